@@ -76,12 +76,31 @@ struct QkvToCacheTask {
   float eps;
 };
 
+/// Positions of a chunk of attention.
+constexpr int32_t kCudaAttentionChunk = 128;
+
+/// Attention of new nodes over one layer's cache; see core/kernels/attention.h, whose arithmetic it
+/// follows with shorter chunks. A node's bits depend on what it sees alone.
+struct PagedAttentionTask {
+  const float* queries;  ///< [nodes, heads, head_dim]
+  float* out;            ///< [nodes, heads, head_dim]; zeros for padding
+  PagedCache cache;
+  const float* bias;  ///< [nodes, bias_columns], or nullptr
+  int32_t bias_columns;
+  int32_t nodes, heads;
+  int32_t chunks;  ///< from position 0, at least to the last position
+  float scale, soft_cap;
+  float* workspace;  ///< specdec_cuda_attention_workspace() numbers; what they are means nothing
+};
+
 extern "C" {
 int specdec_cuda_rms_norm(const RmsNormTask* task, void* stream);
 int specdec_cuda_gated_activation(const GatedActivationTask* task, void* stream);
 int specdec_cuda_elementwise(const ElementwiseTask* task, void* stream);
 int specdec_cuda_argmax(const ArgmaxTask* task, void* stream);
 int specdec_cuda_qkv_to_cache(const QkvToCacheTask* task, void* stream);
+int64_t specdec_cuda_attention_workspace(const PagedAttentionTask* task);
+int specdec_cuda_paged_attention(const PagedAttentionTask* task, void* stream);
 }
 
 }  // namespace specdec::cuda

@@ -18,6 +18,9 @@ using specdec::cuda::emulation::gridDim;
 using specdec::cuda::emulation::threadIdx;
 
 inline void __syncthreads() { specdec::cuda::emulation::sync_block(); }
+inline int __syncthreads_or(int predicate) {
+  return specdec::cuda::emulation::sync_block_or(predicate != 0) ? 1 : 0;
+}
 inline void __syncwarp() { specdec::cuda::emulation::exchange("__syncwarp", 0, 0); }
 
 namespace specdec::cuda::emulation {

@@ -98,6 +98,7 @@ class Emulator {
 
   unsigned char* shared() { return shared_.get(); }
   void sync_block();
+  bool sync_block_or(bool predicate);
   const std::array<uint64_t, kLanes>& exchange(const char* name, uint64_t bits);
 
  private:
@@ -117,6 +118,7 @@ class Emulator {
   std::vector<Warp> warps_;
   std::vector<unsigned> ready_;  ///< threads that can run
   unsigned at_barrier_ = 0;
+  bool vote_ = false, last_vote_ = false;  ///< of the barrier that threads come to; of the last one
   std::unique_ptr<unsigned char[]> shared_;
   Strand scheduler_;
   Fiber* current_ = nullptr;
@@ -156,6 +158,7 @@ void Emulator::run_block(const LaunchShape& shape) {
   std::memset(shared_.get(), kPoison, shape.shared_bytes);
   warps_.assign(threads_ / kLanes, {});
   at_barrier_ = 0;
+  vote_ = false;
   ready_.resize(threads_);
   std::iota(ready_.begin(), ready_.end(), 0U);
   if (fibers_.size() < threads_) {
@@ -231,6 +234,8 @@ void Emulator::wait(const char* name) {
 void Emulator::sync_block() {
   if (++at_barrier_ == threads_) {
     at_barrier_ = 0;
+    last_vote_ = vote_;
+    vote_ = false;
     for (unsigned t = 0; t < threads_; ++t) {
       if (&fibers_[t] != current_) {
         fibers_[t].waits_at = nullptr;
@@ -241,6 +246,12 @@ void Emulator::sync_block() {
   }
   wait(kBarrier);
   current_->waits_at = nullptr;
+}
+
+bool Emulator::sync_block_or(bool predicate) {
+  vote_ = vote_ || predicate;
+  sync_block();
+  return last_vote_;
 }
 
 const std::array<uint64_t, kLanes>& Emulator::exchange(const char* name, uint64_t bits) {
@@ -311,6 +322,7 @@ void run_grid(const LaunchShape& shape, const std::function<void()>& thread) {
 
 unsigned char* shared_memory() { return emulator().shared(); }
 void sync_block() { emulator().sync_block(); }
+bool sync_block_or(bool predicate) { return emulator().sync_block_or(predicate); }
 
 uint64_t exchange(const char* name, uint64_t bits, int source) {
   return emulator().exchange(name, bits)[static_cast<size_t>(source)];

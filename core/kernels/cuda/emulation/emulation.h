@@ -31,6 +31,8 @@ void run_grid(const LaunchShape& shape, const std::function<void()>& thread);
 
 unsigned char* shared_memory();
 void sync_block();
+/// Whether any thread of the block passes true, once all have called this.
+bool sync_block_or(bool predicate);
 /// What lane `source` of the warp passes for `bits`, once all lanes have called this. `name`: of
 /// the caller's instruction; all lanes must be at the same one.
 uint64_t exchange(const char* name, uint64_t bits, int source);

@@ -1,0 +1,330 @@
+// Attention over the paged cache, in two kernels: what each chunk of positions contributes to each
+// row (a query head of a node), then the chunks added up in their order. A thread scores one
+// position, dimension after dimension, and mixes one dimension, position after position, so a row's
+// bits do not depend on its neighbours or on the slots its keys lie in.
+#include "core/kernels/cuda/kernels.h"
+#include "core/kernels/cuda/reduce.cuh"
+#include "core/kernels/device/activations.h"
+#include "core/kernels/device/cache_address.h"
+#include "core/kernels/device/numbers.h"
+#include "core/kernels/device/online_softmax.h"
+
+namespace specdec::cuda {
+namespace {
+
+constexpr int kThreads = kCudaAttentionChunk;
+constexpr int kRows = 8;  // of a tile: query heads of one kv head, of neighbouring nodes
+constexpr int kWarps = kThreads / kWarp;
+constexpr int32_t kHidden = -1;
+
+/// Rows and chunks as the two kernels number them.
+struct Layout {
+  int32_t group, rows, tiles;  ///< query heads of a kv head; rows and tiles of each kv head
+
+  __device__ int32_t node(int32_t row) const { return row / group; }
+  __device__ int32_t head(int32_t row, int32_t kv_head) const {
+    return kv_head * group + row % group;
+  }
+};
+
+SPECDEC_DEVICE Layout layout_of(const PagedAttentionTask& task) {
+  const int32_t group = task.heads / task.cache.kv_heads;
+  const int32_t rows = task.nodes * group;
+  return {group, rows, (rows + kRows - 1) / kRows};
+}
+
+/// Where the part of a head of a node and a chunk stands.
+__device__ inline int64_t part_index(const PagedAttentionTask& task, int32_t node, int32_t head,
+                                     int32_t chunk) {
+  return (static_cast<int64_t>(node) * task.heads + head) * task.chunks + chunk;
+}
+
+/// The workspace: mixed values [parts, head_dim], then [parts] SoftmaxPart.
+__device__ inline device::SoftmaxPart* parts_of(const PagedAttentionTask& task) {
+  const int64_t parts = static_cast<int64_t>(task.nodes) * task.heads * task.chunks;
+  return reinterpret_cast<device::SoftmaxPart*>(task.workspace + parts * task.cache.head_dim);
+}
+
+/// Shared memory of a block: what its rows see of the chunk.
+struct Tile {
+  float* queries;    ///< [head_dim][kRows]
+  float* weights;    ///< [kThreads][kRows] scores, then weights; -1 = hidden
+  int32_t* visible;  ///< [kThreads][kRows] row of values, or kHidden
+  int32_t* common;   ///< [kThreads] the one row that all see who see one; kHidden; else kDifferent
+};
+constexpr int32_t kDifferent = -2;
+
+__device__ inline Tile tile_in_shared(int head_dim) {
+  auto* queries = reinterpret_cast<float*>(shared_memory());
+  float* weights = queries + head_dim * kRows;
+  auto* visible = reinterpret_cast<int32_t*>(weights + kThreads * kRows);
+  return {queries, weights, visible, visible + kThreads * kRows};
+}
+
+unsigned shared_bytes(int head_dim) {
+  return static_cast<unsigned>(sizeof(float)) *
+         (head_dim * kRows + 2 * kThreads * kRows + kThreads);
+}
+
+/// Row of the values, page after page, that row `row` sees at a position; kHidden = none.
+__device__ inline int32_t visible_row(const PagedCache& cache, int32_t node, int32_t kv_head,
+                                      int32_t position) {
+  if (!device::sees(cache.positions[node], position, cache.window)) {
+    return kHidden;
+  }
+  const int32_t batch_row = cache.rows[node];
+  const int32_t slot =
+      device::slot_at(position, cache.lengths[batch_row], cache.path_starts[node], cache.paths);
+  const int32_t page = cache.page_table[static_cast<int64_t>(batch_row) * cache.page_capacity +
+                                        slot / cache.page_size];
+  return (page * cache.kv_heads + kv_head) * cache.page_size + slot % cache.page_size;
+}
+
+/// Reads the queries of the tile's rows, and what each sees at this thread's position.
+__device__ inline void fill_tile(const PagedAttentionTask& task, const Layout& layout,
+                                 const Tile& tile, int32_t* visible) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const auto first = static_cast<int32_t>(blockIdx.x) * kRows;
+  const auto kv_head = static_cast<int32_t>(blockIdx.y);
+  const int32_t position = static_cast<int32_t>(blockIdx.z) * kCudaAttentionChunk + thread;
+  const int dim = task.cache.head_dim;
+  int32_t common = kHidden;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const int32_t row = first + r;
+    visible[r] = kHidden;
+    if (row < layout.rows) {
+      visible[r] = visible_row(task.cache, layout.node(row), kv_head, position);
+      const float* query =
+          task.queries +
+          (static_cast<int64_t>(layout.node(row)) * task.heads + layout.head(row, kv_head)) * dim;
+      for (int d = thread; d < dim; d += kThreads) {
+        tile.queries[d * kRows + r] = query[d];
+      }
+    }
+    tile.visible[thread * kRows + r] = visible[r];
+    if (visible[r] != kHidden) {
+      common = common == kHidden || common == visible[r] ? visible[r] : kDifferent;
+    }
+  }
+  tile.common[thread] = common;
+}
+
+/// Where dimension 0 of the key of a row of values lies.
+__device__ inline int64_t key_of(const PagedCache& cache, int32_t row) {
+  const int32_t in_page = row % cache.page_size;
+  return static_cast<int64_t>(row - in_page) * cache.head_dim + in_page;
+}
+
+/// q.k of each row that sees a key at this thread's position.
+template <class Kv>
+__device__ inline void score_position(const PagedCache& cache, const Tile& tile,
+                                      const int32_t* visible, float* scores) {
+  const Kv* keys = static_cast<const Kv*>(cache.keys);
+  const int32_t common = tile.common[threadIdx.x];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    scores[r] = 0.0F;
+  }
+  if (common >= 0) {
+    const Kv* key = keys + key_of(cache, common);
+#pragma unroll 4
+    for (int d = 0; d < cache.head_dim; ++d) {
+      const float number = device::widen(key[static_cast<int64_t>(d) * cache.page_size]);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        scores[r] = device::fused(tile.queries[d * kRows + r], number, scores[r]);
+      }
+    }
+  } else if (common == kDifferent) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (visible[r] != kHidden) {
+        const Kv* key = keys + key_of(cache, visible[r]);
+        for (int d = 0; d < cache.head_dim; ++d) {
+          scores[r] = device::fused(tile.queries[d * kRows + r],
+                                    device::widen(key[static_cast<int64_t>(d) * cache.page_size]),
+                                    scores[r]);
+        }
+      }
+    }
+  }
+}
+
+/// The bias of a node for the key at a position.
+__device__ inline float bias_at(const PagedAttentionTask& task, int32_t node, int32_t position) {
+  const PagedCache& cache = task.cache;
+  const int32_t slot = device::slot_at(position, cache.lengths[cache.rows[node]],
+                                       cache.path_starts[node], cache.paths);
+  return slot < task.bias_columns ? task.bias[static_cast<int64_t>(node) * task.bias_columns + slot]
+                                  : 0.0F;
+}
+
+/// Scores of this thread's position, scaled, capped and biased, to the tile.
+__device__ inline void write_scores(const PagedAttentionTask& task, const Layout& layout,
+                                    const Tile& tile, const int32_t* visible, const float* scores) {
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t position = static_cast<int32_t>(blockIdx.z) * kCudaAttentionChunk + thread;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    float score = device::soft_cap(scores[r] * task.scale, task.soft_cap);
+    if (task.bias != nullptr && visible[r] != kHidden) {
+      score += bias_at(task, layout.node(static_cast<int32_t>(blockIdx.x) * kRows + r), position);
+    }
+    tile.weights[thread * kRows + r] = score;
+  }
+}
+
+/// Turns a row's scores into weights; a warp, of which a lane has every 32nd position.
+__device__ inline device::SoftmaxPart soften_row(const Tile& tile, int r) {
+  const int lane = static_cast<int>(lane_index());
+  float largest = device::minus_infinity();
+  for (int j = lane; j < kThreads; j += kWarp) {
+    const float score = tile.weights[j * kRows + r];
+    if (tile.visible[j * kRows + r] != kHidden && score > largest) {
+      largest = score;
+    }
+  }
+  largest = warp_largest(largest);
+  float total = 0.0F;
+  for (int j = lane; j < kThreads; j += kWarp) {
+    float& weight = tile.weights[j * kRows + r];
+    if (tile.visible[j * kRows + r] == kHidden || largest == device::minus_infinity()) {
+      weight = -1.0F;
+    } else {
+      weight = device::exponential(weight - largest);
+      total += weight;
+    }
+  }
+  return {largest, warp_sum(total)};
+}
+
+/// The values of dimension d, mixed by each row's weights, position after position. A hidden value
+/// is not multiplied: it may be anything.
+template <class Kv>
+__device__ inline void mix_dimension(const PagedCache& cache, const Tile& tile, int d,
+                                     float* mixed) {
+  const Kv* values = static_cast<const Kv*>(cache.values) + d;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    mixed[r] = 0.0F;
+  }
+  for (int j = 0; j < kThreads; ++j) {
+    const int32_t common = tile.common[j];
+    if (common == kHidden) {
+      continue;
+    }
+    const float shared_value =
+        common >= 0 ? device::widen(values[static_cast<int64_t>(common) * cache.head_dim]) : 0.0F;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float weight = tile.weights[j * kRows + r];
+      if (!(weight < 0.0F)) {
+        const float value =
+            common >= 0
+                ? shared_value
+                : device::widen(
+                      values[static_cast<int64_t>(tile.visible[j * kRows + r]) * cache.head_dim]);
+        mixed[r] = device::fused(weight, value, mixed[r]);
+      }
+    }
+  }
+}
+
+/// A block: a tile of rows, a kv head and a chunk.
+template <class Kv>
+__global__ void __launch_bounds__(kThreads) chunk_kernel(PagedAttentionTask task) {
+  const Layout layout = layout_of(task);
+  const Tile tile = tile_in_shared(task.cache.head_dim);
+  const auto first = static_cast<int32_t>(blockIdx.x) * kRows;
+  const auto kv_head = static_cast<int32_t>(blockIdx.y);
+  const auto chunk = static_cast<int32_t>(blockIdx.z);
+  int32_t visible[kRows];
+  fill_tile(task, layout, tile, visible);
+  if (__syncthreads_or(tile.common[threadIdx.x] != kHidden ? 1 : 0) == 0) {
+    return;  // nobody sees anything of it, so nobody reads its parts
+  }
+  float numbers[kRows];
+  score_position<Kv>(task.cache, tile, visible, numbers);
+  write_scores(task, layout, tile, visible, numbers);
+  __syncthreads();
+  for (int r = static_cast<int>(warp_index()); r < kRows; r += kWarps) {
+    const device::SoftmaxPart part = soften_row(tile, r);
+    if (lane_index() == 0 && first + r < layout.rows) {
+      parts_of(
+          task)[part_index(task, layout.node(first + r), layout.head(first + r, kv_head), chunk)] =
+          part;
+    }
+  }
+  __syncthreads();
+  const int dim = task.cache.head_dim;
+  for (int d = static_cast<int>(threadIdx.x); d < dim; d += kThreads) {
+    mix_dimension<Kv>(task.cache, tile, d, numbers);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (first + r < layout.rows) {
+        const int64_t part =
+            part_index(task, layout.node(first + r), layout.head(first + r, kv_head), chunk);
+        task.workspace[part * dim + d] = numbers[r];
+      }
+    }
+  }
+}
+
+/// A block adds up the chunks of one head of a node.
+__global__ void __launch_bounds__(kThreads) join_kernel(PagedAttentionTask task) {
+  const auto head = static_cast<int32_t>(blockIdx.x);
+  const auto node = static_cast<int32_t>(blockIdx.y);
+  const int dim = task.cache.head_dim;
+  const int32_t position = task.cache.positions[node];
+  const int32_t first = device::first_seen(position, task.cache.window) / kCudaAttentionChunk;
+  const device::SoftmaxPart* parts = parts_of(task) + part_index(task, node, head, 0);
+  const float* mixed = task.workspace + part_index(task, node, head, 0) * dim;
+  float* out = task.out + (static_cast<int64_t>(node) * task.heads + head) * dim;
+  for (int d = static_cast<int>(threadIdx.x); d < dim; d += kThreads) {
+    if (position < 0) {
+      out[d] = 0.0F;
+      continue;
+    }
+    device::SoftmaxPart sum = device::nothing_seen();
+    float number = 0.0F;
+    for (int32_t chunk = first; chunk <= position / kCudaAttentionChunk; ++chunk) {
+      const device::SoftmaxMerge merged = device::merge(sum, parts[chunk]);
+      number = device::merge_mixed(merged, number, mixed[static_cast<int64_t>(chunk) * dim + d]);
+      sum = merged.part;
+    }
+    out[d] = number * (1.0F / sum.total);
+  }
+}
+
+}  // namespace
+
+int64_t specdec_cuda_attention_workspace(const PagedAttentionTask* task) {
+  return static_cast<int64_t>(task->nodes) * task->heads * task->chunks *
+         (task->cache.head_dim + 2);
+}
+
+int specdec_cuda_paged_attention(const PagedAttentionTask* task, void* stream) {
+  if (task->nodes == 0) {
+    return 0;
+  }
+  LaunchShape shape;
+  shape.grid_x = static_cast<unsigned>(layout_of(*task).tiles);
+  shape.grid_y = static_cast<unsigned>(task->cache.kv_heads);
+  shape.grid_z = static_cast<unsigned>(task->chunks);
+  shape.threads = kThreads;
+  shape.shared_bytes = shared_bytes(task->cache.head_dim);
+  const int error = task->cache.bfloat16
+                        ? launch(chunk_kernel<device::Bfloat16Bits>, shape, stream, *task)
+                        : launch(chunk_kernel<float>, shape, stream, *task);
+  if (error != 0) {
+    return error;
+  }
+  LaunchShape join;
+  join.grid_x = static_cast<unsigned>(task->heads);
+  join.grid_y = static_cast<unsigned>(task->nodes);
+  join.threads = kThreads;
+  return launch(join_kernel, join, stream, *task);
+}
+
+}  // namespace specdec::cuda

@@ -1,0 +1,179 @@
+#include "core/kernels/attention.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "core/kernels/cuda/emulation/emulation.h"
+#include "tests/core/kernels/attention_case.h"
+#include "tests/core/kernels/cuda/cache_arguments.h"
+#include "tests/support/parameter_name.h"
+
+namespace specdec {
+namespace {
+
+constexpr float kUnwritten = std::numeric_limits<float>::quiet_NaN();
+
+/// What AttentionCache::attend does, by the CUDA kernels.
+Tensor cuda_attend(const AttentionCache& cache, const Tensor& queries, const Tensor& bias = {}) {
+  const Tensor out = at::full_like(queries, kUnwritten);
+  const KvView view = cache.kv().view(0);
+  cuda::PagedAttentionTask task{};
+  task.queries = queries.const_data_ptr<float>();
+  task.out = out.mutable_data_ptr<float>();
+  task.cache = cuda_cache(view);
+  task.bias = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
+  task.bias_columns = bias.defined() ? static_cast<int32_t>(bias.size(1)) : 0;
+  task.nodes = static_cast<int32_t>(queries.size(0));
+  task.heads = static_cast<int32_t>(queries.size(1));
+  const int64_t nodes = queries.size(0);
+  task.chunks =
+      view.tables->positions.narrow(0, 0, nodes).max().item<int32_t>() / cuda::kCudaAttentionChunk +
+      1;
+  task.scale = static_cast<float>(AttentionCache::kScale);
+  task.soft_cap = static_cast<float>(cache.shape().soft_cap);
+  const Tensor workspace = at::full({specdec_cuda_attention_workspace(&task)}, kUnwritten);
+  task.workspace = workspace.mutable_data_ptr<float>();
+  EXPECT_EQ(specdec_cuda_paged_attention(&task, nullptr), 0);
+  return out;
+}
+
+class CudaAttentionTest : public testing::TestWithParam<AttentionCase> {
+ protected:
+  void SetUp() override {
+    at::manual_seed(3);
+    cuda::emulation::set_seed(3);
+  }
+
+  int64_t below(int64_t bound) {
+    return static_cast<int64_t>(random_() % static_cast<uint64_t>(bound));
+  }
+
+  static void keep(AttentionCache& cache, int64_t row, int64_t tokens) {
+    std::vector<int64_t> path(static_cast<size_t>(tokens));
+    std::iota(path.begin(), path.end(), 0);
+    cache.kv().commit(row, path);
+  }
+
+  /// Rows of these lengths.
+  static void prefill(AttentionCache& cache, const std::vector<Tensor>& prompts) {
+    std::vector<int64_t> rows;
+    for (size_t row = 0; row < prompts.size(); ++row) {
+      rows.insert(rows.end(), static_cast<size_t>(prompts[row].size(0)), static_cast<int64_t>(row));
+    }
+    cache.extend(rows, {}, at::cat(prompts));
+    for (size_t row = 0; row < prompts.size(); ++row) {
+      keep(cache, static_cast<int64_t>(row), prompts[row].size(0));
+    }
+  }
+
+  Tensor random_qkv(int64_t nodes) const {
+    const AttentionCase& c = GetParam();
+    return at::randn({nodes, (c.heads + 2 * c.kv_heads) * c.head_dim});
+  }
+
+  std::vector<int64_t> random_parents(int64_t nodes) {
+    std::vector<int64_t> parents;
+    const int64_t reach = 1 + below(4);
+    for (int64_t node = 0; node < nodes; ++node) {
+      parents.push_back(std::max<int64_t>(-1, node - 1 - below(reach)));
+    }
+    return parents;
+  }
+
+  static void expect_close(const Tensor& out, const Tensor& expected) {
+    EXPECT_TRUE(at::allclose(out, expected, 1e-4, 2e-6))
+        << (out - expected).abs().max().item<float>();
+  }
+
+  std::mt19937_64 random_{7};
+};
+
+TEST_P(CudaAttentionTest, EqualsTheOp) {
+  for (const int64_t length : {1, 3, 127, 129, 300}) {
+    for (const int64_t nodes : {1, 7}) {
+      SCOPED_TRACE(testing::Message() << length << " + " << nodes);
+      AttentionCache cache(GetParam());
+      prefill(cache, {random_qkv(length), random_qkv(5)});
+      std::vector<int64_t> rows(static_cast<size_t>(nodes), 0);
+      std::vector<int64_t> parents = random_parents(nodes);
+      rows.insert(rows.end(), 2, 1);  // and two siblings of the other row
+      parents.insert(parents.end(), 2, -1);
+      const Tensor queries = cache.extend(rows, parents, random_qkv(nodes + 2));
+      Tensor bias;
+      if (GetParam().bias) {
+        bias = at::randn({nodes + 2, length + 2});
+        bias[0][0] = -std::numeric_limits<float>::infinity();
+      }
+      expect_close(cuda_attend(cache, queries, bias), cache.attend(queries, bias));
+    }
+  }
+}
+
+TEST_P(CudaAttentionTest, APromptEqualsTheOp) {
+  AttentionCache cache(GetParam());
+  const Tensor queries = cache.extend({}, {}, random_qkv(140));
+  expect_close(cuda_attend(cache, queries), cache.attend(queries));
+}
+
+/// The node of a tree, and the same tokens as a chain that is kept, then decoded alone.
+TEST_P(CudaAttentionTest, ANodeOfATreeHasTheBitsOfDecoding) {
+  for (const int64_t length : {2, 125, 260}) {
+    SCOPED_TRACE(length);
+    const Tensor prompt = random_qkv(length);
+    const Tensor tree = random_qkv(9);
+    const std::vector<int64_t> parents = random_parents(9);
+    AttentionCache cache(GetParam());
+    prefill(cache, {random_qkv(20), prompt});
+    // Another row's node comes first, so tiles hold rows of different nodes than alone.
+    std::vector<int64_t> rows(10, 1);
+    std::vector<int64_t> all_parents = parents;
+    rows[0] = 0;
+    all_parents.insert(all_parents.begin(), -1);
+    const Tensor foreign = at::full({1, tree.size(1)}, std::numeric_limits<float>::infinity());
+    const Tensor queries = cache.extend(rows, all_parents, at::cat({foreign, tree}));
+    const Tensor among_others = cuda_attend(cache, queries);
+    for (const int64_t node : {0, 4, 8}) {
+      std::vector<int64_t> path;
+      for (int64_t n = node; n >= 0; n = parents[static_cast<size_t>(n)]) {
+        path.insert(path.begin(), n);
+      }
+      const Tensor tokens = at::cat({prompt, tree.index_select(0, at::tensor(path, at::kLong))});
+      const int64_t kept = tokens.size(0) - 1;
+      AttentionCache alone(GetParam());
+      prefill(alone, {tokens.narrow(0, 0, kept)});
+      cuda::emulation::set_seed(static_cast<uint64_t>(node));
+      const Tensor decoded = cuda_attend(alone, alone.extend({}, {}, tokens.narrow(0, kept, 1)));
+      EXPECT_TRUE(at::equal(decoded[0], among_others[node + 1])) << node;
+    }
+  }
+}
+
+TEST_P(CudaAttentionTest, PaddingIsZero) {
+  AttentionCache cache(GetParam());
+  prefill(cache, {random_qkv(10)});
+  const Tensor queries = cache.extend({}, {}, random_qkv(3));
+  const Tensor expected = cuda_attend(cache, queries);
+  Tensor positions = cache.kv().view(0).tables->positions;
+  positions[2] = -1;
+  const Tensor padded = cuda_attend(cache, queries);
+  EXPECT_TRUE(at::equal(padded.narrow(0, 0, 2), expected.narrow(0, 0, 2)));
+  EXPECT_TRUE((padded[2] == 0).all().item<bool>());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, CudaAttentionTest,
+    testing::Values(AttentionCase{at::kFloat, 4, 1, 64, 0, 0, false},
+                    AttentionCase{at::kFloat, 8, 1, 64, 100, 0, false, 16},
+                    AttentionCase{at::kFloat, 3, 3, 16, 0, 5, true},
+                    AttentionCase{at::kFloat, 6, 2, 128, 130, 50, false, 32, KvFormat::kBFloat16},
+                    AttentionCase{at::kFloat, 4, 2, 256, 0, 0, false, 16, KvFormat::kBFloat16},
+                    AttentionCase{at::kFloat, 2, 1, 512, 7, 0, false, 16}),
+    ParameterName());
+
+}  // namespace
+}  // namespace specdec
