@@ -3,9 +3,10 @@
 
 /// The CUDA kernels' C interface: what core/kernels/ does on the CPU, on plain pointers to device
 /// memory. Calls are in order on `stream` (a cudaStream_t) and return before the work is done; the
-/// result is a cudaError_t of the launch, 0 = none. Numbers are float32 and arrays contiguous where
-/// nothing else is said. A row's bits depend on its own numbers and sizes alone, not on how many
-/// rows there are. Arguments are checked by the caller.
+/// result is a cudaError_t of the launch, 0 = none; 1 (invalid value) for sizes that it cannot
+/// take. Numbers are float32 and arrays contiguous where nothing else is said. A row's bits depend
+/// on its own numbers and sizes alone, not on how many rows there are. Arguments are checked by the
+/// caller.
 namespace specdec::cuda {
 
 /// out = input * (mean(input^2) + eps)^-1/2 * scale, or out += that. `scale` as it is multiplied:
@@ -93,12 +94,38 @@ struct PagedAttentionTask {
   float* workspace;  ///< specdec_cuda_attention_workspace() numbers; what they are means nothing
 };
 
+/// How a matrix lies in memory: row after row; blocks as in a GGUF file.
+enum class CudaWeights : int32_t { kFloat32, kBFloat16, kFloat16, kQ80, kQ40, kQ4K, kQ6K };
+
+/// out = input * weight^T + bias. How a sum is cut depends on the number of inputs alone.
+struct LinearTask {
+  const void* weight;  ///< [outputs, in]
+  CudaWeights format;
+  const float* bias;   ///< [outputs], or nullptr
+  const float* input;  ///< [rows, in]
+  float* out;          ///< row r at out[r * out_stride]
+  int64_t out_stride;
+  int32_t rows, in, outputs;  ///< in: a multiple of the format's block
+};
+
+/// out = factor * rows `ids` of the weight.
+struct EmbedRowsTask {
+  const void* weight;  ///< [any, in]
+  CudaWeights format;
+  const int32_t* ids;  ///< [count]
+  float* out;          ///< [count, in]
+  float factor;
+  int32_t count, in;
+};
+
 extern "C" {
 int specdec_cuda_rms_norm(const RmsNormTask* task, void* stream);
 int specdec_cuda_gated_activation(const GatedActivationTask* task, void* stream);
 int specdec_cuda_elementwise(const ElementwiseTask* task, void* stream);
 int specdec_cuda_argmax(const ArgmaxTask* task, void* stream);
 int specdec_cuda_qkv_to_cache(const QkvToCacheTask* task, void* stream);
+int specdec_cuda_linear(const LinearTask* task, void* stream);
+int specdec_cuda_embed_rows(const EmbedRowsTask* task, void* stream);
 int64_t specdec_cuda_attention_workspace(const PagedAttentionTask* task);
 int specdec_cuda_paged_attention(const PagedAttentionTask* task, void* stream);
 }
