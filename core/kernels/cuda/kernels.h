@@ -118,6 +118,43 @@ struct EmbedRowsTask {
   int32_t count, in;
 };
 
+/// From logits, which are numbers, to the distributions that tokens are drawn from: temperature,
+/// top-k, top-p and min-p, as token_probs of core/sampling.h.
+struct TargetProbsTask {
+  const float* logits;  ///< of row r: logits[r * stride ..]
+  double* probs;        ///< [count, vocab]
+  int64_t stride;
+  int32_t count, vocab;
+  double temperature;  ///< 0 = all the mass on the best token
+  int32_t top_k;       ///< 0 = all
+  double top_p, min_p;
+};
+
+/// Rejection sampling over drafted chains (decoders/verifiers/rejection.h), with the random numbers
+/// of CounterRandomness at Purpose::kVerify. Chain c has lengths[c] <= capacity drafted tokens.
+struct VerifyChainsTask {
+  const double* target;      ///< [chains, capacity + 1, vocab]
+  const double* drafted;     ///< [chains, capacity, vocab] what tokens were drawn from; nullptr =
+                             ///< all were chosen deterministically
+  const int32_t* tokens;     ///< [chains, capacity]
+  const int32_t* lengths;    ///< [chains]
+  const uint32_t* keys;      ///< [chains, 2] of the randomness
+  const int64_t* positions;  ///< [chains] of the token after the root
+  int32_t* accepted;         ///< [chains] drafted tokens that stay
+  int32_t* next;             ///< [chains] correction or bonus token
+  int32_t chains, capacity, vocab;
+};
+
+/// Greedy verification: drafted tokens stay as long as each is the target's best.
+struct MatchChainsTask {
+  const int32_t* best;     ///< [chains, capacity + 1]
+  const int32_t* tokens;   ///< [chains, capacity]
+  const int32_t* lengths;  ///< [chains]
+  int32_t* accepted;       ///< [chains]
+  int32_t* next;           ///< [chains]
+  int32_t chains, capacity;
+};
+
 extern "C" {
 int specdec_cuda_rms_norm(const RmsNormTask* task, void* stream);
 int specdec_cuda_gated_activation(const GatedActivationTask* task, void* stream);
@@ -126,6 +163,9 @@ int specdec_cuda_argmax(const ArgmaxTask* task, void* stream);
 int specdec_cuda_qkv_to_cache(const QkvToCacheTask* task, void* stream);
 int specdec_cuda_linear(const LinearTask* task, void* stream);
 int specdec_cuda_embed_rows(const EmbedRowsTask* task, void* stream);
+int specdec_cuda_target_probs(const TargetProbsTask* task, void* stream);
+int specdec_cuda_verify_chains(const VerifyChainsTask* task, void* stream);
+int specdec_cuda_match_chains(const MatchChainsTask* task, void* stream);
 int64_t specdec_cuda_attention_workspace(const PagedAttentionTask* task);
 int specdec_cuda_paged_attention(const PagedAttentionTask* task, void* stream);
 }

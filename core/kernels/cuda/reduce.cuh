@@ -11,7 +11,8 @@ __device__ inline unsigned warp_index() { return threadIdx.x / kWarp; }
 __device__ inline unsigned lane_index() { return threadIdx.x % kWarp; }
 
 /// Of the warp's numbers, in every lane: the same bits in each, since a + b is b + a.
-__device__ inline float warp_sum(float number) {
+template <class Real>
+__device__ inline Real warp_sum(Real number) {
   for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
     number += __shfl_xor_sync(kAllLanes, number, lanes);
   }
@@ -27,21 +28,37 @@ __device__ inline float warp_largest(float number) {
   return number;
 }
 
-/// Of the block's numbers, in every thread. `scratch`: a float for each warp, in shared memory; it
+/// Of the block's numbers, in every thread. `scratch`: a number for each warp, in shared memory; it
 /// may be used again at once.
-template <int kThreads>
-__device__ inline float block_sum(float number, float* scratch) {
+template <int kThreads, class Real>
+__device__ inline Real block_sum(Real number, Real* scratch) {
   number = warp_sum(number);
   if (lane_index() == 0) {
     scratch[warp_index()] = number;
   }
   __syncthreads();
-  float sum = scratch[0];
+  Real sum = scratch[0];
   for (int warp = 1; warp < kThreads / kWarp; ++warp) {
     sum += scratch[warp];
   }
   __syncthreads();
   return sum;
+}
+
+/// The largest, of numbers that are not NaN; else as block_sum.
+template <int kThreads>
+__device__ inline float block_largest(float number, float* scratch) {
+  number = warp_largest(number);
+  if (lane_index() == 0) {
+    scratch[warp_index()] = number;
+  }
+  __syncthreads();
+  float largest = scratch[0];
+  for (int warp = 1; warp < kThreads / kWarp; ++warp) {
+    largest = scratch[warp] > largest ? scratch[warp] : largest;
+  }
+  __syncthreads();
+  return largest;
 }
 
 }  // namespace specdec::cuda

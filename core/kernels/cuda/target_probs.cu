@@ -1,0 +1,126 @@
+// The distribution of a row of logits: masses in float64, cut to the likeliest tokens by a search
+// for the threshold, bit after bit, so nothing is sorted. A block takes a row.
+#include "core/kernels/cuda/kernels.h"
+#include "core/kernels/cuda/reduce.cuh"
+#include "core/kernels/device/portable.h"
+
+namespace specdec::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+
+/// An integer that orders as the number does; -0 is 0.
+__device__ inline uint32_t order_of(float number) {
+  const uint32_t bits = device::bits_of(number + 0.0F);
+  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+}
+
+/// The tokens above a threshold, and of those on it the ids below a bound.
+struct Cut {
+  uint32_t threshold = 0;
+  int32_t id_bound = INT32_MAX;
+
+  __device__ bool keeps(uint32_t order, int32_t id) const {
+    return order > threshold || (order == threshold && id < id_bound);
+  }
+};
+
+/// A row, whose masses stand where its probabilities will.
+struct Row {
+  const float* logits;
+  double* masses;
+  int32_t vocab;
+  double* scratch;  ///< a number for each warp
+
+  /// Sum of the masses, or the number, of the tokens that are in both cuts; in every thread.
+  __device__ double amount(bool of_masses, const Cut& a, const Cut& b) const {
+    double sum = 0.0;
+    for (auto id = static_cast<int32_t>(threadIdx.x); id < vocab; id += kThreads) {
+      const uint32_t order = order_of(logits[id]);
+      if (a.keeps(order, id) && b.keeps(order, id)) {
+        sum += of_masses ? masses[id] : 1.0;
+      }
+    }
+    return block_sum<kThreads>(sum, scratch);
+  }
+};
+
+/// The fewest of a cut's tokens, the likeliest and of equal ones the lowest ids, whose amount
+/// reaches `wanted`.
+__device__ inline Cut cut_to(const Row& row, const Cut& from, bool of_masses, double wanted) {
+  Cut cut;
+  for (uint32_t bit = 0x80000000U; bit != 0; bit >>= 1U) {
+    const Cut higher = {cut.threshold | bit, INT32_MAX};
+    if (row.amount(of_masses, from, higher) >= wanted) {
+      cut.threshold = higher.threshold;
+    }
+  }
+  int32_t bound = 0;  // the largest that is not enough
+  for (int32_t bit = 1 << 30; bit != 0; bit >>= 1) {
+    if ((bound | bit) <= row.vocab &&
+        row.amount(of_masses, from, {cut.threshold, bound | bit}) < wanted) {
+      bound |= bit;
+    }
+  }
+  cut.id_bound = bound + 1;
+  return cut;
+}
+
+/// Masses exp((logit - best) / temperature); for temperature 0 of the best tokens alone.
+__device__ inline void fill_masses(const TargetProbsTask& task, const Row& row, float best) {
+  constexpr double kLargest = 1.7976931348623157e308;
+  const double inverse = 1.0 / task.temperature;
+  const double scale = inverse < kLargest ? inverse : kLargest;
+  for (auto id = static_cast<int32_t>(threadIdx.x); id < row.vocab; id += kThreads) {
+    const float logit = row.logits[id];
+    const double below = static_cast<double>(logit) - static_cast<double>(best);
+    row.masses[id] = logit == best ? 1.0 : task.temperature == 0.0 ? 0.0 : exp(below * scale);
+  }
+  __syncthreads();
+}
+
+__global__ void __launch_bounds__(kThreads) target_probs_kernel(TargetProbsTask task) {
+  auto* scratch = reinterpret_cast<double*>(shared_memory());
+  const auto index = static_cast<int64_t>(blockIdx.x);
+  const Row row = {task.logits + index * task.stride, task.probs + index * task.vocab, task.vocab,
+                   scratch};
+  float best = device::minus_infinity();
+  for (auto id = static_cast<int32_t>(threadIdx.x); id < row.vocab; id += kThreads) {
+    best = row.logits[id] > best ? row.logits[id] : best;
+  }
+  best = block_largest<kThreads>(best, reinterpret_cast<float*>(scratch));
+  fill_masses(task, row, best);
+  Cut cut;
+  const int32_t count = task.temperature == 0.0 ? 1 : task.top_k;
+  if (count > 0 && count < row.vocab) {
+    cut = cut_to(row, cut, false, count);
+  }
+  if (task.top_p < 1.0 && task.temperature > 0.0) {
+    cut = cut_to(row, cut, true, task.top_p * row.amount(true, cut, {}));
+  }
+  double sum = 0.0;
+  for (auto id = static_cast<int32_t>(threadIdx.x); id < row.vocab; id += kThreads) {
+    double& mass = row.masses[id];
+    mass = cut.keeps(order_of(row.logits[id]), id) && mass >= task.min_p ? mass : 0.0;
+    sum += mass;
+  }
+  sum = block_sum<kThreads>(sum, scratch);
+  for (auto id = static_cast<int32_t>(threadIdx.x); id < row.vocab; id += kThreads) {
+    row.masses[id] /= sum;
+  }
+}
+
+}  // namespace
+
+int specdec_cuda_target_probs(const TargetProbsTask* task, void* stream) {
+  if (task->count == 0) {
+    return 0;
+  }
+  LaunchShape shape;
+  shape.grid_x = static_cast<unsigned>(task->count);
+  shape.threads = kThreads;
+  shape.shared_bytes = kThreads / kWarp * sizeof(double);
+  return launch(target_probs_kernel, shape, stream, *task);
+}
+
+}  // namespace specdec::cuda
