@@ -155,6 +155,25 @@ struct MatchChainsTask {
   int32_t chains, capacity;
 };
 
+/// Rearranges a bfloat16 matrix as tensor cores take it, once, when it is loaded.
+struct PackFragmentsTask {
+  const void* weight;  ///< [outputs, in] bfloat16
+  void* fragments;     ///< specdec_cuda_fragment_bytes() bytes, at a multiple of 16
+  int32_t outputs, in;
+};
+
+/// The same as LinearTask on tensor cores: inputs are split into three bfloat16 numbers each, which
+/// carry all their bits. How a sum is cut depends on the number of inputs alone.
+struct TensorLinearTask {
+  const void* fragments;
+  const float* bias;   ///< [outputs], or nullptr
+  const float* input;  ///< [rows, in]
+  void* workspace;     ///< specdec_cuda_split_bytes() bytes, at a multiple of 16
+  float* out;          ///< row r at out[r * out_stride]
+  int64_t out_stride;
+  int32_t rows, in, outputs;
+};
+
 extern "C" {
 int specdec_cuda_rms_norm(const RmsNormTask* task, void* stream);
 int specdec_cuda_gated_activation(const GatedActivationTask* task, void* stream);
@@ -162,6 +181,10 @@ int specdec_cuda_elementwise(const ElementwiseTask* task, void* stream);
 int specdec_cuda_argmax(const ArgmaxTask* task, void* stream);
 int specdec_cuda_qkv_to_cache(const QkvToCacheTask* task, void* stream);
 int specdec_cuda_linear(const LinearTask* task, void* stream);
+int64_t specdec_cuda_fragment_bytes(int32_t outputs, int32_t in);
+int64_t specdec_cuda_split_bytes(int32_t rows, int32_t in);
+int specdec_cuda_pack_fragments(const PackFragmentsTask* task, void* stream);
+int specdec_cuda_tensor_linear(const TensorLinearTask* task, void* stream);
 int specdec_cuda_embed_rows(const EmbedRowsTask* task, void* stream);
 int specdec_cuda_target_probs(const TargetProbsTask* task, void* stream);
 int specdec_cuda_verify_chains(const VerifyChainsTask* task, void* stream);

@@ -60,6 +60,11 @@ namespace specdec::cuda {
 
 inline unsigned char* shared_memory() { return emulation::shared_memory(); }
 
+/// c += a * b: tiles that the lanes of a warp hold as mma.m16n8k16 of bfloat16 says.
+inline void multiply_tiles(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  emulation::multiply_tiles(c, a, b);
+}
+
 /// Runs kernel(task) in the emulation, to its end; returns 0.
 template <class Task>
 int launch(void (*kernel)(Task), const LaunchShape& shape, void* /*stream*/, const Task& task) {

@@ -78,8 +78,13 @@ struct Fiber {
 
 /// What the lanes of a warp pass to each other. A lane can be one exchange ahead of others that
 /// have not yet read: so two of each.
+using Slot = std::array<uint32_t, 6>;  // of a lane
+using Slots = std::array<Slot, kLanes>;
+
+/// What the lanes of a warp pass to each other. A lane can be one exchange ahead of others that
+/// have not yet read: so two of each.
 struct Warp {
-  std::array<std::array<uint64_t, kLanes>, 2> bits;
+  std::array<Slots, 2> slots;
   unsigned arrived = 0;
 };
 
@@ -99,7 +104,7 @@ class Emulator {
   unsigned char* shared() { return shared_.get(); }
   void sync_block();
   bool sync_block_or(bool predicate);
-  const std::array<uint64_t, kLanes>& exchange(const char* name, uint64_t bits);
+  const Slots& exchange(const char* name, const Slot& slot);
 
  private:
   static void enter(context::transfer_t from);
@@ -254,11 +259,11 @@ bool Emulator::sync_block_or(bool predicate) {
   return last_vote_;
 }
 
-const std::array<uint64_t, kLanes>& Emulator::exchange(const char* name, uint64_t bits) {
+const Slots& Emulator::exchange(const char* name, const Slot& slot) {
   Fiber& fiber = *current_;
   Warp& warp = warps_[fiber.thread / kLanes];
-  std::array<uint64_t, kLanes>& slots = warp.bits[fiber.exchanges++ % 2];
-  slots[fiber.thread % kLanes] = bits;
+  Slots& slots = warp.slots[fiber.exchanges++ % 2];
+  slots[fiber.thread % kLanes] = slot;
   const unsigned first = fiber.thread / kLanes * kLanes;
   if (++warp.arrived < kLanes) {
     wait(name);
@@ -325,16 +330,40 @@ void sync_block() { emulator().sync_block(); }
 bool sync_block_or(bool predicate) { return emulator().sync_block_or(predicate); }
 
 uint64_t exchange(const char* name, uint64_t bits, int source) {
-  return emulator().exchange(name, bits)[static_cast<size_t>(source)];
+  const Slot own = {static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32U)};
+  const Slot& other = emulator().exchange(name, own)[static_cast<size_t>(source)];
+  return static_cast<uint64_t>(other[1]) << 32U | other[0];
 }
 
 unsigned ballot(bool predicate) {
-  const auto& votes = emulator().exchange("__ballot_sync", predicate ? 1 : 0);
+  const Slots& votes = emulator().exchange("__ballot_sync", {predicate ? 1U : 0U});
   unsigned bits = 0;
   for (size_t lane = 0; lane < kLanes; ++lane) {
-    bits |= static_cast<unsigned>(votes[lane]) << lane;
+    bits |= votes[lane][0] << lane;
   }
   return bits;
+}
+
+void multiply_tiles(float* c, const uint32_t* a, const uint32_t* b) {
+  const Slots& lanes = emulator().exchange("mma", {a[0], a[1], a[2], a[3], b[0], b[1]});
+  const unsigned lane = threadIdx.x % kLanes;
+  // The number of one bfloat16 of the pair that a lane holds of two columns (of a) or rows (of b).
+  const auto number = [&](unsigned holder, unsigned word, unsigned k) {
+    const uint32_t pair = lanes[holder * 4 + k % 8 / 2][word];
+    const uint32_t bits = k % 2 == 0 ? pair << 16U : pair & 0xFFFF0000U;
+    float value = 0;
+    std::memcpy(&value, &bits, sizeof(value));
+    return static_cast<double>(value);
+  };
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned row = lane / 4 + i / 2 * 8;
+    const unsigned column = lane % 4 * 2 + i % 2;
+    double sum = c[i];
+    for (unsigned k = 0; k < 16; ++k) {
+      sum += number(row % 8, row / 8 + k / 8 * 2, k) * number(column, 4 + k / 8, k);
+    }
+    c[i] = static_cast<float>(sum);
+  }
 }
 
 void check_mask(unsigned mask) {

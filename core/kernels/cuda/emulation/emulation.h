@@ -38,6 +38,9 @@ bool sync_block_or(bool predicate);
 uint64_t exchange(const char* name, uint64_t bits, int source);
 /// A bit for each lane, once all lanes have called this.
 unsigned ballot(bool predicate);
+/// c += a * b, of lanes that hold them as mma.m16n8k16 says: a [16, 16] and b [16, 8] bfloat16, c
+/// [16, 8] float32. Sums are rounded otherwise than a GPU's.
+void multiply_tiles(float* c, const uint32_t* a, const uint32_t* b);
 /// Ends the process unless the mask names all lanes.
 void check_mask(unsigned mask);
 /// Whether it is compiled with ASan, which finds accesses outside shared memory.

@@ -2,6 +2,8 @@
 // What kernels are written with, compiled by nvcc; see core/kernels/cuda/emulation/cuda_launch.h.
 #include <cuda_runtime.h>
 
+#include <cstdint>
+
 #include "core/kernels/cuda/launch_shape.h"
 
 namespace specdec::cuda {
@@ -10,6 +12,15 @@ namespace specdec::cuda {
 __device__ inline unsigned char* shared_memory() {
   extern __shared__ __align__(16) unsigned char bytes[];
   return bytes;
+}
+
+/// c += a * b: tiles that the lanes of a warp hold as mma.m16n8k16 of bfloat16 says.
+__device__ inline void multiply_tiles(float (&c)[4], const uint32_t (&a)[4],
+                                      const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 /// Runs kernel(task) on a stream (cudaStream_t); returns the error of the launch, 0 = none.
