@@ -31,7 +31,7 @@ const std::filesystem::path kSharedGolden =
     std::filesystem::path(SPECDEC_SOURCE_DIR).parent_path() / "shared/golden";
 
 std::filesystem::path gemma4_gguf(const std::string& name) {
-  return test_data("gguf") / (name + ".gguf");
+  return golden_gguf(name);
 }
 
 json config_of(const GgufContent& content) {
@@ -50,6 +50,7 @@ void expect_config(const json& config, const json& wanted) {
 }
 
 TEST(GgufGemma4Test, DenseModelsHaveRawValuesInFullLayers) {
+  SPECDEC_SKIP_WITHOUT(gemma4_gguf("gemma4-dense-f32_qkv"));
   expect_config(config_of("gemma4-dense-f32_qkv"),
                 json::parse(R"({"model_type": "gemma4_text", "vocab_size": 384, "hidden_size": 48,
     "intermediate_size": 96, "num_hidden_layers": 6, "num_attention_heads": 4,
@@ -70,12 +71,14 @@ TEST(GgufGemma4Test, DenseModelsHaveRawValuesInFullLayers) {
 }
 
 TEST(GgufGemma4Test, ModelsWithExpertsSayTheirSizes) {
+  SPECDEC_SKIP_WITHOUT(gemma4_gguf("gemma4-moe-f32_split"));
   expect_config(config_of("gemma4-moe-f32_split"),
                 json::parse(R"({"enable_moe_block": true, "num_experts": 8, "top_k_experts": 2,
     "moe_intermediate_size": 24, "intermediate_size": 48, "attention_k_eq_v": true})"));
 }
 
 TEST(GgufGemma4Test, SmallModelsShareKeysAndHaveInputsPerLayer) {
+  SPECDEC_SKIP_WITHOUT(gemma4_gguf("gemma4-e-q8_0"));
   const json config = config_of("gemma4-e-q8_0");
   const GgufFile file(gemma4_gguf("gemma4-e-q8_0"));
   const auto& metadata = file.metadata();
@@ -91,6 +94,7 @@ TEST(GgufGemma4Test, SmallModelsShareKeysAndHaveInputsPerLayer) {
 }
 
 TEST(GgufGemma4Test, Gemma3nSaysWhereGatesAreCut) {
+  SPECDEC_SKIP_WITHOUT(gemma4_gguf("gemma3n-q8_0"));
   const json config = config_of("gemma3n-q8_0");
   expect_config(config, json::parse(R"({"model_type": "gemma3n_text", "vocab_size": 320,
     "vocab_size_per_layer_input": 320, "hidden_size_per_layer_input": 8, "laurel_rank": 6,
@@ -120,7 +124,7 @@ void drop_tensor(GgufContent& content, const std::string& name) {
 }
 
 TEST(GgufGemma4Test, RawValuesElsewhereHaveAKeyOfOurOwn) {
-  const json config = changed_config("gemma4-unified-q8_0", [](GgufContent& content) {
+  const json config = changed_config("gemma4-dense-q8_0", [](GgufContent& content) {
     drop_tensor(content, "blk.0.attn_v.weight");
   });
   EXPECT_EQ(config["attention_k_eq_v"], false);
@@ -129,6 +133,7 @@ TEST(GgufGemma4Test, RawValuesElsewhereHaveAKeyOfOurOwn) {
 }
 
 TEST(GgufGemma4Test, SharedLayersNeedNoValues) {
+  SPECDEC_SKIP_WITHOUT(gemma4_gguf("gemma4-e-q8_0"));
   const int64_t last = config_of("gemma4-e-q8_0")["num_hidden_layers"].get<int64_t>() - 1;
   const json config = changed_config("gemma4-e-q8_0", [&](GgufContent& content) {
     drop_tensor(content, fmt::format("blk.{}.attn_v.weight", last));
@@ -138,7 +143,7 @@ TEST(GgufGemma4Test, SharedLayersNeedNoValues) {
 }
 
 TEST(GgufGemma4Test, WhatIsLeftOutHasItsMeaning) {
-  const json config = changed_config("gemma4-unified-q8_0", [](GgufContent& content) {
+  const json config = changed_config("gemma4-dense-q8_0", [](GgufContent& content) {
     drop_tensor(content, "rope_freqs.weight");
     GgufMetadata less(content.metadata.where());
     for (const auto& [key, value] : content.metadata.values()) {
@@ -153,12 +158,13 @@ TEST(GgufGemma4Test, WhatIsLeftOutHasItsMeaning) {
 }
 
 TEST(GgufGemma4Test, EachNumberOfTurnedPairsComesBack) {
-  const GgufFile file(gemma4_gguf("gemma4-unified-q8_0"));
+  SPECDEC_SKIP_WITHOUT(gemma4_gguf("gemma4-dense-q8_0"));
+  const GgufFile file(gemma4_gguf("gemma4-dense-q8_0"));
   const int64_t pairs = file.find("rope_freqs.weight")->shape[0];
   for (int64_t turned = 0; turned <= pairs; ++turned) {
     std::vector<float> values(static_cast<size_t>(pairs), 1e30F);
     std::fill_n(values.begin(), turned, 1.0F);
-    const json config = changed_config("gemma4-unified-q8_0", [&](GgufContent& content) {
+    const json config = changed_config("gemma4-dense-q8_0", [&](GgufContent& content) {
       for (TensorEntry& entry : content.tensors) {
         if (entry.name == "rope_freqs.weight") {
           entry.bytes = std::as_bytes(std::span(values));
@@ -178,7 +184,7 @@ std::string key_complaint(const std::string& name, const char* key, const GgufVa
 }
 
 TEST(GgufGemma4Test, WhatIsWrongNamesTheKey) {
-  const std::string dense = "gemma4-dense-f32_qkv";
+  const std::string dense = "gemma4-dense-q8_0";
   EXPECT_THAT(key_complaint(dense, "gemma4.attention.sliding_window_pattern", int64_t{6}),
               HasSubstr("'gemma4.attention.sliding_window_pattern' should be a list of integers"));
   EXPECT_THAT(
@@ -209,6 +215,7 @@ GgufTensors gguf_tensors_of(const std::filesystem::path& path) {
 }
 
 TEST(GgufGemma4Test, AnExpertIsAMatrixInTheBytesOfItsStack) {
+  SPECDEC_SKIP_WITHOUT(gemma4_gguf("gemma4-moe-q8_0"));
   const GgufTensors tensors = gguf_tensors_of(gemma4_gguf("gemma4-moe-q8_0"));
   const TensorEntry* stack = tensors.find("model.layers.0.experts.gate_up_proj");
   const TensorEntry* expert = tensors.find("model.layers.0.experts.1.gate_up_proj");
@@ -225,6 +232,7 @@ TEST(GgufGemma4Test, AnExpertIsAMatrixInTheBytesOfItsStack) {
 }
 
 TEST(GgufGemma4Test, FusedRowsAreQueriesKeysAndValues) {
+  SPECDEC_SKIP_WITHOUT(gemma4_gguf("gemma4-dense-f32_qkv"));
   const GgufTensors tensors = gguf_tensors_of(gemma4_gguf("gemma4-dense-f32_qkv"));
   const std::string layer = "model.layers.0.self_attn.";
   EXPECT_EQ(tensors.find(layer + "q_proj.weight")->shape, (std::vector<int64_t>{64, 48}));
