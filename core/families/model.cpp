@@ -15,6 +15,7 @@
 #include "core/families/gguf/gguf_tensors.h"
 #include "core/families/llama/config.h"
 #include "core/families/unsupported_models.h"
+#include "core/formats/compressed_tensors.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
 #include "core/transformer/heads/head_files.h"
@@ -147,6 +148,17 @@ void require_config(const std::filesystem::path& folder) {
                         folder.string(), file.string()));
 }
 
+/// Those of a folder, with the values of compressed matrices.
+std::shared_ptr<const TensorFiles> folder_tensors(const std::filesystem::path& folder) {
+  const std::filesystem::path config = folder / "config.json";
+  const auto scheme = parse_compression_scheme(read_file(config), config.string());
+  auto tensors = std::make_shared<CheckpointTensors>(folder);
+  if (!scheme) {
+    return tensors;
+  }
+  return std::make_shared<CompressedTensors>(std::move(tensors), *scheme);
+}
+
 template <class Matrix>
 std::shared_ptr<TransformerOf<Matrix>> load(const std::filesystem::path& path,
                                             const LoadOptions& options) {
@@ -202,9 +214,7 @@ OpenModel open_model(const std::filesystem::path& model) {
     return open_model(std::make_shared<const GgufFile>(model));
   }
   ModelDescription description = describe_model(model);
-  return {.description = std::move(description),
-          .tensors = std::make_shared<CheckpointTensors>(model),
-          .gguf = nullptr};
+  return {.description = std::move(description), .tensors = folder_tensors(model), .gguf = nullptr};
 }
 
 std::shared_ptr<const TransformerWeights> load_model(const OpenModel& model,

@@ -11,9 +11,15 @@ void refuse_unsupported_keys(const JsonKeys& keys) {
   for (const char* key : {"quantization_config", "compression_config"}) {
     if (keys.has(key)) {
       const std::string method = keys.object(key).text("quant_method", "unknown");
-      keys.fail(key, fmt::format("says that the weights are quantised (quant_method '{}'), which "
-                                 "is not supported; use the original checkpoint or a GGUF file",
-                                 method));
+      if (key == std::string("quantization_config") && method == "compressed-tensors") {
+        continue;  // read, or refused in detail, where the tensors are opened
+      }
+      keys.fail(key,
+                fmt::format(
+                    "says that the weights are quantised (quant_method '{}'), which "
+                    "is not supported; use the original checkpoint, one of compressed-tensors, or "
+                    "a GGUF file",
+                    method));
     }
   }
   refuse_partial_rotation(keys);

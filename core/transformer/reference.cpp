@@ -2,9 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <limits>
 
-#include "core/error.h"
+#include "core/transformer/family_reference.h"
 #include "core/transformer/rope_table.h"
 
 namespace specdec {
@@ -170,13 +171,8 @@ Tensor reference_head(const TransformerTensors& weights, const Tensor& hidden,
 
 ReferenceResult reference_forward(const TransformerTensors& weights, const Tensor& tokens,
                                   std::optional<at::ScalarType> matmul_dtype) {
-  for (const LayerPlan& plan : weights.plan) {
-    if (!is_plain(plan)) {
-      throw Error(fmt::format(
-          "a model of family {} decodes, but the plain forward that training and encoders use has "
-          "no such layers yet",
-          weights.config.family));
-    }
+  if (!std::all_of(weights.plan.begin(), weights.plan.end(), is_plain)) {
+    return family_reference_forward(weights, tokens, matmul_dtype);
   }
   ReferenceResult result;
   const at::ScalarType dtype = weights.compute_dtype();

@@ -20,7 +20,8 @@ std::filesystem::path shared_golden() {
 
 std::vector<std::string> found(std::vector<std::string> names,
                                const std::function<std::filesystem::path(const std::string&)>& at) {
-  std::erase_if(names, [&at](const std::string& name) { return !std::filesystem::exists(at(name)); });
+  std::erase_if(names,
+                [&at](const std::string& name) { return !std::filesystem::exists(at(name)); });
   return names;
 }
 
@@ -71,7 +72,7 @@ std::vector<std::string> gemma_golden_names() {
   return {"gemma-a", "gemma2-a", "gemma3-a", "gemma3-mm-a", "gemma3-bf16-sharded-a"};
 }
 
-std::vector<std::string> gemma4_golden_names() {
+static std::vector<std::string> gemma4_golden_names() {
   return found_golden(
       {"gemma3n-a", "gemma4-dense-a", "gemma4-e-a", "gemma4-moe-a", "gemma4-unified-a"});
 }
@@ -79,6 +80,13 @@ std::vector<std::string> gemma4_golden_names() {
 std::vector<std::string> golden_names() {
   std::vector<std::string> names = gemma_golden_names();
   names.insert(names.end(), {"llama-a", "mistral-a", "qwen2-a", "qwen3-a"});
+  return names;
+}
+
+std::vector<std::string> all_golden_names() {
+  std::vector<std::string> names = golden_names();
+  const std::vector<std::string> more = gemma4_golden_names();
+  names.insert(names.end(), more.begin(), more.end());
   return names;
 }
 

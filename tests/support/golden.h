@@ -44,9 +44,9 @@ class Golden {
 
 /// The sets of Gemma 1, 2 and 3.
 std::vector<std::string> gemma_golden_names();
-/// The sets of Gemma 3n and 4 that are found.
-std::vector<std::string> gemma4_golden_names();
-/// The sets of all other families.
+/// The sets of all families that can be converted.
 std::vector<std::string> golden_names();
+/// Those, and the sets of Gemma 3n and 4 that are found.
+std::vector<std::string> all_golden_names();
 
 }  // namespace specdec

@@ -96,9 +96,7 @@ TEST_P(GoldenForwardTest, CapturedLayersMatch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenForwardTest, testing::ValuesIn(golden_names()),
-                         ParameterName());
-INSTANTIATE_TEST_SUITE_P(Gemma4, GoldenForwardTest, testing::ValuesIn(gemma4_golden_names()),
+INSTANTIATE_TEST_SUITE_P(All, GoldenForwardTest, testing::ValuesIn(all_golden_names()),
                          ParameterName());
 
 class TransformerModelTest : public testing::Test {

@@ -45,10 +45,8 @@ AssistantSteps steps_of(const TransformerWeights& target, const AssistantCase& o
                              .layers = 3,
                              .clusters = one.clusters,
                              .chosen = (one.clusters + 1) / 2};
-  const auto head =
-      random_assistant(target, shape, {.seed = 7, .dtype = target.weight_dtype});
-  const auto model =
-      std::make_shared<AssistantModel>(head, AssistantOptions{.fill = one.fill});
+  const auto head = random_assistant(target, shape, {.seed = 7, .dtype = target.weight_dtype});
+  const auto model = std::make_shared<AssistantModel>(head, AssistantOptions{.fill = one.fill});
   return {.hidden_size = head->target_hidden,
           .vocab_size = target.config.vocab_size,
           .step = [model](const Tensor& embeddings, const Tensor& hidden,
@@ -71,9 +69,9 @@ class AssistantDrafterTest : public testing::TestWithParam<AssistantCase> {
  protected:
   static std::unique_ptr<SpeculativeDecoding> decoding(TransformerModel& target,
                                                        std::unique_ptr<Verifier> verifier) {
-    auto drafter = std::make_unique<AssistantDrafter>(
-        target, steps_of(target.weights(), GetParam()),
-        AssistantDrafterOptions{.sample = GetParam().sample});
+    auto drafter =
+        std::make_unique<AssistantDrafter>(target, steps_of(target.weights(), GetParam()),
+                                           AssistantDrafterOptions{.sample = GetParam().sample});
     std::unique_ptr<DraftShape> shape = std::make_unique<ChainShape>(2);
     if (GetParam().tree) {
       shape = std::make_unique<StaticTreeShape>(tree_of_widths(std::vector<int64_t>{2, 1}, 16));
@@ -93,10 +91,10 @@ TEST_P(AssistantDrafterTest, TheOutputHasTheDistributionOfTheTarget) {
                 wanted),
             1e-12);
   if (!GetParam().tree) {
-    EXPECT_LT(max_difference(
-                  exact_distribution(*decoding(target, std::make_unique<BlockVerifier>()), task),
-                  wanted),
-              1e-12);
+    EXPECT_LT(
+        max_difference(
+            exact_distribution(*decoding(target, std::make_unique<BlockVerifier>()), task), wanted),
+        1e-12);
   }
 }
 
@@ -115,18 +113,18 @@ TEST_P(AssistantDrafterTest, GreedyTokensAreTheTargets) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, AssistantDrafterTest,
-    testing::Values(AssistantCase{"dense_chain", "dense", 0, true, false},
-                    AssistantCase{"dense_chain_best", "dense", 0, false, false},
-                    AssistantCase{"dense_tree", "dense", 0, true, true},
-                    AssistantCase{"e_ordered_tree_best", "e", 3, false, true},
-                    AssistantCase{"e_ordered_chain", "e", 3, true, false},
-                    AssistantCase{"e_ordered_chain_without_the_others", "e", 3, true, false,
-                                  CentroidFill::kNothing},
-                    AssistantCase{"moe_chain", "moe", 0, true, false},
-                    AssistantCase{"gemma3n_tree", "3n", 0, true, true}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, AssistantDrafterTest,
+                         testing::Values(AssistantCase{"dense_chain", "dense", 0, true, false},
+                                         AssistantCase{"dense_chain_best", "dense", 0, false,
+                                                       false},
+                                         AssistantCase{"dense_tree", "dense", 0, true, true},
+                                         AssistantCase{"e_ordered_tree_best", "e", 3, false, true},
+                                         AssistantCase{"e_ordered_chain", "e", 3, true, false},
+                                         AssistantCase{"e_ordered_chain_without_the_others", "e", 3,
+                                                       true, false, CentroidFill::kNothing},
+                                         AssistantCase{"moe_chain", "moe", 0, true, false},
+                                         AssistantCase{"gemma3n_tree", "3n", 0, true, true}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(AssistantDrafterChecksTest, AnotherTargetIsRefused) {
   const AssistantCase dense{"", "dense", 0, true, false};

@@ -30,9 +30,7 @@ using testing::HasSubstr;
 const std::filesystem::path kSharedGolden =
     std::filesystem::path(SPECDEC_SOURCE_DIR).parent_path() / "shared/golden";
 
-std::filesystem::path gemma4_gguf(const std::string& name) {
-  return golden_gguf(name);
-}
+std::filesystem::path gemma4_gguf(const std::string& name) { return golden_gguf(name); }
 
 json config_of(const GgufContent& content) {
   const std::string architecture = content.metadata.text("general.architecture");

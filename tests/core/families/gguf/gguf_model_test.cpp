@@ -90,13 +90,15 @@ INSTANTIATE_TEST_SUITE_P(All, GgufGoldenTest,
                          ParameterName());
 INSTANTIATE_TEST_SUITE_P(
     Gemma4, GgufGoldenTest,
-    testing::ValuesIn(found_golden_gguf(
-        {"gemma3n-f32",       "gemma3n-q8_0",          "gemma3n-q4_k",         "gemma4-dense-f32",
-         "gemma4-dense-q8_0", "gemma4-dense-q8_0_f16", "gemma4-dense-q4_k",    "gemma4-dense-f32_qkv",
-         "gemma4-e-f32",      "gemma4-e-q8_0",         "gemma4-e-q8_0_f16",    "gemma4-e-q4_k",
-         "gemma4-e-f32_qkv",  "gemma4-moe-f32",        "gemma4-moe-q8_0",      "gemma4-moe-q8_0_f16",
-         "gemma4-moe-q4_k",   "gemma4-moe-f32_split",  "gemma4-unified-f32",   "gemma4-unified-q8_0",
-         "gemma4-unified-q8_0_f16", "gemma4-unified-q4_k"})),
+    testing::ValuesIn(
+        found_golden_gguf({"gemma3n-f32",         "gemma3n-q8_0",         "gemma3n-q4_k",
+                           "gemma4-dense-f32",    "gemma4-dense-q8_0",    "gemma4-dense-q8_0_f16",
+                           "gemma4-dense-q4_k",   "gemma4-dense-f32_qkv", "gemma4-e-f32",
+                           "gemma4-e-q8_0",       "gemma4-e-q8_0_f16",    "gemma4-e-q4_k",
+                           "gemma4-e-f32_qkv",    "gemma4-moe-f32",       "gemma4-moe-q8_0",
+                           "gemma4-moe-q8_0_f16", "gemma4-moe-q4_k",      "gemma4-moe-f32_split",
+                           "gemma4-unified-f32",  "gemma4-unified-q8_0",  "gemma4-unified-q8_0_f16",
+                           "gemma4-unified-q4_k"})),
     ParameterName());
 
 TEST(GgufModelTest, BlocksAreMultipliedAsStored) {
