@@ -132,12 +132,13 @@ class LayerLoader {
     return load_matrix<Matrix>(source_, format_.prefix + name, shape, compute_dtype());
   }
 
-  std::vector<Matrix> stack(const std::vector<Part>& parts, int64_t columns, int64_t count) const {
-    Whole whole{.tensors = {}, .columns = columns};
-    for (const auto& [part, rows] : parts) {
-      whole.tensors.emplace_back(format_.prefix + part, rows);
-    }
-    return load_stack<Matrix>(source_, whole, count, matrices_);
+  // By whole names, without ".weight".
+  using Named = std::vector<std::pair<std::string, int64_t>>;
+  Matrix named(const Named& parts, int64_t columns) const {
+    return load_whole<Matrix>(source_, whole_of(parts, columns), matrices_);
+  }
+  std::vector<Matrix> stack(const Named& parts, int64_t columns, int64_t count) const {
+    return load_stack<Matrix>(source_, whole_of(parts, columns), count, matrices_);
   }
 
   bool has(const std::string& name) const { return source_.has(format_.prefix + name); }
@@ -146,6 +147,13 @@ class LayerLoader {
   }
 
  private:
+  Whole whole_of(const Named& parts, int64_t columns) const {
+    Whole whole{.tensors = parts, .columns = columns};
+    for (auto& [name, rows] : whole.tensors) {
+      name = format_.prefix + name;
+    }
+    return whole;
+  }
   at::ScalarType compute_dtype() const {
     return matrices_.dtype == at::kDouble ? at::kDouble : at::kFloat;
   }
@@ -246,14 +254,31 @@ class LayerParts {
     experts.router_norm =
         loader_.numbers("router.scale", {hidden_}) / std::sqrt(static_cast<double>(hidden_));
     experts.output_scale = loader_.numbers("router.per_expert_scale", {count});
-    experts.gate_up = loader_.has("experts.gate_up_proj")
-                          ? loader_.stack({{"experts.gate_up_proj", 2 * size}}, hidden_, count)
-                          : loader_.stack({{"experts.gate_proj", size}, {"experts.up_proj", size}},
-                                          hidden_, count);
-    experts.down = loader_.stack({{"experts.down_proj", hidden_}}, size, count);
+    load_expert_matrices(count, size, experts);
     experts.dense_post_norm = loader_.norm("post_feedforward_layernorm_1", hidden_);
     experts.norm = loader_.norm("pre_feedforward_layernorm_2", hidden_);
     experts.post_norm = loader_.norm("post_feedforward_layernorm_2", hidden_);
+  }
+
+  /// Stacked, as in the hub's files, or each by itself, as GGUF's are named; gate and up fused or
+  /// apart.
+  void load_expert_matrices(int64_t count, int64_t size, ExpertsOf<Matrix>& experts) const {
+    using Named = typename LayerLoader<Matrix>::Named;
+    const auto gate_up = [&](const std::string& prefix) {
+      return loader_.has(prefix + "gate_up_proj")
+                 ? Named{{prefix + "gate_up_proj", 2 * size}}
+                 : Named{{prefix + "gate_proj", size}, {prefix + "up_proj", size}};
+    };
+    if (!loader_.has("experts.0.down_proj")) {
+      experts.gate_up = loader_.stack(gate_up("experts."), hidden_, count);
+      experts.down = loader_.stack({{"experts.down_proj", hidden_}}, size, count);
+      return;
+    }
+    for (int64_t e = 0; e < count; ++e) {
+      const std::string prefix = fmt::format("experts.{}.", e);
+      experts.gate_up.push_back(loader_.named(gate_up(prefix), hidden_));
+      experts.down.push_back(loader_.named({{prefix + "down_proj", hidden_}}, size));
+    }
   }
 
   void load_per_layer() {

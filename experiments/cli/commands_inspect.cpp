@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -7,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "core/families/model.h"
@@ -96,21 +99,43 @@ void print_values(std::ostream& out, const nlohmann::json& json) {
 // ---- models ----
 
 nlohmann::json layer_json(const LayerPlan& layer) {
-  return {{"heads", layer.heads},
-          {"kv_heads", layer.kv_heads},
-          {"head_dim", layer.head_dim},
-          {"intermediate_size", layer.intermediate_size},
-          {"window", layer.window},
-          {"query_scale", layer.query_scale},
-          {"soft_cap", layer.soft_cap},
-          {"rope_theta", layer.rope.theta},
-          {"rope_factor", layer.rope.factor},
-          {"rope_divisors", layer.rope.divisors},
-          {"qkv_bias", layer.qkv_bias},
-          {"output_bias", layer.output_bias},
-          {"mlp_bias", layer.mlp_bias},
-          {"qk_norm", layer.qk_norm},
-          {"post_norms", layer.post_norms}};
+  return {
+      {"heads", layer.heads},
+      {"kv_heads", layer.kv_heads},
+      {"head_dim", layer.head_dim},
+      {"intermediate_size", layer.intermediate_size},
+      {"window", layer.window},
+      {"query_scale", layer.query_scale},
+      {"soft_cap", layer.soft_cap},
+      {"rope_theta", layer.rope.theta},
+      {"rope_factor", layer.rope.factor},
+      {"rope_divisors", layer.rope.divisors},
+      {"qkv_bias", layer.qkv_bias},
+      {"output_bias", layer.output_bias},
+      {"mlp_bias", layer.mlp_bias},
+      {"qk_norm", layer.qk_norm},
+      {"post_norms", layer.post_norms},
+      {"rotated_pairs", layer.rope.rotated_pairs},
+      {"kv_source", layer.kv_source},
+      {"raw_key_values", layer.values == ValueKind::kRawKeys},
+      {"value_norm", layer.value_norm},
+      {"layer_scalar", layer.layer_scalar},
+      {"per_layer_size", layer.per_layer_size},
+      {"experts", layer.experts.count},
+      {"chosen_experts", layer.experts.chosen},
+      {"expert_size", layer.experts.intermediate_size},
+      {"sparsity_cut", layer.sparsity_cut ? nlohmann::json(*layer.sparsity_cut) : nlohmann::json()},
+      {"streams", layer.altup.streams},
+      {"laurel_rank", layer.laurel_rank}};
+}
+
+/// Numbers of keys and values that a token takes in the cache of all layers that have their own.
+int64_t cache_numbers(const std::vector<LayerPlan>& plan) {
+  int64_t numbers = 0;
+  for (const LayerPlan& layer : plan) {
+    numbers += layer.kv_source < 0 ? 2 * kv_rows(layer) : 0;
+  }
+  return numbers;
 }
 
 nlohmann::json inspect_json(const ModelFiles& files) {
@@ -140,11 +165,35 @@ nlohmann::json inspect_json(const ModelFiles& files) {
           {"final_soft_cap", config.final_soft_cap},
           {"bidirectional", config.bidirectional},
           {"end_ids", config.end_ids},
+          {"cache_bytes_per_token", 4 * cache_numbers(files.plan)},  // float32
           {"mtp_modules", count_mtp_modules(files.folder)},
           {"weights", model_weights_json(*files.open)},
           {"tokenizer", tokenizer},
           {"notes", files.notes},
           {"layers", layers}};
+}
+
+/// What a layer has beside attention and MLP, as the table shows it.
+std::string extras_text(const nlohmann::json& layer) {
+  std::vector<std::string> extras;
+  const auto add = [&](bool has, const std::string& text) {
+    if (has) {
+      extras.push_back(text);
+    }
+  };
+  const auto number = [&layer](const char* key) { return layer[key].get<int64_t>(); };
+  add(layer["qk_norm"].get<bool>(), "qk norm");
+  add(layer["qkv_bias"].get<bool>() || layer["output_bias"].get<bool>() ||
+          layer["mlp_bias"].get<bool>(),
+      "biases");
+  add(extras.empty() && layer["post_norms"].get<bool>(), "post norm");
+  add(number("kv_source") >= 0, fmt::format("keys of layer {}", number("kv_source")));
+  add(layer["raw_key_values"].get<bool>(), "K = V");
+  add(number("experts") > 0, fmt::format("{} of {} experts of {}", number("chosen_experts"),
+                                         number("experts"), number("expert_size")));
+  add(number("per_layer_size") > 0, fmt::format("own inputs of {}", number("per_layer_size")));
+  add(number("streams") > 0, fmt::format("{} streams", number("streams")));
+  return fmt::format("{}", fmt::join(extras, ", "));
 }
 
 std::string tokenizer_text(const nlohmann::json& tokenizer) {
@@ -158,23 +207,16 @@ std::string tokenizer_text(const nlohmann::json& tokenizer) {
 void print_inspection(std::ostream& out, const nlohmann::json& json) {
   print_values(out, json);
   out << fmt::format("{:<24} {}\n", "tokenizer", tokenizer_text(json["tokenizer"]));
-  out << fmt::format("\n{:>5} {:>6} {:>8} {:>9} {:>6} {:>7} {:>10} {:>8} {:>9}\n", "layer", "heads",
+  out << fmt::format("\n{:>5} {:>6} {:>8} {:>9} {:>6} {:>7} {:>10} {:>8}  {}\n", "layer", "heads",
                      "kv_heads", "head_dim", "mlp", "window", "rope theta", "soft cap", "extras");
   size_t index = 0;
   for (const auto& layer : json["layers"]) {
     const auto window = layer["window"].get<int64_t>();
-    const bool qk_norm = layer["qk_norm"].get<bool>();
-    const bool biases = layer["qkv_bias"].get<bool>() || layer["output_bias"].get<bool>() ||
-                        layer["mlp_bias"].get<bool>();
-    out << fmt::format("{:>5} {:>6} {:>8} {:>9} {:>6} {:>7} {:>10} {:>8} {:>9}\n", index++,
+    out << fmt::format("{:>5} {:>6} {:>8} {:>9} {:>6} {:>7} {:>10} {:>8}  {}\n", index++,
                        layer["heads"].dump(), layer["kv_heads"].dump(), layer["head_dim"].dump(),
                        layer["intermediate_size"].dump(),
                        window == 0 ? "full" : std::to_string(window), layer["rope_theta"].dump(),
-                       layer["soft_cap"].dump(),
-                       qk_norm                           ? "qk norm"
-                       : biases                          ? "biases"
-                       : layer["post_norms"].get<bool>() ? "post norm"
-                                                         : "");
+                       layer["soft_cap"].dump(), extras_text(layer));
   }
 }
 

@@ -1,6 +1,5 @@
 #include "core/families/gemma/gemma4_config.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -9,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/families/gemma/gemma4_branches.h"
 #include "core/families/token_ids.h"
 #include "core/families/unsupported_keys.h"
 #include "core/formats/strict_json.h"
@@ -20,12 +20,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMaxLayers = 1024;
-
-/// The number of standard deviations above the mean below which a share of a normal distribution
-/// lies.
-double normal_quantile(double share) {
-  return at::special_ndtri(at::scalar_tensor(share, at::kDouble)).item<double>();
-}
 
 class Gemma4Reader {
  public:
@@ -162,9 +156,10 @@ class Gemma4Reader {
     layer.per_layer_size = per_layer_size_;
     layer.per_layer_index = per_layer_size_ > 0 ? index : 0;
     if (is_3n_) {
-      layer.sparsity_cut = sparsity_cut(static_cast<size_t>(index));
+      layer.sparsity_cut =
+          read_sparsity_cut(keys_, model_.config.num_layers, static_cast<size_t>(index));
       layer.laurel_rank = keys_.positive("laurel_rank", 64);
-      layer.altup = altup();
+      layer.altup = read_altup(keys_);
       return layer;
     }
     layer.layer_scalar = true;
@@ -172,7 +167,7 @@ class Gemma4Reader {
       layer.values = ValueKind::kRawKeys;
     }
     if (keys_.boolean("enable_moe_block", false)) {
-      layer.experts = experts();
+      layer.experts = read_experts(keys_);
     }
     return layer;
   }
@@ -207,62 +202,6 @@ class Gemma4Reader {
       return sizes[index].get<int64_t>();  // of the file: what is doubled is doubled there
     }
     return keys_.positive(key) * (doubled ? 2 : 1);
-  }
-
-  ExpertsPlan experts() const {
-    ExpertsPlan experts;
-    experts.count = keys_.positive("num_experts");
-    experts.chosen = keys_.positive("top_k_experts");
-    experts.intermediate_size = keys_.positive("moe_intermediate_size");
-    if (experts.chosen > experts.count) {
-      keys_.fail("top_k_experts",
-                 fmt::format("is {}, of {} experts", experts.chosen, experts.count));
-    }
-    return experts;
-  }
-
-  AltUpConfig altup() const {
-    constexpr int64_t kMaxStreams = 8;
-    AltUpConfig altup;
-    altup.streams = keys_.positive("altup_num_inputs", 4);
-    altup.active = keys_.integer("altup_active_idx", 0);
-    altup.correct_scale = keys_.boolean("altup_correct_scale", true);
-    if (altup.streams < 2 || altup.streams > kMaxStreams) {
-      keys_.fail("altup_num_inputs",
-                 fmt::format("is {}; supported: 2 to {}", altup.streams, kMaxStreams));
-    }
-    if (altup.active < 0 || altup.active >= altup.streams) {
-      keys_.fail("altup_active_idx",
-                 fmt::format("is {}, of {} streams", altup.active, altup.streams));
-    }
-    return altup;
-  }
-
-  /// An entry of a list with one for each layer.
-  const json& of_layer(const char* key, size_t layer) const {
-    const json& list = keys_.at(key);
-    if (!list.is_array() || static_cast<int64_t>(list.size()) != model_.config.num_layers) {
-      keys_.fail(key, fmt::format("should be a list of {} numbers", model_.config.num_layers));
-    }
-    return list[layer];
-  }
-
-  std::optional<double> sparsity_cut(size_t layer) const {
-    if (keys_.has("activation_sparsity_z")) {
-      const json& deviations = of_layer("activation_sparsity_z", layer);
-      return deviations.is_number() ? std::optional(deviations.get<double>()) : std::nullopt;
-    }
-    const char* key = "activation_sparsity_pattern";
-    if (!keys_.has(key)) {
-      return std::nullopt;
-    }
-    const json& value = keys_.at(key).is_number() ? keys_.at(key) : of_layer(key, layer);
-    const double share = value.is_number() ? value.get<double>() : -1.0;
-    if (share < 0.0 || share >= 1.0) {
-      keys_.fail(key,
-                 fmt::format("holds {}; a share is at least 0 and below 1", describe_json(value)));
-    }
-    return share > 0.0 ? std::optional(normal_quantile(share)) : std::nullopt;
   }
 
   /// A layer's number that a config names; fails for one that does not exist.
