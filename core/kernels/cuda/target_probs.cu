@@ -66,7 +66,8 @@ __device__ inline Cut cut_to(const Row& row, const Cut& from, bool of_masses, do
   return cut;
 }
 
-/// Masses exp((logit - best) / temperature); for temperature 0 of the best tokens alone.
+/// Masses exp((logit - best) / temperature); for temperature 0 of the best tokens alone. Each
+/// thread reads only those that it writes.
 __device__ inline void fill_masses(const TargetProbsTask& task, const Row& row, float best) {
   constexpr double kLargest = 1.7976931348623157e308;
   const double inverse = 1.0 / task.temperature;
@@ -76,7 +77,6 @@ __device__ inline void fill_masses(const TargetProbsTask& task, const Row& row, 
     const double below = static_cast<double>(logit) - static_cast<double>(best);
     row.masses[id] = logit == best ? 1.0 : task.temperature == 0.0 ? 0.0 : exp(below * scale);
   }
-  __syncthreads();
 }
 
 __global__ void __launch_bounds__(kThreads) target_probs_kernel(TargetProbsTask task) {

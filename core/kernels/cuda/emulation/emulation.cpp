@@ -34,6 +34,9 @@ constexpr size_t kStackBytes = size_t{128} << 10U;
 constexpr unsigned kMaxThreads = 1024;
 constexpr unsigned kMaxSharedBytes = 227U << 10U;  // of an sm_90 block
 constexpr int kPoison = 0xFF;                      // a float32 and a float64 of such bytes is NaN
+/// A warp runs for about so many turns before another may. So one comes to its next barrier while
+/// others have not moved, which shows a missing one.
+constexpr uint64_t kTurns = 512;
 constexpr const char* kBarrier = "__syncthreads";
 
 /// A stack and where execution on it goes on. Tells ASan of each switch.
@@ -121,7 +124,8 @@ class Emulator {
   std::vector<Fiber> fibers_;  ///< kept between launches; a block uses the first threads_
   unsigned threads_ = 0;
   std::vector<Warp> warps_;
-  std::vector<unsigned> ready_;  ///< threads that can run
+  std::vector<std::vector<unsigned>> ready_;  ///< of each warp, threads that can run
+  size_t favourite_ = 0;                      ///< warp that runs ahead of the others
   unsigned at_barrier_ = 0;
   bool vote_ = false, last_vote_ = false;  ///< of the barrier that threads come to; of the last one
   std::unique_ptr<unsigned char[]> shared_;
@@ -164,8 +168,10 @@ void Emulator::run_block(const LaunchShape& shape) {
   warps_.assign(threads_ / kLanes, {});
   at_barrier_ = 0;
   vote_ = false;
-  ready_.resize(threads_);
-  std::iota(ready_.begin(), ready_.end(), 0U);
+  ready_.assign(warps_.size(), {});
+  for (unsigned t = 0; t < threads_; ++t) {
+    ready_[t / kLanes].push_back(t);
+  }
   if (fibers_.size() < threads_) {
     fibers_.resize(threads_);
   }
@@ -198,14 +204,20 @@ void Emulator::begin(Fiber& fiber, unsigned thread) {
 }
 
 Fiber& Emulator::pick_ready() {
-  if (ready_.empty()) {
-    report_missing();
+  if (ready_[favourite_ % ready_.size()].empty() || random_() % kTurns == 0) {
+    favourite_ = random_();
   }
-  const size_t chosen = random_() % ready_.size();
-  std::swap(ready_[chosen], ready_.back());
-  Fiber& fiber = fibers_[ready_.back()];
-  ready_.pop_back();
-  return fiber;
+  for (size_t i = 0; i < ready_.size(); ++i) {
+    std::vector<unsigned>& ready = ready_[(favourite_ + i) % ready_.size()];
+    if (!ready.empty()) {
+      favourite_ = (favourite_ + i) % ready_.size();
+      std::swap(ready[random_() % ready.size()], ready.back());
+      Fiber& fiber = fibers_[ready.back()];
+      ready.pop_back();
+      return fiber;
+    }
+  }
+  report_missing();
 }
 
 void Emulator::resume(Fiber& fiber) {
@@ -244,10 +256,11 @@ void Emulator::sync_block() {
     for (unsigned t = 0; t < threads_; ++t) {
       if (&fibers_[t] != current_) {
         fibers_[t].waits_at = nullptr;
-        ready_.push_back(t);
+        ready_[t / kLanes].push_back(t);
       }
     }
-    ready_.push_back(current_->thread);  // it is no nearer to running on than the others
+    ready_[current_->thread / kLanes].push_back(
+        current_->thread);  // it is no nearer to running on than the others
   }
   wait(kBarrier);
   current_->waits_at = nullptr;
@@ -279,7 +292,7 @@ const Slots& Emulator::exchange(const char* name, const Slot& slot) {
                   state_of(fibers_[t]));
     }
     fibers_[t].waits_at = nullptr;
-    ready_.push_back(t);
+    ready_[t / kLanes].push_back(t);
   }
   return slots;
 }

@@ -7,7 +7,8 @@
 /// Runs CUDA kernels on the CPU, so that their own code is tested where there is no GPU.
 ///
 /// The threads of a block are fibers; one runs until it waits for others, and which comes next is
-/// chosen by a seeded generator, as is the order of blocks: a missing barrier shows in the result.
+/// chosen by a seeded generator, as is the order of blocks: now and then another warp runs ahead of
+/// the others, so a missing barrier shows in the result.
 /// Shared memory is a new heap block for each block of threads, filled with NaN. A barrier waits
 /// for all threads of the block, a shuffle or vote for all 32 lanes of the warp. A kernel that
 /// breaks these rules ends the process with a message on stderr.

@@ -31,11 +31,13 @@ TEST(EmulationTest, ReducesInEveryOrderOfThreads) {
 }
 
 TEST(EmulationTest, FindsAMissingBarrier) {
-  int wrong = 0;
-  for (uint64_t seed = 0; seed < 20; ++seed) {
-    wrong += sums_with(Fault::kNoBarrier, seed) == kSums ? 0 : 1;
+  for (const Fault fault : {Fault::kNoBarrier, Fault::kEarlyReuse}) {
+    int wrong = 0;
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      wrong += sums_with(fault, seed) == kSums ? 0 : 1;
+    }
+    EXPECT_GT(wrong, 10) << static_cast<int>(fault);
   }
-  EXPECT_GT(wrong, 10);
 }
 
 TEST(EmulationDeathTest, EndsAtWhatAGpuDoesNotDefine) {

@@ -14,10 +14,10 @@ struct SumTask {
   float* out;
 };
 
-__global__ void sum_kernel(SumTask task) {
-  auto* sums = reinterpret_cast<float*>(shared_memory());
+/// The block's sum times `factor`.
+__device__ float sum_of_block(const SumTask& task, float* sums, float factor) {
   const unsigned lane = threadIdx.x % kWarp;
-  float sum = task.input[blockIdx.x * kThreads + threadIdx.x];
+  float sum = factor * task.input[blockIdx.x * kThreads + threadIdx.x];
   if (task.fault == Fault::kDifferentShuffles && lane % 2 == 1) {
     __ballot_sync(kAll, 1);
   }
@@ -29,14 +29,26 @@ __global__ void sum_kernel(SumTask task) {
   if (lane == 0) {
     sums[threadIdx.x / kWarp + (task.fault == Fault::kSharedMemoryOverrun ? 1U : 0U)] = sum;
   }
-  if (task.fault == Fault::kDivergentBarrier && threadIdx.x == 5) {
-    return;
-  }
   if (task.fault != Fault::kNoBarrier) {
     __syncthreads();
   }
-  if (threadIdx.x == 0) {
-    task.out[blockIdx.x] = sums[0] + sums[1] + sums[2] + sums[3];
+  return sums[0] + sums[1] + sums[2] + sums[3];
+}
+
+__global__ void sum_kernel(SumTask task) {
+  auto* sums = reinterpret_cast<float*>(shared_memory());
+  const float once = sum_of_block(task, sums, 1.0F);
+  if (task.fault == Fault::kDivergentBarrier && threadIdx.x == 5) {
+    return;
+  }
+  if (task.fault != Fault::kEarlyReuse) {
+    __syncthreads();
+  }
+  const float twice = sum_of_block(task, sums, 2.0F);
+  if (threadIdx.x % kWarp == 0 && twice != 2.0F * once) {
+    task.out[blockIdx.x] = -1.0F;
+  } else if (threadIdx.x == 0) {
+    task.out[blockIdx.x] = once;
   }
 }
 

@@ -6,6 +6,7 @@ namespace specdec::cuda {
 enum class Fault {
   kNone,
   kNoBarrier,           ///< between writing and reading shared memory
+  kEarlyReuse,          ///< no barrier between reading shared memory and writing it again
   kDivergentShuffle,    ///< only even lanes call it
   kDivergentBarrier,    ///< thread 5 ends before it
   kDifferentShuffles,   ///< odd lanes vote meanwhile
@@ -13,7 +14,7 @@ enum class Fault {
   kSharedMemoryOverrun  ///< by one float
 };
 
-/// out[b] = sum of input[128 * b ..], by blocks of 128 threads.
+/// out[b] = sum of input[128 * b ..], by blocks of 128 threads, which compute it twice.
 int planted_sum(Fault fault, const float* input, float* out, unsigned blocks);
 
 }  // namespace specdec::cuda
