@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <vector>
 
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "tests/core/kernels/attention_case.h"

@@ -4,7 +4,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/kernels.h"

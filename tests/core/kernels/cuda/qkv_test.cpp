@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <ostream>
+#include <vector>
 
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "kv/kv_cache.h"

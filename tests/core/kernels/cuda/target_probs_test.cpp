@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <vector>
 
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/kernels.h"

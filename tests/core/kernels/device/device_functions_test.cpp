@@ -2,9 +2,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <random>
+#include <vector>
 
 #include "core/formats/gguf_blocks.h"
 #include "core/kernels/device/activations.h"
