@@ -2,11 +2,11 @@
 #include <cstdint>
 
 /// The CUDA kernels' C interface: what core/kernels/ does on the CPU, on plain pointers to device
-/// memory. Calls are in order on `stream` (a cudaStream_t) and return before the work is done; the
-/// result is a cudaError_t of the launch, 0 = none; 1 (invalid value) for sizes that it cannot
-/// take. Numbers are float32 and arrays contiguous where nothing else is said. A row's bits depend
-/// on its own numbers and sizes alone, not on how many rows there are. Arguments are checked by the
-/// caller.
+/// memory. Calls are in order on `stream` (a cudaStream_t) and return before the work is done. The
+/// result is the cudaError_t of the launch, 0 = none; kInvalidValue for what a kernel cannot take.
+/// Other arguments are checked by the caller. Numbers are float32 and arrays contiguous where
+/// nothing else is said. A row's bits depend on its own numbers and sizes alone, not on how many
+/// rows there are.
 namespace specdec::cuda {
 
 /// out = input * (mean(input^2) + eps)^-1/2 * scale, or out += that. `scale` as it is multiplied:

@@ -11,4 +11,7 @@ struct LaunchShape {
 
 constexpr int kWarp = 32;
 
+/// cudaErrorInvalidValue: what a kernel's entry returns for arguments that it cannot take.
+constexpr int kInvalidValue = 1;
+
 }  // namespace specdec::cuda

@@ -12,7 +12,6 @@ constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kOutputs = 4;
 constexpr int kMaxRows = 8;
-constexpr int kInvalidValue = 1;  // cudaErrorInvalidValue
 
 /// A task, and how its arrays may be read.
 struct AlignedTask {

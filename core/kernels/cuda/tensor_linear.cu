@@ -242,6 +242,8 @@ int launch_product(const TensorLinearTask& task, void* stream) {
                     : launch_product<kOutputTiles, kMaxTiles>(task, stream);
 }
 
+bool is_aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
+
 /// Tiles of outputs in memory: whole pairs.
 int32_t weight_tiles(int32_t outputs) { return tiles_of(outputs, 2 * kTileOutputs) * 2; }
 
@@ -269,12 +271,18 @@ int specdec_cuda_pack_fragments(const PackFragmentsTask* task, void* stream) {
   if (task->outputs == 0 || task->in == 0) {
     return 0;
   }
+  if (!is_aligned(task->fragments)) {
+    return kInvalidValue;
+  }
   return launch(pack_kernel, step_shape(weight_tiles(task->outputs), task->in), stream, *task);
 }
 
 int specdec_cuda_tensor_linear(const TensorLinearTask* task, void* stream) {
   if (task->rows == 0 || task->outputs == 0) {
     return 0;
+  }
+  if (!is_aligned(task->fragments) || !is_aligned(task->workspace)) {
+    return kInvalidValue;
   }
   const int32_t tiles = tiles_of(task->rows, kTileRows);
   const int error = launch(split_kernel, step_shape(tiles, task->in), stream, *task);

@@ -6,6 +6,7 @@
 
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/kernels.h"
+#include "core/kernels/cuda/launch_shape.h"
 #include "core/kernels/linear.h"
 
 namespace specdec {
@@ -117,6 +118,20 @@ TEST(CudaTensorLinearTest, SplitsNumbersThatAreLargeSmallOrInfinite) {
   input.zero_();
   input[0][2] = -kInfinity;
   EXPECT_EQ(matrix.apply(input)[0][2].item<float>(), -kInfinity);
+}
+
+TEST(CudaTensorLinearTest, RefusesFragmentsThatAreNotAligned) {
+  const Tensor memory = at::empty({4096}, at::kByte);
+  auto* bytes = memory.mutable_data_ptr<uint8_t>();
+  const cuda::PackFragmentsTask pack = {bytes, bytes + 8, 16, 16};
+  EXPECT_EQ(specdec_cuda_pack_fragments(&pack, nullptr), cuda::kInvalidValue);
+  cuda::TensorLinearTask task{};
+  task.fragments = bytes;
+  task.workspace = bytes + 4;
+  task.rows = 1;
+  task.in = 16;
+  task.outputs = 16;
+  EXPECT_EQ(specdec_cuda_tensor_linear(&task, nullptr), cuda::kInvalidValue);
 }
 
 }  // namespace
