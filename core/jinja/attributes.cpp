@@ -33,8 +33,7 @@ JinjaValue call_dict_method(const JinjaDict& dict, std::string_view name,
   if (name == "get") {
     const auto given = bound_arguments(arguments, {"key", "default"}, name);
     const JinjaValue key = given[0] == nullptr ? JinjaValue(JinjaNone{}) : *given[0];
-    const JinjaValue* found =
-        holds<JinjaText>(key) ? dict.find(text_of(key).bytes(), arguments.budget) : nullptr;
+    const JinjaValue* found = dict.find(key, arguments.budget);
     const JinjaValue otherwise = given[1] == nullptr ? JinjaValue(JinjaNone{}) : *given[1];
     return found == nullptr ? otherwise : *found;
   }
@@ -45,7 +44,7 @@ JinjaValue call_dict_method(const JinjaDict& dict, std::string_view name,
     if (name == "items") {
       all.push_back(jinja_list({key, value}, ListKind::kTuple));
     } else {
-      all.push_back(name == "keys" ? JinjaValue(key) : value);
+      all.push_back(name == "keys" ? key : value);
     }
   }
   return jinja_list(std::move(all), ListKind::kView);
@@ -171,13 +170,12 @@ JinjaValue attribute_of(const JinjaValue& value, std::string_view name, JinjaBud
 
 JinjaValue item_of(const JinjaValue& value, const JinjaValue& item, JinjaBudget& budget) {
   require_defined(value, "an item");
-  const auto* key = std::get_if<JinjaText>(&item);
-  if (key != nullptr) {
-    if (const auto* dict = as_dict(value)) {
-      if (const JinjaValue* entry = dict->find(key->bytes(), budget)) {
-        return *entry;
-      }
+  if (const auto* dict = as_dict(value)) {
+    if (const JinjaValue* entry = dict->find(item, budget)) {
+      return *entry;
     }
+  }
+  if (const auto* key = std::get_if<JinjaText>(&item)) {
     const auto attribute = python_attribute(value, key->bytes());
     return attribute ? *attribute : JinjaUndefined{shortened(key->bytes())};
   }

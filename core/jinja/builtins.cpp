@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "core/error.h"
+#include "core/jinja/numbers.h"
 
 namespace specdec {
 namespace {
@@ -18,8 +20,10 @@ struct Filter {
   JinjaValue (*apply)(const JinjaValue& value, const Bound& given) = nullptr;
 };
 
+bool is_set(const JinjaValue* flag) { return flag != nullptr && is_true(*flag); }
+
 JinjaValue default_filter(const JinjaValue& value, const Bound& given) {
-  const bool also_false = given[1] != nullptr && is_true(*given[1]);
+  const bool also_false = is_set(given[1]);
   const bool missing = holds<JinjaUndefined>(value) || (also_false && !is_true(value));
   return !missing ? value : given[0] == nullptr ? jinja_text("") : *given[0];
 }
@@ -77,8 +81,54 @@ JinjaValue items_filter(const JinjaValue& value, const Bound& given) {
   return jinja_list(items_of(call({given.budget, {}, {}}), given.budget), ListKind::kIterator);
 }
 
+/// The pairs of a dict, sorted by key or value, without case unless case_sensitive.
+JinjaValue dictsort_filter(const JinjaValue& value, const Bound& given) {
+  const std::string by = given[1] == nullptr ? "key" : text_of(*given[1]).bytes();
+  if (as_dict(value) == nullptr || (by != "key" && by != "value")) {
+    throw Error("the filter dictsort needs a dict, and by=\"key\" or by=\"value\".");
+  }
+  using Entry = std::pair<JinjaValue, JinjaDict::Entry>;
+  const auto& all = as_dict(value)->entries;
+  const bool without_case = !is_set(given[0]) && all.size() > 1;
+  std::vector<Entry> entries;
+  for (const JinjaDict::Entry& entry : all) {
+    const JinjaValue& key = by == "key" ? entry.key : entry.value;
+    const bool lower = without_case && holds<JinjaText>(key);
+    entries.emplace_back(lower ? text_filter<kLower>(key, {given.budget, {}}) : key, entry);
+  }
+  given.budget.take(entries.size(), 4 * JinjaBudget::kValue);
+  const bool reverse = is_set(given[2]);
+  std::stable_sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) {
+    return (reverse ? ordered(b.first, a.first, given.budget)
+                    : ordered(a.first, b.first, given.budget)) < 0;
+  });
+  std::vector<JinjaValue> pairs;
+  for (const auto& [key, entry] : entries) {
+    pairs.push_back(jinja_list({entry.key, entry.value}, ListKind::kTuple));
+  }
+  return jinja_list(std::move(pairs));
+}
+
+JinjaValue int_filter(const JinjaValue& value, const Bound& given) {
+  if (given[1] != nullptr && (!is_integer(*given[1]) || integer_of(*given[1]) != 10)) {
+    throw Error("the filter int with a base other than 10 is not supported.");
+  }
+  if (is_integer(value)) {
+    return integer_of(value);
+  }
+  if (holds<JinjaUndefined>(value) || holds<double>(value)) {
+    throw Error(fmt::format("the filter int is given {}.", kind_of(value)));
+  }
+  const JinjaValue otherwise = given[0] == nullptr ? JinjaValue(int64_t{0}) : *given[0];
+  const auto number =
+      holds<JinjaText>(value)
+          ? parsed_int(text_of(text_filter<kStrip>(value, {given.budget, {}})).bytes())
+          : std::nullopt;
+  return number ? JinjaValue(*number) : otherwise;
+}
+
 JinjaValue json_filter(const JinjaValue& value, const Bound& given) {
-  if (given[0] != nullptr && is_true(*given[0])) {
+  if (is_set(given[0])) {
     throw Error("the filter tojson with ensure_ascii is not supported.");
   }
   return json_of(value, given.budget);
@@ -107,6 +157,8 @@ const std::map<std::string_view, Filter>& filters() {
           return jinja_list(items_of(value, given.budget));
         }}},
       {"items", {{}, items_filter}},
+      {"dictsort", {{"case_sensitive", "by", "reverse"}, dictsort_filter}},
+      {"int", {{"default", "base"}, int_filter}},
       {"string",
        {{}, [](const JinjaValue& value, const Bound&) -> JinjaValue { return printed(value); }}},
       {"tojson", {{"ensure_ascii"}, json_filter}},
@@ -126,9 +178,13 @@ JinjaValue attribute_of_item(const JinjaValue& item, const JinjaValue& name, Jin
   return item_of(item, name, budget);
 }
 
-/// selectattr, rejectattr: of the items those whose attribute does, or does not, pass a test.
+/// selectattr, rejectattr: of the items those whose attribute does, or does not, pass a test; none
+/// of what counts as false.
 JinjaValue selected(std::string_view name, const JinjaValue& value,
                     const JinjaArguments& arguments) {
+  if (!is_true(value)) {
+    return jinja_list({}, ListKind::kIterator);
+  }
   const std::vector<JinjaValue>& given = arguments.values;
   if (given.empty() || !arguments.named.empty() ||
       text_of(given[0]).bytes().find('.') != std::string::npos) {
@@ -148,8 +204,11 @@ JinjaValue selected(std::string_view name, const JinjaValue& value,
   return jinja_list(std::move(kept), ListKind::kIterator);
 }
 
-/// map(attribute="name").
+/// map(attribute="name"); nothing of what counts as false.
 JinjaValue mapped(const JinjaValue& value, const JinjaArguments& arguments) {
+  if (!is_true(value)) {
+    return jinja_list({}, ListKind::kIterator);
+  }
   if (!arguments.values.empty() || arguments.named.size() != 1 ||
       arguments.named[0].first != "attribute" ||
       text_of(arguments.named[0].second).bytes().find('.') != std::string::npos) {
@@ -181,6 +240,15 @@ void append_json_text(const JinjaText& text, JinjaText& out, JinjaBudget& budget
   out += JinjaText("\"");
 }
 
+void append_json(const JinjaValue& value, JinjaText& out, JinjaBudget& budget);
+
+/// Keys are texts in JSON: 1 becomes "1".
+void append_json_key(const JinjaValue& key, JinjaText& out, JinjaBudget& budget) {
+  out += JinjaText(holds<JinjaText>(key) ? "" : "\"");
+  append_json(key, out, budget);
+  out += JinjaText(holds<JinjaText>(key) ? "" : "\"");
+}
+
 void append_json(const JinjaValue& value, JinjaText& out, JinjaBudget& budget) {
   budget.take(1, JinjaBudget::kValue);
   const auto* list = as_list(value);
@@ -188,7 +256,7 @@ void append_json(const JinjaValue& value, JinjaText& out, JinjaBudget& budget) {
     append_json_text(*text, out, budget);
   } else if (holds<bool>(value) || holds<JinjaNone>(value)) {
     out += JinjaText(holds<JinjaNone>(value) ? "null" : std::get<bool>(value) ? "true" : "false");
-  } else if (holds<int64_t>(value)) {
+  } else if (holds<int64_t>(value) || holds<double>(value)) {
     out += printed(value);
   } else if (list != nullptr && list->kind <= ListKind::kTuple) {
     out += JinjaText("[");
@@ -201,7 +269,7 @@ void append_json(const JinjaValue& value, JinjaText& out, JinjaBudget& budget) {
     out += JinjaText("{");
     for (size_t i = 0; i < dict->entries.size(); ++i) {
       out += JinjaText(i == 0 ? "" : ", ");
-      append_json_text(dict->entries[i].key, out, budget);
+      append_json_key(dict->entries[i].key, out, budget);
       out += JinjaText(": ");
       append_json(dict->entries[i].value, out, budget);
     }
@@ -233,7 +301,9 @@ const std::map<std::string_view, Test>& tests() {
       {"true", [](const JinjaValue& v, const Bound&) { return is_exactly(v, true); }},
       {"false", [](const JinjaValue& v, const Bound&) { return is_exactly(v, false); }},
       {"integer", [](const JinjaValue& v, const Bound&) { return holds<int64_t>(v); }},
-      {"number", [](const JinjaValue& v, const Bound&) { return is_integer(v); }},
+      {"number",
+       [](const JinjaValue& v, const Bound&) { return is_integer(v) || holds<double>(v); }},
+      {"float", [](const JinjaValue& v, const Bound&) { return holds<double>(v); }},
       {"iterable", [](const JinjaValue& v, const Bound&) { return is_iterable(v); }},
       {"sequence",
        [](const JinjaValue& v, const Bound&) {
@@ -272,6 +342,13 @@ bool apply_test(std::string_view name, const JinjaValue& value, const JinjaArgum
       throw Error(fmt::format("the test {} needs a value.", name));
     }
     return are_equal(value, *given[0], given.budget) == equal;
+  }
+  if (name == "in") {
+    const auto given = bound_arguments(arguments, {"seq"}, name);
+    if (given[0] == nullptr) {
+      throw Error("the test in needs a value.");
+    }
+    return contains(*given[0], value, given.budget);
   }
   const auto test = tests().find(name);
   if (test == tests().end()) {

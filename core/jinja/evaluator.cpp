@@ -69,22 +69,6 @@ JinjaValue combined(const std::string& name, const JinjaValue& left, const Jinja
   return arithmetic(name, left, right);
 }
 
-bool contains(const JinjaValue& whole, const JinjaValue& part, JinjaBudget& budget) {
-  if (const auto* text = std::get_if<JinjaText>(&whole)) {
-    budget.take(text->size() + text_of(part).size());
-    return place_of(text_of(part).bytes(), text->bytes()) != std::string::npos;
-  }
-  if (const auto* dict = as_dict(whole)) {
-    return holds<JinjaText>(part) && dict->find(text_of(part).bytes(), budget) != nullptr;
-  }
-  if (as_list(whole) == nullptr && !holds<JinjaUndefined>(whole)) {
-    throw Error(fmt::format("{} in {} is not possible.", kind_of(part), kind_of(whole)));
-  }
-  const std::vector<JinjaValue> items = items_of(whole, budget);
-  return std::any_of(items.begin(), items.end(),
-                     [&](const JinjaValue& one) { return are_equal(one, part, budget); });
-}
-
 bool compared(const std::string& name, const JinjaValue& left, const JinjaValue& right,
               JinjaBudget& budget) {
   if (name == "==" || name == "!=") {
@@ -93,12 +77,8 @@ bool compared(const std::string& name, const JinjaValue& left, const JinjaValue&
   if (name == "in" || name == "not in") {
     return contains(right, left, budget) == (name == "in");
   }
-  const bool texts = holds<JinjaText>(left) && holds<JinjaText>(right);
-  budget.take(texts ? std::min(text_of(left).size(), text_of(right).size()) : 0);
-  const int64_t a =
-      texts ? text_of(left).bytes().compare(text_of(right).bytes()) : integer_of(left);
-  const int64_t b = texts ? 0 : integer_of(right);
-  return name == "<" ? a < b : name == "<=" ? a <= b : name == ">" ? a > b : a >= b;
+  const int64_t order = ordered(left, right, budget);
+  return name == "<" ? order < 0 : name == "<=" ? order <= 0 : name == ">" ? order > 0 : order >= 0;
 }
 
 }  // namespace
@@ -181,6 +161,7 @@ JinjaValue JinjaEvaluator::value(const JinjaExpression& expression, const JinjaS
     case ExpressionKind::kOr:
     case ExpressionKind::kConditional:
       return choice(expression, scope);
+    case ExpressionKind::kSpread:  // only among the arguments of calls
     case ExpressionKind::kUnsupported:
       break;
   }
@@ -212,7 +193,7 @@ JinjaValue JinjaEvaluator::collection(const JinjaExpression& expression, const J
   }
   std::vector<JinjaDict::Entry> entries;
   for (size_t i = 0; i + 1 < values.size(); i += 2) {
-    entries.emplace_back(text_of(values[i]), values[i + 1]);
+    entries.emplace_back(values[i], values[i + 1]);
   }
   return jinja_dict(std::move(entries), budget_);
 }
@@ -248,7 +229,14 @@ JinjaValue JinjaEvaluator::choice(const JinjaExpression& expression, const Jinja
 JinjaArguments JinjaEvaluator::arguments(const JinjaExpression& call, const JinjaScope& scope) {
   JinjaArguments all{budget_, {}, {}};
   for (size_t i = 1; i < call.parts.size(); ++i) {
-    all.values.push_back(value(call.parts[i], scope));
+    const bool spreads = call.parts[i].kind == ExpressionKind::kSpread;
+    JinjaValue one = value(spreads ? call.parts[i].parts[0] : call.parts[i], scope);
+    if (spreads) {
+      const std::vector<JinjaValue> items = items_of(one, budget_);
+      all.values.insert(all.values.end(), items.begin(), items.end());
+    } else {
+      all.values.push_back(std::move(one));
+    }
   }
   for (const auto& [name, part] : call.named) {
     all.named.emplace_back(name, value(part, scope));

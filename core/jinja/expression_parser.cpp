@@ -333,9 +333,10 @@ JinjaExpression JinjaExpressionParser::test(JinjaExpression value) {
 
 void JinjaExpressionParser::arguments(JinjaExpression& call) {
   expect(TokenKind::kOperator, "(");
+  bool spread = false;
   while (!is(TokenKind::kOperator, ")")) {
-    if (is(TokenKind::kOperator, "*") || is(TokenKind::kOperator, "**")) {
-      fail(fmt::format("the argument {} is not supported.", current().text));
+    if (is(TokenKind::kOperator, "**") || (spread && is(TokenKind::kOperator, "*"))) {
+      fail(fmt::format("the argument {} is not supported.", spread ? "* after *" : "**"));
     }
     const bool named = current().kind == TokenKind::kName &&
                        tokens_[at_ + 1].kind == TokenKind::kOperator &&
@@ -349,8 +350,11 @@ void JinjaExpressionParser::arguments(JinjaExpression& call) {
       }
       call.named.push_back({name, expression()});
       deepen(call, call.named.back().value);
-    } else if (!call.named.empty()) {
-      fail("an argument without a name follows one with a name.");
+    } else if (skip_operator("*")) {
+      spread = true;
+      add(call, made(ExpressionKind::kSpread, "", expression()));
+    } else if (!call.named.empty() || spread) {
+      fail(fmt::format("an argument without a name follows {}.", spread ? "*" : "one with a name"));
     } else {
       add(call, expression());
     }

@@ -30,6 +30,7 @@ struct JinjaExpression {
     kAnd,          ///< parts[0] and parts[1]
     kOr,           ///< parts[0] or parts[1]
     kConditional,  ///< parts[0] if parts[1] else parts[2], which may be missing
+    kSpread,       ///< *parts[0], among the arguments of a call
     kUnsupported   ///< name says what; refused where it is evaluated
   };
   Kind kind = Kind::kLiteral;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/jinja/numbers.h"
 
 namespace specdec {
 namespace {
@@ -24,7 +25,7 @@ bool equal_lists(const JinjaList& a, const JinjaList& b, JinjaBudget& budget) {
 bool equal_dicts(const JinjaDict& a, const JinjaDict& b, JinjaBudget& budget) {
   return a.entries.size() == b.entries.size() &&
          std::all_of(a.entries.begin(), a.entries.end(), [&](const JinjaDict::Entry& entry) {
-           const JinjaValue* other = b.find(entry.key.bytes(), budget);
+           const JinjaValue* other = b.find(entry.key, budget);
            return other != nullptr && are_equal(entry.value, *other, budget);
          });
 }
@@ -49,14 +50,38 @@ int64_t depth_around(int64_t depth) {
   return depth + 1;
 }
 
+/// Keys are equal as in Python, where true is 1.
+bool can_be_key(const JinjaValue& value) {
+  return holds<JinjaText>(value) || holds<JinjaNone>(value) || is_integer(value);
+}
+
 }  // namespace
+
+JinjaDict::Entry::Entry(JinjaValue entry_key, JinjaValue entry_value)
+    : key(std::move(entry_key)), value(std::move(entry_value)) {
+  if (!can_be_key(key)) {
+    throw Error(fmt::format("a dict with the key {} is not supported.", kind_of(key)));
+  }
+}
+
+const JinjaValue* JinjaDict::find(const JinjaValue& key, JinjaBudget& budget) const {
+  if (const auto* text = std::get_if<JinjaText>(&key)) {
+    return find(text->bytes(), budget);
+  }
+  budget.take(entries.size());
+  const auto found = std::find_if(entries.begin(), entries.end(), [&](const Entry& entry) {
+    return can_be_key(key) && !holds<JinjaText>(entry.key) && are_equal(entry.key, key, budget);
+  });
+  return found == entries.end() ? nullptr : &found->value;
+}
 
 const JinjaValue* JinjaDict::find(std::string_view key, JinjaBudget& budget) const {
   budget.take(entries.size());
   const auto found = std::find_if(entries.begin(), entries.end(), [&](const Entry& entry) {
-    const bool possible = entry.key.size() == key.size();
+    const auto* text = std::get_if<JinjaText>(&entry.key);
+    const bool possible = text != nullptr && text->size() == key.size();
     budget.take(possible ? key.size() : 0);
-    return possible && entry.key.bytes() == key;
+    return possible && text->bytes() == key;
   });
   return found == entries.end() ? nullptr : &found->value;
 }
@@ -77,7 +102,7 @@ JinjaValue jinja_dict(std::vector<JinjaDict::Entry> entries, JinjaBudget& budget
   int64_t depth = 0;
   for (JinjaDict::Entry& entry : entries) {
     depth = std::max(depth, depth_of(entry.value));
-    const JinjaValue* known = dict.find(entry.key.bytes(), budget);
+    const JinjaValue* known = dict.find(entry.key, budget);
     if (known == nullptr) {
       dict.entries.push_back(std::move(entry));
     } else {
@@ -124,9 +149,9 @@ std::string kind_of(const JinjaValue& value) {
   if (const auto* undefined = std::get_if<JinjaUndefined>(&value)) {
     return fmt::format("'{}', which is undefined", shortened(undefined->name));
   }
-  static constexpr const char* kKinds[] = {"",       "none",      "a boolean", "an integer",
-                                           "a text", "a list",    "a dict",    "a namespace",
-                                           "a loop", "a function"};
+  static constexpr const char* kKinds[] = {
+      "",       "none",   "a boolean",   "an integer", "a float",   "a text",
+      "a list", "a dict", "a namespace", "a loop",     "a function"};
   return kKinds[value.index()];
 }
 
@@ -143,6 +168,9 @@ bool is_true(const JinjaValue& value) {
   if (is_integer(value)) {
     return integer_of(value) != 0;
   }
+  if (const auto* number = std::get_if<double>(&value)) {
+    return *number != 0;
+  }
   return !holds<JinjaUndefined>(value) && !holds<JinjaNone>(value);
 }
 
@@ -151,12 +179,18 @@ bool are_equal(const JinjaValue& a, const JinjaValue& b, JinjaBudget& budget) {
   if (is_integer(a) && is_integer(b)) {
     return integer_of(a) == integer_of(b);
   }
+  if ((holds<double>(a) && is_integer(b)) || (is_integer(a) && holds<double>(b))) {
+    throw Error("comparing a float with an integer is not supported.");
+  }
   if (a.index() != b.index()) {
     return false;
   }
   if (const auto* text = std::get_if<JinjaText>(&a)) {
     budget.take(text->size());
     return text->bytes() == std::get<JinjaText>(b).bytes();
+  }
+  if (const auto* number = std::get_if<double>(&a)) {
+    return *number == std::get<double>(b);
   }
   if (as_list(a) != nullptr) {
     return equal_lists(*as_list(a), *as_list(b), budget);
@@ -170,6 +204,33 @@ bool are_equal(const JinjaValue& a, const JinjaValue& b, JinjaBudget& budget) {
   return true;
 }
 
+bool contains(const JinjaValue& whole, const JinjaValue& part, JinjaBudget& budget) {
+  if (const auto* text = std::get_if<JinjaText>(&whole)) {
+    budget.take(text->size() + text_of(part).size());
+    return place_of(text_of(part).bytes(), text->bytes()) != std::string::npos;
+  }
+  const bool hashes = as_list(part) == nullptr && as_dict(part) == nullptr;
+  if (const auto* dict = as_dict(whole); dict != nullptr && hashes) {
+    return dict->find(part, budget) != nullptr;
+  }
+  if (as_list(whole) == nullptr && !holds<JinjaUndefined>(whole)) {
+    throw Error(fmt::format("{} in {} is not possible.", kind_of(part), kind_of(whole)));
+  }
+  const std::vector<JinjaValue> items = items_of(whole, budget);
+  return std::any_of(items.begin(), items.end(),
+                     [&](const JinjaValue& one) { return are_equal(one, part, budget); });
+}
+
+int64_t ordered(const JinjaValue& a, const JinjaValue& b, JinjaBudget& budget) {
+  if (holds<JinjaText>(a) && holds<JinjaText>(b)) {
+    budget.take(std::min(text_of(a).size(), text_of(b).size()));
+    return text_of(a).bytes().compare(text_of(b).bytes());
+  }
+  const int64_t left = integer_of(a);
+  const int64_t right = integer_of(b);
+  return left < right ? -1 : left > right ? 1 : 0;
+}
+
 JinjaText printed(const JinjaValue& value) {
   if (const auto* text = std::get_if<JinjaText>(&value)) {
     return *text;
@@ -179,6 +240,9 @@ JinjaText printed(const JinjaValue& value) {
   }
   if (const auto* number = std::get_if<int64_t>(&value)) {
     return JinjaText(std::to_string(*number));
+  }
+  if (const auto* number = std::get_if<double>(&value)) {
+    return JinjaText(printed_float(*number));
   }
   if (holds<JinjaUndefined>(value) || holds<JinjaNone>(value)) {
     return JinjaText(holds<JinjaNone>(value) ? "None" : "");

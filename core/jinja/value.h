@@ -25,7 +25,7 @@ struct JinjaLoop;
 struct JinjaFunction;
 
 /// A value in a template. Lists and dicts never change.
-using JinjaValue = std::variant<JinjaUndefined, JinjaNone, bool, int64_t, JinjaText,
+using JinjaValue = std::variant<JinjaUndefined, JinjaNone, bool, int64_t, double, JinjaText,
                                 std::shared_ptr<const JinjaList>, std::shared_ptr<const JinjaDict>,
                                 std::shared_ptr<JinjaNamespace>, std::shared_ptr<const JinjaLoop>,
                                 std::shared_ptr<JinjaFunction>>;
@@ -46,21 +46,23 @@ struct JinjaList {
   int64_t depth = 1;          ///< 1 + the largest of the parts
 };
 
-/// Keys are texts, in the order in which they were written.
+/// Keys are texts, integers, booleans and none, in the order in which they were written.
 struct JinjaDict {
   struct Entry {
-    Entry(JinjaText entry_key, JinjaValue entry_value)
-        : key(std::move(entry_key)), value(std::move(entry_value)) {}
+    /// Throws Error for a key of another kind.
+    Entry(JinjaValue entry_key, JinjaValue entry_value);
     Entry(std::string_view entry_key, JinjaValue entry_value)
-        : Entry(JinjaText(entry_key), std::move(entry_value)) {}
+        : Entry(JinjaValue(JinjaText(entry_key)), std::move(entry_value)) {}
 
-    JinjaText key;
+    JinjaValue key;
     JinjaValue value;
   };
   std::vector<Entry> entries;
   int64_t depth = 1;  ///< 1 + the largest of the values
 
   const JinjaValue* find(std::string_view key, JinjaBudget& budget) const;
+  /// nullptr also for a key that a dict cannot have.
+  const JinjaValue* find(const JinjaValue& key, JinjaBudget& budget) const;
 };
 
 struct JinjaNamespace {
@@ -112,6 +114,10 @@ JinjaBoundArguments bound_arguments(const JinjaArguments& arguments,
 /// All throw Error for what Python refuses, and for what is not supported here, naming it.
 bool is_true(const JinjaValue& value);
 bool are_equal(const JinjaValue& a, const JinjaValue& b, JinjaBudget& budget);
+/// part in whole.
+bool contains(const JinjaValue& whole, const JinjaValue& part, JinjaBudget& budget);
+/// Of two texts by their bytes, or two integers: below 0 where `a` comes first, 0 for equals.
+int64_t ordered(const JinjaValue& a, const JinjaValue& b, JinjaBudget& budget);
 /// As str() writes it.
 JinjaText printed(const JinjaValue& value);
 /// What a for loop goes over.

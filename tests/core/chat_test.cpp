@@ -111,8 +111,8 @@ TEST(ChatTest, PiecesThatTheVocabularyLacksAreText) {
 
 TEST(ChatTest, OtherTemplatesSayHowToDoWithout) {
   const std::pair<const char*, const char*> cases[] = {
-      {"a\n{{ messages | dictsort }}",
-       "the checkpoint's chat template, line 2: the filter dictsort is not supported. Give"},
+      {"a\n{{ messages | groupby }}",
+       "the checkpoint's chat template, line 2: the filter groupby is not supported. Give"},
       {"{{ '<|im_start|>' + strftime_now('%d') }}", "writes today's date"},
       {"{{ raise_exception('Only one turn!') }}",
        "line 1: it refuses the chat: \"Only one turn!\""},
