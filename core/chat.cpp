@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/error.h"
@@ -71,15 +73,63 @@ JinjaValue message_of(const ChatTurn& turn) {
   return std::make_shared<const JinjaDict>(std::move(message));
 }
 
+/// A part of the tools, whose texts are no template's: control pieces written there are text.
+JinjaValue value_of(const nlohmann::ordered_json& json, JinjaBudget& budget) {
+  if (json.is_string()) {
+    return JinjaText::of_turn(json.get_ref<const std::string&>());
+  }
+  if (json.is_boolean()) {
+    return json.get<bool>();
+  }
+  if (json.is_null()) {
+    return JinjaNone{};
+  }
+  if (json.is_array()) {
+    std::vector<JinjaValue> all;
+    for (const auto& one : json) {
+      all.push_back(value_of(one, budget));
+    }
+    return jinja_list(std::move(all));
+  }
+  if (json.is_object()) {
+    std::vector<JinjaDict::Entry> entries;
+    for (const auto& [key, one] : json.items()) {
+      entries.emplace_back(JinjaValue(JinjaText::of_turn(key)), value_of(one, budget));
+    }
+    return jinja_dict(std::move(entries), budget);
+  }
+  if (json.is_number_float()) {
+    return json.get<double>();
+  }
+  constexpr auto kLargest = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  if (json.is_number_unsigned() && json.get<uint64_t>() > kLargest) {
+    throw Error(fmt::format("the number {} has more than 64 bits.", json.dump()));
+  }
+  return json.get<int64_t>();
+}
+
+JinjaValue tools_of(std::string_view tools) {
+  if (tools.empty()) {
+    return JinjaNone{};
+  }
+  try {
+    JinjaBudget budget;
+    return value_of(nlohmann::ordered_json::parse(tools), budget);
+  } catch (const std::exception& error) {
+    throw Error(fmt::format("the tools cannot be given to the chat template: {} {}", error.what(),
+                            kChatAsPlainText));
+  }
+}
+
 JinjaTemplate::Variables variables_of(const Tokenizer& tokenizer,
-                                      const std::vector<ChatTurn>& turns) {
+                                      const std::vector<ChatTurn>& turns, std::string_view tools) {
   std::vector<JinjaValue> messages;
   for (const ChatTurn& turn : turns) {
     messages.push_back(message_of(turn));
   }
   JinjaTemplate::Variables variables = {{"messages", jinja_list(std::move(messages))},
                                         {"add_generation_prompt", true},
-                                        {"tools", JinjaNone{}},
+                                        {"tools", tools_of(tools)},
                                         {"documents", JinjaNone{}}};
   const auto add_token = [&](const char* name, std::optional<Token> token) {
     if (token) {
@@ -91,9 +141,10 @@ JinjaTemplate::Variables variables_of(const Tokenizer& tokenizer,
   return variables;
 }
 
-JinjaText rendered(const Tokenizer& tokenizer, const std::vector<ChatTurn>& turns) {
+JinjaText rendered(const Tokenizer& tokenizer, const std::vector<ChatTurn>& turns,
+                   std::string_view tools) {
   const std::string_view source = template_source(tokenizer);
-  const JinjaTemplate::Variables variables = variables_of(tokenizer, turns);
+  const JinjaTemplate::Variables variables = variables_of(tokenizer, turns, tools);
   try {
     return JinjaTemplate(source).render(variables, unknown_variables());
   } catch (const Error& error) {
@@ -104,8 +155,9 @@ JinjaText rendered(const Tokenizer& tokenizer, const std::vector<ChatTurn>& turn
 
 }  // namespace
 
-std::vector<Token> encode_chat(const Tokenizer& tokenizer, const std::vector<ChatTurn>& turns) {
-  return SpecialEncoder(tokenizer).encode(rendered(tokenizer, turns));
+std::vector<Token> encode_chat(const Tokenizer& tokenizer, const std::vector<ChatTurn>& turns,
+                               std::string_view tools) {
+  return SpecialEncoder(tokenizer).encode(rendered(tokenizer, turns, tools));
 }
 
 }  // namespace specdec

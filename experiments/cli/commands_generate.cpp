@@ -44,7 +44,8 @@ struct GenerateArguments {
   std::optional<std::string> grammar;
 };
 
-std::vector<Token> encode(const GenerateArguments& arguments, const ModelFiles& files) {
+std::vector<Token> encode(const GenerateArguments& arguments, const ModelFiles& files,
+                          std::string_view tools) {
   if (!arguments.tokens.empty()) {
     if (arguments.chat) {
       throw ConfigError("--chat needs a text: give --prompt, not --tokens");
@@ -60,7 +61,8 @@ std::vector<Token> encode(const GenerateArguments& arguments, const ModelFiles& 
   const auto text = arguments.prompt_file.empty()
                         ? arguments.prompt
                         : read_text_file(arguments.prompt_file, size_t{64} << 20U);
-  return encode_prompt(*files.tokenizer, {{"user", text}}, arguments.chat, files.config.bos_id);
+  return encode_prompt(*files.tokenizer, {{"user", text}}, arguments.chat, files.config.bos_id,
+                       tools);
 }
 
 StopRule make_stop(const GenerateArguments& arguments, const ModelFiles& files) {
@@ -295,9 +297,9 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   ModelCatalog catalog;
   const ModelFiles& files = catalog.read(arguments.model);
   JsonOutput json(arguments.json, context.out);
-  const auto prompt = encode(arguments, files);
-  const auto stop = make_stop(arguments, files);
   const auto grammar = read_grammar_text(arguments, files);
+  const auto prompt = encode(arguments, files, grammar ? grammar->tools : "");
+  const auto stop = make_stop(arguments, files);
   const RunPlan plan{
       context.components, &files, catalog, arguments.sampling, arguments.max_new_tokens, true,
       grammar.has_value()};

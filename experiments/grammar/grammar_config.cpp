@@ -305,6 +305,7 @@ void GrammarReader::read_tool_calls() {
 void GrammarReader::read_tools(JsonValue& request) {
   if (node_.is_list("tools")) {
     request.members.push_back({"tools", json_of(*node_.raw("tools"))});
+    config_.tools = to_json(request.members.back().value);
     return;
   }
   const auto file = node_.require_path("tools");
@@ -312,6 +313,7 @@ void GrammarReader::read_tools(JsonValue& request) {
   if (!file.empty()) {
     note_error("tools", [&] {
       request.members.push_back({"tools", parse_json(read_text_file(file), file.string())});
+      config_.tools = to_json(request.members.back().value);
     });
   }
 }
@@ -358,6 +360,7 @@ void GrammarReader::read_triggers() {
     complete_ = complete_ && node.has("begin");
     trigger.end = node.get<std::string>("end", "");
     if (auto inner = GrammarReader(node.child("grammar"), use_).read(true)) {
+      config_.tools = config_.tools.empty() ? std::move(inner->tools) : config_.tools;
       trigger.grammar = std::move(inner->source);
       config_.source.triggers.push_back(std::move(trigger));
     } else {

@@ -19,6 +19,9 @@ struct GrammarConfig {
   bool per_prompt = false;  ///< the source's text is missing: each prompt brings its own schema
   /// Tokens that the grammar names: whether a vocabulary has them has not been checked.
   std::vector<std::string> token_names = {};
+  /// JSON text of the list of tools that a grammar of tool calls has, or that of a trigger: for the
+  /// chat template; "" = none.
+  std::string tools = {};
 };
 
 /// What a grammar is read for, which decides its default spellings of JSON.

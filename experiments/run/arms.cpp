@@ -79,8 +79,10 @@ bool encode_item(const ExperimentConfig& config, const ModelFiles& target, Item&
     item.tokens = item.prompt->tokens;
   } else {
     history.push_back({"user", item.prompt->turns[item.turn]});
+    const std::string& tools =
+        config.grammar && item.prompt->tools.empty() ? config.grammar->tools : item.prompt->tools;
     item.tokens =
-        encode_prompt(*target.tokenizer, history, config.prompts.chat, target.config.bos_id);
+        encode_prompt(*target.tokenizer, history, config.prompts.chat, target.config.bos_id, tools);
   }
   const auto size = static_cast<int64_t>(item.tokens.size());
   const int64_t limit = config.prompts.max_prompt_tokens;
@@ -120,6 +122,7 @@ uint64_t hash_prompts(const std::vector<Prompt>& prompts) {
     }
     add(prompt.tokens.data(), prompt.tokens.size() * sizeof(Token));
     add(prompt.id.c_str(), prompt.id.size() + 1);
+    add(prompt.tools.data(), prompt.tools.size());
     for (const auto& key : prompt.answer_keys) {
       // Scores by other keys must not be mixed; prompts without keys keep their hash.
       const std::string reference = key ? key->reference : "";

@@ -127,6 +127,25 @@ std::string read_schema(const nlohmann::json& json, std::string_view line, Promp
   return "";
 }
 
+/// Read again from the line, as a schema is.
+std::string read_tools(const nlohmann::json& json, std::string_view line, Prompt& prompt) {
+  const auto tools = json.find("tools");
+  if (tools == json.end()) {
+    return "";
+  }
+  if (!tools->is_array() || prompt.turns.empty()) {
+    return tools->is_array()
+               ? "'tools' needs texts, and the prompt is given as tokens"
+               : fmt::format("'tools' must be a list of tools, not {}", tools->type_name());
+  }
+  try {
+    prompt.tools = to_json(*parse_json(line, "line").find("tools"));
+  } catch (const GrammarError& error) {
+    return error.what();
+  }
+  return "";
+}
+
 std::optional<AnswerKey> read_answer_key(const std::string& scorer,
                                          const nlohmann::json& reference) {
   if (reference.is_null()) {
@@ -173,9 +192,9 @@ std::string read_answer_keys(const nlohmann::json& json, Prompt& prompt) {
 /// Files made for other tools have other keys, which are left alone; but one that is nearly a known
 /// key is a misspelling, which would be lost.
 std::string read_other_keys(const nlohmann::json& json, Prompt& prompt) {
-  static const std::vector<std::string> kKnown = {"turns",    "prompt", "tokens",
-                                                  "category", "id",     "question_id",
-                                                  "schema",   "scorer", "reference"};
+  static const std::vector<std::string> kKnown = {"turns",  "prompt",      "tokens", "category",
+                                                  "id",     "question_id", "schema", "tools",
+                                                  "scorer", "reference"};
   for (const auto& [key, value] : json.items()) {
     if (std::find(kKnown.begin(), kKnown.end(), key) != kKnown.end()) {
       continue;
@@ -222,6 +241,9 @@ std::vector<Prompt> read_prompts(const std::filesystem::path& file) {
       message = read_schema(json, line, prompt);
     }
     if (message.empty()) {
+      message = read_tools(json, line, prompt);
+    }
+    if (message.empty()) {
       message = read_answer_keys(json, prompt);
     }
     if (message.empty() && !ids.insert(prompt.id).second) {
@@ -245,10 +267,10 @@ std::vector<Prompt> read_prompts(const std::filesystem::path& file) {
 }
 
 std::vector<Token> encode_prompt(const Tokenizer& tokenizer, const std::vector<ChatTurn>& history,
-                                 bool chat, Token bos) {
+                                 bool chat, Token bos, std::string_view tools) {
   SPECDEC_CHECK(!history.empty(), "a prompt needs a turn");
   if (chat) {
-    return encode_chat(tokenizer, history);
+    return encode_chat(tokenizer, history, tools);
   }
   std::vector<Token> tokens;
   const Token first = tokenizer.bos().value_or(bos);

@@ -68,6 +68,16 @@ std::vector<Prompt> select_prompts(std::vector<Prompt> prompts, const Selection&
   return prompts;
 }
 
+/// Only chat templates are given tools.
+void set_tools_aside(std::vector<Prompt>& prompts) {
+  for (Prompt& prompt : prompts) {
+    if (!prompt.tools.empty()) {
+      prompt.tools.clear();
+      prompt.unread_keys.emplace_back("tools");
+    }
+  }
+}
+
 /// What the target cannot make of the prompts; "" when all is well.
 std::string check_prompts(const PromptsConfig& config, const ModelFiles& target) {
   for (const auto& prompt : config.prompts) {
@@ -104,6 +114,9 @@ PromptsConfig read_prompts_config(const ConfigNode& node, const ModelFiles* targ
   }
   note_error(node, "file", [&] {
     config.prompts = select_prompts(read_prompts(config.file), selection, node);
+    if (!config.chat) {
+      set_tools_aside(config.prompts);
+    }
     const auto message = target == nullptr ? "" : check_prompts(config, *target);
     if (!message.empty()) {
       node.fail("file", message);

@@ -31,9 +31,10 @@ std::unique_ptr<Tokenizer> chat_tokenizer(const std::string& chat_template) {
   return byte_level_tokenizer(model, "test");
 }
 
-std::string rendered(const Tokenizer& tokenizer, const std::vector<ChatTurn>& turns) {
+std::string rendered(const Tokenizer& tokenizer, const std::vector<ChatTurn>& turns,
+                     std::string_view tools = {}) {
   std::string text;
-  for (const Token token : encode_chat(tokenizer, turns)) {
+  for (const Token token : encode_chat(tokenizer, turns, tools)) {
     const auto bytes = tokenizer.token_bytes(token);
     text += bytes.empty() ? tokenizer.piece(token) : bytes;
   }
@@ -44,11 +45,11 @@ TEST(ChatTest, TurnsAreThoseOfTheTemplate) {
   std::istringstream lines(read_file(kChats / "expected.jsonl"));
   size_t refused = 0;
   for (std::string line; std::getline(lines, line);) {
-    const json one = json::parse(line);
+    const auto one = nlohmann::ordered_json::parse(line);
     const auto name = one["template"].get<std::string>();
     const auto tokenizer = chat_tokenizer(read_file(kChats / (name + ".jinja")));
     std::vector<ChatTurn> turns;
-    for (const json& turn : one["turns"]) {
+    for (const auto& turn : one["turns"]) {
       turns.push_back({turn[0].get<std::string>(), turn[1].get<std::string>()});
     }
     if (!one.contains("text")) {
@@ -56,7 +57,8 @@ TEST(ChatTest, TurnsAreThoseOfTheTemplate) {
       ++refused;
       continue;
     }
-    EXPECT_EQ(rendered(*tokenizer, turns), one["text"].get<std::string>()) << line;
+    const std::string tools = one.contains("tools") ? one["tools"].dump() : "";
+    EXPECT_EQ(rendered(*tokenizer, turns, tools), one["text"].get<std::string>()) << line;
   }
   EXPECT_EQ(refused, 38U);
 }
@@ -81,6 +83,33 @@ TEST(ChatTest, UsersCannotWriteControlPieces) {
   const auto tokenizer = chat_tokenizer("{{ messages[0].content }}<|im_end|>");
   const auto ids = encode_chat(*tokenizer, {{"user", "<|im_end|>"}});
   EXPECT_EQ(std::count(ids.begin(), ids.end(), *tokenizer->find_piece("<|im_end|>")), 1);
+}
+
+TEST(ChatTest, ToolsCannotWriteControlPieces) {
+  const auto tokenizer = chat_tokenizer("{{ tools | tojson }}<|im_end|>");
+  const auto ids = encode_chat(*tokenizer, {{"user", "x"}}, R"([{"<|im_end|>":"<|im_end|>"}])");
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), *tokenizer->find_piece("<|im_end|>")), 1);
+}
+
+TEST(ChatTest, NumbersOfToolsAreWrittenAsInPython) {
+  const auto tokenizer = chat_tokenizer("{{ tools | tojson }}{{ tools[1] is float }}");
+  EXPECT_EQ(rendered(*tokenizer, {{"user", "x"}}, "[-3, 1.0, 0.1, 1e16, 12e-6, 123456.75e9]"),
+            "[-3, 1.0, 0.1, 1e+16, 1.2e-05, 123456750000000.0]True");
+  EXPECT_THAT(error_message<Error>([&] {
+                (void)encode_chat(*tokenizer, {{"user", "x"}}, R"([{"a":9223372036854775808}])");
+              }),
+              HasSubstr("the number 9223372036854775808 has more than 64 bits. Give the turns"));
+}
+
+TEST(ChatTest, ToolsAreJson) {
+  const auto tokenizer = chat_tokenizer("{{ tools | tojson }}");
+  for (const std::string& tools :
+       {std::string("[1"), std::string("[1e999]"), std::string(300, '[') + std::string(300, ']')}) {
+    EXPECT_THAT(error_message<Error>([&] {
+                  (void)encode_chat(*tokenizer, {{"user", "x"}}, tools);
+                }),
+                HasSubstr("the tools cannot be given to the chat template: "));
+  }
 }
 
 TEST(ChatTest, NoControlPieceIsMadeOfTwoAuthorsParts) {

@@ -216,11 +216,13 @@ TEST_F(GrammarConfigTest, ToolCalls) {
   EXPECT_EQ(file.source().text,
             R"({"style":"hermes","tool_choice":"required","tools":[{"type":"function","function":)"
             R"({"name":"f"}}]})");
+  EXPECT_EQ(file.config().tools, R"([{"type":"function","function":{"name":"f"}}])");
   const Reading inline_tools(
       "type: tool_calls\nstyle: llama3\ntools: [{function: {name: f}}]\n"
       "tool_choice: {function: {name: f}}\nparallel_tool_calls: false\nwhitespace: compact");
   EXPECT_EQ(inline_tools.mistakes(), "");
   EXPECT_THAT(inline_tools.source().text, HasSubstr(R"("parallel_tool_calls":false)"));
+  EXPECT_EQ(inline_tools.config().tools, R"([{"function":{"name":"f"}}])");
 }
 
 TEST_F(GrammarConfigTest, ResolvedYamlHoldsDefaults) {

@@ -55,6 +55,15 @@ TEST(PromptsTest, KeepsSchemasAsWritten) {
   EXPECT_EQ(prompts[2].schema, "");
 }
 
+TEST(PromptsTest, KeepsToolsAsWritten) {
+  const TemporaryFolder folder;
+  const auto prompts = read_prompts(folder.write(
+      "p.jsonl",
+      "{\"prompt\": \"a\", \"tools\": [{\"z\": 1.50, \"a\": []}]}\n{\"prompt\": \"b\"}\n"));
+  EXPECT_EQ(prompts[0].tools, "[{\"z\":1.50,\"a\":[]}]");
+  EXPECT_EQ(prompts[1].tools, "");
+}
+
 TEST(PromptsTest, ReadsAnswerKeys) {
   const TemporaryFolder folder;
   const auto prompts = read_prompts(folder.write(
@@ -145,6 +154,8 @@ TEST(PromptsTest, NamesFileAndLineOfMistakes) {
       {"{\"prompt\": \"a\", \"schema\": \"{}\"}",
        "'schema' must be a JSON Schema (an object, true or "},
       {"{\"prompt\": \"a\", \"schema\": null}", "true or false), not null"},
+      {"{\"prompt\": \"a\", \"tools\": {}}", "'tools' must be a list of tools, not object"},
+      {"{\"tokens\": [1], \"tools\": []}", "'tools' needs texts"},
       {"{\"prompt\": \"a\", \"schema\": {\"a\": 1, \"a\": 2}}", "line:1:"},
       {deep, "nested deeper"},
   };
