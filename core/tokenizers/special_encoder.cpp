@@ -1,5 +1,8 @@
 #include "core/tokenizers/special_encoder.h"
 
+#include "core/formats/sentencepiece_model.h"
+#include "core/tokenizers/added_parts.h"
+
 namespace specdec {
 namespace {
 
@@ -29,20 +32,63 @@ class WrittenPieces {
 SpecialEncoder::SpecialEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {
   for (Token token = 0; token < tokenizer.vocab_size(); ++token) {
     if (tokenizer.token_bytes(token).empty() && !tokenizer.piece(token).empty()) {
-      control_.add(tokenizer.piece(token), token);
+      const AddedFlags flags = tokenizer.added_flags(token);
+      (flags.behind_space ? behind_space_ : control_).add(tokenizer.piece(token), token);
+      has_behind_space_ = has_behind_space_ || flags.behind_space;
+      has_flags_ = has_flags_ || flags.any();
     }
   }
 }
 
-std::vector<Token> SpecialEncoder::encode(const JinjaText& text) const {
-  std::vector<Token> tokens;
-  const std::string_view all = text.bytes();
-  split_pieces(all, WrittenPieces(control_, text), tokens, [&](std::string_view plain) {
-    const bool first = plain.data() == all.data();
-    const auto encoded =
-        tokenizer_.encode_after(first ? TextStart::kInput : TextStart::kAfterControl, plain);
+// As the library, which looks for them in the text with "▁" put before it.
+void SpecialEncoder::encode_between(std::string_view text, TextStart start, const JinjaText& whole,
+                                    size_t begin, std::vector<Token>& tokens) const {
+  const auto append = [&](std::string_view plain, TextStart before) {
+    const auto encoded = tokenizer_.encode_after(before, plain);
     tokens.insert(tokens.end(), encoded.begin(), encoded.end());
-  });
+  };
+  size_t done = 0;
+  TextStart before = start;
+  for (size_t at = 0; has_behind_space_ && at < text.size(); ++at) {
+    const std::string_view rest = text.substr(at);
+    const size_t space = rest[0] == ' ' ? 1 : rest.starts_with(kSpaceMark) ? kSpaceMark.size() : 0;
+    if (space == 0 && at > 0) {
+      continue;
+    }
+    const auto match = behind_space_.longest(rest.substr(space));
+    if (match.bytes == 0 || whole.written_from(begin + at + space) < match.bytes) {
+      continue;
+    }
+    append(text.substr(done, at - done), before);
+    if (at == 0 && space > 0) {  // the space put before the text is not the token's
+      tokens.push_back(tokenizer_.find_piece(kSpaceMark).value_or(match.id));
+    }
+    tokens.push_back(match.id);
+    done = at + space + match.bytes;
+    at = done - 1;
+    before = TextStart::kContinued;
+  }
+  append(text.substr(done), before);
+}
+
+std::vector<Token> SpecialEncoder::encode(const JinjaText& text) const {
+  std::vector<TextPart> parts = parts_of(text.bytes(), WrittenPieces(control_, text));
+  if (has_flags_ && !has_behind_space_) {  // no tokenizer has both
+    apply_added_flags(
+        parts, [this](Token id) { return tokenizer_.added_flags(id); },
+        [this](Token id) { return tokenizer_.piece(id); });
+  }
+  std::vector<Token> tokens;
+  size_t begin = 0;
+  for (const TextPart& part : parts) {
+    if (part.id) {
+      tokens.push_back(*part.id);
+    } else {
+      const TextStart start = part.first ? TextStart::kInput : TextStart::kAfterControl;
+      encode_between(part.text, start, text, begin, tokens);
+    }
+    begin += part.id ? tokenizer_.piece(*part.id).size() : part.text.size();
+  }
   return tokens;
 }
 

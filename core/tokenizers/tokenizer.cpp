@@ -89,9 +89,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path,
   if (is_json) {
     return json_tokenizer(bytes, config, file, notes);
   }
-  auto tokenizer = sentencepiece_tokenizer(bytes, file.string(), config);
-  refuse_lost_tokens(file, static_cast<uint64_t>(tokenizer->vocab_size()));
-  return tokenizer;
+  return sentencepiece_tokenizer(file, vocabulary_size(file.parent_path()), config);
 }
 
 int64_t used_pieces(const Tokenizer& tokenizer) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/formats/added_flags.h"
 #include "core/types.h"
 
 namespace specdec {
@@ -70,6 +71,9 @@ class Tokenizer {
   virtual bool adds_bos() const = 0;
   /// The checkpoint's own chat template, in jinja; "" when its files have none.
   virtual std::string_view chat_template() const { return {}; }
+
+  /// What a control piece does to the text around it (see SpecialEncoder).
+  virtual AddedFlags added_flags(Token /*token*/) const { return {}; }
 
   /// What `encode` goes by; nothing when it goes by other rules.
   virtual std::optional<MergeRules> merge_rules() const { return std::nullopt; }

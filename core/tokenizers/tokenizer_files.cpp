@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <charconv>
 #include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
 #include "core/formats/byte_level_json.h"
+#include "core/formats/side_tokens.h"
 #include "core/formats/strict_json.h"
 #include "core/formats/tokenizer_config.h"
 #include "core/formats/tokenizer_json.h"
@@ -94,6 +93,22 @@ TokenizerFiles of_byte_level(ByteLevelModel model) {
   return files;
 }
 
+/// With the tokens of the files beside it, if other formats can say how they are found.
+TokenizerFiles model_files(const std::filesystem::path& file, const TokenizerConfig& config) {
+  SentencePieceModel model = parse_sentencepiece_model(read_file(file), file.string(), config);
+  const auto folder = file.parent_path();
+  for (const SideToken& token : add_side_tokens(folder, vocabulary_size(folder), model)) {
+    if (token.flags.any()) {
+      throw WeightsError(fmt::format(
+          "{}: the files beside it give the token {} white space of the text around it (lstrip, "
+          "rstrip or single_word), which cannot be converted. Convert the model with "
+          "--no-tokenizer, for token ids only.",
+          file.string(), token.text));
+    }
+  }
+  return of_sentencepiece(std::move(model));
+}
+
 TokenizerFiles json_files(const std::filesystem::path& file, const TokenizerConfig& config) {
   const std::string where = file.string();
   TokenizerJsonText text = split_tokenizer_json(read_file(file), where);
@@ -111,52 +126,6 @@ std::optional<uint64_t> count_pieces(const std::filesystem::path& file) {
   } catch (const WeightsError&) {
     return std::nullopt;
   }
-}
-
-/// By a checkpoint's config.json; the largest number where that does not say it.
-uint64_t vocabulary_size(const std::filesystem::path& folder) {
-  constexpr auto kUnknown = std::numeric_limits<uint64_t>::max();
-  const auto file = folder / "config.json";
-  if (!std::filesystem::exists(file)) {
-    return kUnknown;
-  }
-  const json config = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
-  const json& text = config.contains("text_config") ? config["text_config"] : config;
-  const bool says = text.contains("vocab_size") && text["vocab_size"].is_number_unsigned();
-  return says ? text["vocab_size"].get<uint64_t>() : kUnknown;
-}
-
-/// A JSON file's object; an empty one where there is none.
-json side_file(const std::filesystem::path& file) {
-  std::error_code code;
-  json object = std::filesystem::exists(file, code)
-                    ? json::parse(read_file(file), nullptr, /*allow_exceptions=*/false)
-                    : json::object();
-  return object.is_object() ? object : json::object();
-}
-
-/// Id and text of the tokens that the files beside a tokenizer add.
-std::map<uint64_t, std::string> side_tokens(const std::filesystem::path& folder) {
-  std::map<uint64_t, std::string> tokens;
-  const json added = side_file(folder / "added_tokens.json");
-  for (const auto& [text, id] : added.items()) {
-    if (id.is_number_unsigned()) {
-      tokens.emplace(id.get<uint64_t>(), text);
-    }
-  }
-  const json config = side_file(folder / "tokenizer_config.json");
-  const auto decoder = config.find("added_tokens_decoder");
-  if (decoder != config.end() && decoder->is_object()) {
-    for (const auto& [id, token] : decoder->items()) {
-      uint64_t number = 0;
-      const char* end = id.data() + id.size();
-      const json content = token.is_object() ? token.value("content", json()) : json();
-      if (std::from_chars(id.data(), end, number).ptr == end && content.is_string()) {
-        tokens.emplace(number, content.get<std::string>());
-      }
-    }
-  }
-  return tokens;
 }
 
 /// Ids at the end that no piece has, as GGUF pads vocabularies.
@@ -185,6 +154,18 @@ std::string byte_level_config(const TokenizerFiles& files, const ByteLevelModel&
 
 }  // namespace
 
+uint64_t vocabulary_size(const std::filesystem::path& folder) {
+  constexpr auto kUnknown = std::numeric_limits<uint64_t>::max();
+  const auto file = folder / "config.json";
+  if (!std::filesystem::exists(file)) {
+    return kUnknown;
+  }
+  const json config = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  const json& text = config.contains("text_config") ? config["text_config"] : config;
+  const bool says = text.contains("vocab_size") && text["vocab_size"].is_number_unsigned();
+  return says ? text["vocab_size"].get<uint64_t>() : kUnknown;
+}
+
 std::filesystem::path tokenizer_file(const std::filesystem::path& folder) {
   const auto model = folder / "tokenizer.model";
   const auto text = folder / "tokenizer.json";
@@ -201,21 +182,6 @@ std::filesystem::path tokenizer_file(const std::filesystem::path& folder) {
   // Gemma 3 1B's tokenizer.json has a piece for images, which are beyond its vocabulary.
   const bool adds = pieces && last && *last >= *pieces && *last < vocabulary_size(folder);
   return !pieces || adds ? text : model;
-}
-
-void refuse_lost_tokens(const std::filesystem::path& file, uint64_t pieces) {
-  const auto folder = file.parent_path();
-  const uint64_t size = vocabulary_size(folder);
-  for (const auto& [id, text] : side_tokens(folder)) {
-    if (id >= pieces && id < size) {
-      throw WeightsError(fmt::format(
-          "{}: the files beside it add the token {} with id {}, which it does not have ({} "
-          "pieces), "
-          "and beside a tokenizer.model they are not read. Write a tokenizer.json into the folder: "
-          "transformers' AutoTokenizer.from_pretrained(folder).save_pretrained(folder).",
-          file.string(), text, id, pieces));
-    }
-  }
 }
 
 std::string leave_out_beyond(TokenizerJsonText& text, const std::filesystem::path& folder) {
@@ -271,18 +237,17 @@ std::optional<TokenizerFiles> read_tokenizer_files(const std::filesystem::path& 
   }
   const TokenizerConfig config = read_tokenizer_config(model);
   TokenizerFiles files =
-      file.extension() == ".json"
-          ? json_files(file, config)
-          : of_sentencepiece(parse_sentencepiece_model(read_file(file), file.string(), config));
-  if (file.extension() != ".json") {
-    refuse_lost_tokens(file, std::get<SentencePieceModel>(files.model).pieces.size());
-  }
+      file.extension() == ".json" ? json_files(file, config) : model_files(file, config);
   files.chat_template = config.chat_template;
   const auto& pieces = std::visit(
       [](const auto& one) -> const auto& { return one.pieces; }, files.model);
-  if (const auto pad = configured_token(config, "pad_token", pieces)) {
-    files.pad = pad;
-  }
+  const auto set = [&](const char* key, std::optional<Token>& token) {
+    const auto named = configured_token(config, key, pieces);
+    token = named ? named : token;
+  };
+  set("bos_token", files.bos);
+  set("eos_token", files.eos);
+  set("pad_token", files.pad);
   return files;
 }
 
@@ -298,6 +263,8 @@ void write_tokenizer_files(const TokenizerFiles& files, const std::filesystem::p
   } else {
     auto whole = std::get<SentencePieceModel>(files.model);
     whole.adds_bos = files.adds_bos;
+    whole.bos = files.bos;
+    whole.eos = files.eos;
     drop_padding(whole.pieces);
     write_file(folder / "tokenizer.json", tokenizer_json(whole));
     config = json::parse(tokenizer_config_json(whole));

@@ -30,10 +30,9 @@ std::filesystem::path tokenizer_file(const std::filesystem::path& folder);
 /// tell the user; "" where there are none.
 std::string leave_out_beyond(TokenizerJsonText& text, const std::filesystem::path& folder);
 
-/// Throws WeightsError where the files beside a tokenizer.model of `pieces` pieces
-/// (added_tokens.json, added_tokens_decoder in tokenizer_config.json) add tokens of the model's
-/// vocabulary, which would be read as plain text.
-void refuse_lost_tokens(const std::filesystem::path& file, uint64_t pieces);
+/// Entries of a model's vocabulary by its folder's config.json; the largest number where that does
+/// not say it.
+uint64_t vocabulary_size(const std::filesystem::path& folder);
 
 /// Of a folder (tokenizer_file, tokenizer_config.json, chat_template.jinja) or a GGUF file; nothing
 /// where there is no tokenizer. Throws WeightsError for one that is not supported, as

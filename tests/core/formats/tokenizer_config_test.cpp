@@ -99,6 +99,7 @@ TEST(TokenizerConfigTest, ItsEndsCountBeforeTheTokenizersOwn) {
   for (const char* name : {"tokenizer.model", "tokenizer.json"}) {
     const TemporaryFolder folder;
     folder.write(name, tokenizer_fixture(name));
+    folder.write("config.json", R"({"vocab_size": 600})");  // has no place for a new <bos>
     const auto own = load_tokenizer(folder.path());
     folder.write("tokenizer_config.json",
                  R"({"bos_token": "<not there>", "eos_token": "<end_of_turn>"})");

@@ -280,22 +280,6 @@ TEST(TokenizerTest, PiecesBeyondTheModelsVocabularyAreLeftOut) {
   EXPECT_TRUE(notes.empty());
 }
 
-TEST(TokenizerTest, TokensThatSideFilesAddToAModelFileAreNotLost) {
-  const std::pair<const char*, const char*> all[] = {
-      {"added_tokens.json", R"({"<|im_start|>": 600})"},
-      {"tokenizer_config.json", R"({"added_tokens_decoder":{"600":{"content":"<|im_start|>"}}})"}};
-  for (const auto& [name, text] : all) {
-    const TemporaryFolder folder;
-    folder.write("tokenizer.model", read_file(kFixture / "tokenizer.model"));
-    EXPECT_NO_THROW(load_tokenizer(folder.path()));
-    folder.write(name, text);
-    EXPECT_THAT(error_message<WeightsError>([&] { load_tokenizer(folder.path()); }),
-                AllOf(HasSubstr("<|im_start|> with id 600"), HasSubstr("tokenizer.json")));
-    folder.write("config.json", R"({"vocab_size": 600})");  // the model never produces it
-    EXPECT_NO_THROW(load_tokenizer(folder.path()));
-  }
-}
-
 TEST(TokenizerTest, SpecialTokensMapNamesWhatTheConfigLeavesOpen) {
   const TemporaryFolder folder;
   folder.write("tokenizer.model", read_file(kFixture / "tokenizer.model"));
