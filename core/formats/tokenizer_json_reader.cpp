@@ -219,6 +219,9 @@ class TokenizerJsonReader {
       pieces_.add(text, id, PieceType::kUnknown);
     } else if (is_control(text, special)) {
       pieces_.add(text, id, PieceType::kControl);
+      if (normalized && model_.vocabulary.prefix_space == PrefixSpace::kAlways) {
+        model_.behind_space.push_back(static_cast<Token>(id));
+      }
     } else if (!byte_piece_value(text)) {
       pieces_.add(text, id, PieceType::kUserDefined);
       model_.added.push_back({.text = normalized ? normalized_token(text) : text,

@@ -28,6 +28,8 @@ struct BpeModel {
   SentencePieceModel vocabulary;  ///< scores are 0: the merges say the order
   std::vector<BpeMerge> merges;
   std::vector<AddedToken> added;  ///< control pieces are not among them
+  /// Control pieces that are looked for in the normalised text, where a space stands before them.
+  std::vector<Token> behind_space;
 };
 
 /// Reads tokenizer.json; see bpe_tokenizer for what it refuses. Whether <bos> stands before texts

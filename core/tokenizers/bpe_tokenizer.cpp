@@ -1,5 +1,7 @@
 #include "core/tokenizers/bpe_tokenizer.h"
 
+#include <unordered_set>
+
 #include "core/formats/tokenizer_json_reader.h"
 #include "core/formats/tokenizer_json_sax.h"
 #include "core/formats/utf8.h"
@@ -16,12 +18,17 @@ class BpeTokenizer final : public VocabularyTokenizer {
       : VocabularyTokenizer(model.vocabulary, config),
         merges_(model.merges),
         prefix_space_(model.vocabulary.prefix_space) {
+    behind_space_.insert(model.behind_space.begin(), model.behind_space.end());
     for (const AddedToken& token : model.added) {
       (token.normalized ? added_normalized_ : added_raw_).add(token.text, token.id);
       added_.push_back(token.id);
       normalizes_added_ =
           normalizes_added_ || (token.normalized && prefix_space_ == PrefixSpace::kAlways);
     }
+  }
+
+  AddedFlags added_flags(Token token) const override {
+    return {.behind_space = behind_space_.contains(token)};
   }
 
   std::vector<Token> encode_after(TextStart start, std::string_view text) const override {
@@ -110,6 +117,7 @@ class BpeTokenizer final : public VocabularyTokenizer {
 
   BpeMerges merges_;
   std::vector<Token> added_;
+  std::unordered_set<Token> behind_space_;
   PieceMatcher added_raw_;
   PieceMatcher added_normalized_;
   PrefixSpace prefix_space_;

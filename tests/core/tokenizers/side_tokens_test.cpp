@@ -11,6 +11,7 @@
 
 #include "core/chat.h"
 #include "core/error.h"
+#include "core/tokenizers/bpe_tokenizer.h"
 #include "core/tokenizers/gguf_tokenizer.h"
 #include "core/tokenizers/special_encoder.h"
 #include "core/tokenizers/tokenizer_files.h"
@@ -139,6 +140,23 @@ TEST(SideTokensTest, MistakesAreNamed) {
   folder.write("added_tokens.json", R"({"<a>": 4000000000})");
   EXPECT_THAT(error_message<WeightsError>([&] { load_tokenizer(folder.path()); }),
               HasSubstr("the other ids end at 419"));
+}
+
+// As the library finds them: behind the space that its normalizer puts before texts, or another.
+TEST(SideTokensTest, NormalizedControlPiecesStandBehindSpaces) {
+  json root = json::parse(tokenizer_fixture("llama2/tokenizer.json"));
+  for (json& token : root["added_tokens"]) {
+    token["normalized"] = token["content"] != "[INST]";
+  }
+  const auto tokenizer = bpe_tokenizer(root.dump(), "t.json");
+  const SpecialEncoder encoder(*tokenizer);
+  for (const json& row : rows_of("llama2/normalized.jsonl")) {
+    EXPECT_EQ(encoder.encode(row["text"].get<std::string>()), row["ids"].get<std::vector<Token>>())
+        << row["text"];
+  }
+  JinjaText text("a ");
+  text += JinjaText::of_turn("<s>");
+  EXPECT_EQ(encoder.encode(text), tokenizer->encode("a <s>"));
 }
 
 }  // namespace
