@@ -296,6 +296,9 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   check_arguments(arguments);
   ModelCatalog catalog;
   const ModelFiles& files = catalog.read(arguments.model);
+  if (!context.flags.quiet) {
+    print_notes(files, context.err);
+  }
   JsonOutput json(arguments.json, context.out);
   const auto grammar = read_grammar_text(arguments, files);
   const auto prompt = encode(arguments, files, grammar ? grammar->tools : "");

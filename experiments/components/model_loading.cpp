@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <fstream>
@@ -49,6 +50,23 @@ std::unique_ptr<Tokenizer> read_tokenizer(const std::filesystem::path& folder, c
   return file.empty() ? nullptr : load_tokenizer(file, &notes);
 }
 
+/// Texts end with the tokenizer's <eos> too where a folder's configs name others, as with GGUF
+/// files, which name it first.
+void add_tokenizers_end(const Tokenizer& tokenizer, TransformerConfig& config,
+                        std::vector<std::string>& notes) {
+  const auto end = tokenizer.eos();
+  auto& ends = config.end_ids;
+  if (!end || std::find(ends.begin(), ends.end(), *end) != ends.end()) {
+    return;
+  }
+  notes.push_back(
+      fmt::format("the tokenizer's <eos> is {} ({}), but config.json and generation_config.json "
+                  "name {}: a text ends with any of them.",
+                  *end, tokenizer.piece(*end),
+                  ends.empty() ? "none" : fmt::format("{}", fmt::join(ends, ", "))));
+  ends.push_back(*end);
+}
+
 std::shared_ptr<const TransformerWeights> random_weights(const std::filesystem::path& folder,
                                                          const LoadOptions& options) {
   if (!options.device.is_cpu()) {
@@ -67,12 +85,16 @@ std::shared_ptr<const TransformerWeights> random_weights(const std::filesystem::
 }  // namespace
 
 ModelFiles read_model_files(const std::filesystem::path& folder) {
-  const auto open = std::make_shared<const OpenModel>(open_model(folder));
+  const auto open = std::make_shared<OpenModel>(open_model(folder));
   ModelFiles files{folder, open->description.config, open->description.plan, nullptr, open};
   try {
     files.tokenizer = read_tokenizer(folder, open->gguf.get(), files.notes);
   } catch (const Error& error) {
     files.tokenizer_error = error.what();
+  }
+  if (files.tokenizer != nullptr) {
+    add_tokenizers_end(*files.tokenizer, open->description.config, files.notes);
+    files.config = open->description.config;
   }
   if (files.tokenizer != nullptr) {
     if (files.tokenizer->vocab_size() > files.config.vocab_size) {
@@ -83,6 +105,12 @@ ModelFiles read_model_files(const std::filesystem::path& folder) {
     }
   }
   return files;
+}
+
+void print_notes(const ModelFiles& files, std::ostream& err) {
+  for (const std::string& note : files.notes) {
+    err << fmt::format("{}: note: {}\n", files.folder.string(), note);
+  }
 }
 
 const ModelFiles* ModelCatalog::find(const std::filesystem::path& folder) const {

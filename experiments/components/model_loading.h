@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,9 @@ struct ModelFiles {
 /// Reads config.json and the tokenizer, and checks the headers of the weights. Throws WeightsError,
 /// but not for a tokenizer that is not supported: by token ids the model can be used.
 ModelFiles read_model_files(const std::filesystem::path& folder);
+
+/// Writes a line for each of its notes.
+void print_notes(const ModelFiles& files, std::ostream& err);
 
 /// Reads each folder once. A folder that cannot be used throws again at every read.
 class ModelCatalog {

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/randomness.h"
+#include "experiments/components/model_loading.h"
 #include "experiments/metrics/copied_share.h"
 #include "experiments/report/example_choice.h"
 #include "experiments/run/answer_scoring.h"
@@ -91,6 +92,12 @@ Report ExperimentRun::run() {
   if (folder_.resumed() && !options_.quiet) {
     log_ << fmt::format("resuming {}: {} generations are there, {} left\n", folder_.path().string(),
                         folder_.records().size(), count_left());
+  }
+  std::set<std::filesystem::path> noted;
+  for (const Group& group : groups_) {
+    if (!options_.quiet && noted.insert(group.config->weights).second) {
+      print_notes(plan_.models->read(group.config->weights), log_);
+    }
   }
   score_again();
   setup_.load();

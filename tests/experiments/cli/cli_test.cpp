@@ -580,6 +580,25 @@ TEST(CliTest, GeneratesText) {
   EXPECT_LT(stopped["tokens"].size(), 12U);
 }
 
+TEST(CliTest, TextsEndWithTheTokenizersEndToo) {
+  const TemporaryFolder folder;
+  const auto model = (folder.path() / "model").string();
+  write_text_model(model);
+  const auto ends = [&] {
+    return nlohmann::json::parse(cli({"inspect", model, "--json"}).out)["end_ids"]
+        .get<std::vector<Token>>();
+  };
+  const auto own = ends();
+  folder.write("model/tokenizer_config.json", R"({"eos_token": "<end_of_turn>"})");
+  auto both = own;
+  both.push_back(5);
+  EXPECT_EQ(ends(), both);
+  EXPECT_THAT(cli({"inspect", model}).out, HasSubstr("the tokenizer's <eos> is 5 (<end_of_turn>)"));
+  const auto text = cli({"generate", model, "--max-new-tokens", "2", "--prompt", "a"});
+  EXPECT_EQ(text.code, 0);
+  EXPECT_THAT(text.err, HasSubstr("a text ends with any of them"));
+}
+
 TEST(CliTest, ListsEveryName) {
   const auto result = cli({"list"});
   EXPECT_EQ(result.code, 0);
