@@ -169,6 +169,7 @@ std::unique_ptr<Automaton> make_of_kind(const Compiling& with, const GrammarSour
   RegexStore& regexes = with.languages.regexes;
   switch (source.kind) {
     case GrammarKind::kJsonSchema:
+      check_whitespace(source.schema);
       return make_json_schema_automaton(with.languages, parse_json(source.text, name),
                                         source.schema, source.limits);
     case GrammarKind::kRegex:

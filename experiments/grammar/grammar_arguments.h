@@ -15,6 +15,7 @@ struct SchemaArguments {
   std::string file, tokenizer, order, format = "assert", whitespace = "compact";
   std::string escapes = "minimal", registry;
   uint32_t max_whitespace = 0;
+  bool has_max_whitespace = false;  ///< given on the command line
   GrammarLimits limits;
 
   JsonSchemaOptions schema_options() const;  ///< reads the registry

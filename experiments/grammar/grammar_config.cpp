@@ -235,6 +235,13 @@ void GrammarReader::read_whitespace() {
     check_whitespace(whitespace);
     options.whitespace = whitespace;
   });
+  if (config_.source.kind == GrammarKind::kJsonSchema && !node_.has("max_whitespace") &&
+      whitespace != "any") {
+    options.max_whitespace = 0;
+  }
+  if (config_.source.kind == GrammarKind::kJsonSchema) {
+    note_error("max_whitespace", [&] { check_whitespace(options); });
+  }
 }
 
 void GrammarReader::read_schema_options() {

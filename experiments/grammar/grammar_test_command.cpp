@@ -36,6 +36,7 @@ std::vector<CaseResult> check_all(const CommandLine& context, const TestArgument
                                   const Tokenizer& tokenizer, JsonOutput& json) {
   const auto cases = read_grammar_cases(arguments.file, arguments.whitespace, arguments.limit);
   const CheckOptions options{arguments.schema_options(), arguments.bits, arguments.limits};
+  check_whitespace(options.schema);
   const InterruptGuard interrupts;
   Progress progress(context.err, Progress::choose_style(context.flags.quiet),
                     static_cast<int64_t>(cases.size()), "grammars");

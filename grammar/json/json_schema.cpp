@@ -81,6 +81,15 @@ const char* const kNothingSatisfies =
 
 void check_whitespace(const std::string& name) { (void)whitespace_style(name); }
 
+void check_whitespace(const JsonSchemaOptions& options) {
+  if (options.max_whitespace > 0 && options.whitespace != "any") {
+    throw GrammarError(
+        fmt::format("max_whitespace is {}, but whitespace is {}; it bounds the white space of "
+                    "whitespace: any only. Set that, or leave max_whitespace out.",
+                    options.max_whitespace, options.whitespace));
+  }
+}
+
 std::unique_ptr<Automaton> make_json_schema_automaton(SharedLanguages& languages, JsonValue schema,
                                                       const JsonSchemaOptions& options,
                                                       const GrammarLimits& limits) {

@@ -28,6 +28,8 @@ struct JsonSchemaOptions {
 
 /// Throws GrammarError unless JsonSchemaOptions::whitespace may have that value.
 void check_whitespace(const std::string& name);
+/// Throws GrammarError for a max_whitespace with which `whitespace` has nothing to do.
+void check_whitespace(const JsonSchemaOptions& options);
 
 /// Bound of JsonSchemaOptions::max_whitespace.
 inline constexpr uint32_t kMaxWhitespace = 10'000;

@@ -215,6 +215,7 @@ TEST(GrammarEngineTest, CompilesEverySourceOnce) {
   others[7] = engine_source(GrammarKind::kLark, "start: /a/");
   others[8] = others[7];
   others[8].start = "start";
+  others[9].schema.whitespace = "any";
   others[9].schema.max_whitespace = 5;
   std::vector<std::shared_ptr<const CompiledGrammar>> compiled = {first};
   for (const GrammarSource& source : others) {
@@ -223,6 +224,9 @@ TEST(GrammarEngineTest, CompilesEverySourceOnce) {
   }
   EXPECT_EQ(std::set(compiled.begin(), compiled.end()).size(), 11U) << "each is one of its own";
   EXPECT_EQ(engine->cached_grammars(), 11U);
+  GrammarSource bounded = kRecords;
+  bounded.schema.max_whitespace = 5;
+  EXPECT_THROW((void)engine->compile(bounded), GrammarError) << "with whitespace any only";
   GrammarSource named = kRecords;
   named.name = "records.json";
   EXPECT_EQ(engine->compile(named), first);

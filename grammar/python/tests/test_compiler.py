@@ -89,6 +89,8 @@ def test_options_of_schemas(letters):
     assert accepts(longer, wide)
     with pytest.raises(sg.GrammarError, match="max_whitespace is 10001"):
         letters.compile_json_schema(array, whitespace="any", max_whitespace=10_001)
+    with pytest.raises(sg.GrammarError, match="max_whitespace is 5, but whitespace is compact"):
+        letters.compile_json_schema(array, max_whitespace=5)
 
 
 def test_classes_with_a_schema(letters):

@@ -209,6 +209,9 @@ TEST_F(GrammarCommandsTest, RecordedTextsMayHaveAllSpellings) {
   const auto narrow = grammar_cli({"test", cases, "--whitespace", "any", "--max-whitespace", "63",
                                    "--escapes", "minimal", "--limit", "1"});
   EXPECT_THAT(narrow.out, HasSubstr("valid instances accepted    0/2\n"));
+  const auto unused = grammar_cli({"test", cases, "--max-whitespace", "63"});
+  EXPECT_EQ(unused.code, 2);
+  EXPECT_THAT(unused.err, HasSubstr("max_whitespace is 63, but whitespace is compact"));
 }
 
 TEST_F(GrammarCommandsTest, SamplesAreSpelledPlainly) {

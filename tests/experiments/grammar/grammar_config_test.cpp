@@ -64,7 +64,7 @@ TEST_F(GrammarConfigTest, JsonSchemaFromAFile) {
   folder_.write("s.json", "{\"$ref\": \"http://a/b\"}");
   folder_.write("r.jsonl", "{\"uri\": \"http://a/b\", \"schema\": {\"type\": \"null\"}}\n");
   const Reading reading(
-      "type: json_schema\nfile: s.json\norder: any\nformat: annotate\nwhitespace: indent:2\n"
+      "type: json_schema\nfile: s.json\norder: any\nformat: annotate\nwhitespace: any\n"
       "escapes: any\nmax_whitespace: 5\nregistry: r.jsonl\nmax_alternatives: 7\nmax_steps: 8",
       folder_.path());
   EXPECT_EQ(reading.mistakes(), "");
@@ -74,7 +74,7 @@ TEST_F(GrammarConfigTest, JsonSchemaFromAFile) {
   EXPECT_EQ(source.name, (folder_.path() / "s.json").string());
   EXPECT_FALSE(source.schema.schema_order);
   EXPECT_FALSE(source.schema.assert_formats);
-  EXPECT_EQ(source.schema.whitespace, "indent:2");
+  EXPECT_EQ(source.schema.whitespace, "any");
   EXPECT_EQ(source.schema.escapes, EscapeStyle::kAny);
   EXPECT_EQ(source.schema.max_whitespace, 5U);
   EXPECT_EQ(source.schema.registry.size(), 1U);
@@ -306,6 +306,8 @@ TEST_F(GrammarConfigTest, MistakesNameKeyAndPlace) {
        "grammar.triggers[0].grammar.max_mask_bytes: belongs to the whole grammar"},
       {"type: regex\npattern: '(?=.*ab)(?=.*cd).{3,5}'\nmax_regex_states: 1",
        "grammar.pattern: texts of 3 characters or more take an automaton of more than 1 states"},
+      {"type: json_schema\nschema: 'true'\nmax_whitespace: 5",
+       "grammar.max_whitespace: max_whitespace is 5, but whitespace is compact"},
       {"type: tags", "has none of the keys 'structure', 'file'; give one"},
       {"type: tags\nstructure: {type: any}",
        "a.yaml:3: grammar.structure: #/type: there is no format of the type 'any'"},
