@@ -92,7 +92,6 @@ TEST(GgufGemma4Test, SmallModelsShareKeysAndHaveInputsPerLayer) {
 }
 
 TEST(GgufGemma4Test, Gemma3nSaysWhereGatesAreCut) {
-  SPECDEC_SKIP_WITHOUT(gemma4_gguf("gemma3n-q8_0"));
   const json config = config_of("gemma3n-q8_0");
   expect_config(config, json::parse(R"({"model_type": "gemma3n_text", "vocab_size": 320,
     "vocab_size_per_layer_input": 320, "hidden_size_per_layer_input": 8, "laurel_rank": 6,
@@ -122,9 +121,8 @@ void drop_tensor(GgufContent& content, const std::string& name) {
 }
 
 TEST(GgufGemma4Test, RawValuesElsewhereHaveAKeyOfOurOwn) {
-  const json config = changed_config("gemma4-dense-q8_0", [](GgufContent& content) {
-    drop_tensor(content, "blk.0.attn_v.weight");
-  });
+  const json config = changed_config(
+      "gemma4-moe-q8_0", [](GgufContent& content) { drop_tensor(content, "blk.0.attn_v.weight"); });
   EXPECT_EQ(config["attention_k_eq_v"], false);
   EXPECT_EQ(config["raw_value_layers"][0], 0);
   EXPECT_GE(config["raw_value_layers"].size(), 2);
@@ -141,7 +139,7 @@ TEST(GgufGemma4Test, SharedLayersNeedNoValues) {
 }
 
 TEST(GgufGemma4Test, WhatIsLeftOutHasItsMeaning) {
-  const json config = changed_config("gemma4-dense-q8_0", [](GgufContent& content) {
+  const json config = changed_config("gemma4-moe-q8_0", [](GgufContent& content) {
     drop_tensor(content, "rope_freqs.weight");
     GgufMetadata less(content.metadata.where());
     for (const auto& [key, value] : content.metadata.values()) {
@@ -156,13 +154,12 @@ TEST(GgufGemma4Test, WhatIsLeftOutHasItsMeaning) {
 }
 
 TEST(GgufGemma4Test, EachNumberOfTurnedPairsComesBack) {
-  SPECDEC_SKIP_WITHOUT(gemma4_gguf("gemma4-dense-q8_0"));
-  const GgufFile file(gemma4_gguf("gemma4-dense-q8_0"));
+  const GgufFile file(gemma4_gguf("gemma4-moe-q8_0"));
   const int64_t pairs = file.find("rope_freqs.weight")->shape[0];
   for (int64_t turned = 0; turned <= pairs; ++turned) {
     std::vector<float> values(static_cast<size_t>(pairs), 1e30F);
     std::fill_n(values.begin(), turned, 1.0F);
-    const json config = changed_config("gemma4-dense-q8_0", [&](GgufContent& content) {
+    const json config = changed_config("gemma4-moe-q8_0", [&](GgufContent& content) {
       for (TensorEntry& entry : content.tensors) {
         if (entry.name == "rope_freqs.weight") {
           entry.bytes = std::as_bytes(std::span(values));
@@ -182,20 +179,20 @@ std::string key_complaint(const std::string& name, const char* key, const GgufVa
 }
 
 TEST(GgufGemma4Test, WhatIsWrongNamesTheKey) {
-  const std::string dense = "gemma4-dense-q8_0";
-  EXPECT_THAT(key_complaint(dense, "gemma4.attention.sliding_window_pattern", int64_t{6}),
+  const std::string model = "gemma4-moe-q8_0";
+  EXPECT_THAT(key_complaint(model, "gemma4.attention.sliding_window_pattern", int64_t{6}),
               HasSubstr("'gemma4.attention.sliding_window_pattern' should be a list of integers"));
   EXPECT_THAT(
-      key_complaint(dense, "gemma4.attention.sliding_window_pattern", std::vector<int64_t>{1, 0}),
-      HasSubstr("has 2 entries for 6 layers"));
-  EXPECT_THAT(key_complaint(dense, "gemma4.attention.head_count_kv", std::vector<int64_t>{1, 0}),
-              HasSubstr("'gemma4.attention.head_count_kv' has 2 entries for 6 layers"));
-  EXPECT_THAT(key_complaint(dense, "gemma4.attention.value_length_swa", int64_t{7}),
+      key_complaint(model, "gemma4.attention.sliding_window_pattern", std::vector<int64_t>{1, 0}),
+      HasSubstr("has 2 entries for 3 layers"));
+  EXPECT_THAT(key_complaint(model, "gemma4.attention.head_count_kv", std::vector<int64_t>{1, 0}),
+              HasSubstr("'gemma4.attention.head_count_kv' has 2 entries for 3 layers"));
+  EXPECT_THAT(key_complaint(model, "gemma4.attention.value_length_swa", int64_t{7}),
               HasSubstr("'gemma4.attention.value_length_swa' is 7, but "
-                        "'gemma4.attention.key_length_swa' is 16"));
-  EXPECT_THAT(key_complaint(dense, "gemma4.attention.shared_kv_layers", int64_t{6}),
-              HasSubstr("'gemma4.attention.shared_kv_layers' is 6 of 6 layers"));
-  EXPECT_THAT(key_complaint(dense, "gemma4.rope.scaling.type", std::string("yarn")),
+                        "'gemma4.attention.key_length_swa' is 32"));
+  EXPECT_THAT(key_complaint(model, "gemma4.attention.shared_kv_layers", int64_t{3}),
+              HasSubstr("'gemma4.attention.shared_kv_layers' is 3 of 3 layers"));
+  EXPECT_THAT(key_complaint(model, "gemma4.rope.scaling.type", std::string("yarn")),
               HasSubstr("'gemma4.rope.scaling.type' is 'yarn'"));
   const float infinity = std::numeric_limits<float>::infinity();
   EXPECT_THAT(key_complaint("gemma3n-q8_0", "gemma3n.activation_sparsity_scale",
@@ -213,7 +210,6 @@ GgufTensors gguf_tensors_of(const std::filesystem::path& path) {
 }
 
 TEST(GgufGemma4Test, AnExpertIsAMatrixInTheBytesOfItsStack) {
-  SPECDEC_SKIP_WITHOUT(gemma4_gguf("gemma4-moe-q8_0"));
   const GgufTensors tensors = gguf_tensors_of(gemma4_gguf("gemma4-moe-q8_0"));
   const TensorEntry* stack = tensors.find("model.layers.0.experts.gate_up_proj");
   const TensorEntry* expert = tensors.find("model.layers.0.experts.1.gate_up_proj");
