@@ -241,6 +241,9 @@ void Linear::apply(const Tensor& input, Tensor& out) const {
                     out.size(0) == input.size(0) && out.size(1) == out_,
                 "linear: input [{}, {}] and out [{}, {}] do not fit a weight [{}, {}]",
                 input.size(0), input.size(-1), out.size(0), out.size(-1), out_, in_);
+  if (input.size(0) == 0) {
+    return;
+  }
   if (parts_.size() == 1) {
     apply(parts_.front(), input, out);
   } else {

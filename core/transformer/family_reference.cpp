@@ -16,7 +16,7 @@ Tensor unit_rms(const Tensor& x, double eps) {
   return x * at::rsqrt(x.square().mean(-1, /*keepdim=*/true) + eps);
 }
 
-Tensor gelu(const Tensor& x) { return at::gelu(x, "tanh"); }
+Tensor gelu_tanh(const Tensor& x) { return at::gelu(x, "tanh"); }
 
 /// p with the root mean square of `like`.
 Tensor matched(const Tensor& like, const Tensor& p) {
@@ -147,7 +147,7 @@ class FamilyForward {
       const Tensor deviation = gate.std(-1, /*unbiased=*/false, /*keepdim=*/true);
       gate = at::relu(gate - (gate.mean(-1, /*keepdim=*/true) + *cut * deviation));
     }
-    return project(gelu(gate) * halves[1], down);
+    return project(gelu_tanh(gate) * halves[1], down);
   }
 
   /// The weighted sum of the experts that each token goes to, [rows, T, hidden]: all of them are
@@ -183,7 +183,7 @@ class FamilyForward {
   Tensor per_layer_branch(size_t layer, const Tensor& x) const {
     const PerLayerOf<Tensor>& w = weights_.layers[layer].per_layer;
     const Tensor input = per_layer_[weights_.plan[layer].per_layer_index];
-    return norm(project(gelu(project(x, w.gate)) * input, w.projection), w.post_norm);
+    return norm(project(gelu_tanh(project(x, w.gate)) * input, w.projection), w.post_norm);
   }
 
   Tensor plain_layer(size_t layer, Tensor x) {

@@ -74,6 +74,11 @@ TEST_P(LinearFormatsTest, RowsDoNotDependOnEachOther) {
   }
 }
 
+TEST_P(LinearFormatsTest, NoRowsGiveNone) {
+  const Linear linear = random_linear(70, 6);
+  EXPECT_EQ(linear.apply(random_input(0, linear)).sizes(), (at::IntArrayRef{0, 70}));
+}
+
 TEST_P(LinearFormatsTest, TakesTheBytesThatAreSaid) {
   EXPECT_EQ(packed_bytes({.out = 70, .format = GetParam().format}, kIn),
             random_linear(70, 6).bytes());

@@ -10,6 +10,7 @@
 #include <ostream>
 #include <random>
 
+#include "core/families/gemma/gemma4_config.h"
 #include "core/families/gemma/weights.h"
 #include "core/families/llama/config.h"
 #include "core/transformer/random_weights.h"
@@ -30,6 +31,7 @@ struct WidthCase {
   /// Of a GGUF file, instead of the dtype: q and k, the embedding, and v, the other matrices. They
   /// need rows of 256 inputs.
   std::optional<std::pair<WeightFormat, WeightFormat>> stored = {};
+  std::string gemma4 = "";  ///< instead of the family: a Gemma 3n or 4, what its config says more
 };
 
 void PrintTo(const WidthCase& one, std::ostream* out) { *out << one.name; }
@@ -38,6 +40,26 @@ constexpr const char* kQwen2 = R"({"model_type": "qwen2", "vocab_size": 515, "hi
   "intermediate_size": 163, "num_hidden_layers": 3, "num_attention_heads": 3,
   "num_key_value_heads": 1, "max_position_embeddings": 640, "use_sliding_window": true,
   "sliding_window": 21, "max_window_layers": 1})";
+
+/// Begins a config of Gemma 3n or 4.
+constexpr const char* kGemma4 = R"({"vocab_size": 515, "vocab_size_per_layer_input": 500,
+  "hidden_size": 90, "intermediate_size": 163, "num_attention_heads": 3, "num_key_value_heads": 1,
+  "head_dim": 26, "sliding_window": 21, "max_position_embeddings": 640, "num_hidden_layers": 4,
+  "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"])";
+
+constexpr const char* kDense = R"(, "model_type": "gemma4_text", "global_head_dim": 50,
+  "attention_k_eq_v": true, "num_global_key_value_heads": 3})";
+
+constexpr const char* kExperts = R"(, "model_type": "gemma4_text", "global_head_dim": 50,
+  "attention_k_eq_v": true, "enable_moe_block": true, "num_experts": 7, "top_k_experts": 3,
+  "moe_intermediate_size": 37})";
+
+constexpr const char* kSharing = R"(, "model_type": "gemma4_text", "global_head_dim": 50,
+  "num_kv_shared_layers": 2, "hidden_size_per_layer_input": 11, "use_double_wide_mlp": true})";
+
+constexpr const char* kGemma3n = R"(, "model_type": "gemma3n_text", "num_kv_shared_layers": 2,
+  "hidden_size_per_layer_input": 11, "laurel_rank": 5, "altup_num_inputs": 3,
+  "activation_sparsity_pattern": [0.9, 0.0, 0.5, 0.0]})";
 
 constexpr const char* kStored = R"({"model_type": "llama", "vocab_size": 515, "hidden_size": 256,
   "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -82,6 +104,10 @@ std::shared_ptr<const TransformerWeights> random_weights(const WidthCase& asked)
                                      .dtype = asked.dtype == at::kChar ? at::kFloat : asked.dtype,
                                      .norm_deviation = 0.3};
   const PackOptions packing{.dtype = asked.dtype, .activations = asked.activations};
+  if (!asked.gemma4.empty()) {
+    return pack(*random_model(parse_gemma4_config(kGemma4 + asked.gemma4, asked.name), options),
+                packing);
+  }
   if (!asked.family) {
     return pack(*random_model(parse_llama_config(kQwen2, "qwen2"), options), packing);
   }
@@ -234,6 +260,24 @@ TEST_P(WidthTest, RowsBesideEachOtherHaveDecodingsBits) {
     EXPECT_TRUE(at::equal(beside[row], decoded(alone)[0])) << row;
   }
 }
+
+WidthCase gemma4_case(const std::string& name, const char* config, int threads,
+                      at::ScalarType dtype = at::kFloat, KvFormat cache = KvFormat::kNative) {
+  WidthCase one{name, std::nullopt, dtype, threads, cache};
+  one.gemma4 = config;
+  return one;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Gemma4, WidthTest,
+    testing::Values(gemma4_case("dense", kDense, 1), gemma4_case("experts", kExperts, 1),
+                    gemma4_case("experts_2_threads_bfloat16", kExperts, 2, at::kBFloat16),
+                    gemma4_case("sharing_2_threads", kSharing, 2),
+                    gemma4_case("sharing_bfloat16_cache", kSharing, 1, at::kFloat,
+                                KvFormat::kBFloat16),
+                    gemma4_case("gemma3n", kGemma3n, 1),
+                    gemma4_case("gemma3n_2_threads_bfloat16", kGemma3n, 2, at::kBFloat16)),
+    [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
     All, WidthTest,
