@@ -30,6 +30,17 @@ TEST_P(ElementwiseTest, AddsARowToAll) {
   EXPECT_TRUE(at::equal(sum, wanted));
 }
 
+TEST_P(ElementwiseTest, MultipliesAllByARow) {
+  at::manual_seed(4);
+  for (const int64_t size : {1, 7, 16, 45, 5000}) {
+    const Tensor input = at::randn({3, size}, GetParam());
+    const Tensor row = at::randn({size}, GetParam());
+    Tensor out = at::empty_like(input);
+    multiply_rows(input, row, out);
+    EXPECT_TRUE(at::equal(out, input * row)) << size;
+  }
+}
+
 TEST_P(ElementwiseTest, ScalesForOddSizes) {
   at::manual_seed(2);
   for (const int64_t size : {1, 7, 16, 45, 5000}) {

@@ -118,6 +118,117 @@ INSTANTIATE_TEST_SUITE_P(
                     QkvCase{at::kDouble, 4, 2, 24, true}, QkvCase{at::kDouble, 2, 1, 6, false}),
     ParameterName());
 
+class KvProjectionsTest : public testing::TestWithParam<at::ScalarType> {
+ protected:
+  static constexpr int64_t kHeads = 4, kKvHeads = 2, kHeadDim = 24, kNodes = 5;
+
+  KvProjectionsTest() {
+    at::manual_seed(2);
+    const Tensor angles = at::randn({kPositions, kHeadDim / 2}, at::kDouble);
+    options_.heads = kHeads;
+    options_.eps = kQkvEps;
+    options_.q_scale = at::randn({kHeadDim}, GetParam());
+    options_.k_scale = at::randn({kHeadDim}, GetParam());
+    options_.cos = angles.cos().to(GetParam());
+    options_.sin = angles.sin().to(GetParam());
+    extend();
+  }
+
+  double tolerance() const { return GetParam() == at::kFloat ? 3e-6 : 1e-14; }
+
+  void extend() {
+    cache_.extend({.tokens = at::zeros({kNodes}, at::kInt), .rows = {}, .parents = {}});
+  }
+
+  struct Result {
+    Tensor queries, keys, values;  ///< [nodes, heads, head_dim]
+  };
+  /// Of a fused projection with as many heads of keys and values as the options say.
+  Result run(const Tensor& heads) {
+    Tensor queries = at::empty({kNodes, kHeads, kHeadDim}, GetParam());
+    qkv_to_cache(heads.reshape({kNodes, -1}).contiguous(), options_, cache_.view(0), queries);
+    cache_.commit(0, std::vector<int64_t>{0, 1, 2, 3, 4});
+    const auto stored = cache_.key_values(0, 0);
+    Result result{queries, stored.first.transpose(0, 1).clone(),
+                  stored.second.transpose(0, 1).clone()};
+    cache_.truncate(0, 0);
+    extend();
+    return result;
+  }
+
+  static Tensor normed(const Tensor& heads) {
+    const Tensor x = heads.to(at::kDouble);
+    return x * at::rsqrt(x.square().mean(-1, true) + kQkvEps);
+  }
+
+  Tensor random_heads(int64_t heads) const {
+    return at::randn({kNodes, heads, kHeadDim}, GetParam());
+  }
+
+  QkvOptions options_;
+  KvCache cache_{
+      {{kKvHeads, kHeadDim, 0, -1}},
+      {.dtype = GetParam(), .device = at::kCPU, .page_size = 4, .max_length = kPositions}};
+};
+
+TEST_P(KvProjectionsTest, ValuesAreNormedWithoutAScale) {
+  const Tensor heads = random_heads(kHeads + 2 * kKvHeads);
+  options_.value_norm = true;
+  const Result result = run(heads);
+  EXPECT_LT(max_difference(result.values, normed(heads.narrow(1, kHeads + kKvHeads, kKvHeads))),
+            tolerance());
+}
+
+TEST_P(KvProjectionsTest, RawKeysAreTheValues) {
+  for (const bool norm : {false, true}) {
+    const Tensor heads = random_heads(kHeads + 2 * kKvHeads);
+    const Tensor raw = heads.narrow(1, kHeads, kKvHeads);
+    options_.kv_projections = 1;
+    options_.value_norm = norm;
+    const Result shared = run(heads.narrow(1, 0, kHeads + kKvHeads));
+    options_.kv_projections = 2;
+    const Result apart = run(at::cat({heads.narrow(1, 0, kHeads + kKvHeads), raw}, 1));
+    EXPECT_TRUE(at::equal(shared.queries, apart.queries));
+    EXPECT_TRUE(at::equal(shared.keys, apart.keys));
+    EXPECT_TRUE(at::equal(shared.values, apart.values));
+    EXPECT_LT(max_difference(shared.values, norm ? normed(raw) : raw.to(at::kDouble)), tolerance());
+  }
+}
+
+TEST_P(KvProjectionsTest, WithoutProjectionsTheCacheStays) {
+  const Tensor heads = random_heads(kHeads + 2 * kKvHeads);
+  Tensor queries = at::empty({kNodes, kHeads, kHeadDim}, GetParam());
+  qkv_to_cache(heads.reshape({kNodes, -1}).contiguous(), options_, cache_.view(0), queries);
+  const Tensor keys = cache_.view(0).keys.clone();
+  const Tensor values = cache_.view(0).values.clone();
+  options_.kv_projections = 0;
+  Tensor alone = at::empty_like(queries);
+  qkv_to_cache(heads.narrow(1, 0, kHeads).reshape({kNodes, -1}).contiguous(), options_,
+               cache_.view(0), alone);
+  EXPECT_TRUE(at::equal(alone, queries));
+  EXPECT_TRUE(at::equal(cache_.view(0).keys, keys));
+  EXPECT_TRUE(at::equal(cache_.view(0).values, values));
+}
+
+TEST_P(KvProjectionsTest, RefusesAnotherWidth) {
+  Tensor queries = at::empty({kNodes, kHeads, kHeadDim}, GetParam());
+  for (const int64_t projections : {0, 1, 2}) {
+    options_.kv_projections = projections;
+    for (const int64_t other : {0, 1, 2}) {
+      const Tensor heads = random_heads(kHeads + other * kKvHeads).reshape({kNodes, -1});
+      const auto call = [&] { qkv_to_cache(heads, options_, cache_.view(0), queries); };
+      if (other == projections) {
+        EXPECT_NO_THROW(call());
+      } else {
+        EXPECT_THROW(call(), InternalError);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, KvProjectionsTest, testing::Values(at::kFloat, at::kDouble),
+                         ParameterName());
+
 TEST(QkvChecksTest, RefusesAPositionOutsideTheRotaryTable) {
   KvCache cache({{1, 4, 0, -1}},
                 {.dtype = at::kFloat, .device = at::kCPU, .page_size = 4, .max_length = 64});
