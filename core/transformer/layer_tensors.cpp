@@ -265,9 +265,9 @@ class LayerParts {
   void load_expert_matrices(int64_t count, int64_t size, ExpertsOf<Matrix>& experts) const {
     using Named = typename LayerLoader<Matrix>::Named;
     const auto gate_up = [&](const std::string& prefix) {
-      return loader_.has(prefix + "gate_up_proj")
-                 ? Named{{prefix + "gate_up_proj", 2 * size}}
-                 : Named{{prefix + "gate_proj", size}, {prefix + "up_proj", size}};
+      const bool apart = loader_.has(prefix + "gate_proj") || loader_.has(prefix + "up_proj");
+      return apart ? Named{{prefix + "gate_proj", size}, {prefix + "up_proj", size}}
+                   : Named{{prefix + "gate_up_proj", 2 * size}};
     };
     if (!loader_.has("experts.0.down_proj")) {
       experts.gate_up = loader_.stack(gate_up("experts."), hidden_, count);
