@@ -17,35 +17,35 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-constexpr const char* kSliding = "sliding_attention";
-constexpr const char* kFull = "full_attention";
+constexpr const char* kSlidingType = "sliding_attention";
+constexpr const char* kFullType = "full_attention";
 
-json gemma4() {
+json gemma4_keys() {
   return {{"model_type", "gemma4_text"},
           {"hidden_size", 32},
           {"intermediate_size", 48},
           {"num_hidden_layers", 4},
           {"num_attention_heads", 4},
           {"num_key_value_heads", 2},
-          {"layer_types", {kSliding, kFull, kSliding, kFull}}};
+          {"layer_types", {kSlidingType, kFullType, kSlidingType, kFullType}}};
 }
 
-json gemma3n() {
-  json config = gemma4();
+json gemma3n_keys() {
+  json config = gemma4_keys();
   config["model_type"] = "gemma3n_text";
   config["num_kv_shared_layers"] = 2;
   return config;
 }
 
-ModelDescription parse(const json& config) {
+ModelDescription parse_gemma4(const json& config) {
   return parse_gemma4_config(config.dump(), "config.json");
 }
 
 TEST(Gemma4ConfigTest, DefaultsAreTheReleases) {
-  json config = gemma4();
+  json config = gemma4_keys();
   config.erase("layer_types");
   config["num_hidden_layers"] = 7;
-  const ModelDescription model = parse(config);
+  const ModelDescription model = parse_gemma4(config);
   EXPECT_EQ(model.config.family, "gemma4_text");
   EXPECT_EQ(model.config.vocab_size, 262144);
   EXPECT_EQ(model.config.max_position_embeddings, 131072);
@@ -70,11 +70,11 @@ TEST(Gemma4ConfigTest, DefaultsAreTheReleases) {
 }
 
 TEST(Gemma4ConfigTest, DefaultsOfGemma3n) {
-  json config = gemma3n();
+  json config = gemma3n_keys();
   config.erase("layer_types");
   config.erase("num_kv_shared_layers");
   config["num_hidden_layers"] = 20;
-  const ModelDescription model = parse(config);
+  const ModelDescription model = parse_gemma4(config);
   EXPECT_EQ(model.config.vocab_size, 262400);
   EXPECT_EQ(model.config.max_position_embeddings, 32768);
   EXPECT_EQ(model.config.final_soft_cap, 30.0);
@@ -96,17 +96,17 @@ TEST(Gemma4ConfigTest, DefaultsOfGemma3n) {
 }
 
 TEST(Gemma4ConfigTest, BothStylesOfTwoGeometriesAreTheSame) {
-  json hub = gemma4();
+  json hub = gemma4_keys();
   hub.update({{"head_dim", 8},
               {"global_head_dim", 16},
               {"attention_k_eq_v", true},
               {"num_global_key_value_heads", 1}});
-  json saved = gemma4();
+  json saved = gemma4_keys();
   saved.update({{"head_dim", 8}, {"attention_k_eq_v", true}});
   for (const char* layer : {"1", "3"}) {
     saved["per_layer_config"][layer] = {{"head_dim", 16}, {"num_key_value_heads", 1}};
   }
-  const ModelDescription model = parse(hub);
+  const ModelDescription model = parse_gemma4(hub);
   EXPECT_EQ(model.plan[0].head_dim, 8);
   EXPECT_EQ(model.plan[0].kv_heads, 2);
   EXPECT_EQ(model.plan[0].values, ValueKind::kProjected);
@@ -114,18 +114,19 @@ TEST(Gemma4ConfigTest, BothStylesOfTwoGeometriesAreTheSame) {
   EXPECT_EQ(model.plan[1].kv_heads, 1);
   EXPECT_EQ(model.plan[1].values, ValueKind::kRawKeys);
   EXPECT_EQ(model.plan[1].rope.rotated_pairs, 2);
-  EXPECT_EQ(parse(saved).plan, model.plan);
-  EXPECT_EQ(parse(saved).text, model.text);
+  EXPECT_EQ(parse_gemma4(saved).plan, model.plan);
+  EXPECT_EQ(parse_gemma4(saved).text, model.text);
 }
 
 TEST(Gemma4ConfigTest, SharedLayersReadTheLastOfTheirType) {
-  json config = gemma4();
-  config.update({{"num_hidden_layers", 6},
-                 {"layer_types", {kSliding, kFull, kSliding, kFull, kSliding, kFull}},
-                 {"num_kv_shared_layers", 3},
-                 {"use_double_wide_mlp", true},
-                 {"attention_k_eq_v", true}});
-  const auto plan = parse(config).plan;
+  json config = gemma4_keys();
+  config.update(
+      {{"num_hidden_layers", 6},
+       {"layer_types", {kSlidingType, kFullType, kSlidingType, kFullType, kSlidingType, kFullType}},
+       {"num_kv_shared_layers", 3},
+       {"use_double_wide_mlp", true},
+       {"attention_k_eq_v", true}});
+  const auto plan = parse_gemma4(config).plan;
   const std::vector<int64_t> sources = {-1, -1, -1, 1, 2, 1};
   for (size_t layer = 0; layer < 6; ++layer) {
     EXPECT_EQ(plan[layer].kv_source, sources[layer]) << layer;
@@ -137,71 +138,72 @@ TEST(Gemma4ConfigTest, SharedLayersReadTheLastOfTheirType) {
 }
 
 TEST(Gemma4ConfigTest, SizesOfAListAreNotDoubled) {
-  json config = gemma3n();
+  json config = gemma3n_keys();
   config["intermediate_size"] = {8, 16, 24, 32};
-  EXPECT_EQ(parse(config).plan[3].intermediate_size, 32);
+  EXPECT_EQ(parse_gemma4(config).plan[3].intermediate_size, 32);
   config["model_type"] = "gemma4_text";
   config["use_double_wide_mlp"] = true;
-  EXPECT_EQ(parse(config).plan[3].intermediate_size, 32);
+  EXPECT_EQ(parse_gemma4(config).plan[3].intermediate_size, 32);
 }
 
 TEST(Gemma4ConfigTest, ExpertsAndOwnInputs) {
-  json config = gemma4();
+  json config = gemma4_keys();
   config.update({{"enable_moe_block", true},
                  {"num_experts", 8},
                  {"top_k_experts", 3},
                  {"moe_intermediate_size", 12},
                  {"hidden_size_per_layer_input", 4},
                  {"vocab_size_per_layer_input", 100}});
-  const ModelDescription model = parse(config);
+  const ModelDescription model = parse_gemma4(config);
   EXPECT_EQ(model.plan[2].experts, (ExpertsPlan{.count = 8, .chosen = 3, .intermediate_size = 12}));
   EXPECT_EQ(model.plan[2].per_layer_size, 4);
   EXPECT_EQ(model.plan[2].per_layer_index, 2);
   EXPECT_EQ(model.config.per_layer_vocab, 100);
   config["hidden_size_per_layer_input"] = nullptr;
-  EXPECT_EQ(parse(config).config.per_layer_count, 0);
+  EXPECT_EQ(parse_gemma4(config).config.per_layer_count, 0);
   config["hidden_size_per_layer_input"] = 0;
-  EXPECT_EQ(parse(config).config.per_layer_count, 0);
+  EXPECT_EQ(parse_gemma4(config).config.per_layer_count, 0);
 }
 
 TEST(Gemma4ConfigTest, SparsityIsAShareOrDeviations) {
-  json config = gemma3n();
+  json config = gemma3n_keys();
   config["activation_sparsity_pattern"] = {0.95, 0.5, 0.0, 0.0};
-  const auto plan = parse(config).plan;
+  const auto plan = parse_gemma4(config).plan;
   EXPECT_NEAR(*plan[0].sparsity_cut, 1.6448536269514722, 1e-12);
   EXPECT_NEAR(*plan[1].sparsity_cut, 0.0, 1e-12);
   EXPECT_FALSE(plan[2].sparsity_cut.has_value());
   config["activation_sparsity_pattern"] = 0.95;
-  EXPECT_EQ(parse(config).plan[3].sparsity_cut, plan[0].sparsity_cut);
+  EXPECT_EQ(parse_gemma4(config).plan[3].sparsity_cut, plan[0].sparsity_cut);
   config["activation_sparsity_z"] = {1.5, 0.0, nullptr, nullptr};
-  EXPECT_EQ(parse(config).plan[0].sparsity_cut, 1.5);
-  EXPECT_EQ(parse(config).plan[1].sparsity_cut, 0.0);
-  EXPECT_FALSE(parse(config).plan[2].sparsity_cut.has_value());
+  EXPECT_EQ(parse_gemma4(config).plan[0].sparsity_cut, 1.5);
+  EXPECT_EQ(parse_gemma4(config).plan[1].sparsity_cut, 0.0);
+  EXPECT_FALSE(parse_gemma4(config).plan[2].sparsity_cut.has_value());
 }
 
 TEST(Gemma4ConfigTest, RopeParametersOfEachType) {
-  json config = gemma4();
+  json config = gemma4_keys();
   config["rope_parameters"] = {
-      {kSliding, {{"rope_type", "linear"}, {"rope_theta", 500.0}, {"factor", 4.0}}},
-      {kFull,
+      {kSlidingType, {{"rope_type", "linear"}, {"rope_theta", 500.0}, {"factor", 4.0}}},
+      {kFullType,
        {{"rope_type", "proportional"}, {"rope_theta", 2e6}, {"partial_rotary_factor", 0.5}}}};
-  const auto plan = parse(config).plan;
+  const auto plan = parse_gemma4(config).plan;
   EXPECT_EQ(plan[0].rope, (RopeConfig{.theta = 500.0, .factor = 4.0}));
   EXPECT_EQ(plan[1].rope, (RopeConfig{.theta = 2e6, .rotated_pairs = 128}));
 }
 
 TEST(Gemma4ConfigTest, RawValueLayersAreNamed) {
-  json config = gemma4();
+  json config = gemma4_keys();
   config["raw_value_layers"] = {0, 3};
-  const auto plan = parse(config).plan;
+  const auto plan = parse_gemma4(config).plan;
   EXPECT_EQ(plan[0].values, ValueKind::kRawKeys);
   EXPECT_EQ(plan[1].values, ValueKind::kProjected);
   EXPECT_EQ(plan[3].values, ValueKind::kRawKeys);
 }
 
 TEST(Gemma4ConfigTest, WrappersHoldATextModel) {
-  for (const auto& [type, text] : {std::pair{"gemma3n", gemma3n()}, std::pair{"gemma4", gemma4()},
-                                   std::pair{"gemma4_unified", gemma4()}}) {
+  for (const auto& [type, text] :
+       {std::pair{"gemma3n", gemma3n_keys()}, std::pair{"gemma4", gemma4_keys()},
+        std::pair{"gemma4_unified", gemma4_keys()}}) {
     json inner = text;
     inner.erase("model_type");
     const json wrapper = {{"model_type", type},
@@ -209,33 +211,33 @@ TEST(Gemma4ConfigTest, WrappersHoldATextModel) {
                           {"vision_config", {{"hidden_size", 5}}},
                           {"tie_word_embeddings", false},
                           {"eos_token_id", {1, 106}}};
-    const ModelDescription model = parse(wrapper);
+    const ModelDescription model = parse_gemma4(wrapper);
     EXPECT_EQ(model.config.family, std::string(type) + "_text");
-    EXPECT_EQ(model.plan, parse(text).plan) << type;
+    EXPECT_EQ(model.plan, parse_gemma4(text).plan) << type;
     EXPECT_FALSE(model.config.tie_word_embeddings) << type;
     EXPECT_THAT(model.config.end_ids, testing::ElementsAre(1, 106)) << type;
-    EXPECT_NE(model.text, parse(text).text) << type;
+    EXPECT_NE(model.text, parse_gemma4(text).text) << type;
   }
 }
 
 TEST(Gemma4ConfigTest, GenerationConfigReplacesTheEndTokens) {
   const TemporaryFolder folder;
-  folder.write("config.json", gemma4().dump());
+  folder.write("config.json", gemma4_keys().dump());
   EXPECT_THAT(load_gemma4_config(folder.path()).config.end_ids, testing::ElementsAre(1));
   folder.write("generation_config.json", R"({"eos_token_id": [1, 106]})");
   EXPECT_THAT(load_gemma4_config(folder.path()).config.end_ids, testing::ElementsAre(1, 106));
 }
 
 TEST(Gemma4ConfigTest, BidirectionalImageTokensAreFine) {
-  json config = gemma4();
+  json config = gemma4_keys();
   for (const json& value : {json("vision"), json(nullptr), json(false)}) {
     config["use_bidirectional_attention"] = value;
-    EXPECT_NO_THROW(parse(config)) << value;
+    EXPECT_NO_THROW(parse_gemma4(config)) << value;
   }
 }
 
 TEST(Gemma4ConfigTest, AssistantLayersReadOthersKeysAndValues) {
-  json config = gemma4();
+  json config = gemma4_keys();
   const auto message = [&config] {
     return error_message<WeightsError>(
         [&config] { read_assistant_layers(JsonKeys(config, "config.json")); });
@@ -251,7 +253,7 @@ TEST(Gemma4ConfigTest, AssistantLayersReadOthersKeysAndValues) {
 }
 
 TEST(Gemma4ConfigTest, KeysHaveTheNamesOfTheFile) {
-  json config = gemma4();
+  json config = gemma4_keys();
   config["sliding_window"] = 0;
   const std::string message = error_message<WeightsError>([&] {
     parse_gemma4_config(config.dump(), "a.gguf", {{"sliding_window", "gemma4.window"}});
@@ -259,19 +261,20 @@ TEST(Gemma4ConfigTest, KeysHaveTheNamesOfTheFile) {
   EXPECT_THAT(message, testing::AllOf(HasSubstr("a.gguf"), HasSubstr("gemma4.window")));
 }
 
-struct WrongConfig {
+struct WrongGemma4Config {
   std::string name;
   json changes;         ///< of a Gemma 4, or a 3n where they say so
   std::string message;  ///< a part of it
 };
-void PrintTo(const WrongConfig& one, std::ostream* out) { *out << one.name; }
+void PrintTo(const WrongGemma4Config& one, std::ostream* out) { *out << one.name; }
 
-class WrongGemma4ConfigTest : public testing::TestWithParam<WrongConfig> {};
+class WrongGemma4ConfigTest : public testing::TestWithParam<WrongGemma4Config> {};
 
 TEST_P(WrongGemma4ConfigTest, IsRefused) {
-  json config = GetParam().changes.value("model_type", "") == "gemma3n_text" ? gemma3n() : gemma4();
+  json config =
+      GetParam().changes.value("model_type", "") == "gemma3n_text" ? gemma3n_keys() : gemma4_keys();
   config.update(GetParam().changes);
-  const std::string message = error_message<WeightsError>([&config] { parse(config); });
+  const std::string message = error_message<WeightsError>([&config] { parse_gemma4(config); });
   EXPECT_THAT(message, testing::AllOf(HasSubstr("config.json"), HasSubstr(GetParam().message)));
 }
 
@@ -281,7 +284,7 @@ json to_3n(json changes) {
   return changes;
 }
 
-json moe(json changes) {
+json moe_keys(json changes) {
   json all = {{"enable_moe_block", true},
               {"num_experts", 4},
               {"top_k_experts", 2},
@@ -293,53 +296,59 @@ json moe(json changes) {
 INSTANTIATE_TEST_SUITE_P(
     All, WrongGemma4ConfigTest,
     testing::Values(
-        WrongConfig{"type", {{"model_type", "gemma5"}}, "'gemma5'; supported: gemma3n_text"},
-        WrongConfig{"no_text", {{"model_type", "gemma4"}}, "text_config"},
-        WrongConfig{"layer_type",
-                    {{"layer_types", {kSliding, kFull, "chunked_attention", kFull}}},
-                    "\"chunked_attention\"; known: \"sliding_attention\""},
-        WrongConfig{"layer_types", {{"layer_types", {kSliding}}}, "a list of 4 layer types"},
-        WrongConfig{"layer_types_text", {{"layer_types", kFull}}, "a list of 4 layer types"},
-        WrongConfig{"layers", {{"num_hidden_layers", 1025}}, "more than 1024"},
-        WrongConfig{"bias", {{"attention_bias", true}}, "attention_bias"},
-        WrongConfig{"activation", {{"hidden_activation", "silu"}}, "'silu'"},
-        WrongConfig{"bidirectional", {{"use_bidirectional_attention", "all"}}, "is \"all\""},
-        WrongConfig{"sharing", {{"num_kv_shared_layers", 4}}, "none is left"},
-        WrongConfig{"sharing_type",
-                    {{"num_kv_shared_layers", 3}},
-                    "no layer before them is of the type of layer 1"},
-        WrongConfig{
+        WrongGemma4Config{"type", {{"model_type", "gemma5"}}, "'gemma5'; supported: gemma3n_text"},
+        WrongGemma4Config{"no_text", {{"model_type", "gemma4"}}, "text_config"},
+        WrongGemma4Config{
+            "layer_type",
+            {{"layer_types", {kSlidingType, kFullType, "chunked_attention", kFullType}}},
+            "\"chunked_attention\"; known: \"sliding_attention\""},
+        WrongGemma4Config{
+            "layer_types", {{"layer_types", {kSlidingType}}}, "a list of 4 layer types"},
+        WrongGemma4Config{
+            "layer_types_text", {{"layer_types", kFullType}}, "a list of 4 layer types"},
+        WrongGemma4Config{"layers", {{"num_hidden_layers", 1025}}, "more than 1024"},
+        WrongGemma4Config{"bias", {{"attention_bias", true}}, "attention_bias"},
+        WrongGemma4Config{"activation", {{"hidden_activation", "silu"}}, "'silu'"},
+        WrongGemma4Config{"bidirectional", {{"use_bidirectional_attention", "all"}}, "is \"all\""},
+        WrongGemma4Config{"sharing", {{"num_kv_shared_layers", 4}}, "none is left"},
+        WrongGemma4Config{"sharing_type",
+                          {{"num_kv_shared_layers", 3}},
+                          "no layer before them is of the type of layer 1"},
+        WrongGemma4Config{
             "sharing_heads",
             {{"num_kv_shared_layers", 2}, {"per_layer_config", {{"3", {{"head_dim", 16}}}}}},
             "makes layer 3 read layer 1"},
-        WrongConfig{"negative_sharing", {{"num_kv_shared_layers", -1}}, "num_kv_shared_layers"},
-        WrongConfig{"head_dim", {{"head_dim", 7}}, "is 7 in layer 0"},
-        WrongConfig{"global_head_dim", {{"global_head_dim", 9}}, "is 9 in layer 1"},
-        WrongConfig{"kv_heads", {{"num_key_value_heads", 3}}, "does not divide the 4"},
-        WrongConfig{"layer_config",
-                    {{"per_layer_config", {{"4", {{"head_dim", 16}}}}}},
-                    "names layer 4, of 4 layers"},
-        WrongConfig{
+        WrongGemma4Config{
+            "negative_sharing", {{"num_kv_shared_layers", -1}}, "num_kv_shared_layers"},
+        WrongGemma4Config{"head_dim", {{"head_dim", 7}}, "is 7 in layer 0"},
+        WrongGemma4Config{"global_head_dim", {{"global_head_dim", 9}}, "is 9 in layer 1"},
+        WrongGemma4Config{"kv_heads", {{"num_key_value_heads", 3}}, "does not divide the 4"},
+        WrongGemma4Config{"layer_config",
+                          {{"per_layer_config", {{"4", {{"head_dim", 16}}}}}},
+                          "names layer 4, of 4 layers"},
+        WrongGemma4Config{
             "layer_config_key", {{"per_layer_config", {{"1", {{"window", 16}}}}}}, "window"},
-        WrongConfig{"raw_values", {{"raw_value_layers", {-1}}}, "names layer -1"},
-        WrongConfig{"sizes", {{"intermediate_size", {8, 8}}}, "a size or a list of 4 sizes"},
-        WrongConfig{"size", {{"intermediate_size", {8, 8, 8, 0}}}, "a size or a list of 4 sizes"},
-        WrongConfig{"experts", moe({{"top_k_experts", 5}}), "is 5, of 4 experts"},
-        WrongConfig{"no_experts", moe({{"num_experts", nullptr}}), "num_experts"},
-        WrongConfig{"streams", to_3n({{"altup_num_inputs", 1}}), "supported: 2 to 8"},
-        WrongConfig{"many_streams", to_3n({{"altup_num_inputs", 9}}), "supported: 2 to 8"},
-        WrongConfig{"active", to_3n({{"altup_active_idx", 4}}), "is 4, of 4 streams"},
-        WrongConfig{"sparsity", to_3n({{"activation_sparsity_pattern", {0.5}}}),
-                    "a list of 4 numbers"},
-        WrongConfig{"share", to_3n({{"activation_sparsity_pattern", 1.0}}), "below 1"},
-        WrongConfig{"deviations", to_3n({{"activation_sparsity_z", {1.0}}}), "a list of 4 numbers"},
-        WrongConfig{"rope",
-                    {{"rope_parameters", {{kFull, {{"rope_type", "yarn"}}}}}},
-                    "'yarn'; supported: default, linear, proportional"},
-        WrongConfig{
+        WrongGemma4Config{"raw_values", {{"raw_value_layers", {-1}}}, "names layer -1"},
+        WrongGemma4Config{"sizes", {{"intermediate_size", {8, 8}}}, "a size or a list of 4 sizes"},
+        WrongGemma4Config{
+            "size", {{"intermediate_size", {8, 8, 8, 0}}}, "a size or a list of 4 sizes"},
+        WrongGemma4Config{"experts", moe_keys({{"top_k_experts", 5}}), "is 5, of 4 experts"},
+        WrongGemma4Config{"no_experts", moe_keys({{"num_experts", nullptr}}), "num_experts"},
+        WrongGemma4Config{"streams", to_3n({{"altup_num_inputs", 1}}), "supported: 2 to 8"},
+        WrongGemma4Config{"many_streams", to_3n({{"altup_num_inputs", 9}}), "supported: 2 to 8"},
+        WrongGemma4Config{"active", to_3n({{"altup_active_idx", 4}}), "is 4, of 4 streams"},
+        WrongGemma4Config{"sparsity", to_3n({{"activation_sparsity_pattern", {0.5}}}),
+                          "a list of 4 numbers"},
+        WrongGemma4Config{"share", to_3n({{"activation_sparsity_pattern", 1.0}}), "below 1"},
+        WrongGemma4Config{"deviations", to_3n({{"activation_sparsity_z", {1.0}}}),
+                          "a list of 4 numbers"},
+        WrongGemma4Config{"rope",
+                          {{"rope_parameters", {{kFullType, {{"rope_type", "yarn"}}}}}},
+                          "'yarn'; supported: default, linear, proportional"},
+        WrongGemma4Config{
             "no_pairs",
             {{"rope_parameters",
-              {{kFull, {{"rope_type", "proportional"}, {"partial_rotary_factor", 0.001}}}}}},
+              {{kFullType, {{"rope_type", "proportional"}, {"partial_rotary_factor", 0.001}}}}}},
             "no pair is rotated"}),
     ParameterName());
 

@@ -19,14 +19,14 @@
 namespace specdec {
 namespace {
 
-using Named = std::map<std::string, Tensor>;
+using HubTensors = std::map<std::string, Tensor>;
 
-constexpr const char* kConfig = R"({"vocab_size": 20, "vocab_size_per_layer_input": 20,
+constexpr const char* kTinyConfig = R"({"vocab_size": 20, "vocab_size_per_layer_input": 20,
   "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 4, "num_attention_heads": 2,
   "num_key_value_heads": 1, "head_dim": 8, "sliding_window": 6, "max_position_embeddings": 64,
   "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"])";
 
-const std::map<std::string, std::string> kKinds = {
+const std::map<std::string, std::string> kGemma4Kinds = {
     {"dense", R"(, "model_type": "gemma4_text", "global_head_dim": 16, "attention_k_eq_v": true})"},
     {"e", R"(, "model_type": "gemma4_text", "global_head_dim": 16, "num_kv_shared_layers": 2,
             "hidden_size_per_layer_input": 4, "use_double_wide_mlp": true})"},
@@ -35,8 +35,8 @@ const std::map<std::string, std::string> kKinds = {
     {"3n", R"(, "model_type": "gemma3n_text", "num_kv_shared_layers": 2, "laurel_rank": 3,
              "hidden_size_per_layer_input": 4, "activation_sparsity_pattern": [0.5, 0, 0, 0]})"}};
 
-void add_attention(Named& out, const std::string& prefix, const LayerPlan& plan,
-                   const LayerTensors& layer) {
+void add_hub_attention(HubTensors& out, const std::string& prefix, const LayerPlan& plan,
+                       const LayerTensors& layer) {
   const int64_t kv = kv_rows(plan);
   out[prefix + "q_proj.weight"] = layer.qkv.narrow(0, 0, query_rows(plan));
   const int64_t own = kv_projections(plan);
@@ -51,8 +51,8 @@ void add_attention(Named& out, const std::string& prefix, const LayerPlan& plan,
   out[prefix + "o_proj.weight"] = layer.output;
 }
 
-void add_branches(Named& out, const std::string& prefix, const LayerPlan& plan,
-                  const LayerTensors& layer) {
+void add_hub_branches(HubTensors& out, const std::string& prefix, const LayerPlan& plan,
+                      const LayerTensors& layer) {
   const double hidden = static_cast<double>(layer.gate_up.size(1));
   if (plan.layer_scalar) {
     out[prefix + "layer_scalar"] = at::full({1}, layer.scalar);
@@ -86,9 +86,9 @@ void add_branches(Named& out, const std::string& prefix, const LayerPlan& plan,
   }
 }
 
-Named hub_tensors(const TransformerTensors& model, const std::string& root) {
-  Named out = {{root + "embed_tokens.weight", model.embedding},
-               {root + "norm.weight", model.final_norm}};
+HubTensors hub_tensors(const TransformerTensors& model, const std::string& root) {
+  HubTensors out = {{root + "embed_tokens.weight", model.embedding},
+                    {root + "norm.weight", model.final_norm}};
   if (model.per_layer_table.defined()) {
     const RowTable& table = model.per_layer_table;
     Tensor rows = at::empty({table.rows(), table.width()});
@@ -105,7 +105,7 @@ Named hub_tensors(const TransformerTensors& model, const std::string& root) {
   for (size_t i = 0; i < model.layers.size(); ++i) {
     const std::string prefix = fmt::format("{}layers.{}.", root, i);
     const LayerTensors& layer = model.layers[i];
-    add_attention(out, prefix + "self_attn.", model.plan[i], layer);
+    add_hub_attention(out, prefix + "self_attn.", model.plan[i], layer);
     const auto gate_up = layer.gate_up.chunk(2);
     out[prefix + "mlp.gate_proj.weight"] = gate_up[0];
     out[prefix + "mlp.up_proj.weight"] = gate_up[1];
@@ -114,19 +114,19 @@ Named hub_tensors(const TransformerTensors& model, const std::string& root) {
     out[prefix + "post_attention_layernorm.weight"] = layer.attention_post_norm;
     out[prefix + "pre_feedforward_layernorm.weight"] = layer.mlp_norm;
     out[prefix + "post_feedforward_layernorm.weight"] = layer.mlp_post_norm;
-    add_branches(out, prefix, model.plan[i], layer);
+    add_hub_branches(out, prefix, model.plan[i], layer);
   }
   return out;
 }
 
-Tensor logits(std::shared_ptr<const TransformerWeights> weights) {
+Tensor all_logits(std::shared_ptr<const TransformerWeights> weights) {
   TransformerModel model(std::move(weights), paged_kv());
   return model.forward({.tokens = at::arange(1, 15, at::kInt)}).logits.clone();
 }
 
 class Gemma4WeightsTest : public testing::TestWithParam<std::string> {
  protected:
-  void write(const Named& tensors, const std::string& config) const {
+  void write(const HubTensors& tensors, const std::string& config) const {
     TensorWriter writer(at::kFloat);
     for (const auto& [name, tensor] : tensors) {
       writer.add(name, tensor.contiguous());
@@ -139,7 +139,7 @@ class Gemma4WeightsTest : public testing::TestWithParam<std::string> {
   }
 
   TemporaryFolder folder_;
-  std::string config_ = kConfig + kKinds.at(GetParam());
+  std::string config_ = kTinyConfig + kGemma4Kinds.at(GetParam());
   std::shared_ptr<TransformerTensors> model_ =
       random_model(parse_gemma4_config(config_, "config.json"),
                    {.seed = 3, .dtype = at::kFloat, .norm_deviation = 0.3});
@@ -147,11 +147,12 @@ class Gemma4WeightsTest : public testing::TestWithParam<std::string> {
 
 TEST_P(Gemma4WeightsTest, AFolderIsTheModelOfItsTensors) {
   write(hub_tensors(*model_, "model."), config_);
-  EXPECT_LT(max_difference(logits(load_model(folder_.path())), logits(pack(*model_))), 1e-4);
+  EXPECT_LT(max_difference(all_logits(load_model(folder_.path())), all_logits(pack(*model_))),
+            1e-4);
 }
 
 TEST_P(Gemma4WeightsTest, WhatNothingReadsIsSkipped) {
-  Named tensors = hub_tensors(*model_, "model.language_model.");
+  HubTensors tensors = hub_tensors(*model_, "model.language_model.");
   tensors["model.audio_tower.layers.0.weight"] = at::ones({3});
   tensors["model.embed_vision.embedding.weight"] = at::ones({3, 2});
   for (size_t i = 0; i < model_->plan.size(); ++i) {
@@ -165,16 +166,17 @@ TEST_P(Gemma4WeightsTest, WhatNothingReadsIsSkipped) {
   }
   const std::string type = GetParam() == "3n" ? "gemma3n" : "gemma4";
   write(tensors, fmt::format(R"({{"model_type": "{}", "text_config": {}}})", type, config_));
-  EXPECT_LT(max_difference(logits(load_model(folder_.path())), logits(pack(*model_))), 1e-4);
+  EXPECT_LT(max_difference(all_logits(load_model(folder_.path())), all_logits(pack(*model_))),
+            1e-4);
 }
 
 TEST_P(Gemma4WeightsTest, EachMissingTensorIsNamed) {
-  const Named all = hub_tensors(*model_, "model.");
+  const HubTensors all = hub_tensors(*model_, "model.");
   for (const auto& [name, tensor] : all) {
     if (name.find("layer_scalar") != std::string::npos || name == "model.embed_tokens.weight") {
       continue;
     }
-    Named tensors = all;
+    HubTensors tensors = all;
     tensors.erase(name);
     write(tensors, config_);
     EXPECT_THAT(load_error(), testing::HasSubstr(name));
@@ -182,13 +184,14 @@ TEST_P(Gemma4WeightsTest, EachMissingTensorIsNamed) {
 }
 
 TEST_P(Gemma4WeightsTest, AScalarThatIsMissingIsOne) {
-  Named tensors = hub_tensors(*model_, "model.");
+  HubTensors tensors = hub_tensors(*model_, "model.");
   for (size_t i = 0; i < model_->layers.size(); ++i) {
     tensors.erase(fmt::format("model.layers.{}.layer_scalar", i));
     model_->layers[i].scalar = 1.0;
   }
   write(tensors, config_);
-  EXPECT_LT(max_difference(logits(load_model(folder_.path())), logits(pack(*model_))), 1e-4);
+  EXPECT_LT(max_difference(all_logits(load_model(folder_.path())), all_logits(pack(*model_))),
+            1e-4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Gemma4WeightsTest, testing::Values("dense", "e", "moe", "3n"),
