@@ -28,7 +28,7 @@ void RowTable::look_up(const Tensor& ids, double factor, Tensor& out) const {
                 "look_up: ids should be [n] int32, out [n, {}]", width_);
   const int32_t* id = ids.const_data_ptr<int32_t>();
   for (int64_t i = 0; i < ids.size(0); ++i) {
-    const int64_t row = id[i] < count_ ? id[i] : 0;
+    const int64_t row = id[i] >= 0 && id[i] < count_ ? id[i] : 0;
     out.select(0, i).copy_(entry_ == nullptr ? rows_.select(0, row)
                                              : stored_rows(*entry_, row, 1).select(0, 0));
   }

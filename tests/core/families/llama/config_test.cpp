@@ -203,7 +203,9 @@ TEST(LlamaConfigTest, UnknownFamiliesAreToldTheKnownOnes) {
     FAIL() << "accepted";
   } catch (const WeightsError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("'mamba'; known: gemma, gemma2, gemma3_text, "
-                                                 "gemma3, llama, mistral, qwen2, qwen3"));
+                                                 "gemma3, gemma3n_text, gemma3n, gemma4_text, "
+                                                 "gemma4, gemma4_unified_text, gemma4_unified, "
+                                                 "llama, mistral, qwen2, qwen3"));
   }
 }
 
@@ -278,9 +280,8 @@ TEST(UnsupportedModelTest, IsNamedForWhatItIs) {
     return error_message<WeightsError>([&] { open_model(folder.path()); });
   };
   using testing::HasSubstr;
-  EXPECT_THAT(complaint("config.json", R"({"model_type": "gemma3n_text"})"),
-              HasSubstr("is 'gemma3n_text' (Gemma 3n, a family that is not supported); known:"));
-  EXPECT_THAT(complaint("config.json", R"({"model_type": "gemma4"})"), HasSubstr("(Gemma 4, "));
+  EXPECT_THAT(complaint("config.json", R"({"model_type": "gemma4_assistant"})"),
+              HasSubstr("is 'gemma4_assistant' (Gemma 4's MTP drafter, no model by itself"));
   EXPECT_THAT(complaint("config.json", R"({"model_type": "mamba"})"),
               HasSubstr("is 'mamba'; known:"));
   EXPECT_THAT(complaint("adapter_config.json", "{}"),
