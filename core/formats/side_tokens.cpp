@@ -109,8 +109,9 @@ std::vector<SideToken> listed_tokens(const std::filesystem::path& file,
       throw WeightsError(fmt::format("{}: the id of \"{}\" must be a whole number, but is {}.",
                                      file.string(), text, id.dump()));
     }
-    const bool special = std::any_of(named.begin(), named.end(),
-                                     [&](const SideToken& one) { return one.text == text; });
+    const bool special =
+        std::any_of(named.begin(), named.end(),
+                    [&wanted = text](const SideToken& one) { return one.text == wanted; });
     tokens.push_back({.text = text, .id = id.get<uint64_t>(), .special = special});
   }
   return tokens;

@@ -77,6 +77,13 @@ void map_rest(const TransformerOf<From>& model, const F& to, TransformerOf<To>& 
   }
 }
 
+/// Which experts are chosen is not left to rounding.
+void keep_router(const LayerTensors& layer, LayerWeights& packed) {
+  if (layer.experts.router.defined()) {
+    packed.experts.router = pack(layer.experts.router);
+  }
+}
+
 }  // namespace
 
 Linear pack(const Tensor& matrix, const PackOptions& options, const Tensor& bias) {
@@ -88,9 +95,7 @@ Linear pack(const Tensor& matrix, const PackOptions& options, const Tensor& bias
 LayerWeights pack(const LayerTensors& layer, const PackOptions& options) {
   LayerWeights out = map_matrices<Linear>(
       layer, [&](const Tensor& matrix, const Tensor& bias) { return pack(matrix, options, bias); });
-  if (layer.experts.router.defined()) {  // which experts are chosen is not left to rounding
-    out.experts.router = pack(layer.experts.router);
-  }
+  keep_router(layer, out);
   return out;
 }
 
@@ -106,6 +111,9 @@ std::shared_ptr<TransformerWeights> pack(const TransformerTensors& model,
   map_rest<Linear>(
       model, [&](const Tensor& matrix, const Tensor& bias) { return pack(matrix, options, bias); },
       *weights);
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    keep_router(model.layers[i], weights->layers[i]);
+  }
   return weights;
 }
 

@@ -297,6 +297,9 @@ class Gemma4Reader {
       read_rope(keys_.object("rope_parameters").object(type), head_dim, rope);
     } else if (!sliding && !is_3n_) {
       rope.rotated_pairs = rotated_pairs(0.25, head_dim);
+      if (rope.rotated_pairs == 0) {
+        keys_.fail("head_dim", "is too small in full layers: a quarter of it holds no pair");
+      }
     }
     return rope;
   }
@@ -337,9 +340,6 @@ class Gemma4Reader {
   int64_t shared_ = 0;
 };
 
-/// The model_type of a wrapper's text model, where its text_config does not say it.
-std::string text_type(const std::string& type) { return type + "_text"; }
-
 bool is_wrapper(const std::string& type) {
   return type == "gemma3n" || type == "gemma4" || type == "gemma4_unified";
 }
@@ -367,7 +367,7 @@ ModelDescription parse_gemma4_config(const std::string& text, const std::string&
   refuse_unsupported_keys(keys);
   if (parsed.contains("text_config") && parsed["text_config"].is_object() &&
       !keys.object("text_config").has("model_type")) {
-    parsed["text_config"]["model_type"] = text_type(type);
+    parsed["text_config"]["model_type"] = type + "_text";
   }
   // The wrapper's keys of the whole model count more than its text model's.
   ModelDescription model = Gemma4Reader(keys.object("text_config")).read();

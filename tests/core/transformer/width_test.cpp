@@ -31,7 +31,7 @@ struct WidthCase {
   /// Of a GGUF file, instead of the dtype: q and k, the embedding, and v, the other matrices. They
   /// need rows of 256 inputs.
   std::optional<std::pair<WeightFormat, WeightFormat>> stored = {};
-  std::string gemma4 = "";  ///< instead of the family: a Gemma 3n or 4, what its config says more
+  std::string gemma4 = {};  ///< instead of the family: a Gemma 3n or 4, what its config says more
 };
 
 void PrintTo(const WidthCase& one, std::ostream* out) { *out << one.name; }

@@ -151,6 +151,20 @@ TEST_P(Gemma4WeightsTest, AFolderIsTheModelOfItsTensors) {
             1e-4);
 }
 
+TEST(Gemma4RouterTest, IsNotRoundedWithTheOtherMatrices) {
+  const auto tensors = random_model(
+      parse_gemma4_config(R"({"model_type": "gemma4_text", "vocab_size": 20, "hidden_size": 32,
+        "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "num_key_value_heads": 1, "enable_moe_block": true, "num_experts": 4, "top_k_experts": 2,
+        "moe_intermediate_size": 32, "head_dim": 16, "global_head_dim": 16})",
+                          "experts"));
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kChar}) {
+    const auto packed = pack(*tensors, {.dtype = dtype});
+    EXPECT_EQ(packed->layers[0].experts.router.format(), WeightFormat::kFloat32);
+    EXPECT_EQ(packed->layers[0].experts.down[0].format(), weight_format(dtype));
+  }
+}
+
 TEST_P(Gemma4WeightsTest, WhatNothingReadsIsSkipped) {
   HubTensors tensors = hub_tensors(*model_, "model.language_model.");
   tensors["model.audio_tower.layers.0.weight"] = at::ones({3});
