@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/formats/json_keys.h"
+#include "core/transformer/heads/head_layer.h"
 
 namespace specdec {
 namespace {
@@ -231,10 +232,10 @@ void read_feature(const JsonKeys& keys, EagleConfig& config) {
 }
 
 /// The first of the sliding layers, whose rotations are those for short distances; else the first.
-const LayerPlan& usual_layer(const TransformerInfo& target) {
+LayerPlan usual_layer(const TransformerInfo& target) {
   const auto sliding = std::find_if(target.plan.begin(), target.plan.end(),
                                     [](const LayerPlan& layer) { return layer.window > 0; });
-  return sliding != target.plan.end() ? *sliding : target.plan.front();
+  return head_layer_plan(sliding != target.plan.end() ? *sliding : target.plan.front());
 }
 
 json rope_scaling_json(const EagleConfig& config) {

@@ -4,6 +4,22 @@
 
 namespace specdec {
 
+LayerPlan head_layer_plan(LayerPlan target) {
+  const LayerPlan plain;
+  target.kv_source = plain.kv_source;
+  target.values = plain.values;
+  target.value_norm = plain.value_norm;
+  target.layer_scalar = plain.layer_scalar;
+  target.per_layer_size = plain.per_layer_size;
+  target.per_layer_index = plain.per_layer_index;
+  target.experts = plain.experts;
+  target.sparsity_cut = plain.sparsity_cut;
+  target.laurel_rank = plain.laurel_rank;
+  target.altup = plain.altup;
+  target.rope.rotated_pairs = plain.rope.rotated_pairs;
+  return target;
+}
+
 std::unique_ptr<TransformerModel> make_layer_engine(const HeadLayer& layer,
                                                     const TransformerWeights& target,
                                                     const KvStoreFactory& store,

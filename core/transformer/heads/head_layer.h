@@ -16,6 +16,10 @@ struct HeadLayer {
   double rms_norm_eps = 1e-6;
 };
 
+/// A target's layer without what is_plain rules out (keys of another layer, experts, per-layer
+/// inputs, streams): what the layer of a new head is modelled on.
+LayerPlan head_layer_plan(LayerPlan target);
+
 /// The cached engine that runs the layer: takes ForwardInputs::embeddings and gives the layer's
 /// output as final_hidden; it has no logits.
 std::unique_ptr<TransformerModel> make_layer_engine(const HeadLayer& layer,

@@ -16,13 +16,13 @@ constexpr const char* kTargetWeights = "target_weights";
 constexpr double kNormOffset = 1.0;  // Gemma's norms, and Qwen3-Next's
 
 /// Sees everything, where the target has layers that do.
-const LayerPlan& module_plan(const TransformerInfo& target) {
+LayerPlan module_plan(const TransformerInfo& target) {
   for (auto plan = target.plan.rbegin(); plan != target.plan.rend(); ++plan) {
     if (plan->window == 0) {
-      return *plan;
+      return head_layer_plan(*plan);
     }
   }
-  return target.plan.back();
+  return head_layer_plan(target.plan.back());
 }
 
 LayerFormat layer_format(int64_t module) {

@@ -6,12 +6,15 @@
 
 #include "core/error.h"
 #include "core/families/gemma/weights.h"
+#include "core/transformer/heads/feature_model.h"
 #include "core/transformer/heads/head_reference.h"
 #include "core/transformer/tensor_writer.h"
+#include "kv/kv_cache.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_gemma.h"
+#include "tests/support/tiny_gemma4.h"
 
 namespace specdec {
 namespace {
@@ -89,6 +92,20 @@ TEST_F(MtpHeadTest, MistakesAreNamed) {
   writer.add("mtp.layers.0.surprise", head->norm);
   writer.write(folder_.path() / "mtp.safetensors");
   EXPECT_THAT(load_error(*target_), HasSubstr("missing"));
+}
+
+TEST(MtpHeadOnGemma4Test, ItsLayersAreThePlainOnesOfTheTarget) {
+  for (const char* kind : {"dense", "e", "moe", "3n"}) {
+    const auto target = tiny_gemma4(kind, 12, at::kFloat);
+    const auto head = random_mtp_head(*target, 1);
+    EXPECT_TRUE(is_plain(head->layers[0].plan)) << kind;
+    const TemporaryFolder folder;
+    save_mtp_head(*head, *target, folder.path(), at::kFloat);
+    const auto model = make_mtp_model(load_mtp_head(folder.path(), *target), 0, target, paged_kv());
+    TokenBatch batch{.tokens = at::arange(5, at::kInt)};
+    batch.inputs.features = at::randn({5, 16});
+    EXPECT_TRUE(model->forward(batch).logits.isfinite().all().item<bool>()) << kind;
+  }
 }
 
 }  // namespace
