@@ -11,9 +11,9 @@ std::string stripped(const std::string& text, bool left) {
 }
 
 /// Makes a token part of the text of its neighbour, which becomes the token where it has no text.
-void join_to(TextPart& neighbour, TextPart& token, bool before,
+void join_to(AddedPart& neighbour, AddedPart& token, bool before,
              const std::function<std::string_view(Token)>& piece) {
-  const auto text_of = [&](const TextPart& part) {
+  const auto text_of = [&](const AddedPart& part) {
     return part.id ? std::string(piece(*part.id)) : part.text;
   };
   const std::string rest = text_of(neighbour);
@@ -26,16 +26,16 @@ void join_to(TextPart& neighbour, TextPart& token, bool before,
 
 }  // namespace
 
-void apply_added_flags(std::vector<TextPart>& parts, const std::function<AddedFlags(Token)>& flags,
+void apply_added_flags(std::vector<AddedPart>& parts, const std::function<AddedFlags(Token)>& flags,
                        const std::function<std::string_view(Token)>& piece) {
   for (size_t i = 0; i < parts.size(); ++i) {
     const AddedFlags wanted = parts[i].id ? flags(*parts[i].id) : AddedFlags();
     if (!wanted.any()) {
       continue;
     }
-    TextPart* left = i > 0 ? &parts[i - 1] : nullptr;
-    TextPart* right = i + 1 < parts.size() ? &parts[i + 1] : nullptr;
-    const auto text_of = [&](const TextPart* part) {
+    AddedPart* left = i > 0 ? &parts[i - 1] : nullptr;
+    AddedPart* right = i + 1 < parts.size() ? &parts[i + 1] : nullptr;
+    const auto text_of = [&](const AddedPart* part) {
       return part == nullptr ? std::string()
              : part->id      ? std::string(piece(*part->id))
                              : part->text;

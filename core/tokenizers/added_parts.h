@@ -12,7 +12,7 @@
 namespace specdec {
 
 /// A part of a text: a token, or plain text between tokens.
-struct TextPart {
+struct AddedPart {
   std::string text;
   std::optional<Token> id;  ///< of a token
   bool first = false;       ///< the text begins with it
@@ -20,8 +20,8 @@ struct TextPart {
 
 /// The parts of a text by the pieces of `matcher` (see split_pieces).
 template <class Matcher>
-std::vector<TextPart> parts_of(std::string_view text, Matcher&& matcher) {
-  std::vector<TextPart> parts;
+std::vector<AddedPart> parts_of(std::string_view text, Matcher&& matcher) {
+  std::vector<AddedPart> parts;
   std::vector<Token> found;
   const auto add_found = [&] {
     for (const Token id : found) {
@@ -40,7 +40,7 @@ std::vector<TextPart> parts_of(std::string_view text, Matcher&& matcher) {
 /// Lets the tokens among the parts take white space beside them and be text where they are no word
 /// of their own, in the order and to the letter of transformers' slow tokenizers. `piece` gives a
 /// token's text.
-void apply_added_flags(std::vector<TextPart>& parts, const std::function<AddedFlags(Token)>& flags,
+void apply_added_flags(std::vector<AddedPart>& parts, const std::function<AddedFlags(Token)>& flags,
                        const std::function<std::string_view(Token)>& piece);
 
 }  // namespace specdec

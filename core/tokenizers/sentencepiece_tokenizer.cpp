@@ -53,12 +53,12 @@ class SentencePieceTokenizer final : public VocabularyTokenizer {
     if (!matches_) {
       return encode_plain(start, text);
     }
-    std::vector<TextPart> parts = parts_of(text, added_);
+    std::vector<AddedPart> parts = parts_of(text, added_);
     apply_added_flags(
         parts, [this](Token id) { return added_flags(id); },
         [this](Token id) { return piece(id); });
     std::vector<Token> tokens;
-    for (const TextPart& part : parts) {
+    for (const AddedPart& part : parts) {
       if (part.id) {
         tokens.push_back(*part.id);
       } else {

@@ -72,7 +72,7 @@ void SpecialEncoder::encode_between(std::string_view text, TextStart start, cons
 }
 
 std::vector<Token> SpecialEncoder::encode(const JinjaText& text) const {
-  std::vector<TextPart> parts = parts_of(text.bytes(), WrittenPieces(control_, text));
+  std::vector<AddedPart> parts = parts_of(text.bytes(), WrittenPieces(control_, text));
   if (has_flags_ && !has_behind_space_) {  // no tokenizer has both
     apply_added_flags(
         parts, [this](Token id) { return tokenizer_.added_flags(id); },
@@ -80,7 +80,7 @@ std::vector<Token> SpecialEncoder::encode(const JinjaText& text) const {
   }
   std::vector<Token> tokens;
   size_t begin = 0;
-  for (const TextPart& part : parts) {
+  for (const AddedPart& part : parts) {
     if (part.id) {
       tokens.push_back(*part.id);
     } else {
