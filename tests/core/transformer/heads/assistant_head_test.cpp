@@ -52,7 +52,7 @@ class AssistantGoldenTest : public testing::TestWithParam<AssistantCase> {
       const Tensor embedding = internals.embed(at::tensor({token}, at::kInt));
       const AssistantModel::Step step = model.step(embedding, before, internals, 0);
       const auto row = static_cast<int64_t>(i);
-      EXPECT_LE(max_difference(step.logits[0], wanted.logits[row]), 1e-4) << i;
+      EXPECT_LE(max_difference(step.logits[0], wanted.logits[row]), 2e-4) << i;
       EXPECT_LE(max_difference(step.hidden[0], wanted.hidden[row]), 5e-4) << i;  // larger values
       const AssistantModel::Step free = model.step(embedding, own, internals, 0);
       token = static_cast<Token>(free.logits[0].argmax().item<int64_t>());
