@@ -9,12 +9,14 @@ namespace specdec {
 
 namespace {
 
-const std::filesystem::path kSource = SPECDEC_SOURCE_DIR;
+/// A function, since tests are listed before globals of other files exist.
+std::filesystem::path source_tree() { return SPECDEC_SOURCE_DIR; }
 
 /// Golden sets that are too large for the repository.
 std::filesystem::path shared_golden() {
   const char* shared = std::getenv("SPECDEC_SHARED");
-  return (shared != nullptr ? std::filesystem::path(shared) : kSource.parent_path() / "shared") /
+  return (shared != nullptr ? std::filesystem::path(shared)
+                            : source_tree().parent_path() / "shared") /
          "golden";
 }
 
@@ -28,13 +30,13 @@ std::vector<std::string> found(std::vector<std::string> names,
 }  // namespace
 
 std::filesystem::path test_data(const std::string& name) {
-  const std::filesystem::path own = kSource / "tests" / "data" / name;
+  const std::filesystem::path own = source_tree() / "tests" / "data" / name;
   const std::filesystem::path shared = shared_golden() / name;
   return !std::filesystem::exists(own) && std::filesystem::exists(shared) ? shared : own;
 }
 
 std::filesystem::path golden_gguf(const std::string& name) {
-  const std::filesystem::path own = kSource / "tests" / "data" / "gguf" / (name + ".gguf");
+  const std::filesystem::path own = source_tree() / "tests" / "data" / "gguf" / (name + ".gguf");
   const std::string set = name.substr(0, name.rfind('-')) + "-gguf-a";
   const std::filesystem::path shared = shared_golden() / set / (name + ".gguf");
   return !std::filesystem::exists(own) && std::filesystem::exists(shared) ? shared : own;

@@ -140,11 +140,18 @@ TEST_P(AssistantGoldenTest, SavedAndLoadedItIsTheSame) {
   EXPECT_TRUE(at::equal(logits(again), logits(loaded_)));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, AssistantGoldenTest,
-                         testing::Values(AssistantCase{"gemma4-assistant-a", "gemma4-dense-a"},
-                                         AssistantCase{"gemma4-assistant-ordered-a", "gemma4-e-a"}),
+std::vector<AssistantCase> found_cases() {
+  std::vector<AssistantCase> cases = {{"gemma4-assistant-ordered-a", "gemma4-e-a"}};
+  if (std::filesystem::exists(test_data("gemma4-assistant-a")) &&
+      std::filesystem::exists(test_data("gemma4-dense-a"))) {
+    cases.push_back({"gemma4-assistant-a", "gemma4-dense-a"});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AssistantGoldenTest, testing::ValuesIn(found_cases()),
                          [](const auto& info) {
-                           return info.index == 0 ? std::string("dense") : std::string("ordered");
+                           return info.index == 0 ? std::string("ordered") : std::string("dense");
                          });
 
 class AssistantTest : public testing::Test {
