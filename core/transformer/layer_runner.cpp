@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace specdec {
 
@@ -105,7 +106,7 @@ void LayerRunner::add_experts(size_t layer, Activations& a) const {
                      f.experts, f.mixture);
   ops_.rms_norm(a.branch, w.dense_post_norm, eps(), a.normed);
   ops_.add_rms_norm(a.normed, f.mixture, w.post_norm, eps());
-  ops_.copy(a.normed, a.branch);
+  std::swap(a.normed, a.branch);
 }
 
 }  // namespace specdec

@@ -99,12 +99,14 @@ class LayerLoader {
   LayerLoader(TensorSource& source, const LayerFormat& format, const MatrixFormat& matrices)
       : source_(source), format_(format), matrices_(matrices) {}
 
+  using Named = std::vector<std::pair<std::string, int64_t>>;
+
   Matrix fused(const std::vector<Part>& parts, int64_t columns) const {
-    Whole whole{.tensors = {}, .columns = columns};
+    Named tensors;
     for (const auto& [part, count] : parts) {
-      whole.tensors.emplace_back(format_.prefix + part + ".weight", count);
+      tensors.emplace_back(std::string(part) + ".weight", count);
     }
-    return load_whole<Matrix>(source_, whole, matrices_);
+    return named(tensors, columns);
   }
 
   /// Loads the biases of a fused matrix, if it has any, and gives them to it.
@@ -133,7 +135,6 @@ class LayerLoader {
   }
 
   // By whole names, without ".weight".
-  using Named = std::vector<std::pair<std::string, int64_t>>;
   Matrix named(const Named& parts, int64_t columns) const {
     return load_whole<Matrix>(source_, whole_of(parts, columns), matrices_);
   }

@@ -132,10 +132,10 @@ class AltUpStream final : public PlainStream {
     route(w, a.residual, a);
     ops_.altup_correct(a.residual, f.stream_routes, w.altup.correct, altup_.active, f.predictions);
     std::swap(f.streams, f.predictions);
-    ops_.copy(stream(a, altup_.active), a.residual);
     if (w.per_layer.gate.defined()) {
       add_per_layer(layer, a);
     }
+    ops_.copy(stream(a, altup_.active), a.residual);
   }
 
   void leave(Activations& a) override {
@@ -155,18 +155,18 @@ class AltUpStream final : public PlainStream {
   /// To all streams but the first one, whichever is active.
   void add_per_layer(size_t layer, Activations& a) {
     const LayerWeights& w = weights_.layers[layer];
+    const Tensor corrected = stream(a, altup_.active);
     if (w.altup.output_scale.defined()) {
-      ops_.multiply_rows(a.residual, w.altup.output_scale, a.normed);
+      ops_.multiply_rows(corrected, w.altup.output_scale, a.normed);
       per_layer_branch(layer, a.normed, a);
     } else {
-      per_layer_branch(layer, a.residual, a);
+      per_layer_branch(layer, corrected, a);
     }
     ops_.rms_norm(a.branch, w.per_layer.post_norm, eps(), a.normed);
     for (int64_t i = 1; i < altup_.streams; ++i) {
       Tensor other = stream(a, i);
       ops_.add(other, a.normed);
     }
-    ops_.copy(stream(a, altup_.active), a.residual);
   }
 
   static Tensor stream(const Activations& a, int64_t index) {

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/formats/finite_values.h"
+#include "core/formats/tensor_slice.h"
 
 namespace specdec {
 namespace {
@@ -187,9 +188,7 @@ void TensorSource::copy_stack(std::vector<Matrix>& matrices, int64_t first, cons
   const size_t bytes = entry.bytes.size() / static_cast<size_t>(shape[0]);
   for (int64_t i = 0; i < shape[0]; ++i) {
     auto& matrix = matrices[static_cast<size_t>(i)];
-    TensorEntry one = entry;
-    one.shape = {shape[1], shape[2]};
-    one.bytes = entry.bytes.subspan(static_cast<size_t>(i) * bytes, bytes);
+    const TensorEntry one = slice_rows(entry, i * shape[1], {shape[1], shape[2]}, entry.name);
     if constexpr (std::is_same_v<Matrix, Linear>) {
       if (is_block(one.dtype) && linear_format(one.dtype) == matrix.format(first)) {
         set_blocks(one, matrix, first);
