@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/formats/json_keys.h"
+#include "core/formats/strict_json.h"
 
 namespace specdec {
 namespace {
@@ -31,6 +32,17 @@ std::vector<Token> read_token_ids(const JsonKeys& keys, const char* key, int64_t
 std::vector<Token> read_end_ids(const JsonKeys& keys, int64_t vocab_size) {
   return keys.has("eos_token_id") ? read_token_ids(keys, "eos_token_id", vocab_size)
                                   : std::vector<Token>();
+}
+
+std::optional<std::vector<Token>> read_generation_ends(const std::filesystem::path& folder,
+                                                       int64_t vocab_size) {
+  const auto path = folder / "generation_config.json";
+  if (!std::filesystem::exists(path)) {
+    return std::nullopt;
+  }
+  const auto parsed = parse_json_object(read_file(path), path.string());
+  const JsonKeys keys(parsed, path.string());
+  return keys.has("eos_token_id") ? std::optional(read_end_ids(keys, vocab_size)) : std::nullopt;
 }
 
 Token read_bos_id(const JsonKeys& keys, int64_t vocab_size, Token fallback) {

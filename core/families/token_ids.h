@@ -1,5 +1,7 @@
 #pragma once
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "core/types.h"
@@ -12,6 +14,11 @@ class JsonKeys;
 /// the vocabulary, which some published configs have, never occur and are left out. Throws
 /// WeightsError naming the key.
 std::vector<Token> read_end_ids(const JsonKeys& keys, int64_t vocab_size);
+
+/// eos_token_id of the generation_config.json in a folder, likewise; nothing where there is no such
+/// file or it does not say.
+std::optional<std::vector<Token>> read_generation_ends(const std::filesystem::path& folder,
+                                                       int64_t vocab_size);
 
 /// bos_token_id, likewise; the first one of a list, -1 where none is in the vocabulary.
 Token read_bos_id(const JsonKeys& keys, int64_t vocab_size, Token fallback);

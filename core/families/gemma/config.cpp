@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/families/layer_types.h"
 #include "core/families/token_ids.h"
 #include "core/families/unsupported_keys.h"
 #include "core/formats/json_keys.h"
@@ -50,7 +51,7 @@ void read_sizes(const JsonKeys& keys, bool wrapped, GemmaConfig& config) {
   config.hidden_size = keys.positive("hidden_size", optional(defaults.hidden_size));
   config.intermediate_size =
       keys.positive("intermediate_size", optional(defaults.intermediate_size));
-  config.num_layers = keys.positive("num_hidden_layers", optional(defaults.layers));
+  config.num_layers = read_layer_count(keys, optional(defaults.layers));
   config.num_heads = keys.positive("num_attention_heads", optional(defaults.heads));
   config.num_kv_heads = keys.positive("num_key_value_heads", optional(defaults.kv_heads));
   config.head_dim = keys.positive("head_dim", 256);
@@ -58,9 +59,6 @@ void read_sizes(const JsonKeys& keys, bool wrapped, GemmaConfig& config) {
       "max_position_embeddings", config.family == GemmaFamily::kGemma3 ? defaults.positions : 8192);
   config.rms_norm_eps = keys.positive_number("rms_norm_eps", 1e-6);
   config.tie_word_embeddings = keys.boolean("tie_word_embeddings", true);
-  if (config.num_layers > 1024) {
-    keys.fail("num_hidden_layers", fmt::format("is {}, more than 1024", config.num_layers));
-  }
   if (config.num_heads % config.num_kv_heads != 0) {
     keys.fail("num_key_value_heads", fmt::format("is {}, which does not divide the {} attention "
                                                  "heads",
@@ -125,30 +123,13 @@ std::vector<bool> default_pattern(const JsonKeys& keys, const GemmaConfig& confi
   return sliding;
 }
 
-std::vector<bool> listed_pattern(const JsonKeys& keys, const GemmaConfig& config) {
-  const json& types = keys.at("layer_types");
-  if (!types.is_array() || static_cast<int64_t>(types.size()) != config.num_layers) {
-    keys.fail("layer_types", fmt::format("should be a list of {} layer types", config.num_layers));
-  }
-  std::vector<bool> sliding;
-  for (const json& type : types) {
-    if (type != "sliding_attention" && type != "full_attention") {
-      keys.fail("layer_types", fmt::format("holds {}; known: \"sliding_attention\", "
-                                           "\"full_attention\"",
-                                           describe_json(type)));
-    }
-    sliding.push_back(type == "sliding_attention");
-  }
-  return sliding;
-}
-
-void read_layer_types(const JsonKeys& keys, GemmaConfig& config) {
+void read_windows(const JsonKeys& keys, GemmaConfig& config) {
   if (config.family == GemmaFamily::kGemma1) {
     config.sliding_layers.assign(static_cast<size_t>(config.num_layers), false);
     return;
   }
-  config.sliding_layers =
-      keys.has("layer_types") ? listed_pattern(keys, config) : default_pattern(keys, config);
+  config.sliding_layers = keys.has("layer_types") ? read_layer_types(keys, config.num_layers)
+                                                  : default_pattern(keys, config);
   const bool any = std::find(config.sliding_layers.begin(), config.sliding_layers.end(), true) !=
                    config.sliding_layers.end();
   if (any || keys.has("sliding_window")) {
@@ -223,7 +204,7 @@ GemmaConfig parse_text_config(const JsonKeys& keys, bool wrapped) {
   read_sizes(keys, wrapped, config);
   refuse_unsupported(keys, config.family);
   read_attention(keys, config);
-  read_layer_types(keys, config);
+  read_windows(keys, config);
   read_ropes(keys, config);
   config.dtype = keys.text("dtype", keys.text("torch_dtype", ""));
   config.end_ids =
@@ -292,13 +273,8 @@ GemmaConfig load_gemma_config(const std::filesystem::path& folder) {
   refuse_head(folder);
   const auto path = folder / "config.json";
   GemmaConfig config = parse_gemma_config(read_file(path), path.string());
-  const auto generation_path = folder / "generation_config.json";
-  if (std::filesystem::exists(generation_path)) {
-    const json parsed = parse_json_object(read_file(generation_path), generation_path.string());
-    const JsonKeys keys(parsed, generation_path.string());
-    if (keys.has("eos_token_id")) {
-      config.end_ids = read_end_ids(keys, config.vocab_size);
-    }
+  if (auto ends = read_generation_ends(folder, config.vocab_size)) {
+    config.end_ids = *std::move(ends);
   }
   return config;
 }

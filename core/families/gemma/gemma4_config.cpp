@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/families/gemma/gemma4_branches.h"
+#include "core/families/layer_types.h"
 #include "core/families/token_ids.h"
 #include "core/families/unsupported_keys.h"
 #include "core/formats/strict_json.h"
@@ -18,8 +19,6 @@ namespace specdec {
 namespace {
 
 using nlohmann::json;
-
-constexpr int64_t kMaxLayers = 1024;
 
 class Gemma4Reader {
  public:
@@ -31,7 +30,7 @@ class Gemma4Reader {
     is_3n_ = type_ == "gemma3n_text";
     refuse_unsupported();
     read_model();
-    read_layer_types();
+    read_windows();
     for (int64_t layer = 0; layer < model_.config.num_layers; ++layer) {
       model_.plan.push_back(layer_plan(layer));
     }
@@ -73,11 +72,7 @@ class Gemma4Reader {
     config.family = type_;
     config.vocab_size = keys_.positive("vocab_size", is_3n_ ? 262400 : 262144);
     config.hidden_size = keys_.positive("hidden_size");
-    config.num_layers = keys_.positive("num_hidden_layers");
-    if (config.num_layers > kMaxLayers) {
-      keys_.fail("num_hidden_layers",
-                 fmt::format("is {}, more than {}", config.num_layers, kMaxLayers));
-    }
+    config.num_layers = read_layer_count(keys_);
     config.rms_norm_eps = keys_.positive_number("rms_norm_eps", 1e-6);
     config.max_position_embeddings =
         keys_.positive("max_position_embeddings", is_3n_ ? 32768 : 131072);
@@ -114,25 +109,14 @@ class Gemma4Reader {
     return keys_.integer(key) == 0 ? 0 : keys_.positive(key);
   }
 
-  void read_layer_types() {
+  void read_windows() {
     const int64_t layers = model_.config.num_layers;
     const int64_t period = is_3n_ ? 5 : 6;
     for (int64_t layer = 0; layer < layers; ++layer) {
       sliding_.push_back((layer + 1) % period != 0);
     }
     if (keys_.has("layer_types")) {
-      const json& types = keys_.at("layer_types");
-      if (!types.is_array() || static_cast<int64_t>(types.size()) != layers) {
-        keys_.fail("layer_types", fmt::format("should be a list of {} layer types", layers));
-      }
-      for (size_t layer = 0; layer < types.size(); ++layer) {
-        if (types[layer] != "sliding_attention" && types[layer] != "full_attention") {
-          keys_.fail("layer_types", fmt::format("holds {}; known: \"sliding_attention\", "
-                                                "\"full_attention\"",
-                                                describe_json(types[layer])));
-        }
-        sliding_[layer] = types[layer] == "sliding_attention";
-      }
+      sliding_ = read_layer_types(keys_, layers);
     }
     if (!is_3n_) {
       sliding_.back() = false;  // whatever the list says
@@ -387,13 +371,8 @@ ModelDescription read_assistant_layers(const JsonKeys& text_config) {
 ModelDescription load_gemma4_config(const std::filesystem::path& folder) {
   const auto path = folder / "config.json";
   ModelDescription model = parse_gemma4_config(read_file(path), path.string());
-  const auto generation = folder / "generation_config.json";
-  if (std::filesystem::exists(generation)) {
-    const json parsed = parse_json_object(read_file(generation), generation.string());
-    const JsonKeys keys(parsed, generation.string());
-    if (keys.has("eos_token_id")) {
-      model.config.end_ids = read_end_ids(keys, model.config.vocab_size);
-    }
+  if (auto ends = read_generation_ends(folder, model.config.vocab_size)) {
+    model.config.end_ids = *std::move(ends);
   }
   return model;
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "core/families/layer_types.h"
 #include "core/families/token_ids.h"
 #include "core/families/unsupported_keys.h"
 #include "core/formats/json_keys.h"
@@ -17,8 +18,6 @@ namespace specdec {
 namespace {
 
 using nlohmann::json;
-
-constexpr int64_t kMaxLayers = 1024;
 
 /// What a model_type means where its config says nothing.
 struct TypeDefaults {
@@ -77,11 +76,7 @@ class LlamaReader {
     config.family = type_.model_type;
     config.vocab_size = keys_.positive("vocab_size");
     config.hidden_size = keys_.positive("hidden_size");
-    config.num_layers = keys_.positive("num_hidden_layers");
-    if (config.num_layers > kMaxLayers) {
-      keys_.fail("num_hidden_layers",
-                 fmt::format("is {}, more than {}", config.num_layers, kMaxLayers));
-    }
+    config.num_layers = read_layer_count(keys_);
     config.rms_norm_eps = keys_.positive_number("rms_norm_eps", 1e-6);
     config.max_position_embeddings = keys_.positive("max_position_embeddings", type_.positions);
     config.tie_word_embeddings = keys_.boolean("tie_word_embeddings", false);
@@ -163,24 +158,12 @@ class LlamaReader {
   }
 
   std::vector<bool> listed_layers() const {
-    const json& types = keys_.at("layer_types");
-    if (!types.is_array() || static_cast<int64_t>(types.size()) != model_.config.num_layers) {
-      keys_.fail("layer_types",
-                 fmt::format("should be a list of {} layer types", model_.config.num_layers));
-    }
-    std::vector<bool> windowed;
-    for (const json& type : types) {
-      if (type != "sliding_attention" && type != "full_attention") {
-        keys_.fail("layer_types", fmt::format("holds {}; known: \"sliding_attention\", "
-                                              "\"full_attention\"",
-                                              describe_json(type)));
-      }
-      windowed.push_back(type == "sliding_attention");
-      if (windowed.back() && model_.config.sliding_window == 0) {
-        keys_.fail(
-            "layer_types",
-            "has \"sliding_attention\", but use_sliding_window is false, or sliding_window null");
-      }
+    std::vector<bool> windowed = read_layer_types(keys_, model_.config.num_layers);
+    if (model_.config.sliding_window == 0 &&
+        std::find(windowed.begin(), windowed.end(), true) != windowed.end()) {
+      keys_.fail(
+          "layer_types",
+          "has \"sliding_attention\", but use_sliding_window is false, or sliding_window null");
     }
     return windowed;
   }
@@ -217,15 +200,11 @@ ModelDescription parse_llama_config(const std::string& text, const std::string& 
 ModelDescription load_llama_config(const std::filesystem::path& folder) {
   const auto path = folder / "config.json";
   ModelDescription model = parse_llama_config(read_file(path), path.string());
-  const auto generation = folder / "generation_config.json";
-  if (std::filesystem::exists(generation)) {
-    const json parsed = parse_json_object(read_file(generation), generation.string());
-    auto& ends = model.config.end_ids;
-    for (const Token id :
-         read_end_ids(JsonKeys(parsed, generation.string()), model.config.vocab_size)) {
-      if (std::find(ends.begin(), ends.end(), id) == ends.end()) {
-        ends.push_back(id);
-      }
+  auto& ends = model.config.end_ids;
+  for (const Token id :
+       read_generation_ends(folder, model.config.vocab_size).value_or(std::vector<Token>())) {
+    if (std::find(ends.begin(), ends.end(), id) == ends.end()) {
+      ends.push_back(id);
     }
   }
   return model;
