@@ -16,6 +16,7 @@ constexpr int kThreads = kCudaAttentionChunk;
 constexpr int kRows = 8;  // of a tile: query heads of one kv head, of neighbouring nodes
 constexpr int kWarps = kThreads / kWarp;
 constexpr int32_t kHidden = -1;
+constexpr int32_t kMaxHeadDim = 512;
 
 /// Rows and chunks as the two kernels number them.
 struct Layout {
@@ -297,6 +298,15 @@ __global__ void __launch_bounds__(kThreads) join_kernel(PagedAttentionTask task)
   }
 }
 
+/// Whether the kernels can take the sizes of a task.
+bool is_valid(const PagedAttentionTask& task) {
+  const PagedCache& cache = task.cache;
+  return task.nodes > 0 && task.nodes <= kMaxGridY && task.chunks > 0 && task.chunks <= kMaxGridY &&
+         cache.kv_heads > 0 && cache.kv_heads <= kMaxGridY && task.heads > 0 &&
+         task.heads % cache.kv_heads == 0 && cache.page_size > 0 && cache.head_dim > 0 &&
+         cache.head_dim <= kMaxHeadDim && cache.window >= 0;
+}
+
 }  // namespace
 
 int64_t specdec_cuda_attention_workspace(const PagedAttentionTask* task) {
@@ -307,6 +317,9 @@ int64_t specdec_cuda_attention_workspace(const PagedAttentionTask* task) {
 int specdec_cuda_paged_attention(const PagedAttentionTask* task, void* stream) {
   if (task->nodes == 0) {
     return 0;
+  }
+  if (!is_valid(*task)) {
+    return kInvalidValue;
   }
   LaunchShape shape;
   shape.grid_x = static_cast<unsigned>(layout_of(*task).tiles);

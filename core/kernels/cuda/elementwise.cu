@@ -39,13 +39,22 @@ __global__ void __launch_bounds__(kThreads) elementwise_kernel(ElementwiseTask t
     case ElementwiseTask::Kind::kAdd:
       task.out[i] += task.input[i];
       return;
-    case ElementwiseTask::Kind::kScale:
-      task.out[i] = task.input[i] * task.number;
-      return;
     case ElementwiseTask::Kind::kSoftCap:
       task.out[i] = device::soft_cap(task.input[i], task.number);
       return;
   }
+}
+
+__global__ void __launch_bounds__(kThreads) copy_rows_kernel(CopyRowsTask task) {
+  const int64_t i = element();
+  if (i >= task.rows * task.columns) {
+    return;
+  }
+  const int64_t row = i / task.columns;
+  const int64_t column = i - row * task.columns;
+  const float number = task.factor * task.input[i];
+  task.out[row * task.out_stride + column] =
+      task.scale == nullptr ? number : number * task.scale[column];
 }
 
 }  // namespace
@@ -57,6 +66,14 @@ int specdec_cuda_gated_activation(const GatedActivationTask* task, void* stream)
 
 int specdec_cuda_elementwise(const ElementwiseTask* task, void* stream) {
   return task->size == 0 ? 0 : launch(elementwise_kernel, shape_for(task->size), stream, *task);
+}
+
+int specdec_cuda_copy_rows(const CopyRowsTask* task, void* stream) {
+  if (task->rows < 0 || task->columns < 0 || task->out_stride < task->columns) {
+    return kInvalidValue;
+  }
+  const int64_t elements = task->rows * task->columns;
+  return elements == 0 ? 0 : launch(copy_rows_kernel, shape_for(elements), stream, *task);
 }
 
 }  // namespace specdec::cuda

@@ -30,12 +30,24 @@ struct GatedActivationTask {
 
 /// out[i] = one of several functions of input[i].
 struct ElementwiseTask {
-  enum class Kind { kAdd, kScale, kSoftCap };
+  enum class Kind { kAdd, kSoftCap };
   Kind kind;
   const float* input;
   float* out;  ///< kAdd: out += input; may be the input
   int64_t size;
-  float number;  ///< kScale: the factor; kSoftCap: the cap
+  float number;  ///< kSoftCap: the cap
+};
+
+/// out[r * out_stride + c] = factor * input[r * columns + c] * scale[c]: copies, columns of a wider
+/// array.
+struct CopyRowsTask {
+  const float* input;  ///< [rows, columns]
+  const float* scale;  ///< [columns], or nullptr = 1
+  float* out;          ///< may be the input where out_stride is `columns`
+  int64_t out_stride;
+  int64_t rows;
+  int32_t columns;
+  float factor;
 };
 
 /// The largest number of each row; the lowest id on a tie.
@@ -58,6 +70,7 @@ struct PagedCache {
   const int32_t* rows;       ///< [nodes]
   const int32_t* slots;      ///< [nodes]
   const int32_t* positions;  ///< [nodes]; -1 = the node is padding
+  const int32_t* angles;     ///< [nodes] position that its queries and keys are rotated by
   const int32_t* path_starts;
   const int32_t* paths;
   const int32_t* lengths;
@@ -66,15 +79,18 @@ struct PagedCache {
 
 /// From a fused projection to attention's inputs; see core/kernels/qkv.h.
 struct QkvToCacheTask {
-  const float* qkv;      ///< [nodes, (heads + 2 * kv_heads) * head_dim]
+  const float* qkv;      ///< [nodes, (heads + kv_projections * kv_heads) * head_dim]
   const float* q_scale;  ///< [head_dim], or nullptr = no norm
   const float* k_scale;
-  const float* cosines;  ///< [more than any position, head_dim / 2]
+  const float* cosines;  ///< [more than any angle, head_dim / 2]
   const float* sines;
-  float* queries;  ///< [nodes, heads, head_dim]
-  PagedCache cache;
+  float* queries;    ///< [nodes, heads, head_dim]
+  PagedCache cache;  ///< of any keys and values where kv_projections is 0: they stay as they are
   int32_t nodes, heads;
   float eps;
+  int32_t kv_projections;  ///< 2 = keys and values; 1 = keys, whose raw numbers are the values too;
+                           ///< 0 = none
+  bool value_norm;         ///< each head of v is normed, without a scale
 };
 
 /// Positions of a chunk of attention.
@@ -178,6 +194,7 @@ extern "C" {
 int specdec_cuda_rms_norm(const RmsNormTask* task, void* stream);
 int specdec_cuda_gated_activation(const GatedActivationTask* task, void* stream);
 int specdec_cuda_elementwise(const ElementwiseTask* task, void* stream);
+int specdec_cuda_copy_rows(const CopyRowsTask* task, void* stream);
 int specdec_cuda_argmax(const ArgmaxTask* task, void* stream);
 int specdec_cuda_qkv_to_cache(const QkvToCacheTask* task, void* stream);
 int specdec_cuda_linear(const LinearTask* task, void* stream);

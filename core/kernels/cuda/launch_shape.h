@@ -11,6 +11,9 @@ struct LaunchShape {
 
 constexpr int kWarp = 32;
 
+/// The most blocks of a launch in its second and third dimension.
+constexpr int kMaxGridY = 65535;
+
 /// cudaErrorInvalidValue: what a kernel's entry returns for arguments that it cannot take.
 constexpr int kInvalidValue = 1;
 

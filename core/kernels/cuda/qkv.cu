@@ -30,21 +30,22 @@ struct HeadInput {
   float eps;
 };
 
+/// 1 / the root mean square of a head, in every thread.
+__device__ inline float inverse_rms(const HeadInput& head, float* scratch) {
+  float sum = 0.0F;
+  for (int i = static_cast<int>(threadIdx.x); i < head.head_dim; i += kThreads) {
+    sum = device::fused(head.numbers[i], head.numbers[i], sum);
+  }
+  sum = block_sum<kThreads>(sum, scratch);
+  return 1.0F / sqrtf(sum / static_cast<float>(head.head_dim) + head.eps);
+}
+
 /// Norms and rotates a head; the whole block.
 template <class T>
 __device__ inline void rotate_head(const HeadInput& head, float* scratch, HeadOutput<T> out) {
-  const int thread = static_cast<int>(threadIdx.x);
-  float factor = 1.0F;
-  if (head.scale != nullptr) {
-    float sum = 0.0F;
-    for (int i = thread; i < head.head_dim; i += kThreads) {
-      sum = device::fused(head.numbers[i], head.numbers[i], sum);
-    }
-    sum = block_sum<kThreads>(sum, scratch);
-    factor = 1.0F / sqrtf(sum / static_cast<float>(head.head_dim) + head.eps);
-  }
+  const float factor = head.scale == nullptr ? 1.0F : inverse_rms(head, scratch);
   const int half = head.head_dim / 2;
-  for (int i = thread; i < half; i += kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < half; i += kThreads) {
     device::RotaryPair pair = {head.numbers[i], head.numbers[half + i]};
     if (head.scale != nullptr) {
       pair = {pair.low * factor * head.scale[i], pair.high * factor * head.scale[half + i]};
@@ -55,6 +56,26 @@ __device__ inline void rotate_head(const HeadInput& head, float* scratch, HeadOu
   }
 }
 
+/// Norms a head of values, where that is asked for; the whole block.
+template <class Kv>
+__device__ inline void write_value(const HeadInput& head, bool norm, float* scratch, Kv* value) {
+  const float factor = norm ? inverse_rms(head, scratch) : 1.0F;  // * 1 changes no bit
+  for (int i = static_cast<int>(threadIdx.x); i < head.head_dim; i += kThreads) {
+    value[i] = device::narrow(head.numbers[i] * factor, Kv{});
+  }
+}
+
+/// Where a new key and value go.
+struct Target {
+  int32_t page, in_page;
+};
+
+__device__ inline Target target_of(const PagedCache& cache, int64_t node) {
+  const int32_t slot = cache.slots[node];
+  const int64_t row = static_cast<int64_t>(cache.rows[node]) * cache.page_capacity;
+  return {cache.page_table[row + slot / cache.page_size], slot % cache.page_size};
+}
+
 /// A block takes a head of a node: query, key or value.
 template <class Kv>
 __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvToCacheTask task) {
@@ -62,13 +83,13 @@ __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvToCacheTask task) {
   const PagedCache& cache = task.cache;
   const int head = static_cast<int>(blockIdx.x);
   const auto node = static_cast<int64_t>(blockIdx.y);
-  const int32_t position = cache.positions[node];
-  if (position < 0) {
+  if (cache.positions[node] < 0) {
     return;
   }
   const int dim = cache.head_dim;
-  const int64_t angle = static_cast<int64_t>(position) * (dim / 2);
-  HeadInput input = {task.qkv + (node * gridDim.x + head) * dim,
+  const int64_t width = task.heads + task.kv_projections * cache.kv_heads;
+  const int64_t angle = static_cast<int64_t>(cache.angles[node]) * (dim / 2);
+  HeadInput input = {task.qkv + (node * width + head) * dim,
                      task.q_scale,
                      task.cosines + angle,
                      task.sines + angle,
@@ -79,24 +100,30 @@ __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvToCacheTask task) {
                 HeadOutput<float>{task.queries + (node * task.heads + head) * dim, 1});
     return;
   }
-  const int32_t slot = cache.slots[node];
-  const int32_t page =
-      cache.page_table[static_cast<int64_t>(cache.rows[node]) * cache.page_capacity +
-                       slot / cache.page_size];
-  const int32_t in_page = slot % cache.page_size;
+  const Target target = target_of(cache, node);
   const device::PageShape shape = {cache.kv_heads, dim, cache.page_size};
+  const int kv_head = (head - task.heads) % cache.kv_heads;
   if (head < task.heads + cache.kv_heads) {
     input.scale = task.k_scale;
-    Kv* key =
-        static_cast<Kv*>(cache.keys) + device::key_offset(shape, page, head - task.heads, in_page);
+    Kv* key = static_cast<Kv*>(cache.keys) +
+              device::key_offset(shape, target.page, kv_head, target.in_page);
     rotate_head(input, scratch, HeadOutput<Kv>{key, cache.page_size});
     return;
   }
-  Kv* value = static_cast<Kv*>(cache.values) +
-              device::value_offset(shape, page, head - task.heads - cache.kv_heads, in_page);
-  for (int i = static_cast<int>(threadIdx.x); i < dim; i += kThreads) {
-    value[i] = device::narrow(input.numbers[i], Kv{});
+  if (task.kv_projections == 1) {
+    input.numbers -= static_cast<int64_t>(cache.kv_heads) * dim;
   }
+  write_value(input, task.value_norm, scratch,
+              static_cast<Kv*>(cache.values) +
+                  device::value_offset(shape, target.page, kv_head, target.in_page));
+}
+
+/// Whether the kernel can take the sizes of a task.
+bool is_valid(const QkvToCacheTask& task) {
+  const PagedCache& cache = task.cache;
+  return task.nodes > 0 && task.nodes <= kMaxGridY && task.heads > 0 && task.kv_projections >= 0 &&
+         task.kv_projections <= 2 && cache.head_dim > 0 && cache.head_dim % 2 == 0 &&
+         (task.kv_projections == 0 || (cache.kv_heads > 0 && cache.page_size > 0));
 }
 
 }  // namespace
@@ -105,8 +132,12 @@ int specdec_cuda_qkv_to_cache(const QkvToCacheTask* task, void* stream) {
   if (task->nodes == 0) {
     return 0;
   }
+  if (!is_valid(*task)) {
+    return kInvalidValue;
+  }
   LaunchShape shape;
-  shape.grid_x = static_cast<unsigned>(task->heads + 2 * task->cache.kv_heads);
+  shape.grid_x = static_cast<unsigned>(task->heads +
+                                       (task->kv_projections == 0 ? 0 : 2 * task->cache.kv_heads));
   shape.grid_y = static_cast<unsigned>(task->nodes);
   shape.threads = kThreads;
   shape.shared_bytes = kThreads / kWarp * sizeof(float);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/kernels/cuda/emulation/emulation.h"
+#include "core/kernels/cuda/launch_shape.h"
 #include "tests/core/kernels/attention_case.h"
 #include "tests/core/kernels/cuda/cache_arguments.h"
 #include "tests/support/parameter_name.h"
@@ -171,10 +172,30 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(AttentionCase{at::kFloat, 4, 1, 64, 0, 0, false},
                     AttentionCase{at::kFloat, 8, 1, 64, 100, 0, false, 16},
                     AttentionCase{at::kFloat, 3, 3, 16, 0, 5, true},
+                    AttentionCase{at::kFloat, 2, 1, 8, 0, 0, false, 16, KvFormat::kBFloat16},
+                    AttentionCase{at::kFloat, 4, 2, 32, 30, 0, false, 16},
+                    AttentionCase{at::kFloat, 1, 1, 2, 0, 0, false},
                     AttentionCase{at::kFloat, 6, 2, 128, 130, 50, false, 32, KvFormat::kBFloat16},
                     AttentionCase{at::kFloat, 4, 2, 256, 0, 0, false, 16, KvFormat::kBFloat16},
                     AttentionCase{at::kFloat, 2, 1, 512, 7, 0, false, 16}),
     ParameterName());
+
+TEST(CudaAttentionChecksTest, RefusesShapesThatItCannotTake) {
+  cuda::PagedAttentionTask task{};
+  task.nodes = 1;
+  task.heads = 4;
+  task.chunks = 1;
+  task.cache.kv_heads = 3;
+  task.cache.head_dim = 64;
+  task.cache.page_size = 16;
+  EXPECT_EQ(specdec_cuda_paged_attention(&task, nullptr), cuda::kInvalidValue);
+  task.cache.kv_heads = 2;
+  task.cache.head_dim = 514;
+  EXPECT_EQ(specdec_cuda_paged_attention(&task, nullptr), cuda::kInvalidValue);
+  task.cache.head_dim = 64;
+  task.chunks = 0;
+  EXPECT_EQ(specdec_cuda_paged_attention(&task, nullptr), cuda::kInvalidValue);
+}
 
 }  // namespace
 }  // namespace specdec

@@ -18,6 +18,7 @@ inline cuda::PagedCache cuda_cache(const KvView& view) {
           tables.rows.const_data_ptr<int32_t>(),
           tables.slots.const_data_ptr<int32_t>(),
           tables.positions.const_data_ptr<int32_t>(),
+          tables.angles.const_data_ptr<int32_t>(),
           tables.path_starts.const_data_ptr<int32_t>(),
           tables.paths.const_data_ptr<int32_t>(),
           tables.lengths.const_data_ptr<int32_t>(),

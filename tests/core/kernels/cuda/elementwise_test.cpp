@@ -1,4 +1,4 @@
-// Gated activation, addition, factor, soft cap and argmax.
+// Gated activation, addition, soft cap, copies of rows and argmax.
 #include "core/kernels/elementwise.h"
 
 #include <ATen/ATen.h>
@@ -10,6 +10,7 @@
 
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/kernels.h"
+#include "core/kernels/cuda/launch_shape.h"
 #include "core/kernels/gated_activation.h"
 #include "core/kernels/soft_cap.h"
 #include "core/sampling.h"
@@ -47,7 +48,7 @@ void cuda_elementwise(Kind kind, const Tensor& input, double number, const Tenso
   ASSERT_EQ(specdec_cuda_elementwise(&task, nullptr), 0);
 }
 
-TEST(CudaElementwiseTest, AddsScalesAndCapsAsTheOpsDo) {
+TEST(CudaElementwiseTest, AddsAndCapsAsTheOpsDo) {
   at::manual_seed(2);
   for (const int64_t size : {0, 1, 255, 256, 1000}) {
     const Tensor input = at::randn({size}) * 50;
@@ -57,17 +58,63 @@ TEST(CudaElementwiseTest, AddsScalesAndCapsAsTheOpsDo) {
     cuda_elementwise(Kind::kAdd, input, 0, out);
     EXPECT_TRUE(at::equal(out, expected));
 
-    scaled_copy(input, 1.7, expected);
-    out.fill_(kNoNumber);
-    cuda_elementwise(Kind::kScale, input, 1.7, out);
-    EXPECT_TRUE(at::equal(out, expected));
-
     expected = input.clone().view({1, size});
     out = input.clone();
     soft_cap(expected, 30);
     cuda_elementwise(Kind::kSoftCap, out, 30, out);
     EXPECT_TRUE(at::allclose(out, expected[0], 2e-6, 1e-6));
   }
+}
+
+cuda::CopyRowsTask copy_of(const Tensor& input, float factor, const Tensor& out) {
+  return {input.const_data_ptr<float>(),
+          nullptr,
+          out.mutable_data_ptr<float>(),
+          out.size(1),
+          input.size(0),
+          static_cast<int32_t>(input.size(1)),
+          factor};
+}
+
+TEST(CudaCopyRowsTest, CopiesAndScalesAsTheOpsDo) {
+  at::manual_seed(4);
+  for (const int64_t rows : {0, 1, 5}) {
+    for (const int64_t columns : {1, 31, 700}) {
+      const Tensor input = at::randn({rows, columns});
+      const Tensor scale = at::randn({columns});
+      Tensor expected = at::empty_like(input);
+      const Tensor out = at::full_like(input, kNoNumber);
+      cuda::CopyRowsTask task = copy_of(input, 1.7F, out);
+      scaled_copy(input, 1.7, expected);
+      ASSERT_EQ(specdec_cuda_copy_rows(&task, nullptr), 0);
+      EXPECT_TRUE(at::equal(out, expected));
+
+      task.factor = 1.0F;
+      task.scale = scale.const_data_ptr<float>();
+      multiply_rows(input, scale, expected);
+      ASSERT_EQ(specdec_cuda_copy_rows(&task, nullptr), 0);
+      EXPECT_TRUE(at::equal(out, expected));
+
+      task.input = task.out;  // in place
+      ASSERT_EQ(specdec_cuda_copy_rows(&task, nullptr), 0);
+      EXPECT_TRUE(at::equal(out, expected * scale));
+    }
+  }
+}
+
+TEST(CudaCopyRowsTest, WritesColumnsOfAWiderArray) {
+  at::manual_seed(5);
+  const Tensor left = at::randn({3, 40});
+  const Tensor right = at::randn({3, 300});
+  const Tensor out = at::full({3, 341}, 7.0F);
+  cuda::CopyRowsTask task = copy_of(left, 1.0F, out);
+  ASSERT_EQ(specdec_cuda_copy_rows(&task, nullptr), 0);
+  task = copy_of(right, 1.0F, out);
+  task.out += 40;
+  ASSERT_EQ(specdec_cuda_copy_rows(&task, nullptr), 0);
+  EXPECT_TRUE(at::equal(out, at::cat({left, right, at::full({3, 1}, 7.0F)}, 1)));
+  task.out_stride = 299;
+  EXPECT_EQ(specdec_cuda_copy_rows(&task, nullptr), cuda::kInvalidValue);
 }
 
 std::vector<int32_t> cuda_argmax(const Tensor& rows, int64_t size, float* largest = nullptr) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/kernels/cuda/emulation/emulation.h"
+#include "core/kernels/cuda/launch_shape.h"
 #include "kv/kv_cache.h"
 #include "tests/core/kernels/cuda/cache_arguments.h"
 #include "tests/support/parameter_name.h"
@@ -21,11 +22,16 @@ struct CudaQkvCase {
   int64_t heads, kv_heads, head_dim;
   bool norm;
   KvFormat format = KvFormat::kNative;
+  int64_t kv_projections = 2;
+  bool value_norm = false;
+
+  int64_t width() const { return (heads + kv_projections * kv_heads) * head_dim; }
 };
 
 void PrintTo(const CudaQkvCase& one, std::ostream* out) {
   *out << "heads " << one.heads << " kv " << one.kv_heads << " dim " << one.head_dim
-       << (one.norm ? " norm" : "") << (one.format == KvFormat::kBFloat16 ? " bfloat16" : "");
+       << (one.norm ? " norm" : "") << (one.format == KvFormat::kBFloat16 ? " bfloat16" : "")
+       << " projections " << one.kv_projections << (one.value_norm ? " value norm" : "");
 }
 
 class CudaQkvTest : public testing::TestWithParam<CudaQkvCase> {
@@ -35,6 +41,8 @@ class CudaQkvTest : public testing::TestWithParam<CudaQkvCase> {
     const CudaQkvCase& c = GetParam();
     options_.heads = c.heads;
     options_.eps = 1e-6;
+    options_.kv_projections = c.kv_projections;
+    options_.value_norm = c.value_norm;
     if (c.norm) {
       options_.q_scale = at::randn({c.head_dim});
       options_.k_scale = at::randn({c.head_dim});
@@ -66,7 +74,9 @@ class CudaQkvTest : public testing::TestWithParam<CudaQkvCase> {
                                        cuda_cache(view),
                                        static_cast<int32_t>(qkv.size(0)),
                                        static_cast<int32_t>(options_.heads),
-                                       static_cast<float>(options_.eps)};
+                                       static_cast<float>(options_.eps),
+                                       static_cast<int32_t>(options_.kv_projections),
+                                       options_.value_norm};
     ASSERT_EQ(specdec_cuda_qkv_to_cache(&task, nullptr), 0);
   }
 
@@ -79,12 +89,16 @@ TEST_P(CudaQkvTest, WritesWhatTheOpWrites) {
   KvCache device = new_cache();
   for (const int64_t nodes : {5, 1, 9}) {
     cuda::emulation::set_seed(static_cast<uint64_t>(nodes));
-    const Tensor qkv = at::randn({nodes, (c.heads + 2 * c.kv_heads) * c.head_dim});
+    const Tensor qkv = at::randn({nodes, c.width()});
     Tensor expected = at::empty({nodes, c.heads, c.head_dim});
     const Tensor queries = at::full_like(expected, std::numeric_limits<float>::quiet_NaN());
     std::vector<int64_t> path;
     for (KvCache* cache : {&host, &device}) {
       cache->extend({.tokens = at::zeros({nodes}, at::kInt), .rows = {}, .parents = {}});
+      if (c.kv_projections == 0) {  // what nothing is written to
+        cache->view(0).keys.fill_(3);
+        cache->view(0).values.fill_(3);
+      }
     }
     qkv_to_cache(qkv, options_, host.view(0), expected);
     cuda_qkv(qkv, device.view(0), queries);
@@ -99,7 +113,35 @@ TEST_P(CudaQkvTest, WritesWhatTheOpWrites) {
   const auto written = device.key_values(0, 0);
   const double rounding = c.format == KvFormat::kBFloat16 ? 0x1.01p-8 : 2e-6;
   EXPECT_TRUE(at::allclose(written.first, expected.first, rounding, 3e-6));
-  EXPECT_TRUE(at::equal(written.second, expected.second));
+  if (c.value_norm) {
+    EXPECT_TRUE(at::allclose(written.second, expected.second, rounding, 3e-6));
+  } else {
+    EXPECT_TRUE(at::equal(written.second, expected.second));
+  }
+}
+
+/// Nodes that read another model's cache are rotated by another position than their own.
+TEST_P(CudaQkvTest, RotatesByTheAngle) {
+  const CudaQkvCase& c = GetParam();
+  KvCache host = new_cache();
+  KvCache device = new_cache();
+  for (KvCache* cache : {&host, &device}) {
+    cache->extend({.tokens = at::zeros({3}, at::kInt), .rows = {}, .parents = {}});
+    Tensor angles = cache->view(0).tables->angles;
+    cache->view(0).keys.fill_(3);
+    angles.narrow(0, 0, 3).copy_(at::tensor({40, 7, 7}, at::kInt));
+  }
+  const Tensor qkv = at::randn({3, c.width()});
+  Tensor expected = at::empty({3, c.heads, c.head_dim});
+  const Tensor queries = at::full_like(expected, std::numeric_limits<float>::quiet_NaN());
+  qkv_to_cache(qkv, options_, host.view(0), expected);
+  cuda_qkv(qkv, device.view(0), queries);
+  EXPECT_TRUE(at::allclose(queries, expected, 2e-6, 3e-6));
+  host.commit(0, std::vector<int64_t>{0, 1, 2});
+  device.commit(0, std::vector<int64_t>{0, 1, 2});
+  const double rounding = c.format == KvFormat::kBFloat16 ? 0x1.01p-8 : 2e-6;
+  EXPECT_TRUE(
+      at::allclose(device.key_values(0, 0).first, host.key_values(0, 0).first, rounding, 3e-6));
 }
 
 TEST_P(CudaQkvTest, LeavesPaddingAlone) {
@@ -111,10 +153,10 @@ TEST_P(CudaQkvTest, LeavesPaddingAlone) {
   positions[2] = -1;
   view.values.fill_(7);
   const Tensor queries = at::full({3, c.heads, c.head_dim}, 9.0F);
-  cuda_qkv(at::randn({3, (c.heads + 2 * c.kv_heads) * c.head_dim}), view, queries);
+  cuda_qkv(at::randn({3, c.width()}), view, queries);
   EXPECT_TRUE((queries[2] == 9).all().item<bool>());
   EXPECT_EQ((view.values == 7).sum().item<int64_t>(),
-            view.values.numel() - 2 * c.kv_heads * c.head_dim);
+            view.values.numel() - (c.kv_projections > 0 ? 2 * c.kv_heads * c.head_dim : 0));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaQkvTest,
@@ -122,8 +164,28 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaQkvTest,
                                          CudaQkvCase{3, 3, 24, true}, CudaQkvCase{1, 1, 2, true},
                                          CudaQkvCase{4, 1, 256, true, KvFormat::kBFloat16},
                                          CudaQkvCase{2, 1, 512, true},
-                                         CudaQkvCase{4, 2, 40, false, KvFormat::kBFloat16}),
+                                         CudaQkvCase{4, 2, 40, false, KvFormat::kBFloat16},
+                                         CudaQkvCase{4, 2, 32, true, KvFormat::kNative, 2, true},
+                                         CudaQkvCase{4, 2, 8, true, KvFormat::kNative, 1, false},
+                                         CudaQkvCase{4, 2, 512, true, KvFormat::kBFloat16, 1, true},
+                                         CudaQkvCase{3, 1, 16, false, KvFormat::kNative, 1, true},
+                                         CudaQkvCase{4, 2, 64, true, KvFormat::kNative, 0},
+                                         CudaQkvCase{2, 1, 8, false, KvFormat::kBFloat16, 0}),
                          ParameterName());
+
+TEST(CudaQkvChecksTest, RefusesShapesThatItCannotTake) {
+  cuda::QkvToCacheTask task{};
+  task.nodes = 1;
+  task.heads = 1;
+  task.kv_projections = 3;
+  task.cache.kv_heads = 1;
+  task.cache.page_size = 16;
+  task.cache.head_dim = 8;
+  EXPECT_EQ(specdec_cuda_qkv_to_cache(&task, nullptr), cuda::kInvalidValue);
+  task.kv_projections = 2;
+  task.cache.head_dim = 7;
+  EXPECT_EQ(specdec_cuda_qkv_to_cache(&task, nullptr), cuda::kInvalidValue);
+}
 
 }  // namespace
 }  // namespace specdec
