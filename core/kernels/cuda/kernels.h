@@ -111,7 +111,19 @@ struct PagedAttentionTask {
 };
 
 /// How a matrix lies in memory: row after row; blocks as in a GGUF file.
-enum class CudaWeights : int32_t { kFloat32, kBFloat16, kFloat16, kQ80, kQ40, kQ4K, kQ6K };
+enum class CudaWeights : int32_t {
+  kFloat32,
+  kBFloat16,
+  kFloat16,
+  kQ80,
+  kQ40,
+  kQ41,
+  kQ50,
+  kQ51,
+  kQ4K,
+  kQ5K,
+  kQ6K
+};
 
 /// out = input * weight^T + bias. How a sum is cut depends on the number of inputs alone.
 struct LinearTask {

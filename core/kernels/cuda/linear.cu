@@ -131,28 +131,6 @@ int launch_linear(const AlignedTask& aligned, void* stream) {
   return launch(linear_kernel<Weights, kRows>, shape, stream, aligned);
 }
 
-/// Calls use(weights) with the reader of a format; kInvalidValue for one that does not exist.
-template <class Use>
-int with_format(CudaWeights format, const Use& use) {
-  switch (format) {
-    case CudaWeights::kFloat32:
-      return use(Float32Weights{});
-    case CudaWeights::kBFloat16:
-      return use(SixteenBitWeights<true>{});
-    case CudaWeights::kFloat16:
-      return use(SixteenBitWeights<false>{});
-    case CudaWeights::kQ80:
-      return use(Q80Weights{});
-    case CudaWeights::kQ40:
-      return use(Q40Weights{});
-    case CudaWeights::kQ4K:
-      return use(Q4KWeights{});
-    case CudaWeights::kQ6K:
-      return use(Q6KWeights{});
-  }
-  return kInvalidValue;
-}
-
 }  // namespace
 
 int specdec_cuda_linear(const LinearTask* task, void* stream) {

@@ -4,6 +4,7 @@
 // that is a multiple of 8, of a row that begins at a multiple of 16 bytes.
 #include <cuda_launch.h>
 
+#include "core/kernels/cuda/kernels.h"
 #include "core/kernels/device/numbers.h"
 #include "core/kernels/device/stored_block.h"
 
@@ -79,7 +80,11 @@ struct BlockWeights {
 
 using Q80Weights = BlockWeights<32, 34, device::q8_0_weight<Bytes>>;
 using Q40Weights = BlockWeights<32, 18, device::q4_0_weight<Bytes>>;
+using Q41Weights = BlockWeights<32, 20, device::q4_1_weight<Bytes>>;
+using Q50Weights = BlockWeights<32, 22, device::q5_0_weight<Bytes>>;
+using Q51Weights = BlockWeights<32, 24, device::q5_1_weight<Bytes>>;
 using Q4KWeights = BlockWeights<256, 144, device::q4_k_weight<Bytes>>;
+using Q5KWeights = BlockWeights<256, 176, device::q5_k_weight<Bytes>>;
 using Q6KWeights = BlockWeights<256, 210, device::q6_k_weight<Bytes>>;
 
 /// Bytes of a row of `in` weights.
@@ -93,6 +98,36 @@ template <class Weights>
 bool reads_eight(const void* weight, int32_t in) {
   return Weights::kBlock > 1 ||
          (reinterpret_cast<uintptr_t>(weight) % 16 == 0 && row_bytes<Weights>(in) % 16 == 0);
+}
+
+/// Calls use(weights) with the reader of a format; kInvalidValue for one that does not exist.
+template <class Use>
+int with_format(CudaWeights format, const Use& use) {
+  switch (format) {
+    case CudaWeights::kFloat32:
+      return use(Float32Weights{});
+    case CudaWeights::kBFloat16:
+      return use(SixteenBitWeights<true>{});
+    case CudaWeights::kFloat16:
+      return use(SixteenBitWeights<false>{});
+    case CudaWeights::kQ80:
+      return use(Q80Weights{});
+    case CudaWeights::kQ40:
+      return use(Q40Weights{});
+    case CudaWeights::kQ41:
+      return use(Q41Weights{});
+    case CudaWeights::kQ50:
+      return use(Q50Weights{});
+    case CudaWeights::kQ51:
+      return use(Q51Weights{});
+    case CudaWeights::kQ4K:
+      return use(Q4KWeights{});
+    case CudaWeights::kQ5K:
+      return use(Q5KWeights{});
+    case CudaWeights::kQ6K:
+      return use(Q6KWeights{});
+  }
+  return kInvalidValue;
 }
 
 }  // namespace specdec::cuda

@@ -15,6 +15,18 @@ SPECDEC_DEVICE float signed_byte(uint32_t byte) {
   return static_cast<float>(static_cast<int32_t>(byte ^ 128U) - 128);
 }
 
+/// Code i of 32, of which sixteen bytes hold the low four bits.
+template <class Bytes>
+SPECDEC_DEVICE int low_code(Bytes low, int i) {
+  return i < 16 ? low[i] & 15 : low[i - 16] >> 4;
+}
+
+/// The same with a fifth bit, before them.
+template <class Bytes>
+SPECDEC_DEVICE int code_of_five_bits(Bytes codes, int i) {
+  return low_code(codes + 4, i) | (codes[i / 8] >> (i % 8) & 1) << 4;
+}
+
 /// Weight i of 32.
 template <class Bytes>
 SPECDEC_DEVICE float q8_0_weight(Bytes block, int i) {
@@ -24,14 +36,34 @@ SPECDEC_DEVICE float q8_0_weight(Bytes block, int i) {
 /// Weight i of 32.
 template <class Bytes>
 SPECDEC_DEVICE float q4_0_weight(Bytes block, int i) {
-  const int code = i < 16 ? block[2 + i] & 15 : block[2 + i - 16] >> 4;
-  return rounded_product(half_at(block), static_cast<float>(code - 8));
+  return rounded_product(half_at(block), static_cast<float>(low_code(block + 2, i) - 8));
 }
 
-/// Weight i of 256: eight groups, each with a scale and a minimum of six bits.
+/// Weight i of 32.
 template <class Bytes>
-SPECDEC_DEVICE float q4_k_weight(Bytes block, int i) {
-  const int group = i / 32;
+SPECDEC_DEVICE float q4_1_weight(Bytes block, int i) {
+  const auto code = static_cast<float>(low_code(block + 4, i));
+  return rounded_product(half_at(block), code) + half_at(block + 2);
+}
+
+/// Weight i of 32.
+template <class Bytes>
+SPECDEC_DEVICE float q5_0_weight(Bytes block, int i) {
+  const int code = code_of_five_bits(block + 2, i);
+  return rounded_product(half_at(block), static_cast<float>(code - 16));
+}
+
+/// Weight i of 32.
+template <class Bytes>
+SPECDEC_DEVICE float q5_1_weight(Bytes block, int i) {
+  const auto code = static_cast<float>(code_of_five_bits(block + 4, i));
+  return rounded_product(half_at(block), code) + half_at(block + 2);
+}
+
+/// A weight of Q4_K or Q5_K: a block begins with a scale and a minimum, and with a scale and a
+/// minimum of six bits for each of its eight groups.
+template <class Bytes>
+SPECDEC_DEVICE float group_weight(Bytes block, int group, int code) {
   const Bytes packed = block + 4;
   int scale = packed[group] & 63;
   int minimum = packed[4 + group] & 63;
@@ -39,10 +71,24 @@ SPECDEC_DEVICE float q4_k_weight(Bytes block, int i) {
     scale = (packed[4 + group] & 15) | (packed[group - 4] >> 2 & 48);
     minimum = packed[4 + group] >> 4 | (packed[group] >> 2 & 48);
   }
-  const int code = block[16 + i / 64 * 32 + i % 32] >> (group % 2 * 4) & 15;
   const float scaled = rounded_product(rounded_product(half_at(block), static_cast<float>(scale)),
                                        static_cast<float>(code));
   return scaled - rounded_product(half_at(block + 2), static_cast<float>(minimum));
+}
+
+/// Weight i of 256.
+template <class Bytes>
+SPECDEC_DEVICE float q4_k_weight(Bytes block, int i) {
+  const int group = i / 32;
+  return group_weight(block, group, block[16 + i / 64 * 32 + i % 32] >> (group % 2 * 4) & 15);
+}
+
+/// Weight i of 256.
+template <class Bytes>
+SPECDEC_DEVICE float q5_k_weight(Bytes block, int i) {
+  const int group = i / 32;
+  const int low = block[48 + i / 64 * 32 + i % 32] >> (group % 2 * 4) & 15;
+  return group_weight(block, group, low | (block[16 + i % 32] >> group & 1) << 4);
 }
 
 /// Weight i of 256: sixteen groups, each with a signed scale of eight bits.

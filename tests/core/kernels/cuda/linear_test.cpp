@@ -77,13 +77,15 @@ class CudaLinearTest : public testing::TestWithParam<CudaFormat> {
   static std::vector<int64_t> inputs() {
     switch (GetParam().host) {
       case WeightFormat::kQ4K:
+      case WeightFormat::kQ5K:
       case WeightFormat::kQ6K:
         return {256, 1280};
-      case WeightFormat::kInt8:
-      case WeightFormat::kQ40:
-        return {32, 96, 1120};
-      default:
+      case WeightFormat::kFloat32:
+      case WeightFormat::kBFloat16:
+      case WeightFormat::kFloat16:
         return {1, 20, 24, 333, 1032};
+      default:
+        return {32, 96, 1120};
     }
   }
 };
@@ -143,7 +145,11 @@ INSTANTIATE_TEST_SUITE_P(
                     CudaFormat{WeightFormat::kFloat16, cuda::CudaWeights::kFloat16},
                     CudaFormat{WeightFormat::kInt8, cuda::CudaWeights::kQ80},
                     CudaFormat{WeightFormat::kQ40, cuda::CudaWeights::kQ40},
+                    CudaFormat{WeightFormat::kQ41, cuda::CudaWeights::kQ41},
+                    CudaFormat{WeightFormat::kQ50, cuda::CudaWeights::kQ50},
+                    CudaFormat{WeightFormat::kQ51, cuda::CudaWeights::kQ51},
                     CudaFormat{WeightFormat::kQ4K, cuda::CudaWeights::kQ4K},
+                    CudaFormat{WeightFormat::kQ5K, cuda::CudaWeights::kQ5K},
                     CudaFormat{WeightFormat::kQ6K, cuda::CudaWeights::kQ6K}),
     ParameterName());
 

@@ -162,7 +162,11 @@ void expect_weights_of(WeightFormat format, Weight weight) {
 TEST(DeviceStoredBlockTest, EqualsTheReader) {
   expect_weights_of(WeightFormat::kInt8, device::q8_0_weight<const unsigned char*>);
   expect_weights_of(WeightFormat::kQ40, device::q4_0_weight<const unsigned char*>);
+  expect_weights_of(WeightFormat::kQ41, device::q4_1_weight<const unsigned char*>);
+  expect_weights_of(WeightFormat::kQ50, device::q5_0_weight<const unsigned char*>);
+  expect_weights_of(WeightFormat::kQ51, device::q5_1_weight<const unsigned char*>);
   expect_weights_of(WeightFormat::kQ4K, device::q4_k_weight<const unsigned char*>);
+  expect_weights_of(WeightFormat::kQ5K, device::q5_k_weight<const unsigned char*>);
   expect_weights_of(WeightFormat::kQ6K, device::q6_k_weight<const unsigned char*>);
 }
 
