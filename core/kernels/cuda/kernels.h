@@ -146,6 +146,67 @@ struct EmbedRowsTask {
   int32_t count, in;
 };
 
+/// Cuts the gate half of each row in place; see core/kernels/sparse_gate.h.
+struct CutGateTask {
+  float* gate_up;  ///< [rows, 2 * size], gate first
+  int32_t rows, size;
+  float deviations;
+};
+
+/// See core/kernels/per_layer_inputs.h.
+struct PerLayerInputsTask {
+  const float* context;  ///< [rows, layers * size]
+  const float* token;    ///< [rows, layers * size]
+  const float* norm;     ///< [size]
+  float* out;            ///< [layers, rows, size]
+  int32_t rows, layers, size;
+  float eps, context_scale;
+};
+
+/// The most residual streams of AltUp.
+constexpr int32_t kCudaStreams = 8;
+
+/// See core/kernels/altup.h, here and in what follows.
+struct AltUpRouteTask {
+  const float* input;   ///< [rows, size]
+  const float* weight;  ///< [streams, size]
+  const float* norm;    ///< [size]
+  float* out;           ///< [rows, streams]
+  int32_t rows, streams, size;
+  float eps;
+};
+
+struct AltUpPredictTask {
+  const float* streams;       ///< [count, rows, size]
+  const float* routes;        ///< [rows, count]
+  const float* coefficients;  ///< [count * count, count]
+  float* out;                 ///< [count, rows, size]; may be the streams
+  int32_t rows, count, size;
+};
+
+struct AltUpCorrectTask {
+  const float* activated;     ///< [rows, size]
+  const float* routes;        ///< [rows, count]
+  const float* coefficients;  ///< [count, count]
+  float* streams;             ///< [count, rows, size]
+  int32_t rows, count, active, size;
+};
+
+/// Gives each row of `values` the root mean square of that row of `like`.
+struct MatchRmsTask {
+  const float* like;  ///< [rows, size]
+  float* values;      ///< [rows, size]
+  int32_t rows, size;
+};
+
+/// out[i] = the mean of streams[s * size + i] over s.
+struct MeanStreamTask {
+  const float* streams;  ///< [count, size]
+  float* out;            ///< [size]
+  int32_t count;
+  int64_t size;  ///< of all rows
+};
+
 /// From logits, which are numbers, to the distributions that tokens are drawn from: temperature,
 /// top-k, top-p and min-p, as token_probs of core/sampling.h.
 struct TargetProbsTask {
@@ -215,6 +276,13 @@ int64_t specdec_cuda_split_bytes(int32_t rows, int32_t in);
 int specdec_cuda_pack_fragments(const PackFragmentsTask* task, void* stream);
 int specdec_cuda_tensor_linear(const TensorLinearTask* task, void* stream);
 int specdec_cuda_embed_rows(const EmbedRowsTask* task, void* stream);
+int specdec_cuda_cut_gate(const CutGateTask* task, void* stream);
+int specdec_cuda_per_layer_inputs(const PerLayerInputsTask* task, void* stream);
+int specdec_cuda_altup_route(const AltUpRouteTask* task, void* stream);
+int specdec_cuda_altup_predict(const AltUpPredictTask* task, void* stream);
+int specdec_cuda_altup_correct(const AltUpCorrectTask* task, void* stream);
+int specdec_cuda_match_rms(const MatchRmsTask* task, void* stream);
+int specdec_cuda_mean_stream(const MeanStreamTask* task, void* stream);
 int specdec_cuda_target_probs(const TargetProbsTask* task, void* stream);
 int specdec_cuda_verify_chains(const VerifyChainsTask* task, void* stream);
 int specdec_cuda_match_chains(const MatchChainsTask* task, void* stream);
