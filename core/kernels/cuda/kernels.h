@@ -207,6 +207,40 @@ struct MeanStreamTask {
   int64_t size;  ///< of all rows
 };
 
+/// Chooses experts by a router's logits; see route of core/kernels/experts.h.
+struct RouteTask {
+  const float* logits;        ///< [rows, count]
+  const float* output_scale;  ///< [count]
+  int32_t* experts;           ///< [rows, chosen]
+  float* weights;             ///< [rows, chosen]
+  int32_t rows, count, chosen;
+};
+
+/// Products of pairs of a token and one of its experts, p = token * chosen + rank, with the
+/// expert's matrix: out[p] = weight(experts[p]) * input[p / rows_share]. Each expert's matrix is
+/// read once for all its pairs (up to what a block holds); a pair's bits depend on its own numbers
+/// alone. Experts that nobody chose cost nothing.
+struct ExpertLinearTask {
+  const void* weight;    ///< [count][outputs, in], of expert e at e * expert_bytes
+  int64_t expert_bytes;  ///< a multiple of 4
+  CudaWeights format;
+  const int32_t* experts;  ///< [pairs]; a pair without an expert in 0 .. count - 1 is left as it is
+  const float* input;      ///< [pairs / rows_share, in]
+  float* out;              ///< [pairs, outputs]
+  int32_t pairs;
+  int32_t rows_share;  ///< pairs of a row of the input
+  int32_t count;       ///< experts
+  int32_t in, outputs;
+};
+
+/// out[n] = the sum over ranks, in their order, of weights[n, rank] * outputs[n, rank].
+struct ExpertSumTask {
+  const float* outputs;  ///< [rows, chosen, size]
+  const float* weights;  ///< [rows, chosen]
+  float* out;            ///< [rows, size]
+  int32_t rows, chosen, size;
+};
+
 /// From logits, which are numbers, to the distributions that tokens are drawn from: temperature,
 /// top-k, top-p and min-p, as token_probs of core/sampling.h.
 struct TargetProbsTask {
@@ -283,6 +317,9 @@ int specdec_cuda_altup_predict(const AltUpPredictTask* task, void* stream);
 int specdec_cuda_altup_correct(const AltUpCorrectTask* task, void* stream);
 int specdec_cuda_match_rms(const MatchRmsTask* task, void* stream);
 int specdec_cuda_mean_stream(const MeanStreamTask* task, void* stream);
+int specdec_cuda_route(const RouteTask* task, void* stream);
+int specdec_cuda_expert_linear(const ExpertLinearTask* task, void* stream);
+int specdec_cuda_expert_sum(const ExpertSumTask* task, void* stream);
 int specdec_cuda_target_probs(const TargetProbsTask* task, void* stream);
 int specdec_cuda_verify_chains(const VerifyChainsTask* task, void* stream);
 int specdec_cuda_match_chains(const MatchChainsTask* task, void* stream);

@@ -54,6 +54,7 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
   specdec::cuda::emulation::check_mask(mask);
   return specdec::cuda::emulation::ballot(predicate != 0);
 }
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 // NOLINTEND(bugprone-reserved-identifier)
 
 namespace specdec::cuda {

@@ -85,7 +85,7 @@ class CudaLinearTest : public testing::TestWithParam<CudaFormat> {
       case WeightFormat::kFloat16:
         return {1, 20, 24, 333, 1032};
       default:
-        return {32, 96, 1120};
+        return {32, 1120};
     }
   }
 };
@@ -96,12 +96,12 @@ TEST_P(CudaLinearTest, EqualsTheOp) {
       const Tensor bias = out == 6 ? at::randn({out}) : Tensor();
       const Matrix matrix = random_matrix(GetParam(), out, in, bias);
       EXPECT_EQ(cuda_linear(matrix, bias, at::empty({0, in})).numel(), 0);
-      for (const int64_t rows : {1, 2, 8, 9, 65}) {
+      for (const int64_t rows : {1, 2, 9, 33}) {
         const Tensor input = at::randn({rows, in});
         const Tensor expected = matrix.host.apply(input);
         const Tensor result = cuda_linear(matrix, bias, input);
-        const auto largest = expected.abs().max().item<double>();
-        EXPECT_TRUE(at::allclose(result, expected, 1e-5, 1e-5 * largest))
+        const Tensor bound = at::matmul(input.abs(), matrix.host.unpack().to(at::kFloat).abs().t());
+        EXPECT_TRUE(((result - expected).abs() <= bound * 2e-6 + 1e-6).all().item<bool>())
             << rows << " x " << in << " x " << out;
       }
     }

@@ -1,0 +1,189 @@
+#pragma once
+// How weights lie in memory for tensor cores: as the lanes of a warp hold the left operand of
+// mma.m16n8k16, 16 bytes a lane and load. A tile is 16 outputs, a chunk 64 inputs, four steps of an
+// mma. Behind the fragments of all tiles lie the scales, in the order in which lanes need them.
+//
+// Each format has Weights, as they are stored (weight_formats.cuh); kFragments of a chunk of a
+// tile; kParts, the bfloat16 numbers that a weight becomes; kScaleSteps, after which the sums are
+// multiplied by scales (kHasScales); kOutputTiles, the most tiles of a block; put(), which places a
+// weight's code (code_at) as input i of word w of a step; and expand(), a part of a step's weights.
+#include "core/kernels/cuda/weight_formats.cuh"
+
+namespace specdec::cuda {
+
+constexpr int kTensorThreads = 256;
+constexpr int kTensorWarps = kTensorThreads / kWarp;
+constexpr int kTileOutputs = 16;
+constexpr int kStepInputs = 16;  // of an mma
+constexpr int kSteps = 4;        // of a chunk
+constexpr int kChunkInputs = kSteps * kStepInputs;
+
+/// What a lane loads at once: for 16-bit weights, a step of a tile.
+struct alignas(16) WeightFragment {
+  uint32_t word[4];
+};
+
+/// Two scales as float16: of the lane's two outputs.
+using ScalePair = uint32_t;
+constexpr int kChunkScales = 2;  // pairs, for each 32 inputs
+/// Of a tile and chunk: outputs g and g + 8 of each of eight groups of lanes.
+constexpr int kScaleBytes = 8 * kChunkScales * static_cast<int>(sizeof(ScalePair));
+
+SPECDEC_DEVICE int32_t tiles_of(int32_t count, int32_t each) { return (count + each - 1) / each; }
+SPECDEC_DEVICE int32_t chunks_of(int32_t in) { return tiles_of(in, kChunkInputs); }
+/// Tiles of outputs in memory: whole pairs.
+SPECDEC_DEVICE int32_t weight_tiles(int32_t outputs) {
+  return tiles_of(outputs, 2 * kTileOutputs) * 2;
+}
+
+/// First of the two inputs that a lane holds in a word, of the lower or the upper eight of a step.
+__device__ inline int32_t fragment_input(int lane, int half) { return lane % 4 * 2 + half * 8; }
+
+/// The first parts of a number as bfloat16: they add up to it, but for what lies below their bits.
+template <int kParts>
+__device__ inline void split(float number, uint32_t (&parts)[kParts]) {
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    const device::Bfloat16Bits rounded = device::narrow(number, device::Bfloat16Bits{});
+    parts[part] = rounded.bits;
+    const bool finite = (rounded.bits & 0x7F80U) != 0x7F80U;
+    number = finite ? number - device::widen(rounded) : 0.0F;
+  }
+}
+
+/// bfloat16, or float16 as two bfloat16 numbers.
+template <bool kBrain>
+struct SixteenBitFragments {
+  using Weights = SixteenBitWeights<kBrain>;
+  static constexpr int kFragments = kSteps;
+  static constexpr int kParts = kBrain ? 1 : 2;
+  static constexpr int kScaleSteps = kSteps;
+  static constexpr bool kHasScales = false;
+  static constexpr int kOutputTiles = kBrain ? 2 : 1;
+  static constexpr uint32_t kZero = 0;
+
+  __device__ static uint32_t code_at(Bytes row, int32_t k) {
+    return reinterpret_cast<const uint16_t*>(row)[k];
+  }
+  __device__ static void put(uint32_t code, int step, int w, int i, WeightFragment* fragments) {
+    fragments[step].word[w] |= code << (16 * i);
+  }
+  __device__ static void expand(const WeightFragment* fragments, int step, int part,
+                                uint32_t (&words)[4]) {
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      words[w] = fragments[step].word[w];
+      if (!kBrain) {
+        uint32_t low[2];
+        uint32_t high[2];
+        split(device::widen_half(words[w] & 0xFFFFU), low);
+        split(device::widen_half(words[w] >> 16U), high);
+        words[w] = low[part] | high[part] << 16U;
+      }
+    }
+  }
+};
+
+/// Two codes less an offset, as bfloat16: exact up to eight bits.
+__device__ inline uint32_t pair_of_codes(uint32_t low, uint32_t high, int offset) {
+  // The bits of 2^23 + code; a difference of integers below 2^24 is exact.
+  const float base = 8388608.0F + static_cast<float>(offset);
+  const uint32_t first = device::bits_of(device::float_of(0x4B000000U | low) - base);
+  const uint32_t second = device::bits_of(device::float_of(0x4B000000U | high) - base);
+  return first >> 16U | (second & 0xFFFF0000U);
+}
+
+/// What the formats of 32 inputs with a scale have in common.
+struct ScaledFragments {
+  static constexpr int kParts = 1;
+  static constexpr int kScaleSteps = 2;
+  static constexpr bool kHasScales = true;
+  static constexpr int kOutputTiles = 2;
+};
+
+struct Q80Fragments : ScaledFragments {
+  using Weights = Q80Weights;
+  static constexpr int kFragments = 2;
+  static constexpr uint32_t kZero = 128;
+
+  __device__ static uint32_t code_at(Bytes row, int32_t k) {
+    return row[static_cast<int64_t>(k / 32) * Weights::kBytes + 2 + k % 32] ^ 128U;
+  }
+  __device__ static void put(uint32_t code, int step, int w, int i, WeightFragment* fragments) {
+    fragments[step / 2].word[step % 2 * 2 + w / 2] |= code << (w % 2 * 16 + i * 8);
+  }
+  __device__ static void expand(const WeightFragment* fragments, int step, int /*part*/,
+                                uint32_t (&words)[4]) {
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      const uint32_t codes = fragments[step / 2].word[step % 2 * 2 + w / 2] >> (w % 2 * 16);
+      words[w] = pair_of_codes(codes & 255U, codes >> 8U & 255U, 128);
+    }
+  }
+};
+
+struct Q40Fragments : ScaledFragments {
+  using Weights = Q40Weights;
+  static constexpr int kFragments = 1;
+  static constexpr uint32_t kZero = 8;
+
+  __device__ static uint32_t code_at(Bytes row, int32_t k) {
+    const Bytes block = row + static_cast<int64_t>(k / 32) * Weights::kBytes;
+    return static_cast<uint32_t>(device::low_code(block + 2, k % 32));
+  }
+  __device__ static void put(uint32_t code, int step, int w, int i, WeightFragment* fragments) {
+    fragments[0].word[step] |= code << (4 * w + 16 * i);
+  }
+  __device__ static void expand(const WeightFragment* fragments, int step, int /*part*/,
+                                uint32_t (&words)[4]) {
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      const uint32_t codes = fragments[0].word[step] >> (4 * w);
+      words[w] = pair_of_codes(codes & 15U, codes >> 16U & 15U, 8);
+    }
+  }
+};
+
+/// Bytes of the fragments of a tile and chunk, and of their scales.
+template <class Format>
+constexpr int kChunkBytes = Format::kFragments* kWarp* static_cast<int>(sizeof(WeightFragment));
+template <class Format>
+constexpr int kChunkScaleBytes = Format::kHasScales ? kScaleBytes : 0;
+
+/// Where the scales begin.
+template <class Format>
+SPECDEC_DEVICE int64_t scales_offset(int32_t outputs, int32_t in) {
+  return static_cast<int64_t>(weight_tiles(outputs)) * chunks_of(in) * kChunkBytes<Format>;
+}
+
+/// Calls use(format) with a format's fragments; `none` for one that tensor cores do not take.
+template <class Result, class Use>
+Result with_fragments(CudaWeights format, Result none, const Use& use) {
+  switch (format) {
+    case CudaWeights::kBFloat16:
+      return use(SixteenBitFragments<true>{});
+    case CudaWeights::kFloat16:
+      return use(SixteenBitFragments<false>{});
+    case CudaWeights::kQ80:
+      return use(Q80Fragments{});
+    case CudaWeights::kQ40:
+      return use(Q40Fragments{});
+    default:
+      return none;
+  }
+}
+
+inline bool is_aligned(const void* pointer) {
+  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
+}
+
+/// Warps that take a tile and one of `count` pieces of the inputs each.
+inline LaunchShape warp_shape(int32_t tiles, int32_t count) {
+  LaunchShape shape;
+  shape.grid_x = static_cast<unsigned>(tiles);
+  shape.grid_y = static_cast<unsigned>(tiles_of(count, kTensorWarps));
+  shape.threads = kTensorThreads;
+  return shape;
+}
+
+}  // namespace specdec::cuda
