@@ -31,7 +31,7 @@ Linear make_linear(int64_t out, int64_t in, WeightFormat format) {
   if (!is_in_blocks(format) || format == WeightFormat::kInt8) {
     return {at::randn({out, in}), format};
   }
-  Linear linear(out, in, format, at::kCPU);
+  Linear linear(out, in, format, Placement{});
   const std::vector<std::byte> row(static_cast<size_t>(linear.bytes() / out), std::byte{0x2B});
   for (int64_t i = 0; i < out; ++i) {
     linear.set_stored_row(i, row.data());

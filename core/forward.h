@@ -54,7 +54,8 @@ struct ForwardOptions {
   bool draft_columns = false;
 };
 
-/// Results of a forward, owned by the caller: they outlive commit and truncate.
+/// Results of a forward, in the host's memory and owned by the caller: they outlive commit and
+/// truncate.
 struct ForwardResult {
   Tensor logits;        ///< [n, or rows in the batch, vocab], float32 (float64 for float64 models)
   Tensor final_hidden;  ///< [n, hidden], after the final norm; same dtype as logits

@@ -95,10 +95,9 @@ std::shared_ptr<TransformerOf<Matrix>> load(TensorSource& source, const ModelDes
   const std::vector<int64_t> table = {model.config.vocab_size, hidden};
   const at::ScalarType dtype = options.dtype.value_or(source.common_dtype());
   // With one matrix in float64 all are: a forward has activations of one type.
-  const MatrixFormat format(dtype,
-                            !options.dtype && options.device.is_cpu() && dtype != at::kDouble);
+  const MatrixFormat format(dtype, !options.dtype && dtype != at::kDouble);
   weights->weight_dtype = dtype;
-  weights->device = options.device;
+  weights->place = options.place;
   weights->embedding = load_matrix<Matrix>(source, embedding, table, format);
   weights->embedding_scale = embedding_scale(model, weights->compute_dtype());
   weights->head = weights->embedding;
@@ -163,7 +162,7 @@ template <class Matrix>
 std::shared_ptr<TransformerOf<Matrix>> load(const std::filesystem::path& path,
                                             const LoadOptions& options) {
   const OpenModel model = open_model(path);
-  TensorSource source(model.tensors, options.device);
+  TensorSource source(model.tensors, options.place);
   return load<Matrix>(source, model.description, options);
 }
 
@@ -219,7 +218,7 @@ OpenModel open_model(const std::filesystem::path& model) {
 
 std::shared_ptr<const TransformerWeights> load_model(const OpenModel& model,
                                                      const LoadOptions& options) {
-  TensorSource source(model.tensors, options.device);
+  TensorSource source(model.tensors, options.place);
   return load<Linear>(source, model.description, options);
 }
 
@@ -229,7 +228,7 @@ std::shared_ptr<const TransformerWeights> load_model(std::shared_ptr<const GgufF
 }
 
 std::map<std::string, int64_t> measure_weights(const OpenModel& model, const LoadOptions& options) {
-  TensorSource source(model.tensors, options.device);
+  TensorSource source(model.tensors, options.place);
   source.leave_out_bytes();
   const auto sizes = load<MatrixSize>(source, model.description, options);
   std::vector<const MatrixSize*> all = {&sizes->embedding};

@@ -128,27 +128,26 @@ int64_t packed_bytes(const LinearPart& part, int64_t in) {
   });
 }
 
-Linear::Linear(int64_t out, int64_t in, WeightFormat format, at::Device device)
-    : Linear(std::vector<LinearPart>{{out, format}}, in, device) {}
+Linear::Linear(int64_t out, int64_t in, WeightFormat format, const Placement& place)
+    : Linear(std::vector<LinearPart>{{out, format}}, in, place) {}
 
-Linear::Linear(const std::vector<LinearPart>& parts, int64_t in, at::Device device) : in_(in) {
+Linear::Linear(const std::vector<LinearPart>& parts, int64_t in, const Placement& place)
+    : in_(in), layout_(place.layout) {
   for (const auto& [out, format] : parts) {
     SPECDEC_CHECK(in > 0 && out > 0, "Linear: {} outputs of {} inputs", out, in);
     Part part{.first = out_, .out = out, .format = format, .packed = {}};
-    if (device.is_cpu()) {
-      part.packed = empty_panels(out, in, format);
-    } else {
-      SPECDEC_CHECK(!is_in_blocks(format) && parts.size() == 1, "Linear: {} on device {}",
-                    format_name(format), device.str());
-      part.packed = at::zeros({out, in}, at::TensorOptions(scalar_type(format)).device(device));
-    }
+    part.packed = layout_ == WeightLayout::kPanels
+                      ? empty_panels(out, in, format)
+                      : empty_weight_rows(out, in, format, place.device);
     parts_.push_back(std::move(part));
     out_ += out;
   }
 }
 
-Linear::Linear(const Tensor& weight, WeightFormat format, const Tensor& bias)
-    : Linear(weight.size(0), weight.size(1), format, weight.device()) {
+Linear::Linear(const Tensor& weight, WeightFormat format, const Tensor& bias,
+               std::optional<Placement> place)
+    : Linear(weight.size(0), weight.size(1), format,
+             place.value_or(placement_on(weight.device()))) {
   set_rows(0, weight);
   if (bias.defined()) {
     set_bias(bias);
@@ -193,11 +192,15 @@ void Linear::set_activations(ActivationFormat activations) {
 
 void Linear::set_bias(const Tensor& bias) {
   SPECDEC_CHECK(bias.dim() == 1 && bias.size(0) == out_, "Linear: a bias for {} outputs", out_);
-  bias_ = bias.to(compute_dtype()).contiguous();
+  bias_ = bias.to(device(), compute_dtype()).contiguous();
 }
 
 void Linear::set_stored_row(int64_t output, const std::byte* blocks) {
   Part& part = part_of(output, 1);
+  if (layout_ == WeightLayout::kRows) {
+    const auto bytes = static_cast<size_t>(part.packed.size(1));
+    return write_stored_row({blocks, bytes}, output - part.first, part.packed);
+  }
   pack_stored_row(blocks, in_, output - part.first, part.format, part.packed);
 }
 
@@ -205,9 +208,8 @@ void Linear::set_rows(int64_t first, const Tensor& weight) {
   SPECDEC_CHECK(weight.dim() == 2 && weight.size(1) == in_, "Linear [{}, {}]: rows from {} on",
                 out_, in_, first);
   Part& part = part_of(first, weight.size(0));
-  if (!device().is_cpu()) {
-    part.packed.narrow(0, first, weight.size(0)).copy_(weight);
-    return;
+  if (layout_ == WeightLayout::kRows) {
+    return write_weight_rows(weight, first - part.first, part.format, part.packed);
   }
   pack_rows(weight, first - part.first, part.format, part.packed);
 }
@@ -234,6 +236,7 @@ void Linear::apply(const Part& part, const Tensor& input, Tensor& out) const {
 void Linear::apply(const Tensor& input, Tensor& out) const {
   SPECDEC_CHECK(defined(), "linear: no weight");
   check_cpu(parts_.front().packed);
+  SPECDEC_CHECK(layout_ == WeightLayout::kPanels, "linear: a weight that is not in panels");
   const at::ScalarType dtype = compute_dtype();
   SPECDEC_CHECK(is_plain(input, dtype) && is_plain(out, dtype),
                 "linear: input and out should be contiguous, of dtype {}", c10::toString(dtype));
@@ -264,6 +267,9 @@ Tensor Linear::apply(const Tensor& input) const {
 }
 
 Tensor Linear::rows(const Part& part, const Tensor& ids) const {
+  if (layout_ == WeightLayout::kRows) {
+    return read_weight_rows(part.packed, part.format, ids.to(device(), at::kLong), in_);
+  }
   Tensor out = at::empty({ids.size(0), in_}, compute_dtype());
   unpack_rows(part.packed, part.format, ids.to(at::kCPU, at::kLong).contiguous(), out);
   return out;
@@ -271,16 +277,10 @@ Tensor Linear::rows(const Part& part, const Tensor& ids) const {
 
 Tensor Linear::rows(const Tensor& ids) const {
   SPECDEC_CHECK(parts_.size() == 1, "Linear: rows of {} parts", parts_.size());
-  if (!device().is_cpu()) {
-    return parts_.front().packed.index_select(0, ids.to(at::kLong)).to(compute_dtype());
-  }
   return rows(parts_.front(), ids);
 }
 
 Tensor Linear::unpack() const {
-  if (!device().is_cpu()) {
-    return parts_.front().packed;
-  }
   if (parts_.size() == 1 && !has_blocks()) {
     return rows(at::arange(out_)).to(scalar_type(format()));
   }
@@ -289,6 +289,24 @@ Tensor Linear::unpack() const {
     all.push_back(rows(part, at::arange(part.out)));
   }
   return at::cat(all);
+}
+
+void join_rows(std::vector<Linear>& matrices) {
+  if (matrices.empty() || matrices.front().layout() != WeightLayout::kRows) {
+    return;
+  }
+  const Linear::Part& first = matrices.front().parts_.front();
+  const int64_t count = std::ssize(matrices);
+  Tensor all =
+      at::empty({count, first.packed.size(0), first.packed.size(1)}, first.packed.options());
+  for (int64_t i = 0; i < count; ++i) {
+    std::vector<Linear::Part>& parts = matrices[static_cast<size_t>(i)].parts_;
+    SPECDEC_CHECK(parts.size() == 1 && parts.front().packed.sizes() == all[i].sizes() &&
+                      parts.front().format == matrices.front().format(),
+                  "join_rows: matrix {} is of another kind than the first", i);
+    all[i].copy_(parts.front().packed);
+    parts.front().packed = all[i];
+  }
 }
 
 }  // namespace specdec

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/kernels/panels.h"
+#include "core/kernels/weight_rows.h"
 
 namespace specdec {
 
@@ -29,23 +31,25 @@ struct LinearPart {
 int64_t packed_bytes(const LinearPart& part, int64_t in);
 
 /// A linear layer as the forward runs it: out = input * weight^T + bias, with the weight laid out
-/// for the kernels in panels of 32 outputs (on other devices than the CPU: as it is). Immutable
-/// once it is filled; copies share the memory. Matrices that a file stores in several formats may
-/// be one Linear: its parts follow one another.
+/// for the kernels of its device (WeightLayout). Immutable once it is filled; copies share the
+/// memory. Matrices that a file stores in several formats may be one Linear: its parts follow one
+/// another.
 ///
-/// Every output is summed over its inputs in their order, each product and sum rounded once (fused
-/// multiply-add; for int8 activations see BlockProduct), on every instruction set: a row's result
-/// depends, bit for bit, neither on the rows beside it nor on threads or the processor. So a draft
-/// that is verified in one forward gets the logits that plain decoding gets.
+/// In panels every output is summed over its inputs in their order, each product and sum rounded
+/// once (fused multiply-add; for int8 activations see BlockProduct), on every instruction set: a
+/// row's result depends, bit for bit, neither on the rows beside it nor on threads or the
+/// processor. So a draft that is verified in one forward gets the logits that plain decoding gets.
 class Linear {
  public:
   /// None.
   Linear() = default;
-  /// Packs weight [out, in] of any floating dtype, converted to `format`.
-  Linear(const Tensor& weight, WeightFormat format, const Tensor& bias = {});
+  /// Packs weight [out, in] of any floating dtype, converted to `format`; by default for
+  /// the weight's device.
+  Linear(const Tensor& weight, WeightFormat format, const Tensor& bias = {},
+         std::optional<Placement> place = {});
   /// Zeros, to be filled by set_rows while weights are loaded.
-  Linear(int64_t out, int64_t in, WeightFormat format, at::Device device);
-  Linear(const std::vector<LinearPart>& parts, int64_t in, at::Device device);
+  Linear(int64_t out, int64_t in, WeightFormat format, const Placement& place);
+  Linear(const std::vector<LinearPart>& parts, int64_t in, const Placement& place);
 
   /// What inputs are rounded to before they are multiplied; int8 takes weights in blocks, and parts
   /// that are not in blocks keep float32.
@@ -68,10 +72,20 @@ class Linear {
   /// Of inputs and outputs: float64 for float64 weights, else float32.
   at::ScalarType compute_dtype() const;
   at::Device device() const;
+  WeightLayout layout() const { return layout_; }
   /// Memory of the packed weight.
   int64_t bytes() const;
 
-  /// input [n, in] -> out [n, out]; both contiguous, of compute_dtype.
+  /// Outputs of one format, as they lie in memory.
+  struct Part {
+    int64_t first, out;
+    WeightFormat format;
+    Tensor packed;  ///< kPanels: see empty_panels; kRows: see empty_weight_rows
+  };
+  const std::vector<Part>& parts() const { return parts_; }
+  const Tensor& bias() const { return bias_; }  ///< [out] of compute_dtype, or undefined
+
+  /// input [n, in] -> out [n, out]; both contiguous, of compute_dtype. On the CPU, in panels.
   void apply(const Tensor& input, Tensor& out) const;
   /// The same into a new tensor.
   Tensor apply(const Tensor& input) const;
@@ -82,11 +96,7 @@ class Linear {
   Tensor unpack() const;
 
  private:
-  struct Part {
-    int64_t first, out;
-    WeightFormat format;
-    Tensor packed;  ///< CPU: see empty_panels; other devices: [out, in]
-  };
+  friend void join_rows(std::vector<Linear>& matrices);
   const Part& part_of(int64_t output) const;
   Part& part_of(int64_t output, int64_t rows);
   void apply(const Part& part, const Tensor& input, Tensor& out) const;
@@ -95,8 +105,13 @@ class Linear {
   int64_t in_ = 0;
   int64_t out_ = 0;
   ActivationFormat activations_ = ActivationFormat::kFloat32;
+  WeightLayout layout_ = WeightLayout::kPanels;
   std::vector<Part> parts_;
-  Tensor bias_;  ///< [out] of compute_dtype, or undefined
+  Tensor bias_;
 };
+
+/// Moves matrices of one shape and format, in the layout kRows, to one piece of memory, in which
+/// they follow one another: a device addresses an expert by its number. Nothing for other layouts.
+void join_rows(std::vector<Linear>& matrices);
 
 }  // namespace specdec

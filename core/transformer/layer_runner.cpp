@@ -19,13 +19,13 @@ LayerRunner::LayerRunner(Ops& ops, const TransformerWeights& weights)
 }
 
 void LayerRunner::add_layer(const LayerPlan& plan, const LayerWeights& weights) {
-  const at::ScalarType dtype = weights_.compute_dtype();
+  const auto options = at::TensorOptions(weights_.compute_dtype()).device(weights_.place.device);
   const auto serves = [&](const RopeTable& table) {
     return table.serves(plan.rope, plan.head_dim);
   };
   auto table = std::find_if(ropes_.begin(), ropes_.end(), serves);
   if (table == ropes_.end()) {
-    table = ropes_.emplace(ropes_.end(), plan.rope, plan.head_dim, dtype);
+    table = ropes_.emplace(ropes_.end(), plan.rope, plan.head_dim, options);
   }
   rope_of_layer_.push_back(static_cast<size_t>(table - ropes_.begin()));
   QkvOptions qkv;

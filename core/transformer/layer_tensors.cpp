@@ -26,7 +26,8 @@ Tensor begin(const Whole& whole, const TensorSource& source, const MatrixFormat&
   for (const auto& [name, count] : whole.tensors) {
     rows += count;
   }
-  return at::empty({rows, whole.columns}, at::TensorOptions(format.dtype).device(source.device()));
+  return at::empty({rows, whole.columns},
+                   at::TensorOptions(format.dtype).device(source.place().device));
 }
 
 MatrixSize begin(const Whole& whole, const TensorSource& source, const MatrixFormat& format,
@@ -47,7 +48,7 @@ MatrixSize begin(const Whole& whole, const TensorSource& source, const MatrixFor
 Linear begin(const Whole& whole, const TensorSource& source, const MatrixFormat& format,
              const Linear* /*type*/) {
   const MatrixSize size = begin(whole, source, format, static_cast<const MatrixSize*>(nullptr));
-  return {size.parts, size.columns, source.device()};
+  return {size.parts, size.columns, source.place()};
 }
 
 template <class Matrix>
@@ -65,6 +66,10 @@ Matrix load_whole(TensorSource& source, const Whole& whole, const MatrixFormat& 
   }
   return matrix;
 }
+
+void join_rows(std::vector<Tensor>& /*matrices*/) {}
+
+void join_rows(std::vector<MatrixSize>& /*matrices*/) {}
 
 void set_bias(Tensor& /*matrix*/, const Tensor& /*bias*/) {}
 
@@ -256,6 +261,8 @@ class LayerParts {
         loader_.numbers("router.scale", {hidden_}) / std::sqrt(static_cast<double>(hidden_));
     experts.output_scale = loader_.numbers("router.per_expert_scale", {count});
     load_expert_matrices(count, size, experts);
+    join_rows(experts.gate_up);
+    join_rows(experts.down);
     experts.dense_post_norm = loader_.norm("post_feedforward_layernorm_1", hidden_);
     experts.norm = loader_.norm("pre_feedforward_layernorm_2", hidden_);
     experts.post_norm = loader_.norm("post_feedforward_layernorm_2", hidden_);

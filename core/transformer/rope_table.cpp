@@ -16,8 +16,8 @@ Tensor rope_frequencies(const RopeConfig& rope, int64_t head_dim,
   return rope.divisors.empty() ? frequencies : frequencies / at::tensor(rope.divisors, options);
 }
 
-RopeTable::RopeTable(const RopeConfig& rope, int64_t head_dim, at::ScalarType dtype)
-    : rope_(rope), head_dim_(head_dim), dtype_(dtype) {}
+RopeTable::RopeTable(const RopeConfig& rope, int64_t head_dim, const at::TensorOptions& options)
+    : rope_(rope), head_dim_(head_dim), options_(options) {}
 
 bool RopeTable::reserve(int64_t length) {
   const int64_t have = cos_.defined() ? cos_.size(0) : 0;
@@ -25,12 +25,13 @@ bool RopeTable::reserve(int64_t length) {
     return false;
   }
   const int64_t positions = std::max<int64_t>({length, 2 * have, 512});
-  // In the activations' dtype throughout, as the reference computes it.
-  const at::TensorOptions options(dtype_);
+  // In the activations' dtype throughout, as the reference computes it, and on the CPU: the same
+  // numbers on every device.
+  const at::TensorOptions options = options_.device(at::kCPU);
   const auto frequency = rope_frequencies(rope_, head_dim_, options);
   const auto angle = at::arange(positions, options).unsqueeze(1) * frequency.unsqueeze(0);
-  cos_ = angle.cos();
-  sin_ = angle.sin();
+  cos_ = angle.cos().to(options_.device());
+  sin_ = angle.sin().to(options_.device());
   return true;
 }
 

@@ -14,7 +14,7 @@ Tensor rope_frequencies(const RopeConfig& rope, int64_t head_dim, const at::Tens
 /// rebuilt per token.
 class RopeTable {
  public:
-  RopeTable(const RopeConfig& rope, int64_t head_dim, at::ScalarType dtype);
+  RopeTable(const RopeConfig& rope, int64_t head_dim, const at::TensorOptions& options);
 
   /// Makes room for positions below `length`; true when the tensors have been replaced.
   bool reserve(int64_t length);
@@ -25,7 +25,7 @@ class RopeTable {
  private:
   RopeConfig rope_;
   int64_t head_dim_;
-  at::ScalarType dtype_;
+  at::TensorOptions options_;  ///< dtype of the activations, and the device of the tables
   Tensor cos_, sin_;
 };
 

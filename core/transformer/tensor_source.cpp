@@ -129,11 +129,11 @@ uint64_t hash_bytes(uint64_t hash, const void* data, size_t size) {
   return hash;
 }
 
-TensorSource::TensorSource(std::shared_ptr<const TensorFiles> checkpoint, at::Device device)
-    : checkpoint_(std::move(checkpoint)), device_(device) {}
+TensorSource::TensorSource(std::shared_ptr<const TensorFiles> checkpoint, const Placement& place)
+    : checkpoint_(std::move(checkpoint)), place_(place) {}
 
-TensorSource::TensorSource(CheckpointTensors checkpoint, at::Device device)
-    : TensorSource(std::make_shared<const CheckpointTensors>(std::move(checkpoint)), device) {}
+TensorSource::TensorSource(CheckpointTensors checkpoint, const Placement& place)
+    : TensorSource(std::make_shared<const CheckpointTensors>(std::move(checkpoint)), place) {}
 
 void TensorSource::find_prefix(const std::string& name) {
   for (const TensorNames& names : kTensorNames) {
@@ -151,7 +151,7 @@ bool TensorSource::has(const std::string& name) const {
 Tensor TensorSource::load(const std::string& name, const std::vector<int64_t>& shape,
                           at::ScalarType dtype) {
   const TensorEntry& entry = take(name, shape, kFloats);
-  Tensor copy = at::empty(shape, at::TensorOptions(dtype).device(device_));
+  Tensor copy = at::empty(shape, at::TensorOptions(dtype).device(place_.device));
   Tensor all = shape.empty() ? copy.view({1}) : copy;
   for_rows(entry,
            [&](int64_t row, const Tensor& rows) { all.narrow(0, row, rows.size(0)).copy_(rows); });

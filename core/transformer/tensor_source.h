@@ -35,8 +35,8 @@ struct TensorNames {
 /// are one.
 class TensorSource {
  public:
-  TensorSource(std::shared_ptr<const TensorFiles> checkpoint, at::Device device);
-  TensorSource(CheckpointTensors checkpoint, at::Device device);
+  TensorSource(std::shared_ptr<const TensorFiles> checkpoint, const Placement& place);
+  TensorSource(CheckpointTensors checkpoint, const Placement& place);
 
   /// Tensors of language models that are wrapped for other inputs lie under a prefix, those of
   /// models saved without their head under none: looks for `name` there and from now on finds
@@ -95,7 +95,8 @@ class TensorSource {
   /// Of the names and bytes of all tensors taken so far.
   uint64_t hash() const { return hash_; }
   const std::filesystem::path& folder() const { return checkpoint_->folder(); }
-  at::Device device() const { return device_; }
+  /// Where tensors and matrices are copied to.
+  const Placement& place() const { return place_; }
 
  private:
   const TensorEntry& take(const std::string& name, const std::vector<int64_t>& shape,
@@ -115,7 +116,7 @@ class TensorSource {
   static void set_blocks(const TensorEntry& entry, Linear& matrix, int64_t first);
 
   std::shared_ptr<const TensorFiles> checkpoint_;
-  at::Device device_;
+  Placement place_;
   TensorNames names_;
   bool reads_bytes_ = true;
   std::set<std::string> taken_;

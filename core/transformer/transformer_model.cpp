@@ -29,7 +29,7 @@ std::unique_ptr<KvStore> make_store(const TransformerWeights& weights, const KvS
                                     const TransformerOptions& options) {
   KvStoreOptions store;
   store.dtype = weights.compute_dtype();
-  store.device = weights.device;
+  store.device = weights.place.device;
   store.max_length =
       options.max_length > 0 ? options.max_length : weights.config.max_position_embeddings;
   return make(cache_layers(weights.plan), store);
@@ -66,6 +66,7 @@ class TransformerModel::Impl final : public Internals {
         ops_(ops_of(options, *weights_)),
         store_(make_store(*weights_, store, options)),
         usable_tokens_(usable_tokens(*weights_, options)),
+        results_on_host_(options.results_on_host),
         workspace_(*weights_),
         layers_(*ops_, *weights_),
         all_layers_(first_layers(num_layers())) {}
@@ -217,7 +218,20 @@ class TransformerModel::Impl final : public Internals {
     }
     layers_.leave(a);
     finish(batch, options, a.residual, result);
+    if (results_on_host_) {
+      copy_to_host(result);
+    }
     return result;
+  }
+
+  /// Nothing where the device is the host.
+  static void copy_to_host(ForwardResult& result) {
+    const auto copy = [](Tensor& tensor) { tensor = tensor.defined() ? tensor.cpu() : tensor; };
+    copy(result.logits);
+    copy(result.final_hidden);
+    for (Tensor& captured : result.captured) {
+      copy(captured);
+    }
   }
 
   int64_t longest_row() const {
@@ -264,6 +278,7 @@ class TransformerModel::Impl final : public Internals {
   std::shared_ptr<Ops> ops_;
   std::unique_ptr<KvStore> store_;
   int64_t usable_tokens_;
+  bool results_on_host_;
   Workspace workspace_;
   LayerRunner layers_;
   LayerList all_layers_;
@@ -271,7 +286,7 @@ class TransformerModel::Impl final : public Internals {
 };
 
 std::shared_ptr<Ops> ops_of(const TransformerOptions& options, const TransformerInfo& model) {
-  return options.ops != nullptr ? options.ops : device_ops(model.device);
+  return options.ops != nullptr ? options.ops : device_ops(model.place.device);
 }
 
 Tensor embed_tokens(Ops& ops, const TransformerWeights& weights, const Tensor& tokens) {
@@ -296,7 +311,7 @@ Tensor last_of_rows(const TokenBatch& batch, const Tensor& values) {
     }
   }
   return last.size() == 1 ? values.narrow(0, last[0], 1)
-                          : values.index_select(0, at::tensor(last, at::kLong));
+                          : values.index_select(0, at::tensor(last, at::kLong).to(values.device()));
 }
 
 void check_vocabulary(const TransformerInfo& model, const Tensor& tokens) {

@@ -14,6 +14,9 @@ struct TransformerOptions {
   /// -inf. 0 = the whole vocabulary.
   int64_t usable_tokens = 0;
   std::shared_ptr<Ops> ops = nullptr;  ///< what runs the forward; nullptr = the device's own
+  /// Copies results to the host, where strategies read them; a head's layer keeps them where its
+  /// next op wants them.
+  bool results_on_host = true;
 };
 
 /// The cached forward of every family whose layers a LayerPlan can say: weights + a store of keys

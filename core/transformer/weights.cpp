@@ -7,6 +7,20 @@
 namespace specdec {
 namespace {
 
+/// f(vector) for each vector of a layer that is there.
+template <class Layer, class F>
+void visit_vectors(Layer& layer, const F& f) {
+  const auto visit = [&f](auto&... vectors) { ((vectors.defined() ? f(vectors) : void()), ...); };
+  visit(layer.attention_norm, layer.attention_post_norm, layer.mlp_norm, layer.mlp_post_norm,
+        layer.q_norm, layer.k_norm, layer.qkv_bias, layer.output_bias, layer.gate_up_bias,
+        layer.down_bias);
+  visit(layer.experts.router_norm, layer.experts.output_scale, layer.experts.dense_post_norm,
+        layer.experts.norm, layer.experts.post_norm, layer.per_layer.post_norm,
+        layer.laurel.post_norm);
+  visit(layer.altup.router, layer.altup.router_norm, layer.altup.predict, layer.altup.correct,
+        layer.altup.output_scale);
+}
+
 /// Everything but the matrices.
 template <class To, class From>
 LayerOf<To> vectors_of(const LayerOf<From>& layer) {
@@ -78,16 +92,30 @@ void map_rest(const TransformerOf<From>& model, const F& to, TransformerOf<To>& 
 }
 
 /// Which experts are chosen is not left to rounding.
-void keep_router(const LayerTensors& layer, LayerWeights& packed) {
+void keep_router(const LayerTensors& layer, const PackOptions& options, LayerWeights& packed) {
   if (layer.experts.router.defined()) {
-    packed.experts.router = pack(layer.experts.router);
+    packed.experts.router = pack(layer.experts.router, {.place = options.place});
   }
+}
+
+void move_vectors(const Placement& place, TransformerWeights& weights) {
+  const auto move = [&place](Tensor& vector) { vector = vector.to(place.device); };
+  for (LayerWeights& layer : weights.layers) {
+    visit_vectors(layer, move);
+    join_rows(layer.experts.gate_up);
+    join_rows(layer.experts.down);
+  }
+  for (Tensor* norm : {&weights.final_norm, &weights.per_layer_norm}) {
+    *norm = norm->defined() ? norm->to(place.device) : *norm;
+  }
+  weights.place = place;
 }
 
 }  // namespace
 
 Linear pack(const Tensor& matrix, const PackOptions& options, const Tensor& bias) {
-  Linear linear(matrix, weight_format(options.dtype.value_or(matrix.scalar_type())), bias);
+  Linear linear(matrix, weight_format(options.dtype.value_or(matrix.scalar_type())), bias,
+                options.place);
   linear.set_activations(options.activations);
   return linear;
 }
@@ -95,7 +123,7 @@ Linear pack(const Tensor& matrix, const PackOptions& options, const Tensor& bias
 LayerWeights pack(const LayerTensors& layer, const PackOptions& options) {
   LayerWeights out = map_matrices<Linear>(
       layer, [&](const Tensor& matrix, const Tensor& bias) { return pack(matrix, options, bias); });
-  keep_router(layer, out);
+  keep_router(layer, options, out);
   return out;
 }
 
@@ -112,16 +140,19 @@ std::shared_ptr<TransformerWeights> pack(const TransformerTensors& model,
       model, [&](const Tensor& matrix, const Tensor& bias) { return pack(matrix, options, bias); },
       *weights);
   for (size_t i = 0; i < model.layers.size(); ++i) {
-    keep_router(model.layers[i], weights->layers[i]);
+    keep_router(model.layers[i], options, weights->layers[i]);
+  }
+  if (options.place) {
+    move_vectors(*options.place, *weights);
   }
   return weights;
 }
 
 PackOptions head_packing(const TransformerWeights& target) {
   if (!target.layers.empty() && is_in_blocks(target.layers.front().qkv.format())) {
-    return {.dtype = at::kChar, .activations = target.activations};
+    return {.dtype = at::kChar, .activations = target.activations, .place = target.place};
   }
-  return {};
+  return {.place = target.place};
 }
 
 void require_blocks(ActivationFormat activations, bool has_blocks) {

@@ -99,7 +99,7 @@ struct TransformerInfo {
   at::ScalarType weight_dtype = at::kFloat;
   ActivationFormat activations =
       ActivationFormat::kFloat32;  ///< what products round their inputs to
-  at::Device device = at::kCPU;
+  Placement place;
   double embedding_scale = 1.0;  ///< of embeddings as the first layer sees them
   Tensor final_norm;             ///< [hidden]; undefined = none (the layer of a head)
   std::string fingerprint;  ///< of config and weights, 16 hex digits: says which weights a run used
@@ -151,8 +151,9 @@ using TransformerWeights = TransformerOf<Linear>;
 
 /// How plain tensors are laid out for the forward.
 struct PackOptions {
-  std::optional<at::ScalarType> dtype;  ///< default: their own
+  std::optional<at::ScalarType> dtype = {};  ///< default: their own
   ActivationFormat activations = ActivationFormat::kFloat32;
+  std::optional<Placement> place = {};  ///< default: where the tensors are
 };
 /// A matrix [out, in], with a bias [out] or none.
 Linear pack(const Tensor& matrix, const PackOptions& options = {}, const Tensor& bias = {});
@@ -180,7 +181,7 @@ struct LoadOptions {
   /// stored, also in those blocks of GGUF that products can be made with, while others become
   /// float32. Where one is float64, all are.
   std::optional<at::ScalarType> dtype;
-  at::Device device = at::kCPU;
+  Placement place = {};
   /// Of the forward (plain tensors have none); int8: ConfigError where weights are not in blocks.
   ActivationFormat activations = ActivationFormat::kFloat32;
 };

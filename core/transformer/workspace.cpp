@@ -31,7 +31,7 @@ Workspace::Workspace(const TransformerInfo& model)
     : plan_(model.plan),
       hidden_(model.config.hidden_size),
       per_layer_count_(model.config.per_layer_count),
-      options_(at::TensorOptions(model.compute_dtype()).device(model.device)) {}
+      options_(at::TensorOptions(model.compute_dtype()).device(model.place.device)) {}
 
 Activations& Workspace::activations(int64_t nodes) {
   if (nodes <= kSmall) {

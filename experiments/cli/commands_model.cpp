@@ -33,7 +33,7 @@ ForwardResult forward_uncached(const TransformerTensors& weights,
       throw Error(fmt::format("token {} is outside the vocabulary of {} entries", token, vocab));
     }
   }
-  const auto ids = at::tensor(tokens, at::kInt).to(at::kLong).to(weights.device);
+  const auto ids = at::tensor(tokens, at::kInt).to(at::kLong).to(weights.place.device);
   const auto result = reference_forward(weights, ids.unsqueeze(0));
   return {result.logits.squeeze(0), result.hidden.squeeze(0), {}};
 }

@@ -69,15 +69,11 @@ void add_tokenizers_end(const Tokenizer& tokenizer, TransformerConfig& config,
 
 std::shared_ptr<const TransformerWeights> random_weights(const std::filesystem::path& folder,
                                                          const LoadOptions& options) {
-  if (!options.device.is_cpu()) {
-    throw ConfigError(
-        fmt::format("device {}: random weights are made for the CPU only", options.device.str()));
-  }
   const at::ScalarType dtype = options.dtype.value_or(at::kFloat);
   // Blocks are made of bfloat16, which takes less memory beside them.
   const at::ScalarType plain = dtype == at::kChar ? at::kBFloat16 : dtype;
-  const auto weights =
-      pack(*random_model(describe_model(folder), {.dtype = plain}), {.dtype = dtype});
+  const auto weights = pack(*random_model(describe_model(folder), {.dtype = plain}),
+                            {.dtype = dtype, .place = options.place});
   set_activations(*weights, options.activations);
   return weights;
 }
@@ -201,6 +197,24 @@ void check_activations(const ModelOptions& options) {
   }
 }
 
+/// What the kernels of a device take.
+void check_device(const ModelOptions& options) {
+  if (options.device == "cpu") {
+    return;
+  }
+  if (options.dtype == "float64") {
+    throw ConfigError(fmt::format(
+        "dtype float64 runs on the CPU only, not on '{}'; use dtype: float32, or device: cpu",
+        options.device));
+  }
+  if (parse_activations(options.activations) == ActivationFormat::kInt8) {
+    throw ConfigError(
+        fmt::format("int8 activations run on the CPU only, not on '{}'; leave activations out, or "
+                    "use device: cpu",
+                    options.device));
+  }
+}
+
 KvFormat parse_kv_dtype(const std::string& name) {
   if (name == "bfloat16") {
     return KvFormat::kBFloat16;
@@ -259,13 +273,20 @@ std::shared_ptr<const TransformerWeights> ModelLoader::weights(
   auto& weights = weights_[folder.string()];
   if (weights == nullptr) {
     check_activations(options_);
+    check_device(options_);
     const LoadOptions options{.dtype = parse_dtype(options_.dtype),
-                              .device = parse_device(options_.device),
+                              .place = placement_on(parse_device(options_.device)),
                               .activations = parse_activations(options_.activations)};
     const ModelFiles* files = catalog_ == nullptr ? nullptr : catalog_->find(folder);
     weights = options_.random_weights
                   ? random_weights(folder, options)
                   : load_model(files == nullptr ? open_model(folder) : *files->open, options);
+    if (!weights->place.device.is_cpu() && weights->compute_dtype() != at::kFloat) {
+      throw Error(
+          fmt::format("{} holds float64 weights, which run on the CPU only, not on '{}'; "
+                      "choose dtype: float32, or device: cpu",
+                      folder.string(), options_.device));
+    }
     if (!options_.kv_dtype.empty() && weights->compute_dtype() != at::kFloat) {
       throw Error(
           fmt::format("kv_dtype {} needs float32 activations, but {} is computed in "

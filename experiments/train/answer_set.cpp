@@ -204,7 +204,7 @@ TargetBatch AnswerSet::batch(const std::vector<const AnswerRecord*>& records) co
   batch.places = at::tensor(places, at::kLong);
   batch.log_sums = at::tensor(log_sums, at::kFloat);
   SPECDEC_CHECK(batch.places.numel() == batch.log_sums.numel(), "an answer's places");
-  return batch.to(target_.device);
+  return batch.to(target_.place.device);
 }
 
 at::Tensor AnswerSet::masses(int64_t most) const {

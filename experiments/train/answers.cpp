@@ -19,7 +19,7 @@ namespace {
 
 LoadOptions load_options(const AnswerPlan& plan, const TrainOptions& options) {
   return {.dtype = parse_dtype(plan.target_options.dtype),
-          .device = options.device,
+          .place = placement_on(options.device),
           .activations = parse_activations(plan.target_options.activations)};
 }
 

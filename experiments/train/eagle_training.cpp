@@ -46,7 +46,7 @@ class EagleTraining final : public HeadTraining {
   }
 
   void collect(std::vector<at::Tensor>& matrices, std::vector<at::Tensor>& others) override {
-    collect_parameters(parameters(*head_), target_->device, matrices, others);
+    collect_parameters(parameters(*head_), target_->place.device, matrices, others);
   }
 
   std::vector<DepthOutput> forward(const TargetBatch& batch, int64_t depth) const override {
@@ -95,7 +95,8 @@ class EagleTraining final : public HeadTraining {
   void begin(const HeadTrainingContext& context) {
     const int64_t vocab = head_->config.draft_vocab_size;
     if (vocab < head_->config.vocab_size) {
-      head_->target_ids = heaviest_tokens(context.token_weights.cpu(), vocab).to(target_->device);
+      head_->target_ids =
+          heaviest_tokens(context.token_weights.cpu(), vocab).to(target_->place.device);
     }
     const bool third = version_ == EagleVersion::kEagle3;
     const int64_t hidden = head_->config.hidden_size;

@@ -20,7 +20,7 @@ struct Sums {
 void add_window(const TransformerTensors& model, const TransformerTensors* teacher,
                 const std::vector<Token>& window, Sums& sums) {
   const auto row = at::tensor(at::IntArrayRef(std::vector<int64_t>(window.begin(), window.end())),
-                              at::TensorOptions(at::kLong).device(model.device))
+                              at::TensorOptions(at::kLong).device(model.place.device))
                        .unsqueeze(0);
   const int64_t count = row.size(1) - 1;
   const auto inputs = row.narrow(1, 0, count);

@@ -27,7 +27,9 @@ class DepthSums {
       : head_(head), target_(target), depth_(config.evaluate_depth) {}
 
   /// tokens: [rows, T + 1] int64
-  void add(const at::Tensor& tokens) { add(target_batch(target_, tokens.to(target_.device), {})); }
+  void add(const at::Tensor& tokens) {
+    add(target_batch(target_, tokens.to(target_.place.device), {}));
+  }
 
   void add(const TargetBatch& batch) {
     const auto outputs = head_.forward(batch, depth_);

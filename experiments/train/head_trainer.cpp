@@ -59,7 +59,7 @@ class HeadTrainer {
       : config_(config), options_(options) {
     LoadOptions load;
     load.dtype = at::kFloat;
-    load.device = options.device;
+    load.place.device = options.device;
     target_ = load_model_tensors(config.target, load);
     tokenizer_ = load_tokenizer(config.target);
     if (config.answers.folder.empty()) {
@@ -154,7 +154,7 @@ class HeadTrainer {
       writer.add("masses", answers_->masses());
       writer.write(file);
     }
-    TensorSource source(CheckpointTensors(config_.out, file.filename().string()), at::kCPU);
+    TensorSource source(CheckpointTensors(config_.out, file.filename().string()), Placement{});
     return source.load("masses", {target_->config.vocab_size}, at::kDouble);
   }
 

@@ -21,8 +21,8 @@ class MedusaTraining final : public HeadTraining {
     config.draft_vocab_size = shape.draft_vocab_size;
     head_ = new_medusa_head(config, *target_, at::kFloat);
     if (shape.draft_vocab_size > 0) {
-      head_.target_ids =
-          heaviest_tokens(context.token_weights.cpu(), shape.draft_vocab_size).to(target_->device);
+      head_.target_ids = heaviest_tokens(context.token_weights.cpu(), shape.draft_vocab_size)
+                             .to(target_->place.device);
     }
   }
 

@@ -28,7 +28,7 @@ class MtpTraining final : public HeadTraining {
   }
 
   void collect(std::vector<at::Tensor>& matrices, std::vector<at::Tensor>& others) override {
-    collect_parameters(parameters(*head_), target_->device, matrices, others);
+    collect_parameters(parameters(*head_), target_->place.device, matrices, others);
   }
 
   std::vector<DepthOutput> forward(const TargetBatch& batch, int64_t depth) const override {

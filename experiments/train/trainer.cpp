@@ -123,7 +123,7 @@ class Trainer {
     }
     LoadOptions load;
     load.dtype = at::kFloat;
-    load.device = options_.device;
+    load.place.device = options_.device;
     teacher_ = load_model_tensors(config_.teacher, load);
     if (teacher_->config.vocab_size != config_.model.vocab_size) {
       throw Error(fmt::format(
@@ -218,7 +218,7 @@ class Trainer {
     save_gemma(*model_, config_.out, at::kBFloat16);
     LoadOptions load;
     load.dtype = at::kFloat;
-    load.device = options_.device;
+    load.place.device = options_.device;
     return report(*load_model_tensors(config_.out, load), 0);
   }
 

@@ -179,7 +179,7 @@ Tensor StoredRows::values() const {
 }
 
 Linear StoredRows::packed() const {
-  Linear linear(rows, in, format, at::kCPU);
+  Linear linear(rows, in, format, Placement{});
   for (int64_t row = 0; row < rows; ++row) {
     linear.set_stored_row(row, bytes[static_cast<size_t>(row)].data());
   }

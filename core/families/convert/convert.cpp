@@ -163,7 +163,7 @@ void ModelConverter::open_input() {
     throw Error(fmt::format("{}: models of family {} cannot be converted yet; they run as they are",
                             input_.string(), model_.config.family));
   }
-  source_ = std::make_unique<TensorSource>(open.tensors, at::kCPU);
+  source_ = std::make_unique<TensorSource>(open.tensors, Placement{});
   source_->find_prefix(kEmbedding);
   const std::vector<int64_t> table = {model_.config.vocab_size, model_.config.hidden_size};
   if (model_.config.tie_word_embeddings && source_->has(kHead) &&

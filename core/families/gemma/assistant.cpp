@@ -204,7 +204,7 @@ void check_assistant(const std::filesystem::path& folder, const TransformerConfi
 LoadedAssistant load_assistant(const std::filesystem::path& folder, const TransformerInfo& target,
                                std::optional<at::ScalarType> dtype) {
   const AssistantConfig config = read_config(folder, target.config, target.plan);
-  TensorSource source(CheckpointTensors(folder), target.device);
+  TensorSource source(CheckpointTensors(folder), target.place);
   const int64_t hidden = config.layers.config.hidden_size;
   const std::vector<int64_t> entry = {hidden, 2 * config.target_hidden};
   const MatrixFormat format(
@@ -213,7 +213,7 @@ LoadedAssistant load_assistant(const std::filesystem::path& folder, const Transf
   head->weights.config = config.layers.config;
   head->weights.plan = config.layers.plan;
   head->weights.weight_dtype = format.dtype;
-  head->weights.device = target.device;
+  head->weights.place = target.place;
   head->target_hidden = config.target_hidden;
   head->pre_projection = load_matrix<Linear>(source, "pre_projection.weight", entry, format);
   head->post_projection =

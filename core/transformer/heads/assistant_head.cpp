@@ -12,7 +12,7 @@ namespace specdec {
 namespace {
 
 std::shared_ptr<Ops> own_ops(std::shared_ptr<Ops> ops, const AssistantHead& head) {
-  return ops != nullptr ? std::move(ops) : device_ops(head.weights.device);
+  return ops != nullptr ? std::move(ops) : device_ops(head.weights.place.device);
 }
 
 }  // namespace
@@ -50,7 +50,8 @@ AssistantModel::Step AssistantModel::step(const Tensor& embeddings, const Tensor
   }
   layers_.leave(a);
   const Tensor states = ops_->rms_norm(a.residual, weights.final_norm, weights.config.rms_norm_eps);
-  return {.logits = logits(states), .hidden = ops_->linear(head_->post_projection, states)};
+  return {.logits = logits(states).cpu(),
+          .hidden = ops_->linear(head_->post_projection, states).cpu()};
 }
 
 Tensor AssistantModel::logits(const Tensor& states) const {
@@ -65,12 +66,12 @@ Tensor AssistantModel::ordered_logits(const Tensor& states) const {
   const int64_t vocab = head_->weights.config.vocab_size;
   Tensor logits = at::empty({states.size(0), vocab}, states.options());
   for (int64_t node = 0; node < states.size(0); ++node) {
-    const Tensor tokens = ordered.ordering.index_select(0, clusters[node]).flatten();
+    const Tensor tokens = ordered.ordering.index_select(0, clusters[node].cpu()).flatten();
     const Tensor scores = at::mv(head_->weights.head.rows(tokens), states[node]);
     Tensor out = logits[node];
     out.fill_(options_.fill == CentroidFill::kNothing ? -std::numeric_limits<double>::infinity()
                                                       : scores.min().item<double>() - 1.0);
-    out.index_copy_(0, tokens, scores);
+    out.index_copy_(0, tokens.to(out.device()), scores);
   }
   return logits;
 }

@@ -46,7 +46,7 @@ Tensor load_draft_ids(TensorSource& source, int64_t draft_vocab, int64_t vocab) 
         fmt::format("{}: t2d does not mark the tokens that d2t leads to; the file is damaged.",
                     source.folder().string()));
   }
-  return ids.to(source.device());
+  return ids.to(source.place().device);
 }
 
 void write_draft_ids(TensorWriter& writer, const Tensor& ids, int64_t vocab) {
@@ -69,7 +69,7 @@ std::optional<DraftVocabulary> draft_vocabulary(const Tensor& ids, int64_t vocab
 DraftRows::DraftRows(const Tensor& ids, std::shared_ptr<const TransformerWeights> target)
     : target_(std::move(target)) {
   if (ids.defined()) {
-    const Tensor rows = target_->head.rows(ascending(ids).to(target_->device));
+    const Tensor rows = target_->head.rows(ascending(ids).to(target_->place.device));
     PackOptions packing = head_packing(*target_);
     if (!packing.dtype && !is_in_blocks(target_->head.format())) {
       packing.dtype = scalar_type(target_->head.format());

@@ -36,7 +36,7 @@ class EagleLoader {
       : head_(head),
         config_(head.config),
         target_(target),
-        source_(CheckpointTensors(folder), target.device) {
+        source_(CheckpointTensors(folder), target.place) {
     const std::vector<int64_t> shape = {config_.hidden_size, fc_width(config_, target.config)};
     matrix_dtype_ = plain_dtype(dtype, source_.stored_dtype("fc.weight", shape), target);
   }

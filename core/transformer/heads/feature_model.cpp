@@ -167,9 +167,9 @@ ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOption
   const int64_t nodes = batch.tokens.size(0);
   const int64_t width =
       batch.inputs.own_features ? target_->config.hidden_size : head_->feature_width();
-  const auto dtype = at::TensorOptions(target_->compute_dtype());
-  const Tensor features =
-      batch.inputs.features.defined() ? batch.inputs.features : at::zeros({nodes, width}, dtype);
+  const auto place = at::TensorOptions(target_->compute_dtype()).device(target_->place.device);
+  const Tensor features = batch.inputs.features.defined() ? batch.inputs.features.to(place)
+                                                          : at::zeros({nodes, width}, place);
   SPECDEC_CHECK(features.dim() == 2 && features.size(0) == nodes && features.size(1) == width,
                 "forward: features should be [{}, {}]", nodes, width);
   FeatureHead::LayerInput input =
@@ -200,6 +200,8 @@ ForwardResult FeatureModel::finish(const TokenBatch& batch, const Tensor& output
     result.logits =
         head_->logits(last_of_rows(batch, output), last_of_rows(batch, result.final_hidden));
   }
+  result.final_hidden = result.final_hidden.cpu();
+  result.logits = result.logits.defined() ? result.logits.cpu() : result.logits;
   const DraftVocabulary* vocabulary = head_->draft_vocabulary();
   if (vocabulary != nullptr && !options.draft_columns && result.logits.defined()) {
     result.logits = vocabulary->widened(result.logits);

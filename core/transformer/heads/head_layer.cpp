@@ -26,14 +26,16 @@ std::unique_ptr<TransformerModel> make_layer_engine(const HeadLayer& layer,
                                                     const TransformerOptions& options) {
   auto weights = std::make_shared<TransformerWeights>();
   weights->weight_dtype = target.weight_dtype;
-  weights->device = target.device;
+  weights->place = target.place;
   weights->config = target.config;
   weights->config.num_layers = 1;
   weights->config.rms_norm_eps = layer.rms_norm_eps;
   weights->plan = {layer.plan};
   weights->layers = {pack(layer.weights, head_packing(target))};
   weights->embedding = target.embedding;
-  return std::make_unique<TransformerModel>(std::move(weights), store, options);
+  TransformerOptions engine = options;
+  engine.results_on_host = false;
+  return std::make_unique<TransformerModel>(std::move(weights), store, engine);
 }
 
 std::vector<Tensor*> parameters(HeadLayer& layer) {

@@ -82,7 +82,7 @@ MedusaHead new_medusa_head(const MedusaConfig& config, const TransformerTensors&
   head.config.hidden_size = target.config.hidden_size;
   head.config.vocab_size = target.config.vocab_size;
   head.config.trained_for = head_target(target);
-  const auto options = at::TensorOptions(dtype).device(target.device);
+  const auto options = at::TensorOptions(dtype).device(target.place.device);
   const int64_t hidden = head.config.hidden_size;
   for (int64_t k = 0; k < config.num_heads; ++k) {
     auto& blocks = head.blocks.emplace_back();
@@ -124,11 +124,13 @@ MedusaModel::MedusaModel(const MedusaHead& head, std::shared_ptr<const Transform
 
 Tensor MedusaModel::logits(const Tensor& hidden, int64_t index) const {
   const auto number = static_cast<size_t>(index);
-  Tensor x = hidden;
+  Tensor x = hidden.to(target_->place.device);
   for (const Linear& block : blocks_[number]) {
     x = x + at::silu(ops_->linear(block, x));
   }
-  return outputs_.empty() ? rows_.logits(*ops_, x) : ops_->linear(outputs_[number], x);
+  const Tensor logits =
+      outputs_.empty() ? rows_.logits(*ops_, x) : ops_->linear(outputs_[number], x);
+  return logits.cpu();
 }
 
 CheckpointTensors medusa_tensors(const std::filesystem::path& folder) {
@@ -144,7 +146,7 @@ MedusaHead load_medusa_head(const std::filesystem::path& folder, const Transform
                   .fingerprint = {}};
   const MedusaConfig& config = head.config;
   head.note = check_head_target(config.trained_for, target, folder);
-  TensorSource source(medusa_tensors(folder), target.device);
+  TensorSource source(medusa_tensors(folder), target.place);
   const std::vector<int64_t> square = {config.hidden_size, config.hidden_size};
   const at::ScalarType dtype =
       plain_dtype(wanted, source.stored_dtype(block_name(0, 0) + "weight", square), target);

@@ -87,7 +87,7 @@ std::shared_ptr<MtpHead> load_mtp_head(const std::filesystem::path& folder,
   std::string note = check_target(folder, target);
   const TransformerConfig& config = target.config;
   const int64_t hidden = config.hidden_size;
-  TensorSource source(head_tensors(folder, kFile), target.device);
+  TensorSource source(head_tensors(folder, kFile), target.place);
   const std::vector<int64_t> fc_shape = {hidden, 2 * hidden};
   const at::ScalarType matrix =
       plain_dtype(dtype, source.stored_dtype("mtp.fc.weight", fc_shape), target);

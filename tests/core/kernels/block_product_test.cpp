@@ -234,8 +234,8 @@ TEST_P(StoredBlocksTest, QuantizedProductsStayNearTheExactOnes) {
 TEST_P(StoredBlocksTest, RowsOutsideAreRefused) {
   Linear linear = random_stored_rows(GetParam(), 2, inputs(32), 17).packed();
   EXPECT_THROW(linear.set_stored_row(2, nullptr), InternalError);
-  EXPECT_THROW(Linear(2, 40, GetParam(), at::kCPU).set_stored_row(0, nullptr), InternalError);
-  EXPECT_THROW(Linear(2, inputs(32) + 8, GetParam(), at::kCPU).set_stored_row(0, nullptr),
+  EXPECT_THROW(Linear(2, 40, GetParam(), Placement{}).set_stored_row(0, nullptr), InternalError);
+  EXPECT_THROW(Linear(2, inputs(32) + 8, GetParam(), Placement{}).set_stored_row(0, nullptr),
                InternalError);
 }
 

@@ -88,7 +88,7 @@ TEST_P(LinearTest, PacksAndUnpacksExactly) {
 
 TEST_P(LinearTest, FillsInPieces) {
   const Tensor weight = random({75, 8}, at::kFloat, 8);
-  Linear linear(75, 8, weight_format(GetParam()), at::kCPU);
+  Linear linear(75, 8, weight_format(GetParam()), Placement{});
   for (const auto& [first, count] : {std::pair{40, 35}, {0, 3}, {3, 30}, {33, 7}}) {
     linear.set_rows(first, weight.narrow(0, first, count));
   }
@@ -115,7 +115,7 @@ TEST(LinearInt8Test, RoundsBlocksAsQ80) {
 }
 
 TEST(LinearInt8Test, TakesLittleMore) {
-  const Linear linear(64, 320, WeightFormat::kInt8, at::kCPU);
+  const Linear linear(64, 320, WeightFormat::kInt8, Placement{});
   EXPECT_EQ(linear.bytes(), 64 * 320 * 34 / 32);
 }
 
@@ -182,7 +182,7 @@ TEST(LinearChecksTest, RefusesWeightsThatDoNotFit) {
   EXPECT_THROW(packed(at::zeros({0, 3})), InternalError);
   EXPECT_THROW(weight_format(at::kInt), InternalError);
   EXPECT_THROW(Linear(at::zeros({4, 8}), WeightFormat::kFloat32, at::zeros({5})), InternalError);
-  Linear linear(4, 8, WeightFormat::kFloat32, at::kCPU);
+  Linear linear(4, 8, WeightFormat::kFloat32, Placement{});
   EXPECT_THROW(linear.set_rows(3, at::zeros({2, 8})), InternalError);
   EXPECT_THROW(linear.set_rows(0, at::zeros({2, 7})), InternalError);
 }

@@ -67,7 +67,7 @@ constexpr const char* kStored = R"({"model_type": "llama", "vocab_size": 515, "h
 
 /// Matrices [out, 256] in parts, each in its own format.
 Linear stored_matrix(const std::vector<LinearPart>& parts, ActivationFormat activations) {
-  Linear matrix(parts, 256, at::kCPU);
+  Linear matrix(parts, 256, Placement{});
   int64_t first = 0;
   for (const auto& [out, format] : parts) {
     const StoredRows rows =

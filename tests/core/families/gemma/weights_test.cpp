@@ -180,7 +180,7 @@ TEST_F(WeightsTest, ASingleValueIsRead) {
       {"scale", DType::kF32, {}, std::as_bytes(std::span(&value, 1))}};
   fs::create_directories(folder_);
   write_safetensors(folder_ / "one.safetensors", tensors);
-  TensorSource source(CheckpointTensors(folder_, "one.safetensors"), at::kCPU);
+  TensorSource source(CheckpointTensors(folder_, "one.safetensors"), Placement{});
   const at::Tensor scalar = source.load("scale", {}, at::kDouble);
   EXPECT_EQ(scalar.dim(), 0);
   EXPECT_EQ(scalar.item<double>(), 2.5);

@@ -1,0 +1,42 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/kernels/panels.h"
+
+namespace specdec {
+
+/// How the weights of a Linear follow one another in memory.
+enum class WeightLayout {
+  kPanels,  ///< panels of 32 outputs, for the CPU's products (core/kernels/panels.h)
+  kRows     ///< output after output, blocks as in a GGUF file, for those of other devices
+};
+
+/// Where the numbers of a model lie, and how its matrices are laid out there.
+struct Placement {
+  at::Device device = at::kCPU;
+  WeightLayout layout = WeightLayout::kPanels;
+};
+
+/// The placement whose layout the products of a device read.
+Placement placement_on(at::Device device);
+
+// The layout kRows: a tensor [out, in] of the format's dtype; in blocks, [out, bytes of one row].
+
+/// Zeros for a weight. Throws Error where `in` is not a multiple of the format's block.
+at::Tensor empty_weight_rows(int64_t out, int64_t in, WeightFormat format, at::Device device);
+/// Writes rows [n, in], of any floating dtype, as outputs first .. first + n - 1, converted to the
+/// format as pack_rows of panels.h does.
+void write_weight_rows(const at::Tensor& rows, int64_t first, WeightFormat format,
+                       at::Tensor& weight);
+/// Writes one output from its blocks as they are in a GGUF file.
+void write_stored_row(std::span<const std::byte> blocks, int64_t output, at::Tensor& weight);
+/// The weights of outputs ids [n] int64 on the weight's device, widened: [n, in] float32 (float64
+/// for kFloat64) there.
+at::Tensor read_weight_rows(const at::Tensor& weight, WeightFormat format, const at::Tensor& ids,
+                            int64_t in);
+
+}  // namespace specdec
