@@ -116,12 +116,4 @@ Tensor Ops::concat(const Tensor& left, const Tensor& right) {
 
 std::shared_ptr<Ops> cpu_ops() { return std::make_shared<CpuOps>(); }
 
-std::shared_ptr<Ops> device_ops(at::Device device) {
-  if (!device.is_cpu()) {
-    throw Error(
-        fmt::format("decoding runs on the CPU so far, not on {}; use --device cpu.", device.str()));
-  }
-  return cpu_ops();
-}
-
 }  // namespace specdec

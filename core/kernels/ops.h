@@ -73,7 +73,7 @@ class Ops {
 /// Calls the kernels of core/kernels/, on the team of threads. Stateless.
 std::shared_ptr<Ops> cpu_ops();
 
-/// The ops of a device. Throws Error for one that has none yet.
+/// The ops of a device. Throws Error for one that this build has none for.
 std::shared_ptr<Ops> device_ops(at::Device device);
 
 }  // namespace specdec

@@ -270,8 +270,7 @@ bool is_type_of(const std::string& type, const std::string& family) {
 void check_stored_activations(const ModelOptions& options, const ModelFiles& files) {
   if (options.activations == "int8") {
     (void)measure_weights(
-        *files.open,
-        {.dtype = std::nullopt, .device = at::kCPU, .activations = ActivationFormat::kInt8});
+        *files.open, {.dtype = std::nullopt, .place = {}, .activations = ActivationFormat::kInt8});
   }
 }
 
@@ -314,9 +313,8 @@ std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
   options.include_mtp = node.get<bool>("include_mtp", false);
   if (node.get<bool>("verify_consistent", false) && options.device != "cpu") {
     node.fail("verify_consistent",
-              fmt::format("is true, but on device '{}' the logits of a token depend on how many "
-                          "tokens its forward has; only the CPU's kernels sum every token alike: "
-                          "use device: cpu, or leave it out",
+              fmt::format("is true, but that device '{}' sums every token alike has not been "
+                          "checked on a GPU yet: use device: cpu, or leave it out",
                           options.device));
   }
   files = nullptr;

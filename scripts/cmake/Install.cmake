@@ -3,7 +3,11 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(specdec_libraries GLOBAL PROPERTY SPECDEC_LIBRARIES)
-install(TARGETS ${specdec_libraries} EXPORT specdecTargets ARCHIVE DESTINATION lib/specdec)
+if(SPECDEC_CUDA)
+  list(APPEND specdec_libraries specdec_cuda_kernels)
+endif()
+install(TARGETS ${specdec_libraries} EXPORT specdecTargets
+        ARCHIVE DESTINATION lib/specdec LIBRARY DESTINATION lib/specdec)
 install(DIRECTORY core grammar kv decoders experiments
         DESTINATION include/specdec FILES_MATCHING PATTERN "*.h" PATTERN python EXCLUDE)
 install(EXPORT specdecTargets NAMESPACE specdec:: DESTINATION lib/cmake/specdec)

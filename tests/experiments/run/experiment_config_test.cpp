@@ -373,7 +373,7 @@ TEST_F(ExperimentConfigTest, RoundedActivationsNeedWeightsInBlocks) {
 TEST_F(ExperimentConfigTest, LogitsOfAnyWidthAreConsistentOnTheCpuOnly) {
   EXPECT_EQ(message(text(""), {"model.verify_consistent=true"}), "no error");
   const auto refused = message(text(""), {"model.verify_consistent=true", "model.device=cuda"});
-  EXPECT_THAT(refused, HasSubstr("verify_consistent: is true, but on device 'cuda'"));
+  EXPECT_THAT(refused, HasSubstr("verify_consistent: is true, but that device 'cuda'"));
   EXPECT_THAT(message(text(""), {"model.device=cuda"}), Not(HasSubstr("verify_consistent")));
   EXPECT_NE(message(text(""), {"model.verify_consistent=perhaps"}), "no error");
 }

@@ -1,0 +1,438 @@
+#include "core/kernels/cuda/cuda_ops.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "core/error.h"
+#include "core/kernels/checks.h"
+#include "core/kernels/cuda/kernels.h"
+
+namespace specdec {
+namespace {
+
+using cuda::CudaWeights;
+using cuda::PagedCache;
+
+int32_t narrow(int64_t number) {
+  SPECDEC_CHECK(number >= 0 && number <= std::numeric_limits<int32_t>::max(), "size {}", number);
+  return static_cast<int32_t>(number);
+}
+
+CudaWeights cuda_format(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kFloat32:
+      return CudaWeights::kFloat32;
+    case WeightFormat::kBFloat16:
+      return CudaWeights::kBFloat16;
+    case WeightFormat::kFloat16:
+      return CudaWeights::kFloat16;
+    case WeightFormat::kInt8:
+      return CudaWeights::kQ80;
+    case WeightFormat::kQ40:
+      return CudaWeights::kQ40;
+    case WeightFormat::kQ41:
+      return CudaWeights::kQ41;
+    case WeightFormat::kQ50:
+      return CudaWeights::kQ50;
+    case WeightFormat::kQ51:
+      return CudaWeights::kQ51;
+    case WeightFormat::kQ4K:
+      return CudaWeights::kQ4K;
+    case WeightFormat::kQ5K:
+      return CudaWeights::kQ5K;
+    case WeightFormat::kQ6K:
+      return CudaWeights::kQ6K;
+    case WeightFormat::kFloat64:
+      break;
+  }
+  throw Error("float64 weights run on the CPU only; use device: cpu, or dtype: float32");
+}
+
+const float* floats(const Tensor& tensor) {
+  SPECDEC_CHECK(is_plain(tensor, at::kFloat), "CUDA: an operand is not contiguous float32");
+  return tensor.const_data_ptr<float>();
+}
+
+float* floats_of(Tensor& tensor) { return const_cast<float*>(floats(tensor)); }
+
+const float* floats_or_null(const Tensor& tensor) {
+  return tensor.defined() ? floats(tensor) : nullptr;
+}
+
+const int32_t* integers(const Tensor& tensor) { return tensor.const_data_ptr<int32_t>(); }
+
+/// Rows of a tensor whose last dimension is a row.
+int64_t rows_of(const Tensor& tensor) {
+  return tensor.numel() == 0 ? 0 : tensor.numel() / tensor.size(-1);
+}
+
+/// A piece of memory that grows.
+class Scratch {
+ public:
+  explicit Scratch(at::Device device) : device_(device) {}
+  float* reserve(int64_t numbers) {
+    if (!memory_.defined() || memory_.numel() < numbers) {
+      memory_ = at::empty({numbers}, at::TensorOptions(at::kFloat).device(device_));
+    }
+    return memory_.mutable_data_ptr<float>();
+  }
+
+ private:
+  at::Device device_;
+  Tensor memory_;
+};
+
+PagedCache paged_cache(const KvView& view) {
+  const BatchTables& tables = *view.tables;
+  PagedCache cache{};
+  cache.keys = view.keys.mutable_data_ptr();
+  cache.values = view.values.mutable_data_ptr();
+  cache.bfloat16 = view.format == KvFormat::kBFloat16;
+  cache.kv_heads = narrow(view.kv_heads());
+  cache.head_dim = narrow(view.head_dim());
+  cache.page_size = narrow(view.page_size());
+  cache.window = narrow(view.window);
+  cache.page_capacity = narrow(tables.page_table.size(1));
+  cache.rows = integers(tables.rows);
+  cache.slots = integers(tables.slots);
+  cache.positions = integers(tables.positions);
+  cache.angles = integers(tables.angles);
+  cache.path_starts = integers(tables.path_starts);
+  cache.paths = integers(tables.paths);
+  cache.lengths = integers(tables.lengths);
+  cache.page_table = integers(tables.page_table);
+  return cache;
+}
+
+class CudaOps final : public Ops {
+ public:
+  explicit CudaOps(at::Device device) : device_(device), scratch_(device) {}
+
+  void linear(const Linear& weight, const Tensor& input, Tensor& out) override {
+    check_rows(weight);
+    const float* bias = floats_or_null(weight.bias());
+    for (const Linear::Part& part : weight.parts()) {
+      cuda::LinearTask task{};
+      task.weight = part.packed.const_data_ptr();
+      task.format = cuda_format(part.format);
+      task.bias = bias == nullptr ? nullptr : bias + part.first;
+      task.input = floats(input);
+      task.out = floats_of(out) + part.first;
+      task.out_stride = weight.out();
+      task.rows = narrow(input.size(0));
+      task.in = narrow(weight.in());
+      task.outputs = narrow(part.out);
+      run("linear", cuda::specdec_cuda_linear, task);
+    }
+  }
+
+  void embed_rows(const Linear& table, const Tensor& ids, double factor, Tensor& out) override {
+    check_rows(table);
+    SPECDEC_CHECK(table.parts().size() == 1, "CUDA: an embedding of several formats");
+    const Tensor here = ids.to(device_, at::kInt).contiguous();
+    cuda::EmbedRowsTask task{};
+    task.weight = table.parts().front().packed.const_data_ptr();
+    task.format = cuda_format(table.format());
+    task.ids = integers(here);
+    task.out = floats_of(out);
+    task.factor = static_cast<float>(factor);
+    task.count = narrow(ids.size(0));
+    task.in = narrow(table.in());
+    run("embed_rows", cuda::specdec_cuda_embed_rows, task);
+  }
+
+  void rms_norm(const Tensor& input, const Tensor& scale, double eps, Tensor& out) override {
+    norm(input, scale, eps, false, out);
+  }
+  void add_rms_norm(Tensor& residual, const Tensor& input, const Tensor& scale,
+                    double eps) override {
+    norm(input, scale, eps, true, residual);
+  }
+
+  void add(Tensor& residual, const Tensor& input) override {
+    elementwise({.kind = cuda::ElementwiseTask::Kind::kAdd,
+                 .input = floats(input),
+                 .out = floats_of(residual),
+                 .size = input.numel(),
+                 .number = 0.0F});
+  }
+  void soft_cap(Tensor& values, double cap) override {
+    elementwise({.kind = cuda::ElementwiseTask::Kind::kSoftCap,
+                 .input = floats(values),
+                 .out = floats_of(values),
+                 .size = values.numel(),
+                 .number = static_cast<float>(cap)});
+  }
+  void copy(const Tensor& input, Tensor& out) override { copy_rows(input, {}, 1.0, out); }
+  void scale(Tensor& values, double factor) override { copy_rows(values, {}, factor, values); }
+  void multiply_rows(const Tensor& input, const Tensor& row, Tensor& out) override {
+    copy_rows(input, row, 1.0, out);
+  }
+  void concat(const Tensor& left, const Tensor& right, Tensor& out) override {
+    copy_columns(left, 0, out);
+    copy_columns(right, left.size(1), out);
+  }
+
+  void qkv_to_cache(const Tensor& qkv, const QkvOptions& options, const KvView& view,
+                    Tensor& queries) override {
+    cuda::QkvToCacheTask task{};
+    task.qkv = floats(qkv);
+    task.q_scale = floats_or_null(options.q_scale);
+    task.k_scale = floats_or_null(options.k_scale);
+    task.cosines = floats(options.cos);
+    task.sines = floats(options.sin);
+    task.queries = floats_of(queries);
+    task.cache = paged_cache(view);
+    task.kv_projections = narrow(options.kv_projections);
+    task.value_norm = options.value_norm;
+    task.nodes = narrow(view.tables->nodes);
+    task.heads = narrow(options.heads);
+    task.eps = static_cast<float>(options.eps);
+    run("qkv_to_cache", cuda::specdec_cuda_qkv_to_cache, task);
+  }
+
+  void paged_attention(const Tensor& queries, const KvView& view, const AttentionOptions& options,
+                       Tensor& out) override {
+    const Tensor bias =
+        options.bias.defined() ? options.bias.to(queries.options()).contiguous() : Tensor();
+    cuda::PagedAttentionTask task{};
+    task.queries = floats(queries);
+    task.out = floats_of(out);
+    task.cache = paged_cache(view);
+    task.bias = floats_or_null(bias);
+    task.bias_columns = bias.defined() ? narrow(bias.size(1)) : 0;
+    task.nodes = narrow(view.tables->nodes);
+    task.heads = narrow(queries.size(1));
+    task.chunks = chunks_of(view);
+    task.scale = static_cast<float>(options.scale);
+    task.soft_cap = static_cast<float>(options.soft_cap);
+    task.workspace = scratch_.reserve(cuda::specdec_cuda_attention_workspace(&task));
+    run("paged_attention", cuda::specdec_cuda_paged_attention, task);
+  }
+
+  void gated_activation(const Tensor& gate_up, Activation activation, Tensor& out) override {
+    cuda::GatedActivationTask task{};
+    task.gate_up = floats(gate_up);
+    task.out = floats_of(out);
+    task.rows = gate_up.size(0);
+    task.size = out.size(1);
+    task.silu = activation == Activation::kSilu;
+    run("gated_activation", cuda::specdec_cuda_gated_activation, task);
+  }
+
+  void look_up(const RowTable& table, const Tensor& ids, double factor, Tensor& out) override {
+    Tensor rows = at::empty(out.sizes(), at::kFloat);
+    table.look_up(ids.cpu(), factor, rows);
+    out.copy_(rows);
+  }
+
+  void per_layer_inputs(const Tensor& context, const Tensor& token, const PerLayerOptions& options,
+                        Tensor& out) override {
+    cuda::PerLayerInputsTask task{};
+    task.context = floats(context);
+    task.token = floats(token);
+    task.norm = floats(options.norm);
+    task.out = floats_of(out);
+    task.rows = narrow(out.size(1));
+    task.layers = narrow(out.size(0));
+    task.size = narrow(out.size(2));
+    task.eps = static_cast<float>(options.eps);
+    task.context_scale = static_cast<float>(options.context_scale);
+    run("per_layer_inputs", cuda::specdec_cuda_per_layer_inputs, task);
+  }
+
+  void route(const Tensor& logits, const Tensor& output_scale, Routes& routes) override {
+    cuda::RouteTask task{};
+    task.logits = floats(logits);
+    task.output_scale = floats(output_scale);
+    task.experts = routes.experts.mutable_data_ptr<int32_t>();
+    task.weights = floats_of(routes.weights);
+    task.rows = narrow(logits.size(0));
+    task.count = narrow(logits.size(1));
+    task.chosen = narrow(routes.experts.size(1));
+    run("route", cuda::specdec_cuda_route, task);
+  }
+
+  void apply_experts(const ExpertMatrices& experts, const Tensor& input, const Routes& routes,
+                     ExpertBuffers& buffers, Tensor& out) override {
+    expert_linear(experts.gate_up, input, routes, buffers.gate_up);
+    gated_activation(buffers.gate_up, experts.activation, buffers.gated);
+    expert_linear(experts.down, buffers.gated, routes, buffers.outputs);
+    cuda::ExpertSumTask task{};
+    task.outputs = floats(buffers.outputs);
+    task.weights = floats(routes.weights);
+    task.out = floats_of(out);
+    task.rows = narrow(out.size(0));
+    task.chosen = narrow(routes.experts.size(1));
+    task.size = narrow(out.size(1));
+    run("expert_sum", cuda::specdec_cuda_expert_sum, task);
+  }
+
+  void cut_gate(Tensor& gate_up, double deviations) override {
+    cuda::CutGateTask task{};
+    task.gate_up = floats_of(gate_up);
+    task.rows = narrow(gate_up.size(0));
+    task.size = narrow(gate_up.size(1) / 2);
+    task.deviations = static_cast<float>(deviations);
+    run("cut_gate", cuda::specdec_cuda_cut_gate, task);
+  }
+
+  void altup_route(const Tensor& input, const AltUpRouter& router, Tensor& out) override {
+    cuda::AltUpRouteTask task{};
+    task.input = floats(input);
+    task.weight = floats(router.weight);
+    task.norm = floats(router.norm);
+    task.out = floats_of(out);
+    task.rows = narrow(input.size(0));
+    task.streams = narrow(out.size(1));
+    task.size = narrow(input.size(1));
+    task.eps = static_cast<float>(router.eps);
+    run("altup_route", cuda::specdec_cuda_altup_route, task);
+  }
+
+  void altup_predict(const Tensor& streams, const Tensor& routes, const Tensor& coefficients,
+                     Tensor& out) override {
+    cuda::AltUpPredictTask task{};
+    task.streams = floats(streams);
+    task.routes = floats(routes);
+    task.coefficients = floats(coefficients);
+    task.out = floats_of(out);
+    task.rows = narrow(streams.size(1));
+    task.count = narrow(streams.size(0));
+    task.size = narrow(streams.size(2));
+    run("altup_predict", cuda::specdec_cuda_altup_predict, task);
+  }
+
+  void altup_correct(const Tensor& activated, const Tensor& routes, const Tensor& coefficients,
+                     int64_t active, Tensor& streams) override {
+    cuda::AltUpCorrectTask task{};
+    task.activated = floats(activated);
+    task.routes = floats(routes);
+    task.coefficients = floats(coefficients);
+    task.streams = floats_of(streams);
+    task.rows = narrow(streams.size(1));
+    task.count = narrow(streams.size(0));
+    task.active = narrow(active);
+    task.size = narrow(streams.size(2));
+    run("altup_correct", cuda::specdec_cuda_altup_correct, task);
+  }
+
+  void match_rms(const Tensor& like, Tensor& values) override {
+    cuda::MatchRmsTask task{};
+    task.like = floats(like);
+    task.values = floats_of(values);
+    task.rows = narrow(values.size(0));
+    task.size = narrow(values.size(1));
+    run("match_rms", cuda::specdec_cuda_match_rms, task);
+  }
+
+  void mean_stream(const Tensor& streams, Tensor& out) override {
+    cuda::MeanStreamTask task{};
+    task.streams = floats(streams);
+    task.out = floats_of(out);
+    task.count = narrow(streams.size(0));
+    task.size = out.numel();
+    run("mean_stream", cuda::specdec_cuda_mean_stream, task);
+  }
+
+ private:
+  template <class Task>
+  void run(const char* op, int (*kernel)(const Task*, void*), const Task& task) const {
+    const c10::OptionalDeviceGuard guard(device_);
+    if (const int error = kernel(&task, nullptr); error != 0) {
+      throw Error(fmt::format("CUDA: {} failed with error {}{}", op, error,
+                              error == 1 ? " (a shape that the kernel does not take)" : ""));
+    }
+  }
+
+  static void check_rows(const Linear& weight) {
+    SPECDEC_CHECK(weight.defined() && weight.layout() == WeightLayout::kRows,
+                  "CUDA: a weight that is not in rows");
+    if (weight.activations() != ActivationFormat::kFloat32) {
+      throw Error(
+          "int8 activations run on the CPU only; leave activations out, or use device: cpu");
+    }
+  }
+
+  void norm(const Tensor& input, const Tensor& scale, double eps, bool add, Tensor& out) const {
+    cuda::RmsNormTask task{};
+    task.input = floats(input);
+    task.scale = floats(scale);
+    task.out = floats_of(out);
+    task.rows = narrow(rows_of(input));
+    task.size = narrow(input.size(-1));
+    task.eps = static_cast<float>(eps);
+    task.add = add;
+    run("rms_norm", cuda::specdec_cuda_rms_norm, task);
+  }
+
+  void elementwise(const cuda::ElementwiseTask& task) const {
+    run("elementwise", cuda::specdec_cuda_elementwise, task);
+  }
+
+  void copy_rows(const Tensor& input, const Tensor& scale, double factor, Tensor& out) const {
+    cuda::CopyRowsTask task{};
+    task.input = floats(input);
+    task.scale = floats_or_null(scale);
+    task.out = floats_of(out);
+    task.out_stride = input.size(-1);
+    task.rows = rows_of(input);
+    task.columns = narrow(input.size(-1));
+    task.factor = static_cast<float>(factor);
+    run("copy_rows", cuda::specdec_cuda_copy_rows, task);
+  }
+
+  void copy_columns(const Tensor& input, int64_t first, Tensor& out) const {
+    cuda::CopyRowsTask task{};
+    task.input = floats(input);
+    task.out = floats_of(out) + first;
+    task.out_stride = out.size(1);
+    task.rows = input.size(0);
+    task.columns = narrow(input.size(1));
+    task.factor = 1.0F;
+    run("copy_rows", cuda::specdec_cuda_copy_rows, task);
+  }
+
+  /// From position 0 to the last one that the tables have room for: the host knows no more.
+  static int32_t chunks_of(const KvView& view) {
+    const int64_t positions = view.tables->page_table.size(1) * view.page_size();
+    return narrow((positions + cuda::kCudaAttentionChunk - 1) / cuda::kCudaAttentionChunk);
+  }
+
+  void expert_linear(const std::vector<Linear>& experts, const Tensor& input, const Routes& routes,
+                     Tensor& out) const {
+    const Linear& first = experts.front();
+    check_rows(first);
+    const auto* begin =
+        static_cast<const std::byte*>(first.parts().front().packed.const_data_ptr());
+    const auto* last =
+        static_cast<const std::byte*>(experts.back().parts().front().packed.const_data_ptr());
+    SPECDEC_CHECK(last - begin == (std::ssize(experts) - 1) * first.bytes(),
+                  "CUDA: experts that do not follow one another");
+    cuda::ExpertLinearTask task{};
+    task.weight = begin;
+    task.expert_bytes = first.bytes();
+    task.format = cuda_format(first.format());
+    task.experts = integers(routes.experts);
+    task.input = floats(input);
+    task.out = floats_of(out);
+    task.pairs = narrow(routes.experts.numel());
+    task.rows_share = narrow(routes.experts.numel() / input.size(0));
+    task.count = narrow(std::ssize(experts));
+    task.in = narrow(first.in());
+    task.outputs = narrow(first.out());
+    run("expert_linear", cuda::specdec_cuda_expert_linear, task);
+  }
+
+  at::Device device_;
+  Scratch scratch_;
+};
+
+}  // namespace
+
+std::shared_ptr<Ops> cuda_ops(at::Device device) { return std::make_shared<CudaOps>(device); }
+
+}  // namespace specdec

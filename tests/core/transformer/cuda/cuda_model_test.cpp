@@ -1,0 +1,181 @@
+// Whole models on the ops of CUDA, whose kernels run on the CPU (core/kernels/cuda/emulation): the
+// golden sets, stored formats, and the bits of verified tokens.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/error.h"
+#include "core/families/model.h"
+#include "core/kernels/cuda/cuda_ops.h"
+#include "core/transformer/heads/feature_model.h"
+#include "core/transformer/random_weights.h"
+#include "core/transformer/transformer_model.h"
+#include "kv/kv_cache.h"
+#include "tests/support/golden.h"
+#include "tests/support/parameter_name.h"
+
+namespace specdec {
+namespace {
+
+/// The emulation's device memory is the host's.
+const Placement kEmulated{at::kCPU, WeightLayout::kRows};
+
+std::shared_ptr<const TransformerWeights> load_rows(const std::filesystem::path& path,
+                                                    std::optional<at::ScalarType> dtype = {}) {
+  return load_model(path, {.dtype = dtype, .place = kEmulated});
+}
+
+TransformerOptions emulated() { return {.ops = cuda_ops(at::kCPU)}; }
+
+TokenBatch batch_of(std::span<const Token> tokens) {
+  return {.tokens = at::tensor(c10::ArrayRef<Token>(tokens.data(), tokens.size()), at::kInt)};
+}
+
+void commit_all(LanguageModel& model) {
+  std::vector<int64_t> path(static_cast<size_t>(model.pending()));
+  std::iota(path.begin(), path.end(), 0);
+  model.commit(path);
+}
+
+class CudaGoldenTest : public testing::TestWithParam<std::string> {
+ protected:
+  Golden golden_{GetParam()};
+  TransformerModel model_{load_rows(golden_.folder(), at::kFloat), paged_kv(), emulated()};
+
+  static double tolerance() { return GetParam() == "gemma3n-a" ? 5e-4 : 1e-4; }
+};
+
+// The emulation takes a thousand times longer than a GPU: some of each set's tokens are enough to
+// run every kernel of its family, alone and together, within windows and beyond.
+TEST_P(CudaGoldenTest, ChunksMatch) {
+  const auto tokens = golden_.tokens("tokens");
+  const at::Tensor wanted = golden_.tensor("logits");
+  size_t begin = 0;
+  for (const size_t chunk : {size_t{9}, size_t{1}, size_t{6}}) {
+    const size_t size = std::min(chunk, tokens.size() - begin);
+    const Tensor logits = model_.forward(batch_of(std::span(tokens).subspan(begin, size))).logits;
+    commit_all(model_);
+    const Tensor rows = wanted.narrow(0, static_cast<int64_t>(begin), static_cast<int64_t>(size));
+    ASSERT_LE(max_difference(logits, rows), tolerance()) << chunk << " at " << begin;
+    begin += size;
+  }
+}
+
+TEST_P(CudaGoldenTest, GreedyIsExact) {
+  const auto wanted = golden_.tokens("greedy");
+  Tensor logits = model_.prefill_get_last_logits(golden_.tokens("prompt"));
+  for (size_t i = 0; i < 3; ++i) {
+    const auto token = static_cast<Token>(logits.argmax().item<int64_t>());
+    ASSERT_EQ(token, wanted[i]) << i;
+    logits = model_.decode_get_logits({&token, 1})[0];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaGoldenTest, testing::ValuesIn(all_golden_names()),
+                         ParameterName());
+
+class CudaStoredTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(CudaStoredTest, StoredBlocksHaveTheCpusLogits) {
+  const auto path = golden_gguf(GetParam());
+  const std::vector<Token> tokens = {2, 5, 9, 4, 7, 7, 1, 3};
+  const TokenBatch batch = batch_of(tokens);
+  TransformerModel device(load_rows(path), paged_kv(), emulated());
+  TransformerModel host(load_model(path), paged_kv());
+  EXPECT_LE(max_difference(device.forward(batch).logits, host.forward(batch).logits), 1e-3);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaStoredTest,
+                         testing::ValuesIn(found_golden_gguf({"gemma2-q4_k", "gemma3-mixed",
+                                                              "gemma3n-q8_0", "gemma4-moe-q8_0",
+                                                              "llama-f16"})),
+                         ParameterName());
+
+class CudaModelTest : public testing::Test {
+ protected:
+  Golden golden_{"gemma3-a"};
+  std::shared_ptr<const TransformerWeights> weights_ = load_rows(golden_.folder(), at::kFloat);
+  TransformerModel model_{weights_, paged_kv(), emulated()};
+  std::vector<Token> tokens_ = golden_.tokens("tokens");
+};
+
+/// Logits of token after token, each decoded alone.
+std::vector<Tensor> decoded(TransformerModel& model, std::span<const Token> tokens) {
+  std::vector<Tensor> logits;
+  for (const Token& token : tokens) {
+    logits.push_back(model.decode_get_logits({&token, 1})[0]);
+  }
+  return logits;
+}
+
+TEST_F(CudaModelTest, AVerifiedTokenHasTheBitsOfADecodedOne) {
+  const std::span<const Token> all(tokens_);
+  model_.prefill_get_last_logits(all.first(5));
+  const std::vector<Tensor> alone = decoded(model_, all.subspan(5, 4));
+  model_.truncate(5);
+  // Two branches after the first token: the path that was decoded lies last in each.
+  TokenBatch tree =
+      batch_of(std::vector<Token>{tokens_[5], 1, tokens_[6], 2, tokens_[7], tokens_[8]});
+  tree.parents = {-1, 0, 0, 1, 2, 4};
+  const Tensor logits = model_.forward(tree).logits;
+  const std::vector<int64_t> path = {0, 2, 4, 5};
+  for (size_t i = 0; i < path.size(); ++i) {
+    EXPECT_TRUE(at::equal(logits[path[i]], alone[i])) << i;
+  }
+  model_.commit(path);
+  const Tensor next = model_.forward(batch_of(all.subspan(9, 2))).logits;
+  model_.truncate(9);
+  EXPECT_TRUE(at::equal(next[1], decoded(model_, all.subspan(9, 2))[1]));
+}
+
+TEST_F(CudaModelTest, RowsHaveTheBitsOfEachAlone) {
+  const std::span<const Token> all(tokens_);
+  model_.prefill_get_last_logits(all.first(6));
+  const std::vector<Tensor> alone = decoded(model_, all.subspan(6, 1));
+  model_.truncate(6);
+  model_.reorder(std::vector<int64_t>{0, 0, 0});
+  const std::vector<Token> next = {3, tokens_[6], 4};
+  EXPECT_TRUE(at::equal(model_.decode_get_logits(next)[1], alone[0]));
+}
+
+TEST_F(CudaModelTest, Bfloat16PagesAndWeightsFollowTheCpu) {
+  const auto narrow = load_rows(golden_.folder(), at::kBFloat16);
+  TransformerModel device(narrow, paged_kv(16, KvFormat::kBFloat16), emulated());
+  TransformerModel host(load_model(golden_.folder(), {.dtype = at::kBFloat16}),
+                        paged_kv(16, KvFormat::kBFloat16));
+  const TokenBatch batch = batch_of(std::span(tokens_).first(10));
+  EXPECT_LE(max_difference(device.forward(batch).logits, host.forward(batch).logits), 1e-2);
+}
+
+TEST_F(CudaModelTest, RowsUnpackToWhatPanelsHold) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf, at::kChar}) {
+    const auto rows = load_rows(golden_.folder(), dtype);
+    const auto panels = load_model(golden_.folder(), {.dtype = dtype});
+    EXPECT_TRUE(at::equal(rows->head.unpack(), panels->head.unpack())) << dtype;
+    EXPECT_TRUE(at::equal(rows->layers[1].gate_up.unpack(), panels->layers[1].gate_up.unpack()));
+    EXPECT_EQ(rows->fingerprint, panels->fingerprint);
+  }
+}
+
+TEST_F(CudaModelTest, RandomWeightsAndHeadsFollowTheCpu) {
+  const auto plain = load_model_tensors(golden_.folder(), {.dtype = at::kFloat});
+  const std::shared_ptr<const TransformerWeights> host = pack(*plain);
+  const std::shared_ptr<const TransformerWeights> device = pack(*plain, {.place = kEmulated});
+  const auto head = random_mtp_head(*host, 1);
+  const auto on_host = make_mtp_model(head, 0, host, paged_kv());
+  const auto on_device = make_mtp_model(head, 0, device, paged_kv(), emulated());
+  const TokenBatch batch = batch_of(std::span(tokens_).first(3));
+  EXPECT_LE(max_difference(on_device->forward(batch).logits, on_host->forward(batch).logits), 1e-4);
+  EXPECT_EQ(device->layers[0].qkv.layout(), WeightLayout::kRows);
+}
+
+TEST_F(CudaModelTest, WhatNoKernelTakesIsAnError) {
+  const auto doubles = load_rows(golden_.folder(), at::kDouble);
+  TransformerModel model(doubles, paged_kv(), emulated());
+  EXPECT_THROW(model.forward(batch_of(tokens_)), Error);
+}
+
+}  // namespace
+}  // namespace specdec
