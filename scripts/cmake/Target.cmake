@@ -70,3 +70,13 @@ function(specdec_layer name)
     specdec_precompiled_header(${name})
   endif()
 endfunction()
+
+# specdec_gpu_program(<target>): what is carried to a machine with a GPU lies in gpu/ of the build folder
+# and looks for the project's libraries beside itself, for others where LD_LIBRARY_PATH says.
+function(specdec_gpu_program target)
+  set_target_properties(${target} PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/gpu
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/gpu
+    BUILD_WITH_INSTALL_RPATH ON
+    INSTALL_RPATH "$ORIGIN")
+endfunction()
