@@ -1,0 +1,151 @@
+#include "bench/cuda/products.h"
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "core/kernels/cuda/kernels.h"
+
+namespace specdec::cuda {
+namespace {
+
+constexpr size_t kPatternBytes = size_t{8} << 20U;
+
+/// How a format's weights lie: blocks of some inputs, of which some bytes are float16 numbers.
+struct BlockLayout {
+  CudaWeights format;
+  int32_t inputs;
+  size_t bytes;
+  std::vector<size_t> halves;  ///< offsets of float16 scales
+};
+
+uint16_t small_half(std::mt19937& random) {  // 2^-10 to 2^-8
+  return static_cast<uint16_t>((random() % 2 + 5) << 10U | random() % 1024);
+}
+
+/// Blocks of random weights, all finite.
+std::vector<std::byte> random_blocks(const BlockLayout& layout) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, 0.02F);
+  std::vector<std::byte> bytes(kPatternBytes / layout.bytes * layout.bytes);
+  for (size_t at = 0; at < bytes.size(); at += layout.bytes) {
+    if (layout.format == CudaWeights::kFloat32 || layout.format == CudaWeights::kBFloat16) {
+      const float number = normal(random);
+      // The upper half of a float32 is a bfloat16.
+      std::memcpy(&bytes[at], reinterpret_cast<const std::byte*>(&number) + 4 - layout.bytes,
+                  layout.bytes);
+      continue;
+    }
+    for (size_t i = 0; i < layout.bytes; ++i) {
+      bytes[at + i] = static_cast<std::byte>(random() & 0xFFU);
+    }
+    for (const size_t offset : layout.halves) {
+      const uint16_t half = small_half(random);
+      std::memcpy(&bytes[at + offset], &half, sizeof(half));
+    }
+  }
+  return bytes;
+}
+
+DeviceArray random_inputs(const ProductSize& size) {
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal;
+  std::vector<float> numbers(static_cast<size_t>(size.rows) * static_cast<size_t>(size.in));
+  for (float& number : numbers) {
+    number = normal(random);
+  }
+  return DeviceArray::of(numbers);
+}
+
+size_t stored_bytes(const BlockLayout& layout, const ProductSize& size) {
+  return static_cast<size_t>(size.outputs) * static_cast<size_t>(size.in / layout.inputs) *
+         layout.bytes;
+}
+
+DeviceArray new_results(const ProductSize& size) {
+  DeviceArray out(sizeof(float) * static_cast<size_t>(size.rows) *
+                  static_cast<size_t>(size.outputs));
+  out.tile(std::vector<std::byte>(4096, std::byte{0xFF}));  // NaN
+  return out;
+}
+
+/// specdec_cuda_linear.
+PreparedProduct prepare_plain(const BlockLayout& layout, const ProductSize& size, int copies) {
+  const size_t bytes = stored_bytes(layout, size);
+  const DeviceArray weights(bytes * static_cast<size_t>(copies));
+  weights.tile(random_blocks(layout));
+  const DeviceArray inputs = random_inputs(size);
+  const DeviceArray out = new_results(size);
+  const CudaWeights format = layout.format;
+  return {bytes, out, [=](int copy, int rows, void* stream) {
+            LinearTask task{};
+            task.weight = weights.data() + static_cast<size_t>(copy) * bytes;
+            task.format = format;
+            task.input = inputs.data<float>();
+            task.out = out.data<float>();
+            task.out_stride = size.outputs;
+            task.rows = rows;
+            task.in = size.in;
+            task.outputs = size.outputs;
+            check(specdec_cuda_linear(&task, stream), "specdec_cuda_linear");
+          }};
+}
+
+ProductKernel plain(const std::string& format, const BlockLayout& layout) {
+  return {format, "plain", layout.inputs,
+          [=](const ProductSize& size) { return stored_bytes(layout, size); },
+          [=](const ProductSize& size, int copies) { return prepare_plain(layout, size, copies); }};
+}
+
+const BlockLayout kBrain = {CudaWeights::kBFloat16, 1, 2, {}};
+
+size_t fragment_bytes(const ProductSize& size) {
+  return static_cast<size_t>(specdec_cuda_fragment_bytes(size.outputs, size.in));
+}
+
+/// specdec_cuda_tensor_linear.
+PreparedProduct prepare_tensor(const ProductSize& size, int copies) {
+  const size_t bytes = fragment_bytes(size);
+  const DeviceArray stored(stored_bytes(kBrain, size));
+  stored.tile(random_blocks(kBrain));
+  const DeviceArray fragments(bytes * static_cast<size_t>(copies));
+  for (int copy = 0; copy < copies; ++copy) {
+    const PackFragmentsTask task = {
+        stored.data(), fragments.data() + static_cast<size_t>(copy) * bytes, size.outputs, size.in};
+    check(specdec_cuda_pack_fragments(&task, nullptr), "specdec_cuda_pack_fragments");
+  }
+  check(cudaDeviceSynchronize(), "specdec_cuda_pack_fragments");
+  const DeviceArray inputs = random_inputs(size);
+  const DeviceArray workspace(static_cast<size_t>(specdec_cuda_split_bytes(size.rows, size.in)));
+  const DeviceArray out = new_results(size);
+  return {bytes, out, [=](int copy, int rows, void* stream) {
+            TensorLinearTask task{};
+            task.fragments = fragments.data() + static_cast<size_t>(copy) * bytes;
+            task.input = inputs.data<float>();
+            task.workspace = workspace.data();
+            task.out = out.data<float>();
+            task.out_stride = size.outputs;
+            task.rows = rows;
+            task.in = size.in;
+            task.outputs = size.outputs;
+            check(specdec_cuda_tensor_linear(&task, stream), "specdec_cuda_tensor_linear");
+          }};
+}
+
+}  // namespace
+
+// A line for each.
+std::vector<ProductKernel> product_kernels() {
+  return {
+      {"bfloat16", "tensor", 1, fragment_bytes, prepare_tensor},
+      plain("bfloat16", kBrain),
+      plain("float32", {CudaWeights::kFloat32, 1, 4, {}}),
+      plain("float16", {CudaWeights::kFloat16, 1, 2, {0}}),
+      plain("Q8_0", {CudaWeights::kQ80, 32, 34, {0}}),
+      plain("Q4_0", {CudaWeights::kQ40, 32, 18, {0}}),
+      plain("Q4_K", {CudaWeights::kQ4K, 256, 144, {0, 2}}),
+      plain("Q6_K", {CudaWeights::kQ6K, 256, 210, {208}}),
+  };
+}
+
+}  // namespace specdec::cuda
