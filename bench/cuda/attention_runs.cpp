@@ -58,7 +58,7 @@ Tables make_tables(const AttentionSize& size) {
 
 /// Random numbers, float32 or bfloat16.
 std::vector<std::byte> random_numbers(bool bfloat16) {
-  constexpr size_t kCount = size_t{1} << 20U;
+  constexpr size_t kCount = size_t{1} << 18U;
   const size_t each = bfloat16 ? 2 : 4;
   std::mt19937 random(4);
   std::normal_distribution<float> normal;

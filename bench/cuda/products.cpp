@@ -9,7 +9,7 @@
 namespace specdec::cuda {
 namespace {
 
-constexpr size_t kPatternBytes = size_t{8} << 20U;
+constexpr size_t kPatternBytes = size_t{1} << 20U;
 
 /// How a format's weights lie: blocks of some inputs, of which some bytes are float16 numbers.
 struct BlockLayout {
