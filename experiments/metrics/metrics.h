@@ -13,6 +13,7 @@
 #include "experiments/metrics/generation_record.h"
 #include "experiments/metrics/intervals.h"
 #include "experiments/metrics/machine_load.h"
+#include "experiments/metrics/missing_questions.h"
 #include "experiments/metrics/quality.h"
 #include "experiments/metrics/speedup.h"
 
@@ -149,7 +150,8 @@ struct SummaryRow {
   std::string strategy;
   std::string category;  ///< "" for all prompts
   Counts counts = {};
-  int64_t questions = 0;
+  int64_t questions = 0;          ///< answered, wholly or in part
+  MissingQuestions missing = {};  ///< why the speed-up is over fewer than all
   /// Decode speed-up against the first strategy at the same point of the sweep; when that was not
   /// run there, at the first point of the same condition, else at the first of all. None for
   /// prompts that the two do not share.
@@ -172,6 +174,9 @@ struct SummaryRow {
   int64_t shortened = 0;                    ///< generations of which before_loops left a part
   std::optional<Speedup> with_loops = {};   ///< by summarize_before_loops: of whole texts
 };
+
+/// Questions behind a row's speed-up; of the first strategy all that it answered.
+int64_t compared_questions(const SummaryRow& row);
 
 /// Where a greedy strategy left the first strategy's tokens.
 struct Divergence {

@@ -39,14 +39,16 @@ class Summarizer {
         summary.load.add(*record.load);
       }
     }
+    const QuestionSizes all = largest_sizes(nullptr);
     for (const Place& place : places_) {
-      summary.rows.push_back(make_row(place, nullptr));
+      summary.rows.push_back(make_row(place, nullptr, all));
       compare_tokens(place, summary);
     }
     if (categories_.size() > 1) {
       for (const std::string& category : categories_) {
+        const QuestionSizes of_category = largest_sizes(&category);
         for (const Place& place : places_) {
-          SummaryRow row = make_row(place, &category);
+          SummaryRow row = make_row(place, &category, of_category);
           if (row.counts.generations > 0) {
             summary.rows.push_back(std::move(row));
           }
@@ -90,7 +92,25 @@ class Summarizer {
     return found;
   }
 
-  SummaryRow make_row(const Place& place, const std::string* category) const {
+  /// Questions of the whole run with the most generations that a place has of each.
+  QuestionSizes largest_sizes(const std::string* category) const {
+    QuestionSizes all;
+    for (const Place& place : places_) {
+      raise_sizes(all, question_sizes(records_at(place, category)));
+    }
+    return all;
+  }
+
+  static QuestionSizes paired_sizes(std::span<const GenerationPair> pairs) {
+    QuestionSizes sizes;
+    for (const GenerationPair& pair : pairs) {
+      ++sizes[question_of(*pair.other)];
+    }
+    return sizes;
+  }
+
+  SummaryRow make_row(const Place& place, const std::string* category,
+                      const QuestionSizes& all) const {
     SummaryRow row{.sweep_point = place.sweep_point,
                    .strategy = place.strategy,
                    .category = category == nullptr ? "" : *category};
@@ -100,10 +120,14 @@ class Summarizer {
     const auto first = records_at(first_for(place), category);
     row.spec_bench = spec_bench_speed(own, first);
     add_counts(own, row);
+    const QuestionSizes sizes = question_sizes(own);
+    row.missing = missing_questions(all, sizes, sizes);
     if (!row.is_first) {
       const auto pairs = pair_generations(first, own);
       const auto questions = pair_questions(pairs);
       row.speedup = decode_speedup(questions);
+      row.missing = missing_questions(all, sizes, paired_sizes(pairs));
+      row.missing.untimed = std::ssize(questions) - compared_questions(row);
       row.end_to_end = end_to_end_speedup(questions);
       row.impossible = impossible_speedup(pairs);
       row.quality = compare_quality(pairs, options_.quality_margin);
@@ -270,6 +294,11 @@ class Summarizer {
 };
 
 }  // namespace
+
+int64_t compared_questions(const SummaryRow& row) {
+  const int64_t paired = row.speedup ? row.speedup->questions : 0;
+  return row.is_first ? row.questions : paired;
+}
 
 Summary summarize(std::span<const GenerationRecord> records, const SummaryOptions& options) {
   return Summarizer(records, options).summarize();

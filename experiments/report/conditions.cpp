@@ -131,6 +131,24 @@ Cells sweep_cells(const Report& report, const SummaryRow& row) {
   return cells;
 }
 
+namespace {
+
+/// Questions of the strategies at a point: "12", or of each where they differ, "plain 12; fast 9 of
+/// 12: 3 not run". nullptr: not run there.
+std::string pivot_questions(const std::vector<const SummaryRow*>& rows) {
+  std::set<std::string> texts;
+  std::string each;
+  for (const SummaryRow* row : rows) {
+    if (row != nullptr) {
+      texts.insert(questions_text(*row));
+      each += (each.empty() ? "" : "; ") + row->strategy + " " + questions_text(*row);
+    }
+  }
+  return texts.size() > 1 ? each : texts.empty() ? "-" : *texts.begin();
+}
+
+}  // namespace
+
 Cells pivot_header(const Report& report) {
   Cells header = sweep_header(report);
   for (const std::string& name : strategies_of(report)) {
@@ -139,6 +157,7 @@ Cells pivot_header(const Report& report) {
     header.push_back(name + (lossy ? " (lossy)" : "") +
                      (name == report.summary.rows.front().strategy ? ", tokens/s" : ", speed-up"));
   }
+  header.emplace_back("questions");
   return header;
 }
 
@@ -150,15 +169,18 @@ std::vector<Cells> pivot_rows(const Report& report) {
   for (const ReportSweepPoint& point : report.sweep_points) {
     Cells cells = point.values;
     cells.resize(report.sweep_keys.size());
+    std::vector<const SummaryRow*> of_point;
     bool is_run = false;
     for (const std::string& name : strategies_of(report)) {
       const SummaryRow* row = row_at(report, name, point);
+      of_point.push_back(row);
       is_run = is_run || (row != nullptr && row->sweep_point == point.label);
       cells.push_back(row == nullptr  ? "-"
                       : row->is_first ? number_text(decode_tokens_per_second(row->counts), 1)
                                       : speedup_text(*row));
     }
     if (is_run) {
+      cells.push_back(pivot_questions(of_point));
       rows.push_back(std::move(cells));
     }
   }

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -27,9 +28,6 @@ std::string of_totals_cell(const SummaryRow& row) {
   return fmt::format(
       "{} / {}", number_text(row.speedup ? std::optional(row.speedup->of_totals) : std::nullopt, 2),
       number_text(row.end_to_end ? std::optional(row.end_to_end->of_totals) : std::nullopt, 2));
-}
-std::string questions_cell(const SummaryRow& row) {
-  return fmt::format("{}", row.speedup ? row.speedup->questions : row.questions);
 }
 std::string decode_speed_cell(const SummaryRow& row) {
   return number_text(decode_tokens_per_second(row.counts), 1);
@@ -172,8 +170,11 @@ const std::vector<ReportColumn>& speed_columns() {
        false, of_totals_cell, ColumnTable::kMore},
       {"questions",
        "Questions answered by both this and the first strategy: the observations behind the "
-       "intervals.",
-       true, questions_cell},
+       "intervals. Where they are not all questions of the run, the rest by reason: not run here "
+       "(left out as too long, or the run was interrupted); not answered by the first strategy; "
+       "without decode steps (an answer of the prefill's token alone has no decode time). In part: "
+       "compared over fewer turns or repeats than others have.",
+       true, questions_text},
       {"tokens/s",
        "Decoding throughput: tokens committed by the decoding steps per second of these steps. "
        "Prefill and the token that it yields are excluded.",
@@ -269,6 +270,26 @@ const std::vector<ReportColumn>& quality_columns() {
 std::string speedup_text(const SummaryRow& row) { return speedup_cell(row, row.speedup); }
 
 std::string end_to_end_text(const SummaryRow& row) { return speedup_cell(row, row.end_to_end); }
+
+std::string questions_text(const SummaryRow& row) {
+  const MissingQuestions& missing = row.missing;
+  std::vector<std::string> reasons;
+  const auto add = [&](int64_t count, const char* reason) {
+    if (count > 0) {
+      reasons.push_back(fmt::format("{} {}", count, reason));
+    }
+  };
+  add(missing.not_run, "not run");
+  add(missing.not_by_first, "not by the first strategy");
+  add(missing.untimed, "without decode steps");
+  add(missing.in_part, "in part");
+  const int64_t compared = compared_questions(row);
+  std::string text = fmt::format("{}", compared);
+  if (missing.left_out() > 0) {
+    text += fmt::format(" of {}", compared + missing.left_out());
+  }
+  return reasons.empty() ? text : fmt::format("{}: {}", text, fmt::join(reasons, ", "));
+}
 
 std::string position_text(const SummaryRow& row, size_t position) {
   const auto rate = conditional_acceptance(row.counts).at(position);

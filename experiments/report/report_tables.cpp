@@ -27,6 +27,12 @@ void add_row(const Report& report, const SummaryRow& row, const std::vector<Repo
   table.styles.push_back(strategy_index(report, row.strategy));
 }
 
+ReportColumn column_named(const Report& report, const std::string& title) {
+  const auto columns = report_columns(report);
+  return *std::find_if(columns.begin(), columns.end(),
+                       [&](const ReportColumn& column) { return column.title == title; });
+}
+
 /// Which rows a table has: those over all prompts, or those of single categories.
 enum class TableRows { kAllPrompts, kCategories };
 
@@ -45,9 +51,13 @@ ReportTable columns_table(const Report& report, ColumnTable which, TableRows row
   table.names = table.header.size();
   auto columns = report_columns(report);
   const bool is_quality = which == ColumnTable::kQuality;
+  const bool is_results = which == ColumnTable::kResults;
   std::erase_if(columns, [&](const ReportColumn& column) { return column.table != which; });
   if (columns.empty()) {
     return table;
+  }
+  if (!is_results) {
+    columns.insert(columns.begin(), column_named(report, "questions"));
   }
   if (is_quality) {  // stands beside the speed that it is paid with
     columns.insert(columns.begin(), report_columns(report).front());

@@ -46,6 +46,23 @@ void add_scorer_notes(const Report& report, std::vector<std::string>& notes) {
   }
 }
 
+/// Which strategies have fewer questions than others, and what may be compared then.
+void add_missing_notes(const Report& report, std::vector<std::string>& notes) {
+  std::vector<std::string> differing;
+  for (const SummaryRow& row : report.summary.rows) {
+    if (row.category.empty() && (row.missing.left_out() > 0 || row.missing.in_part > 0)) {
+      differing.push_back(fmt::format("{} {}", row_name(report, row), questions_text(row)));
+    }
+  }
+  if (!differing.empty()) {
+    notes.push_back(fmt::format(
+        "Not all have the same questions ({}). Speed-ups and differences are over those that a "
+        "strategy shares with the first one; other columns, as tokens/s, are over all that it "
+        "answered, so that they do not compare.",
+        fmt::join(differing, "; ")));
+  }
+}
+
 void add_question_notes(const Report& report, std::vector<std::string>& notes) {
   int64_t fewest = kMinQuestions;
   for (const SummaryRow& row : report.summary.rows) {
@@ -144,6 +161,7 @@ std::vector<std::string> reader_notes(const Report& report) {
                       strategy.name));
     }
   }
+  add_missing_notes(report, notes);
   add_question_notes(report, notes);
   add_scorer_notes(report, notes);
   add_grammar_notes(report, notes);

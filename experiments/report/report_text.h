@@ -12,6 +12,9 @@ namespace specdec {
 /// "1.83 (1.71 to 1.95)"; "1 (reference)" for the first strategy; "-" for none.
 std::string speedup_text(const SummaryRow& row);
 std::string end_to_end_text(const SummaryRow& row);
+/// How many questions the row compares and why not all: "9 of 12: 2 not run, 1 without decode
+/// steps"; "12" for all.
+std::string questions_text(const SummaryRow& row);
 /// Acceptance at a position (from 0) of those that reached it: "62.1 % (55.0 to 68.7)".
 std::string position_text(const SummaryRow& row, size_t position);
 

@@ -138,6 +138,15 @@ std::string ratio_text(const ComparedArm& arm) {
                   : fmt::format("{:.2f}", arm.b_over_a->ratio);
 }
 
+/// Questions of the two runs: "12", or "A 12, B 10, both 9" where they differ.
+std::string questions_of_both(const ComparedArm& arm) {
+  const int64_t a = arm.a ? arm.a->questions : 0;
+  const int64_t b = arm.b ? arm.b->questions : 0;
+  const int64_t both = arm.b_over_a ? arm.b_over_a->questions : 0;
+  return a == b && a == both ? fmt::format("{}", a)
+                             : fmt::format("A {}, B {}, both {}", a, b, both);
+}
+
 /// B - A over what both have.
 std::optional<double> difference(const ComparedArm& arm,
                                  std::optional<double> (*metric)(const Counts&)) {
@@ -194,7 +203,7 @@ ReportTable comparison_table(const RunComparison& comparison) {
                     .caption = "A: " + comparison.name_a + "; B: " + comparison.name_b,
                     .header = {"strategy", "tokens/s A", "tokens/s B", "speed B/A", "speed-up A",
                                "speed-up B", "tokens/step A", "tokens/step B", "tokens/step B-A",
-                               "acceptance A", "acceptance B", "same texts"},
+                               "acceptance A", "acceptance B", "questions", "same texts"},
                     .rows = {},
                     .styles = {}};
   for (const ComparedArm& arm : comparison.arms) {
@@ -202,7 +211,7 @@ ReportTable comparison_table(const RunComparison& comparison) {
         {arm.name, cell_of(arm.a, speed_text), cell_of(arm.b, speed_text), ratio_text(arm),
          cell_of(arm.a, speedup_text), cell_of(arm.b, speedup_text), cell_of(arm.a, step_text),
          cell_of(arm.b, step_text), signed_text(difference(arm, tokens_per_step), 1.0, ""),
-         cell_of(arm.a, rate_text), cell_of(arm.b, rate_text),
+         cell_of(arm.a, rate_text), cell_of(arm.b, rate_text), questions_of_both(arm),
          arm.texts > 0 ? fmt::format("{} of {}", arm.texts - arm.unlike_texts, arm.texts) : "-"});
   }
   return table;
@@ -264,7 +273,8 @@ void write_comparison_html(std::ostream& out, const RunComparison& comparison) {
          "both "
          "have, paired by question, with its 95 % interval. Tokens/step B-A: the difference on the "
          "same generations. The other columns are each run's own, with speed-ups over its own "
-         "first strategy. Same texts: greedy generations with equal tokens.</p>\n"
+         "first strategy. Questions: those that a run answered, and those behind B/A where they "
+         "differ. Same texts: greedy generations with equal tokens.</p>\n"
       << page_end();
 }
 

@@ -31,6 +31,10 @@ const std::vector<SpecBenchTable>& tables() {
        "tokens/step elsewhere in specdec. The acceptance length, 1 + accepted / drafts, leaves out "
        "steps without a draft.",
        [](Row row) { return number_text(tokens_per_step(row.counts), 2); }},
+      {"Questions",
+       "Questions that both this and the first strategy answered; the others by reason, so that "
+       "figures over different questions are not compared.",
+       questions_text},
       {"Tokens per second", "All new tokens / (prefill and decode time), of totals.",
        [](Row row) { return number_text(total_tokens_per_second(row.counts), 1); }},
       {"Speed-up",

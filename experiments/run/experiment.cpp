@@ -83,7 +83,7 @@ class ExperimentRun {
   std::vector<Group> groups_;
   RunFolder folder_;
   RunSetup setup_;
-  std::set<std::string> left_out_;  ///< prompts that are too long
+  LeftOutPrompts left_out_;
   PromptGrammars grammars_;
   ExampleChoice examples_;
 };
@@ -206,7 +206,7 @@ bool ExperimentRun::run_question(GroupProgress& at, Progress& progress) {
   for (size_t turn = 0; turn < turns; ++turn) {
     Item item{&prompt, turn, repeat, at.order++};
     if (!encode_item(config, plan_.models->read(config.weights), item, history)) {
-      left_out_.insert(item.key(group.arms.front()).prompt_id);
+      left_out_[group.name].insert(item.key(group.arms.front()).prompt_id);
       break;
     }
     if (at.fitting++ == 0) {
@@ -360,11 +360,8 @@ Report ExperimentRun::make_report() {
         "the run in a new folder before relying on them.",
         fmt::join(changes, "; ")));
   }
-  if (!left_out_.empty()) {
-    report.notes.push_back(fmt::format("{} prompt{} left out as too long: {}.", left_out_.size(),
-                                       left_out_.size() == 1 ? " was" : "s were",
-                                       fmt::join(left_out_, ", ")));
-  }
+  const auto left_out = left_out_notes(left_out_, groups_.size());
+  report.notes.insert(report.notes.end(), left_out.begin(), left_out.end());
   report.summary = summarize_run(plan_, folder_.records());
   const auto measured = measured_records(plan_, folder_.records());
   report.details = collect_details({.records = measured,

@@ -144,6 +144,22 @@ Report describe_plan(const ExperimentPlan& plan) {
   return report;
 }
 
+std::vector<std::string> left_out_notes(const LeftOutPrompts& left_out, size_t groups) {
+  std::map<std::set<std::string>, std::vector<std::string>> places;
+  for (const auto& [group, prompts] : left_out) {
+    places[prompts].push_back(group);
+  }
+  std::vector<std::string> notes;
+  for (const auto& [prompts, names] : places) {
+    const bool everywhere = names.size() == groups;
+    notes.push_back(fmt::format("{} prompt{} left out as too long{}: {}.", prompts.size(),
+                                prompts.size() == 1 ? " was" : "s were",
+                                everywhere ? "" : fmt::format(" at {}", fmt::join(names, "; ")),
+                                fmt::join(prompts, ", ")));
+  }
+  return notes;
+}
+
 std::vector<GenerationRecord> measured_records(const ExperimentPlan& plan,
                                                std::span<const GenerationRecord> records) {
   return plan.points.front().config.cut_loops ? before_loops(records)

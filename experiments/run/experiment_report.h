@@ -1,4 +1,9 @@
 #pragma once
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
 #include "experiments/report/report.h"
 #include "experiments/run/experiment_config.h"
 #include "experiments/run/run_folder.h"
@@ -8,6 +13,12 @@ namespace specdec {
 /// What a report says before anything was run: names, config, sweep, strategies and what of the
 /// prompts is not used.
 Report describe_plan(const ExperimentPlan& plan);
+
+/// Prompts that are too long, by the name of the group of arms that left them out.
+using LeftOutPrompts = std::map<std::string, std::set<std::string>>;
+/// Notes that name them, with the points of the sweep where only some of the `groups` left them
+/// out.
+std::vector<std::string> left_out_notes(const LeftOutPrompts& left_out, size_t groups);
 
 /// What the figures of a run are made from: its records, or with `loops: cut` their beginnings.
 std::vector<GenerationRecord> measured_records(const ExperimentPlan& plan,

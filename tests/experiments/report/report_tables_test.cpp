@@ -76,13 +76,13 @@ TEST(ReportTablesTest, QualityHasATableOfItsOwn) {
   };
   EXPECT_THAT(table("results").header, testing::Not(testing::Contains("correct")));
   EXPECT_EQ(table("quality").header,
-            (Cells{"strategy", "speed-up", "correct", "correct, difference (points)", "log p/token",
-                   "log p/token, difference", "TV at least"}));
+            (Cells{"strategy", "speed-up", "questions", "correct", "correct, difference (points)",
+                   "log p/token", "log p/token, difference", "TV at least"}));
   ASSERT_EQ(table("quality").rows.size(), 2U) << "nothing of the other strategy was measured";
   EXPECT_EQ(table("quality").rows[0],
-            (Cells{"plain", "1 (reference)", "66.7 %", "-", "-2.000", "-", "-"}));
-  EXPECT_EQ(table("quality").rows[1][4], "-1.750");
-  EXPECT_EQ(table("quality").rows[1][6], "0.172");
+            (Cells{"plain", "1 (reference)", "12", "66.7 %", "-", "-2.000", "-", "-"}));
+  EXPECT_EQ(table("quality").rows[1][5], "-1.750");
+  EXPECT_EQ(table("quality").rows[1][7], "0.172");
 }
 
 TEST(ReportTablesTest, CategoriesHaveTheSameColumnsInTablesAsNarrow) {
@@ -104,7 +104,8 @@ TEST(ReportTablesTest, CategoriesHaveTheSameColumnsInTablesAsNarrow) {
     expected.insert(expected.begin(), "category");
     EXPECT_EQ(header(each), expected);
   }
-  EXPECT_EQ(columns, report_columns(report).size() + 1) << "the speed-up stands beside quality too";
+  EXPECT_EQ(columns, report_columns(report).size() + 1 + 3)
+      << "the speed-up stands beside quality too, the questions in all tables";
 }
 
 TEST(ReportTablesTest, MarksOfOneColourDifferInShape) {

@@ -216,6 +216,18 @@ TEST_F(ExperimentTest, LeavesOutPromptsThatAreTooLong) {
   EXPECT_THROW((void)run({"prompts.max_prompt_tokens=1"}, "none"), Error);
 }
 
+TEST_F(ExperimentTest, ReportsWherePromptsWereTooLong) {
+  const auto report = run({"sweep={prompts.max_prompt_tokens: [4, 100]}"});
+  EXPECT_THAT(
+      report.notes,
+      testing::Contains(HasSubstr("1 prompt was left out as too long at max_prompt_tokens=4: ")));
+  for (const auto& row : report.summary.rows) {
+    if (row.category.empty()) {
+      EXPECT_EQ(row.missing.not_run, row.sweep_point == "max_prompt_tokens=4" ? 1 : 0);
+    }
+  }
+}
+
 TEST_F(ExperimentTest, TracesEveryDrafterAlongTheFirstStrategysText) {
   const std::vector<std::string> sets = {"sampling.temperature=1", "trace={depth: 4, width: 2}",
                                          "log.overlap=true"};
