@@ -24,8 +24,8 @@ class Internals {
   virtual Tensor head(const Tensor& hidden) const = 0;
   /// Kept keys and values of a layer, normed and roped: each [kv_heads, length(row), head_dim].
   virtual std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const = 0;
-  /// The same without copying them, for query-only layers: KvStore::view with the tables of
-  /// KvStore::readers, which have to outlive it.
+  /// Kept keys and values of a layer without a copy, for query-only layers: KvStore::view with the
+  /// tables of KvStore::readers, which have to outlive it.
   virtual KvView read_keys(int64_t layer, const BatchTables& readers) const = 0;
   virtual BatchTables readers(int64_t row, int64_t nodes, int64_t angle) const = 0;
   /// Kept tokens of a row.

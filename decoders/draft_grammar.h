@@ -20,7 +20,7 @@ class DraftGrammar {
   TokenMask mask(const Draft& draft, int64_t node);
   /// True where the texts that were read reach a limit of the grammar: nothing is drafted there.
   bool is_at_limit(const Draft& draft, int64_t node);
-  /// Whether the grammar allows the node itself, and the text did not end before it.
+  /// True where the grammar allows the node itself, and the text did not end before it.
   bool allows(const Draft& draft, int64_t node) { return state(draft, node) != Automaton::kDead; }
 
  private:

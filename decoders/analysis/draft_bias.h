@@ -28,8 +28,8 @@ struct BiasSums {
   double total_variation_bound(double confidence) const;
 };
 
-/// Whether texts lean towards what their drafter prefers: the sign of a verifier that lets too much
-/// of the draft through, or too little.
+/// Test of whether texts lean towards what their drafter prefers: the sign of a verifier that lets
+/// too much of the draft through, or too little.
 ///
 /// A depends on the text before the place alone, so whoever wrote the text, if each of its tokens
 /// has the target's distribution given those before it, then the sum of 1[x in A] - p(A) is a

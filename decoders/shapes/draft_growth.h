@@ -39,7 +39,7 @@ class DraftGrowth {
   static DraftGrowth of_candidates(const DraftContext& context, ChildDistribution& distribution);
 
   const Draft& draft() const { return draft_; }
-  /// Whether siblings are drawn here: asked for, and the target samples.
+  /// True where siblings are drawn at random: that was asked for, and the target samples.
   bool draws() const { return draws_; }
   /// Nodes that can still be added.
   int64_t room() const { return max_tokens_ - draft_.proposed(); }

@@ -88,7 +88,7 @@ class AdaptiveDraftLength final : public DraftLength {
   int64_t next(int64_t context) override;
   void observe(int64_t drafted, int64_t accepted) override;
 
-  /// Whether a draft of `length` tokens is expected to be quicker than plain decoding.
+  /// True where a draft of `length` tokens is expected to be quicker than plain decoding.
   bool pays(int64_t length) const;
 
  private:

@@ -32,11 +32,12 @@ struct WorstCell {
   double expected = 0.0;
   int64_t count = 0;
 };
-/// Of the outputs that are expected five times or more; none when there is no such one.
+/// The output whose count is furthest from what is expected, among those expected five times or
+/// more; none when there is no such one.
 std::optional<WorstCell> worst_cell(const OutputCounts& counts,
                                     const SequenceDistribution& distribution);
 
-/// Where a greedy strategy left plain decoding.
+/// A place where a greedy strategy left plain decoding.
 struct PromptDifference {
   std::string prompt;  ///< id
   TokenDivergence divergence;
@@ -65,8 +66,8 @@ struct ConfigTest {
   bool failed = false;
 
   double p_value() const { return positions ? positions->p_value() : chi_square.p_value; }
-  /// Whether it could have failed: not when only one output is likely, or when it does not find
-  /// the mistakes that it should.
+  /// True for a test that could have failed: not when only one output is likely, or when it does
+  /// not find the mistakes that it should.
   bool tells() const { return greedy || (positions ? positions->tells() : chi_square.degrees > 0); }
 };
 

@@ -93,7 +93,7 @@ struct TokenDivergence {
 };
 inline constexpr double kNearTieUlps = 16.0;
 
-/// In words: where, gaps, near tie or not, widths, and whose fault it is.
+/// Describes a divergence in words: where, gaps, near tie or not, widths, and whose fault it is.
 std::string explain(const TokenDivergence& divergence);
 
 /// The index of the first difference; none when they are equal.

@@ -48,7 +48,7 @@ class GroupCertifier {
   /// Prompts that the chi-square test takes.
   int64_t compared_prompts() const;
   int64_t tokens_to_draw() const;
-  /// Of one of the draws of a test of positions.
+  /// False-positive rate of one of the draws of a test of positions.
   double draw_level() const { return options_.level / kDraws; }
   /// About as many texts have so many tokens.
   int64_t planned_texts() const;

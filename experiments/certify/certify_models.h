@@ -54,8 +54,8 @@ class CertifyModels {
   std::map<std::vector<Token>, std::vector<double>> logits_;
 };
 
-/// The same for every machine, so that decisions that depend on speed can be repeated: drafting
-/// pays. `name` as in BuildContext::cost_curve.
+/// A made-up cost curve, equal on every machine, so that decisions that depend on speed can be
+/// repeated: drafting pays. `name` as in BuildContext::cost_curve.
 CostCurve made_up_cost_curve(const std::string& name);
 
 /// `text` with every `from` replaced.

@@ -43,7 +43,7 @@ struct ReplayTest {
   std::string not_run = {};  ///< why; "" when it ran
   std::string error = {};    ///< a check of specdec's own that failed on the way
 
-  /// Whether another shape ran than the strategy's own.
+  /// True where another shape ran than the strategy's own.
   bool reduced() const { return !(own == ran); }
   /// A lossless strategy whose distribution is not the target's.
   bool failed() const;

@@ -7,7 +7,7 @@ namespace specdec {
 
 /// One line a row, then what was not tested and a summary.
 void write_certificate(std::ostream& out, const CertifyResult& result);
-/// The same as one JSON object: rows, untested, passed.
+/// Writes the results as one JSON object: rows, untested, passed.
 void write_certificate_json(std::ostream& out, const CertifyResult& result);
 
 /// The compatibility matrix: which combinations there are, and what each promises or why it is

@@ -24,11 +24,12 @@ struct BiasControls {
 /// level.
 inline constexpr double kDraws = 2.0;
 
-/// Whether a strategy's own texts lean towards what its drafter prefers (see DraftBias).
+/// Test of whether a strategy's own texts lean towards what its drafter prefers (see DraftBias).
 struct PositionTest {
   DraftBias bias;
   int64_t texts = 0;
-  /// It has no drafter, or none that can be traced: A is the target's most likely token.
+  /// True for a strategy without a drafter, or with none that can be traced: A is the target's most
+  /// likely token.
   bool by_target = false;
   /// Share of the tokens of its steps with drafts that a draft decided; a bonus token is the
   /// target's own.
@@ -38,7 +39,7 @@ struct PositionTest {
 
   /// Bonferroni's, for a test that may draw its texts a second time.
   double p_value() const { return std::min(1.0, kDraws * bias.p_value()); }
-  /// It finds both mistakes, at least where all drafts have them.
+  /// True where the test finds both mistakes, at least where all drafts have them.
   bool tells() const { return controls.accept_all && controls.target_residual; }
   /// About as many tokens as it would take to find both; 0 = more than anyone draws.
   int64_t tokens_needed(double false_positives) const;

@@ -15,7 +15,7 @@ struct ReplayStage {
   std::function<std::unique_ptr<Drafter>()> drafter;
 };
 
-/// The same components; what they build heeds the stage.
+/// Copies of the components; what they build heeds the stage.
 Components replay_components(const Components& components,
                              const std::shared_ptr<const ReplayStage>& stage);
 

@@ -12,8 +12,8 @@ namespace specdec {
 /// builtin_components() and calls this from main.
 int run_cli(int argc, char** argv, const Components& components);
 
-/// The same on streams: results on `out`, logs and errors on `err`. `arguments` begins after the
-/// program's name.
+/// Runs a command on streams: results on `out`, logs and errors on `err`. `arguments` begins after
+/// the program's name.
 int run_cli(const std::vector<std::string>& arguments, const Components& components,
             std::ostream& out, std::ostream& err);
 

@@ -22,7 +22,7 @@ struct ComponentHelp {
 
 /// All of them, by kind in the order strategies, drafters, verifiers, draft lengths, trees.
 std::vector<ComponentHelp> describe_components(const Components& all);
-/// Those of this kind ("drafter") or type ("suffix"). Throws ConfigError when there is none.
+/// Components of this kind ("drafter") or type ("suffix"). Throws ConfigError when there is none.
 std::vector<ComponentHelp> components_named(const std::vector<ComponentHelp>& all,
                                             const std::string& name);
 

@@ -27,11 +27,12 @@ struct RunPlan {
   ModelCatalog& models;  ///< reads further ones
   SamplingParams sampling;
   int64_t max_new_tokens = 128;
-  /// Whether the target's multi-token-prediction modules may be used.
+  /// True where the target's multi-token-prediction modules may be used.
   bool include_mtp = true;
-  /// Whether outputs obey a grammar.
+  /// True where outputs obey a grammar.
   bool grammar = false;
-  /// Of the strategy that is being prepared, so far; see note_promise. nullptr = nobody asks.
+  /// Promise of the strategy that is being prepared, so far; see note_promise. nullptr = nobody
+  /// asks.
   Promise* promise = nullptr;
   /// Its parts that were never certified, so far; see note_uncertified. nullptr = nobody asks.
   std::vector<std::string>* uncertified = nullptr;
@@ -39,11 +40,11 @@ struct RunPlan {
   /// largest number = not known. Its tree notes it, then its drafter and verifier are prepared;
   /// nullptr = it has no drafts. See note_branches.
   int64_t* branches = nullptr;
-  /// Whether its tree takes the best tokens only, as one does that leaves nodes out after their
-  /// siblings were found: its tree notes it, its drafter reads it; nullptr = nobody asks.
+  /// Set by a tree that takes the best tokens only, as one does that leaves nodes out after their
+  /// siblings were found; the drafter reads it. nullptr = nobody asks.
   bool* best_only = nullptr;
-  /// Whether its drafter follows the target's hidden states: the drafter notes it, the strategy
-  /// reads it; nullptr = nobody asks. See note_hidden_states.
+  /// Set by a drafter that follows the target's hidden states; the strategy reads it. nullptr =
+  /// nobody asks. See note_hidden_states.
   bool* hidden_states = nullptr;
 };
 

@@ -105,7 +105,7 @@ class ModelLoader {
   const ModelOptions& options() const { return options_; }
   /// Why there are as many threads as there are: measured with the first model that was loaded.
   const std::string& thread_reason() const { return thread_reason_; }
-  /// Of a head that was loaded beside the models.
+  /// Records the fingerprint of a head that was loaded beside the models.
   void note_fingerprint(const std::string& name, const std::string& fingerprint);
   /// What a user should know of weights that were loaded; what is known already or "" is left out.
   void note_warning(const std::string& warning);

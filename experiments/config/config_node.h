@@ -67,7 +67,7 @@ class ConfigNode {
   /// A file or folder that exists: looked up in the current directory, then in the config's folder.
   std::filesystem::path require_path(const std::string& key) const;
 
-  /// The same of a model, which may be a name of the hub that its cache holds.
+  /// Path of a model, which may be a name of the hub that its cache holds; else as require_path.
   std::filesystem::path require_model(const std::string& key) const;
 
   /// The map under `key`; a missing one is empty and a mistake if `required`.

@@ -26,7 +26,7 @@ enum class Promise {
 };
 /// "lossless", "unverified", "lossy", "search"
 std::string promise_name(Promise promise);
-/// Of a whole that has a part of each promise.
+/// Promise of a whole that has parts of these two promises.
 Promise weaker(Promise a, Promise b);
 
 /// A promise without a default: an entry that does not say its own does not compile.
@@ -72,7 +72,7 @@ class Registry {
     /// Whom it is from: "Leviathan et al., 2023, arXiv:2211.17192".
     std::string source = {};
     std::string page = {};  ///< its page in the docs: "docs/trees.md"
-    /// As its OptionTable has them.
+    /// Options of the component, as its OptionTable has them.
     std::vector<OptionHelp> options = {};
     StatedPromise promise;  ///< a strategy with a lossy part is lossy
     /// Reads the node's keys and refuses what cannot work in the planned run (node.fail).
@@ -82,8 +82,8 @@ class Registry {
     /// Writes what the examples name in `<folder>` beside the checkpoints: a head for `target`.
     std::function<void(const std::filesystem::path& folder, uint64_t seed)> write_example_files =
         {};
-    /// Whether tests run `certify` over it, as they do over all that comes with specdec. Reports of
-    /// a strategy with a part that was never certified say so.
+    /// True where tests run `certify` over it, as they do over all that comes with specdec. Reports
+    /// of a strategy with a part that was never certified say so.
     bool certified = false;
   };
 

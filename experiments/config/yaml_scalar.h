@@ -29,7 +29,7 @@ std::shared_ptr<YamlTree> scalar_tree(const T& value);
 template <class T>
 std::string scalar_type_name();
 
-/// For messages: "a list", "nothing", "'8'", "the text \"8\"".
+/// Describes a value for messages: "a list", "nothing", "'8'", "the text \"8\"".
 std::string describe(const YamlTree& tree);
 
 }  // namespace specdec

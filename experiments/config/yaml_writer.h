@@ -8,7 +8,7 @@ namespace specdec {
 /// The tree as YAML in block style; parse_yaml reads it back.
 std::string write_yaml(const YamlTree& tree);
 
-/// The same on one line: {type: speculative, draft_length: 5}.
+/// Writes YAML on one line: {type: speculative, draft_length: 5}.
 std::string write_yaml_flow(const YamlTree& tree);
 
 }  // namespace specdec

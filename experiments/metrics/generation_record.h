@@ -36,9 +36,9 @@ struct GenerationRecord {
   std::optional<bool> is_right = {};  ///< by the prompt's scorer; none without one
   std::string scorer = {};  ///< fingerprint of the program that was asked; "" when none was
   std::optional<MachineLoad> load = {};  ///< none in runs that were recorded before it was measured
-  /// Of the new tokens by the target, summed: nats, softmax of its logits alone (no temperature,
-  /// penalty, truncation or grammar). Measured of lossy strategies and of the first one beside
-  /// them.
+  /// Log-probability of the new tokens under the target, summed: nats, softmax of its logits alone
+  /// (no temperature, penalty, truncation or grammar). Measured of lossy strategies and of the
+  /// first one beside them.
   std::optional<double> log_prob = {};
   std::optional<BiasSums> bias = {};  ///< of a lossy strategy's sampled text, along itself
   /// Bytes of the weights and of the context's keys and values that a step's forward has to read,

@@ -5,7 +5,7 @@
 
 namespace specdec {
 
-/// Of every interval that a report prints, unless it says another.
+/// Confidence of every interval that a report prints, unless it says another.
 inline constexpr double kConfidence = 0.95;
 /// Fewer questions have no interval: from so few no method reaches its nominal coverage unless the
 /// data are normal.
@@ -23,10 +23,10 @@ struct Interval {
 
 /// Smallest x with P(X <= x) >= probability, X of Student's t with `degrees` of freedom (> 0).
 double student_quantile(double probability, double degrees);
-/// The same of the beta distribution with positive parameters.
+/// Smallest x with P(X <= x) >= probability, X of the beta distribution with positive parameters.
 double beta_quantile(double probability, double a, double b);
 
-/// Of at least one value.
+/// Mean of at least one value.
 double mean_of(std::span<const double> values);
 /// Student's t interval of the mean of independent values. None below kMinQuestions.
 std::optional<Interval> mean_interval(std::span<const double> values);
@@ -39,7 +39,7 @@ struct GeometricMean {
   double log_error = 0.0;  ///< standard error of the mean of logarithms; 0 for one value
   int64_t count = 0;
 };
-/// Of positive values; none without values.
+/// Geometric mean of positive values; none without values.
 std::optional<GeometricMean> geometric_mean(std::span<const double> values);
 /// exp of Student's t interval of the mean of logarithms. None below kMinQuestions values.
 std::optional<Interval> geometric_interval(const GeometricMean& mean,

@@ -18,14 +18,14 @@ inline constexpr int64_t kLongestLoopPeriod = 64;
 inline constexpr int64_t kLoopRepetitions = 3;
 inline constexpr int64_t kShortestLoop = 32;
 
-/// Where the first loop in `tokens` begins; tokens.size() when there is none.
+/// Index at which the first loop in `tokens` begins; tokens.size() when there is none.
 size_t loop_start(TokenSpan tokens);
 
 /// The generation as if it had been stopped before its loop: the steps that end before it, their
 /// share of the decode time, and the tokens of these. A generation without a loop is unchanged, and
 /// so is one whose steps do not add up to its tokens (beam search).
 Generation before_loop(Generation generation);
-/// The same of all records; texts stay whole.
+/// Records whose generations end before their loops, by before_loop; texts stay whole.
 std::vector<GenerationRecord> before_loops(std::span<const GenerationRecord> records);
 
 /// Figures of the text before loops. Whether greedy texts are equal is decided on whole texts, and

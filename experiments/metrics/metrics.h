@@ -39,7 +39,7 @@ struct Counts {
   double draft_seconds = 0.0;
   double prompt_draft_seconds = 0.0;  ///< of these, reading prompts into the drafter's cache
   double verify_seconds = 0.0;
-  /// Of imported generations: wall time in which prefill and steps are not told apart.
+  /// Wall time of imported generations, in which prefill and steps are not told apart.
   double unsplit_seconds = 0.0;
   std::vector<int64_t> drafted_at;  ///< [i - 1]: steps whose draft is at least i deep
   std::vector<int64_t> reached_at;  ///< [i - 1]: of those, with the i - 1 positions before accepted
@@ -64,8 +64,8 @@ struct Counts {
   void add_grammar(const Generation& generation);
 };
 
-/// Whether an output was generated under a grammar: it holds masked tokens, or the grammar or its
-/// correction left none. Beam searches, which mask no distribution, do not count.
+/// True for an output that was generated under a grammar: it holds masked tokens, or the grammar or
+/// its correction left none. Beam searches, which mask no distribution, do not count.
 bool is_constrained(const Generation& generation);
 
 /// accepted / drafted, over all steps; none without drafts. Falls as drafts get longer, since what
@@ -95,7 +95,8 @@ std::optional<double> complete_share(const Counts& counts);
 /// plain decoding. None without steps. Xia et al., 2024 (Spec-Bench, arXiv:2401.07851) call it mean
 /// accepted tokens.
 std::optional<double> tokens_per_step(const Counts& counts);
-/// The same without that token: accepted / steps; 0 for plain decoding.
+/// Accepted tokens per step, that is without the correction or bonus token: accepted / steps; 0 for
+/// plain decoding.
 std::optional<double> accepted_per_step(const Counts& counts);
 /// Mean acceptance length, or block efficiency: 1 + accepted / drafting_steps, over drafting steps
 /// only; before a stop cuts tokens. Equals 1 + the sum of unconditional_acceptance. EAGLE's tau;
@@ -178,7 +179,7 @@ struct SummaryRow {
 /// Questions behind a row's speed-up; of the first strategy all that it answered.
 int64_t compared_questions(const SummaryRow& row);
 
-/// Where a greedy strategy left the first strategy's tokens.
+/// A place where a greedy strategy left the first strategy's tokens.
 struct Divergence {
   GenerationKey key;       ///< of the strategy that left
   int64_t position = 0;    ///< index of the first new token that differs

@@ -10,7 +10,8 @@ namespace specdec {
 /// A strategy may lose this share of all answers before it counts as worse, unless the config says
 /// another (`quality: {margin: 0.02}`).
 inline constexpr double kQualityMargin = 0.05;
-/// Where plain decoding is right less or more often, a loss does not show.
+/// Share of right answers of plain decoding below which, as above kQualityCeiling, a loss does not
+/// show.
 inline constexpr double kQualityFloor = 0.2;
 inline constexpr double kQualityCeiling = 0.9;
 

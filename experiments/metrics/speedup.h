@@ -9,12 +9,12 @@
 
 namespace specdec {
 
-/// The same turn and repeat of a question by the two strategies to compare.
+/// Generations of one turn and repeat of a question by the two strategies to compare.
 struct GenerationPair {
   const GenerationRecord* first = nullptr;
   const GenerationRecord* other = nullptr;
 };
-/// In the order of `other`; what only one of the two has is left out.
+/// Pairs of generations that both strategies have, in the order of `other`.
 std::vector<GenerationPair> pair_generations(std::span<const GenerationRecord* const> first,
                                              std::span<const GenerationRecord* const> other);
 /// True when both have the same tokens.

@@ -12,7 +12,7 @@ namespace specdec {
 
 /// The condition of a point of the sweep: "temperature=0.8"; "" where none is swept.
 std::string condition_of(const Report& report, const std::string& sweep_point);
-/// Those of the report's rows, in order of appearance.
+/// Conditions of the report's rows, in order of appearance.
 std::vector<std::string> conditions_of(const Report& report);
 /// "draft_model", or "draft_model, draft_length=4" where its own options are swept: a row's name
 /// beside its condition.

@@ -24,7 +24,7 @@ class FigureList {
            const std::string& reason) {
     add(id, plot, plot_data(plot), std::move(caption), reason);
   }
-  /// With numbers that the plot does not hold.
+  /// Adds a figure with numbers that the plot does not hold.
   template <class Plot>
   void add(const std::string& id, const Plot& plot, ReportTable data, std::string caption,
            const std::string& reason) {

@@ -12,8 +12,8 @@ namespace specdec {
 struct FastestArm {
   const SummaryRow* row = nullptr;
   std::string condition = {};  ///< of the sweep, that it was run under
-  /// That it was chosen among: lossless strategies and choices of the sweep, and, over several
-  /// conditions, these too.
+  /// Number of arms that it was chosen among: lossless strategies and choices of the sweep, and,
+  /// over several conditions, these too.
   int64_t arms = 0;
   int64_t conditions = 1;
   /// selected_interval of its speed-ups.
@@ -27,7 +27,7 @@ std::optional<FastestArm> fastest_arm(const Report& report);
 /// fastest_arm in words, marked as chosen among several where it was, with its decode and
 /// end-to-end speed-up and corrected intervals.
 std::string headline(const Report& report);
-/// The same for each condition; when they are many, the headline alone.
+/// A headline for each condition; when they are many, that of the whole run alone.
 std::vector<std::string> headlines(const Report& report);
 
 /// Reasons to distrust every time of the run: a busy machine, and speed-ups that speculation cannot

@@ -34,8 +34,8 @@ struct SpeedPrediction {
   double speedup = 0.0;
 };
 
-/// Where the target's own text lies among what a drafter thinks most likely: the node is the
-/// drafter's choice `rank` (0 = its best) after its parent.
+/// A node of a hit tree: where the target's own text lies among what a drafter thinks most likely.
+/// It is the drafter's choice `rank` (0 = its best) after its parent.
 struct HitNode {
   int64_t parent = -1;  ///< index of a node; -1 = the newest token
   int64_t rank = 0;

@@ -19,7 +19,7 @@ struct ReportTable {
 
 /// A small mark of a strategy's style beside its name.
 std::string style_mark(size_t style);
-/// As an element of a page; its columns can be sorted where scripts run.
+/// HTML of a table as an element of a page; its columns can be sorted where scripts run.
 std::string table_html(const ReportTable& table);
 /// Comma-separated values. A cell "1.83 (1.71 to 1.95)" becomes three columns, "62.1 %" a number;
 /// "-" is empty.

@@ -29,10 +29,11 @@ struct ReportColumn {
   std::string (*cell)(const SummaryRow& row);
   ColumnTable table = ColumnTable::kResults;
 };
-/// Those of a grammar, of scorers and of lossy texts only where there are any.
+/// Columns of a report's tables; those of a grammar, of scorers and of lossy texts only where there
+/// are any.
 std::vector<ReportColumn> report_columns(const Report& report);
 
-/// Of each strategy the row over all prompts at its fastest point of each condition of the sweep.
+/// Rows over all prompts at each strategy's fastest point of each condition of the sweep.
 std::vector<const SummaryRow*> fastest_rows(const Report& report);
 /// Place of a strategy in the report's list, or after it when it is not there.
 size_t strategy_index(const Report& report, const std::string& name);
@@ -48,7 +49,7 @@ std::string row_name(const Report& report, const SummaryRow& row);
 std::vector<std::string> reader_notes(const Report& report);
 /// Every count and metric of a row; what cannot be computed is null.
 nlohmann::ordered_json row_json(const SummaryRow& row);
-/// Of the difference of right answers, in points.
+/// Interval of the difference of right answers, in points.
 std::optional<Interval> interval_in_points(const QualityComparison& quality);
 /// A cell of a CSV file, in quotes where it must be.
 std::string quote_csv(const std::string& text);

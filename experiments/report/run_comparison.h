@@ -40,7 +40,7 @@ struct RunComparison {
 RunComparison compare_runs(const ComparedRun& a, const ComparedRun& b);
 
 ReportTable comparison_table(const RunComparison& comparison);
-/// For a terminal: which run is A and B, the table, notes.
+/// Writes a comparison for a terminal: which run is A and B, the table, notes.
 void write_comparison(std::ostream& out, const RunComparison& comparison);
 nlohmann::ordered_json comparison_json(const RunComparison& comparison);
 /// A page like report.html.

@@ -37,7 +37,7 @@ struct PlotSeries {
 std::string style_color(size_t style);
 /// How many styles with lower numbers have the same colour: they differ in mark, dash and pattern.
 size_t style_round(size_t style);
-/// Whether any point has an interval that is drawn.
+/// True where any point has an interval that is drawn.
 bool has_intervals(const std::vector<PlotSeries>& all);
 
 /// Lines with marks, or marks alone; intervals stand upright.

@@ -15,8 +15,8 @@ struct Arm {
   std::string sweep_point = {};
   const StrategyConfig* config = nullptr;
   std::unique_ptr<DecodingStrategy> strategy = nullptr;
-  /// The same strategy once more, to trace its own texts: what its drafter remembers of one text
-  /// must not hold that text already. nullptr unless traces_loss.
+  /// A second instance of the strategy, to trace its own texts: what a drafter remembers of one
+  /// text must not hold that text already. nullptr unless traces_loss.
   std::unique_ptr<DecodingStrategy> tracer = nullptr;
 };
 

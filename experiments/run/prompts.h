@@ -22,7 +22,7 @@ struct Prompt {
   std::string schema = {};  ///< JSON text of the JSON Schema that the answer must satisfy, or ""
   /// JSON text of the list of tools that a chat template is given, or ""; for chats only.
   std::string tools = {};
-  /// Of each turn what its answer must be, or none; empty when the line names no `scorer`.
+  /// Answer keys by turn: what its answer must be, or none; empty when the line names no `scorer`.
   std::vector<std::optional<AnswerKey>> answer_keys = {};
   std::vector<std::string> unread_keys = {};  ///< of the line: for other tools
   uint32_t number = 0;  ///< of the first turn among all turns of the file: keys randomness

@@ -18,7 +18,7 @@ struct PromptsConfig {
   bool chat = false;              ///< in the checkpoint's chat format; else as plain text
   bool multi_turn = true;         ///< all turns one after the other; else the first only
   int64_t max_prompt_tokens = 0;  ///< longer ones are left out; 0 = as long as the model takes
-  /// In the file's order, after `categories`, `skip`, `per_category` and `limit`.
+  /// Prompts in the file's order, after `categories`, `skip`, `per_category` and `limit`.
   std::vector<Prompt> prompts;
 };
 

@@ -65,7 +65,7 @@ class RunFolder {
   /// Writes environment.json, before anything is measured. Where something was already, it says
   /// "resumed", and keeps another environment under "earlier".
   void write_environment(const Environment& environment);
-  /// Whether a part of the run was measured when another was there already.
+  /// True where a part of the run was measured when another was there already.
   bool was_resumed() const;
   /// What changed between the environments that this run was measured in: "cpu: A, then B".
   std::vector<std::string> environment_changes() const;

@@ -4,17 +4,18 @@
 
 namespace specdec {
 
-/// Whether an arm's texts are measured against the target: those of lossy strategies, and of the
+/// True where an arm's texts are measured against the target: those of lossy strategies, and of the
 /// first one beside them, which must not be lossy itself.
 bool measures_loss(const Group& group, const Arm& arm);
-/// Whether they are traced too: when a lossy strategy samples. The arm then has a tracer.
+/// True where an arm's texts are traced too: a lossy strategy samples. The arm then has a tracer.
 bool traces_loss(const Group& group, const Arm& arm);
 
 /// See GenerationRecord::bytes_per_step; none without steps.
 std::optional<double> bytes_per_step(const Group& group, const Item& item,
                                      const Generation& generation);
 
-/// For measure_loss's request, should a drafter draw: other random numbers than drew the texts.
+/// Randomness of measure_loss's request, should a drafter draw: other random numbers than drew the
+/// texts.
 CounterRandomness loss_randomness();
 /// Fills log_prob, and of traced arms bias, of a generation. `request` is the same as it was made
 /// with, but for its randomness. One forward over the text, and of traced arms one a token.

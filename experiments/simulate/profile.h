@@ -14,7 +14,7 @@
 
 namespace specdec {
 
-/// Of repeated measurements, in seconds.
+/// Quartiles and median of repeated measurements, in seconds.
 struct Spread {
   double median = 0.0;
   double low = 0.0;   ///< lower quartile

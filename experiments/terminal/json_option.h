@@ -28,7 +28,7 @@ void add_json_option(CLI::App& command, JsonOption& json, const std::string& wha
 /// and may throw. Throws ConfigError for an empty name.
 void parse_with_json(CLI::App& app, const std::vector<std::string>& arguments);
 
-/// Where a command's JSON goes.
+/// Destination of a command's JSON: standard output, a file, or none.
 class JsonOutput {
  public:
   /// Opens the file, so that a name that cannot be written is an error before any work.

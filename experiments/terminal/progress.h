@@ -23,7 +23,7 @@ class Progress {
 
   /// One of `total` is done; `label` says what.
   void advance(const std::string& label);
-  /// So many more than the total said.
+  /// Raises the total by `more`.
   void expect(int64_t more) { total_ += more; }
 
  private:

@@ -29,7 +29,7 @@ class ExcludedRuns {
   size_t length_;
   std::unordered_set<uint64_t> hashes_;
 };
-/// Of the questions of plan.exclude.
+/// Runs of tokens of the questions of plan.exclude.
 ExcludedRuns excluded_runs(const AnswerPlan& plan, const Tokenizer& tokenizer);
 
 /// One prompt on the way to its answer.

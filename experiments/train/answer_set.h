@@ -20,7 +20,7 @@ std::vector<AnswerRecord> require_answers(const AnswerSelection& choice,
 /// are left out, and some answers are held out. Features are mapped, not read.
 class AnswerSet {
  public:
-  /// Of records as require_answers gives them; every round(1 / held_out)-th prompt is held out.
+  /// Splits records as require_answers gives them; every round(1 / held_out)-th prompt is held out.
   /// Throws Error when they are another target's, or too few.
   AnswerSet(const std::filesystem::path& folder, std::vector<AnswerRecord> records,
             const TransformerTensors& target, double held_out);

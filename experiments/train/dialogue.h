@@ -48,7 +48,7 @@ class Dialogue {
   int64_t answer_begin() const { return answer_begin_; }
   /// [tokens - 1, width]
   at::Tensor features() const;
-  /// Of each answer token's logits the logarithm of the sum of their exponentials.
+  /// Logarithm of the sum of the exponentials of each answer token's logits.
   const std::vector<float>& log_sums() const { return log_sums_; }
 
  private:

@@ -20,13 +20,14 @@ struct DepthAccuracy {
   double coverage = 0.0;   ///< mean of the target's mass on tokens that the head can draft
 };
 
-/// By kind of text, at most `max_windows` of each (0 = all), [depths]. What the target wrote itself
-/// goes by "kind, by the target".
+/// Accuracy of a head by kind of text, over at most `max_windows` of each (0 = all), [depths]. What
+/// the target wrote itself goes by "kind, by the target".
 std::map<std::string, std::vector<DepthAccuracy>> evaluate_head(
     const HeadTraining& head, const TransformerTensors& target, const TextData& data,
     const SelfGenerated& generated, const HeadTrainConfig& config, int64_t max_windows);
 
-/// The same of held-out answers, by answer_kind, at most `max_answers` of each (0 = all).
+/// Accuracy of a head on held-out answers, by answer_kind, over at most `max_answers` of each (0 =
+/// all).
 std::map<std::string, std::vector<DepthAccuracy>> evaluate_head(const HeadTraining& head,
                                                                 const TransformerTensors& target,
                                                                 const AnswerSet& answers,

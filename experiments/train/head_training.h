@@ -23,9 +23,9 @@ struct TargetBatch {
   TargetBatch to(at::Device device) const;
 };
 
-/// Where the distributions lie that are guessed at depth d: an anchor a has seen the target's
-/// features up to token a and guesses token a + d + 1, whose distribution the target gives at
-/// t = a + d.
+/// Places of the distributions that are guessed at depth d: an anchor a has seen the target's
+/// features up to token a and guesses token a + d + 1, whose distribution the target gives at t = a
+/// + d.
 struct GuessedPlaces {
   at::Tensor places;   ///< [n] int64 row * T + t, t >= d: those that count
   at::Tensor anchors;  ///< [n] int64 row * (T - 1) + t - d: columns of heads that are fed in pairs
@@ -90,7 +90,7 @@ at::Tensor heaviest_tokens(const at::Tensor& token_weights, int64_t count);
 void collect_parameters(const std::vector<at::Tensor*>& parameters, at::Device device,
                         std::vector<at::Tensor>& matrices, std::vector<at::Tensor>& others);
 
-/// By shape.type.
+/// Makes the training of a head of the type shape.type.
 std::unique_ptr<HeadTraining> make_head_training(const HeadShape& shape,
                                                  const HeadTrainingContext& context);
 

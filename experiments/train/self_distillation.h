@@ -20,7 +20,7 @@ struct SelfDistillation {
   double share = 0.0;          ///< of each batch's sequences; 0 = none
   int64_t sequences = 1024;    ///< that are generated, once
   int64_t prompt_tokens = 32;  ///< <bos> and what is cut from the training text before them
-  /// Of the sequences in turn; 0 = greedy.
+  /// Temperatures of the sequences, in turn; 0 = greedy.
   std::vector<double> temperatures = {1.0, 0.0};
   int64_t held_out_sequences = 16;  ///< of each kind, continued from held-out text
   std::filesystem::path file;       ///< "" or where they are kept for other trainings

@@ -37,7 +37,7 @@ class TextData {
   at::Tensor rows(int64_t count, int64_t length, uint64_t seed) const;
   /// How often each token comes in the training text: [vocab_size] int64.
   at::Tensor frequencies(int64_t vocab_size) const;
-  /// By kind of text.
+  /// Held-out text by kind.
   const std::map<std::string, HeldOut>& held_out() const { return held_out_; }
   int64_t train_tokens() const { return static_cast<int64_t>(train_.size()); }
 
