@@ -40,12 +40,13 @@ class SourceKey {
     add(end);
   }
   void add(const JsonSchemaOptions& options) {
-    const auto& [schema_order, assert_formats, whitespace, max_whitespace, escapes, registry] =
-        options;
+    const auto& [schema_order, assert_formats, whitespace, max_whitespace, usual_max_whitespace,
+                 escapes, registry] = options;
     add(uint64_t{schema_order});
     add(uint64_t{assert_formats});
     add(whitespace);
     add(uint64_t{max_whitespace});
+    add(uint64_t{usual_max_whitespace});
     add(static_cast<uint64_t>(escapes));
     add(registry);
   }

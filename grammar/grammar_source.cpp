@@ -23,6 +23,8 @@ struct Compiling {
   const GrammarVocabulary* vocabulary = nullptr;
   std::vector<std::string>* names = nullptr;  ///< of tokens that were asked for
   bool is_part = false;                       ///< of a structured text
+  /// Becomes true when a schema may have any white space, for the source whose options it has.
+  bool* has_any_whitespace = nullptr;
 
   Token require_token(const std::string& name) const {
     const auto known = std::find(names->begin(), names->end(), name);
@@ -56,6 +58,7 @@ std::unique_ptr<Automaton> make_triggers(const Compiling& with, const GrammarSou
   for (const GrammarSource::Trigger& trigger : source.triggers) {
     Compiling part = with;
     part.is_part = true;
+    part.has_any_whitespace = nullptr;  // it has options of its own
     rules.push_back({trigger.begin, make_automaton(part, trigger.grammar), trigger.end});
   }
   return make_trigger_automaton(std::move(rules));
@@ -77,14 +80,23 @@ const JsonSchemaOptions& options_of(const JsonSchemaOptions& whole, const std::s
   return options->second;
 }
 
+std::unique_ptr<Automaton> make_schema(const Compiling& with, JsonValue schema,
+                                       const JsonSchemaOptions& options,
+                                       const GrammarLimits& limits) {
+  *with.has_any_whitespace = *with.has_any_whitespace || options.whitespace == "any";
+  return make_json_schema_automaton(with.languages, std::move(schema), options, limits);
+}
+
 /// A part of a structured text; what it does not say is as in the whole.
 std::unique_ptr<Automaton> make_content(const Compiling& with, const GrammarSource& whole,
                                         const TagContent& content, OptionsByWhitespace& options) {
   const bool is_plain = content.type == "plain_string";
   if (is_plain || content.type == "json_schema") {
-    auto automaton = make_json_schema_automaton(
-        with.languages, content.schema, options_of(whole.schema, content.whitespace, options),
-        whole.limits);
+    Compiling part = with;
+    bool is_unused = false;
+    part.has_any_whitespace = is_plain ? &is_unused : with.has_any_whitespace;
+    auto automaton = make_schema(
+        part, content.schema, options_of(whole.schema, content.whitespace, options), whole.limits);
     if (automaton->start() == Automaton::kDead) {
       throw GrammarError(kNothingSatisfies);
     }
@@ -130,8 +142,7 @@ RuleParts parts_of_rules(const Compiling& with, const GrammarSource& source) {
   parts.compile_schema = [with, &source](const std::string& text, const std::string& where) {
     JsonValue schema = parse_json(text, where);
     refuse_guidance(schema);
-    auto automaton =
-        make_json_schema_automaton(with.languages, std::move(schema), source.schema, source.limits);
+    auto automaton = make_schema(with, std::move(schema), source.schema, source.limits);
     if (automaton->start() == Automaton::kDead) {
       throw GrammarError(kNothingSatisfies);
     }
@@ -158,8 +169,11 @@ std::unique_ptr<Automaton> make_tags(const Compiling& with, const GrammarSource&
 std::unique_ptr<Automaton> make_tool_calls(const Compiling& with, const GrammarSource& source,
                                            const JsonValue& request) {
   OptionsByWhitespace options;
+  Compiling check = with;
+  bool is_unused = false;  // calls have the white space of their style or request
+  check.has_any_whitespace = &is_unused;
   return make_tags(with, source, parse_tool_calls(request, [&](const JsonValue& schema) {
-                     (void)make_content(with, source, {.type = "json_schema", .schema = schema},
+                     (void)make_content(check, source, {.type = "json_schema", .schema = schema},
                                         options);
                    }));
 }
@@ -170,8 +184,7 @@ std::unique_ptr<Automaton> make_of_kind(const Compiling& with, const GrammarSour
   switch (source.kind) {
     case GrammarKind::kJsonSchema:
       check_whitespace(source.schema);
-      return make_json_schema_automaton(with.languages, parse_json(source.text, name),
-                                        source.schema, source.limits);
+      return make_schema(with, parse_json(source.text, name), source.schema, source.limits);
     case GrammarKind::kRegex:
       return make_regex_automaton(
           regexes, parse_regex(regexes, source.text, false, RegexDialect::kEcmaStrict));
@@ -202,11 +215,30 @@ std::string why_empty(GrammarKind kind) {
   }
 }
 
+/// The automaton of a source; throws for a bound of white space that none of its schemas has.
+std::unique_ptr<Automaton> make_with_own_options(const Compiling& with, const GrammarSource& source,
+                                                 const std::string& name) {
+  if (with.has_any_whitespace != nullptr) {
+    return make_of_kind(with, source, name);  // the options are those of the whole
+  }
+  bool has_any_whitespace = false;
+  Compiling own = with;
+  own.has_any_whitespace = &has_any_whitespace;
+  auto automaton = make_of_kind(own, source, name);
+  if (source.schema.max_whitespace > 0 && !has_any_whitespace) {
+    throw GrammarError(
+        fmt::format("max_whitespace is {}, but no schema in it has the whitespace 'any', which is "
+                    "all that it bounds. Set that, or leave max_whitespace out.",
+                    source.schema.max_whitespace));
+  }
+  return automaton;
+}
+
 /// An automaton with a start; every error begins with the name.
 std::unique_ptr<Automaton> make_automaton(const Compiling& with, const GrammarSource& source) {
   const std::string name = source.name.empty() ? grammar_kind_name(source.kind) : source.name;
   try {
-    auto automaton = make_of_kind(with, source, name);
+    auto automaton = make_with_own_options(with, source, name);
     if (automaton->start() == Automaton::kDead) {
       throw GrammarError(why_empty(source.kind));
     }

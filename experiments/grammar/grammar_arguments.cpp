@@ -104,7 +104,8 @@ JsonSchemaOptions SchemaArguments::schema_options() const {
   options.schema_order = order == "schema";
   options.assert_formats = format == "assert";
   options.whitespace = whitespace;
-  options.max_whitespace = whitespace == "any" || has_max_whitespace ? max_whitespace : 0;
+  options.max_whitespace = max_whitespace;
+  options.usual_max_whitespace = usual_max_whitespace;
   options.escapes = escapes == "any" ? EscapeStyle::kAny : EscapeStyle::kMinimal;
   options.registry = registry.empty() ? options.registry : read_schema_registry(registry);
   return options;
@@ -135,10 +136,9 @@ void add_schema_options(CLI::App& command, SchemaArguments& arguments, std::stri
       command
           .add_option("--max-whitespace", arguments.max_whitespace,
                       "with --whitespace any: at most N characters of any kind instead")
-          ->check(CLI::Range(uint32_t{1}, kMaxWhitespace))
-          ->each([&arguments](const std::string&) { arguments.has_max_whitespace = true; });
-  if (arguments.max_whitespace > 0) {
-    max_whitespace->capture_default_str();
+          ->check(CLI::Range(uint32_t{1}, kMaxWhitespace));
+  if (arguments.usual_max_whitespace > 0) {
+    max_whitespace->default_str(fmt::format("{}", arguments.usual_max_whitespace));
   }
   command
       .add_option("--escapes", arguments.escapes,

@@ -15,7 +15,7 @@ struct SchemaArguments {
   std::string file, tokenizer, order, format = "assert", whitespace = "compact";
   std::string escapes = "minimal", registry;
   uint32_t max_whitespace = 0;
-  bool has_max_whitespace = false;  ///< given on the command line
+  uint32_t usual_max_whitespace = 0;  ///< without an option; see JsonSchemaOptions
   GrammarLimits limits;
 
   JsonSchemaOptions schema_options() const;  ///< reads the registry

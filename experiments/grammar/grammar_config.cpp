@@ -20,7 +20,7 @@ class GrammarReader {
   GrammarReader(ConfigNode node, GrammarUse use) : node_(std::move(node)), use_(use) {
     if (use == GrammarUse::kRecorded) {
       config_.source.schema.escapes = EscapeStyle::kAny;
-      config_.source.schema.max_whitespace = kRecordedWhitespace;
+      config_.source.schema.usual_max_whitespace = kRecordedWhitespace;
     }
   }
 
@@ -235,10 +235,6 @@ void GrammarReader::read_whitespace() {
     check_whitespace(whitespace);
     options.whitespace = whitespace;
   });
-  if (config_.source.kind == GrammarKind::kJsonSchema && !node_.has("max_whitespace") &&
-      whitespace != "any") {
-    options.max_whitespace = 0;
-  }
   if (config_.source.kind == GrammarKind::kJsonSchema) {
     note_error("max_whitespace", [&] { check_whitespace(options); });
   }

@@ -110,7 +110,7 @@ void add_grammar_test(CLI::App& grammar, CommandLine& context) {
                    "instead of id, as in the JSON Schema Test Suite")
       ->required();
   arguments->escapes = "any";  // of texts that exist already
-  arguments->max_whitespace = kRecordedWhitespace;
+  arguments->usual_max_whitespace = kRecordedWhitespace;
   add_schema_options(*command, *arguments, "any");
   command->add_option("--limit", arguments->limit, "only the first N lines; 0 = all")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40U));

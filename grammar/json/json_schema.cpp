@@ -35,6 +35,10 @@ WhitespaceStyle whitespace_style(const std::string& name, uint32_t max_whitespac
   return {Kind::kIndent, spaces};
 }
 
+uint32_t max_whitespace(const JsonSchemaOptions& options) {
+  return options.max_whitespace == 0 ? options.usual_max_whitespace : options.max_whitespace;
+}
+
 class JsonSchemaAutomaton final : public Automaton {
  public:
   JsonSchemaAutomaton(SharedLanguages& languages, JsonValue schema,
@@ -48,7 +52,7 @@ class JsonSchemaAutomaton final : public Automaton {
                 .max_steps = limits.max_steps,
                 .max_seconds = limits.max_seconds}),
         json_(formulas_, plans_, languages.numbers, schemas_.root(),
-              {.whitespace = whitespace_style(options.whitespace, options.max_whitespace),
+              {.whitespace = whitespace_style(options.whitespace, max_whitespace(options)),
                .escapes = {options.escapes, languages.unspelled},
                .numbers = options.schema_order ? NumberStyle::kPlain : NumberStyle::kAny,
                .max_states = limits.max_states}) {

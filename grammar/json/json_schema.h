@@ -19,8 +19,11 @@ struct JsonSchemaOptions {
   bool schema_order = true;    ///< known names in the order of `properties`; else in any order
   bool assert_formats = true;  ///< `format` is an assertion; else an annotation
   std::string whitespace = "compact";  ///< "compact", "spaced", "any", or "indent:N"
-  /// Most characters between two tokens where whitespace is "any"; 0: a line break and 16 others.
+  /// Most characters between two tokens where whitespace is "any"; 0: `usual_max_whitespace`.
+  /// Refused where it bounds nothing.
   uint32_t max_whitespace = 0;
+  /// What bounds white space without max_whitespace; 0: a line break and 16 others.
+  uint32_t usual_max_whitespace = 0;
   /// In both styles, characters may be escaped that the vocabulary's tokens do not spell.
   EscapeStyle escapes = EscapeStyle::kMinimal;
   SchemaRegistry registry;  ///< documents that $ref may mean
@@ -33,7 +36,8 @@ void check_whitespace(const JsonSchemaOptions& options);
 
 /// Bound of JsonSchemaOptions::max_whitespace.
 inline constexpr uint32_t kMaxWhitespace = 10'000;
-/// JsonSchemaOptions::max_whitespace for texts that exist already: no model fills them with blanks.
+/// JsonSchemaOptions::usual_max_whitespace for texts that exist already: no model fills them with
+/// blanks.
 inline constexpr uint32_t kRecordedWhitespace = 64;
 
 /// What is wrong with a schema whose automaton has no start.

@@ -100,6 +100,65 @@ TEST(GrammarSourceTest, JsonSchemas) {
   EXPECT_TRUE(Matches(source)("[1, 0]"));
 }
 
+/// What is wrong with a source whose white space is bounded.
+std::string bound_error(GrammarSource source) {
+  source.schema.max_whitespace = 3;
+  try {
+    (void)check_grammar(source);
+    return "";
+  } catch (const GrammarError& error) {
+    return error.what();
+  }
+}
+
+std::string calls_with(const std::string& keys) {
+  return R"({"style": "llama3", "tools": [{"type": "function", "function": {"name": "f"}}])" +
+         keys + "}";
+}
+
+TEST(GrammarSourceTest, BoundsOfWhiteSpaceThatBoundNothingAreRefused) {
+  const std::string schema = R"({"type": "json_schema", "json_schema": {"type": "array"})";
+  const auto unused =
+      HasSubstr("max_whitespace is 3, but no schema in it has the whitespace 'any'");
+  EXPECT_THAT(bound_error(source_of(Kind::kTags, schema + "}")), unused);
+  EXPECT_THAT(bound_error(source_of(Kind::kTags, R"({"type": "regex", "pattern": "a"})")), unused);
+  EXPECT_THAT(bound_error(source_of(Kind::kToolCalls, calls_with(""))), unused);
+  EXPECT_THAT(bound_error(source_of(Kind::kRegex, "a")), unused);
+  EXPECT_THAT(bound_error(source_of(Kind::kLark, "start: %json {\"type\": \"array\"}")), unused);
+  GrammarSource calls = source_of(Kind::kToolCalls, calls_with(""));
+  calls.schema.whitespace = "any";  // the style has its own
+  EXPECT_THAT(bound_error(calls), unused);
+  GrammarSource triggers = source_of(Kind::kTrigger, "");
+  GrammarSource part = source_of(Kind::kJsonSchema, "{}");
+  part.schema.whitespace = "any";
+  triggers.triggers = {{"<a>", part, "</a>"}};
+  EXPECT_THAT(bound_error(triggers), unused) << "parts of triggers have options of their own";
+  triggers.triggers[0].grammar.schema.max_whitespace = 3;
+  EXPECT_NO_THROW((void)check_grammar(triggers));
+  triggers.triggers[0].grammar.schema.whitespace = "compact";
+  EXPECT_THROW((void)check_grammar(triggers), GrammarError);
+
+  GrammarSource usual = source_of(Kind::kTags, schema + "}");
+  usual.schema.usual_max_whitespace = 3;
+  EXPECT_NO_THROW((void)check_grammar(usual)) << "nobody asked for that bound";
+}
+
+TEST(GrammarSourceTest, BoundsOfWhiteSpaceHoldInTagsCallsAndRules) {
+  const std::string schema =
+      R"({"type": "json_schema", "whitespace": "any", "json_schema": {"type": "array"}})";
+  GrammarSource tags = source_of(Kind::kTags, schema);
+  EXPECT_FALSE(Matches(tags)("[\n\n\n]"));
+  tags.schema.max_whitespace = 3;
+  EXPECT_TRUE(Matches(tags)("[\n\n\n]"));
+  EXPECT_FALSE(Matches(tags)("[\n\n\n\n]"));
+  GrammarSource lark = source_of(Kind::kLark, "start: %json {\"type\": \"array\"}");
+  lark.schema.whitespace = "any";
+  lark.schema.max_whitespace = 3;
+  EXPECT_TRUE(Matches(lark)("[\n\n\n]"));
+  EXPECT_FALSE(Matches(lark)("[\n\n\n\n]"));
+  EXPECT_EQ(bound_error(source_of(Kind::kToolCalls, calls_with(R"(, "whitespace": "any")"))), "");
+}
+
 TEST(GrammarSourceTest, RegularExpressionsMatchWholeTexts) {
   const Matches matches(source_of(Kind::kRegex, "(foo|aa){2}é?"));
   EXPECT_TRUE(matches("fooaa"));

@@ -1,3 +1,4 @@
+import json
 import os
 import threading
 import time
@@ -91,6 +92,35 @@ def test_options_of_schemas(letters):
         letters.compile_json_schema(array, whitespace="any", max_whitespace=10_001)
     with pytest.raises(sg.GrammarError, match="max_whitespace is 5, but whitespace is compact"):
         letters.compile_json_schema(array, max_whitespace=5)
+
+
+def test_bounds_of_white_space_that_bound_nothing(letters):
+    schema = {"type": "array", "items": {"type": "integer"}}
+    tag = {"begin": "<a>", "schema": schema, "end": "</a>"}
+    content = {"type": "json_schema", "json_schema": schema}
+    calls = {"style": "llama3", "tools": [{"type": "function", "function": {"name": "f"}}]}
+    wide = "[" + 17 * " " + "1]"
+
+    def compiled(kind, request, **options):
+        return letters.compile(sg.GrammarSource(kind, json.dumps(request), **options))
+
+    with pytest.raises(sg.GrammarError, match="max_whitespace is 17, but whitespace is compact"):
+        letters.compile_structural_tag([tag], max_whitespace=17)
+    bounded = letters.compile_structural_tag([tag], whitespace="any", max_whitespace=17)
+    assert accepts(bounded, f"<a>{wide}</a>")
+    unused = "max_whitespace is 17, but no schema in it has the whitespace 'any'"
+    own = sg.Tag("<a>", sg.GrammarSource("json_schema", json.dumps(schema), whitespace="any"), "</a>")
+    with pytest.raises(sg.GrammarError, match=unused):
+        letters.compile_structural_tag([own], max_whitespace=17)
+    with pytest.raises(sg.GrammarError, match=unused):
+        letters.compile_regex("a", max_whitespace=17)
+    with pytest.raises(sg.GrammarError, match=unused):
+        compiled("tags", content, max_whitespace=17)
+    assert accepts(compiled("tags", {**content, "whitespace": "any"}, max_whitespace=17), wide)
+    assert not accepts(compiled("tags", {**content, "whitespace": "any"}), wide)
+    with pytest.raises(sg.GrammarError, match=unused):
+        compiled("tool_calls", calls, max_whitespace=17)
+    compiled("tool_calls", {**calls, "whitespace": "any"}, max_whitespace=17)
 
 
 def test_classes_with_a_schema(letters):

@@ -214,6 +214,18 @@ TEST_F(GrammarCommandsTest, RecordedTextsMayHaveAllSpellings) {
   EXPECT_THAT(unused.err, HasSubstr("max_whitespace is 63, but whitespace is compact"));
 }
 
+TEST_F(GrammarCommandsTest, BoundsOfWhiteSpaceThatBoundNothingAreRefused) {
+  const std::string calls =
+      R"({"style": "llama3", "tools": [{"type": "function", "function": {"name": "f"}}])";
+  const auto spaced = grammar_cli({"sample", write("calls.json", calls + "}"), "--type",
+                                   "tool_calls", "--max-whitespace", "5"});
+  EXPECT_EQ(spaced.code, 2);
+  EXPECT_THAT(spaced.err, HasSubstr("calls.json: max_whitespace is 5, but no schema in it has"));
+  const auto any = grammar_cli({"sample", write("any.json", calls + R"(, "whitespace": "any"})"),
+                                "--type", "tool_calls", "--max-whitespace", "5"});
+  EXPECT_EQ(any.code, 0) << any.err;
+}
+
 TEST_F(GrammarCommandsTest, SamplesAreSpelledPlainly) {
   const auto schema = write("schema.json", R"({"const": {"tags": ["1", "é"]}})");
   EXPECT_EQ(grammar_cli({"sample", schema, "-n", "2"}).out,

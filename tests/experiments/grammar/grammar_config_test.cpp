@@ -308,6 +308,11 @@ TEST_F(GrammarConfigTest, MistakesNameKeyAndPlace) {
        "grammar.pattern: texts of 3 characters or more take an automaton of more than 1 states"},
       {"type: json_schema\nschema: 'true'\nmax_whitespace: 5",
        "grammar.max_whitespace: max_whitespace is 5, but whitespace is compact"},
+      {"type: tags\nmax_whitespace: 5\nstructure: {type: json_schema, json_schema: {}}",
+       "grammar.structure: max_whitespace is 5, but no schema in it has the whitespace 'any'"},
+      {"type: tool_calls\nstyle: hermes\nmax_whitespace: 5\n"
+       "tools: [{type: function, function: {name: f}}]",
+       "grammar.tools: max_whitespace is 5, but no schema in it has the whitespace 'any'"},
       {"type: tags", "has none of the keys 'structure', 'file'; give one"},
       {"type: tags\nstructure: {type: any}",
        "a.yaml:3: grammar.structure: #/type: there is no format of the type 'any'"},

@@ -134,6 +134,8 @@ class GrammarCompiler:
         check_keywords(options, (*KEYWORDS, "timeout", "cancel"))
         of_schemas = {name: options[name] for name in SCHEMA_KEYWORDS if name in options}
         made = [tag if isinstance(tag, Tag) else _tag(tag, of_schemas) for tag in tags]
+        if any("schema" in tag for tag in tags if not isinstance(tag, Tag)):
+            options.pop("max_whitespace", None)  # else it bounds nothing, and is refused
         return self._compile("trigger", "", timeout, cancel, {"tags": made, **options})
 
     def clear_cache(self) -> None:

@@ -30,8 +30,8 @@ class GrammarSource(_engine.GrammarSource):
     (list of Tag), canonical (bool), limits (dict from name to int), and for JSON schemas order
     ("schema", "any"), format ("assert", "annotate"), whitespace ("compact", "spaced", "any",
     "indent:N"), max_whitespace (int; with whitespace "any", the most characters between two
-    tokens; by default one line break and 16 others), escapes ("minimal", the default: only what
-    JSON requires; "any"), registry (dict from URI to schema).
+    tokens; by default one line break and 16 others; an error where it bounds nothing), escapes
+    ("minimal", the default: only what JSON requires; "any"), registry (dict from URI to schema).
     """
 
     def __init__(self, kind: str, text: str = "", **options: Any) -> None:
