@@ -6,12 +6,12 @@
 #include <optional>
 
 #include "core/error.h"
-#include "core/families/layer_types.h"
 #include "core/families/token_ids.h"
 #include "core/families/unsupported_keys.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
 #include "core/transformer/heads/head_files.h"
+#include "core/transformer/layer_types.h"
 #include "core/transformer/rope_config.h"
 
 namespace specdec {

@@ -9,10 +9,10 @@
 
 #include "core/error.h"
 #include "core/families/gemma/gemma4_branches.h"
-#include "core/families/layer_types.h"
 #include "core/families/token_ids.h"
 #include "core/families/unsupported_keys.h"
 #include "core/formats/strict_json.h"
+#include "core/transformer/layer_types.h"
 #include "core/transformer/rope_config.h"
 
 namespace specdec {

@@ -7,11 +7,11 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "core/families/layer_types.h"
 #include "core/families/token_ids.h"
 #include "core/families/unsupported_keys.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
+#include "core/transformer/layer_types.h"
 #include "core/transformer/rope_config.h"
 
 namespace specdec {

@@ -1,4 +1,4 @@
-#include "core/families/layer_types.h"
+#include "core/transformer/layer_types.h"
 
 #include <fmt/format.h>
 
