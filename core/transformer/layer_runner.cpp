@@ -71,6 +71,13 @@ void LayerRunner::run(size_t layer, const KvView& view, const ForwardInputs& inp
   stream_->add_mlp(layer, a);
 }
 
+void LayerRunner::write_keys(size_t layer, const Tensor& projected, const KvView& view) {
+  QkvOptions options = qkv_options_[layer];
+  options.heads = 0;
+  Tensor no_queries = at::empty({projected.size(0), 0, view.head_dim()}, projected.options());
+  ops_.qkv_to_cache(projected, options, view, no_queries);
+}
+
 const Tensor& LayerRunner::attention_input(const LayerPlan& plan, const ForwardInputs& inputs,
                                            const Tensor& stream, Activations& a) const {
   if (!plan.joined_inputs) {

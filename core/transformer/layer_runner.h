@@ -22,6 +22,9 @@ class LayerRunner {
   void begin(const Tensor& tokens, Activations& a) { stream_->begin(tokens, a); }
   /// a.residual becomes the layer's output, keys and values go into the view's slots.
   void run(size_t layer, const KvView& view, const ForwardInputs& inputs, Activations& a);
+  /// Keys and values of nodes that nobody asks for more: `projected` [n, keys and values of the
+  /// layer] go into the view's slots.
+  void write_keys(size_t layer, const Tensor& projected, const KvView& view);
   /// a.residual becomes what the final norm reads.
   void leave(Activations& a) { stream_->leave(a); }
 

@@ -189,9 +189,11 @@ int64_t forward_bytes(const TransformerWeights& weights) {
 TransformerTensors unpack(const TransformerWeights& weights) {
   TransformerTensors model;
   static_cast<TransformerInfo&>(model) = weights;
-  model.embedding = weights.embedding.unpack();
-  model.weight_dtype = model.embedding.scalar_type();
-  model.head = weights.config.tie_word_embeddings ? model.embedding : weights.head.unpack();
+  if (weights.embedding.defined()) {  // the layers of a head have none
+    model.embedding = weights.embedding.unpack();
+    model.weight_dtype = model.embedding.scalar_type();
+    model.head = weights.config.tie_word_embeddings ? model.embedding : weights.head.unpack();
+  }
   map_rest<Tensor>(
       weights, [](const Linear& matrix, const Tensor& /*bias*/) { return matrix.unpack(); }, model);
   return model;

@@ -98,27 +98,46 @@ constexpr BlockDrafter kBlockDrafters[] = {
     {"dspark", "DSpark", "DSpark"},    {"xpress", "XPress", "xPress"},
     {"peagle", "PEagle", "P-EAGLE"},   {"dflash", "DFlash", "DFlash"}};
 
-/// Throws WeightsError for a head that drafts a block at once: none of them is supported.
-void refuse_block_drafter(const JsonKeys& keys) {
-  const bool nested = keys.has("dflash_config");
-  const std::string kind = nested ? keys.object("dflash_config").text("projector_type", "")
-                                  : keys.text("speculators_model_type", "");
+/// `projector_type` of a config, nested or at the top.
+std::string projector_type(const JsonKeys& keys) {
+  const std::string nested =
+      keys.has("dflash_config") ? keys.object("dflash_config").text("projector_type", "") : "";
+  return nested.empty() ? keys.text("projector_type", "") : nested;
+}
+
+/// Whether a head drafts a block at once as z-lab's DFlash does. Throws WeightsError for one that
+/// does it in another way: those are not supported.
+bool is_dflash(const JsonKeys& keys) {
+  const std::string projector = projector_type(keys);
+  const std::string speculators = keys.text("speculators_model_type", "");
+  const std::string kind = projector.empty() ? speculators : projector;
   const std::string names = keys.has("architectures") ? keys.at("architectures").dump() : "";
   for (const BlockDrafter& known : kBlockDrafters) {
-    if (kind == known.kind ||
-        (kind.empty() && names.find(known.architecture) != std::string::npos)) {
-      keys.fail("architectures",
-                fmt::format("says that this is a {} draft head, which is not supported; supported "
-                            "heads: eagle, eagle3, medusa",
-                            known.name));
+    const bool named = kind.empty() && names.find(known.architecture) != std::string::npos;
+    if (kind != known.kind && !named) {
+      continue;
     }
+    const bool dflash = std::string(known.kind) == "dflash";
+    if (dflash && speculators.empty()) {
+      return true;
+    }
+    keys.fail("architectures",
+              fmt::format("says that this is a {} draft head, which is not supported{}; supported "
+                          "heads: dflash (as z-lab publishes it), eagle, eagle3, medusa",
+                          known.name, dflash ? " in speculators' format" : ""));
   }
+  if (!projector.empty()) {
+    keys.fail("projector_type", fmt::format("is '{}'; supported: dflash", projector));
+  }
+  return false;
 }
 
 }  // namespace
 
 std::string head_kind(const JsonKeys& keys) {
-  refuse_block_drafter(keys);
+  if (is_dflash(keys)) {
+    return "dflash";
+  }
   for (const char* key : {"head_type", "speculators_model_type"}) {
     if (const std::string kind = keys.text(key, ""); !kind.empty()) {
       return kind;

@@ -44,9 +44,10 @@ std::string read_head_config(const std::filesystem::path& folder);
 /// dtype (int8) or nothing; always float64 on a float64 target.
 at::ScalarType plain_dtype(std::optional<at::ScalarType> wanted, at::ScalarType stored,
                            const TransformerInfo& target);
-/// What a config says that it is a head of: "eagle", "eagle3", "medusa"; "" when it says nothing of
-/// a head (a model's, or a published head's that only its user knows). Throws WeightsError, by
-/// name, for heads of block drafters (DFlash, DFlash2, DSpark, Domino, P-EAGLE, xPress).
+/// What a config says that it is a head of: "eagle", "eagle3", "medusa", "dflash"; "" when it says
+/// nothing of a head (a model's, or a published head's that only its user knows). Throws
+/// WeightsError, by name, for block drafters that are not supported: DFlash2, DSpark, Domino,
+/// P-EAGLE, xPress, and DFlash in speculators' format.
 std::string head_kind(const JsonKeys& keys);
 /// The same of `folder`/config.json; "" without one.
 std::string head_kind(const std::filesystem::path& folder);

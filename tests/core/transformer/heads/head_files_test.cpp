@@ -91,8 +91,7 @@ TEST_F(HeadTargetTest, IsReadAsItIsWritten) {
 
 TEST(HeadKindTest, BlockDraftersAreNamed) {
   const std::vector<std::pair<std::string, json>> all = {
-      {"DFlash",
-       {{"architectures", {"DFlashDraftModel"}}, {"dflash_config", {{"mask_token_id", 4}}}}},
+      {"DFlash", {{"architectures", {"DFlashDraftModel"}}, {"speculators_model_type", "dflash"}}},
       {"DFlash2", {{"architectures", {"DFlash2DraftModel"}}, {"dflash_config", json::object()}}},
       {"DFlash2",
        {{"architectures", {"DFlash2DraftModel"}}, {"speculators_model_type", "dflash2"}}},
@@ -119,6 +118,9 @@ TEST(HeadKindTest, BlockDraftersAreNamed) {
   const json eagle = {{"architectures", {"Eagle3Speculator"}},
                       {"speculators_model_type", "eagle3"}};
   EXPECT_EQ(head_kind(JsonKeys(eagle, "config.json")), "eagle3");
+  const json dflash = {{"architectures", {"DFlashDraftModel"}},
+                       {"dflash_config", {{"mask_token_id", 4}}}};
+  EXPECT_EQ(head_kind(JsonKeys(dflash, "config.json")), "dflash");
 }
 
 TEST(EagleCaptureLayersTest, ADefaultThatNamesALayerTwiceSaysWhatToWrite) {

@@ -1,0 +1,128 @@
+#include "core/transformer/heads/block_layers.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "core/draft.h"
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+/// Context rows that are projected at once.
+constexpr int64_t kContextPiece = 256;
+
+/// A score that leaves nothing of a key; finite, so that keys which are all hidden make no NaN.
+constexpr double kHiddenScore = -1e30;
+
+std::unique_ptr<KvStore> make_block_store(const TransformerWeights& weights,
+                                          const KvStoreFactory& make, int64_t max_length) {
+  std::vector<LayerKv> layers;
+  for (const LayerPlan& plan : weights.plan) {
+    layers.push_back({plan.kv_heads, plan.head_dim, plan.window});
+  }
+  return make(layers, {.dtype = weights.compute_dtype(),
+                       .device = weights.device,
+                       .max_length = max_length});
+}
+
+/// The rows of the fused projection below the queries, by themselves: a context has no queries.
+Linear key_value_rows(const LayerWeights& layer, const LayerPlan& plan) {
+  const Tensor ids = at::arange(query_rows(plan), qkv_rows(plan), at::kLong);
+  const WeightFormat format = layer.qkv.format();
+  return pack(layer.qkv.rows(ids.to(layer.qkv.device())),
+              {.dtype = is_in_blocks(format) ? at::kChar : scalar_type(format),
+               .activations = layer.qkv.activations()});
+}
+
+TokenBatch placeholder(int64_t rows) { return {.tokens = at::zeros({rows}, at::kInt)}; }
+
+/// Summand of the scores [rows, kept + rows] that hides what is `window` or more positions away, on
+/// both sides.
+Tensor window_bias(int64_t kept, int64_t rows, int64_t window) {
+  const Tensor keys = at::arange(kept + rows, at::kLong);
+  const Tensor distance = keys.slice(0, kept).unsqueeze(1) - keys.unsqueeze(0);
+  return at::zeros(distance.sizes(), at::kFloat)
+      .masked_fill_(distance.abs() >= window, kHiddenScore);
+}
+
+}  // namespace
+
+BlockLayers::BlockLayers(std::shared_ptr<const BlockBackbone> backbone, int64_t block,
+                         const KvStoreFactory& store, const TransformerOptions& options)
+    : backbone_(std::move(backbone)),
+      ops_(ops_of(options, backbone_->weights)),
+      store_(make_block_store(backbone_->weights, store, options.max_length + block)),
+      workspace_(backbone_->weights),
+      layers_(*ops_, backbone_->weights) {
+  const TransformerWeights& weights = backbone_->weights;
+  SPECDEC_CHECK(backbone_->causal.size() == weights.plan.size() && options.max_length > 0,
+                "a block drafter of {} layers", weights.plan.size());
+  for (size_t layer = 0; layer < weights.plan.size(); ++layer) {
+    key_values_.push_back(key_value_rows(weights.layers[layer], weights.plan[layer]));
+  }
+}
+
+void BlockLayers::keep(const Tensor& context) {
+  for (int64_t first = 0; first < context.size(0); first += kContextPiece) {
+    keep_piece(context.narrow(0, first, std::min(kContextPiece, context.size(0) - first)));
+  }
+}
+
+void BlockLayers::keep_piece(const Tensor& context) {
+  const int64_t kept = length();
+  store_->extend(placeholder(context.size(0)));
+  try {
+    layers_.reserve_positions(kept + context.size(0));
+    for (size_t layer = 0; layer < key_values_.size(); ++layer) {
+      layers_.write_keys(layer, ops_->linear(key_values_[layer], context.contiguous()),
+                         store_->view(static_cast<int64_t>(layer)));
+    }
+  } catch (...) {
+    store_->undo_extend();
+    throw;
+  }
+  store_->commit(0, chain_path(context.size(0)));
+}
+
+Tensor BlockLayers::evaluate(const Tensor& block) {
+  store_->extend(placeholder(block.size(0)));
+  try {
+    Tensor states = run(block);
+    store_->truncate(0, length());
+    return states;
+  } catch (...) {
+    store_->undo_extend();
+    throw;
+  }
+}
+
+Tensor BlockLayers::run(const Tensor& block) {
+  const TransformerWeights& weights = backbone_->weights;
+  const int64_t kept = length();
+  const int64_t rows = block.size(0);
+  layers_.reserve_positions(kept + rows);
+  Activations& a = workspace_.activations(rows);
+  ops_->copy(plain_input(block, a.residual), a.residual);
+  layers_.begin({}, a);
+  // A row that sees all of the block is one at its end, rotated by its own position.
+  BatchTables at_end = *store_->view(0).tables;
+  at_end.positions = at::full_like(at_end.positions, kept + rows - 1);
+  for (size_t layer = 0; layer < weights.plan.size(); ++layer) {
+    KvView view = store_->view(static_cast<int64_t>(layer));
+    ForwardInputs inputs;
+    if (!backbone_->causal[layer]) {
+      view.tables = &at_end;
+      if (view.window > 0) {
+        inputs.attention_bias = window_bias(kept, rows, view.window);
+        view.window += rows - 1;
+      }
+    }
+    layers_.run(layer, view, inputs, a);
+  }
+  layers_.leave(a);
+  return ops_->rms_norm(a.residual, weights.final_norm, weights.config.rms_norm_eps);
+}
+
+}  // namespace specdec
