@@ -15,7 +15,8 @@ FeatureDrafter::FeatureDrafter(std::vector<std::unique_ptr<LanguageModel>> modul
                                FeatureDrafterOptions options)
     : DistributionDrafter(options.sample),
       modules_(std::move(modules)),
-      options_(std::move(options)) {
+      options_(std::move(options)),
+      target_features_(options_.capture_layers) {
   SPECDEC_CHECK(!modules_.empty(), "a head without modules");
 }
 
@@ -40,34 +41,9 @@ void FeatureDrafter::reset() {
   for (const auto& module : modules_) {
     module->reorder({});
   }
-  known_ = 0;
-  unfed_.clear();
+  target_features_.reset();
   newest_.assign(modules_.size(), Tensor());
   root_logits_ = Tensor();
-}
-
-Tensor FeatureDrafter::features_of(const ForwardResult& result) const {
-  return options_.capture_layers.empty() ? result.final_hidden : at::cat(result.captured, 1);
-}
-
-void FeatureDrafter::collect(const DraftContext& context) {
-  const auto wanted = static_cast<int64_t>(context.committed.size()) - 1;
-  if (known_ == 0) {
-    SPECDEC_CHECK(context.prompt_result != nullptr, "a head needs the features of the prompt");
-    unfed_.push_back(features_of(*context.prompt_result));
-    known_ = unfed_.back().size(0);
-  }
-  if (known_ < wanted) {
-    SPECDEC_CHECK(context.last_step != nullptr, "a head was not shown every step");
-    const std::vector<int64_t>& path = context.last_step->verified.path;
-    const Tensor features = features_of(context.last_step->result);
-    const bool is_chain = path.back() + 1 == std::ssize(path);  // the first nodes, then: a view
-    unfed_.push_back(is_chain ? features.narrow(0, 0, std::ssize(path))
-                              : features.index_select(0, at::tensor(path, at::kLong)));
-    known_ += unfed_.back().size(0);
-  }
-  SPECDEC_CHECK(known_ == wanted, "a head knows {} features of {} committed tokens", known_,
-                wanted + 1);
 }
 
 Tensor FeatureDrafter::feed(size_t module, TokenSpan tokens, const Tensor& features) {
@@ -84,11 +60,10 @@ void FeatureDrafter::catch_up() {
       module->truncate(module->length());
     }
   }
-  if (unfed_.empty()) {
+  Tensor features = target_features_.take();
+  if (!features.defined()) {
     return;
   }
-  Tensor features = unfed_.size() == 1 ? unfed_.front() : at::cat(unfed_);
-  unfed_.clear();
   TokenSpan tokens = committed_.last(static_cast<size_t>(features.size(0)));
   for (size_t module = 0; module < modules_.size() && !tokens.empty(); ++module) {
     const Tensor out = feed(module, tokens, features);
@@ -181,9 +156,9 @@ Tensor FeatureDrafter::expand(const Draft& partial, std::span<const int64_t> fro
 }
 
 std::optional<DraftRoom> FeatureDrafter::begin_draft(const DraftContext& context) {
-  collect(context);
+  target_features_.collect(context);
   committed_ = context.committed;
-  const int64_t room = modules_.front()->max_length() - known_;
+  const int64_t room = modules_.front()->max_length() - target_features_.known();
   if (room < 0) {
     return std::nullopt;
   }

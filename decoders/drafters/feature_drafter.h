@@ -5,6 +5,7 @@
 
 #include "core/language_model.h"
 #include "decoders/drafters/distribution_drafter.h"
+#include "decoders/drafters/target_features.h"
 
 namespace specdec {
 
@@ -38,7 +39,7 @@ class FeatureDrafter final : public DistributionDrafter {
   /// layers that the head is fed.
   void check(const LanguageModel& target) const override;
   void reset() override;
-  void skip(const DraftContext& context) override { collect(context); }
+  void skip(const DraftContext& context) override { target_features_.collect(context); }
 
  private:
   /// What the modules made of a node of the draft in progress; undefined and -1 where they were not
@@ -54,9 +55,8 @@ class FeatureDrafter final : public DistributionDrafter {
   const DraftVocabulary* vocabulary() const override {
     return modules_.front()->draft_vocabulary();
   }
-  /// Takes the target's features of what was committed since.
-  void collect(const DraftContext& context);
-  /// Feeds them; root_logits_ and newest_ are then those of the newest committed token.
+  /// Feeds the target's features of what was committed since; root_logits_ and newest_ are then
+  /// those of the newest committed token.
   void catch_up();
   /// Feeds and keeps tokens on a module; its features [n, hidden].
   Tensor feed(size_t module, TokenSpan tokens, const Tensor& features);
@@ -66,14 +66,12 @@ class FeatureDrafter final : public DistributionDrafter {
                 std::vector<Tensor>& logits);
   /// The feature that a node's token is fed with; undefined when there is none.
   Tensor feature_before(size_t module, const Draft& partial, int64_t node) const;
-  Tensor features_of(const ForwardResult& result) const;
   size_t draft_module(int64_t depth) const;
 
   std::vector<std::unique_ptr<LanguageModel>> modules_;
   FeatureDrafterOptions options_;
+  TargetFeatures target_features_;
   TokenSpan committed_;
-  int64_t known_ = 0;           // committed tokens whose features were collected
-  std::vector<Tensor> unfed_;   // of those, not fed yet: [n, width] each
   std::vector<Tensor> newest_;  // [modules] features at the newest committed token, [1, hidden]
   Tensor root_logits_;          // [1, vocab]
   std::vector<Node> nodes_;     // of the draft in progress

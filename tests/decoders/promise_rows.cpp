@@ -1,6 +1,7 @@
 #include "tests/decoders/promise_rows.h"
 
 #include "decoders/autoregressive.h"
+#include "decoders/drafters/block.h"
 #include "decoders/drafters/cascade.h"
 #include "decoders/drafters/corpus_bigram.h"
 #include "decoders/drafters/draft_model.h"
@@ -93,6 +94,12 @@ std::vector<DrafterRow> drafters() {
        [](const LogitTable& table, const LanguageModel& target) {
          return std::make_unique<DraftModelDrafter>(draft_model(table, target),
                                                     DraftModelOptions{.sample = false});
+       }},
+      {"block",
+       [](const LogitTable& table, const LanguageModel& target) {
+         return std::make_unique<BlockDrafter>(
+             std::make_unique<FakeBlock>(target.vocab_size(), table),
+             BlockDrafterOptions{.capture_layers = {FakeBlock::kLayer}});
        }},
       {"prompt_lookup",
        [](const LogitTable&, const LanguageModel&) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/error.h"
+
 namespace specdec {
 
 TreeDrafter::TreeDrafter(LogitTable table, const TreeDrafterOptions& options)
@@ -85,6 +87,36 @@ Draft ScriptedDrafter::propose(const DraftContext& context) {
     }
   }
   return draft;
+}
+
+void FakeBlock::keep(TokenSpan committed, const Tensor& features) {
+  SPECDEC_CHECK(length_ + features.size(0) + 1 == std::ssize(committed),
+                "{} features beside {} of {} tokens", features.size(0), length_, committed.size());
+  for (int64_t i = 0; i < features.size(0); ++i) {
+    const TokenSpan history = committed.first(static_cast<size_t>(++length_));
+    const Tensor wanted = at::tensor(FakeModel::hidden_state(history, kLayer), at::kDouble);
+    SPECDEC_CHECK(at::equal(features[i], wanted), "features of another text at {}", length_ - 1);
+  }
+}
+
+void FakeBlock::evaluate(Token newest, int64_t wanted) {
+  SPECDEC_CHECK(length_ > 0 && wanted > 0 && wanted <= depth(), "{} drafts after {} tokens", wanted,
+                length_);
+  newest_ = newest;
+  wanted_ = wanted;
+}
+
+Tensor FakeBlock::logits(const Draft& partial, std::span<const int64_t> nodes) {
+  const std::vector<int64_t> depths = partial.depths();
+  std::vector<Tensor> rows;
+  for (const int64_t node : nodes) {
+    const int64_t depth = depths[static_cast<size_t>(node)];
+    SPECDEC_CHECK(partial.tokens.front() == newest_ && depth < wanted_, "slot {} of {}", depth,
+                  wanted_);
+    const std::vector<Token> slot = {newest_, static_cast<Token>(depth % vocab_)};
+    rows.push_back(at::tensor(table_(slot), at::kDouble));
+  }
+  return at::stack(rows);
 }
 
 }  // namespace specdec

@@ -1,4 +1,5 @@
 #pragma once
+#include "core/block_model.h"
 #include "decoders/drafter.h"
 #include "tests/support/fake_model.h"
 
@@ -55,6 +56,31 @@ class ScriptedDrafter final : public Drafter {
   Script script_;
   std::vector<Shown>* shown_;
   Needs needs_;
+};
+
+/// Drafts blocks of up to three tokens with a table, each slot by itself. Throws for features that
+/// are not those of what was committed.
+class FakeBlock final : public BlockModel {
+ public:
+  /// A layer of a FakeModel, whose captured states it is fed.
+  static constexpr int64_t kLayer = 1;
+
+  FakeBlock(int64_t vocab, LogitTable table) : vocab_(vocab), table_(std::move(table)) {}
+  int64_t vocab_size() const override { return vocab_; }
+  int64_t feature_width() const override { return FakeModel::kHidden; }
+  int64_t depth() const override { return 3; }
+  int64_t length() const override { return length_; }
+  void reset() override { length_ = 0; }
+  void keep(TokenSpan committed, const Tensor& features) override;
+  void evaluate(Token newest, int64_t wanted) override;
+  Tensor logits(const Draft& partial, std::span<const int64_t> nodes) override;
+
+ private:
+  int64_t vocab_;
+  LogitTable table_;
+  int64_t length_ = 0;
+  Token newest_ = 0;
+  int64_t wanted_ = 0;
 };
 
 }  // namespace specdec

@@ -1,0 +1,71 @@
+#include "decoders/drafters/block.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "core/error.h"
+
+namespace specdec {
+
+BlockDrafter::BlockDrafter(std::unique_ptr<BlockModel> model, BlockDrafterOptions options)
+    : DistributionDrafter(options.sample),
+      model_(std::move(model)),
+      target_features_(std::move(options.capture_layers)) {}
+
+void BlockDrafter::check(const LanguageModel& target) const {
+  if (target.vocab_size() != model_->vocab_size()) {
+    throw ConfigError(fmt::format(
+        "the head was trained for another model, with a vocabulary of {}; this target has {}. Use "
+        "a head that was trained for this target",
+        model_->vocab_size(), target.vocab_size()));
+  }
+  const Internals* internals = target.internals();
+  const std::vector<int64_t>& layers = target_features_.capture_layers();
+  if (internals == nullptr) {
+    return;
+  }
+  for (const int64_t layer : layers) {
+    if (layer < 0 || layer >= internals->num_layers()) {
+      throw ConfigError(fmt::format(
+          "the head is fed the residual stream after layer {}, and the target has layers 0 to {}. "
+          "Use a head that was trained for this target",
+          layer, internals->num_layers() - 1));
+    }
+  }
+  if (internals->hidden_size() * std::ssize(layers) != model_->feature_width()) {
+    throw ConfigError(fmt::format(
+        "the head was trained for another model: it is fed {} numbers of a token, and {} layers of "
+        "this target give {}. Use a head that was trained for this target",
+        model_->feature_width(), layers.size(), internals->hidden_size() * std::ssize(layers)));
+  }
+}
+
+void BlockDrafter::reset() {
+  model_->reset();
+  target_features_.reset();
+}
+
+void BlockDrafter::catch_up(const DraftContext& context) {
+  const Tensor features = target_features_.take();
+  if (!features.defined()) {
+    return;
+  }
+  const bool reads_prompt = model_->length() == 0 && context.prompt_seconds != nullptr;
+  const auto begin = std::chrono::steady_clock::now();
+  model_->keep(context.committed, features);
+  if (reads_prompt) {
+    *context.prompt_seconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+}
+
+std::optional<DraftRoom> BlockDrafter::begin_draft(const DraftContext& context) {
+  target_features_.collect(context);
+  catch_up(context);
+  const int64_t depth = std::min(model_->depth(), context.max_depth);
+  model_->evaluate(context.committed.back(), depth);
+  return DraftRoom{.depth = depth};
+}
+
+}  // namespace specdec

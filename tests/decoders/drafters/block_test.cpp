@@ -1,0 +1,256 @@
+// Drafting in blocks over tiny float64 targets with a random DFlash head: the output's distribution
+// is the target's, and what is drafted with is what the head gives on the text so far.
+#include "decoders/drafters/block.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ostream>
+
+#include "core/error.h"
+#include "core/transformer/heads/dflash_head.h"
+#include "decoders/autoregressive.h"
+#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_growth.h"
+#include "decoders/shapes/static_tree.h"
+#include "decoders/speculative.h"
+#include "decoders/verifiers/block.h"
+#include "decoders/verifiers/exact_match.h"
+#include "decoders/verifiers/rejection.h"
+#include "kv/kv_cache.h"
+#include "tests/support/sequence_distribution.h"
+#include "tests/support/tiny_gemma4.h"
+
+namespace specdec {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+struct BlockDrafterCase {
+  std::string name;
+  std::string target;  ///< kind, see tiny_gemma4
+  bool sample;
+  bool tree = false;
+};
+
+void PrintTo(const BlockDrafterCase& one, std::ostream* out) { *out << one.name; }
+
+std::shared_ptr<const DFlashHead> block_head(const TransformerWeights& target) {
+  DFlashConfig config = make_dflash_config(target, 2, 4);
+  config.plan.front().window = 3;
+  config.causal.front() = true;
+  config.mask_token = 1;
+  return random_dflash_head(config, {.seed = 7, .dtype = target.weight_dtype});
+}
+
+std::unique_ptr<DFlashModel> block_model(
+    const std::shared_ptr<const TransformerWeights>& target, int64_t max_length = 256) {
+  return std::make_unique<DFlashModel>(block_head(*target), target, paged_kv(),
+                                       TransformerOptions{.max_length = max_length});
+}
+
+std::unique_ptr<BlockDrafter> block_drafter(
+    const std::shared_ptr<const TransformerWeights>& target, bool sample,
+    int64_t max_length = 256) {
+  return std::make_unique<BlockDrafter>(
+      block_model(target, max_length),
+      BlockDrafterOptions{.sample = sample,
+                          .capture_layers = block_head(*target)->config.capture_layers});
+}
+
+LogitTable block_target_table(const std::shared_ptr<const TransformerWeights>& weights) {
+  const auto model = std::make_shared<TransformerModel>(weights, paged_kv());
+  return [model](TokenSpan history) {
+    const Tensor logits = model->prefill_get_last_logits(history);
+    const auto* values = logits.const_data_ptr<double>();
+    return std::vector<double>(values, values + logits.numel());
+  };
+}
+
+class BlockDrafterTest : public testing::TestWithParam<BlockDrafterCase> {
+ protected:
+  static std::unique_ptr<SpeculativeDecoding> decoding(
+      TransformerModel& target, const std::shared_ptr<const TransformerWeights>& weights,
+      std::unique_ptr<Verifier> verifier) {
+    std::unique_ptr<DraftShape> shape = std::make_unique<ChainShape>(2);
+    if (GetParam().tree) {
+      shape = std::make_unique<StaticTreeShape>(tree_of_widths(std::vector<int64_t>{2, 1}, 16));
+    }
+    return std::make_unique<SpeculativeDecoding>(target, block_drafter(weights, GetParam().sample),
+                                                 std::move(verifier), std::move(shape));
+  }
+};
+
+TEST_P(BlockDrafterTest, TheOutputHasTheDistributionOfTheTarget) {
+  const auto weights = tiny_gemma4(GetParam().target, 3);
+  TransformerModel target(weights, paged_kv());
+  const Task task{{0, 1, 2, 1}, {.temperature = 0.9}, {.max_new_tokens = 4}};
+  const SequenceDistribution wanted = reference_distribution(block_target_table(weights), task);
+  EXPECT_LT(max_difference(
+                exact_distribution(
+                    *decoding(target, weights, std::make_unique<RejectionVerifier>()), task),
+                wanted),
+            kSameDistribution);
+  if (!GetParam().tree) {
+    EXPECT_LT(max_difference(exact_distribution(*decoding(target, weights,
+                                                          std::make_unique<BlockVerifier>()),
+                                                task),
+                             wanted),
+              kSameDistribution);
+  }
+}
+
+TEST_P(BlockDrafterTest, GreedyTokensAreTheTargets) {
+  const auto weights = tiny_gemma4(GetParam().target, 12);
+  TransformerModel target(weights, paged_kv());
+  TransformerModel plain_target(weights, paged_kv());
+  const auto speculative = decoding(target, weights, std::make_unique<ExactMatchVerifier>());
+  AutoregressiveDecoding plain(plain_target);
+  for (const std::vector<Token>& prompt :
+       {std::vector<Token>{3, 1, 4, 1, 5}, std::vector<Token>{3}, std::vector<Token>(20, 7)}) {
+    const Task task{prompt, {}, {.max_new_tokens = 60}};
+    CounterRandomness random(1);
+    const Generation generation = speculative->generate(task.request(random));
+    EXPECT_EQ(generation.tokens, plain.generate(task.request(random)).tokens);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BlockDrafterTest,
+                         testing::Values(BlockDrafterCase{"dense_chain", "dense", true},
+                                         BlockDrafterCase{"dense_chain_best", "dense", false},
+                                         BlockDrafterCase{"dense_tree", "dense", true, true},
+                                         BlockDrafterCase{"e_chain", "e", true},
+                                         BlockDrafterCase{"moe_tree_best", "moe", false, true},
+                                         BlockDrafterCase{"gemma3n_chain", "3n", true}),
+                         [](const auto& info) { return info.param.name; });
+
+/// Chains of changing length, some steps plain; keeps what they were drafted with.
+struct DraftedWith {
+  std::vector<Token> committed;
+  int64_t depth;
+  Tensor logits;
+};
+
+class RecordingChain final : public DraftShape {
+ public:
+  explicit RecordingChain(std::vector<DraftedWith>& seen) : seen_(seen) {}
+  DraftLimits next(int64_t) override {
+    constexpr int64_t kLengths[] = {3, 0, 1, 9, 2, 0, 0};
+    const int64_t length = kLengths[step_++ % std::size(kLengths)];
+    return {.tokens = length, .depth = length, .branches = 1};
+  }
+  Draft grow(const DraftContext& context, ChildDistribution& distribution,
+             Siblings siblings) override {
+    DraftGrowth growth(context, distribution, siblings);
+    std::vector<int64_t> newest = {0};
+    for (int64_t depth = 0; !newest.empty(); ++depth) {
+      growth.expand(newest);
+      if (const Tensor logits = growth.logits(newest.front()); logits.defined()) {
+        seen_.push_back(
+            {{context.committed.begin(), context.committed.end()}, depth, logits.clone()});
+      }
+      newest = growth.add_children(newest.front(), 1);
+    }
+    return std::move(growth).finish();
+  }
+  bool branches() const override { return false; }
+
+ private:
+  std::vector<DraftedWith>& seen_;
+  size_t step_ = 0;
+};
+
+/// What the head gives on a text when all of it is kept at once.
+Tensor fresh_logits(const std::shared_ptr<const TransformerWeights>& weights,
+                    const std::vector<Token>& committed) {
+  TransformerModel target(weights, paged_kv());
+  const auto model = block_model(weights);
+  const auto result =
+      target.prefill(TokenSpan(committed).first(committed.size() - 1),
+                     {.capture_layers = block_head(*weights)->config.capture_layers});
+  model->keep(committed, at::cat(result.captured, 1));
+  model->evaluate(committed.back(), model->depth());
+  std::vector<Tensor> rows;
+  Draft draft = Draft::root(committed.back());
+  for (int64_t node = 0; node < model->depth(); ++node) {
+    rows.push_back(model->logits(draft, {&node, 1})[0]);
+    draft.add(0, node);
+  }
+  return at::stack(rows);
+}
+
+TEST(BlockDrafterHistoryTest, DraftsWithWhatTheHeadGivesOnTheTextSoFar) {
+  for (const char* kind : {"dense", "e", "3n"}) {
+    const auto weights = tiny_gemma4(kind, 5);
+    TransformerModel target(weights, paged_kv());
+    std::vector<DraftedWith> seen;
+    SpeculativeDecoding decoding(target, block_drafter(weights, true),
+                                 std::make_unique<RejectionVerifier>(),
+                                 std::make_unique<RecordingChain>(seen));
+    int64_t accepted = 0;
+    for (uint64_t seed = 0; seed < 3; ++seed) {  // one drafter, several requests
+      const Task task{{3, 1, 4, 1}, {.temperature = 1.0}, {.max_new_tokens = 30}};
+      CounterRandomness random(seed);
+      for (const StepStatistics& step : decoding.generate(task.request(random)).steps) {
+        accepted += step.committed - 1;
+      }
+    }
+    EXPECT_GT(accepted, 5);
+    EXPECT_GT(seen.size(), 60U);
+    for (const DraftedWith& drafted : seen) {
+      const Tensor fresh = fresh_logits(weights, drafted.committed)[drafted.depth];
+      EXPECT_LE((drafted.logits - fresh).abs().max().item<double>(), 1e-10)
+          << kind << " " << drafted.committed.size() << " " << drafted.depth;
+    }
+  }
+}
+
+TEST(BlockDrafterLimitsTest, TheContextMayEndWithinABlock) {
+  const auto weights = tiny_gemma4("dense", 11);
+  for (int64_t max_length = 8; max_length < 16; ++max_length) {
+    TransformerModel target(weights, paged_kv(), {.max_length = max_length});
+    TransformerModel plain_target(weights, paged_kv(), {.max_length = max_length});
+    SpeculativeDecoding decoding(target, block_drafter(weights, true, max_length),
+                                 std::make_unique<ExactMatchVerifier>(),
+                                 std::make_unique<ChainShape>(8));
+    const Task task{.prompt = {3, 1, 4, 1, 5}, .stop = {.max_new_tokens = 40}};
+    CounterRandomness random(1);
+    const Generation generation = decoding.generate(task.request(random));
+    EXPECT_EQ(generation.stop_reason, StopReason::kContextFull);
+    EXPECT_EQ(generation.tokens,
+              AutoregressiveDecoding(plain_target).generate(task.request(random)).tokens);
+  }
+}
+
+TEST(BlockDrafterLimitsTest, ADraftIsNoLongerThanTheBlock) {
+  const auto weights = tiny_gemma4("dense", 11);
+  TransformerModel target(weights, paged_kv());
+  SpeculativeDecoding decoding(target, block_drafter(weights, true),
+                               std::make_unique<ExactMatchVerifier>(),
+                               std::make_unique<ChainShape>(8));
+  const Task task{{3, 1, 4}, {}, {.max_new_tokens = 30}};
+  CounterRandomness random(1);
+  for (const StepStatistics& step : decoding.generate(task.request(random)).steps) {
+    EXPECT_LE(step.drafted, 3);
+  }
+}
+
+TEST(BlockDrafterChecksTest, AnotherTargetIsRefused) {
+  const auto drafter = block_drafter(tiny_gemma4("dense", 12), true);
+  const TransformerModel vocabulary(tiny_gemma4("dense", 11), paged_kv());
+  EXPECT_THAT([&] { drafter->check(vocabulary); },
+              ThrowsMessage<ConfigError>(HasSubstr("a vocabulary of 12; this target has 11")));
+  const BlockDrafter layers(block_model(tiny_gemma4("dense", 12)),
+                            {.sample = true, .capture_layers = {0, 4, 1}});
+  const TransformerModel target(tiny_gemma4("dense", 12), paged_kv());
+  EXPECT_THAT([&] { layers.check(target); },
+              ThrowsMessage<ConfigError>(HasSubstr("after layer 4")));
+  const BlockDrafter width(block_model(tiny_gemma4("dense", 12)),
+                           {.sample = true, .capture_layers = {0}});
+  EXPECT_THAT([&] { width.check(target); }, ThrowsMessage<ConfigError>(HasSubstr("numbers of a")));
+}
+
+}  // namespace
+}  // namespace specdec
