@@ -6,8 +6,8 @@
 
 namespace specdec {
 
-/// Collects the target's features of the committed tokens, for a head that keeps a cache of them: of
-/// the prompt, then of each step's accepted path.
+/// Collects the target's features of the committed tokens, for a head that keeps a cache of them:
+/// of the prompt, then of each step's accepted path.
 class TargetFeatures {
  public:
   /// The residual streams after these layers, concatenated; none: the final hidden state.

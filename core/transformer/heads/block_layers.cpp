@@ -22,18 +22,19 @@ std::unique_ptr<KvStore> make_block_store(const TransformerWeights& weights,
   for (const LayerPlan& plan : weights.plan) {
     layers.push_back({plan.kv_heads, plan.head_dim, plan.window});
   }
-  return make(layers, {.dtype = weights.compute_dtype(),
-                       .device = weights.device,
-                       .max_length = max_length});
+  return make(
+      layers,
+      {.dtype = weights.compute_dtype(), .device = weights.place.device, .max_length = max_length});
 }
 
 /// The rows of the fused projection below the queries, by themselves: a context has no queries.
-Linear key_value_rows(const LayerWeights& layer, const LayerPlan& plan) {
+Linear key_value_rows(const LayerWeights& layer, const LayerPlan& plan, const Placement& place) {
   const Tensor ids = at::arange(query_rows(plan), qkv_rows(plan), at::kLong);
   const WeightFormat format = layer.qkv.format();
   return pack(layer.qkv.rows(ids.to(layer.qkv.device())),
               {.dtype = is_in_blocks(format) ? at::kChar : scalar_type(format),
-               .activations = layer.qkv.activations()});
+               .activations = layer.qkv.activations(),
+               .place = place});
 }
 
 TokenBatch placeholder(int64_t rows) { return {.tokens = at::zeros({rows}, at::kInt)}; }
@@ -60,7 +61,8 @@ BlockLayers::BlockLayers(std::shared_ptr<const BlockBackbone> backbone, int64_t 
   SPECDEC_CHECK(backbone_->causal.size() == weights.plan.size() && options.max_length > 0,
                 "a block drafter of {} layers", weights.plan.size());
   for (size_t layer = 0; layer < weights.plan.size(); ++layer) {
-    key_values_.push_back(key_value_rows(weights.layers[layer], weights.plan[layer]));
+    key_values_.push_back(
+        key_value_rows(weights.layers[layer], weights.plan[layer], weights.place));
   }
 }
 
@@ -72,11 +74,12 @@ void BlockLayers::keep(const Tensor& context) {
 
 void BlockLayers::keep_piece(const Tensor& context) {
   const int64_t kept = length();
+  const Tensor input = context.to(backbone_->weights.place.device).contiguous();
   store_->extend(placeholder(context.size(0)));
   try {
     layers_.reserve_positions(kept + context.size(0));
     for (size_t layer = 0; layer < key_values_.size(); ++layer) {
-      layers_.write_keys(layer, ops_->linear(key_values_[layer], context.contiguous()),
+      layers_.write_keys(layer, ops_->linear(key_values_[layer], input),
                          store_->view(static_cast<int64_t>(layer)));
     }
   } catch (...) {

@@ -161,8 +161,8 @@ void read_block(const JsonKeys& keys, DFlashConfig& config) {
   config.mask_token = static_cast<Token>(token);
   config.embedding_scale = number("input_embedding_scale");
   config.output_multiplier = number("output_multiplier");
-  config.soft_cap = method_keys(keys, "final_logit_softcapping")
-                        .soft_cap("final_logit_softcapping", 0.0);
+  config.soft_cap =
+      method_keys(keys, "final_logit_softcapping").soft_cap("final_logit_softcapping", 0.0);
   config.capture_layers = read_target_layers(keys);
 }
 
@@ -263,7 +263,8 @@ void check_dflash_config(const DFlashConfig& config, const TransformerConfig& ta
   shapes.vocab_size = config.vocab_size;
   check_head_shapes(shapes, target, folder);
   const std::vector<int64_t> layers = dflash_capture_layers(config, target);
-  const char* from = config.capture_layers.empty() ? " (its default, since the key is missing)" : "";
+  const char* from =
+      config.capture_layers.empty() ? " (its default, since the key is missing)" : "";
   for (const int64_t layer : layers) {
     if (layer < 0 || layer + 1 >= target.num_layers) {
       throw WeightsError(fmt::format(
@@ -274,14 +275,14 @@ void check_dflash_config(const DFlashConfig& config, const TransformerConfig& ta
     }
   }
   if (std::set<int64_t>(layers.begin(), layers.end()).size() != layers.size()) {
-    throw WeightsError(fmt::format("{}: {}{} in its config.json names a layer twice; write the "
-                                   "layers that the head was trained with into it.",
-                                   folder.string(), kTargetLayers, from));
+    throw WeightsError(
+        fmt::format("{}: {}{} in its config.json names a layer twice; write the "
+                    "layers that the head was trained with into it.",
+                    folder.string(), kTargetLayers, from));
   }
 }
 
-DFlashConfig make_dflash_config(const TransformerInfo& target, int64_t layers,
-                                int64_t block_size) {
+DFlashConfig make_dflash_config(const TransformerInfo& target, int64_t layers, int64_t block_size) {
   const TransformerConfig& model = target.config;
   const LayerPlan& like = target.plan.front();
   DFlashConfig config;

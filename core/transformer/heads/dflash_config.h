@@ -9,20 +9,21 @@
 
 namespace specdec {
 
-/// The config.json of a DFlash head as z-lab publishes it. Its keys lie in `dflash_config` or at the
-/// top, the layers' (Qwen 3) at the top.
+/// The config.json of a DFlash head as z-lab publishes it. Its keys lie in `dflash_config` or at
+/// the top, the layers' (Qwen 3) at the top.
 struct DFlashConfig {
   int64_t hidden_size = 0;  ///< the target's
   int64_t vocab_size = 0;   ///< the target's
   double rms_norm_eps = 1e-6;
   std::vector<LayerPlan> plan;
-  std::vector<bool> causal;     ///< [layers] whether a row of the block sees only those before it
-  int64_t block_size = 16;      ///< rows, of which the first is the newest committed token
-  Token mask_token = 0;         ///< the token of the others
-  double embedding_scale = 1;   ///< of the target's table as it is stored
-  double output_multiplier = 1; ///< of the logits before the soft cap
-  double soft_cap = 0;          ///< of the draft's logits, which is not the target's; 0 = none
-  /// The target's layers whose outputs it is fed, concatenated; empty = z-lab's choice for a target.
+  std::vector<bool> causal;      ///< [layers] whether a row of the block sees only those before it
+  int64_t block_size = 16;       ///< rows, of which the first is the newest committed token
+  Token mask_token = 0;          ///< the token of the others
+  double embedding_scale = 1;    ///< of the target's table as it is stored
+  double output_multiplier = 1;  ///< of the logits before the soft cap
+  double soft_cap = 0;           ///< of the draft's logits, which is not the target's; 0 = none
+  /// The target's layers whose outputs it is fed, concatenated; empty = z-lab's choice for a
+  /// target.
   std::vector<int64_t> capture_layers;
   HeadTarget trained_for;
 };

@@ -11,10 +11,13 @@
 namespace specdec {
 namespace {
 
-LayerFormat block_layer_format(size_t layer) { return {.prefix = fmt::format("layers.{}.", layer)}; }
+LayerFormat block_layer_format(size_t layer) {
+  return {.prefix = fmt::format("layers.{}.", layer)};
+}
 
 /// What the config says of the layers.
-BlockBackbone empty_backbone(const DFlashConfig& config, at::ScalarType dtype, at::Device device) {
+BlockBackbone empty_backbone(const DFlashConfig& config, at::ScalarType dtype,
+                             const Placement& place) {
   BlockBackbone backbone{.weights = {}, .causal = config.causal};
   TransformerWeights& weights = backbone.weights;
   weights.config.hidden_size = config.hidden_size;
@@ -22,7 +25,7 @@ BlockBackbone empty_backbone(const DFlashConfig& config, at::ScalarType dtype, a
   weights.config.rms_norm_eps = config.rms_norm_eps;
   weights.plan = config.plan;
   weights.weight_dtype = dtype;
-  weights.device = device;
+  weights.place = place;
   return backbone;
 }
 
@@ -42,15 +45,15 @@ std::shared_ptr<DFlashHead> load_dflash_head(const std::filesystem::path& folder
   head->note = check_head_target(config.trained_for, target, folder);
   config.capture_layers = dflash_capture_layers(config, target.config);
   const int64_t hidden = config.hidden_size;
-  TensorSource source(CheckpointTensors(folder), target.device);
+  TensorSource source(CheckpointTensors(folder), target.place);
   const MatrixFormat format(
       plain_dtype(dtype, source.stored_dtype("fc.weight", fc_shape(config)), target));
   head->fc = load_matrix<Linear>(source, "fc.weight", fc_shape(config), format);
   head->hidden_norm = source.load("hidden_norm.weight", {hidden}, target.compute_dtype());
-  BlockBackbone backbone = empty_backbone(config, format.dtype, target.device);
+  BlockBackbone backbone = empty_backbone(config, format.dtype, target.place);
   for (size_t layer = 0; layer < config.plan.size(); ++layer) {
-    backbone.weights.layers.push_back(load_layer<Linear>(source, block_layer_format(layer),
-                                                         config.plan[layer], hidden, format));
+    backbone.weights.layers.push_back(
+        load_layer<Linear>(source, block_layer_format(layer), config.plan[layer], hidden, format));
   }
   backbone.weights.final_norm = source.load("norm.weight", {hidden}, target.compute_dtype());
   for (const char* copy : {"embed_tokens.weight", "lm_head.weight"}) {

@@ -13,8 +13,8 @@
 
 namespace specdec {
 
-/// z-lab's DFlash (arXiv:2602.06036): a block [newest token, mask, mask, ...] that sees the target's
-/// states of the committed text.
+/// z-lab's DFlash (arXiv:2602.06036): a block [newest token, mask, mask, ...] that sees the
+/// target's states of the committed text.
 ///
 ///   context = hidden_norm(fc [captured streams])         rows of the committed tokens
 ///   states  = norm(layers(embedding of the block, over context and block))

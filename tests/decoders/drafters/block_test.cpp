@@ -45,15 +45,14 @@ std::shared_ptr<const DFlashHead> block_head(const TransformerWeights& target) {
   return random_dflash_head(config, {.seed = 7, .dtype = target.weight_dtype});
 }
 
-std::unique_ptr<DFlashModel> block_model(
-    const std::shared_ptr<const TransformerWeights>& target, int64_t max_length = 256) {
+std::unique_ptr<DFlashModel> block_model(const std::shared_ptr<const TransformerWeights>& target,
+                                         int64_t max_length = 256) {
   return std::make_unique<DFlashModel>(block_head(*target), target, paged_kv(),
                                        TransformerOptions{.max_length = max_length});
 }
 
-std::unique_ptr<BlockDrafter> block_drafter(
-    const std::shared_ptr<const TransformerWeights>& target, bool sample,
-    int64_t max_length = 256) {
+std::unique_ptr<BlockDrafter> block_drafter(const std::shared_ptr<const TransformerWeights>& target,
+                                            bool sample, int64_t max_length = 256) {
   return std::make_unique<BlockDrafter>(
       block_model(target, max_length),
       BlockDrafterOptions{.sample = sample,
@@ -88,17 +87,17 @@ TEST_P(BlockDrafterTest, TheOutputHasTheDistributionOfTheTarget) {
   TransformerModel target(weights, paged_kv());
   const Task task{{0, 1, 2, 1}, {.temperature = 0.9}, {.max_new_tokens = 4}};
   const SequenceDistribution wanted = reference_distribution(block_target_table(weights), task);
-  EXPECT_LT(max_difference(
-                exact_distribution(
-                    *decoding(target, weights, std::make_unique<RejectionVerifier>()), task),
-                wanted),
-            kSameDistribution);
+  EXPECT_LT(
+      max_difference(exact_distribution(
+                         *decoding(target, weights, std::make_unique<RejectionVerifier>()), task),
+                     wanted),
+      kSameDistribution);
   if (!GetParam().tree) {
-    EXPECT_LT(max_difference(exact_distribution(*decoding(target, weights,
-                                                          std::make_unique<BlockVerifier>()),
-                                                task),
-                             wanted),
-              kSameDistribution);
+    EXPECT_LT(
+        max_difference(
+            exact_distribution(*decoding(target, weights, std::make_unique<BlockVerifier>()), task),
+            wanted),
+        kSameDistribution);
   }
 }
 

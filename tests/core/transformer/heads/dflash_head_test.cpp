@@ -37,8 +37,8 @@ Tensor rotated(const LayerPlan& plan, const Tensor& projected, const Tensor& nor
   const Tensor heads = reference_norm(projected.unflatten(-1, {-1, plan.head_dim}), norm, eps);
   const Tensor x = heads.transpose(0, 1);
   const auto positions = at::arange(first, first + x.size(1), projected.options());
-  const auto angle = positions.unsqueeze(1) * rope_frequencies(plan.rope, plan.head_dim,
-                                                               projected.options());
+  const auto angle =
+      positions.unsqueeze(1) * rope_frequencies(plan.rope, plan.head_dim, projected.options());
   const auto halves = x.chunk(2, -1);
   return at::cat({halves[0] * angle.cos() - halves[1] * angle.sin(),
                   halves[1] * angle.cos() + halves[0] * angle.sin()},
