@@ -12,32 +12,6 @@ namespace {
 
 int64_t divide_up(int64_t number, int64_t divisor) { return (number + divisor - 1) / divisor; }
 
-/// A capacity that holds `needed`, so that growing step by step copies each number a few times
-/// only.
-int64_t grown(int64_t capacity, int64_t needed, int64_t smallest) {
-  return needed <= capacity ? capacity : std::max({needed, 2 * capacity, smallest});
-}
-
-int64_t size_or_zero(const Tensor& tensor, int64_t dim) {
-  return tensor.defined() ? tensor.size(dim) : 0;
-}
-
-void reserve(Tensor& table, int64_t size, int64_t smallest) {
-  const int64_t capacity = size_or_zero(table, 0);
-  if (size > capacity) {
-    table = at::zeros({grown(capacity, size, smallest)}, at::kInt);
-  }
-}
-
-void reserve(Tensor& table, int64_t rows, int64_t columns, int64_t smallest) {
-  const int64_t row_capacity = size_or_zero(table, 0);
-  const int64_t column_capacity = size_or_zero(table, 1);
-  if (rows > row_capacity || columns > column_capacity) {
-    table = at::zeros({grown(row_capacity, rows, 1), grown(column_capacity, columns, smallest)},
-                      at::kInt);
-  }
-}
-
 int32_t* entries(const Tensor& table) { return table.mutable_data_ptr<int32_t>(); }
 
 int64_t parent_of(const TokenBatch& batch, int64_t node, int64_t index) {
@@ -47,7 +21,9 @@ int64_t parent_of(const TokenBatch& batch, int64_t node, int64_t index) {
 }  // namespace
 
 KvCache::KvCache(std::vector<LayerKv> layers, const KvCacheOptions& options)
-    : options_(options), pool_(std::move(layers), options) {
+    : options_(options),
+      pool_(std::move(layers), options),
+      tables_({.device = options.device, .mirror = options.mirror_tables}) {
   SPECDEC_CHECK(options_.max_length > 0 &&
                     options_.max_length <= std::numeric_limits<int32_t>::max() - options_.page_size,
                 "cache: max_length {}", options_.max_length);
@@ -61,7 +37,6 @@ void KvCache::extend(const TokenBatch& batch) {
   const int64_t nodes = spans_.empty() ? 0 : spans_.back().end;
   reserve_tables(batch, nodes);
   reserve_pages();
-  tables_.nodes = nodes;
   path_end_ = 0;
   for (const RowSpan& span : spans_) {
     const int64_t first = pending(span.row);
@@ -70,6 +45,7 @@ void KvCache::extend(const TokenBatch& batch) {
     }
     fill_row_tables(span.row);
   }
+  tables_.upload(nodes);
 }
 
 void KvCache::undo_extend() {
@@ -87,7 +63,7 @@ KvView KvCache::view(int64_t layer) const {
   view.keys = pool_.keys(layer);
   view.values = pool_.values(layer);
   view.format = options_.format;
-  view.tables = &tables_;
+  view.tables = &tables_.device();
   return view;
 }
 
@@ -156,20 +132,23 @@ int64_t KvCache::pending(int64_t row) const {
 BatchTables KvCache::readers(int64_t row, int64_t nodes, int64_t angle) const {
   SPECDEC_CHECK(length(row) > 0 && nodes > 0, "readers: {} nodes of row {}, which holds {} tokens",
                 nodes, row, length(row));
-  const auto all = [nodes](int64_t value) { return at::full({nodes}, value, at::kInt); };
   const auto pages = page_table_.pages(row);
-  BatchTables tables;
-  tables.nodes = nodes;
-  tables.rows = all(0);
-  tables.slots = all(length(row));
-  tables.positions = all(length(row) - 1);
-  tables.angles = all(angle);
-  tables.path_starts = all(-1);
-  tables.paths = all(0);
-  tables.lengths = at::full({1}, length(row), at::kInt);
-  tables.page_table = at::empty({1, std::ssize(pages)}, at::kInt);
+  TableBlock block(
+      {.device = options_.device, .mirror = options_.mirror_tables, .own_angles = true});
+  block.reserve({.nodes = nodes, .paths = 1, .rows = 1, .pages = std::ssize(pages)});
+  const BatchTables& tables = block.host();
+  const auto all = [nodes](const Tensor& table, int64_t value) {
+    std::fill_n(entries(table), nodes, static_cast<int32_t>(value));
+  };
+  all(tables.rows, 0);
+  all(tables.slots, length(row));
+  all(tables.positions, length(row) - 1);
+  all(tables.angles, angle);
+  all(tables.path_starts, -1);
+  entries(tables.lengths)[0] = static_cast<int32_t>(length(row));
   std::copy(pages.begin(), pages.end(), entries(tables.page_table));
-  return tables;
+  block.upload(nodes);
+  return block.device();
 }
 
 std::pair<Tensor, Tensor> KvCache::key_values(int64_t layer, int64_t row) const {
@@ -268,14 +247,10 @@ void KvCache::reserve_tables(const TokenBatch& batch, int64_t nodes) {
     most_pages = std::max({most_pages, held, page_range(span).second});
     row_count = std::max(row_count, span.row + 1);
   }
-  reserve(tables_.rows, nodes, 32);
-  reserve(tables_.slots, nodes, 32);
-  reserve(tables_.positions, nodes, 32);
-  tables_.angles = tables_.positions;
-  reserve(tables_.path_starts, nodes, 32);
-  reserve(tables_.paths, std::max<int64_t>(1, path_slots(batch)), 64);
-  reserve(tables_.lengths, row_count, 1);
-  reserve(tables_.page_table, row_count, most_pages, 16);
+  tables_.reserve({.nodes = nodes,
+                   .paths = std::max<int64_t>(1, path_slots(batch)),
+                   .rows = row_count,
+                   .pages = most_pages});
 }
 
 void KvCache::reserve_pages() {
@@ -307,27 +282,29 @@ void KvCache::add_node(int64_t row, int64_t parent, int64_t index) {
   const int64_t position =
       parent < 0 ? owner.length : owner.pending[static_cast<size_t>(parent)].position + 1;
   owner.pending.push_back({parent, position});
-  entries(tables_.rows)[index] = static_cast<int32_t>(row);
-  entries(tables_.slots)[index] = static_cast<int32_t>(owner.length + node);
-  entries(tables_.positions)[index] = static_cast<int32_t>(position);
+  const BatchTables& tables = tables_.host();
+  entries(tables.rows)[index] = static_cast<int32_t>(row);
+  entries(tables.slots)[index] = static_cast<int32_t>(owner.length + node);
+  entries(tables.positions)[index] = static_cast<int32_t>(position);
   if (position == owner.length + node) {
-    entries(tables_.path_starts)[index] = -1;
+    entries(tables.path_starts)[index] = -1;
     return;
   }
-  entries(tables_.path_starts)[index] = static_cast<int32_t>(path_end_);
+  entries(tables.path_starts)[index] = static_cast<int32_t>(path_end_);
   path_end_ += position - owner.length + 1;
-  int32_t* slot = entries(tables_.paths) + path_end_;
+  int32_t* slot = entries(tables.paths) + path_end_;
   for (int64_t above = node; above >= 0; above = owner.pending[static_cast<size_t>(above)].parent) {
     *--slot = static_cast<int32_t>(owner.length + above);
   }
 }
 
 void KvCache::fill_row_tables(int64_t row) {
+  const BatchTables& tables = tables_.host();
   const Row& filled = rows_[static_cast<size_t>(row)];
-  entries(tables_.lengths)[row] = static_cast<int32_t>(filled.length);
+  entries(tables.lengths)[row] = static_cast<int32_t>(filled.length);
   const auto pages = page_table_.pages(row);
   std::copy(pages.begin(), pages.end(),
-            entries(tables_.page_table) + row * tables_.page_table.size(1));
+            entries(tables.page_table) + row * tables.page_table.size(1));
 }
 
 PagePool::Place KvCache::place(int64_t row, int64_t slot) const {

@@ -10,6 +10,7 @@
 #include "core/kv_store.h"
 #include "kv/page_pool.h"
 #include "kv/page_table.h"
+#include "kv/table_block.h"
 
 namespace specdec {
 
@@ -23,8 +24,8 @@ class KvCache final : public KvStore {
 
   void extend(const TokenBatch& batch) override;
   void undo_extend() override;
-  /// Tables of the newest extend.
-  const BatchTables& tables() const { return tables_; }
+  /// Tables of the newest extend, as kernels read them.
+  const BatchTables& tables() const { return tables_.device(); }
   KvView view(int64_t layer) const override;
 
   void commit(int64_t row, std::span<const int64_t> path) override;
@@ -70,7 +71,7 @@ class KvCache final : public KvStore {
   KvCacheOptions options_;
   PagePool pool_;
   PageTable page_table_;
-  BatchTables tables_;
+  TableBlock tables_;
   std::vector<Row> rows_;
   std::vector<RowSpan> spans_;           // of the newest extend; kept to allocate nothing
   int64_t rows_before_ = 0;              // the newest extend

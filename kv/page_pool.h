@@ -14,8 +14,9 @@ struct KvCacheOptions {
   at::ScalarType dtype = at::kFloat;  ///< dtype of the activations
   KvFormat format = KvFormat::kNative;
   at::Device device = at::kCPU;
-  int64_t page_size = 16;  ///< tokens a page
-  int64_t max_length = 0;  ///< most tokens of a row, kept and pending together
+  int64_t page_size = 16;      ///< tokens a page
+  int64_t max_length = 0;      ///< most tokens of a row, kept and pending together
+  bool mirror_tables = false;  ///< kernels read a copy of the tables, on the CPU too (for tests)
 };
 
 /// The bytes of the pages of all layers: a page number means one page in each layer's pool. It

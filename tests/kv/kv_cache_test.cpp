@@ -82,8 +82,7 @@ void write_slot(const KvCache& cache, int64_t layer, int64_t row, int64_t slot, 
 /// What the cache should hold, kept the slow way. Every node gets a number of its own.
 class Model {
  public:
-  explicit Model(KvFormat format = KvFormat::kNative)
-      : cache_(three_layers(), small_pages(format)) {}
+  explicit Model(const KvCacheOptions& options = small_pages()) : cache_(three_layers(), options) {}
 
   struct Node {
     int64_t parent;
@@ -250,7 +249,9 @@ TEST_P(KvCacheFormatTest, RandomHistoriesHoldWhatTheyShould) {
   for (unsigned seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
-    Model model(GetParam());
+    KvCacheOptions options = small_pages(GetParam());
+    options.mirror_tables = seed % 2 == 1;
+    Model model(options);
     for (int step = 0; step < 80; ++step) {
       random_step(model, random);
       if (testing::Test::HasFailure()) {

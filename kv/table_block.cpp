@@ -1,0 +1,93 @@
+#include "kv/table_block.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace specdec {
+namespace {
+
+constexpr int64_t kCacheLine = 16;  // entries; each table begins at one
+
+int64_t whole_lines(int64_t entries) {
+  return (entries + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
+
+/// A capacity that holds `needed`, so that growing step by step is rare.
+int64_t grown(int64_t capacity, int64_t needed, int64_t smallest) {
+  return needed <= capacity ? capacity : std::max({needed, 2 * capacity, smallest});
+}
+
+/// Tables cut from a block one after the other.
+struct Cutter {
+  const Tensor& block;
+  int64_t end = 0;
+
+  Tensor next(int64_t entries) {
+    const int64_t begin = end;
+    end += whole_lines(entries);
+    return block.narrow(0, begin, entries);
+  }
+};
+
+bool exceeds(const TableSizes& needed, const TableSizes& capacity) {
+  return needed.nodes > capacity.nodes || needed.paths > capacity.paths ||
+         needed.rows > capacity.rows || needed.pages > capacity.pages;
+}
+
+}  // namespace
+
+void TableBlock::reserve(const TableSizes& sizes) {
+  if (!exceeds(sizes, capacity_)) {
+    return;
+  }
+  const TableSizes larger{.nodes = grown(capacity_.nodes, sizes.nodes, 32),
+                          .paths = grown(capacity_.paths, sizes.paths, 64),
+                          .rows = grown(capacity_.rows, sizes.rows, 1),
+                          .pages = grown(capacity_.pages, sizes.pages, 16)};
+  const int64_t node_tables = options_.own_angles ? 5 : 4;
+  const int64_t entries = node_tables * whole_lines(larger.nodes) + whole_lines(larger.paths) +
+                          whole_lines(larger.rows) + whole_lines(larger.rows * larger.pages);
+  const auto ints = at::TensorOptions().dtype(at::kInt);
+  const Tensor host = at::zeros({entries}, ints.pinned_memory(options_.device.is_cuda()));
+  const Tensor device = mirrored() ? at::zeros({entries}, ints.device(options_.device)) : host;
+  capacity_ = larger;
+  host_block_ = host;
+  device_block_ = device;
+  host_ = lay_out(host_block_);
+  device_ = mirrored() ? lay_out(device_block_) : host_;
+}
+
+void TableBlock::upload(int64_t nodes) {
+  host_.nodes = nodes;
+  device_.nodes = nodes;
+  if (!mirrored() || !host_block_.defined()) {
+    return;
+  }
+  if (options_.device.is_cpu()) {
+    std::memcpy(device_block_.mutable_data_ptr(), host_block_.const_data_ptr(),
+                host_block_.nbytes());
+    return;
+  }
+  // Blocks made in inference mode may not be written outside of it.
+  const c10::InferenceMode inference;
+  device_block_.copy_(host_block_);  // waits, so that the host may write at once
+}
+
+BatchTables TableBlock::lay_out(const Tensor& block) const {
+  Cutter cutter{block};
+  BatchTables tables;
+  tables.rows = cutter.next(capacity_.nodes);
+  tables.slots = cutter.next(capacity_.nodes);
+  tables.positions = cutter.next(capacity_.nodes);
+  tables.angles = options_.own_angles ? cutter.next(capacity_.nodes) : tables.positions;
+  tables.path_starts = cutter.next(capacity_.nodes);
+  tables.paths = cutter.next(capacity_.paths);
+  tables.lengths = cutter.next(capacity_.rows);
+  tables.page_table =
+      cutter.next(capacity_.rows * capacity_.pages).view({capacity_.rows, capacity_.pages});
+  return tables;
+}
+
+}  // namespace specdec

@@ -1,0 +1,51 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "core/kernels/kv_view.h"
+
+namespace specdec {
+
+/// Entries that a forward's tables need.
+struct TableSizes {
+  int64_t nodes = 0;
+  int64_t paths = 0;
+  int64_t rows = 0;
+  int64_t pages = 0;  ///< of the row that has most
+};
+
+/// The tables of a forward in one block of int32. The host writes host(); kernels read device().
+/// Where the kernels run elsewhere the two are blocks of the same layout, and upload copies one to
+/// the other at once; else they are the same tensors and nothing is copied.
+class TableBlock {
+ public:
+  struct Options {
+    at::Device device = at::kCPU;
+    bool mirror = false;      ///< two blocks on the CPU too
+    bool own_angles = false;  ///< angles are not the positions
+  };
+
+  explicit TableBlock(const Options& options) : options_(options) {}
+
+  /// Makes room. Where a table was too small, both blocks are new, and their contents lost.
+  void reserve(const TableSizes& sizes);
+  /// Says how many nodes the tables hold, and lets the device see what was written.
+  void upload(int64_t nodes);
+
+  const BatchTables& host() const { return host_; }
+  const BatchTables& device() const { return device_; }
+
+ private:
+  bool mirrored() const { return options_.mirror || !options_.device.is_cpu(); }
+  BatchTables lay_out(const Tensor& block) const;
+
+  Options options_;
+  TableSizes capacity_;
+  Tensor host_block_;
+  Tensor device_block_;
+  BatchTables host_;
+  BatchTables device_;
+};
+
+}  // namespace specdec
