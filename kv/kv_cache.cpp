@@ -23,7 +23,7 @@ int64_t parent_of(const TokenBatch& batch, int64_t node, int64_t index) {
 KvCache::KvCache(std::vector<LayerKv> layers, const KvCacheOptions& options)
     : options_(options),
       pool_(std::move(layers), options),
-      tables_({.device = options.device, .mirror = options.mirror_tables}) {
+      tables_({.device = options.device, .mirror = options.as_device}) {
   SPECDEC_CHECK(options_.max_length > 0 &&
                     options_.max_length <= std::numeric_limits<int32_t>::max() - options_.page_size,
                 "cache: max_length {}", options_.max_length);
@@ -133,8 +133,7 @@ BatchTables KvCache::readers(int64_t row, int64_t nodes, int64_t angle) const {
   SPECDEC_CHECK(length(row) > 0 && nodes > 0, "readers: {} nodes of row {}, which holds {} tokens",
                 nodes, row, length(row));
   const auto pages = page_table_.pages(row);
-  TableBlock block(
-      {.device = options_.device, .mirror = options_.mirror_tables, .own_angles = true});
+  TableBlock block({.device = options_.device, .mirror = options_.as_device, .own_angles = true});
   block.reserve({.nodes = nodes, .paths = 1, .rows = 1, .pages = std::ssize(pages)});
   const BatchTables& tables = block.host();
   const auto all = [nodes](const Tensor& table, int64_t value) {
@@ -154,7 +153,8 @@ BatchTables KvCache::readers(int64_t row, int64_t nodes, int64_t angle) const {
 std::pair<Tensor, Tensor> KvCache::key_values(int64_t layer, int64_t row) const {
   const LayerKv& geometry = pool_.geometry(layer);
   const Tensor keys =
-      at::empty({geometry.kv_heads, length(row), geometry.head_dim}, pool_.page_dtype());
+      at::empty({geometry.kv_heads, length(row), geometry.head_dim},
+                at::TensorOptions().dtype(pool_.page_dtype()).device(options_.device));
   std::pair<Tensor, Tensor> copies{keys, at::empty_like(keys)};
   for (int64_t token = 0; token < length(row); ++token) {
     pool_.read_token(layer, place(row, token), token, copies);
@@ -314,6 +314,11 @@ PagePool::Place KvCache::place(int64_t row, int64_t slot) const {
 
 KvStoreFactory paged_kv(int64_t page_size, KvFormat format) {
   return [page_size, format](std::vector<LayerKv> layers, const KvStoreOptions& options) {
+    if (!options.device.is_cpu()) {
+      throw Error(
+          fmt::format("the key/value cache for device {} is not built yet; use --device cpu",
+                      options.device.str()));
+    }
     const KvCacheOptions paged{.dtype = options.dtype,
                                .format = format,
                                .device = options.device,

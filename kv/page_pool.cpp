@@ -19,6 +19,12 @@ void copy_numbers(const Tensor& to, int64_t to_offset, const Tensor& from, int64
               static_cast<size_t>(count * size));
 }
 
+/// Copies by ATen, wherever the tensors are and in whichever mode they were made.
+void copy_elsewhere(const Tensor& to, const Tensor& from) {
+  const c10::InferenceMode inference;
+  to.copy_(from);
+}
+
 /// Numbers of a tensor from an offset on, each `stride` after the one before.
 struct Column {
   const Tensor& tensor;
@@ -44,6 +50,11 @@ void copy_column(const Column& to, const Column& from, int64_t count) {
     default:
       return copy_column_of<uint64_t>(to, from, count);
   }
+}
+
+/// View of a token, [kv_heads, head_dim], in pages whose slots are dimension `slots` of a page.
+Tensor token_of(const Tensor& pages, PagePool::Place place, int64_t slots) {
+  return pages.select(0, place.page).select(slots, place.index);
 }
 
 void check_layers(const std::vector<LayerKv>& layers) {
@@ -77,10 +88,6 @@ PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options)
     throw Error(
         "a key/value cache in bfloat16 needs float32 activations, not float64; leave kv_dtype out, "
         "or choose dtype: float32");
-  }
-  if (!options_.device.is_cpu()) {
-    throw Error(fmt::format("the key/value cache for device {} is not built yet; use --device cpu",
-                            options_.device.str()));
   }
   check_layers(layers_);
 }
@@ -117,24 +124,32 @@ void PagePool::reserve(int64_t pages) {
     }
     // Not zeroed: no slot is read before it is written.
     const int64_t heads = layer.kv_heads;
-    larger[i].keys = at::empty({capacity, heads, layer.head_dim, options_.page_size}, page_dtype());
-    larger[i].values =
-        at::empty({capacity, heads, options_.page_size, layer.head_dim}, page_dtype());
+    const auto numbers = at::TensorOptions().dtype(page_dtype()).device(options_.device);
+    larger[i].keys = at::empty({capacity, heads, layer.head_dim, options_.page_size}, numbers);
+    larger[i].values = at::empty({capacity, heads, options_.page_size, layer.head_dim}, numbers);
     if (capacity_ > 0) {
-      copy_numbers(larger[i].keys, 0, pages_[i].keys, 0, pages_[i].keys.numel());
-      copy_numbers(larger[i].values, 0, pages_[i].values, 0, pages_[i].values.numel());
+      copy_pages({larger[i].keys, 0}, {pages_[i].keys, 0}, capacity_);
+      copy_pages({larger[i].values, 0}, {pages_[i].values, 0}, capacity_);
     }
   }
   pages_ = std::move(larger);
   capacity_ = capacity;
 }
 
+void PagePool::copy_pages(PageRange to, PageRange from, int64_t count) const {
+  if (on_host()) {
+    const int64_t numbers = to.pages.stride(0);
+    copy_numbers(to.pages, to.first * numbers, from.pages, from.first * numbers, count * numbers);
+    return;
+  }
+  copy_elsewhere(to.pages.narrow(0, to.first, count), from.pages.narrow(0, from.first, count));
+}
+
 void PagePool::copy_page(int64_t from, int64_t to) {
   for (size_t i = 0; i < pages_.size(); ++i) {
     if (layers_[i].source_layer < 0) {
-      const int64_t numbers = layers_[i].kv_heads * options_.page_size * layers_[i].head_dim;
-      copy_numbers(pages_[i].keys, to * numbers, pages_[i].keys, from * numbers, numbers);
-      copy_numbers(pages_[i].values, to * numbers, pages_[i].values, from * numbers, numbers);
+      copy_pages({pages_[i].keys, to}, {pages_[i].keys, from}, 1);
+      copy_pages({pages_[i].values, to}, {pages_[i].values, from}, 1);
     }
   }
 }
@@ -143,6 +158,11 @@ void PagePool::copy_token(Place from, Place to) {
   for (size_t i = 0; i < pages_.size(); ++i) {
     const LayerKv& layer = layers_[i];
     if (layer.source_layer >= 0) {
+      continue;
+    }
+    if (!on_host()) {
+      copy_elsewhere(token_of(pages_[i].keys, to, 2), token_of(pages_[i].keys, from, 2));
+      copy_elsewhere(token_of(pages_[i].values, to, 1), token_of(pages_[i].values, from, 1));
       continue;
     }
     int64_t source = page_offset(layer, from.page);
@@ -164,6 +184,11 @@ void PagePool::read_token(int64_t layer, Place place, int64_t token,
                           std::pair<Tensor, Tensor>& out) const {
   const LayerKv& own = geometry(layer);
   const Pages& pages = source(layer);
+  if (!on_host()) {
+    copy_elsewhere(out.first.select(1, token), token_of(pages.keys, place, 2));
+    copy_elsewhere(out.second.select(1, token), token_of(pages.values, place, 1));
+    return;
+  }
   const int64_t dim = own.head_dim;
   int64_t from = page_offset(own, place.page);
   int64_t to = token * dim;

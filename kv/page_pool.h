@@ -14,9 +14,11 @@ struct KvCacheOptions {
   at::ScalarType dtype = at::kFloat;  ///< dtype of the activations
   KvFormat format = KvFormat::kNative;
   at::Device device = at::kCPU;
-  int64_t page_size = 16;      ///< tokens a page
-  int64_t max_length = 0;      ///< most tokens of a row, kept and pending together
-  bool mirror_tables = false;  ///< kernels read a copy of the tables, on the CPU too (for tests)
+  int64_t page_size = 16;  ///< tokens a page
+  int64_t max_length = 0;  ///< most tokens of a row, kept and pending together
+  /// The CPU is treated as a device: kernels read a copy of the tables, and pages are copied by
+  /// ATen (for tests).
+  bool as_device = false;
 };
 
 /// The bytes of the pages of all layers: a page number means one page in each layer's pool. It
@@ -55,6 +57,14 @@ class PagePool {
     Tensor values;
   };
   const Pages& source(int64_t layer) const;
+  /// Whether the pages may be read and written through their pointers.
+  bool on_host() const { return options_.device.is_cpu() && !options_.as_device; }
+  /// Pages of one tensor from page `first` on.
+  struct PageRange {
+    const Tensor& pages;
+    int64_t first;
+  };
+  void copy_pages(PageRange to, PageRange from, int64_t count) const;
   int64_t page_offset(const LayerKv& layer, int64_t page) const;
 
   std::vector<LayerKv> layers_;

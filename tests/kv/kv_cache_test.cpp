@@ -250,7 +250,7 @@ TEST_P(KvCacheFormatTest, RandomHistoriesHoldWhatTheyShould) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
     KvCacheOptions options = small_pages(GetParam());
-    options.mirror_tables = seed % 2 == 1;
+    options.as_device = seed % 2 == 1;
     Model model(options);
     for (int step = 0; step < 80; ++step) {
       random_step(model, random);
@@ -456,9 +456,24 @@ TEST(KvCacheTest, RefusesImpossibleGeometry) {
   KvCacheOptions options = small_pages();
   options.max_length = 0;
   EXPECT_THROW(KvCache(three_layers(), options), InternalError);
-  options = small_pages();
-  options.device = at::Device("cuda:0");
-  EXPECT_THROW(KvCache(three_layers(), options), Error);
+}
+
+TEST(KvCacheTest, PagesAndTablesMayLieOnADevice) {
+  KvCacheOptions options = small_pages();
+  options.device = at::kMeta;  // has shapes, and no memory that the host could read by mistake
+  KvCache cache(three_layers(), options);
+  cache.extend(batch_of({}, {-1, 0, 0, 2, 2}));
+  cache.commit(0, std::vector<int64_t>{0, 2, 4});
+  cache.reorder(std::vector<int64_t>{0, 0});
+  cache.extend(batch_of({0, 0, 1}, {}));  // copies the page that both rows write
+  const KvView view = cache.view(1);
+  EXPECT_TRUE(view.keys.is_meta() && view.values.is_meta());
+  EXPECT_TRUE(view.tables->page_table.is_meta());
+  EXPECT_EQ(view.tables->nodes, 3);
+  EXPECT_TRUE(cache.readers(0, 2, 7).positions.is_meta());
+  EXPECT_EQ(cache.key_values(1, 0).first.sizes(), (std::vector<int64_t>{2, 3, 3}));
+  EXPECT_THROW(paged_kv()(three_layers(), {.device = at::Device("cuda:0"), .max_length = 8}), Error)
+      << "until a forward runs there";
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ void expect_equal_tables(const BatchTables& some, const BatchTables& others) {
 class MirroredTablesTest : public testing::Test {
  protected:
   static KvCacheOptions options(bool mirror) {
-    return {.dtype = at::kFloat, .page_size = 4, .max_length = 200, .mirror_tables = mirror};
+    return {.dtype = at::kFloat, .page_size = 4, .max_length = 200, .as_device = mirror};
   }
 
   void extend(std::vector<int64_t> rows, std::vector<int64_t> parents) {
