@@ -83,12 +83,14 @@ void KvCache::commit(int64_t row, std::span<const int64_t> path) {
                   row, parent, last);
     last = node;
   }
+  moves_.clear();
   for (size_t i = 0; i < path.size(); ++i) {
     const auto target = static_cast<int64_t>(i);
     if (path[i] != target) {  // nodes of a path ascend, so no move overwrites one yet to be moved
-      pool_.copy_token(place(row, kept.length + path[i]), place(row, kept.length + target));
+      moves_.push_back({place(row, kept.length + path[i]), place(row, kept.length + target)});
     }
   }
+  pool_.move_slots(moves_);
   kept.length += static_cast<int64_t>(path.size());
   kept.pending.clear();
 }

@@ -77,6 +77,7 @@ class KvCache final : public KvStore {
   int64_t rows_before_ = 0;              // the newest extend
   std::vector<PageTable::Copy> copies_;  // likewise
   std::vector<int64_t> depths_;          // likewise
+  std::vector<PagePool::Move> moves_;    // of the newest commit
   int64_t path_end_ = 0;                 // in the tables' paths
 };
 

@@ -57,6 +57,37 @@ Tensor token_of(const Tensor& pages, PagePool::Place place, int64_t slots) {
   return pages.select(0, place.page).select(slots, place.index);
 }
 
+/// Indices of pages and of slots within them, each int64 [moves] on a device.
+struct MovedSlots {
+  Tensor from_pages;
+  Tensor from_slots;
+  Tensor to_pages;
+  Tensor to_slots;
+};
+
+MovedSlots moved_slots(std::span<const PagePool::Move> moves, at::Device device) {
+  const Tensor host = at::empty({4, std::ssize(moves)}, at::kLong);
+  auto* index = host.mutable_data_ptr<int64_t>();
+  const size_t count = moves.size();
+  for (size_t i = 0; i < count; ++i) {
+    index[i] = moves[i].from.page;
+    index[count + i] = moves[i].from.index;
+    index[2 * count + i] = moves[i].to.page;
+    index[3 * count + i] = moves[i].to.index;
+  }
+  const Tensor all = host.to(device);
+  return {all[0], all[1], all[2], all[3]};
+}
+
+/// Moves slots of pages [pages, kv_heads, page_size, head_dim] with ATen: reads all, then writes.
+void move_elsewhere(const Tensor& pages, const MovedSlots& slots) {
+  const c10::InferenceMode inference;
+  const Tensor by_slot = pages.transpose(1, 2);  // [pages, page_size, kv_heads, head_dim]
+  const Tensor moved = at::index(by_slot, {slots.from_pages, slots.from_slots});
+  Tensor written = by_slot;
+  at::index_put_(written, {slots.to_pages, slots.to_slots}, moved);
+}
+
 void check_layers(const std::vector<LayerKv>& layers) {
   for (size_t i = 0; i < layers.size(); ++i) {
     const LayerKv& layer = layers[i];
@@ -154,29 +185,40 @@ void PagePool::copy_page(int64_t from, int64_t to) {
   }
 }
 
-void PagePool::copy_token(Place from, Place to) {
+void PagePool::move_slots(std::span<const Move> moves) {
+  if (moves.empty()) {
+    return;
+  }
+  const bool host = on_host();
+  const MovedSlots slots = host ? MovedSlots() : moved_slots(moves, options_.device);
   for (size_t i = 0; i < pages_.size(); ++i) {
-    const LayerKv& layer = layers_[i];
-    if (layer.source_layer >= 0) {
+    if (layers_[i].source_layer >= 0) {
       continue;
     }
-    if (!on_host()) {
-      copy_elsewhere(token_of(pages_[i].keys, to, 2), token_of(pages_[i].keys, from, 2));
-      copy_elsewhere(token_of(pages_[i].values, to, 1), token_of(pages_[i].values, from, 1));
+    if (!host) {
+      move_elsewhere(pages_[i].keys.transpose(2, 3), slots);
+      move_elsewhere(pages_[i].values, slots);
       continue;
     }
-    int64_t source = page_offset(layer, from.page);
-    int64_t target = page_offset(layer, to.page);
-    const int64_t dim = layer.head_dim;
-    for (int64_t head = 0; head < layer.kv_heads; ++head) {
-      const Pages& pages = pages_[i];
-      copy_column({pages.keys, target + to.index, options_.page_size},
-                  {pages.keys, source + from.index, options_.page_size}, dim);
-      copy_numbers(pages.values, target + to.index * dim, pages.values, source + from.index * dim,
-                   dim);
-      source += options_.page_size * dim;
-      target += options_.page_size * dim;
+    for (const Move& move : moves) {
+      copy_token(i, move);
     }
+  }
+}
+
+void PagePool::copy_token(size_t layer, const Move& move) {
+  const LayerKv& own = layers_[layer];
+  const Pages& pages = pages_[layer];
+  int64_t source = page_offset(own, move.from.page);
+  int64_t target = page_offset(own, move.to.page);
+  const int64_t dim = own.head_dim;
+  for (int64_t head = 0; head < own.kv_heads; ++head) {
+    copy_column({pages.keys, target + move.to.index, options_.page_size},
+                {pages.keys, source + move.from.index, options_.page_size}, dim);
+    copy_numbers(pages.values, target + move.to.index * dim, pages.values,
+                 source + move.from.index * dim, dim);
+    source += options_.page_size * dim;
+    target += options_.page_size * dim;
   }
 }
 

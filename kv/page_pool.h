@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,11 @@ class PagePool {
     int64_t index;  ///< within the page
   };
 
+  struct Move {
+    Place from;
+    Place to;
+  };
+
   PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options);
 
   int64_t layers() const { return static_cast<int64_t>(layers_.size()); }
@@ -46,7 +52,9 @@ class PagePool {
   /// each number a few times only. Tensors handed out before keep the old pages.
   void reserve(int64_t pages);
   void copy_page(int64_t from, int64_t to);
-  void copy_token(Place from, Place to);
+  /// Copies tokens to other places, in all layers. A move may overwrite what an earlier one reads,
+  /// not what a later one does.
+  void move_slots(std::span<const Move> moves);
   /// Copies one token out: column `token` of keys and values, each [kv_heads, tokens, head_dim] of
   /// the pages' dtype.
   void read_token(int64_t layer, Place place, int64_t token, std::pair<Tensor, Tensor>& out) const;
@@ -64,6 +72,7 @@ class PagePool {
     const Tensor& pages;
     int64_t first;
   };
+  void copy_token(size_t layer, const Move& move);
   void copy_pages(PageRange to, PageRange from, int64_t count) const;
   int64_t page_offset(const LayerKv& layer, int64_t page) const;
 
