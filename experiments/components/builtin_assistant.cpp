@@ -19,7 +19,7 @@ struct AssistantConfigOptions : WeightsOptions {
 OptionTable<AssistantConfigOptions> assistant_options() {
   return OptionTable<AssistantConfigOptions>()
       .require("weights", &AssistantConfigOptions::weights,
-               "the assistant's folder, made for this target")
+               "the assistant's folder or GGUF file, made for this target")
       .add("sample", &AssistantConfigOptions::sample, kSampleMeaning, {}, kSampleDefault)
       .add("sliding_keys", &AssistantConfigOptions::sliding_keys,
            "newest keys that its sliding layers see; 0 = their window + 1, as transformers gives "
@@ -40,10 +40,8 @@ DrafterRegistry::Make prepare_assistant(const ConfigNode& node, const RunPlan& p
   std::filesystem::path target_folder;
   if (!given.weights.empty() && plan.target != nullptr) {
     target_folder = plan.target->folder;
-    note_error(node, "weights", [&] {
-      check_assistant(given.weights, plan.target->config, plan.target->plan);
-      (void)CheckpointTensors(given.weights);
-    });
+    note_error(node, "weights",
+               [&] { check_assistant(given.weights, plan.target->config, plan.target->plan); });
   }
   return [=](BuildContext& context) {
     const auto target = context.models.weights(target_folder);

@@ -7,6 +7,8 @@
 
 #include "core/error.h"
 #include "core/families/gemma/gemma4_config.h"
+#include "core/families/gguf/gguf_gemma4.h"
+#include "core/families/gguf/gguf_tensors.h"
 #include "core/formats/atomic_file.h"
 #include "core/formats/json_keys.h"
 #include "core/transformer/heads/head_files.h"
@@ -54,28 +56,50 @@ void read_clusters(const JsonKeys& keys, AssistantConfig& config) {
   }
 }
 
-/// Points the layers at the target's whose keys and values they read.
-void find_sources(const JsonKeys& keys, const std::vector<LayerPlan>& target,
+/// Points the layers at the target's whose keys and values they read. `geometry` is the key that
+/// says how wide those are.
+void find_sources(const JsonKeys& keys, const char* geometry, const std::vector<LayerPlan>& target,
                   AssistantConfig& config) {
   for (size_t layer = 0; layer < config.layers.plan.size(); ++layer) {
     LayerPlan& plan = config.layers.plan[layer];
     const bool sliding = plan.window > 0;
     plan.kv_source = assistant_source(target, sliding);
     if (plan.kv_source < 0) {
-      keys.fail("text_config",
-                fmt::format("layer {} reads keys and values of a {} layer, and the target has none",
+      keys.fail("layer_types",
+                fmt::format("makes layer {} read keys and values of a {} layer, and the target has "
+                            "none",
                             layer, sliding ? "sliding" : "full"));
     }
     const LayerPlan& read = target[static_cast<size_t>(plan.kv_source)];
     if (read.kv_heads != plan.kv_heads || read.head_dim != plan.head_dim) {
-      keys.fail(
-          "text_config",
-          fmt::format("layer {} reads {} key/value heads of {}, but the target's layer {} has "
-                      "{} of {}: the assistant was made for another model",
-                      layer, plan.kv_heads, plan.head_dim, plan.kv_source, read.kv_heads,
-                      read.head_dim));
+      keys.fail(geometry,
+                fmt::format("makes layer {} read {} key/value heads of {}, but the target's layer "
+                            "{} has {} of {}: the assistant was made for another model",
+                            layer, plan.kv_heads, plan.head_dim, plan.kv_source, read.kv_heads,
+                            read.head_dim));
     }
   }
+}
+
+/// What an assistant and its target must have in common, but for keys and values. `whole`: the keys
+/// of the assistant, `text`: those of its layers.
+void read_target(const JsonKeys& whole, const JsonKeys& text, const TransformerConfig& target,
+                 AssistantConfig& config) {
+  const int64_t vocab = config.layers.config.vocab_size;
+  if (vocab != target.vocab_size) {
+    text.fail("vocab_size", fmt::format("says that the target has a vocabulary of {}, but it has "
+                                        "{}: the assistant was made for another model",
+                                        vocab, target.vocab_size));
+  }
+  config.target_hidden = whole.positive("backbone_hidden_size");
+  if (config.target_hidden != target.hidden_size) {
+    whole.fail("backbone_hidden_size",
+               fmt::format("is {}, but the target has a hidden size of {}: the assistant was made "
+                           "for another model",
+                           config.target_hidden, target.hidden_size));
+  }
+  config.trained_for.hidden_size = config.target_hidden;
+  config.trained_for.vocab_size = vocab;
 }
 
 AssistantConfig read_config(const std::filesystem::path& folder, const TransformerConfig& target,
@@ -84,16 +108,58 @@ AssistantConfig read_config(const std::filesystem::path& folder, const Transform
   const json parsed = parse_json_object(read_head_config(folder), where);
   const JsonKeys keys(parsed, where);
   check_kind(keys);
+  const JsonKeys text = keys.object("text_config");
   AssistantConfig config;
-  config.layers = read_assistant_layers(keys.object("text_config"));
-  config.target_hidden = keys.positive("backbone_hidden_size");
+  config.layers = read_assistant_layers(text);
   config.trained_for = read_head_target(keys);
-  config.trained_for.hidden_size = config.target_hidden;
-  config.trained_for.vocab_size = config.layers.config.vocab_size;
+  read_target(keys, text, target, config);
   check_head_shapes(config.trained_for, target, folder);
   read_clusters(keys, config);
-  find_sources(keys, target_plan, config);
+  find_sources(text, text.has("per_layer_config") ? "per_layer_config" : "num_key_value_heads",
+               target_plan, config);
   return config;
+}
+
+/// The same from a GGUF file, whose head is dense.
+AssistantConfig read_config(const GgufContent& file, const TransformerConfig& target,
+                            const std::vector<LayerPlan>& target_plan) {
+  const std::string kind = file.metadata.text("general.architecture");
+  if (kind != kAssistantArchitecture) {
+    file.metadata.fail("general.architecture",
+                       fmt::format("is '{}'; an assistant's is {}", kind, kAssistantArchitecture));
+  }
+  const GgufKeys keys(file, kind);
+  json parsed = json::parse(gemma4_config_json(keys));
+  parsed["backbone_hidden_size"] = keys.integer("embedding_length_out");
+  const JsonKeys named(parsed, file.metadata.where(), gemma4_key_names(keys));
+  AssistantConfig config;
+  config.layers = read_assistant_layers(named);
+  read_target(named, named, target, config);
+  find_sources(named, "num_key_value_heads", target_plan, config);
+  return config;
+}
+
+/// An assistant whose headers have been read.
+struct OpenAssistant {
+  AssistantConfig config;
+  std::shared_ptr<const TensorFiles> tensors;
+  bool is_gguf = false;
+};
+
+OpenAssistant open_assistant(const std::filesystem::path& path, const TransformerConfig& target,
+                             const std::vector<LayerPlan>& target_plan) {
+  OpenAssistant open;
+  open.is_gguf = is_gguf(path);
+  if (!open.is_gguf) {
+    refuse_other_file(path);
+    open.config = read_config(path, target, target_plan);
+    open.tensors = std::make_shared<CheckpointTensors>(path);
+    return open;
+  }
+  const auto file = std::make_shared<const GgufFile>(path);
+  open.config = read_config(file->content(), target, target_plan);
+  open.tensors = std::make_shared<GgufTensors>(file, open.config.layers.plan);
+  return open;
 }
 
 void load_layers(TensorSource& source, const MatrixFormat& format, TransformerWeights& weights) {
@@ -196,19 +262,23 @@ void write_layers(TensorWriter& writer, const TransformerTensors& model) {
 
 }  // namespace
 
-void check_assistant(const std::filesystem::path& folder, const TransformerConfig& target,
+void check_assistant(const std::filesystem::path& path, const TransformerConfig& target,
                      const std::vector<LayerPlan>& target_plan) {
-  (void)read_config(folder, target, target_plan);
+  (void)open_assistant(path, target, target_plan);
 }
 
-LoadedAssistant load_assistant(const std::filesystem::path& folder, const TransformerInfo& target,
+LoadedAssistant load_assistant(const std::filesystem::path& path, const TransformerInfo& target,
                                std::optional<at::ScalarType> dtype) {
-  const AssistantConfig config = read_config(folder, target.config, target.plan);
-  TensorSource source(CheckpointTensors(folder), target.place);
+  const OpenAssistant open = open_assistant(path, target.config, target.plan);
+  const AssistantConfig& config = open.config;
+  TensorSource source(open.tensors, target.place);
   const int64_t hidden = config.layers.config.hidden_size;
   const std::vector<int64_t> entry = {hidden, 2 * config.target_hidden};
-  const MatrixFormat format(
-      plain_dtype(dtype, source.stored_dtype("pre_projection.weight", entry), target));
+  const at::ScalarType plain =
+      plain_dtype(dtype, source.stored_dtype("pre_projection.weight", entry), target);
+  const bool keeps_formats = open.is_gguf && plain != at::kDouble &&
+                             (!dtype || *dtype == at::kChar);
+  const MatrixFormat format(plain, keeps_formats);
   auto head = std::make_shared<AssistantHead>();
   head->weights.config = config.layers.config;
   head->weights.plan = config.layers.plan;
@@ -225,7 +295,7 @@ LoadedAssistant load_assistant(const std::filesystem::path& folder, const Transf
   source.skip("lm_head.weight", {config.layers.config.vocab_size, hidden});
   source.check_all_taken();
   head->weights.fingerprint = fmt::format("{:016x}", source.hash());
-  return {.head = std::move(head), .note = check_head_target(config.trained_for, target, folder)};
+  return {.head = std::move(head), .note = check_head_target(config.trained_for, target, path)};
 }
 
 void save_assistant(const AssistantHead& head, const TransformerInfo& target,

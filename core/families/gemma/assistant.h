@@ -7,20 +7,22 @@
 
 namespace specdec {
 
-/// Loads a Gemma 4 assistant (model_type "gemma4_assistant" or "gemma4_unified_assistant": a folder
-/// with config.json and safetensors) for a target, on the target's device. `note` of the result
-/// says what to tell the user (see check_head_target). Throws WeightsError: another model_type, a
-/// target of another hidden size, vocabulary or geometry of keys and values, missing or unknown
-/// tensors.
+/// Loads a Gemma 4 assistant (a folder of model_type "gemma4_assistant" or
+/// "gemma4_unified_assistant", or a GGUF file of architecture "gemma4-assistant") for a target, on
+/// the target's device. Without a dtype the matrices of a GGUF file stay in their formats. `note`
+/// of the result says what to tell the user (see check_head_target). Throws WeightsError, naming
+/// the key or tensor: another model_type, a target of another hidden size, vocabulary or geometry
+/// of keys and values, missing or unknown tensors.
 struct LoadedAssistant {
   std::shared_ptr<const AssistantHead> head;
   std::string note;
 };
-LoadedAssistant load_assistant(const std::filesystem::path& folder, const TransformerInfo& target,
+LoadedAssistant load_assistant(const std::filesystem::path& path, const TransformerInfo& target,
                                std::optional<at::ScalarType> dtype = std::nullopt);
 
-/// Throws WeightsError, as load_assistant does for what config.json says; reads no weights.
-void check_assistant(const std::filesystem::path& folder, const TransformerConfig& target,
+/// Throws WeightsError, as load_assistant does for what config.json or the metadata says, and for
+/// damaged headers; reads no weights.
+void check_assistant(const std::filesystem::path& path, const TransformerConfig& target,
                      const std::vector<LayerPlan>& target_plan);
 
 /// Writes config.json and model.safetensors, with weights of `dtype`.

@@ -68,7 +68,8 @@ void refuse_unsupported(const GgufKeys& keys) {
   require_same(keys, "attention.value_length", kKeyLength);
   require_same(keys, "rope.dimension_count", kKeyLength);
   const int64_t shared = keys.integer(kSharedLayers, 0);
-  if (shared < 0 || shared >= keys.layers()) {
+  const bool all_may = keys.architecture() == kAssistantArchitecture;
+  if (shared < 0 || shared > keys.layers() || (shared == keys.layers() && !all_may)) {
     keys.fail(kSharedLayers, fmt::format("is {} of {} layers", shared, keys.layers()));
   }
   if (!keys.metadata().boolean(keys.key("attention.causal"), true)) {
@@ -280,7 +281,8 @@ KeyNames gemma4_key_names(const GgufKeys& keys) {
       {"vocab_size", "token_embd.weight"},
       {"vocab_size_per_layer_input", "per_layer_token_embd.weight"},
       {"laurel_rank", "blk.0.laurel_l.weight"},
-      {"head_dim", keys.key(keys.architecture() == "gemma4" ? kSlidingKeyLength : kKeyLength)},
+      {"backbone_hidden_size", keys.key("embedding_length_out")},
+      {"head_dim", keys.key(keys.architecture() == "gemma3n" ? kKeyLength : kSlidingKeyLength)},
       {"global_head_dim", keys.key(kKeyLength)}};
   for (const auto& [hub, own] : kGemma4Keys) {
     names.emplace(hub, keys.key(own));

@@ -25,7 +25,10 @@ constexpr TensorName kNames[] = {
     {"output.weight", "lm_head.weight"},
     {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
     {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight"},
-    {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"}};
+    {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"},
+    // Gemma 4's assistant.
+    {"nextn.pre_projection.weight", "pre_projection.weight"},
+    {"nextn.post_projection.weight", "post_projection.weight"}};
 /// Parts of a layer.
 constexpr TensorName kParts[] = {{"attn_norm", "input_layernorm"},
                                  {"attn_q", "self_attn.q_proj"},
@@ -142,10 +145,11 @@ bool is_interleaved(const GgufFile& file, const std::string& name) {
 }
 
 /// What the plan says already: the frequencies of rotations, a part of it (describe_gguf) or, in
-/// each layer of old files, those that the base gives.
-bool is_of_plan(const std::string& name) {
+/// each layer of old files, those that the base gives. And the clusters in old files of assistants,
+/// of which no key says how many are chosen: llama.cpp's head is dense there too.
+bool is_left_out(const std::string& name) {
   LayerName parts;
-  return name == "rope_freqs.weight" ||
+  return name == "rope_freqs.weight" || name.rfind("masked_embd_", 0) == 0 ||
          (parse_layer_name(name, kGguf.layers, parts) && parts.part == "attn_rot_embd");
 }
 
@@ -186,7 +190,7 @@ GgufTensors::GgufTensors(std::shared_ptr<const GgufFile> file, const std::vector
     : file_(std::move(file)), post_norms_(!plan.empty() && plan.front().post_norms) {
   const int64_t head_dim = plan.empty() ? 0 : plan.front().head_dim;
   for (const TensorEntry& stored : file_->tensors()) {
-    if (is_of_plan(stored.name)) {
+    if (is_left_out(stored.name)) {
       continue;
     }
     TensorEntry entry = stored;
