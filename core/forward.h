@@ -50,6 +50,10 @@ struct ForwardOptions {
   /// them make drafts: the first ones an early exit, others layers that are skipped.
   std::vector<int64_t> layers = {};
   Logits logits = Logits::kAll;  ///< kLast: the last node of each row in the batch
+  /// Whether final_hidden has all nodes; false: a model may give those of the nodes with logits
+  /// only, and leave out what the others' need alone. Layers that read the keys and values of
+  /// earlier ones are then evaluated for the last node of each row, unless they are captured.
+  bool all_hidden = true;
   /// Logits have a column for each token of LanguageModel::draft_vocabulary(), where there is one.
   bool draft_columns = false;
 };
@@ -57,8 +61,10 @@ struct ForwardOptions {
 /// Results of a forward, in the host's memory and owned by the caller: they outlive commit and
 /// truncate.
 struct ForwardResult {
-  Tensor logits;        ///< [n, or rows in the batch, vocab], float32 (float64 for float64 models)
-  Tensor final_hidden;  ///< [n, hidden], after the final norm; same dtype as logits
+  Tensor logits;  ///< [n, or rows in the batch, vocab], float32 (float64 for float64 models)
+  /// [n, hidden], after the final norm, or of the nodes with logits alone (undefined without any)
+  /// where ForwardOptions::all_hidden is false; same dtype as logits.
+  Tensor final_hidden;
   std::vector<Tensor> captured;  ///< each [n, hidden], in the order of capture_layers
 };
 

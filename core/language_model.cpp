@@ -6,12 +6,10 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/prefill_size.h"
 
 namespace specdec {
 namespace {
-
-// Long prompts are fed in pieces, so that activations stay small and in cache.
-constexpr size_t kPrefillTokens = 512;
 
 /// [n, hidden] of all pieces; undefined when the model gives none.
 Tensor joined(const std::vector<Tensor>& pieces) {
@@ -21,7 +19,7 @@ Tensor joined(const std::vector<Tensor>& pieces) {
   return at::cat(pieces);
 }
 
-ForwardResult join(std::vector<ForwardResult> pieces) {
+ForwardResult join(std::vector<ForwardResult> pieces, bool all_hidden) {
   ForwardResult whole;
   whole.logits = pieces.back().logits;
   std::vector<Tensor> hidden;
@@ -32,7 +30,7 @@ ForwardResult join(std::vector<ForwardResult> pieces) {
       captured[layer].push_back(piece.captured[layer]);
     }
   }
-  whole.final_hidden = joined(hidden);
+  whole.final_hidden = all_hidden ? joined(hidden) : hidden.back();
   for (const std::vector<Tensor>& layer : captured) {
     whole.captured.push_back(joined(layer));
   }
@@ -89,9 +87,9 @@ ForwardResult LanguageModel::feed(TokenSpan tokens, const ForwardOptions& option
   const int64_t before = length();
   try {
     std::vector<ForwardResult> pieces;
-    for (size_t begin = 0; begin < tokens.size(); begin += kPrefillTokens) {
-      const TokenSpan piece =
-          tokens.subspan(begin, std::min(kPrefillTokens, tokens.size() - begin));
+    constexpr auto kPiece = static_cast<size_t>(kPrefillTokens);
+    for (size_t begin = 0; begin < tokens.size(); begin += kPiece) {
+      const TokenSpan piece = tokens.subspan(begin, std::min(kPiece, tokens.size() - begin));
       const bool last = begin + piece.size() == tokens.size();
       ForwardOptions own = options;
       own.logits = last && options.logits != Logits::kNone ? Logits::kLast : Logits::kNone;
@@ -99,7 +97,7 @@ ForwardResult LanguageModel::feed(TokenSpan tokens, const ForwardOptions& option
           {.tokens = token_tensor(piece), .inputs = narrowed(inputs, begin, piece.size())}, own));
       commit(chain_path(static_cast<int64_t>(piece.size())));
     }
-    return join(std::move(pieces));
+    return join(std::move(pieces), options.all_hidden);
   } catch (...) {
     truncate(before);
     throw;
@@ -125,11 +123,11 @@ ForwardResult LanguageModel::prefill(TokenSpan prompt, const ForwardOptions& opt
 }
 
 Tensor LanguageModel::prefill_get_last_logits(TokenSpan prompt) {
-  return prefill(prompt, {}).logits.select(0, 0);
+  return prefill(prompt, {.all_hidden = false}).logits.select(0, 0);
 }
 
 Tensor LanguageModel::extend_get_last_logits(TokenSpan tokens) {
-  return extend(tokens, {}).logits.select(0, 0);
+  return extend(tokens, {.all_hidden = false}).logits.select(0, 0);
 }
 
 ForwardResult LanguageModel::extend(TokenSpan tokens, const ForwardOptions& options,

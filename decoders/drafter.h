@@ -20,6 +20,8 @@ class GrammarMatcher;
 struct Needs {
   std::vector<int64_t> capture_layers;  ///< residual streams that StepResult must hold
   bool internals = false;               ///< LanguageModel::internals()
+  /// With internals: final hidden states of the whole prompt; false: of its last token.
+  bool prompt_states = true;
 };
 
 /// One verified draft, as the next proposal sees it.

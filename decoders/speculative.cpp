@@ -37,6 +37,8 @@ SpeculativeDecoding::SpeculativeDecoding(LanguageModel& target, std::unique_ptr<
   }
   options_.capture_layers = needs.capture_layers;
   wants_features_ = needs.internals || !needs.capture_layers.empty();
+  prompt_options_ = options_;
+  prompt_options_.all_hidden = needs.internals && needs.prompt_states;
 }
 
 void SpeculativeDecoding::check(const Request& request) const {
@@ -55,7 +57,7 @@ Generation SpeculativeDecoding::generate(const Request& request) {
   Session session(request, target_);
   ShapedDrafter shaped(*drafter_);
   ForcedTokensDrafter drafter(shaped, request, session.grammar());
-  std::optional<ForwardResult> prompt = target_.prefill(request.prompt, options_);
+  std::optional<ForwardResult> prompt = target_.prefill(request.prompt, prompt_options_);
   session.commit_prefill(prompt->logits.select(0, 0));
   StepResult step;
   while (!session.finished()) {
@@ -82,7 +84,7 @@ std::optional<DraftTrace> SpeculativeDecoding::trace(const Request& request, Tok
   TraceShape shape(options);
   Session session(request, target_);
   ShapedDrafter drafter(*drafter_);
-  std::optional<ForwardResult> prompt = target_.prefill(request.prompt, options_);
+  std::optional<ForwardResult> prompt = target_.prefill(request.prompt, prompt_options_);
   if (!output.empty()) {
     session.commit_given(output.front());
   }

@@ -9,21 +9,13 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/transformer/forward_parts.h"
 #include "core/transformer/layer_runner.h"
 #include "core/transformer/pending_layers.h"
 #include "core/transformer/workspace.h"
 
 namespace specdec {
 namespace {
-
-std::vector<LayerKv> cache_layers(const std::vector<LayerPlan>& plan) {
-  std::vector<LayerKv> layers;
-  layers.reserve(plan.size());
-  for (const LayerPlan& layer : plan) {
-    layers.push_back({layer.kv_heads, layer.head_dim, layer.window, layer.kv_source});
-  }
-  return layers;
-}
 
 std::unique_ptr<KvStore> make_store(const TransformerWeights& weights, const KvStoreFactory& make,
                                     const TransformerOptions& options) {
@@ -50,6 +42,28 @@ int64_t usable_tokens(const TransformerInfo& model, const TransformerOptions& op
   return options.usable_tokens == 0 ? vocab : options.usable_tokens;
 }
 
+/// The first of the last layers that have no keys and values of their own; the number of layers
+/// where the last one has.
+int64_t first_sharing(const std::vector<LayerPlan>& plan) {
+  int64_t first = std::ssize(plan);
+  while (first > 0 && plan[static_cast<size_t>(first - 1)].kv_source >= 0) {
+    --first;
+  }
+  return first;
+}
+
+/// Tables of some of a batch's nodes, which only read.
+BatchTables selected_nodes(const BatchTables& all, const Tensor& nodes) {
+  BatchTables some = all;
+  some.nodes = nodes.size(0);
+  for (Tensor BatchTables::*table :
+       {&BatchTables::rows, &BatchTables::slots, &BatchTables::positions, &BatchTables::angles,
+        &BatchTables::path_starts}) {
+    some.*table = (all.*table).index_select(0, nodes);
+  }
+  return some;
+}
+
 LayerList first_layers(int64_t count) {
   std::vector<int64_t> layers(static_cast<size_t>(count));
   std::iota(layers.begin(), layers.end(), 0);
@@ -69,7 +83,8 @@ class TransformerModel::Impl final : public Internals {
         results_on_host_(options.results_on_host),
         workspace_(*weights_),
         layers_(*ops_, *weights_),
-        all_layers_(first_layers(num_layers())) {}
+        all_layers_(first_layers(num_layers())),
+        first_sharing_(first_sharing(weights_->plan)) {}
 
   ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options) {
     const int64_t nodes = check(batch, options);
@@ -210,18 +225,64 @@ class TransformerModel::Impl final : public Internals {
     Activations& a = workspace_.activations(nodes);
     begin(batch, a);
     layers_.begin(batch.tokens, a);
-    ForwardResult result;
-    result.captured.resize(options.capture_layers.size());
-    for (const int64_t layer : *layers) {
-      layers_.run(static_cast<size_t>(layer), store_->view(layer), batch.inputs, a);
-      capture(layer, options, a.residual, result);
+    Pass pass{.batch = batch, .options = options, .result = {}};
+    pass.result.captured.resize(options.capture_layers.size());
+    const std::vector<int64_t> last = last_nodes(batch, nodes);
+    const bool some = leaves_out(batch, options, nodes, last);
+    const std::span<const int64_t> all(*layers);
+    const auto first = some ? std::lower_bound(all.begin(), all.end(), first_sharing_) : all.end();
+    const auto before = static_cast<size_t>(first - all.begin());
+    run(all.first(before), {}, a, pass);
+    if (!some) {
+      layers_.leave(a);
+      finish(batch, options, a.residual, pass.result);
+    } else if (options.logits != Logits::kNone) {
+      const Tensor chosen = at::tensor(last, at::kLong).to(weights_->place.device);
+      Activations& own = workspace_.selected(a, chosen);
+      run(all.subspan(before), chosen, own, pass);
+      layers_.leave(own);
+      pass.result.final_hidden = final_norm(own.residual);
+      pass.result.logits = head(pass.result.final_hidden);
     }
-    layers_.leave(a);
-    finish(batch, options, a.residual, result);
     if (results_on_host_) {
-      copy_to_host(result);
+      copy_to_host(pass.result);
     }
-    return result;
+    return std::move(pass.result);
+  }
+
+  /// A forward that is being evaluated.
+  struct Pass {
+    const TokenBatch& batch;
+    const ForwardOptions& options;
+    ForwardResult result;
+  };
+
+  /// Whether layers that share keys and values are evaluated for the last node of each row only:
+  /// nobody reads what the others come to there.
+  bool leaves_out(const TokenBatch& batch, const ForwardOptions& options, int64_t nodes,
+                  const std::vector<int64_t>& last) const {
+    const auto rows = static_cast<int64_t>(last.size());
+    const bool captured = std::any_of(options.capture_layers.begin(), options.capture_layers.end(),
+                                      [this](int64_t layer) { return layer >= first_sharing_; });
+    return first_sharing_ < num_layers() && !options.all_hidden && options.logits != Logits::kAll &&
+           !captured && rows < nodes && rows <= Workspace::kMostSelected &&
+           !batch.inputs.attention_bias.defined() && !batch.inputs.attention_inputs.defined();
+  }
+
+  /// `chosen`: the nodes that `a` has, where these are not all.
+  void run(std::span<const int64_t> layers, const Tensor& chosen, Activations& a, Pass& pass) {
+    BatchTables tables;
+    for (const int64_t layer : layers) {
+      KvView view = store_->view(layer);
+      if (chosen.defined()) {
+        if (tables.nodes == 0) {  // the same for all layers
+          tables = selected_nodes(*view.tables, chosen);
+        }
+        view.tables = &tables;
+      }
+      layers_.run(static_cast<size_t>(layer), view, pass.batch.inputs, a);
+      capture(layer, pass.options, a.residual, pass.result);
+    }
   }
 
   /// Nothing where the device is the host.
@@ -259,14 +320,15 @@ class TransformerModel::Impl final : public Internals {
     }
   }
 
+  Tensor final_norm(const Tensor& residual) {
+    return weights_->final_norm.defined()
+               ? ops_->rms_norm(residual, weights_->final_norm, weights_->config.rms_norm_eps)
+               : residual.clone();
+  }
+
   void finish(const TokenBatch& batch, const ForwardOptions& options, const Tensor& residual,
               ForwardResult& result) {
-    if (weights_->final_norm.defined()) {
-      result.final_hidden =
-          ops_->rms_norm(residual, weights_->final_norm, weights_->config.rms_norm_eps);
-    } else {
-      result.final_hidden = residual.clone();
-    }
+    result.final_hidden = final_norm(residual);
     if (options.logits == Logits::kAll) {
       result.logits = head(result.final_hidden);
     } else if (options.logits == Logits::kLast) {
@@ -282,49 +344,21 @@ class TransformerModel::Impl final : public Internals {
   Workspace workspace_;
   LayerRunner layers_;
   LayerList all_layers_;
+  int64_t first_sharing_;  ///< from it on no layer has keys and values of its own
   PendingLayers pending_;
 };
 
+std::vector<LayerKv> cache_layers(const std::vector<LayerPlan>& plan) {
+  std::vector<LayerKv> layers;
+  layers.reserve(plan.size());
+  for (const LayerPlan& layer : plan) {
+    layers.push_back({layer.kv_heads, layer.head_dim, layer.window, layer.kv_source});
+  }
+  return layers;
+}
+
 std::shared_ptr<Ops> ops_of(const TransformerOptions& options, const TransformerInfo& model) {
   return options.ops != nullptr ? options.ops : device_ops(model.place.device);
-}
-
-Tensor embed_tokens(Ops& ops, const TransformerWeights& weights, const Tensor& tokens) {
-  return ops.embed_rows(weights.embedding, tokens, weights.embedding_scale);
-}
-
-Tensor head_logits(Ops& ops, const TransformerWeights& weights, const Tensor& hidden) {
-  Tensor logits = ops.linear(weights.head, hidden);
-  if (const double cap = weights.config.final_soft_cap; cap > 0.0) {
-    ops.soft_cap(logits, cap);
-  }
-  return logits;
-}
-
-Tensor last_of_rows(const TokenBatch& batch, const Tensor& values) {
-  const int64_t nodes = values.size(0);
-  std::vector<int64_t> last;
-  for (int64_t node = 0; node < nodes; ++node) {
-    const auto index = static_cast<size_t>(node);
-    if (node + 1 == nodes || (!batch.rows.empty() && batch.rows[index + 1] != batch.rows[index])) {
-      last.push_back(node);
-    }
-  }
-  return last.size() == 1 ? values.narrow(0, last[0], 1)
-                          : values.index_select(0, at::tensor(last, at::kLong).to(values.device()));
-}
-
-void check_vocabulary(const TransformerInfo& model, const Tensor& tokens) {
-  const Tensor host = tokens.cpu().contiguous();
-  const Token* values = host.const_data_ptr<Token>();
-  const int64_t vocab = model.config.vocab_size;
-  for (int64_t i = 0; i < host.size(0); ++i) {
-    if (values[i] < 0 || values[i] >= vocab) {
-      throw Error(
-          fmt::format("token {} lies outside the model's vocabulary of {} entries (0 to {})",
-                      values[i], vocab, vocab - 1));
-    }
-  }
 }
 
 TransformerModel::TransformerModel(std::shared_ptr<const TransformerWeights> weights,

@@ -1,9 +1,11 @@
 #pragma once
 #include <memory>
+#include <vector>
 
 #include "core/kernels/ops.h"
 #include "core/kv_store.h"
 #include "core/language_model.h"
+#include "core/transformer/forward_parts.h"
 #include "core/transformer/weights.h"
 
 namespace specdec {
@@ -47,17 +49,10 @@ class TransformerModel final : public LanguageModel {
   std::unique_ptr<Impl> impl_;
 };
 
-// Parts of the forward that heads on a target share.
+/// Geometry of the keys and values of a model's layers.
+std::vector<LayerKv> cache_layers(const std::vector<LayerPlan>& plan);
 
-/// Input embeddings as the first layer sees them: tokens [n] int32 -> [n, hidden].
-Tensor embed_tokens(Ops& ops, const TransformerWeights& weights, const Tensor& tokens);
-/// Final-normed hidden states to logits, soft cap included: [n, hidden] -> [n, vocab].
-Tensor head_logits(Ops& ops, const TransformerWeights& weights, const Tensor& hidden);
 /// Those of the options, or the device's own; throws Error for a device that has none.
 std::shared_ptr<Ops> ops_of(const TransformerOptions& options, const TransformerInfo& model);
-/// The rows of `values` [n, ...] that belong to the last node of each row of a batch of n nodes.
-Tensor last_of_rows(const TokenBatch& batch, const Tensor& values);
-/// Throws Error for a token that the model does not know.
-void check_vocabulary(const TransformerInfo& model, const Tensor& tokens);
 
 }  // namespace specdec

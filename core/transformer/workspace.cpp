@@ -4,11 +4,13 @@
 
 #include <algorithm>
 
+#include "core/error.h"
+
 namespace specdec {
 namespace {
 
 /// Decoding and verifying use few nodes, in ever the same numbers; prefill chunks are larger.
-constexpr int64_t kSmall = 64;
+constexpr int64_t kSmall = Workspace::kMostSelected;
 
 /// The largest number that any layer says.
 template <class F>
@@ -40,10 +42,27 @@ Activations& Workspace::activations(int64_t nodes) {
                                  : small_.emplace(nodes, allocate(nodes)).first->second;
   }
   if (nodes != large_nodes_) {
+    large_ = {};  // the memory of one is enough
+    large_nodes_ = 0;
     large_ = allocate(nodes);
     large_nodes_ = nodes;
   }
   return large_;
+}
+
+Activations& Workspace::selected(const Activations& from, const Tensor& nodes) {
+  SPECDEC_CHECK(nodes.size(0) <= kMostSelected && nodes.size(0) < from.residual.size(0),
+                "workspace: {} of {} nodes", nodes.size(0), from.residual.size(0));
+  Activations& to = activations(nodes.size(0));
+  const auto copy = [&nodes](const Tensor& all, Tensor& some, int64_t dim) {
+    if (all.defined()) {
+      at::index_select_out(some, all, dim, nodes);
+    }
+  };
+  copy(from.residual, to.residual, 0);
+  copy(from.family.per_layer, to.family.per_layer, 1);
+  copy(from.family.streams, to.family.streams, 1);
+  return to;
 }
 
 Tensor Workspace::rows(int64_t nodes, int64_t width) const {

@@ -54,6 +54,11 @@ class Workspace {
  public:
   explicit Workspace(const TransformerInfo& model);
   Activations& activations(int64_t nodes);
+  /// Most nodes that `selected` takes.
+  static constexpr int64_t kMostSelected = 64;
+  /// Activations of as many nodes as `nodes` [m] int64 says, fewer than those of `from`, whose
+  /// streams and inputs they get.
+  Activations& selected(const Activations& from, const Tensor& nodes);
 
  private:
   Activations allocate(int64_t nodes) const;

@@ -34,7 +34,9 @@ class AssistantDrafter final : public DistributionDrafter {
   /// Borrows the target, whose cache it reads.
   AssistantDrafter(LanguageModel& target, AssistantSteps steps,
                    const AssistantDrafterOptions& options = {});
-  Needs needs() const override { return {.capture_layers = {}, .internals = true}; }
+  Needs needs() const override {
+    return {.capture_layers = {}, .internals = true, .prompt_states = false};
+  }
   /// Refuses another target than its own, one without internals, and one whose hidden states or
   /// vocabulary have another size.
   void check(const LanguageModel& target) const override;

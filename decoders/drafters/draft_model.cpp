@@ -67,12 +67,14 @@ Tensor DraftModelDrafter::catch_up() {
     return read_prompt();
   }
   model_->truncate(static_cast<int64_t>(common));
-  return model_->extend(committed_.subspan(common), {.logits = Logits::kLast}).logits;
+  return model_->extend(committed_.subspan(common), {.logits = Logits::kLast, .all_hidden = false})
+      .logits;
 }
 
 Tensor DraftModelDrafter::read_prompt() {
   const auto begin = std::chrono::steady_clock::now();
-  Tensor logits = model_->prefill(committed_, {.logits = Logits::kLast}).logits;
+  Tensor logits =
+      model_->prefill(committed_, {.logits = Logits::kLast, .all_hidden = false}).logits;
   if (prompt_seconds_ != nullptr) {
     *prompt_seconds_ +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -34,7 +34,9 @@ struct MedusaHeads {
 class MedusaDrafter final : public DistributionDrafter {
  public:
   explicit MedusaDrafter(MedusaHeads heads, const MedusaOptions& options = {});
-  Needs needs() const override { return {.capture_layers = {}, .internals = true}; }
+  Needs needs() const override {
+    return {.capture_layers = {}, .internals = true, .prompt_states = false};
+  }
   /// Refuses a target that does not give its hidden states, or whose hidden states or vocabulary
   /// have another size.
   void check(const LanguageModel& target) const override;

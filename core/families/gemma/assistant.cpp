@@ -276,8 +276,8 @@ LoadedAssistant load_assistant(const std::filesystem::path& path, const Transfor
   const std::vector<int64_t> entry = {hidden, 2 * config.target_hidden};
   const at::ScalarType plain =
       plain_dtype(dtype, source.stored_dtype("pre_projection.weight", entry), target);
-  const bool keeps_formats = open.is_gguf && plain != at::kDouble &&
-                             (!dtype || *dtype == at::kChar);
+  const bool keeps_formats =
+      open.is_gguf && plain != at::kDouble && (!dtype || *dtype == at::kChar);
   const MatrixFormat format(plain, keeps_formats);
   auto head = std::make_shared<AssistantHead>();
   head->weights.config = config.layers.config;

@@ -72,13 +72,12 @@ TEST_P(GgufAssistantGoldenTest, EveryStepMatches) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, GgufAssistantGoldenTest,
-    testing::ValuesIn(found_golden_gguf(
-        {"gemma4-assistant-f32", "gemma4-assistant-q8_0", "gemma4-assistant-q4_k",
-         "gemma4-assistant-ordered-f32", "gemma4-assistant-ordered-q8_0",
-         "gemma4-assistant-ordered-q4_k"})),
-    ParameterName());
+INSTANTIATE_TEST_SUITE_P(All, GgufAssistantGoldenTest,
+                         testing::ValuesIn(found_golden_gguf(
+                             {"gemma4-assistant-f32", "gemma4-assistant-q8_0",
+                              "gemma4-assistant-q4_k", "gemma4-assistant-ordered-f32",
+                              "gemma4-assistant-ordered-q8_0", "gemma4-assistant-ordered-q4_k"})),
+                         ParameterName());
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GgufAssistantGoldenTest);
 
 /// What a converter writes of the ordered golden assistant, whose clusters it drops.

@@ -1,0 +1,51 @@
+#include "core/transformer/forward_parts.h"
+
+#include <ATen/ATen.h>
+
+#include "core/error.h"
+
+namespace specdec {
+
+Tensor embed_tokens(Ops& ops, const TransformerWeights& weights, const Tensor& tokens) {
+  return ops.embed_rows(weights.embedding, tokens, weights.embedding_scale);
+}
+
+Tensor head_logits(Ops& ops, const TransformerWeights& weights, const Tensor& hidden) {
+  Tensor logits = ops.linear(weights.head, hidden);
+  if (const double cap = weights.config.final_soft_cap; cap > 0.0) {
+    ops.soft_cap(logits, cap);
+  }
+  return logits;
+}
+
+std::vector<int64_t> last_nodes(const TokenBatch& batch, int64_t nodes) {
+  std::vector<int64_t> last;
+  for (int64_t node = 0; node < nodes; ++node) {
+    const auto index = static_cast<size_t>(node);
+    if (node + 1 == nodes || (!batch.rows.empty() && batch.rows[index + 1] != batch.rows[index])) {
+      last.push_back(node);
+    }
+  }
+  return last;
+}
+
+Tensor last_of_rows(const TokenBatch& batch, const Tensor& values) {
+  const std::vector<int64_t> last = last_nodes(batch, values.size(0));
+  return last.size() == 1 ? values.narrow(0, last[0], 1)
+                          : values.index_select(0, at::tensor(last, at::kLong).to(values.device()));
+}
+
+void check_vocabulary(const TransformerInfo& model, const Tensor& tokens) {
+  const Tensor host = tokens.cpu().contiguous();
+  const Token* values = host.const_data_ptr<Token>();
+  const int64_t vocab = model.config.vocab_size;
+  for (int64_t i = 0; i < host.size(0); ++i) {
+    if (values[i] < 0 || values[i] >= vocab) {
+      throw Error(
+          fmt::format("token {} lies outside the model's vocabulary of {} entries (0 to {})",
+                      values[i], vocab, vocab - 1));
+    }
+  }
+}
+
+}  // namespace specdec

@@ -1,0 +1,24 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "core/forward.h"
+#include "core/kernels/ops.h"
+#include "core/transformer/weights.h"
+
+namespace specdec {
+
+// Parts of the forward that heads on a target share.
+
+/// Input embeddings as the first layer sees them: tokens [n] int32 -> [n, hidden].
+Tensor embed_tokens(Ops& ops, const TransformerWeights& weights, const Tensor& tokens);
+/// Final-normed hidden states to logits, soft cap included: [n, hidden] -> [n, vocab].
+Tensor head_logits(Ops& ops, const TransformerWeights& weights, const Tensor& hidden);
+/// The last node of each row of a batch of n nodes, ascending.
+std::vector<int64_t> last_nodes(const TokenBatch& batch, int64_t nodes);
+/// The rows of `values` [n, ...] that belong to the last node of each row of a batch of n nodes.
+Tensor last_of_rows(const TokenBatch& batch, const Tensor& values);
+/// Throws Error for a token that the model does not know.
+void check_vocabulary(const TransformerInfo& model, const Tensor& tokens);
+
+}  // namespace specdec
