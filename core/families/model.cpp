@@ -14,6 +14,7 @@
 #include "core/families/gguf/gguf_config.h"
 #include "core/families/gguf/gguf_tensors.h"
 #include "core/families/llama/config.h"
+#include "core/families/token_ids.h"
 #include "core/families/unsupported_models.h"
 #include "core/formats/compressed_tensors.h"
 #include "core/formats/json_keys.h"
@@ -187,7 +188,9 @@ ModelDescription describe_model(const std::filesystem::path& folder) {
   for (const Family& family : kFamilies) {
     const auto& types = family.model_types();
     if (std::find(types.begin(), types.end(), type) != types.end()) {
-      return family.describe(folder);
+      ModelDescription model = family.describe(folder);
+      model.config.suppressed_ids = read_suppressed(folder, model.config.vocab_size);
+      return model;
     }
   }
   keys.fail("model_type", fmt::format("is '{}'{}; known: {}", type, unsupported_family(type),

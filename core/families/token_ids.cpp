@@ -34,15 +34,30 @@ std::vector<Token> read_end_ids(const JsonKeys& keys, int64_t vocab_size) {
                                   : std::vector<Token>();
 }
 
-std::optional<std::vector<Token>> read_generation_ends(const std::filesystem::path& folder,
-                                                       int64_t vocab_size) {
+namespace {
+
+/// The ids under a key of the generation_config.json in a folder; nothing where there is no such
+/// file or it does not have the key.
+std::optional<std::vector<Token>> read_generation_ids(const std::filesystem::path& folder,
+                                                      const char* key, int64_t vocab_size) {
   const auto path = folder / "generation_config.json";
   if (!std::filesystem::exists(path)) {
     return std::nullopt;
   }
   const auto parsed = parse_json_object(read_file(path), path.string());
   const JsonKeys keys(parsed, path.string());
-  return keys.has("eos_token_id") ? std::optional(read_end_ids(keys, vocab_size)) : std::nullopt;
+  return keys.has(key) ? std::optional(read_token_ids(keys, key, vocab_size)) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::vector<Token>> read_generation_ends(const std::filesystem::path& folder,
+                                                       int64_t vocab_size) {
+  return read_generation_ids(folder, "eos_token_id", vocab_size);
+}
+
+std::vector<Token> read_suppressed(const std::filesystem::path& folder, int64_t vocab_size) {
+  return read_generation_ids(folder, "suppress_tokens", vocab_size).value_or(std::vector<Token>());
 }
 
 Token read_bos_id(const JsonKeys& keys, int64_t vocab_size, Token fallback) {

@@ -20,6 +20,10 @@ std::vector<Token> read_end_ids(const JsonKeys& keys, int64_t vocab_size);
 std::optional<std::vector<Token>> read_generation_ends(const std::filesystem::path& folder,
                                                        int64_t vocab_size);
 
+/// suppress_tokens of the generation_config.json in a folder: tokens that are never generated;
+/// empty where there is no such file or it names none.
+std::vector<Token> read_suppressed(const std::filesystem::path& folder, int64_t vocab_size);
+
 /// bos_token_id, likewise; the first one of a list, -1 where none is in the vocabulary.
 Token read_bos_id(const JsonKeys& keys, int64_t vocab_size, Token fallback);
 

@@ -119,6 +119,7 @@ struct TransformerConfig {
   int64_t per_layer_vocab = 0;  ///< rows of the table of the layers' own inputs
   int64_t per_layer_count = 0;  ///< layers that it has inputs of; 0 = there is no table
   std::vector<Token> end_ids;
+  std::vector<Token> suppressed_ids;  ///< that are never generated (suppress_tokens)
   Token bos_id = 0;
 };
 

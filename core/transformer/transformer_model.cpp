@@ -42,6 +42,15 @@ int64_t usable_tokens(const TransformerInfo& model, const TransformerOptions& op
   return options.usable_tokens == 0 ? vocab : options.usable_tokens;
 }
 
+Tensor suppressed_tokens(const TransformerInfo& model, const TransformerOptions& options) {
+  for (const Token token : options.suppressed) {
+    SPECDEC_CHECK(token >= 0 && token < model.config.vocab_size, "suppressed token {} of {}", token,
+                  model.config.vocab_size);
+  }
+  return options.suppressed.empty() ? Tensor()
+                                    : at::tensor(options.suppressed, at::kLong).to(model.device);
+}
+
 /// The first of the last layers that have no keys and values of their own; the number of layers
 /// where the last one has.
 int64_t first_sharing(const std::vector<LayerPlan>& plan) {
@@ -81,6 +90,7 @@ class TransformerModel::Impl final : public Internals {
         store_(make_store(*weights_, store, options)),
         usable_tokens_(usable_tokens(*weights_, options)),
         results_on_host_(options.results_on_host),
+        suppressed_(suppressed_tokens(*weights_, options)),
         workspace_(*weights_),
         layers_(*ops_, *weights_),
         all_layers_(first_layers(num_layers())),
@@ -136,6 +146,9 @@ class TransformerModel::Impl final : public Internals {
     Tensor logits = head_logits(*ops_, *weights_, hidden);
     if (const int64_t padding = logits.size(1) - usable_tokens_; padding > 0) {
       logits.narrow(1, usable_tokens_, padding).fill_(-std::numeric_limits<double>::infinity());
+    }
+    if (suppressed_.defined()) {
+      logits.index_fill_(1, suppressed_, -std::numeric_limits<double>::infinity());
     }
     return logits;
   }
@@ -341,6 +354,7 @@ class TransformerModel::Impl final : public Internals {
   std::unique_ptr<KvStore> store_;
   int64_t usable_tokens_;
   bool results_on_host_;
+  Tensor suppressed_;  ///< [n] int64; undefined = none
   Workspace workspace_;
   LayerRunner layers_;
   LayerList all_layers_;

@@ -15,6 +15,7 @@ struct TransformerOptions {
   /// Tokens that may be generated: later rows of the embedding only pad it, and their logits are
   /// -inf. 0 = the whole vocabulary.
   int64_t usable_tokens = 0;
+  std::vector<Token> suppressed = {};  ///< tokens whose logits are -inf too
   std::shared_ptr<Ops> ops = nullptr;  ///< what runs the forward; nullptr = the device's own
   /// Copies results to the host, where strategies read them; a head's layer keeps them where its
   /// next op wants them.

@@ -165,6 +165,7 @@ nlohmann::json inspect_json(const ModelFiles& files) {
           {"final_soft_cap", config.final_soft_cap},
           {"bidirectional", config.bidirectional},
           {"end_ids", config.end_ids},
+          {"suppressed_ids", config.suppressed_ids},
           {"cache_bytes_per_token", 4 * cache_numbers(files.plan)},  // float32
           {"mtp_modules", count_mtp_modules(files.folder)},
           {"weights", model_weights_json(*files.open)},

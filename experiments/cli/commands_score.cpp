@@ -284,8 +284,10 @@ int score(const CommandContext& context, const ScoreArguments& arguments) {
   ModelCatalog catalog;
   const ModelFiles& files = catalog.read(arguments.model);
   const std::vector<Passage> passages = read_passages(arguments.file, files);
-  ModelLoader loader(context.model_options(), &catalog);
-  const auto other = load_other(arguments, context.model_options(), files, catalog);
+  ModelOptions options = context.model_options();
+  options.suppresses = false;  // a text's tokens all count
+  ModelLoader loader(options, &catalog);
+  const auto other = load_other(arguments, options, files, catalog);
   const auto model = loader.load(arguments.model);
   const int64_t window = choose_window(arguments.window, *model, other.get());
   const std::vector<Window> windows = split(passages, window);

@@ -40,6 +40,13 @@ int64_t usable_tokens(const ModelFiles& files) {
   return files.tokenizer == nullptr ? 0 : used_pieces(*files.tokenizer);
 }
 
+/// As `usable_tokens`, of models that are to decode: those that the checkpoint says.
+std::vector<Token> suppressed_tokens(const ModelOptions& options, const TransformerInfo& model,
+                                     const ModelFiles* files) {
+  return files == nullptr || !options.suppresses ? std::vector<Token>()
+                                                 : model.config.suppressed_ids;
+}
+
 /// nullptr when there is none.
 std::unique_ptr<Tokenizer> read_tokenizer(const std::filesystem::path& folder, const GgufFile* gguf,
                                           std::vector<std::string>& notes) {
@@ -99,6 +106,14 @@ ModelFiles read_model_files(const std::filesystem::path& folder) {
           "another model",
           folder.string(), files.tokenizer->vocab_size(), files.config.vocab_size));
     }
+  }
+  if (const auto& suppressed = files.config.suppressed_ids; !suppressed.empty()) {
+    constexpr size_t kShown = 8;
+    const auto count = static_cast<int64_t>(std::min(kShown, suppressed.size()));
+    files.notes.push_back(fmt::format(
+        "the checkpoint's suppress_tokens are never generated: {} ({}{}).", suppressed.size(),
+        fmt::join(suppressed.begin(), suppressed.begin() + count, ", "),
+        suppressed.size() > kShown ? ", ..." : ""));
   }
   return files;
 }
@@ -307,7 +322,8 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
   }
   const ModelFiles* files = catalog_ == nullptr ? nullptr : catalog_->find(folder);
   const TransformerOptions options{.max_length = max_length_of(options_, shared->config),
-                                   .usable_tokens = files == nullptr ? 0 : usable_tokens(*files)};
+                                   .usable_tokens = files == nullptr ? 0 : usable_tokens(*files),
+                                   .suppressed = suppressed_tokens(options_, *shared, files)};
   auto model = std::make_unique<TransformerModel>(std::move(shared), kv_store(), options);
   if (thread_reason_.empty()) {
     thread_reason_ =

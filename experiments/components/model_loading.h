@@ -61,6 +61,7 @@ struct ModelOptions {
   std::string device = "cpu";    ///< "cpu", "cuda", "cuda:1"
   int64_t max_length = 0;        ///< 0 = the config's, at most 8192
   bool include_mtp = true;       ///< may load the target's multi-token-prediction modules
+  bool suppresses = true;        ///< never generates the checkpoint's suppress_tokens
   int64_t threads = 0;           ///< that the user asked for; 0 = measured when a model is loaded
   bool random_weights = false;   ///< of the shape that config.json says, for timings; none are read
 };

@@ -324,7 +324,10 @@ ModelDescription describe_gguf(const GgufContent& file) {
   const std::string name = file.metadata.text("general.architecture");
   for (const GgufArchitecture& known : kArchitectures) {
     if (name == known.name) {
-      return known.describe(GgufKeys(file, name), known.model_type);
+      const GgufKeys keys(file, name);
+      ModelDescription model = known.describe(keys, known.model_type);
+      model.config.suppressed_ids = keys.suppressed_ids(model.config.vocab_size);
+      return model;
     }
   }
   file.metadata.fail("general.architecture",

@@ -101,6 +101,19 @@ json GgufKeys::end_ids() const {
   return ids;
 }
 
+std::vector<Token> GgufKeys::suppressed_ids(int64_t vocab_size) const {
+  const char* key = "tokenizer.ggml.suppress_tokens";
+  std::vector<Token> ids;
+  if (metadata().has(key)) {
+    for (const int64_t id : metadata().integers(key)) {
+      if (id >= 0 && id < vocab_size) {
+        ids.push_back(static_cast<Token>(id));
+      }
+    }
+  }
+  return ids;
+}
+
 json GgufKeys::bos_id() const {
   const int64_t bos = metadata().integer("tokenizer.ggml.bos_token_id", -1);
   return bos >= 0 ? json(bos) : json();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/formats/gguf.h"
+#include "core/types.h"
 
 namespace specdec {
 
@@ -46,6 +47,8 @@ class GgufKeys {
   int64_t matrix_rows(const char* tensor) const;
   /// The tokens that end an answer, named by id or known by their spelling.
   nlohmann::json end_ids() const;
+  /// Tokens below `vocab_size` that are never generated (tokenizer.ggml.suppress_tokens).
+  std::vector<Token> suppressed_ids(int64_t vocab_size) const;
   /// <bos>; null without one.
   nlohmann::json bos_id() const;
 

@@ -345,6 +345,28 @@ TEST(CliTest, InspectsWithoutLoading) {
   EXPECT_TRUE(json["tokenizer"].is_null());
 }
 
+TEST(CliTest, SuppressedTokensAreLeftOutWithAndWithoutDrafts) {
+  const TemporaryFolder folder;
+  const auto model = folder.path() / "model";
+  std::filesystem::copy(kModel, model);
+  const auto tokens = [&](const std::string& strategy) {
+    const auto result = cli({"--quiet", "generate", model.string(), "--tokens", "2,5", "--json",
+                             "--max-new-tokens", "12", "--ignore-eos", "--strategy", strategy});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return nlohmann::json::parse(result.out)["tokens"].get<std::vector<Token>>();
+  };
+  const std::string plain = "{type: autoregressive}";
+  const Token first = tokens(plain).front();
+  std::filesystem::remove(model / "generation_config.json");
+  folder.write("model/generation_config.json",
+               fmt::format(R"({{"suppress_tokens": [{}]}})", first));
+  const auto without = tokens(plain);
+  EXPECT_THAT(without, testing::Not(testing::Contains(first)));
+  // The draft model knows of no such tokens: what it drafts of them is rejected.
+  EXPECT_EQ(tokens("{type: speculative, drafter: {type: draft_model, weights: " + kModel + "}}"),
+            without);
+}
+
 TEST(CliTest, InspectsHeads) {
   const std::string heads = SPECDEC_SOURCE_DIR "/models/heads/";
   const auto text = cli({"inspect", heads + "eagle3"});

@@ -87,6 +87,32 @@ TEST(ModelLoadingTest, TokensThatPadTheVocabularyAreNeverGenerated) {
   EXPECT_TRUE(all.isfinite().all().item<bool>());
 }
 
+TEST(ModelLoadingTest, SuppressedTokensAreNeverGenerated) {
+  const TemporaryFolder folder;
+  const auto model = folder.path() / "suppressed";
+  std::filesystem::copy(test_data("gemma4-e-a"), model);
+  std::filesystem::remove(model / "generation_config.json");
+  folder.write("suppressed/generation_config.json", R"({"suppress_tokens": [7, 300, 262144]})");
+  ModelCatalog catalog;
+  const ModelFiles& files = catalog.read(model);
+  EXPECT_EQ(files.config.suppressed_ids, (std::vector<Token>{7, 300}));
+  EXPECT_THAT(files.notes, testing::Contains(HasSubstr("are never generated: 2 (7, 300)")));
+  ModelLoader loader({.dtype = "float32", .threads = 1}, &catalog);
+  ModelLoader scoring({.dtype = "float32", .suppresses = false, .threads = 1}, &catalog);
+  const std::vector<Token> prompt{2, 9, 4};
+  const auto decoding = loader.load(model);
+  const Tensor logits = decoding->prefill_get_last_logits(prompt);
+  Tensor all = scoring.load(model)->prefill_get_last_logits(prompt).clone();
+  EXPECT_TRUE(all.isfinite().all().item<bool>());
+  const Tensor ids = at::tensor({7, 300}, at::kLong);
+  EXPECT_TRUE(logits.index_select(0, ids).isneginf().all().item<bool>());
+  all.index_fill_(0, ids, logits[7].item<double>());
+  EXPECT_TRUE(at::equal(logits, all)) << "the others are as they were";
+  const Draft chain{.tokens = {5, 6}, .parents = {-1, 0}};
+  EXPECT_TRUE(decoding->verify_get_logits(chain).index_select(1, ids).isneginf().all().item<bool>())
+      << "of every verified node, so the distribution is one and the same";
+}
+
 TEST(ModelLoadingTest, DraftModelsMayPadTheSameTokensOtherwise) {
   ModelCatalog catalog;
   const ModelFiles& target = catalog.read(test_data("gguf/llama-f16.gguf"));

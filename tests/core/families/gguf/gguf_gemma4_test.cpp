@@ -172,6 +172,14 @@ TEST(GgufGemma4Test, EachNumberOfTurnedPairsComesBack) {
   }
 }
 
+TEST(GgufGemma4Test, SuppressedTokensAreThoseOfTheVocabulary) {
+  const GgufFile file(gemma4_gguf("gemma4-moe-q8_0"));
+  GgufContent content = file.content();
+  EXPECT_TRUE(describe_gguf(content).config.suppressed_ids.empty());
+  content.metadata.add("tokenizer.ggml.suppress_tokens", std::vector<int64_t>{5, 3, 1 << 20, -1});
+  EXPECT_EQ(describe_gguf(content).config.suppressed_ids, (std::vector<Token>{5, 3}));
+}
+
 std::string key_complaint(const std::string& name, const char* key, const GgufValue& value) {
   return error_message<WeightsError>([&] {
     changed_config(name, [&](GgufContent& content) { content.metadata.add(key, value); });
