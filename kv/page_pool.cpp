@@ -128,9 +128,26 @@ const LayerKv& PagePool::geometry(int64_t layer) const {
   return layers_[static_cast<size_t>(layer)];
 }
 
-at::ScalarType PagePool::page_dtype() const {
-  return options_.format == KvFormat::kBFloat16 ? at::kBFloat16 : options_.dtype;
+namespace {
+
+at::ScalarType dtype_of_pages(const KvCacheOptions& options) {
+  return options.format == KvFormat::kBFloat16 ? at::kBFloat16 : options.dtype;
 }
+
+}  // namespace
+
+int64_t page_bytes(const LayerKv& layer, const KvCacheOptions& options) {
+  return layer.source_layer >= 0
+             ? 0
+             : 2 * layer.kv_heads * layer.head_dim * options.page_size *
+                   static_cast<int64_t>(c10::elementSize(dtype_of_pages(options)));
+}
+
+int64_t grown_pages(int64_t capacity, int64_t pages) {
+  return pages <= capacity ? capacity : std::max(pages, 2 * capacity);
+}
+
+at::ScalarType PagePool::page_dtype() const { return dtype_of_pages(options_); }
 
 int64_t PagePool::bytes() const {
   int64_t bytes = 0;
@@ -146,7 +163,7 @@ void PagePool::reserve(int64_t pages) {
   if (pages <= capacity_) {
     return;
   }
-  const int64_t capacity = std::max(pages, 2 * capacity_);
+  const int64_t capacity = grown_pages(capacity_, pages);
   std::vector<Pages> larger(pages_.size());
   for (size_t i = 0; i < pages_.size(); ++i) {
     const LayerKv& layer = layers_[i];

@@ -22,6 +22,11 @@ struct KvCacheOptions {
   bool as_device = false;
 };
 
+/// Bytes of a layer's page of keys and values; 0 for a layer that reads another's.
+int64_t page_bytes(const LayerKv& layer, const KvCacheOptions& options);
+/// Pages that a pool has room for, once `pages` are reserved where it had room for `capacity`.
+int64_t grown_pages(int64_t capacity, int64_t pages);
+
 /// The bytes of the pages of all layers: a page number means one page in each layer's pool. It
 /// knows nothing of rows.
 class PagePool {

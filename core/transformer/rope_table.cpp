@@ -16,6 +16,10 @@ Tensor rope_frequencies(const RopeConfig& rope, int64_t head_dim,
   return rope.divisors.empty() ? frequencies : frequencies / at::tensor(rope.divisors, options);
 }
 
+int64_t rope_positions(int64_t positions, int64_t length) {
+  return length <= positions ? positions : std::max<int64_t>({length, 2 * positions, 512});
+}
+
 RopeTable::RopeTable(const RopeConfig& rope, int64_t head_dim, const at::TensorOptions& options)
     : rope_(rope), head_dim_(head_dim), options_(options) {}
 
@@ -24,7 +28,7 @@ bool RopeTable::reserve(int64_t length) {
   if (length <= have) {
     return false;
   }
-  const int64_t positions = std::max<int64_t>({length, 2 * have, 512});
+  const int64_t positions = rope_positions(have, length);
   // In the activations' dtype throughout, as the reference computes it, and on the CPU: the same
   // numbers on every device.
   const at::TensorOptions options = options_.device(at::kCPU);

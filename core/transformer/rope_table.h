@@ -10,6 +10,10 @@ using at::Tensor;
 /// Angles grow by these per position: [head_dim / 2] theta^(-2i / head_dim) / factor / divisors[i].
 Tensor rope_frequencies(const RopeConfig& rope, int64_t head_dim, const at::TensorOptions& options);
 
+/// Positions of a table that had room for `positions`, 0 at first, and is to hold those below
+/// `length`.
+int64_t rope_positions(int64_t positions, int64_t length);
+
 /// cos and sin of rotary angles for positions 0, 1, ...: computed once and grown by doubling, not
 /// rebuilt per token.
 class RopeTable {

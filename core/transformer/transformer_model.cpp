@@ -48,7 +48,7 @@ Tensor suppressed_tokens(const TransformerInfo& model, const TransformerOptions&
                   model.config.vocab_size);
   }
   return options.suppressed.empty() ? Tensor()
-                                    : at::tensor(options.suppressed, at::kLong).to(model.device);
+                                    : at::tensor(options.suppressed, at::kLong).to(model.place.device);
 }
 
 /// The first of the last layers that have no keys and values of their own; the number of layers

@@ -135,4 +135,34 @@ void Workspace::allocate_family(int64_t nodes, FamilyActivations& a) const {
   }
 }
 
+int64_t activation_bytes(const TransformerInfo& model, int64_t nodes) {
+  TransformerInfo shapes = model;
+  shapes.device = at::kMeta;  // takes no memory
+  Workspace workspace(shapes);
+  const Activations& a = workspace.activations(nodes);
+  std::map<const void*, size_t> memory;  // views share it
+  const auto add = [&memory](const auto&... tensors) {
+    const auto one = [&memory](const Tensor& tensor) {
+      if (tensor.defined()) {
+        memory[tensor.storage().unsafeGetStorageImpl()] = tensor.storage().nbytes();
+      }
+    };
+    (one(tensors), ...);
+  };
+  add(a.residual, a.normed, a.joined, a.branch);
+  for (const LayerActivations& layer : a.layers) {
+    add(layer.qkv, layer.queries, layer.mixed, layer.gate_up, layer.gated);
+  }
+  const FamilyActivations& f = a.family;
+  add(f.per_layer, f.context, f.token, f.gate, f.gate_and_input, f.gated_input);
+  add(f.router_logits, f.routes.experts, f.routes.weights, f.mixture);
+  add(f.experts.inputs, f.experts.gate_up, f.experts.gated, f.experts.outputs);
+  add(f.streams, f.predictions, f.stream_routes, f.low_rank, f.laurel);
+  int64_t bytes = 0;
+  for (const auto& [storage, size] : memory) {
+    bytes += static_cast<int64_t>(size);
+  }
+  return bytes;
+}
+
 }  // namespace specdec

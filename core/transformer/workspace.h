@@ -75,4 +75,7 @@ class Workspace {
   int64_t large_nodes_ = 0;
 };
 
+/// Bytes of the activations of a forward of `nodes` nodes.
+int64_t activation_bytes(const TransformerInfo& model, int64_t nodes);
+
 }  // namespace specdec

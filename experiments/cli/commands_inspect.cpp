@@ -6,6 +6,7 @@
 #include <CLI/Formatter.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 #include <set>
 #include <string>
@@ -21,6 +22,7 @@
 #include "core/transformer/heads/mtp_head.h"
 #include "core/transformer/plan.h"
 #include "experiments/cli/commands.h"
+#include "experiments/components/memory_needs.h"
 #include "experiments/terminal/json_option.h"
 
 namespace specdec {
@@ -86,7 +88,7 @@ nlohmann::json model_weights_json(const OpenModel& model) {
 
 void print_values(std::ostream& out, const nlohmann::json& json) {
   for (const auto& [key, value] : json.items()) {
-    if (key != "layers" && key != "weights" && key != "tokenizer") {
+    if (key != "layers" && key != "weights" && key != "tokenizer" && key != "memory_needed") {
       out << fmt::format("{:<24} {}\n", key,
                          value.is_string() ? value.get<std::string>() : value.dump());
     }
@@ -129,16 +131,32 @@ nlohmann::json layer_json(const LayerPlan& layer) {
       {"laurel_rank", layer.laurel_rank}};
 }
 
-/// Numbers of keys and values that a token takes in the cache of all layers that have their own.
-int64_t cache_numbers(const std::vector<LayerPlan>& plan) {
-  int64_t numbers = 0;
-  for (const LayerPlan& layer : plan) {
-    numbers += layer.kv_source < 0 ? 2 * kv_rows(layer) : 0;
-  }
-  return numbers;
+nlohmann::json memory_json(const MemoryNeeds& needs) {
+  return {{"context", needs.context},
+          {"weights", needs.matrices + needs.vectors},
+          {"mapped", needs.mapped},
+          {"cache", needs.cache()},
+          {"cache_of_sliding_layers", needs.sliding_cache},
+          {"cache_of_full_layers", needs.full_cache},
+          {"cache_while_it_grows", needs.growing_cache},
+          {"activations", needs.activations},
+          {"rotations", needs.rotations},
+          {"results", needs.results},
+          {"total", needs.total()}};
 }
 
-nlohmann::json inspect_json(const ModelFiles& files) {
+void print_memory(std::ostream& out, const nlohmann::json& needs) {
+  for (const auto& [key, value] : needs.items()) {
+    if (key != "context" && key != "total") {
+      out << fmt::format("{:<24} {}\n", "memory: " + key, value.dump());
+    }
+  }
+  const auto total = needs["total"].get<int64_t>();
+  out << fmt::format("{:<24} {} ({:.2f} GiB) at {} tokens\n", "memory: total", total,
+                     static_cast<double>(total) / (1 << 30), needs["context"].get<int64_t>());
+}
+
+nlohmann::json inspect_json(const ModelFiles& files, const MemoryNeeds& needs) {
   const auto& config = files.config;
   auto layers = nlohmann::json::array();
   for (const auto& layer : files.plan) {
@@ -166,7 +184,8 @@ nlohmann::json inspect_json(const ModelFiles& files) {
           {"bidirectional", config.bidirectional},
           {"end_ids", config.end_ids},
           {"suppressed_ids", config.suppressed_ids},
-          {"cache_bytes_per_token", 4 * cache_numbers(files.plan)},  // float32
+          {"cache_bytes_per_token", needs.cache_per_token},
+          {"memory_needed", memory_json(needs)},
           {"mtp_modules", count_mtp_modules(files.folder)},
           {"weights", model_weights_json(*files.open)},
           {"tokenizer", tokenizer},
@@ -207,6 +226,7 @@ std::string tokenizer_text(const nlohmann::json& tokenizer) {
 
 void print_inspection(std::ostream& out, const nlohmann::json& json) {
   print_values(out, json);
+  print_memory(out, json["memory_needed"]);
   out << fmt::format("{:<24} {}\n", "tokenizer", tokenizer_text(json["tokenizer"]));
   out << fmt::format("\n{:>5} {:>6} {:>8} {:>9} {:>6} {:>7} {:>10} {:>8}  {}\n", "layer", "heads",
                      "kv_heads", "head_dim", "mlp", "window", "rope theta", "soft cap", "extras");
@@ -283,11 +303,30 @@ nlohmann::json head_json(const std::filesystem::path& folder, const std::string&
   return json;
 }
 
-int inspect(const CommandContext& context, const std::string& model, const JsonOption& option) {
-  JsonOutput json(option, context.out);
+nlohmann::json model_json(const CommandContext& context, const std::string& model,
+                          std::optional<int64_t> length) {
+  const ModelFiles files = read_model_files(model);
+  const ModelOptions options = context.model_options();
+  return inspect_json(
+      files, memory_needs(files, options, length.value_or(max_length_of(options, files.config))));
+}
+
+struct InspectArguments {
+  std::string model;
+  std::optional<int64_t> context;
+  JsonOption json;
+};
+
+int inspect(const CommandContext& context, const InspectArguments& arguments) {
+  const std::string& model = arguments.model;
+  JsonOutput json(arguments.json, context.out);
   const std::string kind = head_kind(std::filesystem::path(model));
+  if (!kind.empty() && arguments.context) {
+    throw ConfigError(
+        fmt::format("--context: {} holds a head, which has no context of its own", model));
+  }
   const auto inspection =
-      kind.empty() ? inspect_json(read_model_files(model)) : head_json(model, kind);
+      kind.empty() ? model_json(context, model, arguments.context) : head_json(model, kind);
   json.write(json_text(inspection, 2) + "\n");
   json.commit();
   if (!json.replaces_text()) {
@@ -302,11 +341,13 @@ int inspect(const CommandContext& context, const std::string& model, const JsonO
 void add_inspect_command(CLI::App& app, CommandContext& context) {
   auto* command =
       app.add_subcommand("inspect", "describe a checkpoint or a head: config, layers, sizes");
-  const auto model = std::make_shared<std::string>();
-  const auto json = std::make_shared<JsonOption>();
-  command->add_option("MODEL", *model, kModelHelp + std::string(", or a head's folder"))
+  const auto arguments = std::make_shared<InspectArguments>();
+  command->add_option("MODEL", arguments->model, kModelHelp + std::string(", or a head's folder"))
       ->required();
-  add_json_option(*command, *json, "one JSON object");
+  command->add_option("--context", arguments->context,
+                      "tokens of a prompt for which the memory is stated (the longest that 'run' "
+                      "takes by default)");
+  add_json_option(*command, arguments->json, "one JSON object");
   command->footer(
       "Loads no weights, but checks that the files hold whole tensors of the names, shapes and\n"
       "types that the model needs. \"memory\" is what the matrices take with dtype stored, by "
@@ -315,12 +356,17 @@ void add_inspect_command(CLI::App& app, CommandContext& context) {
       "that\n"
       "are not kept. Of a head: its type, which is that of the drafter that takes it, and the "
       "target\n"
-      "that it fits. Examples:\n"
+      "that it fits. \"memory_needed\" is what the model takes with --dtype and --kv-dtype once "
+      "a\n"
+      "prompt of so many tokens is in its cache; \"mapped\" stays in the file and is in no sum. "
+      "Examples:\n"
       "  specdec inspect models/target\n"
+      "  specdec --kv-dtype bfloat16 inspect models/target --context 2048\n"
       "  specdec inspect models/heads/eagle");
-  command->callback([&context, model, json] {
-    context.action = [&context, model, json] {
-      return inspect(context, find_model(*model).string(), *json);
+  command->callback([&context, arguments] {
+    context.action = [&context, arguments] {
+      arguments->model = find_model(arguments->model).string();
+      return inspect(context, *arguments);
     };
   });
 }

@@ -367,6 +367,23 @@ TEST(CliTest, SuppressedTokensAreLeftOutWithAndWithoutDrafts) {
             without);
 }
 
+TEST(CliTest, InspectStatesTheMemoryOfAContext) {
+  const auto text = cli({"inspect", kModel, "--context", "40"});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("GiB) at 40 tokens"));
+  const auto memory = [](std::vector<std::string> arguments) {
+    return nlohmann::json::parse(cli(arguments).out)["memory_needed"];
+  };
+  const auto native = memory({"inspect", kModel, "--context", "40", "--json"});
+  const auto half =
+      memory({"--kv-dtype", "bfloat16", "inspect", kModel, "--context", "40", "--json"});
+  EXPECT_EQ(native["cache"], 2 * half["cache"].get<int64_t>());
+  EXPECT_EQ(native["total"].get<int64_t>() - native["cache"].get<int64_t>(),
+            half["total"].get<int64_t>() - half["cache"].get<int64_t>());
+  EXPECT_EQ(cli({"inspect", kModel, "--context", "0"}).code, 2);
+  EXPECT_EQ(cli({"inspect", SPECDEC_SOURCE_DIR "/models/heads/medusa", "--context", "40"}).code, 2);
+}
+
 TEST(CliTest, InspectsHeads) {
   const std::string heads = SPECDEC_SOURCE_DIR "/models/heads/";
   const auto text = cli({"inspect", heads + "eagle3"});

@@ -1,0 +1,84 @@
+#include "experiments/components/memory_needs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/prefill_size.h"
+#include "core/transformer/rope_table.h"
+#include "core/transformer/workspace.h"
+#include "kv/kv_cache.h"
+
+namespace specdec {
+namespace {
+
+/// Calls grow(tokens so far) after each piece of a prompt.
+template <class F>
+void for_pieces(int64_t tokens, const F& grow) {
+  for (int64_t length = 0; length < tokens;) {
+    length = std::min(tokens, length + kPrefillTokens);
+    grow(length);
+  }
+}
+
+void add_cache(const ModelSize& size, KvFormat format, MemoryNeeds& needs) {
+  const KvCacheOptions options{
+      .dtype = size.info.compute_dtype(), .format = format, .page_size = kDefaultPageSize};
+  int64_t pages = 0;
+  int64_t before = 0;
+  for_pieces(needs.context, [&](int64_t length) {
+    const int64_t grown = grown_pages(pages, (length + options.page_size - 1) / options.page_size);
+    before = grown > pages ? pages : before;
+    pages = grown;
+  });
+  for (const LayerKv& layer : cache_layers(size.info.plan)) {
+    const int64_t bytes = page_bytes(layer, options);
+    (layer.window > 0 ? needs.sliding_cache : needs.full_cache) += pages * bytes;
+    needs.growing_cache += before * bytes;
+    needs.cache_per_token += bytes / options.page_size;
+  }
+}
+
+void add_rotations(const TransformerInfo& info, int64_t number_bytes, MemoryNeeds& needs) {
+  int64_t positions = 0;
+  for_pieces(needs.context, [&](int64_t length) { positions = rope_positions(positions, length); });
+  std::vector<std::pair<RopeConfig, int64_t>> tables;
+  for (const LayerPlan& layer : info.plan) {
+    const std::pair table(layer.rope, layer.head_dim);
+    if (std::find(tables.begin(), tables.end(), table) == tables.end()) {
+      tables.push_back(table);
+      needs.rotations += positions * layer.head_dim * number_bytes;
+    }
+  }
+}
+
+}  // namespace
+
+MemoryNeeds memory_needs(const ModelFiles& files, const ModelOptions& options, int64_t context) {
+  const int64_t longest = files.config.max_position_embeddings;
+  if (context < 1 || context > longest) {
+    throw ConfigError(fmt::format("{}: a context of {} tokens; the model takes 1 to {}",
+                                  files.folder.string(), context, longest));
+  }
+  const ModelSize size = measure_model(
+      *files.open,
+      {.dtype = parse_dtype(options.dtype), .activations = parse_activations(options.activations)});
+  const TransformerInfo& info = size.info;
+  const auto number_bytes = static_cast<int64_t>(c10::elementSize(info.compute_dtype()));
+  MemoryNeeds needs{.context = context, .vectors = size.vectors, .mapped = size.mapped};
+  for (const auto& [format, bytes] : size.matrices) {
+    needs.matrices += bytes;
+  }
+  add_cache(size, parse_kv_dtype(options.kv_dtype), needs);
+  add_rotations(info, number_bytes, needs);
+  needs.activations = activation_bytes(info, std::min(context, kPrefillTokens));
+  const int64_t copies = context > kPrefillTokens ? 2 : 1;  // of pieces, which are joined
+  needs.results =
+      number_bytes * (copies * context * info.config.hidden_size + info.config.vocab_size);
+  return needs;
+}
+
+}  // namespace specdec

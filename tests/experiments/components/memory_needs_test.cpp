@@ -1,0 +1,122 @@
+#include "experiments/components/memory_needs.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "core/error.h"
+#include "kv/kv_cache.h"
+#include "tests/support/error_message.h"
+#include "tests/support/golden.h"
+
+namespace specdec {
+namespace {
+
+/// Counts the bytes of tensors that this thread allocates.
+class LiveBytes final : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void* /*place*/, int64_t size, size_t /*allocated*/, size_t /*reserved*/,
+                         c10::Device /*device*/) override {
+    live_ += size;
+    most_ = std::max(most_, live_);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+
+  int64_t live() const { return live_; }
+  int64_t most() const { return most_; }
+  void forget_most() { most_ = live_; }
+
+ private:
+  int64_t live_ = 0;
+  int64_t most_ = 0;
+};
+
+struct MemoryCase {
+  std::filesystem::path model;
+  int64_t context;
+  std::string dtype = {};
+  std::string kv_dtype = {};
+};
+
+void PrintTo(const MemoryCase& one, std::ostream* out) {
+  *out << one.model.filename().string() << " " << one.context << " " << one.dtype << " "
+       << one.kv_dtype;
+}
+
+class MemoryNeedsTest : public testing::TestWithParam<MemoryCase> {};
+
+TEST_P(MemoryNeedsTest, AreWhatAPromptAllocates) {
+  const c10::InferenceMode guard;
+  const MemoryCase& given = GetParam();
+  const ModelOptions options{.dtype = given.dtype, .kv_dtype = given.kv_dtype, .threads = 1};
+  const ModelFiles files = read_model_files(given.model);
+  const MemoryNeeds needs = memory_needs(files, options, given.context);
+  const auto bytes = std::make_shared<LiveBytes>();
+  const c10::DebugInfoGuard counting(c10::DebugInfoKind::PROFILER_STATE, bytes);
+
+  const auto weights = load_model(*files.open, {.dtype = parse_dtype(given.dtype)});
+  const auto weight_bytes = static_cast<double>(needs.matrices + needs.vectors);
+  EXPECT_NEAR(static_cast<double>(bytes->live()), weight_bytes, 0.01 * weight_bytes);
+
+  bytes->forget_most();
+  KvCache* cache = nullptr;
+  const KvStoreFactory paged = paged_kv(kDefaultPageSize, parse_kv_dtype(given.kv_dtype));
+  TransformerModel model(weights, [&](std::vector<LayerKv> layers, const KvStoreOptions& store) {
+    auto made = paged(std::move(layers), store);
+    cache = dynamic_cast<KvCache*>(made.get());
+    return made;
+  });
+  const std::vector<Token> prompt(static_cast<size_t>(given.context), 5);
+  const ForwardResult result = model.prefill(prompt, {.logits = Logits::kLast});
+  ASSERT_NE(cache, nullptr);
+  EXPECT_EQ(cache->allocated_bytes(), needs.cache());
+  EXPECT_LE(bytes->most(), needs.total() + needs.total() / 20);
+  EXPECT_GE(bytes->most(), needs.total() - needs.total() / 10);
+}
+
+std::vector<MemoryCase> memory_cases() {
+  const std::filesystem::path target = SPECDEC_SOURCE_DIR "/models/target";
+  return {{test_data("gemma4-e-a"), 512},
+          {test_data("gemma4-e-a"), 100, "bfloat16", "bfloat16"},
+          {test_data("gguf/gemma4-moe-q8_0.gguf"), 300},
+          {test_data("gguf/gemma3n-q8_0.gguf"), 64},
+          {target, 1000},
+          {target, 700, "int8", "bfloat16"}};
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MemoryNeedsTest, testing::ValuesIn(memory_cases()));
+
+TEST(MemoryNeedsOfModelsTest, LayersThatShareKeysTakeNoneAndTablesStayInTheirFile) {
+  const ModelFiles files = read_model_files(test_data("gemma4-e-a"));
+  const MemoryNeeds needs = memory_needs(files, {}, 100);
+  int64_t sliding = 0;
+  int64_t full = 0;
+  for (const LayerPlan& layer : files.plan) {
+    if (layer.kv_source < 0) {
+      (layer.window > 0 ? sliding : full) += 2 * kv_rows(layer) * 4;
+    }
+  }
+  EXPECT_EQ(needs.sliding_cache, 112 * sliding) << "7 pages of 16";
+  EXPECT_EQ(needs.full_cache, 112 * full);
+  EXPECT_EQ(needs.cache_per_token, sliding + full);
+  EXPECT_EQ(needs.mapped, files.config.per_layer_vocab * files.config.per_layer_count *
+                              files.plan.front().per_layer_size * 4);
+}
+
+TEST(MemoryNeedsOfModelsTest, ContextsThatTheModelDoesNotHoldAreErrors) {
+  const ModelFiles files = read_model_files(test_data("gemma4-e-a"));
+  for (const int64_t context : {0, 513}) {
+    EXPECT_THAT(error_message<ConfigError>([&] { (void)memory_needs(files, {}, context); }),
+                testing::HasSubstr("the model takes 1 to 512"));
+  }
+}
+
+}  // namespace
+}  // namespace specdec
