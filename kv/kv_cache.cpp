@@ -316,11 +316,6 @@ PagePool::Place KvCache::place(int64_t row, int64_t slot) const {
 
 KvStoreFactory paged_kv(int64_t page_size, KvFormat format) {
   return [page_size, format](std::vector<LayerKv> layers, const KvStoreOptions& options) {
-    if (!options.device.is_cpu()) {
-      throw Error(
-          fmt::format("the key/value cache for device {} is not built yet; use --device cpu",
-                      options.device.str()));
-    }
     const KvCacheOptions paged{.dtype = options.dtype,
                                .format = format,
                                .device = options.device,

@@ -35,6 +35,15 @@ Tensor last_of_rows(const TokenBatch& batch, const Tensor& values) {
                           : values.index_select(0, at::tensor(last, at::kLong).to(values.device()));
 }
 
+void copy_to_host(ForwardResult& result) {
+  const auto copy = [](Tensor& tensor) { tensor = tensor.defined() ? tensor.cpu() : tensor; };
+  copy(result.logits);
+  copy(result.final_hidden);
+  for (Tensor& captured : result.captured) {
+    copy(captured);
+  }
+}
+
 void check_vocabulary(const TransformerInfo& model, const Tensor& tokens) {
   const Tensor host = tokens.cpu().contiguous();
   const Token* values = host.const_data_ptr<Token>();

@@ -18,6 +18,8 @@ Tensor head_logits(Ops& ops, const TransformerWeights& weights, const Tensor& hi
 std::vector<int64_t> last_nodes(const TokenBatch& batch, int64_t nodes);
 /// The rows of `values` [n, ...] that belong to the last node of each row of a batch of n nodes.
 Tensor last_of_rows(const TokenBatch& batch, const Tensor& values);
+/// Copies all that a forward gives to the host's memory; nothing where it lies there.
+void copy_to_host(ForwardResult& result);
 /// Throws Error for a token that the model does not know.
 void check_vocabulary(const TransformerInfo& model, const Tensor& tokens);
 

@@ -47,8 +47,9 @@ Tensor suppressed_tokens(const TransformerInfo& model, const TransformerOptions&
     SPECDEC_CHECK(token >= 0 && token < model.config.vocab_size, "suppressed token {} of {}", token,
                   model.config.vocab_size);
   }
-  return options.suppressed.empty() ? Tensor()
-                                    : at::tensor(options.suppressed, at::kLong).to(model.place.device);
+  return options.suppressed.empty()
+             ? Tensor()
+             : at::tensor(options.suppressed, at::kLong).to(model.place.device);
 }
 
 /// The first of the last layers that have no keys and values of their own; the number of layers
@@ -295,16 +296,6 @@ class TransformerModel::Impl final : public Internals {
       }
       layers_.run(static_cast<size_t>(layer), view, pass.batch.inputs, a);
       capture(layer, pass.options, a.residual, pass.result);
-    }
-  }
-
-  /// Nothing where the device is the host.
-  static void copy_to_host(ForwardResult& result) {
-    const auto copy = [](Tensor& tensor) { tensor = tensor.defined() ? tensor.cpu() : tensor; };
-    copy(result.logits);
-    copy(result.final_hidden);
-    for (Tensor& captured : result.captured) {
-      copy(captured);
     }
   }
 

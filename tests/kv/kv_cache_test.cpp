@@ -472,8 +472,6 @@ TEST(KvCacheTest, PagesAndTablesMayLieOnADevice) {
   EXPECT_EQ(view.tables->nodes, 3);
   EXPECT_TRUE(cache.readers(0, 2, 7).positions.is_meta());
   EXPECT_EQ(cache.key_values(1, 0).first.sizes(), (std::vector<int64_t>{2, 3, 3}));
-  EXPECT_THROW(paged_kv()(three_layers(), {.device = at::Device("cuda:0"), .max_length = 8}), Error)
-      << "until a forward runs there";
 }
 
 }  // namespace
