@@ -137,7 +137,7 @@ void Workspace::allocate_family(int64_t nodes, FamilyActivations& a) const {
 
 int64_t activation_bytes(const TransformerInfo& model, int64_t nodes) {
   TransformerInfo shapes = model;
-  shapes.device = at::kMeta;  // takes no memory
+  shapes.place.device = at::kMeta;  // takes no memory
   Workspace workspace(shapes);
   const Activations& a = workspace.activations(nodes);
   std::map<const void*, size_t> memory;  // views share it

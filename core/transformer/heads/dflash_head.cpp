@@ -89,7 +89,7 @@ std::shared_ptr<DFlashHead> random_dflash_head(const DFlashConfig& config,
   head->config = config;
   head->fc = pack(random.matrix(hidden, fc_shape(config)[1]));
   head->hidden_norm = random.norm(hidden);
-  BlockBackbone backbone = empty_backbone(config, options.dtype, at::kCPU);
+  BlockBackbone backbone = empty_backbone(config, options.dtype, {});
   for (const LayerPlan& plan : config.plan) {
     backbone.weights.layers.push_back(pack(random_layer(random, plan, hidden)));
   }

@@ -115,7 +115,7 @@ class LinearPartsTest : public testing::Test {
   const Tensor plain_ = at::randn({20, 512});
   Linear parts_{{{40, WeightFormat::kQ4K}, {3, WeightFormat::kQ6K}, {20, WeightFormat::kFloat32}},
                 512,
-                at::kCPU};
+                Placement{}};
 };
 
 TEST_F(LinearPartsTest, AreMultipliedAsMatricesOfTheirOwn) {
