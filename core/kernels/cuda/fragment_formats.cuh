@@ -6,7 +6,8 @@
 // Each format has Weights, as they are stored (weight_formats.cuh); kFragments of a chunk of a
 // tile; kParts, the bfloat16 numbers that a weight becomes; kScaleSteps, after which the sums are
 // multiplied by scales (kHasScales); kOutputTiles, the most tiles of a block; put(), which places a
-// weight's code (code_at) as input i of word w of a step; and expand(), a part of a step's weights.
+// weight's code (code_at) as input i of word w of a step; and, where they are not multiplied as
+// they lie in memory (kIsExpanded), expand(), which makes bfloat16 numbers of a step's weights.
 #include "core/kernels/cuda/weight_formats.cuh"
 
 namespace specdec::cuda {
@@ -59,6 +60,7 @@ struct SixteenBitFragments {
   static constexpr int kParts = kBrain ? 1 : 2;
   static constexpr int kScaleSteps = kSteps;
   static constexpr bool kHasScales = false;
+  static constexpr bool kIsExpanded = !kBrain;
   static constexpr int kOutputTiles = kBrain ? 2 : 1;
   static constexpr uint32_t kZero = 0;
 
@@ -68,17 +70,17 @@ struct SixteenBitFragments {
   __device__ static void put(uint32_t code, int step, int w, int i, WeightFragment* fragments) {
     fragments[step].word[w] |= code << (16 * i);
   }
-  __device__ static void expand(const WeightFragment* fragments, int step, int part,
-                                uint32_t (&words)[4]) {
+  __device__ static void expand(const WeightFragment* fragments, int step,
+                                uint32_t (&words)[kParts][4]) {
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
-      words[w] = fragments[step].word[w];
-      if (!kBrain) {
-        uint32_t low[2];
-        uint32_t high[2];
-        split(device::widen_half(words[w] & 0xFFFFU), low);
-        split(device::widen_half(words[w] >> 16U), high);
-        words[w] = low[part] | high[part] << 16U;
+      uint32_t low[kParts];
+      uint32_t high[kParts];
+      split(Weights::widened(fragments[step].word[w] & 0xFFFFU), low);
+      split(Weights::widened(fragments[step].word[w] >> 16U), high);
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        words[part][w] = low[part] | high[part] << 16U;
       }
     }
   }
@@ -98,7 +100,8 @@ struct ScaledFragments {
   static constexpr int kParts = 1;
   static constexpr int kScaleSteps = 2;
   static constexpr bool kHasScales = true;
-  static constexpr int kOutputTiles = 2;
+  static constexpr bool kIsExpanded = true;
+  static constexpr int kOutputTiles = 1;
 };
 
 struct Q80Fragments : ScaledFragments {
@@ -112,12 +115,12 @@ struct Q80Fragments : ScaledFragments {
   __device__ static void put(uint32_t code, int step, int w, int i, WeightFragment* fragments) {
     fragments[step / 2].word[step % 2 * 2 + w / 2] |= code << (w % 2 * 16 + i * 8);
   }
-  __device__ static void expand(const WeightFragment* fragments, int step, int /*part*/,
-                                uint32_t (&words)[4]) {
+  __device__ static void expand(const WeightFragment* fragments, int step,
+                                uint32_t (&words)[kParts][4]) {
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
       const uint32_t codes = fragments[step / 2].word[step % 2 * 2 + w / 2] >> (w % 2 * 16);
-      words[w] = pair_of_codes(codes & 255U, codes >> 8U & 255U, 128);
+      words[0][w] = pair_of_codes(codes & 255U, codes >> 8U & 255U, 128);
     }
   }
 };
@@ -134,12 +137,12 @@ struct Q40Fragments : ScaledFragments {
   __device__ static void put(uint32_t code, int step, int w, int i, WeightFragment* fragments) {
     fragments[0].word[step] |= code << (4 * w + 16 * i);
   }
-  __device__ static void expand(const WeightFragment* fragments, int step, int /*part*/,
-                                uint32_t (&words)[4]) {
+  __device__ static void expand(const WeightFragment* fragments, int step,
+                                uint32_t (&words)[kParts][4]) {
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
       const uint32_t codes = fragments[0].word[step] >> (4 * w);
-      words[w] = pair_of_codes(codes & 15U, codes >> 16U & 15U, 8);
+      words[0][w] = pair_of_codes(codes & 15U, codes >> 16U & 15U, 8);
     }
   }
 };

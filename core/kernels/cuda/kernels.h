@@ -278,15 +278,17 @@ struct MatchChainsTask {
   int32_t chains, capacity;
 };
 
-/// Rearranges a bfloat16 matrix as tensor cores take it, once, when it is loaded.
+/// Rearranges a matrix as tensor cores take it, once, when it is loaded: bfloat16, float16, Q8_0 or
+/// Q4_0.
 struct PackFragmentsTask {
-  const void* weight;  ///< [outputs, in] bfloat16
+  const void* weight;  ///< [outputs, in]
   void* fragments;     ///< specdec_cuda_fragment_bytes() bytes, at a multiple of 16
   int32_t outputs, in;
+  CudaWeights format = CudaWeights::kBFloat16;
 };
 
 /// The same as LinearTask on tensor cores: inputs are split into three bfloat16 numbers each, which
-/// carry all their bits. How a sum is cut depends on the number of inputs alone.
+/// carry all their bits. How a sum is cut depends on the number of inputs and the format alone.
 struct TensorLinearTask {
   const void* fragments;
   const float* bias;   ///< [outputs], or nullptr
@@ -295,6 +297,7 @@ struct TensorLinearTask {
   float* out;          ///< row r at out[r * out_stride]
   int64_t out_stride;
   int32_t rows, in, outputs;
+  CudaWeights format = CudaWeights::kBFloat16;
 };
 
 extern "C" {
@@ -305,7 +308,9 @@ int specdec_cuda_copy_rows(const CopyRowsTask* task, void* stream);
 int specdec_cuda_argmax(const ArgmaxTask* task, void* stream);
 int specdec_cuda_qkv_to_cache(const QkvToCacheTask* task, void* stream);
 int specdec_cuda_linear(const LinearTask* task, void* stream);
-int64_t specdec_cuda_fragment_bytes(int32_t outputs, int32_t in);
+/// 0 for a format that tensor cores do not take.
+int64_t specdec_cuda_fragment_bytes(int32_t outputs, int32_t in,
+                                    CudaWeights format = CudaWeights::kBFloat16);
 int64_t specdec_cuda_split_bytes(int32_t rows, int32_t in);
 int specdec_cuda_pack_fragments(const PackFragmentsTask* task, void* stream);
 int specdec_cuda_tensor_linear(const TensorLinearTask* task, void* stream);

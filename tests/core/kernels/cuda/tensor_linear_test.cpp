@@ -2,23 +2,37 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/launch_shape.h"
 #include "core/kernels/linear.h"
+#include "tests/support/stored_blocks.h"
 
 namespace specdec {
 namespace {
 
-/// A bfloat16 matrix as tensor cores take it.
+/// A matrix as tensor cores take it.
 class TensorMatrix {
  public:
+  /// bfloat16 or float16.
   explicit TensorMatrix(const Tensor& weight)
-      : out_(weight.size(0)), in_(weight.size(1)), fragments_(at::full({bytes()}, 255, at::kByte)) {
-    const cuda::PackFragmentsTask task = {weight.const_data_ptr(), fragments_.mutable_data_ptr(),
-                                          static_cast<int32_t>(out_), static_cast<int32_t>(in_)};
+      : TensorMatrix(weight, weight,
+                     weight.scalar_type() == at::kHalf ? cuda::CudaWeights::kFloat16
+                                                       : cuda::CudaWeights::kBFloat16) {}
+  /// Rows of blocks as they are stored, and what they mean.
+  TensorMatrix(const Tensor& stored, const Tensor& weight, cuda::CudaWeights format)
+      : out_(weight.size(0)),
+        in_(weight.size(1)),
+        format_(format),
+        fragments_(at::full({bytes()}, 255, at::kByte)) {
+    const cuda::PackFragmentsTask task = {stored.const_data_ptr(), fragments_.mutable_data_ptr(),
+                                          static_cast<int32_t>(out_), static_cast<int32_t>(in_),
+                                          format};
     EXPECT_EQ(specdec_cuda_pack_fragments(&task, nullptr), 0);
   }
 
@@ -35,7 +49,8 @@ class TensorMatrix {
                                          out_ + 2,
                                          static_cast<int32_t>(input.size(0)),
                                          static_cast<int32_t>(in_),
-                                         static_cast<int32_t>(out_)};
+                                         static_cast<int32_t>(out_),
+                                         format_};
     EXPECT_EQ(specdec_cuda_tensor_linear(&task, nullptr), 0);
     EXPECT_TRUE(out.narrow(1, out_, 2).isnan().all().item<bool>());
     return out.narrow(1, 0, out_).contiguous();
@@ -43,39 +58,97 @@ class TensorMatrix {
 
  private:
   int64_t bytes() const {
-    return cuda::specdec_cuda_fragment_bytes(static_cast<int32_t>(out_), static_cast<int32_t>(in_));
+    return cuda::specdec_cuda_fragment_bytes(static_cast<int32_t>(out_), static_cast<int32_t>(in_),
+                                             format_);
   }
 
   int64_t out_, in_;
+  cuda::CudaWeights format_;
   Tensor fragments_;
 };
 
-TEST(CudaTensorLinearTest, EqualsTheProductInFloat64) {
-  at::manual_seed(12);
-  for (const int64_t in : {1, 16, 63, 200, 1100}) {
+/// A matrix on both sides.
+struct TensorCase {
+  TensorMatrix matrix;
+  Linear host;
+  Tensor weight;  ///< what it means
+};
+
+class CudaTensorFormatsTest : public testing::TestWithParam<WeightFormat> {
+ protected:
+  void SetUp() override { at::manual_seed(12); }
+
+  static TensorCase random_case(int64_t out, int64_t in, const Tensor& bias) {
+    if (!is_in_blocks(GetParam())) {
+      const Tensor weight = at::randn({out, in}).to(scalar_type(GetParam()));
+      return {TensorMatrix(weight), Linear(weight, GetParam(), bias), weight};
+    }
+    const StoredRows rows = random_stored_rows(GetParam(), out, in, 13);
+    const Tensor stored = at::empty({out, std::ssize(rows.bytes[0])}, at::kByte);
+    for (int64_t row = 0; row < out; ++row) {
+      const std::vector<std::byte>& bytes = rows.bytes[static_cast<size_t>(row)];
+      std::memcpy(stored[row].mutable_data_ptr(), bytes.data(), bytes.size());
+    }
+    Linear host = rows.packed();
+    if (bias.defined()) {
+      host.set_bias(bias);
+    }
+    const auto format =
+        GetParam() == WeightFormat::kInt8 ? cuda::CudaWeights::kQ80 : cuda::CudaWeights::kQ40;
+    return {TensorMatrix(stored, rows.values(), format), host, rows.values()};
+  }
+
+  static std::vector<int64_t> inputs() {
+    return is_in_blocks(GetParam()) ? std::vector<int64_t>{32, 64, 224, 1120}
+                                    : std::vector<int64_t>{1, 16, 63, 200, 1100};
+  }
+};
+
+TEST_P(CudaTensorFormatsTest, EqualsTheProductInFloat64) {
+  for (const int64_t in : inputs()) {
     for (const int64_t out : {1, 16, 35}) {
-      const Tensor weight = at::randn({out, in}).to(at::kBFloat16);
       const Tensor bias = out == 35 ? at::randn({out}) : Tensor();
-      const TensorMatrix matrix(weight);
-      const Linear host(weight, WeightFormat::kBFloat16, bias);
+      const TensorCase c = random_case(out, in, bias);
       for (const int64_t rows : {0, 1, 8, 9, 33, 65}) {
         cuda::emulation::set_seed(static_cast<uint64_t>(rows));
         const Tensor input = at::randn({rows, in}) * at::randn({rows, 1}).exp();
-        const Tensor result = matrix.apply(input, bias);
-        Tensor exact = at::matmul(input.to(at::kDouble), weight.to(at::kDouble).t());
+        const Tensor result = c.matrix.apply(input, bias);
+        const Tensor weight = c.weight.to(at::kDouble);
+        Tensor exact = at::matmul(input.to(at::kDouble), weight.t());
         // What float32 would round: some units in the last place of the terms' magnitudes.
-        Tensor bound = at::matmul(input.abs().to(at::kDouble), weight.abs().to(at::kDouble).t());
+        Tensor bound = at::matmul(input.abs().to(at::kDouble), weight.abs().t());
         if (bias.defined()) {
           exact += bias;
           bound += bias.abs();
         }
         EXPECT_TRUE(((result - exact).abs() <= bound * 5e-7).all().item<bool>())
             << rows << " x " << in << " x " << out;
-        EXPECT_TRUE(((result - host.apply(input)).abs() <= bound * 1e-6).all().item<bool>());
+        EXPECT_TRUE(((result - c.host.apply(input)).abs() <= bound * 1e-6).all().item<bool>());
       }
     }
   }
 }
+
+TEST_P(CudaTensorFormatsTest, ARowAmongOthersHasItsOwnBits) {
+  const TensorMatrix matrix = random_case(20, 704, {}).matrix;
+  const Tensor input = at::randn({70, 704});
+  input[3].fill_(std::numeric_limits<float>::infinity());
+  input[40].fill_(std::numeric_limits<float>::quiet_NaN());
+  const Tensor all = matrix.apply(input);
+  for (const int64_t row : {0, 2, 69}) {
+    for (const int64_t rows : {1, 8, 20, 64}) {
+      const int64_t first = std::min(row, 70 - rows);
+      cuda::emulation::set_seed(static_cast<uint64_t>(row + rows));
+      const Tensor some = matrix.apply(input.narrow(0, first, rows).clone());
+      EXPECT_TRUE(at::equal(some[row - first], all[row])) << row << " of " << rows;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, CudaTensorFormatsTest,
+                         testing::Values(WeightFormat::kBFloat16, WeightFormat::kFloat16,
+                                         WeightFormat::kInt8, WeightFormat::kQ40),
+                         [](const auto& info) { return std::string(format_name(info.param)); });
 
 TEST(CudaTensorLinearTest, ManyOutputsAreComputedInPairsOfTiles) {
   at::manual_seed(14);
@@ -91,21 +164,14 @@ TEST(CudaTensorLinearTest, ManyOutputsAreComputedInPairsOfTiles) {
   }
 }
 
-TEST(CudaTensorLinearTest, ARowAmongOthersHasItsOwnBits) {
-  at::manual_seed(13);
-  const TensorMatrix matrix(at::randn({20, 700}).to(at::kBFloat16));
-  const Tensor input = at::randn({70, 700});
-  input[3].fill_(std::numeric_limits<float>::infinity());
-  input[40].fill_(std::numeric_limits<float>::quiet_NaN());
-  const Tensor all = matrix.apply(input);
-  for (const int64_t row : {0, 2, 41, 69}) {
-    for (const int64_t rows : {1, 2, 8, 20, 64}) {
-      const int64_t first = std::min(row, 70 - rows);
-      cuda::emulation::set_seed(static_cast<uint64_t>(row + rows));
-      const Tensor some = matrix.apply(input.narrow(0, first, rows).clone());
-      EXPECT_TRUE(at::equal(some[row - first], all[row])) << row << " of " << rows;
-    }
-  }
+/// Those of float16 that bfloat16 has not: eleven bits, and subnormal numbers.
+TEST(CudaTensorLinearTest, KeepsEveryBitOfFloat16) {
+  const Tensor weight =
+      at::tensor({2047.0F, -65504.0F, 0x1p-24F, 0x1.FFCp-15F, 1.0F / 3}).view({5, 1}).to(at::kHalf);
+  const Tensor result = TensorMatrix(weight).apply(at::ones({1, 1}));
+  EXPECT_TRUE(at::equal(result, weight.to(at::kFloat).t()));
+  const Tensor infinite = at::full({1, 1}, std::numeric_limits<float>::infinity(), at::kHalf);
+  EXPECT_FALSE(TensorMatrix(infinite).apply(at::ones({1, 1})).isfinite().any().item<bool>());
 }
 
 TEST(CudaTensorLinearTest, SplitsNumbersThatAreLargeSmallOrInfinite) {
@@ -132,6 +198,17 @@ TEST(CudaTensorLinearTest, RefusesFragmentsThatAreNotAligned) {
   task.in = 16;
   task.outputs = 16;
   EXPECT_EQ(specdec_cuda_tensor_linear(&task, nullptr), cuda::kInvalidValue);
+}
+
+TEST(CudaTensorLinearTest, RefusesOtherFormats) {
+  const Tensor memory = at::empty({4096}, at::kByte);
+  auto* bytes = memory.mutable_data_ptr<uint8_t>();
+  EXPECT_EQ(cuda::specdec_cuda_fragment_bytes(16, 256, cuda::CudaWeights::kQ5K), 0);
+  cuda::PackFragmentsTask pack = {bytes, bytes, 16, 256, cuda::CudaWeights::kQ5K};
+  EXPECT_EQ(specdec_cuda_pack_fragments(&pack, nullptr), cuda::kInvalidValue);
+  pack.format = cuda::CudaWeights::kQ80;
+  pack.in = 33;  // no whole blocks
+  EXPECT_EQ(specdec_cuda_pack_fragments(&pack, nullptr), cuda::kInvalidValue);
 }
 
 }  // namespace
