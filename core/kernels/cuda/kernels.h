@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
 
+#include "core/kernels/cuda/sampling_kernels.h"
+
 /// The CUDA kernels' C interface: what core/kernels/ does on the CPU, on plain pointers to device
 /// memory. Calls are in order on `stream` (a cudaStream_t) and return before the work is done. The
 /// result is the cudaError_t of the launch, 0 = none; kInvalidValue for what a kernel cannot take.
@@ -241,43 +243,6 @@ struct ExpertSumTask {
   int32_t rows, chosen, size;
 };
 
-/// From logits, which are numbers, to the distributions that tokens are drawn from: temperature,
-/// top-k, top-p and min-p, as token_probs of core/sampling.h.
-struct TargetProbsTask {
-  const float* logits;  ///< of row r: logits[r * stride ..]
-  double* probs;        ///< [count, vocab]
-  int64_t stride;
-  int32_t count, vocab;
-  double temperature;  ///< 0 = all the mass on the best token
-  int32_t top_k;       ///< 0 = all
-  double top_p, min_p;
-};
-
-/// Rejection sampling over drafted chains (decoders/verifiers/rejection.h), with the random numbers
-/// of CounterRandomness at Purpose::kVerify. Chain c has lengths[c] <= capacity drafted tokens.
-struct VerifyChainsTask {
-  const double* target;      ///< [chains, capacity + 1, vocab]
-  const double* drafted;     ///< [chains, capacity, vocab] what tokens were drawn from; nullptr =
-                             ///< all were chosen deterministically
-  const int32_t* tokens;     ///< [chains, capacity]
-  const int32_t* lengths;    ///< [chains]
-  const uint32_t* keys;      ///< [chains, 2] of the randomness
-  const int64_t* positions;  ///< [chains] of the token after the root
-  int32_t* accepted;         ///< [chains] drafted tokens that stay
-  int32_t* next;             ///< [chains] correction or bonus token
-  int32_t chains, capacity, vocab;
-};
-
-/// Greedy verification: drafted tokens stay as long as each is the target's best.
-struct MatchChainsTask {
-  const int32_t* best;     ///< [chains, capacity + 1]
-  const int32_t* tokens;   ///< [chains, capacity]
-  const int32_t* lengths;  ///< [chains]
-  int32_t* accepted;       ///< [chains]
-  int32_t* next;           ///< [chains]
-  int32_t chains, capacity;
-};
-
 /// Rearranges a matrix as tensor cores take it, once, when it is loaded: bfloat16, float16, Q8_0 or
 /// Q4_0.
 struct PackFragmentsTask {
@@ -325,9 +290,6 @@ int specdec_cuda_mean_stream(const MeanStreamTask* task, void* stream);
 int specdec_cuda_route(const RouteTask* task, void* stream);
 int specdec_cuda_expert_linear(const ExpertLinearTask* task, void* stream);
 int specdec_cuda_expert_sum(const ExpertSumTask* task, void* stream);
-int specdec_cuda_target_probs(const TargetProbsTask* task, void* stream);
-int specdec_cuda_verify_chains(const VerifyChainsTask* task, void* stream);
-int specdec_cuda_match_chains(const MatchChainsTask* task, void* stream);
 int64_t specdec_cuda_attention_workspace(const PagedAttentionTask* task);
 int specdec_cuda_paged_attention(const PagedAttentionTask* task, void* stream);
 }

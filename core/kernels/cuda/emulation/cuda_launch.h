@@ -55,6 +55,18 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
   return specdec::cuda::emulation::ballot(predicate != 0);
 }
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+
+/// One thread runs at a time.
+inline unsigned atomicOr(unsigned* word, unsigned bits) {
+  const unsigned before = *word;
+  *word |= bits;
+  return before;
+}
+inline unsigned atomicAnd(unsigned* word, unsigned bits) {
+  const unsigned before = *word;
+  *word &= bits;
+  return before;
+}
 // NOLINTEND(bugprone-reserved-identifier)
 
 namespace specdec::cuda {

@@ -2,29 +2,61 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <memory>
+#include <random>
 #include <vector>
 
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/kernels.h"
+#include "core/kernels/cuda/launch_shape.h"
 #include "core/sampling.h"
+#include "grammar/token_mask.h"
 
 namespace specdec {
 namespace {
 
-Tensor cuda_probs(const Tensor& logits, int64_t vocab, const SamplingParams& params) {
+/// Grammar masks of some rows, as the kernel gets them.
+struct CudaMasks {
+  std::vector<uint32_t> bases;
+  std::vector<int32_t> of_row, exception_starts{0}, exceptions;
+  int32_t words;
+};
+
+Tensor cuda_probs(const Tensor& logits, int64_t vocab, const SamplingParams& params,
+                  const CudaMasks* masks = nullptr) {
   const Tensor probs =
       at::full({logits.size(0), vocab}, std::numeric_limits<double>::quiet_NaN(), at::kDouble);
-  const cuda::TargetProbsTask task = {logits.const_data_ptr<float>(),
-                                      probs.mutable_data_ptr<double>(),
-                                      logits.size(1),
-                                      static_cast<int32_t>(logits.size(0)),
-                                      static_cast<int32_t>(vocab),
-                                      params.temperature,
-                                      static_cast<int32_t>(params.top_k),
-                                      params.top_p,
-                                      params.min_p};
+  cuda::TargetProbsTask task{logits.const_data_ptr<float>(),
+                             probs.mutable_data_ptr<double>(),
+                             logits.size(1),
+                             static_cast<int32_t>(logits.size(0)),
+                             static_cast<int32_t>(vocab),
+                             params.temperature,
+                             static_cast<int32_t>(params.top_k),
+                             params.top_p,
+                             params.min_p};
+  if (masks != nullptr) {
+    task.mask_bases = masks->bases.data();
+    task.mask_of_row = masks->of_row.data();
+    task.exception_starts = masks->exception_starts.data();
+    task.exceptions = masks->exceptions.data();
+    task.mask_words = masks->words;
+  }
   EXPECT_EQ(specdec_cuda_target_probs(&task, nullptr), 0);
   return probs;
+}
+
+/// A row of `vocab` logits.
+void expect_the_hosts(const Tensor& logits, const Tensor& probs, const SamplingParams& params,
+                      const AllowedTokens& allowed) {
+  std::vector<double> expected(static_cast<size_t>(probs.size(0)));
+  target_distribution({logits.const_data_ptr<float>(), expected.size()}, {}, params, expected,
+                      allowed);
+  const double* actual = probs.const_data_ptr<double>();
+  for (size_t id = 0; id < expected.size(); ++id) {
+    ASSERT_EQ(actual[id] > 0, expected[id] > 0) << id << ": " << actual[id] << " " << expected[id];
+    ASSERT_NEAR(actual[id], expected[id], 1e-12);
+  }
 }
 
 /// Rows of logits, with padding behind the vocabulary that would win.
@@ -33,15 +65,7 @@ void expect_the_hosts(const Tensor& logits, const SamplingParams& params) {
   logits.narrow(1, vocab, 3).fill_(1000);
   const Tensor probs = cuda_probs(logits, vocab, params);
   for (int64_t row = 0; row < logits.size(0); ++row) {
-    std::vector<double> expected(static_cast<size_t>(vocab));
-    target_distribution({logits[row].const_data_ptr<float>(), static_cast<size_t>(vocab)}, {},
-                        params, expected);
-    const double* actual = probs[row].const_data_ptr<double>();
-    for (size_t id = 0; id < expected.size(); ++id) {
-      ASSERT_EQ(actual[id] > 0, expected[id] > 0)
-          << id << ": " << actual[id] << " " << expected[id];
-      ASSERT_NEAR(actual[id], expected[id], 1e-12);
-    }
+    expect_the_hosts(logits[row], probs[row], params, nullptr);
   }
 }
 
@@ -90,6 +114,100 @@ TEST(CudaTargetProbsTest, ForbiddenTokensHaveNoMass) {
   logits.narrow(1, 10, 80).fill_(-std::numeric_limits<float>::infinity());
   expect_the_hosts(logits, {.temperature = 1, .top_k = 60});
   expect_the_hosts(logits, {.temperature = 2, .top_p = 0.999});
+}
+
+/// The mask of a row; a base of its own.
+void add_mask(const TokenMask& mask, CudaMasks& masks) {
+  const TokenMask::Content& content = mask.content();
+  masks.of_row.push_back(-1);
+  if (content.base != nullptr) {
+    masks.of_row.back() = static_cast<int32_t>(std::ssize(masks.bases) / masks.words);
+    masks.bases.insert(masks.bases.end(), content.base->begin(), content.base->end());
+  }
+  masks.exceptions.insert(masks.exceptions.end(), content.added.begin(), content.added.end());
+  for (const Token token : content.removed) {
+    masks.exceptions.push_back(~token);
+  }
+  masks.exception_starts.push_back(static_cast<int32_t>(masks.exceptions.size()));
+}
+
+/// About a third of the tokens in the base, and exceptions of both kinds; without a base, some
+/// tokens.
+TokenMask random_mask(int64_t vocab, bool with_base, std::mt19937_64& random) {
+  auto content = std::make_shared<TokenMask::Content>();
+  if (with_base) {
+    auto base = std::make_shared<MaskWords>(static_cast<size_t>((vocab + 31) / 32));
+    for (Token token = 0; token < vocab; ++token) {
+      set_token(*base, token, random() % 3 == 0);
+    }
+    content->base = base;
+  }
+  for (Token token = 0; token < vocab; ++token) {
+    if (random() % 5 == 0) {
+      const bool in_base = with_base && has_token(*content->base, token);
+      (in_base ? content->removed : content->added).push_back(token);
+    }
+  }
+  return {content, vocab};
+}
+
+std::shared_ptr<const std::vector<uint32_t>> words_of(const TokenMask& mask) {
+  auto words = std::make_shared<std::vector<uint32_t>>((mask.vocab_size() + 31) / 32);
+  mask.write(*words);
+  return words;
+}
+
+TEST(CudaTargetProbsTest, GrammarsForbidTokens) {
+  at::manual_seed(10);
+  std::mt19937_64 random(10);
+  for (const SamplingParams& params :
+       {SamplingParams{}, SamplingParams{.temperature = 1},
+        SamplingParams{.temperature = 0.7, .top_k = 50},
+        SamplingParams{.temperature = 1.5, .top_p = 0.8, .min_p = 0.01}}) {
+    for (const int64_t vocab : {40, 1300}) {
+      cuda::emulation::set_seed(static_cast<uint64_t>(vocab));
+      const Tensor logits = at::randn({4, vocab}) * 3;
+      CudaMasks masks{.bases = {},
+                      .of_row = {},
+                      .exceptions = {},
+                      .words = static_cast<int32_t>((vocab + 31) / 32)};
+      std::vector<AllowedTokens> allowed;
+      for (const bool with_base : {true, false, true}) {
+        const TokenMask mask = random_mask(vocab, with_base, random);
+        add_mask(mask, masks);
+        allowed.push_back(words_of(mask));
+      }
+      masks.of_row.push_back(cuda::kCudaAllTokens);
+      masks.exception_starts.push_back(masks.exception_starts.back());
+      allowed.push_back(nullptr);
+      const Tensor probs = cuda_probs(logits, vocab, params, &masks);
+      for (int64_t row = 0; row < 4; ++row) {
+        SCOPED_TRACE(testing::Message() << "row " << row << " of " << vocab);
+        expect_the_hosts(logits[row], probs[row], params, allowed[static_cast<size_t>(row)]);
+      }
+    }
+  }
+}
+
+TEST(CudaTargetProbsTest, TokensBeyondTheMaskAreForbidden) {
+  const Tensor logits = at::arange(100, at::kFloat).view({1, 100});
+  CudaMasks masks{.bases = {0xFFFFFFFFU}, .of_row = {0}, .exceptions = {70, ~31, 200}, .words = 1};
+  masks.exception_starts.push_back(3);
+  const Tensor probs = cuda_probs(logits, 100, {.temperature = 1}, &masks);
+  EXPECT_GT(probs[0][70].item<double>(), 0.9);
+  EXPECT_GT(probs[0][30].item<double>(), 0.0);
+  EXPECT_EQ(probs[0][31].item<double>(), 0.0);
+  EXPECT_EQ(probs[0][99].item<double>(), 0.0);
+}
+
+TEST(CudaTargetProbsTest, RefusesMasksWithoutExceptions) {
+  const int32_t base = -1;
+  cuda::TargetProbsTask task{};
+  task.count = 1;
+  task.vocab = 1;
+  task.stride = 1;
+  task.mask_of_row = &base;
+  EXPECT_EQ(specdec_cuda_target_probs(&task, nullptr), cuda::kInvalidValue);
 }
 
 }  // namespace

@@ -1,0 +1,62 @@
+#pragma once
+#include <cstdint>
+
+/// The C interface of the kernels that make distributions of logits and verify drafts by them; see
+/// core/kernels/cuda/kernels.h.
+namespace specdec::cuda {
+
+/// Of TargetProbsTask::mask_of_row: the row's tokens are all allowed.
+constexpr int32_t kCudaAllTokens = -2;
+
+/// From logits, which are numbers, to the distributions that tokens are drawn from: temperature,
+/// top-k, top-p and min-p, as token_probs of core/sampling.h. Some token of each row is allowed.
+struct TargetProbsTask {
+  const float* logits;  ///< of row r: logits[r * stride ..]
+  double* probs;        ///< [count, vocab]
+  int64_t stride;
+  int32_t count, vocab;
+  double temperature;  ///< 0 = all the mass on the best token
+  int32_t top_k;       ///< 0 = all
+  double top_p, min_p;
+  /// Tokens that a grammar allows, as TokenMask has them, for each row: its base; -1 = none but the
+  /// exceptions; kCudaAllTokens. nullptr = all are allowed.
+  const int32_t* mask_of_row = nullptr;
+  /// [any, mask_words] a bit a token, 32 to a word, the lowest first; those beyond are forbidden.
+  const uint32_t* mask_bases = nullptr;
+  const int32_t* exception_starts = nullptr;  ///< [count + 1] those of row r begin at [r]
+  const int32_t* exceptions = nullptr;  ///< token t is allowed beside the base; ~t is forbidden
+  int32_t mask_words = 0;
+};
+
+/// Rejection sampling over drafted chains (decoders/verifiers/rejection.h), with the random numbers
+/// of CounterRandomness at Purpose::kVerify. Chain c has lengths[c] <= capacity drafted tokens.
+struct VerifyChainsTask {
+  const double* target;      ///< [chains, capacity + 1, vocab]
+  const double* drafted;     ///< [chains, capacity, vocab] what tokens were drawn from; nullptr =
+                             ///< all were chosen deterministically
+  const int32_t* tokens;     ///< [chains, capacity]
+  const int32_t* lengths;    ///< [chains]
+  const uint32_t* keys;      ///< [chains, 2] of the randomness
+  const int64_t* positions;  ///< [chains] of the token after the root
+  int32_t* accepted;         ///< [chains] drafted tokens that stay
+  int32_t* next;             ///< [chains] correction or bonus token
+  int32_t chains, capacity, vocab;
+};
+
+/// Greedy verification: drafted tokens stay as long as each is the target's best.
+struct MatchChainsTask {
+  const int32_t* best;     ///< [chains, capacity + 1]
+  const int32_t* tokens;   ///< [chains, capacity]
+  const int32_t* lengths;  ///< [chains]
+  int32_t* accepted;       ///< [chains]
+  int32_t* next;           ///< [chains]
+  int32_t chains, capacity;
+};
+
+extern "C" {
+int specdec_cuda_target_probs(const TargetProbsTask* task, void* stream);
+int specdec_cuda_verify_chains(const VerifyChainsTask* task, void* stream);
+int specdec_cuda_match_chains(const MatchChainsTask* task, void* stream);
+}
+
+}  // namespace specdec::cuda
