@@ -53,10 +53,44 @@ struct MatchChainsTask {
   int32_t chains, capacity;
 };
 
+/// The same over drafted trees. Node 0 of a tree is its root, and siblings are tried in order.
+struct VerifyTreesTask {
+  const double* target;       ///< [trees, capacity + 1, vocab] after each node
+  const double* drafted;      ///< [any, vocab] what children were drawn from, without replacement
+  const int32_t* drawn_from;  ///< [trees, capacity + 1] row of `drafted` for a node's children; -1
+                              ///< = they were chosen deterministically
+  const int32_t* tokens;      ///< [trees, capacity + 1]; that of a root is not read
+  const int32_t* parents;     ///< [trees, capacity + 1] a node before it
+  const int32_t* sizes;       ///< [trees] nodes, the root among them
+  const uint32_t* keys;       ///< as of chains
+  const int64_t* positions;
+  double* workspace;  ///< [trees, 2, vocab]
+  int32_t* path;      ///< [trees, capacity + 1] nodes that stay, the root first; -1 behind them
+  int32_t* accepted;  ///< [trees] drafted tokens that stay
+  int32_t* next;      ///< [trees] correction or bonus token
+  int32_t trees, capacity, vocab;
+};
+
+/// Greedy verification of trees.
+struct MatchTreesTask {
+  const int32_t* best;  ///< [trees, capacity + 1]
+  const int32_t* tokens;
+  const int32_t* parents;
+  const int32_t* sizes;
+  int32_t* path;
+  int32_t* accepted;
+  int32_t* next;
+  int32_t trees, capacity;
+};
+
 extern "C" {
 int specdec_cuda_target_probs(const TargetProbsTask* task, void* stream);
 int specdec_cuda_verify_chains(const VerifyChainsTask* task, void* stream);
+/// Block verification (decoders/verifiers/block.h) of the same.
+int specdec_cuda_verify_blocks(const VerifyChainsTask* task, void* stream);
 int specdec_cuda_match_chains(const MatchChainsTask* task, void* stream);
+int specdec_cuda_verify_trees(const VerifyTreesTask* task, void* stream);
+int specdec_cuda_match_trees(const MatchTreesTask* task, void* stream);
 }
 
 }  // namespace specdec::cuda

@@ -1,5 +1,6 @@
 #include <cuda_launch.h>
 
+#include "core/kernels/cuda/verify_chain.cuh"
 #include "tests/core/kernels/cuda/planted_kernels.h"
 
 namespace specdec::cuda {
@@ -52,6 +53,26 @@ __global__ void sum_kernel(SumTask task) {
   }
 }
 
+struct WithoutBarrier : VerifyRules {
+  static void meet() {}
+  static bool any(bool holds) { return holds; }
+};
+
+struct AcceptsEqual : VerifyRules {
+  static bool accepts(double uniform, double target, double drafted) {
+    return uniform <= target / drafted;
+  }
+};
+
+struct FirstUnchecked : VerifyRules {
+  static constexpr int32_t kUnchecked = 1;
+};
+
+template <class Rules>
+__global__ void verify_kernel(VerifyChainsTask task) {
+  verify_chain<Rules>(task, reinterpret_cast<double*>(shared_memory()));
+}
+
 }  // namespace
 
 int planted_sum(Fault fault, const float* input, float* out, unsigned blocks) {
@@ -60,6 +81,22 @@ int planted_sum(Fault fault, const float* input, float* out, unsigned blocks) {
   shape.threads = kThreads;
   shape.shared_bytes = kThreads / kWarp * sizeof(float);
   return launch(sum_kernel, shape, nullptr, SumTask{fault, input, out});
+}
+
+int planted_verify(VerifyFault fault, const VerifyChainsTask& task) {
+  LaunchShape shape;
+  shape.grid_x = static_cast<unsigned>(task.chains);
+  shape.threads = kVerifyThreads;
+  shape.shared_bytes = static_cast<unsigned>(draw_blocks(task.vocab) * sizeof(double));
+  switch (fault) {
+    case VerifyFault::kNoBarrier:
+      return launch(verify_kernel<WithoutBarrier>, shape, nullptr, task);
+    case VerifyFault::kAcceptsEqual:
+      return launch(verify_kernel<AcceptsEqual>, shape, nullptr, task);
+    case VerifyFault::kFirstUnchecked:
+      return launch(verify_kernel<FirstUnchecked>, shape, nullptr, task);
+  }
+  return kInvalidValue;
 }
 
 }  // namespace specdec::cuda

@@ -1,4 +1,5 @@
 #pragma once
+#include "core/kernels/cuda/kernels.h"
 
 namespace specdec::cuda {
 
@@ -16,5 +17,15 @@ enum class Fault {
 
 /// out[b] = sum of input[128 * b ..], by blocks of 128 threads, which compute it twice.
 int planted_sum(Fault fault, const float* input, float* out, unsigned blocks);
+
+/// What a verification kernel does wrong.
+enum class VerifyFault {
+  kNoBarrier,      ///< between writing and reading the sums that a draw is made by
+  kAcceptsEqual,   ///< a random number that is not below the ratio
+  kFirstUnchecked  ///< the first drafted token stays
+};
+
+/// specdec_cuda_verify_chains with a fault.
+int planted_verify(VerifyFault fault, const VerifyChainsTask& task);
 
 }  // namespace specdec::cuda

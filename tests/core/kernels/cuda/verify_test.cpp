@@ -2,20 +2,22 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <random>
 #include <vector>
 
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/kernels.h"
-#include "core/randomness.h"
+#include "core/kernels/device/philox.h"
+#include "decoders/verifiers/block.h"
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
+#include "tests/core/kernels/cuda/planted_kernels.h"
+#include "tests/core/kernels/cuda/verify_arguments.h"
 #include "tests/support/verify_with.h"
 
 namespace specdec {
 namespace {
-
-constexpr int64_t kPosition = 70;
 
 /// Chains of one forward.
 struct Chains {
@@ -54,31 +56,28 @@ struct Verified {
   std::vector<int32_t> accepted, next;
 };
 
-Verified cuda_verify(const Chains& chains, uint64_t seed) {
+using VerifyKernel = std::function<int(const cuda::VerifyChainsTask&)>;
+
+int verify_by_rejection(const cuda::VerifyChainsTask& task) {
+  return specdec_cuda_verify_chains(&task, nullptr);
+}
+
+int verify_by_blocks(const cuda::VerifyChainsTask& task) {
+  return specdec_cuda_verify_blocks(&task, nullptr);
+}
+
+Verified cuda_verify(const VerifyKernel& kernel, const Chains& chains, uint64_t seed) {
   const auto count = static_cast<size_t>(chains.count());
   Verified verified{std::vector<int32_t>(count, -1), std::vector<int32_t>(count, -1)};
-  std::vector<uint32_t> keys;
-  std::vector<int64_t> positions;
-  for (size_t chain = 0; chain < count; ++chain) {  // as CounterRandomness makes its key
-    const auto block =
-        philox4x32({static_cast<uint32_t>(chain), 0, 0, 0},
-                   {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32U)});
-    keys.insert(keys.end(), {block[0], block[1]});
-    positions.push_back(kPosition + static_cast<int64_t>(chain));
-  }
-  const cuda::VerifyChainsTask task = {
-      chains.target.const_data_ptr<double>(),
-      chains.drafted.defined() ? chains.drafted.const_data_ptr<double>() : nullptr,
-      chains.tokens.const_data_ptr<int32_t>(),
-      chains.lengths.data(),
-      keys.data(),
-      positions.data(),
-      verified.accepted.data(),
-      verified.next.data(),
-      static_cast<int32_t>(count),
-      static_cast<int32_t>(chains.capacity()),
-      static_cast<int32_t>(chains.target.size(2))};
-  EXPECT_EQ(specdec_cuda_verify_chains(&task, nullptr), 0);
+  const VerifyArguments arguments(chains.count(), seed);
+  EXPECT_EQ(
+      kernel({chains.target.const_data_ptr<double>(),
+              chains.drafted.defined() ? chains.drafted.const_data_ptr<double>() : nullptr,
+              chains.tokens.const_data_ptr<int32_t>(), chains.lengths.data(), arguments.keys.data(),
+              arguments.positions.data(), verified.accepted.data(), verified.next.data(),
+              static_cast<int32_t>(count), static_cast<int32_t>(chains.capacity()),
+              static_cast<int32_t>(chains.target.size(2))}),
+      0);
   return verified;
 }
 
@@ -97,43 +96,99 @@ Draft draft_of(const Chains& chains, int64_t chain) {
   return draft;
 }
 
-void expect_the_hosts(const Chains& chains, const Verifier& verifier, uint64_t seed,
-                      const Verified& verified) {
+/// Chains that the verifier decides otherwise.
+int64_t differences(const Chains& chains, const Verifier& verifier, uint64_t seed,
+                    const Verified& verified) {
+  int64_t count = 0;
   for (int64_t chain = 0; chain < chains.count(); ++chain) {
     const Draft draft = draft_of(chains, chain);
-    CounterRandomness random(seed, static_cast<uint32_t>(chain));
-    random.seek(kPosition + chain, Purpose::kVerify);
+    CounterRandomness random = verify_randomness(seed, chain);
     const VerifyResult expected =
         verify_with(verifier, draft, chains.target[chain].narrow(0, 0, draft.size()).contiguous(),
-                    kPosition + chain, random);
+                    kVerifyPosition + chain, random);
     const auto c = static_cast<size_t>(chain);
-    EXPECT_EQ(verified.accepted[c] + 1, std::ssize(expected.path)) << "chain " << chain;
-    EXPECT_EQ(verified.next[c], expected.next) << "chain " << chain;
+    const bool equal =
+        verified.accepted[c] + 1 == std::ssize(expected.path) && verified.next[c] == expected.next;
+    count += equal ? 0 : 1;
   }
+  return count;
 }
 
-TEST(CudaVerifyTest, RejectionDecidesAsTheVerifierDoes) {
+struct Comparison {
+  int64_t differences = 0;
+  int64_t accepted = 0, drafted = 0;
+};
+
+Comparison compare_random_chains(const VerifyKernel& kernel, const Verifier& verifier) {
   at::manual_seed(9);
   std::mt19937_64 random(9);
-  int64_t accepted = 0;
-  int64_t drafted = 0;
+  Comparison result;
   for (const int64_t vocab : {2, 5, 300, 1000}) {
     for (const bool drawn : {true, false}) {
       for (uint64_t seed = 0; seed < 10; ++seed) {
-        SCOPED_TRACE(testing::Message() << vocab << " tokens, seed " << seed);
         cuda::emulation::set_seed(seed);
         const Chains chains = random_chains(6, 5, vocab, drawn, random);
-        const Verified verified = cuda_verify(chains, seed + (uint64_t{1} << 40U));
-        expect_the_hosts(chains, RejectionVerifier(), seed + (uint64_t{1} << 40U), verified);
+        const Verified verified = cuda_verify(kernel, chains, seed + (uint64_t{1} << 40U));
+        result.differences += differences(chains, verifier, seed + (uint64_t{1} << 40U), verified);
         for (size_t chain = 0; chain < 6; ++chain) {
-          accepted += verified.accepted[chain];
-          drafted += chains.lengths[chain];
+          result.accepted += verified.accepted[chain];
+          result.drafted += chains.lengths[chain];
         }
       }
     }
   }
-  EXPECT_GT(accepted * 10, drafted * 2);  // both happen
-  EXPECT_LT(accepted * 10, drafted * 8);
+  return result;
+}
+
+/// Chains of one token whose probability is the random number that decides about it.
+int64_t differences_at_the_edge(const VerifyKernel& kernel) {
+  constexpr uint64_t kSeed = 5;
+  Chains chains;
+  chains.target = at::zeros({4, 2, 3}, at::kDouble);
+  chains.tokens = at::full({4, 1}, 2, at::kInt);
+  chains.lengths = {1, 1, 1, 1};
+  const VerifyArguments arguments(4, kSeed);
+  for (int64_t chain = 0; chain < 4; ++chain) {
+    const auto c = static_cast<size_t>(chain);
+    const double uniform = device::uniform(arguments.keys[2 * c], arguments.keys[2 * c + 1],
+                                           static_cast<uint64_t>(arguments.positions[c]),
+                                           static_cast<uint32_t>(Purpose::kVerify), 0);
+    chains.target[chain][0][2] = uniform;
+    chains.target[chain][0][0] = 1 - uniform;
+    chains.target[chain][1][1] = 1;
+  }
+  return differences(chains, RejectionVerifier(), kSeed, cuda_verify(kernel, chains, kSeed));
+}
+
+void expect_no_differences(const VerifyKernel& kernel, const Verifier& verifier) {
+  const Comparison result = compare_random_chains(kernel, verifier);
+  EXPECT_EQ(result.differences, 0);
+  EXPECT_GT(result.accepted * 10, result.drafted * 2);  // both happen
+  EXPECT_LT(result.accepted * 10, result.drafted * 8);
+}
+
+TEST(CudaVerifyTest, RejectionDecidesAsTheVerifierDoes) {
+  expect_no_differences(verify_by_rejection, RejectionVerifier());
+  EXPECT_EQ(differences_at_the_edge(verify_by_rejection), 0);
+}
+
+TEST(CudaVerifyTest, BlocksDecideAsTheVerifierDoes) {
+  expect_no_differences(verify_by_blocks, BlockVerifier());
+}
+
+/// What the tests above are worth: they find what these kernels do wrong.
+TEST(CudaVerifyTest, PlantedFaultsAreFound) {
+  for (const cuda::VerifyFault fault :
+       {cuda::VerifyFault::kNoBarrier, cuda::VerifyFault::kAcceptsEqual,
+        cuda::VerifyFault::kFirstUnchecked}) {
+    const VerifyKernel planted = [fault](const cuda::VerifyChainsTask& task) {
+      return cuda::planted_verify(fault, task);
+    };
+    EXPECT_GT(compare_random_chains(planted, RejectionVerifier()).differences +
+                  differences_at_the_edge(planted),
+              0)
+        << static_cast<int>(fault);
+  }
 }
 
 TEST(CudaVerifyTest, WhatTheDrafterKnowsIsAccepted) {
@@ -142,9 +197,12 @@ TEST(CudaVerifyTest, WhatTheDrafterKnowsIsAccepted) {
   Chains chains = random_chains(4, 5, 50, true, random);
   chains.lengths = {0, 1, 4, 5};
   chains.target.narrow(1, 0, 5).copy_(chains.drafted);
-  const Verified verified = cuda_verify(chains, 3);
+  Verified verified = cuda_verify(verify_by_rejection, chains, 3);
   EXPECT_EQ(verified.accepted, chains.lengths);
-  expect_the_hosts(chains, RejectionVerifier(), 3, verified);
+  EXPECT_EQ(differences(chains, RejectionVerifier(), 3, verified), 0);
+  verified = cuda_verify(verify_by_blocks, chains, 3);
+  EXPECT_EQ(verified.accepted, chains.lengths);
+  EXPECT_EQ(differences(chains, BlockVerifier(), 3, verified), 0);
 }
 
 TEST(CudaVerifyTest, GreedyMatchesAsTheVerifierDoes) {
@@ -162,7 +220,7 @@ TEST(CudaVerifyTest, GreedyMatchesAsTheVerifierDoes) {
                                       40,
                                       6};
   ASSERT_EQ(specdec_cuda_match_chains(&task, nullptr), 0);
-  expect_the_hosts(chains, ExactMatchVerifier(), 0, verified);
+  EXPECT_EQ(differences(chains, ExactMatchVerifier(), 0, verified), 0);
 }
 
 }  // namespace
