@@ -14,6 +14,7 @@ void add_drafters(DrafterRegistry& drafters);
 void add_head_drafters(DrafterRegistry& drafters);
 void add_medusa(DrafterRegistry& drafters);
 void add_assistant(DrafterRegistry& drafters);
+void add_dflash(DrafterRegistry& drafters);
 void add_verifiers(VerifierRegistry& verifiers);
 void add_draft_lengths(DraftLengthRegistry& lengths);
 void add_trees(TreeRegistry& trees);

@@ -111,8 +111,9 @@ void DFlashModel::keep(TokenSpan committed, const Tensor& features) {
                     length() + features.size(0) + 1 == std::ssize(committed),
                 "a block drafter keeps {} of {} committed tokens: features should be [n, {}]",
                 length(), committed.size(), feature_width());
-  layers_.keep(ops_->rms_norm(ops_->linear(head_->fc, features.contiguous()), head_->hidden_norm,
-                              head_->config.rms_norm_eps));
+  layers_.keep(
+      ops_->rms_norm(ops_->linear(head_->fc, features.to(target_->place.device).contiguous()),
+                     head_->hidden_norm, head_->config.rms_norm_eps));
 }
 
 void DFlashModel::evaluate(Token newest, int64_t wanted) {
@@ -131,6 +132,7 @@ void DFlashModel::evaluate(Token newest, int64_t wanted) {
   if (config.soft_cap > 0.0) {
     ops_->soft_cap(logits_, config.soft_cap);
   }
+  logits_ = logits_.cpu();
 }
 
 Tensor DFlashModel::logits(const Draft& partial, std::span<const int64_t> nodes) {

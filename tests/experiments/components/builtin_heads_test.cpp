@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/families/model.h"
+#include "core/transformer/heads/dflash_head.h"
 #include "core/transformer/heads/eagle_head.h"
 #include "core/transformer/heads/mtp_head.h"
 #include "experiments/components/builtin.h"
@@ -36,6 +37,8 @@ class BuiltinHeadsTest : public testing::Test {
       config.draft_vocab_size = version == EagleVersion::kEagle3 ? 99 : config.vocab_size;
       save_eagle_head(*random_eagle_head(config), path(eagle_version_name(version)), at::kFloat);
     }
+    save_dflash_head(*random_dflash_head(make_dflash_config(*target, 2, 5)), path("dflash"),
+                     at::kFloat);
     save_mtp_head(*random_mtp_head(*target, 2), *target, path("target"), at::kFloat);
   }
 
@@ -68,12 +71,13 @@ class BuiltinHeadsTest : public testing::Test {
 
 TEST_F(BuiltinHeadsTest, EveryHeadGivesTheTargetsTokens) {
   std::ostringstream log;
-  const Report report = run_experiment(
-      plan({"type: eagle, weights: eagle", "type: eagle3, weights: eagle3", "type: mtp",
-            "type: mtp, modules: 1, sample: false", "type: self, layers: 2"}),
-      {.out = path("out"), .quiet = true, .command = "test"}, log);
+  const Report report =
+      run_experiment(plan({"type: eagle, weights: eagle", "type: eagle3, weights: eagle3",
+                           "type: mtp", "type: mtp, modules: 1, sample: false",
+                           "type: self, layers: 2", "type: dflash, weights: dflash"}),
+                     {.out = path("out"), .quiet = true, .command = "test"}, log);
   const auto records = load_records(path("out"));
-  EXPECT_EQ(records.size(), 12U);
+  EXPECT_EQ(records.size(), 14U);
   std::map<std::string, std::set<std::vector<Token>>> by_prompt;
   int64_t drafted = 0;
   for (const GenerationRecord& record : records) {
@@ -99,6 +103,13 @@ TEST_F(BuiltinHeadsTest, MistakesAreFoundBeforeAnythingIsLoaded) {
   EXPECT_THAT(plan_error("type: mtp, modules: 3"),
               HasSubstr("drafter.modules: is 3, but " + path("target").string() + " holds 2"));
   EXPECT_THAT(plan_error("type: eagle, weights: target"), HasSubstr("drafter type draft_model"));
+  EXPECT_THAT(plan_error("type: dflash"), HasSubstr("weights"));
+  EXPECT_THAT(plan_error("type: dflash, weights: eagle3"), HasSubstr("use drafter type eagle3"));
+  EXPECT_THAT(plan_error("type: eagle3, weights: dflash"), HasSubstr("use drafter type dflash"));
+  EXPECT_THAT(plan_error("type: draft_model, weights: dflash"),
+              HasSubstr("Use it as drafter: {type: dflash"));
+  fs::remove(path("dflash") / "model.safetensors");
+  EXPECT_THAT(plan_error("type: dflash, weights: dflash"), HasSubstr("model.safetensors"));
   fs::remove(path("eagle") / "model.safetensors");
   EXPECT_THAT(plan_error("type: eagle, weights: eagle"), HasSubstr("model.safetensors"));
   fs::remove(path("target") / "mtp.safetensors");
@@ -118,6 +129,7 @@ TEST_F(BuiltinHeadsTest, AHeadIsNoModel) {
 TEST_F(BuiltinHeadsTest, BeamSearchRefusesHeadsBeforeAnythingIsLoaded) {
   for (const char* drafter :
        {"type: eagle, weights: eagle", "type: eagle3, weights: eagle3", "type: mtp",
+        "type: dflash, weights: dflash",
         "type: cascade, drafters: [{type: suffix}, {type: eagle, weights: eagle}]"}) {
     EXPECT_THAT(plan_error(drafter, true, "speculative_beam"),
                 HasSubstr("strategies[1].drafter: follows the target's hidden states"))
