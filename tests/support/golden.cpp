@@ -9,8 +9,13 @@ namespace specdec {
 
 namespace {
 
-/// A function, since tests are listed before globals of other files exist.
-std::filesystem::path source_tree() { return SPECDEC_SOURCE_DIR; }
+/// A function, since tests are listed before globals of other files exist. Where a program was
+/// carried to another machine, tests run in a copy of the tree.
+std::filesystem::path source_tree() {
+  const std::filesystem::path built = SPECDEC_SOURCE_DIR;
+  return std::filesystem::exists(built / "tests" / "data") ? built
+                                                           : std::filesystem::current_path();
+}
 
 /// Golden sets that are too large for the repository.
 std::filesystem::path shared_golden() {
