@@ -42,7 +42,7 @@ class Golden {
   SafetensorsFile file_;
 };
 
-/// The sets of Gemma 1, 2 and 3.
+/// The sets of Gemma 1, 2 and 3; of its wrapper where it is found.
 std::vector<std::string> gemma_golden_names();
 /// The sets of all families that can be converted.
 std::vector<std::string> golden_names();

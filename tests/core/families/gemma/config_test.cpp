@@ -48,7 +48,7 @@ TEST(GemmaConfigTest, Gemma2CapsMissingOrNull) {
 }
 
 TEST(GemmaConfigTest, WrapperFillsDefaultsAndReadsOldRope) {
-  const GemmaConfig config = load_gemma_config(test_data("gemma3-mm-a"));
+  const GemmaConfig config = load_gemma_config(test_data("wrapper"));
   EXPECT_EQ(config.family, GemmaFamily::kGemma3);
   EXPECT_THAT(config.sliding_layers,
               testing::ElementsAre(true, true, true, true, true, false, true));
