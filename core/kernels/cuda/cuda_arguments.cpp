@@ -1,0 +1,84 @@
+#include "core/kernels/cuda/cuda_arguments.h"
+
+#include <limits>
+
+#include "core/error.h"
+#include "core/kernels/checks.h"
+
+namespace specdec::cuda {
+
+int32_t narrow(int64_t number) {
+  SPECDEC_CHECK(number >= 0 && number <= std::numeric_limits<int32_t>::max(), "size {}", number);
+  return static_cast<int32_t>(number);
+}
+
+CudaWeights cuda_format(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kFloat32:
+      return CudaWeights::kFloat32;
+    case WeightFormat::kBFloat16:
+      return CudaWeights::kBFloat16;
+    case WeightFormat::kFloat16:
+      return CudaWeights::kFloat16;
+    case WeightFormat::kInt8:
+      return CudaWeights::kQ80;
+    case WeightFormat::kQ40:
+      return CudaWeights::kQ40;
+    case WeightFormat::kQ41:
+      return CudaWeights::kQ41;
+    case WeightFormat::kQ50:
+      return CudaWeights::kQ50;
+    case WeightFormat::kQ51:
+      return CudaWeights::kQ51;
+    case WeightFormat::kQ4K:
+      return CudaWeights::kQ4K;
+    case WeightFormat::kQ5K:
+      return CudaWeights::kQ5K;
+    case WeightFormat::kQ6K:
+      return CudaWeights::kQ6K;
+    case WeightFormat::kFloat64:
+      break;
+  }
+  throw Error("float64 weights run on the CPU only; use device: cpu, or dtype: float32");
+}
+
+const float* floats(const at::Tensor& tensor) {
+  SPECDEC_CHECK(is_plain(tensor, at::kFloat), "CUDA: an operand is not contiguous float32");
+  return tensor.const_data_ptr<float>();
+}
+
+float* floats_of(at::Tensor& tensor) { return const_cast<float*>(floats(tensor)); }
+
+const float* floats_or_null(const at::Tensor& tensor) {
+  return tensor.defined() ? floats(tensor) : nullptr;
+}
+
+const int32_t* integers(const at::Tensor& tensor) { return tensor.const_data_ptr<int32_t>(); }
+
+int64_t rows_of(const at::Tensor& tensor) {
+  return tensor.numel() == 0 ? 0 : tensor.numel() / tensor.size(-1);
+}
+
+PagedCache paged_cache(const KvView& view) {
+  const BatchTables& tables = *view.tables;
+  PagedCache cache{};
+  cache.keys = view.keys.mutable_data_ptr();
+  cache.values = view.values.mutable_data_ptr();
+  cache.bfloat16 = view.format == KvFormat::kBFloat16;
+  cache.kv_heads = narrow(view.kv_heads());
+  cache.head_dim = narrow(view.head_dim());
+  cache.page_size = narrow(view.page_size());
+  cache.window = narrow(view.window);
+  cache.page_capacity = narrow(tables.page_table.size(1));
+  cache.rows = integers(tables.rows);
+  cache.slots = integers(tables.slots);
+  cache.positions = integers(tables.positions);
+  cache.angles = integers(tables.angles);
+  cache.path_starts = integers(tables.path_starts);
+  cache.paths = integers(tables.paths);
+  cache.lengths = integers(tables.lengths);
+  cache.page_table = integers(tables.page_table);
+  return cache;
+}
+
+}  // namespace specdec::cuda

@@ -1,0 +1,28 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "core/kernels/cuda/kernels.h"
+#include "core/kernels/kv_view.h"
+#include "core/kernels/panels.h"
+
+/// What the kernels' tasks hold, from tensors.
+namespace specdec::cuda {
+
+/// A size as kernels take it; a broken precondition where it has more than 31 bits.
+int32_t narrow(int64_t number);
+/// Throws Error for float64.
+CudaWeights cuda_format(WeightFormat format);
+/// Contiguous float32 numbers; anything else is a broken precondition.
+const float* floats(const at::Tensor& tensor);
+float* floats_of(at::Tensor& tensor);
+/// nullptr for an undefined tensor.
+const float* floats_or_null(const at::Tensor& tensor);
+const int32_t* integers(const at::Tensor& tensor);
+/// Rows of a tensor whose last dimension is a row.
+int64_t rows_of(const at::Tensor& tensor);
+/// Pages and tables of a layer.
+PagedCache paged_cache(const KvView& view);
+
+}  // namespace specdec::cuda
