@@ -86,7 +86,7 @@ struct QkvToCacheTask {
   const float* k_scale;
   const float* cosines;  ///< [more than any angle, head_dim / 2]
   const float* sines;
-  float* queries;    ///< [nodes, heads, head_dim]
+  float* queries;    ///< [nodes, heads, head_dim]; heads may be 0: keys and values alone
   PagedCache cache;  ///< of any keys and values where kv_projections is 0: they stay as they are
   int32_t nodes, heads;
   float eps;

@@ -121,7 +121,8 @@ __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvToCacheTask task) {
 /// Whether the kernel can take the sizes of a task.
 bool is_valid(const QkvToCacheTask& task) {
   const PagedCache& cache = task.cache;
-  return task.nodes > 0 && task.nodes <= kMaxGridY && task.heads > 0 && task.kv_projections >= 0 &&
+  return task.nodes > 0 && task.nodes <= kMaxGridY && task.heads >= 0 &&
+         task.heads + task.kv_projections > 0 && task.kv_projections >= 0 &&
          task.kv_projections <= 2 && cache.head_dim > 0 && cache.head_dim % 2 == 0 &&
          (task.kv_projections == 0 || (cache.kv_heads > 0 && cache.page_size > 0));
 }

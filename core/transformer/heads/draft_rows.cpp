@@ -61,7 +61,7 @@ std::optional<DraftVocabulary> draft_vocabulary(const Tensor& ids, int64_t vocab
   if (!ids.defined()) {
     return std::nullopt;
   }
-  const Tensor tokens = ascending(ids).to(at::kInt).contiguous();
+  const Tensor tokens = ascending(ids).to(at::kCPU, at::kInt).contiguous();
   const auto* first = tokens.const_data_ptr<int32_t>();
   return DraftVocabulary({first, first + tokens.numel()}, vocab);
 }

@@ -9,12 +9,14 @@
 #include "core/error.h"
 #include "core/families/model.h"
 #include "core/kernels/cuda/cuda_ops.h"
+#include "core/transformer/heads/dflash_head.h"
 #include "core/transformer/heads/feature_model.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/transformer_model.h"
 #include "kv/kv_cache.h"
 #include "tests/support/golden.h"
 #include "tests/support/parameter_name.h"
+#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
@@ -169,6 +171,26 @@ TEST_F(CudaModelTest, RandomWeightsAndHeadsFollowTheCpu) {
   const TokenBatch batch = batch_of(std::span(tokens_).first(3));
   EXPECT_LE(max_difference(on_device->forward(batch).logits, on_host->forward(batch).logits), 1e-4);
   EXPECT_EQ(device->layers[0].qkv.layout(), WeightLayout::kRows);
+}
+
+TEST_F(CudaModelTest, ABlockDrafterFollowsTheCpu) {
+  const auto host = load_model(golden_.folder(), {.dtype = at::kFloat});
+  const DFlashConfig config = make_dflash_config(*host, 2, 4);
+  const TemporaryFolder folder;
+  save_dflash_head(*random_dflash_head(config, {.seed = 3}), folder.path(), at::kFloat);
+  DFlashModel on_host(load_dflash_head(folder.path(), *host, {}), host, paged_kv(),
+                      {.max_length = 64});
+  DFlashModel on_device(load_dflash_head(folder.path(), *weights_, {}), weights_, paged_kv(),
+                        {.max_length = 64, .ops = cuda_ops(at::kCPU)});
+  const TokenSpan committed = std::span(tokens_).first(6);
+  const Tensor features = at::randn({5, on_host.feature_width()});
+  const Draft draft = Draft::root(committed.back());
+  const std::vector<int64_t> root = {0};
+  for (DFlashModel* model : {&on_host, &on_device}) {
+    model->keep(committed, features);
+    model->evaluate(committed.back(), model->depth());
+  }
+  EXPECT_LE(max_difference(on_device.logits(draft, root), on_host.logits(draft, root)), 1e-3);
 }
 
 TEST_F(CudaModelTest, WhatNoKernelTakesIsAnError) {
