@@ -124,7 +124,7 @@ class Replay {
     if (own.depth == 0) {
       return;
     }
-    test_.own = larger(test_.own, own);
+    kind_ = {.own = own};
     for (int64_t seed = 1; seed <= options_.tables + 1; ++seed) {
       const bool wide = seed > options_.tables;
       run_reduced(rows,
@@ -137,6 +137,19 @@ class Replay {
                      .max_depth = own.depth,
                      .new_tokens = kWholeText,
                      .whole = true});
+    note_sizes();
+  }
+
+  /// Rows of one kind must not stand in for those of the other, nor tables for one another.
+  void note_sizes() {
+    if (!kind_.covered) {
+      test_.own = kind_.own;
+      test_.ran = kind_.ran;
+      test_.reduced = true;
+    } else if (!test_.reduced) {
+      test_.own = larger(test_.own, kind_.own);
+      test_.ran = test_.own;
+    }
   }
 
   /// The largest of the drafts until a step has one, where every token is possible.
@@ -200,7 +213,9 @@ class Replay {
     test_.difference = std::max(
         test_.difference, max_difference(run.whole ? found : continued(found, wanted), wanted));
     ++test_.tables;
-    test_.ran = larger(test_.ran, target.largest());
+    const DraftSize size = target.largest();
+    kind_.ran = size.nodes > kind_.ran.nodes ? size : kind_.ran;
+    kind_.covered = kind_.covered || larger(size, kind_.own) == size;
     return true;
   }
 
@@ -228,15 +243,25 @@ class Replay {
   const std::vector<ReplayRow>& rows_;
   const ReplayOptions& options_;
   ReplayTest& test_;
+  /// Drafts of the rows of one kind.
+  struct Kind {
+    DraftSize own;
+    DraftSize ran = {};    ///< the largest of a table
+    bool covered = false;  ///< a table had the strategy's own
+  };
+  Kind kind_ = {};
   std::set<std::tuple<bool, int64_t, int64_t>> too_many_;
 };
+
+bool is_row_of(const Arm& arm, const ReplayRow& row) {
+  return row.strategy == arm.config->name && row.point == arm.sweep_point;
+}
 
 /// The rows of one arm; those of all where it has few.
 std::vector<ReplayRow> rows_for(const Arm& arm, const std::vector<ReplayRow>& all) {
   std::vector<ReplayRow> own;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(own), [&](const ReplayRow& row) {
-    return row.strategy == arm.config->name && row.point == arm.sweep_point;
-  });
+  std::copy_if(all.begin(), all.end(), std::back_inserter(own),
+               [&](const ReplayRow& row) { return is_row_of(arm, row); });
   return std::ssize(own) < kFewRows ? all : own;
 }
 
@@ -247,8 +272,9 @@ ReplayTest replay_arm(const Arm& arm, const ExperimentConfig& config, ReplayStag
                   .strategy = arm.config->name,
                   .promise = arm.config->promise,
                   .rows = std::ssize(rows),
-                  .own_rows = rows.empty() || (rows.front().strategy == arm.config->name &&
-                                               rows.back().strategy == arm.config->name)};
+                  .own_rows = std::all_of(rows.begin(), rows.end(), [&](const ReplayRow& row) {
+                    return is_row_of(arm, row);
+                  })};
   if (rows.empty()) {
     test.not_run = "no drafter of the config proposed anything";
     return test;

@@ -39,12 +39,11 @@ struct ReplayTest {
   int64_t outcomes = 0;
   double difference = 0.0;   ///< the largest between the output's distribution and the target's
   DraftSize own = {};        ///< of the first draft that the strategy's shape plans
-  DraftSize ran = {};        ///< the largest draft of the tables
+  DraftSize ran = {};        ///< the largest of a table; where `reduced`, of the rows that were
+  bool reduced = false;      ///< no table of some kind of rows had the strategy's own draft
   std::string not_run = {};  ///< why; "" when it ran
   std::string error = {};    ///< a check of specdec's own that failed on the way
 
-  /// True where another shape ran than the strategy's own.
-  bool reduced() const { return !(own == ran); }
   /// A lossless strategy whose distribution is not the target's.
   bool failed() const;
 };

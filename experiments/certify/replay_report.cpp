@@ -23,9 +23,9 @@ std::string size_text(const DraftSize& size) {
 }
 
 std::string shape_text(const ReplayTest& test) {
-  return test.reduced() ? fmt::format("reduced to {}; its own draft, {}, has too many outcomes",
-                                      size_text(test.ran), size_text(test.own))
-                        : size_text(test.own) + ", its own draft";
+  return test.reduced ? fmt::format("reduced to {}; its own draft, {}, has too many outcomes",
+                                    size_text(test.ran), size_text(test.own))
+                      : size_text(test.own) + ", its own draft";
 }
 
 std::string line_of(const ReplayTest& test) {
@@ -37,7 +37,7 @@ std::string line_of(const ReplayTest& test) {
   }
   return fmt::format("difference {:.1e}, {} outcomes of {} tables, {} rows{}; {}", test.difference,
                      test.outcomes, test.tables, test.rows,
-                     test.own_rows ? "" : " (of all strategies, for want of its own)",
+                     test.own_rows ? "" : " (of all strategies and points, for want of its own)",
                      shape_text(test));
 }
 
@@ -84,7 +84,7 @@ nlohmann::json replay_json(const std::vector<ReplayTest>& tests) {
                     {"outcomes", test.outcomes},
                     {"own_draft", to_json(test.own)},
                     {"largest_draft", to_json(test.ran)},
-                    {"reduced", test.reduced()},
+                    {"reduced", test.reduced},
                     {"not_run", test.not_run},
                     {"error", test.error}});
   }

@@ -141,12 +141,26 @@ TEST(ReplayShapeTest, AReducedShapeIsSaid) {
   const MakeVerifier rejection = [] { return std::make_unique<RejectionVerifier>(); };
   ReplayTest small{.strategy = "tried"};
   replay(chain(rejection, 2), rows_of("smollm2"), {.tables = 1}, small);
-  EXPECT_FALSE(small.reduced());
+  EXPECT_FALSE(small.reduced);
   ReplayTest large{.strategy = "tried"};
   replay(chain(rejection, 12), rows_of("smollm2"), {.most_outcomes = 500, .tables = 1}, large);
-  EXPECT_TRUE(large.reduced());
+  EXPECT_TRUE(large.reduced);
   EXPECT_EQ(large.own.depth, 12);
   EXPECT_LT(large.ran.depth, 12);
+}
+
+TEST(ReplayShapeTest, ChosenTokensDoNotStandInForDrawnOnes) {
+  const MakeVerifier rejection = [] { return std::make_unique<RejectionVerifier>(); };
+  const ReplayOptions options{.most_outcomes = 10000, .tables = 1};
+  std::vector<ReplayRow> chosen = rows_of("smollm2");
+  std::erase_if(chosen, [](const ReplayRow& row) { return row.drawn; });
+  ReplayTest few{.strategy = "tried"};
+  replay(chain(rejection, 12), chosen, options, few);
+  EXPECT_FALSE(few.reduced);  // chosen drafts have few enough outcomes, drawn ones have not
+  ReplayTest both{.strategy = "tried"};
+  replay(chain(rejection, 12), rows_of("smollm2"), options, both);
+  EXPECT_TRUE(both.reduced);
+  EXPECT_LT(both.ran.depth, 12);
 }
 
 TEST(ReplayRowsFileTest, SaysWhatIsWrong) {
