@@ -30,6 +30,13 @@ at::ScalarType stored_scalar_type(DType dtype) {
   return at::kLong;
 }
 
+DType stored_dtype(WeightFormat format) {
+  constexpr DType kTypes[] = {DType::kF64, DType::kF32, DType::kBF16, DType::kF16,
+                              DType::kQ80, DType::kQ40, DType::kQ41,  DType::kQ50,
+                              DType::kQ51, DType::kQ4K, DType::kQ5K,  DType::kQ6K};
+  return kTypes[static_cast<size_t>(format)];
+}
+
 at::Tensor mapped_tensor(const TensorEntry& entry) {
   auto* data = const_cast<std::byte*>(entry.bytes.data());
   return at::from_blob(data, entry.shape, at::TensorOptions(stored_scalar_type(entry.dtype)));

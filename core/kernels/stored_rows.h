@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/formats/safetensors.h"
+#include "core/kernels/panels.h"
 
 namespace specdec {
 
@@ -13,6 +14,9 @@ at::Tensor mapped_tensor(const TensorEntry& entry);
 
 /// The dtype of plain numbers of a file; kLong for what has no dtype of its own.
 at::ScalarType stored_scalar_type(DType dtype);
+
+/// The type of a file's numbers, or blocks, that have the values of a format.
+DType stored_dtype(WeightFormat format);
 
 /// Entries `first` to `first + count` along the first dimension, as stored; blocks as float32. The
 /// tensor may share the mapped bytes.

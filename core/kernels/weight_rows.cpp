@@ -3,43 +3,17 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "core/error.h"
 #include "core/formats/gguf_blocks.h"
 #include "core/formats/gguf_quantize.h"
 #include "core/kernels/linear.h"
+#include "core/kernels/stored_rows.h"
 
 namespace specdec {
 namespace {
 
-/// The type of a GGUF file's blocks.
-DType stored_type(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kInt8:
-      return DType::kQ80;
-    case WeightFormat::kQ40:
-      return DType::kQ40;
-    case WeightFormat::kQ41:
-      return DType::kQ41;
-    case WeightFormat::kQ50:
-      return DType::kQ50;
-    case WeightFormat::kQ51:
-      return DType::kQ51;
-    case WeightFormat::kQ4K:
-      return DType::kQ4K;
-    case WeightFormat::kQ5K:
-      return DType::kQ5K;
-    case WeightFormat::kQ6K:
-      return DType::kQ6K;
-    default:
-      break;
-  }
-  SPECDEC_CHECK(false, "stored_type: {} has no blocks", format_name(format));
-}
-
 int64_t row_bytes(int64_t in, WeightFormat format) {
-  const DType type = stored_type(format);
+  const DType type = stored_dtype(format);
   return in / block_values(type) * dtype_bytes(type);
 }
 
@@ -67,7 +41,7 @@ at::Tensor empty_weight_rows(int64_t out, int64_t in, WeightFormat format, at::D
   if (!is_in_blocks(format)) {
     return at::zeros({out, in}, options.dtype(scalar_type(format)));
   }
-  if (const int64_t block = block_values(stored_type(format)); in % block != 0) {
+  if (const int64_t block = block_values(stored_dtype(format)); in % block != 0) {
     throw Error(fmt::format(
         "a matrix of {} inputs has no whole blocks of {} for {}, which device {} needs; "
         "use another dtype, or device: cpu",
@@ -97,7 +71,7 @@ at::Tensor read_weight_rows(const at::Tensor& weight, WeightFormat format, const
   }
   const at::Tensor blocks = rows.cpu().contiguous();
   at::Tensor values = at::empty({ids.size(0), in}, at::kFloat);
-  dequantize(stored_type(format), bytes_of(blocks), values.numel(),
+  dequantize(stored_dtype(format), bytes_of(blocks), values.numel(),
              values.mutable_data_ptr<float>());
   return values.to(weight.device());
 }

@@ -63,32 +63,13 @@ bool is_skipped(const std::string& name) {
 
 /// The format of Linear with the same values, or codes and scales; float64 is of whole models.
 std::optional<WeightFormat> linear_format(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return WeightFormat::kFloat32;
-    case DType::kF16:
-      return WeightFormat::kFloat16;
-    case DType::kBF16:
-      return WeightFormat::kBFloat16;
-    case DType::kQ80:
-      return WeightFormat::kInt8;
-    case DType::kQ40:
-      return WeightFormat::kQ40;
-    case DType::kQ41:
-      return WeightFormat::kQ41;
-    case DType::kQ50:
-      return WeightFormat::kQ50;
-    case DType::kQ51:
-      return WeightFormat::kQ51;
-    case DType::kQ4K:
-      return WeightFormat::kQ4K;
-    case DType::kQ5K:
-      return WeightFormat::kQ5K;
-    case DType::kQ6K:
-      return WeightFormat::kQ6K;
-    default:
-      return std::nullopt;
+  for (auto format = WeightFormat::kFloat32; format <= WeightFormat::kQ6K;
+       format = static_cast<WeightFormat>(static_cast<int>(format) + 1)) {
+    if (stored_dtype(format) == dtype) {
+      return format;
+    }
   }
+  return std::nullopt;
 }
 
 /// The name of the scales of a matrix of int8 codes.

@@ -150,30 +150,6 @@ Drawn draw(WeightFormat format, StoredCodes codes, std::mt19937_64& random) {
 
 }  // namespace
 
-DType stored_dtype(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kInt8:
-      return DType::kQ80;
-    case WeightFormat::kQ40:
-      return DType::kQ40;
-    case WeightFormat::kQ41:
-      return DType::kQ41;
-    case WeightFormat::kQ50:
-      return DType::kQ50;
-    case WeightFormat::kQ51:
-      return DType::kQ51;
-    case WeightFormat::kQ4K:
-      return DType::kQ4K;
-    case WeightFormat::kQ5K:
-      return DType::kQ5K;
-    case WeightFormat::kQ6K:
-      return DType::kQ6K;
-    default:
-      break;
-  }
-  SPECDEC_CHECK(false, "stored_dtype: {}", format_name(format));
-}
-
 Tensor StoredRows::values() const {
   return codes * scales.repeat_interleave(scale_inputs, 1) + minima.repeat_interleave(32, 1);
 }

@@ -7,6 +7,7 @@
 
 #include "core/formats/dtype.h"
 #include "core/kernels/linear.h"
+#include "core/kernels/stored_rows.h"
 
 namespace specdec {
 
@@ -14,9 +15,6 @@ namespace specdec {
 inline constexpr WeightFormat kBlockFormats[] = {
     WeightFormat::kInt8, WeightFormat::kQ40, WeightFormat::kQ41, WeightFormat::kQ50,
     WeightFormat::kQ51,  WeightFormat::kQ4K, WeightFormat::kQ5K, WeightFormat::kQ6K};
-
-/// The same format in a GGUF file.
-DType stored_dtype(WeightFormat format);
 
 /// Random rows as a GGUF file holds them, and what they mean: codes * scales + minima.
 struct StoredRows {
