@@ -235,30 +235,15 @@ namespace {
 /// Memory of all tensors that are no matrices.
 int64_t vector_bytes(const TransformerOf<MatrixSize>& model) {
   int64_t bytes = 0;
-  const auto add = [&bytes](const auto&... tensors) {
-    ((bytes += tensors.defined() ? static_cast<int64_t>(tensors.nbytes()) : 0), ...);
+  const auto add = [&bytes](const Tensor& vector) {
+    bytes += vector.defined() ? static_cast<int64_t>(vector.nbytes()) : 0;
   };
-  add(model.final_norm, model.per_layer_norm);
+  add(model.final_norm);
+  add(model.per_layer_norm);
   for (const LayerOf<MatrixSize>& layer : model.layers) {
-    add(layer.qkv_bias, layer.output_bias, layer.gate_up_bias, layer.down_bias);
-    add(layer.attention_norm, layer.attention_post_norm, layer.mlp_norm, layer.mlp_post_norm);
-    add(layer.q_norm, layer.k_norm, layer.per_layer.post_norm, layer.laurel.post_norm);
-    add(layer.experts.router_norm, layer.experts.output_scale, layer.experts.dense_post_norm);
-    add(layer.experts.norm, layer.experts.post_norm);
-    const AltUpTensors& altup = layer.altup;
-    add(altup.router, altup.router_norm, altup.predict, altup.correct, altup.output_scale);
+    visit_vectors(layer, add);
   }
   return bytes;
-}
-
-int64_t mapped_bytes(const TensorFiles& tensors) {
-  constexpr std::string_view kTable = "embed_tokens_per_layer.weight";
-  for (const TensorEntry* entry : tensors.tensors()) {
-    if (entry->name.ends_with(kTable)) {
-      return static_cast<int64_t>(entry->bytes.size());
-    }
-  }
-  return 0;
 }
 
 }  // namespace
@@ -277,11 +262,10 @@ ModelSize measure_model(const OpenModel& model, const LoadOptions& options) {
       all.push_back(&matrix);
     }
   });
-  ModelSize size{
-      .matrices = {},
-      .vectors = vector_bytes(*sizes),
-      .mapped = model.description.config.per_layer_count > 0 ? mapped_bytes(*model.tensors) : 0,
-      .info = *sizes};
+  ModelSize size{.matrices = {},
+                 .vectors = vector_bytes(*sizes),
+                 .mapped = sizes->per_layer_table.mapped_bytes(),
+                 .info = *sizes};
   bool has_blocks = false;
   for (const MatrixSize* matrix : all) {
     for (const LinearPart& part : matrix->parts) {

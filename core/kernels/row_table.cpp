@@ -20,6 +20,10 @@ int64_t RowTable::bytes() const {
   return rows_.defined() ? static_cast<int64_t>(rows_.nbytes()) : 0;
 }
 
+int64_t RowTable::mapped_bytes() const {
+  return entry_ == nullptr ? 0 : static_cast<int64_t>(entry_->bytes.size());
+}
+
 void RowTable::look_up(const Tensor& ids, double factor, Tensor& out) const {
   check_cpu(ids);
   SPECDEC_CHECK(defined() && ids.dim() == 1 && is_plain(ids, at::kInt) && is_float_or_double(out) &&

@@ -28,6 +28,8 @@ class RowTable {
   int64_t width() const { return width_; }
   /// Memory beside the mapped file.
   int64_t bytes() const;
+  /// Bytes of the mapped file that its rows are.
+  int64_t mapped_bytes() const;
   /// out [n, width] = factor * rows of ids [n] int32 on the CPU, row 0 for ids beyond the table;
   /// out is float32 or float64.
   void look_up(const Tensor& ids, double factor, Tensor& out) const;

@@ -86,6 +86,20 @@ void visit_matrices(Layer& layer, const F& f) {
   }
 }
 
+/// f(vector) for each tensor of a layer that is there and is no matrix, in a fixed order.
+template <class Layer, class F>
+void visit_vectors(Layer& layer, const F& f) {
+  const auto visit = [&f](auto&... vectors) { ((vectors.defined() ? f(vectors) : void()), ...); };
+  visit(layer.attention_norm, layer.attention_post_norm, layer.mlp_norm, layer.mlp_post_norm,
+        layer.q_norm, layer.k_norm, layer.qkv_bias, layer.output_bias, layer.gate_up_bias,
+        layer.down_bias);
+  visit(layer.experts.router_norm, layer.experts.output_scale, layer.experts.dense_post_norm,
+        layer.experts.norm, layer.experts.post_norm, layer.per_layer.post_norm,
+        layer.laurel.post_norm);
+  visit(layer.altup.router, layer.altup.router_norm, layer.altup.predict, layer.altup.correct,
+        layer.altup.output_scale);
+}
+
 /// As a checkpoint holds them: what the reference and training read, and what is written.
 using LayerTensors = LayerOf<Tensor>;
 /// As the forward runs them.
