@@ -87,18 +87,7 @@ Activation read_block_activation(const JsonKeys& keys) {
 
 LayerPlan read_block_layer(const JsonKeys& keys, const DFlashConfig& config) {
   LayerPlan plan;
-  plan.heads = keys.positive("num_attention_heads");
-  plan.kv_heads = keys.positive("num_key_value_heads", plan.heads);
-  if (plan.heads % plan.kv_heads != 0) {
-    keys.fail("num_key_value_heads",
-              fmt::format("is {}, which does not divide the {} heads", plan.kv_heads, plan.heads));
-  }
-  plan.head_dim = keys.positive("head_dim", std::max<int64_t>(1, config.hidden_size / plan.heads));
-  if (plan.head_dim % 2 != 0) {
-    keys.fail("head_dim",
-              fmt::format("is {}; rotary embeddings need an even number", plan.head_dim));
-  }
-  plan.intermediate_size = keys.positive("intermediate_size");
+  read_head_layer_sizes(keys, config.hidden_size, plan);
   plan.query_scale = 1.0 / std::sqrt(static_cast<double>(plan.head_dim));
   plan.qk_norm = true;
   plan.activation = read_block_activation(keys);

@@ -118,18 +118,7 @@ int64_t read_window(const JsonKeys& keys) {
 
 void read_plan(const JsonKeys& keys, EagleConfig& config) {
   LayerPlan& plan = config.plan;
-  plan.heads = keys.positive("num_attention_heads");
-  plan.kv_heads = keys.positive("num_key_value_heads", plan.heads);
-  if (plan.heads % plan.kv_heads != 0) {
-    keys.fail("num_key_value_heads",
-              fmt::format("is {}, which does not divide the {} heads", plan.kv_heads, plan.heads));
-  }
-  plan.head_dim = keys.positive("head_dim", std::max<int64_t>(1, config.hidden_size / plan.heads));
-  if (plan.head_dim % 2 != 0) {
-    keys.fail("head_dim",
-              fmt::format("is {}; rotary embeddings need an even number", plan.head_dim));
-  }
-  plan.intermediate_size = keys.positive("intermediate_size");
+  read_head_layer_sizes(keys, config.hidden_size, plan);
   plan.window = read_window(keys);
   const auto scalar = static_cast<double>(plan.head_dim);
   plan.query_scale = 1.0 / std::sqrt(keys.positive_number("query_pre_attn_scalar", scalar));

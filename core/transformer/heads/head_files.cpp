@@ -1,5 +1,6 @@
 #include "core/transformer/heads/head_files.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -74,6 +75,21 @@ std::string read_head_config(const std::filesystem::path& folder) {
         folder.string()));
   }
   return read_file(folder / "config.json");
+}
+
+void read_head_layer_sizes(const JsonKeys& keys, int64_t hidden_size, LayerPlan& plan) {
+  plan.heads = keys.positive("num_attention_heads");
+  plan.kv_heads = keys.positive("num_key_value_heads", plan.heads);
+  if (plan.heads % plan.kv_heads != 0) {
+    keys.fail("num_key_value_heads",
+              fmt::format("is {}, which does not divide the {} heads", plan.kv_heads, plan.heads));
+  }
+  plan.head_dim = keys.positive("head_dim", std::max<int64_t>(1, hidden_size / plan.heads));
+  if (plan.head_dim % 2 != 0) {
+    keys.fail("head_dim",
+              fmt::format("is {}; rotary embeddings need an even number", plan.head_dim));
+  }
+  plan.intermediate_size = keys.positive("intermediate_size");
 }
 
 at::ScalarType plain_dtype(std::optional<at::ScalarType> wanted, at::ScalarType stored,

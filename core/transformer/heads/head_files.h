@@ -40,6 +40,10 @@ std::string check_head_target(const HeadTarget& expected, const TransformerInfo&
 /// The text of `folder`/config.json. Throws WeightsError when folder or file is missing.
 std::string read_head_config(const std::filesystem::path& folder);
 
+/// Reads heads, kv_heads, head_dim and intermediate_size of a config's layers into a plan. Throws
+/// WeightsError, naming the key, for numbers that do not fit together.
+void read_head_layer_sizes(const JsonKeys& keys, int64_t hidden_size, LayerPlan& plan);
+
 /// The dtype of a head's plain tensors: what was asked for, or as stored where that is no plain
 /// dtype (int8) or nothing; always float64 on a float64 target.
 at::ScalarType plain_dtype(std::optional<at::ScalarType> wanted, at::ScalarType stored,
