@@ -30,17 +30,7 @@ __global__ void __launch_bounds__(kThreads) match_kernel(MatchChainsTask task) {
 }  // namespace
 
 int specdec_cuda_verify_chains(const VerifyChainsTask* task, void* stream) {
-  if (task->chains == 0) {
-    return 0;
-  }
-  if (task->chains < 0 || task->capacity < 0 || task->vocab <= 0) {
-    return kInvalidValue;
-  }
-  LaunchShape shape;
-  shape.grid_x = static_cast<unsigned>(task->chains);
-  shape.threads = kThreads;
-  shape.shared_bytes = static_cast<unsigned>(draw_blocks(task->vocab) * sizeof(double));
-  return launch(verify_kernel, shape, stream, *task);
+  return launch_chains(verify_kernel, *task, stream);
 }
 
 int specdec_cuda_match_chains(const MatchChainsTask* task, void* stream) {

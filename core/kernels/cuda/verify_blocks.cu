@@ -53,17 +53,7 @@ __global__ void __launch_bounds__(kVerifyThreads) block_kernel(VerifyChainsTask 
 }  // namespace
 
 int specdec_cuda_verify_blocks(const VerifyChainsTask* task, void* stream) {
-  if (task->chains == 0) {
-    return 0;
-  }
-  if (task->chains < 0 || task->capacity < 0 || task->vocab <= 0) {
-    return kInvalidValue;
-  }
-  LaunchShape shape;
-  shape.grid_x = static_cast<unsigned>(task->chains);
-  shape.threads = kVerifyThreads;
-  shape.shared_bytes = static_cast<unsigned>(draw_blocks(task->vocab) * sizeof(double));
-  return launch(block_kernel, shape, stream, *task);
+  return launch_chains(block_kernel, *task, stream);
 }
 
 }  // namespace specdec::cuda

@@ -82,4 +82,20 @@ __device__ inline void verify_chain(const VerifyChainsTask& task, double* sums) 
   }
 }
 
+/// Launches a kernel of kVerifyThreads a block, which takes a chain and sums of blocks of weights.
+inline int launch_chains(void (*kernel)(VerifyChainsTask), const VerifyChainsTask& task,
+                         void* stream) {
+  if (task.chains == 0) {
+    return 0;
+  }
+  if (task.chains < 0 || task.capacity < 0 || task.vocab <= 0) {
+    return kInvalidValue;
+  }
+  LaunchShape shape;
+  shape.grid_x = static_cast<unsigned>(task.chains);
+  shape.threads = kVerifyThreads;
+  shape.shared_bytes = static_cast<unsigned>(draw_blocks(task.vocab) * sizeof(double));
+  return launch(kernel, shape, stream, task);
+}
+
 }  // namespace specdec::cuda
