@@ -19,6 +19,7 @@
 #include "decoders/verifiers/rejection.h"
 #include "kv/kv_cache.h"
 #include "tests/support/sequence_distribution.h"
+#include "tests/support/target_table.h"
 #include "tests/support/tiny_gemma4.h"
 
 namespace specdec {
@@ -56,15 +57,6 @@ AssistantSteps steps_of(const TransformerWeights& target, const AssistantCase& o
           }};
 }
 
-LogitTable table_of(const std::shared_ptr<const TransformerWeights>& weights) {
-  const auto model = std::make_shared<TransformerModel>(weights, paged_kv());
-  return [model](TokenSpan history) {
-    const Tensor logits = model->prefill_get_last_logits(history);
-    const auto* values = logits.const_data_ptr<double>();
-    return std::vector<double>(values, values + logits.numel());
-  };
-}
-
 class AssistantDrafterTest : public testing::TestWithParam<AssistantCase> {
  protected:
   static std::unique_ptr<SpeculativeDecoding> decoding(TransformerModel& target,
@@ -85,7 +77,7 @@ TEST_P(AssistantDrafterTest, TheOutputHasTheDistributionOfTheTarget) {
   const auto weights = tiny_gemma4(GetParam().target, 3);
   TransformerModel target(weights, paged_kv());
   const Task task{{0, 1, 2, 1}, {.temperature = 0.9}, {.max_new_tokens = 4}};
-  const SequenceDistribution wanted = reference_distribution(table_of(weights), task);
+  const SequenceDistribution wanted = reference_distribution(target_table(weights), task);
   EXPECT_LT(max_difference(
                 exact_distribution(*decoding(target, std::make_unique<RejectionVerifier>()), task),
                 wanted),

@@ -20,6 +20,7 @@
 #include "decoders/verifiers/rejection.h"
 #include "kv/kv_cache.h"
 #include "tests/support/sequence_distribution.h"
+#include "tests/support/target_table.h"
 #include "tests/support/tiny_gemma4.h"
 
 namespace specdec {
@@ -59,15 +60,6 @@ std::unique_ptr<BlockDrafter> block_drafter(const std::shared_ptr<const Transfor
                           .capture_layers = block_head(*target)->config.capture_layers});
 }
 
-LogitTable block_target_table(const std::shared_ptr<const TransformerWeights>& weights) {
-  const auto model = std::make_shared<TransformerModel>(weights, paged_kv());
-  return [model](TokenSpan history) {
-    const Tensor logits = model->prefill_get_last_logits(history);
-    const auto* values = logits.const_data_ptr<double>();
-    return std::vector<double>(values, values + logits.numel());
-  };
-}
-
 class BlockDrafterTest : public testing::TestWithParam<BlockDrafterCase> {
  protected:
   static std::unique_ptr<SpeculativeDecoding> decoding(
@@ -86,7 +78,7 @@ TEST_P(BlockDrafterTest, TheOutputHasTheDistributionOfTheTarget) {
   const auto weights = tiny_gemma4(GetParam().target, 3);
   TransformerModel target(weights, paged_kv());
   const Task task{{0, 1, 2, 1}, {.temperature = 0.9}, {.max_new_tokens = 4}};
-  const SequenceDistribution wanted = reference_distribution(block_target_table(weights), task);
+  const SequenceDistribution wanted = reference_distribution(target_table(weights), task);
   EXPECT_LT(
       max_difference(exact_distribution(
                          *decoding(target, weights, std::make_unique<RejectionVerifier>()), task),

@@ -18,6 +18,7 @@
 #include "decoders/verifiers/rejection.h"
 #include "kv/kv_cache.h"
 #include "tests/support/sequence_distribution.h"
+#include "tests/support/target_table.h"
 #include "tests/support/tiny_gemma.h"
 
 namespace specdec {
@@ -76,15 +77,6 @@ MedusaHeads heads_on(const std::shared_ptr<const TransformerWeights>& target,
           }};
 }
 
-LogitTable table_of(const std::shared_ptr<const TransformerWeights>& weights) {
-  const auto model = std::make_shared<TransformerModel>(weights, paged_kv());
-  return [model](TokenSpan history) {
-    const Tensor logits = model->prefill_get_last_logits(history);
-    const auto* values = logits.const_data_ptr<double>();
-    return std::vector<double>(values, values + logits.numel());
-  };
-}
-
 struct Case {
   std::string name;
   bool shared;
@@ -117,7 +109,8 @@ TEST_P(MedusaDistributionTest, TheOutputHasTheDistributionOfTheTarget) {
   const Task task{{0, 1, 2, 1}, {.temperature = 0.9}, {.max_new_tokens = 4}};
   const SequenceDistribution distribution =
       exact_distribution(*decoding(target, std::make_unique<RejectionVerifier>()), task);
-  EXPECT_LT(max_difference(distribution, reference_distribution(table_of(weights), task)), 1e-12);
+  EXPECT_LT(max_difference(distribution, reference_distribution(target_table(weights), task)),
+            1e-12);
 }
 
 TEST_P(MedusaDistributionTest, GreedyTokensAreTheTargets) {
