@@ -5,25 +5,23 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
+#include <map>
 #include <tuple>
 #include <utility>
 
 #include "core/error.h"
 #include "core/randomness.h"
 #include "experiments/certify/certify.h"
-#include "experiments/certify/certify_models.h"
-#include "experiments/run/arms.h"
 #include "experiments/terminal/interrupt.h"
 
 namespace specdec {
 namespace {
 
-/// Fewer rows of its own say too little about a strategy.
-constexpr int64_t kFewRows = 8;
-/// Tokens that may follow a prefix, tried in this order.
-constexpr int64_t kEntries[] = {4, 3, 2};
 constexpr int64_t kWideVocab = 1024;
+/// Tables of few tokens, however many outcomes they have.
+constexpr int64_t kFewestTables = 3;
+/// Tables that show the strategy's own shape.
+constexpr int64_t kProbes = 3;
 /// New tokens of whole texts: drafts of up to two tokens in the first step, and further steps.
 constexpr int64_t kWholeText = 4;
 /// New tokens of the text whose first draft shows the strategy's own shape.
@@ -35,14 +33,10 @@ struct StepTaken {};
 /// How a table is made and run.
 struct TableRun {
   ReplayTableOptions table = {};
-  bool drawn = true;
   int64_t max_depth = 1;
   int64_t new_tokens = 0;
   bool whole = false;  ///< enumerates texts to their end, not the first step only
 };
-
-/// Too many outcomes.
-struct TooMany {};
 
 Task task_of(const ReplayTables& tables, const TableRun& run) {
   return {.prompt = tables.prompt(),
@@ -97,206 +91,267 @@ SequenceDistribution continued(const SequenceDistribution& beginnings,
   return all;
 }
 
-/// One strategy on its tables.
-class Replay {
- public:
-  Replay(const ReplayMake& make, const std::vector<ReplayRow>& rows, const ReplayOptions& options,
-         ReplayTest& test)
-      : make_(make), rows_(rows), options_(options), test_(test) {}
+/// Tokens that may follow a prefix, in the order in which they are tried for drafts of a width.
+std::vector<int64_t> alphabets(int64_t width) {
+  if (width > 7) {
+    return {width + 1, width};
+  }
+  std::vector<int64_t> entries = {8, 6, 5, 4, 3, 2};
+  std::erase_if(entries, [&](int64_t count) { return count < width; });
+  return entries;
+}
 
-  void run() {
-    for (const bool drawn : {true, false}) {
-      std::vector<ReplayRow> kind;
-      std::copy_if(rows_.begin(), rows_.end(), std::back_inserter(kind),
-                   [&](const ReplayRow& row) { return row.drawn == drawn; });
-      if (!kind.empty()) {
-        run_kind(kind, drawn);
-      }
-    }
-    if (test_.tables == 0 && test_.not_run.empty()) {
-      test_.not_run = "its first step drafts nothing";
+/// How deep and wide drafts may be, and the tokens that may follow a prefix.
+struct ReplayLimits {
+  int64_t depth = 1;
+  int64_t width = 1;
+  int64_t entries = 0;
+  auto operator<=>(const ReplayLimits&) const = default;
+};
+
+/// Leaves those that are not smaller than another.
+void keep_largest(std::vector<DraftSize>& sizes) {
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  const auto all = sizes;
+  std::erase_if(sizes, [&](const DraftSize& size) {
+    return std::any_of(all.begin(), all.end(), [&](const DraftSize& other) {
+      return !(other == size) && larger(size, other) == other;
+    });
+  });
+}
+
+/// One strategy on tables of rows of one kind: drawn drafts, or chosen ones.
+class KindReplay {
+ public:
+  struct Parts {
+    const ReplayMake& make;
+    std::vector<ReplayRow> rows;
+    const ReplayOptions& options;
+    bool drawn;
+  };
+  /// `test` gets what is found.
+  KindReplay(Parts parts, ReplayTest& test) : parts_(std::move(parts)), test_(test) {
+    for (const auto& row : parts_.rows) {
+      widest_ = std::max(widest_, std::ssize(row.p));
     }
   }
 
- private:
-  void run_kind(const std::vector<ReplayRow>& rows, bool drawn) {
-    const DraftSize own = probe(drawn);
-    if (own.depth == 0) {
+  void run() {
+    own_ = probe();
+    if (own_.depth == 0) {
       return;
     }
-    kind_ = {.own = own};
-    for (int64_t seed = 1; seed <= options_.tables + 1; ++seed) {
-      const bool wide = seed > options_.tables;
-      run_reduced(rows,
-                  {.table = {.seed = static_cast<uint64_t>(seed), .vocab = wide ? kWideVocab : 0},
-                   .drawn = drawn,
-                   .max_depth = own.depth});
+    const uint64_t first = parts_.options.first_seed;
+    const int64_t before = test_.outcomes;
+    run_largest({.seed = first, .vocab = kWideVocab});
+    for (int64_t table = 1; table <= parts_.options.tables; ++table) {
+      run_largest({.seed = first + static_cast<uint64_t>(table)});
+      if (table >= kFewestTables && test_.outcomes - before > parts_.options.most_outcomes) {
+        break;
+      }
     }
-    try_table(rows, {.table = {.seed = 1, .entries = 3},
-                     .drawn = drawn,
-                     .max_depth = own.depth,
+    (void)try_table({.table = {.seed = first, .entries = 3},
+                     .max_depth = own_.depth,
                      .new_tokens = kWholeText,
                      .whole = true});
     note_sizes();
   }
 
-  /// Rows of one kind must not stand in for those of the other, nor tables for one another.
-  void note_sizes() {
-    if (!kind_.covered) {
-      test_.own = kind_.own;
-      test_.ran = kind_.ran;
-      test_.reduced = true;
-    } else if (!test_.reduced) {
-      test_.own = larger(test_.own, kind_.own);
-      test_.ran = test_.own;
+ private:
+  /// The strategy's own draft: the largest on a few tables with all tokens of the rows, and, where
+  /// these tokens may have limited it, on one where every token is possible.
+  DraftSize probe() const {
+    DraftSize size;
+    for (uint64_t seed = 0; seed < kProbes; ++seed) {
+      size = larger(size, probe(parts_.rows, {.seed = parts_.options.first_seed + seed,
+                                              .entries = std::max<int64_t>(2, widest_)}));
     }
+    if (size.depth > 0 && size.branches + 1 < widest_) {
+      return size;
+    }
+    const std::vector<double> all(static_cast<size_t>(kWideVocab), 1.0 / kWideVocab);
+    return larger(size, probe({{"", "", parts_.drawn, all, all}}, {.entries = kWideVocab}));
   }
 
-  /// The largest of the drafts until a step has one, where every token is possible.
-  DraftSize probe(bool drawn) {
-    std::vector<double> all(static_cast<size_t>(kWideVocab), 1.0 / kWideVocab);
-    const std::vector<ReplayRow> dense = {{"", "", drawn, all, all}};
-    const ReplayTables tables(dense, {.seed = 1, .entries = kWideVocab});
+  /// The largest of the drafts until a step has one.
+  DraftSize probe(const std::vector<ReplayRow>& rows, const ReplayTableOptions& options) const {
+    const ReplayTables tables(rows, options);
     TableModel target(tables);
-    const auto strategy =
-        make_({target, tables, drafter(tables, {.drawn = drawn, .max_depth = 256})});
-    CounterRandomness random(1);
+    const auto strategy = parts_.make({target, tables, drafter(tables, 256)});
+    CounterRandomness random(options.seed);
     (void)generate(*strategy, task_of(tables, {.new_tokens = kProbeText}), random, false);
     return target.largest();
   }
 
-  static std::unique_ptr<Drafter> drafter(const ReplayTables& tables, const TableRun& run) {
+  std::unique_ptr<Drafter> drafter(const ReplayTables& tables, int64_t max_depth) const {
     return std::make_unique<TableDrafter>(
-        tables, TableDrafter::Options{.drawn = run.drawn, .max_depth = run.max_depth});
+        tables, TableDrafter::Options{.drawn = parts_.drawn, .max_depth = max_depth});
   }
 
-  /// The largest shape that has not too many outcomes.
-  void run_reduced(const std::vector<ReplayRow>& rows, TableRun run) {
-    for (; run.max_depth > 0; --run.max_depth) {
-      for (const int64_t entries : kEntries) {
-        run.table.entries = entries;
-        run.new_tokens = run.max_depth + 2;
-        if (!known_too_many(run) && try_table(rows, run)) {
-          return;
+  /// Runs the largest drafts that have few enough outcomes. Another table may show that they have
+  /// too many.
+  void run_largest(const ReplayTableOptions& table) {
+    for (bool done = false; !done;) {
+      done = true;
+      for (const auto& limits : largest_limits(table)) {
+        if (!try_table(table_run(table, limits))) {
+          known_[limits] = false;
+          done = false;
         }
       }
     }
   }
 
-  /// Whether there are too many texts, or a table of the same sizes had too many outcomes.
-  bool known_too_many(const TableRun& run) {
-    int64_t texts = 1;
-    for (int64_t token = 1; token < run.new_tokens; ++token) {
-      texts *= run.table.entries;
-      if (texts > options_.most_outcomes) {
-        return true;
+  TableRun table_run(ReplayTableOptions table, const ReplayLimits& limits) const {
+    table.entries = limits.entries;
+    table.drafted = limits.width < own_.branches ? limits.width : 0;
+    return {.table = table, .max_depth = limits.depth, .new_tokens = limits.depth + 2};
+  }
+
+  /// The strategy's own depth and width where an alphabet fits them. Else two: as wide as can be,
+  /// then as deep, and the other way around.
+  std::vector<ReplayLimits> largest_limits(const ReplayTableOptions& table) {
+    const int64_t width = std::min(own_.branches, widest_);
+    const ReplayLimits wide = grow(table, {.width = width}, &ReplayLimits::width);
+    const ReplayLimits deep = grow(table, {.depth = own_.depth}, &ReplayLimits::depth);
+    const ReplayLimits wide_deep = grow(table, {own_.depth, wide.width}, &ReplayLimits::depth);
+    const ReplayLimits deep_wide = grow(table, {deep.depth, width}, &ReplayLimits::width);
+    std::vector<ReplayLimits> all;
+    for (const auto& limits : {wide_deep, deep_wide}) {
+      if (limits.entries > 0 && std::find(all.begin(), all.end(), limits) == all.end()) {
+        all.push_back(limits);
       }
     }
-    return too_many_.contains({run.drawn, run.max_depth, run.table.entries});
+    return all;
+  }
+
+  /// The most of one dimension, up to the limits, that some alphabet fits; it is tried from 1 on,
+  /// since what is too large takes longest. Entries are 0 when not even 1 fits.
+  ReplayLimits grow(const ReplayTableOptions& table, const ReplayLimits& limits,
+                    int64_t ReplayLimits::*dimension) {
+    ReplayLimits best = limits;
+    best.*dimension = 1;
+    for (int64_t size = 1; size <= limits.*dimension; ++size) {
+      ReplayLimits tried = limits;
+      tried.*dimension = size;
+      tried.entries = fitting_alphabet(table, tried);
+      if (tried.entries == 0) {
+        break;
+      }
+      best = tried;
+    }
+    return best;
+  }
+
+  /// 0: none.
+  int64_t fitting_alphabet(const ReplayTableOptions& table, ReplayLimits limits) {
+    for (const int64_t entries : alphabets(limits.width)) {
+      limits.entries = entries;
+      const auto [known, is_new] = known_.try_emplace(limits);
+      if (is_new) {
+        known->second = has_few_texts(limits) && has_few_outcomes(table_run(table, limits));
+      }
+      if (known->second) {
+        return entries;
+      }
+    }
+    return 0;
+  }
+
+  bool has_few_texts(const ReplayLimits& limits) const {
+    int64_t texts = 1;
+    for (int64_t token = 0; token <= limits.depth; ++token) {
+      texts *= limits.entries;
+      if (texts > parts_.options.most_outcomes) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  bool has_few_outcomes(const TableRun& run) const {
+    const ReplayTables tables(parts_.rows, run.table);
+    TableModel target(tables);
+    return enumerate(tables, target, run).has_value();
   }
 
   /// False when it has too many outcomes.
-  bool try_table(const std::vector<ReplayRow>& rows, const TableRun& run) {
-    const ReplayTables tables(rows, run.table);
+  bool try_table(const TableRun& run) {
+    const ReplayTables tables(parts_.rows, run.table);
     TableModel target(tables);
-    SequenceDistribution found;
-    const int64_t before = test_.outcomes;
-    try {
-      found = enumerate(tables, target, run);
-    } catch (const TooMany&) {
-      test_.outcomes = before;
-      too_many_.insert({run.drawn, run.max_depth, run.table.entries});
+    const auto found = enumerate(tables, target, run);
+    if (!found) {
       return false;
     }
     const auto logits = [&](TokenSpan history) { return tables.target_logits(history); };
     const auto wanted = reference_distribution(logits, task_of(tables, run));
+    const auto& texts = found->texts;
     test_.difference = std::max(
-        test_.difference, max_difference(run.whole ? found : continued(found, wanted), wanted));
+        test_.difference, max_difference(run.whole ? texts : continued(texts, wanted), wanted));
+    test_.outcomes += found->outcomes;
     ++test_.tables;
-    const DraftSize size = target.largest();
-    kind_.ran = size.nodes > kind_.ran.nodes ? size : kind_.ran;
-    kind_.covered = kind_.covered || larger(size, kind_.own) == size;
+    if (target.prefixes() > test_.prefixes) {
+      test_.prefixes = target.prefixes();
+      test_.sharing = target.sharing();
+    }
+    if (!run.whole) {
+      auto& size = ran_[{run.max_depth, run.table.drafted}];
+      size = larger(size, target.largest());
+    }
     return true;
   }
 
-  /// Each pass has a strategy of its own, so that nothing is kept between them.
-  SequenceDistribution enumerate(const ReplayTables& tables, TableModel& target,
-                                 const TableRun& run) {
-    const Task task = task_of(tables, run);
-    SequenceDistribution found;
-    EnumeratingRandomness random;
+  struct Found {
+    SequenceDistribution texts;
     int64_t outcomes = 0;
+  };
+  /// None where there are too many outcomes. Each pass has a strategy of its own, so that nothing
+  /// is kept between them.
+  std::optional<Found> enumerate(const ReplayTables& tables, TableModel& target,
+                                 const TableRun& run) const {
+    const Task task = task_of(tables, run);
+    Found found;
+    EnumeratingRandomness random;
     do {
       InterruptGuard::check();
-      if (++outcomes > options_.most_outcomes) {
-        throw TooMany{};
+      if (++found.outcomes > parts_.options.most_outcomes) {
+        return {};
       }
-      const auto strategy = make_({target, tables, drafter(tables, run)});
+      const auto strategy = parts_.make({target, tables, drafter(tables, run.max_depth)});
       const auto output = generate(*strategy, task, random, run.whole);
-      found[output] += random.probability();
+      found.texts[output] += random.probability();
     } while (random.next_outcome());
-    test_.outcomes += outcomes;
     return found;
   }
 
-  const ReplayMake& make_;
-  const std::vector<ReplayRow>& rows_;
-  const ReplayOptions& options_;
+  /// Rows of one kind must not stand in for those of the other.
+  void note_sizes() {
+    const bool whole = ran_.contains({own_.depth, 0});
+    if (whole && test_.reduced) {
+      return;
+    }
+    if (!whole && !test_.reduced) {
+      test_.reduced = true;
+      test_.own = {};
+      test_.ran.clear();
+    }
+    test_.own = larger(test_.own, own_);
+    for (const auto& [limits, size] : ran_) {
+      if (!whole || limits == std::pair(own_.depth, int64_t{0})) {
+        test_.ran.push_back(size);
+      }
+    }
+    keep_largest(test_.ran);
+  }
+
+  Parts parts_;
   ReplayTest& test_;
-  /// Drafts of the rows of one kind.
-  struct Kind {
-    DraftSize own;
-    DraftSize ran = {};    ///< the largest of a table
-    bool covered = false;  ///< a table had the strategy's own
-  };
-  Kind kind_ = {};
-  std::set<std::tuple<bool, int64_t, int64_t>> too_many_;
+  int64_t widest_ = 1;  // entries of a row at most
+  DraftSize own_ = {};
+  std::map<ReplayLimits, bool> known_;                    // whether drafts have few enough outcomes
+  std::map<std::pair<int64_t, int64_t>, DraftSize> ran_;  // by depth and width; 0 = its own
 };
-
-bool is_row_of(const Arm& arm, const ReplayRow& row) {
-  return row.strategy == arm.config->name && row.point == arm.sweep_point;
-}
-
-/// The rows of one arm; those of all where it has few.
-std::vector<ReplayRow> rows_for(const Arm& arm, const std::vector<ReplayRow>& all) {
-  std::vector<ReplayRow> own;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(own),
-               [&](const ReplayRow& row) { return is_row_of(arm, row); });
-  return std::ssize(own) < kFewRows ? all : own;
-}
-
-ReplayTest replay_arm(const Arm& arm, const ExperimentConfig& config, ReplayStage& stage,
-                      const std::vector<ReplayRow>& all, const ReplayOptions& options) {
-  const auto rows = rows_for(arm, all);
-  ReplayTest test{.point = arm.sweep_point,
-                  .strategy = arm.config->name,
-                  .promise = arm.config->promise,
-                  .rows = std::ssize(rows),
-                  .own_rows = std::all_of(rows.begin(), rows.end(), [&](const ReplayRow& row) {
-                    return is_row_of(arm, row);
-                  })};
-  if (rows.empty()) {
-    test.not_run = "no drafter of the config proposed anything";
-    return test;
-  }
-  ModelLoader loader(config.model);
-  const ReplayMake make = [&](ReplayParts parts) {
-    stage.drafter = [&parts] { return std::move(parts.drafter); };
-    BuildContext context{parts.target, loader, [](const std::string& name, LanguageModel&) {
-                           return made_up_cost_curve(name);
-                         }};
-    auto strategy = arm.config->make(context);
-    stage.drafter = {};
-    return strategy;
-  };
-  try {
-    replay(make, rows, options, test);
-  } catch (const Error& error) {
-    test.not_run = error.what();
-  }
-  stage.drafter = {};
-  return test;
-}
 
 }  // namespace
 
@@ -309,29 +364,22 @@ void replay(const ReplayMake& make, const std::vector<ReplayRow>& rows,
             const ReplayOptions& options, ReplayTest& test) {
   const c10::InferenceMode guard;
   try {
-    Replay(make, rows, options, test).run();
+    for (const bool drawn : {true, false}) {
+      std::vector<ReplayRow> kind;
+      std::copy_if(rows.begin(), rows.end(), std::back_inserter(kind),
+                   [&](const ReplayRow& row) { return row.drawn == drawn; });
+      if (!kind.empty()) {
+        KindReplay({make, std::move(kind), options, drawn}, test).run();
+      }
+    }
+    if (test.tables == 0) {
+      test.not_run = "its first step drafts nothing";
+    }
   } catch (const c10::Error& error) {
     test.error = error.what_without_backtrace();
   } catch (const InternalError& error) {
     test.error = error.what();
   }
-}
-
-std::vector<ReplayTest> replay_config(const ExperimentPlan& plan, ReplayStage& stage,
-                                      const std::vector<ReplayRow>& rows,
-                                      const ReplayOptions& options) {
-  std::vector<ReplayTest> tests;
-  for (const auto& group : group_arms(plan)) {
-    if (group.config->sampling.greedy()) {
-      continue;
-    }
-    for (const auto& arm : group.arms) {
-      if (!arm.config->verifier.empty()) {
-        tests.push_back(replay_arm(arm, *group.config, stage, rows, options));
-      }
-    }
-  }
-  return tests;
 }
 
 bool passed(const std::vector<ReplayTest>& tests) {

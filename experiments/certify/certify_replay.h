@@ -16,7 +16,10 @@ namespace specdec {
 
 struct ReplayOptions {
   int64_t most_outcomes = 10'000;  ///< of one table
-  int64_t tables = 3;              ///< of few tokens, for each kind of rows
+  /// Of few tokens, for each kind of rows, at most: after three of them, only until they have
+  /// `most_outcomes` together.
+  int64_t tables = 24;
+  uint64_t first_seed = 1;  ///< of the tables
   bool quiet = false;
 };
 
@@ -37,10 +40,14 @@ struct ReplayTest {
   bool own_rows = true;  ///< else too few were recorded, and they are of all strategies
   int64_t tables = 0;
   int64_t outcomes = 0;
-  double difference = 0.0;   ///< the largest between the output's distribution and the target's
-  DraftSize own = {};        ///< of the first draft that the strategy's shape plans
-  DraftSize ran = {};        ///< the largest of a table; where `reduced`, of the rows that were
-  bool reduced = false;      ///< no table of some kind of rows had the strategy's own draft
+  double difference = 0.0;  ///< the largest between the output's distribution and the target's
+  int64_t prefixes = 0;     ///< of the table that has most of them
+  int64_t sharing = 0;      ///< of these, those with the distributions of another
+  DraftSize own = {};       ///< of the first draft that the strategy's shape plans
+  /// The largest of the tables; where `reduced`, of the rows that were: as wide as can be, then as
+  /// deep, and the other way around.
+  std::vector<DraftSize> ran = {};
+  bool reduced = false;  ///< the strategy's own draft has too many outcomes on some kind of rows
   std::string not_run = {};  ///< why; "" when it ran
   std::string error = {};    ///< a check of specdec's own that failed on the way
 
@@ -61,10 +68,11 @@ void replay(const ReplayMake& make, const std::vector<ReplayRow>& rows,
 std::vector<ReplayRow> record_rows(const ExperimentPlan& plan, ReplayStage& stage,
                                    const ReplayOptions& options, std::ostream& log);
 
-/// Replays each sampled strategy of a plan that has a verifier; loads no weights.
-std::vector<ReplayTest> replay_config(const ExperimentPlan& plan, ReplayStage& stage,
-                                      const std::vector<ReplayRow>& rows,
-                                      const ReplayOptions& options);
+/// Replays each sampled strategy of a plan that has a verifier, and appends what is found; loads no
+/// weights. Throws Interrupted after Ctrl-C, with the finished ones in `tests`.
+void replay_config(const ExperimentPlan& plan, ReplayStage& stage,
+                   const std::vector<ReplayRow>& rows, const ReplayOptions& options,
+                   std::vector<ReplayTest>& tests);
 
 /// No test failed.
 bool passed(const std::vector<ReplayTest>& tests);

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -23,9 +24,24 @@ std::string size_text(const DraftSize& size) {
 }
 
 std::string shape_text(const ReplayTest& test) {
-  return test.reduced ? fmt::format("reduced to {}; its own draft, {}, has too many outcomes",
-                                    size_text(test.ran), size_text(test.own))
-                      : size_text(test.own) + ", its own draft";
+  std::vector<std::string> ran;
+  for (const auto& size : test.ran) {
+    ran.push_back(size_text(size));
+  }
+  if (test.reduced) {
+    return fmt::format("reduced to {}; its own draft, {}, has too many outcomes",
+                       fmt::join(ran, " and to "), size_text(test.own));
+  }
+  const bool whole = std::find(test.ran.begin(), test.ran.end(), test.own) != test.ran.end();
+  return whole ? size_text(test.own) + ", its own draft"
+               : fmt::format("{}: as much of its own draft, {}, as the rows allow",
+                             fmt::join(ran, ", "), size_text(test.own));
+}
+
+std::string rows_text(const ReplayTest& test) {
+  const auto own = test.own_rows ? "" : " (of all strategies and points, for want of its own)";
+  return fmt::format("{} rows{} for up to {} prefixes, of which {} share", test.rows, own,
+                     test.prefixes, test.sharing == 0 ? "none" : std::to_string(test.sharing));
 }
 
 std::string line_of(const ReplayTest& test) {
@@ -35,10 +51,8 @@ std::string line_of(const ReplayTest& test) {
   if (!test.not_run.empty()) {
     return test.not_run;
   }
-  return fmt::format("difference {:.1e}, {} outcomes of {} tables, {} rows{}; {}", test.difference,
-                     test.outcomes, test.tables, test.rows,
-                     test.own_rows ? "" : " (of all strategies and points, for want of its own)",
-                     shape_text(test));
+  return fmt::format("difference {:.1e}, {} outcomes of {} tables, {}; {}", test.difference,
+                     test.outcomes, test.tables, rows_text(test), shape_text(test));
 }
 
 std::string name_of(const ReplayTest& test) {
@@ -47,6 +61,14 @@ std::string name_of(const ReplayTest& test) {
 
 nlohmann::json to_json(const DraftSize& size) {
   return {{"nodes", size.nodes}, {"depth", size.depth}, {"branches", size.branches}};
+}
+
+nlohmann::json to_json(const std::vector<DraftSize>& sizes) {
+  auto list = nlohmann::json::array();
+  for (const auto& size : sizes) {
+    list.push_back(to_json(size));
+  }
+  return list;
 }
 
 }  // namespace
@@ -83,7 +105,9 @@ nlohmann::json replay_json(const std::vector<ReplayTest>& tests) {
                     {"tables", test.tables},
                     {"outcomes", test.outcomes},
                     {"own_draft", to_json(test.own)},
-                    {"largest_draft", to_json(test.ran)},
+                    {"prefixes", test.prefixes},
+                    {"prefixes_sharing", test.sharing},
+                    {"largest_drafts", to_json(test.ran)},
                     {"reduced", test.reduced},
                     {"not_run", test.not_run},
                     {"error", test.error}});

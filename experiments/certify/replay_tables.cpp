@@ -6,6 +6,9 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <set>
+#include <utility>
 
 #include "core/error.h"
 #include "core/randomness.h"
@@ -13,16 +16,21 @@
 namespace specdec {
 namespace {
 
-/// Philox keyed by the seed, over the tokens in their order: every bit depends on every token.
-uint64_t hash(TokenSpan tokens, uint64_t seed) {
+/// Puts rows in an order that depends on the seed (Fisher and Yates).
+void shuffle(std::vector<ReplayRow>& rows, uint64_t seed) {
   const std::array<uint32_t, 2> key = {static_cast<uint32_t>(seed),
                                        static_cast<uint32_t>(seed >> 32U)};
-  std::array<uint32_t, 4> state = philox4x32({}, key);
-  for (const Token token : tokens) {
-    state[0] ^= static_cast<uint32_t>(token);
-    state = philox4x32(state, key);
+  for (size_t last = rows.size() - 1; last > 0; --last) {
+    const auto drawn = philox4x32({static_cast<uint32_t>(last)}, key);
+    std::swap(rows[last], rows[drawn[0] % (last + 1)]);
   }
-  return static_cast<uint64_t>(state[1]) << 32U | state[0];
+}
+
+/// Lets a drafter propose fewer tokens: the last of them takes what the others had.
+void narrow(std::vector<double>& probs, int64_t tokens) {
+  const auto first = probs.begin() + std::min<int64_t>(tokens, std::ssize(probs)) - 1;
+  *first = std::accumulate(first, probs.end(), 0.0);
+  std::fill(first + 1, probs.end(), 0.0);
 }
 
 void copy_row(Tensor& matrix, int64_t row, const std::vector<double>& values) {
@@ -39,7 +47,21 @@ ReplayTables::ReplayTables(const std::vector<ReplayRow>& rows, const ReplayTable
                 "a vocabulary of {} for {} entries", options_.vocab, options.entries);
   for (const auto& row : rows) {
     rows_.push_back(lump_row(row, options.entries));
+    if (options.drafted > 0) {
+      narrow(rows_.back().q, options.drafted);
+    }
   }
+  shuffle(rows_, options.seed);
+}
+
+int64_t ReplayTables::place(TokenSpan history) const {
+  const int64_t step = options_.vocab / options_.entries;
+  uint64_t number = 0;  // bijective numeration: by length, then by the entries
+  for (size_t i = 2; i < history.size(); ++i) {
+    const auto entry = static_cast<uint64_t>(history[i] / step);
+    number = number * static_cast<uint64_t>(options_.entries) + entry + 1;
+  }
+  return static_cast<int64_t>(number % static_cast<uint64_t>(places()));
 }
 
 Token ReplayTables::name(int64_t entry) const {
@@ -62,9 +84,11 @@ std::vector<double> ReplayTables::draft_logits(TokenSpan history) const {
 
 std::vector<double> ReplayTables::logits(TokenSpan history,
                                          std::vector<double> ReplayRow::*probs) const {
-  const uint64_t hashed = hash(history, options_.seed);
-  const ReplayRow& row = rows_[static_cast<uint32_t>(hashed) % rows_.size()];
-  const auto turn = static_cast<int64_t>((hashed >> 32U) % static_cast<uint64_t>(options_.entries));
+  const int64_t taken = place(history);
+  const auto number = taken % std::ssize(rows_);
+  const ReplayRow& row = rows_[static_cast<size_t>(number)];
+  // neighbours begin at different entries, so that the likeliest token is not the same everywhere
+  const int64_t turn = (number + taken / std::ssize(rows_)) % options_.entries;
   std::vector<double> all(static_cast<size_t>(vocab()), -std::numeric_limits<double>::infinity());
   int64_t entry = turn;
   for (const double probability : row.*probs) {
@@ -113,6 +137,14 @@ const std::vector<double>& TableModel::logits_after(const std::vector<Token>& hi
     found->second = tables_.target_logits(history);
   }
   return found->second;
+}
+
+int64_t TableModel::sharing() const {
+  std::set<int64_t> places;
+  for (const auto& [history, logits] : logits_) {
+    places.insert(tables_.place(history));
+  }
+  return prefixes() - std::ssize(places);
 }
 
 void TableModel::note_size(int64_t first) {

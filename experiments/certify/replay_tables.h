@@ -1,4 +1,5 @@
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -14,12 +15,15 @@ namespace specdec {
 struct ReplayTableOptions {
   uint64_t seed = 1;
   int64_t entries = 4;  ///< tokens that may follow a prefix, at most
+  int64_t drafted = 0;  ///< of them, those that the drafter may propose; 0 = all
   int64_t vocab = 0;    ///< over which they are spread evenly; 0 = as many as entries
 };
 
-/// A small target and a small drafter that are made of recorded rows: after each prefix both have
-/// the distributions of one row, which a hash of the whole prefix picks, as it does the order of
-/// the row's entries. The first new token is certain.
+/// A small target and a small drafter that are made of recorded rows. Prefixes are numbered in the
+/// order of their length, then of their tokens, and take the rows in turn, in an order that the
+/// seed shuffles; when all rows are taken, they are taken again with their entries shifted by one.
+/// So no two prefixes share their distributions before places() of them have some. The first new
+/// token is certain.
 class ReplayTables {
  public:
   /// `rows` are not empty.
@@ -27,6 +31,10 @@ class ReplayTables {
 
   int64_t vocab() const { return options_.vocab; }
   std::vector<Token> prompt() const { return {name(0)}; }
+  /// Distributions that prefixes may have: rows times orders of their entries.
+  int64_t places() const { return std::ssize(rows_) * options_.entries; }
+  /// Which of them the prefix has.
+  int64_t place(TokenSpan history) const;
   /// Logits after a history, [vocab]: logarithms of the row's p or q.
   std::vector<double> target_logits(TokenSpan history) const;
   std::vector<double> draft_logits(TokenSpan history) const;
@@ -35,7 +43,7 @@ class ReplayTables {
   Token name(int64_t entry) const;
   std::vector<double> logits(TokenSpan history, std::vector<double> ReplayRow::*probs) const;
 
-  std::vector<ReplayRow> rows_;  // of so many entries
+  std::vector<ReplayRow> rows_;  // of so many entries, shuffled
   ReplayTableOptions options_;
 };
 
@@ -44,7 +52,7 @@ struct DraftSize {
   int64_t nodes = 0;  ///< beside the root
   int64_t depth = 0;
   int64_t branches = 0;  ///< most children of a node
-  bool operator==(const DraftSize&) const = default;
+  auto operator<=>(const DraftSize&) const = default;
 };
 /// The larger of each.
 DraftSize larger(const DraftSize& a, const DraftSize& b);
@@ -65,6 +73,10 @@ class TableModel final : public LanguageModel {
 
   /// The largest draft that it has verified.
   const DraftSize& largest() const { return largest_; }
+  /// Prefixes whose distributions were asked for.
+  int64_t prefixes() const { return std::ssize(logits_); }
+  /// Those that have the distributions of another.
+  int64_t sharing() const;
 
  private:
   const std::vector<double>& logits_after(const std::vector<Token>& history);

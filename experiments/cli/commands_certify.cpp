@@ -73,10 +73,9 @@ void choose_strategies(ExperimentPlan& plan, const std::vector<std::string>& wan
   }
 }
 
-/// Replays rows that were recorded now, or before.
-std::vector<ReplayTest> replay_plan(const CommandContext& context,
-                                    const CertifyArguments& arguments, const ExperimentPlan& plan,
-                                    ReplayStage& stage) {
+/// Replays rows that were recorded now, or before, and appends to `tests`.
+void replay_plan(const CommandContext& context, const CertifyArguments& arguments,
+                 const ExperimentPlan& plan, ReplayStage& stage, std::vector<ReplayTest>& tests) {
   const ReplayOptions options{.quiet = context.flags.quiet};
   const auto rows = arguments.replay.empty() ? record_rows(plan, stage, options, context.err)
                                              : read_rows_json(arguments.replay);
@@ -85,7 +84,7 @@ std::vector<ReplayTest> replay_plan(const CommandContext& context,
     write_rows_json(text, rows);
     write_file(arguments.rows, text.str());
   }
-  return replay_config(plan, stage, rows, options);
+  replay_config(plan, stage, rows, options, tests);
 }
 
 int report_replay(const std::vector<ReplayTest>& tests, JsonOutput& json) {
@@ -118,7 +117,8 @@ int certify_statistically(const CommandContext& context, CertifyArguments& argum
   auto plan = load_experiment(arguments.config, overrides, components);
   choose_strategies(plan, arguments.strategies);
   const InterruptGuard guard;
-  const auto replayed = replay_plan(context, arguments, plan, *stage);
+  std::vector<ReplayTest> replayed;
+  replay_plan(context, arguments, plan, *stage, replayed);
   if (!json.replaces_text()) {
     write_replay(context.out, replayed);
   }

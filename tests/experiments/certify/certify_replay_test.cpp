@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,7 +26,16 @@
 namespace specdec {
 namespace {
 
+using testing::AllOf;
+using testing::Contains;
+using testing::Each;
+using testing::ElementsAre;
+using testing::Field;
+using testing::Ge;
 using testing::HasSubstr;
+using testing::Lt;
+using testing::Not;
+using testing::SizeIs;
 
 /// Accepts with probability min(1, 1.05 p / q).
 class OveracceptingVerifier final : public Verifier {
@@ -57,11 +68,13 @@ ReplayMake chain(MakeVerifier verifier, int64_t length = 3) {
   };
 }
 
-ReplayMake tree(MakeVerifier verifier) {
-  return [verifier = std::move(verifier)](ReplayParts parts) {
+using Paths = std::vector<std::vector<int64_t>>;
+
+ReplayMake tree(MakeVerifier verifier, Paths paths = {{0}, {1}, {0, 0}}) {
+  return [verifier = std::move(verifier), paths = std::move(paths)](ReplayParts parts) {
     return std::make_unique<SpeculativeDecoding>(
         parts.target, std::move(parts.drafter), verifier(),
-        std::make_unique<StaticTreeShape>(tree_of_paths({{0}, {1}, {0, 0}})));
+        std::make_unique<StaticTreeShape>(tree_of_paths(paths)));
   };
 }
 
@@ -81,7 +94,7 @@ class ReplayRowsTest : public testing::TestWithParam<std::string> {
  protected:
   static double difference(const ReplayMake& make) {
     ReplayTest test{.strategy = "tried"};
-    replay(make, rows_of(GetParam()), {.most_outcomes = 3000, .quiet = true}, test);
+    replay(make, rows_of(GetParam()), {.most_outcomes = 1000, .quiet = true}, test);
     EXPECT_EQ(test.error, "");
     EXPECT_GT(test.tables, 0);
     return test.difference;
@@ -135,32 +148,140 @@ TEST_P(ReplayRowsTest, DraftersThatAreBrokenOnTheTablesAreFound) {
   EXPECT_GT(difference(on_tables<RerankingDrafter>()), 1e-4);
 }
 
+/// Temperatures 0.8 and 1, with and without top-p; each with drawn rows and with chosen ones.
+std::vector<std::vector<ReplayRow>> rows_by_point(const std::string& model) {
+  std::map<std::string, std::vector<ReplayRow>> points;
+  for (const auto& row : rows_of(model)) {
+    points[row.point + (row.drawn ? " drawn" : " chosen")].push_back(row);
+  }
+  std::vector<std::vector<ReplayRow>> all;
+  for (auto& [point, rows] : points) {
+    all.push_back(std::move(rows));
+  }
+  return all;
+}
+
+TEST_P(ReplayRowsTest, MistakesAreFoundAtEachPointByAnyTables) {
+  const auto points = rows_by_point(GetParam());
+  EXPECT_THAT(points, SizeIs(8));
+  for (const auto& rows : points) {
+    std::vector<ReplayMake> makes = {
+        chain([] { return std::make_unique<OveracceptingVerifier>(); }),
+        // siblings of a drawn draft lose their order; a chosen token has no distribution
+        tree(buggy(rows.front().drawn ? Bug::kResidualNotNormalised : Bug::kUniformQ)),
+        on_tables<StrippingDrafter>()};
+    for (const auto& make : makes) {
+      for (uint64_t seed = 1; seed <= 3; ++seed) {
+        ReplayTest test{.strategy = "tried"};
+        replay(make, rows, {.most_outcomes = 800, .first_seed = 100 * seed, .quiet = true}, test);
+        EXPECT_GT(test.difference, 1e-9) << rows.front().point << ", seed " << seed;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, ReplayRowsTest, testing::Values("gemma3", "smollm2"));
 
+MakeVerifier rejection() {
+  return [] { return std::make_unique<RejectionVerifier>(); };
+}
+
+std::vector<ReplayRow> drawn_rows_of(const std::string& model) {
+  auto rows = rows_of(model);
+  std::erase_if(rows, [](const ReplayRow& row) { return !row.drawn; });
+  return rows;
+}
+
 TEST(ReplayShapeTest, AReducedShapeIsSaid) {
-  const MakeVerifier rejection = [] { return std::make_unique<RejectionVerifier>(); };
   ReplayTest small{.strategy = "tried"};
-  replay(chain(rejection, 2), rows_of("smollm2"), {.tables = 1}, small);
+  replay(chain(rejection(), 2), rows_of("smollm2"), {.tables = 1}, small);
   EXPECT_FALSE(small.reduced);
   ReplayTest large{.strategy = "tried"};
-  replay(chain(rejection, 12), rows_of("smollm2"), {.most_outcomes = 500, .tables = 1}, large);
+  replay(chain(rejection(), 12), rows_of("smollm2"), {.most_outcomes = 500, .tables = 1}, large);
   EXPECT_TRUE(large.reduced);
   EXPECT_EQ(large.own.depth, 12);
-  EXPECT_LT(large.ran.depth, 12);
+  EXPECT_THAT(large.ran, ElementsAre(Field(&DraftSize::depth, AllOf(Ge(2), Lt(12)))));
+}
+
+TEST(ReplayShapeTest, AnOwnDraftWiderThanAnAlphabetOfFourRuns) {
+  ReplayTest test{.strategy = "tried"};
+  replay(tree(rejection(), {{0}, {1}, {2}, {3}, {4}}), drawn_rows_of("smollm2"), {.tables = 1},
+         test);
+  EXPECT_FALSE(test.reduced);
+  EXPECT_THAT(test.ran, ElementsAre(DraftSize{.nodes = 5, .depth = 1, .branches = 5}));
+  EXPECT_LT(test.difference, kExactDistribution);
+}
+
+TEST(ReplayShapeTest, WhatIsTooLargeIsReducedInDepthAndInWidth) {
+  ReplayTest test{.strategy = "tried"};
+  replay(tree(rejection(), {{0}, {1}, {2}, {3}, {0, 0}, {0, 0, 0}, {0, 0, 0, 0}}),
+         drawn_rows_of("smollm2"), {.most_outcomes = 400, .tables = 1}, test);
+  EXPECT_TRUE(test.reduced);
+  EXPECT_EQ(test.own, (DraftSize{.nodes = 7, .depth = 4, .branches = 4}));
+  EXPECT_THAT(
+      test.ran,
+      AllOf(Contains(Field(&DraftSize::branches, 4)),
+            Contains(AllOf(Field(&DraftSize::depth, 4), Field(&DraftSize::branches, Lt(4))))));
+  EXPECT_LT(test.difference, kExactDistribution);
 }
 
 TEST(ReplayShapeTest, ChosenTokensDoNotStandInForDrawnOnes) {
-  const MakeVerifier rejection = [] { return std::make_unique<RejectionVerifier>(); };
-  const ReplayOptions options{.most_outcomes = 10000, .tables = 1};
-  std::vector<ReplayRow> chosen = rows_of("smollm2");
-  std::erase_if(chosen, [](const ReplayRow& row) { return row.drawn; });
-  ReplayTest few{.strategy = "tried"};
-  replay(chain(rejection, 12), chosen, options, few);
-  EXPECT_FALSE(few.reduced);  // chosen drafts have few enough outcomes, drawn ones have not
+  const std::vector<double> p(6, 1.0 / 6.0);
+  const std::vector<double> q = {0.3, 0.25, 0.2, 0.15, 0.05, 0.05};
+  const auto make = tree(rejection(), {{0}, {1}, {2}, {3}});
+  const ReplayOptions options{.most_outcomes = 100, .tables = 1};
+  ReplayTest chosen{.strategy = "tried"};
+  replay(make, {{"", "", false, p, q}}, options, chosen);
+  EXPECT_FALSE(chosen.reduced);  // chosen drafts have few enough outcomes, drawn ones have not
   ReplayTest both{.strategy = "tried"};
-  replay(chain(rejection, 12), rows_of("smollm2"), options, both);
+  replay(make, {{"", "", false, p, q}, {"", "", true, p, q}}, options, both);
   EXPECT_TRUE(both.reduced);
-  EXPECT_LT(both.ran.depth, 12);
+  EXPECT_EQ(both.own.branches, 4);
+  EXPECT_THAT(both.ran, Each(Field(&DraftSize::branches, Lt(4))));
+}
+
+/// As many rows of two entries, each with its own distribution.
+std::vector<ReplayRow> different_rows(int64_t count) {
+  std::vector<ReplayRow> rows;
+  for (int64_t i = 0; i < count; ++i) {
+    const double p = (static_cast<double>(i) + 1.0) / (2.0 * static_cast<double>(count) + 2.0);
+    rows.push_back({"", "", true, {p, 1.0 - p}, {0.5, 0.5}});
+  }
+  return rows;
+}
+
+TEST(ReplayTablesTest, EveryPrefixHasADistributionOfItsOwnWhileTheyLast) {
+  const ReplayTables tables(different_rows(8), {.entries = 2});
+  std::set<std::vector<double>> found;
+  std::vector<std::vector<Token>> prefixes = {{0, 0}};
+  for (size_t i = 0; i < 7; ++i) {  // lengths 0 to 3: 1 + 2 + 4 + 8 prefixes
+    for (const Token token : {0, 1}) {
+      auto longer = prefixes[i];
+      longer.push_back(token);
+      prefixes.push_back(std::move(longer));
+    }
+  }
+  for (const auto& prefix : prefixes) {
+    found.insert(tables.target_logits(prefix));
+  }
+  EXPECT_EQ(tables.places(), 16);
+  EXPECT_THAT(found, SizeIs(prefixes.size()));
+}
+
+TEST(ReplayTablesTest, ASeedShufflesTheRows) {
+  const ReplayTables one(different_rows(8), {.seed = 1, .entries = 2});
+  const ReplayTables two(different_rows(8), {.seed = 2, .entries = 2});
+  const std::vector<Token> prefix = {0, 0};
+  EXPECT_NE(one.target_logits(prefix), two.target_logits(prefix));
+}
+
+TEST(ReplayTablesTest, ANarrowDrafterProposesFewerTokens) {
+  const ReplayTables tables({{"", "", true, {0.4, 0.3, 0.2, 0.1}, {0.1, 0.2, 0.3, 0.4}}},
+                            {.entries = 4, .drafted = 2});
+  const std::vector<Token> prefix = {0, 0};
+  EXPECT_THAT(tables.draft_logits(prefix),
+              ElementsAre(std::log(0.1), std::log(0.2 + 0.3 + 0.4), std::log(0.0), std::log(0.0)));
+  EXPECT_THAT(tables.target_logits(prefix), Not(Contains(std::log(0.0))));
 }
 
 TEST(ReplayRowsFileTest, SaysWhatIsWrong) {
