@@ -3,14 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "core/error.h"
 
 namespace specdec {
 namespace {
-
-int64_t divide_up(int64_t number, int64_t divisor) { return (number + divisor - 1) / divisor; }
 
 int32_t* entries(const Tensor& table) { return table.mutable_data_ptr<int32_t>(); }
 
@@ -23,16 +20,12 @@ int64_t parent_of(const TokenBatch& batch, int64_t node, int64_t index) {
 KvCache::KvCache(std::vector<LayerKv> layers, const KvCacheOptions& options)
     : options_(options),
       pool_(std::move(layers), options),
-      tables_({.device = options.device, .mirror = options.as_device}) {
-  SPECDEC_CHECK(options_.max_length > 0 &&
-                    options_.max_length <= std::numeric_limits<int32_t>::max() - options_.page_size,
-                "cache: max_length {}", options_.max_length);
-}
+      tables_({.device = options.device, .mirror = options.as_device}) {}
 
 void KvCache::extend(const TokenBatch& batch) {
   find_spans(batch);
   check_parents(batch);
-  check_lengths();
+  check_capacity();
   // All that may run out of memory comes first, so that then nothing has changed.
   const int64_t nodes = spans_.empty() ? 0 : spans_.back().end;
   reserve_tables(batch, nodes);
@@ -113,7 +106,7 @@ void KvCache::reorder(std::span<const int64_t> parents) {
     reordered[i].length = length(parents[i]);
   }
   for (int64_t row = 0; row < rows(); ++row) {  // pages of forgotten nodes need not be shared
-    page_table_.trim(row, divide_up(length(row), options_.page_size));
+    page_table_.trim(row, page_count(length(row)));
   }
   page_table_.reorder(parents);
   rows_ = std::move(reordered);
@@ -200,22 +193,10 @@ void KvCache::check_parents(const TokenBatch& batch) const {
   }
 }
 
-void KvCache::check_lengths() const {
-  for (const RowSpan& span : spans_) {
-    const int64_t tokens = length(span.row) + pending(span.row) + span.end - span.begin;
-    if (tokens > options_.max_length) {
-      throw Error(
-          fmt::format("a sequence of {} tokens exceeds the model's max_length {}; shorten "
-                      "the prompt or ask for fewer new tokens",
-                      tokens, options_.max_length));
-    }
-  }
-}
-
 /// First and end of the pages that a row's new nodes lie in.
 std::pair<int64_t, int64_t> KvCache::page_range(const RowSpan& span) const {
   const int64_t first = length(span.row) + pending(span.row);
-  return {first / options_.page_size, divide_up(first + span.end - span.begin, options_.page_size)};
+  return {first / options_.page_size, page_count(first + span.end - span.begin)};
 }
 
 /// Slots in the paths of a batch's nodes: a node has one unless all the row's pending nodes up to
@@ -256,14 +237,21 @@ void KvCache::reserve_tables(const TokenBatch& batch, int64_t nodes) {
 }
 
 void KvCache::reserve_pages() {
-  // The pool grows first: should memory run out, no row refers to a page that does not exist.
-  int64_t needed = 0;
+  int64_t needed =
+      0;  // at most: of the rows that write a page which they share, one copies nothing
   for (const RowSpan& span : spans_) {
     const auto [first, end] = page_range(span);
     needed += page_table_.pages_needed(span.row, first, end);
   }
-  const int64_t fresh = std::max<int64_t>(0, needed - page_table_.free_pages());
-  pool_.reserve(page_table_.pages_made() + fresh);
+  int64_t pages =
+      page_table_.pages_made() + std::max<int64_t>(0, needed - page_table_.free_pages());
+  if (pages > pool_.capacity()) {
+    free_unused_pages();
+    check_pages();
+    pages = pool_.capacity();
+  }
+  // The pool grows first: should memory run out, no row refers to a page that does not exist.
+  pool_.reserve(pages);
   copies_.clear();
   for (const RowSpan& span : spans_) {
     const auto [first, end] = page_range(span);
@@ -314,15 +302,17 @@ PagePool::Place KvCache::place(int64_t row, int64_t slot) const {
   return {page_table_.pages(row)[index], slot % options_.page_size};
 }
 
-KvStoreFactory paged_kv(int64_t page_size, KvFormat format) {
-  return [page_size, format](std::vector<LayerKv> layers, const KvStoreOptions& options) {
-    const KvCacheOptions paged{.dtype = options.dtype,
-                               .format = format,
-                               .device = options.device,
-                               .page_size = page_size,
-                               .max_length = options.max_length};
-    return std::make_unique<KvCache>(std::move(layers), paged);
-  };
+KvStoreFactory paged_kv(int64_t page_size, KvFormat format, int64_t max_pages) {
+  return
+      [page_size, format, max_pages](std::vector<LayerKv> layers, const KvStoreOptions& options) {
+        const KvCacheOptions paged{.dtype = options.dtype,
+                                   .format = format,
+                                   .device = options.device,
+                                   .page_size = page_size,
+                                   .max_length = options.max_length,
+                                   .max_pages = max_pages};
+        return std::make_unique<KvCache>(std::move(layers), paged);
+      };
 }
 
 }  // namespace specdec

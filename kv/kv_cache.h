@@ -17,11 +17,14 @@ namespace specdec {
 /// Paged keys and values. Slots are absolute (kept token t lies at slot t, pending node k at length
 /// + k), also for sliding-window layers, so truncating moves no data and is exact to any length;
 /// commit moves what does not lie in place already. All layers share one page table; pages are
-/// shared between rows after reorder and copied on write. Truncated pages stay with their row.
+/// shared between rows after reorder and copied on write. Truncated pages stay with their row,
+/// until others need them. The capacity is fixed (KvCacheOptions): nothing that lies in it ever
+/// moves.
 class KvCache final : public KvStore {
  public:
   KvCache(std::vector<LayerKv> layers, const KvCacheOptions& options);
 
+  /// Throws Error too where there are more rows, pending nodes or pages than the cache may hold.
   void extend(const TokenBatch& batch) override;
   void undo_extend() override;
   /// Tables of the newest extend, as kernels read them.
@@ -32,14 +35,24 @@ class KvCache final : public KvStore {
   void truncate(int64_t row, int64_t length) override;
   void reorder(std::span<const int64_t> parents) override;
 
+  /// Whether every row i may get nodes[i] more nodes, in one extend or several: then none of them,
+  /// nor any commit or truncate among them, fails for want of pages, rows or room. Pages that are
+  /// copied because rows share them are counted. They are as many for layers with a window as for
+  /// those without. After a truncate below what a row shares with others, ask again.
+  bool fits(std::span<const int64_t> nodes) const;
+  /// The same after reorder(parents). Rows that it forks share their pages until they are written,
+  /// and those that it leaves out give theirs back at once, so the extend is the peak.
+  bool fits(std::span<const int64_t> parents, std::span<const int64_t> nodes) const;
+
   int64_t rows() const override;
   int64_t length(int64_t row) const override;
   int64_t pending(int64_t row) const override;
   int64_t max_length() const override { return options_.max_length; }
   BatchTables readers(int64_t row, int64_t nodes, int64_t angle) const override;
   std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const override;
-  /// Bytes of all pages, used or not.
-  int64_t allocated_bytes() const { return pool_.bytes(); }
+  /// Bytes of the pages that have been used: what the cache takes in memory. Where pages are
+  /// allocated at once, bytes of all.
+  int64_t allocated_bytes() const { return pool_.bytes(page_table_.pages_made()); }
 
  private:
   struct Node {
@@ -57,13 +70,28 @@ class KvCache final : public KvStore {
     int64_t end;
   };
 
+  /// A row as it may become.
+  struct GrownRow {
+    int64_t source;   // the row whose pages it refers to now; -1 = none
+    int64_t length;   // kept tokens
+    int64_t pending;  // nodes that it has
+    int64_t nodes;    // nodes that it gets
+  };
+
+  int64_t page_count(int64_t tokens) const {
+    return (tokens + options_.page_size - 1) / options_.page_size;
+  }
   void find_spans(const TokenBatch& batch);
   void check_parents(const TokenBatch& batch) const;
-  void check_lengths() const;
+  void check_capacity() const;
   std::pair<int64_t, int64_t> page_range(const RowSpan& span) const;
   int64_t path_slots(const TokenBatch& batch);
   void reserve_tables(const TokenBatch& batch, int64_t nodes);
   void reserve_pages();
+  void free_unused_pages();
+  void check_pages() const;
+  int64_t pages_of(std::span<const GrownRow> rows) const;
+  bool fits(std::span<const GrownRow> rows) const;
   void add_node(int64_t row, int64_t parent, int64_t index);
   void fill_row_tables(int64_t row);
   PagePool::Place place(int64_t row, int64_t slot) const;
@@ -84,6 +112,8 @@ class KvCache final : public KvStore {
 constexpr int64_t kDefaultPageSize = 16;
 
 /// Makes a model's KvCache, with `page_size` tokens a page; multiples of 16 are read fastest.
-KvStoreFactory paged_kv(int64_t page_size = kDefaultPageSize, KvFormat format = KvFormat::kNative);
+/// `max_pages`: see KvCacheOptions.
+KvStoreFactory paged_kv(int64_t page_size = kDefaultPageSize, KvFormat format = KvFormat::kNative,
+                        int64_t max_pages = 0);
 
 }  // namespace specdec

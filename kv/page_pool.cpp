@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "core/error.h"
 
@@ -108,30 +109,36 @@ void check_layers(const std::vector<LayerKv>& layers) {
   }
 }
 
-}  // namespace
+constexpr int64_t kReservedRows = 4096;  // addresses cost nothing
+constexpr int64_t kReservedBytes = int64_t{1} << 40;
 
-PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options)
-    : layers_(std::move(layers)), options_(options), pages_(layers_.size()) {
-  SPECDEC_CHECK(options_.page_size > 0, "cache: page_size {}", options_.page_size);
-  SPECDEC_CHECK(options_.dtype == at::kFloat || options_.dtype == at::kDouble,
-                "cache: activations of dtype {}", c10::toString(options_.dtype));
-  if (options_.format == KvFormat::kBFloat16 && options_.dtype != at::kFloat) {
+at::ScalarType dtype_of_pages(const KvCacheOptions& options) {
+  return options.format == KvFormat::kBFloat16 ? at::kBFloat16 : options.dtype;
+}
+
+int64_t bytes_of_page(const std::vector<LayerKv>& layers, const KvCacheOptions& options) {
+  int64_t bytes = 0;
+  for (const LayerKv& layer : layers) {
+    bytes += page_bytes(layer, options);
+  }
+  return bytes;
+}
+
+void check_options(const KvCacheOptions& options) {
+  SPECDEC_CHECK(options.page_size > 0, "cache: page_size {}", options.page_size);
+  SPECDEC_CHECK(options.max_length > 0 &&
+                    options.max_length <= std::numeric_limits<int32_t>::max() - options.page_size,
+                "cache: max_length {}", options.max_length);
+  SPECDEC_CHECK(options.max_pages >= 0 && options.max_rows >= 0 && options.max_pending >= 0,
+                "cache: {} pages, {} rows, {} pending nodes", options.max_pages, options.max_rows,
+                options.max_pending);
+  SPECDEC_CHECK(options.dtype == at::kFloat || options.dtype == at::kDouble,
+                "cache: activations of dtype {}", c10::toString(options.dtype));
+  if (options.format == KvFormat::kBFloat16 && options.dtype != at::kFloat) {
     throw Error(
         "a key/value cache in bfloat16 needs float32 activations, not float64; leave kv_dtype out, "
         "or choose dtype: float32");
   }
-  check_layers(layers_);
-}
-
-const LayerKv& PagePool::geometry(int64_t layer) const {
-  SPECDEC_CHECK(layer >= 0 && layer < layers(), "cache: layer {} of {}", layer, layers());
-  return layers_[static_cast<size_t>(layer)];
-}
-
-namespace {
-
-at::ScalarType dtype_of_pages(const KvCacheOptions& options) {
-  return options.format == KvFormat::kBFloat16 ? at::kBFloat16 : options.dtype;
 }
 
 }  // namespace
@@ -143,61 +150,76 @@ int64_t page_bytes(const LayerKv& layer, const KvCacheOptions& options) {
                    static_cast<int64_t>(c10::elementSize(dtype_of_pages(options)));
 }
 
-int64_t grown_pages(int64_t capacity, int64_t pages) {
-  return pages <= capacity ? capacity : std::max(pages, 2 * capacity);
+int64_t page_capacity(const std::vector<LayerKv>& layers, const KvCacheOptions& options) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (options.max_pages > 0) {
+    return std::min(options.max_pages, kMost);
+  }
+  const int64_t of_row = (options.max_length + options.page_size - 1) / options.page_size;
+  if (options.max_rows > 0 || allocates_at_once(options.device)) {
+    return std::min(std::max<int64_t>(1, options.max_rows) * of_row, kMost);
+  }
+  const int64_t addressed = kReservedBytes / std::max<int64_t>(1, bytes_of_page(layers, options));
+  return std::min(std::max(of_row, std::min(kReservedRows * of_row, addressed)), kMost);
+}
+
+PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options)
+    : layers_(std::move(layers)), options_(options), pages_(layers_.size()) {
+  check_options(options_);
+  check_layers(layers_);
+  capacity_ = page_capacity(layers_, options_);
+  const auto numbers = at::TensorOptions().dtype(page_dtype()).device(options_.device);
+  for (size_t i = 0; i < pages_.size(); ++i) {
+    const LayerKv& layer = layers_[i];
+    if (layer.source_layer < 0) {
+      const int64_t heads = layer.kv_heads;
+      pages_[i].keys = {{heads, layer.head_dim, options_.page_size}, numbers, capacity_};
+      pages_[i].values = {{heads, options_.page_size, layer.head_dim}, numbers, capacity_};
+    }
+  }
+}
+
+const LayerKv& PagePool::geometry(int64_t layer) const {
+  SPECDEC_CHECK(layer >= 0 && layer < layers(), "cache: layer {} of {}", layer, layers());
+  return layers_[static_cast<size_t>(layer)];
 }
 
 at::ScalarType PagePool::page_dtype() const { return dtype_of_pages(options_); }
 
-int64_t PagePool::bytes() const {
-  int64_t bytes = 0;
-  for (const Pages& pages : pages_) {
-    if (pages.keys.defined()) {
-      bytes += static_cast<int64_t>(pages.keys.nbytes() + pages.values.nbytes());
-    }
-  }
-  return bytes;
+int64_t PagePool::bytes(int64_t pages) const {
+  return bytes_of_page(layers_, options_) *
+         (allocates_at_once(options_.device) ? capacity_ : pages);
 }
 
 void PagePool::reserve(int64_t pages) {
-  if (pages <= capacity_) {
+  if (pages <= usable_) {
     return;
   }
-  const int64_t capacity = grown_pages(capacity_, pages);
-  std::vector<Pages> larger(pages_.size());
+  // Twice as many, so that the system is asked now and then only.
+  const int64_t usable = std::min(std::max(pages, 2 * usable_), capacity_);
   for (size_t i = 0; i < pages_.size(); ++i) {
-    const LayerKv& layer = layers_[i];
-    if (layer.source_layer >= 0) {
-      continue;
-    }
-    // Not zeroed: no slot is read before it is written.
-    const int64_t heads = layer.kv_heads;
-    const auto numbers = at::TensorOptions().dtype(page_dtype()).device(options_.device);
-    larger[i].keys = at::empty({capacity, heads, layer.head_dim, options_.page_size}, numbers);
-    larger[i].values = at::empty({capacity, heads, options_.page_size, layer.head_dim}, numbers);
-    if (capacity_ > 0) {
-      copy_pages({larger[i].keys, 0}, {pages_[i].keys, 0}, capacity_);
-      copy_pages({larger[i].values, 0}, {pages_[i].values, 0}, capacity_);
+    if (layers_[i].source_layer < 0) {
+      pages_[i].keys.reserve(usable);
+      pages_[i].values.reserve(usable);
     }
   }
-  pages_ = std::move(larger);
-  capacity_ = capacity;
+  usable_ = usable;
 }
 
-void PagePool::copy_pages(PageRange to, PageRange from, int64_t count) const {
+void PagePool::copy_within(const Tensor& pages, int64_t from, int64_t to) const {
   if (on_host()) {
-    const int64_t numbers = to.pages.stride(0);
-    copy_numbers(to.pages, to.first * numbers, from.pages, from.first * numbers, count * numbers);
+    const int64_t numbers = pages.stride(0);
+    copy_numbers(pages, to * numbers, pages, from * numbers, numbers);
     return;
   }
-  copy_elsewhere(to.pages.narrow(0, to.first, count), from.pages.narrow(0, from.first, count));
+  copy_elsewhere(pages.select(0, to), pages.select(0, from));
 }
 
 void PagePool::copy_page(int64_t from, int64_t to) {
   for (size_t i = 0; i < pages_.size(); ++i) {
     if (layers_[i].source_layer < 0) {
-      copy_pages({pages_[i].keys, to}, {pages_[i].keys, from}, 1);
-      copy_pages({pages_[i].values, to}, {pages_[i].values, from}, 1);
+      copy_within(pages_[i].keys.pages(), from, to);
+      copy_within(pages_[i].values.pages(), from, to);
     }
   }
 }
@@ -213,8 +235,8 @@ void PagePool::move_slots(std::span<const Move> moves) {
       continue;
     }
     if (!host) {
-      move_elsewhere(pages_[i].keys.transpose(2, 3), slots);
-      move_elsewhere(pages_[i].values, slots);
+      move_elsewhere(pages_[i].keys.pages().transpose(2, 3), slots);
+      move_elsewhere(pages_[i].values.pages(), slots);
       continue;
     }
     for (const Move& move : moves) {
@@ -223,17 +245,17 @@ void PagePool::move_slots(std::span<const Move> moves) {
   }
 }
 
-void PagePool::copy_token(size_t layer, const Move& move) {
+void PagePool::copy_token(size_t layer, const Move& move) const {
   const LayerKv& own = layers_[layer];
-  const Pages& pages = pages_[layer];
+  const Tensor& keys = pages_[layer].keys.pages();
+  const Tensor& values = pages_[layer].values.pages();
   int64_t source = page_offset(own, move.from.page);
   int64_t target = page_offset(own, move.to.page);
   const int64_t dim = own.head_dim;
   for (int64_t head = 0; head < own.kv_heads; ++head) {
-    copy_column({pages.keys, target + move.to.index, options_.page_size},
-                {pages.keys, source + move.from.index, options_.page_size}, dim);
-    copy_numbers(pages.values, target + move.to.index * dim, pages.values,
-                 source + move.from.index * dim, dim);
+    copy_column({keys, target + move.to.index, options_.page_size},
+                {keys, source + move.from.index, options_.page_size}, dim);
+    copy_numbers(values, target + move.to.index * dim, values, source + move.from.index * dim, dim);
     source += options_.page_size * dim;
     target += options_.page_size * dim;
   }
@@ -242,18 +264,19 @@ void PagePool::copy_token(size_t layer, const Move& move) {
 void PagePool::read_token(int64_t layer, Place place, int64_t token,
                           std::pair<Tensor, Tensor>& out) const {
   const LayerKv& own = geometry(layer);
-  const Pages& pages = source(layer);
+  const Tensor& stored_keys = keys(layer);
+  const Tensor& stored_values = values(layer);
   if (!on_host()) {
-    copy_elsewhere(out.first.select(1, token), token_of(pages.keys, place, 2));
-    copy_elsewhere(out.second.select(1, token), token_of(pages.values, place, 1));
+    copy_elsewhere(out.first.select(1, token), token_of(stored_keys, place, 2));
+    copy_elsewhere(out.second.select(1, token), token_of(stored_values, place, 1));
     return;
   }
   const int64_t dim = own.head_dim;
   int64_t from = page_offset(own, place.page);
   int64_t to = token * dim;
   for (int64_t head = 0; head < own.kv_heads; ++head) {
-    copy_column({out.first, to, 1}, {pages.keys, from + place.index, options_.page_size}, dim);
-    copy_numbers(out.second, to, pages.values, from + place.index * dim, dim);
+    copy_column({out.first, to, 1}, {stored_keys, from + place.index, options_.page_size}, dim);
+    copy_numbers(out.second, to, stored_values, from + place.index * dim, dim);
     from += options_.page_size * dim;
     to += out.first.size(1) * dim;
   }

@@ -6,10 +6,9 @@
 #include <vector>
 
 #include "core/kv_store.h"
+#include "kv/page_memory.h"
 
 namespace specdec {
-
-using at::Tensor;
 
 struct KvCacheOptions {
   at::ScalarType dtype = at::kFloat;  ///< dtype of the activations
@@ -17,6 +16,12 @@ struct KvCacheOptions {
   at::Device device = at::kCPU;
   int64_t page_size = 16;  ///< tokens a page
   int64_t max_length = 0;  ///< most tokens of a row, kept and pending together
+  /// Most pages of a layer with own keys. 0 = as many as max_length tokens of max_rows rows take,
+  /// where max_rows is 0 too: of one row where pages are allocated at once, else of 4096 rows, but
+  /// no more than a terabyte of address space holds.
+  int64_t max_pages = 0;
+  int64_t max_rows = 0;     ///< most rows at a time; 0 = any number
+  int64_t max_pending = 0;  ///< most pending nodes of a row; 0 = max_length
   /// The CPU is treated as a device: kernels read a copy of the tables, and pages are copied by
   /// ATen (for tests).
   bool as_device = false;
@@ -24,11 +29,11 @@ struct KvCacheOptions {
 
 /// Bytes of a layer's page of keys and values; 0 for a layer that reads another's.
 int64_t page_bytes(const LayerKv& layer, const KvCacheOptions& options);
-/// Pages that a pool has room for, once `pages` are reserved where it had room for `capacity`.
-int64_t grown_pages(int64_t capacity, int64_t pages);
+/// Pages that a pool of these layers holds at most.
+int64_t page_capacity(const std::vector<LayerKv>& layers, const KvCacheOptions& options);
 
-/// The bytes of the pages of all layers: a page number means one page in each layer's pool. It
-/// knows nothing of rows.
+/// The bytes of the pages of all layers: a page number means one page in each layer's pool, also in
+/// those with a window. Pages never move. It knows nothing of rows.
 class PagePool {
  public:
   /// Place of a token's keys and values, in every layer.
@@ -47,14 +52,16 @@ class PagePool {
   int64_t layers() const { return static_cast<int64_t>(layers_.size()); }
   const LayerKv& geometry(int64_t layer) const;
   /// Keys [pages, kv_heads, head_dim, page_size]; undefined before the first reserve.
-  const Tensor& keys(int64_t layer) const { return source(layer).keys; }
+  const Tensor& keys(int64_t layer) const { return source(layer).keys.pages(); }
   /// Values [pages, kv_heads, page_size, head_dim]; undefined before the first reserve.
-  const Tensor& values(int64_t layer) const { return source(layer).values; }
-  int64_t bytes() const;
+  const Tensor& values(int64_t layer) const { return source(layer).values.pages(); }
+  /// Bytes that the pages take when those below `pages` have been used.
+  int64_t bytes(int64_t pages) const;
   at::ScalarType page_dtype() const;
 
-  /// Makes room for page numbers below `pages`: at least doubles, so that a growing sequence copies
-  /// each number a few times only. Tensors handed out before keep the old pages.
+  /// Page numbers that there can be.
+  int64_t capacity() const { return capacity_; }
+  /// Lets page numbers below `pages`, at most capacity(), be used. Copies nothing.
   void reserve(int64_t pages);
   void copy_page(int64_t from, int64_t to);
   /// Copies tokens to other places, in all layers. A move may overwrite what an earlier one reads,
@@ -66,25 +73,21 @@ class PagePool {
 
  private:
   struct Pages {
-    Tensor keys;
-    Tensor values;
+    PageMemory keys;
+    PageMemory values;
   };
   const Pages& source(int64_t layer) const;
   /// Whether the pages may be read and written through their pointers.
   bool on_host() const { return options_.device.is_cpu() && !options_.as_device; }
-  /// Pages of one tensor from page `first` on.
-  struct PageRange {
-    const Tensor& pages;
-    int64_t first;
-  };
-  void copy_token(size_t layer, const Move& move);
-  void copy_pages(PageRange to, PageRange from, int64_t count) const;
+  void copy_token(size_t layer, const Move& move) const;
+  void copy_within(const Tensor& pages, int64_t from, int64_t to) const;
   int64_t page_offset(const LayerKv& layer, int64_t page) const;
 
   std::vector<LayerKv> layers_;
   KvCacheOptions options_;
-  std::vector<Pages> pages_;  // [layers]; undefined for those that read another layer's
-  int64_t capacity_ = 0;
+  std::vector<Pages> pages_;  // [layers]; empty for those that read another layer's
+  int64_t capacity_;
+  int64_t usable_ = 0;
 };
 
 }  // namespace specdec

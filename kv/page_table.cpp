@@ -24,6 +24,29 @@ int64_t PageTable::pages_needed(int64_t row, int64_t first, int64_t end) const {
   return needed;
 }
 
+int64_t PageTable::pages_of(std::span<const Branch> branches) const {
+  std::vector<int32_t> holders(references_.size());
+  std::vector<int32_t> writers(references_.size());
+  int64_t used = 0;
+  for (const Branch& branch : branches) {
+    const auto pages = branch.source < 0 ? std::span<const Page>() : this->pages(branch.source);
+    SPECDEC_CHECK(branch.kept <= std::ssize(pages), "{} pages of the {} of row {}", branch.kept,
+                  std::ssize(pages), branch.source);
+    for (int64_t i = 0; i < branch.kept; ++i) {
+      const auto page = static_cast<size_t>(pages[static_cast<size_t>(i)]);
+      ++holders[page];
+      writers[page] += i >= branch.first && i < branch.end ? 1 : 0;
+    }
+    used += std::max<int64_t>(0, branch.end - branch.kept);
+  }
+  for (size_t page = 0; page < holders.size(); ++page) {
+    if (holders[page] > 0) {
+      used += 1 + std::min(writers[page], holders[page] - 1);
+    }
+  }
+  return used;
+}
+
 void PageTable::add_rows(int64_t rows) {
   if (rows > this->rows()) {
     rows_.resize(static_cast<size_t>(rows));

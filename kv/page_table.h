@@ -27,6 +27,19 @@ class PageTable {
   /// Pages given back and not yet used again.
   int64_t free_pages() const { return static_cast<int64_t>(free_.size()); }
 
+  /// A row as it is going to be: the first `kept` pages of row `source` (-1: of none), those from
+  /// index `first` to `end` its own.
+  struct Branch {
+    int64_t source;
+    int64_t kept;
+    int64_t first;
+    int64_t end;
+  };
+  /// Pages in use once these rows have taken the place of all rows, and each has been made
+  /// writable, in their order: shared pages that are written are copied, except by the last that
+  /// holds them.
+  int64_t pages_of(std::span<const Branch> branches) const;
+
   /// Adds empty rows until there are `rows`.
   void add_rows(int64_t rows);
   /// Lets `row` own its pages from index `first` to `end` alone: adds what is missing up to `end`,

@@ -138,7 +138,6 @@ nlohmann::json memory_json(const MemoryNeeds& needs) {
           {"cache", needs.cache()},
           {"cache_of_sliding_layers", needs.sliding_cache},
           {"cache_of_full_layers", needs.full_cache},
-          {"cache_while_it_grows", needs.growing_cache},
           {"activations", needs.activations},
           {"rotations", needs.rotations},
           {"results", needs.results},

@@ -24,20 +24,21 @@ void for_pieces(int64_t tokens, const F& grow) {
   }
 }
 
-void add_cache(const ModelSize& size, KvFormat format, MemoryNeeds& needs) {
-  const KvCacheOptions options{
-      .dtype = size.info.compute_dtype(), .format = format, .page_size = kDefaultPageSize};
-  int64_t pages = 0;
-  int64_t before = 0;
-  for_pieces(needs.context, [&](int64_t length) {
-    const int64_t grown = grown_pages(pages, (length + options.page_size - 1) / options.page_size);
-    before = grown > pages ? pages : before;
-    pages = grown;
-  });
-  for (const LayerKv& layer : cache_layers(size.info.plan)) {
+void add_cache(const ModelSize& size, const ModelOptions& model, MemoryNeeds& needs) {
+  KvCacheOptions options{.dtype = size.info.compute_dtype(),
+                         .format = parse_kv_dtype(model.kv_dtype),
+                         .page_size = kDefaultPageSize,
+                         .max_length = max_length_of(model, size.info.config),
+                         .max_pages = model.max_pages};
+  const std::vector<LayerKv> layers = cache_layers(size.info.plan);
+  int64_t pages = (needs.context + options.page_size - 1) / options.page_size;
+  if (model.device != "cpu") {  // they are allocated when the model is loaded
+    options.max_rows = 1;
+    pages = std::max(pages, page_capacity(layers, options));
+  }
+  for (const LayerKv& layer : layers) {
     const int64_t bytes = page_bytes(layer, options);
     (layer.window > 0 ? needs.sliding_cache : needs.full_cache) += pages * bytes;
-    needs.growing_cache += before * bytes;
     needs.cache_per_token += bytes / options.page_size;
   }
 }
@@ -72,7 +73,7 @@ MemoryNeeds memory_needs(const ModelFiles& files, const ModelOptions& options, i
   for (const auto& [format, bytes] : size.matrices) {
     needs.matrices += bytes;
   }
-  add_cache(size, parse_kv_dtype(options.kv_dtype), needs);
+  add_cache(size, options, needs);
   add_rotations(info, number_bytes, needs);
   needs.activations = activation_bytes(info, std::min(context, kPrefillTokens));
   const int64_t copies = context > kPrefillTokens ? 2 : 1;  // of pieces, which are joined

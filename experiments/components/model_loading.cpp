@@ -333,7 +333,7 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
 }
 
 KvStoreFactory ModelLoader::kv_store() const {
-  return paged_kv(kDefaultPageSize, parse_kv_dtype(options_.kv_dtype));
+  return paged_kv(kDefaultPageSize, parse_kv_dtype(options_.kv_dtype), options_.max_pages);
 }
 
 void ModelLoader::note_fingerprint(const std::string& name, const std::string& fingerprint) {

@@ -70,6 +70,18 @@ TEST(PageTableTest, ReorderFreesThePagesOfRowsLeftOut) {
   EXPECT_EQ(table.free_pages(), 6);
 }
 
+TEST(PageTableTest, CountsThePagesOfRowsThatAreToCome) {
+  const PageTable table = table_of(2, 3);
+  using Branch = PageTable::Branch;
+  EXPECT_EQ(table.pages_of({}), 0);
+  EXPECT_EQ(table.pages_of(std::vector<Branch>{{0, 3, 0, 0}, {1, 1, 0, 0}}), 4);
+  EXPECT_EQ(table.pages_of(std::vector<Branch>{{0, 3, 0, 0}, {0, 2, 0, 0}}), 3);
+  EXPECT_EQ(table.pages_of(std::vector<Branch>{{0, 3, 2, 4}, {-1, 0, 0, 2}}), 6);
+  EXPECT_EQ(table.pages_of(std::vector<Branch>{{0, 3, 2, 4}, {0, 3, 0, 0}}), 5);
+  EXPECT_EQ(table.pages_of(std::vector<Branch>{{0, 3, 2, 4}, {0, 3, 2, 3}}), 5);
+  EXPECT_THROW(static_cast<void>(table.pages_of(std::vector<Branch>{{0, 4, 0, 0}})), InternalError);
+}
+
 TEST(PageTableTest, RefusesRowsThatDoNotExist) {
   PageTable table = table_of(1, 1);
   EXPECT_THROW(table.pages(1), InternalError);

@@ -1,0 +1,173 @@
+// What a cache holds at most: what it refuses, and what it says beforehand.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "core/error.h"
+#include "tests/kv/cache_model.h"
+#include "tests/support/error_message.h"
+
+namespace specdec {
+namespace {
+
+using testing::HasSubstr;
+
+KvCacheOptions pages(int64_t max_pages) {
+  KvCacheOptions options = small_pages();
+  options.max_pages = max_pages;
+  return options;
+}
+
+TEST(CacheCapacityTest, PagesBeyondItAreAnErrorThatNamesTheOption) {
+  CacheModel model(pages(3));
+  model.extend(chain(9));
+  model.commit(0, first_nodes(9));
+  EXPECT_THAT(error_message<Error>([&] { model.cache().extend(chain(4)); }),
+              testing::AllOf(HasSubstr("holds 3 pages of 4 tokens (model.max_pages), not 4"),
+                             HasSubstr("raise model.max_pages")));
+  model.check();
+  model.extend(chain(3));
+  model.commit(0, first_nodes(3));
+  model.check();
+}
+
+TEST(CacheCapacityTest, RowsAndPendingNodesBeyondItAreErrors) {
+  KvCacheOptions options = small_pages();
+  options.max_rows = 2;
+  options.max_pending = 5;
+  CacheModel model(options);
+  model.extend(batch_of({0, 0, 1}, {}));
+  EXPECT_THAT(error_message<Error>([&] { model.cache().extend(batch_of({2}, {-1})); }),
+              HasSubstr("max_rows 2"));
+  EXPECT_THAT(error_message<Error>([&] { model.cache().extend(chain(4)); }),
+              HasSubstr("6 pending tokens of row 0 exceed the cache's max_pending 5"));
+  model.check();
+  EXPECT_FALSE(model.cache().fits(std::vector<int64_t>{0, 0, 1}));
+  EXPECT_FALSE(model.cache().fits(std::vector<int64_t>{4}));
+  EXPECT_TRUE(model.cache().fits(std::vector<int64_t>{3, 4}));
+}
+
+TEST(CacheCapacityTest, TruncatedPagesGoToRowsThatNeedThem) {
+  CacheModel model(pages(4));
+  model.extend(batch_of(std::vector<int64_t>(13, 0), {}));
+  model.commit(0, first_nodes(13));
+  model.truncate(0, 3);
+  EXPECT_TRUE(model.cache().fits(std::vector<int64_t>{1, 12}));
+  EXPECT_FALSE(model.cache().fits(std::vector<int64_t>{2, 12}));
+  model.extend(batch_of(std::vector<int64_t>(12, 1), {}));
+  model.check();
+  EXPECT_THROW(model.cache().extend(chain(2)), Error);
+  model.extend(chain(1));
+  model.check();
+}
+
+TEST(CacheCapacityTest, TheLastRowThatHoldsASharedPageWritesInPlace) {
+  CacheModel model(pages(4));
+  model.extend(chain(6));
+  model.commit(0, first_nodes(6));
+  EXPECT_TRUE(model.cache().fits(std::vector<int64_t>{0, 0, 0}, std::vector<int64_t>{2, 2, 2}));
+  EXPECT_FALSE(model.cache().fits(std::vector<int64_t>{0, 0, 0}, std::vector<int64_t>{2, 2, 3}));
+  EXPECT_FALSE(
+      model.cache().fits(std::vector<int64_t>{0, 0, 0, 0}, std::vector<int64_t>{1, 1, 1, 1}));
+  model.reorder({0, 0, 0});
+  model.extend(batch_of({0, 0, 1, 1, 2, 2}, {}));
+  model.check();
+}
+
+TEST(CacheCapacityTest, ADefaultHoldsRowsOfFullLength) {
+  const int64_t of_row = kMaxLength / 4;
+  KvCacheOptions options = small_pages();
+  EXPECT_EQ(page_capacity(three_layers(), options), 4096 * of_row);
+  options.max_rows = 3;
+  EXPECT_EQ(page_capacity(three_layers(), options), 3 * of_row);
+  options.max_rows = 0;
+  options.device = at::kMeta;
+  EXPECT_EQ(page_capacity(three_layers(), options), of_row);
+  options = {.page_size = 16, .max_length = 1 << 16};
+  const std::vector<LayerKv> large(100, LayerKv{16, 256});
+  const int64_t bytes = page_capacity(large, options) * 100 * page_bytes(large.front(), options);
+  EXPECT_LE(bytes, int64_t{1} << 40);
+  EXPECT_GT(bytes, int64_t{1} << 39);
+}
+
+TEST(CacheCapacityTest, ADeviceHasAllPagesFromTheBeginning) {
+  KvCacheOptions options = pages(5);
+  options.device = at::kMeta;
+  KvCache cache(three_layers(), options);
+  EXPECT_EQ(cache.view(1).keys.size(0), 5);
+  const int64_t bytes = cache.allocated_bytes();
+  cache.extend(chain(20));
+  EXPECT_EQ(cache.allocated_bytes(), bytes);
+  EXPECT_THROW(cache.extend(chain(1)), Error);
+}
+
+/// Nodes that a batch gives each row.
+std::vector<int64_t> nodes_of(const TokenBatch& batch) {
+  std::vector<int64_t> nodes;
+  for (const int64_t row : batch.rows) {
+    nodes.resize(std::max(nodes.size(), static_cast<size_t>(row) + 1));
+    ++nodes[static_cast<size_t>(row)];
+  }
+  return nodes;
+}
+
+/// Extends where the cache says that it fits, which then succeeds; elsewhere it throws and changes
+/// nothing. Returns whether it fits.
+bool try_extend(CacheModel& model, const TokenBatch& batch, bool fits) {
+  if (fits) {
+    model.extend(batch);
+  } else {
+    EXPECT_THROW(model.cache().extend(batch), Error);
+  }
+  return fits;
+}
+
+/// As random_step, of a cache that is often full.
+bool crowded_step(CacheModel& model, std::mt19937& random) {
+  const auto below = [&](int64_t bound) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(bound));
+  };
+  const int64_t rows = model.cache().rows();
+  if (below(2) == 0) {
+    const TokenBatch batch = random_batch(model, random);
+    return try_extend(model, batch, model.cache().fits(nodes_of(batch)));
+  }
+  if (rows == 0 || below(3) > 0) {
+    random_step(model, random, false);
+    return true;
+  }
+  std::vector<int64_t> parents(static_cast<size_t>(1 + below(4)));
+  TokenBatch batch;
+  for (size_t i = 0; i < parents.size(); ++i) {
+    parents[i] = below(rows);
+    const int64_t room = kMaxLength - model.cache().length(parents[i]);
+    batch.rows.insert(batch.rows.end(), static_cast<size_t>(below(std::min<int64_t>(room, 9) + 1)),
+                      static_cast<int64_t>(i));
+  }
+  batch.tokens = at::zeros({std::ssize(batch.rows)}, at::kInt);
+  const bool fits = model.cache().fits(parents, nodes_of(batch));
+  model.reorder(parents);
+  return batch.rows.empty() || try_extend(model, batch, fits);
+}
+
+TEST(CacheCapacityTest, WhatFitsIsExactlyWhatExtendDoes) {
+  int64_t refused = 0;
+  for (unsigned seed = 0; seed < 24; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    KvCacheOptions options = pages(4 + seed % 12);
+    options.as_device = seed % 2 == 1;
+    CacheModel model(options);
+    for (int step = 0; step < 80 && !testing::Test::HasFailure(); ++step) {
+      refused += crowded_step(model, random) ? 0 : 1;
+      model.check();
+    }
+  }
+  EXPECT_GT(refused, 100) << "the caches should have been full often";
+}
+
+}  // namespace
+}  // namespace specdec
