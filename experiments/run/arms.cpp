@@ -37,9 +37,9 @@ std::vector<Group> group_arms(const ExperimentPlan& plan) {
 
 std::string model_key(const ExperimentConfig& config) {
   const ModelOptions& model = config.model;
-  return fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", config.weights.string(), model.dtype,
+  return fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}", config.weights.string(), model.dtype,
                      model.activations, model.kv_dtype, model.device, model.max_length,
-                     model.include_mtp, config.threads);
+                     model.max_pages, model.include_mtp, config.threads);
 }
 
 std::vector<std::string> model_keys_of_sweep(const ExperimentPlan& plan) {

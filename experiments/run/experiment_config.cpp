@@ -300,6 +300,7 @@ std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
   options.kv_dtype = node.get<std::string>("kv_dtype", "");
   options.device = node.get<std::string>("device", "cpu");
   options.max_length = node.get<int64_t>("max_length", 0, {0, kMaxTokens});
+  options.max_pages = node.get<int64_t>("max_pages", 0, {0, kMaxTokens});
   note_error(node, "dtype", [&] { (void)parse_dtype(options.dtype); });
   note_error(node, "activations", [&] { check_activations(options); });
   note_error(node, "kv_dtype", [&] { (void)parse_kv_dtype(options.kv_dtype); });

@@ -53,8 +53,8 @@ void RunSetup::load_group(Group& group) {
   if (!loaders_.empty() || !environment_.thread_reason.empty()) {
     model.threads = at::get_num_threads();
   }
-  const auto key = fmt::format("{}|{}|{}|{}|{}", model.dtype, model.activations, model.kv_dtype,
-                               model.device, model.max_length);
+  const auto key = fmt::format("{}|{}|{}|{}|{}|{}", model.dtype, model.activations, model.kv_dtype,
+                               model.device, model.max_length, model.max_pages);
   auto& loader = loaders_[key];
   if (loader == nullptr) {
     loader = std::make_unique<ModelLoader>(model, &catalog_);

@@ -16,6 +16,7 @@
 #include "experiments/run/run_folder.h"
 #include "tests/experiments/run/experiment_fixture.h"
 #include "tests/experiments/run/text_model.h"
+#include "tests/support/error_message.h"
 
 namespace specdec {
 namespace {
@@ -48,6 +49,14 @@ TEST_F(ExperimentTest, RunsEveryStrategyOnEveryPrompt) {
         "summary.csv", "report.html", "spec_bench.md", "answers/lookup.jsonl"}) {
     EXPECT_TRUE(std::filesystem::exists(folder_.path() / "out" / name)) << name;
   }
+}
+
+TEST_F(ExperimentTest, ACacheThatIsTooSmallSaysWhichOptionRaisesIt) {
+  EXPECT_THAT(
+      error_message<Error>([&] {
+        (void)run({"model.max_pages=1", "max_new_tokens=40"});
+      }),
+      HasSubstr("holds 1 pages of 16 tokens (model.max_pages), not 2: raise model.max_pages"));
 }
 
 TEST_F(ExperimentTest, GreedyStrategiesGiveTheSameTokens) {
