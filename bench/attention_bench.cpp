@@ -25,10 +25,10 @@ std::unique_ptr<KvCache> filled_cache(int64_t context, int64_t nodes, KvFormat f
   std::vector<int64_t> path(static_cast<size_t>(context));
   std::iota(path.begin(), path.end(), 0);
   if (context > 0) {
-    cache->extend({.tokens = at::zeros({context}, at::kInt)});
+    cache->extend({.count = context});
     cache->commit(0, path);
   }
-  cache->extend({.tokens = at::zeros({nodes}, at::kInt)});
+  cache->extend({.count = nodes});
   const KvView view = cache->view(0);
   Tensor(view.keys).normal_();
   Tensor(view.values).normal_();

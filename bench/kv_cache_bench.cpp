@@ -19,7 +19,7 @@ std::unique_ptr<KvCache> prefilled(int64_t context) {
           .dtype = at::kFloat, .device = at::kCPU, .page_size = 16, .max_length = 16384});
   std::vector<int64_t> path(static_cast<size_t>(context));
   std::iota(path.begin(), path.end(), 0);
-  cache->extend({.tokens = at::zeros({context}, at::kInt), .rows = {}, .parents = {}});
+  cache->extend({.count = context});
   cache->commit(0, path);
   return cache;
 }
@@ -29,7 +29,7 @@ void extend_commit_bench(benchmark::State& state) {
   const int64_t nodes = state.range(1);
   at::set_num_threads(1);
   const auto cache = prefilled(context);
-  const TokenBatch batch{.tokens = at::zeros({nodes}, at::kInt), .rows = {}, .parents = {}};
+  const NewNodes batch{.count = nodes};
   std::vector<int64_t> path(static_cast<size_t>(nodes));
   std::iota(path.begin(), path.end(), 0);
   const auto step = [&] {
@@ -46,13 +46,13 @@ void extend_commit_bench(benchmark::State& state) {
 void commit_sparse_path_bench(benchmark::State& state) {
   at::set_num_threads(1);
   const auto cache = prefilled(500);
-  TokenBatch batch{.tokens = at::zeros({16}, at::kInt), .rows = {}, .parents = {-1}};
+  std::vector<int64_t> parents{-1};
   for (int64_t i = 1; i < 16; ++i) {
-    batch.parents.push_back((i - 1) / 2);
+    parents.push_back((i - 1) / 2);
   }
   const std::vector<int64_t> path = {0, 2, 6, 14};
   const auto step = [&] {
-    cache->extend(batch);
+    cache->extend({.count = 16, .parents = parents});
     cache->commit(0, path);
     cache->truncate(0, 500);
   };

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/forward.h"
 #include "core/kernels/kv_view.h"
 
 namespace specdec {
@@ -26,6 +25,14 @@ struct KvStoreOptions {
   int64_t max_length = 0;  ///< most tokens of a row, kept and pending together
 };
 
+/// New nodes that an extend makes room for: numbered as those of a TokenBatch, without what they
+/// hold. Borrows.
+struct NewNodes {
+  int64_t count = 0;
+  std::span<const int64_t> rows = {};     ///< [count], non-decreasing; empty = all row 0
+  std::span<const int64_t> parents = {};  ///< [count]; see TokenBatch
+};
+
 /// Keys and values of all layers, for several rows of unequal lengths and trees of pending nodes
 /// (see LanguageModel for what is kept and what is pending). A model owns one; strategies never see
 /// it. Implemented in kv/.
@@ -36,11 +43,10 @@ class KvStore {
   KvStore(const KvStore&) = delete;
   KvStore& operator=(const KvStore&) = delete;
 
-  /// Begins a forward: checks the batch (see TokenBatch; throws InternalError for a parent that
-  /// does not exist or rows out of order, Error when a row would exceed max_length), reserves slots
-  /// for its nodes and builds the tables. The nodes are pending afterwards. Changes nothing when it
-  /// throws.
-  virtual void extend(const TokenBatch& batch) = 0;
+  /// Begins a forward: checks the nodes (throws InternalError for a parent that does not exist or
+  /// rows out of order, Error when a row would exceed max_length), reserves their slots and builds
+  /// the tables. The nodes are pending afterwards. Changes nothing when it throws.
+  virtual void extend(const NewNodes& nodes) = 0;
   /// Forgets the nodes of the newest extend, as if it had not been: for a forward that fails. Only
   /// between that extend and the next call that changes the store.
   virtual void undo_extend() = 0;

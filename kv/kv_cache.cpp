@@ -11,8 +11,8 @@ namespace {
 
 int32_t* entries(const Tensor& table) { return table.mutable_data_ptr<int32_t>(); }
 
-int64_t parent_of(const TokenBatch& batch, int64_t node, int64_t index) {
-  return batch.parents.empty() ? index - 1 : batch.parents[static_cast<size_t>(node)];
+int64_t parent_of(const NewNodes& nodes, int64_t node, int64_t index) {
+  return nodes.parents.empty() ? index - 1 : nodes.parents[static_cast<size_t>(node)];
 }
 
 }  // namespace
@@ -22,23 +22,22 @@ KvCache::KvCache(std::vector<LayerKv> layers, const KvCacheOptions& options)
       pool_(std::move(layers), options),
       tables_({.device = options.device, .mirror = options.as_device}) {}
 
-void KvCache::extend(const TokenBatch& batch) {
-  find_spans(batch);
-  check_parents(batch);
+void KvCache::extend(const NewNodes& nodes) {
+  find_spans(nodes);
+  check_parents(nodes);
   check_capacity();
   // All that may run out of memory comes first, so that then nothing has changed.
-  const int64_t nodes = spans_.empty() ? 0 : spans_.back().end;
-  reserve_tables(batch, nodes);
+  reserve_tables(nodes);
   reserve_pages();
   path_end_ = 0;
   for (const RowSpan& span : spans_) {
     const int64_t first = pending(span.row);
     for (int64_t i = span.begin; i < span.end; ++i) {
-      add_node(span.row, parent_of(batch, i, first + i - span.begin), i);
+      add_node(span.row, parent_of(nodes, i, first + i - span.begin), i);
     }
     fill_row_tables(span.row);
   }
-  tables_.upload(nodes);
+  tables_.upload(nodes.count);
 }
 
 void KvCache::undo_extend() {
@@ -157,18 +156,17 @@ std::pair<Tensor, Tensor> KvCache::key_values(int64_t layer, int64_t row) const 
   return {copies.first.to(options_.dtype), copies.second.to(options_.dtype)};
 }
 
-void KvCache::find_spans(const TokenBatch& batch) {
-  SPECDEC_CHECK(batch.tokens.defined() && batch.tokens.dim() == 1, "extend: tokens should be [n]");
-  const int64_t nodes = batch.tokens.size(0);
-  const auto count = static_cast<size_t>(nodes);
-  SPECDEC_CHECK(batch.rows.empty() || batch.rows.size() == count, "extend: {} rows for {} tokens",
-                batch.rows.size(), nodes);
-  SPECDEC_CHECK(batch.parents.empty() || batch.parents.size() == count,
-                "extend: {} parents for {} tokens", batch.parents.size(), nodes);
+void KvCache::find_spans(const NewNodes& nodes) {
+  const auto fits_count = [&](std::span<const int64_t> numbers) {
+    return numbers.empty() || std::ssize(numbers) == nodes.count;
+  };
+  SPECDEC_CHECK(nodes.count >= 0 && fits_count(nodes.rows) && fits_count(nodes.parents),
+                "extend: {} rows and {} parents for {} nodes", nodes.rows.size(),
+                nodes.parents.size(), nodes.count);
   spans_.clear();
   int64_t next_row = rows();
-  for (int64_t node = 0; node < nodes; ++node) {
-    const int64_t row = batch.rows.empty() ? 0 : batch.rows[static_cast<size_t>(node)];
+  for (int64_t node = 0; node < nodes.count; ++node) {
+    const int64_t row = nodes.rows.empty() ? 0 : nodes.rows[static_cast<size_t>(node)];
     if (!spans_.empty() && spans_.back().row == row) {
       ++spans_.back().end;
       continue;
@@ -181,11 +179,11 @@ void KvCache::find_spans(const TokenBatch& batch) {
   }
 }
 
-void KvCache::check_parents(const TokenBatch& batch) const {
+void KvCache::check_parents(const NewNodes& nodes) const {
   for (const RowSpan& span : spans_) {
     for (int64_t node = span.begin; node < span.end; ++node) {
       const int64_t index = pending(span.row) + node - span.begin;
-      const int64_t parent = parent_of(batch, node, index);
+      const int64_t parent = parent_of(nodes, node, index);
       SPECDEC_CHECK(parent >= -1 && parent < index,
                     "extend: pending node {} of row {} cannot follow node {}", index, span.row,
                     parent);
@@ -199,9 +197,9 @@ std::pair<int64_t, int64_t> KvCache::page_range(const RowSpan& span) const {
   return {first / options_.page_size, page_count(first + span.end - span.begin)};
 }
 
-/// Slots in the paths of a batch's nodes: a node has one unless all the row's pending nodes up to
+/// Slots in the paths of new nodes: a node has one unless all the row's pending nodes up to
 /// it are a chain.
-int64_t KvCache::path_slots(const TokenBatch& batch) {
+int64_t KvCache::path_slots(const NewNodes& nodes) {
   int64_t slots = 0;
   for (const RowSpan& span : spans_) {
     depths_.clear();
@@ -211,7 +209,7 @@ int64_t KvCache::path_slots(const TokenBatch& batch) {
     }
     for (int64_t node = span.begin; node < span.end; ++node) {
       const auto index = static_cast<int64_t>(depths_.size());
-      const int64_t parent = parent_of(batch, node, index);
+      const int64_t parent = parent_of(nodes, node, index);
       const int64_t depth = parent < 0 ? 0 : depths_[static_cast<size_t>(parent)] + 1;
       depths_.push_back(depth);
       slots += depth == index ? 0 : depth + 1;
@@ -220,7 +218,7 @@ int64_t KvCache::path_slots(const TokenBatch& batch) {
   return slots;
 }
 
-void KvCache::reserve_tables(const TokenBatch& batch, int64_t nodes) {
+void KvCache::reserve_tables(const NewNodes& nodes) {
   int64_t most_pages = 0;
   int64_t row_count = rows();
   for (const RowSpan& span : spans_) {
@@ -230,8 +228,8 @@ void KvCache::reserve_tables(const TokenBatch& batch, int64_t nodes) {
     most_pages = std::max({most_pages, held, page_range(span).second});
     row_count = std::max(row_count, span.row + 1);
   }
-  tables_.reserve({.nodes = nodes,
-                   .paths = std::max<int64_t>(1, path_slots(batch)),
+  tables_.reserve({.nodes = nodes.count,
+                   .paths = std::max<int64_t>(1, path_slots(nodes)),
                    .rows = row_count,
                    .pages = most_pages});
 }

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/forward.h"
 #include "core/kernels/kv_view.h"
 #include "core/kv_store.h"
 #include "kv/page_pool.h"
@@ -25,7 +24,7 @@ class KvCache final : public KvStore {
   KvCache(std::vector<LayerKv> layers, const KvCacheOptions& options);
 
   /// Throws Error too where there are more rows, pending nodes or pages than the cache may hold.
-  void extend(const TokenBatch& batch) override;
+  void extend(const NewNodes& nodes) override;
   void undo_extend() override;
   /// Tables of the newest extend, as kernels read them.
   const BatchTables& tables() const { return tables_.device(); }
@@ -63,7 +62,7 @@ class KvCache final : public KvStore {
     int64_t length = 0;
     std::vector<Node> pending;
   };
-  /// The new nodes of one row: begin to end of the batch.
+  /// The new nodes of one row: begin to end of all.
   struct RowSpan {
     int64_t row;
     int64_t begin;
@@ -81,12 +80,12 @@ class KvCache final : public KvStore {
   int64_t page_count(int64_t tokens) const {
     return (tokens + options_.page_size - 1) / options_.page_size;
   }
-  void find_spans(const TokenBatch& batch);
-  void check_parents(const TokenBatch& batch) const;
+  void find_spans(const NewNodes& nodes);
+  void check_parents(const NewNodes& nodes) const;
   void check_capacity() const;
   std::pair<int64_t, int64_t> page_range(const RowSpan& span) const;
-  int64_t path_slots(const TokenBatch& batch);
-  void reserve_tables(const TokenBatch& batch, int64_t nodes);
+  int64_t path_slots(const NewNodes& nodes);
+  void reserve_tables(const NewNodes& nodes);
   void reserve_pages();
   void free_unused_pages();
   void check_pages() const;

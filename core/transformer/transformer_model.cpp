@@ -101,7 +101,7 @@ class TransformerModel::Impl final : public Internals {
     const int64_t nodes = check(batch, options);
     const LayerList layers = evaluated_layers(options);
     pending_.check_parents(batch, nodes, layers);
-    extend(batch, nodes);
+    store_->extend({.count = nodes, .rows = batch.rows, .parents = batch.parents});
     try {
       ForwardResult result = evaluate(batch, options, nodes, layers);
       pending_.note(*store_, batch, nodes, layers);
@@ -221,16 +221,6 @@ class TransformerModel::Impl final : public Internals {
       }
     }
     return std::make_shared<const std::vector<int64_t>>(layers);
-  }
-
-  void extend(const TokenBatch& batch, int64_t nodes) {
-    if (!batch.inputs.embeddings.defined()) {
-      store_->extend(batch);
-    } else {
-      TokenBatch placeholder = batch;
-      placeholder.tokens = at::zeros({nodes}, at::kInt);
-      store_->extend(placeholder);
-    }
   }
 
   ForwardResult evaluate(const TokenBatch& batch, const ForwardOptions& options, int64_t nodes,

@@ -25,7 +25,7 @@ TEST(CacheCapacityTest, PagesBeyondItAreAnErrorThatNamesTheOption) {
   CacheModel model(pages(3));
   model.extend(chain(9));
   model.commit(0, first_nodes(9));
-  EXPECT_THAT(error_message<Error>([&] { model.cache().extend(chain(4)); }),
+  EXPECT_THAT(error_message<Error>([&] { model.cache().extend(chain(4).nodes()); }),
               testing::AllOf(HasSubstr("holds 3 pages of 4 tokens (model.max_pages), not 4"),
                              HasSubstr("raise model.max_pages")));
   model.check();
@@ -40,9 +40,9 @@ TEST(CacheCapacityTest, RowsAndPendingNodesBeyondItAreErrors) {
   options.max_pending = 5;
   CacheModel model(options);
   model.extend(batch_of({0, 0, 1}, {}));
-  EXPECT_THAT(error_message<Error>([&] { model.cache().extend(batch_of({2}, {-1})); }),
+  EXPECT_THAT(error_message<Error>([&] { model.cache().extend(batch_of({2}, {-1}).nodes()); }),
               HasSubstr("max_rows 2"));
-  EXPECT_THAT(error_message<Error>([&] { model.cache().extend(chain(4)); }),
+  EXPECT_THAT(error_message<Error>([&] { model.cache().extend(chain(4).nodes()); }),
               HasSubstr("6 pending tokens of row 0 exceed the cache's max_pending 5"));
   model.check();
   EXPECT_FALSE(model.cache().fits(std::vector<int64_t>{0, 0, 1}));
@@ -59,7 +59,7 @@ TEST(CacheCapacityTest, TruncatedPagesGoToRowsThatNeedThem) {
   EXPECT_FALSE(model.cache().fits(std::vector<int64_t>{2, 12}));
   model.extend(batch_of(std::vector<int64_t>(12, 1), {}));
   model.check();
-  EXPECT_THROW(model.cache().extend(chain(2)), Error);
+  EXPECT_THROW(model.cache().extend(chain(2).nodes()), Error);
   model.extend(chain(1));
   model.check();
 }
@@ -99,13 +99,13 @@ TEST(CacheCapacityTest, ADeviceHasAllPagesFromTheBeginning) {
   KvCache cache(three_layers(), options);
   EXPECT_EQ(cache.view(1).keys.size(0), 5);
   const int64_t bytes = cache.allocated_bytes();
-  cache.extend(chain(20));
+  cache.extend(chain(20).nodes());
   EXPECT_EQ(cache.allocated_bytes(), bytes);
-  EXPECT_THROW(cache.extend(chain(1)), Error);
+  EXPECT_THROW(cache.extend(chain(1).nodes()), Error);
 }
 
 /// Nodes that a batch gives each row.
-std::vector<int64_t> nodes_of(const TokenBatch& batch) {
+std::vector<int64_t> nodes_of(const NodeBatch& batch) {
   std::vector<int64_t> nodes;
   for (const int64_t row : batch.rows) {
     nodes.resize(std::max(nodes.size(), static_cast<size_t>(row) + 1));
@@ -116,11 +116,11 @@ std::vector<int64_t> nodes_of(const TokenBatch& batch) {
 
 /// Extends where the cache says that it fits, which then succeeds; elsewhere it throws and changes
 /// nothing. Returns whether it fits.
-bool try_extend(CacheModel& model, const TokenBatch& batch, bool fits) {
+bool try_extend(CacheModel& model, const NodeBatch& batch, bool fits) {
   if (fits) {
     model.extend(batch);
   } else {
-    EXPECT_THROW(model.cache().extend(batch), Error);
+    EXPECT_THROW(model.cache().extend(batch.nodes()), Error);
   }
   return fits;
 }
@@ -132,7 +132,7 @@ bool crowded_step(CacheModel& model, std::mt19937& random) {
   };
   const int64_t rows = model.cache().rows();
   if (below(2) == 0) {
-    const TokenBatch batch = random_batch(model, random);
+    const NodeBatch batch = random_batch(model, random);
     return try_extend(model, batch, model.cache().fits(nodes_of(batch)));
   }
   if (rows == 0 || below(3) > 0) {
@@ -140,14 +140,14 @@ bool crowded_step(CacheModel& model, std::mt19937& random) {
     return true;
   }
   std::vector<int64_t> parents(static_cast<size_t>(1 + below(4)));
-  TokenBatch batch;
+  NodeBatch batch;
   for (size_t i = 0; i < parents.size(); ++i) {
     parents[i] = below(rows);
     const int64_t room = kMaxLength - model.cache().length(parents[i]);
     batch.rows.insert(batch.rows.end(), static_cast<size_t>(below(std::min<int64_t>(room, 9) + 1)),
                       static_cast<int64_t>(i));
   }
-  batch.tokens = at::zeros({std::ssize(batch.rows)}, at::kInt);
+  batch.count = std::ssize(batch.rows);
   const bool fits = model.cache().fits(parents, nodes_of(batch));
   model.reorder(parents);
   return batch.rows.empty() || try_extend(model, batch, fits);

@@ -34,13 +34,22 @@ inline float exact_number(int64_t index) {
 
 constexpr float kSecondLayer = 0x1p40F;  // what it holds is a multiple of the first's numbers
 
-inline TokenBatch batch_of(std::vector<int64_t> rows, std::vector<int64_t> parents,
-                           int64_t nodes = -1) {
+/// New nodes and what they borrow.
+struct NodeBatch {
+  int64_t count = 0;
+  std::vector<int64_t> rows = {};
+  std::vector<int64_t> parents = {};
+
+  NewNodes nodes() const { return {.count = count, .rows = rows, .parents = parents}; }
+};
+
+inline NodeBatch batch_of(std::vector<int64_t> rows, std::vector<int64_t> parents,
+                          int64_t nodes = -1) {
   nodes = nodes >= 0 ? nodes : static_cast<int64_t>(std::max(rows.size(), parents.size()));
-  return {at::zeros({nodes}, at::kInt), std::move(rows), std::move(parents)};
+  return {nodes, std::move(rows), std::move(parents)};
 }
 
-inline TokenBatch chain(int64_t nodes) { return batch_of({}, {}, nodes); }
+inline NodeBatch chain(int64_t nodes) { return batch_of({}, {}, nodes); }
 
 inline std::vector<int64_t> first_nodes(int64_t count) {
   std::vector<int64_t> path(static_cast<size_t>(count));
@@ -97,10 +106,10 @@ class CacheModel {
     std::vector<Node> pending;
   };
 
-  void extend(const TokenBatch& batch) {
-    cache_.extend(batch);
+  void extend(const NodeBatch& batch) {
+    cache_.extend(batch.nodes());
     const BatchTables& tables = cache_.tables();
-    ASSERT_EQ(tables.nodes, batch.tokens.size(0));
+    ASSERT_EQ(tables.nodes, batch.count);
     for (int64_t i = 0; i < tables.nodes; ++i) {
       const int64_t row = batch.rows.empty() ? 0 : batch.rows[static_cast<size_t>(i)];
       if (row >= static_cast<int64_t>(rows_.size())) {
@@ -201,11 +210,11 @@ class CacheModel {
 };
 
 /// Random batch over some of the rows, perhaps a new one; each row stays short enough.
-inline TokenBatch random_batch(const CacheModel& model, std::mt19937& random) {
+inline NodeBatch random_batch(const CacheModel& model, std::mt19937& random) {
   const auto below = [&](int64_t bound) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(bound));
   };
-  TokenBatch batch;
+  NodeBatch batch;
   const int64_t rows = std::min<int64_t>(model.cache().rows() + 1, 4);
   for (int64_t row = 0; row < rows; ++row) {
     const bool fresh = row == model.cache().rows();
@@ -220,7 +229,7 @@ inline TokenBatch random_batch(const CacheModel& model, std::mt19937& random) {
       batch.parents.push_back(below(pending + i + 1) - 1);
     }
   }
-  batch.tokens = at::zeros({static_cast<int64_t>(batch.rows.size())}, at::kInt);
+  batch.count = std::ssize(batch.rows);
   return batch;
 }
 

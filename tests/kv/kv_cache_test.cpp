@@ -51,7 +51,7 @@ TEST(KvCacheTest, BFloat16TakesHalfTheBytesAndIsReadAsTheActivations) {
   KvCache native(three_layers(), small_pages());
   KvCache half(three_layers(), small_pages(KvFormat::kBFloat16));
   for (KvCache* cache : {&native, &half}) {
-    cache->extend(chain(5));
+    cache->extend(chain(5).nodes());
     cache->commit(0, first_nodes(5));
   }
   EXPECT_EQ(2 * half.allocated_bytes(), native.allocated_bytes());
@@ -73,10 +73,10 @@ TEST(KvCacheTest, RefusesBFloat16BesideFloat64) {
 
 TEST(KvCacheTest, EmptyParentsContinueEachRowAfterItsLastPendingNode) {
   KvCache cache(three_layers(), small_pages());
-  cache.extend(batch_of({0, 0, 1}, {}));
+  cache.extend(batch_of({0, 0, 1}, {}).nodes());
   EXPECT_EQ(entries(cache.tables().positions, 3), (std::vector<int32_t>{0, 1, 0}));
   cache.commit(1, first_nodes(1));
-  cache.extend(batch_of({0, 1, 1}, {}));
+  cache.extend(batch_of({0, 1, 1}, {}).nodes());
   EXPECT_EQ(entries(cache.tables().positions, 3), (std::vector<int32_t>{2, 1, 2}));
   EXPECT_EQ(entries(cache.tables().slots, 3), (std::vector<int32_t>{2, 1, 2}));
   EXPECT_EQ(visible(cache.tables(), 0), (std::vector<int32_t>{0, 1, 2}));
@@ -103,12 +103,12 @@ TEST(KvCacheTest, SharedPagesAreCopiedOnWriteOnly) {
 
 TEST(KvCacheTest, DecodingDoesNotAllocateEachStep) {
   KvCache cache(three_layers(), small_pages());
-  cache.extend(chain(8));
+  cache.extend(chain(8).nodes());
   cache.commit(0, first_nodes(8));
   const void* tables = cache.tables().slots.const_data_ptr();
   const void* keys = cache.view(0).keys.const_data_ptr();
   for (int step = 0; step < 24; ++step) {
-    cache.extend(chain(1));
+    cache.extend(chain(1).nodes());
     EXPECT_EQ(cache.tables().slots.const_data_ptr(), tables);
     EXPECT_EQ(cache.view(0).keys.const_data_ptr(), keys) << "pages never move";
     cache.commit(0, first_nodes(1));
@@ -117,7 +117,7 @@ TEST(KvCacheTest, DecodingDoesNotAllocateEachStep) {
 
 TEST(KvCacheTest, ALayerMayReadAnothersPool) {
   KvCache cache(three_layers(), small_pages());
-  cache.extend(chain(1));
+  cache.extend(chain(1).nodes());
   EXPECT_EQ(cache.view(2).keys.const_data_ptr(), cache.view(0).keys.const_data_ptr());
   EXPECT_EQ(cache.view(1).window, 4);
   const int64_t pages = cache.view(0).keys.size(0);
@@ -144,7 +144,7 @@ TEST(KvCacheTest, RefusedBatchesChangeNothing) {
   model.commit(0, first_nodes(3));
   model.extend(chain(2));
   KvCache& cache = model.cache();
-  const TokenBatch bad[] = {
+  const NodeBatch bad[] = {
       batch_of({}, {2}),           // follows itself
       batch_of({}, {-2}),          //
       batch_of({}, {1, 4}),        // follows a later node
@@ -155,29 +155,29 @@ TEST(KvCacheTest, RefusedBatchesChangeNothing) {
       batch_of({0, 0}, {-1}, 2),   // a parent is missing
       batch_of({0}, {-1, -1}, 2),  // a row is missing
   };
-  for (const TokenBatch& batch : bad) {
-    EXPECT_THROW(cache.extend(batch), InternalError);
+  for (const NodeBatch& batch : bad) {
+    EXPECT_THROW(cache.extend(batch.nodes()), InternalError);
     model.check();
   }
-  EXPECT_THROW(cache.extend({}), InternalError);
-  EXPECT_THROW(cache.extend(chain(kMaxLength - 4)), Error);
-  EXPECT_THROW(cache.extend(batch_of({0, 1, 1}, {-1, -1, 7})), InternalError);
+  EXPECT_THROW(cache.extend({.count = -1}), InternalError);
+  EXPECT_THROW(cache.extend(chain(kMaxLength - 4).nodes()), Error);
+  EXPECT_THROW(cache.extend(batch_of({0, 1, 1}, {-1, -1, 7}).nodes()), InternalError);
   model.check();
   model.extend(chain(kMaxLength - 5));
 }
 
 TEST(KvCacheTest, UndoTakesBackTheNewestExtendOnly) {
   KvCache cache(three_layers(), small_pages());
-  cache.extend(chain(3));
+  cache.extend(chain(3).nodes());
   cache.commit(0, first_nodes(3));
-  cache.extend(chain(2));
-  cache.extend(batch_of({0, 0, 1}, {0, 2, -1}));
+  cache.extend(chain(2).nodes());
+  cache.extend(batch_of({0, 0, 1}, {0, 2, -1}).nodes());
   EXPECT_EQ(cache.rows(), 2);
   cache.undo_extend();
   EXPECT_EQ(cache.rows(), 1);
   EXPECT_EQ(cache.length(0), 3);
   EXPECT_EQ(cache.pending(0), 2);
-  cache.extend(batch_of({0, 1}, {1, -1}));
+  cache.extend(batch_of({0, 1}, {1, -1}).nodes());
   EXPECT_EQ(visible(cache.tables(), 0), (std::vector<int32_t>{3, 4, 5}));
   EXPECT_EQ(entries(cache.tables().positions, 2), (std::vector<int32_t>{5, 0}));
   cache.commit(0, first_nodes(3));
@@ -187,7 +187,7 @@ TEST(KvCacheTest, UndoTakesBackTheNewestExtendOnly) {
 TEST(KvCacheTest, TooLongASequenceSaysHowLong) {
   KvCache cache(three_layers(), small_pages());
   try {
-    cache.extend(chain(kMaxLength + 1));
+    cache.extend(chain(kMaxLength + 1).nodes());
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("41 tokens exceeds the model's max_length 40"),
@@ -227,10 +227,10 @@ TEST(KvCacheTest, PagesAndTablesMayLieOnADevice) {
   KvCacheOptions options = small_pages();
   options.device = at::kMeta;  // has shapes, and no memory that the host could read by mistake
   KvCache cache(three_layers(), options);
-  cache.extend(batch_of({}, {-1, 0, 0, 2, 2}));
+  cache.extend(batch_of({}, {-1, 0, 0, 2, 2}).nodes());
   cache.commit(0, std::vector<int64_t>{0, 2, 4});
   cache.reorder(std::vector<int64_t>{0, 0});
-  cache.extend(batch_of({0, 0, 1}, {}));  // copies the page that both rows write
+  cache.extend(batch_of({0, 0, 1}, {}).nodes());  // copies the page that both rows write
   const KvView view = cache.view(1);
   EXPECT_TRUE(view.keys.is_meta() && view.values.is_meta());
   EXPECT_TRUE(view.tables->page_table.is_meta());

@@ -36,9 +36,9 @@ class MirroredTablesTest : public testing::Test {
     return {.dtype = at::kFloat, .page_size = 4, .max_length = 200, .as_device = mirror};
   }
 
-  void extend(std::vector<int64_t> rows, std::vector<int64_t> parents) {
+  void extend(const std::vector<int64_t>& rows, const std::vector<int64_t>& parents) {
     const auto nodes = static_cast<int64_t>(std::max(rows.size(), parents.size()));
-    const TokenBatch batch{at::zeros({nodes}, at::kInt), std::move(rows), std::move(parents)};
+    const NewNodes batch{.count = nodes, .rows = rows, .parents = parents};
     plain_.extend(batch);
     mirrored_.extend(batch);
     expect_equal_tables(*mirrored_.view(0).tables, *plain_.view(0).tables);

@@ -37,8 +37,6 @@ Linear key_value_rows(const LayerWeights& layer, const LayerPlan& plan, const Pl
                .place = place});
 }
 
-TokenBatch placeholder(int64_t rows) { return {.tokens = at::zeros({rows}, at::kInt)}; }
-
 /// Summand of the scores [rows, kept + rows] that hides what is `window` or more positions away, on
 /// both sides.
 Tensor window_bias(int64_t kept, int64_t rows, int64_t window) {
@@ -75,7 +73,7 @@ void BlockLayers::keep(const Tensor& context) {
 void BlockLayers::keep_piece(const Tensor& context) {
   const int64_t kept = length();
   const Tensor input = context.to(backbone_->weights.place.device).contiguous();
-  store_->extend(placeholder(context.size(0)));
+  store_->extend({.count = context.size(0)});
   try {
     layers_.reserve_positions(kept + context.size(0));
     for (size_t layer = 0; layer < key_values_.size(); ++layer) {
@@ -90,7 +88,7 @@ void BlockLayers::keep_piece(const Tensor& context) {
 }
 
 Tensor BlockLayers::evaluate(const Tensor& block) {
-  store_->extend(placeholder(block.size(0)));
+  store_->extend({.count = block.size(0)});
   try {
     Tensor states = run(block);
     store_->truncate(0, length());

@@ -46,11 +46,10 @@ class AttentionCache {
 
   /// New nodes with these queries, keys and values: [n, (heads + 2 * kv_heads) * head_dim].
   /// Returns the queries.
-  Tensor extend(std::vector<int64_t> rows, std::vector<int64_t> parents, const Tensor& qkv) {
+  Tensor extend(const std::vector<int64_t>& rows, const std::vector<int64_t>& parents,
+                const Tensor& qkv) {
     const int64_t nodes = qkv.size(0);
-    cache_.extend({.tokens = at::zeros({nodes}, at::kInt),
-                   .rows = std::move(rows),
-                   .parents = std::move(parents)});
+    cache_.extend({.count = nodes, .rows = rows, .parents = parents});
     Tensor queries = at::empty({nodes, case_.heads, case_.head_dim}, case_.dtype);
     qkv_to_cache(qkv, options_, cache_.view(0), queries);
     return queries;

@@ -77,7 +77,7 @@ TEST_P(QkvTest, SplitsNormsRotatesAndWrites) {
   const std::vector<int64_t> sizes = {6, 5};
   std::vector<Tensor> keys, values;
   for (const int64_t nodes : sizes) {
-    cache.extend({.tokens = at::zeros({nodes}, at::kInt), .rows = {}, .parents = {}});
+    cache.extend({.count = nodes});
     const Tensor qkv = random_qkv(nodes);
     Tensor queries = at::empty({nodes, c.heads, c.head_dim}, c.dtype);
     qkv_to_cache(qkv, options_, cache.view(0), queries);
@@ -136,9 +136,7 @@ class KvProjectionsTest : public testing::TestWithParam<at::ScalarType> {
 
   double tolerance() const { return GetParam() == at::kFloat ? 3e-6 : 1e-14; }
 
-  void extend() {
-    cache_.extend({.tokens = at::zeros({kNodes}, at::kInt), .rows = {}, .parents = {}});
-  }
+  void extend() { cache_.extend({.count = kNodes}); }
 
   struct Result {
     Tensor queries, keys, values;  ///< [nodes, heads, head_dim]
@@ -233,7 +231,7 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, KvProjectionsTest, testing::Values(at::kFloat, 
 TEST(QkvChecksTest, RefusesAPositionOutsideTheRotaryTable) {
   KvCache cache({{1, 4, 0, -1}},
                 {.dtype = at::kFloat, .device = at::kCPU, .page_size = 4, .max_length = 64});
-  cache.extend({.tokens = at::zeros({5}, at::kInt), .rows = {}, .parents = {}});
+  cache.extend({.count = 5});
   QkvOptions options;
   options.heads = 1;
   options.cos = at::ones({4, 2});

@@ -118,7 +118,7 @@ TEST_F(ThreadsTest, Elementwise) {
 TEST_F(ThreadsTest, QkvToCache) {
   constexpr int64_t kNodes = 150;
   KvCache cache({LayerKv{2, 26, 0, -1}}, KvCacheOptions{.dtype = at::kFloat, .max_length = 256});
-  cache.extend({.tokens = at::zeros({kNodes}, at::kInt)});
+  cache.extend({.count = kNodes});
   const Tensor qkv = at::randn({kNodes, 8 * 26});
   const QkvOptions options{.heads = 4,
                            .eps = 1e-6,

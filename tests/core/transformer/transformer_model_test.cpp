@@ -271,7 +271,7 @@ class FailingStore final : public KvStore {
   FailingStore(std::unique_ptr<KvStore> store, int64_t& views_left)
       : store_(std::move(store)), views_left_(views_left) {}
 
-  void extend(const TokenBatch& batch) override { store_->extend(batch); }
+  void extend(const NewNodes& nodes) override { store_->extend(nodes); }
   void undo_extend() override { store_->undo_extend(); }
   KvView view(int64_t layer) const override {
     if (views_left_-- == 0) {

@@ -94,7 +94,7 @@ TEST_P(CudaQkvTest, WritesWhatTheOpWrites) {
     const Tensor queries = at::full_like(expected, std::numeric_limits<float>::quiet_NaN());
     std::vector<int64_t> path;
     for (KvCache* cache : {&host, &device}) {
-      cache->extend({.tokens = at::zeros({nodes}, at::kInt), .rows = {}, .parents = {}});
+      cache->extend({.count = nodes});
       if (c.kv_projections == 0) {  // what nothing is written to
         cache->view(0).keys.fill_(3);
         cache->view(0).values.fill_(3);
@@ -126,7 +126,7 @@ TEST_P(CudaQkvTest, RotatesByTheAngle) {
   KvCache host = new_cache();
   KvCache device = new_cache();
   for (KvCache* cache : {&host, &device}) {
-    cache->extend({.tokens = at::zeros({3}, at::kInt), .rows = {}, .parents = {}});
+    cache->extend({.count = 3});
     Tensor angles = cache->view(0).tables->angles;
     cache->view(0).keys.fill_(3);
     angles.narrow(0, 0, 3).copy_(at::tensor({40, 7, 7}, at::kInt));
@@ -147,7 +147,7 @@ TEST_P(CudaQkvTest, RotatesByTheAngle) {
 TEST_P(CudaQkvTest, LeavesPaddingAlone) {
   const CudaQkvCase& c = GetParam();
   KvCache cache = new_cache();
-  cache.extend({.tokens = at::zeros({3}, at::kInt), .rows = {}, .parents = {}});
+  cache.extend({.count = 3});
   const KvView view = cache.view(0);
   Tensor positions = view.tables->positions;
   positions[2] = -1;

@@ -94,10 +94,11 @@ TEST(DeviceCacheAddressTest, AWindowHoldsItsNumberOfPositions) {
 TEST(DeviceCacheAddressTest, ADraftsNodesSeeTheirAncestors) {
   KvCache cache({{1, 4, 0, -1}},
                 {.dtype = at::kFloat, .device = at::kCPU, .page_size = 4, .max_length = 64});
-  cache.extend({.tokens = at::zeros({3}, at::kInt), .rows = {}, .parents = {}});
+  cache.extend({.count = 3});
   cache.commit(0, std::vector<int64_t>{0, 1, 2});
   // 0 -> {1, 2}, 2 -> 3
-  cache.extend({.tokens = at::zeros({4}, at::kInt), .rows = {}, .parents = {-1, 0, 0, 2}});
+  const std::vector<int64_t> parents{-1, 0, 0, 2};
+  cache.extend({.count = 4, .parents = parents});
   const BatchTables& tables = *cache.view(0).tables;
   const int32_t position = tables.positions[3].item<int32_t>();
   EXPECT_EQ(position, 5);
