@@ -353,17 +353,25 @@ template LayerWeights load_layer<Linear>(TensorSource&, const LayerFormat&, cons
 
 void write_layer(TensorWriter& writer, const LayerFormat& format, const LayerPlan& plan,
                  const LayerTensors& layer) {
-  SPECDEC_CHECK(!plan.qkv_bias && !plan.output_bias && !plan.mlp_bias && is_plain(plan),
+  LayerPlan rest = plan;  // beside Gemma 4's keys and values, which heads have
+  rest.values = ValueKind::kProjected;
+  rest.value_norm = rest.layer_scalar = false;
+  rest.rope.rotated_pairs = 0;
+  SPECDEC_CHECK(!plan.qkv_bias && !plan.output_bias && !plan.mlp_bias && is_plain(rest),
                 "write_layer: no family that is written has biases, or more than Gemma 3's layers");
   const std::string& name = format.prefix;
-  const auto qkv = layer.qkv.split_with_sizes({query_rows(plan), kv_rows(plan), kv_rows(plan)}, 0);
+  std::vector<int64_t> sizes(static_cast<size_t>(1 + kv_projections(plan)), kv_rows(plan));
+  sizes.front() = query_rows(plan);
+  const auto qkv = layer.qkv.split_with_sizes(sizes, 0);
   const auto gate_up = layer.gate_up.chunk(2, 0);
   const auto add_norm = [&](const std::string& part, const Tensor& scale) {
     writer.add(name + part + ".weight", scale - format.norm_offset);
   };
   writer.add(name + "self_attn.q_proj.weight", qkv[0]);
   writer.add(name + "self_attn.k_proj.weight", qkv[1]);
-  writer.add(name + "self_attn.v_proj.weight", qkv[2]);
+  if (qkv.size() > 2) {
+    writer.add(name + "self_attn.v_proj.weight", qkv[2]);
+  }
   writer.add(name + "self_attn.o_proj.weight", layer.output);
   writer.add(name + "mlp.gate_proj.weight", gate_up[0]);
   writer.add(name + "mlp.up_proj.weight", gate_up[1]);
@@ -381,6 +389,9 @@ void write_layer(TensorWriter& writer, const LayerFormat& format, const LayerPla
   if (plan.qk_norm) {
     add_norm("self_attn.q_norm", layer.q_norm);
     add_norm("self_attn.k_norm", layer.k_norm);
+  }
+  if (plan.layer_scalar) {
+    writer.add(name + "layer_scalar", at::full({1}, layer.scalar, layer.mlp_norm.options()));
   }
 }
 

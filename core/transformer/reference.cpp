@@ -62,8 +62,9 @@ class LayerForward {
             .chunk(2, -1);
     const auto gate =
         plan_.activation == Activation::kSilu ? at::silu(gate_up[0]) : at::gelu(gate_up[0], "tanh");
-    return middle + norm(project(gate * gate_up[1], weights_.down, weights_.down_bias),
-                         weights_.mlp_post_norm);
+    const auto out = middle + norm(project(gate * gate_up[1], weights_.down, weights_.down_bias),
+                                   weights_.mlp_post_norm);
+    return weights_.scalar == 1.0 ? out : out * weights_.scalar;
   }
 
  private:
@@ -81,6 +82,14 @@ class LayerForward {
   at::Tensor heads(const at::Tensor& part, int64_t count, const at::Tensor& scale) const {
     const auto split = part.reshape({part.size(0), part.size(1), count, plan_.head_dim});
     return norm(split.transpose(1, 2), scale);
+  }
+
+  /// [rows, kv_heads, T, head_dim]
+  at::Tensor values(const at::Tensor& projected) const {
+    const auto split = heads(projected, plan_.kv_heads, {});
+    return plan_.value_norm
+               ? split * at::rsqrt(split.square().mean(-1, /*keepdim=*/true) + layer_.eps)
+               : split;
   }
 
   at::Tensor capped(const at::Tensor& scores) const {
@@ -102,13 +111,14 @@ class LayerForward {
     const auto step = static_cast<int64_t>(past.keys.size());
     const int64_t first = step == 0 ? past.first : 0;  // the later steps have no columns before it
     const int64_t length = x.size(1) - first;
-    const auto kv = part(x, q_width, 2 * kv_width).chunk(2, -1);
+    const int64_t projections = kv_projections(plan_);  // K = V has one
+    const auto kv = part(x, q_width, projections * kv_width).chunk(projections, -1);
     const auto angles = [&](int64_t from, int64_t count) {
       return rotation(plan_, past.first - first + from + step, count, x.options());
     };
     past.keys.push_back(
         rotate(heads(kv[0], plan_.kv_heads, weights_.k_norm), angles(0, x.size(1))));
-    past.values.push_back(heads(kv[1], plan_.kv_heads, {}));
+    past.values.push_back(values(kv.back()));
     const auto queries =
         heads(part(x.narrow(1, first, length), 0, q_width), plan_.heads, weights_.q_norm);
     const auto mixed = mix(rotate(queries, angles(first, length)), past,

@@ -34,9 +34,10 @@ struct LayerReference {
   at::ScalarType matmul_dtype = at::kFloat;  ///< matrices are multiplied in it
 };
 
-/// The plain, differentiable forward of one layer: residual [rows, T, hidden] at positions 0..T-1
-/// to the residual after it. `attention_inputs` [rows, T, hidden] as in ForwardInputs, for layers
-/// with joined inputs.
+/// The plain, differentiable forward of one layer, as heads have them (Gemma 4's values and scalar
+/// too, but neither experts, per-layer inputs, streams nor another layer's keys): residual [rows,
+/// T, hidden] at positions 0..T-1 to the residual after it. `attention_inputs` [rows, T, hidden] as
+/// in ForwardInputs, for layers with joined inputs.
 ///
 /// With `unrolled`, the layer is step k = unrolled->keys.size() of a head that is fed its own
 /// outputs (EAGLE-3's training-time test, arXiv:2503.01840, Section 3.2): column t is the token at

@@ -21,11 +21,13 @@ std::string eagle_version_name(EagleVersion version);
 /// What the layer of a head is like: its config's model_type.
 enum class LayerStyle {
   kLlama,  ///< norms scale by w, none after the branches nor on q and k, SiLU: published heads
+  kQwen3,  ///< the same, with norms on q and k
   kGemma,  ///< norms scale by 1 + w, also after the branches and on q and k, tanh GELU
+  kGemma4  ///< norms as Gemma's, but by w and on v too; K = V, part of a head turned: DeepSpec
 };
 
 /// A head's config.json, defaults filled in. Reads the keys of published heads (SafeAILab/EAGLE,
-/// SpecForge, speculators) and those that save_eagle_head writes.
+/// SpecForge, speculators, DeepSpec) and those that save_eagle_head writes.
 struct EagleConfig {
   EagleVersion version = EagleVersion::kEagle;
   LayerStyle style = LayerStyle::kLlama;
@@ -44,6 +46,7 @@ struct EagleConfig {
   bool fc_norm = false;               ///< each captured stream is normed by itself
   bool norm_output = false;           ///< what recurs is the output after the head's norm
   bool own_embedding = false;         ///< `embed_requires_grad`: not the target's
+  double soft_cap = 0.0;              ///< of the logits, DeepSpec's Gemma 4 heads; 0 = none
   /// EAGLE-3: the fused residual streams, by the layer after which they are taken. Published ids
   /// count by a layer's input: see docs/eagle.md.
   std::vector<int64_t> capture_layers;

@@ -57,9 +57,14 @@ class EagleFeatureHead final : public FeatureHead {
 
   Tensor logits(const Tensor& output, const Tensor& feature) const override {
     if (third()) {
-      return ops_->linear(lm_head_, config_.norm_output ? feature
-                                                        : ops_->rms_norm(output, head_->norm,
-                                                                         config_.rms_norm_eps));
+      Tensor logits =
+          ops_->linear(lm_head_, config_.norm_output
+                                     ? feature
+                                     : ops_->rms_norm(output, head_->norm, config_.rms_norm_eps));
+      if (config_.soft_cap > 0.0) {
+        ops_->soft_cap(logits, config_.soft_cap);
+      }
+      return logits;
     }
     return target_rows_.logits(
         *ops_, config_.feature_after_norm

@@ -56,6 +56,9 @@ HeadOutputs eagle3_reference(const EagleHead& head, const TransformerTensors& ta
   HeadOutputs out;
   out.features = head.config.norm_output ? normed : output;
   out.logits = project(wanted(inputs, normed), head.lm_head, {}, inputs.matmul_dtype);
+  if (const double cap = head.config.soft_cap; cap > 0.0) {
+    out.logits = cap * at::tanh(out.logits / cap);
+  }
   return out;
 }
 

@@ -25,6 +25,7 @@
 #include "tests/support/error_message.h"
 #include "tests/support/sequence_distribution.h"
 #include "tests/support/tiny_gemma.h"
+#include "tests/support/tiny_gemma4.h"
 
 namespace specdec {
 namespace {
@@ -101,6 +102,7 @@ class RecordingShape final : public DraftShape {
 /// tokens and a drafted path.
 struct HeadCase {
   std::string name;
+  std::function<Target(int64_t vocab)> target = [](int64_t vocab) { return tiny_gemma(vocab); };
   std::function<std::unique_ptr<Drafter>(const Target&, TransformerModel&)> make;
   std::function<Tensor(const Target&, const Tokens& committed, const Tokens& path)>
       plain_distribution;
@@ -113,6 +115,11 @@ std::shared_ptr<EagleHead> eagle_head(const TransformerWeights& target, EagleVer
   EagleConfig config = make_eagle_config(version, style, target);
   config.feature_after_norm = after_norm;
   config.plan.window = style == LayerStyle::kGemma ? 5 : 0;
+  if (style == LayerStyle::kGemma4) {
+    config.plan.values = ValueKind::kRawKeys;
+    config.plan.rope.rotated_pairs = 2;
+    config.soft_cap = 4.0;
+  }
   if (version == EagleVersion::kEagle3) {
     config.draft_vocab_size = target.config.vocab_size - 1;
   }
@@ -231,6 +238,15 @@ HeadCase self(const std::string& name, const SelfDrafterOptions& options) {
   return row;
 }
 
+/// EAGLE-3 on a Gemma 4 (see tiny_gemma4), whose streams it taps.
+HeadCase eagle_on(const std::string& kind, LayerStyle style) {
+  const bool deep_spec = style == LayerStyle::kGemma4;
+  HeadCase row = eagle("eagle3_on_" + kind + (deep_spec ? "_deepspec" : ""), EagleVersion::kEagle3,
+                       style, true, true);
+  row.target = [kind](int64_t vocab) { return tiny_gemma4(kind, vocab); };
+  return row;
+}
+
 std::vector<HeadCase> cases() {
   return {
       eagle("eagle", EagleVersion::kEagle, LayerStyle::kLlama, true, true),
@@ -242,6 +258,11 @@ std::vector<HeadCase> cases() {
       mtp("mtp_three_modules", 3),
       self("self", {.layers = 1}),
       self("self_two_layers", {.layers = 2}),
+      eagle_on("dense", LayerStyle::kLlama),
+      eagle_on("dense", LayerStyle::kGemma4),
+      eagle_on("e", LayerStyle::kQwen3),
+      eagle_on("moe", LayerStyle::kGemma4),
+      eagle_on("3n", LayerStyle::kLlama),
   };
 }
 
@@ -261,7 +282,7 @@ class HeadDraftersTest : public testing::TestWithParam<HeadCase> {
 };
 
 TEST_P(HeadDraftersTest, TheOutputsDistributionIsTheTargets) {
-  const auto target = tiny_gemma(3);
+  const auto target = GetParam().target(3);
   TransformerModel model(target, paged_kv());
   TransformerModel oracle(target, paged_kv());
   const LogitTable table = [&](TokenSpan history) {
@@ -282,7 +303,7 @@ TEST_P(HeadDraftersTest, TheOutputsDistributionIsTheTargets) {
 }
 
 TEST_P(HeadDraftersTest, GreedyTokensAreTheTargets) {
-  const auto target = tiny_gemma(11);
+  const auto target = GetParam().target(11);
   TransformerModel model(target, paged_kv());
   CounterRandomness random(1);
   const Task task{.prompt = {3, 1, 4}, .stop = {.max_new_tokens = 40}};
@@ -296,7 +317,7 @@ TEST_P(HeadDraftersTest, GreedyTokensAreTheTargets) {
 
 TEST_P(HeadDraftersTest, EveryDistributionIsThatOfAFreshPlainForward) {
   // After skips, rejections and acceptances, across the windows.
-  const auto target = tiny_gemma(5);
+  const auto target = GetParam().target(5);
   TransformerModel model(target, paged_kv());
   for (const int64_t branches : {1, 2}) {
     std::vector<Seen> seen;

@@ -211,7 +211,7 @@ TEST_F(EagleHeadTest, ADraftVocabularyOfEagleUsesRowsOfTheTargetsHead) {
 
 TEST_F(EagleHeadTest, SavedHeadsAreReadBackAsTheyWere) {
   for (const auto version : {EagleVersion::kEagle, EagleVersion::kEagle3}) {
-    for (const auto style : {LayerStyle::kLlama, LayerStyle::kGemma}) {
+    for (const auto style : {LayerStyle::kLlama, LayerStyle::kQwen3, LayerStyle::kGemma}) {
       EagleConfig config = make_eagle_config(version, style, *target_);
       config.plan.window = style == LayerStyle::kGemma ? 7 : 0;
       config.plan.rope.factor = 2.0;

@@ -34,8 +34,10 @@ struct FeatureCase {
 
 void PrintTo(const FeatureCase& one, std::ostream* out) {
   *out << (one.version == EagleVersion::kEagle ? "eagle" : "eagle3")
-       << (one.style == LayerStyle::kLlama ? " llama" : " gemma") << " window " << one.window
-       << (one.after_norm ? " after_norm " : " ") << one.dtype;
+       << (one.style == LayerStyle::kLlama   ? " llama"
+           : one.style == LayerStyle::kQwen3 ? " qwen3"
+                                             : " gemma")
+       << " window " << one.window << (one.after_norm ? " after_norm " : " ") << one.dtype;
 }
 
 class FeatureModelTest : public testing::TestWithParam<FeatureCase> {
@@ -148,6 +150,7 @@ INSTANTIATE_TEST_SUITE_P(
                     FeatureCase{EagleVersion::kEagle, LayerStyle::kGemma, false, 4, at::kDouble},
                     FeatureCase{EagleVersion::kEagle3, LayerStyle::kLlama, true, 4, at::kDouble},
                     FeatureCase{EagleVersion::kEagle3, LayerStyle::kGemma, true, 0, at::kDouble},
+                    FeatureCase{EagleVersion::kEagle3, LayerStyle::kQwen3, true, 4, at::kDouble},
                     FeatureCase{EagleVersion::kEagle, LayerStyle::kGemma, true, 0, at::kFloat},
                     FeatureCase{EagleVersion::kEagle3, LayerStyle::kLlama, true, 0, at::kBFloat16}),
     ParameterName());

@@ -1,0 +1,295 @@
+#include "core/transformer/heads/eagle_layer_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/error.h"
+#include "core/formats/json_keys.h"
+#include "core/transformer/heads/head_files.h"
+
+namespace specdec {
+namespace {
+
+using nlohmann::json;
+
+/// The model_type that says it.
+const char* style_name(LayerStyle style) {
+  switch (style) {
+    case LayerStyle::kLlama:
+      return "llama";
+    case LayerStyle::kQwen3:
+      return "qwen3";
+    case LayerStyle::kGemma:
+      return "gemma3_text";
+    case LayerStyle::kGemma4:
+      return "gemma4_text";
+  }
+  return "";
+}
+
+LayerStyle read_style(const JsonKeys& keys) {
+  const std::string type = keys.text("model_type", "llama");
+  for (const LayerStyle style :
+       {LayerStyle::kLlama, LayerStyle::kQwen3, LayerStyle::kGemma, LayerStyle::kGemma4}) {
+    if (type == style_name(style)) {
+      return style;
+    }
+  }
+  if (type != "gemma4_unified_text") {
+    keys.fail("model_type", fmt::format("is '{}'; layers of heads are 'llama', 'qwen3', "
+                                        "'gemma3_text' or 'gemma4_text'",
+                                        type));
+  }
+  return LayerStyle::kGemma4;
+}
+
+void read_activation(const JsonKeys& keys, const EagleConfig& config, LayerPlan& plan) {
+  const std::string usual = is_gemma(config.style) ? "gelu_pytorch_tanh" : "silu";
+  const std::string name = keys.text("hidden_activation", keys.text("hidden_act", usual));
+  if (name != "silu" && name != "gelu_pytorch_tanh") {
+    keys.fail("hidden_act", fmt::format("is '{}'; supported: silu, gelu_pytorch_tanh", name));
+  }
+  plan.activation = name == "silu" ? Activation::kSilu : Activation::kGeluTanh;
+}
+
+constexpr const char* kLlama3Keys[] = {"low_freq_factor", "high_freq_factor",
+                                       "original_max_position_embeddings"};
+
+/// A key that describes a rotation in another way than is computed here would change the result.
+void check_rope_keys(const JsonKeys& rope) {
+  std::set<std::string> known = {"rope_theta", "rope_type", "type", "factor"};
+  if (rope_type(rope) == "proportional") {
+    known.insert("partial_rotary_factor");
+  }
+  if (rope_type(rope) == "llama3") {
+    known.insert(std::begin(kLlama3Keys), std::end(kLlama3Keys));
+  }
+  for (const std::string& key : rope.names()) {
+    if (known.count(key) == 0 && rope.has(key.c_str())) {
+      rope.fail(key,
+                "is not supported; known: rope_theta, rope_type (default, linear, llama3), factor; "
+                "with llama3 low_freq_factor, high_freq_factor, original_max_position_embeddings; "
+                "in layers of gemma4_text proportional, with partial_rotary_factor");
+    }
+  }
+}
+
+/// Gemma 4's: the first pairs of a head are turned, at the frequencies of a whole one.
+void read_proportional(const JsonKeys& keys, LayerPlan& plan) {
+  const double share = keys.positive_number("partial_rotary_factor", 1.0);
+  const auto pairs = static_cast<int64_t>(share * static_cast<double>(plan.head_dim) / 2.0);
+  if (share > 1.0 || pairs == 0) {
+    keys.fail("partial_rotary_factor",
+              fmt::format("is {}, of {} numbers a head", share, plan.head_dim));
+  }
+  plan.rope.rotated_pairs = 2 * pairs < plan.head_dim ? pairs : 0;
+  plan.rope.factor = keys.positive_number("factor", 1.0);
+}
+
+void read_rotation(const JsonKeys& keys, EagleConfig& config) {
+  RopeConfig& rope = config.plan.rope;
+  check_rope_keys(keys);
+  rope.theta = keys.positive_number("rope_theta", rope.theta);
+  const std::string type = rope_type(keys);
+  if (type == "linear") {
+    rope.factor = keys.positive_number("factor");
+  } else if (type == "llama3") {
+    config.llama3_rope = read_llama3_rope(keys, std::nullopt);
+  } else if (type == "proportional" && config.style == LayerStyle::kGemma4) {
+    read_proportional(keys, config.plan);
+  } else if (type != "default") {
+    keys.fail("rope_type", fmt::format("is '{}'; supported: default, linear, llama3", type));
+  }
+}
+
+/// transformers 4 has rope_theta and rope_scaling, transformers 5 rope_parameters, which may be
+/// nested by the kind of layer.
+void read_rope(const JsonKeys& keys, EagleConfig& config) {
+  LayerPlan& plan = config.plan;
+  if (config.style == LayerStyle::kGemma4 && !keys.has("rope_parameters")) {
+    keys.fail("rope_parameters", "is missing; layers of gemma4_text have it");
+  }
+  plan.rope.theta = keys.positive_number("rope_theta", 1e4);
+  if (keys.has("rope_scaling")) {
+    read_rotation(keys.object("rope_scaling"), config);
+  }
+  if (keys.has("rope_parameters")) {
+    const JsonKeys parameters = keys.object("rope_parameters");
+    const char* kind = plan.window > 0 ? "sliding_attention" : "full_attention";
+    const bool nested = parameters.has("sliding_attention") || parameters.has("full_attention");
+    read_rotation(nested ? parameters.object(kind) : parameters, config);
+  }
+  if (config.llama3_rope) {
+    plan.rope.divisors = llama3_divisors(*config.llama3_rope, plan.rope.theta, plan.head_dim);
+  }
+}
+
+/// 0 = sees everything. layer_types and use_sliding_window say whether the window is used.
+int64_t read_window(const JsonKeys& keys) {
+  bool used = keys.boolean("use_sliding_window", true);
+  if (keys.has("layer_types")) {
+    const json& types = keys.at("layer_types");
+    const json type = types.is_array() && types.size() == 1 ? types.front() : json();
+    if (type != "sliding_attention" && type != "full_attention") {
+      keys.fail("layer_types",
+                "should be a list of one type: \"sliding_attention\" or \"full_attention\"");
+    }
+    used = type == "sliding_attention";
+    return used ? keys.positive("sliding_window") : 0;
+  }
+  return used && keys.has("sliding_window") ? keys.positive("sliding_window") : 0;
+}
+
+/// Gemma 4's layers that see everything have sizes of their own, and their keys may be the values.
+void read_global_sizes(const JsonKeys& keys, LayerPlan& plan) {
+  if (plan.window > 0) {
+    keys.fail("layer_types", "names a sliding layer; heads of gemma4_text see everything");
+  }
+  if (keys.boolean("attention_k_eq_v", false)) {
+    plan.values = ValueKind::kRawKeys;
+    plan.kv_heads = keys.positive("num_global_key_value_heads", plan.kv_heads);
+  }
+  if (plan.heads % plan.kv_heads != 0) {
+    keys.fail("num_global_key_value_heads",
+              fmt::format("is {}, which does not divide the {} heads", plan.kv_heads, plan.heads));
+  }
+  plan.head_dim = keys.positive("global_head_dim", plan.head_dim);
+  if (plan.head_dim % 2 != 0) {
+    keys.fail("global_head_dim",
+              fmt::format("is {}; rotary embeddings need an even number", plan.head_dim));
+  }
+}
+
+void read_plan(const JsonKeys& keys, EagleConfig& config) {
+  LayerPlan& plan = config.plan;
+  const bool gemma4 = config.style == LayerStyle::kGemma4;
+  read_head_layer_sizes(keys, config.hidden_size, plan);
+  plan.window = read_window(keys);
+  if (gemma4) {
+    read_global_sizes(keys, plan);
+  }
+  const double scalar = gemma4 ? 1.0 : static_cast<double>(plan.head_dim);
+  plan.query_scale = 1.0 / std::sqrt(keys.positive_number("query_pre_attn_scalar", scalar));
+  read_rope(keys, config);
+  apply_style(config);
+  read_activation(keys, config, plan);
+}
+
+void refuse_unsupported(const JsonKeys& layer, LayerStyle style) {
+  if (layer.boolean("attention_bias", false)) {
+    layer.fail("attention_bias", "is true; heads with biases in attention are not supported");
+  }
+  if (layer.integer("num_hidden_layers", 1) != 1) {
+    layer.fail("num_hidden_layers",
+               fmt::format("is {}; a head has one layer. A whole model drafts with drafter type "
+                           "draft_model",
+                           layer.integer("num_hidden_layers")));
+  }
+  for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+    const bool logits = std::string(cap) == "final_logit_softcapping";
+    if (layer.has(cap) && !(logits && style == LayerStyle::kGemma4)) {
+      layer.fail(cap,
+                 "is set; heads with soft caps are not supported, but for the logits of "
+                 "gemma4_text");
+    }
+  }
+  for (const char* part : {"enable_moe_block", "use_double_wide_mlp"}) {
+    if (layer.boolean(part, false)) {
+      layer.fail(part, "is true; a head has one dense MLP of intermediate_size");
+    }
+  }
+  if (layer.has("hidden_size_per_layer_input") &&
+      layer.integer("hidden_size_per_layer_input") != 0) {
+    layer.fail("hidden_size_per_layer_input", "is not 0; heads have no per-layer inputs");
+  }
+  if (layer.boolean("mlp_bias", false)) {
+    layer.fail("mlp_bias", "is true; heads with biases in the MLP are not supported");
+  }
+  if (layer.number("partial_rotary_factor", 1.0) != 1.0) {
+    layer.fail("partial_rotary_factor", "is not 1; heads turn all of a key's numbers");
+  }
+}
+
+json rope_scaling_json(const EagleConfig& config) {
+  if (config.llama3_rope) {
+    return {{"rope_type", "llama3"},
+            {"factor", config.llama3_rope->factor},
+            {"low_freq_factor", config.llama3_rope->low_freq_factor},
+            {"high_freq_factor", config.llama3_rope->high_freq_factor},
+            {"original_max_position_embeddings", config.llama3_rope->original_positions}};
+  }
+  if (config.style == LayerStyle::kGemma4) {
+    return {};  // in rope_parameters
+  }
+  const double factor = config.plan.rope.factor;
+  return factor == 1.0 ? json() : json{{"rope_type", "linear"}, {"factor", factor}};
+}
+
+/// The keys that only layers of gemma4_text have.
+void write_gemma4(const EagleConfig& config, json& out) {
+  const LayerPlan& plan = config.plan;
+  const int64_t pairs = plan.rope.rotated_pairs;
+  json rope = {
+      {"rope_type", "proportional"},
+      {"rope_theta", plan.rope.theta},
+      {"factor", plan.rope.factor},
+      {"partial_rotary_factor",
+       pairs == 0 ? 1.0 : 2.0 * static_cast<double>(pairs) / static_cast<double>(plan.head_dim)}};
+  out["attention_k_eq_v"] = plan.values == ValueKind::kRawKeys;
+  out["global_head_dim"] = plan.head_dim;
+  out["layer_types"] = json::array({"full_attention"});
+  out["rope_parameters"] = {{"full_attention", rope}};
+  if (config.soft_cap > 0.0) {
+    out["final_logit_softcapping"] = config.soft_cap;
+  }
+}
+
+}  // namespace
+
+bool is_gemma(LayerStyle style) {
+  return style == LayerStyle::kGemma || style == LayerStyle::kGemma4;
+}
+
+void apply_style(EagleConfig& config) {
+  LayerPlan& plan = config.plan;
+  plan.qk_norm = config.style != LayerStyle::kLlama;
+  plan.post_norms = is_gemma(config.style);
+  plan.value_norm = plan.layer_scalar = config.style == LayerStyle::kGemma4;
+  plan.joined_inputs = config.version == EagleVersion::kEagle3;
+}
+
+void read_eagle_layer(const JsonKeys& layer, EagleConfig& config) {
+  config.style = read_style(layer);
+  if (config.version != EagleVersion::kEagle3 && config.style == LayerStyle::kGemma4) {
+    layer.fail("model_type", "is gemma4_text, which only heads of EAGLE-3 have");
+  }
+  refuse_unsupported(layer, config.style);
+  config.hidden_size = layer.positive("hidden_size");
+  config.soft_cap = layer.soft_cap("final_logit_softcapping", 0.0);
+  config.rms_norm_eps = layer.positive_number("rms_norm_eps", 1e-6);
+  read_plan(layer, config);
+}
+
+void write_eagle_layer(const EagleConfig& config, json& out) {
+  const LayerPlan& plan = config.plan;
+  out.update({{"head_dim", plan.head_dim},
+              {"hidden_act", plan.activation == Activation::kSilu ? "silu" : "gelu_pytorch_tanh"},
+              {"hidden_size", config.hidden_size},
+              {"intermediate_size", plan.intermediate_size},
+              {"model_type", style_name(config.style)},
+              {"num_attention_heads", plan.heads},
+              {"num_hidden_layers", 1},
+              {"num_key_value_heads", plan.kv_heads},
+              {"query_pre_attn_scalar", query_scalar(plan.query_scale)},
+              {"rms_norm_eps", config.rms_norm_eps},
+              {"rope_scaling", rope_scaling_json(config)},
+              {"rope_theta", plan.rope.theta},
+              {"sliding_window", plan.window > 0 ? json(plan.window) : json()}});
+  if (config.style == LayerStyle::kGemma4) {
+    write_gemma4(config, out);
+  }
+}
+
+}  // namespace specdec
