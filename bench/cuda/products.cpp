@@ -99,22 +99,21 @@ ProductKernel plain(const std::string& format, const BlockLayout& layout) {
 
 const BlockLayout kBrain = {CudaWeights::kBFloat16, 1, 2, {}};
 
-size_t fragment_bytes(const ProductSize& size) {
-  return static_cast<size_t>(specdec_cuda_fragment_bytes(size.outputs, size.in));
+size_t fragment_bytes(CudaWeights format, const ProductSize& size) {
+  return static_cast<size_t>(specdec_cuda_fragment_bytes(size.outputs, size.in, format));
+}
+
+/// Random numbers in place of a matrix's fragments: what each is means nothing. Pairs of bytes are
+/// small float16 numbers where scales may lie.
+std::vector<std::byte> random_fragments(CudaWeights format) {
+  return random_blocks(format == CudaWeights::kBFloat16 ? kBrain : BlockLayout{format, 1, 2, {0}});
 }
 
 /// specdec_cuda_tensor_linear.
-PreparedProduct prepare_tensor(const ProductSize& size, int copies) {
-  const size_t bytes = fragment_bytes(size);
-  const DeviceArray stored(stored_bytes(kBrain, size));
-  stored.tile(random_blocks(kBrain));
+PreparedProduct prepare_tensor(CudaWeights format, const ProductSize& size, int copies) {
+  const size_t bytes = fragment_bytes(format, size);
   const DeviceArray fragments(bytes * static_cast<size_t>(copies));
-  for (int copy = 0; copy < copies; ++copy) {
-    const PackFragmentsTask task = {
-        stored.data(), fragments.data() + static_cast<size_t>(copy) * bytes, size.outputs, size.in};
-    check(specdec_cuda_pack_fragments(&task, nullptr), "specdec_cuda_pack_fragments");
-  }
-  check(cudaDeviceSynchronize(), "specdec_cuda_pack_fragments");
+  fragments.tile(random_fragments(format));
   const DeviceArray inputs = random_inputs(size);
   const DeviceArray workspace(static_cast<size_t>(specdec_cuda_split_bytes(size.rows, size.in)));
   const DeviceArray out = new_results(size);
@@ -128,8 +127,16 @@ PreparedProduct prepare_tensor(const ProductSize& size, int copies) {
             task.rows = rows;
             task.in = size.in;
             task.outputs = size.outputs;
+            task.format = format;
             check(specdec_cuda_tensor_linear(&task, stream), "specdec_cuda_tensor_linear");
           }};
+}
+
+ProductKernel tensor(const std::string& name, CudaWeights format, int32_t block_inputs) {
+  return {
+      name, "tensor", block_inputs,
+      [=](const ProductSize& size) { return fragment_bytes(format, size); },
+      [=](const ProductSize& size, int copies) { return prepare_tensor(format, size, copies); }};
 }
 
 }  // namespace
@@ -137,7 +144,10 @@ PreparedProduct prepare_tensor(const ProductSize& size, int copies) {
 // A line for each.
 std::vector<ProductKernel> product_kernels() {
   return {
-      {"bfloat16", "tensor", 1, fragment_bytes, prepare_tensor},
+      tensor("bfloat16", CudaWeights::kBFloat16, 1),
+      tensor("float16", CudaWeights::kFloat16, 1),
+      tensor("Q8_0", CudaWeights::kQ80, 32),
+      tensor("Q4_0", CudaWeights::kQ40, 32),
       plain("bfloat16", kBrain),
       plain("float32", {CudaWeights::kFloat32, 1, 4, {}}),
       plain("float16", {CudaWeights::kFloat16, 1, 2, {0}}),

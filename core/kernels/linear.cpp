@@ -10,6 +10,7 @@
 #include "core/kernels/checks.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/team.h"
+#include "core/kernels/weight_fragments.h"
 
 namespace specdec {
 namespace {
@@ -162,6 +163,7 @@ const Linear::Part& Linear::part_of(int64_t output) const {
 
 Linear::Part& Linear::part_of(int64_t output, int64_t rows) {
   const Part& part = std::as_const(*this).part_of(output);
+  SPECDEC_CHECK(!part.in_fragments, "Linear [{}, {}]: is arranged already", out_, in_);
   SPECDEC_CHECK(output + rows <= part.first + part.out, "Linear [{}, {}]: {} rows from {} on", out_,
                 in_, rows, output);
   return parts_[static_cast<size_t>(&part - parts_.data())];
@@ -193,6 +195,15 @@ void Linear::set_activations(ActivationFormat activations) {
 void Linear::set_bias(const Tensor& bias) {
   SPECDEC_CHECK(bias.dim() == 1 && bias.size(0) == out_, "Linear: a bias for {} outputs", out_);
   bias_ = bias.to(device(), compute_dtype()).contiguous();
+}
+
+void Linear::arrange() {
+  for (Part& part : parts_) {
+    if (layout_ == WeightLayout::kRows && !part.in_fragments && has_fragments(part.format)) {
+      part.packed = pack_fragments(part.packed, part.format);
+      part.in_fragments = true;
+    }
+  }
 }
 
 void Linear::set_stored_row(int64_t output, const std::byte* blocks) {
@@ -268,7 +279,12 @@ Tensor Linear::apply(const Tensor& input) const {
 
 Tensor Linear::rows(const Part& part, const Tensor& ids) const {
   if (layout_ == WeightLayout::kRows) {
-    return read_weight_rows(part.packed, part.format, ids.to(device(), at::kLong), in_);
+    const Tensor here = ids.to(device(), at::kLong);
+    if (part.in_fragments) {
+      const Tensor some = unpack_fragments(part.packed, part.format, in_, here);
+      return read_weight_rows(some, part.format, at::arange(here.size(0), here.options()), in_);
+    }
+    return read_weight_rows(part.packed, part.format, here, in_);
   }
   Tensor out = at::empty({ids.size(0), in_}, compute_dtype());
   unpack_rows(part.packed, part.format, ids.to(at::kCPU, at::kLong).contiguous(), out);
@@ -301,7 +317,8 @@ void join_rows(std::vector<Linear>& matrices) {
       at::empty({count, first.packed.size(0), first.packed.size(1)}, first.packed.options());
   for (int64_t i = 0; i < count; ++i) {
     std::vector<Linear::Part>& parts = matrices[static_cast<size_t>(i)].parts_;
-    SPECDEC_CHECK(parts.size() == 1 && parts.front().packed.sizes() == all[i].sizes() &&
+    SPECDEC_CHECK(parts.size() == 1 && !parts.front().in_fragments &&
+                      parts.front().packed.sizes() == all[i].sizes() &&
                       parts.front().format == matrices.front().format(),
                   "join_rows: matrix {} is of another kind than the first", i);
     all[i].copy_(parts.front().packed);

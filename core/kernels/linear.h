@@ -60,6 +60,9 @@ class Linear {
   void set_stored_row(int64_t output, const std::byte* blocks);
   /// bias [out], of any floating dtype.
   void set_bias(const Tensor& bias);
+  /// Rearranges a filled matrix of the layout kRows for tensor cores, in formats that they multiply
+  /// with (weight_fragments.h). No rows can be set after it.
+  void arrange();
 
   bool defined() const { return !parts_.empty(); }
   int64_t in() const { return in_; }
@@ -80,7 +83,8 @@ class Linear {
   struct Part {
     int64_t first, out;
     WeightFormat format;
-    Tensor packed;  ///< kPanels: see empty_panels; kRows: see empty_weight_rows
+    Tensor packed;              ///< kPanels: see empty_panels; kRows: see empty_weight_rows
+    bool in_fragments = false;  ///< packed: see pack_fragments
   };
   const std::vector<Part>& parts() const { return parts_; }
   const Tensor& bias() const { return bias_; }  ///< [out] of compute_dtype, or undefined

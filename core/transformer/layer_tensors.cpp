@@ -71,6 +71,12 @@ void join_rows(std::vector<Tensor>& /*matrices*/) {}
 
 void join_rows(std::vector<MatrixSize>& /*matrices*/) {}
 
+void arrange(Tensor& /*matrix*/) {}
+
+void arrange(MatrixSize& /*matrix*/) {}
+
+void arrange(Linear& matrix) { matrix.arrange(); }
+
 void set_bias(Tensor& /*matrix*/, const Tensor& /*bias*/) {}
 
 void set_bias(MatrixSize& /*matrix*/, const Tensor& /*bias*/) {}
@@ -197,6 +203,7 @@ class LayerParts {
     if (plan_.altup.streams > 0) {
       load_altup();
     }
+    visit_shared_matrices(layer_, [](Matrix& matrix) { arrange(matrix); });
     return std::move(layer_);
   }
 
@@ -335,7 +342,9 @@ LayerOf<Matrix> load_layer(TensorSource& source, const LayerFormat& format, cons
 template <class Matrix>
 Matrix load_matrix(TensorSource& source, const std::string& name, const std::vector<int64_t>& shape,
                    const MatrixFormat& format) {
-  return load_whole<Matrix>(source, {{{name, shape[0]}}, shape[1]}, format);
+  auto matrix = load_whole<Matrix>(source, {{{name, shape[0]}}, shape[1]}, format);
+  arrange(matrix);
+  return matrix;
 }
 
 template Tensor load_matrix<Tensor>(TensorSource&, const std::string&, const std::vector<int64_t>&,

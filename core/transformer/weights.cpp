@@ -77,6 +77,31 @@ void map_rest(const TransformerOf<From>& model, const F& to, TransformerOf<To>& 
   }
 }
 
+/// A matrix that is not arranged, as those of experts stay.
+Linear packed_matrix(const Tensor& matrix, const PackOptions& options, const Tensor& bias) {
+  Linear linear(matrix, weight_format(options.dtype.value_or(matrix.scalar_type())), bias,
+                options.place);
+  linear.set_activations(options.activations);
+  return linear;
+}
+
+/// Arranges all matrices but those of experts, which one kernel reads together.
+void arrange(LayerWeights& layer) {
+  visit_shared_matrices(layer, [](Linear& matrix) { matrix.arrange(); });
+}
+
+void arrange_rest(TransformerWeights& weights) {
+  for (LayerWeights& layer : weights.layers) {
+    arrange(layer);
+  }
+  weights.per_layer_projection.arrange();
+  for (auto* stack : {&weights.altup_projections, &weights.altup_unembeddings}) {
+    for (Linear& matrix : *stack) {
+      matrix.arrange();
+    }
+  }
+}
+
 /// Which experts are chosen is not left to rounding.
 void keep_router(const LayerTensors& layer, const PackOptions& options, LayerWeights& packed) {
   if (layer.experts.router.defined()) {
@@ -100,16 +125,17 @@ void move_vectors(const Placement& place, TransformerWeights& weights) {
 }  // namespace
 
 Linear pack(const Tensor& matrix, const PackOptions& options, const Tensor& bias) {
-  Linear linear(matrix, weight_format(options.dtype.value_or(matrix.scalar_type())), bias,
-                options.place);
-  linear.set_activations(options.activations);
+  Linear linear = packed_matrix(matrix, options, bias);
+  linear.arrange();
   return linear;
 }
 
 LayerWeights pack(const LayerTensors& layer, const PackOptions& options) {
-  LayerWeights out = map_matrices<Linear>(
-      layer, [&](const Tensor& matrix, const Tensor& bias) { return pack(matrix, options, bias); });
+  LayerWeights out = map_matrices<Linear>(layer, [&](const Tensor& matrix, const Tensor& bias) {
+    return packed_matrix(matrix, options, bias);
+  });
   keep_router(layer, options, out);
+  arrange(out);
   return out;
 }
 
@@ -123,11 +149,15 @@ std::shared_ptr<TransformerWeights> pack(const TransformerTensors& model,
   weights->head =
       model.head.is_same(model.embedding) ? weights->embedding : pack(model.head, options);
   map_rest<Linear>(
-      model, [&](const Tensor& matrix, const Tensor& bias) { return pack(matrix, options, bias); },
+      model,
+      [&](const Tensor& matrix, const Tensor& bias) {
+        return packed_matrix(matrix, options, bias);
+      },
       *weights);
   for (size_t i = 0; i < model.layers.size(); ++i) {
     keep_router(model.layers[i], options, weights->layers[i]);
   }
+  arrange_rest(*weights);
   if (options.place) {
     move_vectors(*options.place, *weights);
   }

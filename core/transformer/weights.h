@@ -71,14 +71,20 @@ struct LayerOf {
   AltUpTensors altup;
 };
 
-/// f(matrix) for each matrix of a layer that is there, in a fixed order.
+/// f(matrix) for each matrix of a layer that is there and is no expert's, in a fixed order.
 template <class Layer, class F>
-void visit_matrices(Layer& layer, const F& f) {
+void visit_shared_matrices(Layer& layer, const F& f) {
   const auto visit = [&f](auto&... matrices) {
     ((matrices.defined() ? f(matrices) : void()), ...);
   };
   visit(layer.qkv, layer.output, layer.gate_up, layer.down, layer.experts.router,
         layer.per_layer.gate, layer.per_layer.projection, layer.laurel.left, layer.laurel.right);
+}
+
+/// f(matrix) for each matrix of a layer that is there, in a fixed order.
+template <class Layer, class F>
+void visit_matrices(Layer& layer, const F& f) {
+  visit_shared_matrices(layer, f);
   for (auto* stack : {&layer.experts.gate_up, &layer.experts.down}) {
     for (auto& matrix : *stack) {
       f(matrix);

@@ -1,5 +1,6 @@
 #include "core/kernels/cuda/cuda_arguments.h"
 
+#include <cstddef>
 #include <limits>
 
 #include "core/error.h"
@@ -79,6 +80,61 @@ PagedCache paged_cache(const KvView& view) {
   cache.lengths = integers(tables.lengths);
   cache.page_table = integers(tables.page_table);
   return cache;
+}
+
+LinearTask linear_task(const Linear& weight, const Linear::Part& part, const Tensor& input,
+                       Tensor& out) {
+  const float* bias = floats_or_null(weight.bias());
+  LinearTask task{};
+  task.weight = part.packed.const_data_ptr();
+  task.format = cuda_format(part.format);
+  task.bias = bias == nullptr ? nullptr : bias + part.first;
+  task.input = floats(input);
+  task.out = floats_of(out) + part.first;
+  task.out_stride = weight.out();
+  task.rows = narrow(input.size(0));
+  task.in = narrow(weight.in());
+  task.outputs = narrow(part.out);
+  return task;
+}
+
+TensorLinearTask tensor_linear_task(const Linear& weight, const Linear::Part& part,
+                                    const Tensor& input, Tensor& out) {
+  const LinearTask plain = linear_task(weight, part, input, out);
+  TensorLinearTask task{};
+  task.fragments = plain.weight;
+  task.format = plain.format;
+  task.bias = plain.bias;
+  task.input = plain.input;
+  task.out = plain.out;
+  task.out_stride = plain.out_stride;
+  task.rows = plain.rows;
+  task.in = plain.in;
+  task.outputs = plain.outputs;
+  return task;
+}
+
+ExpertLinearTask expert_linear_task(const std::vector<Linear>& experts, const Tensor& input,
+                                    const Tensor& chosen, Tensor& out) {
+  const Linear& first = experts.front();
+  const auto* begin = static_cast<const std::byte*>(first.parts().front().packed.const_data_ptr());
+  const auto* last =
+      static_cast<const std::byte*>(experts.back().parts().front().packed.const_data_ptr());
+  SPECDEC_CHECK(last - begin == (std::ssize(experts) - 1) * first.bytes(),
+                "CUDA: experts that do not follow one another");
+  ExpertLinearTask task{};
+  task.weight = begin;
+  task.expert_bytes = first.bytes();
+  task.format = cuda_format(first.format());
+  task.experts = integers(chosen);
+  task.input = floats(input);
+  task.out = floats_of(out);
+  task.pairs = narrow(chosen.numel());
+  task.rows_share = narrow(chosen.numel() / input.size(0));
+  task.count = narrow(std::ssize(experts));
+  task.in = narrow(first.in());
+  task.outputs = narrow(first.out());
+  return task;
 }
 
 }  // namespace specdec::cuda

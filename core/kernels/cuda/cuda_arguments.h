@@ -2,10 +2,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/kv_view.h"
-#include "core/kernels/panels.h"
+#include "core/kernels/linear.h"
 
 /// What the kernels' tasks hold, from tensors.
 namespace specdec::cuda {
@@ -24,5 +25,17 @@ const int32_t* integers(const at::Tensor& tensor);
 int64_t rows_of(const at::Tensor& tensor);
 /// Pages and tables of a layer.
 PagedCache paged_cache(const KvView& view);
+
+// Products of a part of a matrix, whose outputs are columns of `out`.
+
+/// With a part in rows.
+LinearTask linear_task(const Linear& weight, const Linear::Part& part, const Tensor& input,
+                       Tensor& out);
+/// With a part in fragments; without its workspace.
+TensorLinearTask tensor_linear_task(const Linear& weight, const Linear::Part& part,
+                                    const Tensor& input, Tensor& out);
+/// Of the matrices of experts, which follow one another.
+ExpertLinearTask expert_linear_task(const std::vector<Linear>& experts, const Tensor& input,
+                                    const Tensor& chosen, Tensor& out);
 
 }  // namespace specdec::cuda

@@ -42,35 +42,35 @@ class CudaOps final : public Ops {
 
   void linear(const Linear& weight, const Tensor& input, Tensor& out) override {
     check_rows(weight);
-    const float* bias = floats_or_null(weight.bias());
     for (const Linear::Part& part : weight.parts()) {
-      cuda::LinearTask task{};
-      task.weight = part.packed.const_data_ptr();
-      task.format = cuda_format(part.format);
-      task.bias = bias == nullptr ? nullptr : bias + part.first;
-      task.input = floats(input);
-      task.out = floats_of(out) + part.first;
-      task.out_stride = weight.out();
-      task.rows = narrow(input.size(0));
-      task.in = narrow(weight.in());
-      task.outputs = narrow(part.out);
-      run("linear", cuda::specdec_cuda_linear, task);
+      if (!part.in_fragments) {
+        run("linear", cuda::specdec_cuda_linear, cuda::linear_task(weight, part, input, out));
+        continue;
+      }
+      cuda::TensorLinearTask task = cuda::tensor_linear_task(weight, part, input, out);
+      task.workspace = scratch_.reserve(cuda::specdec_cuda_split_bytes(task.rows, task.in) /
+                                        static_cast<int64_t>(sizeof(float)));
+      run("tensor_linear", cuda::specdec_cuda_tensor_linear, task);
     }
   }
 
   void embed_rows(const Linear& table, const Tensor& ids, double factor, Tensor& out) override {
     check_rows(table);
     SPECDEC_CHECK(table.parts().size() == 1, "CUDA: an embedding of several formats");
+    const Linear::Part& part = table.parts().front();
     const Tensor here = ids.to(device_, at::kInt).contiguous();
     cuda::EmbedRowsTask task{};
-    task.weight = table.parts().front().packed.const_data_ptr();
-    task.format = cuda_format(table.format());
+    task.weight = part.packed.const_data_ptr();
+    task.format = cuda_format(part.format);
     task.ids = integers(here);
     task.out = floats_of(out);
     task.factor = static_cast<float>(factor);
     task.count = narrow(ids.size(0));
     task.in = narrow(table.in());
-    run("embed_rows", cuda::specdec_cuda_embed_rows, task);
+    task.outputs = narrow(part.out);
+    run("embed_rows",
+        part.in_fragments ? cuda::specdec_cuda_embed_fragments : cuda::specdec_cuda_embed_rows,
+        task);
   }
 
   void rms_norm(const Tensor& input, const Tensor& scale, double eps, Tensor& out) override {
@@ -333,27 +333,9 @@ class CudaOps final : public Ops {
 
   void expert_linear(const std::vector<Linear>& experts, const Tensor& input, const Routes& routes,
                      Tensor& out) const {
-    const Linear& first = experts.front();
-    check_rows(first);
-    const auto* begin =
-        static_cast<const std::byte*>(first.parts().front().packed.const_data_ptr());
-    const auto* last =
-        static_cast<const std::byte*>(experts.back().parts().front().packed.const_data_ptr());
-    SPECDEC_CHECK(last - begin == (std::ssize(experts) - 1) * first.bytes(),
-                  "CUDA: experts that do not follow one another");
-    cuda::ExpertLinearTask task{};
-    task.weight = begin;
-    task.expert_bytes = first.bytes();
-    task.format = cuda_format(first.format());
-    task.experts = integers(routes.experts);
-    task.input = floats(input);
-    task.out = floats_of(out);
-    task.pairs = narrow(routes.experts.numel());
-    task.rows_share = narrow(routes.experts.numel() / input.size(0));
-    task.count = narrow(std::ssize(experts));
-    task.in = narrow(first.in());
-    task.outputs = narrow(first.out());
-    run("expert_linear", cuda::specdec_cuda_expert_linear, task);
+    check_rows(experts.front());
+    run("expert_linear", cuda::specdec_cuda_expert_linear,
+        cuda::expert_linear_task(experts, input, routes.experts, out));
   }
 
   at::Device device_;

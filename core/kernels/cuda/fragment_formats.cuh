@@ -2,12 +2,14 @@
 // How weights lie in memory for tensor cores: as the lanes of a warp hold the left operand of
 // mma.m16n8k16, 16 bytes a lane and load. A tile is 16 outputs, a chunk 64 inputs, four steps of an
 // mma. Behind the fragments of all tiles lie the scales, in the order in which lanes need them.
+// core/kernels/weight_fragments.h arranges matrices so.
 //
-// Each format has Weights, as they are stored (weight_formats.cuh); kFragments of a chunk of a
-// tile; kParts, the bfloat16 numbers that a weight becomes; kScaleSteps, after which the sums are
-// multiplied by scales (kHasScales); kOutputTiles, the most tiles of a block; put(), which places a
-// weight's code (code_at) as input i of word w of a step; and, where they are not multiplied as
-// they lie in memory (kIsExpanded), expand(), which makes bfloat16 numbers of a step's weights.
+// Each format has kFragments of a chunk of a tile; kParts, the bfloat16 numbers that a weight
+// becomes; kScaleSteps, after which the sums are multiplied by scales; kScaleWords, those of an
+// output's scales in a chunk, 0 = none; kOutputTiles, the most tiles of a block; code(), that of
+// input i of word w of a step; weight(), what a code means without its scale; and, where weights
+// are not multiplied as they lie in memory (kIsExpanded), expand(), which makes bfloat16 numbers of
+// a step's weights. Fragments of a lane are `stride` apart.
 #include "core/kernels/cuda/weight_formats.cuh"
 
 namespace specdec::cuda {
@@ -23,12 +25,6 @@ constexpr int kChunkInputs = kSteps * kStepInputs;
 struct alignas(16) WeightFragment {
   uint32_t word[4];
 };
-
-/// Two scales as float16: of the lane's two outputs.
-using ScalePair = uint32_t;
-constexpr int kChunkScales = 2;  // pairs, for each 32 inputs
-/// Of a tile and chunk: outputs g and g + 8 of each of eight groups of lanes.
-constexpr int kScaleBytes = 8 * kChunkScales * static_cast<int>(sizeof(ScalePair));
 
 SPECDEC_DEVICE int32_t tiles_of(int32_t count, int32_t each) { return (count + each - 1) / each; }
 SPECDEC_DEVICE int32_t chunks_of(int32_t in) { return tiles_of(in, kChunkInputs); }
@@ -59,17 +55,15 @@ struct SixteenBitFragments {
   static constexpr int kFragments = kSteps;
   static constexpr int kParts = kBrain ? 1 : 2;
   static constexpr int kScaleSteps = kSteps;
-  static constexpr bool kHasScales = false;
+  static constexpr int kScaleWords = 0;
   static constexpr bool kIsExpanded = !kBrain;
   static constexpr int kOutputTiles = kBrain ? 2 : 1;
-  static constexpr uint32_t kZero = 0;
 
-  __device__ static uint32_t code_at(Bytes row, int32_t k) {
-    return reinterpret_cast<const uint16_t*>(row)[k];
+  __device__ static uint32_t code(const WeightFragment* fragments, int stride, int step, int w,
+                                  int i) {
+    return fragments[step * stride].word[w] >> (16 * i) & 0xFFFFU;
   }
-  __device__ static void put(uint32_t code, int step, int w, int i, WeightFragment* fragments) {
-    fragments[step].word[w] |= code << (16 * i);
-  }
+  __device__ static float weight(uint32_t code) { return Weights::widened(code); }
   __device__ static void expand(const WeightFragment* fragments, int step,
                                 uint32_t (&words)[kParts][4]) {
 #pragma unroll
@@ -95,25 +89,29 @@ __device__ inline uint32_t pair_of_codes(uint32_t low, uint32_t high, int offset
   return first >> 16U | (second & 0xFFFF0000U);
 }
 
-/// What the formats of 32 inputs with a scale have in common.
+/// What the formats of 32 inputs with a float16 scale have in common.
 struct ScaledFragments {
   static constexpr int kParts = 1;
   static constexpr int kScaleSteps = 2;
-  static constexpr bool kHasScales = true;
+  static constexpr int kScaleWords = 1;
   static constexpr bool kIsExpanded = true;
   static constexpr int kOutputTiles = 1;
+
+  /// That of inputs 32 * group .. of a chunk.
+  __device__ static float scale(const uint32_t* words, int group) {
+    return device::widen_half(words[0] >> (16 * group) & 0xFFFFU);
+  }
 };
 
 struct Q80Fragments : ScaledFragments {
-  using Weights = Q80Weights;
   static constexpr int kFragments = 2;
-  static constexpr uint32_t kZero = 128;
 
-  __device__ static uint32_t code_at(Bytes row, int32_t k) {
-    return row[static_cast<int64_t>(k / 32) * Weights::kBytes + 2 + k % 32] ^ 128U;
+  __device__ static uint32_t code(const WeightFragment* fragments, int stride, int step, int w,
+                                  int i) {
+    return fragments[step / 2 * stride].word[step % 2 * 2 + w / 2] >> (w % 2 * 16 + i * 8) & 255U;
   }
-  __device__ static void put(uint32_t code, int step, int w, int i, WeightFragment* fragments) {
-    fragments[step / 2].word[step % 2 * 2 + w / 2] |= code << (w % 2 * 16 + i * 8);
+  __device__ static float weight(uint32_t code) {
+    return static_cast<float>(static_cast<int32_t>(code) - 128);
   }
   __device__ static void expand(const WeightFragment* fragments, int step,
                                 uint32_t (&words)[kParts][4]) {
@@ -126,16 +124,14 @@ struct Q80Fragments : ScaledFragments {
 };
 
 struct Q40Fragments : ScaledFragments {
-  using Weights = Q40Weights;
   static constexpr int kFragments = 1;
-  static constexpr uint32_t kZero = 8;
 
-  __device__ static uint32_t code_at(Bytes row, int32_t k) {
-    const Bytes block = row + static_cast<int64_t>(k / 32) * Weights::kBytes;
-    return static_cast<uint32_t>(device::low_code(block + 2, k % 32));
+  __device__ static uint32_t code(const WeightFragment* fragments, int /*stride*/, int step, int w,
+                                  int i) {
+    return fragments[0].word[step] >> (4 * w + 16 * i) & 15U;
   }
-  __device__ static void put(uint32_t code, int step, int w, int i, WeightFragment* fragments) {
-    fragments[0].word[step] |= code << (4 * w + 16 * i);
+  __device__ static float weight(uint32_t code) {
+    return static_cast<float>(static_cast<int32_t>(code) - 8);
   }
   __device__ static void expand(const WeightFragment* fragments, int step,
                                 uint32_t (&words)[kParts][4]) {
@@ -147,11 +143,13 @@ struct Q40Fragments : ScaledFragments {
   }
 };
 
-/// Bytes of the fragments of a tile and chunk, and of their scales.
+/// Bytes of the fragments of a tile and chunk.
 template <class Format>
 constexpr int kChunkBytes = Format::kFragments* kWarp* static_cast<int>(sizeof(WeightFragment));
+/// Words of the scales of a tile and chunk: eight groups of lanes, each with those of outputs g and
+/// g + 8.
 template <class Format>
-constexpr int kChunkScaleBytes = Format::kHasScales ? kScaleBytes : 0;
+constexpr int kChunkScaleWords = kTileOutputs* Format::kScaleWords;
 
 /// Where the scales begin.
 template <class Format>

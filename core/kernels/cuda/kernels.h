@@ -140,12 +140,13 @@ struct LinearTask {
 
 /// out = factor * rows `ids` of the weight.
 struct EmbedRowsTask {
-  const void* weight;  ///< [any, in]
+  const void* weight;  ///< [outputs, in]
   CudaWeights format;
   const int32_t* ids;  ///< [count]
   float* out;          ///< [count, in]
   float factor;
   int32_t count, in;
+  int32_t outputs;  ///< of the weight; specdec_cuda_embed_fragments reads it
 };
 
 /// Cuts the gate half of each row in place; see core/kernels/sparse_gate.h.
@@ -243,23 +244,15 @@ struct ExpertSumTask {
   int32_t rows, chosen, size;
 };
 
-/// Rearranges a matrix as tensor cores take it, once, when it is loaded: bfloat16, float16, Q8_0 or
-/// Q4_0.
-struct PackFragmentsTask {
-  const void* weight;  ///< [outputs, in]
-  void* fragments;     ///< specdec_cuda_fragment_bytes() bytes, at a multiple of 16
-  int32_t outputs, in;
-  CudaWeights format = CudaWeights::kBFloat16;
-};
-
 /// The same as LinearTask on tensor cores: inputs are split into three bfloat16 numbers each, which
 /// carry all their bits. How a sum is cut depends on the number of inputs and the format alone.
 struct TensorLinearTask {
-  const void* fragments;
-  const float* bias;   ///< [outputs], or nullptr
-  const float* input;  ///< [rows, in]
-  void* workspace;     ///< specdec_cuda_split_bytes() bytes, at a multiple of 16
-  float* out;          ///< row r at out[r * out_stride]
+  const void* fragments;  ///< specdec_cuda_fragment_bytes() bytes, at a multiple of 16, as
+                          ///< core/kernels/weight_fragments.h arranges a matrix
+  const float* bias;      ///< [outputs], or nullptr
+  const float* input;     ///< [rows, in]
+  void* workspace;        ///< specdec_cuda_split_bytes() bytes, at a multiple of 16
+  float* out;             ///< row r at out[r * out_stride]
   int64_t out_stride;
   int32_t rows, in, outputs;
   CudaWeights format = CudaWeights::kBFloat16;
@@ -277,9 +270,10 @@ int specdec_cuda_linear(const LinearTask* task, void* stream);
 int64_t specdec_cuda_fragment_bytes(int32_t outputs, int32_t in,
                                     CudaWeights format = CudaWeights::kBFloat16);
 int64_t specdec_cuda_split_bytes(int32_t rows, int32_t in);
-int specdec_cuda_pack_fragments(const PackFragmentsTask* task, void* stream);
 int specdec_cuda_tensor_linear(const TensorLinearTask* task, void* stream);
 int specdec_cuda_embed_rows(const EmbedRowsTask* task, void* stream);
+/// The same with a weight that is arranged for tensor cores.
+int specdec_cuda_embed_fragments(const EmbedRowsTask* task, void* stream);
 int specdec_cuda_cut_gate(const CutGateTask* task, void* stream);
 int specdec_cuda_per_layer_inputs(const PerLayerInputsTask* task, void* stream);
 int specdec_cuda_altup_route(const AltUpRouteTask* task, void* stream);

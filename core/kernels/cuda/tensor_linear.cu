@@ -67,7 +67,7 @@ struct Sums {
 /// stride further.
 struct WeightAddress {
   const unsigned char* fragments;
-  const unsigned char* scales;
+  const uint32_t* scales;
   int64_t fragment_stride, scale_stride;
 };
 
@@ -75,11 +75,7 @@ struct WeightAddress {
 template <class Format>
 struct WeightChunk {
   WeightFragment fragments[Format::kFragments];
-  ScalePair scales[kChunkScales];
-
-  __device__ float scale(int group, int i) const {
-    return device::widen_half(i < 2 ? scales[group] & 0xFFFFU : scales[group] >> 16U);
-  }
+  uint32_t scales[Format::kScaleWords > 0 ? 2 * Format::kScaleWords : 1];
 };
 
 template <class Format>
@@ -91,11 +87,10 @@ __device__ inline WeightChunk<Format> read_chunk(const WeightAddress& address, i
   for (int f = 0; f < Format::kFragments; ++f) {
     chunk.fragments[f] = fragments[f * kWarp];
   }
-  const auto* scales =
-      reinterpret_cast<const ScalePair*>(address.scales + tile * address.scale_stride);
+  const uint32_t* scales = address.scales + tile * address.scale_stride;
 #pragma unroll
-  for (int i = 0; i < kChunkScales; ++i) {
-    chunk.scales[i] = Format::kHasScales ? scales[i] : 0;
+  for (int i = 0; i < 2 * Format::kScaleWords; ++i) {
+    chunk.scales[i] = scales[i];
   }
   return chunk;
 }
@@ -183,8 +178,13 @@ __device__ inline void add_expanded_chunk(const WeightAddress& address, const In
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float& sum = sums.numbers[0][tile][i];
-        sum = Format::kHasScales ? device::fused(chunk[tile][i], weights.scale(group, i), sum)
-                                 : sum + chunk[tile][i];
+        if constexpr (Format::kScaleWords > 0) {
+          // Numbers 0 and 1 are of the lane's first output, 2 and 3 of its second.
+          const uint32_t* scales = weights.scales + i / 2 * Format::kScaleWords;
+          sum = device::fused(chunk[tile][i], Format::scale(scales, group), sum);
+        } else {
+          sum += chunk[tile][i];
+        }
       }
     }
   }
@@ -239,11 +239,12 @@ __device__ inline WeightAddress first_weights(const TensorLinearTask& task, int3
   const auto* fragments = static_cast<const unsigned char*>(task.fragments);
   const int64_t first = static_cast<int64_t>(tile) * chunks_of(task.in);
   const auto lane = static_cast<int64_t>(lane_index());
+  const auto* scales =
+      reinterpret_cast<const uint32_t*>(fragments + scales_offset<Format>(task.outputs, task.in));
   return {fragments + first * kChunkBytes<Format> + lane * sizeof(WeightFragment),
-          fragments + scales_offset<Format>(task.outputs, task.in) + first * kScaleBytes +
-              lane / 4 * kChunkScales * sizeof(ScalePair),
+          scales + first * kChunkScaleWords<Format> + lane / 4 * 2 * Format::kScaleWords,
           static_cast<int64_t>(chunks_of(task.in)) * kChunkBytes<Format>,
-          static_cast<int64_t>(chunks_of(task.in)) * kScaleBytes};
+          static_cast<int64_t>(chunks_of(task.in)) * kChunkScaleWords<Format>};
 }
 
 /// A block: kOutputTiles tiles of outputs and up to kTiles tiles of rows. Its warps take the chunks
@@ -264,7 +265,7 @@ __global__ void __launch_bounds__(kTensorThreads, 2) tensor_kernel(TensorLinearT
   for (auto chunk = static_cast<int32_t>(warp_index()); chunk < chunks; chunk += kTensorWarps) {
     WeightAddress weights = first;
     weights.fragments += static_cast<int64_t>(chunk) * kChunkBytes<Format>;
-    weights.scales += static_cast<int64_t>(chunk) * kScaleBytes;
+    weights.scales += static_cast<int64_t>(chunk) * kChunkScaleWords<Format>;
     const InputFragment* chunk_inputs = inputs + chunk * chunk_stride;
     if constexpr (Format::kIsExpanded) {
       add_expanded_chunk<Format>(weights, chunk_inputs, input_stride, tiles, sums);

@@ -130,10 +130,14 @@ TEST_P(CudaLinearTest, ReadsRowsByTheirIds) {
   const Matrix matrix = random_matrix(GetParam(), 9, in, {});
   const Tensor ids = at::tensor({8, 0, 3, 3}, at::kInt);
   const Tensor out = at::empty({4, in});
-  const cuda::EmbedRowsTask task = {
-      matrix.stored.const_data_ptr(), matrix.format, ids.const_data_ptr<int32_t>(),
-      out.mutable_data_ptr<float>(),  2.5F,          4,
-      static_cast<int32_t>(in)};
+  const cuda::EmbedRowsTask task = {matrix.stored.const_data_ptr(),
+                                    matrix.format,
+                                    ids.const_data_ptr<int32_t>(),
+                                    out.mutable_data_ptr<float>(),
+                                    2.5F,
+                                    4,
+                                    static_cast<int32_t>(in),
+                                    9};
   ASSERT_EQ(specdec_cuda_embed_rows(&task, nullptr), 0);
   EXPECT_TRUE(at::equal(out, matrix.host.rows(ids) * 2.5F));
 }

@@ -7,10 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "core/kernels/cuda/cuda_arguments.h"
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/launch_shape.h"
 #include "core/kernels/linear.h"
+#include "core/kernels/weight_fragments.h"
 #include "tests/support/stored_blocks.h"
 
 namespace specdec {
@@ -21,19 +23,16 @@ class TensorMatrix {
  public:
   /// bfloat16 or float16.
   explicit TensorMatrix(const Tensor& weight)
-      : TensorMatrix(weight, weight,
-                     weight.scalar_type() == at::kHalf ? cuda::CudaWeights::kFloat16
-                                                       : cuda::CudaWeights::kBFloat16) {}
-  /// Rows of blocks as they are stored, and what they mean.
-  TensorMatrix(const Tensor& stored, const Tensor& weight, cuda::CudaWeights format)
+      : TensorMatrix(weight, weight, weight_format(weight.scalar_type())) {}
+  /// Rows as they are stored, and what they mean.
+  TensorMatrix(const Tensor& stored, const Tensor& weight, WeightFormat host)
       : out_(weight.size(0)),
         in_(weight.size(1)),
-        format_(format),
-        fragments_(at::full({bytes()}, 255, at::kByte)) {
-    const cuda::PackFragmentsTask task = {stored.const_data_ptr(), fragments_.mutable_data_ptr(),
-                                          static_cast<int32_t>(out_), static_cast<int32_t>(in_),
-                                          format};
-    EXPECT_EQ(specdec_cuda_pack_fragments(&task, nullptr), 0);
+        format_(cuda::cuda_format(host)),
+        fragments_(pack_fragments(stored, host)) {
+    EXPECT_EQ(fragments_.numel(),
+              cuda::specdec_cuda_fragment_bytes(static_cast<int32_t>(out_),
+                                                static_cast<int32_t>(in_), format_));
   }
 
   Tensor apply(const Tensor& input, const Tensor& bias = {}) const {
@@ -56,12 +55,24 @@ class TensorMatrix {
     return out.narrow(1, 0, out_).contiguous();
   }
 
- private:
-  int64_t bytes() const {
-    return cuda::specdec_cuda_fragment_bytes(static_cast<int32_t>(out_), static_cast<int32_t>(in_),
-                                             format_);
+  /// Rows of it as embeddings are looked up.
+  Tensor embed(const Tensor& ids, float factor) const {
+    const Tensor out = at::full({ids.size(0), in_}, std::numeric_limits<float>::quiet_NaN());
+    cuda::EmbedRowsTask task{};
+    task.weight = fragments_.const_data_ptr();
+    task.format = format_;
+    task.ids = ids.const_data_ptr<int32_t>();
+    task.out = out.mutable_data_ptr<float>();
+    task.factor = factor;
+    task.count = static_cast<int32_t>(ids.size(0));
+    task.in = static_cast<int32_t>(in_);
+    task.outputs = static_cast<int32_t>(out_);
+    EXPECT_EQ(specdec_cuda_embed_fragments(&task, nullptr), 0);
+    return out;
   }
+  const Tensor& fragments() const { return fragments_; }
 
+ private:
   int64_t out_, in_;
   cuda::CudaWeights format_;
   Tensor fragments_;
@@ -72,6 +83,7 @@ struct TensorCase {
   TensorMatrix matrix;
   Linear host;
   Tensor weight;  ///< what it means
+  Tensor stored;  ///< in the layout kRows
 };
 
 class CudaTensorFormatsTest : public testing::TestWithParam<WeightFormat> {
@@ -81,7 +93,7 @@ class CudaTensorFormatsTest : public testing::TestWithParam<WeightFormat> {
   static TensorCase random_case(int64_t out, int64_t in, const Tensor& bias) {
     if (!is_in_blocks(GetParam())) {
       const Tensor weight = at::randn({out, in}).to(scalar_type(GetParam()));
-      return {TensorMatrix(weight), Linear(weight, GetParam(), bias), weight};
+      return {TensorMatrix(weight), Linear(weight, GetParam(), bias), weight, weight};
     }
     const StoredRows rows = random_stored_rows(GetParam(), out, in, 13);
     const Tensor stored = at::empty({out, std::ssize(rows.bytes[0])}, at::kByte);
@@ -93,9 +105,7 @@ class CudaTensorFormatsTest : public testing::TestWithParam<WeightFormat> {
     if (bias.defined()) {
       host.set_bias(bias);
     }
-    const auto format =
-        GetParam() == WeightFormat::kInt8 ? cuda::CudaWeights::kQ80 : cuda::CudaWeights::kQ40;
-    return {TensorMatrix(stored, rows.values(), format), host, rows.values()};
+    return {TensorMatrix(stored, rows.values(), GetParam()), host, rows.values(), stored};
   }
 
   static std::vector<int64_t> inputs() {
@@ -126,6 +136,17 @@ TEST_P(CudaTensorFormatsTest, EqualsTheProductInFloat64) {
         EXPECT_TRUE(((result - c.host.apply(input)).abs() <= bound * 1e-6).all().item<bool>());
       }
     }
+  }
+}
+
+TEST_P(CudaTensorFormatsTest, FragmentsHoldEachRow) {
+  for (const int64_t in : inputs()) {
+    const TensorCase c = random_case(35, in, {});
+    const Tensor ids = at::tensor({34, 0, 7, 8, 16, 15, 8}, at::kInt);
+    const Tensor wanted = c.weight.to(at::kFloat).index_select(0, ids);
+    EXPECT_TRUE(at::equal(c.matrix.embed(ids, 0.5F), wanted * 0.5)) << in;
+    const Tensor rows = unpack_fragments(c.matrix.fragments(), GetParam(), in, ids.to(at::kLong));
+    EXPECT_TRUE(at::equal(rows, c.stored.index_select(0, ids))) << in;
   }
 }
 
@@ -189,8 +210,6 @@ TEST(CudaTensorLinearTest, SplitsNumbersThatAreLargeSmallOrInfinite) {
 TEST(CudaTensorLinearTest, RefusesFragmentsThatAreNotAligned) {
   const Tensor memory = at::empty({4096}, at::kByte);
   auto* bytes = memory.mutable_data_ptr<uint8_t>();
-  const cuda::PackFragmentsTask pack = {bytes, bytes + 8, 16, 16};
-  EXPECT_EQ(specdec_cuda_pack_fragments(&pack, nullptr), cuda::kInvalidValue);
   cuda::TensorLinearTask task{};
   task.fragments = bytes;
   task.workspace = bytes + 4;
@@ -198,17 +217,24 @@ TEST(CudaTensorLinearTest, RefusesFragmentsThatAreNotAligned) {
   task.in = 16;
   task.outputs = 16;
   EXPECT_EQ(specdec_cuda_tensor_linear(&task, nullptr), cuda::kInvalidValue);
+  task.fragments = bytes + 8;
+  task.workspace = bytes;
+  EXPECT_EQ(specdec_cuda_tensor_linear(&task, nullptr), cuda::kInvalidValue);
 }
 
 TEST(CudaTensorLinearTest, RefusesOtherFormats) {
-  const Tensor memory = at::empty({4096}, at::kByte);
-  auto* bytes = memory.mutable_data_ptr<uint8_t>();
   EXPECT_EQ(cuda::specdec_cuda_fragment_bytes(16, 256, cuda::CudaWeights::kQ5K), 0);
-  cuda::PackFragmentsTask pack = {bytes, bytes, 16, 256, cuda::CudaWeights::kQ5K};
-  EXPECT_EQ(specdec_cuda_pack_fragments(&pack, nullptr), cuda::kInvalidValue);
-  pack.format = cuda::CudaWeights::kQ80;
-  pack.in = 33;  // no whole blocks
-  EXPECT_EQ(specdec_cuda_pack_fragments(&pack, nullptr), cuda::kInvalidValue);
+  cuda::TensorLinearTask task{};
+  task.rows = 1;
+  task.in = 256;
+  task.outputs = 16;
+  task.format = cuda::CudaWeights::kQ5K;
+  EXPECT_EQ(specdec_cuda_tensor_linear(&task, nullptr), cuda::kInvalidValue);
+  cuda::EmbedRowsTask embed{};
+  embed.count = 1;
+  embed.in = 256;
+  embed.format = cuda::CudaWeights::kQ5K;
+  EXPECT_EQ(specdec_cuda_embed_fragments(&embed, nullptr), cuda::kInvalidValue);
 }
 
 }  // namespace

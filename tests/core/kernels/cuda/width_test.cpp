@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/kernels/linear.h"
+#include "core/kernels/weight_fragments.h"
 #include "tests/core/kernels/attention_case.h"
 #include "tests/core/kernels/cuda/cache_arguments.h"
 #include "tests/core/kernels/cuda/machine.h"
@@ -99,15 +100,10 @@ Product plain_product(WeightFormat host, cuda::CudaWeights format, WidthMatrix s
 }
 
 /// By specdec_cuda_tensor_linear.
-Product tensor_product(WidthMatrix size) {
+Product tensor_product(WeightFormat host, cuda::CudaWeights format, WidthMatrix size) {
   const auto out_count = static_cast<int32_t>(size.out);
   const auto in_count = static_cast<int32_t>(size.in);
-  const Tensor weight = stored_weight(WeightFormat::kBFloat16, size);
-  const Tensor fragments =
-      at::empty({cuda::specdec_cuda_fragment_bytes(out_count, in_count)}, at::kByte);
-  const cuda::PackFragmentsTask pack = {weight.const_data_ptr(), fragments.mutable_data_ptr(),
-                                        out_count, in_count};
-  EXPECT_EQ(specdec_cuda_pack_fragments(&pack, nullptr), 0);
+  const Tensor fragments = pack_fragments(stored_weight(host, size), host);
   return [=](const Tensor& input) {
     const auto rows = static_cast<int32_t>(input.size(0));
     const Tensor out = at::full({input.size(0), size.out}, kNanWidth);
@@ -122,6 +118,7 @@ Product tensor_product(WidthMatrix size) {
     task.rows = rows;
     task.in = in_count;
     task.outputs = out_count;
+    task.format = format;
     EXPECT_EQ(specdec_cuda_tensor_linear(&task, nullptr), 0);
     return out;
   };
@@ -136,6 +133,10 @@ void PrintTo(const WidthFormat& one, std::ostream* out) { *out << one.name; }
 
 WidthFormat plain(const std::string& name, WeightFormat host, cuda::CudaWeights format) {
   return {name, [=](WidthMatrix size) { return plain_product(host, format, size); }};
+}
+
+WidthFormat tensor(const std::string& name, WeightFormat host, cuda::CudaWeights format) {
+  return {"tensor_" + name, [=](WidthMatrix size) { return tensor_product(host, format, size); }};
 }
 
 class CudaProductWidthTest : public testing::TestWithParam<WidthFormat> {};
@@ -175,7 +176,10 @@ INSTANTIATE_TEST_SUITE_P(
                     plain("Q4_0", WeightFormat::kQ40, cuda::CudaWeights::kQ40),
                     plain("Q4_K", WeightFormat::kQ4K, cuda::CudaWeights::kQ4K),
                     plain("Q6_K", WeightFormat::kQ6K, cuda::CudaWeights::kQ6K),
-                    WidthFormat{"tensor_bfloat16", tensor_product}),
+                    tensor("bfloat16", WeightFormat::kBFloat16, cuda::CudaWeights::kBFloat16),
+                    tensor("float16", WeightFormat::kFloat16, cuda::CudaWeights::kFloat16),
+                    tensor("Q8_0", WeightFormat::kInt8, cuda::CudaWeights::kQ80),
+                    tensor("Q4_0", WeightFormat::kQ40, cuda::CudaWeights::kQ40)),
     ParameterName());
 
 Tensor attend_width(const AttentionCache& cache, const Tensor& queries) {

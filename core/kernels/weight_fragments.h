@@ -1,0 +1,22 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "core/kernels/panels.h"
+
+namespace specdec {
+
+// Matrices as the tensor cores of a device read them (core/kernels/cuda/fragment_formats.cuh):
+// tiles of 16 outputs and chunks of 64 inputs, in which each lane of a warp finds its weights in
+// one piece; the scales of blocks lie behind all weights. Zeros fill the last tiles and chunks.
+
+/// Whether tensor cores multiply with matrices of a format.
+bool has_fragments(WeightFormat format);
+/// Rearranges a matrix of the layout kRows (weight_rows.h), which has fragments. The result is
+/// bytes, of one dimension, on the matrix's device.
+at::Tensor pack_fragments(const at::Tensor& rows, WeightFormat format);
+/// The inverse for some rows: those of outputs ids [n] int64, on the same device, in the layout
+/// kRows.
+at::Tensor unpack_fragments(const at::Tensor& fragments, WeightFormat format, int64_t in,
+                            const at::Tensor& ids);
+
+}  // namespace specdec
