@@ -35,6 +35,25 @@ Tensor last_of_rows(const TokenBatch& batch, const Tensor& values) {
                           : values.index_select(0, at::tensor(last, at::kLong).to(values.device()));
 }
 
+int64_t first_sharing(const std::vector<LayerPlan>& plan) {
+  int64_t first = std::ssize(plan);
+  while (first > 0 && plan[static_cast<size_t>(first - 1)].kv_source >= 0) {
+    --first;
+  }
+  return first;
+}
+
+BatchTables selected_nodes(const BatchTables& all, const Tensor& nodes) {
+  BatchTables some = all;
+  some.nodes = nodes.size(0);
+  for (Tensor BatchTables::*table :
+       {&BatchTables::rows, &BatchTables::slots, &BatchTables::positions, &BatchTables::angles,
+        &BatchTables::path_starts}) {
+    some.*table = (all.*table).index_select(0, nodes);
+  }
+  return some;
+}
+
 void copy_to_host(ForwardResult& result) {
   const auto copy = [](Tensor& tensor) { tensor = tensor.defined() ? tensor.cpu() : tensor; };
   copy(result.logits);

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/forward.h"
+#include "core/kernels/kv_view.h"
 #include "core/kernels/ops.h"
 #include "core/transformer/weights.h"
 
@@ -18,6 +19,11 @@ Tensor head_logits(Ops& ops, const TransformerWeights& weights, const Tensor& hi
 std::vector<int64_t> last_nodes(const TokenBatch& batch, int64_t nodes);
 /// The rows of `values` [n, ...] that belong to the last node of each row of a batch of n nodes.
 Tensor last_of_rows(const TokenBatch& batch, const Tensor& values);
+/// The first of the last layers that have no keys and values of their own; the number of layers
+/// where the last one has.
+int64_t first_sharing(const std::vector<LayerPlan>& plan);
+/// Tables of some of a batch's nodes, which only read.
+BatchTables selected_nodes(const BatchTables& all, const Tensor& nodes);
 /// Copies all that a forward gives to the host's memory; nothing where it lies there.
 void copy_to_host(ForwardResult& result);
 /// Throws Error for a token that the model does not know.

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/transformer/adapters/adapted_ops.h"
 #include "core/transformer/forward_parts.h"
 #include "core/transformer/layer_runner.h"
 #include "core/transformer/pending_layers.h"
@@ -52,28 +53,6 @@ Tensor suppressed_tokens(const TransformerInfo& model, const TransformerOptions&
              : at::tensor(options.suppressed, at::kLong).to(model.place.device);
 }
 
-/// The first of the last layers that have no keys and values of their own; the number of layers
-/// where the last one has.
-int64_t first_sharing(const std::vector<LayerPlan>& plan) {
-  int64_t first = std::ssize(plan);
-  while (first > 0 && plan[static_cast<size_t>(first - 1)].kv_source >= 0) {
-    --first;
-  }
-  return first;
-}
-
-/// Tables of some of a batch's nodes, which only read.
-BatchTables selected_nodes(const BatchTables& all, const Tensor& nodes) {
-  BatchTables some = all;
-  some.nodes = nodes.size(0);
-  for (Tensor BatchTables::*table :
-       {&BatchTables::rows, &BatchTables::slots, &BatchTables::positions, &BatchTables::angles,
-        &BatchTables::path_starts}) {
-    some.*table = (all.*table).index_select(0, nodes);
-  }
-  return some;
-}
-
 LayerList first_layers(int64_t count) {
   std::vector<int64_t> layers(static_cast<size_t>(count));
   std::iota(layers.begin(), layers.end(), 0);
@@ -87,7 +66,8 @@ class TransformerModel::Impl final : public Internals {
   Impl(std::shared_ptr<const TransformerWeights> weights, const KvStoreFactory& store,
        const TransformerOptions& options)
       : weights_(std::move(weights)),
-        ops_(ops_of(options, *weights_)),
+        adapters_(weights_),
+        ops_(std::make_shared<AdaptedOps>(ops_of(options, *weights_), adapters_)),
         store_(make_store(*weights_, store, options)),
         usable_tokens_(usable_tokens(*weights_, options)),
         results_on_host_(options.results_on_host),
@@ -133,6 +113,19 @@ class TransformerModel::Impl final : public Internals {
     pending_.forget_all();
   }
 
+  void change_adapters(const std::function<void(AdapterStack&)>& change) {
+    for (int64_t row = 0; row < store_->rows(); ++row) {
+      if (store_->length(row) + store_->pending(row) > 0) {
+        throw Error(fmt::format(
+            "the adapters cannot change while row {} holds tokens ({} kept, {} pending), whose "
+            "keys and values are those of the adapters before: truncate it to 0 first",
+            row, store_->length(row), store_->pending(row)));
+      }
+    }
+    change(adapters_);
+  }
+
+  const AdapterStack& adapters() const { return adapters_; }
   const KvStore& store() const { return *store_; }
   const TransformerWeights& weights() const { return *weights_; }
 
@@ -331,6 +324,7 @@ class TransformerModel::Impl final : public Internals {
   }
 
   std::shared_ptr<const TransformerWeights> weights_;
+  AdapterStack adapters_;
   std::shared_ptr<Ops> ops_;
   std::unique_ptr<KvStore> store_;
   int64_t usable_tokens_;
@@ -379,5 +373,15 @@ int64_t TransformerModel::max_length() const { return impl_->store().max_length(
 const Internals* TransformerModel::internals() const { return impl_.get(); }
 void TransformerModel::undo_forward() { impl_->undo_forward(); }
 const TransformerWeights& TransformerModel::weights() const { return impl_->weights(); }
+void TransformerModel::push_adapter(ScaledAdapter adapter) {
+  impl_->change_adapters([&](AdapterStack& stack) { stack.push(std::move(adapter)); });
+}
+void TransformerModel::pop_adapter() {
+  impl_->change_adapters([](AdapterStack& stack) { stack.pop(); });
+}
+void TransformerModel::clear_adapters() {
+  impl_->change_adapters([](AdapterStack& stack) { stack.clear(); });
+}
+const AdapterStack& TransformerModel::adapters() const { return impl_->adapters(); }
 
 }  // namespace specdec

@@ -5,6 +5,7 @@
 #include "core/kernels/ops.h"
 #include "core/kv_store.h"
 #include "core/language_model.h"
+#include "core/transformer/adapters/adapter_stack.h"
 #include "core/transformer/forward_parts.h"
 #include "core/transformer/weights.h"
 
@@ -44,6 +45,14 @@ class TransformerModel final : public LanguageModel {
   void undo_forward();
 
   const TransformerWeights& weights() const;
+
+  /// Adapters of this instance, applied beside its weights, which stay as they are. They throw
+  /// Error while a row holds tokens: its keys and values are those of the adapters before.
+  void push_adapter(ScaledAdapter adapter);
+  void pop_adapter();
+  void clear_adapters();
+  /// Its fingerprint() says which weights and adapters a forward runs.
+  const AdapterStack& adapters() const;
 
  private:
   class Impl;

@@ -10,6 +10,7 @@
 #include "core/families/model.h"
 #include "core/kernels/cuda/cuda_ops.h"
 #include "core/kernels/weight_fragments.h"
+#include "core/transformer/adapters/lora_adapter.h"
 #include "core/transformer/heads/dflash_head.h"
 #include "core/transformer/heads/feature_model.h"
 #include "core/transformer/random_weights.h"
@@ -247,6 +248,15 @@ TEST_F(CudaModelTest, WhatNoKernelTakesIsAnError) {
   const auto doubles = load_rows(golden_.folder(), at::kDouble);
   TransformerModel model(doubles, paged_kv(), emulated());
   EXPECT_THROW(model.forward(batch_of(tokens_)), Error);
+}
+
+TEST(CudaAdapterTest, AdaptedLogitsMatch) {
+  const Golden golden("gemma3-lora-a");
+  const auto base = load_rows(test_data("gemma3-a"), at::kFloat);
+  TransformerModel model(base, paged_kv(), emulated());
+  model.push_adapter({load_lora(golden.folder(), base)});
+  const Tensor logits = model.forward(batch_of(golden.tokens("tokens2"))).logits;
+  EXPECT_LE(max_difference(logits, golden.tensor("logits2")), 1e-4);
 }
 
 }  // namespace
