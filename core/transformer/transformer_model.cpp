@@ -32,7 +32,8 @@ void check_decodes(const TransformerWeights& weights) {
   if (weights.config.bidirectional) {
     throw Error(
         "this checkpoint sets use_bidirectional_attention (EmbeddingGemma): every token sees the "
-        "later ones, so it cannot decode token by token. 'specdec logits' works on it.");
+        "later ones, so it cannot decode token by token. 'specdec embed' gives its embeddings, "
+        "'specdec logits' its hidden states.");
   }
 }
 
