@@ -75,10 +75,9 @@ class ConcurrentRequestsTest : public testing::TestWithParam<ConcurrentCase> {
     SpeculativeDecoding decoding(
         target,
         std::make_unique<FeatureDrafter>(
-            std::move(modules),
-            FeatureDrafterOptions{
-                .capture_layers = eagle_capture_layers(head_->config, weights_->config),
-                .hidden_size = weights_->config.hidden_size}),
+            std::move(modules), FeatureDrafterOptions{.capture_layers = eagle_capture_layers(
+                                                          head_->config, weights_->config),
+                                                      .hidden_size = weights_->config.hidden_size}),
         std::make_unique<RejectionVerifier>(),
         std::make_unique<StaticTreeShape>(tree_of_widths(std::vector<int64_t>{2, 1, 1}, 16)));
     CounterRandomness random(static_cast<uint64_t>(100 + request));
@@ -100,9 +99,8 @@ class ConcurrentRequestsTest : public testing::TestWithParam<ConcurrentCase> {
     std::vector<Generation> all(kRequests);
     std::vector<std::thread> threads;
     for (int64_t request = 0; request < kRequests; ++request) {
-      threads.emplace_back([&, request] {
-        all[static_cast<size_t>(request)] = generate(target(request), request);
-      });
+      threads.emplace_back(
+          [&, request] { all[static_cast<size_t>(request)] = generate(target(request), request); });
     }
     for (std::thread& thread : threads) {
       thread.join();
@@ -134,9 +132,9 @@ class ConcurrentRequestsTest : public testing::TestWithParam<ConcurrentCase> {
   std::vector<Grammar> grammars_;
   std::shared_ptr<TransformerWeights> weights_ =
       tiny_gemma4(GetParam().target, vocabulary_->vocab_size(), GetParam().dtype);
-  std::shared_ptr<EagleHead> head_ = random_eagle_head(
-      make_eagle_config(EagleVersion::kEagle3, LayerStyle::kGemma4, *weights_),
-      {.seed = 5, .dtype = GetParam().dtype});
+  std::shared_ptr<EagleHead> head_ =
+      random_eagle_head(make_eagle_config(EagleVersion::kEagle3, LayerStyle::kGemma4, *weights_),
+                        {.seed = 5, .dtype = GetParam().dtype});
 };
 
 TEST_P(ConcurrentRequestsTest, ModelsOfSharedWeightsAndGrammars) {
@@ -161,10 +159,9 @@ TEST_P(ConcurrentRequestsTest, RowsOfOneModel) {
     views.push_back(std::make_unique<RowView>(model, row, calls));
   }
   model.forward({.tokens = at::zeros({kRequests}, at::kInt), .rows = rows});
-  expect_same(at_once([&](int64_t row) -> LanguageModel& {
-                return *views[static_cast<size_t>(row)];
-              }),
-              alone());
+  expect_same(
+      at_once([&](int64_t row) -> LanguageModel& { return *views[static_cast<size_t>(row)]; }),
+      alone());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ConcurrentRequestsTest,

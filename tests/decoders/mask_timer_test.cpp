@@ -5,6 +5,7 @@
 #include <functional>
 #include <thread>
 
+#include "decoders/analysis/sequence_distribution.h"
 #include "decoders/autoregressive.h"
 #include "decoders/beam_search.h"
 #include "tests/support/fake_model.h"
