@@ -31,4 +31,17 @@ std::vector<Token> answer_end_tokens(const Tokenizer& tokenizer) {
   return ends;
 }
 
+std::optional<ThinkingTokens> thinking_tokens(const Tokenizer& tokenizer) {
+  static constexpr std::array<std::array<std::string_view, 2>, 2> kFormats = {
+      {{"<|channel>", "<channel|>"}, {"<think>", "</think>"}}};
+  for (const auto& [opening, ending] : kFormats) {
+    const auto begin = tokenizer.find_piece(opening);
+    const auto end = tokenizer.find_piece(ending);
+    if (begin && end) {
+      return ThinkingTokens{*begin, *end};
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace specdec

@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -13,5 +14,14 @@ bool is_control_piece(std::string_view piece);
 /// The tokens with which a model ends its answer: <eos>, and those of <end_of_turn>, <|im_end|>,
 /// <|eot_id|>, <|eom_id|>, <|endoftext|>, <turn|> and <|tool_response> that there are.
 std::vector<Token> answer_end_tokens(const Tokenizer& tokenizer);
+
+/// The tokens between which a model thinks before it answers.
+struct ThinkingTokens {
+  Token begin = 0;
+  Token end = 0;
+};
+/// Those of the chat format: <|channel> and <channel|> (Gemma 4) or <think> and </think>; none
+/// where the vocabulary does not have both.
+std::optional<ThinkingTokens> thinking_tokens(const Tokenizer& tokenizer);
 
 }  // namespace specdec

@@ -7,6 +7,7 @@
 #include "decoders/analysis/draft_bias.h"
 #include "decoders/decoding_strategy.h"
 #include "experiments/metrics/machine_load.h"
+#include "experiments/metrics/thinking.h"
 
 namespace specdec {
 
@@ -44,8 +45,9 @@ struct GenerationRecord {
   /// Bytes of the weights and of the context's keys and values that a step's forward has to read,
   /// of layers with a sliding window those in it; mean over steps.
   std::optional<double> bytes_per_step = {};
-  std::optional<double> copied_share = {};  ///< of the whole text, see copied_share()
-  bool shortened = false;                   ///< by before_loops; never stored
+  std::optional<double> copied_share = {};    ///< of the whole text, see copied_share()
+  std::optional<ThinkingSpan> thinking = {};  ///< of the new tokens, see thinking_span()
+  bool shortened = false;                     ///< by before_loops; never stored
 };
 
 /// Its scorer took too long.

@@ -16,6 +16,7 @@
 #include "experiments/metrics/missing_questions.h"
 #include "experiments/metrics/quality.h"
 #include "experiments/metrics/speedup.h"
+#include "experiments/metrics/step_groups.h"
 
 namespace specdec {
 
@@ -169,6 +170,7 @@ struct SummaryRow {
   std::optional<double> total_variation_bound = {};       ///< of a lossy strategy that sampled
   std::optional<Interval> tokens_per_step_interval = {};  ///< 95 %, by ratio_interval
   std::vector<PositionInterval> position_intervals = {};  ///< [i - 1]: of position i
+  StepGroups groups = {};
   /// Bytes of bytes_per_step that the target's forwards read in a second.
   std::optional<double> bytes_per_second = {};
   std::optional<double> copied_share = {};  ///< mean over the generations that have one

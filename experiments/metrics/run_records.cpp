@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/formats/json_text.h"
 #include "core/formats/strict_json.h"
+#include "experiments/metrics/load_records.h"
 #include "experiments/metrics/metrics.h"
 
 namespace specdec {
@@ -135,44 +136,6 @@ std::string repaired(const std::string& text) {
   return Json::parse(quoted).get<std::string>();
 }
 
-/// What the system does not tell is not written.
-Json load_json(const MachineLoad& load) {
-  Json json = {{"seconds", checked_seconds(load.seconds)}};
-  const auto add = [&](const char* key, const auto& value) {
-    if (value) {
-      json[key] = *value;
-    }
-  };
-  add("average", load.average);
-  add("stolen_seconds", load.stolen_seconds);
-  add("others_seconds", load.others_seconds);
-  add("waited_seconds", load.waited_seconds);
-  add("preemptions", load.preemptions);
-  add("back_offs", load.back_offs);
-  return json;
-}
-
-/// None in runs that were recorded before it was measured.
-std::optional<MachineLoad> parse_load(const Json& line) {
-  const auto entry = line.find("load");
-  if (entry == line.end()) {
-    return std::nullopt;
-  }
-  MachineLoad load{.seconds = entry->at("seconds").get<double>()};
-  const auto read = [&](const char* key, auto& value) {
-    if (entry->contains(key)) {
-      value = entry->at(key).template get<typename std::decay_t<decltype(value)>::value_type>();
-    }
-  };
-  read("average", load.average);
-  read("stolen_seconds", load.stolen_seconds);
-  read("others_seconds", load.others_seconds);
-  read("waited_seconds", load.waited_seconds);
-  read("preemptions", load.preemptions);
-  read("back_offs", load.back_offs);
-  return load;
-}
-
 Json bias_json(const BiasSums& bias) {
   return {{"tokens", bias.tokens},
           {"taken", bias.taken},
@@ -188,6 +151,11 @@ BiasSums parse_bias(const Json& json) {
           .variance = json.at("variance").get<double>(),
           .squares = json.at("squares").get<double>()};
 }
+
+constexpr std::pair<const char*, std::optional<double> GenerationRecord::*> kMeasuredNumbers[] = {
+    {"log_prob", &GenerationRecord::log_prob},
+    {"bytes_per_step", &GenerationRecord::bytes_per_step},
+    {"copied_share", &GenerationRecord::copied_share}};
 
 Json generation_json(const GenerationRecord& record) {
   const Generation& generation = record.generation;
@@ -217,17 +185,16 @@ Json generation_json(const GenerationRecord& record) {
   if (!record.scorer.empty()) {
     json["scorer"] = record.scorer;
   }
-  if (record.log_prob) {
-    json["log_prob"] = *record.log_prob;
-  }
   if (record.bias) {
     json["bias"] = bias_json(*record.bias);
   }
-  if (record.bytes_per_step) {
-    json["bytes_per_step"] = *record.bytes_per_step;
+  for (const auto& [key, number] : kMeasuredNumbers) {
+    if (record.*number) {
+      json[key] = *(record.*number);
+    }
   }
-  if (record.copied_share) {
-    json["copied_share"] = *record.copied_share;
+  if (record.thinking) {
+    json["thinking"] = {record.thinking->begin, record.thinking->end};
   }
   if (record.load) {
     json["load"] = load_json(*record.load);
@@ -262,14 +229,14 @@ GenerationRecord parse_generation(const Json& line) {
     record.is_right = line.at("right").get<bool>();
   }
   record.scorer = line.value("scorer", std::string());
-  if (line.contains("log_prob")) {
-    record.log_prob = line.at("log_prob").get<double>();
+  for (const auto& [key, number] : kMeasuredNumbers) {
+    if (line.contains(key)) {
+      record.*number = line.at(key).get<double>();
+    }
   }
-  if (line.contains("bytes_per_step")) {
-    record.bytes_per_step = line.at("bytes_per_step").get<double>();
-  }
-  if (line.contains("copied_share")) {
-    record.copied_share = line.at("copied_share").get<double>();
+  if (line.contains("thinking")) {
+    const auto& span = line.at("thinking");
+    record.thinking = ThinkingSpan{span.at(0).get<int64_t>(), span.at(1).get<int64_t>()};
   }
   if (line.contains("bias")) {
     record.bias = parse_bias(line.at("bias"));

@@ -181,6 +181,7 @@ class Summarizer {
     row.questions = std::ssize(by_question);
     row.right_share = right_share(records);
     row.copied_share = mean_copied_share(records);
+    row.groups = group_steps(records);
     row.bytes_per_second = bytes_per_second(records);
     row.shortened = std::count_if(records.begin(), records.end(),
                                   [](const GenerationRecord* record) { return record->shortened; });

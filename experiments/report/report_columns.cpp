@@ -66,6 +66,14 @@ std::string freedom_cell(const SummaryRow& row) {
                      percent_text(acceptance_rate(row.counts, Freedom::kConstrained)),
                      percent_text(acceptance_rate(row.counts, Freedom::kForced)));
 }
+std::string phase_acceptance_cell(const SummaryRow& row) {
+  return fmt::format("{} / {}", percent_text(acceptance_rate(row.groups.of(Phase::kThinking))),
+                     percent_text(acceptance_rate(row.groups.of(Phase::kAnswer))));
+}
+std::string phase_steps_cell(const SummaryRow& row) {
+  return fmt::format("{} / {}", number_text(tokens_per_step(row.groups.of(Phase::kThinking)), 2),
+                     number_text(tokens_per_step(row.groups.of(Phase::kAnswer)), 2));
+}
 std::string complete_cell(const SummaryRow& row) {
   return percent_text(complete_share(row.counts));
 }
@@ -251,6 +259,19 @@ const std::vector<ReportColumn>& recorded_columns() {
   return columns;
 }
 
+/// Columns of runs whose models think before they answer.
+const std::vector<ReportColumn>& phase_columns() {
+  static const std::vector<ReportColumn> columns = {
+      {"acceptance, thinking / answer",
+       "Acceptance rate of the steps within and outside thinking: up to the token with which the "
+       "chat format ends it, and after that.",
+       true, phase_acceptance_cell},
+      {"tokens/step, thinking / answer", "Tokens per step, within and outside thinking.", false,
+       phase_steps_cell},
+  };
+  return columns;
+}
+
 /// Columns of runs with a scorer.
 const std::vector<ReportColumn>& quality_columns() {
   static const std::vector<ReportColumn> columns = {
@@ -291,12 +312,16 @@ std::string questions_text(const SummaryRow& row) {
   return reasons.empty() ? text : fmt::format("{}: {}", text, fmt::join(reasons, ", "));
 }
 
+std::string share_text(std::optional<double> share, const std::optional<Interval>& interval) {
+  return interval ? fmt::format("{} ({:.1f} to {:.1f})", percent_text(share), 100.0 * interval->low,
+                                100.0 * interval->high)
+                  : percent_text(share);
+}
+
 std::string position_text(const SummaryRow& row, size_t position) {
   const auto rate = conditional_acceptance(row.counts).at(position);
   const auto& interval = row.position_intervals.at(position).interval;
-  return interval ? fmt::format("{} ({:.1f} to {:.1f})", percent_text(rate), 100.0 * interval->low,
-                                100.0 * interval->high)
-                  : percent_text(rate);
+  return share_text(rate, interval);
 }
 
 std::vector<ReportColumn> report_columns(const Report& report) {
@@ -307,6 +332,8 @@ std::vector<ReportColumn> report_columns(const Report& report) {
       columns.insert(columns.end(), more.begin(), more.end());
     }
   };
+  add(phase_columns(),
+      [](const SummaryRow& row) { return row.groups.of(Phase::kThinking).steps > 0; });
   add(loop_columns(), [](const SummaryRow& row) { return row.shortened > 0; });
   add(recorded_columns(), [](const SummaryRow& row) { return row.copied_share.has_value(); });
   add(quality_columns(), [](const SummaryRow& row) { return row.right_share.has_value(); });

@@ -141,6 +141,37 @@ Json grammar_json(const Counts& counts) {
   return json;
 }
 
+Json step_group_json(const StepGroup& group) {
+  return {{"steps", group.steps},
+          {"drafted", group.drafted},
+          {"accepted", group.accepted},
+          {"committed", group.committed},
+          {"questions", group.questions},
+          {"acceptance_rate", json_number(acceptance_rate(group))},
+          {"acceptance_rate_interval_95", interval_json(group.acceptance_interval)},
+          {"tokens_per_step", json_number(tokens_per_step(group))}};
+}
+
+/// Steps within and outside thinking.
+Json phases_json(const StepGroups& groups) {
+  constexpr std::array kNames = {"thinking", "answer"};
+  Json json;
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    json[kNames[i]] = step_group_json(groups.by_phase[i]);
+  }
+  return json;
+}
+
+/// Steps by the smallest length of their context's bucket.
+Json contexts_json(const StepGroups& groups) {
+  Json json = Json::array();
+  for (const auto& [shortest, group] : groups.by_context) {
+    json.push_back(step_group_json(group));
+    json.back()["context_from"] = shortest;
+  }
+  return json;
+}
+
 Json counts_json(const Counts& counts) {
   return {{"generations", counts.generations},
           {"tokens", counts.tokens},
@@ -224,6 +255,8 @@ Json row_json(const SummaryRow& row) {
       {"conditional_acceptance_questions", std::move(position_questions)},
       {"unconditional_acceptance", unconditional_acceptance(counts)},
       {"exact_acceptance", json_numbers(exact_acceptance(counts))},
+      {"phases", phases_json(row.groups)},
+      {"contexts", contexts_json(row.groups)},
       {"draft_share", split ? Json(split->draft) : Json()},
       {"verify_share", split ? Json(split->verify) : Json()},
       {"other_share", split ? Json(split->other) : Json()},
@@ -245,88 +278,6 @@ Json divergence_json(const Divergence& divergence) {
           {"gap_other", json_number(divergence.gap_other)},
           {"token_first", divergence.token_first},
           {"token_other", divergence.token_other}};
-}
-
-std::string csv_number(std::optional<double> number) {
-  return number && std::isfinite(*number) ? fmt::format("{}", *number) : "";
-}
-
-std::string csv_speedup(const std::optional<Speedup>& speedup) {
-  return speedup ? csv_number(speedup->ratio) : "";
-}
-
-template <class Measured>
-std::string csv_limit(const std::optional<Measured>& measured, double Interval::*limit) {
-  return measured && measured->interval ? csv_number((*measured->interval).*limit) : "";
-}
-
-struct CsvColumn {
-  const char* name;
-  std::string (*cell)(const SummaryRow& row);
-};
-
-const std::vector<CsvColumn>& csv_columns() {
-  using Row = const SummaryRow&;
-  static const std::vector<CsvColumn> columns = {
-      {"sweep_point", [](Row row) { return quote_csv(row.sweep_point); }},
-      {"strategy", [](Row row) { return quote_csv(row.strategy); }},
-      {"category", [](Row row) { return quote_csv(row.category); }},
-      {"speedup", [](Row row) { return csv_speedup(row.speedup); }},
-      {"speedup_low_95", [](Row row) { return csv_limit(row.speedup, &Interval::low); }},
-      {"speedup_high_95", [](Row row) { return csv_limit(row.speedup, &Interval::high); }},
-      {"speedup_of_totals",
-       [](Row row) { return row.speedup ? csv_number(row.speedup->of_totals) : ""; }},
-      {"end_to_end_speedup", [](Row row) { return csv_speedup(row.end_to_end); }},
-      {"end_to_end_speedup_low_95",
-       [](Row row) { return csv_limit(row.end_to_end, &Interval::low); }},
-      {"end_to_end_speedup_high_95",
-       [](Row row) { return csv_limit(row.end_to_end, &Interval::high); }},
-      {"questions", [](Row row) { return fmt::format("{}", compared_questions(row)); }},
-      {"questions_not_run", [](Row row) { return fmt::format("{}", row.missing.not_run); }},
-      {"questions_not_by_first",
-       [](Row row) { return fmt::format("{}", row.missing.not_by_first); }},
-      {"questions_without_decode_steps",
-       [](Row row) { return fmt::format("{}", row.missing.untimed); }},
-      {"questions_in_part", [](Row row) { return fmt::format("{}", row.missing.in_part); }},
-      {"decode_tokens_per_second",
-       [](Row row) { return csv_number(decode_tokens_per_second(row.counts)); }},
-      {"total_tokens_per_second",
-       [](Row row) { return csv_number(total_tokens_per_second(row.counts)); }},
-      {"tokens_per_step", [](Row row) { return csv_number(tokens_per_step(row.counts)); }},
-      {"tokens_per_step_low_95",
-       [](Row row) {
-         const auto& interval = row.tokens_per_step_interval;
-         return interval ? csv_number(interval->low) : "";
-       }},
-      {"tokens_per_step_high_95",
-       [](Row row) {
-         const auto& interval = row.tokens_per_step_interval;
-         return interval ? csv_number(interval->high) : "";
-       }},
-      {"accepted_per_step", [](Row row) { return csv_number(accepted_per_step(row.counts)); }},
-      {"acceptance_length", [](Row row) { return csv_number(acceptance_length(row.counts)); }},
-      {"drafted_per_step", [](Row row) { return csv_number(drafted_per_step(row.counts)); }},
-      {"acceptance_rate", [](Row row) { return csv_number(acceptance_rate(row.counts)); }},
-      {"draft_seconds", [](Row row) { return csv_number(row.counts.draft_seconds); }},
-      {"prompt_draft_seconds", [](Row row) { return csv_number(row.counts.prompt_draft_seconds); }},
-      {"verify_seconds", [](Row row) { return csv_number(row.counts.verify_seconds); }},
-      {"decode_seconds", [](Row row) { return csv_number(row.counts.decode_seconds); }},
-      {"prefill_seconds", [](Row row) { return csv_number(row.counts.prefill_seconds); }},
-      {"generations", [](Row row) { return fmt::format("{}", row.counts.generations); }},
-      {"tokens", [](Row row) { return fmt::format("{}", row.counts.tokens); }},
-      {"steps", [](Row row) { return fmt::format("{}", row.counts.steps); }},
-      {"drafted", [](Row row) { return fmt::format("{}", row.counts.drafted); }},
-      {"accepted", [](Row row) { return fmt::format("{}", row.counts.accepted); }},
-      {"log_prob_per_token", [](Row row) { return csv_number(row.log_prob); }},
-      {"log_prob_difference",
-       [](Row row) { return row.log_probs ? csv_number(row.log_probs->difference) : ""; }},
-      {"log_prob_difference_low_95",
-       [](Row row) { return csv_limit(row.log_probs, &Interval::low); }},
-      {"log_prob_difference_high_95",
-       [](Row row) { return csv_limit(row.log_probs, &Interval::high); }},
-      {"total_variation_at_least", [](Row row) { return csv_number(row.total_variation_bound); }},
-  };
-  return columns;
 }
 
 }  // namespace
@@ -369,26 +320,6 @@ void write_json(std::ostream& out, const Report& report) {
                      {"divergences", std::move(divergences)},
                      {"notes", reader_notes(report)}};
   out << json_text(json, 2) << "\n";
-}
-
-void write_csv(std::ostream& out, const Report& report) {
-  const std::vector<CsvColumn>& columns = csv_columns();
-  for (size_t i = 0; i < columns.size(); ++i) {
-    out << (i == 0 ? "" : ",") << columns[i].name;
-    for (const std::string& key : i == 0 ? report.sweep_keys : Cells()) {
-      out << "," << quote_csv(key);
-    }
-  }
-  out << "\n";
-  for (const SummaryRow& row : report.summary.rows) {
-    for (size_t i = 0; i < columns.size(); ++i) {
-      out << (i == 0 ? "" : ",") << columns[i].cell(row);
-      for (const std::string& value : i == 0 ? sweep_cells(report, row) : Cells()) {
-        out << "," << (value == "-" ? "" : quote_csv(value));
-      }
-    }
-    out << "\n";
-  }
 }
 
 }  // namespace specdec

@@ -271,6 +271,7 @@ void write_page(std::ostream& out, const Report& report, const ReportParts& part
   write_more(out, parts, "more", "Further results");
   write_more(out, parts, "more_categories", "Further results by category");
   write_more(out, parts, "positions", "Acceptance by position");
+  write_more(out, parts, "contexts", "Acceptance by context length");
   write_more(out, parts, "questions", "Every question");
   write_divergences(out, report, parts);
   write_origin(out, report);

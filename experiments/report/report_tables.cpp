@@ -8,6 +8,7 @@
 #include <cmath>
 #include <optional>
 
+#include "experiments/report/acceptance_tables.h"
 #include "experiments/report/conditions.h"
 #include "experiments/report/report_text.h"
 #include "experiments/report/svg_plot.h"
@@ -88,36 +89,6 @@ ReportTable conditions_table(const Report& report) {
           .rows = pivot_rows(report),
           .names = report.sweep_keys.size(),
           .styles = {}};
-}
-
-ReportTable positions_table(const Report& report) {
-  ReportTable table{
-      .id = "positions",
-      .caption =
-          "Acceptance by position. Drafted: drafts at least this deep. Reached: those of them with "
-          "all earlier positions accepted. Accepted of reached: with the 95 % interval over the "
-          "questions that reached the position. Accepted of all drafts: relative to all drafts, "
-          "including shorter ones; one plus its sum is the acceptance length.",
-      .header = {"strategy", "position", "drafted", "reached", "accepted", "accepted of reached",
-                 "questions", "accepted of all drafts"},
-      .rows = {},
-      .styles = {}};
-  for (const SummaryRow& row : report.summary.rows) {
-    if (!row.category.empty()) {
-      continue;
-    }
-    const auto unconditional = unconditional_acceptance(row.counts);
-    for (size_t i = 0; i < unconditional.size(); ++i) {
-      table.rows.push_back({row_name(report, row), fmt::format("{}", i + 1),
-                            fmt::format("{}", row.counts.drafted_at[i]),
-                            fmt::format("{}", row.counts.reached_at[i]),
-                            fmt::format("{}", row.counts.accepted_at[i]), position_text(row, i),
-                            fmt::format("{}", row.position_intervals.at(i).questions),
-                            percent_text(unconditional[i])});
-      table.styles.push_back(strategy_index(report, row.strategy));
-    }
-  }
-  return table;
 }
 
 ReportTable questions_table(const Report& report) {
@@ -387,6 +358,7 @@ std::vector<ReportTable> report_tables(const Report& report) {
       columns_table(report, ColumnTable::kMore, kEach, "more_categories",
                     "Further results by category of prompt."),
       positions_table(report),
+      contexts_table(report),
       questions_table(report),
       divergences_table(report)};
   std::erase_if(tables, [](const ReportTable& table) { return table.rows.empty(); });

@@ -15,6 +15,8 @@ std::string end_to_end_text(const SummaryRow& row);
 /// How many questions the row compares and why not all: "9 of 12: 2 not run, 1 without decode
 /// steps"; "12" for all.
 std::string questions_text(const SummaryRow& row);
+/// "62.1 % (55.0 to 68.7)"; "62.1 %" without an interval; "-" for none.
+std::string share_text(std::optional<double> share, const std::optional<Interval>& interval);
 /// Acceptance at a position (from 0) of those that reached it: "62.1 % (55.0 to 68.7)".
 std::string position_text(const SummaryRow& row, size_t position);
 
@@ -29,8 +31,8 @@ struct ReportColumn {
   std::string (*cell)(const SummaryRow& row);
   ColumnTable table = ColumnTable::kResults;
 };
-/// Columns of a report's tables; those of a grammar, of scorers and of lossy texts only where there
-/// are any.
+/// Columns of a report's tables; those of a grammar, of thinking, of scorers and of lossy texts
+/// only where there are any.
 std::vector<ReportColumn> report_columns(const Report& report);
 
 /// Rows over all prompts at each strategy's fastest point of each condition of the sweep.

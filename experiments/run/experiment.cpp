@@ -268,6 +268,10 @@ GenerationRecord ExperimentRun::record(const Group& group, const Arm& arm, const
   record.turn = static_cast<int64_t>(item.turn);
   record.bytes_per_step = bytes_per_step(group, item, record.generation);
   record.copied_share = copied_share(item.tokens, record.generation.tokens);
+  if (const auto tokens =
+          request.tokenizer != nullptr ? thinking_tokens(*request.tokenizer) : std::nullopt) {
+    record.thinking = thinking_span(item.tokens, record.generation.tokens, *tokens);
+  }
   record.text = decode_text(request.tokenizer, record.generation.tokens);
   if (request.tokenizer != nullptr) {
     record.text_tokens = static_cast<int64_t>(request.tokenizer->encode(record.text).size());

@@ -49,6 +49,9 @@ TEST_P(GgufBpeTest, KnowsItsSpecialPieces) {
   EXPECT_TRUE(tokenizer_->adds_bos());
   EXPECT_THAT(std::string(tokenizer_->chat_template()), HasSubstr("<|turn>"));
   EXPECT_THAT(answer_end_tokens(*tokenizer_), ElementsAre(1, 6, 7));
+  const auto thinking = thinking_tokens(*tokenizer_).value();
+  EXPECT_EQ(tokenizer_->piece(thinking.begin), "<|channel>");
+  EXPECT_EQ(tokenizer_->piece(thinking.end), "<channel|>");
 }
 
 TEST_P(GgufBpeTest, BosComesWhateverTheFileSays) {

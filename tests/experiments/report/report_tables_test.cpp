@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "experiments/report/acceptance_tables.h"
 #include "experiments/report/report_text.h"
 #include "tests/experiments/report/report_sample.h"
 
@@ -131,6 +132,36 @@ TEST(ReportTablesTest, StrategiesThatASweepDoesNotTouchHaveNoPoint) {
   std::ostringstream out;
   write_table(out, report);
   EXPECT_THAT(out.str(), testing::ContainsRegex("plain +- "));
+}
+
+/// The first strategy drafts nothing; the other's steps all stand in short contexts.
+TEST(ReportTablesTest, StepsAreGroupedByPhaseAndContext) {
+  Report report = sample_report({});
+  const size_t columns = report_columns(report).size();
+  StepGroups& groups = report.summary.rows[1].groups;
+  EXPECT_TRUE(contexts_table(report).rows.empty()) << "one bucket says nothing";
+  groups.by_context[512] = {.steps = 10, .drafted = 40, .accepted = 10, .committed = 20};
+  const ReportTable contexts = contexts_table(report);
+  ASSERT_EQ(contexts.rows.size(), 2);
+  EXPECT_EQ(contexts.rows[0][1], "0 to 255");
+  EXPECT_THAT(contexts.rows[0][5], testing::StartsWith("25.0 % ("));
+  EXPECT_EQ(contexts.rows[1],
+            (Cells{"draft_model", "512 to 1023", "10", "40", "10", "25.0 %", "0", "2.00"}));
+  EXPECT_THAT(table_csv(contexts), HasSubstr("acceptance,acceptance low,acceptance high"));
+
+  groups.by_phase[0] = {.steps = 4, .drafted = 16, .accepted = 12, .committed = 16};
+  const auto with_phases = report_columns(report);
+  EXPECT_EQ(with_phases.size(), columns + 2);
+  const auto column = std::find_if(
+      with_phases.begin(), with_phases.end(),
+      [](const ReportColumn& each) { return each.title == "acceptance, thinking / answer"; });
+  ASSERT_NE(column, with_phases.end());
+  EXPECT_EQ(column->cell(report.summary.rows[1]), "75.0 % / 25.0 %");
+  EXPECT_EQ(column->cell(report.summary.rows[0]), "- / -");
+  std::ostringstream csv;
+  write_csv(csv, report);
+  EXPECT_THAT(csv.str(), AllOf(HasSubstr("acceptance_rate_thinking,acceptance_rate_answer,"),
+                               HasSubstr(",0.75,0.25,4,2,")));
 }
 
 TEST(ReportTablesTest, OnlyTablesWithRowsAreThere) {

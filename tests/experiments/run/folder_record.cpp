@@ -11,6 +11,7 @@ GenerationRecord folder_record(const std::string& prompt, size_t steps) {
   record.key = {.sweep_point = "draft_length=4", .strategy = "fast", .prompt_id = prompt};
   record.category = "prose";
   record.prompt_tokens = 12;
+  record.thinking = ThinkingSpan{0, 1};
   record.text = "\"quoted\"\n\xc3\xa9";
   Generation& generation = record.generation;
   generation.stop_reason = StopReason::kStopString;
@@ -41,6 +42,7 @@ void expect_equal(const GenerationRecord& left, const GenerationRecord& right) {
   EXPECT_EQ(left.is_right, right.is_right);
   EXPECT_EQ(left.scorer, right.scorer);
   EXPECT_EQ(left.log_prob, right.log_prob);
+  EXPECT_EQ(left.thinking, right.thinking);
   ASSERT_EQ(left.bias.has_value(), right.bias.has_value());
   if (left.bias) {
     EXPECT_EQ(left.bias->tokens, right.bias->tokens);
