@@ -69,7 +69,8 @@ class KvStore {
   /// of their own (the Gemma 4 assistant): each sees what the row's last kept token sees, within a
   /// view's window, and is rotated by position `angle`, which may lie beyond it. With them in place
   /// of view(layer).tables an attention reads the pages themselves; nothing is pending and nothing
-  /// may be written. They hold until the row's next change. Throws InternalError for an empty row.
+  /// may be written. They hold until the next call of readers() or the row's next change. Throws
+  /// InternalError for an empty row.
   virtual BatchTables readers(int64_t row, int64_t nodes, int64_t angle) const = 0;
   /// Copies of a layer's kept keys and values: each [kv_heads, length(row), head_dim].
   virtual std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const = 0;

@@ -20,7 +20,8 @@ int64_t parent_of(const NewNodes& nodes, int64_t node, int64_t index) {
 KvCache::KvCache(std::vector<LayerKv> layers, const KvCacheOptions& options)
     : options_(options),
       pool_(std::move(layers), options),
-      tables_({.device = options.device, .mirror = options.as_device}) {}
+      tables_({.device = options.device, .mirror = options.as_device}),
+      readers_({.device = options.device, .mirror = options.as_device, .own_angles = true}) {}
 
 void KvCache::extend(const NewNodes& nodes) {
   find_spans(nodes);
@@ -30,14 +31,16 @@ void KvCache::extend(const NewNodes& nodes) {
   reserve_tables(nodes);
   reserve_pages();
   path_end_ = 0;
+  int64_t longest = 0;
   for (const RowSpan& span : spans_) {
     const int64_t first = pending(span.row);
     for (int64_t i = span.begin; i < span.end; ++i) {
       add_node(span.row, parent_of(nodes, i, first + i - span.begin), i);
     }
     fill_row_tables(span.row);
+    longest = std::max(longest, length(span.row) + pending(span.row));
   }
-  tables_.upload(nodes.count);
+  tables_.upload(nodes.count, longest);
 }
 
 void KvCache::undo_extend() {
@@ -127,9 +130,8 @@ BatchTables KvCache::readers(int64_t row, int64_t nodes, int64_t angle) const {
   SPECDEC_CHECK(length(row) > 0 && nodes > 0, "readers: {} nodes of row {}, which holds {} tokens",
                 nodes, row, length(row));
   const auto pages = page_table_.pages(row);
-  TableBlock block({.device = options_.device, .mirror = options_.as_device, .own_angles = true});
-  block.reserve({.nodes = nodes, .paths = 1, .rows = 1, .pages = std::ssize(pages)});
-  const BatchTables& tables = block.host();
+  readers_.reserve({.nodes = nodes, .paths = 1, .rows = 1, .pages = std::ssize(pages)});
+  const BatchTables& tables = readers_.host();
   const auto all = [nodes](const Tensor& table, int64_t value) {
     std::fill_n(entries(table), nodes, static_cast<int32_t>(value));
   };
@@ -140,8 +142,8 @@ BatchTables KvCache::readers(int64_t row, int64_t nodes, int64_t angle) const {
   all(tables.path_starts, -1);
   entries(tables.lengths)[0] = static_cast<int32_t>(length(row));
   std::copy(pages.begin(), pages.end(), entries(tables.page_table));
-  block.upload(nodes);
-  return block.device();
+  readers_.upload(nodes, length(row));
+  return readers_.device();
 }
 
 std::pair<Tensor, Tensor> KvCache::key_values(int64_t layer, int64_t row) const {

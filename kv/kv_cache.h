@@ -99,6 +99,7 @@ class KvCache final : public KvStore {
   PagePool pool_;
   PageTable page_table_;
   TableBlock tables_;
+  mutable TableBlock readers_;  // of the newest readers(); kept to allocate nothing
   std::vector<Row> rows_;
   std::vector<RowSpan> spans_;           // of the newest extend; kept to allocate nothing
   int64_t rows_before_ = 0;              // the newest extend

@@ -39,6 +39,7 @@ bool exceeds(const TableSizes& needed, const TableSizes& capacity) {
 }  // namespace
 
 void TableBlock::reserve(const TableSizes& sizes) {
+  used_ = sizes;
   if (!exceeds(sizes, capacity_)) {
     return;
   }
@@ -59,20 +60,30 @@ void TableBlock::reserve(const TableSizes& sizes) {
   device_ = mirrored() ? lay_out(device_block_) : host_;
 }
 
-void TableBlock::upload(int64_t nodes) {
-  host_.nodes = nodes;
-  device_.nodes = nodes;
+void TableBlock::upload(int64_t nodes, int64_t longest) {
+  for (BatchTables* tables : {&host_, &device_}) {
+    tables->nodes = nodes;
+    tables->longest = longest;
+  }
   if (!mirrored() || !host_block_.defined()) {
     return;
   }
+  const int64_t entries = used_entries();
   if (options_.device.is_cpu()) {
     std::memcpy(device_block_.mutable_data_ptr(), host_block_.const_data_ptr(),
-                host_block_.nbytes());
+                static_cast<size_t>(entries) * sizeof(int32_t));
     return;
   }
   // Blocks made in inference mode may not be written outside of it.
   const c10::InferenceMode inference;
-  device_block_.copy_(host_block_);  // waits, so that the host may write at once
+  // Waits, so that the host may write at once.
+  device_block_.narrow(0, 0, entries).copy_(host_block_.narrow(0, 0, entries));
+}
+
+/// The page table lies last.
+int64_t TableBlock::used_entries() const {
+  const int64_t before = host_.page_table.storage_offset();
+  return used_.rows == 0 ? before : before + (used_.rows - 1) * capacity_.pages + used_.pages;
 }
 
 BatchTables TableBlock::lay_out(const Tensor& block) const {

@@ -30,8 +30,10 @@ class TableBlock {
 
   /// Makes room. Where a table was too small, both blocks are new, and their contents lost.
   void reserve(const TableSizes& sizes);
-  /// Says how many nodes the tables hold, and lets the device see what was written.
-  void upload(int64_t nodes);
+  /// Says how many nodes the tables hold, and that all their positions lie below `longest`, and
+  /// lets the device see what was written within the sizes that were reserved last: what lies
+  /// behind them in the page table is not copied.
+  void upload(int64_t nodes, int64_t longest);
 
   const BatchTables& host() const { return host_; }
   const BatchTables& device() const { return device_; }
@@ -40,8 +42,11 @@ class TableBlock {
   bool mirrored() const { return options_.mirror || !options_.device.is_cpu(); }
   BatchTables lay_out(const Tensor& block) const;
 
+  int64_t used_entries() const;
+
   Options options_;
   TableSizes capacity_;
+  TableSizes used_;
   Tensor host_block_;
   Tensor device_block_;
   BatchTables host_;

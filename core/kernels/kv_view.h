@@ -20,10 +20,11 @@ enum class KvFormat { kNative, kBFloat16 };
 /// row lie at the slot of that number. Its pending ancestors and itself do too where the pending
 /// nodes so far are one chain (a prefill, a drafted chain); else the node has a path.
 struct BatchTables {
-  int64_t nodes = 0;  ///< new nodes, n
-  Tensor rows;        ///< [node_capacity] row of each node
-  Tensor slots;       ///< [node_capacity] where its key and value go: kept length + node index
-  Tensor positions;   ///< [node_capacity] kept length + depth among pending nodes
+  int64_t nodes = 0;    ///< new nodes, n
+  int64_t longest = 0;  ///< length that no node's position reaches, as the host knows it
+  Tensor rows;          ///< [node_capacity] row of each node
+  Tensor slots;         ///< [node_capacity] where its key and value go: kept length + node index
+  Tensor positions;     ///< [node_capacity] kept length + depth among pending nodes
   /// [node_capacity] position that its queries and keys are rotated by: its own, but for readers
   /// (KvStore::readers).
   Tensor angles;

@@ -24,23 +24,35 @@ using CodeOrder = std::array<int64_t, Code::kCount>;
 
 /// How a format's numbers lie in fragments.
 struct FragmentFormat {
-  CodeOrder order;        ///< dimensions of codes, as they follow one another
-  at::ScalarType code;    ///< of one; kByte: of two where they are `nibbles`
-  bool nibbles;           ///< codes of four bits: the last dimension is in one byte
-  int64_t zero;           ///< code of padding
-  int64_t block_inputs;   ///< that share scales; 0 = none
-  int64_t scale_bytes;    ///< of a block
+  CodeOrder order;       ///< dimensions of codes, as they follow one another
+  at::ScalarType code;   ///< of one; kByte: of two where they are `nibbles`
+  bool nibbles;          ///< codes of four bits: the last dimension is in one byte
+  int64_t zero;          ///< code of padding
+  int64_t block_inputs;  ///< that share scales; 0 = none
+  int64_t scale_bytes;   ///< of a block
 };
 
 const FragmentFormat* fragment_format(WeightFormat format) {
-  static constexpr CodeOrder kInSteps = {Code::kTile, Code::kChunk, Code::kPair, Code::kStep, Code::kGroup,
-                                         Code::kQuad, Code::kHalf,  Code::kHigh, Code::kOne};
+  static constexpr CodeOrder kInSteps = {Code::kTile, Code::kChunk, Code::kPair,
+                                         Code::kStep, Code::kGroup, Code::kQuad,
+                                         Code::kHalf, Code::kHigh,  Code::kOne};
   static constexpr FragmentFormat kSixteenBits = {kInSteps, at::kShort, false, 0, 0, 0};
   static constexpr FragmentFormat kQ80Format = {
-      {Code::kTile, Code::kChunk, Code::kPair, Code::kGroup, Code::kQuad, Code::kStep, Code::kHalf, Code::kHigh, Code::kOne}, at::kByte, false, 128, 32,
+      {Code::kTile, Code::kChunk, Code::kPair, Code::kGroup, Code::kQuad, Code::kStep, Code::kHalf,
+       Code::kHigh, Code::kOne},
+      at::kByte,
+      false,
+      128,
+      32,
       2};
   static constexpr FragmentFormat kQ40Format = {
-      {Code::kTile, Code::kChunk, Code::kGroup, Code::kQuad, Code::kPair, Code::kStep, Code::kOne, Code::kHalf, Code::kHigh}, at::kByte, true, 8, 32, 2};
+      {Code::kTile, Code::kChunk, Code::kGroup, Code::kQuad, Code::kPair, Code::kStep, Code::kOne,
+       Code::kHalf, Code::kHigh},
+      at::kByte,
+      true,
+      8,
+      32,
+      2};
   switch (format) {
     case WeightFormat::kBFloat16:
     case WeightFormat::kFloat16:
@@ -62,7 +74,9 @@ const FragmentFormat& checked_format(WeightFormat format) {
 
 int64_t fragment_chunks(int64_t in) { return (in + kFragmentInputs - 1) / kFragmentInputs; }
 /// In pairs.
-int64_t fragment_tiles(int64_t out) { return (out + 2 * kFragmentOutputs - 1) / kFragmentOutputs / 2 * 2; }
+int64_t fragment_tiles(int64_t out) {
+  return (out + 2 * kFragmentOutputs - 1) / kFragmentOutputs / 2 * 2;
+}
 
 std::array<int64_t, Code::kCount> code_sizes(int64_t tiles, int64_t chunks) {
   return {tiles, 2, 8, chunks, 2, 2, 2, 4, 2};
@@ -73,8 +87,8 @@ Tensor padded_codes(const Tensor& numbers, int64_t rows, int64_t columns, int64_
   if (numbers.size(0) == rows && numbers.size(1) == columns) {
     return numbers;
   }
-  return at::constant_pad_nd(
-      numbers, {0, columns - numbers.size(1), 0, rows - numbers.size(0)}, zero);
+  return at::constant_pad_nd(numbers, {0, columns - numbers.size(1), 0, rows - numbers.size(0)},
+                             zero);
 }
 
 /// Two halves of a last dimension's bytes, as low and high four bits.
@@ -199,8 +213,9 @@ Tensor unpack_fragments(const Tensor& fragments, WeightFormat format, int64_t in
   CodesAndScales parts;
   parts.codes = codes_of(fragments.narrow(0, 0, split), layout, chunks, ids).narrow(1, 0, in);
   if (layout.block_inputs > 0) {
-    parts.scales = scales_of(fragments.narrow(0, split, fragments.size(0) - split), layout, chunks, ids)
-                       .narrow(1, 0, in / layout.block_inputs * layout.scale_bytes);
+    parts.scales =
+        scales_of(fragments.narrow(0, split, fragments.size(0) - split), layout, chunks, ids)
+            .narrow(1, 0, in / layout.block_inputs * layout.scale_bytes);
   }
   return put_together(parts, format);
 }

@@ -316,6 +316,13 @@ class TransformerModel::Impl final : public Internals {
 
   void finish(const TokenBatch& batch, const ForwardOptions& options, const Tensor& residual,
               ForwardResult& result) {
+    if (!options.all_hidden && options.logits != Logits::kAll) {
+      if (options.logits == Logits::kLast) {
+        result.final_hidden = final_norm(last_of_rows(batch, residual));
+        result.logits = head(result.final_hidden);
+      }
+      return;
+    }
     result.final_hidden = final_norm(residual);
     if (options.logits == Logits::kAll) {
       result.logits = head(result.final_hidden);

@@ -24,6 +24,7 @@ const std::vector<Tensor BatchTables::*>& table_members() {
 
 void expect_equal_tables(const BatchTables& some, const BatchTables& others) {
   EXPECT_EQ(some.nodes, others.nodes);
+  EXPECT_EQ(some.longest, others.longest);
   for (const auto member : table_members()) {
     EXPECT_TRUE(at::equal(some.*member, others.*member));
   }
@@ -77,8 +78,9 @@ TEST(TableBlockTest, TablesLieInOneBlockAndDoNotOverlap) {
 TEST(TableBlockTest, OnTheCpuTheTablesAreTheSame) {
   TableBlock block({});
   block.reserve(kFew);
-  block.upload(2);
+  block.upload(2, 9);
   EXPECT_EQ(block.device().nodes, 2);
+  EXPECT_EQ(block.device().longest, 9);
   for (const auto member : table_members()) {
     EXPECT_EQ((block.host().*member).data_ptr(), (block.device().*member).data_ptr());
   }
@@ -91,10 +93,24 @@ TEST(TableBlockTest, AMirrorIsAnotherBlockThatUploadMakesEqual) {
   for (const auto member : table_members()) {
     (block.host().*member).fill_(number++);
   }
+  block.host()
+      .page_table.narrow(1, kFew.pages, block.host().page_table.size(1) - kFew.pages)
+      .zero_();
   EXPECT_FALSE(block.device().rows.is_alias_of(block.host().rows));
   EXPECT_FALSE(at::equal(block.device().rows, block.host().rows));
-  block.upload(3);
+  block.upload(3, 5);
   expect_equal_tables(block.device(), block.host());
+}
+
+TEST(TableBlockTest, UploadsTheRowsAndPagesThatAreUsed) {
+  TableBlock block({.mirror = true});
+  block.reserve({.nodes = 3, .paths = 5, .rows = 9, .pages = 7});
+  block.reserve(kFew);
+  block.host().page_table.fill_(4);
+  block.upload(3, 5);
+  const Tensor& device = block.device().page_table;
+  EXPECT_TRUE(device.narrow(0, 0, 2).narrow(1, 0, 7).eq(4).all().item<bool>());
+  EXPECT_TRUE(device.narrow(0, 2, 7).eq(0).all().item<bool>());
 }
 
 TEST(TableBlockTest, StaysInPlaceUntilATableIsTooSmall) {
@@ -133,8 +149,11 @@ TEST_F(MirroredTablesTest, ReadersToo) {
   const BatchTables tables = mirrored_.readers(1, 3, 9);
   expect_equal_tables(tables, plain_.readers(1, 3, 9));
   EXPECT_EQ(tables.nodes, 3);
+  EXPECT_EQ(tables.longest, 1);
   EXPECT_TRUE(tables.angles.narrow(0, 0, 3).eq(9).all().item<bool>());
   EXPECT_TRUE(tables.positions.narrow(0, 0, 3).eq(0).all().item<bool>());
+  // The next ones take no memory.
+  EXPECT_EQ(mirrored_.readers(0, 2, 9).angles.data_ptr(), tables.angles.data_ptr());
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/kernels/cuda/cuda_arguments.h"
 #include "core/kernels/cuda/kernels.h"
@@ -20,13 +22,16 @@ using cuda::narrow;
 using cuda::paged_cache;
 using cuda::rows_of;
 
-/// A piece of memory that grows.
+/// A piece of memory that grows, to at least twice its size.
 class Scratch {
  public:
   explicit Scratch(at::Device device) : device_(device) {}
   float* reserve(int64_t numbers) {
     if (!memory_.defined() || memory_.numel() < numbers) {
-      memory_ = at::empty({numbers}, at::TensorOptions(at::kFloat).device(device_));
+      const int64_t twice = memory_.defined() ? 2 * memory_.numel() : 0;
+      memory_ = Tensor();  // before the new one is taken
+      memory_ =
+          at::empty({std::max(numbers, twice)}, at::TensorOptions(at::kFloat).device(device_));
     }
     return memory_.mutable_data_ptr<float>();
   }
@@ -325,9 +330,10 @@ class CudaOps final : public Ops {
     run("copy_rows", cuda::specdec_cuda_copy_rows, task);
   }
 
-  /// From position 0 to the last one that the tables have room for: the host knows no more.
+  /// From position 0 to the last one of the batch's longest row.
   static int32_t chunks_of(const KvView& view) {
-    const int64_t positions = view.tables->page_table.size(1) * view.page_size();
+    const int64_t positions = view.tables->longest;
+    SPECDEC_CHECK(positions > 0, "CUDA: tables that do not say how long their rows are");
     return narrow((positions + cuda::kCudaAttentionChunk - 1) / cuda::kCudaAttentionChunk);
   }
 

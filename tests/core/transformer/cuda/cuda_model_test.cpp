@@ -1,6 +1,7 @@
 // Whole models on the ops of CUDA, whose kernels run on the CPU (core/kernels/cuda/emulation): the
 // golden sets, stored formats, and the bits of verified tokens.
 #include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -242,6 +243,39 @@ TEST_F(CudaModelTest, ABlockDrafterFollowsTheCpu) {
     model->evaluate(committed.back(), model->depth());
   }
   EXPECT_LE(max_difference(on_device.logits(draft, root), on_host.logits(draft, root)), 1e-3);
+}
+
+/// Counts the memory that tensors of the CPU take while it lives.
+class CountingAllocator final : public c10::Allocator {
+ public:
+  CountingAllocator() : own_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, kPriority); }
+  ~CountingAllocator() override { c10::SetCPUAllocator(own_, kPriority); }
+  CountingAllocator(const CountingAllocator&) = delete;
+  CountingAllocator& operator=(const CountingAllocator&) = delete;
+
+  c10::DataPtr allocate(size_t bytes) override {
+    ++count_;
+    return own_->allocate(bytes);
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    own_->copy_data(to, from, bytes);
+  }
+  int64_t count() const { return count_; }
+
+ private:
+  static constexpr uint8_t kPriority = 200;  // above that of memory that a GPU reads
+  c10::Allocator* own_;
+  int64_t count_ = 0;
+};
+
+TEST_F(CudaModelTest, AForwardTakesMemoryForItsResultsAlone) {
+  model_.prefill_get_last_logits(std::span(tokens_).first(5));
+  const TokenBatch batch = batch_of(std::span(tokens_).subspan(5, 3));
+  model_.forward(batch);
+  commit_all(model_);
+  const CountingAllocator counted;
+  const ForwardResult result = model_.forward(batch);
+  EXPECT_EQ(counted.count(), 2);  // logits and hidden states
 }
 
 TEST_F(CudaModelTest, WhatNoKernelTakesIsAnError) {
