@@ -148,6 +148,8 @@ std::vector<ProductKernel> product_kernels() {
       tensor("float16", CudaWeights::kFloat16, 1),
       tensor("Q8_0", CudaWeights::kQ80, 32),
       tensor("Q4_0", CudaWeights::kQ40, 32),
+      tensor("Q4_K", CudaWeights::kQ4K, 256),
+      tensor("Q6_K", CudaWeights::kQ6K, 256),
       plain("bfloat16", kBrain),
       plain("float32", {CudaWeights::kFloat32, 1, 4, {}}),
       plain("float16", {CudaWeights::kFloat16, 1, 2, {0}}),

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <vector>
 
 #include "core/error.h"
 #include "core/kernels/linear.h"
+#include "core/kernels/weight_codes.h"
 
 namespace specdec {
 namespace {
@@ -22,54 +24,74 @@ struct Code {
 };
 using CodeOrder = std::array<int64_t, Code::kCount>;
 
-/// How a format's numbers lie in fragments.
-struct FragmentFormat {
-  CodeOrder order;       ///< dimensions of codes, as they follow one another
-  at::ScalarType code;   ///< of one; kByte: of two where they are `nibbles`
-  bool nibbles;          ///< codes of four bits: the last dimension is in one byte
-  int64_t zero;          ///< code of padding
-  int64_t block_inputs;  ///< that share scales; 0 = none
-  int64_t scale_bytes;   ///< of a block
+/// Bits of codes, as they lie in fragments.
+struct Plane {
+  CodeOrder order;  ///< dimensions of codes, as they follow one another
+  at::ScalarType code;
+  int64_t packed;  ///< of kByte: so many of the last dimensions are in one byte
+  int64_t first;   ///< bit
+  int64_t bits;    ///< of a code, where some are packed
 };
 
-const FragmentFormat* fragment_format(WeightFormat format) {
-  static constexpr CodeOrder kInSteps = {Code::kTile, Code::kChunk, Code::kPair,
-                                         Code::kStep, Code::kGroup, Code::kQuad,
-                                         Code::kHalf, Code::kHigh,  Code::kOne};
-  static constexpr FragmentFormat kSixteenBits = {kInSteps, at::kShort, false, 0, 0, 0};
-  static constexpr FragmentFormat kQ80Format = {
-      {Code::kTile, Code::kChunk, Code::kPair, Code::kGroup, Code::kQuad, Code::kStep, Code::kHalf,
-       Code::kHigh, Code::kOne},
-      at::kByte,
-      false,
-      128,
-      32,
-      2};
-  static constexpr FragmentFormat kQ40Format = {
-      {Code::kTile, Code::kChunk, Code::kGroup, Code::kQuad, Code::kPair, Code::kStep, Code::kOne,
-       Code::kHalf, Code::kHigh},
-      at::kByte,
-      true,
-      8,
-      32,
-      2};
+/// How a format's numbers lie in fragments.
+struct FragmentFormat {
+  std::vector<Plane> planes;  ///< of a chunk, one behind the other
+  int64_t zero;               ///< code of padding
+};
+
+const FragmentFormat& fragment_format(WeightFormat format) {
+  using C = Code;
+  static constexpr CodeOrder kNibbles = {C::kTile, C::kChunk, C::kGroup, C::kQuad, C::kPair,
+                                         C::kStep, C::kOne,   C::kHalf,  C::kHigh};
+  static const FragmentFormat kSixteenBits = {
+      {{{C::kTile, C::kChunk, C::kPair, C::kStep, C::kGroup, C::kQuad, C::kHalf, C::kHigh, C::kOne},
+        at::kShort,
+        0,
+        0,
+        0}},
+      0};
+  static const FragmentFormat kEightBits = {
+      {{{C::kTile, C::kChunk, C::kPair, C::kGroup, C::kQuad, C::kStep, C::kHalf, C::kHigh, C::kOne},
+        at::kByte,
+        0,
+        0,
+        0}},
+      128};
+  static const FragmentFormat kFourBits = {{{kNibbles, at::kByte, 1, 0, 4}}, 8};
+  static const FragmentFormat kSixBits = {
+      {{kNibbles, at::kByte, 1, 0, 4},
+       {{C::kTile, C::kChunk, C::kGroup, C::kQuad, C::kPair, C::kOne, C::kStep, C::kHalf, C::kHigh},
+        at::kByte,
+        2,
+        4,
+        2}},
+      32};
+  SPECDEC_CHECK(has_codes(format), "{} has no fragments", format_name(format));
   switch (format) {
-    case WeightFormat::kBFloat16:
-    case WeightFormat::kFloat16:
-      return &kSixteenBits;
     case WeightFormat::kInt8:
-      return &kQ80Format;
+      return kEightBits;
     case WeightFormat::kQ40:
-      return &kQ40Format;
+    case WeightFormat::kQ4K:
+      return kFourBits;
+    case WeightFormat::kQ6K:
+      return kSixBits;
     default:
-      return nullptr;
+      return kSixteenBits;
   }
 }
 
-const FragmentFormat& checked_format(WeightFormat format) {
-  const FragmentFormat* found = fragment_format(format);
-  SPECDEC_CHECK(found != nullptr, "{} has no fragments", format_name(format));
-  return *found;
+/// Of a tile and chunk.
+int64_t plane_bytes(const Plane& plane) {
+  return static_cast<int64_t>(c10::elementSize(plane.code)) * kFragmentOutputs * kFragmentInputs >>
+         plane.packed;
+}
+
+int64_t code_bytes(const FragmentFormat& layout) {
+  int64_t bytes = 0;
+  for (const Plane& plane : layout.planes) {
+    bytes += plane_bytes(plane);
+  }
+  return bytes;
 }
 
 int64_t fragment_chunks(int64_t in) { return (in + kFragmentInputs - 1) / kFragmentInputs; }
@@ -91,133 +113,128 @@ Tensor padded_codes(const Tensor& numbers, int64_t rows, int64_t columns, int64_
                              zero);
 }
 
-/// Two halves of a last dimension's bytes, as low and high four bits.
-Tensor joined_nibbles(const Tensor& low, const Tensor& high) {
-  return low.bitwise_or(high.bitwise_left_shift(4));
+/// Codes [padded out, padded in] -> [tiles * chunks, bytes].
+Tensor pack_plane(const Tensor& codes, const Plane& plane, int64_t tiles, int64_t chunks) {
+  Tensor arranged = codes.view(code_sizes(tiles, chunks)).permute(plane.order);
+  if (plane.packed > 0) {
+    const Tensor some =
+        arranged.bitwise_right_shift(plane.first).bitwise_and((1 << plane.bits) - 1);
+    const Tensor last = some.flatten(Code::kCount - plane.packed);
+    arranged = last.select(-1, 0);
+    for (int64_t i = 1; i < last.size(-1); ++i) {
+      arranged = arranged.bitwise_or(last.select(-1, i).bitwise_left_shift(i * plane.bits));
+    }
+  }
+  return arranged.contiguous().view(-1).view(at::kByte).view({tiles * chunks, -1});
 }
-Tensor low_nibbles(const Tensor& bytes) { return bytes.bitwise_and(15); }
-Tensor high_nibbles(const Tensor& bytes) { return bytes.bitwise_right_shift(4); }
 
-/// Codes [out, in] and scales [out, bytes] of rows.
-struct CodesAndScales {
-  Tensor codes, scales;
+/// Where outputs lie.
+struct FragmentRows {
+  explicit FragmentRows(const Tensor& ids)
+      : tile(ids.floor_divide(kFragmentOutputs)),
+        high(ids.floor_divide(8).bitwise_and(1)),
+        group(ids.bitwise_and(7)) {}
+  Tensor tile, high, group;  ///< [n] int64
 };
 
-CodesAndScales take_apart(const Tensor& rows, WeightFormat format) {
-  const FragmentFormat& layout = checked_format(format);
-  if (layout.block_inputs == 0) {
-    return {rows.view(at::kShort), {}};
-  }
-  const int64_t out = rows.size(0);
-  const int64_t code_bytes = layout.nibbles ? layout.block_inputs / 2 : layout.block_inputs;
-  const Tensor blocks = rows.view({out, -1, layout.scale_bytes + code_bytes});
-  const Tensor stored = blocks.narrow(2, layout.scale_bytes, code_bytes);
-  const Tensor codes = layout.nibbles ? at::cat({low_nibbles(stored), high_nibbles(stored)}, 2)
-                                      : stored.bitwise_xor(128);
-  return {codes.reshape({out, -1}), blocks.narrow(2, 0, layout.scale_bytes).reshape({out, -1})};
-}
-
-/// The inverse of take_apart.
-Tensor put_together(const CodesAndScales& parts, WeightFormat format) {
-  const FragmentFormat& layout = checked_format(format);
-  if (layout.block_inputs == 0) {
-    return parts.codes.contiguous().view(scalar_type(format));
-  }
-  const int64_t out = parts.codes.size(0);
-  const Tensor codes = parts.codes.reshape({out, -1, layout.block_inputs});
-  const Tensor scales = parts.scales.reshape({out, -1, layout.scale_bytes});
-  const int64_t half = layout.block_inputs / 2;
-  const Tensor stored = layout.nibbles
-                            ? joined_nibbles(codes.narrow(2, 0, half), codes.narrow(2, half, half))
-                            : codes.bitwise_xor(128);
-  return at::cat({scales, stored}, 2).view({out, -1});
-}
-
-int64_t scale_bytes_of_chunk(const FragmentFormat& layout) {
-  return layout.block_inputs == 0 ? 0 : kFragmentInputs / layout.block_inputs * layout.scale_bytes;
-}
-
-/// Codes of some rows: fragments' bytes -> [n, padded in].
-Tensor codes_of(const Tensor& bytes, const FragmentFormat& layout, int64_t chunks,
-                const Tensor& ids) {
-  const int64_t last = layout.nibbles ? Code::kCount - 1 : Code::kCount;
+/// Dimensions of codes that a plane does not pack, as they follow one another in `stored` order,
+/// brought into that of Code.
+Tensor unpermuted(const Tensor& bytes, const Plane& plane, int64_t chunks) {
   const auto sizes = code_sizes(-1, chunks);
   std::vector<int64_t> shape;
   std::array<int64_t, Code::kCount> place{};
-  for (int64_t i = 0; i < last; ++i) {
-    const auto dimension = static_cast<size_t>(layout.order[static_cast<size_t>(i)]);
+  place.fill(-1);
+  for (int64_t i = 0; i < Code::kCount - plane.packed; ++i) {
+    const auto dimension = static_cast<size_t>(plane.order[static_cast<size_t>(i)]);
     place[dimension] = i;
     shape.push_back(sizes[dimension]);
   }
-  std::vector<int64_t> natural(place.begin(), place.end());
-  if (layout.nibbles) {
-    natural.erase(natural.begin() + Code::kHigh);
+  std::vector<int64_t> natural;
+  std::copy_if(place.begin(), place.end(), std::back_inserter(natural),
+               [](int64_t i) { return i >= 0; });
+  shape.front() = bytes.size(0) / chunks;
+  return bytes.view(plane.code).view(shape).permute(natural);
+}
+
+/// What a plane [tiles * chunks, bytes] has of some rows' codes: [n, padded in].
+Tensor plane_of(const Tensor& bytes, const Plane& plane, int64_t chunks, const FragmentRows& rows) {
+  const int64_t count = rows.tile.size(0);
+  const Tensor stored = unpermuted(bytes, plane, chunks);
+  if (plane.packed == 0) {
+    return stored.index({rows.tile, rows.high, rows.group}).reshape({count, -1});
   }
-  const Tensor codes = bytes.view(layout.code).view(shape).permute(natural);
-  const Tensor tile = ids.floor_divide(kFragmentOutputs);
-  const Tensor high = ids.floor_divide(8).bitwise_and(1);
-  const Tensor group = ids.bitwise_and(7);
-  if (!layout.nibbles) {
-    return codes.index({tile, high, group}).reshape({ids.size(0), -1});
+  // [n, chunk, pair, step, half, quad, one], where a byte of two bits holds both halves.
+  Tensor codes = stored.index({rows.tile, rows.group});
+  Tensor place = rows.high.view({count, 1, 1, 1, 1, 1, 1});
+  if (plane.packed == 2) {
+    codes = codes.unsqueeze(4);
+    place = place + 2 * at::arange(2, place.options()).view({1, 1, 1, 1, 2, 1, 1});
   }
-  const Tensor both = codes.index({tile, group}).reshape({ids.size(0), -1});
-  return at::where(high.unsqueeze(1).eq(1), high_nibbles(both), low_nibbles(both));
+  return codes.bitwise_right_shift(place.mul(plane.bits).to(at::kByte))
+      .bitwise_and((1 << plane.bits) - 1)
+      .reshape({count, -1})
+      .bitwise_left_shift(plane.first);
 }
 
 /// Scales of some rows: [n, chunks * bytes of a chunk].
-Tensor scales_of(const Tensor& bytes, const FragmentFormat& layout, int64_t chunks,
-                 const Tensor& ids) {
-  const Tensor scales = bytes.view({-1, chunks, 8, 2, scale_bytes_of_chunk(layout)});
+Tensor scales_of(const Tensor& bytes, int64_t chunk_bytes, int64_t chunks,
+                 const FragmentRows& rows) {
+  const Tensor scales = bytes.view({-1, chunks, 8, 2, chunk_bytes});
   return scales.permute({0, 3, 2, 1, 4})
-      .index({ids.floor_divide(kFragmentOutputs), ids.floor_divide(8).bitwise_and(1),
-              ids.bitwise_and(7)})
-      .reshape({ids.size(0), -1});
+      .index({rows.tile, rows.high, rows.group})
+      .reshape({rows.tile.size(0), -1});
 }
 
 }  // namespace
 
-bool has_fragments(WeightFormat format) { return fragment_format(format) != nullptr; }
+bool has_fragments(WeightFormat format) { return has_codes(format); }
 
 Tensor pack_fragments(const Tensor& rows, WeightFormat format) {
-  const FragmentFormat& layout = checked_format(format);
-  const CodesAndScales parts = take_apart(rows, format);
+  const FragmentFormat& layout = fragment_format(format);
+  const CodesAndScales parts = codes_and_scales(rows, format);
   const int64_t tiles = fragment_tiles(rows.size(0));
   const int64_t chunks = fragment_chunks(parts.codes.size(1));
   const int64_t out = tiles * kFragmentOutputs;
-  Tensor codes = padded_codes(parts.codes, out, chunks * kFragmentInputs, layout.zero)
-                     .reshape(code_sizes(tiles, chunks))
-                     .permute(layout.order);
-  if (layout.nibbles) {
-    codes = joined_nibbles(codes.select(-1, 0), codes.select(-1, 1));
+  const Tensor codes = padded_codes(parts.codes, out, chunks * kFragmentInputs, layout.zero);
+  std::vector<Tensor> planes;
+  for (const Plane& plane : layout.planes) {
+    planes.push_back(pack_plane(codes, plane, tiles, chunks));
   }
-  codes = codes.contiguous().view(-1).view(at::kByte);
-  if (layout.block_inputs == 0) {
-    return codes;
+  const Tensor fragments = planes.size() == 1 ? planes[0].view(-1) : at::cat(planes, 1).view(-1);
+  const int64_t bytes = chunk_scale_bytes(format);
+  if (bytes == 0) {
+    return fragments;
   }
-  const int64_t bytes = scale_bytes_of_chunk(layout);
   const Tensor scales = padded_codes(parts.scales, out, chunks * bytes, 0)
                             .view({tiles, 2, 8, chunks, bytes})
                             .permute({0, 3, 2, 1, 4});
-  return at::cat({codes, scales.reshape({-1})});
+  return at::cat({fragments, scales.reshape({-1})});
 }
 
 Tensor unpack_fragments(const Tensor& fragments, WeightFormat format, int64_t in,
                         const Tensor& ids) {
-  const FragmentFormat& layout = checked_format(format);
+  const FragmentFormat& layout = fragment_format(format);
+  const FragmentRows rows(ids);
   const int64_t chunks = fragment_chunks(in);
-  const int64_t scales = scale_bytes_of_chunk(layout);
-  const auto code_bytes = static_cast<int64_t>(c10::elementSize(layout.code)) * kFragmentInputs /
-                          (layout.nibbles ? 2 : 1);
-  const int64_t outputs = fragments.size(0) / (chunks * (code_bytes + scales));
-  const int64_t split = outputs * chunks * code_bytes;
+  const int64_t scale_bytes = chunk_scale_bytes(format);
+  const int64_t chunk_bytes = code_bytes(layout);
+  const int64_t pieces = fragments.size(0) / (chunk_bytes + kFragmentOutputs * scale_bytes);
+  const int64_t split = pieces * chunk_bytes;
+  const Tensor all = fragments.narrow(0, 0, split).view({pieces, chunk_bytes});
   CodesAndScales parts;
-  parts.codes = codes_of(fragments.narrow(0, 0, split), layout, chunks, ids).narrow(1, 0, in);
-  if (layout.block_inputs > 0) {
-    parts.scales =
-        scales_of(fragments.narrow(0, split, fragments.size(0) - split), layout, chunks, ids)
-            .narrow(1, 0, in / layout.block_inputs * layout.scale_bytes);
+  int64_t first = 0;
+  for (const Plane& plane : layout.planes) {
+    const Tensor codes = plane_of(all.narrow(1, first, plane_bytes(plane)), plane, chunks, rows);
+    parts.codes = parts.codes.defined() ? parts.codes.bitwise_or(codes) : codes;
+    first += plane_bytes(plane);
   }
-  return put_together(parts, format);
+  parts.codes = parts.codes.narrow(1, 0, in);
+  if (scale_bytes > 0) {
+    parts.scales =
+        scales_of(fragments.narrow(0, split, fragments.size(0) - split), scale_bytes, chunks, rows)
+            .narrow(1, 0, in * scale_bytes / kFragmentInputs);
+  }
+  return rows_of_codes(parts, format);
 }
 
 }  // namespace specdec

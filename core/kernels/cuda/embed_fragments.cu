@@ -15,8 +15,8 @@ __device__ inline float fragment_weight(const EmbedRowsTask& task, int32_t outpu
   const int32_t lane = output % 8 * 4 + in_step % 8 / 2;
   const int32_t second = output % kTileOutputs / 8;  // of the lane's two outputs
   const auto* fragments =
-      reinterpret_cast<const WeightFragment*>(bytes + chunk * kChunkBytes<Format>) + lane;
-  const uint32_t code = Format::code(fragments, kWarp, k % kChunkInputs / kStepInputs,
+      reinterpret_cast<const WeightFragment*>(bytes + chunk * kChunkBytes<Format>);
+  const uint32_t code = Format::code(fragments, lane, k % kChunkInputs / kStepInputs,
                                      in_step / 8 * 2 + second, k % 2);
   if constexpr (Format::kScaleWords == 0) {
     return Format::weight(code);
@@ -25,7 +25,12 @@ __device__ inline float fragment_weight(const EmbedRowsTask& task, int32_t outpu
         reinterpret_cast<const uint32_t*>(bytes + scales_offset<Format>(task.outputs, task.in)) +
         chunk * kChunkScaleWords<Format> + (output % 8 * 2 + second) * Format::kScaleWords;
     const int32_t group = k % kChunkInputs / (Format::kScaleSteps * kStepInputs);
-    return device::rounded_product(Format::weight(code), Format::scale(scales, group));
+    const float scaled =
+        device::rounded_product(Format::weight(code), Format::scale(scales, group));
+    if constexpr (Format::kHasMinima) {
+      return scaled - Format::minimum(scales, group);
+    }
+    return scaled;
   }
 }
 

@@ -4,12 +4,13 @@
 // mma. Behind the fragments of all tiles lie the scales, in the order in which lanes need them.
 // core/kernels/weight_fragments.h arranges matrices so.
 //
-// Each format has kFragments of a chunk of a tile; kParts, the bfloat16 numbers that a weight
-// becomes; kScaleSteps, after which the sums are multiplied by scales; kScaleWords, those of an
-// output's scales in a chunk, 0 = none; kOutputTiles, the most tiles of a block; code(), that of
-// input i of word w of a step; weight(), what a code means without its scale; and, where weights
-// are not multiplied as they lie in memory (kIsExpanded), expand(), which makes bfloat16 numbers of
-// a step's weights. Fragments of a lane are `stride` apart.
+// Each format has kFragments of a chunk of a tile, behind which lie kMoreWords of each lane;
+// kParts, the bfloat16 numbers that a weight becomes; kScaleSteps, after which the sums are
+// multiplied by scales; kScaleWords, those of an output's scales in a chunk, 0 = none; kHasMinima,
+// whether minimum() is subtracted from each scaled weight; kOutputTiles, the most tiles of a block;
+// code(), that of input i of word w of a step of a lane; weight(), what a code means without its
+// scale; and, where weights are not multiplied as they lie in memory (kIsExpanded), expand(), which
+// makes bfloat16 numbers of a step's weights, of one lane's fragments and then its further words.
 #include "core/kernels/cuda/weight_formats.cuh"
 
 namespace specdec::cuda {
@@ -53,15 +54,16 @@ template <bool kBrain>
 struct SixteenBitFragments {
   using Weights = SixteenBitWeights<kBrain>;
   static constexpr int kFragments = kSteps;
+  static constexpr int kMoreWords = 0;
   static constexpr int kParts = kBrain ? 1 : 2;
   static constexpr int kScaleSteps = kSteps;
   static constexpr int kScaleWords = 0;
+  static constexpr bool kHasMinima = false;
   static constexpr bool kIsExpanded = !kBrain;
   static constexpr int kOutputTiles = kBrain ? 2 : 1;
 
-  __device__ static uint32_t code(const WeightFragment* fragments, int stride, int step, int w,
-                                  int i) {
-    return fragments[step * stride].word[w] >> (16 * i) & 0xFFFFU;
+  __device__ static uint32_t code(const WeightFragment* chunk, int lane, int step, int w, int i) {
+    return chunk[step * kWarp + lane].word[w] >> (16 * i) & 0xFFFFU;
   }
   __device__ static float weight(uint32_t code) { return Weights::widened(code); }
   __device__ static void expand(const WeightFragment* fragments, int step,
@@ -89,13 +91,19 @@ __device__ inline uint32_t pair_of_codes(uint32_t low, uint32_t high, int offset
   return first >> 16U | (second & 0xFFFF0000U);
 }
 
-/// What the formats of 32 inputs with a float16 scale have in common.
-struct ScaledFragments {
+/// What the formats in blocks have in common.
+struct BlockFragments {
+  static constexpr int kMoreWords = 0;
   static constexpr int kParts = 1;
-  static constexpr int kScaleSteps = 2;
-  static constexpr int kScaleWords = 1;
+  static constexpr bool kHasMinima = false;
   static constexpr bool kIsExpanded = true;
   static constexpr int kOutputTiles = 1;
+};
+
+/// The formats of 32 inputs with a float16 scale.
+struct ScaledFragments : BlockFragments {
+  static constexpr int kScaleSteps = 2;
+  static constexpr int kScaleWords = 1;
 
   /// That of inputs 32 * group .. of a chunk.
   __device__ static float scale(const uint32_t* words, int group) {
@@ -106,9 +114,9 @@ struct ScaledFragments {
 struct Q80Fragments : ScaledFragments {
   static constexpr int kFragments = 2;
 
-  __device__ static uint32_t code(const WeightFragment* fragments, int stride, int step, int w,
-                                  int i) {
-    return fragments[step / 2 * stride].word[step % 2 * 2 + w / 2] >> (w % 2 * 16 + i * 8) & 255U;
+  __device__ static uint32_t code(const WeightFragment* chunk, int lane, int step, int w, int i) {
+    const WeightFragment& fragment = chunk[step / 2 * kWarp + lane];
+    return fragment.word[step % 2 * 2 + w / 2] >> (w % 2 * 16 + i * 8) & 255U;
   }
   __device__ static float weight(uint32_t code) {
     return static_cast<float>(static_cast<int32_t>(code) - 128);
@@ -123,12 +131,16 @@ struct Q80Fragments : ScaledFragments {
   }
 };
 
+/// A code of four bits.
+__device__ inline uint32_t nibble(uint32_t word, int w, int i) {
+  return word >> (4 * w + 16 * i) & 15U;
+}
+
 struct Q40Fragments : ScaledFragments {
   static constexpr int kFragments = 1;
 
-  __device__ static uint32_t code(const WeightFragment* fragments, int /*stride*/, int step, int w,
-                                  int i) {
-    return fragments[0].word[step] >> (4 * w + 16 * i) & 15U;
+  __device__ static uint32_t code(const WeightFragment* chunk, int lane, int step, int w, int i) {
+    return nibble(chunk[lane].word[step], w, i);
   }
   __device__ static float weight(uint32_t code) {
     return static_cast<float>(static_cast<int32_t>(code) - 8);
@@ -137,15 +149,80 @@ struct Q40Fragments : ScaledFragments {
                                 uint32_t (&words)[kParts][4]) {
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
-      const uint32_t codes = fragments[0].word[step] >> (4 * w);
-      words[0][w] = pair_of_codes(codes & 15U, codes >> 16U & 15U, 8);
+      const uint32_t codes = fragments[0].word[step];
+      words[0][w] = pair_of_codes(nibble(codes, w, 0), nibble(codes, w, 1), 8);
     }
+  }
+};
+
+/// Scales: the block's scale and minimum, float16; then a scale and a minimum, a byte each, of
+/// either 32 inputs.
+struct Q4KFragments : BlockFragments {
+  static constexpr int kFragments = 1;
+  static constexpr int kScaleSteps = 2;
+  static constexpr int kScaleWords = 2;
+  static constexpr bool kHasMinima = true;
+
+  __device__ static uint32_t code(const WeightFragment* chunk, int lane, int step, int w, int i) {
+    return nibble(chunk[lane].word[step], w, i);
+  }
+  __device__ static float weight(uint32_t code) { return static_cast<float>(code); }
+  __device__ static void expand(const WeightFragment* fragments, int step,
+                                uint32_t (&words)[kParts][4]) {
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      const uint32_t codes = fragments[0].word[step];
+      words[0][w] = pair_of_codes(nibble(codes, w, 0), nibble(codes, w, 1), 0);
+    }
+  }
+  __device__ static float scale(const uint32_t* words, int group) {
+    return device::rounded_product(device::widen_half(words[0] & 0xFFFFU),
+                                   static_cast<float>(words[1] >> (16 * group) & 255U));
+  }
+  __device__ static float minimum(const uint32_t* words, int group) {
+    return device::rounded_product(device::widen_half(words[0] >> 16U),
+                                   static_cast<float>(words[1] >> (16 * group + 8) & 255U));
+  }
+};
+
+/// Two more bits of each code lie in the further words. Scales: four of 16 inputs, int8; then the
+/// block's, float16.
+struct Q6KFragments : BlockFragments {
+  static constexpr int kFragments = 1;
+  static constexpr int kMoreWords = 2;
+  static constexpr int kScaleSteps = 1;
+  static constexpr int kScaleWords = 2;
+
+  __device__ static uint32_t code_of(uint32_t low, uint32_t high, int step, int w, int i) {
+    return nibble(low, w, i) | (high >> (8 * (step % 2) + 2 * w + 16 * i) & 3U) << 4U;
+  }
+  __device__ static uint32_t code(const WeightFragment* chunk, int lane, int step, int w, int i) {
+    const auto* more = reinterpret_cast<const uint32_t*>(chunk + kFragments * kWarp);
+    return code_of(chunk[lane].word[step], more[lane * kMoreWords + step / 2], step, w, i);
+  }
+  __device__ static float weight(uint32_t code) {
+    return static_cast<float>(static_cast<int32_t>(code) - 32);
+  }
+  __device__ static void expand(const WeightFragment* fragments, int step,
+                                uint32_t (&words)[kParts][4]) {
+    const uint32_t low = fragments[0].word[step];
+    const uint32_t high = fragments[1].word[step / 2];
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      words[0][w] =
+          pair_of_codes(code_of(low, high, step, w, 0), code_of(low, high, step, w, 1), 32);
+    }
+  }
+  __device__ static float scale(const uint32_t* words, int group) {
+    return device::rounded_product(device::widen_half(words[1] & 0xFFFFU),
+                                   device::signed_byte(words[0] >> (8 * group) & 255U));
   }
 };
 
 /// Bytes of the fragments of a tile and chunk.
 template <class Format>
-constexpr int kChunkBytes = Format::kFragments* kWarp* static_cast<int>(sizeof(WeightFragment));
+constexpr int kChunkBytes = kWarp*(Format::kFragments* static_cast<int>(sizeof(WeightFragment)) +
+                                   Format::kMoreWords * static_cast<int>(sizeof(uint32_t)));
 /// Words of the scales of a tile and chunk: eight groups of lanes, each with those of outputs g and
 /// g + 8.
 template <class Format>
@@ -169,6 +246,10 @@ Result with_fragments(CudaWeights format, Result none, const Use& use) {
       return use(Q80Fragments{});
     case CudaWeights::kQ40:
       return use(Q40Fragments{});
+    case CudaWeights::kQ4K:
+      return use(Q4KFragments{});
+    case CudaWeights::kQ6K:
+      return use(Q6KFragments{});
     default:
       return none;
   }

@@ -2,7 +2,7 @@
 // left operand (16 outputs), rows its right one (8 rows), so 1 to 8 rows cost the same. Each
 // operand lies in memory as the lanes hold it, and is read without shared memory. The sums of up to
 // 64 inputs, which share a scale, are made by the tensor cores, which truncate, and added in
-// float32.
+// float32. Minima are multiplied by sums of inputs, which are made once a product.
 #include "core/kernels/cuda/fragment_formats.cuh"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/reduce.cuh"
@@ -22,7 +22,41 @@ struct alignas(8) InputFragment {
   uint32_t word[2];
 };
 
+constexpr int kSumInputs = 32;  // that share a minimum
+constexpr int kChunkSums = kChunkInputs / kSumInputs * kTileRows;
+
 SPECDEC_DEVICE int32_t steps_of(int32_t in) { return chunks_of(in) * kSteps; }
+
+/// Bytes of the inputs' fragments, behind which the workspace has their sums: for each tile of rows
+/// and chunk kChunkSums, of kTileRows rows one after the other.
+SPECDEC_DEVICE int64_t split_fragment_bytes(int32_t rows, int32_t in) {
+  return static_cast<int64_t>(tiles_of(rows, kTileRows)) * steps_of(in) * kParts * kWarp *
+         static_cast<int64_t>(sizeof(InputFragment));
+}
+
+SPECDEC_DEVICE float* input_sums(const TensorLinearTask& task) {
+  return reinterpret_cast<float*>(static_cast<unsigned char*>(task.workspace) +
+                                  split_fragment_bytes(task.rows, task.in));
+}
+
+/// A warp adds up kSumInputs inputs from `step` on of each row of a tile, four lanes a row.
+__device__ inline void write_input_sums(const TensorLinearTask& task, int32_t step) {
+  const int lane = static_cast<int>(lane_index());
+  const auto tile = static_cast<int32_t>(blockIdx.x);
+  const int32_t row = tile * kTileRows + lane / 4;
+  const int32_t first = step * kStepInputs + lane % 4 * (kSumInputs / 4);
+  float sum = 0.0F;
+  for (int32_t k = first; row < task.rows && k < first + kSumInputs / 4 && k < task.in; ++k) {
+    sum += task.input[static_cast<int64_t>(row) * task.in + k];
+  }
+  sum += __shfl_xor_sync(kAllLanes, sum, 1);
+  sum += __shfl_xor_sync(kAllLanes, sum, 2);
+  if (lane % 4 == 0) {
+    const int64_t chunk = static_cast<int64_t>(tile) * chunks_of(task.in) + step / kSteps;
+    const int32_t group = step % kSteps * kStepInputs / kSumInputs;
+    input_sums(task)[chunk * kChunkSums + group * kTileRows + lane / 4] = sum;
+  }
+}
 
 /// A thread makes a lane's fragments of all parts: grid (tiles of rows, steps in groups of
 /// kTensorWarps).
@@ -55,12 +89,23 @@ __global__ void __launch_bounds__(kTensorThreads) split_kernel(TensorLinearTask 
   for (int part = 0; part < kParts; ++part) {
     out[part * kWarp] = fragments[part];
   }
+  if (task.format == CudaWeights::kQ4K && step * kStepInputs % kSumInputs == 0) {
+    write_input_sums(task, step);
+  }
 }
 
 /// Sums of a block's tiles of outputs and rows, as a lane holds them.
 template <int kOutputTiles, int kTiles>
 struct Sums {
   float numbers[kOutputTiles][kTiles][4] = {};
+};
+
+/// A chunk of the block's first tile of rows, as a lane needs it; that of the next tile is a stride
+/// further.
+struct InputAddress {
+  const InputFragment* fragments;
+  const float* sums;
+  int64_t fragment_stride, sum_stride;
 };
 
 /// Where a lane's weights of a block's first tile and a chunk lie; those of its next tile are a
@@ -74,7 +119,7 @@ struct WeightAddress {
 /// What a lane holds of a chunk of a tile.
 template <class Format>
 struct WeightChunk {
-  WeightFragment fragments[Format::kFragments];
+  WeightFragment fragments[Format::kFragments + (Format::kMoreWords > 0 ? 1 : 0)];
   uint32_t scales[Format::kScaleWords > 0 ? 2 * Format::kScaleWords : 1];
 };
 
@@ -87,6 +132,12 @@ __device__ inline WeightChunk<Format> read_chunk(const WeightAddress& address, i
   for (int f = 0; f < Format::kFragments; ++f) {
     chunk.fragments[f] = fragments[f * kWarp];
   }
+  if constexpr (Format::kMoreWords == 2) {
+    const InputFragment* more = reinterpret_cast<const InputFragment*>(fragments - lane_index() +
+                                                                       Format::kFragments * kWarp) +
+                                lane_index();
+    chunk.fragments[Format::kFragments] = {{more->word[0], more->word[1], 0, 0}};
+  }
   const uint32_t* scales = address.scales + tile * address.scale_stride;
 #pragma unroll
   for (int i = 0; i < 2 * Format::kScaleWords; ++i) {
@@ -96,11 +147,9 @@ __device__ inline WeightChunk<Format> read_chunk(const WeightAddress& address, i
 }
 
 /// Adds the products of a chunk of inputs with weights that are multiplied as they lie in memory.
-/// Fragments of tiles of rows are `input_stride` apart.
 template <class Format, int kOutputTiles, int kTiles>
-__device__ inline void add_chunk(const WeightAddress& address, const InputFragment* inputs,
-                                 int64_t input_stride, int32_t tiles,
-                                 Sums<kOutputTiles, kTiles>& sums) {
+__device__ inline void add_chunk(const WeightAddress& address, const InputAddress& inputs,
+                                 int32_t tiles, Sums<kOutputTiles, kTiles>& sums) {
   WeightChunk<Format> weights[kOutputTiles];
 #pragma unroll
   for (int o = 0; o < kOutputTiles; ++o) {
@@ -116,7 +165,8 @@ __device__ inline void add_chunk(const WeightAddress& address, const InputFragme
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
       for (int part = kParts - 1; part >= 0; --part) {
-        const InputFragment input = inputs[tile * input_stride + (step * kParts + part) * kWarp];
+        const InputFragment input =
+            inputs.fragments[tile * inputs.fragment_stride + (step * kParts + part) * kWarp];
 #pragma unroll
         for (int o = 0; o < kOutputTiles; ++o) {
           multiply_tiles(chunk[o], weights[o].fragments[step].word, input.word);
@@ -150,11 +200,38 @@ __device__ inline void multiply_parts(const uint32_t (&weights)[Format::kParts][
   }
 }
 
-/// The same with weights that are expanded in registers, a step for all tiles of rows.
+/// Adds the sums of a chunk's inputs that share a scale.
 template <class Format, int kTiles>
-__device__ inline void add_expanded_chunk(const WeightAddress& address, const InputFragment* inputs,
-                                          int64_t input_stride, int32_t tiles,
-                                          Sums<1, kTiles>& sums) {
+__device__ inline void add_scaled(const WeightChunk<Format>& weights, int group,
+                                  const float (&chunk)[kTiles][4], const InputAddress& inputs,
+                                  int32_t tiles, Sums<1, kTiles>& sums) {
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    if (Format::kHasMinima && tile >= tiles) {
+      break;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float& sum = sums.numbers[0][tile][i];
+      if constexpr (Format::kScaleWords > 0) {
+        // Numbers 0 and 1 are of the lane's first output, 2 and 3 of its second.
+        const uint32_t* scales = weights.scales + i / 2 * Format::kScaleWords;
+        sum = device::fused(chunk[tile][i], Format::scale(scales, group), sum);
+        if constexpr (Format::kHasMinima) {
+          const float total = inputs.sums[tile * inputs.sum_stride + group * kTileRows + i % 2];
+          sum = device::fused(-Format::minimum(scales, group), total, sum);
+        }
+      } else {
+        sum += chunk[tile][i];
+      }
+    }
+  }
+}
+
+/// What add_chunk does, with weights that are expanded in registers, a step for all tiles of rows.
+template <class Format, int kTiles>
+__device__ inline void add_expanded_chunk(const WeightAddress& address, const InputAddress& inputs,
+                                          int32_t tiles, Sums<1, kTiles>& sums) {
   const WeightChunk<Format> weights = read_chunk<Format>(address, 0);
 #pragma unroll
   for (int group = 0; group < kSteps / Format::kScaleSteps; ++group) {
@@ -169,24 +246,12 @@ __device__ inline void add_expanded_chunk(const WeightAddress& address, const In
         if (tile >= tiles) {
           break;
         }
-        multiply_parts<Format>(words, inputs + tile * input_stride + step * kParts * kWarp,
-                               chunk[tile]);
+        multiply_parts<Format>(
+            words, inputs.fragments + tile * inputs.fragment_stride + step * kParts * kWarp,
+            chunk[tile]);
       }
     }
-#pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float& sum = sums.numbers[0][tile][i];
-        if constexpr (Format::kScaleWords > 0) {
-          // Numbers 0 and 1 are of the lane's first output, 2 and 3 of its second.
-          const uint32_t* scales = weights.scales + i / 2 * Format::kScaleWords;
-          sum = device::fused(chunk[tile][i], Format::scale(scales, group), sum);
-        } else {
-          sum += chunk[tile][i];
-        }
-      }
-    }
+    add_scaled<Format>(weights, group, chunk, inputs, tiles, sums);
   }
 }
 
@@ -256,21 +321,24 @@ __global__ void __launch_bounds__(kTensorThreads, 2) tensor_kernel(TensorLinearT
   const int32_t first_tile = static_cast<int32_t>(blockIdx.y) * kTiles;
   const int32_t tiles = tiles_of(task.rows, kTileRows) - first_tile;
   const int64_t chunk_stride = kSteps * kParts * kWarp;
-  const int64_t input_stride = chunks * chunk_stride;
   const WeightAddress first =
       first_weights<Format>(task, static_cast<int32_t>(blockIdx.x) * kOutputTiles);
-  const auto* inputs =
-      static_cast<const InputFragment*>(task.workspace) + first_tile * input_stride + lane;
+  const InputAddress first_inputs = {
+      static_cast<const InputFragment*>(task.workspace) + first_tile * chunks * chunk_stride + lane,
+      input_sums(task) + static_cast<int64_t>(first_tile) * chunks * kChunkSums + lane % 4 * 2,
+      chunks * chunk_stride, static_cast<int64_t>(chunks) * kChunkSums};
   Sums<kOutputTiles, kTiles> sums;
   for (auto chunk = static_cast<int32_t>(warp_index()); chunk < chunks; chunk += kTensorWarps) {
     WeightAddress weights = first;
     weights.fragments += static_cast<int64_t>(chunk) * kChunkBytes<Format>;
     weights.scales += static_cast<int64_t>(chunk) * kChunkScaleWords<Format>;
-    const InputFragment* chunk_inputs = inputs + chunk * chunk_stride;
+    InputAddress inputs = first_inputs;
+    inputs.fragments += chunk * chunk_stride;
+    inputs.sums += static_cast<int64_t>(chunk) * kChunkSums;
     if constexpr (Format::kIsExpanded) {
-      add_expanded_chunk<Format>(weights, chunk_inputs, input_stride, tiles, sums);
+      add_expanded_chunk<Format>(weights, inputs, tiles, sums);
     } else {
-      add_chunk<Format>(weights, chunk_inputs, input_stride, tiles, sums);
+      add_chunk<Format>(weights, inputs, tiles, sums);
     }
   }
   auto* shared = reinterpret_cast<float*>(shared_memory());
@@ -302,8 +370,9 @@ int launch_product(const TensorLinearTask& task, void* stream) {
 }  // namespace
 
 int64_t specdec_cuda_split_bytes(int32_t rows, int32_t in) {
-  return static_cast<int64_t>(tiles_of(rows, kTileRows)) * steps_of(in) * kParts * kWarp *
-         static_cast<int64_t>(sizeof(InputFragment));
+  return split_fragment_bytes(rows, in) + static_cast<int64_t>(tiles_of(rows, kTileRows)) *
+                                              chunks_of(in) * kChunkSums *
+                                              static_cast<int64_t>(sizeof(float));
 }
 
 int specdec_cuda_tensor_linear(const TensorLinearTask* task, void* stream) {

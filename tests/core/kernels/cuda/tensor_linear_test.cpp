@@ -82,9 +82,15 @@ class TensorMatrix {
 struct TensorCase {
   TensorMatrix matrix;
   Linear host;
-  Tensor weight;  ///< what it means
-  Tensor stored;  ///< in the layout kRows
+  Tensor weight;     ///< what it means
+  Tensor stored;     ///< in the layout kRows
+  Tensor magnitude;  ///< of a weight; with minima, of both numbers that it is the difference of
 };
+
+Tensor magnitude_of(const StoredRows& rows) {
+  const Tensor scaled = rows.codes * rows.scales.repeat_interleave(rows.scale_inputs, 1);
+  return (scaled.abs() + rows.minima.repeat_interleave(32, 1).abs()).to(at::kDouble);
+}
 
 class CudaTensorFormatsTest : public testing::TestWithParam<WeightFormat> {
  protected:
@@ -93,7 +99,8 @@ class CudaTensorFormatsTest : public testing::TestWithParam<WeightFormat> {
   static TensorCase random_case(int64_t out, int64_t in, const Tensor& bias) {
     if (!is_in_blocks(GetParam())) {
       const Tensor weight = at::randn({out, in}).to(scalar_type(GetParam()));
-      return {TensorMatrix(weight), Linear(weight, GetParam(), bias), weight, weight};
+      return {TensorMatrix(weight), Linear(weight, GetParam(), bias), weight, weight,
+              weight.to(at::kDouble).abs()};
     }
     const StoredRows rows = random_stored_rows(GetParam(), out, in, 13);
     const Tensor stored = at::empty({out, std::ssize(rows.bytes[0])}, at::kByte);
@@ -105,10 +112,14 @@ class CudaTensorFormatsTest : public testing::TestWithParam<WeightFormat> {
     if (bias.defined()) {
       host.set_bias(bias);
     }
-    return {TensorMatrix(stored, rows.values(), GetParam()), host, rows.values(), stored};
+    return {TensorMatrix(stored, rows.values(), GetParam()), host, rows.values(), stored,
+            magnitude_of(rows)};
   }
 
   static std::vector<int64_t> inputs() {
+    if (GetParam() == WeightFormat::kQ4K || GetParam() == WeightFormat::kQ6K) {
+      return {256, 1280};
+    }
     return is_in_blocks(GetParam()) ? std::vector<int64_t>{32, 64, 224, 1120}
                                     : std::vector<int64_t>{1, 16, 63, 200, 1100};
   }
@@ -126,7 +137,7 @@ TEST_P(CudaTensorFormatsTest, EqualsTheProductInFloat64) {
         const Tensor weight = c.weight.to(at::kDouble);
         Tensor exact = at::matmul(input.to(at::kDouble), weight.t());
         // What float32 would round: some units in the last place of the terms' magnitudes.
-        Tensor bound = at::matmul(input.abs().to(at::kDouble), weight.abs().t());
+        Tensor bound = at::matmul(input.abs().to(at::kDouble), c.magnitude.t());
         if (bias.defined()) {
           exact += bias;
           bound += bias.abs();
@@ -151,8 +162,8 @@ TEST_P(CudaTensorFormatsTest, FragmentsHoldEachRow) {
 }
 
 TEST_P(CudaTensorFormatsTest, ARowAmongOthersHasItsOwnBits) {
-  const TensorMatrix matrix = random_case(20, 704, {}).matrix;
-  const Tensor input = at::randn({70, 704});
+  const TensorMatrix matrix = random_case(20, 768, {}).matrix;
+  const Tensor input = at::randn({70, 768});
   input[3].fill_(std::numeric_limits<float>::infinity());
   input[40].fill_(std::numeric_limits<float>::quiet_NaN());
   const Tensor all = matrix.apply(input);
@@ -168,7 +179,8 @@ TEST_P(CudaTensorFormatsTest, ARowAmongOthersHasItsOwnBits) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, CudaTensorFormatsTest,
                          testing::Values(WeightFormat::kBFloat16, WeightFormat::kFloat16,
-                                         WeightFormat::kInt8, WeightFormat::kQ40),
+                                         WeightFormat::kInt8, WeightFormat::kQ40,
+                                         WeightFormat::kQ4K, WeightFormat::kQ6K),
                          [](const auto& info) { return std::string(format_name(info.param)); });
 
 TEST(CudaTensorLinearTest, ManyOutputsAreComputedInPairsOfTiles) {

@@ -179,7 +179,9 @@ INSTANTIATE_TEST_SUITE_P(
                     tensor("bfloat16", WeightFormat::kBFloat16, cuda::CudaWeights::kBFloat16),
                     tensor("float16", WeightFormat::kFloat16, cuda::CudaWeights::kFloat16),
                     tensor("Q8_0", WeightFormat::kInt8, cuda::CudaWeights::kQ80),
-                    tensor("Q4_0", WeightFormat::kQ40, cuda::CudaWeights::kQ40)),
+                    tensor("Q4_0", WeightFormat::kQ40, cuda::CudaWeights::kQ40),
+                    tensor("Q4_K", WeightFormat::kQ4K, cuda::CudaWeights::kQ4K),
+                    tensor("Q6_K", WeightFormat::kQ6K, cuda::CudaWeights::kQ6K)),
     ParameterName());
 
 Tensor attend_width(const AttentionCache& cache, const Tensor& queries) {

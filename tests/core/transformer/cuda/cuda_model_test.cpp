@@ -183,7 +183,8 @@ TEST_P(CudaFormatTest, MatricesAreArrangedForTensorCores) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaFormatTest,
-                         testing::Values("float32", "bfloat16", "float16", "int8", "gemma3-mixed"),
+                         testing::Values("float32", "bfloat16", "float16", "int8", "gemma3-mixed",
+                                         "gemma2-q4_k"),
                          ParameterName());
 
 class CudaModelTest : public testing::Test {

@@ -1,0 +1,31 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "core/kernels/panels.h"
+
+namespace specdec {
+
+using at::Tensor;
+
+/// What rows of a matrix hold, as it is arranged for tensor cores.
+struct CodesAndScales {
+  /// [out, in] int16, the bits of a weight; in blocks uint8, integers that are not negative
+  Tensor codes;
+  /// [out, bytes]: what belongs to the first 64 inputs, and so on, as chunk_scale_bytes says;
+  /// undefined without blocks
+  Tensor scales;
+};
+
+/// Whether there are codes_and_scales() of a format.
+bool has_codes(WeightFormat format);
+/// Bytes of an output's scales for 64 inputs; 0 = none. Q8_0 and Q4_0: a float16 number for each 32
+/// inputs. Q4_K: the block's scale and minimum, float16; then a byte each, a scale and a minimum of
+/// either 32 inputs. Q6_K: four scales of 16 inputs, int8; the block's scale, float16; two zeros.
+int64_t chunk_scale_bytes(WeightFormat format);
+
+/// Of rows in the layout kRows (weight_rows.h), of a format that has them.
+CodesAndScales codes_and_scales(const Tensor& rows, WeightFormat format);
+/// The inverse.
+Tensor rows_of_codes(const CodesAndScales& parts, WeightFormat format);
+
+}  // namespace specdec
