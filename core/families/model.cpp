@@ -134,9 +134,10 @@ void require_config(const std::filesystem::path& folder) {
   }
   if (std::filesystem::exists(folder / "adapter_config.json", code)) {
     throw WeightsError(fmt::format(
-        "{}: holds an adapter (LoRA: adapter_config.json), which is no model itself. Merge it into "
-        "its base model (peft's merge_and_unload, then save_pretrained) and name that folder.",
-        folder.string()));
+        "{}: holds an adapter (LoRA: adapter_config.json), which is no model itself. Name its base "
+        "model and give this folder as --adapter {} (in a config: model.adapters), or merge it "
+        "into the base (peft's merge_and_unload, then save_pretrained) and name that folder.",
+        folder.string(), folder.string()));
   }
   const auto file = first_gguf(folder);
   throw WeightsError(

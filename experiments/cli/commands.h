@@ -43,6 +43,10 @@ inline constexpr const char* kModelHelp =
     "a checkpoint folder, a GGUF file, or org/name[@revision][/file.gguf] from the Hugging Face "
     "cache";
 
+/// Adds --adapter, which may be repeated; the texts are for parse_adapter.
+void add_adapter_option(CLI::App& command, std::vector<std::string>& adapters);
+std::vector<AdapterChoice> parse_adapters(const std::vector<std::string>& texts);
+
 /// Ids written as "2,5,7". Throws ConfigError: not numbers, negative, none.
 std::vector<Token> parse_token_list(const std::string& text);
 

@@ -28,6 +28,7 @@ namespace {
 
 struct GenerateArguments {
   std::string model;
+  std::vector<std::string> adapters;
   std::string prompt, prompt_file, tokens;
   bool has_prompt = false;
   bool chat = false;
@@ -314,7 +315,7 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   }
 
   ModelLoader loader(context.model_options(), &catalog);
-  const auto target = loader.load(arguments.model);
+  const auto target = loader.load(arguments.model, parse_adapters(arguments.adapters));
   BuildContext build{*target, loader, [](const std::string&, LanguageModel& model) {
                        const c10::InferenceMode guard;
                        return measure_cost_curve(model, {});
@@ -371,6 +372,7 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand("generate", "generate from one prompt, streaming the text");
   const auto arguments = std::make_shared<GenerateArguments>();
   command->add_option("MODEL", arguments->model, kModelHelp)->required();
+  add_adapter_option(*command, arguments->adapters);
   auto* prompt = command->add_option("--prompt", arguments->prompt, "the text to continue");
   command->add_option("--prompt-file", arguments->prompt_file, "read the prompt from a file");
   command->add_option("--tokens", arguments->tokens, "token ids to continue, such as 2,5,7");
@@ -412,6 +414,7 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
       "    '{type: speculative, drafter: {type: draft_model, weights: models/draft}}'\n"
       "  specdec generate models/target --prompt \"To be, or\" --json --strategy\n"
       "    '{type: beam_search, num_beams: 4}'\n"
+      "  specdec generate models/target --prompt \"To be, or\" --adapter my_lora:0.5\n"
       "  specdec generate models/target --prompt \"A date:\" --grammar "
       "configs/grammars/iso_date.gbnf");
   command->callback([&context, arguments, prompt, logprobs] {

@@ -23,6 +23,7 @@ namespace {
 
 struct LogitsArguments {
   std::string model, tokens, out;
+  std::vector<std::string> adapters;
 };
 
 ForwardResult forward_uncached(const TransformerTensors& weights,
@@ -83,10 +84,17 @@ int logits(const CommandContext& context, const LogitsArguments& arguments) {
   (void)read_model_files(arguments.model);
   ModelLoader loader(context.model_options());
   const auto weights = loader.weights(arguments.model);
+  const auto adapters = parse_adapters(arguments.adapters);
+  if (weights->config.bidirectional && !adapters.empty()) {
+    throw ConfigError(fmt::format(
+        "--adapter: {} is an encoder (bidirectional attention), whose forward takes no adapters",
+        arguments.model));
+  }
+  const auto model =
+      weights->config.bidirectional ? nullptr : loader.load(arguments.model, adapters);
   const c10::InferenceMode guard;
-  const auto result = weights->config.bidirectional
-                          ? forward_uncached(unpack(*weights), tokens)
-                          : forward_cached(*loader.load(arguments.model), arguments.model, tokens);
+  const auto result = model == nullptr ? forward_uncached(unpack(*weights), tokens)
+                                       : forward_cached(*model, arguments.model, tokens);
   const auto plain = [](const Tensor& tensor) {
     return tensor.to(at::kCPU).to(at::kFloat).contiguous();
   };
@@ -96,7 +104,9 @@ int logits(const CommandContext& context, const LogitsArguments& arguments) {
   check_finite(all_logits, "logits", arguments.model);
   const std::vector<TensorToWrite> tensors = {to_write("logits", all_logits),
                                               to_write("hidden", hidden)};
-  write_safetensors(arguments.out, tensors, {{"fingerprint", weights->fingerprint}});
+  const auto fingerprint =
+      model == nullptr ? weights->fingerprint : model->adapters().fingerprint();
+  write_safetensors(arguments.out, tensors, {{"fingerprint", fingerprint}});
   if (!context.flags.quiet) {
     context.err << fmt::format("{}: logits [{}, {}], hidden [{}, {}]\n", arguments.out,
                                all_logits.size(0), all_logits.size(1), hidden.size(0),
@@ -130,6 +140,26 @@ std::vector<Token> parse_token_list(const std::string& text) {
   return tokens;
 }
 
+void add_adapter_option(CLI::App& command, std::vector<std::string>& adapters) {
+  command
+      .add_option(
+          "--adapter", adapters,
+          "apply a LoRA folder to the model, as strongly as the scale says (default 1); may "
+          "be repeated")
+      ->type_name("DIR[:SCALE]")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->take_all();
+}
+
+std::vector<AdapterChoice> parse_adapters(const std::vector<std::string>& texts) {
+  std::vector<AdapterChoice> adapters;
+  for (const std::string& text : texts) {
+    adapters.push_back(parse_adapter(text));
+  }
+  return adapters;
+}
+
 void add_logits_command(CLI::App& app, CommandContext& context) {
   auto* command =
       app.add_subcommand("logits", "write the logits and hidden states of given tokens to a file");
@@ -137,6 +167,7 @@ void add_logits_command(CLI::App& app, CommandContext& context) {
   command->add_option("MODEL", arguments->model, kModelHelp)->required();
   command->add_option("--tokens", arguments->tokens, "token ids, such as 2,5,7")->required();
   command->add_option("--out", arguments->out, "a .safetensors file, overwritten")->required();
+  add_adapter_option(*command, arguments->adapters);
   command->footer(
       "The file contains `logits` [T, vocab] and `hidden` [T, hidden] (after the final norm) in "
       "float32,\n"

@@ -29,6 +29,7 @@ namespace {
 
 struct ScoreArguments {
   std::string model, file, against, against_dtype;
+  std::vector<std::string> adapters;
   int64_t window = 0;
   JsonOption json;
   bool tokens = false;
@@ -251,7 +252,8 @@ void print_summary(std::ostream& out, const nlohmann::json& json) {
   }
 }
 
-/// The other model, or the same one with another dtype; nullptr when nothing is compared.
+/// The other model, or the same one and its adapters with another dtype; nullptr when nothing is
+/// compared.
 std::unique_ptr<LanguageModel> load_other(const ScoreArguments& arguments, ModelOptions options,
                                           const ModelFiles& files, ModelCatalog& catalog) {
   if (!arguments.compares()) {
@@ -276,7 +278,9 @@ std::unique_ptr<LanguageModel> load_other(const ScoreArguments& arguments, Model
     options.dtype = arguments.against_dtype;
     options.activations.clear();
   }
-  return ModelLoader(options, &catalog).load(folder);
+  const auto adapters =
+      arguments.against.empty() ? parse_adapters(arguments.adapters) : std::vector<AdapterChoice>();
+  return ModelLoader(options, &catalog).load(folder, adapters);
 }
 
 int score(const CommandContext& context, const ScoreArguments& arguments) {
@@ -288,7 +292,7 @@ int score(const CommandContext& context, const ScoreArguments& arguments) {
   options.suppresses = false;  // a text's tokens all count
   ModelLoader loader(options, &catalog);
   const auto other = load_other(arguments, options, files, catalog);
-  const auto model = loader.load(arguments.model);
+  const auto model = loader.load(arguments.model, parse_adapters(arguments.adapters));
   const int64_t window = choose_window(arguments.window, *model, other.get());
   const std::vector<Window> windows = split(passages, window);
   const c10::InferenceMode guard;
@@ -296,6 +300,10 @@ int score(const CommandContext& context, const ScoreArguments& arguments) {
 
   nlohmann::json json = summary_json(passages, scores);
   json["model"] = arguments.model;
+  if (!arguments.adapters.empty()) {
+    json["adapters"] = arguments.adapters;
+    json["fingerprint"] = model->adapters().fingerprint();
+  }
   json["file"] = arguments.file;
   json["window"] = window;
   if (json.contains("against")) {
@@ -328,12 +336,14 @@ void add_score_command(CLI::App& app, CommandContext& context) {
                    "a text, or prompts (.jsonl): each turn is scored separately")
       ->required();
   command->add_option("--against", arguments->against,
-                      "a second checkpoint: KL, top-1 agreement and overlap at the same positions");
+                      "a second checkpoint, without adapters: KL, top-1 agreement and overlap at "
+                      "the same positions");
   command
       ->add_option("--against-dtype", arguments->against_dtype,
                    "dtype of --against, or of a second copy of the model, with float32 "
                    "activations")
       ->check(CLI::IsMember({"stored", "float32", "float64", "bfloat16", "float16", "int8"}));
+  add_adapter_option(*command, arguments->adapters);
   command
       ->add_option("--window", arguments->window,
                    "window length in tokens, <bos> included (default: the models' maximum)")
@@ -347,6 +357,7 @@ void add_score_command(CLI::App& app, CommandContext& context) {
       "Examples:\n"
       "  specdec score models/target speech.txt\n"
       "  specdec score models/target configs/prompts/pair.jsonl --against models/draft\n"
+      "  specdec score models/target speech.txt --adapter my_lora --against models/target\n"
       "  specdec score models/target speech.txt --dtype int8 --activations int8\n"
       "    --against-dtype float32");
   command->callback([&context, arguments] {

@@ -312,7 +312,17 @@ std::shared_ptr<const TransformerWeights> ModelLoader::weights(
   return weights;
 }
 
-std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path& folder) {
+std::shared_ptr<const LoraAdapter> ModelLoader::adapter(const std::filesystem::path& model,
+                                                        const std::filesystem::path& folder) {
+  auto& adapter = adapters_[fmt::format("{}|{}", model.string(), folder.string())];
+  if (adapter == nullptr) {
+    adapter = load_lora(folder, weights(model));
+  }
+  return adapter;
+}
+
+std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path& folder,
+                                                    const std::vector<AdapterChoice>& adapters) {
   auto shared = weights(folder);
   if (shared->config.bidirectional) {
     throw Error(
@@ -325,6 +335,9 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
                                    .usable_tokens = files == nullptr ? 0 : usable_tokens(*files),
                                    .suppressed = suppressed_tokens(options_, *shared, files)};
   auto model = std::make_unique<TransformerModel>(std::move(shared), kv_store(), options);
+  for (const AdapterChoice& choice : adapters) {
+    model->push_adapter({adapter(folder, choice.path), choice.scale});
+  }
   if (thread_reason_.empty()) {
     thread_reason_ =
         options_.threads > 0 ? std::string("asked for") : measure_threads(*model).reason;
@@ -338,6 +351,12 @@ KvStoreFactory ModelLoader::kv_store() const {
 
 void ModelLoader::note_fingerprint(const std::string& name, const std::string& fingerprint) {
   heads_[name] = fingerprint;
+  if (!adapters_.empty()) {
+    note_warning(fmt::format(
+        "{}: the target runs with adapters that this head was not trained for. Its output stays "
+        "correct, but fewer drafts may be accepted.",
+        name));
+  }
 }
 
 void ModelLoader::note_warning(const std::string& warning) {
@@ -352,6 +371,11 @@ std::map<std::string, std::string> ModelLoader::fingerprints() const {
   for (const auto& [folder, weights] : weights_) {
     if (weights != nullptr) {
       all[folder] = weights->fingerprint;
+    }
+  }
+  for (const auto& [key, adapter] : adapters_) {
+    if (adapter != nullptr) {
+      all[adapter->name] = adapter->fingerprint;
     }
   }
   return all;

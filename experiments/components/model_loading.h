@@ -10,6 +10,7 @@
 #include "core/families/model.h"
 #include "core/tokenizers/tokenizer.h"
 #include "core/transformer/transformer_model.h"
+#include "experiments/components/adapter_choice.h"
 
 namespace specdec {
 
@@ -65,6 +66,7 @@ struct ModelOptions {
   bool suppresses = true;        ///< never generates the checkpoint's suppress_tokens
   int64_t threads = 0;           ///< that the user asked for; 0 = measured when a model is loaded
   bool random_weights = false;   ///< of the shape that config.json says, for timings; none are read
+  std::vector<AdapterChoice> adapters = {};  ///< of the target alone, see ModelLoader::load
 };
 
 /// Tokens of prompt and output that a model takes which is loaded so.
@@ -99,9 +101,10 @@ class ModelLoader {
   explicit ModelLoader(ModelOptions options, const ModelCatalog* catalog = nullptr);
 
   std::shared_ptr<const TransformerWeights> weights(const std::filesystem::path& folder);
-  /// A new instance: weights shared, its own cache. Throws Error for an encoder, which cannot
-  /// decode.
-  std::unique_ptr<TransformerModel> load(const std::filesystem::path& folder);
+  /// A new instance: weights shared, its own cache and adapters. Throws Error for an encoder, which
+  /// cannot decode.
+  std::unique_ptr<TransformerModel> load(const std::filesystem::path& folder,
+                                         const std::vector<AdapterChoice>& adapters = {});
   /// Makes the caches of these models, and of heads beside them.
   KvStoreFactory kv_store() const;
   const ModelOptions& options() const { return options_; }
@@ -112,13 +115,17 @@ class ModelLoader {
   /// What a user should know of weights that were loaded; what is known already or "" is left out.
   void note_warning(const std::string& warning);
   const std::vector<std::string>& warnings() const { return warnings_; }
-  /// Folder, as given, to fingerprint of all weights loaded so far, heads included.
+  /// Folder, as given, to fingerprint of all weights loaded so far, heads and adapters included.
   std::map<std::string, std::string> fingerprints() const;
 
  private:
+  std::shared_ptr<const LoraAdapter> adapter(const std::filesystem::path& model,
+                                             const std::filesystem::path& folder);
+
   ModelOptions options_;
   const ModelCatalog* catalog_;
   std::map<std::string, std::shared_ptr<const TransformerWeights>> weights_;
+  std::map<std::string, std::shared_ptr<const LoraAdapter>> adapters_;  ///< by model and folder
   std::map<std::string, std::string> heads_;
   std::vector<std::string> warnings_;
   std::string thread_reason_;

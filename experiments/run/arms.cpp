@@ -37,9 +37,13 @@ std::vector<Group> group_arms(const ExperimentPlan& plan) {
 
 std::string model_key(const ExperimentConfig& config) {
   const ModelOptions& model = config.model;
-  return fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}", config.weights.string(), model.dtype,
-                     model.activations, model.kv_dtype, model.device, model.max_length,
-                     model.max_pages, model.include_mtp, config.threads);
+  std::string key = fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}", config.weights.string(), model.dtype,
+                                model.activations, model.kv_dtype, model.device, model.max_length,
+                                model.max_pages, model.include_mtp, config.threads);
+  for (const AdapterChoice& adapter : model.adapters) {
+    key += "|" + adapter_text(adapter);
+  }
+  return key;
 }
 
 std::vector<std::string> model_keys_of_sweep(const ExperimentPlan& plan) {

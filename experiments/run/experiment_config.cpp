@@ -295,6 +295,7 @@ std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
                                  ModelOptions& options, const ModelFiles*& files) {
   const std::string type = read_model_type(node);
   const auto weights = node.require_model("weights");
+  options.adapters = read_adapters(node);
   options.dtype = node.get<std::string>("dtype", "");
   options.activations = node.get<std::string>("activations", "");
   options.kv_dtype = node.get<std::string>("kv_dtype", "");

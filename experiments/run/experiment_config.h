@@ -76,7 +76,7 @@ ExperimentPlan load_experiment(const std::filesystem::path& file,
 
 /// The keys temperature, top_k, top_p, min_p, repetition_penalty.
 SamplingParams read_sampling(const ConfigNode& node);
-/// The keys type, weights, dtype, activations, kv_dtype, device, max_length, max_pages,
+/// The keys type, weights, adapters, dtype, activations, kv_dtype, device, max_length, max_pages,
 /// include_mtp, verify_consistent. `files` is nullptr when they cannot be read.
 std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
                                  ModelOptions& options, const ModelFiles*& files);

@@ -68,7 +68,7 @@ void RunSetup::load_group(Group& group) {
   if (log_ != nullptr) {
     *log_ << "loading " << group.config->weights.string() << "\n";
   }
-  target = loader->load(group.config->weights);
+  target = loader->load(group.config->weights, group.config->model.adapters);
   group.target = target;
 }
 

@@ -285,7 +285,8 @@ TEST(UnsupportedModelTest, IsNamedForWhatItIs) {
   EXPECT_THAT(complaint("config.json", R"({"model_type": "mamba"})"),
               HasSubstr("is 'mamba'; known:"));
   EXPECT_THAT(complaint("adapter_config.json", "{}"),
-              testing::AllOf(HasSubstr("holds an adapter (LoRA"), HasSubstr("merge_and_unload")));
+              testing::AllOf(HasSubstr("holds an adapter (LoRA"), HasSubstr("--adapter"),
+                             HasSubstr("merge_and_unload")));
 }
 
 TEST(UnsupportedModelTest, PickledWeightsSayHowToConvertThem) {

@@ -1,0 +1,196 @@
+// Adapters as a user names them: --adapter of generate, logits and score, and model.adapters of
+// configs.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "core/formats/safetensors.h"
+#include "tests/experiments/cli/cli_result.h"
+#include "tests/experiments/run/run_fixture.h"
+#include "tests/support/golden.h"
+#include "tests/support/max_difference.h"
+
+namespace specdec {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+const std::string kAdaptedBase = test_data("gemma3-a").string();
+const std::string kLora = test_data("gemma3-lora-a").string();
+
+std::string golden_ids(const std::string& name) {
+  return fmt::format("{}", fmt::join(Golden("gemma3-lora-a").tokens(name), ","));
+}
+
+/// Greedy tokens of `specdec generate` on the golden prompt.
+std::vector<Token> generated(const std::vector<std::string>& options) {
+  std::vector<std::string> arguments = {
+      "generate", kAdaptedBase,       "--tokens", golden_ids("prompt"),
+      "--json",   "--max-new-tokens", "8",        "--ignore-eos"};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  const CliResult result = cli(arguments);
+  EXPECT_EQ(result.code, 0) << result.err;
+  return nlohmann::json::parse(result.out)["tokens"].get<std::vector<Token>>();
+}
+
+std::vector<Token> golden_greedy() {
+  std::vector<Token> tokens = Golden("gemma3-lora-a").tokens("greedy");
+  tokens.resize(8);
+  return tokens;
+}
+
+TEST(AdapterCliTest, GeneratesTheGoldenTokens) {
+  EXPECT_EQ(generated({"--adapter", kLora}), golden_greedy());
+  EXPECT_NE(generated({}), golden_greedy());
+  EXPECT_EQ(generated({"--adapter", kLora + ":0"}), generated({}));
+}
+
+TEST(AdapterCliTest, AdaptersStack) {
+  EXPECT_EQ(generated({"--adapter", kLora + ":0.5", "--adapter", kLora + ":0.5"}), golden_greedy());
+}
+
+TEST(AdapterCliTest, SpeculationKeepsTheAdaptedTokens) {
+  const std::string strategy = fmt::format(
+      "{{type: speculative, draft_length: 3, drafter: {{type: draft_model, weights: {}}}}}",
+      kAdaptedBase);
+  EXPECT_EQ(generated({"--adapter", kLora, "--strategy", strategy}), golden_greedy());
+  EXPECT_EQ(generated({"--adapter", kLora, "--strategy",
+                       "{type: speculative, draft_length: 3, drafter: {type: self, layers: 1}}"}),
+            golden_greedy());
+}
+
+TEST(AdapterCliTest, WritesTheGoldenLogits) {
+  const TemporaryFolder folder;
+  const auto file = (folder.path() / "l.safetensors").string();
+  const CliResult result = cli({"logits", kAdaptedBase, "--tokens", golden_ids("tokens2"), "--out",
+                                file, "--dtype", "float32", "--adapter", kLora});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const SafetensorsFile written(file);
+  const TensorEntry* entry = written.find("logits");
+  ASSERT_NE(entry, nullptr);
+  const at::Tensor wanted = Golden("gemma3-lora-a").tensor("logits2");
+  ASSERT_EQ(at::IntArrayRef(entry->shape), wanted.sizes());
+  at::Tensor logits = at::empty(wanted.sizes(), at::kFloat);
+  std::memcpy(logits.data_ptr(), entry->bytes.data(), entry->bytes.size());
+  EXPECT_LE(max_difference(logits, wanted), 1e-4);
+}
+
+TEST(AdapterCliTest, ScoresAgainstTheBaseAndAgainstAnotherDtype) {
+  const TemporaryFolder folder;
+  const auto file = folder.write("t.jsonl", "{\"tokens\": [2, 5, 7, 11, 13, 17, 19]}\n").string();
+  const auto score = [&](const std::vector<std::string>& options) {
+    std::vector<std::string> arguments = {"score",   kAdaptedBase, file,        "--json",
+                                          "--dtype", "float32",    "--adapter", kLora};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    const CliResult result = cli(arguments);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return nlohmann::json::parse(result.out);
+  };
+  const auto base = score({"--against", kAdaptedBase});
+  EXPECT_GT(base["against"]["kl"].get<double>(), 1e-4) << "the second model has no adapters";
+  EXPECT_EQ(base["adapters"], nlohmann::json::array({kLora}));
+  const auto same = score({"--against-dtype", "float32"});
+  EXPECT_EQ(same["against"]["kl"], 0.0) << "the copy has the adapters";
+  EXPECT_EQ(same["fingerprint"], base["fingerprint"]);
+}
+
+TEST(AdapterCliTest, MistakesAreErrors) {
+  const TemporaryFolder folder;
+  const auto refused = [](const std::string& model, const std::string& adapter) {
+    const CliResult result =
+        cli({"generate", model, "--tokens", "2,5", "--adapter", adapter, "--quiet"});
+    EXPECT_EQ(result.code, 2) << adapter;
+    return result.err;
+  };
+  EXPECT_THAT(refused(kAdaptedBase, "/no/such/lora"), HasSubstr("no such folder"));
+  EXPECT_THAT(refused(kAdaptedBase, kLora + ":strong"), HasSubstr("a scale"));
+  EXPECT_THAT(refused(kAdaptedBase, kAdaptedBase), HasSubstr("no adapter_config.json"));
+  EXPECT_THAT(refused(test_data("qwen3-a").string(), kLora), HasSubstr("adapter_model"));
+  EXPECT_THAT(cli({"generate", kLora, "--tokens", "2,5"}).err,
+              AllOf(HasSubstr("is no model itself"), HasSubstr("--adapter " + kLora)));
+}
+
+class AdaptedRunTest : public RunFixture {
+ protected:
+  void write_config(const std::string& adapters) {
+    folder_.write("p.jsonl", fmt::format("{{\"tokens\": [{}]}}\n", golden_ids("prompt")));
+    folder_.write("c.yaml", fmt::format("model: {{weights: {}, adapters: {}}}\n"
+                                        "prompts: {{file: p.jsonl}}\n"
+                                        "max_new_tokens: 8\n"
+                                        "stop: {{ignore_eos: true}}\n"
+                                        "strategies:\n"
+                                        "  - type: autoregressive\n"
+                                        "  - type: speculative\n"
+                                        "    draft_length: 3\n"
+                                        "    drafter: {{type: draft_model, weights: {}}}\n",
+                                        kAdaptedBase, adapters, kAdaptedBase));
+  }
+  std::string config() const { return (folder_.path() / "c.yaml").string(); }
+};
+
+TEST_F(AdaptedRunTest, RunsTheGoldenTokensAndRecordsTheAdapter) {
+  write_config(fmt::format("[{{path: {}}}]", kLora));
+  const Report report = run();
+  for (const auto& record : records()) {
+    EXPECT_EQ(record.generation.tokens, golden_greedy()) << record.key.strategy;
+  }
+  EXPECT_EQ(report.environment.weights.count(kLora), 1);
+  EXPECT_EQ(report.environment.weights.count(kAdaptedBase), 1);
+  EXPECT_THAT(report.config_yaml, AllOf(HasSubstr("adapters"), HasSubstr("scale: 1")));
+}
+
+TEST_F(AdaptedRunTest, AScaleIsTaken) {
+  write_config(fmt::format("[{{path: {}, scale: 0}}]", kLora));
+  (void)run();
+  for (const auto& record : records()) {
+    EXPECT_NE(record.generation.tokens, golden_greedy());
+  }
+}
+
+TEST_F(AdaptedRunTest, CertifyComparesAdaptedModels) {
+  write_config(fmt::format("[{{path: {}}}]", kLora));
+  const std::vector<std::string> certify = {"certify", "--config", config(), "--quiet"};
+  const CliResult result = cli(certify);
+  EXPECT_EQ(result.code, 0) << result.out << result.err;
+  std::vector<std::string> other = certify;
+  other.insert(other.end(),
+               {"--set", "model.weights=" + test_data("gemma2-a").string(), "--set",
+                "prompts.file=" + folder_.write("q.jsonl", "{\"tokens\": [2, 5]}\n").string(),
+                "--set", "strategies=[{type: autoregressive}]"});
+  EXPECT_EQ(cli(other).code, 2);
+  EXPECT_THAT(cli(other).err, HasSubstr("adapter_model.safetensors")) << "it is applied";
+}
+
+TEST_F(AdaptedRunTest, MistakesNameTheKey) {
+  const auto mistake = [&](const std::string& adapters) {
+    write_config(adapters);
+    const CliResult result = cli({"check", config()});
+    EXPECT_EQ(result.code, 2) << adapters;
+    return result.err;
+  };
+  EXPECT_THAT(mistake("[{path: /no/such/lora}]"), HasSubstr("model.adapters[0]"));
+  EXPECT_THAT(mistake(fmt::format("[{{path: {}}}]", kAdaptedBase)),
+              AllOf(HasSubstr("model.adapters[0].path"), HasSubstr("no adapter_config.json")));
+  EXPECT_THAT(mistake(fmt::format("[{{path: {}, scale: .nan}}]", kLora)),
+              HasSubstr("model.adapters[0].scale"));
+  EXPECT_THAT(mistake(fmt::format("[{{path: {}, weight: 1}}]", kLora)), HasSubstr("weight"));
+  EXPECT_THAT(mistake(kLora), HasSubstr("expected a list"));
+}
+
+TEST_F(AdaptedRunTest, ALikelyTypingErrorNamesTheKey) {
+  folder_.write("p.jsonl", "{\"tokens\": [2, 5]}\n");
+  folder_.write("c.yaml", fmt::format("model: {{weights: {}, adapter: []}}\n"
+                                      "prompts: {{file: p.jsonl}}\n"
+                                      "max_new_tokens: 2\n"
+                                      "strategies: [{{type: autoregressive}}]\n",
+                                      kAdaptedBase));
+  EXPECT_THAT(cli({"check", config()}).err, HasSubstr("adapters"));
+}
+
+}  // namespace
+}  // namespace specdec
