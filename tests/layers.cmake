@@ -23,10 +23,11 @@ layer(core "${above_core}|tests")
 layer(core/formats "${above_core}|core/(transformer|families|kernels)")
 layer(core/jinja "${above_core}|core/(transformer|families|kernels)")
 layer(core/kernels "${above_core}|core/(transformer|families)")
-layer(core/transformer "${above_core}|core/families")
-layer(kv "core/(transformer|families)|grammar|decoders|experiments")
-layer(grammar "core/(transformer|families)|kv|decoders|experiments")
-layer(decoders "core/(transformer|families)|kv|experiments")
+layer(core/transformer "${above_core}|core/(families|embeddings)")
+layer(core/families "${above_core}|core/embeddings")
+layer(kv "core/(transformer|families|embeddings)|grammar|decoders|experiments")
+layer(grammar "core/(transformer|families|embeddings)|kv|decoders|experiments")
+layer(decoders "core/(transformer|families|embeddings)|kv|experiments")
 
 # Two types of one name in namespace specdec are undefined behaviour once a program links both: the
 # linker keeps one of their inline members for both.

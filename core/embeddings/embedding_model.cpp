@@ -131,9 +131,9 @@ class EmbeddingModel::Impl {
                                     options_.dimensions, dense_.out()));
     }
     if (max_length() <= parts_.frame.size()) {
-      throw ConfigError(fmt::format(
-          "a text may have {} tokens, but {} of them are special ones; allow more", max_length(),
-          parts_.frame.size()));
+      throw ConfigError(
+          fmt::format("a text may have {} tokens, but {} of them are special ones; allow more",
+                      max_length(), parts_.frame.size()));
     }
   }
 
@@ -197,15 +197,14 @@ EmbeddingParts load_embedding_parts(const std::filesystem::path& model,
   parts.modules = read_sentence_modules(model);
   const OpenModel open = open_model(parts.modules.model);
   parts.tokenizer = load_tokenizer(parts.modules.model);
-  parts.frame = open.gguf != nullptr
-                    ? read_text_frame(open.gguf->metadata(), *parts.tokenizer)
-                    : read_text_frame(parts.modules.model, *parts.tokenizer);
+  parts.frame = open.gguf != nullptr ? read_text_frame(open.gguf->metadata(), *parts.tokenizer)
+                                     : read_text_frame(parts.modules.model, *parts.tokenizer);
   parts.weights = load_model(open, options);
   return parts;
 }
 
 EmbeddingModel::EmbeddingModel(EmbeddingParts parts, const KvStoreFactory& store,
-                               EmbeddingOptions options) {
+                               const EmbeddingOptions& options) {
   SPECDEC_CHECK(parts.weights != nullptr && parts.tokenizer != nullptr,
                 "embeddings need weights and a tokenizer");
   impl_ = std::make_unique<Impl>(std::move(parts), store, options);

@@ -32,11 +32,12 @@ EmbeddingParts load_embedding_parts(const std::filesystem::path& model,
 struct EmbeddingOptions {
   /// Empty: as modules.json says; without one `mean` for encoders, `last` for decoders.
   std::vector<Pooling> pooling = {};
-  bool normalize = true;    ///< to length 1 (L2)
-  int64_t dimensions = 0;   ///< cuts embeddings before they are normalised; 0 = modules.json's, or all
-  bool truncate = false;    ///< cuts texts that are too long; else they are errors
-  bool special = false;     ///< control pieces in a text ("<eos>") are tokens, not text
-  int64_t max_length = 0;   ///< tokens of a text; 0 = the model's
+  bool normalize = true;  ///< to length 1 (L2)
+  int64_t dimensions =
+      0;  ///< cuts embeddings before they are normalised; 0 = modules.json's, or all
+  bool truncate = false;       ///< cuts texts that are too long; else they are errors
+  bool special = false;        ///< control pieces in a text ("<eos>") are tokens, not text
+  int64_t max_length = 0;      ///< tokens of a text; 0 = the model's
   int64_t batch_tokens = 512;  ///< most tokens of a forward of several texts
 };
 
@@ -51,7 +52,8 @@ class EmbeddingModel {
  public:
   /// Loads the dense modules. Throws ConfigError for options, and WeightsError for modules, that do
   /// not fit the model.
-  EmbeddingModel(EmbeddingParts parts, const KvStoreFactory& store, EmbeddingOptions options = {});
+  EmbeddingModel(EmbeddingParts parts, const KvStoreFactory& store,
+                 const EmbeddingOptions& options = {});
   ~EmbeddingModel();
 
   /// The tokens of a text behind a prompt, special ones included. Throws Error for an empty text,

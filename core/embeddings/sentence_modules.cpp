@@ -139,8 +139,8 @@ void read_modules(const std::filesystem::path& folder, const std::filesystem::pa
                   SentenceModules& modules) {
   const json list = parse_strict_json(read_file(file), file.string());
   if (!list.is_array() || list.size() < 2) {
-    throw WeightsError(fmt::format("{}: should hold a list of modules, Transformer and Pooling first",
-                                   file.string()));
+    throw WeightsError(fmt::format(
+        "{}: should hold a list of modules, Transformer and Pooling first", file.string()));
   }
   for (size_t i = 0; i < list.size(); ++i) {
     if (!list[i].is_object()) {
@@ -203,11 +203,11 @@ const std::string& SentenceModules::prompt(const std::string& task) const {
   for (const auto& [name, text] : prompts) {
     known.push_back(name);
   }
-  throw ConfigError(known.empty()
-                        ? fmt::format("unknown task '{}': {} has no prompts "
-                                      "(config_sentence_transformers.json); give one by --prompt",
-                                      task, model.string())
-                        : fmt::format("unknown task '{}'; known: {}", task, fmt::join(known, ", ")));
+  throw ConfigError(
+      known.empty() ? fmt::format("unknown task '{}': {} has no prompts "
+                                  "(config_sentence_transformers.json); give one by --prompt",
+                                  task, model.string())
+                    : fmt::format("unknown task '{}'; known: {}", task, fmt::join(known, ", ")));
 }
 
 SentenceModules read_sentence_modules(const std::filesystem::path& folder) {

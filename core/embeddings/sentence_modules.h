@@ -25,12 +25,12 @@ struct DenseModule {
 /// What a folder of sentence-transformers says beside its model (modules.json,
 /// config_sentence_transformers.json and the files that these name).
 struct SentenceModules {
-  std::filesystem::path model;           ///< the folder of config.json and weights
-  std::vector<Pooling> pooling;          ///< whose vectors are put one after the other
-  bool pools_prompt = true;              ///< false: tokens of the prompt are not pooled
-  std::vector<DenseModule> dense;        ///< in their order
-  bool normalizes = false;               ///< the last module is Normalize
-  int64_t dimensions = 0;                ///< embeddings are cut to so many; 0 = all
+  std::filesystem::path model;                 ///< the folder of config.json and weights
+  std::vector<Pooling> pooling;                ///< whose vectors are put one after the other
+  bool pools_prompt = true;                    ///< false: tokens of the prompt are not pooled
+  std::vector<DenseModule> dense;              ///< in their order
+  bool normalizes = false;                     ///< the last module is Normalize
+  int64_t dimensions = 0;                      ///< embeddings are cut to so many; 0 = all
   std::map<std::string, std::string> prompts;  ///< by task
   std::optional<std::string> default_task;
   int64_t max_length = std::numeric_limits<int64_t>::max();  ///< tokens of a text

@@ -36,6 +36,7 @@ int dispatch(const std::vector<std::string>& arguments, CommandContext& context)
   add_certify_command(app, context);
   add_generate_command(app, context);
   add_logits_command(app, context);
+  add_embed_command(app, context);
   add_inspect_command(app, context);
   add_tokenize_command(app, context);
   add_convert_command(app, context);

@@ -32,7 +32,9 @@ DrafterRegistry::Make prepare_draft_model(const ConfigNode& node, const RunPlan&
       if (!mismatch.empty()) {
         node.fail("weights", mismatch + "; a draft model must share the target's tokenizer");
       } else if (draft.config.bidirectional) {
-        node.fail("weights", "is an encoder (bidirectional attention): cannot decode");
+        node.fail("weights",
+                  "is an encoder (bidirectional attention), which cannot decode; 'specdec embed' "
+                  "gives its embeddings");
       }
     });
   }

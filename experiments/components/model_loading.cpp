@@ -327,7 +327,7 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
   if (shared->config.bidirectional) {
     throw Error(
         fmt::format("{}: is an encoder (bidirectional attention), which cannot decode; "
-                    "'specdec logits' runs it",
+                    "'specdec embed' gives its embeddings",
                     folder.string()));
   }
   const ModelFiles* files = catalog_ == nullptr ? nullptr : catalog_->find(folder);

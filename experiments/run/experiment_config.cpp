@@ -207,7 +207,9 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
   config.weights = read_model(root.child("model"), catalog, config.model, target);
   config.model.threads = config.threads;
   if (target != nullptr && target->config.bidirectional) {
-    root.child("model").fail("weights", "is an encoder (bidirectional attention): cannot decode");
+    root.child("model").fail("weights",
+                             "is an encoder (bidirectional attention), which cannot decode; "
+                             "'specdec embed' gives its embeddings");
   }
   config.sampling = read_sampling(root.child("sampling", false));
   config.stop = read_stop(root, target);

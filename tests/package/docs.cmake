@@ -57,6 +57,7 @@ foreach(file IN LISTS example_files)
 endforeach()
 check_quotes(README.md cpp)
 check_quotes(docs/extend.md cpp)
+check_quotes(docs/embed.md cpp)
 check_quotes(docs/extend.md cmake)
 check_quotes(docs/tutorial.md yaml)
 

@@ -63,6 +63,11 @@ endif()
 run("${program}" check docs/examples/mine.yaml)
 run("${WORK}/prefix/bin/specdec" --version)
 
+run("${WORK}/build/embed_texts" "${SOURCE}/tests/data/embeddinggemma-a" hello "a naïve café" hello)
+if(NOT output MATCHES "hello\n.* a naïve café\n")
+  message(FATAL_ERROR "a text should be more similar to itself than another one:\n${output}")
+endif()
+
 # Another one, which has the grammars alone and does not see LibTorch.
 run(${CMAKE_COMMAND} -S "${SOURCE}/tests/package/grammar_program" -B "${WORK}/grammar" -G Ninja
     "-DCMAKE_PREFIX_PATH=${WORK}/prefix" "-DCMAKE_CXX_COMPILER=${COMPILER}"

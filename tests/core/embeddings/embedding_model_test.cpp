@@ -118,8 +118,8 @@ TEST_F(EmbeddingModelTest, APromptThatIsNotPooledIsStillSeen) {
   const Tensor states = encoder.forward({.tokens = token_tensor(tokens)});
   const auto skipped = 1 + std::ssize(parts.tokenizer->encode(prompt));
   EXPECT_TRUE(at::equal(embed(model, "hello", prompt), states[skipped]));
-  EXPECT_TRUE(at::equal(embed(model, "hello"), encoder.forward({.tokens = token_tensor(
-                                                   model.encode("hello"))})[0]));
+  EXPECT_TRUE(at::equal(embed(model, "hello"),
+                        encoder.forward({.tokens = token_tensor(model.encode("hello"))})[0]));
 }
 
 TEST_F(EmbeddingModelTest, TextsThatDoNotFitAreErrorsOrCut) {
@@ -138,15 +138,13 @@ TEST_F(EmbeddingModelTest, TextsThatDoNotFitAreErrorsOrCut) {
 
 TEST_F(EmbeddingModelTest, DamagedDenseModulesAreNamed) {
   const TemporaryFolder copy;
-  std::filesystem::copy(golden_.folder(), copy.path(),
-                        std::filesystem::copy_options::recursive |
-                            std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy(
+      golden_.folder(), copy.path(),
+      std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
   std::filesystem::copy_file(copy.path() / "3_Dense/model.safetensors",
                              copy.path() / "2_Dense/model.safetensors",
                              std::filesystem::copy_options::overwrite_existing);
-  const auto load = [&copy] {
-    EmbeddingModel(load_embedding_parts(copy.path()), paged_kv());
-  };
+  const auto load = [&copy] { EmbeddingModel(load_embedding_parts(copy.path()), paged_kv()); };
   EXPECT_THAT(error_message<WeightsError>(load), HasSubstr("2_Dense"));
   std::filesystem::remove(copy.path() / "2_Dense/model.safetensors");
   EXPECT_THAT(error_message<WeightsError>(load), HasSubstr("model.safetensors"));

@@ -26,11 +26,10 @@ class ModulesFolder {
                                     {"pooling_mode_cls_token", false},
                                     {"pooling_mode_mean_tokens", true},
                                     {"include_prompt", false}});
-    write("2_Dense/config.json",
-          {{"in_features", 4},
-           {"out_features", 8},
-           {"bias", false},
-           {"activation_function", "torch.nn.modules.linear.Identity"}});
+    write("2_Dense/config.json", {{"in_features", 4},
+                                  {"out_features", 8},
+                                  {"bias", false},
+                                  {"activation_function", "torch.nn.modules.linear.Identity"}});
     write("config_sentence_transformers.json",
           {{"prompts", {{"query", "find: "}, {"document", "text: "}}},
            {"default_prompt_name", nullptr}});
@@ -133,9 +132,10 @@ TEST(SentenceModulesTest, MistakesNameFileAndKey) {
   folder.write("modules.json", json::array());
   EXPECT_THAT(folder.complaint(), HasSubstr("should hold a list of modules"));
   folder.write("modules.json", folder.modules);
-  folder.write("2_Dense/config.json", {{"in_features", 4},
-                                       {"out_features", 8},
-                                       {"activation_function", "torch.nn.modules.activation.SiLU"}});
+  folder.write("2_Dense/config.json",
+               {{"in_features", 4},
+                {"out_features", 8},
+                {"activation_function", "torch.nn.modules.activation.SiLU"}});
   EXPECT_THAT(folder.complaint(), HasSubstr("supported: Identity, Tanh, ReLU, GELU, Sigmoid"));
   folder.write("2_Dense/config.json", {{"out_features", 8}});
   EXPECT_THAT(folder.complaint(), HasSubstr("2_Dense/config.json: 'in_features' is missing"));

@@ -89,8 +89,9 @@ TEST(EncoderErrorTest, TextsThatDoNotFitAreRefusedAndLeaveItUsable) {
   const auto tokens = numbered_tokens(8, 3);
   const Tensor before = encoder.forward(batch_of_texts({tokens}));
   EXPECT_THROW(encoder.forward(batch_of_texts({tokens, numbered_tokens(9, 3)})), Error);
-  EXPECT_THAT(error_message<Error>([&] { (void)encoder.forward(batch_of_texts({{kEncoderVocab}})); }),
-              HasSubstr("outside the model's vocabulary of 40"));
+  EXPECT_THAT(
+      error_message<Error>([&] { (void)encoder.forward(batch_of_texts({{kEncoderVocab}})); }),
+      HasSubstr("outside the model's vocabulary of 40"));
   EXPECT_TRUE(at::equal(before, encoder.forward(batch_of_texts({tokens}))));
 }
 

@@ -12,6 +12,7 @@
 #include "core/kernels/cuda/cuda_ops.h"
 #include "core/kernels/weight_fragments.h"
 #include "core/transformer/adapters/lora_adapter.h"
+#include "core/transformer/encoder.h"
 #include "core/transformer/heads/dflash_head.h"
 #include "core/transformer/heads/feature_model.h"
 #include "core/transformer/random_weights.h"
@@ -292,6 +293,20 @@ TEST(CudaAdapterTest, AdaptedLogitsMatch) {
   model.push_adapter({load_lora(golden.folder(), base)});
   const Tensor logits = model.forward(batch_of(golden.tokens("tokens2"))).logits;
   EXPECT_LE(max_difference(logits, golden.tensor("logits2")), 1e-4);
+}
+
+TEST(CudaEncoderTest, StatesAreThoseOfTheReference) {
+  const Golden golden("embeddinggemma-a");
+  Encoder encoder(load_rows(golden.folder(), at::kFloat), paged_kv(), emulated());
+  const auto first = golden.tokens("short.tokens");
+  const auto second = golden.tokens("sentence.tokens");
+  std::vector<Token> both = first;
+  both.insert(both.end(), second.begin(), second.end());
+  TokenBatch batch = batch_of(both);
+  batch.rows.assign(first.size(), 0);
+  batch.rows.insert(batch.rows.end(), second.size(), 1);
+  const Tensor wanted = at::cat({golden.tensor("short.hidden"), golden.tensor("sentence.hidden")});
+  EXPECT_LE(max_difference(encoder.forward(batch), wanted), 5e-5);
 }
 
 }  // namespace
