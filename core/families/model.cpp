@@ -271,7 +271,7 @@ ModelSize measure_model(const OpenModel& model, const LoadOptions& options) {
   for (const MatrixSize* matrix : all) {
     for (const LinearPart& part : matrix->parts) {
       size.matrices[format_name(part.format)] += packed_bytes(part, matrix->columns);
-      has_blocks = has_blocks || is_in_blocks(part.format);
+      has_blocks = has_blocks || has_integer_blocks(part.format);
     }
   }
   require_blocks(options.activations, has_blocks);

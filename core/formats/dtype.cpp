@@ -11,18 +11,31 @@ struct DTypeInfo {
   int64_t bytes;
   int64_t values = 1;
 };
-constexpr std::array<DTypeInfo, 21> kDTypeInfos = {
-    {{DType::kF64, "F64", 8},         {DType::kF32, "F32", 4},
-     {DType::kF16, "F16", 2},         {DType::kBF16, "BF16", 2},
-     {DType::kI64, "I64", 8},         {DType::kI32, "I32", 4},
-     {DType::kI16, "I16", 2},         {DType::kI8, "I8", 1},
-     {DType::kU8, "U8", 1},           {DType::kBool, "BOOL", 1},
-     {DType::kF8E4M3, "F8_E4M3", 1},  {DType::kQ40, "Q4_0", 18, 32},
-     {DType::kQ41, "Q4_1", 20, 32},   {DType::kQ50, "Q5_0", 22, 32},
-     {DType::kQ51, "Q5_1", 24, 32},   {DType::kQ80, "Q8_0", 34, 32},
-     {DType::kQ2K, "Q2_K", 84, 256},  {DType::kQ3K, "Q3_K", 110, 256},
-     {DType::kQ4K, "Q4_K", 144, 256}, {DType::kQ5K, "Q5_K", 176, 256},
-     {DType::kQ6K, "Q6_K", 210, 256}}};
+constexpr std::array<DTypeInfo, 25> kDTypeInfos = {{{DType::kF64, "F64", 8},
+                                                    {DType::kF32, "F32", 4},
+                                                    {DType::kF16, "F16", 2},
+                                                    {DType::kBF16, "BF16", 2},
+                                                    {DType::kI64, "I64", 8},
+                                                    {DType::kI32, "I32", 4},
+                                                    {DType::kI16, "I16", 2},
+                                                    {DType::kI8, "I8", 1},
+                                                    {DType::kU8, "U8", 1},
+                                                    {DType::kBool, "BOOL", 1},
+                                                    {DType::kF8E4M3, "F8_E4M3", 1},
+                                                    {DType::kQ40, "Q4_0", 18, 32},
+                                                    {DType::kQ41, "Q4_1", 20, 32},
+                                                    {DType::kQ50, "Q5_0", 22, 32},
+                                                    {DType::kQ51, "Q5_1", 24, 32},
+                                                    {DType::kQ80, "Q8_0", 34, 32},
+                                                    {DType::kQ2K, "Q2_K", 84, 256},
+                                                    {DType::kQ3K, "Q3_K", 110, 256},
+                                                    {DType::kQ4K, "Q4_K", 144, 256},
+                                                    {DType::kQ5K, "Q5_K", 176, 256},
+                                                    {DType::kQ6K, "Q6_K", 210, 256},
+                                                    {DType::kFp8x128, "FP8_128", 132, 128},
+                                                    {DType::kFp8x32, "FP8_32", 36, 32},
+                                                    {DType::kInt4x128, "INT4_128", 69, 128},
+                                                    {DType::kInt4x32, "INT4_32", 19, 32}}};
 
 const DTypeInfo& info(DType dtype) { return kDTypeInfos.at(static_cast<size_t>(dtype)); }
 

@@ -4,8 +4,9 @@
 
 namespace specdec {
 
-/// Element types that checkpoints use: by their names in safetensors headers, then the blocks of
-/// GGUF (core/formats/gguf_blocks.h), which hold several values each.
+/// Element types that checkpoints use: by their names in safetensors headers, then blocks, which
+/// hold several values each: those of GGUF (core/formats/gguf_blocks.h), and those that the
+/// matrices of compressed-tensors become (core/formats/scaled_blocks.h), with their values.
 enum class DType {
   kF64,
   kF32,
@@ -27,7 +28,11 @@ enum class DType {
   kQ3K,
   kQ4K,
   kQ5K,
-  kQ6K
+  kQ6K,
+  kFp8x128,
+  kFp8x32,
+  kInt4x128,
+  kInt4x32
 };
 
 /// Bytes of one element, or of one block.

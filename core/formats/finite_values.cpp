@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/formats/scaled_blocks.h"
+
 namespace specdec {
 namespace {
 
@@ -77,6 +79,26 @@ std::optional<NotFinite> find_block(DType dtype, std::span<const std::byte> byte
   return std::nullopt;
 }
 
+/// Of blocks of scaled_blocks.h: a scale, or a code of type E4M3, which has no infinities.
+std::optional<NotFinite> find_scaled_block(DType dtype, std::span<const std::byte> bytes) {
+  const auto size = static_cast<size_t>(dtype_bytes(dtype));
+  const DType scale = has_wide_scale(dtype) ? DType::kF32 : DType::kBF16;
+  const auto scale_size = static_cast<size_t>(dtype_bytes(scale));
+  const auto is_nan = [](std::byte code) { return (code & std::byte{0x7F}) == std::byte{0x7F}; };
+  for (size_t block = 0; block + size <= bytes.size(); block += size) {
+    const auto here = bytes.subspan(block, size);
+    const int64_t first = static_cast<int64_t>(block / size) * block_values(dtype);
+    if (const auto found = first_not_finite(scale, here.first(scale_size))) {
+      return NotFinite{first, found->is_nan};
+    }
+    const auto codes = here.subspan(scale_size);
+    if (has_float8_codes(dtype) && std::any_of(codes.begin(), codes.end(), is_nan)) {
+      return NotFinite{first, true};
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<NotFinite> first_not_finite(DType dtype, std::span<const std::byte> bytes) {
@@ -90,6 +112,9 @@ std::optional<NotFinite> first_not_finite(DType dtype, std::span<const std::byte
     case DType::kBF16:
       return find_element<uint16_t, 0x7F80, 0x007F>(bytes);
     default:
+      if (is_scaled_block(dtype)) {
+        return find_scaled_block(dtype, bytes);
+      }
       return is_block(dtype) ? find_block(dtype, bytes) : std::nullopt;
   }
 }

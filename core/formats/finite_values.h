@@ -14,8 +14,9 @@ struct NotFinite {
   bool is_nan = false;  ///< else infinite
 };
 
-/// The first value that is NaN or infinite; of blocks, the first with such a scale or minimum; none
-/// among integers and booleans. The bytes are whole elements or blocks and need no alignment.
+/// The first value that is NaN or infinite; of blocks, the first with such a scale, minimum or
+/// code; none among integers and booleans. The bytes are whole elements or blocks and need no
+/// alignment.
 std::optional<NotFinite> first_not_finite(DType dtype, std::span<const std::byte> bytes);
 
 }  // namespace specdec

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/formats/float_values.h"
+#include "core/formats/scaled_blocks.h"
 
 namespace specdec {
 namespace {
@@ -163,6 +164,9 @@ Dequantize find_dequantize(DType dtype) {
 }  // namespace
 
 void dequantize(DType dtype, const std::byte* blocks, int64_t values, float* out) {
+  if (is_scaled_block(dtype)) {
+    return read_scaled_blocks(dtype, blocks, values, out);
+  }
   const Dequantize one = find_dequantize(dtype);
   const int64_t each = block_values(dtype);
   SPECDEC_CHECK(values % each == 0, "dequantize: {} values are not whole blocks", values);

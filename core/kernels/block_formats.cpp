@@ -3,9 +3,12 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+
+#include "core/formats/float_values.h"
 
 namespace specdec {
 namespace {
@@ -27,6 +30,10 @@ void quantize(const float* values, int64_t count, int64_t column, Int8Block& blo
     block.codes[0].bytes[k / 4][column][k % 4] = static_cast<uint8_t>(code + Int8Block::kOffset);
   }
 }
+
+float widened(float scale) { return scale; }
+
+float widened(Bf16 number) { return std::bit_cast<float>(uint32_t{number.bits} << 16U); }
 
 float widened(Fp16 half) {
   return static_cast<float>(c10::Half(half.bits, c10::Half::from_bits()));
@@ -56,12 +63,18 @@ float weight_of(const Block& block, int64_t column, int64_t k) {
   if constexpr (Block::kHasParts) {
     scale *= static_cast<float>(block.parts.scales[part][column]);
   }
+  if constexpr (Block::kIsFloat8) {
+    return float8_value(codes.bytes[k % kBlockInputs / 4][column][k % 4]) * scale;
+  } else if constexpr (Block::kHasZeros) {
+    const int code = code_of(codes, column, k % kBlockInputs) - block.zeros[column];
+    return static_cast<float>(code) * scale;
+  }
   const auto code = static_cast<float>(code_of(codes, column, k % kBlockInputs) - Block::kOffset);
   const float product = code * scale;  // both products are exact
   if constexpr (Block::kHasMinima && Block::kHasParts) {
     const auto minimum = static_cast<float>(block.parts.minima[part][column]);
     return product - widened(block.minima[column]) * minimum;
-  } else if constexpr (Block::kHasMinima) {
+  } else if constexpr (Block::kHasMinima && !Block::kHasZeros) {
     return product + widened(block.minima[column]);
   }
   return product;
@@ -91,12 +104,14 @@ void pack_codes(const uint8_t* from, int64_t column, PanelCodes<kBits>& to) {
   }
 }
 
-/// An output's block as a GGUF file holds it, codes in bytes.
+/// An output's block as it is stored, codes in bytes.
 template <class Block>
 class StoredBlock {
  public:
   explicit StoredBlock(const std::byte* stored) : bytes_(reinterpret_cast<const uint8_t*>(stored)) {
-    if constexpr (!Block::kHasParts) {
+    if constexpr (Block::kHasZeros || Block::kIsFloat8) {
+      read_scaled();
+    } else if constexpr (!Block::kHasParts) {
       read_plain();
     } else if constexpr (Block::kHasMinima) {
       read_with_minima();
@@ -106,8 +121,10 @@ class StoredBlock {
   }
 
   void pack(int64_t column, Block& block) const {
-    std::memcpy(&block.scales[column], scale_, sizeof(Fp16));
-    if constexpr (Block::kHasMinima) {
+    std::memcpy(&block.scales[column], scale_, sizeof(block.scales[0]));
+    if constexpr (Block::kHasZeros) {
+      block.zeros[column] = scale_[sizeof(block.scales[0])];
+    } else if constexpr (Block::kHasMinima) {
       std::memcpy(&block.minima[column], scale_ + sizeof(Fp16), sizeof(Fp16));
     }
     if constexpr (Block::kHasParts) {
@@ -125,6 +142,20 @@ class StoredBlock {
 
  private:
   static constexpr int64_t kHalf = kBlockInputs / 2;
+
+  /// As core/formats/scaled_blocks.h says.
+  void read_scaled() {
+    scale_ = bytes_;
+    const uint8_t* codes = bytes_ + Block::kStoredBytes - Block::kInputs * Block::kCodeBits / 8;
+    for (int64_t k = 0; k < Block::kInputs; ++k) {
+      if constexpr (Block::kIsFloat8) {
+        codes_[k] = codes[k];
+      } else {
+        codes_[k] =
+            codes[k / kBlockInputs * kHalf + k % kHalf] >> (k % kBlockInputs / kHalf * 4) & 15;
+      }
+    }
+  }
 
   /// Q8_0: scale, int8 codes. Q4_0, Q4_1, Q5_0, Q5_1: scale, minimum, fifth bits, low bits of
   /// codes.

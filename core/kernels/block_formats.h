@@ -12,7 +12,7 @@ namespace specdec {
 
 // The blocks of a panel. A weight is (code - kOffset) * scale + minimum, exactly as gguf-py widens
 // the block of GGUF that has the same codes and scales. kInputs: of a block; kScaleInputs: that
-// share a scale; kStoredBytes: of one output's block in a GGUF file.
+// share a scale; kStoredBytes: of one output's block in a GGUF file, or as scaled_blocks.h has it.
 
 /// The codes of 32 inputs, in kBits. Those of four successive inputs of an output lie in a word.
 template <int kBits>
@@ -41,9 +41,15 @@ struct PanelScales<false> {
   Fp16 scales[kPanel];
 };
 
+/// What all blocks of GGUF have in common.
+struct GgufBlock {
+  static constexpr bool kHasZeros = false;
+  static constexpr bool kIsFloat8 = false;
+};
+
 /// GGUF's Q8_0 (with 128 added to a code), Q4_0, Q4_1, Q5_0 and Q5_1.
 template <int kBits, bool kMinima>
-struct PlainBlock : PanelScales<kMinima> {
+struct PlainBlock : GgufBlock, PanelScales<kMinima> {
   static constexpr int kCodeBits = kBits;
   static constexpr int kOffset = kMinima ? 0 : 1 << (kBits - 1);
   static constexpr bool kHasMinima = kMinima;
@@ -68,7 +74,7 @@ struct PartScales<false> {
 /// GGUF's Q4_K and Q5_K, with scales and minima of 32 inputs in a byte instead of six bits, and
 /// Q6_K, which has scales of 16 inputs.
 template <int kBits, bool kMinima>
-struct SuperBlock : PanelScales<kMinima> {
+struct SuperBlock : GgufBlock, PanelScales<kMinima> {
   static constexpr int kCodeBits = kBits;
   static constexpr int kOffset = kMinima ? 0 : 1 << (kBits - 1);
   static constexpr bool kHasMinima = kMinima;
@@ -78,6 +84,39 @@ struct SuperBlock : PanelScales<kMinima> {
   static constexpr int64_t kStoredBytes = (kMinima ? 4 + 12 : 2 + 16) + kInputs * kBits / 8;
   PartScales<kMinima> parts;
   PanelCodes<kBits> codes[kInputs / kBlockInputs];
+};
+
+/// FP8_128 and FP8_32: the weight of a code is the number of type E4M3 times the scale.
+template <int64_t kBlock>
+struct Float8Block {
+  static constexpr int kCodeBits = 8;
+  static constexpr int kOffset = 0;
+  static constexpr bool kHasMinima = false;
+  static constexpr bool kHasParts = false;
+  static constexpr bool kHasZeros = false;
+  static constexpr bool kIsFloat8 = true;
+  static constexpr int64_t kInputs = kBlock;
+  static constexpr int64_t kScaleInputs = kBlockInputs;
+  static constexpr int64_t kStoredBytes = 4 + kInputs;
+  float scales[kPanel];
+  PanelCodes<8> codes[kInputs / kBlockInputs];
+};
+
+/// INT4_128 (Scale: float) and INT4_32 (Bf16): the minimum is -zero * scale, which is exact.
+template <class Scale, int64_t kBlock>
+struct Int4Block {
+  static constexpr int kCodeBits = 4;
+  static constexpr int kOffset = 0;
+  static constexpr bool kHasMinima = true;
+  static constexpr bool kHasParts = false;
+  static constexpr bool kHasZeros = true;
+  static constexpr bool kIsFloat8 = false;
+  static constexpr int64_t kInputs = kBlock;
+  static constexpr int64_t kScaleInputs = kBlockInputs;
+  static constexpr int64_t kStoredBytes = sizeof(Scale) + 1 + kInputs / 2;
+  Scale scales[kPanel];
+  uint8_t zeros[kPanel];
+  PanelCodes<4> codes[kInputs / kBlockInputs];
 };
 
 using Int8Block = PlainBlock<8, false>;
@@ -107,6 +146,14 @@ decltype(auto) with_block_type(WeightFormat format, const Use& use) {
       return use(static_cast<SuperBlock<5, true>*>(nullptr));
     case WeightFormat::kQ6K:
       return use(static_cast<SuperBlock<6, false>*>(nullptr));
+    case WeightFormat::kFp8x128:
+      return use(static_cast<Float8Block<4 * kBlockInputs>*>(nullptr));
+    case WeightFormat::kFp8x32:
+      return use(static_cast<Float8Block<kBlockInputs>*>(nullptr));
+    case WeightFormat::kInt4x128:
+      return use(static_cast<Int4Block<float, 4 * kBlockInputs>*>(nullptr));
+    case WeightFormat::kInt4x32:
+      return use(static_cast<Int4Block<Bf16, kBlockInputs>*>(nullptr));
     default:
       break;
   }
@@ -116,7 +163,8 @@ decltype(auto) with_block_type(WeightFormat format, const Use& use) {
 /// Rounds rows [n, in] float32 to int8 blocks, as outputs first .. of the panels: a block's scale
 /// is its largest magnitude / 127, as llama.cpp quantises Q8_0.
 void quantize_rows_int8(const at::Tensor& rows, int64_t first, at::Tensor& panels);
-/// Writes one output from its blocks as they are in a GGUF file; `in`: whole blocks.
+/// Writes one output from its blocks as they are in a file (or scaled_blocks.h); `in`: whole
+/// blocks.
 void pack_stored_row(const std::byte* row, int64_t in, int64_t output, WeightFormat format,
                      at::Tensor& panels);
 /// The weights of outputs `ids`, one after the other: out [ids, in].

@@ -40,11 +40,13 @@ namespace {
 
 template <class Block>
 void run_task(const BlockTask<Block>& task, int64_t begin, int64_t end) {
-  if (task.quantized != nullptr) {
-    SPECDEC_SIMD_DOT_CALL(quantized_columns, task, begin, end);
-  } else {
-    SPECDEC_SIMD_DOT_CALL(block_columns, task, begin, end);
+  if constexpr (!Block::kIsFloat8) {
+    if (task.quantized != nullptr) {
+      SPECDEC_SIMD_DOT_CALL(quantized_columns, task, begin, end);
+      return;
+    }
   }
+  SPECDEC_SIMD_DOT_CALL(block_columns, task, begin, end);
 }
 
 const QuantizedBlock* quantize(const at::Tensor& input, WeightFormat format) {

@@ -22,9 +22,9 @@ struct QuantizedBlock {
 /// float32 activations each weight is widened and multiplied as float32 weights are. With int8: the
 /// products of inputs whose weights share a scale (32, in Q6_K 16) are summed as integers, which is
 /// exact, and the sum times the product of the two scales (rounded once) is added with one fused
-/// multiply-add, then, where weights have minima, the minimum times the inputs' scaled sum with
-/// another; inputs in their order. Either way an output's bits depend on its row and its weights
-/// alone.
+/// multiply-add, then, where weights have minima (or zero points), the minimum times the inputs'
+/// scaled sum with another; inputs in their order. Either way an output's bits depend on its row
+/// and its weights alone.
 class BlockProduct {
  public:
   /// Keeps pointers to `panels`, `input` and `out`. int8 activations are quantised here, into

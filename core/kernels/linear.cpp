@@ -114,7 +114,8 @@ at::ScalarType scalar_type(WeightFormat format) {
 
 const char* format_name(WeightFormat format) {
   constexpr const char* kNames[] = {"float64", "float32", "bfloat16", "float16", "int8", "Q4_0",
-                                    "Q4_1",    "Q5_0",    "Q5_1",     "Q4_K",    "Q5_K", "Q6_K"};
+                                    "Q4_1",    "Q5_0",    "Q5_1",     "Q4_K",    "Q5_K", "Q6_K",
+                                    "FP8_128", "FP8_32",  "INT4_128", "INT4_32"};
   return kNames[static_cast<size_t>(format)];
 }
 
@@ -171,9 +172,9 @@ Linear::Part& Linear::part_of(int64_t output, int64_t rows) {
 
 WeightFormat Linear::format(int64_t output) const { return part_of(output).format; }
 
-bool Linear::has_blocks() const {
+bool Linear::has_integer_blocks() const {
   return std::any_of(parts_.begin(), parts_.end(),
-                     [](const Part& part) { return is_in_blocks(part.format); });
+                     [](const Part& part) { return specdec::has_integer_blocks(part.format); });
 }
 
 at::Device Linear::device() const { return parts_.front().packed.device(); }
@@ -187,8 +188,8 @@ int64_t Linear::bytes() const {
 }
 
 void Linear::set_activations(ActivationFormat activations) {
-  SPECDEC_CHECK(activations == ActivationFormat::kFloat32 || has_blocks(),
-                "Linear: int8 activations with weights that are not in blocks");
+  SPECDEC_CHECK(activations == ActivationFormat::kFloat32 || has_integer_blocks(),
+                "Linear: int8 activations with weights that are not in blocks of integers");
   activations_ = activations;
 }
 
@@ -240,7 +241,10 @@ void Linear::apply(const Part& part, const Tensor& input, Tensor& out) const {
     case WeightFormat::kFloat16:
       return run<float, Fp16>(input, part.packed, out);
     default:
-      return run_blocks(input, part.packed, part.format, activations_, out);
+      return run_blocks(
+          input, part.packed, part.format,
+          specdec::has_integer_blocks(part.format) ? activations_ : ActivationFormat::kFloat32,
+          out);
   }
 }
 
@@ -297,7 +301,7 @@ Tensor Linear::rows(const Tensor& ids) const {
 }
 
 Tensor Linear::unpack() const {
-  if (parts_.size() == 1 && !has_blocks()) {
+  if (parts_.size() == 1 && !is_in_blocks(format())) {
     return rows(at::arange(out_)).to(scalar_type(format()));
   }
   std::vector<Tensor> all;

@@ -51,12 +51,12 @@ class Linear {
   Linear(int64_t out, int64_t in, WeightFormat format, const Placement& place);
   Linear(const std::vector<LinearPart>& parts, int64_t in, const Placement& place);
 
-  /// What inputs are rounded to before they are multiplied; int8 takes weights in blocks, and parts
-  /// that are not in blocks keep float32.
+  /// What inputs are rounded to before they are multiplied; int8 takes weights in blocks of
+  /// integers, and other parts keep float32.
   void set_activations(ActivationFormat activations);
   /// Packs weight [rows, in] as outputs first .. first + rows - 1, all of one part.
   void set_rows(int64_t first, const Tensor& weight);
-  /// Writes one output from its blocks as they lie in a GGUF file.
+  /// Writes one output from its blocks as they are stored.
   void set_stored_row(int64_t output, const std::byte* blocks);
   /// bias [out], of any floating dtype.
   void set_bias(const Tensor& bias);
@@ -69,8 +69,8 @@ class Linear {
   int64_t out() const { return out_; }
   /// Of the part that holds an output.
   WeightFormat format(int64_t output = 0) const;
-  /// Whether a part is in blocks.
-  bool has_blocks() const;
+  /// Whether a part is in blocks of integers.
+  bool has_integer_blocks() const;
   ActivationFormat activations() const { return activations_; }
   /// Of inputs and outputs: float64 for float64 weights, else float32.
   at::ScalarType compute_dtype() const;

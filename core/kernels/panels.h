@@ -21,10 +21,23 @@ enum class WeightFormat {
   kQ4K,  ///< GGUF's Q4_K and Q5_K: as Q4_1 and Q5_1, but the scales and minima of 32 inputs are
   kQ5K,  ///< integers of 0 to 63 times float16 numbers of 256 inputs
   kQ6K,  ///< GGUF's Q6_K: integers of -32 to 31 times a scale of 16 inputs: an int8 times a float16
+  // Blocks that matrices of compressed-tensors become (core/formats/scaled_blocks.h).
+  kFp8x128,   ///< FP8 (E4M3) numbers times a float32 scale of 128 inputs
+  kFp8x32,    ///< the same of 32 inputs
+  kInt4x128,  ///< integers of 0 to 15, less those of 128 inputs' zero point, times a float32 scale
+  kInt4x32,   ///< the same of 32 inputs, with a bfloat16 scale
 };
 
-/// Whether weights of a block share scales: those that int8 activations can be multiplied with.
+/// Whether weights of a block share scales.
 inline bool is_in_blocks(WeightFormat format) { return format >= WeightFormat::kInt8; }
+/// Whether the codes of its blocks are integers: those that int8 activations can be multiplied
+/// with.
+inline bool has_integer_blocks(WeightFormat format) {
+  return is_in_blocks(format) && format != WeightFormat::kFp8x128 &&
+         format != WeightFormat::kFp8x32;
+}
+/// Whether device memory can hold weights of a format: other blocks than GGUF's lie in panels only.
+inline bool has_row_layout(WeightFormat format) { return format < WeightFormat::kFp8x128; }
 
 /// What a product's inputs are rounded to.
 enum class ActivationFormat {
@@ -36,7 +49,7 @@ enum class ActivationFormat {
 /// and float32 in their order, 16-bit types as 0, 16, 1, 17, ..., so that a word holds one of each
 /// half. What lies behind the last output, or input of a block, is zero.
 inline constexpr int64_t kPanel = 32;
-/// Inputs of a block; of those formats that have blocks of blocks (Q4_K, Q5_K, Q6_K): of a part.
+/// Inputs of a block; of larger ones (Q4_K, Q5_K, Q6_K, those of 128 inputs): of a part.
 inline constexpr int64_t kBlockInputs = 32;
 inline int64_t blocks_of(int64_t in) { return (in + kBlockInputs - 1) / kBlockInputs; }
 

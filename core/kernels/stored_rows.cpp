@@ -31,9 +31,10 @@ at::ScalarType stored_scalar_type(DType dtype) {
 }
 
 DType stored_dtype(WeightFormat format) {
-  constexpr DType kTypes[] = {DType::kF64, DType::kF32, DType::kBF16, DType::kF16,
-                              DType::kQ80, DType::kQ40, DType::kQ41,  DType::kQ50,
-                              DType::kQ51, DType::kQ4K, DType::kQ5K,  DType::kQ6K};
+  constexpr DType kTypes[] = {DType::kF64,     DType::kF32,    DType::kBF16,     DType::kF16,
+                              DType::kQ80,     DType::kQ40,    DType::kQ41,      DType::kQ50,
+                              DType::kQ51,     DType::kQ4K,    DType::kQ5K,      DType::kQ6K,
+                              DType::kFp8x128, DType::kFp8x32, DType::kInt4x128, DType::kInt4x32};
   return kTypes[static_cast<size_t>(format)];
 }
 

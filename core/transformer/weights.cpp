@@ -183,7 +183,7 @@ void set_activations(TransformerWeights& weights, ActivationFormat activations) 
   std::vector<Linear*> all = {&weights.embedding};
   visit_forward_matrices(weights, [&all](Linear& matrix) { all.push_back(&matrix); });
   const auto cannot = std::stable_partition(
-      all.begin(), all.end(), [](const Linear* linear) { return linear->has_blocks(); });
+      all.begin(), all.end(), [](const Linear* linear) { return linear->has_integer_blocks(); });
   require_blocks(activations, cannot != all.begin());
   weights.activations = activations;
   std::for_each(all.begin(), cannot, [&](Linear* linear) { linear->set_activations(activations); });

@@ -3,10 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <array>
+#include <bit>
 #include <cstring>
 #include <random>
 
 #include "core/error.h"
+#include "core/formats/float_values.h"
+#include "core/formats/scaled_blocks.h"
 
 namespace specdec {
 namespace {
@@ -48,7 +51,8 @@ int bits_of(WeightFormat format) {
 
 bool has_minima(WeightFormat format) {
   return format == WeightFormat::kQ41 || format == WeightFormat::kQ51 ||
-         format == WeightFormat::kQ4K || format == WeightFormat::kQ5K;
+         format == WeightFormat::kQ4K || format == WeightFormat::kQ5K ||
+         format == WeightFormat::kInt4x128 || format == WeightFormat::kInt4x32;
 }
 
 /// How the bits of codes lie in bytes: code k's `bits` from bit `from` on are in byte
@@ -124,6 +128,38 @@ void encode_q6k(Drawn& drawn, Bytes& to) {
   drawn.scale = put_half(drawn.scale, to);
 }
 
+/// INT4 and FP8: the codes' numbers, their scale and minimum are returned.
+Drawn encode_scaled(DType type, StoredCodes which, std::mt19937_64& random, Bytes& to,
+                    std::vector<float>& numbers) {
+  const auto values = static_cast<size_t>(block_values(type));
+  const unsigned end = has_float8_codes(type) ? 127 : 16;  // 127 is NaN
+  const unsigned largest = random() % 2 == 0 ? end - 1 : 0U;
+  std::vector<uint8_t> codes(values);
+  numbers.clear();
+  for (uint8_t& code : codes) {
+    code = static_cast<uint8_t>(which == StoredCodes::kAny ? random() % end : largest);
+    if (has_float8_codes(type) && random() % 2 == 0) {
+      code |= 0x80U;
+    }
+    numbers.push_back(has_float8_codes(type) ? float8_value(code) : static_cast<float>(code));
+  }
+  const float exact = static_cast<float>(1 + random() % 100000) / 1700000.0F /
+                      (has_float8_codes(type) ? 448.0F : 1.0F);
+  // A zero point of four bits times the scale has to be exact: one of 20 bits, or a bfloat16.
+  const float narrow = has_wide_scale(type)
+                           ? std::bit_cast<float>(std::bit_cast<uint32_t>(exact) & ~15U)
+                           : static_cast<float>(c10::BFloat16(exact));
+  const float scale = has_float8_codes(type) ? exact : narrow;
+  const auto zero = static_cast<uint8_t>(random() % 16);
+  to.resize(to.size() + static_cast<size_t>(dtype_bytes(type)));
+  write_scaled_block(type, codes.data(), scale, zero, to.data() + to.size() - dtype_bytes(type));
+  return {.codes = {},
+          .part_scales = {},
+          .part_minima = {},
+          .scale = scale,
+          .minimum = has_float8_codes(type) ? 0.0F : -scale * static_cast<float>(zero)};
+}
+
 Drawn draw(WeightFormat format, StoredCodes codes, std::mt19937_64& random) {
   const auto values = static_cast<size_t>(block_values(stored_dtype(format)));
   const bool parts = values > 32;
@@ -181,6 +217,18 @@ StoredRows random_stored_rows(WeightFormat format, int64_t rows, int64_t in, uin
   const int offset = stored.has_minima ? 0 : 1 << (bits_of(format) - 1);
   for (int64_t row = 0; row < rows; ++row) {
     Bytes& bytes = stored.bytes.emplace_back();
+    if (const DType type = stored_dtype(format); is_scaled_block(type)) {
+      std::vector<float> numbers;
+      for (int64_t first = 0; first < in; first += block_values(type)) {
+        const Drawn drawn = encode_scaled(type, which, random, bytes, numbers);
+        for (int64_t k = 0; k < block_values(type); ++k) {
+          codes[row][first + k] = numbers[static_cast<size_t>(k)];
+          scales[row][(first + k) / 32] = drawn.scale;
+          minima[row][(first + k) / 32] = drawn.minimum;
+        }
+      }
+      continue;
+    }
     for (int64_t first = 0; first < in; first += block_values(stored_dtype(format))) {
       Drawn drawn = draw(format, which, random);
       if (format == WeightFormat::kQ6K) {

@@ -11,12 +11,16 @@
 
 namespace specdec {
 
-/// All formats of weights in blocks.
-inline constexpr WeightFormat kBlockFormats[] = {
-    WeightFormat::kInt8, WeightFormat::kQ40, WeightFormat::kQ41, WeightFormat::kQ50,
-    WeightFormat::kQ51,  WeightFormat::kQ4K, WeightFormat::kQ5K, WeightFormat::kQ6K};
+/// All formats of weights in blocks of integers.
+inline constexpr WeightFormat kIntegerBlockFormats[] = {
+    WeightFormat::kInt8,     WeightFormat::kQ40,    WeightFormat::kQ41, WeightFormat::kQ50,
+    WeightFormat::kQ51,      WeightFormat::kQ4K,    WeightFormat::kQ5K, WeightFormat::kQ6K,
+    WeightFormat::kInt4x128, WeightFormat::kInt4x32};
+/// All others in blocks.
+inline constexpr WeightFormat kFloatBlockFormats[] = {WeightFormat::kFp8x128,
+                                                      WeightFormat::kFp8x32};
 
-/// Random rows as a GGUF file holds them, and what they mean: codes * scales + minima.
+/// Random rows as they are stored, and what they mean: codes * scales + minima.
 struct StoredRows {
   WeightFormat format;
   int64_t rows, in;

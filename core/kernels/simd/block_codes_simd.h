@@ -23,6 +23,13 @@ inline V load_scales(const Fp16* scales) {
   return widen_half(__builtin_convertvector(load_raw<Narrow>(scales), Words));
 }
 
+inline Vec<float> load_scales(const Bf16* scales) {
+  typedef uint16_t Narrow __attribute__((vector_size(kVectorBytes / 2)));
+  return same_bits<Vec<float>>(__builtin_convertvector(load_raw<Narrow>(scales), Words) << 16);
+}
+
+inline Vec<float> load_scales(const float* scales) { return load(scales); }
+
 /// Codes of inputs 4 * group to 4 * group + 3 of a vector of columns, an input a byte.
 template <int kBits>
 inline Words load_codes(const PanelCodes<kBits>& codes, int group, int64_t column) {
@@ -60,7 +67,9 @@ inline Vec<float> load_integers(const Integer* from) {
 template <class Block>
 inline Meaning load_meaning(const Block& block, int64_t part, int64_t column) {
   Meaning meaning = {load_scales(block.scales + column), Vec<float>{}};
-  if constexpr (Block::kHasMinima) {
+  if constexpr (Block::kHasZeros) {
+    meaning.minimum = -meaning.scale * load_integers(block.zeros + column);
+  } else if constexpr (Block::kHasMinima) {
     meaning.minimum = load_scales(block.minima + column);
   }
   if constexpr (Block::kHasParts) {

@@ -10,9 +10,20 @@
 /// weights that were decoded before, once for all of them.
 constexpr int kDecodingRows = kVectorBytes == 64 ? 12 : kVectorBytes == 32 ? 4 : 2;
 
-/// The weights of input number `place` of a group. The code times the scale is exact in float32.
+/// Eight bits of the format E4M3 in the low end of each lane. Shifted into place a number is 2^120
+/// too small, subnormals included. NaNs are refused where weights are loaded.
+inline Vec<float> widen_float8(Words bits) {
+  const auto magnitude = same_bits<Vec<float>>((bits & 0x7FU) << 20) * 0x1p120F;
+  return same_bits<Vec<float>>(same_bits<Words>(magnitude) | (bits & 0x80U) << 24);
+}
+
+/// The weights of input number `place` of a group. An integer code times the scale is exact in
+/// float32, a float code times it is rounded once.
 template <class Block>
 inline Vec<float> widen_codes(Words words, int place, const Meaning& meaning) {
+  if constexpr (Block::kIsFloat8) {
+    return widen_float8((words >> (8 * place)) & 0xFFU) * meaning.scale;
+  }
   const auto codes = same_bits<Ints>((words >> (8 * place)) & 0xFFU);
   const Vec<float> values = as_floats(codes - Block::kOffset);
   if constexpr (Block::kHasMinima) {

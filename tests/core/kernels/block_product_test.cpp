@@ -199,7 +199,9 @@ TEST_P(StoredBlocksTest, ProductsHaveTheBitsOfTheirFloat32Values) {
   }
 }
 
-TEST_P(StoredBlocksTest, QuantizedProductsHaveTheBitsOfTheirDefinition) {
+class IntegerBlocksTest : public StoredBlocksTest {};
+
+TEST_P(IntegerBlocksTest, QuantizedProductsHaveTheBitsOfTheirDefinition) {
   const StoredRows stored = random_stored_rows(GetParam(), 35, inputs(96), 17);
   Linear linear = stored.packed();
   linear.set_activations(ActivationFormat::kInt8);
@@ -209,7 +211,7 @@ TEST_P(StoredBlocksTest, QuantizedProductsHaveTheBitsOfTheirDefinition) {
   }
 }
 
-TEST_P(StoredBlocksTest, SumsOfTheLargestProductsAreExact) {
+TEST_P(IntegerBlocksTest, SumsOfTheLargestProductsAreExact) {
   const StoredRows stored =
       random_stored_rows(GetParam(), 35, inputs(512), 17, StoredCodes::kExtreme);
   Linear linear = stored.packed();
@@ -219,7 +221,7 @@ TEST_P(StoredBlocksTest, SumsOfTheLargestProductsAreExact) {
   EXPECT_TRUE(at::equal(linear.apply(input), by_definition_of_stored(input, stored)));
 }
 
-TEST_P(StoredBlocksTest, QuantizedProductsStayNearTheExactOnes) {
+TEST_P(IntegerBlocksTest, QuantizedProductsStayNearTheExactOnes) {
   const StoredRows stored = random_stored_rows(GetParam(), 50, inputs(640), 17);
   Linear linear = stored.packed();
   linear.set_activations(ActivationFormat::kInt8);
@@ -239,8 +241,31 @@ TEST_P(StoredBlocksTest, RowsOutsideAreRefused) {
                InternalError);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, StoredBlocksTest, testing::ValuesIn(kBlockFormats),
-                         [](const auto& info) { return std::string(format_name(info.param)); });
+std::string block_name(const testing::TestParamInfo<WeightFormat>& info) {
+  return format_name(info.param);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, StoredBlocksTest, testing::ValuesIn(kIntegerBlockFormats),
+                         block_name);
+INSTANTIATE_TEST_SUITE_P(FloatFormats, StoredBlocksTest, testing::ValuesIn(kFloatBlockFormats),
+                         block_name);
+INSTANTIATE_TEST_SUITE_P(Formats, IntegerBlocksTest, testing::ValuesIn(kIntegerBlockFormats),
+                         block_name);
+
+TEST(BlockProductTest, WeightsOfOtherBlocksThanIntegersKeepInputsAsTheyAre) {
+  const StoredRows stored = random_stored_rows(WeightFormat::kFp8x32, 33, 64, 3);
+  EXPECT_THROW(stored.packed().set_activations(ActivationFormat::kInt8), InternalError);
+  const StoredRows integers = random_stored_rows(WeightFormat::kInt4x32, 2, 64, 4);
+  Linear both({{33, WeightFormat::kFp8x32}, {2, WeightFormat::kInt4x32}}, 64, Placement{});
+  for (int64_t row = 0; row < 35; ++row) {
+    const auto& bytes = row < 33 ? stored.bytes[static_cast<size_t>(row)]
+                                 : integers.bytes[static_cast<size_t>(row - 33)];
+    both.set_stored_row(row, bytes.data());
+  }
+  both.set_activations(ActivationFormat::kInt8);
+  const Tensor input = random_floats({3, 64}, 5);
+  EXPECT_TRUE(at::equal(both.apply(input).narrow(1, 0, 33), stored.packed().apply(input)));
+}
 
 TEST(BlockProductTest, DamagedWeightsShowAndTinyOnesAreZero) {
   const Tensor input = random_floats({2, 64}, 20);

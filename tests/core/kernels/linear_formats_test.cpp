@@ -32,9 +32,12 @@ std::vector<FormatCase> all_formats() {
                                     WeightFormat::kBFloat16, WeightFormat::kFloat16}) {
     all.push_back({format, ActivationFormat::kFloat32});
   }
-  for (const WeightFormat format : kBlockFormats) {
+  for (const WeightFormat format : kIntegerBlockFormats) {
     all.push_back({format, ActivationFormat::kFloat32});
     all.push_back({format, ActivationFormat::kInt8});
+  }
+  for (const WeightFormat format : kFloatBlockFormats) {
+    all.push_back({format, ActivationFormat::kFloat32});
   }
   return all;
 }
