@@ -150,14 +150,17 @@ void require_config(const std::filesystem::path& folder) {
 }
 
 /// Those of a folder, with the values of compressed matrices.
-std::shared_ptr<const TensorFiles> folder_tensors(const std::filesystem::path& folder) {
+OpenModel open_folder(const std::filesystem::path& folder) {
+  OpenModel model{.description = describe_model(folder),
+                  .tensors = std::make_shared<CheckpointTensors>(folder),
+                  .gguf = nullptr};
   const std::filesystem::path config = folder / "config.json";
-  const auto scheme = parse_compression_scheme(read_file(config), config.string());
-  auto tensors = std::make_shared<CheckpointTensors>(folder);
-  if (!scheme) {
-    return tensors;
+  const std::string text = read_file(config);
+  if (const auto scheme = parse_compression_scheme(text, config.string())) {
+    model.tensors = std::make_shared<CompressedTensors>(std::move(model.tensors), *scheme);
+    model.notes = left_out_roundings(text, config.string());
   }
-  return std::make_shared<CompressedTensors>(std::move(tensors), *scheme);
+  return model;
 }
 
 template <class Matrix>
@@ -216,8 +219,7 @@ OpenModel open_model(const std::filesystem::path& model) {
   if (is_gguf(model)) {
     return open_model(std::make_shared<const GgufFile>(model));
   }
-  ModelDescription description = describe_model(model);
-  return {.description = std::move(description), .tensors = folder_tensors(model), .gguf = nullptr};
+  return open_folder(model);
 }
 
 std::shared_ptr<const TransformerWeights> load_model(const OpenModel& model,

@@ -21,6 +21,8 @@ struct OpenModel {
   ModelDescription description;
   std::shared_ptr<const TensorFiles> tensors;
   std::shared_ptr<const GgufFile> gguf;  ///< nullptr for a folder
+  /// Roundings that the checkpoint asks for and that are not done, a sentence each.
+  std::vector<std::string> notes = {};
 };
 /// Opens either; the file may be in memory. Errors as those of describe_model, and of damaged
 /// headers.

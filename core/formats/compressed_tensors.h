@@ -1,23 +1,25 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/formats/compressed_matrix.h"
 #include "core/formats/compression_scheme.h"
 #include "core/formats/safetensors.h"
 
 namespace specdec {
 
-/// The tensors of a checkpoint of compressed-tensors, its matrices as float32: each code, less its
-/// zero point, times its scale, exactly (the library rounds the product to the scales' type). A
-/// matrix is made when `find` first names it and stays in memory, 4 bytes a weight, as long as this
-/// reader; before, its entry has no bytes. Tensors that are not compressed are those of the file.
+/// The tensors of a checkpoint of compressed-tensors, its matrices with all their values as blocks
+/// of about their stored size (core/formats/scaled_blocks.h; GGUF's Q4_0 and Q8_0 where these hold
+/// them), or as float32 where no block holds them (core/formats/compressed_matrix.h). The bytes of
+/// a matrix are made by `provide` and stay in memory until they are released as a whole. Tensors
+/// that are not compressed are those of the file.
 class CompressedTensors final : public TensorFiles {
  public:
   /// Throws WeightsError naming folder and tensor: shapes and types of codes, scales and zero
@@ -26,6 +28,7 @@ class CompressedTensors final : public TensorFiles {
 
   const TensorEntry* find(std::string_view name) const override;
   std::vector<const TensorEntry*> tensors() const override;
+  void provide(const TensorEntry& entry) const override;
   void release(const TensorEntry& entry, size_t begin = 0, size_t size = SIZE_MAX) const override;
   const std::filesystem::path& folder() const override { return stored_->folder(); }
   std::string_view described_by() const override { return stored_->described_by(); }
@@ -34,25 +37,17 @@ class CompressedTensors final : public TensorFiles {
 
  private:
   struct Matrix {
-    const TensorEntry* codes = nullptr;
-    const TensorEntry* scales = nullptr;
-    const TensorEntry* zeros = nullptr;
+    CompressedMatrix stored;
     TensorEntry values;
-    std::unique_ptr<float[]> memory;  ///< of the values; null until they are made
+    std::unique_ptr<std::byte[]> memory;  ///< of the values; null until they are made
   };
 
   [[noreturn]] void fail(const TensorEntry& entry, const std::string& problem) const;
   void add(const TensorEntry& codes, const std::string& module);
   std::vector<int64_t> read_shape(const std::string& module) const;
-  void check(const Matrix& matrix) const;
-  void decode(Matrix& matrix) const;
-  /// Makes values of a row's codes.
-  void scale_row(const Matrix& matrix, const std::vector<float>& scales, int64_t row,
-                 std::span<float> values) const;
-  int64_t zero_point(const Matrix& matrix, int64_t row, int64_t group) const;
-  /// Parts of a matrix with a scale each.
-  int64_t scale_rows(const Matrix& matrix) const;
-  int64_t scale_columns(const Matrix& matrix) const;
+  void check(const CompressedMatrix& matrix) const;
+  /// That an order of inputs is that of the matrix: its groups follow one another.
+  void check_order(const TensorEntry& entry, const CompressedMatrix& matrix) const;
 
   std::shared_ptr<const TensorFiles> stored_;
   CompressionScheme scheme_;

@@ -42,16 +42,15 @@ Codes codes_of(const JsonKeys& keys, const std::string& format, const std::strin
                         format, type));
 }
 
-void read_block(const JsonKeys& weights, CompressionScheme& scheme) {
-  const json& block = weights.at("block_structure");
+void read_block(const JsonKeys& weights, const char* key, CompressionScheme& scheme) {
+  const json& block = weights.at(key);
   const bool is_pair = block.is_array() && block.size() == 2 &&
                        std::all_of(block.begin(), block.end(), [](const json& size) {
                          return size.is_number_unsigned() && size > 0;
                        });
   if (!is_pair) {
-    weights.fail(
-        "block_structure",
-        fmt::format("is {}, but should be the rows and columns of a block", describe_json(block)));
+    weights.fail(key, fmt::format("is {}, but should be the rows and columns of a block",
+                                  describe_json(block)));
   }
   scheme.rows_per_scale = block[0].get<int64_t>();
   scheme.columns_per_scale = block[1].get<int64_t>();
@@ -68,7 +67,7 @@ void read_strategy(const JsonKeys& weights, CompressionScheme& scheme) {
     scheme.rows_per_scale = 1;
     scheme.columns_per_scale = weights.positive("group_size");
   } else if (strategy == "block") {
-    read_block(weights, scheme);
+    read_block(weights, "block_structure", scheme);
   } else if (strategy != "tensor") {
     weights.fail("strategy", fmt::format("is '{}', which is not supported; known: tensor, channel, "
                                          "group, block",
@@ -117,32 +116,100 @@ CompressionScheme read_groups(const JsonKeys& keys) {
   return *scheme;
 }
 
-}  // namespace
+/// The method "fp8" of transformers and vLLM: E4M3 with a scale for each block ("weight_scale_inv",
+/// as in DeepSeek and Qwen), or for the whole matrix.
+CompressionScheme read_fp8(const JsonKeys& keys) {
+  CompressionScheme scheme{.codes = Codes::kFloat8};
+  if (const std::string type = keys.text("fmt", "e4m3");
+      type != "e4m3" && type != "float8_e4m3fn") {
+    keys.fail("fmt", fmt::format("is '{}', which is not supported; known: e4m3", type));
+  }
+  if (keys.has("weight_block_size")) {
+    read_block(keys, "weight_block_size", scheme);
+  }
+  return scheme;
+}
 
-std::optional<CompressionScheme> parse_compression_scheme(const std::string& config,
-                                                          const std::string& where) {
-  const json parsed = parse_json_object(config, where);
-  const JsonKeys top(parsed, where);
-  const char* key = top.has("compression_config") ? "compression_config" : "quantization_config";
-  if (!top.has(key)) {
-    return std::nullopt;
-  }
-  const JsonKeys keys = top.object(key);
-  const std::string method = keys.text("quant_method", "unknown");
-  if (method != "compressed-tensors") {
-    keys.fail("quant_method",
-              fmt::format("is '{}', which is not supported; known: compressed-tensors. Use the "
-                          "original checkpoint or a GGUF file",
-                          method));
-  }
-  if (keys.has("kv_cache_scheme")) {
-    keys.fail("kv_cache_scheme", "says that the cache is quantised, which is not supported");
-  }
+CompressionScheme read_compressed_tensors(const JsonKeys& keys) {
   const bool sparse = keys.has("sparsity_config") && !keys.at("sparsity_config").empty();
   if (sparse && keys.object("sparsity_config").text("format", "dense") != "dense") {
     keys.fail("sparsity_config", "says that weights are stored sparsely, which is not supported");
   }
   return read_groups(keys);
+}
+
+/// What to do about a method that is known and not supported.
+std::string advice(const std::string& method) {
+  if (method == "gptq" || method == "awq") {
+    return fmt::format(
+        "Its tensors (qweight, qzeros, scales) are not read: use the original checkpoint, a GGUF "
+        "file, or the same model in compressed-tensors' pack-quantized format, which holds the "
+        "groups of {} with all their values",
+        method);
+  }
+  return "Use the original checkpoint or a GGUF file";
+}
+
+/// Whether runs of the checkpoint's own round activations.
+bool rounds_activations(const JsonKeys& keys) {
+  if (!keys.has("config_groups")) {
+    return keys.has("activation_scheme");
+  }
+  const JsonKeys groups = keys.object("config_groups");
+  const std::vector<std::string> names = groups.names();
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    const JsonKeys group = groups.object(name.c_str());
+    return group.has("input_activations") || group.has("output_activations");
+  });
+}
+
+constexpr const char* kConfigKey = "quantization_config";
+
+const char* config_key(const JsonKeys& top) {
+  return top.has("compression_config") ? "compression_config" : kConfigKey;
+}
+
+}  // namespace
+
+std::vector<std::string> left_out_roundings(const std::string& config, const std::string& where) {
+  const json parsed = parse_json_object(config, where);
+  const JsonKeys top(parsed, where);
+  std::vector<std::string> notes;
+  if (!top.has(config_key(top))) {
+    return notes;
+  }
+  const JsonKeys keys = top.object(config_key(top));
+  if (rounds_activations(keys)) {
+    notes.emplace_back(
+        "the weights have the checkpoint's values; the activations, which its own runs round "
+        "(input_activations, activation_scheme), stay float32, so logits differ from theirs.");
+  }
+  if (keys.has("kv_cache_scheme")) {
+    notes.emplace_back(
+        "kv_cache_scheme is left out: the cache holds keys and values as kv_dtype says and needs "
+        "no scales, which belong to a cache of 8 bits.");
+  }
+  return notes;
+}
+
+std::optional<CompressionScheme> parse_compression_scheme(const std::string& config,
+                                                          const std::string& where) {
+  const json parsed = parse_json_object(config, where);
+  const JsonKeys top(parsed, where);
+  if (!top.has(config_key(top))) {
+    return std::nullopt;
+  }
+  const JsonKeys keys = top.object(config_key(top));
+  const std::string method = keys.text("quant_method", "unknown");
+  if (method == "compressed-tensors") {
+    return read_compressed_tensors(keys);
+  }
+  if (method == "fp8") {
+    return read_fp8(keys);
+  }
+  keys.fail("quant_method",
+            fmt::format("is '{}', which is not supported; known: compressed-tensors, fp8. {}",
+                        method, advice(method)));
 }
 
 }  // namespace specdec

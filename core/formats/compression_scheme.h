@@ -2,11 +2,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace specdec {
 
-/// How a checkpoint of the library compressed-tensors holds the weights of its linear layers:
-/// codes, each times the scale of its part of the matrix.
+/// How a checkpoint of the library compressed-tensors, or of the method fp8, holds the weights of
+/// its linear layers: codes, each times the scale of its part of the matrix.
 struct CompressionScheme {
   /// What is stored in place of a weight.
   enum class Codes : uint8_t {
@@ -25,10 +26,14 @@ struct CompressionScheme {
 };
 
 /// What the text of a config.json says in its quantization_config; nothing without one. How
-/// activations are rounded is left out: they stay as they are. Throws WeightsError naming `where`,
-/// the key and what is not supported: another method, format, strategy or number of bits, groups of
-/// layers with different schemes, a compressed cache, sparse weights.
+/// activations and caches are rounded is left out: see left_out_roundings. Throws WeightsError
+/// naming `where`, the key and what is not supported: another method, format, strategy or number of
+/// bits, groups of layers with different schemes, sparse weights.
 std::optional<CompressionScheme> parse_compression_scheme(const std::string& config,
                                                           const std::string& where);
+
+/// What a reader should know of a text of which parse_compression_scheme makes a scheme: roundings
+/// that it asks for and that are not done, a sentence each.
+std::vector<std::string> left_out_roundings(const std::string& config, const std::string& where);
 
 }  // namespace specdec

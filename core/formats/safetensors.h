@@ -61,8 +61,10 @@ class TensorFiles {
   /// nullptr when there is none of this name.
   virtual const TensorEntry* find(std::string_view name) const = 0;
   virtual std::vector<const TensorEntry*> tensors() const = 0;
+  /// Makes the bytes of a tensor whose file holds them in another form, which is empty till then.
+  virtual void provide(const TensorEntry& /*entry*/) const {}
   /// Gives the pages of a tensor that has been copied, or of `size` bytes of it, back to the
-  /// system.
+  /// system; bytes that were made are gone when all of them are released at once.
   virtual void release(const TensorEntry& entry, size_t begin = 0,
                        size_t size = SIZE_MAX) const = 0;
   /// The folder or file, as messages name it.

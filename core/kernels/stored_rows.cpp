@@ -56,4 +56,19 @@ at::Tensor stored_rows(const TensorEntry& entry, int64_t first, int64_t count) {
   return values;
 }
 
+at::Tensor scaled_rows(const TensorEntry& codes, const TensorEntry& scales, int64_t first,
+                       int64_t count) {
+  const at::Tensor factors = mapped_tensor(scales).narrow(0, first, count).to(at::kFloat);
+  const at::Tensor values = mapped_tensor(codes).narrow(0, first, count).to(at::kFloat);
+  return (values.unflatten(1, {factors.size(1), -1}) * factors.unsqueeze(-1)).flatten(1);
+}
+
+at::Tensor deinterleaved(const at::Tensor& rows, int64_t group) {
+  if (group <= 1) {
+    return rows;
+  }
+  const int64_t groups = rows.size(0) / group;
+  return rows.reshape({groups, group / 2, 2, -1}).transpose(1, 2).reshape(rows.sizes());
+}
+
 }  // namespace specdec

@@ -15,9 +15,11 @@
 namespace specdec {
 namespace {
 
-const std::set<DType> kFloats = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kI8,
-                                 DType::kQ40, DType::kQ41, DType::kQ50, DType::kQ51,  DType::kQ80,
-                                 DType::kQ2K, DType::kQ3K, DType::kQ4K, DType::kQ5K,  DType::kQ6K};
+const std::set<DType> kFloats = {DType::kF64,    DType::kF32,      DType::kF16,    DType::kBF16,
+                                 DType::kI8,     DType::kQ40,      DType::kQ41,    DType::kQ50,
+                                 DType::kQ51,    DType::kQ80,      DType::kQ2K,    DType::kQ3K,
+                                 DType::kQ4K,    DType::kQ5K,      DType::kQ6K,    DType::kFp8x128,
+                                 DType::kFp8x32, DType::kInt4x128, DType::kInt4x32};
 const std::set<DType> kIntegers = {DType::kI64, DType::kI32};
 /// About so much of a file is in memory at a time.
 constexpr size_t kPieceBytes = size_t{8} << 20;
@@ -63,7 +65,7 @@ bool is_skipped(const std::string& name) {
 
 /// The format of Linear with the same values, or codes and scales; float64 is of whole models.
 std::optional<WeightFormat> linear_format(DType dtype) {
-  for (auto format = WeightFormat::kFloat32; format <= WeightFormat::kQ6K;
+  for (auto format = WeightFormat::kFloat32; format <= WeightFormat::kInt4x32;
        format = static_cast<WeightFormat>(static_cast<int>(format) + 1)) {
     if (stored_dtype(format) == dtype) {
       return format;
@@ -74,23 +76,6 @@ std::optional<WeightFormat> linear_format(DType dtype) {
 
 /// The name of the scales of a matrix of int8 codes.
 std::string scales_name(const std::string& name) { return name + ".scales"; }
-
-/// Rows of int8 codes times their scales, as float32.
-at::Tensor scaled_rows(const TensorEntry& codes, const TensorEntry& scales, int64_t first,
-                       int64_t count) {
-  const at::Tensor factors = mapped_tensor(scales).narrow(0, first, count).to(at::kFloat);
-  const at::Tensor values = mapped_tensor(codes).narrow(0, first, count).to(at::kFloat);
-  return (values.unflatten(1, {-1, kInt8Inputs}) * factors.unsqueeze(-1)).flatten(1);
-}
-
-/// Undoes TensorEntry::interleaved_rows.
-at::Tensor in_order(const at::Tensor& rows, int64_t group) {
-  if (group <= 1) {
-    return rows;
-  }
-  const int64_t groups = rows.size(0) / group;
-  return rows.reshape({groups, group / 2, 2, -1}).transpose(1, 2).reshape(rows.sizes());
-}
 
 }  // namespace
 
@@ -154,6 +139,7 @@ void TensorSource::copy_into(Tensor& matrix, int64_t first, const std::string& n
 void TensorSource::copy_into(Linear& matrix, int64_t first, const std::string& name,
                              const std::vector<int64_t>& shape) {
   const TensorEntry& entry = take(name, shape, kFloats);
+  checkpoint_->provide(entry);
   if (is_block(entry.dtype) && linear_format(entry.dtype) == matrix.format(first)) {
     set_blocks(entry, matrix, first);
     checkpoint_->release(entry);
@@ -166,6 +152,7 @@ template <class Matrix>
 void TensorSource::copy_stack(std::vector<Matrix>& matrices, int64_t first, const std::string& name,
                               const std::vector<int64_t>& shape) {
   const TensorEntry& entry = take(name, shape, kFloats);
+  checkpoint_->provide(entry);
   const size_t bytes = entry.bytes.size() / static_cast<size_t>(shape[0]);
   for (int64_t i = 0; i < shape[0]; ++i) {
     auto& matrix = matrices[static_cast<size_t>(i)];
@@ -191,12 +178,16 @@ template void TensorSource::copy_stack(std::vector<Linear>&, int64_t, const std:
 RowTable TensorSource::row_table(const std::string& name, const std::vector<int64_t>& shape) {
   std::set<DType> dtypes = kFloats;
   dtypes.erase(DType::kI8);
-  return {checkpoint_, take(name, shape, dtypes)};
+  const TensorEntry& entry = take(name, shape, dtypes);
+  checkpoint_->provide(entry);
+  return {checkpoint_, entry};
 }
 
 std::optional<WeightFormat> TensorSource::stored_format(const std::string& name) const {
   const TensorEntry* entry = checkpoint_->find(full_name(names_, name));
-  return entry == nullptr ? std::nullopt : linear_format(entry->dtype);
+  const auto format = entry == nullptr ? std::nullopt : linear_format(entry->dtype);
+  const bool is_held = place_.layout == WeightLayout::kPanels || !format || has_row_layout(*format);
+  return is_held ? format : std::nullopt;
 }
 
 void TensorSource::set_blocks(const TensorEntry& entry, Linear& matrix, int64_t first) {
@@ -214,6 +205,7 @@ void TensorSource::set_blocks(const TensorEntry& entry, Linear& matrix, int64_t 
 void TensorSource::for_rows(
     const TensorEntry& entry,
     const std::function<void(int64_t first, const Tensor& rows)>& use) const {
+  checkpoint_->provide(entry);
   if (entry.shape.empty()) {
     use(0, mapped_tensor(entry).reshape({1}));
     return;
@@ -228,12 +220,13 @@ void TensorSource::for_rows(
     const int64_t here = std::min(count, rows - row);
     const TensorEntry* scales =
         entry.dtype == DType::kI8 ? checkpoint_->find(scales_name(entry.name)) : nullptr;
-    use(row, in_order(scales == nullptr ? stored_rows(entry, row, here)
-                                        : scaled_rows(entry, *scales, row, here),
-                      group));
+    use(row, deinterleaved(scales == nullptr ? stored_rows(entry, row, here)
+                                             : scaled_rows(entry, *scales, row, here),
+                           group));
     checkpoint_->release(entry, static_cast<size_t>(row) * row_bytes,
                          static_cast<size_t>(here) * row_bytes);
   }
+  checkpoint_->release(entry);
 }
 
 Tensor TensorSource::load_integers(const std::string& name, const std::vector<int64_t>& shape) {
@@ -247,7 +240,9 @@ Tensor TensorSource::load_booleans(const std::string& name, const std::vector<in
 
 at::ScalarType TensorSource::stored_dtype(const std::string& name,
                                           const std::vector<int64_t>& shape) {
-  return value_type(take(name, shape, kFloats).dtype);
+  const TensorEntry& entry = take(name, shape, kFloats);
+  checkpoint_->release(entry);
+  return value_type(entry.dtype);
 }
 
 at::ScalarType TensorSource::common_dtype() const {
@@ -267,7 +262,7 @@ const TensorEntry& TensorSource::stored(const std::string& name,
 
 void TensorSource::skip(const std::string& name, const std::vector<int64_t>& shape) {
   if (has(name)) {
-    take(name, shape, kFloats);
+    checkpoint_->release(take(name, shape, kFloats));
   }
 }
 
@@ -275,8 +270,12 @@ bool TensorSource::skip_copy(const std::string& name, const std::string& other,
                              const std::vector<int64_t>& shape) {
   const TensorEntry* a = checkpoint_->find(full_name(names_, name));
   const TensorEntry* b = checkpoint_->find(full_name(names_, other));
-  const bool same = a != nullptr && b != nullptr && a->dtype == b->dtype && a->shape == b->shape &&
-                    std::equal(a->bytes.begin(), a->bytes.end(), b->bytes.begin(), b->bytes.end());
+  if (a == nullptr || b == nullptr || a->dtype != b->dtype || a->shape != b->shape) {
+    return false;
+  }
+  checkpoint_->provide(*a);
+  checkpoint_->provide(*b);
+  const bool same = std::equal(a->bytes.begin(), a->bytes.end(), b->bytes.begin(), b->bytes.end());
   if (same) {
     skip(name, shape);
   }
@@ -348,6 +347,7 @@ const TensorEntry& TensorSource::take(const std::string& name, const std::vector
 }
 
 void TensorSource::read_bytes(const TensorEntry& entry) {
+  checkpoint_->provide(entry);
   // Whole blocks, and a multiple of what hash_bytes takes at once.
   const size_t unit = 8 * static_cast<size_t>(dtype_bytes(entry.dtype));
   const size_t piece = kPieceBytes / unit * unit;
@@ -376,8 +376,7 @@ void TensorSource::check_finite(const TensorEntry& entry, size_t begin, size_t s
       "Download it again, or use another checkpoint.",
       folder().string(), checkpoint_->stored_name(entry.name), found->is_nan ? "NaN" : "infinity",
       shape_text(place),
-      is_block(entry.dtype) ? fmt::format(" (in the scales of a {} block)", dtype_name(entry.dtype))
-                            : ""));
+      is_block(entry.dtype) ? fmt::format(" (in a {} block)", dtype_name(entry.dtype)) : ""));
 }
 
 void TensorSource::take_scales(const std::string& name, const std::vector<int64_t>& shape) {

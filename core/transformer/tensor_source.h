@@ -65,7 +65,7 @@ class TensorSource {
   /// A matrix that is only looked up: it stays in the file.
   RowTable row_table(const std::string& name, const std::vector<int64_t>& shape);
   /// The format of a Linear that holds a matrix as it is stored beside others; none for float64 and
-  /// blocks that products cannot be made with.
+  /// blocks that products cannot be made with, there where matrices are copied to.
   std::optional<WeightFormat> stored_format(const std::string& name) const;
   /// A copy of I64 or I32 values, as int64 on the CPU.
   Tensor load_integers(const std::string& name, const std::vector<int64_t>& shape);

@@ -4,8 +4,10 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <ostream>
 #include <set>
@@ -33,9 +35,10 @@ nlohmann::json weights_json(const TensorFiles& tensors) {
   int64_t bytes = 0;
   std::set<std::string> dtypes;
   for (const auto* entry : tensors.tensors()) {
-    bytes += static_cast<int64_t>(entry->bytes.size());
-    parameters += static_cast<int64_t>(entry->bytes.size()) / dtype_bytes(entry->dtype) *
-                  block_values(entry->dtype);
+    const int64_t values =
+        std::accumulate(entry->shape.begin(), entry->shape.end(), int64_t{1}, std::multiplies<>());
+    bytes += values / block_values(entry->dtype) * dtype_bytes(entry->dtype);
+    parameters += values;
     dtypes.insert(std::string(dtype_name(entry->dtype)));
   }
   return {{"tensors", tensors.tensors().size()},

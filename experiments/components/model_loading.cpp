@@ -90,6 +90,7 @@ std::shared_ptr<const TransformerWeights> random_weights(const std::filesystem::
 ModelFiles read_model_files(const std::filesystem::path& folder) {
   const auto open = std::make_shared<OpenModel>(open_model(folder));
   ModelFiles files{folder, open->description.config, open->description.plan, nullptr, open};
+  files.notes = open->notes;
   try {
     files.tokenizer = read_tokenizer(folder, open->gguf.get(), files.notes);
   } catch (const Error& error) {
@@ -207,8 +208,8 @@ void check_activations(const ModelOptions& options) {
   if (parse_activations(options.activations) == ActivationFormat::kInt8 && plain) {
     throw ConfigError(
         "int8 needs weights in blocks, which are multiplied as integers: set dtype: int8, or "
-        "dtype: stored for a GGUF file in blocks other than Q2_K and Q3_K; or leave activations "
-        "out");
+        "dtype: stored for blocks of integers (GGUF but Q2_K and Q3_K, w4a16); or leave "
+        "activations out");
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/formats/float_values.h"
+#include "core/formats/gguf_blocks.h"
 #include "core/formats/strict_json.h"
 #include "tests/support/error_message.h"
 #include "tests/support/parameter_name.h"
@@ -22,6 +23,7 @@ namespace {
 using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 std::filesystem::path compressed(const std::string& name) {
   return std::filesystem::path(SPECDEC_SOURCE_DIR) / "tests/data/compressed" / name;
@@ -35,6 +37,17 @@ CompressionScheme scheme_of(const std::string& name) {
   return parse_compression_scheme(config_json(name).dump(), "config.json").value();
 }
 
+/// Of an entry in blocks or as float32.
+std::vector<float> values_of(const TensorFiles& tensors, const TensorEntry& entry) {
+  tensors.provide(entry);
+  if (!is_block(entry.dtype)) {
+    return float_values(entry);
+  }
+  std::vector<float> values(static_cast<size_t>(entry.shape[0] * entry.shape[1]));
+  dequantize(entry.dtype, entry.bytes.data(), std::ssize(values), values.data());
+  return values;
+}
+
 class CompressedTensorsTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(CompressedTensorsTest, ValuesAreTorchs) {
@@ -44,11 +57,15 @@ TEST_P(CompressedTensorsTest, ValuesAreTorchs) {
   const TensorEntry* values = tensors.find("layer.weight");
   const TensorEntry* expected = wanted.find("layer.weight");
   ASSERT_NE(values, nullptr);
-  EXPECT_EQ(values->dtype, DType::kF32);
   EXPECT_EQ(values->shape, expected->shape);
-  EXPECT_EQ(float_values(*values), float_values(*expected));
+  EXPECT_TRUE(values->bytes.empty());
+  EXPECT_EQ(values_of(tensors, *values), float_values(*expected));
   EXPECT_EQ(tensors.find("layer.weight"), values);
+  tensors.release(*values, 0, 1);
+  EXPECT_FALSE(values->bytes.empty());
   tensors.release(*values);
+  EXPECT_TRUE(values->bytes.empty());
+  EXPECT_EQ(values_of(tensors, *values), float_values(*expected));
 }
 
 TEST_P(CompressedTensorsTest, OtherTensorsAreTheFiles) {
@@ -106,8 +123,9 @@ std::string scheme_complaint(const std::function<void(json& config, json& weight
 
 TEST(CompressionSchemeTest, WhatIsNotSupportedIsNamed) {
   EXPECT_EQ(scheme_complaint([](json&, json&) {}), "no error");
-  EXPECT_THAT(scheme_complaint([](json& keys, json&) { keys["quant_method"] = "gptq"; }),
-              HasSubstr("is 'gptq', which is not supported; known: compressed-tensors"));
+  EXPECT_THAT(
+      scheme_complaint([](json& keys, json&) { keys["quant_method"] = "gptq"; }),
+      HasSubstr("is 'gptq', which is not supported; known: compressed-tensors, fp8. Its tensors"));
   EXPECT_THAT(scheme_complaint([](json& keys, json&) { keys["format"] = "nvfp4-pack-quantized"; }),
               HasSubstr("is 'nvfp4-pack-quantized' with weights of type 'int'"));
   EXPECT_THAT(scheme_complaint([](json&, json& weights) { weights["num_bits"] = 3; }),
@@ -120,10 +138,6 @@ TEST(CompressionSchemeTest, WhatIsNotSupportedIsNamed) {
                 weights["block_structure"] = {128};
               }),
               HasSubstr("should be the rows and columns of a block"));
-  EXPECT_THAT(scheme_complaint([](json& keys, json&) {
-                keys["kv_cache_scheme"] = {{"num_bits", 8}};
-              }),
-              HasSubstr("the cache is quantised"));
   EXPECT_THAT(scheme_complaint([](json& keys, json& weights) {
                 json other = keys["config_groups"]["group_0"];
                 other["weights"]["group_size"] = 64;
@@ -135,6 +149,42 @@ TEST(CompressionSchemeTest, WhatIsNotSupportedIsNamed) {
                 keys["sparsity_config"] = {{"format", "sparse-24-bitmask"}};
               }),
               HasSubstr("stored sparsely"));
+}
+
+CompressionScheme fp8_scheme(const json& keys) {
+  json config = {{"quantization_config", keys}};
+  config["quantization_config"]["quant_method"] = "fp8";
+  return parse_compression_scheme(config.dump(), "config.json").value();
+}
+
+TEST(CompressionSchemeTest, TheMethodFp8HasScalesOfBlocksOrOfAll) {
+  const CompressionScheme all = {.codes = CompressionScheme::Codes::kFloat8};
+  CompressionScheme blocks = all;
+  blocks.rows_per_scale = 128;
+  blocks.columns_per_scale = 64;
+  EXPECT_EQ(fp8_scheme({{"activation_scheme", "dynamic"}}), all);
+  EXPECT_EQ(fp8_scheme({{"fmt", "e4m3"}, {"weight_block_size", {128, 64}}}), blocks);
+  EXPECT_THAT(error_message<WeightsError>([] {
+                fp8_scheme({{"fmt", "e5m2"}});
+              }),
+              HasSubstr("is 'e5m2', which is not supported; known: e4m3"));
+  EXPECT_THAT(error_message<WeightsError>([] {
+                fp8_scheme({{"weight_block_size", {128}}});
+              }),
+              HasSubstr("weight_block_size"));
+}
+
+TEST(CompressionSchemeTest, RoundingsThatAreLeftOutAreSaid) {
+  const auto notes = [](const json& keys) {
+    return left_out_roundings(json{{"quantization_config", keys}}.dump(), "config.json");
+  };
+  EXPECT_THAT(left_out_roundings(config_json("w4a16").dump(), "config.json"), IsEmpty());
+  EXPECT_THAT(left_out_roundings("{}", "config.json"), IsEmpty());
+  EXPECT_THAT(notes({{"quant_method", "fp8"}, {"activation_scheme", "dynamic"}}),
+              ElementsAre(HasSubstr("stay float32")));
+  EXPECT_THAT(notes({{"config_groups", {{"group_0", {{"input_activations", {{"num_bits", 8}}}}}}},
+                     {"kv_cache_scheme", {{"num_bits", 8}}}}),
+              ElementsAre(HasSubstr("stay float32"), HasSubstr("kv_cache_scheme is left out")));
 }
 
 /// What is said of a checkpoint of one layer [4, 8] with these tensors.
@@ -178,8 +228,31 @@ TEST(CompressedTensorsTest, TensorsThatDoNotFitAreNamed) {
   EXPECT_THAT(
       tensors_complaint(scheme_of("w4a16"), {packed, tensor("a.weight_shape", DType::kI64, {2})}),
       HasSubstr("is of a matrix of shape [0, 0]"));
-  EXPECT_THAT(tensors_complaint(scheme_of("w4a16"), {tensor("a.weight_g_idx", DType::kI32, {8})}),
-              HasSubstr("'a.weight_g_idx' orders its groups by activations"));
+}
+
+TEST(CompressedTensorsTest, AnOrderOfInputsIsReadWhereItIsTheirs) {
+  const std::vector<uint32_t> words(8 * 8);
+  const std::vector<uint16_t> scales(8 * 2, 0x3F80);
+  const std::vector<int64_t> shape = {8, 64};
+  std::vector<int32_t> order(64);
+  const auto bytes = [](const auto& values) { return std::as_bytes(std::span(values)); };
+  const auto complaint = [&] {
+    return tensors_complaint(scheme_of("w4a16"),
+                             {{"a.weight_packed", DType::kI32, {8, 8}, bytes(words)},
+                              {"a.weight_scale", DType::kBF16, {8, 2}, bytes(scales)},
+                              {"a.weight_shape", DType::kI64, {2}, bytes(shape)},
+                              {"a.weight_g_idx", DType::kI32, {std::ssize(order)}, bytes(order)}});
+  };
+  for (size_t i = 0; i < order.size(); ++i) {
+    order[i] = i < 32 ? 0 : 1;
+  }
+  EXPECT_EQ(complaint(), "no error");
+  std::swap(order[3], order[40]);
+  EXPECT_THAT(complaint(), HasSubstr("'a.weight_g_idx' orders its groups by activations"));
+  order.assign(64, -1);
+  EXPECT_EQ(complaint(), "no error");
+  order.resize(63);
+  EXPECT_THAT(complaint(), HasSubstr("should hold 64 integers of type I32"));
 }
 
 }  // namespace

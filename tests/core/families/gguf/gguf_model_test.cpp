@@ -225,7 +225,7 @@ TEST(GgufModelTest, ScalesThatAreNoNumbersAreNamed) {
                 load_model(std::make_shared<const GgufFile>(std::move(bytes), "nan.gguf"));
               }),
               HasSubstr("nan.gguf: tensor 'blk.1.ffn_up.weight' holds NaN at " + place +
-                        " (in the scales of a Q4_1 block)"));
+                        " (in a Q4_1 block)"));
 }
 
 TEST(GgufModelTest, MissingTensorsAreFoundWithoutLoading) {

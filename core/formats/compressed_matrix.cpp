@@ -1,0 +1,189 @@
+#include "core/formats/compressed_matrix.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "core/error.h"
+#include "core/formats/float_values.h"
+#include "core/formats/scaled_blocks.h"
+
+namespace specdec {
+namespace {
+
+using Codes = CompressionScheme::Codes;
+
+constexpr int64_t kWordBits = 32;
+
+/// As many parts of so many as there are, the last one perhaps smaller; 0 = one part.
+int64_t parts_of(int64_t size, int64_t part) { return part == 0 ? 1 : (size + part - 1) / part; }
+
+template <class Word>
+Word word_at(const TensorEntry& entry, int64_t i) {
+  Word word;
+  std::memcpy(&word, entry.bytes.data() + static_cast<size_t>(i) * sizeof(Word), sizeof(Word));
+  return word;
+}
+
+/// Whether the inputs of a row are whole blocks of so many, each with one scale.
+bool has_whole_blocks(const CompressedMatrix& matrix, int64_t inputs) {
+  return matrix.columns % inputs == 0 &&
+         (matrix.scale_columns() == 1 || matrix.scheme.columns_per_scale % inputs == 0);
+}
+
+/// Writes the rows of one matrix, codes in bytes in between: those of integers are made unsigned.
+class RowWriter {
+ public:
+  explicit RowWriter(const CompressedMatrix& matrix)
+      : matrix_(matrix),
+        type_(block_type(matrix)),
+        offset_(matrix.scheme.codes == Codes::kFloat8 ? 0 : 1 << (matrix.scheme.bits - 1)),
+        scales_(float_values(*matrix.scales)),
+        codes_(static_cast<size_t>(matrix.columns)) {
+    for (size_t i = 0; i < numbers_.size(); ++i) {
+      numbers_[i] = matrix.scheme.codes == Codes::kFloat8 ? float8_value(static_cast<uint8_t>(i))
+                                                          : static_cast<float>(i);
+    }
+  }
+
+  void write(int64_t row, std::byte* out) {
+    read_codes(row);
+    const int64_t block = block_values(type_);
+    const int64_t part = matrix_.scheme.columns_per_scale;
+    const int64_t step = block > 1 ? block : part == 0 ? matrix_.columns : part;
+    for (int64_t first = 0; first < matrix_.columns; first += step) {
+      const int64_t count = std::min(step, matrix_.columns - first);
+      const Part here{.codes = codes_.data() + first,
+                      .scale = scale_index(row, part == 0 ? 0 : first / part),
+                      .zero = zero_point(row, part == 0 ? 0 : first / part)};
+      write_part(here, count, out);
+      out += count / block * dtype_bytes(type_);
+    }
+  }
+
+ private:
+  /// Successive inputs with a scale.
+  struct Part {
+    const uint8_t* codes;
+    int64_t scale;  ///< its number
+    uint8_t zero;
+  };
+
+  void read_codes(int64_t row) {
+    const TensorEntry& codes = *matrix_.codes;
+    if (matrix_.scheme.codes != Codes::kPacked) {
+      std::memcpy(codes_.data(), codes.bytes.data() + static_cast<size_t>(row) * codes_.size(),
+                  codes_.size());
+      if (matrix_.scheme.codes == Codes::kInt8) {
+        for (uint8_t& code : codes_) {
+          code ^= 0x80U;
+        }
+      }
+      return;
+    }
+    const auto bits = static_cast<unsigned>(matrix_.scheme.bits);
+    const int64_t words = codes.shape[1];
+    uint32_t word = 0;
+    for (size_t k = 0; k < codes_.size(); ++k) {
+      const auto bit = static_cast<unsigned>(k * bits % kWordBits);
+      if (bit == 0) {
+        word = word_at<uint32_t>(codes, row * words + static_cast<int64_t>(k * bits / kWordBits));
+      }
+      codes_[k] = static_cast<uint8_t>(word >> bit & ((1U << bits) - 1U));
+    }
+  }
+
+  int64_t scale_index(int64_t row, int64_t part) const {
+    const int64_t rows = matrix_.scheme.rows_per_scale;
+    return (rows == 0 ? 0 : row / rows) * matrix_.scale_columns() + part;
+  }
+
+  /// Unsigned, as codes are.
+  uint8_t zero_point(int64_t row, int64_t part) const {
+    if (matrix_.zeros == nullptr) {
+      return static_cast<uint8_t>(offset_);
+    }
+    const int64_t parts = matrix_.scale_columns();
+    if (matrix_.scheme.codes == Codes::kInt8) {
+      return word_at<uint8_t>(*matrix_.zeros, row * parts + part) ^ 0x80U;
+    }
+    const int64_t bit = row * matrix_.scheme.bits;  // packed along the rows
+    const auto word = word_at<uint32_t>(*matrix_.zeros, bit / kWordBits * parts + part);
+    const auto mask = (1U << static_cast<unsigned>(matrix_.scheme.bits)) - 1U;
+    return static_cast<uint8_t>(word >> static_cast<unsigned>(bit % kWordBits) & mask);
+  }
+
+  void write_part(const Part& part, int64_t count, std::byte* out) const {
+    const float scale = scales_[static_cast<size_t>(part.scale)];
+    if (is_scaled_block(type_)) {
+      return write_scaled_block(type_, part.codes, scale, part.zero, out);
+    }
+    if (type_ != DType::kF32) {
+      return write_gguf_block(part, out);
+    }
+    const auto zero = static_cast<float>(part.zero);
+    for (int64_t k = 0; k < count; ++k) {
+      const float value = (numbers_[part.codes[k]] - zero) * scale;
+      std::memcpy(out + k * static_cast<int64_t>(sizeof(value)), &value, sizeof(value));
+    }
+  }
+
+  /// Q4_0 or Q8_0, whose scales are of type F16 as these are.
+  void write_gguf_block(const Part& part, std::byte* out) const {
+    const auto scale = word_at<uint16_t>(*matrix_.scales, part.scale);
+    std::memcpy(out, &scale, sizeof(scale));
+    out += sizeof(scale);
+    if (type_ == DType::kQ40) {
+      return write_nibbles(part.codes, block_values(type_), out);
+    }
+    for (int64_t k = 0; k < block_values(type_); ++k) {
+      out[k] = static_cast<std::byte>(part.codes[k] ^ 0x80U);
+    }
+  }
+
+  const CompressedMatrix& matrix_;
+  DType type_;
+  int offset_;                      ///< added to signed codes
+  std::array<float, 256> numbers_;  ///< what a code in a byte is
+  std::vector<float> scales_;
+  std::vector<uint8_t> codes_;
+};
+
+}  // namespace
+
+int64_t CompressedMatrix::scale_rows() const { return parts_of(rows, scheme.rows_per_scale); }
+
+int64_t CompressedMatrix::scale_columns() const {
+  return parts_of(columns, scheme.columns_per_scale);
+}
+
+DType block_type(const CompressedMatrix& matrix) {
+  const bool wide = has_whole_blocks(matrix, block_values(DType::kInt4x128));
+  const bool narrow = has_whole_blocks(matrix, block_values(DType::kInt4x32));
+  const DType scales = matrix.scales->dtype;
+  const bool symmetric = matrix.zeros == nullptr;
+  if (matrix.scheme.codes == Codes::kFloat8) {
+    return wide ? DType::kFp8x128 : narrow ? DType::kFp8x32 : DType::kF32;
+  }
+  if (matrix.scheme.bits == 8) {
+    return narrow && symmetric && scales == DType::kF16 ? DType::kQ80 : DType::kF32;
+  }
+  if (wide && (symmetric || scales != DType::kF32)) {  // else zero * scale may have to be rounded
+    return DType::kInt4x128;
+  }
+  if (narrow && scales == DType::kBF16) {
+    return DType::kInt4x32;
+  }
+  return narrow && symmetric && scales == DType::kF16 ? DType::kQ40 : DType::kF32;
+}
+
+void write_values(const CompressedMatrix& matrix, std::span<std::byte> out) {
+  RowWriter writer(matrix);
+  const size_t row_bytes = out.size() / static_cast<size_t>(matrix.rows);
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    writer.write(row, out.data() + static_cast<size_t>(row) * row_bytes);
+  }
+}
+
+}  // namespace specdec
