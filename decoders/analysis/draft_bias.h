@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "decoders/decoding_strategy.h"
@@ -38,6 +39,11 @@ struct BiasSums {
 /// |P(A) - p(A)| <= TV(P, p), the mean shift is no more than the mean total variation a token.
 class DraftBias {
  public:
+  DraftBias() = default;
+  /// What was measured before.
+  DraftBias(const BiasSums& sums, int64_t impossible, std::vector<BiasPlace> places)
+      : sums_(sums), impossible_(impossible), places_(std::move(places)) {}
+
   /// A trace of depth 1: a deeper draft holds tokens of the text that a drafter could learn from,
   /// and then A would depend on what comes. The trace is along a text that the strategy itself drew
   /// with randomness of its own.

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "experiments/certify/certify_group.h"
 #include "experiments/run/arms.h"
+#include "experiments/terminal/interrupt.h"
 #include "experiments/terminal/progress.h"
 
 namespace specdec {
@@ -112,23 +113,27 @@ bool ConfigCertificate::passed() const {
   });
 }
 
-ConfigCertificate certify_config(const ExperimentPlan& plan, const ConfigCertifyOptions& options,
-                                 std::ostream& log) {
+void certify_config(const ExperimentPlan& plan, const ConfigCertifyOptions& options,
+                    std::ostream& log, ConfigCertificate& certificate) {
   const c10::InferenceMode guard;
   const auto groups = group_arms(plan);
   refuse_searches_only(groups);
   if (groups.front().config->threads > 0) {
     at::set_num_threads(static_cast<int>(groups.front().config->threads));
   }
-  ConfigCertificate certificate{.options = options, .level = level_of_one(groups, options)};
-  for (const auto& group : groups) {
-    GroupCertifier certifier(group, plan, {options, certificate.level});
-    Progress progress(log, Progress::choose_style(options.quiet), certifier.work());
-    certifier.run(certificate.tests, progress);
-    certificate.left_out += certifier.left_out();
+  certificate = {.options = options, .level = level_of_one(groups, options)};
+  try {
+    for (const auto& group : groups) {
+      GroupCertifier certifier(group, plan, {options, certificate.level});
+      Progress progress(log, Progress::choose_style(options.quiet), certifier.work());
+      certifier.run(certificate.tests, progress);
+      certificate.left_out += certifier.left_out();
+    }
+  } catch (const Interrupted&) {
+    decide(certificate.tests);
+    throw;
   }
   decide(certificate.tests);
-  return certificate;
 }
 
 }  // namespace specdec

@@ -12,12 +12,15 @@
 
 namespace specdec {
 
+class CertifyState;
+
 struct ConfigCertifyOptions {
   double detect = 0.05;  ///< total variation a token that the position test is to find
   int64_t samples = 0;   ///< of the chi-square test on each prompt; 0 = to find kCellsDetect
   int64_t tokens = 2;    ///< that the chi-square test compares, after the first
   int64_t prompts = 2;   ///< of the chi-square test; the others take all
   bool quiet = false;
+  CertifyState* state = nullptr;  ///< holds finished tests and gets more; nullptr = none
 };
 
 /// Total variation between the cells of a chi-square test that it is to find.
@@ -72,7 +75,7 @@ struct ConfigTest {
 };
 
 struct ConfigCertificate {
-  ConfigCertifyOptions options;
+  ConfigCertifyOptions options = {};
   std::vector<ConfigTest> tests = {};
   int64_t left_out = 0;        ///< prompts that are too long, over the points of the sweep
   double level = kFalseAlarm;  ///< of one test, so that kFalseAlarm holds for all
@@ -101,9 +104,9 @@ std::vector<double> holm_adjusted(const std::vector<double>& p_values);
 ///
 /// Lossy strategies are measured, not tested; searches are listed, not tested. Of a prompt with
 /// several turns the first is taken. Throws ConfigError when all strategies are searches, Error
-/// when no prompt fits.
-ConfigCertificate certify_config(const ExperimentPlan& plan, const ConfigCertifyOptions& options,
-                                 std::ostream& log);
+/// when no prompt fits, and Interrupted after Ctrl-C: then `certificate` has the finished tests.
+void certify_config(const ExperimentPlan& plan, const ConfigCertifyOptions& options,
+                    std::ostream& log, ConfigCertificate& certificate);
 
 void write_config_certificate(std::ostream& out, const ConfigCertificate& certificate);
 void write_config_certificate_json(std::ostream& out, const ConfigCertificate& certificate);

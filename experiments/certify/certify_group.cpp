@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "core/error.h"
 #include "core/randomness.h"
 #include "decoders/analysis/test_power.h"
+#include "experiments/certify/certify_state.h"
+#include "experiments/certify/given_first.h"
 #include "experiments/terminal/interrupt.h"
 
 namespace specdec {
@@ -23,8 +24,6 @@ constexpr double kMinInCell = 5.0;
 constexpr int64_t kMaxTimes = 10;
 /// Places with a draft that say how many tokens it takes.
 constexpr int64_t kMinPlaces = 20;
-/// Beginnings rarer than this are not looked at.
-constexpr double kMinFirst = 1e-3;
 
 void refuse_corrections(const Group& group) {
   for (const Arm& arm : group.arms) {
@@ -38,58 +37,6 @@ void refuse_corrections(const Group& group) {
 }
 
 bool searches(const Arm& arm) { return arm.config->promise == Promise::kSearch; }
-
-/// Another source, but the first token after the prompt, which the prefill yields, is given: what
-/// comes out is distributed as outputs that begin so.
-class FirstTokenGiven final : public Randomness {
- public:
-  FirstTokenGiven(Randomness& source, int64_t position, Token first)
-      : source_(source), position_(position), first_(first) {}
-  bool bernoulli(double probability) override { return source_.bernoulli(probability); }
-  int64_t draw(std::span<const double> weights) override { return given(source_.draw(weights)); }
-  int64_t draw(const WeightBlocks& weights) override { return given(source_.draw(weights)); }
-  Token draw(TokenSpan ids, std::span<const double> weights) override {
-    return static_cast<Token>(given(source_.draw(ids, weights)));
-  }
-  void seek(int64_t position, Purpose purpose) override {
-    at_first_ = position == position_ && purpose == Purpose::kSample;
-    source_.seek(position, purpose);
-  }
-
- private:
-  int64_t given(int64_t drawn) { return std::exchange(at_first_, false) ? first_ : drawn; }
-
-  Randomness& source_;
-  int64_t position_;
-  Token first_;
-  bool at_first_ = false;
-};
-
-/// The logits, but after `prompt_size` tokens only `first` is possible.
-NextLogits given_first(NextLogits logits, size_t prompt_size, Token first) {
-  return [logits = std::move(logits), prompt_size, first](TokenSpan history) {
-    auto row = logits(history);
-    if (history.size() == prompt_size) {
-      std::fill(row.begin(), row.end(), -std::numeric_limits<double>::infinity());
-      row[static_cast<size_t>(first)] = 0.0;
-    }
-    return row;
-  };
-}
-
-/// The most likely first token that does not end the output; none when there is no likely one.
-std::optional<Token> likely_first(const NextLogits& logits, Task task) {
-  task.stop.max_new_tokens = 1;
-  std::optional<Token> best;
-  double most = 0.0;
-  for (const auto& [output, mass] : likely_prefixes(logits, task, kMinFirst)) {
-    if (!output.empty() && !task.stop.reason(output.front()) && mass > most) {
-      best = output.front();
-      most = mass;
-    }
-  }
-  return best;
-}
 
 /// Runs a test; a check of specdec's own that fails on the way is the strategy's failure.
 template <class Run>
@@ -130,31 +77,55 @@ int64_t GroupCertifier::planned_texts() const {
   return 1 + tokens_to_draw() / std::max<int64_t>(1, config_.stop.max_new_tokens);
 }
 
+/// Of one prompt's chi-square test, about.
+int64_t GroupCertifier::planned_samples() const {
+  return options_.config.samples > 0 ? options_.config.samples
+                                     : samples_to_see(kCellsDetect, {10, options_.level}, kPower);
+}
+
 int64_t GroupCertifier::work() const {
   const auto arms = static_cast<int64_t>(group_.arms.size()) -
                     std::count_if(group_.arms.begin(), group_.arms.end(), searches);
-  if (greedy()) {
-    return arms * static_cast<int64_t>(prompts_.size());
+  return arms * (greedy() ? static_cast<int64_t>(prompts_.size())
+                          : planned_texts() + planned_samples() * compared_prompts());
+}
+
+template <class Run>
+void GroupCertifier::append_test(std::vector<ConfigTest>& tests, const ConfigTest& wanted,
+                                 int64_t work, Progress& progress, const Run& run) {
+  CertifyState* state = options_.config.state;
+  if (state == nullptr) {
+    tests.push_back(run());
+    return;
   }
-  const int64_t samples = options_.config.samples > 0
-                              ? options_.config.samples
-                              : samples_to_see(kCellsDetect, {10, options_.level}, kPower);
-  return arms * (planned_texts() + samples * compared_prompts());
+  if (auto finished = state->find(wanted)) {
+    tests.push_back(std::move(*finished));
+    progress.expect(-work);
+    return;
+  }
+  tests.push_back(run());
+  state->add(tests.back());
 }
 
 void GroupCertifier::run(std::vector<ConfigTest>& tests, Progress& progress) {
   for (const Arm& arm : group_.arms) {
+    ConfigTest wanted = new_test(arm);
     if (searches(arm)) {
-      tests.push_back(new_test(arm));
+      tests.push_back(wanted);
       continue;
     }
     if (greedy()) {
-      tests.push_back(test_greedy(arm, progress));
+      append_test(tests, wanted, std::ssize(prompts_), progress,
+                  [&] { return test_greedy(arm, progress); });
       continue;
     }
-    tests.push_back(test_positions_of(arm, progress));
-    for (int64_t prompt = 0; prompt < compared_prompts(); ++prompt) {
-      tests.push_back(test_cells(arm, prompts_[static_cast<size_t>(prompt)], progress));
+    append_test(tests, wanted, planned_texts(), progress,
+                [&] { return test_positions_of(arm, progress); });
+    for (int64_t i = 0; i < compared_prompts(); ++i) {
+      EncodedPrompt& prompt = prompts_[static_cast<size_t>(i)];
+      wanted.prompt = prompt.id;
+      append_test(tests, wanted, planned_samples(), progress,
+                  [&] { return test_cells(arm, prompt, progress); });
     }
   }
 }

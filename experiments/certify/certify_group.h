@@ -57,6 +57,11 @@ class GroupCertifier {
   /// What an arm is asked; it may use the prompt's grammar in its own way.
   Task task(const EncodedPrompt& prompt, const Arm& arm) const;
   ConfigTest new_test(const Arm& arm) const;
+  /// Appends what `run` gives, unless an earlier call finished `wanted`; `work`: its generations.
+  template <class Run>
+  void append_test(std::vector<ConfigTest>& tests, const ConfigTest& wanted, int64_t work,
+                   Progress& progress, const Run& run);
+  int64_t planned_samples() const;
   Generation generate(DecodingStrategy& strategy, const Task& task, const EncodedPrompt& prompt,
                       int64_t sample) const;
 

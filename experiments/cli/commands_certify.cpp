@@ -1,9 +1,12 @@
+#include <fmt/format.h>
+
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 #include <sstream>
 
@@ -13,6 +16,7 @@
 #include "experiments/certify/certify_config.h"
 #include "experiments/certify/certify_replay.h"
 #include "experiments/certify/certify_report.h"
+#include "experiments/certify/certify_state.h"
 #include "experiments/cli/commands.h"
 #include "experiments/config/names.h"
 #include "experiments/terminal/interrupt.h"
@@ -30,6 +34,7 @@ struct CertifyArguments {
   std::string rows;                     ///< file to write recorded rows to; "" = none
   std::string replay;                   ///< file of rows to replay without the model; "" = none
   bool replay_only = false;
+  std::string state;  ///< file that keeps finished tests until all are; "" = none
   JsonOption json;
 };
 
@@ -105,6 +110,42 @@ void write_both_json(std::ostream& out, const ConfigCertificate& certificate,
   out << json_text(whole, 1) << "\n";
 }
 
+/// What is known after Ctrl-C.
+void report_interrupted(const CommandContext& context, const CertifyArguments& arguments,
+                        const ConfigCertificate& certificate) {
+  if (!certificate.tests.empty()) {
+    write_config_certificate(context.out, certificate);
+  }
+  context.err << (arguments.state.empty()
+                      ? "interrupted: this is what is finished. With --state FILE a later call "
+                        "goes on from there\n"
+                      : fmt::format("interrupted: {} holds the finished tests; the same command "
+                                    "goes on:\n  {}\n",
+                                    arguments.state, context.command_line));
+}
+
+ConfigCertificate certify_by_samples(const CommandContext& context, CertifyArguments& arguments,
+                                     const ExperimentPlan& plan) {
+  auto& options = arguments.statistical;
+  options.quiet = context.flags.quiet;
+  std::optional<CertifyState> state;
+  if (!arguments.state.empty()) {
+    state.emplace(arguments.state, certify_identity(plan, options));
+    options.state = &*state;
+  }
+  ConfigCertificate certificate;
+  try {
+    certify_config(plan, options, context.err, certificate);
+  } catch (const Interrupted&) {
+    report_interrupted(context, arguments, certificate);
+    throw;
+  }
+  if (state) {
+    state->remove();
+  }
+  return certificate;
+}
+
 int certify_statistically(const CommandContext& context, CertifyArguments& arguments) {
   if (!arguments.exact.names.empty()) {
     throw ConfigError("certify takes NAMEs or --config, not both: a config names its strategies");
@@ -118,15 +159,19 @@ int certify_statistically(const CommandContext& context, CertifyArguments& argum
   choose_strategies(plan, arguments.strategies);
   const InterruptGuard guard;
   std::vector<ReplayTest> replayed;
-  replay_plan(context, arguments, plan, *stage, replayed);
+  try {
+    replay_plan(context, arguments, plan, *stage, replayed);
+  } catch (const Interrupted&) {
+    write_replay(context.out, replayed);
+    throw;
+  }
   if (!json.replaces_text()) {
     write_replay(context.out, replayed);
   }
   if (arguments.replay_only || !arguments.replay.empty()) {
     return report_replay(replayed, json);
   }
-  arguments.statistical.quiet = context.flags.quiet;
-  const auto certificate = certify_config(plan, arguments.statistical, context.err);
+  const auto certificate = certify_by_samples(context, arguments, plan);
   json.write_result([&](std::ostream& out) { write_config_certificate(out, certificate); },
                     [&](std::ostream& out) { write_both_json(out, certificate, replayed); });
   return certificate.passed() && passed(replayed) ? 0 : 1;
@@ -191,6 +236,11 @@ void add_config_mode(CLI::App& command, CertifyArguments& arguments) {
       ->check(CLI::Range(1, 100'000))
       ->needs(config)
       ->capture_default_str();
+  command
+      .add_option("--state", arguments.state,
+                  "keep finished tests in this file until all are finished, so that the same "
+                  "command goes on after Ctrl-C")
+      ->needs(config);
   add_replay(command, arguments, config);
 }
 

@@ -29,6 +29,7 @@ InterruptGuard::InterruptGuard() {
 InterruptGuard::~InterruptGuard() {
   std::signal(SIGINT, before_interrupt);
   std::signal(SIGTERM, before_terminate);
+  interrupted = 0;  // what is later interrupted has a guard of its own
 }
 
 bool InterruptGuard::is_raised() { return interrupted != 0; }
