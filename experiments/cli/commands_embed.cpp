@@ -6,6 +6,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -103,12 +104,16 @@ std::vector<TextToEmbed> read_texts(const EmbedArguments& arguments) {
   return texts;
 }
 
+/// What --out names, known before anything is computed.
 enum class EmbeddingOutput { kLines, kSafetensors };
 
 EmbeddingOutput output_kind(const std::string& out) {
   const auto extension = std::filesystem::path(out).extension();
   require_config(out.empty() || extension == ".safetensors" || extension == ".jsonl",
                  fmt::format("--out '{}': should end in .safetensors or .jsonl", out));
+  require_config(
+      out.empty() || std::filesystem::is_directory(std::filesystem::absolute(out).parent_path()),
+      fmt::format("--out '{}': its folder does not exist", out));
   return extension == ".safetensors" ? EmbeddingOutput::kSafetensors : EmbeddingOutput::kLines;
 }
 

@@ -133,6 +133,8 @@ TEST(EmbedCliTest, MistakesAreNamed) {
               HasSubstr("holds no texts"));
   EXPECT_THAT(embed_complaint({"a", "--pooling", "median"}), HasSubstr("known: mean, last, max"));
   EXPECT_THAT(embed_complaint({"a", "--out", "e.csv"}), HasSubstr(".safetensors or .jsonl"));
+  EXPECT_THAT(embed_complaint({"a", "--out", (folder.path() / "no" / "e.jsonl").string()}),
+              HasSubstr("its folder does not exist"));
   EXPECT_THAT(embed_complaint({"a", "--dimensions", "13"}), HasSubstr("embeddings have 12"));
   EXPECT_THAT(embed_complaint({many}), HasSubstr("--truncate"));
   EXPECT_EQ(json_lines(embed_cli({many, "--truncate"}).out).at(0)["tokens"], 64);
