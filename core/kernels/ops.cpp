@@ -2,9 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include <utility>
+
 #include "core/error.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/norm.h"
+#include "core/kernels/route_watch.h"
 #include "core/kernels/soft_cap.h"
 #include "core/kernels/sparse_gate.h"
 
@@ -13,6 +16,8 @@ namespace {
 
 class CpuOps final : public Ops {
  public:
+  explicit CpuOps(RouteWatch watch = {}) : watch_(std::move(watch)) {}
+
   void linear(const Linear& weight, const Tensor& input, Tensor& out) override {
     weight.apply(input, out);
   }
@@ -58,6 +63,9 @@ class CpuOps final : public Ops {
   }
   void route(const Tensor& logits, const Tensor& output_scale, Routes& routes) override {
     specdec::route(logits, output_scale, routes);
+    if (watch_) {
+      watch_(routes);
+    }
   }
   void apply_experts(const ExpertMatrices& experts, const Tensor& input, const Routes& routes,
                      ExpertBuffers& buffers, Tensor& out) override {
@@ -81,6 +89,9 @@ class CpuOps final : public Ops {
   void mean_stream(const Tensor& streams, Tensor& out) override {
     specdec::mean_stream(streams, out);
   }
+
+ private:
+  RouteWatch watch_;
 };
 
 Tensor new_rows(int64_t rows, int64_t width, const Linear& weight) {
@@ -115,5 +126,9 @@ Tensor Ops::concat(const Tensor& left, const Tensor& right) {
 }
 
 std::shared_ptr<Ops> cpu_ops() { return std::make_shared<CpuOps>(); }
+
+std::shared_ptr<Ops> watched_cpu_ops(RouteWatch watch) {
+  return std::make_shared<CpuOps>(std::move(watch));
+}
 
 }  // namespace specdec

@@ -176,6 +176,9 @@ Profile Profiler::run() {
       .temperature = arguments_.sampling.temperature,
       .plain = {},
       .drafters = {}};
+  profile.experts =
+      measure_experts(loader_.weights(arguments_.model), loader_.kv_store(),
+                      {.repeats = arguments_.repeats, .between = InterruptGuard::check});
   // Steps are measured at the first of the contexts that fits.
   const auto prompt = some_prompt(profile.target.points.front().context, target_->vocab_size());
   measure_steps(prompt, profile);

@@ -200,6 +200,9 @@ void time_in_turns(std::span<StepTimer> timers, int64_t steps) {
 
 void print_profile(std::ostream& out, const Profile& profile) {
   print_curve(out, profile.target);
+  if (profile.experts) {
+    print_experts(out, *profile.experts);
+  }
   if (profile.drafters.empty()) {
     return;
   }
@@ -240,13 +243,16 @@ std::string write_profile(const Profile& profile) {
                         {"prompt_token_seconds", drafter.prompt_token},
                         {"lengths", std::move(lengths)}});
   }
-  const Json json = {{"format", kFormat},
-                     {"model", profile.model},
-                     {"machine", profile.machine},
-                     {"target", std::move(target)},
-                     {"temperature", profile.temperature},
-                     {"plain", cost_json(profile.plain)},
-                     {"drafters", std::move(drafters)}};
+  Json json = {{"format", kFormat},
+               {"model", profile.model},
+               {"machine", profile.machine},
+               {"target", std::move(target)},
+               {"temperature", profile.temperature},
+               {"plain", cost_json(profile.plain)},
+               {"drafters", std::move(drafters)}};
+  if (profile.experts) {
+    json["experts"] = experts_json(*profile.experts);
+  }
   return json_text(json, 1) + "\n";
 }
 

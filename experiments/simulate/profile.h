@@ -11,6 +11,7 @@
 #include "decoders/analysis/cost_curve.h"
 #include "decoders/decoding_strategy.h"
 #include "experiments/metrics/environment.h"
+#include "experiments/simulate/expert_profile.h"
 
 namespace specdec {
 
@@ -47,6 +48,7 @@ struct Profile {
   double temperature = 0.0;  ///< of the steps below: distributions and draws take time too
   DraftCost plain;
   std::vector<DrafterProfile> drafters;
+  std::optional<ExpertProfile> experts = {};  ///< of the target; for readers, never read back
 };
 
 /// Median and quartiles. `seconds` must not be empty.
