@@ -26,7 +26,7 @@ void report(benchmark::State& state, int64_t out, int64_t in, int64_t nodes) {
   state.counters["GFLOP/s"].value /= 1e9;
 }
 
-/// Formats of GGUF files, which nothing is converted to, get rows of equal bytes.
+/// Formats that nothing is converted to get rows of equal bytes.
 Linear make_linear(int64_t out, int64_t in, WeightFormat format) {
   if (!is_in_blocks(format) || format == WeightFormat::kInt8) {
     return {at::randn({out, in}), format};
@@ -95,13 +95,16 @@ void stored_bench(benchmark::State& state) {
   state.SetLabel(format_name(format));
 }
 
-/// All formats in blocks with both activations; rows of whole blocks of all.
+/// All formats in blocks with the activations that they take; rows of whole blocks of all.
 void stored_shapes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"in", "out", "n", "format", "int8"});
-  for (auto format = static_cast<int64_t>(WeightFormat::kInt8);
-       format <= static_cast<int64_t>(WeightFormat::kQ6K); ++format) {
+  for (auto format = WeightFormat::kInt8; format <= WeightFormat::kInt4x32;
+       format = static_cast<WeightFormat>(static_cast<int>(format) + 1)) {
     for (const int64_t nodes : {1, 2, 4, 8, 16, 64}) {
-      bench->Args({768, 1536, nodes, format, 0})->Args({768, 1536, nodes, format, 1});
+      bench->Args({768, 1536, nodes, static_cast<int64_t>(format), 0});
+      if (has_integer_blocks(format)) {
+        bench->Args({768, 1536, nodes, static_cast<int64_t>(format), 1});
+      }
     }
   }
 }

@@ -304,7 +304,16 @@ INSTANTIATE_TEST_SUITE_P(
                               std::pair{WeightFormat::kQ4K, WeightFormat::kQ6K}},
                     WidthCase{"stored_q5_k_and_q5_0_int8_activations", std::nullopt, at::kFloat, 1,
                               KvFormat::kNative, ActivationFormat::kInt8,
-                              std::pair{WeightFormat::kQ5K, WeightFormat::kQ50}}),
+                              std::pair{WeightFormat::kQ5K, WeightFormat::kQ50}},
+                    WidthCase{"stored_fp8_2_threads", std::nullopt, at::kFloat, 2,
+                              KvFormat::kNative, ActivationFormat::kFloat32,
+                              std::pair{WeightFormat::kFp8x128, WeightFormat::kFp8x32}},
+                    WidthCase{"stored_int4", std::nullopt, at::kFloat, 1, KvFormat::kNative,
+                              ActivationFormat::kFloat32,
+                              std::pair{WeightFormat::kInt4x32, WeightFormat::kInt4x128}},
+                    WidthCase{"stored_int4_int8_activations", std::nullopt, at::kFloat, 1,
+                              KvFormat::kNative, ActivationFormat::kInt8,
+                              std::pair{WeightFormat::kInt4x128, WeightFormat::kInt4x32}}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
