@@ -106,7 +106,7 @@ struct ReplayLimits {
   int64_t depth = 1;
   int64_t width = 1;
   int64_t entries = 0;
-  auto operator<=>(const ReplayLimits&) const = default;
+  auto operator<=>(const ReplayLimits&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 /// Leaves those that are not smaller than another.

@@ -51,8 +51,8 @@ class ReplayTables {
 struct DraftSize {
   int64_t nodes = 0;  ///< beside the root
   int64_t depth = 0;
-  int64_t branches = 0;  ///< most children of a node
-  auto operator<=>(const DraftSize&) const = default;
+  int64_t branches = 0;                                ///< most children of a node
+  auto operator<=>(const DraftSize&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 /// The larger of each.
 DraftSize larger(const DraftSize& a, const DraftSize& b);
