@@ -33,8 +33,8 @@ EmbeddingParts tiny_parts(std::optional<at::ScalarType> dtype = {}) {
 
 class EmbeddingModelTest : public testing::Test {
  protected:
-  static EmbeddingModel make(EmbeddingOptions options = {}) {
-    return EmbeddingModel(tiny_parts(), paged_kv(), std::move(options));
+  static EmbeddingModel make(const EmbeddingOptions& options = {}) {
+    return EmbeddingModel(tiny_parts(), paged_kv(), options);
   }
   static Tensor embed(EmbeddingModel& model, const std::string& text,
                       const std::string& prompt = "") {
