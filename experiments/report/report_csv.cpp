@@ -30,9 +30,10 @@ struct CsvColumn {
   std::string (*cell)(const SummaryRow& row);
 };
 
-const std::vector<CsvColumn>& csv_columns() {
+/// Of comparisons with the first strategy.
+std::vector<CsvColumn> comparison_columns() {
   using Row = const SummaryRow&;
-  static const std::vector<CsvColumn> columns = {
+  return {
       {"sweep_point", [](Row row) { return quote_csv(row.sweep_point); }},
       {"strategy", [](Row row) { return quote_csv(row.strategy); }},
       {"category", [](Row row) { return quote_csv(row.category); }},
@@ -53,6 +54,13 @@ const std::vector<CsvColumn>& csv_columns() {
       {"questions_without_decode_steps",
        [](Row row) { return fmt::format("{}", row.missing.untimed); }},
       {"questions_in_part", [](Row row) { return fmt::format("{}", row.missing.in_part); }},
+  };
+}
+
+/// Of what a strategy did by itself.
+std::vector<CsvColumn> own_columns() {
+  using Row = const SummaryRow&;
+  return {
       {"decode_tokens_per_second",
        [](Row row) { return csv_number(decode_tokens_per_second(row.counts)); }},
       {"total_tokens_per_second",
@@ -99,13 +107,14 @@ const std::vector<CsvColumn>& csv_columns() {
        [](Row row) { return csv_limit(row.log_probs, &Interval::high); }},
       {"total_variation_at_least", [](Row row) { return csv_number(row.total_variation_bound); }},
   };
-  return columns;
 }
 
 }  // namespace
 
 void write_csv(std::ostream& out, const Report& report) {
-  const std::vector<CsvColumn>& columns = csv_columns();
+  std::vector<CsvColumn> columns = comparison_columns();
+  const std::vector<CsvColumn> own = own_columns();
+  columns.insert(columns.end(), own.begin(), own.end());
   for (size_t i = 0; i < columns.size(); ++i) {
     out << (i == 0 ? "" : ",") << columns[i].name;
     for (const std::string& key : i == 0 ? report.sweep_keys : Cells()) {

@@ -201,9 +201,8 @@ Json json_numbers(const std::vector<std::optional<double>>& numbers) {
   return list;
 }
 
-}  // namespace
-
-Json row_json(const SummaryRow& row) {
+/// What a strategy did by itself.
+Json own_row_json(const SummaryRow& row) {
   const Counts& counts = row.counts;
   const auto split = time_split(counts);
   Json intervals = Json::array();
@@ -212,7 +211,34 @@ Json row_json(const SummaryRow& row) {
     intervals.push_back(interval_json(position.interval));
     position_questions.push_back(position.questions);
   }
-  return {
+  return {{"decode_tokens_per_second", json_number(decode_tokens_per_second(counts))},
+          {"total_tokens_per_second", json_number(total_tokens_per_second(counts))},
+          {"tokens_per_step", json_number(tokens_per_step(counts))},
+          {"tokens_per_step_interval_95", interval_json(row.tokens_per_step_interval)},
+          {"accepted_per_step", json_number(accepted_per_step(counts))},
+          {"acceptance_length", json_number(acceptance_length(counts))},
+          {"drafted_per_step", json_number(drafted_per_step(counts))},
+          {"acceptance_rate", json_number(acceptance_rate(counts))},
+          {"conditional_acceptance", json_numbers(conditional_acceptance(counts))},
+          {"conditional_acceptance_interval_95", std::move(intervals)},
+          {"conditional_acceptance_questions", std::move(position_questions)},
+          {"unconditional_acceptance", unconditional_acceptance(counts)},
+          {"exact_acceptance", json_numbers(exact_acceptance(counts))},
+          {"phases", phases_json(row.groups)},
+          {"contexts", contexts_json(row.groups)},
+          {"draft_share", split ? Json(split->draft) : Json()},
+          {"verify_share", split ? Json(split->verify) : Json()},
+          {"other_share", split ? Json(split->other) : Json()},
+          {"spec_bench", spec_bench_json(row)},
+          {"vllm", vllm_json(counts)},
+          {"grammar", grammar_json(counts)},
+          {"counts", counts_json(counts)}};
+}
+
+}  // namespace
+
+Json row_json(const SummaryRow& row) {
+  Json json = {
       {"sweep_point", row.sweep_point},
       {"strategy", row.strategy},
       {"category", row.category.empty() ? Json() : Json(row.category)},
@@ -241,29 +267,9 @@ Json row_json(const SummaryRow& row) {
       {"copied_share", json_number(row.copied_share)},
       {"shortened", row.shortened},
       {"speedup_with_loops", row.with_loops ? Json(row.with_loops->ratio) : Json()},
-      {"impossible_speedup", impossible_json(row.impossible)},
-      {"decode_tokens_per_second", json_number(decode_tokens_per_second(counts))},
-      {"total_tokens_per_second", json_number(total_tokens_per_second(counts))},
-      {"tokens_per_step", json_number(tokens_per_step(counts))},
-      {"tokens_per_step_interval_95", interval_json(row.tokens_per_step_interval)},
-      {"accepted_per_step", json_number(accepted_per_step(counts))},
-      {"acceptance_length", json_number(acceptance_length(counts))},
-      {"drafted_per_step", json_number(drafted_per_step(counts))},
-      {"acceptance_rate", json_number(acceptance_rate(counts))},
-      {"conditional_acceptance", json_numbers(conditional_acceptance(counts))},
-      {"conditional_acceptance_interval_95", std::move(intervals)},
-      {"conditional_acceptance_questions", std::move(position_questions)},
-      {"unconditional_acceptance", unconditional_acceptance(counts)},
-      {"exact_acceptance", json_numbers(exact_acceptance(counts))},
-      {"phases", phases_json(row.groups)},
-      {"contexts", contexts_json(row.groups)},
-      {"draft_share", split ? Json(split->draft) : Json()},
-      {"verify_share", split ? Json(split->verify) : Json()},
-      {"other_share", split ? Json(split->other) : Json()},
-      {"spec_bench", spec_bench_json(row)},
-      {"vllm", vllm_json(counts)},
-      {"grammar", grammar_json(counts)},
-      {"counts", counts_json(counts)}};
+      {"impossible_speedup", impossible_json(row.impossible)}};
+  json.update(own_row_json(row));
+  return json;
 }
 
 namespace {
