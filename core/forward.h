@@ -43,17 +43,22 @@ struct TokenBatch {
 /// Positions whose logits a forward computes.
 enum class Logits { kAll, kLast, kNone };
 
-/// What a forward computes.
+/// Positions whose hidden states a forward gives: none, those with logits, all.
+enum class Hidden { kNone, kScored, kAll };
+
+/// What is read of a forward, which need compute no more.
 struct ForwardOptions {
   std::vector<int64_t> capture_layers = {};  ///< residual stream after these layers (EAGLE-3)
   /// Layers that are evaluated, ascending, before the final norm and head; empty = all. Fewer of
   /// them make drafts: the first ones an early exit, others layers that are skipped.
   std::vector<int64_t> layers = {};
   Logits logits = Logits::kAll;  ///< kLast: the last node of each row in the batch
-  /// Whether final_hidden has all nodes; false: a model may give those of the nodes with logits
-  /// only, and leave out what the others' need alone. Layers that read the keys and values of
-  /// earlier ones are then evaluated for the last node of each row, unless they are captured.
-  bool all_hidden = true;
+  /// Of a row of logits nothing but greedy_choice is read. A model on a device then finds it there
+  /// (ForwardResult::best), and the logits stay where they are.
+  bool best_only = false;
+  /// Layers that read the keys and values of earlier ones are evaluated for the last node of each
+  /// row alone where all is not wanted, only that node has logits, and none of them is captured.
+  Hidden hidden = Hidden::kNone;
   /// Logits have a column for each token of LanguageModel::draft_vocabulary(), where there is one.
   bool draft_columns = false;
 };
@@ -61,11 +66,14 @@ struct ForwardOptions {
 /// Results of a forward, in the host's memory and owned by the caller: they outlive commit and
 /// truncate.
 struct ForwardResult {
-  Tensor logits;  ///< [n, or rows in the batch, vocab], float32 (float64 for float64 models)
-  /// [n, hidden], after the final norm, or of the nodes with logits alone (undefined without any)
-  /// where ForwardOptions::all_hidden is false; same dtype as logits.
-  Tensor final_hidden;
-  std::vector<Tensor> captured;  ///< each [n, hidden], in the order of capture_layers
+  Tensor logits = {};  ///< [n, or rows in the batch, vocab], float32 (float64 for float64 models)
+  /// Instead of logits, where only these are read and a device has found them: the best token of
+  /// each row; -1 where a row of logits holds no numbers. Empty = there are logits.
+  std::vector<GreedyChoice> best = {};
+  /// [n, or nodes with logits, hidden] after the final norm, as ForwardOptions::hidden says; same
+  /// dtype as logits. Undefined where none was asked for.
+  Tensor final_hidden = {};
+  std::vector<Tensor> captured = {};  ///< each [n, hidden], in the order of capture_layers
 };
 
 }  // namespace specdec

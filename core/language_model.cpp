@@ -19,9 +19,10 @@ Tensor joined(const std::vector<Tensor>& pieces) {
   return at::cat(pieces);
 }
 
-ForwardResult join(std::vector<ForwardResult> pieces, bool all_hidden) {
+ForwardResult join(std::vector<ForwardResult> pieces, Hidden wanted) {
   ForwardResult whole;
   whole.logits = pieces.back().logits;
+  whole.best = pieces.back().best;
   std::vector<Tensor> hidden;
   std::vector<std::vector<Tensor>> captured(pieces.back().captured.size());
   for (const ForwardResult& piece : pieces) {
@@ -30,7 +31,7 @@ ForwardResult join(std::vector<ForwardResult> pieces, bool all_hidden) {
       captured[layer].push_back(piece.captured[layer]);
     }
   }
-  whole.final_hidden = all_hidden ? joined(hidden) : hidden.back();
+  whole.final_hidden = wanted == Hidden::kAll ? joined(hidden) : hidden.back();
   for (const std::vector<Tensor>& layer : captured) {
     whole.captured.push_back(joined(layer));
   }
@@ -97,7 +98,7 @@ ForwardResult LanguageModel::feed(TokenSpan tokens, const ForwardOptions& option
           {.tokens = token_tensor(piece), .inputs = narrowed(inputs, begin, piece.size())}, own));
       commit(chain_path(static_cast<int64_t>(piece.size())));
     }
-    return join(std::move(pieces), options.all_hidden);
+    return join(std::move(pieces), options.hidden);
   } catch (...) {
     truncate(before);
     throw;
@@ -123,11 +124,11 @@ ForwardResult LanguageModel::prefill(TokenSpan prompt, const ForwardOptions& opt
 }
 
 Tensor LanguageModel::prefill_get_last_logits(TokenSpan prompt) {
-  return prefill(prompt, {.all_hidden = false}).logits.select(0, 0);
+  return prefill(prompt, {}).logits.select(0, 0);
 }
 
 Tensor LanguageModel::extend_get_last_logits(TokenSpan tokens) {
-  return extend(tokens, {.all_hidden = false}).logits.select(0, 0);
+  return extend(tokens, {}).logits.select(0, 0);
 }
 
 ForwardResult LanguageModel::extend(TokenSpan tokens, const ForwardOptions& options,

@@ -88,8 +88,8 @@ class LanguageModel {
   // The same with everything that the forward gives, for drafters that live on the target.
 
   /// Prefills as prefill_get_last_logits does: logits [1, vocab] of the last token (none for
-  /// Logits::kNone), but final_hidden and captured [n, hidden] of the whole prompt (final_hidden
-  /// may be the last token's alone without all_hidden). `inputs` have a row for each token.
+  /// Logits::kNone), and what else is asked for: final_hidden (Hidden::kScored: of the last token)
+  /// and captured of the whole prompt. `inputs` have a row for each token.
   ForwardResult prefill(TokenSpan prompt, const ForwardOptions& options,
                         const ForwardInputs& inputs = {});
   /// Extends as extend_get_last_logits does, with the same results of the appended tokens.

@@ -42,13 +42,6 @@ void target_distribution(std::span<const double> logits, TokenSpan history,
 void target_distribution(const at::Tensor& logits, TokenSpan history, const SamplingParams& params,
                          std::span<double> distribution, AllowedTokens allowed = nullptr);
 
-/// What greedy decoding takes from a row of logits.
-struct GreedyChoice {
-  Token token = 0;
-  double gap = 0.0;  ///< processed logit of the token minus the second best; infinite when no other
-                     ///< token is possible
-};
-
 /// The best allowed token after the repetition penalty; the lowest id on a tie.
 GreedyChoice greedy_choice(LogitRow logits, TokenSpan history, const SamplingParams& params,
                            AllowedTokens allowed = nullptr);

@@ -9,4 +9,11 @@ using Token = int32_t;
 /// A run of tokens that somebody else owns.
 using TokenSpan = std::span<const Token>;
 
+/// What greedy decoding takes from a row of logits.
+struct GreedyChoice {
+  Token token = 0;   ///< the lowest id on a tie
+  double gap = 0.0;  ///< processed logit of the token minus the second best; infinite when no other
+                     ///< token is possible
+};
+
 }  // namespace specdec

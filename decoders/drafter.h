@@ -18,16 +18,18 @@ class GrammarMatcher;
 
 /// What a component needs of the target model; checked before a run, and refused with a reason.
 struct Needs {
-  std::vector<int64_t> capture_layers;  ///< residual streams that StepResult must hold
-  bool internals = false;               ///< LanguageModel::internals()
+  std::vector<int64_t> capture_layers = {};  ///< residual streams that StepResult must hold
+  bool internals = false;                    ///< LanguageModel::internals()
   /// With internals: final hidden states of the whole prompt; false: of its last token.
   bool prompt_states = true;
+  bool logits = false;  ///< StepResult's logits; without them it may have the best tokens alone
 };
 
 /// One verified draft, as the next proposal sees it.
 struct StepResult {
   Draft draft;
-  ForwardResult result;  ///< logits, final hidden states and captured layers of ALL nodes
+  ForwardResult result;  ///< of ALL nodes, what Needs names: logits, hidden states (with
+                         ///< internals), captured layers
   VerifyResult verified;
 };
 

@@ -52,22 +52,45 @@ TokenProbs LogitsProcessor::distribution_of(int64_t node) {
   const std::vector<Token> penalised = sampling.repetition_penalty != 1.0
                                            ? draft_.history(text_.tokens().first(committed_), node)
                                            : std::vector<Token>();
-  const LogitRow row = LogitRow::of(logits_, node);
   if (sampling.greedy()) {
-    const GreedyChoice best = greedy_choice(row, penalised, sampling, allowed(node));
+    const GreedyChoice best = greedy(node, penalised);
     gaps_[static_cast<size_t>(node)] = best.gap;
     return TokenProbs::one_hot(best.token, vocab_size_);
   }
+  const LogitRow row = LogitRow::of(logits_, node);
   const TokenProbs probs = token_probs(row, penalised, sampling, allowed(node));
   return request_.weights == nullptr ? probs : weighed(node, probs);
 }
 
-TargetProbs& LogitsProcessor::find(const Draft& draft, const Tensor& logits) {
-  SPECDEC_CHECK(
-      logits.dim() == 2 && logits.size(0) == draft.size() && logits.size(1) == vocab_size_,
-      "target_probs: {} logits for {} nodes and a vocabulary of {}", logits.numel(), draft.size(),
-      vocab_size_);
-  logits_ = logits;
+GreedyChoice LogitsProcessor::greedy(int64_t node, TokenSpan penalised) const {
+  if (best_.empty()) {
+    return greedy_choice(LogitRow::of(logits_, node), penalised, request_.sampling, allowed(node));
+  }
+  const GreedyChoice best = best_[static_cast<size_t>(node)];
+  if (best.token < 0) {
+    throw Error(damaged_logits());
+  }
+  return best;
+}
+
+bool LogitsProcessor::reads_best_only(const Request& request) {
+  return request.sampling.greedy() && request.sampling.repetition_penalty == 1.0 &&
+         request.constraint.grammar == nullptr && request.weights == nullptr;
+}
+
+TargetProbs& LogitsProcessor::find(const Draft& draft, const ForwardResult& result) {
+  logits_ = result.logits;
+  best_ = result.best;
+  if (best_.empty()) {
+    SPECDEC_CHECK(logits_.defined() && logits_.dim() == 2 && logits_.size(0) == draft.size() &&
+                      logits_.size(1) == vocab_size_,
+                  "target_probs: {} logits for {} nodes and a vocabulary of {}",
+                  logits_.defined() ? logits_.numel() : 0, draft.size(), vocab_size_);
+  } else {
+    SPECDEC_CHECK(std::ssize(best_) == draft.size() && reads_best_only(request_),
+                  "target_probs: the best tokens of {} nodes, where {} nodes' logits are read",
+                  best_.size(), draft.size());
+  }
   find_masks(draft);
   gaps_.assign(draft.tokens.size(), 0.0);
   probs_ = TargetProbs(draft.size(), vocab_size_, [this](int64_t node) { return make(node); });

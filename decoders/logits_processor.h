@@ -2,6 +2,7 @@
 #include <span>
 #include <vector>
 
+#include "core/forward.h"
 #include "core/sampling.h"
 #include "decoders/committed_text.h"
 #include "decoders/target_probs.h"
@@ -15,9 +16,14 @@ class LogitsProcessor {
   /// Borrows both.
   LogitsProcessor(const Request& request, const CommittedText& text, int64_t vocab_size);
 
-  /// The distributions after each node of a draft, whose logits are [n, vocab]. Each node's history
-  /// is the text as it is now and its own path. They hold until the next call.
-  TargetProbs& find(const Draft& draft, const Tensor& logits);
+  /// Whether a request reads the best tokens alone of the target's logits: it is greedy, and
+  /// nothing changes the logits before.
+  static bool reads_best_only(const Request& request);
+
+  /// The distributions after each node of a draft, of which `result` has the logits [n, vocab] or,
+  /// where a request reads no more, the best tokens. Each node's history is the text as it is now
+  /// and its own path. They hold until the next call.
+  TargetProbs& find(const Draft& draft, const ForwardResult& result);
 
   // Of the draft that `find` saw last.
 
@@ -37,6 +43,7 @@ class LogitsProcessor {
   /// Makes a node's distribution; its errors say where in the text they are.
   TokenProbs make(int64_t node);
   TokenProbs distribution_of(int64_t node);
+  GreedyChoice greedy(int64_t node, TokenSpan penalised) const;
   /// A node's distribution with the request's weights.
   TokenProbs weighed(int64_t node, const TokenProbs& probs) const;
 
@@ -44,9 +51,10 @@ class LogitsProcessor {
   const CommittedText& text_;
   int64_t vocab_size_;
   TargetProbs probs_;
-  Draft draft_;           // its tokens and parents
-  size_t committed_ = 0;  // tokens of the text before the draft
-  Tensor logits_;
+  Draft draft_;                     // its tokens and parents
+  size_t committed_ = 0;            // tokens of the text before the draft
+  Tensor logits_;                   // [n, vocab], or undefined:
+  std::vector<GreedyChoice> best_;  // then of each node
   std::vector<double> gaps_;
   std::vector<TokenMask> masks_;
 };

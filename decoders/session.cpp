@@ -53,12 +53,12 @@ DraftContext Session::context(DraftShape& shape, const StepResult* last_step,
           .prompt_seconds = &step_.prompt_draft_seconds};
 }
 
-TargetProbs& Session::target_probs(const Draft& draft, const Tensor& logits) {
-  return distributions_.find(draft, logits);
+TargetProbs& Session::target_probs(const Draft& draft, const ForwardResult& result) {
+  return distributions_.find(draft, result);
 }
 
-Token Session::draw(const Draft& chain, const Tensor& logits) {
-  TargetProbs& target = target_probs(chain, logits);
+Token Session::draw(const Draft& chain, const ForwardResult& result) {
+  TargetProbs& target = target_probs(chain, result);
   if (sampling().greedy()) {  // a greedy distribution needs no randomness; drawing from it would
                               // only cost time
     return target.best(chain.proposed());
@@ -67,28 +67,28 @@ Token Session::draw(const Draft& chain, const Tensor& logits) {
   return target.draw(chain.proposed(), request_.random);
 }
 
-void Session::append_drawn(const Tensor& logits) {
+void Session::append_drawn(const ForwardResult& result) {
   const int64_t root = 0;
-  const Token token = draw(Draft::root(newest()), logits.cpu().unsqueeze(0));
+  const Token token = draw(Draft::root(newest()), result);
   append({&token, 1}, {&root, 1});
 }
 
-void Session::commit_prefill(const Tensor& logits) {
+void Session::commit_prefill(const ForwardResult& result) {
   if (!finished()) {  // else even the first token exceeds the grammar's limits
-    append_drawn(logits);
+    append_drawn(result);
   }
   generation_.prefill_seconds = clock_.lap();
   measure_masses();
   start_step();
 }
 
-void Session::commit_next(const Tensor& logits) {
-  append_drawn(logits);
+void Session::commit_next(const ForwardResult& result) {
+  append_drawn(result);
   end_step();
 }
 
-void Session::commit_certain(const Draft& chain, const Tensor& logits) {
-  commit(chain, {.path = chain_path(chain.size()), .next = draw(chain, logits)});
+void Session::commit_certain(const Draft& chain, const ForwardResult& result) {
+  commit(chain, {.path = chain_path(chain.size()), .next = draw(chain, result)});
 }
 
 void Session::commit(const Draft& draft, const VerifyResult& result) {

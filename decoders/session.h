@@ -45,16 +45,19 @@ class Session {
   DraftContext context(DraftShape& shape, const StepResult* last_step,
                        const ForwardResult* prompt_result);
 
-  /// The target's distributions after each node of a draft, whose logits [n, vocab] are on the CPU;
-  /// see LogitsProcessor::find.
-  TargetProbs& target_probs(const Draft& draft, const Tensor& logits);
+  /// See LogitsProcessor::reads_best_only.
+  bool reads_best_only() const { return LogitsProcessor::reads_best_only(request_); }
+  /// The target's distributions after each node of a draft; see LogitsProcessor::find.
+  TargetProbs& target_probs(const Draft& draft, const ForwardResult& result);
 
-  /// Draws and commits the token that the prefill yields; logits [vocab]. Ends the prefill's time.
-  void commit_prefill(const Tensor& logits);
-  /// Draws and commits the token of a plain step; logits [vocab].
-  void commit_next(const Tensor& logits);
-  /// Commits a chain of certain tokens, and draws and commits the one after it; logits [n, vocab].
-  void commit_certain(const Draft& chain, const Tensor& logits);
+  // Of a forward, logits [n, vocab] or the best tokens of its n nodes.
+
+  /// Draws and commits the token that the prefill yields: of one row. Ends the prefill's time.
+  void commit_prefill(const ForwardResult& result);
+  /// Draws and commits the token of a plain step: of one row.
+  void commit_next(const ForwardResult& result);
+  /// Commits a chain of certain tokens, and draws and commits the one after it.
+  void commit_certain(const Draft& chain, const ForwardResult& result);
   /// Commits the accepted tokens and the one after them. target_probs was called with this draft.
   void commit(const Draft& draft, const VerifyResult& result);
   /// Commits a token that was not drawn here but is given: the next one of a text that is traced.
@@ -76,9 +79,9 @@ class Session {
   };
 
   /// Draws the token after the last node of a chain.
-  Token draw(const Draft& chain, const Tensor& logits);
-  /// Draws and commits the token after the newest one; logits [vocab].
-  void append_drawn(const Tensor& logits);
+  Token draw(const Draft& chain, const ForwardResult& result);
+  /// Draws and commits the token after the newest one.
+  void append_drawn(const ForwardResult& result);
   /// Commits tokens until a stop; tokens[i] was taken from the logits of node nodes[i], or was
   /// given from outside (-1).
   void append(std::span<const Token> tokens, std::span<const int64_t> nodes);

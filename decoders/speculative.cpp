@@ -36,9 +36,13 @@ SpeculativeDecoding::SpeculativeDecoding(LanguageModel& target, std::unique_ptr<
     throw ConfigError("this verifier takes chains only, and this shape drafts trees");
   }
   options_.capture_layers = needs.capture_layers;
-  wants_features_ = needs.internals || !needs.capture_layers.empty();
+  options_.hidden = needs.internals ? Hidden::kAll : Hidden::kNone;
   prompt_options_ = options_;
-  prompt_options_.all_hidden = needs.internals && needs.prompt_states;
+  if (needs.internals && !needs.prompt_states) {
+    prompt_options_.hidden = Hidden::kScored;
+  }
+  wants_features_ = needs.internals || !needs.capture_layers.empty();
+  wants_logits_ = needs.logits;
 }
 
 void SpeculativeDecoding::check(const Request& request) const {
@@ -57,18 +61,18 @@ Generation SpeculativeDecoding::generate(const Request& request) {
   Session session(request, target_);
   ShapedDrafter shaped(*drafter_);
   ForcedTokensDrafter drafter(shaped, request, session.grammar());
+  options_.best_only = session.reads_best_only() && !wants_logits_;
+  prompt_options_.best_only = session.reads_best_only();
   std::optional<ForwardResult> prompt = target_.prefill(request.prompt, prompt_options_);
-  session.commit_prefill(prompt->logits.select(0, 0));
+  session.commit_prefill(*prompt);
   StepResult step;
   while (!session.finished()) {
     step.draft = drafter.propose(session.context(*shape_, last(step), features(prompt)));
     prompt.reset();  // a long prompt's features are large; every drafter has seen them now
     session.drafted();
     step.result = target_.verify(step.draft, options_);
-    // Reading the logits back waits for the device, so it belongs to the forward's time.
-    const Tensor logits = step.result.logits.cpu();
     session.verified();
-    TargetProbs& target_probs = session.target_probs(step.draft, logits);
+    TargetProbs& target_probs = session.target_probs(step.draft, step.result);
     step.verified = verifier_->verify(step.draft, target_probs, std::ssize(session.committed()),
                                       session.random(Purpose::kVerify));
     target_.commit(step.verified.path);
@@ -84,6 +88,8 @@ std::optional<DraftTrace> SpeculativeDecoding::trace(const Request& request, Tok
   TraceShape shape(options);
   Session session(request, target_);
   ShapedDrafter drafter(*drafter_);
+  options_.best_only = false;
+  prompt_options_.best_only = false;
   std::optional<ForwardResult> prompt = target_.prefill(request.prompt, prompt_options_);
   if (!output.empty()) {
     session.commit_given(output.front());
@@ -94,7 +100,7 @@ std::optional<DraftTrace> SpeculativeDecoding::trace(const Request& request, Tok
     step.draft = drafter.propose(session.context(shape, last(step), features(prompt)));
     prompt.reset();
     step.result = target_.verify(step.draft, options_);
-    TargetProbs& target_probs = session.target_probs(step.draft, step.result.logits.cpu());
+    TargetProbs& target_probs = session.target_probs(step.draft, step.result);
     shape.record(step.draft, target_probs);
     // To the drafter this step has rejected all of its draft and corrected it to the text's token.
     step.verified = {.path = {0}, .next = output[next]};

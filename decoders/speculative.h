@@ -36,7 +36,8 @@ class SpeculativeDecoding final : public DecodingStrategy {
   std::unique_ptr<Verifier> verifier_;
   std::unique_ptr<DraftShape> shape_;
   bool wants_features_ = false;
-  ForwardOptions options_;         // of the target's forwards: the layers that the drafter needs
+  bool wants_logits_ = false;
+  ForwardOptions options_;         // of the target's forwards: what the drafter needs
   ForwardOptions prompt_options_;  // the same of the prompt's
 };
 

@@ -187,7 +187,6 @@ void SpeculativeBeamSearch::note_steps(const BeamSession& session, const std::ve
     StepResult step;
     step.draft = row.draft;
     step.result.logits = result.logits.narrow(0, row.offset, row.draft.size());
-    step.result.final_hidden = result.final_hidden.narrow(0, row.offset, row.draft.size());
     step.verified = {.path = row.draft.path_to(places[beam].node),
                      .next = session.beams()[beam].tokens.back()};
     steps.push_back(std::move(step));

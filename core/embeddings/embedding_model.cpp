@@ -153,7 +153,7 @@ class EmbeddingModel::Impl {
     if (encoder_) {
       return encoder_->forward(batch_of_texts(texts));
     }
-    const ForwardOptions all{.logits = Logits::kNone};
+    const ForwardOptions all{.logits = Logits::kNone, .hidden = Hidden::kAll};
     if (texts.size() == 1) {  // in pieces, if it is long
       return decoder_->prefill(texts.front(), all).final_hidden;
     }

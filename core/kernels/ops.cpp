@@ -89,6 +89,7 @@ class CpuOps final : public Ops {
   void mean_stream(const Tensor& streams, Tensor& out) override {
     specdec::mean_stream(streams, out);
   }
+  Tensor find_best(const Tensor& /*logits*/) override { return {}; }
 
  private:
   RouteWatch watch_;

@@ -63,6 +63,11 @@ class Ops {
   virtual void match_rms(const Tensor& like, Tensor& values) = 0;
   virtual void mean_stream(const Tensor& streams, Tensor& out) = 0;
 
+  /// The two largest logits of each of n rows, in a block [3 n] int32 that is read back at once:
+  /// the id of the largest, the lowest on a tie, -1 where a number of the row is NaN; then the bits
+  /// of both, [n, 2] float32. Undefined where rows lie on the host, which looks at those it needs.
+  virtual Tensor find_best(const Tensor& logits) = 0;
+
   // The same into new tensors.
   Tensor linear(const Linear& weight, const Tensor& input);
   Tensor embed_rows(const Linear& table, const Tensor& ids, double factor);

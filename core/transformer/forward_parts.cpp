@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 #include "core/error.h"
 
 namespace specdec {
@@ -54,8 +56,35 @@ BatchTables selected_nodes(const BatchTables& all, const Tensor& nodes) {
   return some;
 }
 
+std::vector<GreedyChoice> best_tokens(Ops& ops, const Tensor& logits) {
+  const Tensor block = ops.find_best(logits);
+  if (!block.defined()) {
+    return {};
+  }
+  const Tensor found = block.cpu();
+  const int64_t rows = logits.size(0);
+  const auto* ids = found.const_data_ptr<Token>();
+  const Tensor largest = found.narrow(0, rows, 2 * rows).view(at::kFloat);
+  const auto* numbers = largest.const_data_ptr<float>();
+  std::vector<GreedyChoice> best;
+  for (int64_t row = 0; row < rows; ++row, numbers += 2) {
+    best.push_back({.token = std::isfinite(numbers[0]) ? ids[row] : -1,
+                    .gap = static_cast<double>(numbers[0]) - static_cast<double>(numbers[1])});
+  }
+  return best;
+}
+
+/// A copy in the host's memory; a GPU writes it straight into pinned memory.
+static Tensor on_host(const Tensor& tensor) {
+  if (!tensor.is_cuda()) {
+    return tensor.cpu();
+  }
+  return at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(true))
+      .copy_(tensor);
+}
+
 void copy_to_host(ForwardResult& result) {
-  const auto copy = [](Tensor& tensor) { tensor = tensor.defined() ? tensor.cpu() : tensor; };
+  const auto copy = [](Tensor& tensor) { tensor = tensor.defined() ? on_host(tensor) : tensor; };
   copy(result.logits);
   copy(result.final_hidden);
   for (Tensor& captured : result.captured) {

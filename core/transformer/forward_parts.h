@@ -24,6 +24,9 @@ Tensor last_of_rows(const TokenBatch& batch, const Tensor& values);
 int64_t first_sharing(const std::vector<LayerPlan>& plan);
 /// Tables of some of a batch's nodes, which only read.
 BatchTables selected_nodes(const BatchTables& all, const Tensor& nodes);
+/// The best token of each row of logits, -1 where a row holds no numbers; empty where the ops leave
+/// this to the host.
+std::vector<GreedyChoice> best_tokens(Ops& ops, const Tensor& logits);
 /// Copies all that a forward gives to the host's memory; nothing where it lies there.
 void copy_to_host(ForwardResult& result);
 /// Throws Error for a token that the model does not know.

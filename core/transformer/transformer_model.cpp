@@ -239,8 +239,7 @@ class TransformerModel::Impl final : public Internals {
       Activations& own = workspace_.selected(a, chosen);
       run(all.subspan(before), chosen, own, pass);
       layers_.leave(own);
-      pass.result.final_hidden = final_norm(own.residual);
-      pass.result.logits = head(pass.result.final_hidden);
+      finish_scored(own.residual, options, pass.result);
     }
     if (results_on_host_) {
       copy_to_host(pass.result);
@@ -262,9 +261,10 @@ class TransformerModel::Impl final : public Internals {
     const auto rows = static_cast<int64_t>(last.size());
     const bool captured = std::any_of(options.capture_layers.begin(), options.capture_layers.end(),
                                       [this](int64_t layer) { return layer >= first_sharing_; });
-    return first_sharing_ < num_layers() && !options.all_hidden && options.logits != Logits::kAll &&
-           !captured && rows < nodes && rows <= Workspace::kMostSelected &&
-           !batch.inputs.attention_bias.defined() && !batch.inputs.attention_inputs.defined();
+    return first_sharing_ < num_layers() && options.hidden != Hidden::kAll &&
+           options.logits != Logits::kAll && !captured && rows < nodes &&
+           rows <= Workspace::kMostSelected && !batch.inputs.attention_bias.defined() &&
+           !batch.inputs.attention_inputs.defined();
   }
 
   /// `chosen`: the nodes that `a` has, where these are not all.
@@ -316,18 +316,36 @@ class TransformerModel::Impl final : public Internals {
 
   void finish(const TokenBatch& batch, const ForwardOptions& options, const Tensor& residual,
               ForwardResult& result) {
-    if (!options.all_hidden && options.logits != Logits::kAll) {
-      if (options.logits == Logits::kLast) {
-        result.final_hidden = final_norm(last_of_rows(batch, residual));
-        result.logits = head(result.final_hidden);
+    const auto scored = [&](const Tensor& nodes) {
+      return options.logits == Logits::kLast ? last_of_rows(batch, nodes) : nodes;
+    };
+    if (options.hidden == Hidden::kAll) {
+      result.final_hidden = final_norm(residual);
+      if (options.logits != Logits::kNone) {
+        score(scored(result.final_hidden), options, result);
       }
-      return;
+    } else if (options.logits != Logits::kNone) {
+      finish_scored(scored(residual), options, result);
     }
-    result.final_hidden = final_norm(residual);
-    if (options.logits == Logits::kAll) {
-      result.logits = head(result.final_hidden);
-    } else if (options.logits == Logits::kLast) {
-      result.logits = head(last_of_rows(batch, result.final_hidden));
+  }
+
+  /// `residual`: of the nodes with logits.
+  void finish_scored(const Tensor& residual, const ForwardOptions& options, ForwardResult& result) {
+    const Tensor hidden = final_norm(residual);
+    score(hidden, options, result);
+    if (options.hidden != Hidden::kNone) {
+      result.final_hidden = hidden;
+    }
+  }
+
+  /// Logits after final-normed states, or the best tokens where nothing else of them is read.
+  void score(const Tensor& hidden, const ForwardOptions& options, ForwardResult& result) {
+    Tensor logits = head(hidden);
+    if (options.best_only) {
+      result.best = best_tokens(*ops_, logits);
+    }
+    if (result.best.empty()) {
+      result.logits = std::move(logits);
     }
   }
 

@@ -71,6 +71,7 @@ CascadeDrafter::CascadeDrafter(std::vector<CascadeMember> members) : members_(st
     }
     const Needs needs = member.drafter->needs();
     needs_.internals = needs_.internals || needs.internals;
+    needs_.logits = needs_.logits || needs.logits;
     std::vector<size_t> places;
     for (const int64_t layer : needs.capture_layers) {
       auto& all = needs_.capture_layers;

@@ -67,14 +67,12 @@ Tensor DraftModelDrafter::catch_up() {
     return read_prompt();
   }
   model_->truncate(static_cast<int64_t>(common));
-  return model_->extend(committed_.subspan(common), {.logits = Logits::kLast, .all_hidden = false})
-      .logits;
+  return model_->extend(committed_.subspan(common), {.logits = Logits::kLast}).logits;
 }
 
 Tensor DraftModelDrafter::read_prompt() {
   const auto begin = std::chrono::steady_clock::now();
-  Tensor logits =
-      model_->prefill(committed_, {.logits = Logits::kLast, .all_hidden = false}).logits;
+  Tensor logits = model_->prefill(committed_, {.logits = Logits::kLast}).logits;
   if (prompt_seconds_ != nullptr) {
     *prompt_seconds_ +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

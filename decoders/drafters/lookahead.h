@@ -57,6 +57,7 @@ class LookaheadDrafter final : public Drafter {
   /// Drafts, but rests in steps of a tree that allows fewer than least_branches. Throws ConfigError
   /// when the shape is a chain, where there is no window.
   Draft propose(const DraftContext& context) override;
+  Needs needs() const override { return {.logits = true}; }
   bool reads_rejected() const override { return true; }
 
  private:

@@ -27,6 +27,7 @@ class RecyclingDrafter final : public Drafter {
  public:
   /// Throws ConfigError when candidates is below 1.
   explicit RecyclingDrafter(const RecyclingOptions& options = {});
+  Needs needs() const override { return {.logits = true}; }
   void reset() override;
   void skip(const DraftContext& context) override;
   Draft propose(const DraftContext& context) override;

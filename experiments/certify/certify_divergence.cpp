@@ -49,8 +49,10 @@ NextLogits PlainLogits::function() {
 }
 
 ForwardResult WatchedModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
-  ForwardResult result = model_.forward(batch, options);
-  look(batch, options, result);
+  ForwardOptions own = options;
+  own.best_only = false;  // here logits are read
+  ForwardResult result = model_.forward(batch, own);
+  look(batch, own, result);
   return result;
 }
 

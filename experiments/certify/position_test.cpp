@@ -27,7 +27,7 @@ DraftTrace trace_target(LanguageModel& target, const Request& request, TokenSpan
   session.commit_given(output.front());
   for (size_t next = 1; next < output.size() && !session.finished(); ++next) {
     const Draft root = Draft::root(session.newest());
-    TargetProbs& at_root = session.target_probs(root, target.verify(root, {}).logits.cpu());
+    TargetProbs& at_root = session.target_probs(root, target.verify(root, {}));
     const Token best = at_root.best(0);
     const double mass = at_root.probability(0, best);
     trace.positions.push_back({.drafted = 1,

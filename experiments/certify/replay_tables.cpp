@@ -128,7 +128,7 @@ ForwardResult TableModel::forward(const TokenBatch& batch, const ForwardOptions&
   if (!kept_.empty()) {
     note_size(first);
   }
-  return {.logits = logits, .final_hidden = {}, .captured = {}};
+  return {.logits = logits};
 }
 
 const std::vector<double>& TableModel::logits_after(const std::vector<Token>& history) {

@@ -36,7 +36,7 @@ ForwardResult forward_uncached(const TransformerTensors& weights,
   }
   const auto ids = at::tensor(tokens, at::kInt).to(at::kLong).to(weights.place.device);
   const auto result = reference_forward(weights, ids.unsqueeze(0));
-  return {result.logits.squeeze(0), result.hidden.squeeze(0), {}};
+  return {.logits = result.logits.squeeze(0), .final_hidden = result.hidden.squeeze(0)};
 }
 
 /// The cached forward, fed in pieces as a long prompt is.
@@ -53,12 +53,12 @@ ForwardResult forward_cached(LanguageModel& model, const std::string& name,
     const size_t size = std::min(kPiece, tokens.size() - begin);
     const std::vector<Token> piece(tokens.begin() + static_cast<int64_t>(begin),
                                    tokens.begin() + static_cast<int64_t>(begin + size));
-    auto result = model.forward({.tokens = at::tensor(piece, at::kInt), .rows = {}, .parents = {}});
+    auto result = model.forward({.tokens = at::tensor(piece, at::kInt)}, {.hidden = Hidden::kAll});
     model.commit(chain_path(static_cast<int64_t>(size)));
     logits.push_back(std::move(result.logits));
     hidden.push_back(std::move(result.final_hidden));
   }
-  return {at::cat(logits), at::cat(hidden), {}};
+  return {.logits = at::cat(logits), .final_hidden = at::cat(hidden)};
 }
 
 TensorToWrite to_write(const std::string& name, const Tensor& tensor) {

@@ -86,8 +86,8 @@ class AnswerMaker {
       }
     }
     batch.tokens = token_tensor(tokens);
-    const ForwardResult result =
-        model_.forward(batch, {.capture_layers = plan_.layers, .logits = Logits::kLast});
+    const ForwardResult result = model_.forward(
+        batch, {.capture_layers = plan_.layers, .logits = Logits::kLast, .hidden = Hidden::kAll});
     std::vector<at::Tensor> streams = result.captured;
     streams.push_back(result.final_hidden);
     const at::Tensor features = at::cat(streams, -1).cpu();

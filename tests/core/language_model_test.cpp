@@ -48,7 +48,8 @@ TEST(LanguageModelTest, LongPromptsAreFedInPieces) {
   for (size_t i = 0; i < prompt.size(); ++i) {
     prompt[i] = static_cast<Token>(i * i % kVocab);
   }
-  const ForwardResult result = model.prefill(prompt, {.capture_layers = {2, 0}});
+  const ForwardResult result =
+      model.prefill(prompt, {.capture_layers = {2, 0}, .hidden = Hidden::kAll});
   EXPECT_EQ(model.forwards(), (std::vector<int64_t>{512, 512, 76}));
   EXPECT_EQ(model.kept(), prompt);
   expect_logits(result.logits[0], prompt);
@@ -192,13 +193,16 @@ TEST(FakeModelTest, ChecksLikeTheRealOne) {
 TEST(FakeModelTest, GivesTheLogitsThatAreAskedFor) {
   FakeModel model(kVocab, table());
   const TokenBatch batch{.tokens = at::tensor({1, 2, 3}, at::kInt), .rows = {0, 0, 1}};
-  const ForwardResult last = model.forward(batch, {.logits = Logits::kLast});
+  const ForwardResult last =
+      model.forward(batch, {.logits = Logits::kLast, .hidden = Hidden::kScored});
   ASSERT_EQ(last.logits.size(0), 2);
   expect_logits(last.logits[0], {1, 2});
   expect_logits(last.logits[1], {3});
-  EXPECT_EQ(last.final_hidden.size(0), 3);
+  EXPECT_EQ(last.final_hidden.size(0), 2);
   model.reorder({});
-  EXPECT_FALSE(model.forward(batch, {.logits = Logits::kNone}).logits.defined());
+  const ForwardResult none = model.forward(batch, {.logits = Logits::kNone});
+  EXPECT_FALSE(none.logits.defined());
+  EXPECT_FALSE(none.final_hidden.defined());
 }
 
 }  // namespace

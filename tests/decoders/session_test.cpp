@@ -23,11 +23,11 @@ using Tokens = std::vector<Token>;
 
 constexpr int64_t kSessionVocab = 4;
 
-/// Logits that put all the mass on one token.
-Tensor only(Token token) {
-  Tensor logits = at::full({kSessionVocab}, -1.0, at::kDouble);
-  logits[token] = 2.0;
-  return logits;
+/// Logits of one token that put all the mass on another.
+ForwardResult only(Token token) {
+  Tensor logits = at::full({1, kSessionVocab}, -1.0, at::kDouble);
+  logits[0][token] = 2.0;
+  return {.logits = logits};
 }
 
 /// A session that is fed tokens one at a time.
@@ -48,7 +48,8 @@ class SessionTest : public testing::Test {
     for (size_t i = 0; i + 1 < tokens.size(); ++i) {
       result.path.push_back(draft.add(tokens[i], draft.size() - 1));
     }
-    session_->target_probs(draft, at::zeros({draft.size(), kSessionVocab}, at::kDouble));
+    session_->target_probs(draft,
+                           {.logits = at::zeros({draft.size(), kSessionVocab}, at::kDouble)});
     session_->commit(draft, result);
   }
 
@@ -93,7 +94,7 @@ TEST_F(SessionTest, AnEndWithinTheAcceptedPathOfATreeCountsOnce) {
   draft.add(1, 2);
   draft.add(2, 3);  // accepted too, as is what follows it
   draft.add(1, 4);
-  session_->target_probs(draft, at::zeros({draft.size(), kSessionVocab}, at::kDouble));
+  session_->target_probs(draft, {.logits = at::zeros({draft.size(), kSessionVocab}, at::kDouble)});
   session_->commit(draft, {.path = {0, 1, 3, 5}, .next = 2});
   const Generation generation = finish();
   EXPECT_EQ(generation.tokens, (Tokens{1, 0, 2}));
@@ -131,12 +132,12 @@ TEST_F(SessionTest, RejectedBranchesBeginAfterTheLastAcceptedToken) {
   draft.add(0, 3);
   draft.add(1, 3);  // a sibling of a first child
   const Tensor logits = at::zeros({draft.size(), kSessionVocab}, at::kDouble);
-  session_->target_probs(draft, logits);
+  session_->target_probs(draft, {.logits = logits});
   session_->commit(draft, {.path = {0, 1}, .next = 1});
   Draft end = Draft::root(1);
   end.add(2, 0);  // the end
   end.add(3, 1);
-  session_->target_probs(end, logits.narrow(0, 0, 3));
+  session_->target_probs(end, {.logits = logits.narrow(0, 0, 3)});
   session_->commit(end, {.path = {0, 1}, .next = 0});
   const Generation generation = finish();
   ASSERT_EQ(generation.steps.size(), 3U);
@@ -221,7 +222,7 @@ TEST_F(SessionTest, EachNodeIsPenalisedForItsOwnPath) {
   draft.add(3, 0);
   draft.add(0, 1);
   const Tensor logits = at::tensor({1.0, 2.0, 3.0, 4.0}).repeat({4, 1});
-  TargetProbs& probs = session_->target_probs(draft, logits);
+  TargetProbs& probs = session_->target_probs(draft, {.logits = logits});
   const std::vector<Tokens> histories = {{0, 1}, {0, 1, 2}, {0, 1, 3}, {0, 1, 2, 0}};
   for (int64_t node = 0; node < 4; ++node) {
     std::vector<double> distribution(kSessionVocab);
@@ -241,7 +242,7 @@ TEST_F(SessionTest, GreedyTokensHaveTheGapOfTheirNode) {
                                     9.0, 0.0, 0.0, 0.0,  //
                                     0.0, 7.5, 0.0, 7.0})
                             .view({3, kSessionVocab});
-  session_->target_probs(draft, logits);
+  session_->target_probs(draft, {.logits = logits});
   session_->commit(draft, {.path = {0, 2}, .next = 1});
   EXPECT_EQ(finish().gaps, (std::vector<double>{3.0, 4.0, 0.5}));
 }
@@ -269,7 +270,8 @@ TEST_F(SessionTest, MassesAreThoseOfTheRowThatATokenWasTakenFrom) {
   Task task{.prompt = {0}, .stop = {.end_ids = {3}}};
   task.constraint.grammar = letter_grammar({"a", "b", "ab", ""}, "(ba)*");
   begin(std::move(task));
-  session_->commit_prefill(at::tensor({0.5, 1.0, 9.0, 0.25}));  // b, or the end
+  session_->commit_prefill(
+      {.logits = at::tensor({0.5, 1.0, 9.0, 0.25}).unsqueeze(0)});  // b, or the end
   Draft draft = Draft::root(1);
   draft.add(0, 0);
   draft.add(1, 1);
@@ -277,9 +279,9 @@ TEST_F(SessionTest, MassesAreThoseOfTheRowThatATokenWasTakenFrom) {
                                     2.0, 3.0, 1.5, 0.0,  //
                                     0.0, 1.0, 4.0, 9.0})
                             .view({3, kSessionVocab});
-  session_->target_probs(draft, logits);
+  session_->target_probs(draft, {.logits = logits});
   session_->commit(draft, {.path = {0, 1, 2}, .next = 2});
-  session_->commit_next(at::tensor({2.0, 1.0, 0.5, 0.0}));
+  session_->commit_next({.logits = at::tensor({2.0, 1.0, 0.5, 0.0}).unsqueeze(0)});
   const Generation generation = finish();
   ASSERT_EQ(generation.tokens, (Tokens{1, 0, 1, 2, 0}));
   const auto log_share = [](std::vector<double> all, const Tokens& some) {
@@ -357,7 +359,7 @@ TEST_F(SessionTest, MisuseIsABug) {
   begin({.prompt = {0}, .stop = {.max_new_tokens = 1}});
   session_->commit_prefill(only(1));
   EXPECT_THROW(session_->commit_next(only(1)), InternalError);
-  EXPECT_THROW(session_->target_probs(Draft::root(1), at::zeros({2, kSessionVocab})),
+  EXPECT_THROW(session_->target_probs(Draft::root(1), {.logits = at::zeros({2, kSessionVocab})}),
                InternalError);
   EXPECT_THROW(session_->commit(Draft::root(1), {.path = {}, .next = 1}), InternalError);
 }

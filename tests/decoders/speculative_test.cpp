@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/error.h"
+#include "decoders/drafters/recycling.h"
 #include "decoders/shapes/chain.h"
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
@@ -14,6 +17,7 @@
 namespace specdec {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 using Tokens = std::vector<Token>;
@@ -107,7 +111,62 @@ TEST(SpeculativeTest, ShowsTheDrafterTheLastStepAndThePrompt) {
   ASSERT_EQ(step.result.captured.size(), 2U);
   EXPECT_TRUE(at::equal(step.result.captured[1][2], state({3, 1, 2, 3, 0}, 1)))
       << "rejected nodes are there too";
-  EXPECT_TRUE(at::equal(step.result.final_hidden[1], state({3, 1, 2, 3}, -1)));
+  EXPECT_FALSE(step.result.final_hidden.defined()) << "it did not ask for internals";
+}
+
+/// A greedy generation of a target that gives logits, or the best tokens alone.
+Generation greedy_generation(bool best_alone, std::unique_ptr<Drafter> drafter,
+                             SamplingParams sampling = {}) {
+  FakeModel target(kCountingVocab, random_table(kCountingVocab, 5));
+  if (best_alone) {
+    target.give_best_tokens();
+  }
+  const Task task{.prompt = {3, 1}, .sampling = sampling, .stop = {.max_new_tokens = 30}};
+  CounterRandomness random(1);
+  const Generation result = decoding(target, std::move(drafter))->generate(task.request(random));
+  EXPECT_EQ(target.gave_best_tokens(), best_alone && sampling.repetition_penalty == 1.0);
+  return result;
+}
+
+TEST(SpeculativeTest, BestTokensAloneDecodeAsLogitsDo) {
+  const auto script = [](TokenSpan committed) { return Tokens{(committed.back() + 1) % 6, 0}; };
+  for (const SamplingParams& sampling :
+       {SamplingParams{}, SamplingParams{.repetition_penalty = 1.5}}) {
+    const Generation logits =
+        greedy_generation(false, std::make_unique<ScriptedDrafter>(script), sampling);
+    const Generation best =
+        greedy_generation(true, std::make_unique<ScriptedDrafter>(script), sampling);
+    EXPECT_EQ(best.tokens, logits.tokens);
+    EXPECT_EQ(best.gaps, logits.gaps);
+    EXPECT_EQ(best.steps.size(), logits.steps.size());
+  }
+}
+
+TEST(SpeculativeTest, DraftersThatReadLogitsGetThem) {
+  const auto recycling = [] { return std::make_unique<RecyclingDrafter>(); };
+  const Generation logits = greedy_generation(false, recycling());
+  const Generation best = greedy_generation(true, recycling());  // of the prompt, that is
+  EXPECT_EQ(best.tokens, logits.tokens);
+  EXPECT_EQ(best.steps.size(), logits.steps.size());
+}
+
+TEST(SpeculativeTest, ARowWithoutABestTokenIsDamaged) {
+  const auto damaged = [](TokenSpan history) {
+    return std::vector<double>(kCountingVocab, history.size() < 4 ? 1.0 : std::nan(""));
+  };
+  for (const bool best_alone : {false, true}) {
+    FakeModel target(kCountingVocab, damaged);
+    if (best_alone) {
+      target.give_best_tokens();
+    }
+    const Task task{.prompt = {3, 1}, .stop = {.max_new_tokens = 9}};
+    CounterRandomness random(1);
+    const auto strategy =
+        decoding(target, std::make_unique<ScriptedDrafter>([](TokenSpan) { return Tokens{}; }));
+    EXPECT_THAT([&] { strategy->generate(task.request(random)); },
+                ThrowsMessage<Error>(
+                    AllOf(HasSubstr("the target after 4 tokens"), HasSubstr(damaged_logits()))));
+  }
 }
 
 TEST(SpeculativeTest, PromptResultIsForThoseWhoNeedIt) {

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/randomness.h"
+#include "core/sampling.h"
 
 namespace specdec {
 namespace {
@@ -35,6 +36,19 @@ Tensor to_matrix(const std::vector<std::vector<Value>>& rows, int64_t columns) {
     out = std::copy(row.begin(), row.end(), out);
   }
   return matrix;
+}
+
+/// The best token of each row, -1 where there is none.
+std::vector<GreedyChoice> best_of_each(const Tensor& logits) {
+  std::vector<GreedyChoice> best;
+  for (int64_t row = 0; row < logits.size(0); ++row) {
+    try {
+      best.push_back(greedy_choice(LogitRow::of(logits, row), {}, {}));
+    } catch (const Error&) {
+      best.push_back({.token = -1});
+    }
+  }
+  return best;
 }
 
 }  // namespace
@@ -133,7 +147,10 @@ ForwardResult FakeModel::forward(const TokenBatch& batch, const ForwardOptions& 
     if (options.logits == Logits::kAll || (options.logits == Logits::kLast && last)) {
       logits.push_back(table_(seen));
     }
-    hidden.push_back(hidden_state(seen, -1));
+    if (options.hidden == Hidden::kAll ||
+        (options.hidden == Hidden::kScored && logits.size() > hidden.size())) {
+      hidden.push_back(hidden_state(seen, -1));
+    }
     for (size_t layer = 0; layer < captured.size(); ++layer) {
       captured[layer].push_back(hidden_state(seen, options.capture_layers[layer]));
     }
@@ -142,7 +159,13 @@ ForwardResult FakeModel::forward(const TokenBatch& batch, const ForwardOptions& 
   if (options.logits != Logits::kNone) {
     result.logits = to_matrix(logits, vocab_);
   }
-  result.final_hidden = to_matrix(hidden, kHidden);
+  if (options.best_only && gives_best_) {
+    result.best = best_of_each(std::exchange(result.logits, Tensor()));
+    gave_best_ = gave_best_ || !result.best.empty();
+  }
+  if (!hidden.empty()) {
+    result.final_hidden = to_matrix(hidden, kHidden);
+  }
   for (const auto& layer : captured) {
     result.captured.push_back(to_matrix(layer, kHidden));
   }

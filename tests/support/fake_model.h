@@ -35,6 +35,11 @@ class FakeModel final : public LanguageModel {
   int64_t vocab_size() const override { return vocab_; }
   int64_t max_length() const override { return max_length_; }
 
+  /// From now on it gives the best tokens instead of logits where nothing else is read, as a model
+  /// on a device does.
+  void give_best_tokens() { gives_best_ = true; }
+  /// Whether a forward gave them.
+  bool gave_best_tokens() const { return gave_best_; }
   /// Tokens of each forward so far.
   const std::vector<int64_t>& forwards() const { return forwards_; }
   /// Kept tokens of a row.
@@ -62,6 +67,8 @@ class FakeModel final : public LanguageModel {
 
   int64_t vocab_;
   LogitTable table_;
+  bool gives_best_ = false;
+  bool gave_best_ = false;
   int64_t max_length_;
   std::vector<Row> rows_;
   std::vector<int64_t> forwards_;

@@ -123,6 +123,13 @@ class RecordingOps final : public Ops {
     device_->mean_stream(streams, out);
     note("mean_stream", streams, out);
   }
+  Tensor find_best(const Tensor& logits) override {
+    Tensor found = device_->find_best(logits);
+    if (found.defined()) {
+      note("find_best", logits, found);
+    }
+    return found;
+  }
 
  private:
   void note(const std::string& name, const Tensor& input, const Tensor& out) {

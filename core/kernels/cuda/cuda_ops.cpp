@@ -272,6 +272,21 @@ class CudaOps final : public Ops {
     run("mean_stream", cuda::specdec_cuda_mean_stream, task);
   }
 
+  Tensor find_best(const Tensor& logits) override {
+    const int64_t rows = logits.size(0);
+    Tensor found = at::empty({3 * rows}, logits.options().dtype(at::kInt));
+    cuda::ArgmaxTask task{};
+    task.rows = floats(logits);
+    task.ids = found.mutable_data_ptr<int32_t>();
+    task.largest = reinterpret_cast<float*>(task.ids + rows);
+    task.stride = logits.size(1);
+    task.count = narrow(rows);
+    task.size = narrow(logits.size(1));
+    task.workspace = scratch_.reserve(cuda::specdec_cuda_argmax_workspace(&task));
+    run("argmax", cuda::specdec_cuda_argmax, task);
+    return found;
+  }
+
  private:
   template <class Task>
   void run(const char* op, int (*kernel)(const Task*, void*), const Task& task) const {

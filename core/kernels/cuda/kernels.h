@@ -52,13 +52,17 @@ struct CopyRowsTask {
   float factor;
 };
 
-/// The largest number of each row; the lowest id on a tie.
+/// Numbers of a row that a block of argmax looks through.
+constexpr int32_t kCudaArgmaxChunk = 8192;
+
+/// The two largest numbers of each row, and the id of the largest: the lowest on a tie.
 struct ArgmaxTask {
   const float* rows;  ///< of row r: rows[r * stride ..]
   int32_t* ids;       ///< [count]; -1 where a number of the row is NaN
-  float* largest;     ///< [count], or nullptr
+  float* largest;     ///< [count, 2] the larger first; -inf where there is no second
   int64_t stride;
   int32_t count, size;  ///< rows, and numbers of each that count
+  float* workspace;     ///< specdec_cuda_argmax_workspace() numbers; what they are means nothing
 };
 
 /// One layer's cache and the forward's tables: KvView and BatchTables as pointers.
@@ -263,6 +267,7 @@ int specdec_cuda_rms_norm(const RmsNormTask* task, void* stream);
 int specdec_cuda_gated_activation(const GatedActivationTask* task, void* stream);
 int specdec_cuda_elementwise(const ElementwiseTask* task, void* stream);
 int specdec_cuda_copy_rows(const CopyRowsTask* task, void* stream);
+int64_t specdec_cuda_argmax_workspace(const ArgmaxTask* task);
 int specdec_cuda_argmax(const ArgmaxTask* task, void* stream);
 int specdec_cuda_qkv_to_cache(const QkvToCacheTask* task, void* stream);
 int specdec_cuda_linear(const LinearTask* task, void* stream);

@@ -186,7 +186,7 @@ ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOption
                         .inputs = {.embeddings = std::move(input.residual),
                                    .attention_inputs = std::move(input.attention_inputs),
                                    .attention_bias = batch.inputs.attention_bias}},
-                       {.logits = Logits::kNone});
+                       {.logits = Logits::kNone, .hidden = Hidden::kAll});
   try {
     return finish(batch, output.final_hidden, options);
   } catch (...) {
@@ -197,16 +197,19 @@ ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOption
 
 ForwardResult FeatureModel::finish(const TokenBatch& batch, const Tensor& output,
                                    const ForwardOptions& options) const {
+  const auto scored = [&](const Tensor& nodes) {
+    return options.logits == Logits::kLast ? last_of_rows(batch, nodes) : nodes;
+  };
+  const Tensor features = head_->feature(output);
   ForwardResult result;
-  result.final_hidden = head_->feature(output);
-  if (options.logits == Logits::kAll) {
-    result.logits = head_->logits(output, result.final_hidden);
-  } else if (options.logits == Logits::kLast) {
-    result.logits =
-        head_->logits(last_of_rows(batch, output), last_of_rows(batch, result.final_hidden));
+  if (options.logits != Logits::kNone) {
+    result.logits = head_->logits(scored(output), scored(features)).cpu();
   }
-  result.final_hidden = result.final_hidden.cpu();
-  result.logits = result.logits.defined() ? result.logits.cpu() : result.logits;
+  if (options.hidden == Hidden::kAll) {
+    result.final_hidden = features.cpu();
+  } else if (options.hidden == Hidden::kScored && options.logits != Logits::kNone) {
+    result.final_hidden = scored(features).cpu();
+  }
   const DraftVocabulary* vocabulary = head_->draft_vocabulary();
   if (vocabulary != nullptr && !options.draft_columns && result.logits.defined()) {
     result.logits = vocabulary->widened(result.logits);

@@ -166,7 +166,7 @@ TEST(DecoderEmbeddingTest, HiddenStatesAreThoseOfThePrefill) {
   for (size_t i = 0; i < texts.size(); ++i) {
     const auto tokens = last.encode(texts[i]);
     EXPECT_EQ(tokens.front(), *parts.tokenizer->bos());
-    const Tensor states = model.prefill(tokens, {}).final_hidden;
+    const Tensor states = model.prefill(tokens, {.hidden = Hidden::kAll}).final_hidden;
     const auto row = static_cast<int64_t>(i);
     EXPECT_TRUE(at::equal(vectors[row], states[states.size(0) - 1])) << i;
     EXPECT_LE(max_difference(means[row], states.mean(0)), 1e-5) << i;

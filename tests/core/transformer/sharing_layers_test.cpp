@@ -34,9 +34,10 @@ TEST_P(SharingLayersTest, TheLastTokenHasTheBitsOfAForwardOfAll) {
   for (const int64_t length : {2, 7, 100}) {
     TransformerModel all = model();
     TransformerModel some = model();
-    const ForwardResult wanted = all.prefill(prompt(length), {.logits = Logits::kLast});
+    const ForwardResult wanted =
+        all.prefill(prompt(length), {.logits = Logits::kLast, .hidden = Hidden::kAll});
     const ForwardResult found =
-        some.prefill(prompt(length), {.logits = Logits::kLast, .all_hidden = false});
+        some.prefill(prompt(length), {.logits = Logits::kLast, .hidden = Hidden::kScored});
     ASSERT_EQ(wanted.final_hidden.size(0), length);
     ASSERT_EQ(found.final_hidden.size(0), 1);
     EXPECT_TRUE(at::equal(found.logits, wanted.logits)) << length;
@@ -54,8 +55,10 @@ TEST_P(SharingLayersTest, RowsOfUnequalLengthsHaveOneLastTokenEach) {
   const TokenBatch batch{.tokens = token_tensor(prompt(9)), .rows = rows};
   TransformerModel all = model();
   TransformerModel some = model();
-  const ForwardResult wanted = all.forward(batch, {.logits = Logits::kLast});
-  const ForwardResult found = some.forward(batch, {.logits = Logits::kLast, .all_hidden = false});
+  const ForwardResult wanted =
+      all.forward(batch, {.logits = Logits::kLast, .hidden = Hidden::kAll});
+  const ForwardResult found =
+      some.forward(batch, {.logits = Logits::kLast, .hidden = Hidden::kScored});
   EXPECT_EQ(found.logits.size(0), 3);
   EXPECT_TRUE(at::equal(found.logits, wanted.logits));
   EXPECT_TRUE(at::equal(found.final_hidden,
@@ -69,11 +72,12 @@ TEST_P(SharingLayersTest, ATreesLastNodeSeesItsPath) {
   tree.add(6, 1);
   TransformerModel all = model();
   TransformerModel some = model();
-  const ForwardOptions last{.logits = Logits::kLast};
+  const ForwardOptions last{.logits = Logits::kLast, .hidden = Hidden::kAll};
   all.prefill_get_last_logits(prompt(20));
   some.prefill_get_last_logits(prompt(20));
-  EXPECT_TRUE(at::equal(some.verify(tree, {.logits = Logits::kLast, .all_hidden = false}).logits,
-                        all.verify(tree, last).logits));
+  EXPECT_TRUE(
+      at::equal(some.verify(tree, {.logits = Logits::kLast, .hidden = Hidden::kScored}).logits,
+                all.verify(tree, last).logits));
 }
 
 TEST_P(SharingLayersTest, TheyAreRunForOneTokenOrNone) {
@@ -91,12 +95,13 @@ TEST_P(SharingLayersTest, TheyAreRunForOneTokenOrNone) {
     }
     return widths;
   };
-  EXPECT_EQ(attentions({.logits = Logits::kLast, .all_hidden = false}), "30 30 1 1 ");
-  EXPECT_EQ(attentions({.logits = Logits::kNone, .all_hidden = false}), "30 30 ");
-  EXPECT_EQ(attentions({.logits = Logits::kLast}), "30 30 30 30 ") << "the safe default";
-  EXPECT_EQ(attentions({.capture_layers = {1}, .logits = Logits::kLast, .all_hidden = false}),
+  EXPECT_EQ(attentions({.logits = Logits::kLast, .hidden = Hidden::kScored}), "30 30 1 1 ");
+  EXPECT_EQ(attentions({.logits = Logits::kNone, .hidden = Hidden::kScored}), "30 30 ");
+  EXPECT_EQ(attentions({.logits = Logits::kLast}), "30 30 1 1 ");
+  EXPECT_EQ(attentions({.logits = Logits::kLast, .hidden = Hidden::kAll}), "30 30 30 30 ");
+  EXPECT_EQ(attentions({.capture_layers = {1}, .logits = Logits::kLast, .hidden = Hidden::kScored}),
             "30 30 1 1 ");
-  EXPECT_EQ(attentions({.capture_layers = {2}, .logits = Logits::kLast, .all_hidden = false}),
+  EXPECT_EQ(attentions({.capture_layers = {2}, .logits = Logits::kLast, .hidden = Hidden::kScored}),
             "30 30 30 30 ");
 }
 
@@ -104,7 +109,7 @@ TEST_P(SharingLayersTest, CapturedLayersHaveAllTokens) {
   TransformerModel model = this->model();
   for (const int64_t layer : {1, 3}) {
     const ForwardResult result = model.prefill(
-        prompt(9), {.capture_layers = {layer}, .logits = Logits::kLast, .all_hidden = false});
+        prompt(9), {.capture_layers = {layer}, .logits = Logits::kLast, .hidden = Hidden::kScored});
     EXPECT_EQ(result.captured.front().size(0), 9) << layer;
   }
 }

@@ -46,7 +46,8 @@ class GoldenForwardTest : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(GoldenForwardTest, WholeMatches) {
-  const ForwardResult result = model_.forward(batch_of(golden_.tokens("tokens")));
+  const ForwardResult result =
+      model_.forward(batch_of(golden_.tokens("tokens")), {.hidden = Hidden::kAll});
   EXPECT_LE(max_difference(result.logits, golden_.tensor("logits")), tolerance());
   EXPECT_LE(max_difference(result.final_hidden, golden_.tensor("hidden")), tolerance());
 }
@@ -355,10 +356,10 @@ class LongPromptTest : public testing::Test {
     TransformerModel model(weights_, paged_kv(), {.max_length = kLongPrompt});
     TokenBatch batch = batch_of(prompt_);
     batch.inputs = inputs;
-    return model.forward(batch);
+    return model.forward(batch, {.hidden = Hidden::kAll});
   }
   ForwardResult in_pieces(const ForwardInputs& inputs) {
-    return model_.prefill(prompt_, {}, inputs);
+    return model_.prefill(prompt_, {.hidden = Hidden::kAll}, inputs);
   }
 
   std::shared_ptr<const TransformerWeights> weights_ = tiny_gemma(11);

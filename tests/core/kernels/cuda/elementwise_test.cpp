@@ -117,32 +117,41 @@ TEST(CudaCopyRowsTest, WritesColumnsOfAWiderArray) {
   EXPECT_EQ(specdec_cuda_copy_rows(&task, nullptr), cuda::kInvalidValue);
 }
 
-std::vector<int32_t> cuda_argmax(const Tensor& rows, int64_t size, float* largest = nullptr) {
-  std::vector<int32_t> ids(static_cast<size_t>(rows.size(0)), -9);
-  const cuda::ArgmaxTask task = {rows.const_data_ptr<float>(),
-                                 ids.data(),
-                                 largest,
-                                 rows.size(1),
-                                 static_cast<int32_t>(rows.size(0)),
-                                 static_cast<int32_t>(size)};
+struct FoundBest {
+  std::vector<int32_t> ids;
+  std::vector<float> largest;  // [rows, 2]
+};
+
+FoundBest cuda_argmax(const Tensor& rows, int64_t size) {
+  const auto count = static_cast<size_t>(rows.size(0));
+  FoundBest found = {std::vector<int32_t>(count, -9), std::vector<float>(2 * count)};
+  cuda::ArgmaxTask task = {rows.const_data_ptr<float>(),
+                           found.ids.data(),
+                           found.largest.data(),
+                           rows.size(1),
+                           static_cast<int32_t>(count),
+                           static_cast<int32_t>(size),
+                           nullptr};
+  std::vector<float> workspace(static_cast<size_t>(specdec_cuda_argmax_workspace(&task)));
+  task.workspace = workspace.data();
   EXPECT_EQ(specdec_cuda_argmax(&task, nullptr), 0);
-  return ids;
+  return found;
 }
 
 TEST(CudaArgmaxTest, FindsTheLowestOfTheBest) {
   at::manual_seed(3);
-  for (const int64_t size : {1, 40, 512, 513, 3000}) {
+  for (const int64_t size : {1, 40, 512, 1025, 8192, 8193, 20000}) {
     for (int seed = 0; seed < 5; ++seed) {
       cuda::emulation::set_seed(static_cast<uint64_t>(seed));
       const Tensor rows = at::randint(-20, seed < 3 ? 3 : 1000, {3, size + 7}, at::kFloat);
       rows.narrow(1, size, 7).fill_(2000);  // padding of the vocabulary
-      std::vector<float> largest(3);
-      const std::vector<int32_t> ids = cuda_argmax(rows, size, largest.data());
+      const FoundBest found = cuda_argmax(rows, size);
       for (int64_t r = 0; r < 3; ++r) {
-        const Tensor row = rows[r].narrow(0, 0, size).to(at::kDouble).contiguous();
-        const int64_t best = argmax({row.const_data_ptr<double>(), static_cast<size_t>(size)});
-        EXPECT_EQ(ids[static_cast<size_t>(r)], best) << size;
-        EXPECT_EQ(largest[static_cast<size_t>(r)], row[best].item<float>());
+        const GreedyChoice best = greedy_choice(LogitRow::of(rows[r].narrow(0, 0, size)), {}, {});
+        const auto at = static_cast<size_t>(r);
+        EXPECT_EQ(found.ids[at], best.token) << size;
+        EXPECT_EQ(found.largest[2 * at], rows[r][best.token].item<float>());
+        EXPECT_EQ(found.largest[2 * at] - found.largest[2 * at + 1], best.gap);
       }
     }
   }
@@ -153,7 +162,7 @@ TEST(CudaArgmaxTest, NamesRowsThatHoldNoNumbers) {
   rows[1][777] = kNoNumber;
   rows[2].fill_(-std::numeric_limits<float>::infinity());
   rows[0][5] = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(cuda_argmax(rows, 1000), (std::vector<int32_t>{5, -1, 0}));
+  EXPECT_EQ(cuda_argmax(rows, 1000).ids, (std::vector<int32_t>{5, -1, 0}));
 }
 
 }  // namespace

@@ -49,7 +49,8 @@ class AdaptedGoldenTest : public testing::Test {
 };
 
 TEST_F(AdaptedGoldenTest, WholeMatches) {
-  const ForwardResult result = model_.forward(batch_of(golden_.tokens("tokens2")));
+  const ForwardResult result =
+      model_.forward(batch_of(golden_.tokens("tokens2")), {.hidden = Hidden::kAll});
   EXPECT_LE(max_difference(result.logits, golden_.tensor("logits2")), 1e-4);
   EXPECT_LE(max_difference(result.final_hidden, golden_.tensor("hidden2")), 1e-4);
 }

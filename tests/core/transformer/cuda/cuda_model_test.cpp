@@ -5,12 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "core/error.h"
 #include "core/families/model.h"
 #include "core/kernels/cuda/cuda_ops.h"
 #include "core/kernels/weight_fragments.h"
+#include "core/sampling.h"
 #include "core/transformer/adapters/lora_adapter.h"
 #include "core/transformer/encoder.h"
 #include "core/transformer/heads/dflash_head.h"
@@ -195,6 +198,42 @@ class CudaModelTest : public testing::Test {
   TransformerModel model_{weights_, paged_kv(), emulated()};
   std::vector<Token> tokens_ = golden_.tokens("tokens");
 };
+
+TEST_F(CudaModelTest, BestTokensStandForTheLogits) {
+  model_.prefill_get_last_logits(std::span(tokens_).first(4));
+  const TokenBatch batch = batch_of(std::span(tokens_).subspan(4, 5));
+  const Tensor logits = model_.forward(batch).logits;
+  model_.truncate(4);
+  const ForwardResult result = model_.forward(batch, {.best_only = true});
+  EXPECT_FALSE(result.logits.defined());
+  EXPECT_FALSE(result.final_hidden.defined());
+  ASSERT_EQ(result.best.size(), 5U);
+  for (int64_t node = 0; node < 5; ++node) {
+    const GreedyChoice wanted = greedy_choice(LogitRow::of(logits, node), {}, {});
+    EXPECT_EQ(result.best[static_cast<size_t>(node)].token, wanted.token);
+    EXPECT_EQ(result.best[static_cast<size_t>(node)].gap, wanted.gap);
+  }
+  TransformerModel host(load_model(golden_.folder()), paged_kv());
+  EXPECT_TRUE(host.forward(batch, {.best_only = true}).logits.defined()) << "they are there";
+}
+
+TEST_F(CudaModelTest, RowsWithoutNumbersHaveNoBestToken) {
+  const auto ops = cuda_ops(at::kCPU);
+  const float inf = std::numeric_limits<float>::infinity();
+  Tensor logits = at::zeros({4, 9000});
+  logits[0][8500] = std::nanf("");
+  logits[1].fill_(-inf);
+  logits[2][3] = inf;
+  logits[3].fill_(-inf);
+  logits[3][8999] = 1.0F;
+  const std::vector<GreedyChoice> best = best_tokens(*ops, logits);
+  ASSERT_EQ(best.size(), 4U);
+  for (size_t row = 0; row < 3; ++row) {
+    EXPECT_EQ(best[row].token, -1) << row;
+  }
+  EXPECT_EQ(best[3].token, 8999);
+  EXPECT_EQ(best[3].gap, inf) << "no other token is possible";
+}
 
 TEST_F(CudaModelTest, Bfloat16PagesAndWeightsFollowTheCpu) {
   const auto narrow = load_rows(golden_.folder(), at::kBFloat16);

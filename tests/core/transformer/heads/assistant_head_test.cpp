@@ -40,7 +40,8 @@ class AssistantGoldenTest : public testing::TestWithParam<AssistantCase> {
   }
 
   void expect_round(const Round& wanted) {
-    const ForwardResult prefill = target_.prefill(wanted.context, {.logits = Logits::kLast});
+    const ForwardResult prefill =
+        target_.prefill(wanted.context, {.logits = Logits::kLast, .hidden = Hidden::kScored});
     const int64_t last = prefill.final_hidden.size(0) - 1;
     ASSERT_LE(max_difference(prefill.final_hidden[last], wanted.target_hidden[0]), 1e-4);
     const Internals& internals = *target_.internals();

@@ -160,7 +160,7 @@ TEST_F(DeepSpecEagleTest, OneTokenIsComputedAsPublished) {
   };
   const auto model = make_eagle_model(head, target_, paged_kv());
   const TokenBatch first{.tokens = at::tensor({5}, at::kInt), .inputs = {.features = features}};
-  const ForwardResult result = model->forward(first);
+  const ForwardResult result = model->forward(first, {.hidden = Hidden::kAll});
   EXPECT_LE(max_difference(result.final_hidden, wanted), 1e-10) << "what recurs has no norm";
   EXPECT_LE(max_difference(result.logits, logits(wanted)), 1e-10);
   model->truncate(0);
@@ -178,8 +178,8 @@ TEST_F(DeepSpecEagleTest, CachedEqualsUnrolled) {
   HeadInputs inputs{
       .tokens = tokens.unsqueeze(0), .features = streams.unsqueeze(0), .unrolled = &past};
   const auto model = make_eagle_model(head, target_, paged_kv());
-  ForwardResult cached =
-      model->forward({.tokens = tokens.to(at::kInt), .inputs = {.features = streams}});
+  ForwardResult cached = model->forward(
+      {.tokens = tokens.to(at::kInt), .inputs = {.features = streams}}, {.hidden = Hidden::kAll});
   HeadOutputs plain = eagle_reference(*head, unpack(*target_), inputs);
   EXPECT_LE(max_difference(cached.logits, plain.logits[0]), 1e-10);
   for (int64_t step = 1; step < 4; ++step) {
@@ -188,7 +188,8 @@ TEST_F(DeepSpecEagleTest, CachedEqualsUnrolled) {
     plain = eagle_reference(*head, unpack(*target_), inputs);
     const Tensor own = cached.final_hidden.narrow(0, cached.final_hidden.size(0) - 1, 1);
     cached = model->forward({.tokens = tokens.narrow(0, 8, 1).to(at::kInt),
-                             .inputs = {.features = own, .own_features = true}});
+                             .inputs = {.features = own, .own_features = true}},
+                            {.hidden = Hidden::kAll});
     EXPECT_LE(max_difference(cached.logits[0], plain.logits[0][8]), 1e-10) << step;
   }
 }

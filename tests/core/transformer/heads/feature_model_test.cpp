@@ -58,7 +58,8 @@ class FeatureModelTest : public testing::TestWithParam<FeatureCase> {
                      std::vector<int64_t> parents = {}) {
     return model_->forward({.tokens = tokens_.narrow(0, first, count).to(at::kInt),
                             .parents = std::move(parents),
-                            .inputs = {.features = features, .own_features = own}});
+                            .inputs = {.features = features, .own_features = own}},
+                           {.hidden = Hidden::kAll});
   }
 
   void commit(int64_t count) {
@@ -189,8 +190,8 @@ TEST(FeatureModelNormsTest, CachedEqualsPlain) {
     HeadInputs inputs{
         .tokens = tokens.unsqueeze(0), .features = streams.unsqueeze(0), .unrolled = &past};
     HeadOutputs plain = eagle_reference(*head, unpack(*target), inputs);
-    ForwardResult cached =
-        model->forward({.tokens = tokens.to(at::kInt), .inputs = {.features = streams}});
+    ForwardResult cached = model->forward(
+        {.tokens = tokens.to(at::kInt), .inputs = {.features = streams}}, {.hidden = Hidden::kAll});
     EXPECT_LE(max_difference(cached.logits, plain.logits[0]), 1e-10);
     EXPECT_LE(max_difference(cached.final_hidden, plain.features[0]), 1e-10);
     inputs.features = plain.features;
@@ -223,8 +224,8 @@ TEST(FeatureModelGoldenTest, DraftsWhatSpeculatorsDrafts) {
   EXPECT_EQ(head->config.plan.rope.theta, 50000.0);
   const auto model = make_eagle_model(head, target, paged_kv());
   const auto draft = [&](const Tensor& tokens, const Tensor& taps, const std::string& block) {
-    ForwardResult result =
-        model->forward({.tokens = tokens.to(at::kInt), .inputs = {.features = taps}});
+    ForwardResult result = model->forward(
+        {.tokens = tokens.to(at::kInt), .inputs = {.features = taps}}, {.hidden = Hidden::kAll});
     std::vector<int64_t> path(static_cast<size_t>(tokens.size(0)));
     std::iota(path.begin(), path.end(), 0);
     model->commit(path);
@@ -241,7 +242,8 @@ TEST(FeatureModelGoldenTest, DraftsWhatSpeculatorsDrafts) {
       EXPECT_EQ(best.item<int64_t>(), golden.tensor(block + "_tokens")[i].item<int64_t>());
       const Tensor own = result.final_hidden.narrow(0, last, 1);
       result = model->forward(
-          {.tokens = best.to(at::kInt), .inputs = {.features = own, .own_features = true}});
+          {.tokens = best.to(at::kInt), .inputs = {.features = own, .own_features = true}},
+          {.hidden = Hidden::kAll});
     }
     model->truncate(model->length());
   };
@@ -306,7 +308,8 @@ TEST(FeatureModelMtpTest, EachModuleEqualsItsPlainForward) {
                       {.tokens = tokens.unsqueeze(0), .features = features.unsqueeze(0)});
     const auto model = make_mtp_model(head, module, target, paged_kv());
     const ForwardResult cached =
-        model->forward({.tokens = tokens.to(at::kInt), .inputs = {.features = features}});
+        model->forward({.tokens = tokens.to(at::kInt), .inputs = {.features = features}},
+                       {.hidden = Hidden::kAll});
     EXPECT_LE(max_difference(cached.logits, plain.logits[0]), 1e-10);
     EXPECT_LE(max_difference(cached.final_hidden, plain.features[0]), 1e-10);
   }
