@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "experiments/config/config_file.h"
+#include "experiments/config/gzip_file.h"
 
 namespace specdec {
 namespace {
@@ -132,7 +133,7 @@ void read_source(const ConfigNode& source, CorpusReader& reader) {
     const std::string text = read_text_file(file);
     const std::string_view kept = held_out > 0.0 ? without_end(text, held_out) : text;
     const size_t before = reader.documents.size();
-    if (file.extension() == ".jsonl") {
+    if (text_extension(file) == ".jsonl") {
       reader.add_lines(kept);
     } else {
       reader.add_text(kept);

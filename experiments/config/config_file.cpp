@@ -10,11 +10,26 @@
 
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
+#include "experiments/config/gzip_file.h"
 
 namespace specdec {
 namespace {
 
 constexpr size_t kMaxConfigBytes = size_t{4} << 20U;
+
+std::string read_plain_file(const std::filesystem::path& file, size_t size) {
+  std::ifstream stream(file, std::ios::binary);
+  std::string text;
+  if (stream) {
+    text.resize(size);
+    stream.read(text.data(), static_cast<std::streamsize>(size));
+    text.resize(static_cast<size_t>(stream.gcount()));
+  }
+  if (!stream && !stream.eof()) {
+    throw ConfigError(fmt::format("{}: cannot be read: {}", file.string(), std::strerror(errno)));
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -64,16 +79,9 @@ std::string read_text_file(const std::filesystem::path& file, size_t max_bytes) 
   if (!failure && size > max_bytes) {
     throw ConfigError(fmt::format("{}: larger than {} MiB", file.string(), max_bytes >> 20U));
   }
-  std::ifstream stream(file, std::ios::binary);
-  std::string text;
-  if (stream) {
-    text.resize(static_cast<size_t>(size));
-    stream.read(text.data(), static_cast<std::streamsize>(size));
-    text.resize(static_cast<size_t>(stream.gcount()));
-  }
-  if (!stream && !stream.eof()) {
-    throw ConfigError(fmt::format("{}: cannot be read: {}", file.string(), std::strerror(errno)));
-  }
+  const std::string text = file.extension() == ".gz"
+                               ? read_gzip_file(file, max_bytes)
+                               : read_plain_file(file, static_cast<size_t>(size));
   return text.rfind("\xEF\xBB\xBF", 0) == 0 ? text.substr(3) : text;
 }
 

@@ -20,8 +20,8 @@ std::shared_ptr<YamlTree> load_config(const std::filesystem::path& file,
 /// Applies one override to a tree.
 void apply_override(YamlTree& root, const std::string& text, ConfigErrors& errors);
 
-/// The text of a file, without a byte order mark. Throws ConfigError: missing, no regular file,
-/// unreadable, larger than `max_bytes`.
+/// The text of a file, without a byte order mark; a file named .gz is decompressed. Throws
+/// ConfigError: missing, no regular file, unreadable, damaged, larger than `max_bytes`.
 std::string read_text_file(const std::filesystem::path& file,
                            size_t max_bytes = size_t{256} << 20U);
 

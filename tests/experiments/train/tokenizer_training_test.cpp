@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/formats/strict_json.h"
 #include "core/tokenizers/tokenizer.h"
+#include "experiments/config/config_file.h"
 #include "tests/support/error_message.h"
 #include "tests/support/temporary_folder.h"
 
@@ -17,7 +18,7 @@ using ::testing::HasSubstr;
 TokenizerTraining small_training() {
   const std::string corpus = std::string(SPECDEC_SOURCE_DIR) + "/models/corpus/";
   return {.texts = {read_file(corpus + "shakespeare.txt").substr(0, 30'000),
-                    read_file(corpus + "records.jsonl").substr(0, 20'000)},
+                    read_text_file(corpus + "records.jsonl.gz").substr(0, 20'000)},
           .vocab_size = 500};
 }
 
