@@ -156,8 +156,8 @@ OpenModel open_folder(const std::filesystem::path& folder) {
                   .gguf = nullptr};
   const std::filesystem::path config = folder / "config.json";
   const std::string text = read_file(config);
-  if (const auto scheme = parse_compression_scheme(text, config.string())) {
-    model.tensors = std::make_shared<CompressedTensors>(std::move(model.tensors), *scheme);
+  if (const auto schemes = parse_compression(text, config.string())) {
+    model.tensors = std::make_shared<CompressedTensors>(std::move(model.tensors), *schemes);
     model.notes = left_out_roundings(text, config.string());
   }
   return model;

@@ -11,7 +11,8 @@ void refuse_unsupported_keys(const JsonKeys& keys) {
   for (const char* key : {"quantization_config", "compression_config"}) {
     if (keys.has(key)) {
       const std::string method = keys.object(key).text("quant_method", "unknown");
-      const bool is_read = method == "compressed-tensors" || method == "fp8";
+      const bool is_read =
+          method == "compressed-tensors" || method == "fp8" || method == "modelopt";
       if (key == std::string("quantization_config") && is_read) {
         continue;  // read, or refused in detail, where the tensors are opened
       }

@@ -15,6 +15,7 @@ namespace {
 using Codes = CompressionScheme::Codes;
 
 constexpr int64_t kWordBits = 32;
+constexpr int64_t kQ40Values = 32;
 
 /// As many parts of so many as there are, the last one perhaps smaller; 0 = one part.
 int64_t parts_of(int64_t size, int64_t part) { return part == 0 ? 1 : (size + part - 1) / part; }
@@ -135,7 +136,12 @@ class RowWriter {
     std::memcpy(out, &scale, sizeof(scale));
     out += sizeof(scale);
     if (type_ == DType::kQ40) {
-      return write_nibbles(part.codes, block_values(type_), out);
+      constexpr int kOffset = 8;
+      std::array<uint8_t, kQ40Values> codes;
+      std::transform(part.codes, part.codes + kQ40Values, codes.begin(), [this](uint8_t code) {
+        return static_cast<uint8_t>(code + kOffset - offset_);
+      });
+      return write_nibbles(codes.data(), kQ40Values, out);
     }
     for (int64_t k = 0; k < block_values(type_); ++k) {
       out[k] = static_cast<std::byte>(part.codes[k] ^ 0x80U);
@@ -178,11 +184,44 @@ DType block_type(const CompressedMatrix& matrix) {
   return narrow && symmetric && scales == DType::kF16 ? DType::kQ40 : DType::kF32;
 }
 
-void write_values(const CompressedMatrix& matrix, std::span<std::byte> out) {
+namespace {
+
+void write_rows(const CompressedMatrix& matrix, std::span<std::byte> out) {
   RowWriter writer(matrix);
   const size_t row_bytes = out.size() / static_cast<size_t>(matrix.rows);
   for (int64_t row = 0; row < matrix.rows; ++row) {
     writer.write(row, out.data() + static_cast<size_t>(row) * row_bytes);
+  }
+}
+
+/// The part of a stack's tensor that belongs to one of `count` matrices, of so many rows.
+TensorEntry part_of_stack(const TensorEntry& entry, int64_t i, int64_t count, int64_t rows) {
+  TensorEntry part = entry;
+  const size_t size = entry.bytes.size() / static_cast<size_t>(count);
+  part.bytes = entry.bytes.subspan(static_cast<size_t>(i) * size, size);
+  part.shape = {rows, static_cast<int64_t>(size) / dtype_bytes(entry.dtype) / rows};
+  return part;
+}
+
+}  // namespace
+
+void write_values(const CompressedMatrix& matrix, std::span<std::byte> out) {
+  if (matrix.stacked == 0) {
+    return write_rows(matrix, out);
+  }
+  const size_t size = out.size() / static_cast<size_t>(matrix.stacked);
+  for (int64_t i = 0; i < matrix.stacked; ++i) {
+    const TensorEntry codes = part_of_stack(*matrix.codes, i, matrix.stacked, matrix.rows);
+    const TensorEntry scales = part_of_stack(*matrix.scales, i, matrix.stacked, 1);
+    const TensorEntry zeros = matrix.zeros == nullptr
+                                  ? TensorEntry{}
+                                  : part_of_stack(*matrix.zeros, i, matrix.stacked, 1);
+    CompressedMatrix one = matrix;
+    one.codes = &codes;
+    one.scales = &scales;
+    one.zeros = matrix.zeros == nullptr ? nullptr : &zeros;
+    one.stacked = 0;
+    write_rows(one, out.subspan(static_cast<size_t>(i) * size, size));
   }
 }
 

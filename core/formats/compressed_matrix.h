@@ -8,14 +8,16 @@
 
 namespace specdec {
 
-/// A matrix as a checkpoint of compressed-tensors holds it. Shapes and types of its tensors fit
-/// each other and the scheme.
+/// A matrix as a checkpoint of compressed-tensors holds it, or a stack of them, as of experts.
+/// Shapes and types of its tensors fit each other and the scheme.
 struct CompressedMatrix {
   CompressionScheme scheme;
   const TensorEntry* codes = nullptr;
   const TensorEntry* scales = nullptr;
   const TensorEntry* zeros = nullptr;  ///< nullptr: symmetric
   int64_t rows = 0, columns = 0;
+  /// Matrices of a stack, whose number is the first dimension of all tensors; 0 = no stack.
+  int64_t stacked = 0;
 
   /// Parts with a scale each, along the rows and along the columns.
   int64_t scale_rows() const;
@@ -26,9 +28,9 @@ struct CompressedMatrix {
 /// codes and scales and how many inputs share one. F32 where there are none.
 DType block_type(const CompressedMatrix& matrix);
 
-/// Writes a matrix, row after row, as blocks of the type that block_type says, or as float32: each
-/// code, less its zero point, times its scale, rounded once (the library rounds it to the scales'
-/// type).
+/// Writes a matrix, row after row, or those of a stack, as blocks of the type that block_type says,
+/// or as float32: each code, less its zero point, times its scale, rounded once (the library rounds
+/// it to the scales' type).
 void write_values(const CompressedMatrix& matrix, std::span<std::byte> out);
 
 }  // namespace specdec

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "core/error.h"
@@ -15,21 +17,37 @@ namespace {
 
 using Codes = CompressionScheme::Codes;
 
-constexpr std::string_view kPackedName = ".weight_packed";
-constexpr std::string_view kWeightName = ".weight";
-constexpr std::string_view kOrderName = ".weight_g_idx";
+constexpr std::string_view kPackedEnd = "_packed";
 /// What stands beside the codes of a module; of inputs, outputs and caches it is not needed.
-constexpr std::array<std::string_view, 14> kSideNames = {
-    ".weight_scale", ".weight_scale_inv", ".weight_shape", ".weight_zero_point", ".weight_g_idx",
-    ".input_scale",  ".input_zero_point", ".output_scale", ".output_zero_point", ".k_scale",
-    ".v_scale",      ".q_scale",          ".kv_scale",     ".activation_scale"};
+constexpr std::array<std::string_view, 22> kSideEnds = {".weight_scale",
+                                                        ".weight_scale_inv",
+                                                        ".weight_shape",
+                                                        ".weight_zero_point",
+                                                        ".weight_g_idx",
+                                                        "_proj_scale",
+                                                        "_proj_scale_inv",
+                                                        "_proj_shape",
+                                                        "_proj_zero_point",
+                                                        "_proj_g_idx",
+                                                        "_proj_activation_scale",
+                                                        "_proj_input_scale",
+                                                        ".input_scale",
+                                                        ".input_zero_point",
+                                                        ".output_scale",
+                                                        ".output_zero_point",
+                                                        ".k_scale",
+                                                        ".v_scale",
+                                                        ".q_scale",
+                                                        ".kv_scale",
+                                                        ".activation_scale",
+                                                        ".prob_scale"};
 
 bool ends_with(std::string_view name, std::string_view end) {
   return name.size() > end.size() && name.substr(name.size() - end.size()) == end;
 }
 
 bool is_side_name(std::string_view name) {
-  return std::any_of(kSideNames.begin(), kSideNames.end(),
+  return std::any_of(kSideEnds.begin(), kSideEnds.end(),
                      [name](std::string_view end) { return ends_with(name, end); });
 }
 
@@ -54,22 +72,33 @@ DType code_type(Codes codes) {
 }
 
 size_t value_bytes(const TensorEntry& values) {
-  const int64_t count = values.shape[0] * values.shape[1];
+  const int64_t count =
+      std::accumulate(values.shape.begin(), values.shape.end(), int64_t{1}, std::multiplies<>());
   return static_cast<size_t>(count / block_values(values.dtype) * dtype_bytes(values.dtype));
+}
+
+constexpr int64_t kBitsOfWord = 32;
+
+/// Words that hold so many codes.
+int64_t words_of(int64_t values, const CompressionScheme& scheme) {
+  return (values * scheme.bits + kBitsOfWord - 1) / kBitsOfWord;
+}
+
+/// "module.weight" -> "module"; a stack of experts has its own name.
+std::string_view module_of(std::string_view name) {
+  constexpr std::string_view kWeightEnd = ".weight";
+  return ends_with(name, kWeightEnd) ? name.substr(0, name.size() - kWeightEnd.size()) : name;
 }
 
 }  // namespace
 
 CompressedTensors::CompressedTensors(std::shared_ptr<const TensorFiles> stored,
-                                     const CompressionScheme& scheme)
-    : stored_(std::move(stored)), scheme_(scheme) {
+                                     CompressionSchemes schemes)
+    : stored_(std::move(stored)), schemes_(std::move(schemes)) {
   for (const TensorEntry* entry : stored_->tensors()) {
-    const std::string_view name = entry->name;
-    if (ends_with(name, kPackedName)) {
-      add(*entry, std::string(name.substr(0, name.size() - kPackedName.size())));
-    } else if (ends_with(name, kWeightName) && is_code(entry->dtype)) {
-      add(*entry, std::string(name.substr(0, name.size() - kWeightName.size())));
-    } else if (!is_side_name(name)) {
+    if (const std::string name = matrix_of(*entry); !name.empty()) {
+      add(*entry, name);
+    } else if (!is_side_name(entry->name)) {
       plain_.push_back(entry);
     }
   }
@@ -79,61 +108,107 @@ void CompressedTensors::fail(const TensorEntry& entry, const std::string& proble
   throw WeightsError(fmt::format("{}: tensor '{}' {}.", folder().string(), entry.name, problem));
 }
 
-void CompressedTensors::add(const TensorEntry& codes, const std::string& module) {
-  const bool packed = ends_with(codes.name, kPackedName);
-  const DType wanted = code_type(scheme_.codes);
-  if (packed != (scheme_.codes == Codes::kPacked) || codes.dtype != wanted) {
-    fail(codes, fmt::format("has dtype {}, but config.json's quantization_config speaks of {}{}",
-                            dtype_name(codes.dtype), dtype_name(wanted),
-                            wanted == DType::kI32 ? " words in 'weight_packed'" : ""));
+const TensorEntry* CompressedTensors::beside(const std::string& name, const char* end) const {
+  return stored_->find(name + end);
+}
+
+std::string CompressedTensors::matrix_of(const TensorEntry& entry) const {
+  if (ends_with(entry.name, kPackedEnd)) {
+    return entry.name.substr(0, entry.name.size() - kPackedEnd.size());
   }
-  const std::vector<int64_t> shape = packed ? read_shape(module) : codes.shape;
+  const bool is_matrix = ends_with(entry.name, ".weight") || entry.shape.size() == 3;
+  return is_matrix && is_code(entry.dtype) ? entry.name : "";
+}
+
+void CompressedTensors::add(const TensorEntry& codes, const std::string& name) {
+  const CompressionScheme* scheme = schemes_.find(module_of(name));
+  if (scheme == nullptr) {
+    unknown_.emplace(name, &codes);
+    plain_.push_back(&codes);
+    return;
+  }
   Matrix matrix;
-  matrix.stored.scheme = scheme_;
-  matrix.stored.codes = &codes;
-  for (const char* name : {".weight_scale_inv", ".weight_scale"}) {
-    const TensorEntry* scales = stored_->find(module + name);
-    matrix.stored.scales = scales == nullptr ? matrix.stored.scales : scales;
-  }
-  matrix.stored.zeros = scheme_.symmetric ? nullptr : stored_->find(module + ".weight_zero_point");
-  matrix.stored.rows = shape.empty() ? 0 : shape[0];
-  matrix.stored.columns = shape.size() == 2 ? shape[1] : 0;
+  matrix.stored = describe(codes, name, *scheme);
   check(matrix.stored);
-  if (const TensorEntry* order = stored_->find(module + std::string(kOrderName))) {
+  if (const TensorEntry* order = beside(name, "_g_idx")) {
     check_order(*order, matrix.stored);
   }
-  matrix.values.name = module + std::string(kWeightName);
+  matrix.values.name = name;
   matrix.values.dtype = block_type(matrix.stored);
-  matrix.values.shape = shape;
-  const std::string name = matrix.values.name;
-  if (packed && stored_->find(name) != nullptr) {
+  matrix.values.shape = {matrix.stored.rows, matrix.stored.columns};
+  if (matrix.stored.stacked > 0) {
+    matrix.values.shape.insert(matrix.values.shape.begin(), matrix.stored.stacked);
+  }
+  if (codes.name != name && stored_->find(name) != nullptr) {
     fail(codes, fmt::format("is there beside '{}', of which it is the compressed form", name));
   }
   matrices_.emplace(name, std::move(matrix));
 }
 
-std::vector<int64_t> CompressedTensors::read_shape(const std::string& module) const {
-  const std::string name = module + ".weight_shape";
-  const TensorEntry* entry = stored_->find(name);
+CompressedMatrix CompressedTensors::describe(const TensorEntry& codes, const std::string& name,
+                                             const CompressionScheme& scheme) const {
+  const bool packed = codes.name != name;
+  const DType wanted = code_type(scheme.codes);
+  if (packed != (scheme.codes == Codes::kPacked) || codes.dtype != wanted) {
+    fail(codes, fmt::format("has dtype {}, but config.json's quantization_config speaks of {}{}",
+                            dtype_name(codes.dtype), dtype_name(wanted),
+                            wanted == DType::kI32 ? " words in 'weight_packed'" : ""));
+  }
+  std::vector<int64_t> shape = packed ? read_shape(codes, name, scheme) : codes.shape;
+  CompressedMatrix matrix;
+  matrix.scheme = scheme;
+  matrix.codes = &codes;
+  for (const char* end : {"_scale_inv", "_scale"}) {
+    const TensorEntry* scales = beside(name, end);
+    matrix.scales = scales == nullptr ? matrix.scales : scales;
+  }
+  matrix.zeros = scheme.symmetric ? nullptr : beside(name, "_zero_point");
+  if (shape.size() == 3) {
+    matrix.stacked = std::max<int64_t>(1, shape.front());
+    shape.erase(shape.begin());
+  }
+  matrix.rows = shape.empty() ? 0 : shape[0];
+  matrix.columns = shape.size() == 2 ? shape[1] : 0;
+  return matrix;
+}
+
+std::vector<int64_t> CompressedTensors::read_shape(const TensorEntry& codes,
+                                                   const std::string& name,
+                                                   const CompressionScheme& scheme) const {
+  const TensorEntry* entry = beside(name, "_shape");
+  const size_t dimensions = codes.shape.size();
+  if (entry == nullptr && dimensions == 3) {  // stacks are written without
+    std::vector<int64_t> shape = codes.shape;
+    shape.back() *= kBitsOfWord / scheme.bits;
+    return shape;
+  }
   if (entry == nullptr) {
-    throw WeightsError(fmt::format("{}: tensor '{}' is missing.", folder().string(), name));
+    throw WeightsError(fmt::format("{}: tensor '{}_shape' is missing.", folder().string(), name));
   }
-  if ((entry->dtype != DType::kI64 && entry->dtype != DType::kI32) ||
-      entry->shape != std::vector<int64_t>{2}) {
-    fail(*entry, "should hold two integers");
+  if ((entry->dtype != DType::kI64 && entry->dtype != DType::kI32) || dimensions < 2 ||
+      dimensions > 3 || entry->shape != std::vector{static_cast<int64_t>(dimensions)}) {
+    fail(*entry, dimensions == 3 ? "should hold three integers" : "should hold two integers");
   }
-  return {integer_at(*entry, 0), integer_at(*entry, 1)};
+  std::vector<int64_t> shape;
+  for (size_t i = 0; i < dimensions; ++i) {
+    shape.push_back(integer_at(*entry, static_cast<int64_t>(i)));
+  }
+  return shape;
 }
 
 void CompressedTensors::check_order(const TensorEntry& entry,
                                     const CompressedMatrix& matrix) const {
-  if (entry.dtype != DType::kI32 || entry.shape != std::vector<int64_t>{matrix.columns}) {
-    fail(entry, fmt::format("should hold {} integers of type I32", matrix.columns));
+  const int64_t count = std::max<int64_t>(1, matrix.stacked) * matrix.columns;
+  if (entry.dtype != DType::kI32 ||
+      std::ssize(entry.bytes) != count * static_cast<int64_t>(sizeof(int32_t))) {
+    fail(entry, fmt::format("should hold {} integers of type I32", count));
   }
-  const int64_t group = scheme_.columns_per_scale == 0 ? matrix.columns : scheme_.columns_per_scale;
-  for (int64_t i = 0; i < matrix.columns; ++i) {
+  const int64_t columns = matrix.scheme.columns_per_scale;
+  const int64_t group = columns == 0 ? matrix.columns : columns;
+  for (int64_t i = 0; i < count; ++i) {
     // -1 is what the library writes before an order is known.
-    if (const int64_t place = integer_at(entry, i); place != -1 && place != i / group) {
+    const int64_t place = integer_at(entry, i);
+    if (place != -1 && place != i % matrix.columns / group) {
       fail(entry,
            "orders its groups by activations (actorder: group), which is not supported; use a "
            "checkpoint with actorder: weight, or without");
@@ -141,50 +216,62 @@ void CompressedTensors::check_order(const TensorEntry& entry,
   }
 }
 
-void CompressedTensors::check(const CompressedMatrix& matrix) const {
+void CompressedTensors::require(const CompressedMatrix& matrix, const TensorEntry* entry,
+                                const char* part, std::vector<int64_t> shape) const {
+  if (entry == nullptr) {
+    fail(*matrix.codes, fmt::format("has no {} beside it", part));
+  }
+  if (matrix.stacked > 0) {
+    shape.insert(shape.begin(), matrix.stacked);
+  }
+  std::vector<int64_t> sizes = entry->shape;
+  std::vector<int64_t> wanted = shape;
+  std::erase(sizes, 1);
+  std::erase(wanted, 1);
+  if (sizes != wanted) {
+    fail(*entry, fmt::format("has shape [{}], but for {} [{}, {}] it should be [{}]",
+                             fmt::join(entry->shape, ", "),
+                             matrix.stacked > 0 ? "a stack of matrices" : "a matrix", matrix.rows,
+                             matrix.columns, fmt::join(shape, ", ")));
+  }
+}
+
+void CompressedTensors::check_size(const CompressedMatrix& matrix) const {
   constexpr int64_t kMaxSize = int64_t{1} << 24;
-  constexpr int64_t kBitsOfWord = 32;
-  const std::vector<int64_t> shape = {matrix.rows, matrix.columns};
+  const CompressionScheme& scheme = matrix.scheme;
   if (matrix.rows < 1 || matrix.columns < 1 || matrix.rows > kMaxSize ||
       matrix.columns > kMaxSize) {
-    fail(*matrix.codes, fmt::format("is of a matrix of shape [{}], which is not supported",
-                                    fmt::join(shape, ", ")));
+    fail(*matrix.codes, fmt::format("is of a matrix of shape [{}, {}], which is not supported",
+                                    matrix.rows, matrix.columns));
   }
-  const auto require = [&](const TensorEntry* entry, const char* part,
-                           const std::vector<int64_t>& wanted) {
-    if (entry == nullptr) {
-      fail(*matrix.codes, fmt::format("has no {} beside it", part));
-    }
-    TensorEntry all = *entry;
-    std::erase(all.shape, 1);
-    std::vector<int64_t> sizes = wanted;
-    std::erase(sizes, 1);
-    if (all.shape != sizes) {
-      fail(*entry, fmt::format("has shape [{}], but for a matrix [{}] it should be [{}]",
-                               fmt::join(entry->shape, ", "), fmt::join(shape, ", "),
-                               fmt::join(wanted, ", ")));
-    }
-  };
-  const auto words = [&](int64_t values) {
-    return (values * scheme_.bits + kBitsOfWord - 1) / kBitsOfWord;
-  };
-  const bool packed = scheme_.codes == Codes::kPacked;
-  if (packed && matrix.codes->shape != std::vector<int64_t>{shape[0], words(shape[1])}) {
-    fail(*matrix.codes,
-         fmt::format("has shape [{}], but packs {} bits of each weight of a matrix [{}]",
-                     fmt::join(matrix.codes->shape, ", "), scheme_.bits, fmt::join(shape, ", ")));
+  const bool packed = scheme.codes == Codes::kPacked;
+  std::vector<int64_t> wanted = {matrix.rows,
+                                 packed ? words_of(matrix.columns, scheme) : matrix.columns};
+  if (matrix.stacked > 0) {
+    wanted.insert(wanted.begin(), matrix.stacked);
   }
-  require(matrix.scales, "weight_scale", {matrix.scale_rows(), matrix.scale_columns()});
+  if (matrix.codes->shape != wanted) {
+    fail(*matrix.codes, fmt::format("has shape [{}], but holds {} bits of each weight of a matrix "
+                                    "[{}, {}]",
+                                    fmt::join(matrix.codes->shape, ", "), scheme.bits, matrix.rows,
+                                    matrix.columns));
+  }
+}
+
+void CompressedTensors::check(const CompressedMatrix& matrix) const {
+  check_size(matrix);
+  require(matrix, matrix.scales, "weight_scale", {matrix.scale_rows(), matrix.scale_columns()});
   const DType type = matrix.scales->dtype;
   if (type != DType::kF32 && type != DType::kF16 && type != DType::kBF16) {
     fail(*matrix.scales,
          fmt::format("has dtype {}; it should be one of F32, F16, BF16", dtype_name(type)));
   }
-  if (scheme_.symmetric) {
+  if (matrix.scheme.symmetric) {
     return;
   }
-  require(matrix.zeros, "weight_zero_point",
-          {packed ? words(shape[0]) : shape[0], matrix.scale_columns()});
+  const bool packed = matrix.scheme.codes == Codes::kPacked;
+  require(matrix, matrix.zeros, "weight_zero_point",
+          {packed ? words_of(matrix.rows, matrix.scheme) : matrix.rows, matrix.scale_columns()});
   if (matrix.zeros->dtype != matrix.codes->dtype) {
     fail(*matrix.zeros,
          fmt::format("has dtype {}; it should be {} as the codes are",
@@ -193,6 +280,11 @@ void CompressedTensors::check(const CompressedMatrix& matrix) const {
 }
 
 const TensorEntry* CompressedTensors::find(std::string_view name) const {
+  if (const auto unknown = unknown_.find(name); unknown != unknown_.end()) {
+    fail(*unknown->second,
+         "is compressed, but no group of quantization_config: config_groups has its module among "
+         "its targets");
+  }
   const auto found = matrices_.find(name);
   return found == matrices_.end() ? stored_->find(name) : &found->second.values;
 }

@@ -19,13 +19,16 @@ namespace specdec {
 /// of about their stored size (core/formats/scaled_blocks.h; GGUF's Q4_0 and Q8_0 where these hold
 /// them), or as float32 where no block holds them (core/formats/compressed_matrix.h). The bytes of
 /// a matrix are made by `provide` and stay in memory until they are released as a whole. Tensors
-/// that are not compressed are those of the file.
+/// that are not compressed are those of the file. A matrix NAME.weight is stored as that
+/// (NAME.weight_packed), with NAME.weight_scale and others beside it; a stack of experts' matrices,
+/// NAME.gate_up_proj, likewise.
 class CompressedTensors final : public TensorFiles {
  public:
   /// Throws WeightsError naming folder and tensor: shapes and types of codes, scales and zero
   /// points that do not fit each other or the scheme.
-  CompressedTensors(std::shared_ptr<const TensorFiles> stored, const CompressionScheme& scheme);
+  CompressedTensors(std::shared_ptr<const TensorFiles> stored, CompressionSchemes schemes);
 
+  /// Throws WeightsError where config.json says of no group how the tensor is stored.
   const TensorEntry* find(std::string_view name) const override;
   std::vector<const TensorEntry*> tensors() const override;
   void provide(const TensorEntry& entry) const override;
@@ -43,17 +46,30 @@ class CompressedTensors final : public TensorFiles {
   };
 
   [[noreturn]] void fail(const TensorEntry& entry, const std::string& problem) const;
-  void add(const TensorEntry& codes, const std::string& module);
-  std::vector<int64_t> read_shape(const std::string& module) const;
+  /// The tensor beside the codes of a matrix, nullptr when there is none.
+  const TensorEntry* beside(const std::string& name, const char* end) const;
+  /// The name of the matrix whose codes a tensor holds, "" for another one.
+  std::string matrix_of(const TensorEntry& entry) const;
+  void add(const TensorEntry& codes, const std::string& name);
+  CompressedMatrix describe(const TensorEntry& codes, const std::string& name,
+                            const CompressionScheme& scheme) const;
+  std::vector<int64_t> read_shape(const TensorEntry& codes, const std::string& name,
+                                  const CompressionScheme& scheme) const;
+  /// That there is a tensor of this shape, but for dimensions of 1, beside the codes.
+  void require(const CompressedMatrix& matrix, const TensorEntry* entry, const char* part,
+               std::vector<int64_t> shape) const;
+  void check_size(const CompressedMatrix& matrix) const;
   void check(const CompressedMatrix& matrix) const;
   /// That an order of inputs is that of the matrix: its groups follow one another.
   void check_order(const TensorEntry& entry, const CompressedMatrix& matrix) const;
 
   std::shared_ptr<const TensorFiles> stored_;
-  CompressionScheme scheme_;
+  CompressionSchemes schemes_;
   mutable std::mutex mutex_;
   mutable std::map<std::string, Matrix, std::less<>> matrices_;
   std::vector<const TensorEntry*> plain_;  ///< those of the file that are no part of a matrix
+  /// The codes of matrices that no group speaks of, by name.
+  std::map<std::string, const TensorEntry*, std::less<>> unknown_;
 };
 
 }  // namespace specdec

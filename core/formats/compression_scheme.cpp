@@ -7,7 +7,10 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <tuple>
+#include <utility>
 
+#include "core/error.h"
 #include "core/formats/json_keys.h"
 
 namespace specdec {
@@ -81,9 +84,11 @@ CompressionScheme read_weights(const JsonKeys& keys, const std::string& format,
   scheme.codes = codes_of(keys, format, weights.text("type", "int"));
   scheme.bits = weights.positive("num_bits");
   const bool packed = scheme.codes == Codes::kPacked;
-  if (scheme.bits != 8 && !(packed && scheme.bits == 4)) {
+  // Of other numbers of bits, some fill words whole and others do not: releases of the library
+  // differ.
+  if (scheme.bits != 8 && !(packed && (scheme.bits == 2 || scheme.bits == 4))) {
     weights.fail("num_bits", fmt::format("is {}, which is not supported in format {}; known: {}",
-                                         scheme.bits, format, packed ? "4, 8" : "8"));
+                                         scheme.bits, format, packed ? "2, 4, 8" : "8"));
   }
   scheme.symmetric = weights.boolean("symmetric", true);
   read_strategy(weights, scheme);
@@ -95,25 +100,43 @@ CompressionScheme read_weights(const JsonKeys& keys, const std::string& format,
   return scheme;
 }
 
-CompressionScheme read_groups(const JsonKeys& keys) {
+std::vector<ModulePattern> read_targets(const JsonKeys& group) {
+  std::vector<ModulePattern> targets;
+  if (!group.has("targets")) {
+    return targets;
+  }
+  const json& list = group.at("targets");
+  for (const json& target : list.is_array() ? list : json::array({list})) {
+    if (!target.is_string()) {
+      group.fail("targets", fmt::format("should be a list of strings, but one of them is {}",
+                                        describe_json(target)));
+    }
+    try {
+      targets.emplace_back(target.get<std::string>());
+    } catch (const Error& error) {
+      group.fail("targets", error.what());
+    }
+  }
+  return targets;
+}
+
+CompressionSchemes read_groups(const JsonKeys& keys) {
   const JsonKeys groups = keys.object("config_groups");
   const std::string format = keys.text("format", "");
-  std::optional<CompressionScheme> scheme;
+  std::vector<CompressionSchemes::Group> all;
   for (const std::string& name : groups.names()) {
     const JsonKeys group = groups.object(name.c_str());
-    const CompressionScheme one =
-        read_weights(keys, group.text("format", format), group.object("weights"));
-    if (scheme && *scheme != one) {
-      keys.fail("config_groups",
-                "has groups of layers whose weights are stored differently, which "
-                "is not supported");
+    if (group.contains("weights") && !group.has("weights")) {
+      continue;  // rounds activations alone
     }
-    scheme = one;
+    const JsonKeys& format_keys = group.has("format") ? group : keys;
+    all.push_back({read_targets(group), read_weights(format_keys, group.text("format", format),
+                                                     group.object("weights"))});
   }
-  if (!scheme) {
+  if (all.empty()) {
     keys.fail("config_groups", "is empty");
   }
-  return *scheme;
+  return CompressionSchemes(std::move(all));
 }
 
 /// The method "fp8" of transformers and vLLM: E4M3 with a scale for each block ("weight_scale_inv",
@@ -130,12 +153,21 @@ CompressionScheme read_fp8(const JsonKeys& keys) {
   return scheme;
 }
 
-CompressionScheme read_compressed_tensors(const JsonKeys& keys) {
+CompressionSchemes read_compressed_tensors(const JsonKeys& keys) {
   const bool sparse = keys.has("sparsity_config") && !keys.at("sparsity_config").empty();
   if (sparse && keys.object("sparsity_config").text("format", "dense") != "dense") {
     keys.fail("sparsity_config", "says that weights are stored sparsely, which is not supported");
   }
   return read_groups(keys);
+}
+
+/// The method "modelopt" of NVIDIA's Model Optimizer; of its algorithms FP8, with one scale a
+/// matrix.
+CompressionScheme read_modelopt(const JsonKeys& keys) {
+  if (const std::string algorithm = keys.text("quant_algo", "unknown"); algorithm != "FP8") {
+    keys.fail("quant_algo", fmt::format("is '{}', which is not supported; known: FP8", algorithm));
+  }
+  return {.codes = Codes::kFloat8};
 }
 
 /// What to do about a method that is known and not supported.
@@ -163,28 +195,68 @@ bool rounds_activations(const JsonKeys& keys) {
   });
 }
 
-constexpr const char* kConfigKey = "quantization_config";
-
-const char* config_key(const JsonKeys& top) {
-  return top.has("compression_config") ? "compression_config" : kConfigKey;
+/// The object that says how weights are stored, that of a wrapped text model too; none without one.
+std::optional<JsonKeys> compression_keys(const JsonKeys& top) {
+  for (const char* key : {"compression_config", "quantization_config"}) {
+    if (top.has(key)) {
+      return top.object(key);
+    }
+  }
+  return top.has("text_config") ? compression_keys(top.object("text_config")) : std::nullopt;
 }
 
 }  // namespace
+
+CompressionSchemes::CompressionSchemes(std::vector<Group> groups) : groups_(std::move(groups)) {
+  SPECDEC_CHECK(!groups_.empty(), "no scheme");
+  const bool all_alike = std::all_of(groups_.begin(), groups_.end(), [this](const Group& group) {
+    return group.scheme == groups_.front().scheme;
+  });
+  for (size_t i = 0; i < groups_.size() && !all_alike; ++i) {
+    for (const ModulePattern& target : groups_[i].targets) {
+      targets_.push_back({target, i});
+    }
+  }
+  std::stable_sort(targets_.begin(), targets_.end(), [](const Target& a, const Target& b) {
+    return std::forward_as_tuple(a.pattern.is_expression(), a.pattern.text()) <
+           std::forward_as_tuple(b.pattern.is_expression(), b.pattern.text());
+  });
+  groups_.resize(all_alike ? 1 : groups_.size(), groups_.front());
+}
+
+const CompressionScheme* CompressionSchemes::find(std::string_view module) const {
+  if (groups_.size() == 1) {
+    return &groups_.front().scheme;
+  }
+  for (const auto& has : {&ModulePattern::has_name, &ModulePattern::has_class}) {
+    for (const Target& target : targets_) {
+      if ((target.pattern.*has)(module)) {
+        return &groups_[target.group].scheme;
+      }
+    }
+  }
+  return nullptr;
+}
+
+bool CompressionSchemes::operator==(const CompressionSchemes& other) const {
+  return std::equal(groups_.begin(), groups_.end(), other.groups_.begin(), other.groups_.end(),
+                    [](const Group& a, const Group& b) { return a.scheme == b.scheme; });
+}
 
 std::vector<std::string> left_out_roundings(const std::string& config, const std::string& where) {
   const json parsed = parse_json_object(config, where);
   const JsonKeys top(parsed, where);
   std::vector<std::string> notes;
-  if (!top.has(config_key(top))) {
+  const auto keys = compression_keys(top);
+  if (!keys) {
     return notes;
   }
-  const JsonKeys keys = top.object(config_key(top));
-  if (rounds_activations(keys)) {
+  if (rounds_activations(*keys)) {
     notes.emplace_back(
         "the weights have the checkpoint's values; the activations, which its own runs round "
         "(input_activations, activation_scheme), stay float32, so logits differ from theirs.");
   }
-  if (keys.has("kv_cache_scheme")) {
+  if (keys->has("kv_cache_scheme")) {
     notes.emplace_back(
         "kv_cache_scheme is left out: the cache holds keys and values as kv_dtype says and needs "
         "no scales, which belong to a cache of 8 bits.");
@@ -192,24 +264,26 @@ std::vector<std::string> left_out_roundings(const std::string& config, const std
   return notes;
 }
 
-std::optional<CompressionScheme> parse_compression_scheme(const std::string& config,
-                                                          const std::string& where) {
+std::optional<CompressionSchemes> parse_compression(const std::string& config,
+                                                    const std::string& where) {
   const json parsed = parse_json_object(config, where);
-  const JsonKeys top(parsed, where);
-  if (!top.has(config_key(top))) {
+  const auto keys = compression_keys(JsonKeys(parsed, where));
+  if (!keys) {
     return std::nullopt;
   }
-  const JsonKeys keys = top.object(config_key(top));
-  const std::string method = keys.text("quant_method", "unknown");
+  const std::string method = keys->text("quant_method", "unknown");
   if (method == "compressed-tensors") {
-    return read_compressed_tensors(keys);
+    return read_compressed_tensors(*keys);
   }
   if (method == "fp8") {
-    return read_fp8(keys);
+    return read_fp8(*keys);
   }
-  keys.fail("quant_method",
-            fmt::format("is '{}', which is not supported; known: compressed-tensors, fp8. {}",
-                        method, advice(method)));
+  if (method == "modelopt") {
+    return read_modelopt(*keys);
+  }
+  keys->fail("quant_method", fmt::format("is '{}', which is not supported; known: "
+                                         "compressed-tensors, fp8, modelopt. {}",
+                                         method, advice(method)));
 }
 
 }  // namespace specdec

@@ -2,7 +2,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "core/formats/module_pattern.h"
 
 namespace specdec {
 
@@ -11,7 +14,7 @@ namespace specdec {
 struct CompressionScheme {
   /// What is stored in place of a weight.
   enum class Codes : uint8_t {
-    kPacked,  ///< "weight_packed": integers of 4 or 8 bits in words of 32, the first one lowest
+    kPacked,  ///< "weight_packed": integers of 2, 4 or 8 bits in words of 32, the first one lowest
     kInt8,    ///< "weight", I8
     kFloat8   ///< "weight", F8_E4M3
   };
@@ -25,15 +28,48 @@ struct CompressionScheme {
   bool operator==(const CompressionScheme&) const = default;
 };
 
-/// What the text of a config.json says in its quantization_config; nothing without one. How
-/// activations and caches are rounded is left out: see left_out_roundings. Throws WeightsError
-/// naming `where`, the key and what is not supported: another method, format, strategy or number of
-/// bits, groups of layers with different schemes, sparse weights.
-std::optional<CompressionScheme> parse_compression_scheme(const std::string& config,
-                                                          const std::string& where);
+/// The schemes of a checkpoint and the modules that have them.
+class CompressionSchemes {
+ public:
+  /// Some modules that are stored alike.
+  struct Group {
+    std::vector<ModulePattern> targets;
+    CompressionScheme scheme;
+  };
 
-/// What a reader should know of a text of which parse_compression_scheme makes a scheme: roundings
-/// that it asks for and that are not done, a sentence each.
+  /// All modules with one scheme.
+  CompressionSchemes(const CompressionScheme& scheme)  // NOLINT: one scheme is a list of schemes
+      : groups_{{{}, scheme}} {}
+  /// At least one group.
+  explicit CompressionSchemes(std::vector<Group> groups);
+
+  /// That of a module. With several schemes it is that of the first target that has its name,
+  /// names before expressions and each in alphabetical order, else of the first that has its class,
+  /// as the library finds it; null where there is none.
+  const CompressionScheme* find(std::string_view module) const;
+
+  bool operator==(const CompressionSchemes& other) const;
+
+ private:
+  /// A target and whose it is.
+  struct Target {
+    ModulePattern pattern;
+    size_t group;
+  };
+
+  std::vector<Group> groups_;
+  std::vector<Target> targets_;  ///< in the order in which they are tried; none with one scheme
+};
+
+/// What the text of a config.json says in its quantization_config, or that of its text_config;
+/// nothing without one. How activations and caches are rounded is left out: see
+/// left_out_roundings. Throws WeightsError naming `where`, the key and what is not supported:
+/// another method, format, strategy or number of bits, sparse weights.
+std::optional<CompressionSchemes> parse_compression(const std::string& config,
+                                                    const std::string& where);
+
+/// What a reader should know of a text of which parse_compression makes schemes: roundings that it
+/// asks for and that are not done, a sentence each.
 std::vector<std::string> left_out_roundings(const std::string& config, const std::string& where);
 
 }  // namespace specdec

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -275,16 +276,19 @@ class LayerParts {
     experts.post_norm = loader_.norm("post_feedforward_layernorm_2", hidden_);
   }
 
-  /// Stacked, as in the hub's files, or each by itself, as GGUF's are named; gate and up fused or
-  /// apart.
+  /// Stacked, as in the hub's files, or each by itself, as GGUF's are named and as quantised
+  /// folders hold them; gate and up fused or apart.
   void load_expert_matrices(int64_t count, int64_t size, ExpertsOf<Matrix>& experts) const {
     using Named = typename LayerLoader<Matrix>::Named;
+    const auto ending = ending_of_single_experts(count);
+    const std::string end = ending.value_or("");
     const auto gate_up = [&](const std::string& prefix) {
-      const bool apart = loader_.has(prefix + "gate_proj") || loader_.has(prefix + "up_proj");
-      return apart ? Named{{prefix + "gate_proj", size}, {prefix + "up_proj", size}}
-                   : Named{{prefix + "gate_up_proj", 2 * size}};
+      const bool apart =
+          loader_.has(prefix + "gate_proj" + end) || loader_.has(prefix + "up_proj" + end);
+      return apart ? Named{{prefix + "gate_proj" + end, size}, {prefix + "up_proj" + end, size}}
+                   : Named{{prefix + "gate_up_proj" + end, 2 * size}};
     };
-    if (!loader_.has("experts.0.down_proj")) {
+    if (!ending) {
       experts.gate_up = loader_.stack(gate_up("experts."), hidden_, count);
       experts.down = loader_.stack({{"experts.down_proj", hidden_}}, size, count);
       return;
@@ -292,8 +296,23 @@ class LayerParts {
     for (int64_t e = 0; e < count; ++e) {
       const std::string prefix = fmt::format("experts.{}.", e);
       experts.gate_up.push_back(loader_.named(gate_up(prefix), hidden_));
-      experts.down.push_back(loader_.named({{prefix + "down_proj", hidden_}}, size));
+      experts.down.push_back(loader_.named({{prefix + "down_proj" + end, hidden_}}, size));
     }
+  }
+
+  /// What names of matrices end with where each expert has its own: "", or ".weight" as
+  /// llm-compressor writes them. None for stacks.
+  std::optional<std::string> ending_of_single_experts(int64_t count) const {
+    for (int64_t e = 0; e < count; ++e) {
+      for (const char* end : {"", ".weight"}) {
+        for (const char* part : {"down_proj", "gate_proj", "up_proj", "gate_up_proj"}) {
+          if (loader_.has(fmt::format("experts.{}.{}{}", e, part, end))) {
+            return end;
+          }
+        }
+      }
+    }
+    return std::nullopt;
   }
 
   void load_per_layer() {

@@ -160,14 +160,15 @@ void TensorSource::copy_stack(std::vector<Matrix>& matrices, int64_t first, cons
     if constexpr (std::is_same_v<Matrix, Linear>) {
       if (is_block(one.dtype) && linear_format(one.dtype) == matrix.format(first)) {
         set_blocks(one, matrix, first);
-        continue;
+      } else {
+        matrix.set_rows(first, stored_rows(one, 0, shape[1]));
       }
-      matrix.set_rows(first, stored_rows(one, 0, shape[1]));
     } else {
       matrix.narrow(0, first, shape[1]).copy_(stored_rows(one, 0, shape[1]));
     }
     checkpoint_->release(entry, static_cast<size_t>(i) * bytes, bytes);
   }
+  checkpoint_->release(entry);
 }
 
 template void TensorSource::copy_stack(std::vector<Tensor>&, int64_t, const std::string&,

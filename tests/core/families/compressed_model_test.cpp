@@ -4,12 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <ostream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -20,6 +16,7 @@
 #include "kv/kv_cache.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
+#include "tests/support/quantizers.h"
 #include "tests/support/temporary_folder.h"
 
 namespace specdec {
@@ -28,118 +25,6 @@ namespace {
 using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
-
-/// What a checkpoint holds of a matrix: tensors by the ends of their names; and the values.
-struct QuantizedMatrix {
-  std::map<std::string, std::pair<DType, Tensor>> tensors;
-  Tensor values;
-};
-
-/// A way to store matrices, and the key of config.json that says it.
-struct Quantizer {
-  std::string name;
-  std::function<QuantizedMatrix(const Tensor&)> quantize;
-  json config;
-  std::string format = "float32";  ///< that matrices should have in memory
-};
-
-void PrintTo(const Quantizer& quantizer, std::ostream* out) { *out << quantizer.name; }
-
-json compressed_tensors(const std::string& format, const json& weights) {
-  return {{"quant_method", "compressed-tensors"},
-          {"format", format},
-          {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}},
-          {"ignore", {"lm_head"}}};
-}
-
-/// int8 with a scale for each row.
-Quantizer int8_rows() {
-  const auto quantize = [](const Tensor& values) {
-    const Tensor scale = values.abs().amax(1, true) / 127.0;
-    const Tensor codes = (values / scale).round().to(at::kChar);
-    return QuantizedMatrix{{{"", {DType::kI8, codes}}, {"_scale", {DType::kF32, scale}}},
-                           codes.to(at::kFloat) * scale};
-  };
-  return {
-      "int8", quantize,
-      json::parse(read_file(test_data("compressed") / "int8/config.json"))["quantization_config"]};
-}
-
-/// FP8 with a scale for each part of so many rows and columns.
-QuantizedMatrix quantize_fp8(const Tensor& values, int64_t rows, int64_t columns,
-                             const char* scale_name) {
-  const int64_t height = values.size(0);
-  const int64_t width = values.size(1);
-  const Tensor padded = at::constant_pad_nd(
-      values, {0, (columns - width % columns) % columns, 0, (rows - height % rows) % rows});
-  const Tensor parts = padded.abs().unflatten(1, {-1, columns}).unflatten(0, {-1, rows});
-  const Tensor scale = parts.amax({1, 3}) / 448.0;
-  const Tensor scales = scale.repeat_interleave(rows, 0)
-                            .repeat_interleave(columns, 1)
-                            .narrow(0, 0, height)
-                            .narrow(1, 0, width);
-  const Tensor codes = (values / scales).to(at::kFloat8_e4m3fn);
-  return {{{"", {DType::kF8E4M3, codes}}, {scale_name, {DType::kF32, scale}}},
-          codes.to(at::kFloat) * scales};
-}
-
-Quantizer fp8_rows() {
-  return {"fp8_rows",
-          [](const Tensor& values) { return quantize_fp8(values, 1, values.size(1), "_scale"); },
-          compressed_tensors("float-quantized",
-                             {{"num_bits", 8}, {"type", "float"}, {"strategy", "channel"}}),
-          "FP8_32"};
-}
-
-/// The method of DeepSeek and Qwen.
-Quantizer fp8_blocks() {
-  return {"fp8_blocks",
-          [](const Tensor& values) { return quantize_fp8(values, 32, 32, "_scale_inv"); },
-          {{"quant_method", "fp8"},
-           {"fmt", "e4m3"},
-           {"activation_scheme", "dynamic"},
-           {"weight_block_size", {32, 32}},
-           {"modules_to_not_convert", {"lm_head"}}},
-          "FP8_32"};
-}
-
-/// Integers of 0 to 15, eight in a word, the first one lowest, along a dimension.
-Tensor packed(const Tensor& codes, int64_t dim) {
-  const Tensor shifts = at::arange(0, 32, 4, at::kLong);
-  const Tensor apart = codes.to(at::kLong).transpose(dim, 1).unflatten(1, {-1, 8});
-  return at::bitwise_left_shift(apart, shifts).sum(2).to(at::kInt).transpose(dim, 1);
-}
-
-QuantizedMatrix quantize_int4(const Tensor& values, bool symmetric) {
-  const Tensor groups = values.unflatten(1, {-1, 32});
-  const Tensor low = symmetric ? -groups.abs().amax(2) : groups.amin(2).clamp_max(0.0);
-  const Tensor high = symmetric ? groups.abs().amax(2) : groups.amax(2).clamp_min(0.0);
-  const Tensor scale = ((high - low) / 15.0).to(at::kBFloat16);
-  const Tensor wide = scale.to(at::kFloat);
-  const Tensor zero = symmetric ? at::full_like(wide, 8.0) : (-low / wide).round().clamp(0.0, 15.0);
-  const Tensor codes = ((groups / wide.unsqueeze(2)).round() + zero.unsqueeze(2)).clamp(0.0, 15.0);
-  QuantizedMatrix matrix;
-  matrix.values = ((codes - zero.unsqueeze(2)) * wide.unsqueeze(2)).flatten(1);
-  matrix.tensors = {{"_packed", {DType::kI32, packed(codes.flatten(1), 1)}},
-                    {"_scale", {DType::kBF16, scale}},
-                    {"_shape", {DType::kI64, at::tensor(values.sizes(), at::kLong)}}};
-  if (!symmetric) {
-    matrix.tensors["_zero_point"] = {DType::kI32, packed(zero, 0)};
-  }
-  return matrix;
-}
-
-Quantizer w4a16(bool symmetric) {
-  return {symmetric ? "w4a16" : "w4a16_asymmetric",
-          [symmetric](const Tensor& values) { return quantize_int4(values, symmetric); },
-          compressed_tensors("pack-quantized", {{"num_bits", 4},
-                                                {"type", "int"},
-                                                {"strategy", "group"},
-                                                {"group_size", 32},
-                                                {"symmetric", symmetric},
-                                                {"actorder", "weight"}}),
-          "INT4_32"};
-}
 
 /// A golden model whose linear layers are quantised, and the model of the values that these stand
 /// for.
@@ -247,7 +132,7 @@ TEST_P(CompressedModelTest, OtherDevicesGetTheValues) {
 
 INSTANTIATE_TEST_SUITE_P(All, CompressedModelTest,
                          testing::Values(int8_rows(), fp8_rows(), fp8_blocks(), w4a16(true),
-                                         w4a16(false)),
+                                         w4a16(false), w2a16_rows()),
                          [](const auto& info) { return info.param.name; });
 
 class RefusedMethodTest : public CompressedModelTest {};

@@ -34,7 +34,7 @@ json config_json(const std::string& name) {
 }
 
 CompressionScheme scheme_of(const std::string& name) {
-  return parse_compression_scheme(config_json(name).dump(), "config.json").value();
+  return *parse_compression(config_json(name).dump(), "config.json").value().find("layer");
 }
 
 /// Of an entry in blocks or as float32.
@@ -109,7 +109,7 @@ TEST(CompressionSchemeTest, SaysHowWeightsAreStored) {
                                                        .symmetric = true,
                                                        .rows_per_scale = 4,
                                                        .columns_per_scale = 8}));
-  EXPECT_EQ(parse_compression_scheme("{}", "config.json"), std::nullopt);
+  EXPECT_EQ(parse_compression("{}", "config.json"), std::nullopt);
 }
 
 /// What is said of w4a16's config with one change.
@@ -118,18 +118,19 @@ std::string scheme_complaint(const std::function<void(json& config, json& weight
   json& keys = config["quantization_config"];
   change(keys, keys["config_groups"]["group_0"]["weights"]);
   return error_message<WeightsError>(
-      [&] { (void)parse_compression_scheme(config.dump(), "config.json"); });
+      [&] { (void)parse_compression(config.dump(), "config.json"); });
 }
 
 TEST(CompressionSchemeTest, WhatIsNotSupportedIsNamed) {
   EXPECT_EQ(scheme_complaint([](json&, json&) {}), "no error");
   EXPECT_THAT(
       scheme_complaint([](json& keys, json&) { keys["quant_method"] = "gptq"; }),
-      HasSubstr("is 'gptq', which is not supported; known: compressed-tensors, fp8. Its tensors"));
+      HasSubstr("is 'gptq', which is not supported; known: compressed-tensors, fp8, modelopt. "
+                "Its tensors"));
   EXPECT_THAT(scheme_complaint([](json& keys, json&) { keys["format"] = "nvfp4-pack-quantized"; }),
               HasSubstr("is 'nvfp4-pack-quantized' with weights of type 'int'"));
   EXPECT_THAT(scheme_complaint([](json&, json& weights) { weights["num_bits"] = 3; }),
-              HasSubstr("is 3, which is not supported in format pack-quantized; known: 4, 8"));
+              HasSubstr("is 3, which is not supported in format pack-quantized; known: 2, 4, 8"));
   EXPECT_THAT(
       scheme_complaint([](json&, json& weights) { weights["strategy"] = "token"; }),
       HasSubstr("is 'token', which is not supported; known: tensor, channel, group, block"));
@@ -138,23 +139,72 @@ TEST(CompressionSchemeTest, WhatIsNotSupportedIsNamed) {
                 weights["block_structure"] = {128};
               }),
               HasSubstr("should be the rows and columns of a block"));
-  EXPECT_THAT(scheme_complaint([](json& keys, json& weights) {
-                json other = keys["config_groups"]["group_0"];
-                other["weights"]["group_size"] = 64;
-                weights["group_size"] = 32;
-                keys["config_groups"]["group_1"] = other;
+  EXPECT_THAT(scheme_complaint([](json& keys, json&) {
+                keys["config_groups"]["group_0"]["targets"] = {"re:(mlp"};
               }),
-              HasSubstr("has groups of layers whose weights are stored differently"));
+              HasSubstr("config_groups: group_0: 'targets' is no expression: error 114 at byte 4 "
+                        "of '(mlp'"));
+  EXPECT_THAT(scheme_complaint(
+                  [](json& keys, json&) { keys["config_groups"]["group_0"]["targets"] = {3}; }),
+              HasSubstr("'targets' should be a list of strings, but one of them is 3"));
+  EXPECT_THAT(
+      scheme_complaint([](json& keys, json&) {
+        keys["config_groups"]["experts"] = {{"format", "nvfp4-pack-quantized"},
+                                            {"weights", {{"num_bits", 4}, {"type", "float"}}}};
+      }),
+      HasSubstr("config_groups: experts: 'format' is 'nvfp4-pack-quantized' with weights of "
+                "type 'float', which is not supported"));
   EXPECT_THAT(scheme_complaint([](json& keys, json&) {
                 keys["sparsity_config"] = {{"format", "sparse-24-bitmask"}};
               }),
               HasSubstr("stored sparsely"));
 }
 
+TEST(CompressionSchemeTest, ModulesHaveTheSchemeOfTheirGroup) {
+  json config = config_json("w4a16");
+  json& groups = config["quantization_config"]["config_groups"];
+  json eight = groups["group_0"];
+  eight["weights"] = {{"num_bits", 8}, {"type", "int"}, {"strategy", "channel"}};
+  eight["targets"] = {"re:.*self_attn.*", "head"};
+  groups["group_1"] = eight;
+  eight["weights"]["num_bits"] = 2;
+  eight["targets"] = {"re:.*attn.q_proj$", "Embedding"};
+  groups["group_2"] = eight;
+  groups["caches"] = {{"targets", {"Attention"}}, {"weights", nullptr}};
+  const CompressionSchemes schemes = parse_compression(config.dump(), "config.json").value();
+  const auto bits = [&](const char* module) {
+    const CompressionScheme* scheme = schemes.find(module);
+    return scheme == nullptr ? 0 : scheme->bits;
+  };
+  EXPECT_EQ(bits("model.layers.0.mlp.experts.7.down_proj"), 4);
+  EXPECT_EQ(bits("model.layers.0.self_attn.k_proj"), 8);
+  EXPECT_EQ(bits("model.layers.0.self_attn.q_proj"), 2);  // "re:.*a..." is before "re:.*s..."
+  EXPECT_EQ(bits("head"), 8);
+  EXPECT_EQ(bits("model.embed_tokens"), 2);
+  EXPECT_EQ(bits("model.language_model.embed_tokens_per_layer"), 2);
+  groups["group_0"]["targets"] = "re:mlp";
+  EXPECT_EQ(parse_compression(config.dump(), "config.json")->find("model.mlp"), nullptr);
+  EXPECT_NE(parse_compression(config.dump(), "config.json")->find("mlp.up_proj"), nullptr);
+}
+
+TEST(CompressionSchemeTest, IsReadOfAWrappedModelAndOfModelOptimizer) {
+  const json config = config_json("w4a16");
+  EXPECT_EQ(parse_compression(json{{"text_config", config}}.dump(), "config.json"),
+            parse_compression(config.dump(), "config.json"));
+  json keys = {{"quant_method", "modelopt"}, {"quant_algo", "FP8"}};
+  const auto scheme = [&] {
+    return parse_compression(json{{"quantization_config", keys}}.dump(), "config.json").value();
+  };
+  EXPECT_EQ(*scheme().find(""), (CompressionScheme{.codes = CompressionScheme::Codes::kFloat8}));
+  keys["quant_algo"] = "NVFP4";
+  EXPECT_THAT(error_message<WeightsError>([&] { scheme(); }),
+              HasSubstr("'quant_algo' is 'NVFP4', which is not supported; known: FP8"));
+}
+
 CompressionScheme fp8_scheme(const json& keys) {
   json config = {{"quantization_config", keys}};
   config["quantization_config"]["quant_method"] = "fp8";
-  return parse_compression_scheme(config.dump(), "config.json").value();
+  return *parse_compression(config.dump(), "config.json").value().find("layer");
 }
 
 TEST(CompressionSchemeTest, TheMethodFp8HasScalesOfBlocksOrOfAll) {
@@ -188,7 +238,7 @@ TEST(CompressionSchemeTest, RoundingsThatAreLeftOutAreSaid) {
 }
 
 /// What is said of a checkpoint of one layer [4, 8] with these tensors.
-std::string tensors_complaint(const CompressionScheme& scheme,
+std::string tensors_complaint(const CompressionSchemes& scheme,
                               const std::vector<TensorToWrite>& tensors) {
   const TemporaryFolder folder;
   write_safetensors(folder.path() / "model.safetensors", tensors);
@@ -228,6 +278,33 @@ TEST(CompressedTensorsTest, TensorsThatDoNotFitAreNamed) {
   EXPECT_THAT(
       tensors_complaint(scheme_of("w4a16"), {packed, tensor("a.weight_shape", DType::kI64, {2})}),
       HasSubstr("is of a matrix of shape [0, 0]"));
+}
+
+TEST(CompressedTensorsTest, StacksThatDoNotFitAreNamed) {
+  static const std::vector<std::byte> zeros(96);
+  const auto tensor = [](const char* name, DType dtype, std::vector<int64_t> shape) {
+    TensorToWrite one{.name = name, .dtype = dtype, .shape = std::move(shape), .bytes = {}};
+    int64_t values = 1;
+    for (const int64_t size : one.shape) {
+      values *= size;
+    }
+    one.bytes = std::span(zeros).first(static_cast<size_t>(values * dtype_bytes(dtype)));
+    return one;
+  };
+  const CompressionScheme rows = {.codes = CompressionScheme::Codes::kFloat8, .rows_per_scale = 1};
+  const TensorToWrite codes = tensor("experts.down_proj", DType::kF8E4M3, {3, 4, 8});
+  const auto scales = [&](std::vector<int64_t> shape) {
+    return tensor("experts.down_proj_scale", DType::kF32, std::move(shape));
+  };
+  EXPECT_EQ(tensors_complaint(rows, {codes, scales({3, 4, 1})}), "no error");
+  EXPECT_THAT(tensors_complaint(rows, {codes}),
+              HasSubstr("'experts.down_proj' has no weight_scale beside it"));
+  EXPECT_THAT(tensors_complaint(rows, {codes, scales({2, 4, 1})}),
+              HasSubstr("'experts.down_proj_scale' has shape [2, 4, 1], but for a stack of "
+                        "matrices [4, 8] it should be [3, 4, 1]"));
+  EXPECT_THAT(tensors_complaint(rows, {tensor("experts.down_proj", DType::kF8E4M3, {0, 4, 8}),
+                                       scales({1, 4, 1})}),
+              HasSubstr("has shape [0, 4, 8], but holds 8 bits of each weight"));
 }
 
 TEST(CompressedTensorsTest, AnOrderOfInputsIsReadWhereItIsTheirs) {
