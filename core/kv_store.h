@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/kernels/kv_view.h"
+#include "core/kv_snapshot.h"
 
 namespace specdec {
 
@@ -60,6 +61,11 @@ class KvStore {
   virtual void truncate(int64_t row, int64_t length) = 0;
   /// Row i continues old row parents[i].
   virtual void reorder(std::span<const int64_t> parents) = 0;
+
+  /// See KvSnapshots::kv_snapshot.
+  virtual std::shared_ptr<const KvSnapshot> snapshot(int64_t row) = 0;
+  /// See KvSnapshots::kv_restore. Not between an extend and its undo.
+  virtual void restore(int64_t row, const KvSnapshot& snapshot, int64_t length) = 0;
 
   virtual int64_t rows() const = 0;
   virtual int64_t length(int64_t row) const = 0;  ///< 0 for a row that does not exist yet

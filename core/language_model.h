@@ -11,6 +11,7 @@
 namespace specdec {
 
 class DraftVocabulary;
+class KvSnapshots;
 
 /// What heads that live on a model need (EAGLE, MTP, Medusa).
 class Internals {
@@ -70,6 +71,8 @@ class LanguageModel {
   /// Embeddings, head, keys and values; nullptr: drafters that need internals are refused, saying
   /// why.
   virtual const Internals* internals() const { return nullptr; }
+  /// Keys and values of rows, to be kept apart from them; nullptr: every text is read anew.
+  virtual KvSnapshots* snapshots() { return nullptr; }
 
   // The primitives by their names in the field, thin and non-virtual. All run on row 0 except
   // decode_get_logits. They check before they change anything: a token outside the vocabulary, an

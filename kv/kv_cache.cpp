@@ -19,7 +19,10 @@ int64_t parent_of(const NewNodes& nodes, int64_t node, int64_t index) {
 
 KvCache::KvCache(std::vector<LayerKv> layers, const KvCacheOptions& options)
     : options_(options),
-      pool_(std::move(layers), options),
+      memory_(std::make_shared<PagedMemory>(
+          PagedMemory{.pool = PagePool(std::move(layers), options), .table = {}})),
+      pool_(memory_->pool),
+      page_table_(memory_->table),
       tables_({.device = options.device, .mirror = options.as_device}),
       readers_({.device = options.device, .mirror = options.as_device, .own_angles = true}) {}
 

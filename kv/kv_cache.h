@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -33,6 +34,11 @@ class KvCache final : public KvStore {
   void commit(int64_t row, std::span<const int64_t> path) override;
   void truncate(int64_t row, int64_t length) override;
   void reorder(std::span<const int64_t> parents) override;
+  /// Refers to the row's pages where the pool has room for them beside a row of max_length, which
+  /// on the CPU it nearly always has; else copies. It keeps the pages' memory beyond the cache.
+  std::shared_ptr<const KvSnapshot> snapshot(int64_t row) override;
+  /// Shares the pages of this cache's own snapshots, copies others.
+  void restore(int64_t row, const KvSnapshot& snapshot, int64_t length) override;
 
   /// Whether every row i may get nodes[i] more nodes, in one extend or several: then none of them,
   /// nor any commit or truncate among them, fails for want of pages, rows or room. Pages that are
@@ -54,6 +60,12 @@ class KvCache final : public KvStore {
   int64_t allocated_bytes() const { return pool_.bytes(page_table_.pages_made()); }
 
  private:
+  struct PagedMemory {
+    PagePool pool;
+    PageTable table;
+  };
+  class PageSnapshot;
+
   struct Node {
     int64_t parent;  // -1 = the last kept token
     int64_t position;
@@ -93,11 +105,13 @@ class KvCache final : public KvStore {
   bool fits(std::span<const GrownRow> rows) const;
   void add_node(int64_t row, int64_t parent, int64_t index);
   void fill_row_tables(int64_t row);
+  void copy_in(int64_t row, const KvSnapshot& snapshot, int64_t length);
   PagePool::Place place(int64_t row, int64_t slot) const;
 
   KvCacheOptions options_;
-  PagePool pool_;
-  PageTable page_table_;
+  std::shared_ptr<PagedMemory> memory_;  // shared with snapshots
+  PagePool& pool_;
+  PageTable& page_table_;
   TableBlock tables_;
   mutable TableBlock readers_;  // of the newest readers(); kept to allocate nothing
   std::vector<Row> rows_;

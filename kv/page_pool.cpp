@@ -186,6 +186,8 @@ const LayerKv& PagePool::geometry(int64_t layer) const {
 
 at::ScalarType PagePool::page_dtype() const { return dtype_of_pages(options_); }
 
+int64_t PagePool::page_bytes() const { return bytes_of_page(layers_, options_); }
+
 int64_t PagePool::bytes(int64_t pages) const {
   return bytes_of_page(layers_, options_) *
          (allocates_at_once(options_.device) ? capacity_ : pages);
@@ -279,6 +281,43 @@ void PagePool::read_token(int64_t layer, Place place, int64_t token,
     copy_numbers(out.second, to, stored_values, from + place.index * dim, dim);
     from += options_.page_size * dim;
     to += out.first.size(1) * dim;
+  }
+}
+
+LayerKeyValues PagePool::copy_out(int64_t layer, std::span<const int32_t> pages,
+                                  int64_t tokens) const {
+  const LayerKv& own = geometry(layer);
+  const Tensor numbers =
+      at::empty({own.kv_heads, tokens, own.head_dim}, at::TensorOptions().dtype(page_dtype()));
+  LayerKeyValues copies{numbers, at::empty_like(numbers)};
+  const int64_t size = options_.page_size;
+  for (int64_t first = 0; first < tokens; first += size) {
+    const int64_t count = std::min(size, tokens - first);
+    const int64_t page = pages[static_cast<size_t>(first / size)];
+    copy_elsewhere(copies.keys.narrow(1, first, count),
+                   keys(layer).select(0, page).narrow(2, 0, count).transpose(1, 2));
+    copy_elsewhere(copies.values.narrow(1, first, count),
+                   values(layer).select(0, page).narrow(1, 0, count));
+  }
+  return copies;
+}
+
+void PagePool::copy_in(int64_t layer, std::span<const int32_t> pages, int64_t tokens,
+                       const LayerKeyValues& from) {
+  const LayerKv& own = geometry(layer);
+  SPECDEC_CHECK(from.keys.dim() == 3 && from.keys.size(0) == own.kv_heads &&
+                    from.keys.size(1) >= tokens && from.keys.size(2) == own.head_dim &&
+                    from.keys.scalar_type() == page_dtype(),
+                "restore: layer {} has {} kv heads of {} in {}, not those of the snapshot", layer,
+                own.kv_heads, own.head_dim, c10::toString(page_dtype()));
+  const int64_t size = options_.page_size;
+  for (int64_t first = 0; first < tokens; first += size) {
+    const int64_t count = std::min(size, tokens - first);
+    const int64_t page = pages[static_cast<size_t>(first / size)];
+    copy_elsewhere(keys(layer).select(0, page).narrow(2, 0, count),
+                   from.keys.narrow(1, first, count).transpose(1, 2));
+    copy_elsewhere(values(layer).select(0, page).narrow(1, 0, count),
+                   from.values.narrow(1, first, count));
   }
 }
 

@@ -55,6 +55,8 @@ class PagePool {
   const Tensor& keys(int64_t layer) const { return source(layer).keys.pages(); }
   /// Values [pages, kv_heads, page_size, head_dim]; undefined before the first reserve.
   const Tensor& values(int64_t layer) const { return source(layer).values.pages(); }
+  /// Bytes of a page number: a page in each layer's pool.
+  int64_t page_bytes() const;
   /// Bytes that the pages take when those below `pages` have been used.
   int64_t bytes(int64_t pages) const;
   at::ScalarType page_dtype() const;
@@ -67,6 +69,13 @@ class PagePool {
   /// Copies tokens to other places, in all layers. A move may overwrite what an earlier one reads,
   /// not what a later one does.
   void move_slots(std::span<const Move> moves);
+  /// Copies of the first `tokens` tokens in some pages of a layer with keys and values of its own,
+  /// in the host's memory.
+  LayerKeyValues copy_out(int64_t layer, std::span<const int32_t> pages, int64_t tokens) const;
+  /// Copies the first `tokens` tokens of a layer into pages, from their beginning on. InternalError
+  /// where they have another geometry or dtype.
+  void copy_in(int64_t layer, std::span<const int32_t> pages, int64_t tokens,
+               const LayerKeyValues& from);
   /// Copies one token out: column `token` of keys and values, each [kv_heads, tokens, head_dim] of
   /// the pages' dtype.
   void read_token(int64_t layer, Place place, int64_t token, std::pair<Tensor, Tensor>& out) const;

@@ -25,7 +25,7 @@ int64_t PageTable::pages_needed(int64_t row, int64_t first, int64_t end) const {
 }
 
 int64_t PageTable::pages_of(std::span<const Branch> branches) const {
-  std::vector<int32_t> holders(references_.size());
+  std::vector<int32_t> holders = this->holders();
   std::vector<int32_t> writers(references_.size());
   int64_t used = 0;
   for (const Branch& branch : branches) {
@@ -69,6 +69,47 @@ void PageTable::make_writable(int64_t row, int64_t first, int64_t end, std::vect
   while (static_cast<int64_t>(pages.size()) < end) {
     pages.push_back(take());
   }
+}
+
+std::vector<PageTable::Page> PageTable::hold(int64_t row, int64_t count) {
+  const auto pages = this->pages(row);
+  SPECDEC_CHECK(count >= 0 && count <= std::ssize(pages), "{} pages of the {} of row {}", count,
+                std::ssize(pages), row);
+  std::vector<Page> held(pages.begin(), pages.begin() + count);
+  for (const Page page : held) {
+    ++references_[static_cast<size_t>(page)];
+  }
+  return held;
+}
+
+void PageTable::release(std::span<const Page> held) {
+  for (const Page page : held) {
+    release(page);
+  }
+}
+
+void PageTable::attach(int64_t row, std::span<const Page> held) {
+  SPECDEC_CHECK(row >= 0 && row < rows(), "pages of row {} of {}", row, rows());
+  for (const Page page : held) {
+    ++references_[static_cast<size_t>(page)];
+  }
+  trim(row, 0);
+  rows_[static_cast<size_t>(row)].assign(held.begin(), held.end());
+}
+
+std::vector<int32_t> PageTable::holders() const {
+  std::vector<int32_t> holders = references_;
+  for (const auto& pages : rows_) {
+    for (const Page page : pages) {
+      --holders[static_cast<size_t>(page)];
+    }
+  }
+  return holders;
+}
+
+int64_t PageTable::held_pages() const {
+  const std::vector<int32_t> each = holders();
+  return std::count_if(each.begin(), each.end(), [](int32_t holders) { return holders > 0; });
 }
 
 void PageTable::trim(int64_t row, int64_t count) {

@@ -37,7 +37,7 @@ class PageTable {
   };
   /// Pages in use once these rows have taken the place of all rows, and each has been made
   /// writable, in their order: shared pages that are written are copied, except by the last that
-  /// holds them.
+  /// holds them. Held pages are in use, and never written.
   int64_t pages_of(std::span<const Branch> branches) const;
 
   /// Adds empty rows until there are `rows`.
@@ -45,6 +45,14 @@ class PageTable {
   /// Lets `row` own its pages from index `first` to `end` alone: adds what is missing up to `end`,
   /// and splits off those that it shares, which `copies` then lists.
   void make_writable(int64_t row, int64_t first, int64_t end, std::vector<Copy>& copies);
+  /// Refers to the first `count` pages of a row on behalf of a holder that is no row; until
+  /// release() nobody writes what lies in them now.
+  std::vector<Page> hold(int64_t row, int64_t count);
+  void release(std::span<const Page> held);
+  /// Lets a row refer to these pages, which are held, instead of its own.
+  void attach(int64_t row, std::span<const Page> held);
+  /// Pages that are held, by rows too or not.
+  int64_t held_pages() const;
   /// Gives back the pages of a row from index `count` on.
   void trim(int64_t row, int64_t count);
   /// Row i refers to the pages of old row parents[i]; there are parents.size() rows afterwards.
@@ -53,6 +61,8 @@ class PageTable {
  private:
   Page take();
   void release(Page page);
+  /// References to each page that are not those of rows, [pages_made].
+  std::vector<int32_t> holders() const;
 
   std::vector<std::vector<Page>> rows_;
   std::vector<int32_t> references_;  // [pages_made]

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/transformer/adapters/adapted_ops.h"
 #include "core/transformer/forward_parts.h"
+#include "core/transformer/kv_key.h"
 #include "core/transformer/layer_runner.h"
 #include "core/transformer/pending_layers.h"
 #include "core/transformer/workspace.h"
@@ -62,7 +63,7 @@ LayerList first_layers(int64_t count) {
 
 }  // namespace
 
-class TransformerModel::Impl final : public Internals {
+class TransformerModel::Impl final : public Internals, public KvSnapshots {
  public:
   Impl(std::shared_ptr<const TransformerWeights> weights, const KvStoreFactory& store,
        const TransformerOptions& options)
@@ -124,6 +125,18 @@ class TransformerModel::Impl final : public Internals {
       }
     }
     change(adapters_);
+  }
+
+  // KvSnapshots
+  std::string kv_key() const override {
+    return kv_key_of(*weights_, adapters_.fingerprint(), *store_);
+  }
+  std::shared_ptr<const KvSnapshot> kv_snapshot(int64_t row) override {
+    return store_->snapshot(row);
+  }
+  void kv_restore(const KvSnapshot& snapshot, int64_t length, int64_t row) override {
+    pending_.forget(row);
+    store_->restore(row, snapshot, length);
   }
 
   const AdapterStack& adapters() const { return adapters_; }
@@ -397,6 +410,7 @@ int64_t TransformerModel::pending(int64_t row) const { return impl_->store().pen
 int64_t TransformerModel::vocab_size() const { return impl_->weights().config.vocab_size; }
 int64_t TransformerModel::max_length() const { return impl_->store().max_length(); }
 const Internals* TransformerModel::internals() const { return impl_.get(); }
+KvSnapshots* TransformerModel::snapshots() { return impl_.get(); }
 void TransformerModel::undo_forward() { impl_->undo_forward(); }
 const TransformerWeights& TransformerModel::weights() const { return impl_->weights(); }
 void TransformerModel::push_adapter(ScaledAdapter adapter) {

@@ -40,6 +40,7 @@ class TransformerModel final : public LanguageModel {
   int64_t vocab_size() const override;
   int64_t max_length() const override;
   const Internals* internals() const override;
+  KvSnapshots* snapshots() override;
   /// Forgets the nodes of the newest forward, as if it had not been: for a head that fails after
   /// its layer. Only between that forward and the next call that changes the model.
   void undo_forward();

@@ -157,6 +157,13 @@ class CacheModel {
     rows_ = std::move(reordered);
   }
 
+  /// The row, maybe a new one, holds these first tokens of a snapshot.
+  void restore(int64_t row, const KvSnapshot& snapshot, std::vector<float> tokens) {
+    cache_.restore(row, snapshot, std::ssize(tokens));
+    rows_.resize(std::max(rows_.size(), static_cast<size_t>(row) + 1));
+    rows_[static_cast<size_t>(row)] = {.kept = std::move(tokens), .pending = {}};
+  }
+
   std::vector<int64_t> path_to(int64_t row, int64_t node) const {
     std::vector<int64_t> path;
     for (; node >= 0;

@@ -82,6 +82,26 @@ TEST(PageTableTest, CountsThePagesOfRowsThatAreToCome) {
   EXPECT_THROW(static_cast<void>(table.pages_of(std::vector<Branch>{{0, 4, 0, 0}})), InternalError);
 }
 
+TEST(PageTableTest, HeldPagesAreKeptAndSharedAgain) {
+  PageTable table = table_of(1, 3);
+  const std::vector<PageTable::Page> held = table.hold(0, 2);
+  EXPECT_THAT(held, ElementsAre(0, 1));
+  EXPECT_EQ(table.held_pages(), 2);
+  using Branch = PageTable::Branch;
+  EXPECT_EQ(table.pages_of({}), 2);
+  EXPECT_EQ(table.pages_of(std::vector<Branch>{{0, 3, 0, 4}}), 6) << "two are copied";
+
+  table.trim(0, 0);
+  EXPECT_EQ(table.free_pages(), 1);
+  table.attach(0, held);
+  EXPECT_THAT(table.pages(0), ElementsAre(0, 1));
+  table.attach(0, std::span(held).first(1));
+  table.release(held);
+  EXPECT_EQ(table.held_pages(), 0);
+  EXPECT_EQ(table.free_pages(), 2);
+  EXPECT_THROW((void)table.hold(0, 2), InternalError);
+}
+
 TEST(PageTableTest, RefusesRowsThatDoNotExist) {
   PageTable table = table_of(1, 1);
   EXPECT_THROW(table.pages(1), InternalError);

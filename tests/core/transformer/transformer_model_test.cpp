@@ -283,6 +283,10 @@ class FailingStore final : public KvStore {
   void commit(int64_t row, std::span<const int64_t> path) override { store_->commit(row, path); }
   void truncate(int64_t row, int64_t length) override { store_->truncate(row, length); }
   void reorder(std::span<const int64_t> parents) override { store_->reorder(parents); }
+  std::shared_ptr<const KvSnapshot> snapshot(int64_t row) override { return store_->snapshot(row); }
+  void restore(int64_t row, const KvSnapshot& snapshot, int64_t length) override {
+    store_->restore(row, snapshot, length);
+  }
   int64_t rows() const override { return store_->rows(); }
   int64_t length(int64_t row) const override { return store_->length(row); }
   int64_t pending(int64_t row) const override { return store_->pending(row); }

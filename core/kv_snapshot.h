@@ -1,0 +1,72 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/types.h"
+
+namespace specdec {
+
+using at::Tensor;
+
+/// Keys and values of a layer, each [kv_heads, tokens, head_dim], as the cache stores them.
+struct LayerKeyValues {
+  Tensor keys;
+  Tensor values;
+};
+
+/// Keys and values of the tokens that a row kept, apart from the row: later changes of the row, or
+/// its end, do not change them. Of one thread, that of the store it came from.
+class KvSnapshot {
+ public:
+  virtual ~KvSnapshot() = default;
+  KvSnapshot() = default;
+  KvSnapshot(const KvSnapshot&) = delete;
+  KvSnapshot& operator=(const KvSnapshot&) = delete;
+
+  /// Tokens.
+  virtual int64_t length() const = 0;
+  /// Memory that it keeps in use; pages that others hold too are counted.
+  virtual int64_t bytes() const = 0;
+  /// Copies in the host's memory, of the layers with keys and values of their own, in order.
+  virtual std::vector<LayerKeyValues> copy() const = 0;
+};
+
+/// A snapshot that owns its numbers, for any store with such layers.
+class KvCopies final : public KvSnapshot {
+ public:
+  /// Layers of `length` tokens, in the host's memory.
+  KvCopies(std::vector<LayerKeyValues> layers, int64_t length);
+
+  int64_t length() const override { return length_; }
+  int64_t bytes() const override;
+  std::vector<LayerKeyValues> copy() const override { return layers_; }
+  const std::vector<LayerKeyValues>& layers() const { return layers_; }
+
+ private:
+  std::vector<LayerKeyValues> layers_;
+  int64_t length_;
+};
+
+/// Snapshots of a model's rows (LanguageModel::snapshots).
+class KvSnapshots {
+ public:
+  virtual ~KvSnapshots() = default;
+  /// Names all that keys and values depend on beside the tokens, in 16 hex digits: weights, their
+  /// formats, adapters, the format of activations and cache, the device. A row of a model may be
+  /// restored from what a model of the same key held; the bits are then those of its own forward.
+  virtual std::string kv_key() const = 0;
+  /// What the row has kept. It shares pages with the row where the store has room for that. Throws
+  /// InternalError where nodes are pending.
+  virtual std::shared_ptr<const KvSnapshot> kv_snapshot(int64_t row = 0) = 0;
+  /// The row, which may be a new one, holds the first `length` tokens of the snapshot instead of
+  /// its own. Throws Error when they do not fit; the row is empty then. InternalError for more
+  /// tokens than there are, and for layers of another geometry.
+  virtual void kv_restore(const KvSnapshot& snapshot, int64_t length, int64_t row = 0) = 0;
+};
+
+}  // namespace specdec

@@ -1,0 +1,28 @@
+#include "core/transformer/kv_key.h"
+
+#include <fmt/format.h>
+
+#include "core/transformer/tensor_source.h"
+
+namespace specdec {
+
+std::string kv_key_of(const TransformerWeights& weights, const std::string& fingerprint,
+                      const KvStore& store) {
+  std::string text =
+      fmt::format("{};{};{};{};{};", fingerprint, c10::toString(weights.compute_dtype()),
+                  static_cast<int>(weights.activations), static_cast<int>(store.view(0).format),
+                  c10::DeviceTypeName(weights.place.device.type()));
+  for (const LayerPlan& layer : weights.plan) {
+    text +=
+        fmt::format("{}x{}/{}/{},", layer.kv_heads, layer.head_dim, layer.window, layer.kv_source);
+  }
+  visit_forward_matrices(weights, [&text](const Linear& matrix) {
+    for (const Linear::Part& part : matrix.parts()) {
+      text += fmt::format("{}x{}:{};", part.out, matrix.in(), format_name(part.format));
+    }
+  });
+  constexpr uint64_t kOffset = 14695981039346656037ULL;
+  return fmt::format("{:016x}", hash_bytes(kOffset, text.data(), text.size()));
+}
+
+}  // namespace specdec

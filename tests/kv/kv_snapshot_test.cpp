@@ -1,0 +1,166 @@
+// Snapshots of a KvCache's rows, against a list of what they should hold.
+#include <c10/core/InferenceMode.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+
+#include "core/error.h"
+#include "tests/kv/cache_model.h"
+
+namespace specdec {
+namespace {
+
+/// A snapshot and what it should hold.
+struct Taken {
+  std::shared_ptr<const KvSnapshot> snapshot;
+  std::vector<float> tokens;
+};
+
+Taken take(CacheModel& model, int64_t row) {
+  return {model.cache().snapshot(row), model.rows()[static_cast<size_t>(row)].kept};
+}
+
+void check_copy(const Taken& taken) {
+  const std::vector<LayerKeyValues> layers = taken.snapshot->copy();
+  ASSERT_EQ(layers.size(), 2U) << "the third layer reads the first's";
+  const Tensor numbers = at::tensor(taken.tokens, at::kFloat).view({1, -1, 1});
+  for (size_t layer = 0; layer < 2; ++layer) {
+    const Tensor keys = layers[layer].keys.to(at::kFloat);
+    const Tensor wanted = (layer == 1 ? numbers * kSecondLayer : numbers).expand_as(keys);
+    ASSERT_TRUE(at::equal(keys, wanted)) << "layer " << layer;
+    ASSERT_TRUE(at::equal(layers[layer].values.to(at::kFloat), -wanted));
+  }
+}
+
+std::shared_ptr<const KvSnapshot> copied(const KvSnapshot& snapshot) {
+  return std::make_shared<KvCopies>(snapshot.copy(), snapshot.length());
+}
+
+/// Random steps, among which snapshots are taken, checked and restored, by reference or from
+/// copies.
+void walk(const KvCacheOptions& options, uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto below = [&](size_t bound) { return static_cast<int64_t>(random() % bound); };
+  CacheModel model(options);
+  std::vector<Taken> taken;
+  for (int step = 0; step < 150; ++step) {
+    const int64_t choice = below(6);
+    const int64_t rows = model.cache().rows();
+    if (choice == 0 && rows > 0) {
+      const int64_t row = below(static_cast<size_t>(rows));
+      model.truncate(row, model.cache().length(row));  // forgets pending nodes
+      taken.push_back(take(model, row));
+    } else if (choice == 1 && !taken.empty()) {
+      const Taken& chosen = taken[static_cast<size_t>(below(taken.size()))];
+      const int64_t length = below(chosen.tokens.size() + 1);
+      const auto snapshot = below(2) == 0 ? chosen.snapshot : copied(*chosen.snapshot);
+      model.restore(below(static_cast<size_t>(std::min<int64_t>(rows + 1, 4))), *snapshot,
+                    {chosen.tokens.begin(), chosen.tokens.begin() + length});
+    } else if (choice == 2 && taken.size() > 3) {
+      taken.erase(taken.begin() + below(taken.size()));
+    } else {
+      random_step(model, random);
+    }
+    model.check();
+    if (!taken.empty()) {
+      check_copy(taken[static_cast<size_t>(below(taken.size()))]);
+    }
+    if (testing::Test::HasFatalFailure()) {
+      FAIL() << "seed " << seed << ", step " << step;
+    }
+  }
+}
+
+TEST(KvSnapshotTest, RandomWalksHoldWhatTheyShould) {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    walk(small_pages(), seed);
+    walk(small_pages(KvFormat::kBFloat16), seed);
+  }
+}
+
+TEST(KvSnapshotTest, RandomWalksHoldWhatTheyShouldOnADevice) {
+  KvCacheOptions options = small_pages();
+  options.as_device = true;
+  walk(options, 100);
+}
+
+TEST(KvSnapshotTest, SharesPagesUntilTheyAreWritten) {
+  CacheModel model;
+  model.extend(chain(10));
+  model.commit(0, first_nodes(10));
+  const int64_t bytes = model.cache().allocated_bytes();
+  const Taken taken = take(model, 0);
+  EXPECT_EQ(taken.snapshot->bytes(), bytes) << "three pages";
+  model.restore(1, *taken.snapshot, taken.tokens);
+  EXPECT_EQ(model.cache().allocated_bytes(), bytes);
+  model.extend(batch_of({1}, {-1}));
+  EXPECT_EQ(model.cache().allocated_bytes(), bytes + bytes / 3) << "the last page was copied";
+  model.check();
+  check_copy(taken);
+}
+
+TEST(KvSnapshotTest, OutlivesItsCacheAndFitsAnother) {
+  auto first = std::make_unique<CacheModel>();
+  first->extend(chain(9));
+  first->commit(0, first_nodes(9));
+  const Taken taken = take(*first, 0);
+  first.reset();
+  check_copy(taken);
+  KvCacheOptions other = small_pages();
+  other.page_size = 16;
+  CacheModel second(other);
+  second.restore(0, *taken.snapshot, {taken.tokens.begin(), taken.tokens.begin() + 7});
+  second.check();
+  EXPECT_EQ(copied(*taken.snapshot)->bytes(), 9 * 2 * (2 + 6) * 4);
+}
+
+TEST(KvSnapshotTest, LeavesRoomForARow) {
+  KvCacheOptions options = small_pages();
+  options.max_pages = 12;  // a row of max_length takes 10
+  CacheModel model(options);
+  model.extend(chain(8));
+  model.commit(0, first_nodes(8));
+  const Taken shared = take(model, 0);
+  model.extend(chain(4));
+  model.commit(0, first_nodes(4));
+  const Taken copy = take(model, 0);  // would hold a third page
+  EXPECT_EQ(dynamic_cast<const KvCopies*>(shared.snapshot.get()), nullptr);
+  EXPECT_NE(dynamic_cast<const KvCopies*>(copy.snapshot.get()), nullptr);
+  model.truncate(0, 0);
+  const std::vector<int64_t> whole = {kMaxLength};
+  EXPECT_TRUE(model.cache().fits(whole));
+  model.extend(chain(kMaxLength));
+  model.commit(0, first_nodes(kMaxLength));
+  model.check();
+  check_copy(shared);
+  check_copy(copy);
+}
+
+TEST(KvSnapshotTest, RefusesWhatDoesNotFit) {
+  CacheModel model;
+  model.extend(chain(6));
+  EXPECT_THROW((void)model.cache().snapshot(0), InternalError) << "pending nodes";
+  model.commit(0, first_nodes(6));
+  const auto snapshot = model.cache().snapshot(0);
+  EXPECT_THROW(model.cache().restore(2, *snapshot, 6), InternalError) << "a gap";
+  EXPECT_THROW(model.cache().restore(0, *snapshot, 7), InternalError) << "more than there is";
+  EXPECT_EQ(model.cache().length(0), 6);
+
+  KvCacheOptions narrow = small_pages();
+  narrow.max_length = 5;
+  CacheModel shorter(narrow);
+  EXPECT_THROW(shorter.cache().restore(0, *snapshot, 6), Error);
+  EXPECT_EQ(shorter.cache().length(0), 0);
+
+  KvCache other({{1, 2, 0, -1}}, small_pages());
+  EXPECT_THROW(other.restore(0, *snapshot, 6), InternalError) << "fewer layers";
+  EXPECT_EQ(other.length(0), 0);
+  KvCache wider({{1, 4, 0, -1}, {2, 3, 4, -1}}, small_pages());
+  EXPECT_THROW(wider.restore(0, *snapshot, 6), InternalError) << "larger heads";
+  KvCache half({{1, 2, 0, -1}, {2, 3, 4, -1}}, small_pages(KvFormat::kBFloat16));
+  EXPECT_THROW(half.restore(0, *snapshot, 6), InternalError) << "another format";
+}
+
+}  // namespace
+}  // namespace specdec
