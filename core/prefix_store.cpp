@@ -58,7 +58,7 @@ ForwardResult PrefixStore::prefill(LanguageModel& model, TokenSpan prompt,
   ++statistics_.prompts;
   statistics_.prompt_tokens += std::ssize(prompt);
   KvSnapshots* snapshots = model.snapshots();
-  if (snapshots == nullptr || options.all_hidden || !options.capture_layers.empty()) {
+  if (snapshots == nullptr || options.hidden == Hidden::kAll || !options.capture_layers.empty()) {
     ++statistics_.bypassed;
     return model.prefill(prompt, options);
   }

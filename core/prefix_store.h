@@ -31,7 +31,7 @@ int64_t reusable_tokens(const CachedPrefix& prefix, TokenSpan prompt);
 /// and keys and values have the bits of a prefill from the first token on. Throws
 /// SnapshotModelError, and changes nothing, where the prefix has another key.
 ForwardResult prime_with_prefix(LanguageModel& model, TokenSpan prompt, const CachedPrefix& prefix,
-                                const ForwardOptions& options = {.all_hidden = false});
+                                const ForwardOptions& options = {});
 
 /// Counts of a PrefixStore since it was made.
 struct PrefixStatistics {
@@ -54,7 +54,7 @@ class PrefixStore {
 
   /// Prefills row 0 as LanguageModel::prefill does, and forgets the others; what the longest known
   /// prefix holds is not fed again, and the prompt is known afterwards. Reads the whole prompt
-  /// where the options ask for the results of all its tokens (all_hidden, captured layers), and for
+  /// where the options ask for the results of all its tokens (Hidden::kAll, captured layers), and for
   /// models without snapshots.
   ForwardResult prefill(LanguageModel& model, TokenSpan prompt, const ForwardOptions& options);
 
@@ -83,6 +83,6 @@ class PrefixStore {
 
 /// PrefixStore::prefill, or without a store (nullptr) LanguageModel::prefill.
 ForwardResult prefill_with(PrefixStore* store, LanguageModel& model, TokenSpan prompt,
-                           const ForwardOptions& options = {.all_hidden = false});
+                           const ForwardOptions& options = {});
 
 }  // namespace specdec

@@ -11,8 +11,8 @@ namespace specdec {
 
 Generation AutoregressiveDecoding::generate(const Request& request) {
   Session session(request, target_);
+  session.prefill(target_, {});
   const ForwardOptions options{.best_only = session.reads_best_only()};
-  session.commit_prefill(target_.prefill(request.prompt, options));
   while (!session.finished()) {
     const Draft certain = session.certain();
     const ForwardResult result = target_.verify(certain, options);
@@ -24,6 +24,7 @@ Generation AutoregressiveDecoding::generate(const Request& request) {
       session.commit_certain(certain, result);
     }
   }
+  session.remember(target_);
   return std::move(session).finish();
 }
 

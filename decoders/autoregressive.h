@@ -10,6 +10,7 @@ class AutoregressiveDecoding final : public DecodingStrategy {
   /// Borrows the model.
   explicit AutoregressiveDecoding(LanguageModel& target) : target_(target) {}
   Generation generate(const Request& request) override;
+  bool can_resume() const override { return true; }
 
  private:
   LanguageModel& target_;

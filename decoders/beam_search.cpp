@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/prefix_store.h"
+
 namespace specdec {
 
 BeamSearchDecoding::BeamSearchDecoding(LanguageModel& target, const BeamOptions& options)
@@ -14,7 +16,8 @@ BeamSearchDecoding::BeamSearchDecoding(LanguageModel& target, const BeamOptions&
 
 Generation BeamSearchDecoding::generate(const Request& request) {
   BeamSession session(request, target_, options_);
-  session.advance(std::vector<Tensor>{target_.prefill_get_last_logits(request.prompt).cpu()});
+  const ForwardResult prompt = prefill_with(request.prefixes, target_, request.prompt);
+  session.advance(std::vector<Tensor>{prompt.logits.select(0, 0).cpu()});
   session.prefilled();
   while (!session.finished()) {
     std::vector<int64_t> parents;

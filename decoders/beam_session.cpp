@@ -26,6 +26,7 @@ void check_request(const Request& request) {
                  "beam search ends hypotheses at tokens (end-of-sequence and stop ids), not at "
                  "stop_strings: leave them out, or use another strategy");
   check_stop_rule(request);
+  check_not_resumed(request);
 }
 
 /// Log-probabilities [vocab] float64 after a sequence. A row is always computed by itself, so that

@@ -21,6 +21,17 @@ CommittedText::CommittedText(const Request& request, int64_t max_length, int64_t
       end_ = StopReason::kGrammarLimit;
     }
   }
+  replay();
+}
+
+void CommittedText::replay() {
+  for (const Token token : request_.resumed) {
+    const size_t before = tokens_.size();
+    append(token);
+    if (tokens_.size() == before) {  // at a limit of the grammar
+      return;
+    }
+  }
 }
 
 DraftLimits CommittedText::room() const {
@@ -36,6 +47,12 @@ void CommittedText::append(Token token) {
     if (grammar_->limit()) {
       end_ = StopReason::kGrammarLimit;
       return;
+    }
+    if (output().size() < request_.resumed.size()) {
+      throw ConfigError(fmt::format(
+          "the grammar forbids token {} of the output so far, at position {}: go on with the "
+          "grammar that it was generated under",
+          token, tokens_.size()));
     }
     throw Error(fmt::format("token {} was committed, which the grammar forbids there", token));
   }

@@ -14,8 +14,8 @@ namespace specdec {
 class CommittedText {
  public:
   /// Throws Error for a stop rule out of range, for stop strings without tokenizer, and for a
-  /// grammar of another vocabulary. `request` outlives the text; the model holds `max_length`
-  /// tokens.
+  /// grammar of another vocabulary or one that forbids the output so far. `request` outlives the
+  /// text; the model holds `max_length` tokens.
   CommittedText(const Request& request, int64_t max_length, int64_t vocab_size);
 
   TokenSpan tokens() const { return tokens_; }
@@ -33,6 +33,8 @@ class CommittedText {
   void append(Token token);
 
  private:
+  /// Appends the output so far.
+  void replay();
   std::optional<StopReason> reason_to_stop(Token token);
   bool completes_stop_string(Token token);
 

@@ -18,6 +18,7 @@
 namespace specdec {
 
 class CompiledGrammar;
+class PrefixStore;
 
 enum class StopReason {
   kEndOfSequence,
@@ -86,6 +87,12 @@ struct Request {
   Constraint constraint = {};
   /// Weights of the target's distributions, when sampling.
   const DistributionWeights* weights = nullptr;
+  /// Output so far of a generation that goes on: it stands after the prompt, counts as output for
+  /// grammar, stop rule and max_new_tokens, and is not given again. Beam search and corrected
+  /// decoding take none.
+  TokenSpan resumed = {};
+  /// Where the target's keys and values of earlier texts are; nullptr: the prompt is read whole.
+  PrefixStore* prefixes = nullptr;
 };
 
 /// Amount that a grammar leaves open at a node.
@@ -169,6 +176,9 @@ class DecodingStrategy {
   virtual ~DecodingStrategy() = default;
   /// Continues the prompt. Throws Error when it is empty or too long for the model.
   virtual Generation generate(const Request& request) = 0;
+  /// Whether it takes Request::resumed, and what the target keeps in row 0 after generate(), or an
+  /// exception of on_tokens, is the text's beginning.
+  virtual bool can_resume() const { return false; }
   /// What its drafter would propose at every position of `output`, a continuation of the request's
   /// prompt that the target has drawn (by any lossless strategy); nullopt: it has no drafter to
   /// trace. Decides nothing at random. Throws ConfigError for a drafter that cannot be traced.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "decoders/request_checks.h"
 
 namespace specdec {
 namespace {
@@ -197,6 +198,7 @@ Generation CorrectedDecoding::generate(const Request& request) {
     return strategy_->generate(request);
   }
   check(request.sampling);
+  check_not_resumed(request);
   if (request.constraint.grammar == nullptr) {
     throw ConfigError("a correction is one of a grammar, and there is none: add `grammar:`");
   }

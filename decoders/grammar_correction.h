@@ -69,6 +69,9 @@ class CorrectedDecoding final : public DecodingStrategy {
   /// The chosen output, with the time of all samples; tokens are given on when it is chosen. Throws
   /// ConfigError without a grammar, and for sampling that `check` refuses.
   Generation generate(const Request& request) override;
+  bool can_resume() const override {
+    return options_.correction == Correction::kNone && strategy_->can_resume();
+  }
 
  private:
   Generation draw(const Request& request, int64_t sample, const DistributionWeights* weights);

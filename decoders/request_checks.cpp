@@ -31,4 +31,10 @@ void check_vocabulary(const Constraint& constraint, int64_t vocab_size) {
   }
 }
 
+void check_not_resumed(const Request& request) {
+  require_config(request.resumed.empty(),
+                 "this strategy draws whole outputs and cannot go on with one: resume with "
+                 "autoregressive or speculative, or start again");
+}
+
 }  // namespace specdec

@@ -13,4 +13,7 @@ void check_stop_rule(const Request& request);
 /// forbids those.
 void check_vocabulary(const Constraint& constraint, int64_t vocab_size);
 
+/// Throws ConfigError for a request that goes on with its output so far.
+void check_not_resumed(const Request& request);
+
 }  // namespace specdec

@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
+#include "core/prefix_store.h"
 #include "decoders/analysis/draft_overlap.h"
 #include "decoders/draft_grammar.h"
 #include "decoders/mask_timer.h"
@@ -71,6 +73,27 @@ void Session::append_drawn(const ForwardResult& result) {
   const int64_t root = 0;
   const Token token = draw(Draft::root(newest()), result);
   append({&token, 1}, {&root, 1});
+}
+
+ForwardResult Session::prefill(LanguageModel& target, const ForwardOptions& options) {
+  const bool goes_on = !request_.resumed.empty();
+  const TokenSpan text = goes_on ? committed().first(committed().size() - 1) : committed();
+  ForwardOptions own = options;
+  own.best_only = reads_best_only();
+  ForwardResult result = prefill_with(request_.prefixes, target, text, own);
+  if (goes_on) {
+    generation_.prefill_seconds = clock_.lap();
+    start_step();
+  } else {
+    commit_prefill(result);
+  }
+  return result;
+}
+
+void Session::remember(LanguageModel& target) const {
+  if (request_.prefixes != nullptr && target.snapshots() != nullptr) {
+    request_.prefixes->insert(cached_prefix(target, committed()));
+  }
 }
 
 void Session::commit_prefill(const ForwardResult& result) {
@@ -180,7 +203,9 @@ void Session::end_step() {
 }
 
 Generation Session::finish() && {
-  generation_.tokens.assign(text_.output().begin(), text_.output().end());
+  const TokenSpan all = text_.output();  // shorter than what it resumes at a grammar's limit
+  const TokenSpan output = all.subspan(std::min(all.size(), request_.resumed.size()));
+  generation_.tokens.assign(output.begin(), output.end());
   generation_.stop_reason = text_.end().value_or(generation_.stop_reason);
   for (const StepStatistics& step : generation_.steps) {
     generation_.decode_seconds += step.draft_seconds + step.verify_seconds + step.other_seconds;

@@ -50,6 +50,13 @@ class Session {
   /// The target's distributions after each node of a draft; see LogitsProcessor::find.
   TargetProbs& target_probs(const Draft& draft, const ForwardResult& result);
 
+  /// Reads the prompt into the target and commits the token that it yields; where the request goes
+  /// on with its output so far, that is read but for its newest token. What Request::prefixes knows
+  /// is not read again. The results are those of LanguageModel::prefill.
+  ForwardResult prefill(LanguageModel& target, const ForwardOptions& options);
+  /// Lets Request::prefixes remember the text, whose beginning is what the target keeps in row 0.
+  void remember(LanguageModel& target) const;
+
   // Of a forward, logits [n, vocab] or the best tokens of its n nodes.
 
   /// Draws and commits the token that the prefill yields: of one row. Ends the prefill's time.

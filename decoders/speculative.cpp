@@ -62,9 +62,7 @@ Generation SpeculativeDecoding::generate(const Request& request) {
   ShapedDrafter shaped(*drafter_);
   ForcedTokensDrafter drafter(shaped, request, session.grammar());
   options_.best_only = session.reads_best_only() && !wants_logits_;
-  prompt_options_.best_only = session.reads_best_only();
-  std::optional<ForwardResult> prompt = target_.prefill(request.prompt, prompt_options_);
-  session.commit_prefill(*prompt);
+  std::optional<ForwardResult> prompt = session.prefill(target_, prompt_options_);
   StepResult step;
   while (!session.finished()) {
     step.draft = drafter.propose(session.context(*shape_, last(step), features(prompt)));
@@ -79,6 +77,7 @@ Generation SpeculativeDecoding::generate(const Request& request) {
     drafter.observe(*shape_, step.draft, step.verified);
     session.commit(step.draft, step.verified);
   }
+  session.remember(target_);
   return std::move(session).finish();
 }
 
@@ -89,7 +88,6 @@ std::optional<DraftTrace> SpeculativeDecoding::trace(const Request& request, Tok
   Session session(request, target_);
   ShapedDrafter drafter(*drafter_);
   options_.best_only = false;
-  prompt_options_.best_only = false;
   std::optional<ForwardResult> prompt = target_.prefill(request.prompt, prompt_options_);
   if (!output.empty()) {
     session.commit_given(output.front());

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/prefix_store.h"
 
 namespace specdec {
 namespace {
@@ -54,7 +55,8 @@ Generation SpeculativeBeamSearch::generate(const Request& request) {
   drafter_->reset();
   last_steps_.clear();
   BeamSession session(request, target_, options_.beams);
-  session.advance(std::vector<Tensor>{target_.prefill_get_last_logits(request.prompt).cpu()});
+  const ForwardResult prompt = prefill_with(request.prefixes, target_, request.prompt);
+  session.advance(std::vector<Tensor>{prompt.logits.select(0, 0).cpu()});
   session.prefilled();
   if (!session.finished()) {
     target_.reorder(std::vector<int64_t>(session.beams().size(), 0));

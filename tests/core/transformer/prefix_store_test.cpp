@@ -102,7 +102,7 @@ TEST_P(PrefixTest, RandomPromptsHaveTheBitsOfColdOnes) {
   PrefixStore store(3 * cached_prefix(probe, Tokens(60)).snapshot->bytes());
   for (int round = 0; round < 120; ++round) {
     const Tokens prompt = next_prompt();
-    const Tensor logits = store.prefill(model_, prompt, {.all_hidden = false}).logits;
+    const Tensor logits = store.prefill(model_, prompt, {}).logits;
     ASSERT_TRUE(at::equal(logits[0], cold_.prefill_get_last_logits(prompt))) << "round " << round;
     texts_.push_back(decode(prompt));
     if (below(2) == 0) {
@@ -153,7 +153,7 @@ class PrefixStoreTest : public testing::Test {
     return cached_prefix(model_, Tokens{1}).snapshot->bytes();
   }
   void read(PrefixStore& store, const Tokens& prompt, TransformerModel* model = nullptr) {
-    store.prefill(model == nullptr ? model_ : *model, prompt, {.all_hidden = false});
+    store.prefill(model == nullptr ? model_ : *model, prompt, {});
   }
 
   Weights weights_ = tiny_gemma(kPrefixVocab, at::kFloat);
@@ -201,7 +201,7 @@ TEST_F(PrefixStoreTest, PromptsWhoseStatesAreWantedAreReadWhole) {
   const Tokens prompt = {1, 2, 3, 4, 5};
   read(store, prompt);
   EXPECT_EQ(store.prefill(model_, prompt, {}).final_hidden.size(0), 5);
-  EXPECT_EQ(store.prefill(model_, prompt, {.capture_layers = {1}, .all_hidden = false})
+  EXPECT_EQ(store.prefill(model_, prompt, {.capture_layers = {1}})
                 .captured[0]
                 .size(0),
             5);
@@ -237,21 +237,21 @@ TEST(PrefixAdapterTest, PrefixesOfOtherAdaptersAreNotUsed) {
   TransformerModel model(base, paged_kv());
   PrefixStore store(1 << 26);
   const Tokens prompt = {2, 5, 7, 9, 11};
-  const Tensor plain = store.prefill(model, prompt, {.all_hidden = false}).logits;
+  const Tensor plain = store.prefill(model, prompt, {}).logits;
   const CachedPrefix prefix = cached_prefix(model, prompt);
   model.reorder({});
   model.push_adapter({adapter});
-  const Tensor adapted = store.prefill(model, prompt, {.all_hidden = false}).logits;
+  const Tensor adapted = store.prefill(model, prompt, {}).logits;
   EXPECT_FALSE(at::equal(plain, adapted));
   EXPECT_EQ(store.statistics().hits, 0);
   EXPECT_EQ(store.entries(), 2);
   EXPECT_THROW(prime_with_prefix(model, prompt, prefix), SnapshotModelError);
   EXPECT_EQ(model.length(), 5);
-  EXPECT_TRUE(at::equal(store.prefill(model, prompt, {.all_hidden = false}).logits, adapted));
+  EXPECT_TRUE(at::equal(store.prefill(model, prompt, {}).logits, adapted));
   EXPECT_EQ(store.statistics().hits, 1);
   model.reorder({});
   model.clear_adapters();
-  EXPECT_TRUE(at::equal(store.prefill(model, prompt, {.all_hidden = false}).logits, plain));
+  EXPECT_TRUE(at::equal(store.prefill(model, prompt, {}).logits, plain));
   EXPECT_EQ(store.statistics().hits, 2);
 }
 
