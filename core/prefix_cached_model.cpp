@@ -1,0 +1,252 @@
+#include "core/prefix_cached_model.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+bool wants_states(const ForwardOptions& options) {
+  return options.all_hidden || !options.capture_layers.empty();
+}
+
+/// A chain of tokens after the last pending node of row 0, through all layers.
+bool is_plain_chain(const TokenBatch& batch, const ForwardOptions& options) {
+  const ForwardInputs& inputs = batch.inputs;
+  return batch.rows.empty() && batch.parents.empty() && options.layers.empty() &&
+         !inputs.embeddings.defined() && !inputs.attention_inputs.defined() &&
+         !inputs.features.defined() && !inputs.attention_bias.defined();
+}
+
+std::vector<Token> tokens_of(const TokenBatch& batch) {
+  const Tensor tokens = batch.tokens.cpu().contiguous();
+  const auto* first = tokens.const_data_ptr<Token>();
+  return {first, first + tokens.numel()};
+}
+
+}  // namespace
+
+PrefixCachedModel::PrefixCachedModel(std::unique_ptr<LanguageModel> model)
+    : model_(std::move(model)) {
+  model_->reorder({});
+}
+
+int64_t PrefixCachedModel::length(int64_t row) const {
+  return replays() && row == 0 ? replayed_ : model_->length(row);
+}
+
+int64_t PrefixCachedModel::pending(int64_t row) const {
+  return model_->pending(row) + (row == 0 ? skipped_ : 0);
+}
+
+void PrefixCachedModel::reorder(std::span<const int64_t> parents) {
+  if (!parents.empty()) {
+    if (replays()) {
+      cut(replayed_);
+    }
+    model_->reorder(parents);
+    std::vector<Row> rows;
+    for (const int64_t parent : parents) {
+      rows.push_back({rows_.at(static_cast<size_t>(parent)).kept, {}});
+    }
+    rows_ = std::move(rows);
+    states_.clear();
+    pending_states_.clear();
+    return;
+  }
+  reused_ = 0;
+  skipped_ = 0;
+  pending_states_.clear();
+  if (rows_.empty() || rows_.front().kept.empty()) {
+    model_->reorder({});
+    rows_.clear();
+    states_.clear();
+    replayed_ = -1;
+    return;
+  }
+  model_->reorder(std::array<int64_t, 1>{0});
+  rows_.resize(1);
+  rows_.front().pending.clear();
+  replayed_ = 0;
+}
+
+void PrefixCachedModel::truncate(int64_t length, int64_t row) {
+  SPECDEC_CHECK(length >= 0 && length <= this->length(row), "cannot truncate {} tokens to {}",
+                this->length(row), length);
+  if (replays() && row == 0) {
+    model_->truncate(model_->length());
+    rows_.front().pending.clear();
+    replayed_ = length;
+    skipped_ = 0;
+    pending_states_.clear();
+    return;
+  }
+  model_->truncate(length, row);
+  if (row < std::ssize(rows_)) {
+    rows_[static_cast<size_t>(row)].kept.resize(static_cast<size_t>(length));
+    rows_[static_cast<size_t>(row)].pending.clear();
+  }
+  if (row == 0) {
+    states_.resize(std::min(states_.size(), static_cast<size_t>(length)));
+    pending_states_.clear();
+  }
+}
+
+void PrefixCachedModel::cut(int64_t length) {
+  model_->truncate(length);
+  rows_.front().kept.resize(static_cast<size_t>(length));
+  rows_.front().pending.clear();
+  states_.resize(std::min(states_.size(), static_cast<size_t>(length)));
+  pending_states_.clear();
+  replayed_ = -1;
+  skipped_ = 0;
+}
+
+int64_t PrefixCachedModel::count_reusable(const TokenBatch& batch,
+                                          const ForwardOptions& options) const {
+  if (!is_plain_chain(batch, options) || options.logits == Logits::kAll) {
+    return 0;
+  }
+  const std::vector<Token> tokens = tokens_of(batch);
+  const std::vector<Token>& kept = rows_.front().kept;
+  const auto [mine, theirs] =
+      std::mismatch(kept.begin() + replayed_, kept.end(), tokens.begin(), tokens.end());
+  // The token whose logits are wanted is always evaluated.
+  const int64_t wanted = std::ssize(tokens) - (options.logits == Logits::kLast ? 1 : 0);
+  const int64_t common = std::min<int64_t>(theirs - tokens.begin(), wanted);
+  if (!wants_states(options)) {
+    return common;
+  }
+  const auto known = std::find_if(states_.begin(), states_.end(), [&](const States& states) {
+    return options.all_hidden && !states.front().defined();
+  });
+  return options.capture_layers == state_layers_
+             ? std::clamp<int64_t>(known - states_.begin() - replayed_, 0, common)
+             : 0;
+}
+
+ForwardResult PrefixCachedModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
+  SPECDEC_CHECK(skipped_ == 0, "forward: {} nodes of a prompt are not committed yet", skipped_);
+  SPECDEC_CHECK(batch.tokens.defined(), "forward: embeddings without tokens have no prefix");
+  return replays() ? replay(batch, options) : evaluate(batch, options);
+}
+
+ForwardResult PrefixCachedModel::replay(const TokenBatch& batch, const ForwardOptions& options) {
+  const int64_t begin = replayed_;
+  const int64_t reusable = count_reusable(batch, options);
+  const int64_t nodes = batch.tokens.size(0);
+  if (reusable == 0) {
+    cut(begin);
+    return evaluate(batch, options);
+  }
+  ForwardResult result;
+  if (reusable < nodes) {
+    cut(begin + reusable);
+    replayed_ = begin;  // until the nodes are committed
+    result = evaluate({.tokens = batch.tokens.narrow(0, reusable, nodes - reusable)}, options);
+  }
+  prepend_states(begin, reusable, options, result);
+  skipped_ = reusable;
+  reused_ += reusable;
+  return result;
+}
+
+ForwardResult PrefixCachedModel::evaluate(const TokenBatch& batch, const ForwardOptions& options) {
+  ForwardResult result = model_->forward(batch, options);
+  const std::vector<Token> tokens = tokens_of(batch);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto row = static_cast<size_t>(batch.rows.empty() ? 0 : batch.rows[i]);
+    rows_.resize(std::max(rows_.size(), row + 1));
+    rows_[row].pending.push_back(tokens[i]);
+  }
+  note_states(result, options, std::ssize(tokens));
+  return result;
+}
+
+void PrefixCachedModel::note_states(const ForwardResult& result, const ForwardOptions& options,
+                                    int64_t nodes) {
+  const std::vector<Row>& rows = rows_;
+  if (rows.size() != 1 || !wants_states(options) || !options.layers.empty() ||
+      !result.final_hidden.defined()) {
+    return;
+  }
+  // Where only captured layers are wanted the final states may be the last node's alone.
+  const bool all_final = result.final_hidden.size(0) == nodes;
+  if (options.all_hidden && !all_final) {
+    return;
+  }
+  if (rows.front().kept.empty()) {
+    state_layers_ = options.capture_layers;
+  }
+  if (options.capture_layers != state_layers_ || states_.size() != rows.front().kept.size() ||
+      std::ssize(pending_states_) + nodes != std::ssize(rows.front().pending)) {
+    return;
+  }
+  for (int64_t node = 0; node < nodes; ++node) {
+    States states = {all_final ? result.final_hidden.select(0, node) : Tensor()};
+    for (const Tensor& layer : result.captured) {
+      states.push_back(layer.select(0, node));
+    }
+    pending_states_.push_back(std::move(states));
+  }
+}
+
+void PrefixCachedModel::prepend_states(int64_t begin, int64_t count, const ForwardOptions& options,
+                                       ForwardResult& result) const {
+  const auto joined = [&](size_t stream, const Tensor& rest) {
+    std::vector<Tensor> rows;
+    for (int64_t i = begin; i < begin + count; ++i) {
+      rows.push_back(states_[static_cast<size_t>(i)][stream]);
+    }
+    Tensor all = at::stack(rows);
+    return rest.defined() ? at::cat({all, rest}) : all;
+  };
+  if (options.all_hidden) {
+    result.final_hidden = joined(0, result.final_hidden);
+  }
+  result.captured.resize(options.capture_layers.size());
+  for (size_t layer = 0; layer < result.captured.size(); ++layer) {
+    result.captured[layer] = joined(layer + 1, result.captured[layer]);
+  }
+}
+
+void PrefixCachedModel::commit(std::span<const int64_t> path, int64_t row) {
+  const int64_t skipped = row == 0 ? skipped_ : 0;
+  for (int64_t i = 0; skipped > 0 && i < std::ssize(path); ++i) {
+    SPECDEC_CHECK(path[static_cast<size_t>(i)] == i, "a prompt is committed from its beginning on");
+  }
+  if (replays() && row == 0 && std::ssize(path) <= skipped) {
+    truncate(replayed_);
+    replayed_ += std::ssize(path);
+    if (replayed_ == std::ssize(rows_.front().kept)) {
+      replayed_ = -1;
+    }
+    return;
+  }
+  std::vector<int64_t> own;
+  for (const int64_t node : path.subspan(static_cast<size_t>(skipped))) {
+    own.push_back(node - skipped);
+  }
+  model_->commit(own, row);
+  Row& kept = rows_.at(static_cast<size_t>(row));
+  const bool all_known = row == 0 && states_.size() == kept.kept.size();
+  for (const int64_t node : own) {
+    kept.kept.push_back(kept.pending[static_cast<size_t>(node)]);
+    if (all_known && node < std::ssize(pending_states_)) {
+      states_.push_back(pending_states_[static_cast<size_t>(node)]);
+    }
+  }
+  kept.pending.clear();
+  if (row == 0) {
+    pending_states_.clear();
+    skipped_ = 0;
+    replayed_ = -1;
+  }
+}
+
+}  // namespace specdec

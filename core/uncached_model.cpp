@@ -1,0 +1,139 @@
+#include "core/uncached_model.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+/// Results of single nodes, which become those of a forward.
+struct NodeResults {
+  std::vector<Tensor> logits, hidden;
+  std::vector<std::vector<Tensor>> captured;
+
+  void add(const ForwardResult& result, bool with_logits) {
+    if (with_logits) {
+      logits.push_back(result.logits.select(0, -1));
+    }
+    hidden.push_back(result.final_hidden.select(0, -1));
+    captured.resize(result.captured.size());
+    for (size_t layer = 0; layer < captured.size(); ++layer) {
+      captured[layer].push_back(result.captured[layer].select(0, -1));
+    }
+  }
+
+  ForwardResult stack() const {
+    const auto stacked = [](const std::vector<Tensor>& rows) {
+      return rows.empty() ? Tensor() : at::stack(rows);
+    };
+    ForwardResult all{.logits = stacked(logits), .final_hidden = stacked(hidden), .captured = {}};
+    for (const std::vector<Tensor>& layer : captured) {
+      all.captured.push_back(stacked(layer));
+    }
+    return all;
+  }
+};
+
+}  // namespace
+
+std::vector<UncachedModel::Place> UncachedModel::append(const TokenBatch& batch,
+                                                        std::vector<Row>& rows) {
+  const Tensor tokens = batch.tokens.cpu().contiguous();
+  const auto size = static_cast<size_t>(tokens.numel());
+  SPECDEC_CHECK(size > 0, "a forward of no tokens");
+  SPECDEC_CHECK(batch.rows.empty() || batch.rows.size() == size, "rows of another size");
+  SPECDEC_CHECK(batch.parents.empty() || batch.parents.size() == size, "parents of another size");
+  std::vector<Place> places;
+  for (size_t i = 0; i < size; ++i) {
+    const auto row = static_cast<size_t>(batch.rows.empty() ? 0 : batch.rows[i]);
+    SPECDEC_CHECK(row <= rows.size(), "no row {}", row);
+    if (row == rows.size()) {
+      rows.emplace_back();
+    }
+    const int64_t node = std::ssize(rows[row].pending);
+    const int64_t parent = batch.parents.empty() ? node - 1 : batch.parents[i];
+    SPECDEC_CHECK(parent >= -1 && parent < node, "node {} has no parent {}", node, parent);
+    rows[row].pending.push_back({tokens.const_data_ptr<Token>()[i], parent});
+    places.push_back({row, node});
+  }
+  return places;
+}
+
+std::vector<Token> UncachedModel::history(const Row& row, int64_t node) {
+  std::vector<Token> path;
+  for (; node >= 0; node = row.pending[static_cast<size_t>(node)].parent) {
+    path.push_back(row.pending[static_cast<size_t>(node)].token);
+  }
+  std::vector<Token> history = row.kept;
+  history.insert(history.end(), path.rbegin(), path.rend());
+  return history;
+}
+
+ForwardResult UncachedModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
+  SPECDEC_CHECK(options.layers.empty() && !batch.inputs.embeddings.defined() &&
+                    !batch.inputs.attention_bias.defined(),
+                "an uncached model runs all layers on tokens alone");
+  std::vector<Row> rows = rows_;  // changed only when all is well
+  const std::vector<Place> places = append(batch, rows);
+  const bool all_states = options.all_hidden || !options.capture_layers.empty();
+  NodeResults results;
+  for (size_t i = 0; i < places.size(); ++i) {
+    const bool is_last = i + 1 == places.size() || places[i + 1].row != places[i].row;
+    const bool has_logits =
+        options.logits == Logits::kAll || (options.logits == Logits::kLast && is_last);
+    if (!has_logits && !all_states) {
+      continue;
+    }
+    const ForwardOptions own = {.capture_layers = options.capture_layers,
+                                .logits = Logits::kLast,
+                                .all_hidden = false,
+                                .draft_columns = options.draft_columns};
+    results.add(model_.prefill(history(rows[places[i].row], places[i].node), own), has_logits);
+  }
+  rows_ = std::move(rows);
+  return results.stack();
+}
+
+void UncachedModel::commit(std::span<const int64_t> path, int64_t row) {
+  SPECDEC_CHECK(row >= 0 && row < std::ssize(rows_), "no row {}", row);
+  Row& changed = rows_[static_cast<size_t>(row)];
+  int64_t previous = -1;
+  for (const int64_t node : path) {
+    SPECDEC_CHECK(node >= 0 && node < std::ssize(changed.pending) &&
+                      changed.pending[static_cast<size_t>(node)].parent == previous,
+                  "node {} does not follow node {}", node, previous);
+    previous = node;
+  }
+  changed.kept = history(changed, previous);
+  changed.pending.clear();
+}
+
+void UncachedModel::truncate(int64_t length, int64_t row) {
+  SPECDEC_CHECK(length >= 0 && length <= this->length(row), "cannot truncate {} tokens to {}",
+                this->length(row), length);
+  if (row < std::ssize(rows_)) {
+    rows_[static_cast<size_t>(row)].kept.resize(static_cast<size_t>(length));
+    rows_[static_cast<size_t>(row)].pending.clear();
+  }
+}
+
+void UncachedModel::reorder(std::span<const int64_t> parents) {
+  std::vector<Row> rows;
+  for (const int64_t parent : parents) {
+    rows.push_back({rows_.at(static_cast<size_t>(parent)).kept, {}});
+  }
+  rows_ = std::move(rows);
+}
+
+int64_t UncachedModel::length(int64_t row) const {
+  return row < std::ssize(rows_) ? std::ssize(rows_[static_cast<size_t>(row)].kept) : 0;
+}
+
+int64_t UncachedModel::pending(int64_t row) const {
+  return row < std::ssize(rows_) ? std::ssize(rows_[static_cast<size_t>(row)].pending) : 0;
+}
+
+}  // namespace specdec
