@@ -14,11 +14,12 @@
 #include "core/formats/json_text.h"
 #include "core/hub_cache.h"
 #include "core/randomness.h"
+#include "core/uncached_model.h"
 #include "decoders/analysis/sequence_score.h"
 #include "experiments/cli/commands.h"
+#include "experiments/cli/generation_arguments.h"
 #include "experiments/config/config_file.h"
-#include "experiments/metrics/metrics.h"
-#include "experiments/run/experiment_config.h"
+#include "experiments/metrics/request_metrics.h"
 #include "experiments/run/prompt_grammars.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/terminal/json_option.h"
@@ -26,23 +27,16 @@
 namespace specdec {
 namespace {
 
-struct GenerateArguments {
-  std::string model;
-  std::vector<std::string> adapters;
+struct GenerateArguments : GenerationArguments {
   std::string prompt, prompt_file, tokens;
   bool has_prompt = false;
   bool chat = false;
   bool ignore_eos = false;
+  bool no_cache = false;
   JsonOption json;
-  int64_t max_new_tokens = 128;
-  uint64_t seed = 0;
   int64_t samples = 1;
   bool has_logprobs = false;
   int64_t alternatives = 0;  ///< to each token, with their log-probabilities
-  SamplingParams sampling;
-  std::vector<std::string> stops;
-  std::string strategy = "{type: autoregressive}";
-  std::optional<std::string> grammar;
 };
 
 std::vector<Token> encode(const GenerateArguments& arguments, const ModelFiles& files,
@@ -64,95 +58,6 @@ std::vector<Token> encode(const GenerateArguments& arguments, const ModelFiles& 
                         : read_text_file(arguments.prompt_file, size_t{64} << 20U);
   return encode_prompt(*files.tokenizer, {{"user", text}}, arguments.chat, files.config.bos_id,
                        tools);
-}
-
-StopRule make_stop(const GenerateArguments& arguments, const ModelFiles& files) {
-  StopRule stop;
-  stop.max_new_tokens = arguments.max_new_tokens;
-  stop.stop_strings = arguments.stops;
-  for (const auto& text : arguments.stops) {
-    if (text.empty()) {
-      throw ConfigError("--stop: an empty text would stop at once");
-    }
-  }
-  if (!arguments.stops.empty() && files.tokenizer == nullptr) {
-    throw ConfigError(files.no_text(
-        fmt::format("--stop: {} has no tokenizer, so text cannot stop it", files.folder.string())));
-  }
-  if (!arguments.ignore_eos) {
-    stop.end_ids = files.config.end_ids;
-  }
-  return stop;
-}
-
-StrategyConfig read_strategy_text(const std::string& text, const RunPlan& plan,
-                                  const Components& components) {
-  const auto errors = std::make_shared<ConfigErrors>();
-  const ConfigNode node(parse_yaml(text, "--strategy", false), errors);
-  auto strategy = read_strategy(node, plan, components);
-  errors->throw_if_any();
-  return strategy;
-}
-
-/// What --grammar says: a file, or inline YAML as under `grammar:` of a config.
-std::optional<GrammarConfig> read_grammar_text(const GenerateArguments& arguments,
-                                               const ModelFiles& files) {
-  if (!arguments.grammar) {
-    return std::nullopt;
-  }
-  const std::string& text = *arguments.grammar;
-  if (files.tokenizer == nullptr) {
-    throw ConfigError(files.no_text(fmt::format(
-        "--grammar: {} has no tokenizer, and a grammar speaks of text", files.folder.string())));
-  }
-  if (text.empty() || text.front() != '{') {
-    const auto kind = grammar_kind_of_file(text);
-    if (!kind) {
-      throw ConfigError("--grammar: '" + text +
-                        "': the kind of a grammar follows from the file's ending (.json, .regex, "
-                        ".gbnf, .lark); or give it inline, such as '{type: regex, file: ...}'");
-    }
-    return GrammarConfig{read_grammar_file(text, *kind)};
-  }
-  const auto errors = std::make_shared<ConfigErrors>();
-  const ConfigNode node(parse_yaml(text, "--grammar", false), errors);
-  auto grammar = read_grammar(node);
-  if (grammar.per_prompt) {
-    node.fail("per_prompt", "there are no prompts with schemas here; give a file or a schema");
-  }
-  errors->throw_if_any();
-  return grammar;
-}
-
-nlohmann::json statistics_json(const Generation& generation) {
-  Counts counts;
-  counts.add(generation);
-  const auto number = [](const std::optional<double>& value) {
-    return value ? nlohmann::json(*value) : nlohmann::json();
-  };
-  nlohmann::json json = {{"new_tokens", counts.tokens},
-                         {"steps", counts.steps},
-                         {"drafted", counts.drafted},
-                         {"accepted", counts.accepted},
-                         {"acceptance_rate", number(acceptance_rate(counts))},
-                         {"tokens_per_step", number(tokens_per_step(counts))},
-                         {"prefill_seconds", counts.prefill_seconds},
-                         {"decode_seconds", counts.decode_seconds},
-                         {"draft_seconds", counts.draft_seconds},
-                         {"prompt_draft_seconds", counts.prompt_draft_seconds},
-                         {"verify_seconds", counts.verify_seconds},
-                         {"tokens_per_second", number(decode_tokens_per_second(counts))}};
-  if (is_constrained(generation)) {
-    json["log_allowed"] = counts.log_allowed;
-    json["mask_seconds"] = counts.mask_seconds;
-    json["mask_fallbacks"] = counts.mask_fallbacks;
-    json["samples"] = generation.samples;
-  }
-  if (!generation.hypotheses.empty()) {  // `committed` counts beam steps; the prefill yields one
-    json["beam_steps"] = counts.committed + 1;
-    json["target_calls_saved"] = counts.committed - counts.steps;
-  }
-  return json;
 }
 
 nlohmann::json hypotheses_json(const Generation& generation) {
@@ -204,11 +109,12 @@ nlohmann::json logprobs_json(LanguageModel& target, const std::vector<Token>& pr
   return rows;
 }
 
-nlohmann::json generation_json(const Generation& generation, const Tokenizer* tokenizer) {
-  nlohmann::json json = {{"tokens", generation.tokens},
-                         {"text", decode_text(tokenizer, generation.tokens)},
-                         {"stop_reason", stop_reason_name(generation.stop_reason)},
-                         {"statistics", statistics_json(generation)}};
+nlohmann::json generation_json(const Generation& generation, const Request& request) {
+  nlohmann::json json = {
+      {"tokens", generation.tokens},
+      {"text", decode_text(request.tokenizer, generation.tokens)},
+      {"stop_reason", stop_reason_name(generation.stop_reason)},
+      {"statistics", metrics_json(request_metrics(generation, std::ssize(request.prompt)))}};
   if (!generation.hypotheses.empty()) {
     json["hypotheses"] = hypotheses_json(generation);
   }
@@ -241,25 +147,6 @@ class TokenPrinter {
   bool first_ = true;
 };
 
-/// For readers: "[5 tokens, max_new_tokens; 180 tokens/s, 1.00 tokens/step]".
-std::string statistics_line(const Generation& generation) {
-  Counts counts;
-  counts.add(generation);
-  std::string line =
-      fmt::format("[{} tokens, {}", counts.tokens, stop_reason_name(generation.stop_reason));
-  if (const auto speed = decode_tokens_per_second(counts)) {
-    line += fmt::format("; {:.1f} tokens/s", *speed);
-  }
-  if (const auto tokens = tokens_per_step(counts)) {
-    line += fmt::format(", {:.2f} tokens/step", *tokens);
-  }
-  if (const auto acceptance = acceptance_rate(counts)) {
-    line += fmt::format(", {} of {} drafted tokens accepted ({:.1f} %)", counts.accepted,
-                        counts.drafted, 100.0 * *acceptance);
-  }
-  return line + "]\n";
-}
-
 /// Generates once; streams to the output if asked to, and logs the statistics then.
 Generation run_one(const CommandContext& context, const Request& request, bool streams,
                    DecodingStrategy& strategy) {
@@ -275,10 +162,23 @@ Generation run_one(const CommandContext& context, const Request& request, bool s
   if (streams) {
     printer.finish();
     if (!context.flags.quiet) {
-      context.err << statistics_line(generation);
+      context.err << metrics_line(request_metrics(generation, std::ssize(request.prompt)));
     }
   }
   return generation;
+}
+
+std::unique_ptr<DecodingStrategy> make_strategy(const StrategyConfig& config, LanguageModel& target,
+                                                ModelLoader& loader, bool no_cache) {
+  BuildContext build{target, loader, [](const std::string&, LanguageModel& model) {
+                       const c10::InferenceMode guard;
+                       return measure_cost_curve(model, {});
+                     }};
+  try {
+    return config.make(build);
+  } catch (const ConfigError& error) {
+    throw no_cache ? ConfigError(fmt::format("--no-cache: {}", error.what())) : error;
+  }
 }
 
 void check_arguments(const GenerateArguments& arguments) {
@@ -303,7 +203,7 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   JsonOutput json(arguments.json, context.out);
   const auto grammar = read_grammar_text(arguments, files);
   const auto prompt = encode(arguments, files, grammar ? grammar->tools : "");
-  const auto stop = make_stop(arguments, files);
+  const auto stop = make_stop(arguments, files, arguments.ignore_eos);
   const RunPlan plan{
       context.components, &files, catalog, arguments.sampling, arguments.max_new_tokens, true,
       grammar.has_value()};
@@ -315,12 +215,10 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   }
 
   ModelLoader loader(context.model_options(), &catalog);
-  const auto target = loader.load(arguments.model, parse_adapters(arguments.adapters));
-  BuildContext build{*target, loader, [](const std::string&, LanguageModel& model) {
-                       const c10::InferenceMode guard;
-                       return measure_cost_curve(model, {});
-                     }};
-  const auto strategy = config.make(build);
+  const auto model = loader.load(arguments.model, parse_adapters(arguments.adapters));
+  UncachedModel uncached(*model);
+  LanguageModel& target = arguments.no_cache ? static_cast<LanguageModel&>(uncached) : *model;
+  const auto strategy = make_strategy(config, target, loader, arguments.no_cache);
 
   const c10::InferenceMode guard;
   const InterruptGuard interrupts;
@@ -340,10 +238,10 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
     if (!json.is_wanted()) {
       continue;
     }
-    results.push_back(generation_json(generation, files.tokenizer.get()));
+    results.push_back(generation_json(generation, request));
     if (arguments.has_logprobs) {
       results.back()["logprobs"] =
-          logprobs_json(*target, prompt, generation.tokens, arguments.alternatives);
+          logprobs_json(target, prompt, generation.tokens, arguments.alternatives);
     }
   }
   if (json.is_wanted()) {
@@ -354,44 +252,21 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   return 0;
 }
 
-void add_sampling_options(CLI::App& command, GenerateArguments& arguments) {
-  auto& sampling = arguments.sampling;
-  command.add_option("--temperature", sampling.temperature, "0 = greedy")->capture_default_str();
-  command.add_option("--top-k", sampling.top_k, "keep the k most likely tokens; 0 = all");
-  command.add_option("--top-p", sampling.top_p,
-                     "keep the smallest set of tokens with this probability mass");
-  command.add_option("--min-p", sampling.min_p,
-                     "drop tokens below this fraction of the highest probability");
-  command.add_option("--repetition-penalty", sampling.repetition_penalty, "1 = none");
-  add_seed_option(command, arguments.seed);
-}
-
 }  // namespace
 
 void add_generate_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand("generate", "generate from one prompt, streaming the text");
   const auto arguments = std::make_shared<GenerateArguments>();
-  command->add_option("MODEL", arguments->model, kModelHelp)->required();
-  add_adapter_option(*command, arguments->adapters);
   auto* prompt = command->add_option("--prompt", arguments->prompt, "the text to continue");
   command->add_option("--prompt-file", arguments->prompt_file, "read the prompt from a file");
   command->add_option("--tokens", arguments->tokens, "token ids to continue, such as 2,5,7");
   command->add_flag("--chat", arguments->chat,
                     "treat the prompt as a user turn in the checkpoint's chat format");
-  command->add_option("--max-new-tokens", arguments->max_new_tokens, "most new tokens")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24U))
-      ->capture_default_str();
   command->add_flag("--ignore-eos", arguments->ignore_eos, "do not stop at end-of-sequence tokens");
-  command->add_option("--stop", arguments->stops, "stop at this string; may be repeated")
-      ->expected(1)
-      ->allow_extra_args(false)  // else "[x]" would be taken for a list
-      ->take_all();
-  add_sampling_options(*command, *arguments);
-  command->add_option("--strategy", arguments->strategy, "a strategy, as inline YAML of a config")
-      ->capture_default_str();
-  command->add_option("--grammar", arguments->grammar,
-                      "constrain the output: a file (.json schema, .regex, .gbnf, .lark), or "
-                      "inline YAML as under `grammar:` in a config");
+  command->add_flag("--no-cache", arguments->no_cache,
+                    "compute each token from the whole text before it, without keys and values of "
+                    "earlier steps: the oracle of the cached decoding, slow");
+  add_generation_options(*command, *arguments);
   command
       ->add_option("-n,--samples", arguments->samples,
                    "samples to draw, as repeats 0, 1, ... of the seed")

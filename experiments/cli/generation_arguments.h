@@ -1,0 +1,38 @@
+#pragma once
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/run/experiment_config.h"
+
+namespace specdec {
+
+/// Options of the commands that generate text: generate and chat.
+struct GenerationArguments {
+  std::string model;
+  std::vector<std::string> adapters;
+  int64_t max_new_tokens = 128;
+  uint64_t seed = 0;
+  SamplingParams sampling;
+  std::vector<std::string> stops;
+  std::string strategy = "{type: autoregressive}";
+  std::optional<std::string> grammar;
+};
+
+/// Adds MODEL and the options; `max_new_tokens` is taken as its default.
+void add_generation_options(CLI::App& command, GenerationArguments& arguments);
+
+/// Where a generation ends. Throws ConfigError for stop strings that cannot be used.
+StopRule make_stop(const GenerationArguments& arguments, const ModelFiles& files, bool ignore_eos);
+
+/// What --strategy says.
+StrategyConfig read_strategy_text(const std::string& text, const RunPlan& plan,
+                                  const Components& components);
+
+/// What --grammar says: a file, or inline YAML as under `grammar:` of a config.
+std::optional<GrammarConfig> read_grammar_text(const GenerationArguments& arguments,
+                                               const ModelFiles& files);
+
+}  // namespace specdec

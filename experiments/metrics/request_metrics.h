@@ -1,0 +1,35 @@
+#pragma once
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "decoders/decoding_strategy.h"
+#include "experiments/metrics/metrics.h"
+
+namespace specdec {
+
+/// Metrics of one request: its counts, and what is derived from them.
+struct RequestMetrics {
+  int64_t prompt_tokens = 0;
+  int64_t reused_tokens = 0;  ///< of the prompt, in the cache already: they were not prefilled
+  StopReason stop_reason = StopReason::kMaxNewTokens;
+  Counts counts = {};                                    ///< of this generation alone
+  std::optional<double> prefill_tokens_per_second = {};  ///< of the tokens that were prefilled
+  bool constrained = false;                              ///< is_constrained
+  bool beams = false;  ///< `counts.committed` counts beam steps; the prefill yields one more
+};
+
+/// Derives the metrics of a generation. `reused_tokens`: see PrefixCachedModel::reused.
+RequestMetrics request_metrics(const Generation& generation, int64_t prompt_tokens,
+                               int64_t reused_tokens = 0);
+
+/// All metrics under their names in reports; null where one has no value (no drafts, no time).
+/// Under a grammar also log_allowed, mask_seconds, mask_fallbacks, samples; of a beam search also
+/// beam_steps, target_calls_saved.
+nlohmann::json metrics_json(const RequestMetrics& metrics);
+
+/// For readers: "[5 tokens, max_new_tokens; 180 tokens/s, 1.00 tokens/step]\n".
+std::string metrics_line(const RequestMetrics& metrics);
+
+}  // namespace specdec
