@@ -12,7 +12,7 @@ namespace specdec {
 namespace {
 
 bool wants_states(const ForwardOptions& options) {
-  return options.all_hidden || !options.capture_layers.empty();
+  return options.hidden == Hidden::kAll || !options.capture_layers.empty();
 }
 
 /// A chain of tokens after the last pending node of row 0, through all layers.
@@ -123,7 +123,7 @@ int64_t PrefixCachedModel::count_reusable(const TokenBatch& batch,
     return common;
   }
   const auto known = std::find_if(states_.begin(), states_.end(), [&](const States& states) {
-    return options.all_hidden && !states.front().defined();
+    return options.hidden == Hidden::kAll && !states.front().defined();
   });
   return options.capture_layers == state_layers_
              ? std::clamp<int64_t>(known - states_.begin() - replayed_, 0, common)
@@ -171,13 +171,12 @@ ForwardResult PrefixCachedModel::evaluate(const TokenBatch& batch, const Forward
 void PrefixCachedModel::note_states(const ForwardResult& result, const ForwardOptions& options,
                                     int64_t nodes) {
   const std::vector<Row>& rows = rows_;
-  if (rows.size() != 1 || !wants_states(options) || !options.layers.empty() ||
-      !result.final_hidden.defined()) {
+  if (rows.size() != 1 || !wants_states(options) || !options.layers.empty()) {
     return;
   }
-  // Where only captured layers are wanted the final states may be the last node's alone.
-  const bool all_final = result.final_hidden.size(0) == nodes;
-  if (options.all_hidden && !all_final) {
+  // Where only captured layers are wanted the final states may be missing.
+  const bool all_final = result.final_hidden.defined() && result.final_hidden.size(0) == nodes;
+  if (options.hidden == Hidden::kAll && !all_final) {
     return;
   }
   if (rows.front().kept.empty()) {
@@ -206,7 +205,7 @@ void PrefixCachedModel::prepend_states(int64_t begin, int64_t count, const Forwa
     Tensor all = at::stack(rows);
     return rest.defined() ? at::cat({all, rest}) : all;
   };
-  if (options.all_hidden) {
+  if (options.hidden == Hidden::kAll) {
     result.final_hidden = joined(0, result.final_hidden);
   }
   result.captured.resize(options.capture_layers.size());

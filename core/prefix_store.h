@@ -54,8 +54,8 @@ class PrefixStore {
 
   /// Prefills row 0 as LanguageModel::prefill does, and forgets the others; what the longest known
   /// prefix holds is not fed again, and the prompt is known afterwards. Reads the whole prompt
-  /// where the options ask for the results of all its tokens (Hidden::kAll, captured layers), and for
-  /// models without snapshots.
+  /// where the options ask for the results of all its tokens (Hidden::kAll, captured layers), and
+  /// for models without snapshots.
   ForwardResult prefill(LanguageModel& model, TokenSpan prompt, const ForwardOptions& options);
 
   /// The entry with most reusable tokens of a prompt, which becomes the newest; nullptr where none

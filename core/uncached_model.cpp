@@ -18,7 +18,9 @@ struct NodeResults {
     if (with_logits) {
       logits.push_back(result.logits.select(0, -1));
     }
-    hidden.push_back(result.final_hidden.select(0, -1));
+    if (result.final_hidden.defined()) {
+      hidden.push_back(result.final_hidden.select(0, -1));
+    }
     captured.resize(result.captured.size());
     for (size_t layer = 0; layer < captured.size(); ++layer) {
       captured[layer].push_back(result.captured[layer].select(0, -1));
@@ -78,7 +80,7 @@ ForwardResult UncachedModel::forward(const TokenBatch& batch, const ForwardOptio
                 "an uncached model runs all layers on tokens alone");
   std::vector<Row> rows = rows_;  // changed only when all is well
   const std::vector<Place> places = append(batch, rows);
-  const bool all_states = options.all_hidden || !options.capture_layers.empty();
+  const bool all_states = options.hidden == Hidden::kAll || !options.capture_layers.empty();
   NodeResults results;
   for (size_t i = 0; i < places.size(); ++i) {
     const bool is_last = i + 1 == places.size() || places[i + 1].row != places[i].row;
@@ -87,10 +89,11 @@ ForwardResult UncachedModel::forward(const TokenBatch& batch, const ForwardOptio
     if (!has_logits && !all_states) {
       continue;
     }
-    const ForwardOptions own = {.capture_layers = options.capture_layers,
-                                .logits = Logits::kLast,
-                                .all_hidden = false,
-                                .draft_columns = options.draft_columns};
+    const ForwardOptions own = {
+        .capture_layers = options.capture_layers,
+        .logits = Logits::kLast,
+        .hidden = options.hidden == Hidden::kNone ? Hidden::kNone : Hidden::kScored,
+        .draft_columns = options.draft_columns};
     results.add(model_.prefill(history(rows[places[i].row], places[i].node), own), has_logits);
   }
   rows_ = std::move(rows);

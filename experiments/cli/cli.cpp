@@ -35,6 +35,7 @@ int dispatch(const std::vector<std::string>& arguments, CommandContext& context)
   add_list_command(app, context);
   add_certify_command(app, context);
   add_generate_command(app, context);
+  add_chat_command(app, context);
   add_logits_command(app, context);
   add_embed_command(app, context);
   add_inspect_command(app, context);

@@ -26,6 +26,7 @@ void add_compare_command(CLI::App& app, CommandContext& context);
 void add_check_command(CLI::App& app, CommandContext& context);
 void add_list_command(CLI::App& app, CommandContext& context);
 void add_certify_command(CLI::App& app, CommandContext& context);
+void add_chat_command(CLI::App& app, CommandContext& context);
 void add_convert_command(CLI::App& app, CommandContext& context);
 void add_embed_command(CLI::App& app, CommandContext& context);
 void add_generate_command(CLI::App& app, CommandContext& context);

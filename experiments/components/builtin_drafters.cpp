@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
+#include "core/prefix_cached_model.h"
 #include "decoders/drafters/cascade.h"
 #include "decoders/drafters/corpus_bigram.h"
 #include "decoders/drafters/draft_model.h"
@@ -39,7 +40,10 @@ DrafterRegistry::Make prepare_draft_model(const ConfigNode& node, const RunPlan&
     });
   }
   return [folder, options](BuildContext& context) {
-    auto model = context.models.load(folder);
+    std::unique_ptr<LanguageModel> model = context.models.load(folder);
+    if (context.keeps_prefixes) {
+      model = std::make_unique<PrefixCachedModel>(std::move(model));
+    }
     context.draft_model = model.get();
     context.draft_model_name = folder.string();
     return std::make_unique<DraftModelDrafter>(std::move(model), options);

@@ -69,6 +69,9 @@ struct BuildContext {
   /// Set by a drafter that runs a model, so that an adaptive draft length can measure it.
   LanguageModel* draft_model = nullptr;
   std::string draft_model_name = {};
+  /// Requests continue one another, as the turns of a chat do: draft models keep what a new request
+  /// begins with (PrefixCachedModel).
+  bool keeps_prefixes = false;
 };
 
 using StrategyRegistry = Registry<DecodingStrategy, BuildContext&>;

@@ -30,7 +30,7 @@ class PrefixCachedModelTest : public testing::Test {
     const ForwardResult mine = cached_->prefill(prompt, options);
     const ForwardResult wanted = plain_.prefill(prompt, options);
     EXPECT_TRUE(at::equal(mine.logits, wanted.logits));
-    if (options.all_hidden) {
+    if (options.hidden == Hidden::kAll) {
       EXPECT_TRUE(at::equal(mine.final_hidden, wanted.final_hidden));
     }
     EXPECT_EQ(mine.captured.size(), wanted.captured.size());
@@ -50,17 +50,15 @@ class PrefixCachedModelTest : public testing::Test {
   FakeModel plain_{kEntries, random_table(kEntries, 3, 4), 2000};
 };
 
-constexpr auto kLastOnly = [] { return ForwardOptions{.all_hidden = false}; };
-
 TEST_F(PrefixCachedModelTest, EvaluatesOnlyWhatIsNew) {
-  EXPECT_EQ(prefill({1, 2, 3, 4}, kLastOnly()), 4);
+  EXPECT_EQ(prefill({1, 2, 3, 4}, {}), 4);
   cached_->decode_get_logits(Tokens{0});
-  EXPECT_EQ(prefill({1, 2, 3, 4, 0, 2, 2}, kLastOnly()), 2) << "a turn goes on";
+  EXPECT_EQ(prefill({1, 2, 3, 4, 0, 2, 2}, {}), 2) << "a turn goes on";
   EXPECT_EQ(cached_->reused(), 5);
-  EXPECT_EQ(prefill({1, 2, 0, 1}, kLastOnly()), 2) << "another one after the same beginning";
-  EXPECT_EQ(prefill({1, 2, 0, 1}, kLastOnly()), 1) << "the last token's logits are wanted";
-  EXPECT_EQ(prefill({1, 2}, kLastOnly()), 1) << "a shorter one";
-  EXPECT_EQ(prefill({2, 1}, kLastOnly()), 2) << "nothing in common";
+  EXPECT_EQ(prefill({1, 2, 0, 1}, {}), 2) << "another one after the same beginning";
+  EXPECT_EQ(prefill({1, 2, 0, 1}, {}), 1) << "the last token's logits are wanted";
+  EXPECT_EQ(prefill({1, 2}, {}), 1) << "a shorter one";
+  EXPECT_EQ(prefill({2, 1}, {}), 2) << "nothing in common";
   EXPECT_EQ(cached_->reused(), 0);
 }
 
@@ -70,8 +68,8 @@ TEST_F(PrefixCachedModelTest, LongPromptsAreReusedAcrossPieces) {
     prompt[i] = static_cast<Token>(i * i % kEntries);
   }
   const Tokens beginning(prompt.begin(), prompt.begin() + 1100);
-  EXPECT_EQ(prefill(beginning, kLastOnly()), 1100);
-  EXPECT_EQ(prefill(prompt, kLastOnly()), 200);
+  EXPECT_EQ(prefill(beginning, {}), 1100);
+  EXPECT_EQ(prefill(prompt, {}), 200);
   EXPECT_EQ(prefill(prompt, {.capture_layers = {2}}), 1300) << "no states were kept";
   EXPECT_EQ(prefill(beginning, {.capture_layers = {2}}), 1);
   EXPECT_EQ(prefill(prompt, {.capture_layers = {2}}), 200);
@@ -79,7 +77,7 @@ TEST_F(PrefixCachedModelTest, LongPromptsAreReusedAcrossPieces) {
 }
 
 TEST_F(PrefixCachedModelTest, StatesOfVerifiedTokensAreKept) {
-  const ForwardOptions options = {.capture_layers = {0, 3}};
+  const ForwardOptions options = {.capture_layers = {0, 3}, .hidden = Hidden::kAll};
   EXPECT_EQ(prefill({1, 2, 3}, options), 3);
   Draft draft = Draft::root(4);
   draft.add(0, 0);
@@ -92,32 +90,33 @@ TEST_F(PrefixCachedModelTest, StatesOfVerifiedTokensAreKept) {
 }
 
 TEST_F(PrefixCachedModelTest, NodesThatAreForgottenLeaveNoTrace) {
-  EXPECT_EQ(prefill({1, 2, 3}, {}), 3);
-  (void)cached_->verify(Draft::root(4), {});
+  const ForwardOptions states = {.hidden = Hidden::kAll};
+  EXPECT_EQ(prefill({1, 2, 3}, states), 3);
+  (void)cached_->verify(Draft::root(4), states);
   cached_->truncate(2);
   EXPECT_EQ(cached_->length(), 2);
   (void)cached_->extend_get_last_logits(Tokens{0, 0});
-  EXPECT_EQ(prefill({1, 2, 0, 0, 1}, {}), 3) << "no states of the tokens after 1, 2";
+  EXPECT_EQ(prefill({1, 2, 0, 0, 1}, states), 3) << "no states of the tokens after 1, 2";
 }
 
 TEST_F(PrefixCachedModelTest, RowsBeginFromTheCache) {
-  EXPECT_EQ(prefill({1, 2, 3}, kLastOnly()), 3);
+  EXPECT_EQ(prefill({1, 2, 3}, {}), 3);
   cached_->reorder(std::vector<int64_t>{0, 0});
   (void)cached_->decode_get_logits(Tokens{2, 3});
   cached_->reorder(std::vector<int64_t>{1, 0});
-  EXPECT_EQ(prefill({1, 2, 3, 3, 0}, kLastOnly()), 1) << "row 0 holds the second one's tokens";
+  EXPECT_EQ(prefill({1, 2, 3, 3, 0}, {}), 1) << "row 0 holds the second one's tokens";
   EXPECT_EQ(cached_->length(1), 0);
 }
 
 TEST_F(PrefixCachedModelTest, AFailedPrefillKeepsTheCacheUsable) {
-  EXPECT_EQ(prefill({1, 2, 3}, kLastOnly()), 3);
+  EXPECT_EQ(prefill({1, 2, 3}, {}), 3);
   EXPECT_THROW(cached_->prefill_get_last_logits(Tokens{1, 2, kEntries}), Error);
-  EXPECT_EQ(prefill({1, 2, 3, 0}, kLastOnly()), 1);
+  EXPECT_EQ(prefill({1, 2, 3, 0}, {}), 1);
   cached_->reorder({});
   EXPECT_EQ(cached_->length(), 0) << "a new sequence is empty whatever the model keeps";
   cached_->truncate(0);
   EXPECT_THROW(cached_->truncate(1), InternalError);
-  EXPECT_EQ(prefill({1, 2, 3, 1}, kLastOnly()), 1);
+  EXPECT_EQ(prefill({1, 2, 3, 1}, {}), 1);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ class UncachedModelTest : public testing::Test {
 };
 
 TEST_F(UncachedModelTest, TreesAndStatesAreThoseOfTheModel) {
-  const ForwardOptions options = {.capture_layers = {1, 4}};
+  const ForwardOptions options = {.capture_layers = {1, 4}, .hidden = Hidden::kAll};
   expect_same(uncached_.prefill(Tokens{1, 2, 3}, options),
               plain_.prefill(Tokens{1, 2, 3}, options));
   Draft draft = Draft::root(4);
@@ -46,7 +46,8 @@ TEST_F(UncachedModelTest, TreesAndStatesAreThoseOfTheModel) {
   expect_same(uncached_.extend(Tokens{0}, options), plain_.extend(Tokens{0}, options));
   uncached_.truncate(2);
   plain_.truncate(2);
-  expect_same(uncached_.extend(Tokens{0}, {}), plain_.extend(Tokens{0}, {}));
+  const ForwardOptions states = {.hidden = Hidden::kAll};
+  expect_same(uncached_.extend(Tokens{0}, states), plain_.extend(Tokens{0}, states));
 }
 
 TEST_F(UncachedModelTest, RowsAreThoseOfTheModel) {

@@ -201,10 +201,7 @@ TEST_F(PrefixStoreTest, PromptsWhoseStatesAreWantedAreReadWhole) {
   const Tokens prompt = {1, 2, 3, 4, 5};
   read(store, prompt);
   EXPECT_EQ(store.prefill(model_, prompt, {.hidden = Hidden::kAll}).final_hidden.size(0), 5);
-  EXPECT_EQ(store.prefill(model_, prompt, {.capture_layers = {1}})
-                .captured[0]
-                .size(0),
-            5);
+  EXPECT_EQ(store.prefill(model_, prompt, {.capture_layers = {1}}).captured[0].size(0), 5);
   EXPECT_EQ(store.statistics().bypassed, 2);
   EXPECT_EQ(store.statistics().hits, 0);
 }
