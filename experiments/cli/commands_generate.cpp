@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <ostream>
 
 #include "core/error.h"
@@ -15,9 +14,10 @@
 #include "core/hub_cache.h"
 #include "core/randomness.h"
 #include "core/uncached_model.h"
-#include "decoders/analysis/sequence_score.h"
 #include "experiments/cli/commands.h"
 #include "experiments/cli/generation_arguments.h"
+#include "experiments/cli/generation_json.h"
+#include "experiments/cli/saved_state.h"
 #include "experiments/config/config_file.h"
 #include "experiments/metrics/request_metrics.h"
 #include "experiments/run/prompt_grammars.h"
@@ -36,7 +36,9 @@ struct GenerateArguments : GenerationArguments {
   JsonOption json;
   int64_t samples = 1;
   bool has_logprobs = false;
-  int64_t alternatives = 0;  ///< to each token, with their log-probabilities
+  int64_t alternatives = 0;        ///< to each token, with their log-probabilities
+  std::string save_state, resume;  ///< files; "" = none
+  int64_t prefix_cache_mb = 0;
 };
 
 std::vector<Token> encode(const GenerateArguments& arguments, const ModelFiles& files,
@@ -60,73 +62,17 @@ std::vector<Token> encode(const GenerateArguments& arguments, const ModelFiles& 
                        tools);
 }
 
-nlohmann::json hypotheses_json(const Generation& generation) {
-  auto hypotheses = nlohmann::json::array();
-  for (const Hypothesis& hypothesis : generation.hypotheses) {
-    hypotheses.push_back({{"tokens", hypothesis.tokens}, {"score", hypothesis.score}});
-  }
-  return hypotheses;
-}
-
-/// The `count` most likely tokens of a row [vocab] of log-probabilities; ties to the lower id.
-nlohmann::json top_json(std::span<const double> log_probs, int64_t count) {
-  std::vector<Token> tokens(log_probs.size());
-  std::iota(tokens.begin(), tokens.end(), 0);
-  const auto end = tokens.begin() + std::min(count, static_cast<int64_t>(tokens.size()));
-  std::partial_sort(tokens.begin(), end, tokens.end(), [&](Token a, Token b) {
-    const double of_a = log_probs[static_cast<size_t>(a)];
-    const double of_b = log_probs[static_cast<size_t>(b)];
-    return of_a != of_b ? of_a > of_b : a < b;
-  });
-  auto top = nlohmann::json::array();
-  for (auto token = tokens.begin(); token != end; ++token) {
-    top.push_back({{"token", *token}, {"log_prob", log_probs[static_cast<size_t>(*token)]}});
-  }
-  return top;
-}
-
-/// The raw distribution's log-probability of each new token, by one more pass of the target.
-nlohmann::json logprobs_json(LanguageModel& target, const std::vector<Token>& prompt,
-                             const std::vector<Token>& output, int64_t alternatives) {
-  std::vector<Token> sequence = prompt;
-  sequence.insert(sequence.end(), output.begin(), output.end());
-  LogProbReader reader(target, sequence, static_cast<int64_t>(prompt.size()));
-  auto rows = nlohmann::json::array();
-  while (!reader.done()) {
-    const auto first = static_cast<size_t>(reader.position());
-    const at::Tensor log_probs = reader.next().contiguous();
-    const auto vocab = static_cast<size_t>(log_probs.size(1));
-    for (size_t row = 0; row < static_cast<size_t>(log_probs.size(0)); ++row) {
-      const std::span<const double> distribution(log_probs.const_data_ptr<double>() + row * vocab,
-                                                 vocab);
-      const Token token = sequence[first + row];
-      rows.push_back({{"token", token}, {"log_prob", distribution[static_cast<size_t>(token)]}});
-      if (alternatives > 0) {
-        rows.back()["top"] = top_json(distribution, alternatives);
-      }
-    }
-  }
-  return rows;
-}
-
-nlohmann::json generation_json(const Generation& generation, const Request& request) {
-  nlohmann::json json = {
-      {"tokens", generation.tokens},
-      {"text", decode_text(request.tokenizer, generation.tokens)},
-      {"stop_reason", stop_reason_name(generation.stop_reason)},
-      {"statistics", metrics_json(request_metrics(generation, std::ssize(request.prompt)))}};
-  if (!generation.hypotheses.empty()) {
-    json["hypotheses"] = hypotheses_json(generation);
-  }
-  return json;
-}
-
 /// Writes tokens as they come: as text, or as ids where there is no tokenizer.
 class TokenPrinter {
  public:
-  TokenPrinter(std::ostream& out, const Tokenizer* tokenizer) : out_(out) {
-    if (tokenizer != nullptr) {
-      decoder_.emplace(*tokenizer);
+  /// What is printed goes on after the tokens `before`.
+  TokenPrinter(std::ostream& out, const Tokenizer* tokenizer, TokenSpan before) : out_(out) {
+    if (tokenizer == nullptr) {
+      return;
+    }
+    decoder_.emplace(*tokenizer);
+    for (const Token token : before) {
+      (void)decoder_->push(token);
     }
   }
   void print(TokenSpan tokens) {
@@ -150,13 +96,16 @@ class TokenPrinter {
 /// Generates once; streams to the output if asked to, and logs the statistics then.
 Generation run_one(const CommandContext& context, const Request& request, bool streams,
                    DecodingStrategy& strategy) {
-  TokenPrinter printer(context.out, request.tokenizer);
+  TokenPrinter printer(context.out, request.tokenizer, request.resumed);
   Request streamed = request;
   streamed.on_tokens = [&](TokenSpan tokens) {
-    InterruptGuard::check();
+    if (request.on_tokens) {
+      request.on_tokens(tokens);
+    }
     if (streams) {
       printer.print(tokens);
     }
+    InterruptGuard::check();
   };
   const Generation generation = strategy.generate(streamed);
   if (streams) {
@@ -184,13 +133,71 @@ std::unique_ptr<DecodingStrategy> make_strategy(const StrategyConfig& config, La
 void check_arguments(const GenerateArguments& arguments) {
   const int sources = int{arguments.has_prompt} + int{!arguments.prompt_file.empty()} +
                       int{!arguments.tokens.empty()};
-  if (sources != 1) {
+  if (sources != 1 && arguments.resume.empty()) {
     throw ConfigError("give one of --prompt, --prompt-file and --tokens");
+  }
+  if (arguments.samples > 1 && !arguments.save_state.empty()) {
+    throw ConfigError("--save-state keeps one generation: leave out --samples");
   }
   if (arguments.has_logprobs && arguments.json.file.empty()) {
     throw ConfigError("--logprobs goes into the JSON: add --json");
   }
   arguments.sampling.validate();
+}
+
+/// The generation before its first step: begun by the arguments, or the one that --resume names.
+GenerationState begin_generation(const GenerateArguments& arguments, const ModelFiles& files,
+                                 const std::optional<GrammarConfig>& grammar) {
+  const std::string name = grammar_name(grammar, arguments.grammar);
+  if (!arguments.resume.empty()) {
+    return load_state(arguments.resume, name);
+  }
+  return {.model = arguments.model,
+          .prompt = encode(arguments, files, grammar ? grammar->tools : ""),
+          .output = {},
+          .sampling = arguments.sampling,
+          .seed = arguments.seed,
+          .grammar = name,
+          .cached = {}};
+}
+
+/// One sample; what it adds to the state's output is saved, after Ctrl-C too.
+Generation run_saved(const CommandContext& context, const Request& request, bool streams,
+                     DecodingStrategy& strategy, StateSaver& saver) {
+  try {
+    Generation generation = run_one(context, request, streams, strategy);
+    saver.save();
+    return generation;
+  } catch (const Interrupted&) {
+    saver.save();
+    throw;
+  }
+}
+
+void write_results(JsonOutput& json, const nlohmann::json& results) {
+  if (json.is_wanted()) {
+    const auto all = results.size() > 1 ? nlohmann::json{{"samples", results}} : results[0];
+    json.write(json_text(all) + "\n");
+    json.commit();
+  }
+}
+
+std::shared_ptr<const CompiledGrammar> compiled_grammar(const std::optional<GrammarConfig>& grammar,
+                                                        const ModelFiles& files,
+                                                        const StopRule& stop) {
+  return grammar ? PromptGrammars().get(*grammar, {}, *files.tokenizer, stop.end_ids).grammar
+                 : nullptr;
+}
+
+/// Of one sample; `text` is what it continues.
+nlohmann::json sample_json(const GenerateArguments& arguments, const Generation& generation,
+                           const Request& request, LanguageModel& target,
+                           const std::vector<Token>& text) {
+  nlohmann::json json = generation_json(generation, request);
+  if (arguments.has_logprobs) {
+    json["logprobs"] = logprobs_json(target, text, generation.tokens, arguments.alternatives);
+  }
+  return json;
 }
 
 int generate(const CommandContext& context, const GenerateArguments& arguments) {
@@ -202,54 +209,80 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   }
   JsonOutput json(arguments.json, context.out);
   const auto grammar = read_grammar_text(arguments, files);
-  const auto prompt = encode(arguments, files, grammar ? grammar->tools : "");
-  const auto stop = make_stop(arguments, files, arguments.ignore_eos);
-  const RunPlan plan{
-      context.components, &files, catalog, arguments.sampling, arguments.max_new_tokens, true,
-      grammar.has_value()};
+  GenerationState state = begin_generation(arguments, files, grammar);
+  const std::vector<Token> resumed = state.output;
+  auto stop = make_stop(arguments, files, arguments.ignore_eos);
+  stop.max_new_tokens += std::ssize(resumed);
+  const RunPlan plan{context.components, &files, catalog, state.sampling, stop.max_new_tokens, true,
+                     grammar.has_value()};
   const auto config = read_strategy_text(arguments.strategy, plan, context.components);
   Constraint constraint = config.constraint;
-  PromptGrammars grammars;
-  if (grammar) {
-    constraint.grammar = grammars.get(*grammar, {}, *files.tokenizer, stop.end_ids).grammar;
-  }
+  constraint.grammar = compiled_grammar(grammar, files, stop);
 
   ModelLoader loader(context.model_options(), &catalog);
   const auto model = loader.load(arguments.model, parse_adapters(arguments.adapters));
   UncachedModel uncached(*model);
   LanguageModel& target = arguments.no_cache ? static_cast<LanguageModel&>(uncached) : *model;
   const auto strategy = make_strategy(config, target, loader, arguments.no_cache);
+  if (!arguments.save_state.empty() || !arguments.resume.empty()) {
+    check_can_resume(*strategy);
+  }
 
   const c10::InferenceMode guard;
   const InterruptGuard interrupts;
+  const auto prefixes = known_prefixes(arguments.prefix_cache_mb, state, target);
+  StateSaver saver(arguments.save_state, state, target);
   auto results = nlohmann::json::array();
   for (int64_t sample = 0; sample < arguments.samples; ++sample) {
     if (arguments.samples > 1 && !json.replaces_text()) {
       context.out << fmt::format("[sample {} of {}]\n", sample + 1, arguments.samples);
     }
-    CounterRandomness random(arguments.seed, 0, static_cast<uint32_t>(sample));
-    const Request request{.prompt = prompt,
-                          .sampling = arguments.sampling,
+    state.repeat += sample > 0 ? 1 : 0;
+    CounterRandomness random = state.randomness();
+    const std::vector<Token> text = state.text();
+    const Request request{.prompt = state.prompt,
+                          .sampling = state.sampling,
                           .stop = stop,
                           .random = random,
                           .tokenizer = files.tokenizer.get(),
-                          .constraint = constraint};
-    const Generation generation = run_one(context, request, !json.replaces_text(), *strategy);
-    if (!json.is_wanted()) {
-      continue;
-    }
-    results.push_back(generation_json(generation, request));
-    if (arguments.has_logprobs) {
-      results.back()["logprobs"] =
-          logprobs_json(target, prompt, generation.tokens, arguments.alternatives);
+                          .on_tokens = saver.collector(),
+                          .constraint = constraint,
+                          .resumed = resumed,
+                          .prefixes = prefixes.get()};
+    const Generation generation =
+        run_saved(context, request, !json.replaces_text(), *strategy, saver);
+    if (json.is_wanted()) {
+      results.push_back(sample_json(arguments, generation, request, target, text));
     }
   }
-  if (json.is_wanted()) {
-    const auto all = arguments.samples > 1 ? nlohmann::json{{"samples", results}} : results[0];
-    json.write(json_text(all) + "\n");
-    json.commit();
-  }
+  write_results(json, results);
   return 0;
+}
+
+void add_state_options(CLI::App& command, GenerateArguments& arguments) {
+  auto* save = command.add_option("--save-state", arguments.save_state,
+                                  "write the generation to this file when it ends, or is "
+                                  "interrupted (Ctrl-C): its tokens, keys "
+                                  "and values, sampling and place in the grammar");
+  auto* resume = command.add_option(
+      "--resume", arguments.resume,
+      "go on with a saved generation; --max-new-tokens counts the tokens that are new now. Give "
+      "the model, its options, --grammar, --stop and --strategy as they were");
+  for (const char* other :
+       {"--prompt", "--prompt-file", "--tokens", "--chat", "--temperature", "--top-k", "--top-p",
+        "--min-p", "--repetition-penalty", "--seed", "--samples"}) {
+    resume->excludes(command.get_option(other));
+  }
+  auto* prefixes =
+      command
+          .add_option("--prefix-cache-mb", arguments.prefix_cache_mb,
+                      "keep keys and values of texts, so that --samples read the prompt once; MB, "
+                      "0 = none")
+          ->check(CLI::Range(int64_t{0}, int64_t{1} << 24U))
+          ->capture_default_str();
+  for (auto* keeps : {save, resume, prefixes}) {
+    keeps->excludes(command.get_option("--no-cache"));
+  }
 }
 
 }  // namespace
@@ -279,6 +312,7 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
                        ->expected(0, 1)
                        ->type_name("[K]")
                        ->check(CLI::Range(int64_t{0}, int64_t{1} << 20U));
+  add_state_options(*command, *arguments);
   add_json_option(*command, arguments->json,
                   "one JSON object: tokens (new ones only), text, stop_reason, statistics; "
                   "hypotheses of a beam search; {samples: [...]} for several samples");
@@ -291,7 +325,9 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
       "    '{type: beam_search, num_beams: 4}'\n"
       "  specdec generate models/target --prompt \"To be, or\" --adapter my_lora:0.5\n"
       "  specdec generate models/target --prompt \"A date:\" --grammar "
-      "configs/grammars/iso_date.gbnf");
+      "configs/grammars/iso_date.gbnf\n"
+      "  specdec generate models/target --prompt \"To be, or\" --save-state to_be.state\n"
+      "  specdec generate models/target --resume to_be.state --max-new-tokens 32");
   command->callback([&context, arguments, prompt, logprobs] {
     arguments->has_prompt = prompt->count() > 0;
     arguments->has_logprobs = logprobs->count() > 0;
