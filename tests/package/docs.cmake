@@ -58,6 +58,7 @@ endforeach()
 check_quotes(README.md cpp)
 check_quotes(docs/extend.md cpp)
 check_quotes(docs/embed.md cpp)
+check_quotes(docs/snapshots.md cpp)
 check_quotes(docs/extend.md cmake)
 check_quotes(docs/tutorial.md yaml)
 

@@ -68,6 +68,11 @@ if(NOT output MATCHES "hello\n.* a naïve café\n")
   message(FATAL_ERROR "a text should be more similar to itself than another one:\n${output}")
 endif()
 
+run("${WORK}/build/resume_text" "${SOURCE}/tests/data/gemma3-a" "${WORK}/text.state")
+if(NOT output MATCHES "the same 16 tokens")
+  message(FATAL_ERROR "a generation that was saved should go on with the same tokens:\n${output}")
+endif()
+
 # Another one, which has the grammars alone and does not see LibTorch.
 run(${CMAKE_COMMAND} -S "${SOURCE}/tests/package/grammar_program" -B "${WORK}/grammar" -G Ninja
     "-DCMAKE_PREFIX_PATH=${WORK}/prefix" "-DCMAKE_CXX_COMPILER=${COMPILER}"
