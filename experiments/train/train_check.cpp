@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "experiments/train/answer_set.h"
 #include "experiments/train/head_config.h"
+#include "experiments/train/model_shape.h"
 #include "experiments/train/text_data.h"
 #include "experiments/train/training_loop.h"
 
@@ -60,7 +61,8 @@ TrainCheck check_training(const std::filesystem::path& file,
     warn_of_finished(config.out, head_file_name(config.shape.type), check.warnings);
   } else {
     const TrainConfig config = load_train_config(file, overrides);
-    check.summary = fmt::format("trains a model of {} layers: {}", config.model.num_layers,
+    check.summary = fmt::format("trains a model of {} layers: {}",
+                                describe_shape(config.model).config.num_layers,
                                 plan_text(config.text, config.schedule));
     warn_of_finished(config.out, "model.safetensors", check.warnings);
   }

@@ -1,46 +1,16 @@
 #include "experiments/train/train_config.h"
 
-#include <cmath>
-
 #include "core/error.h"
-#include "core/families/gemma/config.h"
 #include "core/families/model.h"
 #include "core/tokenizers/tokenizer.h"
 #include "experiments/config/config_file.h"
 #include "experiments/config/config_node.h"
+#include "experiments/train/model_shape.h"
 
 namespace specdec {
 namespace {
 
 const Range<int64_t> kPositive{1, 1 << 24};
-
-GemmaConfig read_model(const ConfigNode& node) {
-  GemmaConfig config;
-  config.family = GemmaFamily::kGemma3;
-  config.hidden_size = node.require<int64_t>("hidden_size", kPositive);
-  config.intermediate_size = node.require<int64_t>("intermediate_size", kPositive);
-  config.num_layers = node.require<int64_t>("layers", {1, 1024});
-  config.num_heads = node.require<int64_t>("heads", {1, 1024});
-  config.num_kv_heads = node.get<int64_t>("kv_heads", 1, {1, 1024});
-  config.head_dim = node.get<int64_t>("head_dim", 64, {2, 1024});
-  config.sliding_window = node.get<int64_t>("sliding_window", 64, kPositive);
-  const auto pattern = node.get<int64_t>("sliding_window_pattern", 6, {1, 1024});
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    config.sliding_layers.push_back((layer + 1) % pattern != 0);
-  }
-  config.max_position_embeddings = node.get<int64_t>("max_position_embeddings", 1024, kPositive);
-  config.global_rope.theta = node.get<double>("rope_theta", 1e4, {1.0, 1e12});
-  config.local_rope.theta = node.get<double>("rope_local_base_freq", 1e4, {1.0, 1e12});
-  config.query_scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
-  config.end_ids = {1};
-  if (config.num_heads % config.num_kv_heads != 0) {
-    node.fail("kv_heads", "should divide heads");
-  }
-  if (config.head_dim % 2 != 0) {
-    node.fail("head_dim", "should be even: rotary embeddings turn pairs");
-  }
-  return config;
-}
 
 std::vector<TextSource> read_sources(const ConfigNode& node) {
   std::vector<TextSource> sources;
@@ -103,10 +73,10 @@ TrainConfig load_train_config(const std::filesystem::path& file,
   if (node.has("initial")) {
     config.initial = node.require_path("initial");
     if (!config.initial.empty()) {
-      note_error(node, "initial", [&] { config.model = load_gemma_config(config.initial); });
+      note_error(node, "initial", [&] { config.model = checkpoint_shape(config.initial); });
     }
   } else {
-    config.model = read_model(node.child("model"));
+    config.model = read_model_shape(node.child("model"));
   }
   const ConfigNode tokenizer = node.child("tokenizer");
   if (tokenizer.has("from")) {

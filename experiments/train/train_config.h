@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "core/families/gemma/config.h"
-
 namespace specdec {
 
 class ConfigNode;
@@ -41,7 +39,7 @@ struct TrainSchedule {
 struct TrainConfig {
   std::string name;
   std::filesystem::path out;  ///< the checkpoint folder
-  GemmaConfig model;
+  std::string model;          ///< see read_model_shape
   TextPlan text;
   TrainSchedule schedule;
   int64_t tokenizer_vocab_size = 2048;   ///< of a tokenizer that is trained first

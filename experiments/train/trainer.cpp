@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -12,6 +13,7 @@
 #include "core/transformer/reference.h"
 #include "core/transformer/weights.h"
 #include "experiments/train/evaluation.h"
+#include "experiments/train/model_shape.h"
 #include "experiments/train/text_data.h"
 #include "experiments/train/tokenizer_training.h"
 #include "experiments/train/training_loop.h"
@@ -80,7 +82,7 @@ class Trainer {
     make_training_folder(config.out);
     make_tokenizer(config_);
     tokenizer_ = load_tokenizer(config.out);
-    config_.model.vocab_size = tokenizer_->vocab_size();
+    config_.model = shape_with_vocabulary(config_.model, tokenizer_->vocab_size());
     data_ = std::make_unique<TextData>(config_.text, *tokenizer_);
     load_teacher();
     model_ = initial_weights();
@@ -125,11 +127,12 @@ class Trainer {
     load.dtype = at::kFloat;
     load.place.device = options_.device;
     teacher_ = load_model_tensors(config_.teacher, load);
-    if (teacher_->config.vocab_size != config_.model.vocab_size) {
-      throw Error(fmt::format(
-          "the teacher's vocabulary has {} entries, the model's {}; take the "
-          "teacher's tokenizer with 'tokenizer: {{from: {}}}'.",
-          teacher_->config.vocab_size, config_.model.vocab_size, config_.teacher.string()));
+    const int64_t vocab = tokenizer_->vocab_size();
+    if (teacher_->config.vocab_size != vocab) {
+      throw Error(
+          fmt::format("the teacher's vocabulary has {} entries, the model's {}; take the "
+                      "teacher's tokenizer with 'tokenizer: {{from: {}}}'.",
+                      teacher_->config.vocab_size, vocab, config_.teacher.string()));
     }
   }
 
@@ -142,7 +145,14 @@ class Trainer {
     RandomWeightsOptions random;
     random.seed = config_.text.seed;
     random.norm_deviation = 0.0;
-    return random_gemma(config_.model, random);
+    const auto weights = random_model(describe_shape(config_.model), random);
+    for (size_t i = 0; i < weights->layers.size(); ++i) {
+      const LayerPlan& plan = weights->plan[i];
+      if (plan.query_scale == 1.0) {  // Gemma 4's norms of queries hold the usual scale
+        weights->layers[i].q_norm /= std::sqrt(static_cast<double>(plan.head_dim));
+      }
+    }
+    return weights;
   }
 
   /// Makes the model's tensors leaves and hands them to the task.
@@ -210,12 +220,16 @@ class Trainer {
                       {"batch_size", config_.text.batch_size},
                       {"rate", config_.schedule.learning_rate},
                       {"tokens", data_->train_tokens()},
-                      {"model", gemma_config_json(config_.model)}};
+                      {"model", config_.model}};
     return out.dump();
   }
 
   HeldOutReport store() const {
-    save_gemma(*model_, config_.out, at::kBFloat16);
+    if (model_->plan.front().value_norm) {
+      save_gemma4(*model_, config_.model, config_.out, at::kBFloat16);
+    } else {
+      save_gemma(*model_, config_.out, at::kBFloat16);
+    }
     LoadOptions load;
     load.dtype = at::kFloat;
     load.place.device = options_.device;

@@ -1,6 +1,9 @@
 #include "core/families/gemma/weights.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
@@ -8,25 +11,47 @@
 #include "core/transformer/tensor_writer.h"
 
 namespace specdec {
-void save_gemma(const TransformerTensors& weights, const std::filesystem::path& folder,
-                at::ScalarType dtype) {
-  SPECDEC_CHECK(dtype == at::kFloat || dtype == at::kBFloat16, "save_gemma: float32 or bfloat16");
+namespace {
+
+const char* stored_name(at::ScalarType dtype) {
+  SPECDEC_CHECK(dtype == at::kFloat || dtype == at::kBFloat16,
+                "Gemmas are stored in float32 or bfloat16");
+  return dtype == at::kBFloat16 ? "bfloat16" : "float32";
+}
+
+void write_tensors(const TransformerTensors& weights, double norm_offset,
+                   const std::filesystem::path& folder, at::ScalarType dtype) {
   std::filesystem::create_directories(folder);
   TensorWriter writer(dtype);
   writer.add("model.embed_tokens.weight", weights.embedding);
   for (size_t i = 0; i < weights.layers.size(); ++i) {
     const LayerFormat format{.prefix = fmt::format("model.layers.{}.", i),
-                             .norm_offset = kGemmaNormOffset};
+                             .norm_offset = norm_offset};
     write_layer(writer, format, weights.plan[i], weights.layers[i]);
   }
-  writer.add("model.norm.weight", weights.final_norm - kGemmaNormOffset);
+  writer.add("model.norm.weight", weights.final_norm - norm_offset);
   if (!weights.config.tie_word_embeddings) {
     writer.add("lm_head.weight", weights.head);
   }
   writer.write(folder / "model.safetensors");
+}
+
+}  // namespace
+
+void save_gemma(const TransformerTensors& weights, const std::filesystem::path& folder,
+                at::ScalarType dtype) {
   GemmaConfig config = gemma_config(weights.config, weights.plan);
-  config.dtype = dtype == at::kBFloat16 ? "bfloat16" : "float32";
+  config.dtype = stored_name(dtype);
+  write_tensors(weights, kGemmaNormOffset, folder, dtype);
   write_file(folder / "config.json", gemma_config_json(config));
+}
+
+void save_gemma4(const TransformerTensors& weights, const std::string& config_json,
+                 const std::filesystem::path& folder, at::ScalarType dtype) {
+  nlohmann::json config = nlohmann::json::parse(config_json);
+  config["dtype"] = stored_name(dtype);
+  write_tensors(weights, 0.0, folder, dtype);
+  write_file(folder / "config.json", config.dump(2) + "\n");
 }
 
 std::shared_ptr<TransformerTensors> random_gemma(const GemmaConfig& config,

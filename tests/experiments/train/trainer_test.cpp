@@ -21,6 +21,7 @@
 #include "experiments/train/unlikelihood.h"
 #include "kv/kv_cache.h"
 #include "tests/support/error_message.h"
+#include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"
 
 namespace specdec {
@@ -73,6 +74,48 @@ TEST_F(TrainerTest, LearnsAndStoresACheckpoint) {
   EXPECT_EQ(weights->weight_dtype, at::kBFloat16);
   EXPECT_EQ(weights->config.vocab_size, load_tokenizer(out)->vocab_size());
   EXPECT_FALSE(fs::exists(out / "training.state"));
+}
+
+TEST_F(TrainerTest, ADenseGemma4IsTrainedStoredAndTrainedOn) {
+  const std::string shape =
+      "model: {family: gemma4, hidden_size: 16, intermediate_size: 32, layers: 3, heads: 2, "
+      "head_dim: 8, sliding_window_pattern: 3, final_logit_softcapping: 30}\n"
+      "tokenizer: {vocab_size: 400}\n";
+  train_model(config({}, shape), {});
+  const std::string first = (folder_.path() / "model").string();
+  const auto weights = load_model(first);
+  EXPECT_EQ(weights->config.family, "gemma4_text");
+  EXPECT_EQ(weights->weight_dtype, at::kBFloat16);
+  EXPECT_EQ(weights->config.final_soft_cap, 30.0);
+  EXPECT_EQ(weights->plan.front().head_dim, 8);
+  EXPECT_GT(weights->plan.front().window, 0);
+  EXPECT_EQ(weights->plan.back().head_dim, 16);
+  EXPECT_EQ(weights->plan.back().values, ValueKind::kRawKeys);
+  std::ifstream stream(first + "/training.json");
+  const double stored =
+      nlohmann::json::parse(stream)["held_out"]["prose"]["bits_per_byte"].get<double>();
+  const TextData data(config({}, shape).text, *load_tokenizer(first));
+  const auto loaded = load_model_tensors(first, {.dtype = at::kFloat});
+  EXPECT_DOUBLE_EQ(evaluate(*loaded, nullptr, data, 0).at("prose").bits_per_byte, stored);
+  const auto second = config({"steps=3", "continuation_share=1", "sequence_length=64",
+                              "out=" + (folder_.path() / "second").string()},
+                             "initial: " + first + "\ntokenizer: {from: " + first + "}\n");
+  train_model(second, {});
+  EXPECT_NE(load_model(folder_.path() / "second")->fingerprint, weights->fingerprint);
+}
+
+TEST_F(TrainerTest, OfGemma4OnlyDenseModelsAreTrained) {
+  EXPECT_THAT(error_message<ConfigError>([&] {
+                config({}, "initial: " + test_data("gemma4-e-a").string() +
+                               "\ntokenizer: {vocab_size: 400}\n");
+              }),
+              testing::AllOf(testing::HasSubstr("initial"), testing::HasSubstr("only dense")));
+  EXPECT_THAT(error_message<ConfigError>([&] { config({"model.family=gemma5"}); }),
+              testing::HasSubstr("known: gemma3, gemma4"));
+  EXPECT_THAT(error_message<ConfigError>([&] {
+                config({"model.family=gemma4", "model.global_head_dim=12"});
+              }),
+              testing::HasSubstr("multiple of 8"));
 }
 
 TEST_F(TrainerTest, AnInterruptedTrainingResumesToTheSameWeights) {
