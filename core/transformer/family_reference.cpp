@@ -56,6 +56,7 @@ class FamilyForward {
     result.hidden_pre_norm = x;
     result.hidden = reference_norm(x, weights_.final_norm, eps_);
     result.logits = reference_head(weights_, result.hidden);
+    result.key_values = std::move(keys_);
     return result;
   }
 

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/transformer/weights.h"
@@ -14,6 +15,9 @@ struct ReferenceResult {
   Tensor hidden;               ///< [rows, T, hidden], after the final norm
   Tensor hidden_pre_norm;      ///< [rows, T, hidden]
   std::vector<Tensor> layers;  ///< [rows, T, hidden] after each layer
+  /// [layers] keys and values of each layer that has its own, normed and rotated, [rows, kv_heads,
+  /// T, head_dim]; of Gemma 3n and 4 only.
+  std::vector<std::pair<Tensor, Tensor>> key_values = {};
 };
 
 /// Keys and values of the earlier steps of an unrolled head, normed and roped; each [rows,

@@ -20,7 +20,8 @@ struct HeadName {
 constexpr HeadName kHeadNames[] = {{HeadType::kMedusa, "medusa"},
                                    {HeadType::kEagle, "eagle"},
                                    {HeadType::kEagle3, "eagle3"},
-                                   {HeadType::kMtp, "mtp"}};
+                                   {HeadType::kMtp, "mtp"},
+                                   {HeadType::kAssistant, "gemma4_assistant"}};
 
 /// None when there is no such type, which has been noted.
 std::optional<HeadType> read_type(const ConfigNode& node) {
@@ -35,7 +36,7 @@ std::optional<HeadType> read_type(const ConfigNode& node) {
 }
 
 at::ScalarType read_stored(const ConfigNode& node, HeadType type) {
-  if (type == HeadType::kMtp) {
+  if (type == HeadType::kMtp || type == HeadType::kAssistant) {
     return at::kBFloat16;
   }
   const auto name = node.get<std::string>("stored", "bfloat16");
@@ -43,6 +44,18 @@ at::ScalarType read_stored(const ConfigNode& node, HeadType type) {
     node.fail("stored", fmt::format("is '{}'; known: bfloat16, int8", name));
   }
   return name == "int8" ? at::kChar : at::kBFloat16;
+}
+
+void read_assistant(const ConfigNode& node, HeadShape& shape) {
+  const Range<int64_t> sizes{2, 1 << 24};
+  shape.hidden_size = node.require<int64_t>("hidden_size", sizes);
+  shape.intermediate_size = node.require<int64_t>("intermediate_size", sizes);
+  shape.num_layers = node.get<int64_t>("num_layers", 4, {1, 64});
+  shape.heads = node.get<int64_t>("heads", shape.heads, {1, 1024});
+  shape.clusters = node.get<int64_t>("clusters", 0, {0, 1 << 24});
+  if (shape.clusters > 0) {
+    shape.chosen_clusters = node.require<int64_t>("chosen_clusters", {1, shape.clusters});
+  }
 }
 
 HeadShape read_shape(const ConfigNode& node) {
@@ -78,6 +91,9 @@ HeadShape read_shape(const ConfigNode& node) {
     case HeadType::kMtp:
       shape.num_layers = node.get<int64_t>("num_layers", shape.num_layers, {1, 16});
       break;
+    case HeadType::kAssistant:
+      read_assistant(node, shape);
+      break;
   }
   return shape;
 }
@@ -91,6 +107,8 @@ HeadLoss usual_loss(const HeadShape& shape) {
       return {.distribution = 0.1, .features = 1.0, .depth = 1};
     case HeadType::kEagle3:
       return {.distribution = 1.0, .decay = 0.8, .depth = 7};
+    case HeadType::kAssistant:
+      return {.distribution = 1.0, .decay = 0.8, .depth = 4};
     case HeadType::kMtp:
       break;
   }
@@ -141,6 +159,19 @@ SelfDistillation read_self_distillation(const ConfigNode& node, int64_t sequence
   return out;
 }
 
+void check_assistant_target(const ConfigNode& node, const HeadShape& shape,
+                            const TransformerConfig& target) {
+  if (target.family.rfind("gemma4", 0) != 0) {
+    node.fail("type", fmt::format("gemma4_assistant is for targets of Gemma 4, and this one is a "
+                                  "'{}'; train eagle3, eagle, medusa or mtp for it",
+                                  target.family));
+  }
+  if (shape.clusters > 0 && target.vocab_size % shape.clusters != 0) {
+    node.fail("clusters", fmt::format("is {}, which does not divide the target's vocabulary of {}",
+                                      shape.clusters, target.vocab_size));
+  }
+}
+
 /// What of the shape does not fit the target.
 void check_target(const ConfigNode& node, const HeadTrainConfig& config) {
   if (config.target.empty()) {
@@ -148,6 +179,9 @@ void check_target(const ConfigNode& node, const HeadTrainConfig& config) {
   }
   try {
     const TransformerConfig target = describe_model(config.target).config;
+    if (config.shape.type == HeadType::kAssistant) {
+      check_assistant_target(node, config.shape, target);
+    }
     for (const int64_t layer : config.shape.layers) {
       if (layer >= target.num_layers) {
         node.fail("layers", fmt::format("names layer {}, but the target has layers 0 to {}", layer,
@@ -174,6 +208,11 @@ void read_material(const ConfigNode& node, HeadTrainConfig& config) {
     return;
   }
   const ConfigNode answers = node.child("answers");
+  if (config.shape.type == HeadType::kAssistant) {
+    node.fail("answers",
+              "are recorded without the keys and values that an assistant reads; give "
+              "data instead, with self_distillation");
+  }
   config.answers.folder = answers.require<std::string>("folder");
   config.answers.prompts = answers.get<int64_t>("prompts", 0, {0, 1 << 24});
   config.answers.exclude_run = answers.get<int64_t>("exclude_run", 32, {1, 1 << 20});
@@ -206,20 +245,26 @@ std::string head_type_name(HeadType type) {
 }
 
 std::string head_identity(const HeadShape& shape, const HeadLoss& loss) {
-  const nlohmann::json out = {{"type", head_type_name(shape.type)},
-                              {"num_heads", shape.num_heads},
-                              {"num_layers", shape.num_layers},
-                              {"share_lm_head", shape.share_lm_head},
-                              {"intermediate_size", shape.intermediate_size},
-                              {"layers", shape.layers},
-                              {"draft_vocab_size", shape.draft_vocab_size},
-                              {"llama_layer", shape.llama_layer},
-                              {"after_final_norm", shape.after_final_norm},
-                              {"distribution", loss.distribution},
-                              {"tokens", loss.tokens},
-                              {"features", loss.features},
-                              {"decay", loss.decay},
-                              {"depth", loss.depth}};
+  nlohmann::json out = {{"type", head_type_name(shape.type)},
+                        {"num_heads", shape.num_heads},
+                        {"num_layers", shape.num_layers},
+                        {"share_lm_head", shape.share_lm_head},
+                        {"intermediate_size", shape.intermediate_size},
+                        {"layers", shape.layers},
+                        {"draft_vocab_size", shape.draft_vocab_size},
+                        {"llama_layer", shape.llama_layer},
+                        {"after_final_norm", shape.after_final_norm},
+                        {"distribution", loss.distribution},
+                        {"tokens", loss.tokens},
+                        {"features", loss.features},
+                        {"decay", loss.decay},
+                        {"depth", loss.depth}};
+  if (shape.type == HeadType::kAssistant) {
+    out.update({{"hidden_size", shape.hidden_size},
+                {"heads", shape.heads},
+                {"clusters", shape.clusters},
+                {"chosen_clusters", shape.chosen_clusters}});
+  }
   return out.dump();
 }
 

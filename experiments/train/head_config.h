@@ -10,8 +10,8 @@
 
 namespace specdec {
 
-enum class HeadType { kMedusa, kEagle, kEagle3, kMtp };
-/// "medusa", "eagle", "eagle3", "mtp"
+enum class HeadType { kMedusa, kEagle, kEagle3, kMtp, kAssistant };
+/// "medusa", "eagle", "eagle3", "mtp", "gemma4_assistant"
 std::string head_type_name(HeadType type);
 /// The file of a folder that holds the weights of a head of this type.
 std::string head_file_name(HeadType type);
@@ -19,11 +19,17 @@ std::string head_file_name(HeadType type);
 /// The structure of a head. The types that read a field are named behind it.
 struct HeadShape {
   HeadType type = HeadType::kMedusa;
-  int64_t num_heads = 4;          ///< medusa
-  int64_t num_layers = 1;         ///< medusa: residual blocks of a head; mtp: modules
+  int64_t num_heads = 4;  ///< medusa
+  /// medusa: residual blocks of a head; mtp: modules; gemma4_assistant: layers
+  int64_t num_layers = 1;
   bool share_lm_head = false;     ///< medusa
-  int64_t intermediate_size = 0;  ///< eagle, eagle3: of the MLP; 0 = the target's
-  std::vector<int64_t> layers;    ///< eagle3: of the target, whose outputs are fused
+  int64_t intermediate_size = 0;  ///< eagle, eagle3, gemma4_assistant: of the MLP; 0 = the target's
+  // gemma4_assistant:
+  int64_t hidden_size = 0;
+  int64_t heads = 1;            ///< queries for each head of keys and values
+  int64_t clusters = 0;         ///< of an ordered head; 0 = a dense one
+  int64_t chosen_clusters = 0;  ///< whose tokens are scored
+  std::vector<int64_t> layers;  ///< eagle3: of the target, whose outputs are fused
   /// eagle3, eagle, and medusa with share_lm_head: the heaviest tokens of the text; 0 = all.
   int64_t draft_vocab_size = 0;
   bool llama_layer = false;      ///< eagle, eagle3: as published, instead of one like the target's

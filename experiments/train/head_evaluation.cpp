@@ -42,7 +42,13 @@ class DepthSums {
       sums_[i].tokens += q.size(0);
       sums_[i].agreement += p.argmax(-1).eq(q.argmax(-1)).sum().item<double>();
       sums_[i].overlap += at::minimum(p, q).sum().item<double>();
-      sums_[i].coverage += covered(p).sum().item<double>();
+      if (outputs[i].groups.defined()) {
+        const auto scored = scored_tokens(outputs[i].groups, p);
+        sums_[i].coverage += (p * scored).sum().item<double>();
+        sums_[i].recall += scored.gather(1, q.argmax(-1, true)).sum().item<double>();
+      } else {
+        sums_[i].coverage += covered(p).sum().item<double>();
+      }
     }
   }
 
@@ -53,11 +59,20 @@ class DepthSums {
       depth.agreement /= tokens;
       depth.overlap /= tokens;
       depth.coverage /= tokens;
+      depth.recall /= tokens;
     }
     return out;
   }
 
  private:
+  /// [n, vocab] 1 for tokens of the groups that are chosen, else 0.
+  at::Tensor scored_tokens(const at::Tensor& scores, const at::Tensor& like) const {
+    const TokenGroups groups = head_.groups();
+    const auto chosen = std::get<1>(scores.topk(groups.chosen, 1));
+    const auto tokens = groups.tokens.index_select(0, chosen.flatten()).view({like.size(0), -1});
+    return at::zeros_like(like).scatter(1, tokens, 1.0);
+  }
+
   at::Tensor covered(const at::Tensor& distribution) const {
     const at::Tensor tokens = head_.draft_tokens();
     return tokens.defined() ? distribution.index_select(-1, tokens) : distribution;

@@ -18,6 +18,9 @@ struct DepthAccuracy {
   double agreement = 0.0;  ///< share where head and target have the same best token
   double overlap = 0.0;    ///< mean 1 - TV: the probability that a drawn token is accepted
   double coverage = 0.0;   ///< mean of the target's mass on tokens that the head can draft
+  /// Share of the head's best tokens that lie in the groups it would choose (see TokenGroups); 0
+  /// without groups.
+  double recall = 0.0;
 };
 
 /// Accuracy of a head by kind of text, over at most `max_windows` of each (0 = all), [depths]. What

@@ -28,8 +28,9 @@ class DepthLoss {
         options_(options),
         target_(target),
         draft_tokens_(head.draft_tokens()),
+        groups_(head.groups().tokens),
         features_(options.features > 0.0 ? head.wanted_features(batch) : at::Tensor()) {
-    if (options.distribution > 0.0) {
+    if (options.distribution > 0.0 || groups_.defined()) {
       wanted_ = guessed_distribution(batch, guessed_places(batch, 0), draft_tokens_, target);
     }
   }
@@ -38,12 +39,15 @@ class DepthLoss {
     const GuessedPlaces guessed = guessed_places(batch_, depth);
     const auto log_probs = at::log_softmax(output.logits, -1);
     auto total = at::zeros({}, log_probs.options());
-    if (wanted_.defined()) {
+    if (options_.distribution > 0.0) {
       const auto wanted = wanted_.index_select(0, guessed.among);
       total = total - options_.distribution * (wanted * log_probs).sum(-1).mean();
     }
     if (options_.tokens > 0.0) {
       total = total + options_.tokens * token_term(log_probs, next_tokens(batch_, guessed.places));
+    }
+    if (output.groups.defined()) {
+      total = total + group_term(output.groups, wanted_.index_select(0, guessed.among));
     }
     if (features_.defined()) {
       SPECDEC_CHECK(output.features.defined(), "this head guesses no features");
@@ -54,6 +58,14 @@ class DepthLoss {
   }
 
  private:
+  /// Cross-entropy with the target's mass on each group.
+  at::Tensor group_term(const at::Tensor& scores, const at::Tensor& wanted) const {
+    const auto masses = wanted.index_select(1, groups_.flatten())
+                            .view({wanted.size(0), groups_.size(0), groups_.size(1)})
+                            .sum(-1);
+    return -(masses * at::log_softmax(scores, -1)).sum(-1).mean();
+  }
+
   /// Tokens that cannot be drafted count as nothing.
   at::Tensor token_term(const at::Tensor& log_probs, const at::Tensor& tokens) const {
     if (!draft_tokens_.defined()) {
@@ -69,6 +81,7 @@ class DepthLoss {
   const HeadLoss& options_;
   const TransformerTensors& target_;
   at::Tensor draft_tokens_;
+  at::Tensor groups_;
   at::Tensor features_;
   at::Tensor wanted_;  // the target's distributions at all places that count
 };

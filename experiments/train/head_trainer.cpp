@@ -32,7 +32,8 @@ constexpr double kAlways = 1e30;  // more than any token's share
 
 using Accuracies = std::map<std::string, std::vector<DepthAccuracy>>;
 
-HeldOutReport report(const Accuracies& kinds) {
+/// `grouped`: the head has groups, so recall means something.
+HeldOutReport report(const Accuracies& kinds, bool grouped) {
   HeldOutReport out{.figures = json::object(), .text = {}};
   for (const auto& [kind, depths] : kinds) {
     json& figures = out.figures[kind];
@@ -47,6 +48,9 @@ HeldOutReport report(const Accuracies& kinds) {
       figures["overlap"].push_back(depth.overlap);
       agreement += fmt::format(" {:.3f}", depth.agreement);
       overlap += fmt::format(" {:.3f}", depth.overlap);
+      if (grouped) {
+        figures["recall"].push_back(depth.recall);
+      }
     }
     out.text += fmt::format("  [{}: agreement{}, 1-TV{}]", kind, agreement, overlap);
   }
@@ -211,10 +215,12 @@ class HeadTrainer {
   }
 
   HeldOutReport evaluate(int64_t max_windows) const {
+    const bool grouped = head_->groups().tokens.defined();
     if (answers_) {
-      return report(evaluate_head(*head_, *target_, *answers_, config_, max_windows));
+      return report(evaluate_head(*head_, *target_, *answers_, config_, max_windows), grouped);
     }
-    return report(evaluate_head(*head_, *target_, *data_, generated_, config_, max_windows));
+    return report(evaluate_head(*head_, *target_, *data_, generated_, config_, max_windows),
+                  grouped);
   }
 
   std::string identity() const {

@@ -76,6 +76,8 @@ std::unique_ptr<HeadTraining> make_head_training(const HeadShape& shape,
       return make_eagle_training(shape, context);
     case HeadType::kMtp:
       return make_mtp_training(shape, context);
+    case HeadType::kAssistant:
+      return make_assistant_training(shape, context);
   }
   throw InternalError("an unknown type of head");
 }

@@ -37,8 +37,15 @@ int64_t first_anchor(const TargetBatch& batch, int64_t depth);
 
 /// What a head says at depth d, of each of the guessed places.
 struct DepthOutput {
-  at::Tensor logits;    ///< [n, vocab, or the draft vocabulary]
-  at::Tensor features;  ///< [n, hidden]: its guess of the feature at t; or undefined
+  at::Tensor logits;       ///< [n, vocab, or the draft vocabulary]
+  at::Tensor features;     ///< [n, hidden]: its guess of the feature at t; or undefined
+  at::Tensor groups = {};  ///< [n, groups]: what it says of each of its TokenGroups; or undefined
+};
+
+/// The clusters of tokens of a head that scores some of them only.
+struct TokenGroups {
+  at::Tensor tokens;   ///< [groups, size] int64, each token once; undefined = all are scored
+  int64_t chosen = 0;  ///< groups that are scored
 };
 
 /// One kind of head in training: what there is to add for a new one.
@@ -56,6 +63,8 @@ class HeadTraining {
   }
   /// The target's token of each draft token, [draft vocab] int64; undefined = all tokens.
   virtual at::Tensor draft_tokens() const { return {}; }
+  /// Those that DepthOutput::groups speaks of.
+  virtual TokenGroups groups() const { return {}; }
   /// Stores the head, in HeadShape::stored, as its loader reads it.
   virtual void save(const std::filesystem::path& folder) const = 0;
   /// Takes a stored head's parameters over.
@@ -80,6 +89,8 @@ std::unique_ptr<HeadTraining> make_eagle_training(const HeadShape& shape,
                                                   const HeadTrainingContext& context);
 std::unique_ptr<HeadTraining> make_mtp_training(const HeadShape& shape,
                                                 const HeadTrainingContext& context);
+std::unique_ptr<HeadTraining> make_assistant_training(const HeadShape& shape,
+                                                      const HeadTrainingContext& context);
 
 /// Text tokens that depth `depth` is fed in an unrolled forward: column t holds the token at t +
 /// depth; [rows, T - 1], columns beyond the text repeat its last token and count for nothing.
