@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <set>
+
+#include "core/error.h"
 
 namespace specdec {
 namespace {
@@ -96,6 +100,24 @@ double relative_error(std::span<const ExpertSample> samples, const ExpertCost& c
   return std::sqrt(sum / static_cast<double>(samples.size()));
 }
 
+/// Tokens of the text.
+int64_t tokens_of(const RecordedRoutes& routes) {
+  return routes.layers.empty() ? 0 : std::ssize(routes.layers.front()) / routes.chosen;
+}
+
+/// Adds the distinct experts of 1, 2, ... tokens from `first` on, a layer's share of the mean.
+void add_counts(const RecordedRoutes& routes, int64_t first, std::vector<double>& sums) {
+  const double share = 1.0 / static_cast<double>(routes.layers.size());
+  for (const std::vector<int32_t>& layer : routes.layers) {
+    std::set<int32_t> woken;
+    for (size_t n = 0; n < sums.size(); ++n) {
+      const auto token = layer.begin() + (first + static_cast<int64_t>(n)) * routes.chosen;
+      woken.insert(token, token + routes.chosen);
+      sums[n] += share * static_cast<double>(woken.size());
+    }
+  }
+}
+
 }  // namespace
 
 double independent_experts(int64_t count, int64_t chosen, double rows) {
@@ -121,6 +143,55 @@ std::optional<ExpertCost> fit_expert_cost(std::span<const ExpertSample> samples)
     }
   }
   return best;
+}
+
+std::vector<double> experts_of_prefixes(const RecordedRoutes& routes, int64_t most) {
+  std::vector<double> counts(static_cast<size_t>(std::min(most, tokens_of(routes))));
+  add_counts(routes, 0, counts);
+  return counts;
+}
+
+std::vector<double> experts_of_windows(const RecordedRoutes& routes, int64_t most) {
+  const int64_t tokens = tokens_of(routes);
+  std::vector<double> sums(static_cast<size_t>(std::min(most, tokens)));
+  for (int64_t first = 0; first < tokens; ++first) {
+    std::vector<double> here(static_cast<size_t>(std::min(std::ssize(sums), tokens - first)));
+    add_counts(routes, first, here);
+    std::transform(here.begin(), here.end(), sums.begin(), sums.begin(), std::plus<>());
+  }
+  for (size_t n = 0; n < sums.size(); ++n) {
+    sums[n] /= static_cast<double>(tokens - static_cast<int64_t>(n));
+  }
+  return sums;
+}
+
+double ExpertCounts::at(int64_t tokens) const {
+  SPECDEC_CHECK(tokens >= 1 && count >= 1, "{} tokens, {} experts", tokens, count);
+  if (recorded.empty()) {
+    return independent_experts(count, chosen, static_cast<double>(tokens));
+  }
+  if (tokens <= std::ssize(recorded)) {
+    return recorded[static_cast<size_t>(tokens - 1)];
+  }
+  const auto further = static_cast<double>(tokens - std::ssize(recorded));
+  const double asleep = static_cast<double>(count) - recorded.back();
+  return recorded.back() +
+         asleep / static_cast<double>(count) * independent_experts(count, chosen, further);
+}
+
+CostCurve with_experts(const CostCurve& curve, const ExpertCost& cost, const ExpertCounts& measured,
+                       const ExpertCounts& expected) {
+  constexpr double kLeastShare = 0.1;
+  CostCurve result = curve;
+  for (CostPoint& point : result.points) {
+    const double more =
+        cost.per_expert * (expected.at(point.new_tokens) - measured.at(point.new_tokens));
+    const double share = std::max(kLeastShare, 1.0 + more / point.seconds);
+    point.seconds *= share;
+    point.low *= share;
+    point.high *= share;
+  }
+  return result;
 }
 
 }  // namespace specdec

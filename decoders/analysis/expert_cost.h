@@ -2,6 +2,9 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
+
+#include "decoders/analysis/cost_curve.h"
 
 namespace specdec {
 
@@ -33,5 +36,33 @@ struct ExpertCost {
 /// Fits the cost by least squares of relative errors, with no coefficient below zero. None where
 /// the samples cannot tell rows from experts: fewer than three, or all on one line or plane.
 std::optional<ExpertCost> fit_expert_cost(std::span<const ExpertSample> samples);
+
+/// Which experts each token of a text went to. A token's routes depend on those before it alone, so
+/// they are the same in whatever forward it is evaluated.
+struct RecordedRoutes {
+  int64_t chosen = 0;                             ///< experts of a token
+  std::vector<std::vector<int32_t>> layers = {};  ///< [layer][token * chosen + i]
+};
+
+/// [n - 1]: distinct experts of the first n tokens, mean over the layers, for n up to `most` and
+/// the number of tokens.
+std::vector<double> experts_of_prefixes(const RecordedRoutes& routes, int64_t most);
+/// The same of n successive tokens anywhere in the text, mean over all places.
+std::vector<double> experts_of_windows(const RecordedRoutes& routes, int64_t most);
+
+/// Distinct experts that a forward of so many tokens is expected to wake.
+struct ExpertCounts {
+  int64_t count = 0;                  ///< experts of a layer
+  int64_t chosen = 0;                 ///< of them by each token
+  std::vector<double> recorded = {};  ///< [n - 1]: of n tokens; empty = independent routes
+  /// Each token beyond those that were recorded chooses independently.
+  double at(int64_t tokens) const;
+};
+
+/// The cost curve v(n) of tokens that wake `expected` experts, from one that was measured on tokens
+/// which wake others. No forward becomes cheaper than a tenth of what was measured: no fit is that
+/// good.
+CostCurve with_experts(const CostCurve& curve, const ExpertCost& cost, const ExpertCounts& measured,
+                       const ExpertCounts& expected);
 
 }  // namespace specdec

@@ -72,5 +72,42 @@ TEST(ExpertCostTest, WhatDoesNotTellRowsFromExpertsIsNotFitted) {
   EXPECT_FALSE(fit_expert_cost(same)) << "new experts for each row";
 }
 
+TEST(RecordedRoutesTest, AreCountedForPrefixesAndForAllPlaces) {
+  // Two layers, three tokens, two experts each.
+  const RecordedRoutes routes{.chosen = 2, .layers = {{0, 1, 1, 0, 2, 3}, {4, 5, 4, 6, 4, 6}}};
+  EXPECT_THAT(experts_of_prefixes(routes, 9), testing::ElementsAre(2.0, 2.5, 3.5));
+  EXPECT_THAT(experts_of_prefixes(routes, 2), testing::ElementsAre(2.0, 2.5));
+  // Of tokens 0, 1: 2 and 3; of 1, 2: 4 and 2.
+  EXPECT_THAT(experts_of_windows(routes, 9), testing::ElementsAre(2.0, 2.75, 3.5));
+  EXPECT_THAT(experts_of_windows({.chosen = 2}, 9), testing::IsEmpty());
+}
+
+TEST(ExpertCountsTest, TokensBeyondWhatWasRecordedChooseIndependently) {
+  const ExpertCounts independent{.count = 8, .chosen = 2};
+  EXPECT_DOUBLE_EQ(independent.at(3), independent_experts(8, 2, 3.0));
+  const ExpertCounts recorded{.count = 8, .chosen = 2, .recorded = {2.0, 2.5}};
+  EXPECT_EQ(recorded.at(1), 2.0);
+  EXPECT_EQ(recorded.at(2), 2.5);
+  EXPECT_DOUBLE_EQ(recorded.at(3), 2.5 + 5.5 * 2.0 / 8.0);
+  EXPECT_LT(recorded.at(100), 8.0);
+}
+
+TEST(ExpertCountsTest, ACurveIsThatOfOtherExperts) {
+  const CostCurve curve = {
+      {{.new_tokens = 1, .context = 4, .seconds = 1.0},
+       {.new_tokens = 2, .context = 4, .seconds = 2.0, .low = 1.0, .high = 4.0},
+       {.new_tokens = 2, .context = 9, .seconds = 3.0}}};
+  const ExpertCounts measured{.count = 8, .chosen = 2, .recorded = {2.0, 4.0}};
+  const ExpertCounts expected{.count = 8, .chosen = 2, .recorded = {2.0, 2.0}};
+  const CostCurve changed = with_experts(curve, {.per_expert = 0.5}, measured, expected);
+  EXPECT_EQ(changed.points[0].seconds, 1.0);
+  EXPECT_EQ(changed.points[1].seconds, 1.0);
+  EXPECT_EQ(changed.points[1].low, 0.5);
+  EXPECT_EQ(changed.points[1].high, 2.0);
+  EXPECT_DOUBLE_EQ(changed.points[2].seconds, 2.0);
+  EXPECT_DOUBLE_EQ(with_experts(curve, {.per_expert = 50.0}, measured, expected).points[1].seconds,
+                   0.2);
+}
+
 }  // namespace
 }  // namespace specdec

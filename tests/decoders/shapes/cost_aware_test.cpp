@@ -223,5 +223,31 @@ TEST(CostAwareTest, OptionsOutOfRangeAreRefused) {
               testing::ThrowsMessage<ConfigError>(testing::HasSubstr("cost curve is empty")));
 }
 
+/// To leave out a drawn token because of the experts that it wakes, or for any other reason that
+/// depends on it, would bias what is drafted.
+TEST(CostAwareTest, WhatIsDraftedWasDecidedBeforeAnythingIsDrawn) {
+  const auto drafted = [](uint64_t seed) {
+    CostAwareShape shape(options(0.05));
+    std::vector<DraftLimits> limits;
+    Draft draft;
+    for (int64_t context = 1; context < 40; ++context) {
+      const DraftLimits limit = shape.next(context);
+      limits.push_back(limit);
+      draft = Draft::root(0);
+      for (size_t node = 1; node < shape.plan().parents.size(); ++node) {
+        draft.add(static_cast<Token>(seed * node), shape.plan().parents[node]);
+      }
+      EXPECT_EQ(draft.proposed(), limit.tokens);
+      shape.observe(draft, {.path = {0, 1}, .next = 0});
+    }
+    std::vector<int64_t> sizes;
+    for (const DraftLimits& limit : limits) {
+      sizes.insert(sizes.end(), {limit.tokens, limit.depth, limit.branches});
+    }
+    return sizes;
+  };
+  EXPECT_EQ(drafted(1), drafted(7)) << "the tokens themselves change nothing";
+}
+
 }  // namespace
 }  // namespace specdec
