@@ -58,8 +58,8 @@ GroupCertifier::GroupCertifier(const Group& group, const ExperimentPlan& plan,
       options_(options),
       files_(plan.models->read(config_.weights)),
       loader_(config_.model, plan.models.get()),
-      target_(loader_.load(config_.weights, config_.model.adapters)),
-      reference_(loader_.load(config_.weights, config_.model.adapters)),
+      target_(loader_.load(config_.weights, common_adapters(config_))),
+      reference_(loader_.load(config_.weights, common_adapters(config_))),
       plain_(*reference_) {
   refuse_corrections(group);
   encode_prompts();

@@ -30,7 +30,7 @@ class Recorder {
       : config_(*group.config),
         files_(plan.models->read(config_.weights)),
         loader_(config_.model, plan.models.get()),
-        target_(loader_.load(config_.weights, config_.model.adapters)),
+        target_(loader_.load(config_.weights, common_adapters(config_))),
         stage_(stage) {}
 
   /// Appends at most kRows rows, spread over the prompts.

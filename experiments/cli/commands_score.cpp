@@ -80,6 +80,12 @@ std::vector<Passage> read_passages(const std::filesystem::path& file, const Mode
     passages.push_back(encode_text("", read_utf8(file), files));
   } else {
     for (const Prompt& prompt : read_prompts(file)) {
+      if (!prompt.adapters.empty()) {
+        throw ConfigError(
+            fmt::format("{}: prompt '{}' asks for the adapter '{}', which only runs of configs "
+                        "know: remove the key, and give --adapter",
+                        file.string(), prompt.id, prompt.adapters.front()));
+      }
       for (size_t turn = 0; turn < prompt.turns.size(); ++turn) {
         const auto suffix = prompt.turns.size() > 1 ? fmt::format("/{}", turn + 1) : "";
         passages.push_back(encode_text(prompt.id + suffix, prompt.turns[turn], files));

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
 #include "core/error.h"
 #include "core/transformer/adapters/lora_config.h"
+#include "experiments/config/names.h"
 
 namespace specdec {
 
@@ -38,6 +40,32 @@ std::string adapter_text(const AdapterChoice& adapter) {
                               : fmt::format("{}:{}", adapter.path.string(), adapter.scale);
 }
 
+std::vector<AdapterChoice> adapters_for(const std::vector<AdapterChoice>& all,
+                                        const std::vector<std::string>& names) {
+  std::vector<AdapterChoice> chosen;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(chosen), [&](const AdapterChoice& one) {
+    return one.name.empty() || std::find(names.begin(), names.end(), one.name) != names.end();
+  });
+  return chosen;
+}
+
+std::string unknown_adapter(const std::vector<AdapterChoice>& all,
+                            const std::vector<std::string>& names) {
+  std::vector<std::string> known;
+  for (const AdapterChoice& adapter : all) {
+    if (!adapter.name.empty()) {
+      known.push_back(adapter.name);
+    }
+  }
+  for (const std::string& name : names) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      return known.empty() ? fmt::format("no adapter '{}': model.adapters names none", name)
+                           : fmt::format("no adapter '{}'{}", name, known_names_text(name, known));
+    }
+  }
+  return "";
+}
+
 std::vector<AdapterChoice> read_adapters(const ConfigNode& model) {
   std::vector<AdapterChoice> adapters;
   model.ignore("adapters");  // without the list, a wrong key still names it
@@ -45,7 +73,17 @@ std::vector<AdapterChoice> read_adapters(const ConfigNode& model) {
     return adapters;
   }
   for (const ConfigNode& node : model.children("adapters")) {
-    adapters.push_back({node.require_path("path"), node.get<double>("scale", 1.0)});
+    AdapterChoice adapter{node.require_path("path"), node.get<double>("scale", 1.0)};
+    node.ignore("name");
+    if (node.has("name")) {
+      adapter.name = node.get<std::string>("name", "");
+      if (adapter.name.empty()) {
+        node.fail("name", "is empty: leave it out for an adapter of all prompts");
+      } else if (unknown_adapter(adapters, {adapter.name}).empty()) {
+        node.fail("name", fmt::format("two adapters are called '{}'", adapter.name));
+      }
+    }
+    adapters.push_back(std::move(adapter));
     if (const auto& path = adapters.back().path; !path.empty()) {
       note_error(node, "path", [&] { (void)load_lora_config(path); });
     }

@@ -11,6 +11,7 @@ namespace specdec {
 struct AdapterChoice {
   std::filesystem::path path;
   double scale = 1.0;
+  std::string name = {};  ///< by which prompts ask for it; "" = it is applied to all
 };
 
 /// "DIR" or "DIR:SCALE", as --adapter takes it. Throws ConfigError for a folder that is not there
@@ -18,8 +19,15 @@ struct AdapterChoice {
 AdapterChoice parse_adapter(const std::string& text);
 /// The inverse.
 std::string adapter_text(const AdapterChoice& adapter);
-/// The list `adapters` of a model's config: maps of path and scale. An adapter_config.json that
-/// cannot be used is a mistake.
+/// Those that a request runs with which asks for `names`: the ones without a name, and these; in
+/// the order of `all`.
+std::vector<AdapterChoice> adapters_for(const std::vector<AdapterChoice>& all,
+                                        const std::vector<std::string>& names);
+/// Why a request cannot ask for these names; "" when it can.
+std::string unknown_adapter(const std::vector<AdapterChoice>& all,
+                            const std::vector<std::string>& names);
+/// The list `adapters` of a model's config: maps of name, path and scale. An adapter_config.json
+/// that cannot be used is a mistake.
 std::vector<AdapterChoice> read_adapters(const ConfigNode& model);
 
 }  // namespace specdec

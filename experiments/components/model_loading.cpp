@@ -336,14 +336,33 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
                                    .usable_tokens = files == nullptr ? 0 : usable_tokens(*files),
                                    .suppressed = suppressed_tokens(options_, *shared, files)};
   auto model = std::make_unique<TransformerModel>(std::move(shared), kv_store(), options);
-  for (const AdapterChoice& choice : adapters) {
-    model->push_adapter({adapter(folder, choice.path), choice.scale});
-  }
+  set_adapters(*model, folder, adapters);
   if (thread_reason_.empty()) {
     thread_reason_ =
         options_.threads > 0 ? std::string("asked for") : measure_threads(*model).reason;
   }
   return model;
+}
+
+void ModelLoader::set_adapters(TransformerModel& model, const std::filesystem::path& folder,
+                               const std::vector<AdapterChoice>& adapters) {
+  std::vector<ScaledAdapter> wanted;
+  for (const AdapterChoice& choice : adapters) {
+    wanted.push_back({adapter(folder, choice.path), choice.scale});
+  }
+  const auto& present = model.adapters().adapters();
+  const bool same = std::equal(wanted.begin(), wanted.end(), present.begin(), present.end(),
+                               [](const ScaledAdapter& a, const ScaledAdapter& b) {
+                                 return a.adapter == b.adapter && a.scale == b.scale;
+                               });
+  if (same) {
+    return;
+  }
+  model.reorder({});
+  model.clear_adapters();
+  for (ScaledAdapter& each : wanted) {
+    model.push_adapter(std::move(each));
+  }
 }
 
 KvStoreFactory ModelLoader::kv_store() const {

@@ -105,6 +105,11 @@ class ModelLoader {
   /// cannot decode.
   std::unique_ptr<TransformerModel> load(const std::filesystem::path& folder,
                                          const std::vector<AdapterChoice>& adapters = {});
+  /// Makes a model that was loaded from `folder` run with these adapters instead of its own, each
+  /// loaded once. Where they differ its rows are emptied, whose keys and values are those of the
+  /// adapters before.
+  void set_adapters(TransformerModel& model, const std::filesystem::path& folder,
+                    const std::vector<AdapterChoice>& adapters);
   /// Makes the caches of these models, and of heads beside them.
   KvStoreFactory kv_store() const;
   const ModelOptions& options() const { return options_; }

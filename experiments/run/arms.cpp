@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "core/error.h"
 #include "experiments/config/yaml_writer.h"
 
 namespace specdec {
@@ -41,9 +42,24 @@ std::string model_key(const ExperimentConfig& config) {
                                 model.activations, model.kv_dtype, model.device, model.max_length,
                                 model.max_pages, model.include_mtp, config.threads);
   for (const AdapterChoice& adapter : model.adapters) {
-    key += "|" + adapter_text(adapter);
+    key += fmt::format("|{}={}", adapter.name, adapter_text(adapter));
   }
   return key;
+}
+
+std::vector<AdapterChoice> common_adapters(const ExperimentConfig& config) {
+  const auto& prompts = config.prompts.prompts;
+  const auto other = std::find_if(prompts.begin(), prompts.end(), [&](const Prompt& prompt) {
+    return prompt.adapters != prompts.front().adapters;
+  });
+  if (other != prompts.end()) {
+    throw ConfigError(
+        fmt::format("{}: prompt '{}' asks for other adapters than '{}', and here one model reads "
+                    "all prompts: choose those of one adapter with prompts.categories",
+                    config.prompts.file.string(), other->id, prompts.front().id));
+  }
+  return adapters_for(config.model.adapters,
+                      prompts.empty() ? std::vector<std::string>() : prompts.front().adapters);
 }
 
 std::vector<std::string> model_keys_of_sweep(const ExperimentPlan& plan) {
@@ -127,6 +143,9 @@ uint64_t hash_prompts(const std::vector<Prompt>& prompts) {
     add(prompt.tokens.data(), prompt.tokens.size() * sizeof(Token));
     add(prompt.id.c_str(), prompt.id.size() + 1);
     add(prompt.tools.data(), prompt.tools.size());
+    for (const auto& adapter : prompt.adapters) {
+      add(adapter.c_str(), adapter.size() + 1);
+    }
     for (const auto& key : prompt.answer_keys) {
       // Scores by other keys must not be mixed; prompts without keys keep their hash.
       const std::string reference = key ? key->reference : "";

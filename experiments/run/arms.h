@@ -46,6 +46,8 @@ std::vector<Group> group_arms(const ExperimentPlan& plan);
 /// What configs must have in common to run on the same loaded model: weights, formats, device,
 /// threads.
 std::string model_key(const ExperimentConfig& config);
+/// The adapters that all prompts of a config run with. Throws ConfigError where they differ.
+std::vector<AdapterChoice> common_adapters(const ExperimentConfig& config);
 /// Keys of a sweep that make several models necessary, whose points cannot alternate; in order.
 std::vector<std::string> model_keys_of_sweep(const ExperimentPlan& plan);
 

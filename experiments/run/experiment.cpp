@@ -209,6 +209,8 @@ bool ExperimentRun::run_question(GroupProgress& at, Progress& progress) {
       left_out_[group.name].insert(item.key(group.arms.front()).prompt_id);
       break;
     }
+    group.loader->set_adapters(*group.target, config.weights,
+                               adapters_for(config.model.adapters, prompt.adapters));
     if (at.fitting++ == 0) {
       warm_up(group, item);
     }

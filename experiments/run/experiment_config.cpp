@@ -213,7 +213,7 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
   }
   config.sampling = read_sampling(root.child("sampling", false));
   config.stop = read_stop(root, target);
-  config.prompts = read_prompts_config(root.child("prompts"), target);
+  config.prompts = read_prompts_config(root.child("prompts"), target, config.model.adapters);
   config.grammar = read_constraint(root, config.prompts, target, config.stop);
   config.repeats = root.get<int64_t>("repeats", 1, {1, 100000});
   config.warm_up = root.get<int64_t>("warm_up", 1, {0, 1000});

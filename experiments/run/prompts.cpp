@@ -146,6 +146,21 @@ std::string read_tools(const nlohmann::json& json, std::string_view line, Prompt
   return "";
 }
 
+std::string read_adapter_names(const nlohmann::json& json, Prompt& prompt) {
+  const auto adapter = json.find("adapter");
+  if (adapter == json.end()) {
+    return "";
+  }
+  const auto list = adapter->is_array() ? *adapter : nlohmann::json::array({*adapter});
+  for (const auto& name : list) {
+    if (!name.is_string() || name.get_ref<const std::string&>().empty()) {
+      return "'adapter' must be the name of an adapter of model.adapters, or a list of names";
+    }
+    prompt.adapters.push_back(name.get<std::string>());
+  }
+  return list.empty() ? "'adapter' is an empty list: leave it out" : "";
+}
+
 std::optional<AnswerKey> read_answer_key(const std::string& scorer,
                                          const nlohmann::json& reference) {
   if (reference.is_null()) {
@@ -194,7 +209,7 @@ std::string read_answer_keys(const nlohmann::json& json, Prompt& prompt) {
 std::string read_other_keys(const nlohmann::json& json, Prompt& prompt) {
   static const std::vector<std::string> kKnown = {"turns",  "prompt",      "tokens", "category",
                                                   "id",     "question_id", "schema", "tools",
-                                                  "scorer", "reference"};
+                                                  "scorer", "reference",   "adapter"};
   for (const auto& [key, value] : json.items()) {
     if (std::find(kKnown.begin(), kKnown.end(), key) != kKnown.end()) {
       continue;
@@ -242,6 +257,9 @@ std::vector<Prompt> read_prompts(const std::filesystem::path& file) {
     }
     if (message.empty()) {
       message = read_tools(json, line, prompt);
+    }
+    if (message.empty()) {
+      message = read_adapter_names(json, prompt);
     }
     if (message.empty()) {
       message = read_answer_keys(json, prompt);

@@ -22,6 +22,7 @@ struct Prompt {
   std::string schema = {};  ///< JSON text of the JSON Schema that the answer must satisfy, or ""
   /// JSON text of the list of tools that a chat template is given, or ""; for chats only.
   std::string tools = {};
+  std::vector<std::string> adapters = {};  ///< names of those of the model that it runs with
   /// Answer keys by turn: what its answer must be, or none; empty when the line names no `scorer`.
   std::vector<std::optional<AnswerKey>> answer_keys = {};
   std::vector<std::string> unread_keys = {};  ///< of the line: for other tools
@@ -30,7 +31,8 @@ struct Prompt {
 
 /// Reads JSON Lines. Each line is an object with one of `turns` (a list of texts, as in
 /// Spec-Bench), `prompt` (a text) or `tokens` (a list of ids), and optionally `category`, `id`
-/// (or `question_id`), `schema` (a JSON Schema), `tools` (a list), and `scorer` with `reference`
+/// (or `question_id`), `schema` (a JSON Schema), `tools` (a list), `adapter` (a name
+/// in model.adapters, or a list of them), and `scorer` with `reference`
 /// (see make_answer_key; a text, or for several turns a list with one text or null each, as
 /// Spec-Bench has); other keys are ignored (but one that is nearly one of these is a mistake),
 /// blank lines skipped. A `reference` without a `scorer` is ignored too. Throws ConfigError naming

@@ -78,6 +78,30 @@ void set_tools_aside(std::vector<Prompt>& prompts) {
   }
 }
 
+/// Adapters of all prompts that ask for none themselves; "" = none.
+void give_adapters(const std::string& name, const std::vector<AdapterChoice>& all,
+                   const ConfigNode& node, PromptsConfig& config) {
+  if (!name.empty()) {
+    if (const auto reason = unknown_adapter(all, {name}); !reason.empty()) {
+      node.fail("adapter", reason);
+      return;
+    }
+  }
+  for (Prompt& prompt : config.prompts) {
+    if (const auto reason = unknown_adapter(all, prompt.adapters); !reason.empty()) {
+      node.fail("file",
+                fmt::format("{}: prompt '{}': {}", config.file.string(), prompt.id, reason));
+      return;
+    }
+    if (!prompt.adapters.empty()) {
+      prompt.category += fmt::format("{}adapter {}", prompt.category.empty() ? "" : ", ",
+                                     fmt::join(prompt.adapters, " + "));
+    } else if (!name.empty()) {
+      prompt.adapters = {name};
+    }
+  }
+}
+
 /// What the target cannot make of the prompts; "" when all is well.
 std::string check_prompts(const PromptsConfig& config, const ModelFiles& target) {
   for (const auto& prompt : config.prompts) {
@@ -102,18 +126,22 @@ std::string check_prompts(const PromptsConfig& config, const ModelFiles& target)
 
 }  // namespace
 
-PromptsConfig read_prompts_config(const ConfigNode& node, const ModelFiles* target) {
+PromptsConfig read_prompts_config(const ConfigNode& node, const ModelFiles* target,
+                                  const std::vector<AdapterChoice>& adapters) {
   PromptsConfig config;
   config.file = node.require_path("file");
   const Selection selection = read_selection(node);
   config.chat = node.get<bool>("chat", false);
   config.multi_turn = node.get<bool>("multi_turn", true);
   config.max_prompt_tokens = node.get<int64_t>("max_prompt_tokens", 0, {0, kMaxTokens});
+  const auto adapter = node.has("adapter") ? node.get<std::string>("adapter", "") : "";
+  node.ignore("adapter");  // a wrong key still names it
   if (config.file.empty()) {
     return config;
   }
   note_error(node, "file", [&] {
     config.prompts = select_prompts(read_prompts(config.file), selection, node);
+    give_adapters(adapter, adapters, node, config);
     if (!config.chat) {
       set_tools_aside(config.prompts);
     }

@@ -22,8 +22,11 @@ struct PromptsConfig {
   std::vector<Prompt> prompts;
 };
 
-/// Reads the node and its file. `target` is nullptr when its files cannot be read. Notes as
-/// mistakes: broken files, categories that no prompt has, prompts that the target cannot encode.
-PromptsConfig read_prompts_config(const ConfigNode& node, const ModelFiles* target);
+/// Reads the node and its file. `target` is nullptr when its files cannot be read. Prompts that ask
+/// for adapters have these in their category, so reports have rows of them. Notes as mistakes:
+/// broken files, categories that no prompt has, prompts that the target cannot encode, adapters
+/// that are not among `adapters`.
+PromptsConfig read_prompts_config(const ConfigNode& node, const ModelFiles* target,
+                                  const std::vector<AdapterChoice>& adapters);
 
 }  // namespace specdec

@@ -68,7 +68,10 @@ void RunSetup::load_group(Group& group) {
   if (log_ != nullptr) {
     *log_ << "loading " << group.config->weights.string() << "\n";
   }
-  target = loader->load(group.config->weights, group.config->model.adapters);
+  const auto& adapters = group.config->model.adapters;
+  target =
+      loader->load(group.config->weights, adapters);  // those of prompts too, which are checked
+  loader->set_adapters(*target, group.config->weights, adapters_for(adapters, {}));
   group.target = target;
 }
 

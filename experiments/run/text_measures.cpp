@@ -24,6 +24,17 @@ int64_t cached_values(std::span<const LayerPlan> plan, int64_t length) {
   return values;
 }
 
+/// Bytes of a model's adapters: of all A of a matrix, and of all B over its whole output.
+int64_t adapter_bytes(const TransformerModel& model) {
+  int64_t numbers = 0;
+  for (const ScaledAdapter& each : model.adapters().adapters()) {
+    for (const LoraPair& pair : each.adapter->pairs) {
+      numbers += pair.a.size(0) * (pair.matrix->in() + pair.matrix->out());
+    }
+  }
+  return numbers * static_cast<int64_t>(c10::elementSize(model.weights().compute_dtype()));
+}
+
 /// None for a strategy whose drafter cannot be traced: it has none, or needs a tree.
 std::optional<BiasSums> trace_bias(DecodingStrategy& tracer, const Request& request,
                                    TokenSpan output) {
@@ -61,7 +72,7 @@ std::optional<double> bytes_per_step(const Group& group, const Item& item,
   const int64_t value_bytes = group.config->model.kv_dtype == "bfloat16"
                                   ? 2
                                   : static_cast<int64_t>(c10::elementSize(weights.compute_dtype()));
-  return static_cast<double>(forward_bytes(weights)) +
+  return static_cast<double>(forward_bytes(weights) + adapter_bytes(*group.target)) +
          static_cast<double>(values * value_bytes) / static_cast<double>(generation.steps.size());
 }
 

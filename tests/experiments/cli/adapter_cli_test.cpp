@@ -6,7 +6,9 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/formats/safetensors.h"
 #include "tests/experiments/cli/cli_result.h"
@@ -164,6 +166,81 @@ TEST_F(AdaptedRunTest, CertifyComparesAdaptedModels) {
                 "--set", "strategies=[{type: autoregressive}]"});
   EXPECT_EQ(cli(other).code, 2);
   EXPECT_THAT(cli(other).err, HasSubstr("adapter_model.safetensors")) << "it is applied";
+}
+
+TEST_F(AdaptedRunTest, PromptsNameTheirAdapters) {
+  write_config(fmt::format("[{{name: full, path: {}}}, {{name: half, path: {}, scale: 0.5}}]",
+                           kLora, kLora));
+  const std::string ids = golden_ids("prompt");
+  const auto line = [&](const std::string& rest) {
+    return fmt::format("{{\"tokens\": [{}]{}}}\n", ids, rest);
+  };
+  folder_.write("p.jsonl", line("") + line(R"(, "adapter": "full")") +
+                               line(R"(, "adapter": "half", "category": "x")") + line("") +
+                               line(R"(, "adapter": ["full", "half"])") +
+                               line(R"(, "adapter": "full")"));
+  const Report report = run({"repeats=2"});
+  const auto plain = generated({});
+  const auto full = golden_greedy();
+  const auto half = generated({"--adapter", kLora + ":0.5"});
+  const auto both = generated({"--adapter", kLora, "--adapter", kLora + ":0.5"});
+  const std::vector<std::vector<Token>> wanted = {plain, full, half, plain, both, full};
+  const auto all = records();
+  EXPECT_EQ(all.size(), 2 * 2 * wanted.size());
+  std::map<std::string, double> bytes;
+  for (const auto& record : all) {
+    EXPECT_EQ(record.generation.tokens, wanted[std::stoul(record.key.prompt_id) - 1])
+        << record.key.prompt_id << " " << record.key.strategy;
+    if (record.key.strategy == "autoregressive") {
+      bytes[record.key.prompt_id] = *record.bytes_per_step;
+    }
+  }
+  EXPECT_GT(bytes["2"], bytes["1"]) << "a step reads the adapter too";
+  EXPECT_GT(bytes["5"], bytes["2"]);
+  std::set<std::string> categories;
+  for (const auto& row : report.summary.rows) {
+    categories.insert(row.category);
+  }
+  EXPECT_EQ(categories, (std::set<std::string>{"", "(no category)", "adapter full",
+                                               "x, adapter half", "adapter full + half"}));
+  EXPECT_EQ(report.environment.weights.count(kLora), 1);
+}
+
+TEST_F(AdaptedRunTest, AnAdapterOfAllPromptsIsACondition) {
+  write_config(fmt::format("[{{name: full, path: {}}}]", kLora));
+  const Report report = run({"sweep={prompts.adapter: ['', full]}"});
+  ASSERT_EQ(report.sweep_points.size(), 2U);
+  EXPECT_EQ(report.sweep_points[1].condition, "adapter=full");
+  for (const auto& record : records()) {
+    EXPECT_EQ(record.generation.tokens,
+              record.key.sweep_point == "adapter=full" ? golden_greedy() : generated({}));
+  }
+  const std::vector<std::string> certify = {"certify", "--config", config(),
+                                            "--quiet", "--set",    "prompts.adapter=full"};
+  EXPECT_EQ(cli(certify).code, 0);
+}
+
+TEST_F(AdaptedRunTest, AdaptersThatNobodyNamedAreMistakes) {
+  write_config(fmt::format("[{{name: full, path: {}}}, {{path: {}, scale: 0}}]", kLora, kLora));
+  const auto mistake = [&](const std::string& set) {
+    const CliResult result = cli({"check", config(), "--set", set});
+    EXPECT_EQ(result.code, 2) << set;
+    return result.err;
+  };
+  EXPECT_THAT(mistake("prompts.adapter=fall"),
+              AllOf(HasSubstr("prompts.adapter"), HasSubstr("full")));
+  EXPECT_THAT(mistake(fmt::format("model.adapters=[{{name: a, path: {}}}, {{name: a, path: {}}}]",
+                                  kLora, kLora)),
+              HasSubstr("two adapters are called 'a'"));
+  folder_.write("p.jsonl", "{\"tokens\": [2], \"adapter\": \"other\"}\n");
+  EXPECT_THAT(mistake("seed=1"), AllOf(HasSubstr("prompt '1'"), HasSubstr("no adapter 'other'")));
+  folder_.write("p.jsonl", "{\"tokens\": [2], \"adapter\": 3}\n");
+  EXPECT_THAT(mistake("seed=1"), HasSubstr("must be the name"));
+  const auto mixed = folder_.write("p.jsonl",
+                                   "{\"tokens\": [2], \"adapter\": \"full\"}\n"
+                                   "{\"tokens\": [3, 4]}\n");
+  EXPECT_THAT(cli({"certify", "--config", config(), "--quiet"}).err, HasSubstr("other adapters"));
+  EXPECT_THAT(cli({"score", kAdaptedBase, mixed.string()}).err, HasSubstr("--adapter"));
 }
 
 TEST_F(AdaptedRunTest, MistakesNameTheKey) {

@@ -52,6 +52,44 @@ Tensor logits_with(ModelLoader& loader, const std::vector<AdapterChoice>& adapte
   return loader.load(kBase, adapters)->prefill_get_last_logits(prompt).clone();
 }
 
+TEST(ModelLoaderTest, AdaptersAreSwitchedWithoutLoadingAgain) {
+  ModelLoader loader({.dtype = "float32", .threads = 1});
+  const std::vector<Token> prompt{2, 5, 7};
+  const auto model = loader.load(kBase);
+  const auto* const weights = &model->weights();
+  const auto logits = [&](const std::vector<AdapterChoice>& adapters) {
+    loader.set_adapters(*model, kBase, adapters);
+    return model->prefill_get_last_logits(prompt).clone();
+  };
+  const Tensor plain = logits({});
+  EXPECT_TRUE(at::equal(logits({{kAdapter, 0.5}}), logits_with(loader, {{kAdapter, 0.5}})));
+  EXPECT_EQ(model->length(), 3);
+  const auto adapter = model->adapters().adapters().front().adapter;
+  loader.set_adapters(*model, kBase, {{kAdapter, 0.5}});
+  EXPECT_EQ(model->length(), 3) << "the same ones: the cache is theirs";
+  loader.set_adapters(*model, kBase, {{kAdapter, 1.0}});
+  EXPECT_EQ(model->length(), 0) << "keys and values of other adapters";
+  EXPECT_EQ(model->adapters().adapters().front().adapter, adapter) << "read once";
+  EXPECT_TRUE(at::equal(logits({}), plain));
+  EXPECT_EQ(&model->weights(), weights);
+}
+
+TEST(AdapterChoiceTest, NamedOnesAreOfThosePromptsThatAskForThem) {
+  const std::vector<AdapterChoice> all = {{"a", 1.0, "x"}, {"b", 1.0, ""}, {"c", 1.0, "z"}};
+  const auto paths = [&](const std::vector<std::string>& names) {
+    std::vector<std::string> chosen;
+    for (const AdapterChoice& adapter : adapters_for(all, names)) {
+      chosen.push_back(adapter.path.string());
+    }
+    return chosen;
+  };
+  EXPECT_THAT(paths({}), ElementsAre("b"));
+  EXPECT_THAT(paths({"z", "x"}), ElementsAre("a", "b", "c"));
+  EXPECT_EQ(unknown_adapter(all, {"x", "z"}), "");
+  EXPECT_THAT(unknown_adapter(all, {"x", "y"}), HasSubstr("no adapter 'y'"));
+  EXPECT_THAT(unknown_adapter({}, {"y"}), HasSubstr("names none"));
+}
+
 TEST(ModelLoaderTest, AdaptersBelongToTheLoadedInstance) {
   ModelLoader loader({.dtype = "float32", .threads = 1});
   const Tensor plain = logits_with(loader, {});
