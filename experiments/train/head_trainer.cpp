@@ -32,7 +32,7 @@ constexpr double kAlways = 1e30;  // more than any token's share
 
 using Accuracies = std::map<std::string, std::vector<DepthAccuracy>>;
 
-/// `grouped`: the head has groups, so recall means something.
+/// Figures and a line of them by kind; with the recall of a head that has groups.
 HeldOutReport report(const Accuracies& kinds, bool grouped) {
   HeldOutReport out{.figures = json::object(), .text = {}};
   for (const auto& [kind, depths] : kinds) {

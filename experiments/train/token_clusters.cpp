@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <vector>
+
 #include "core/error.h"
 #include "experiments/train/head_training.h"
 

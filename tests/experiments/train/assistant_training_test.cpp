@@ -57,6 +57,7 @@ class AssistantStepsTest : public testing::TestWithParam<int64_t> {
     TransformerModel model(weights_, paged_kv());
     const auto token = [&](int64_t i) { return static_cast<Token>(tokens_[0][i].item<int64_t>()); };
     std::vector<Token> context;
+    context.reserve(static_cast<size_t>(anchor) + 1);
     for (int64_t i = 0; i <= anchor; ++i) {
       context.push_back(token(i));
     }
