@@ -109,6 +109,32 @@ bool encode_item(const ExperimentConfig& config, const ModelFiles& target, Item&
   return size < max_length_of(config.model, target.config) && (limit == 0 || size <= limit);
 }
 
+std::vector<std::string> prefix_notes(const std::vector<Group>& groups) {
+  std::vector<std::string> notes;
+  std::set<const PrefixStore*> noted;
+  for (const Group& group : groups) {
+    for (const Arm& arm : group.arms) {
+      if (arm.prefixes == nullptr || !noted.insert(arm.prefixes.get()).second) {
+        continue;
+      }
+      const PrefixStatistics& counts = arm.prefixes->statistics();
+      const std::string name =
+          group.config->prefix_cache.shared ? "all strategies" : arm.config->name;
+      std::string note = fmt::format(
+          "Prefix cache of {}{}{}: {} of {} texts began with a known one, {} of {} prompt tokens "
+          "were not read again; {} MB at the end, {} texts left for want of room",
+          name, arm.sweep_point.empty() ? "" : " at ", arm.sweep_point, counts.hits, counts.prompts,
+          counts.reused_tokens, counts.prompt_tokens, arm.prefixes->bytes() >> 20U, counts.evicted);
+      if (counts.bypassed > 0) {
+        note += fmt::format("; {} were read whole, since the drafter follows their hidden states",
+                            counts.bypassed);
+      }
+      notes.push_back(note + ".");
+    }
+  }
+  return notes;
+}
+
 std::string reply_text(const Generation& generation, const Tokenizer* tokenizer) {
   auto tokens = generation.tokens;
   const auto reason = generation.stop_reason;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/prefix_store.h"
 #include "experiments/metrics/metrics.h"
 #include "experiments/run/experiment_config.h"
 
@@ -18,6 +19,8 @@ struct Arm {
   /// A second instance of the strategy, to trace its own texts: what a drafter remembers of one
   /// text must not hold that text already. nullptr unless traces_loss.
   std::unique_ptr<DecodingStrategy> tracer = nullptr;
+  /// Keys and values of earlier texts; nullptr: none are kept.
+  std::shared_ptr<PrefixStore> prefixes = nullptr;
 };
 
 /// Arms that share model, prompts and sampling: they take a prompt one right after the other.
@@ -59,6 +62,9 @@ size_t count_turns(const ExperimentConfig& config, const Prompt& prompt);
 /// Sets the item's tokens and adds its turn to the history; false when they are too long.
 bool encode_item(const ExperimentConfig& config, const ModelFiles& target, Item& item,
                  std::vector<ChatTurn>& history);
+/// What each arm's prefixes saved, for the report; nothing for arms without. A resumed run counts
+/// what it did itself.
+std::vector<std::string> prefix_notes(const std::vector<Group>& groups);
 /// What a generation answered, without the token or text that ended it.
 std::string reply_text(const Generation& generation, const Tokenizer* tokenizer);
 

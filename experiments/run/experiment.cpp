@@ -259,6 +259,7 @@ GenerationRecord ExperimentRun::record(const Group& group, const Arm& arm, const
   CounterRandomness random = randomness(*group.config, item);
   Request request = make_request(group, arm, item, random);
   request.log_rejected = is_example;
+  request.prefixes = arm.prefixes.get();
   GenerationRecord record;
   const LoadMeter meter;
   record.generation = arm.strategy->generate(request);
@@ -366,6 +367,8 @@ Report ExperimentRun::make_report() {
         "the run in a new folder before relying on them.",
         fmt::join(changes, "; ")));
   }
+  const auto prefixes = prefix_notes(groups_);
+  report.notes.insert(report.notes.end(), prefixes.begin(), prefixes.end());
   const auto left_out = left_out_notes(left_out_, groups_.size());
   report.notes.insert(report.notes.end(), left_out.begin(), left_out.end());
   report.summary = summarize_run(plan_, folder_.records());

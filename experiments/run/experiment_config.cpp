@@ -198,6 +198,16 @@ void fail_sampling(const ConfigNode& node, const std::string& message) {
   }
 }
 
+PrefixCacheConfig read_prefix_cache(const ConfigNode& root) {
+  root.ignore("prefix_cache");  // known, also where it is not given
+  if (!root.has("prefix_cache")) {
+    return {};
+  }
+  const ConfigNode node = root.child("prefix_cache");
+  return {.megabytes = node.get<int64_t>("megabytes", 256, {1, kMaxTokens}),
+          .shared = node.get<bool>("shared", false)};
+}
+
 ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
                                  const Components& components) {
   ExperimentConfig config;
@@ -221,6 +231,7 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
   config.trace = read_trace(root);
   config.quality = read_quality(root, config.prompts.prompts);
   config.cut_loops = read_cut_loops(root);
+  config.prefix_cache = read_prefix_cache(root);
   config.workload = write_yaml(*root.resolved());
 
   const RunPlan plan{components,

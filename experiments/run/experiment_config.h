@@ -28,6 +28,12 @@ struct StrategyConfig {
   Correction correction = Correction::kNone;
 };
 
+/// The map `prefix_cache:`: keys and values of earlier texts, which prompts may begin with.
+struct PrefixCacheConfig {
+  int64_t megabytes = 0;  ///< of each strategy; 0 = none are kept
+  bool shared = false;    ///< one cache for all strategies, who then find each other's texts
+};
+
 /// One set of settings, checked; nothing is loaded yet.
 struct ExperimentConfig {
   std::filesystem::path weights;  ///< of the target
@@ -47,6 +53,7 @@ struct ExperimentConfig {
   std::optional<TraceOptions> trace = {};  ///< record drafters at every position of the text
   std::string workload;  ///< resolved YAML of all but strategies: what two of them must share to be
                          ///< compared
+  PrefixCacheConfig prefix_cache = {};
 };
 
 /// The settings at one point of the grid.

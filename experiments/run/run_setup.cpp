@@ -83,10 +83,29 @@ void RunSetup::build(Group& group) {
                                              model);
                          }};
     arm.strategy = arm.config->make(context);
+    arm.prefixes = prefixes(*group.config);
     if (traces_loss(group, arm)) {
       arm.tracer = arm.config->make(context);
     }
   }
+}
+
+/// The store of a new arm: its own, unless all of the model share one.
+std::shared_ptr<PrefixStore> RunSetup::prefixes(const ExperimentConfig& config) {
+  const auto [megabytes, is_shared] = config.prefix_cache;
+  if (megabytes == 0) {
+    return nullptr;
+  }
+  const int64_t bytes = megabytes << 20U;
+  const auto make = [bytes] { return std::make_shared<PrefixStore>(bytes); };
+  if (!is_shared) {
+    return make();
+  }
+  auto& shared = shared_prefixes_[fmt::format("{}|{}", model_key(config), megabytes)];
+  if (shared == nullptr) {
+    shared = make();
+  }
+  return shared;
 }
 
 CostCurve RunSetup::cost_curve(const std::string& name, LanguageModel& model) {

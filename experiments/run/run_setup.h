@@ -27,6 +27,7 @@ class RunSetup {
   void choose_threads();
   void load_group(Group& group);
   void build(Group& group);
+  std::shared_ptr<PrefixStore> prefixes(const ExperimentConfig& config);
   CostCurve cost_curve(const std::string& name, LanguageModel& model);
   void note_weights();
   void describe_environment();
@@ -37,7 +38,8 @@ class RunSetup {
   std::ostream* log_;
   Environment environment_;
   std::map<std::string, std::unique_ptr<ModelLoader>> loaders_;
-  std::map<std::string, std::shared_ptr<TransformerModel>> targets_;  ///< by model_key
+  std::map<std::string, std::shared_ptr<TransformerModel>> targets_;     ///< by model_key
+  std::map<std::string, std::shared_ptr<PrefixStore>> shared_prefixes_;  ///< by model_key and size
 };
 
 }  // namespace specdec
