@@ -7,6 +7,7 @@
 #include <ostream>
 #include <utility>
 
+#include "experiments/components/expert_measurement.h"
 #include "experiments/run/text_measures.h"
 #include "experiments/terminal/interrupt.h"
 
@@ -15,6 +16,8 @@ namespace {
 
 /// Long enough that a moment's noise does not stay in all predictions.
 constexpr double kCurveSeconds = 2.0;
+/// Of each kind of forward that tells what experts cost.
+constexpr int64_t kExpertRepeats = 8;
 
 }  // namespace
 
@@ -24,7 +27,7 @@ void RunSetup::load() {
     load_group(group);
     build(group);
     if (group.config->trace) {
-      (void)cost_curve(group.name.empty() ? "target" : "target at " + group.name, *group.target);
+      (void)cost_curve(group, "target", *group.target);
     }
     InterruptGuard::check();
   }
@@ -79,8 +82,7 @@ void RunSetup::build(Group& group) {
   for (auto& arm : group.arms) {
     BuildContext context{*group.target, *group.loader,
                          [this, &group](const std::string& name, LanguageModel& model) {
-                           return cost_curve(group.name.empty() ? name : name + " at " + group.name,
-                                             model);
+                           return cost_curve(group, name, model);
                          }};
     arm.strategy = arm.config->make(context);
     arm.prefixes = prefixes(*group.config);
@@ -108,7 +110,8 @@ std::shared_ptr<PrefixStore> RunSetup::prefixes(const ExperimentConfig& config) 
   return shared;
 }
 
-CostCurve RunSetup::cost_curve(const std::string& name, LanguageModel& model) {
+CostCurve RunSetup::cost_curve(const Group& group, const std::string& of, LanguageModel& model) {
+  const std::string name = group.name.empty() ? of : of + " at " + group.name;
   if (auto frozen = folder_.read_cost_curve(name)) {
     return *std::move(frozen);
   }
@@ -119,12 +122,18 @@ CostCurve RunSetup::cost_curve(const std::string& name, LanguageModel& model) {
   CostCurveOptions options;
   options.seconds = kCurveSeconds;
   options.between = InterruptGuard::check;
-  for (const Group& group : groups_) {
-    if (group.config->trace) {  // simulate scales the curve by these
-      options.new_tokens.push_back(group.config->trace->depth + 1);
+  for (const Group& traced : groups_) {
+    if (traced.config->trace) {  // simulate scales the curve by these
+      options.new_tokens.push_back(traced.config->trace->depth + 1);
     }
   }
   auto curve = measure_cost_curve(model, options);
+  if (&model == group.target.get()) {  // what a text's tokens wake of its experts
+    curve = curve_of_text(
+        curve,
+        measure_experts(group.loader->weights(group.config->weights), group.loader->kv_store(),
+                        {.repeats = kExpertRepeats, .between = InterruptGuard::check}));
+  }
   folder_.write_cost_curve(name, curve);
   return curve;
 }

@@ -28,7 +28,7 @@ class RunSetup {
   void load_group(Group& group);
   void build(Group& group);
   std::shared_ptr<PrefixStore> prefixes(const ExperimentConfig& config);
-  CostCurve cost_curve(const std::string& name, LanguageModel& model);
+  CostCurve cost_curve(const Group& group, const std::string& name, LanguageModel& model);
   void note_weights();
   void describe_environment();
 

@@ -1,17 +1,13 @@
 #include "experiments/simulate/expert_profile.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <ostream>
-#include <set>
 
-#include "core/draft.h"
-#include "core/kernels/route_watch.h"
-#include "core/transformer/transformer_model.h"
+#include "core/error.h"
 #include "experiments/terminal/plain_text.h"
 
 namespace specdec {
@@ -19,113 +15,30 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Tokens of one kind of forward, and what it took.
-struct ExpertForward {
-  std::vector<Token> tokens;
-  std::vector<double> seconds = {};
-};
-
-std::vector<Token> counted_tokens(int64_t first, int64_t count, int64_t different, int64_t vocab) {
-  std::vector<Token> tokens;
-  for (int64_t i = 0; i < count; ++i) {
-    tokens.push_back(static_cast<Token>((first + i % different) % vocab));
-  }
-  return tokens;
-}
-
-std::vector<ExpertForward> forwards_of(const std::vector<int64_t>& rows, int64_t vocab) {
-  std::vector<ExpertForward> forwards;
-  for (const int64_t count : rows) {
-    for (const int64_t different : std::set<int64_t>{1, std::min<int64_t>(2, count), count}) {
-      forwards.push_back({counted_tokens(3, count, different, vocab)});
+/// What a text wakes, which the predictions of simulate and cost_aware go by.
+void print_text_counts(std::ostream& out, const ExpertProfile& profile) {
+  std::vector<std::string> counts;
+  for (const size_t tokens : {1U, 2U, 4U, 8U, 16U, 32U}) {
+    if (tokens <= profile.text_distinct.size()) {
+      counts.push_back(fmt::format("{}: {:.1f}", tokens, profile.text_distinct[tokens - 1]));
     }
   }
-  return forwards;
-}
-
-double forward_seconds(TransformerModel& model, const std::vector<Token>& tokens) {
-  const int64_t context = model.length();
-  const auto start = std::chrono::steady_clock::now();
-  model.forward({.tokens = token_tensor(tokens)});
-  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-  model.truncate(context);
-  return time.count();
-}
-
-/// Lets all forwards take turns, so that a machine which slows down does so for each.
-void time_forwards(TransformerModel& model, const ExpertProfileOptions& options,
-                   std::vector<ExpertForward>& forwards) {
-  for (int64_t repeat = 0; repeat < options.repeats; ++repeat) {
-    for (ExpertForward& forward : forwards) {
-      if (options.between) {
-        options.between();
-      }
-      forward.seconds.push_back(forward_seconds(model, forward.tokens));
-    }
+  if (!counts.empty()) {
+    out << fmt::format("distinct experts of successive tokens of a text: {}\n",
+                       fmt::join(counts, ", "));
   }
 }
 
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-/// Count, chosen and layers; none without experts.
-std::optional<ExpertProfile> shape_of(const TransformerWeights& weights) {
-  ExpertProfile profile;
-  for (const LayerPlan& layer : weights.plan) {
-    if (layer.experts.count > 0) {
-      profile.count = layer.experts.count;
-      profile.chosen = layer.experts.chosen;
-      ++profile.layers;
-    }
+/// None in files of before there were any.
+std::vector<double> parse_counts(const nlohmann::json& json, const char* key) {
+  auto counts = json.value(key, std::vector<double>());
+  if (std::any_of(counts.begin(), counts.end(), [](double count) { return !(count >= 0.0); })) {
+    throw Error(fmt::format("'experts' has a '{}' below 0", key));
   }
-  return profile.layers > 0 ? std::optional(profile) : std::nullopt;
+  return counts;
 }
 
 }  // namespace
-
-int64_t distinct_experts(const Routes& routes) {
-  const Tensor experts = routes.experts.contiguous();
-  const auto* first = experts.const_data_ptr<int32_t>();
-  return std::ssize(std::set<int32_t>(first, first + experts.numel()));
-}
-
-std::optional<ExpertProfile> measure_experts(
-    const std::shared_ptr<const TransformerWeights>& weights, const KvStoreFactory& store,
-    const ExpertProfileOptions& options) {
-  auto profile = shape_of(*weights);
-  if (!profile || !weights->place.device.is_cpu()) {
-    return std::nullopt;
-  }
-  int64_t distinct = 0;
-  TransformerModel model(weights, store, {.ops = watched_cpu_ops([&](const Routes& routes) {
-                                            distinct += distinct_experts(routes);
-                                          })});
-  std::vector<int64_t> rows = options.rows;
-  std::erase_if(rows, [&](int64_t count) { return options.context + count > model.max_length(); });
-  if (rows.empty()) {
-    return std::nullopt;
-  }
-  model.forward(
-      {.tokens = token_tensor(counted_tokens(3, options.context, 29, model.vocab_size()))});
-  model.commit(chain_path(options.context));
-  std::vector<ExpertForward> forwards = forwards_of(rows, model.vocab_size());
-  for (const ExpertForward& forward : forwards) {
-    distinct = 0;
-    forward_seconds(model, forward.tokens);
-    profile->samples.push_back(
-        {.rows = std::ssize(forward.tokens),
-         .distinct = static_cast<double>(distinct) / static_cast<double>(profile->layers)});
-  }
-  time_forwards(model, options, forwards);
-  for (size_t i = 0; i < forwards.size(); ++i) {
-    profile->samples[i].seconds = median_of(forwards[i].seconds);
-  }
-  profile->cost = fit_expert_cost(profile->samples);
-  return profile;
-}
 
 void print_experts(std::ostream& out, const ExpertProfile& profile) {
   out << fmt::format("\nexperts: {} of {} a token, {} layers; milliseconds of a forward",
@@ -148,6 +61,7 @@ void print_experts(std::ostream& out, const ExpertProfile& profile) {
                       : "-"});
   }
   write_aligned(out, rows, 0);
+  print_text_counts(out, profile);
 }
 
 Json experts_json(const ExpertProfile& profile) {
@@ -160,6 +74,8 @@ Json experts_json(const ExpertProfile& profile) {
                {"chosen", profile.chosen},
                {"layers", profile.layers},
                {"samples", std::move(samples)},
+               {"curve_distinct", profile.curve_distinct},
+               {"text_distinct", profile.text_distinct},
                {"cost", nullptr}};
   if (const auto& cost = profile.cost) {
     json["cost"] = {{"fixed_seconds", cost->fixed},
@@ -168,6 +84,32 @@ Json experts_json(const ExpertProfile& profile) {
                     {"relative_error", cost->error}};
   }
   return json;
+}
+
+ExpertProfile parse_experts(const nlohmann::json& json) {
+  ExpertProfile profile{.count = json.at("count").get<int64_t>(),
+                        .chosen = json.at("chosen").get<int64_t>(),
+                        .layers = json.at("layers").get<int64_t>(),
+                        .curve_distinct = parse_counts(json, "curve_distinct"),
+                        .text_distinct = parse_counts(json, "text_distinct")};
+  if (profile.chosen < 1 || profile.chosen > profile.count) {
+    throw Error(fmt::format("'experts' has 'chosen' {} of {}", profile.chosen, profile.count));
+  }
+  for (const auto& sample : json.at("samples")) {
+    profile.samples.push_back({.rows = sample.at("new_tokens").get<int64_t>(),
+                               .distinct = sample.at("distinct").get<double>(),
+                               .seconds = sample.at("seconds").get<double>()});
+  }
+  if (const auto& cost = json.at("cost"); !cost.is_null()) {
+    profile.cost = {.fixed = cost.at("fixed_seconds").get<double>(),
+                    .per_row = cost.at("token_seconds").get<double>(),
+                    .per_expert = cost.at("expert_seconds").get<double>(),
+                    .error = cost.at("relative_error").get<double>()};
+    if (!(profile.cost->per_expert >= 0.0)) {
+      throw Error("'experts' has an 'expert_seconds' that is no cost");
+    }
+  }
+  return profile;
 }
 
 }  // namespace specdec

@@ -91,6 +91,9 @@ Profile parse_profile(const nlohmann::json& json) {
       profile.drafters.back().lengths.push_back(parse_cost(cost));
     }
   }
+  if (const auto experts = json.find("experts"); experts != json.end()) {
+    profile.experts = parse_experts(*experts);
+  }
   return profile;
 }
 

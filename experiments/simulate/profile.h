@@ -48,7 +48,7 @@ struct Profile {
   double temperature = 0.0;  ///< of the steps below: distributions and draws take time too
   DraftCost plain;
   std::vector<DrafterProfile> drafters;
-  std::optional<ExpertProfile> experts = {};  ///< of the target; for readers, never read back
+  std::optional<ExpertProfile> experts = {};  ///< of the target
 };
 
 /// Median and quartiles. `seconds` must not be empty.

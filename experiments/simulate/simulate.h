@@ -38,7 +38,8 @@ struct StepCosts {
   double other_seconds(int64_t nodes) const;
 };
 
-/// The costs in a profile. `drafter` names one of its drafters; "" = its only one. Throws
+/// The costs in a profile, v(n) that of a text's tokens where the target has experts. `drafter`
+/// names one of its drafters; "" = its only one. Throws
 /// ConfigError when there is none of that name, or several to choose from.
 StepCosts costs_of(const Profile& profile, const std::string& drafter);
 /// The costs of the run itself: its cost curve, scaled to what its steps took, and the mean times

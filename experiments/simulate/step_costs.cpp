@@ -182,7 +182,7 @@ StepCosts costs_of(const Profile& profile, const std::string& drafter) {
                           join_names(names)));
   }
   StepCosts costs;
-  costs.verify = profile.target;
+  costs.verify = curve_of_text(profile.target, profile.experts);
   costs.draft[0] = 0.0;
   costs.prompt_token = found->prompt_token;
   costs.other[1] = profile.plain.other.median;

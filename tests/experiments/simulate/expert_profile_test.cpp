@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/error.h"
 #include "kv/kv_cache.h"
+#include "tests/support/error_message.h"
 #include "tests/support/tiny_gemma4.h"
 
 namespace specdec {
@@ -31,7 +34,7 @@ TEST(ExpertProfileTest, RecordsTheRoutesOfEveryForward) {
   EXPECT_EQ(profile->chosen, 2);
   EXPECT_EQ(profile->layers, 4);
   ASSERT_EQ(profile->samples.size(), 6) << "of 1, 2 and 4 tokens; 1000 do not fit";
-  EXPECT_EQ(pauses, 18);
+  EXPECT_EQ(pauses, 18 + 64) << "the timed forwards and the text";
   for (const ExpertSample& sample : profile->samples) {
     EXPECT_GE(sample.distinct, 2.0);
     EXPECT_LE(sample.distinct, std::min(4.0, 2.0 * static_cast<double>(sample.rows)));
@@ -40,6 +43,49 @@ TEST(ExpertProfileTest, RecordsTheRoutesOfEveryForward) {
   EXPECT_EQ(profile->samples.front().distinct, 2.0);
   EXPECT_EQ(profile->samples.back().rows, 4);
   EXPECT_GT(profile->samples.back().distinct, 2.0) << "different tokens choose different experts";
+}
+
+TEST(ExpertProfileTest, RecordsWhatTheTokensOfATextWake) {
+  const auto profile = measure_experts(tiny_gemma4("moe", 40), paged_kv(),
+                                       {.rows = {1, 2}, .context = 8, .repeats = 1, .text = 40});
+  ASSERT_TRUE(profile.has_value());
+  for (const auto* counts : {&profile->curve_distinct, &profile->text_distinct}) {
+    ASSERT_EQ(counts->size(), 32U);
+    EXPECT_EQ(counts->front(), 2.0);
+    EXPECT_GT(counts->back(), 2.0);
+    EXPECT_LE(counts->back(), 4.0);
+    EXPECT_TRUE(std::is_sorted(counts->begin(), counts->end()));
+  }
+  EXPECT_NE(profile->curve_distinct, profile->text_distinct);
+}
+
+TEST(ExpertProfileTest, PredictsWithTheExpertsOfAText) {
+  ExpertProfile profile{.count = 8, .chosen = 2};
+  profile.curve_distinct = {2.0, 4.0};
+  profile.text_distinct = {2.0, 3.0};
+  const CostCurve measured = {{{.new_tokens = 1, .context = 4, .seconds = 1.0},
+                               {.new_tokens = 2, .context = 4, .seconds = 3.0}}};
+  EXPECT_EQ(curve_of_text(measured, std::nullopt).seconds(2, 4), 3.0);
+  EXPECT_EQ(curve_of_text(measured, profile).seconds(2, 4), 3.0) << "no fit";
+  profile.cost = {.fixed = 0.5, .per_row = 0.25, .per_expert = 0.75};
+  EXPECT_EQ(curve_of_text(measured, profile).seconds(1, 4), 1.0);
+  EXPECT_EQ(curve_of_text(measured, profile).seconds(2, 4), 2.25);
+  const ExpertProfile read = parse_experts(nlohmann::json::parse(experts_json(profile).dump()));
+  EXPECT_EQ(curve_of_text(measured, read).seconds(2, 4), 2.25);
+}
+
+TEST(ExpertProfileTest, AFileThatCannotBeRightIsRefused) {
+  ExpertProfile profile{.count = 8, .chosen = 2};
+  profile.cost = {.fixed = 0.5, .per_row = 0.25, .per_expert = 0.75};
+  const auto complaint = [&](const char* key, const nlohmann::json& value) {
+    auto json = nlohmann::json::parse(experts_json(profile).dump());
+    json[nlohmann::json::json_pointer(key)] = value;
+    return error_message<Error>([&] { parse_experts(json); });
+  };
+  EXPECT_EQ(complaint("/count", 9), "no error");
+  EXPECT_THAT(complaint("/chosen", 9), HasSubstr("'chosen' 9 of 8"));
+  EXPECT_THAT(complaint("/text_distinct", {-1.0}), HasSubstr("'text_distinct' below 0"));
+  EXPECT_THAT(complaint("/cost/expert_seconds", -1.0), HasSubstr("is no cost"));
 }
 
 TEST(ExpertProfileTest, ModelsWithoutExpertsHaveNone) {
