@@ -23,6 +23,8 @@
 #include "core/formats/safetensors.h"
 #include "core/formats/strict_json.h"
 #include "core/hub_cache.h"
+#include "core/transformer/adapters/lora_adapter.h"
+#include "core/transformer/adapters/merge.h"
 #include "experiments/cli/commands.h"
 #include "experiments/config/config_file.h"
 #include "experiments/terminal/interrupt.h"
@@ -33,7 +35,7 @@ namespace {
 
 struct EmbedArguments {
   std::string model, file, out, pooling, task, prompt;
-  std::vector<std::string> texts;
+  std::vector<std::string> texts, adapters;
   bool has_prompt = false;
   bool json_lines = false;
   bool no_normalize = false;
@@ -128,8 +130,21 @@ std::string choose_prompt(const EmbedArguments& arguments, const SentenceModules
   return task.empty() ? "" : modules.prompt(task);
 }
 
-EmbeddingParts prepare_parts(SentenceModules modules, const ModelFiles& files,
-                             ModelLoader& loader) {
+/// The model's weights with the adapters merged into them: encoders apply none beside theirs.
+std::shared_ptr<const TransformerWeights> merged_weights(
+    std::shared_ptr<const TransformerWeights> base, const std::vector<AdapterChoice>& adapters) {
+  if (adapters.empty()) {
+    return base;
+  }
+  AdapterStack stack(base);
+  for (const AdapterChoice& adapter : adapters) {
+    stack.push({load_lora(adapter.path, base), adapter.scale});
+  }
+  return merge_adapters(stack);
+}
+
+EmbeddingParts prepare_parts(SentenceModules modules, const ModelFiles& files, ModelLoader& loader,
+                             const std::vector<AdapterChoice>& adapters) {
   if (files.tokenizer == nullptr) {
     throw ConfigError(files.no_text(
         fmt::format("{} has no tokenizer (tokenizer.model or tokenizer.json), so it reads no texts",
@@ -141,7 +156,7 @@ EmbeddingParts prepare_parts(SentenceModules modules, const ModelFiles& files,
   return {.modules = std::move(modules),
           .frame = std::move(frame),
           .tokenizer = files.tokenizer,
-          .weights = loader.weights(files.folder)};
+          .weights = merged_weights(loader.weights(files.folder), adapters)};
 }
 
 std::vector<std::vector<Token>> encode_texts(const EmbeddingModel& model,
@@ -246,8 +261,9 @@ int embed(const CommandContext& context, const EmbedArguments& arguments) {
   const ModelFiles& files = catalog.read(modules.model);
   ModelLoader loader(context.model_options(), &catalog);
   options.max_length = max_length_of(loader.options(), files.config);
-  EmbeddingModel model(prepare_parts(std::move(modules), files, loader), loader.kv_store(),
-                       options);
+  EmbeddingModel model(
+      prepare_parts(std::move(modules), files, loader, parse_adapters(arguments.adapters)),
+      loader.kv_store(), options);
   const auto tokens = encode_texts(model, texts, prompt);
   const c10::InferenceMode guard;
   std::vector<Tensor> all;
@@ -282,6 +298,7 @@ void add_embed_options(CLI::App& command, EmbedArguments& arguments) {
                   kModelHelp + std::string("; or a folder of sentence-transformers"))
       ->required();
   command.add_option("TEXT", arguments.texts, "texts to embed");
+  add_adapter_option(command, arguments.adapters);
   command.add_option("--file", arguments.file,
                      "a file of texts, one a line, or - for standard input; .jsonl: lines "
                      "{\"text\": ...}, with an \"id\" or not");

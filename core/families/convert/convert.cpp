@@ -7,7 +7,6 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <utility>
 
 #include "core/error.h"
@@ -33,23 +32,6 @@ constexpr const char* kFrequencies = "rope_freqs.weight";  ///< in GGUF
 bool is_gguf_name(const std::filesystem::path& path) { return path.extension() == ".gguf"; }
 
 bool is_gemma(const ModelDescription& model) { return model.scaled_embedding; }
-
-/// A file or folder in a model's folder that a conversion does not write; empty when there is none.
-std::filesystem::path foreign_file(const std::filesystem::path& folder) {
-  static const std::set<std::string> kWritten = {
-      "config.json",     "generation_config.json", "model.safetensors.index.json",
-      "tokenizer.json",  "tokenizer_config.json",  "special_tokens_map.json",
-      "tokenizer.model", "chat_template.jinja"};
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    const bool is_weights =
-        name.rfind("model", 0) == 0 && entry.path().extension() == ".safetensors";
-    if (entry.is_directory() || (!is_weights && !kWritten.contains(name))) {
-      return entry.path();
-    }
-  }
-  return {};
-}
 
 /// Of what is written: wider values become float32.
 DType written_dtype(at::ScalarType stored) {
@@ -103,57 +85,18 @@ int64_t file_type(DType dtype) {
 
 ModelConverter::ModelConverter(std::filesystem::path input, std::filesystem::path output,
                                const ConvertOptions& options)
-    : input_(std::move(input)), output_(std::move(output)), to_gguf_(is_gguf_name(output_)) {
-  check_places(options.replace);
+    : input_(std::move(input)),
+      output_(std::move(output)),
+      updates_(options.updates),
+      to_gguf_(is_gguf_name(output_)) {
+  check_output_place(input_, output_, to_gguf_, options.replace);
   open_input();
   choose_dtype(options.dtype);
   read_tokenizer(options.tokenizer);
   plan_tensors();
+  check_updates();
   check_plan();
   check_room();
-}
-
-void ModelConverter::check_places(bool replace) const {
-  std::error_code code;
-  if (output_.empty()) {
-    throw ConfigError("the output's name is empty");
-  }
-  const auto parent = std::filesystem::absolute(output_, code).lexically_normal().parent_path();
-  if (!std::filesystem::is_directory(parent, code)) {
-    throw ConfigError(
-        fmt::format("{}: there is no folder {}; make it first", output_.string(), parent.string()));
-  }
-  if (!std::filesystem::exists(output_, code)) {
-    return;
-  }
-  if (std::filesystem::equivalent(input_, output_, code)) {
-    throw ConfigError(
-        fmt::format("{}: is input and output; name another output", output_.string()));
-  }
-  if (!replace) {
-    throw ConfigError(
-        fmt::format("{}: exists. Name another output, or replace it: --force", output_.string()));
-  }
-  const bool is_folder = std::filesystem::is_directory(output_, code);
-  const bool replaceable = to_gguf_
-                               ? !is_folder
-                               : is_folder && (std::filesystem::is_empty(output_, code) ||
-                                               std::filesystem::exists(output_ / "config.json"));
-  if (!replaceable) {
-    throw ConfigError(fmt::format("{}: is {}, which is not replaced. Name another output",
-                                  output_.string(),
-                                  to_gguf_    ? "a folder"
-                                  : is_folder ? "a folder without a config.json"
-                                              : "a file, and only a name that ends in .gguf is "
-                                                "written as one"));
-  }
-  if (const auto kept = is_folder ? foreign_file(output_) : std::filesystem::path();
-      !kept.empty()) {
-    throw ConfigError(
-        fmt::format("{}: holds {}, which no conversion writes, and replacing the folder would "
-                    "delete it. Name another output",
-                    output_.string(), kept.filename().string()));
-  }
 }
 
 void ModelConverter::open_input() {
@@ -184,7 +127,7 @@ void ModelConverter::open_input() {
 }
 
 void ModelConverter::choose_dtype(std::optional<DType> wanted) {
-  if (!wanted && to_gguf_ == is_gguf(input_)) {
+  if (!wanted && to_gguf_ == is_gguf(input_) && updates_.empty()) {
     throw ConfigError(fmt::format("{}: is {} already. Say which dtype it should become: --dtype",
                                   input_.string(), to_gguf_ ? "a GGUF file" : "a folder"));
   }
@@ -252,6 +195,20 @@ void ModelConverter::plan_tensors() {
   }
 }
 
+void ModelConverter::check_updates() const {
+  for (const auto& [name, update] : updates_) {
+    const std::string weight = name + ".weight";
+    if (std::none_of(tensors_.begin(), tensors_.end(),
+                     [&](const ModelTensor& tensor) { return tensor.name == weight; })) {
+      throw WeightsError(
+          fmt::format("{}: has no matrix '{}', which the adapter changes{}. Apply the adapter "
+                      "beside the model instead.",
+                      input_.string(), weight,
+                      weight == kHead ? " (its head is the embedding, which stays)" : ""));
+    }
+  }
+}
+
 void ModelConverter::check_plan() {
   const std::string where = input_.string();
   const ModelDescription read = to_gguf_ ? described_by_gguf() : described_by_config();
@@ -313,8 +270,17 @@ void ModelConverter::write(const std::function<void(const std::string&)>& on_ten
   to_gguf_ ? write_gguf(on_tensor) : write_folder(on_tensor);
 }
 
+at::Tensor ModelConverter::updated(const ModelTensor& tensor, int64_t first,
+                                   const at::Tensor& rows) const {
+  const auto found = updates_.find(tensor.name.substr(0, tensor.name.rfind('.')));
+  return found == updates_.end() ? rows : rows + found->second.rows(first, rows.size(0));
+}
+
 at::Tensor ModelConverter::read_whole(const ModelTensor& tensor) {
   at::Tensor values = source_->load(tensor.name, tensor.shape, at::kFloat);
+  if (values.dim() == 2) {
+    values = updated(tensor, 0, values);
+  }
   return tensor.is_norm && norm_change_ != 0.0 ? values + norm_change_ : values;
 }
 
@@ -327,8 +293,8 @@ void ModelConverter::write_tensor(const ModelTensor& tensor, DType dtype, const 
                 tensor.name, write);
     return;
   }
-  source_->read_rows(tensor.name, tensor.shape, [&](int64_t, const at::Tensor& rows) {
-    encode_rows(rows, dtype, tensor.name, write);
+  source_->read_rows(tensor.name, tensor.shape, [&](int64_t first, const at::Tensor& rows) {
+    encode_rows(updated(tensor, first, rows), dtype, tensor.name, write);
   });
 }
 

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "core/families/description.h"
 #include "core/formats/tensor_layout.h"
 #include "core/tokenizers/tokenizer_files.h"
+#include "core/transformer/adapters/module_updates.h"
 #include "core/transformer/tensor_source.h"
 
 namespace specdec {
@@ -20,6 +22,8 @@ struct ConvertOptions {
   std::optional<DType> dtype = {};
   bool tokenizer = true;  ///< false leaves it out
   bool replace = false;   ///< an output that is there
+  /// What adapters add to the input's matrices; each sum is rounded once to what is written.
+  std::map<std::string, ModuleUpdate> updates = {};
 };
 
 /// What a conversion makes.
@@ -40,7 +44,7 @@ class ModelConverter {
  public:
   /// Reads and checks all but the weights' values. Throws WeightsError for a model that cannot be
   /// converted (unknown family, missing tensor, a tokenizer or a plan that the other format cannot
-  /// hold: it is read back and compared), and
+  /// hold: it is read back and compared; an update of a module that it does not write), and
   /// ConfigError for options and places that make no sense, or not enough room on the disk.
   ModelConverter(std::filesystem::path input, std::filesystem::path output,
                  const ConvertOptions& options);
@@ -52,12 +56,14 @@ class ModelConverter {
  private:
   using WriteBytes = std::function<void(std::span<const std::byte>)>;
 
-  void check_places(bool replace) const;
   void open_input();
   void choose_dtype(std::optional<DType> wanted);
   void plan_tensors();
+  void check_updates() const;
   void read_tokenizer(bool wanted);
   DType dtype_of(const ModelTensor& tensor);
+  /// The tensor's rows from `first` on with what the adapters add.
+  at::Tensor updated(const ModelTensor& tensor, int64_t first, const at::Tensor& rows) const;
   at::Tensor read_whole(const ModelTensor& tensor);
   void write_tensor(const ModelTensor& tensor, DType dtype, const WriteBytes& write);
   void write_gguf(const std::function<void(const std::string&)>& on_tensor);
@@ -73,6 +79,7 @@ class ModelConverter {
   void check_room() const;
 
   std::filesystem::path input_, output_;
+  std::map<std::string, ModuleUpdate> updates_;
   bool to_gguf_;
   bool as_stored_ = false;  ///< each matrix keeps its dtype
   ModelDescription model_;

@@ -5,12 +5,75 @@
 
 #include <cerrno>
 #include <cstring>
+#include <set>
+#include <string>
 #include <system_error>
 #include <utility>
 
 #include "core/error.h"
 
 namespace specdec {
+namespace {
+
+/// A file or folder in a model's folder that a conversion does not write; empty when there is none.
+std::filesystem::path foreign_file(const std::filesystem::path& folder) {
+  static const std::set<std::string> kWritten = {
+      "config.json",     "generation_config.json", "model.safetensors.index.json",
+      "tokenizer.json",  "tokenizer_config.json",  "special_tokens_map.json",
+      "tokenizer.model", "chat_template.jinja"};
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_weights =
+        name.rfind("model", 0) == 0 && entry.path().extension() == ".safetensors";
+    if (entry.is_directory() || (!is_weights && !kWritten.contains(name))) {
+      return entry.path();
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+void check_output_place(const std::filesystem::path& input, const std::filesystem::path& output,
+                        bool is_file, bool replace) {
+  std::error_code code;
+  if (output.empty()) {
+    throw ConfigError("the output's name is empty");
+  }
+  const auto parent = std::filesystem::absolute(output, code).lexically_normal().parent_path();
+  if (!std::filesystem::is_directory(parent, code)) {
+    throw ConfigError(
+        fmt::format("{}: there is no folder {}; make it first", output.string(), parent.string()));
+  }
+  if (!std::filesystem::exists(output, code)) {
+    return;
+  }
+  if (std::filesystem::equivalent(input, output, code)) {
+    throw ConfigError(fmt::format("{}: is input and output; name another output", output.string()));
+  }
+  if (!replace) {
+    throw ConfigError(
+        fmt::format("{}: exists. Name another output, or replace it: --force", output.string()));
+  }
+  const bool is_folder = std::filesystem::is_directory(output, code);
+  const bool replaceable = is_file ? !is_folder
+                                   : is_folder && (std::filesystem::is_empty(output, code) ||
+                                                   std::filesystem::exists(output / "config.json"));
+  if (!replaceable) {
+    throw ConfigError(fmt::format("{}: is {}, which is not replaced. Name another output",
+                                  output.string(),
+                                  is_file     ? "a folder"
+                                  : is_folder ? "a folder without a config.json"
+                                              : "a file, and only a name that ends in .gguf is "
+                                                "written as one"));
+  }
+  if (const auto kept = is_folder ? foreign_file(output) : std::filesystem::path(); !kept.empty()) {
+    throw ConfigError(
+        fmt::format("{}: holds {}, which no conversion writes, and replacing the folder would "
+                    "delete it. Name another output",
+                    output.string(), kept.filename().string()));
+  }
+}
 
 OutputFolder::OutputFolder(std::filesystem::path path) : path_(std::move(path)) {
   std::string name = path_.string() + ".XXXXXX";

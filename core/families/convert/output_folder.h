@@ -4,6 +4,12 @@
 
 namespace specdec {
 
+/// Throws ConfigError where a conversion of `input` cannot write `output`, a file or a folder: no
+/// folder above it, the input itself, what is there already (unless it is to be replaced), and what
+/// no conversion has written.
+void check_output_place(const std::filesystem::path& input, const std::filesystem::path& output,
+                        bool is_file, bool replace);
+
 /// A folder that appears whole or not at all: files go to a temporary folder beside it, which
 /// `commit` renames. Without a commit the temporary folder is removed.
 class OutputFolder {

@@ -13,6 +13,7 @@
 #include "core/formats/safetensors.h"
 #include "tests/experiments/cli/cli_result.h"
 #include "tests/experiments/run/run_fixture.h"
+#include "tests/experiments/run/text_model.h"
 #include "tests/support/golden.h"
 #include "tests/support/max_difference.h"
 
@@ -99,6 +100,45 @@ TEST(AdapterCliTest, ScoresAgainstTheBaseAndAgainstAnotherDtype) {
   const auto same = score({"--against-dtype", "float32"});
   EXPECT_EQ(same["against"]["kl"], 0.0) << "the copy has the adapters";
   EXPECT_EQ(same["fingerprint"], base["fingerprint"]);
+}
+
+TEST(AdapterCliTest, ConvertWritesTheMergedModel) {
+  const TemporaryFolder folder;
+  const std::vector<std::string> names = {"merged", "merged.gguf"};
+  for (const std::string& name : names) {
+    const auto out = (folder.path() / name).string();
+    const CliResult made =
+        cli({"convert", kAdaptedBase, out, "--adapter", kLora, "--dtype", "float32"});
+    ASSERT_EQ(made.code, 0) << made.err;
+    const CliResult text = cli({"generate", out, "--tokens", golden_ids("prompt"), "--json",
+                                "--max-new-tokens", "8", "--ignore-eos"});
+    ASSERT_EQ(text.code, 0) << text.err;
+    EXPECT_EQ(nlohmann::json::parse(text.out)["tokens"].get<std::vector<Token>>(), golden_greedy());
+  }
+  const auto zero = (folder.path() / "zero").string();
+  EXPECT_EQ(cli({"convert", kAdaptedBase, zero, "--adapter", kLora + ":0"}).code, 0)
+      << "a folder stays one";
+  EXPECT_EQ(cli({"convert", kAdaptedBase, zero + "2"}).code, 2);
+  EXPECT_EQ(cli({"convert", test_data("llama-a").string(), zero + "3", "--adapter", kLora}).code,
+            2);
+}
+
+TEST(AdapterCliTest, EmbedMergesTheAdapter) {
+  const TemporaryFolder folder;
+  const auto model = (folder.path() / "model").string();
+  write_text_model(model);
+  const auto vectors = [&](const std::vector<std::string>& options) {
+    std::vector<std::string> arguments = {"embed", model, "the tide", "--dtype", "float32"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    const CliResult result = cli(arguments);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_NE(vectors({"--adapter", kLora}), vectors({}));
+  EXPECT_EQ(vectors({"--adapter", kLora + ":0"}), vectors({}));
+  const CliResult blocks = cli({"embed", model, "a", "--dtype", "int8", "--adapter", kLora});
+  EXPECT_EQ(blocks.code, 2);
+  EXPECT_THAT(blocks.err, HasSubstr("in blocks"));
 }
 
 TEST(AdapterCliTest, MistakesAreErrors) {
