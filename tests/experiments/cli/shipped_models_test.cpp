@@ -6,15 +6,18 @@
 
 #include <filesystem>
 
+#include "core/families/gemma/assistant.h"
 #include "core/families/model.h"
 #include "core/tokenizers/tokenizer.h"
 #include "core/transformer/transformer_model.h"
 #include "decoders/analysis/sequence_distribution.h"
 #include "decoders/autoregressive.h"
+#include "decoders/drafters/assistant.h"
 #include "decoders/drafters/draft_model.h"
 #include "decoders/drafters/prompt_lookup.h"
 #include "decoders/shapes/chain.h"
 #include "decoders/speculative.h"
+#include "decoders/verifiers/block.h"
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
 #include "kv/kv_cache.h"
@@ -122,6 +125,74 @@ TEST_F(ShippedModelsTest, SampledSpeculationPassesChiSquare) {
   const ChiSquare test = chi_square(sample_counts(*decoding, task, 3000, 7), distribution);
   EXPECT_GT(test.p_value, 0.001) << "chi-square " << test.statistic << " of " << test.degrees;
   EXPECT_GT(test.degrees, 5);
+}
+
+/// The tiny Gemma 4 and its assistant, whose ordered head scores some clusters of tokens only.
+class ShippedGemma4Test : public testing::Test {
+ protected:
+  std::unique_ptr<DecodingStrategy> assisted(std::unique_ptr<Verifier> verifier, int64_t length,
+                                             CentroidFill fill = CentroidFill::kBelowMinimum) {
+    const LoadedAssistant loaded =
+        load_assistant(models() / "gemma4/assistant", *weights_, at::kFloat);
+    EXPECT_EQ(loaded.note, "") << "it was trained for these weights";
+    const auto model =
+        std::make_shared<AssistantModel>(loaded.head, AssistantOptions{.fill = fill});
+    const AssistantSteps steps{.hidden_size = loaded.head->target_hidden,
+                               .vocab_size = weights_->config.vocab_size,
+                               .step = [model](const Tensor& embeddings, const Tensor& hidden,
+                                               const Internals& internals) -> AssistantSteps::Step {
+                                 AssistantModel::Step step =
+                                     model->step(embeddings, hidden, internals, 0);
+                                 return {.logits = step.logits, .hidden = step.hidden};
+                               }};
+    return std::make_unique<SpeculativeDecoding>(
+        target_, std::make_unique<AssistantDrafter>(target_, steps), std::move(verifier),
+        std::make_unique<ChainShape>(length));
+  }
+  std::vector<Token> prompt(const std::string& text) const {
+    std::vector<Token> tokens = tokenizer_->encode(text);
+    tokens.insert(tokens.begin(), *tokenizer_->bos());
+    return tokens;
+  }
+
+  std::shared_ptr<const TransformerWeights> weights_ = load_float("gemma4/target");
+  TransformerModel target_{weights_, paged_kv()};
+  std::unique_ptr<Tokenizer> tokenizer_ = load_tokenizer(models() / "gemma4/target");
+};
+
+TEST_F(ShippedGemma4Test, GreedySpeculationGivesGreedyTokensAndSavesForwards) {
+  CounterRandomness random(1);
+  AutoregressiveDecoding plain(target_);
+  const auto decoding = assisted(std::make_unique<ExactMatchVerifier>(), 4);
+  int64_t steps = 0;
+  int64_t tokens = 0;
+  for (const char* text : {"The people of the United States", "ROMEO:", "{\"name\":"}) {
+    const auto context = prompt(text);
+    Request request{.prompt = context, .sampling = {}, .stop = {}, .random = random};
+    request.stop.max_new_tokens = 100;
+    const Generation generation = decoding->generate(request);
+    EXPECT_EQ(generation.tokens, plain.generate(request).tokens) << text;
+    steps += std::ssize(generation.steps);
+    tokens += std::ssize(generation.tokens);
+  }
+  EXPECT_GT(static_cast<double>(tokens), 1.3 * static_cast<double>(steps));
+}
+
+TEST_F(ShippedGemma4Test, SampledSpeculationHasTheTargetsDistributionExactly) {
+  Task task;
+  task.prompt = prompt("The people of");
+  task.sampling.temperature = 1.0;
+  task.sampling.top_k = 3;
+  task.stop.max_new_tokens = 3;
+  AutoregressiveDecoding plain(target_);
+  const SequenceDistribution wanted = exact_distribution(plain, task);
+  EXPECT_EQ(wanted.size(), 27U);
+  for (const CentroidFill fill : {CentroidFill::kBelowMinimum, CentroidFill::kNothing}) {
+    const auto rejection = assisted(std::make_unique<RejectionVerifier>(), 2, fill);
+    EXPECT_LT(max_difference(exact_distribution(*rejection, task), wanted), 1e-12);
+    const auto block = assisted(std::make_unique<BlockVerifier>(), 2, fill);
+    EXPECT_LT(max_difference(exact_distribution(*block, task), wanted), 1e-12);
+  }
 }
 
 }  // namespace
