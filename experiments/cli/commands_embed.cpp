@@ -21,11 +21,11 @@
 #include "core/formats/finite_values.h"
 #include "core/formats/json_text.h"
 #include "core/formats/safetensors.h"
-#include "core/formats/strict_json.h"
 #include "core/hub_cache.h"
 #include "core/transformer/adapters/lora_adapter.h"
 #include "core/transformer/adapters/merge.h"
 #include "experiments/cli/commands.h"
+#include "experiments/cli/text_line.h"
 #include "experiments/config/config_file.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/terminal/progress.h"
@@ -52,19 +52,6 @@ struct TextToEmbed {
   std::string where;
 };
 
-TextToEmbed parse_text_line(const std::string& line, const std::string& where) {
-  nlohmann::json value;
-  try {
-    value = parse_strict_json(line, where);
-  } catch (const WeightsError& error) {
-    throw ConfigError(error.what());
-  }
-  if (!value.is_object() || !value.contains("text") || !value["text"].is_string()) {
-    throw ConfigError(fmt::format("{}: should be an object with a \"text\"", where));
-  }
-  return {value["text"].get<std::string>(), value.value("id", nlohmann::json()), where};
-}
-
 std::vector<TextToEmbed> read_lines(std::istream& lines, const std::string& name, bool json_lines) {
   std::vector<TextToEmbed> texts;
   std::string line;
@@ -76,7 +63,9 @@ std::vector<TextToEmbed> read_lines(std::istream& lines, const std::string& name
     if (!json_lines) {
       texts.push_back({line, {}, where});
     } else if (line.find_first_not_of(" \t") != std::string::npos) {
-      texts.push_back(parse_text_line(line, where));
+      const nlohmann::json value = parse_text_line(line, where);
+      texts.push_back(
+          {value["text"].get<std::string>(), value.value("id", nlohmann::json()), where});
     }
   }
   if (texts.empty()) {

@@ -13,13 +13,13 @@
 
 #include "core/error.h"
 #include "core/formats/json_text.h"
-#include "core/formats/strict_json.h"
 #include "core/formats/utf8.h"
 #include "core/hub_cache.h"
 #include "core/tokenizers/byte_level_tokenizer.h"
 #include "core/tokenizers/special_encoder.h"
 #include "core/tokenizers/tokenizer.h"
 #include "experiments/cli/commands.h"
+#include "experiments/cli/text_line.h"
 #include "experiments/terminal/json_option.h"
 #include "experiments/terminal/plain_text.h"
 
@@ -107,20 +107,6 @@ int tokenize_text(const CommandContext& context, const TokenizeArguments& argume
   return 0;
 }
 
-/// The "text" of a line; throws ConfigError naming the line.
-std::string line_text(const std::string& line, const std::string& where) {
-  nlohmann::json value;
-  try {
-    value = parse_strict_json(line, where);
-  } catch (const WeightsError& error) {
-    throw ConfigError(error.what());
-  }
-  if (!value.is_object() || !value.contains("text") || !value["text"].is_string()) {
-    throw ConfigError(fmt::format("{}: should be an object with a \"text\"", where));
-  }
-  return value["text"].get<std::string>();
-}
-
 int tokenize_file(const CommandContext& context, const TokenizeArguments& arguments,
                   const Tokenizer& tokenizer) {
   std::ifstream lines(arguments.file);
@@ -135,7 +121,8 @@ int tokenize_file(const CommandContext& context, const TokenizeArguments& argume
     if (line.find_first_not_of(" \t\r") == std::string::npos) {
       continue;
     }
-    const std::string text = line_text(line, fmt::format("{}:{}", arguments.file, number));
+    const std::string text =
+        parse_text_line(line, fmt::format("{}:{}", arguments.file, number))["text"];
     const std::string ids = json_text(nlohmann::json{{"ids", encoder.encode(text)}}) + "\n";
     json.is_wanted() ? json.write(ids) : void(context.out << ids);
   }
