@@ -5,9 +5,8 @@
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
 
-#include <cmath>
-
-#include "core/families/gemma/weights.h"
+#include "core/families/gemma/config.h"
+#include "core/families/model.h"
 #include "core/kernels/team.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/transformer_model.h"
@@ -16,28 +15,20 @@
 namespace specdec {
 namespace {
 
-GemmaConfig shipped_shape() {
-  GemmaConfig config;
-  config.vocab_size = 2048;
-  config.hidden_size = 192;
-  config.intermediate_size = 768;
-  config.num_layers = 6;
-  config.num_heads = 4;
-  config.num_kv_heads = 1;
-  config.head_dim = 64;
-  config.query_scale = 1.0 / std::sqrt(64.0);
-  config.sliding_window = 64;
-  config.sliding_layers = {true, true, true, true, true, false};
-  config.global_rope.theta = 1e4;
-  config.max_position_embeddings = 4096;
-  return config;
+ModelDescription shipped_shape() {
+  return parse_gemma_config(R"({
+    "model_type": "gemma3_text", "vocab_size": 2048, "hidden_size": 192, "intermediate_size": 768,
+    "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 64,
+    "query_pre_attn_scalar": 64, "sliding_window": 64, "sliding_window_pattern": 6,
+    "rope_theta": 10000.0, "max_position_embeddings": 4096})",
+                            "the shipped shape");
 }
 
 TransformerModel make_model(at::ScalarType dtype, int threads = 1) {
   at::set_num_threads(threads);
   RandomWeightsOptions options;
   options.dtype = dtype;
-  return TransformerModel(pack(*random_gemma(shipped_shape(), options)), paged_kv());
+  return TransformerModel(pack(*random_model(shipped_shape(), options)), paged_kv());
 }
 
 void decode(benchmark::State& state, at::ScalarType dtype) {

@@ -8,11 +8,11 @@ namespace specdec {
 
 /// What a family makes of a checkpoint's config: all that loading needs beside the tensors.
 struct ModelDescription {
-  TransformerConfig config;
-  std::vector<LayerPlan> plan;
+  TransformerConfig config = {};
+  std::vector<LayerPlan> plan = {};
   double norm_offset = 0.0;  ///< a stored norm w multiplies by norm_offset + w: Gemma 1, Llama 0
   bool scaled_embedding = false;  ///< Gemma: embeddings are multiplied with sqrt(hidden size)
-  std::string text;               ///< says the same in one way only: part of the fingerprint
+  std::string text = {};          ///< says the same in one way only: part of the fingerprint
 };
 
 /// Says all that a description holds, in one way only: what `text` is, but for Gemma 1 to 3.

@@ -9,8 +9,8 @@
 #include <type_traits>
 
 #include "core/error.h"
+#include "core/families/gemma/config.h"
 #include "core/families/gemma/gemma4_config.h"
-#include "core/families/gemma/plan.h"
 #include "core/families/gguf/gguf_config.h"
 #include "core/families/gguf/gguf_tensors.h"
 #include "core/families/llama/config.h"
@@ -32,11 +32,9 @@ struct Family {
   ModelDescription (*describe)(const std::filesystem::path& folder);
 };
 
-constexpr Family kFamilies[] = {
-    {gemma_model_types,
-     [](const std::filesystem::path& folder) { return describe_gemma(load_gemma_config(folder)); }},
-    {gemma4_model_types, load_gemma4_config},
-    {llama_model_types, load_llama_config}};
+constexpr Family kFamilies[] = {{gemma_model_types, load_gemma_config},
+                                {gemma4_model_types, load_gemma4_config},
+                                {llama_model_types, load_llama_config}};
 
 std::string fingerprint(uint64_t hash, const std::string& text) {
   return fmt::format("{:016x}", hash_bytes(hash, text.data(), text.size()));

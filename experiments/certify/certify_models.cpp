@@ -1,11 +1,14 @@
 #include "experiments/certify/certify_models.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <utility>
 
 #include "core/error.h"
+#include "core/families/gemma/config.h"
 #include "core/families/gemma/weights.h"
+#include "core/families/model.h"
 #include "core/transformer/random_weights.h"
 #include "decoders/grammar_correction.h"
 #include "experiments/run/experiment_config.h"
@@ -13,28 +16,20 @@
 namespace specdec {
 namespace {
 
-constexpr int64_t kWindow = 4;
-constexpr int64_t kLength = 64;
-
-GemmaConfig tiny_config() {
-  GemmaConfig config;
-  config.vocab_size = CertifyModels::kVocab;
-  config.hidden_size = 8;
-  config.intermediate_size = 8;
-  config.num_layers = 2;
-  config.num_heads = 2;
-  config.num_kv_heads = 1;
-  config.head_dim = 4;
-  config.query_scale = 0.5;
-  config.max_position_embeddings = kLength;
-  config.sliding_window = kWindow;
-  config.sliding_layers = {true, false};
-  config.bos_id = 0;
-  return config;
+/// The config.json of a Gemma 3 that is small enough to enumerate.
+std::string tiny_config() {
+  return fmt::format(R"({{
+    "model_type": "gemma3_text", "vocab_size": {}, "hidden_size": 8, "intermediate_size": 8,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4,
+    "query_pre_attn_scalar": 4, "max_position_embeddings": 64, "sliding_window": 4,
+    "layer_types": ["sliding_attention", "full_attention"], "rope_theta": 10000.0,
+    "bos_token_id": 0, "eos_token_id": []}})",
+                     CertifyModels::kVocab);
 }
 
 void save_random(const std::filesystem::path& folder, uint64_t seed) {
-  save_gemma(*random_gemma(tiny_config(), {.seed = seed}), folder, at::kFloat);
+  const ModelDescription model = parse_gemma_config(tiny_config(), "the certifier's model");
+  save_gemma(*random_model(model, {.seed = seed}), model.text, folder, at::kFloat);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/families/gemma/weights.h"
+#include "core/families/model.h"
 #include "core/tokenizers/tokenizer.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/reference.h"
@@ -225,11 +226,7 @@ class Trainer {
   }
 
   HeldOutReport store() const {
-    if (model_->plan.front().value_norm) {
-      save_gemma4(*model_, config_.model, config_.out, at::kBFloat16);
-    } else {
-      save_gemma(*model_, config_.out, at::kBFloat16);
-    }
+    save_gemma(*model_, config_.model, config_.out, at::kBFloat16);
     LoadOptions load;
     load.dtype = at::kFloat;
     load.place.device = options_.device;

@@ -4,9 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/error.h"
@@ -14,7 +12,7 @@
 #include "core/families/convert/output_folder.h"
 #include "core/families/convert/plan_difference.h"
 #include "core/families/convert/tensor_encoder.h"
-#include "core/families/gemma/plan.h"
+#include "core/families/gemma/config.h"
 #include "core/families/gguf/gguf_config.h"
 #include "core/families/gguf/gguf_tensors.h"
 #include "core/families/llama/config.h"
@@ -62,18 +60,8 @@ void restore_numbers(ModelDescription& model) {
 }
 
 std::string config_text(const ModelDescription& model, DType dtype, const std::string& where) {
-  if (!is_gemma(model)) {
-    return llama_config_json(model, hub_dtype_name(dtype), where);
-  }
-  GemmaConfig config = gemma_config(model.config, model.plan);
-  config.dtype = hub_dtype_name(dtype);
-  auto text = nlohmann::json::parse(gemma_config_json(config));
-  // transformers takes 256 here, but not 256.0.
-  const double scalar = text.value("query_pre_attn_scalar", 0.5);
-  if (scalar == std::floor(scalar)) {
-    text["query_pre_attn_scalar"] = static_cast<int64_t>(scalar);
-  }
-  return text.dump(2) + "\n";
+  return is_gemma(model) ? gemma_config_json(model, hub_dtype_name(dtype))
+                         : llama_config_json(model, hub_dtype_name(dtype), where);
 }
 
 /// general.file_type
@@ -237,8 +225,7 @@ ModelDescription ModelConverter::described_by_gguf() {
 ModelDescription ModelConverter::described_by_config() const {
   const std::string where = (output_ / "config.json").string();
   const std::string text = config_text(model_, summary_.dtype, input_.string());
-  return is_gemma(model_) ? describe_gemma(parse_gemma_config(text, where))
-                          : parse_llama_config(text, where);
+  return is_gemma(model_) ? parse_gemma_config(text, where) : parse_llama_config(text, where);
 }
 
 /// Llama 3's scaling, which is a tensor in GGUF; none for other models.

@@ -3,9 +3,11 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/families/gemma/config.h"
 #include "core/formats/atomic_file.h"
 #include "core/transformer/layer_tensors.h"
 #include "core/transformer/tensor_writer.h"
@@ -38,25 +40,14 @@ void write_tensors(const TransformerTensors& weights, double norm_offset,
 
 }  // namespace
 
-void save_gemma(const TransformerTensors& weights, const std::filesystem::path& folder,
-                at::ScalarType dtype) {
-  GemmaConfig config = gemma_config(weights.config, weights.plan);
-  config.dtype = stored_name(dtype);
-  write_tensors(weights, kGemmaNormOffset, folder, dtype);
-  write_file(folder / "config.json", gemma_config_json(config));
-}
-
-void save_gemma4(const TransformerTensors& weights, const std::string& config_json,
-                 const std::filesystem::path& folder, at::ScalarType dtype) {
+void save_gemma(const TransformerTensors& weights, const std::string& config_json,
+                const std::filesystem::path& folder, at::ScalarType dtype) {
   nlohmann::json config = nlohmann::json::parse(config_json);
   config["dtype"] = stored_name(dtype);
-  write_tensors(weights, 0.0, folder, dtype);
+  const auto& types = gemma_model_types();
+  const bool shifted = std::find(types.begin(), types.end(), weights.config.family) != types.end();
+  write_tensors(weights, shifted ? kGemmaNormOffset : 0.0, folder, dtype);
   write_file(folder / "config.json", config.dump(2) + "\n");
-}
-
-std::shared_ptr<TransformerTensors> random_gemma(const GemmaConfig& config,
-                                                 const RandomWeightsOptions& options) {
-  return random_model(describe_gemma(config), options);
 }
 
 }  // namespace specdec

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/families/gemma/config.h"
 #include "core/families/gemma/gemma4_config.h"
-#include "core/families/gemma/plan.h"
 #include "core/families/gguf/gguf_gemma4.h"
 #include "core/families/gguf/gguf_keys.h"
 #include "core/families/llama/config.h"
@@ -277,8 +277,7 @@ ModelDescription describe_llama_file(const GgufKeys& keys, const char* type) {
 ModelDescription describe_gemma_file(const GgufKeys& keys, const char* type) {
   const GgufConfig config(keys);
   const std::string& where = keys.metadata().where();
-  ModelDescription model =
-      describe_gemma(parse_gemma_config(config.gemma(type).dump(), where, config.key_names()));
+  ModelDescription model = parse_gemma_config(config.gemma(type).dump(), where, config.key_names());
   if (!config.rope_divisors(model.plan[0].head_dim).empty()) {
     throw WeightsError(fmt::format(
         "{}: tensor 'rope_freqs.weight' scales the rotations, which is not supported in "

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/families/gemma/weights.h"
+#include "core/families/model.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/reference.h"
 #include "kv/kv_cache.h"

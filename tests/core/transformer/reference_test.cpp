@@ -3,7 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "core/families/gemma/weights.h"
+#include "core/families/gemma/config.h"
+#include "core/families/model.h"
 #include "core/transformer/random_weights.h"
 #include "tests/support/golden.h"
 #include "tests/support/parameter_name.h"
@@ -56,10 +57,12 @@ TEST(ReferenceTest, Float64IsCloseToFloat32) {
 }
 
 TEST(ReferenceTest, BidirectionalSeesLaterTokens) {
-  GemmaConfig config = load_gemma_config(test_data("gemma3-a"));
-  config.bidirectional = true;
-  config.sliding_window = 3;
-  const auto weights = random_gemma(config);
+  ModelDescription model = load_gemma_config(test_data("gemma3-a"));
+  model.config.bidirectional = true;
+  for (LayerPlan& layer : model.plan) {
+    layer.window = layer.window > 0 ? 3 : 0;
+  }
+  const auto weights = random_model(model);
   const auto tokens = at::arange(8, at::kLong).unsqueeze(0);
   auto changed = tokens.clone();
   changed[0][7] = 100;
@@ -69,8 +72,7 @@ TEST(ReferenceTest, BidirectionalSeesLaterTokens) {
 }
 
 TEST(ReferenceTest, GradientsReachEveryWeight) {
-  GemmaConfig config = load_gemma_config(test_data("gemma3-a"));
-  const auto weights = random_gemma(config);
+  const auto weights = random_model(load_gemma_config(test_data("gemma3-a")));
   std::vector<at::Tensor> leaves = {weights->embedding, weights->final_norm};
   for (const LayerTensors& layer : weights->layers) {
     leaves.insert(leaves.end(), {layer.qkv, layer.output, layer.gate_up, layer.down,

@@ -7,7 +7,8 @@
 #include <numeric>
 
 #include "core/error.h"
-#include "core/families/gemma/weights.h"
+#include "core/families/gemma/config.h"
+#include "core/families/model.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/reference.h"
 #include "kv/kv_cache.h"
@@ -406,9 +407,9 @@ TEST_F(LongPromptTest, APieceThatFailsTakesTheOthersBack) {
 }
 
 TEST_F(TransformerModelTest, EncodersAreRefused) {
-  GemmaConfig config = load_gemma_config(golden_.folder());
-  config.bidirectional = true;
-  EXPECT_THROW((TransformerModel{pack(*random_gemma(config)), paged_kv()}), Error);
+  ModelDescription model = load_gemma_config(golden_.folder());
+  model.config.bidirectional = true;
+  EXPECT_THROW((TransformerModel{pack(*random_model(model)), paged_kv()}), Error);
 }
 
 }  // namespace

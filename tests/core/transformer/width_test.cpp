@@ -3,6 +3,7 @@
 // token by token: chains, trees, rows and prefills of any width, whatever the threads.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,9 +11,10 @@
 #include <ostream>
 #include <random>
 
+#include "core/families/gemma/config.h"
 #include "core/families/gemma/gemma4_config.h"
-#include "core/families/gemma/weights.h"
 #include "core/families/llama/config.h"
+#include "core/families/model.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/transformer_model.h"
 #include "kv/kv_cache.h"
@@ -23,7 +25,7 @@ namespace {
 
 struct WidthCase {
   std::string name;
-  std::optional<GemmaFamily> family;  // none = Qwen 2, which has biases
+  const char* family;  // nullptr = Qwen 2, which has biases
   at::ScalarType dtype;
   int threads;
   KvFormat cache = KvFormat::kNative;
@@ -108,27 +110,20 @@ std::shared_ptr<const TransformerWeights> random_weights(const WidthCase& asked)
     return pack(*random_model(parse_gemma4_config(kGemma4 + asked.gemma4, asked.name), options),
                 packing);
   }
-  if (!asked.family) {
+  if (asked.family == nullptr) {
     return pack(*random_model(parse_llama_config(kQwen2, "qwen2"), options), packing);
   }
-  GemmaConfig config;
-  config.family = *asked.family;
-  config.vocab_size = 515;
-  config.hidden_size = 90;
-  config.intermediate_size = 163;
-  config.num_layers = 3;
-  config.num_heads = 3;
-  config.num_kv_heads = 1;
-  config.head_dim = 26;
-  config.query_scale = 0.2;
-  config.max_position_embeddings = 640;
-  config.sliding_window = 21;
-  config.sliding_layers = {true, false, true};
-  if (asked.family == GemmaFamily::kGemma2) {
-    config.attention_soft_cap = 1.5;
-    config.final_soft_cap = 1.5;
-  }
-  return pack(*random_gemma(config, options), packing);
+  const auto text = fmt::format(
+      R"({{"model_type": "{}", "vocab_size": 515, "hidden_size": 90, "intermediate_size": 163,
+           "num_hidden_layers": 3, "num_attention_heads": 3, "num_key_value_heads": 1,
+           "head_dim": 26, "query_pre_attn_scalar": 25, "max_position_embeddings": 640,
+           "sliding_window": 21,
+           "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]{}}})",
+      asked.family,
+      asked.family == std::string("gemma2")
+          ? R"(, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 1.5)"
+          : "");
+  return pack(*random_model(parse_gemma_config(text, asked.name), options), packing);
 }
 
 class WidthTest : public testing::TestWithParam<WidthCase> {
@@ -263,7 +258,7 @@ TEST_P(WidthTest, RowsBesideEachOtherHaveDecodingsBits) {
 
 WidthCase gemma4_case(const std::string& name, const char* config, int threads,
                       at::ScalarType dtype = at::kFloat, KvFormat cache = KvFormat::kNative) {
-  WidthCase one{name, std::nullopt, dtype, threads, cache};
+  WidthCase one{name, nullptr, dtype, threads, cache};
   one.gemma4 = config;
   return one;
 }
@@ -281,39 +276,36 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     All, WidthTest,
-    testing::Values(WidthCase{"gemma1", GemmaFamily::kGemma1, at::kFloat, 1},
-                    WidthCase{"gemma2", GemmaFamily::kGemma2, at::kFloat, 1},
-                    WidthCase{"gemma3", GemmaFamily::kGemma3, at::kFloat, 1},
-                    WidthCase{"qwen2", std::nullopt, at::kFloat, 1},
-                    WidthCase{"gemma2_2_threads", GemmaFamily::kGemma2, at::kFloat, 2},
-                    WidthCase{"gemma3_bfloat16", GemmaFamily::kGemma3, at::kBFloat16, 1},
-                    WidthCase{"gemma2_bfloat16_cache", GemmaFamily::kGemma2, at::kFloat, 2,
-                              KvFormat::kBFloat16},
-                    WidthCase{"gemma3_bfloat16_cache", GemmaFamily::kGemma3, at::kBFloat16, 1,
-                              KvFormat::kBFloat16},
-                    WidthCase{"gemma3_int8", GemmaFamily::kGemma3, at::kChar, 1},
-                    WidthCase{"gemma2_int8_activations", GemmaFamily::kGemma2, at::kChar, 1,
-                              KvFormat::kNative, ActivationFormat::kInt8},
-                    WidthCase{"gemma3_int8_activations_2_threads", GemmaFamily::kGemma3, at::kChar,
-                              2, KvFormat::kBFloat16, ActivationFormat::kInt8},
-                    WidthCase{"stored_q4_k_and_q6_k", std::nullopt, at::kFloat, 1,
-                              KvFormat::kNative, ActivationFormat::kFloat32,
-                              std::pair{WeightFormat::kQ4K, WeightFormat::kQ6K}},
-                    WidthCase{"stored_q4_k_and_q6_k_int8_activations_2_threads", std::nullopt,
-                              at::kFloat, 2, KvFormat::kNative, ActivationFormat::kInt8,
-                              std::pair{WeightFormat::kQ4K, WeightFormat::kQ6K}},
-                    WidthCase{"stored_q5_k_and_q5_0_int8_activations", std::nullopt, at::kFloat, 1,
-                              KvFormat::kNative, ActivationFormat::kInt8,
-                              std::pair{WeightFormat::kQ5K, WeightFormat::kQ50}},
-                    WidthCase{"stored_fp8_2_threads", std::nullopt, at::kFloat, 2,
-                              KvFormat::kNative, ActivationFormat::kFloat32,
-                              std::pair{WeightFormat::kFp8x128, WeightFormat::kFp8x32}},
-                    WidthCase{"stored_int4", std::nullopt, at::kFloat, 1, KvFormat::kNative,
-                              ActivationFormat::kFloat32,
-                              std::pair{WeightFormat::kInt4x32, WeightFormat::kInt4x128}},
-                    WidthCase{"stored_int4_int8_activations", std::nullopt, at::kFloat, 1,
-                              KvFormat::kNative, ActivationFormat::kInt8,
-                              std::pair{WeightFormat::kInt4x128, WeightFormat::kInt4x32}}),
+    testing::Values(
+        WidthCase{"gemma1", "gemma", at::kFloat, 1}, WidthCase{"gemma2", "gemma2", at::kFloat, 1},
+        WidthCase{"gemma3", "gemma3_text", at::kFloat, 1},
+        WidthCase{"qwen2", nullptr, at::kFloat, 1},
+        WidthCase{"gemma2_2_threads", "gemma2", at::kFloat, 2},
+        WidthCase{"gemma3_bfloat16", "gemma3_text", at::kBFloat16, 1},
+        WidthCase{"gemma2_bfloat16_cache", "gemma2", at::kFloat, 2, KvFormat::kBFloat16},
+        WidthCase{"gemma3_bfloat16_cache", "gemma3_text", at::kBFloat16, 1, KvFormat::kBFloat16},
+        WidthCase{"gemma3_int8", "gemma3_text", at::kChar, 1},
+        WidthCase{"gemma2_int8_activations", "gemma2", at::kChar, 1, KvFormat::kNative,
+                  ActivationFormat::kInt8},
+        WidthCase{"gemma3_int8_activations_2_threads", "gemma3_text", at::kChar, 2,
+                  KvFormat::kBFloat16, ActivationFormat::kInt8},
+        WidthCase{"stored_q4_k_and_q6_k", nullptr, at::kFloat, 1, KvFormat::kNative,
+                  ActivationFormat::kFloat32, std::pair{WeightFormat::kQ4K, WeightFormat::kQ6K}},
+        WidthCase{"stored_q4_k_and_q6_k_int8_activations_2_threads", nullptr, at::kFloat, 2,
+                  KvFormat::kNative, ActivationFormat::kInt8,
+                  std::pair{WeightFormat::kQ4K, WeightFormat::kQ6K}},
+        WidthCase{"stored_q5_k_and_q5_0_int8_activations", nullptr, at::kFloat, 1,
+                  KvFormat::kNative, ActivationFormat::kInt8,
+                  std::pair{WeightFormat::kQ5K, WeightFormat::kQ50}},
+        WidthCase{"stored_fp8_2_threads", nullptr, at::kFloat, 2, KvFormat::kNative,
+                  ActivationFormat::kFloat32,
+                  std::pair{WeightFormat::kFp8x128, WeightFormat::kFp8x32}},
+        WidthCase{"stored_int4", nullptr, at::kFloat, 1, KvFormat::kNative,
+                  ActivationFormat::kFloat32,
+                  std::pair{WeightFormat::kInt4x32, WeightFormat::kInt4x128}},
+        WidthCase{"stored_int4_int8_activations", nullptr, at::kFloat, 1, KvFormat::kNative,
+                  ActivationFormat::kInt8,
+                  std::pair{WeightFormat::kInt4x128, WeightFormat::kInt4x32}}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/families/gemma/weights.h"
 #include "tests/experiments/cli/cli_result.h"
 #include "tests/support/error_message.h"
 #include "tests/support/planted_verifier.h"

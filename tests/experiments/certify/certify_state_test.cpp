@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/families/gemma/weights.h"
 #include "decoders/verifiers/exact_match.h"
 #include "tests/experiments/cli/cli_result.h"
 #include "tests/support/error_message.h"

@@ -12,7 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/families/gemma/weights.h"
+#include "core/families/gemma/config.h"
+#include "core/families/model.h"
 #include "core/tokenizers/tokenizer.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/weights.h"
@@ -279,18 +280,13 @@ TEST(UnlikelihoodTest, TokenLossIsTheSumOverTheContext) {
 }
 
 TEST(UnlikelihoodTest, ContinuesAsGreedyDecodingDoes) {
-  GemmaConfig config;
-  config.vocab_size = 64;
-  config.hidden_size = 16;
-  config.intermediate_size = 32;
-  config.num_layers = 2;
-  config.num_heads = 2;
-  config.num_kv_heads = 1;
-  config.head_dim = 8;
-  config.query_scale = 0.35;
-  config.sliding_window = 8;
-  config.sliding_layers = {true, false};
-  const std::shared_ptr<const TransformerTensors> weights = random_gemma(config);
+  const char* text = R"({
+      "model_type": "gemma3_text", "vocab_size": 64, "hidden_size": 16, "intermediate_size": 32,
+      "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
+      "query_pre_attn_scalar": 8, "sliding_window": 8,
+      "layer_types": ["sliding_attention", "full_attention"]})";
+  const std::shared_ptr<const TransformerTensors> weights =
+      random_model(parse_gemma_config(text, "tiny"));
   const auto prompts = at::tensor({2, 9, 4, 2, 7, 7}, at::kLong).view({2, 3});
   const auto together = SequenceUnlikelihood(weights).continue_greedily(prompts, 6);
   TransformerModel model(pack(*weights), paged_kv());

@@ -1,11 +1,13 @@
+#include "core/families/gemma/config.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
 #include "core/error.h"
-#include "core/families/gemma/plan.h"
 #include "core/transformer/plan.h"
 #include "tests/support/golden.h"
 #include "tests/support/parameter_name.h"
@@ -15,48 +17,62 @@ namespace {
 
 using nlohmann::json;
 
-json gemma3_json() {
-  return json::parse(gemma_config_json(load_gemma_config(test_data("gemma3-a"))));
+json gemma3_json() { return json::parse(load_gemma_config(test_data("gemma3-a")).text); }
+
+ModelDescription parse(const json& config) {
+  return parse_gemma_config(config.dump(), "config.json");
 }
 
-GemmaConfig parse(const json& config) { return parse_gemma_config(config.dump(), "config.json"); }
+std::vector<bool> sliding_layers(const ModelDescription& model) {
+  std::vector<bool> sliding;
+  for (const LayerPlan& layer : model.plan) {
+    sliding.push_back(layer.window > 0);
+  }
+  return sliding;
+}
+
+/// Of the first layer of its kind.
+RopeConfig rope(const ModelDescription& model, bool sliding) {
+  return std::find_if(model.plan.begin(), model.plan.end(),
+                      [sliding](const LayerPlan& layer) { return (layer.window > 0) == sliding; })
+      ->rope;
+}
 
 TEST(GemmaConfigTest, OldGemma1Style) {
-  const GemmaConfig config = load_gemma_config(test_data("gemma-a"));
-  EXPECT_EQ(config.family, GemmaFamily::kGemma1);
-  EXPECT_DOUBLE_EQ(config.query_scale, 0.25);
-  EXPECT_THAT(config.sliding_layers, testing::Each(false));
-  EXPECT_THAT(config.end_ids, testing::ElementsAre(1));
+  const ModelDescription model = load_gemma_config(test_data("gemma-a"));
+  EXPECT_EQ(model.config.family, "gemma");
+  EXPECT_DOUBLE_EQ(model.plan[0].query_scale, 0.25);
+  EXPECT_THAT(sliding_layers(model), testing::Each(false));
+  EXPECT_THAT(model.config.end_ids, testing::ElementsAre(1));
 }
 
 TEST(GemmaConfigTest, Gemma2CapsAndPattern) {
-  const GemmaConfig config = load_gemma_config(test_data("gemma2-a"));
-  EXPECT_DOUBLE_EQ(config.attention_soft_cap, 4.0);
-  EXPECT_DOUBLE_EQ(config.final_soft_cap, 6.0);
-  EXPECT_THAT(config.sliding_layers, testing::ElementsAre(true, false, true, false));
-  const auto plan = make_layer_plan(config);
-  EXPECT_EQ(plan[0].window, 6);
-  EXPECT_EQ(plan[1].window, 0);
+  const ModelDescription model = load_gemma_config(test_data("gemma2-a"));
+  EXPECT_DOUBLE_EQ(model.plan[0].soft_cap, 4.0);
+  EXPECT_DOUBLE_EQ(model.config.final_soft_cap, 6.0);
+  EXPECT_THAT(sliding_layers(model), testing::ElementsAre(true, false, true, false));
+  EXPECT_EQ(model.plan[0].window, 6);
+  EXPECT_EQ(model.plan[1].window, 0);
 }
 
 TEST(GemmaConfigTest, Gemma2CapsMissingOrNull) {
-  json config = json::parse(gemma_config_json(load_gemma_config(test_data("gemma2-a"))));
+  json config = json::parse(load_gemma_config(test_data("gemma2-a")).text);
   config.erase("attn_logit_softcapping");
   config["final_logit_softcapping"] = nullptr;
-  EXPECT_DOUBLE_EQ(parse(config).attention_soft_cap, 50.0);
-  EXPECT_DOUBLE_EQ(parse(config).final_soft_cap, 0.0);
+  EXPECT_DOUBLE_EQ(parse(config).plan[0].soft_cap, 50.0);
+  EXPECT_DOUBLE_EQ(parse(config).config.final_soft_cap, 0.0);
 }
 
 TEST(GemmaConfigTest, WrapperFillsDefaultsAndReadsOldRope) {
-  const GemmaConfig config = load_gemma_config(test_data("wrapper"));
-  EXPECT_EQ(config.family, GemmaFamily::kGemma3);
-  EXPECT_THAT(config.sliding_layers,
+  const ModelDescription model = load_gemma_config(test_data("wrapper"));
+  EXPECT_EQ(model.config.family, "gemma3_text");
+  EXPECT_THAT(sliding_layers(model),
               testing::ElementsAre(true, true, true, true, true, false, true));
-  EXPECT_DOUBLE_EQ(config.global_rope.factor, 8.0);
-  EXPECT_DOUBLE_EQ(config.global_rope.theta, 1e6);
-  EXPECT_DOUBLE_EQ(config.local_rope.factor, 1.0);
-  EXPECT_DOUBLE_EQ(config.local_rope.theta, 1e4);
-  EXPECT_THAT(config.end_ids, testing::ElementsAre(1, 3));
+  EXPECT_DOUBLE_EQ(rope(model, false).factor, 8.0);
+  EXPECT_DOUBLE_EQ(rope(model, false).theta, 1e6);
+  EXPECT_DOUBLE_EQ(rope(model, true).factor, 1.0);
+  EXPECT_DOUBLE_EQ(rope(model, true).theta, 1e4);
+  EXPECT_THAT(model.config.end_ids, testing::ElementsAre(1, 3));
 }
 
 TEST(GemmaConfigTest, HubWrapperMayOmitAlmostEverything) {
@@ -68,31 +84,31 @@ TEST(GemmaConfigTest, HubWrapperMayOmitAlmostEverything) {
                       {"model_type", "gemma3_text"},
                       {"sliding_window", 1024},
                       {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}}}}};
-  const GemmaConfig config = parse(hub);
-  EXPECT_EQ(config.vocab_size, 262208);
-  EXPECT_EQ(config.head_dim, 256);
-  EXPECT_EQ(config.num_heads, 8);
-  EXPECT_EQ(config.num_kv_heads, 4);
-  EXPECT_DOUBLE_EQ(config.query_scale, 1.0 / 16.0);
-  EXPECT_TRUE(config.tie_word_embeddings);
+  const ModelDescription model = parse(hub);
+  EXPECT_EQ(model.config.vocab_size, 262208);
+  EXPECT_EQ(model.plan[0].head_dim, 256);
+  EXPECT_EQ(model.plan[0].heads, 8);
+  EXPECT_EQ(model.plan[0].kv_heads, 4);
+  EXPECT_DOUBLE_EQ(model.plan[0].query_scale, 1.0 / 16.0);
+  EXPECT_TRUE(model.config.tie_word_embeddings);
 }
 
 TEST(GemmaConfigTest, TheWrapperHasTheHead) {
   json hub = {{"model_type", "gemma3"}, {"text_config", gemma3_json()}};
   hub["text_config"]["tie_word_embeddings"] = false;
   hub["text_config"]["final_logit_softcapping"] = 30.0;
-  EXPECT_TRUE(parse(hub).tie_word_embeddings);
-  EXPECT_EQ(parse(hub).final_soft_cap, 0.0);
-  EXPECT_EQ(parse(hub["text_config"]).final_soft_cap, 30.0);
+  EXPECT_TRUE(parse(hub).config.tie_word_embeddings);
+  EXPECT_EQ(parse(hub).config.final_soft_cap, 0.0);
+  EXPECT_EQ(parse(hub["text_config"]).config.final_soft_cap, 30.0);
   hub["tie_word_embeddings"] = false;
-  EXPECT_FALSE(parse(hub).tie_word_embeddings);
+  EXPECT_FALSE(parse(hub).config.tie_word_embeddings);
 }
 
 TEST(GemmaConfigTest, ThePatternThatTransformersOnlyWritesIsNotRead) {
   json config = gemma3_json();
   config.erase("layer_types");
   config["_sliding_window_pattern"] = 2;
-  EXPECT_THAT(parse(config).sliding_layers,
+  EXPECT_THAT(sliding_layers(parse(config)),
               testing::ElementsAre(true, true, true, true, true, false));
 }
 
@@ -103,10 +119,10 @@ TEST(GemmaConfigTest, OldGemma3Keys) {
   config["sliding_window_pattern"] = 2;
   config["rope_theta"] = 500000.0;
   config["rope_local_base_freq"] = 20000.0;
-  const GemmaConfig parsed = parse(config);
-  EXPECT_THAT(parsed.sliding_layers, testing::ElementsAre(true, false, true, false, true, false));
-  EXPECT_DOUBLE_EQ(parsed.global_rope.theta, 500000.0);
-  EXPECT_DOUBLE_EQ(parsed.local_rope.theta, 20000.0);
+  const ModelDescription parsed = parse(config);
+  EXPECT_THAT(sliding_layers(parsed), testing::ElementsAre(true, false, true, false, true, false));
+  EXPECT_DOUBLE_EQ(rope(parsed, false).theta, 500000.0);
+  EXPECT_DOUBLE_EQ(rope(parsed, true).theta, 20000.0);
 }
 
 TEST(GemmaConfigTest, AnOldScalingIsOfTheFullLayers) {
@@ -114,14 +130,14 @@ TEST(GemmaConfigTest, AnOldScalingIsOfTheFullLayers) {
   config["rope_parameters"] = {{"full_attention", {{"rope_theta", 5e4}}}};
   config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 4.0}};
   config["rope_theta"] = 7e4;
-  EXPECT_EQ(parse(config).global_rope, (RopeConfig{.theta = 5e4, .factor = 4.0}));
-  EXPECT_EQ(parse(config).local_rope, (RopeConfig{.theta = 1e4}));
+  EXPECT_EQ(rope(parse(config), false), (RopeConfig{.theta = 5e4, .factor = 4.0}));
+  EXPECT_EQ(rope(parse(config), true), (RopeConfig{.theta = 1e4}));
 }
 
 TEST(GemmaConfigTest, AMissingWindowIsTheClasssOwn) {
   json config = gemma3_json();
   config.erase("sliding_window");
-  EXPECT_EQ(parse(config).sliding_window, 4096);
+  EXPECT_EQ(parse(config).config.sliding_window, 4096);
 }
 
 TEST(GemmaConfigTest, SpellingsOfTheTanhForm) {
@@ -137,22 +153,25 @@ TEST(GemmaConfigTest, BidirectionalHalvesTheWindow) {
   json config = gemma3_json();
   config["use_bidirectional_attention"] = true;
   config["sliding_window"] = 512;
-  EXPECT_EQ(parse(config).sliding_window, 257);
+  EXPECT_EQ(parse(config).config.sliding_window, 257);
 }
 
 TEST(GemmaConfigTest, WritesWholeNumbersAsTransformersReadsThem) {
-  GemmaConfig config = load_gemma_config(test_data("gemma3-a"));
-  config.query_scale = 0.125;
-  EXPECT_TRUE(json::parse(gemma_config_json(config))["query_pre_attn_scalar"].is_number_integer());
-  config.query_scale = 0.3;
-  EXPECT_TRUE(json::parse(gemma_config_json(config))["query_pre_attn_scalar"].is_number_float());
+  ModelDescription model = load_gemma_config(test_data("gemma3-a"));
+  const auto scalar = [&model](double scale) {
+    model.plan[0].query_scale = scale;
+    return json::parse(gemma_config_json(model, "float32"))["query_pre_attn_scalar"];
+  };
+  EXPECT_TRUE(scalar(0.125).is_number_integer());
+  EXPECT_TRUE(scalar(0.3).is_number_float());
 }
 
 TEST(GemmaConfigTest, WrittenConfigsAreReadBack) {
   for (const std::string& name : gemma_golden_names()) {
-    const GemmaConfig config = load_gemma_config(test_data(name));
-    const std::string text = gemma_config_json(config);
-    EXPECT_EQ(gemma_config_json(parse_gemma_config(text, "config.json")), text) << name;
+    const ModelDescription model = load_gemma_config(test_data(name));
+    const ModelDescription again = parse_gemma_config(model.text, "config.json");
+    EXPECT_EQ(again.text, model.text) << name;
+    EXPECT_EQ(again.plan, model.plan) << name;
   }
 }
 

@@ -11,6 +11,8 @@
 #include <span>
 
 #include "core/error.h"
+#include "core/families/gemma/config.h"
+#include "core/families/model.h"
 #include "core/formats/strict_json.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/reference.h"
@@ -64,7 +66,7 @@ class WeightsTest : public testing::Test {
 TEST_F(WeightsTest, SaveThenLoadIsTheSame) {
   for (const char* name : {"gemma-a", "gemma2-a", "gemma3-a"}) {
     const auto weights = load_model_tensors(test_data(name));
-    save_gemma(*weights, folder_, at::kFloat);
+    save_gemma(*weights, load_gemma_config(test_data(name)).text, folder_, at::kFloat);
     const auto again = load_model_tensors(folder_);
     const auto tokens = at::arange(2, 20, at::kLong).unsqueeze(0);
     EXPECT_LE(max_difference(reference_forward(*weights, tokens).logits,
@@ -75,10 +77,10 @@ TEST_F(WeightsTest, SaveThenLoadIsTheSame) {
 }
 
 TEST_F(WeightsTest, UntiedHead) {
-  GemmaConfig config = load_gemma_config(test_data("gemma3-a"));
-  config.tie_word_embeddings = false;
-  const auto weights = random_gemma(config);
-  save_gemma(*weights, folder_, at::kFloat);
+  ModelDescription model = load_gemma_config(test_data("gemma3-a"));
+  model.config.tie_word_embeddings = false;
+  const auto weights = random_model(model);
+  save_gemma(*weights, gemma_config_json(model, "float32"), folder_, at::kFloat);
   const auto again = load_model_tensors(folder_);
   EXPECT_TRUE(at::equal(again->head, weights->head));
   EXPECT_FALSE(at::equal(again->head, again->embedding));

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "core/families/gemma/weights.h"
 #include "core/transformer/heads/feature_model.h"
 #include "core/transformer/heads/head_reference.h"
 #include "core/transformer/tensor_writer.h"
