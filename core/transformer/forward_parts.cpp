@@ -13,11 +13,17 @@ Tensor embed_tokens(Ops& ops, const TransformerWeights& weights, const Tensor& t
 }
 
 Tensor head_logits(Ops& ops, const TransformerWeights& weights, const Tensor& hidden) {
-  Tensor logits = ops.linear(weights.head, hidden);
+  Tensor logits = at::empty({hidden.size(0), weights.head.out()}, hidden.options());
+  head_logits(ops, weights, hidden, logits);
+  return logits;
+}
+
+void head_logits(Ops& ops, const TransformerWeights& weights, const Tensor& hidden,
+                 Tensor& logits) {
+  ops.linear(weights.head, hidden, logits);
   if (const double cap = weights.config.final_soft_cap; cap > 0.0) {
     ops.soft_cap(logits, cap);
   }
-  return logits;
 }
 
 std::vector<int64_t> last_nodes(const TokenBatch& batch, int64_t nodes) {

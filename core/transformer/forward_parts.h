@@ -15,6 +15,8 @@ namespace specdec {
 Tensor embed_tokens(Ops& ops, const TransformerWeights& weights, const Tensor& tokens);
 /// Final-normed hidden states to logits, soft cap included: [n, hidden] -> [n, vocab].
 Tensor head_logits(Ops& ops, const TransformerWeights& weights, const Tensor& hidden);
+/// The same into memory [n, vocab] of the caller's.
+void head_logits(Ops& ops, const TransformerWeights& weights, const Tensor& hidden, Tensor& logits);
 /// The last node of each row of a batch of n nodes, ascending.
 std::vector<int64_t> last_nodes(const TokenBatch& batch, int64_t nodes);
 /// The rows of `values` [n, ...] that belong to the last node of each row of a batch of n nodes.

@@ -152,13 +152,17 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   }
   Tensor head(const Tensor& hidden) const override {
     Tensor logits = head_logits(*ops_, *weights_, hidden);
+    forbid_unusable(logits);
+    return logits;
+  }
+  /// Tokens that are never generated: padding of the vocabulary, suppressed ones.
+  void forbid_unusable(Tensor& logits) const {
     if (const int64_t padding = logits.size(1) - usable_tokens_; padding > 0) {
       logits.narrow(1, usable_tokens_, padding).fill_(-std::numeric_limits<double>::infinity());
     }
     if (suppressed_.defined()) {
       logits.index_fill_(1, suppressed_, -std::numeric_limits<double>::infinity());
     }
-    return logits;
   }
 
   std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const override {
@@ -353,7 +357,9 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
 
   /// Logits after final-normed states, or the best tokens where nothing else of them is read.
   void score(const Tensor& hidden, const ForwardOptions& options, ForwardResult& result) {
-    Tensor logits = head(hidden);
+    Tensor logits = workspace_.result(hidden.size(0), weights_->head.out());
+    head_logits(*ops_, *weights_, hidden, logits);
+    forbid_unusable(logits);
     if (options.best_only) {
       result.best = best_tokens(*ops_, logits);
     }

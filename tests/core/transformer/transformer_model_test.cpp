@@ -5,6 +5,7 @@
 
 #include <new>
 #include <numeric>
+#include <set>
 
 #include "core/error.h"
 #include "core/families/gemma/config.h"
@@ -404,6 +405,42 @@ TEST_F(LongPromptTest, APieceThatFailsTakesTheOthersBack) {
   EXPECT_THROW(model.extend_get_last_logits(prompt_), std::bad_alloc);
   EXPECT_EQ(model.length(), 3);
   EXPECT_EQ(model.pending(), 0);
+}
+
+TEST_F(TransformerModelTest, LogitsThatAreKeptStayAndOthersMemoryIsUsedAgain) {
+  TransformerModel model(weights_, paged_kv());
+  const std::vector<Token> fed = {2, 3, 4, 5};
+  const ForwardResult prompt = model.prefill(fed, {});
+  const Tensor copy = prompt.logits.clone();
+  std::set<const void*> places;
+  ForwardResult step;
+  for (const Token token : {3, 4, 5, 6, 7, 8}) {
+    Tensor before = step.logits;
+    step = model.extend({&token, 1}, {});
+    places.insert(step.logits.const_data_ptr());
+    EXPECT_FALSE(before.defined() && before.is_alias_of(step.logits));
+  }
+  EXPECT_TRUE(at::equal(prompt.logits, copy));
+  EXPECT_EQ(places.count(prompt.logits.const_data_ptr()), 0);
+  const Tensor row = step.logits[0];  // a view keeps them too
+  const Tensor kept = row.clone();
+  step = {};
+  for (const Token token : {3, 4, 5}) {
+    (void)model.extend({&token, 1}, {});
+  }
+  EXPECT_TRUE(at::equal(row, kept));
+}
+
+TEST_F(TransformerModelTest, StepsReuseTheMemoryOfTheirLogits) {
+  TransformerModel model(weights_, paged_kv());
+  model.prefill_get_last_logits(std::vector<Token>{2, 3, 4, 5});
+  std::set<const void*> places;
+  ForwardResult step;
+  for (Token token = 3; token < 13; ++token) {
+    step = model.extend({&token, 1}, {});
+    places.insert(step.logits.const_data_ptr());
+  }
+  EXPECT_EQ(places.size(), 2);
 }
 
 TEST_F(TransformerModelTest, EncodersAreRefused) {
