@@ -40,6 +40,19 @@ void greedy_bench(benchmark::State& state) {
   }
 }
 
+/// A repetition penalty of `state.range(1)` tokens before.
+void penalty_bench(benchmark::State& state) {
+  const Tensor logits = some_logits(1, state.range(0), 1);
+  std::vector<Token> history;
+  for (int64_t i = 0; i < state.range(1); ++i) {
+    history.push_back(static_cast<Token>(i * 7919 % (state.range(0) / 16)));
+  }
+  const SamplingParams params{.repetition_penalty = 1.1};
+  for ([[maybe_unused]] auto _ : state) {
+    benchmark::DoNotOptimize(greedy_choice(LogitRow::of(logits, 0), history, params).token);
+  }
+}
+
 void residual_bench(benchmark::State& state) {
   const Tensor logits = some_logits(1, state.range(0), 1);
   const TokenProbs p = token_probs(LogitRow::of(logits, 0), {}, {.temperature = 1.0});
@@ -108,6 +121,7 @@ const SamplingParams kWarm = {.temperature = 0.8};
 const SamplingParams kCut = {.temperature = 0.7, .top_k = 64, .top_p = 0.95};
 const SamplingParams kNucleus = {.temperature = 0.7, .top_p = 0.95};
 BENCHMARK(greedy_bench)->Apply(vocabularies);
+BENCHMARK(penalty_bench)->ArgsProduct({{2048, 262144}, {0, 128, 8192, 131072}});
 BENCHMARK_CAPTURE(probs_bench, temperature, kWarm)->Apply(vocabularies);
 BENCHMARK_CAPTURE(probs_bench, top_k_top_p, kCut)->Apply(vocabularies);
 BENCHMARK_CAPTURE(probs_bench, top_p, kNucleus)->Apply(vocabularies);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -20,6 +21,29 @@ constexpr uint32_t kAllAllowed = 0xFFFFFFFFU;
 template <class Values>
 auto part_of(const Values& values, int64_t block, size_t size) {
   return values.subspan(static_cast<size_t>(block) * kProbsBlock, size);
+}
+
+/// The tokens of a history, each once, ascending. A long one is not sorted, since each distribution
+/// asks for them anew: there is a bit for each token of the vocabulary.
+std::vector<Token> seen_tokens(TokenSpan history, int64_t vocab) {
+  constexpr int64_t kBits = 64;
+  std::vector<Token> seen;
+  if (std::ssize(history) < vocab / kBits) {
+    seen.assign(history.begin(), history.end());
+    std::sort(seen.begin(), seen.end());
+    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+    return seen;
+  }
+  std::vector<uint64_t> words(static_cast<size_t>((vocab + kBits - 1) / kBits));
+  for (const Token token : history) {
+    words[static_cast<size_t>(token / kBits)] |= uint64_t{1} << (token % kBits);
+  }
+  for (int64_t word = 0; word < std::ssize(words); ++word) {
+    for (uint64_t left = words[static_cast<size_t>(word)]; left != 0; left &= left - 1) {
+      seen.push_back(static_cast<Token>(word * kBits + std::countr_zero(left)));
+    }
+  }
+  return seen;
 }
 
 }  // namespace
@@ -76,19 +100,17 @@ double Scores::of(Token token) const {
 }
 
 void Scores::penalise(TokenSpan history, double penalty) {
-  std::vector<Token> seen(history.begin(), history.end());
-  std::sort(seen.begin(), seen.end());
-  seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
-  SPECDEC_CHECK(seen.empty() || (seen.front() >= 0 && seen.back() < size_),
+  SPECDEC_CHECK(std::all_of(history.begin(), history.end(),
+                            [this](Token token) { return token >= 0 && token < size_; }),
                 "a token of the history is outside the vocabulary of {}", size_);
-  std::transform(seen.begin(), seen.end(), std::back_inserter(changes_), [&](Token token) {
+  for (const Token token : seen_tokens(history, size_)) {
     const double logit = std::visit(
         [token](const auto& values) {
           return static_cast<double>(values[static_cast<size_t>(token)]);
         },
         logits_.values);
-    return Change{token, logit > 0.0 ? logit / penalty : logit * penalty};
-  });
+    changes_.push_back({token, logit > 0.0 ? logit / penalty : logit * penalty});
+  }
 }
 
 std::span<const Scores::Change> Scores::changes_in(int64_t block) const {

@@ -139,6 +139,33 @@ TEST(SamplingTest, PenaltyActsOnceOnWhatWasSeen) {
   EXPECT_THROW(distribution_of({2.0, -1.0, 0.5}, params, outside), InternalError);
 }
 
+TEST(SamplingTest, PenaltyOfALongHistoryIsThatOfItsTokens) {
+  constexpr Token kVocab = 1000;
+  std::vector<double> logits;
+  std::vector<double> penalised;
+  std::vector<Token> history;
+  for (Token token = 0; token < kVocab; ++token) {
+    logits.push_back(std::sin(static_cast<double>(token)) * 4.0);
+    const bool seen = token % 7 == 0 || token + 1 == kVocab;
+    penalised.push_back(!seen                 ? logits.back()
+                        : logits.back() > 0.0 ? logits.back() / 1.5
+                                              : logits.back() * 1.5);
+    if (seen) {
+      history.insert(history.begin(), token);
+    }
+  }
+  const SamplingParams params{.temperature = 1.0, .repetition_penalty = 1.5};
+  const auto wanted = distribution_of(penalised, {.temperature = 1.0});
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    expect_near(distribution_of(logits, params, history), wanted, 0.0);
+    const auto same = history;
+    history.insert(history.end(), same.begin(), same.end());
+  }
+  history = {999, 0, 7};  // few: sorted
+  EXPECT_EQ(distribution_of(logits, params, history)[1],
+            distribution_of(logits, params, {0, 7, 999})[1]);
+}
+
 TEST(SamplingTest, PenaltyChangesTheGreedyTokenToo) {
   expect_near(distribution_of({2.0, 1.5}, {.repetition_penalty = 2.0}, {0}), {0.0, 1.0}, 0.0);
   const GreedyChoice choice = greedy_choice(LogitRow::of(at::tensor({2.0, 1.5, 0.0})),
