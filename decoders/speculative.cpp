@@ -6,10 +6,9 @@
 #include <utility>
 
 #include "core/error.h"
-#include "decoders/drafters/forced_tokens_drafter.h"
-#include "decoders/drafters/shaped_drafter.h"
 #include "decoders/session.h"
 #include "decoders/shapes/trace_shape.h"
+#include "decoders/step_draft.h"
 
 namespace specdec {
 SpeculativeDecoding::SpeculativeDecoding(LanguageModel& target, std::unique_ptr<Drafter> drafter,
@@ -59,13 +58,14 @@ Generation SpeculativeDecoding::generate(const Request& request) {
   drafter_->reset();
   shape_->reset();
   Session session(request, target_);
-  ShapedDrafter shaped(*drafter_);
-  ForcedTokensDrafter drafter(shaped, request, session.grammar());
   options_.best_only = session.reads_best_only() && !wants_logits_;
   std::optional<ForwardResult> prompt = session.prefill(target_, prompt_options_);
   StepResult step;
   while (!session.finished()) {
-    step.draft = drafter.propose(session.context(*shape_, last(step), features(prompt)));
+    StepDraft drafted =
+        step_draft(*drafter_, session.context(*shape_, last(step), features(prompt)), request,
+                   session.grammar());
+    step.draft = std::move(drafted.draft);
     prompt.reset();  // a long prompt's features are large; every drafter has seen them now
     session.drafted();
     step.result = target_.verify(step.draft, options_);
@@ -74,7 +74,7 @@ Generation SpeculativeDecoding::generate(const Request& request) {
     step.verified = verifier_->verify(step.draft, target_probs, std::ssize(session.committed()),
                                       session.random(Purpose::kVerify));
     target_.commit(step.verified.path);
-    drafter.observe(*shape_, step.draft, step.verified);
+    drafted.observe(*shape_, step.draft, step.verified);
     session.commit(step.draft, step.verified);
   }
   session.remember(target_);
@@ -86,7 +86,6 @@ std::optional<DraftTrace> SpeculativeDecoding::trace(const Request& request, Tok
   drafter_->reset();
   TraceShape shape(options);
   Session session(request, target_);
-  ShapedDrafter drafter(*drafter_);
   options_.best_only = false;
   std::optional<ForwardResult> prompt = target_.prefill(request.prompt, prompt_options_);
   if (!output.empty()) {
@@ -95,7 +94,7 @@ std::optional<DraftTrace> SpeculativeDecoding::trace(const Request& request, Tok
   StepResult step;
   for (size_t next = 1; next < output.size() && !session.finished(); ++next) {
     shape.follow(output.subspan(next));
-    step.draft = drafter.propose(session.context(shape, last(step), features(prompt)));
+    step.draft = planned_draft(*drafter_, session.context(shape, last(step), features(prompt)));
     prompt.reset();
     step.result = target_.verify(step.draft, options_);
     TargetProbs& target_probs = session.target_probs(step.draft, step.result);
