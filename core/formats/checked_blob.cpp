@@ -4,23 +4,11 @@
 
 #include <array>
 
+#include "core/hash.h"
 #include "core/snapshot_error.h"
 
 namespace specdec {
 namespace {
-
-class Checksum {
- public:
-  void add(std::span<const std::byte> bytes) {
-    for (const std::byte byte : bytes) {
-      value_ = (value_ ^ static_cast<uint64_t>(byte)) * 1099511628211ULL;
-    }
-  }
-  uint64_t value() const { return value_; }
-
- private:
-  uint64_t value_ = 14695981039346656037ULL;
-};
 
 constexpr size_t kVersionBytes = 4;
 constexpr size_t kHeaderLengthBytes = 8;
@@ -57,9 +45,9 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 void write_blob(const BlobKind& kind, std::string_view header,
                 std::span<const std::span<const std::byte>> payload,
                 const std::function<void(std::span<const std::byte>)>& write) {
-  Checksum checksum;
+  uint64_t checksum = kHashStart;
   const auto put = [&](std::span<const std::byte> bytes) {
-    checksum.add(bytes);
+    checksum = fnv1a(checksum, bytes.data(), bytes.size());
     write(bytes);
   };
   put(text_bytes(kind.magic));
@@ -69,7 +57,7 @@ void write_blob(const BlobKind& kind, std::string_view header,
   for (const auto& part : payload) {
     put(part);
   }
-  write(little_endian<kChecksumBytes>(checksum.value()));
+  write(little_endian<kChecksumBytes>(checksum));
 }
 
 Blob parse_blob(const BlobKind& kind, std::span<const std::byte> bytes, const std::string& file) {
@@ -90,11 +78,10 @@ Blob parse_blob(const BlobKind& kind, std::span<const std::byte> bytes, const st
                     file, kind.name, version, kind.version));
   }
   const auto body = bytes.first(bytes.size() - kChecksumBytes);
-  Checksum checksum;
-  checksum.add(body);
+  const uint64_t checksum = fnv1a(kHashStart, body.data(), body.size());
   const uint64_t length =
       number_of(body.subspan(kind.magic.size() + kVersionBytes, kHeaderLengthBytes));
-  if (checksum.value() != number_of(bytes.last(kChecksumBytes)) || length > body.size() - fixed) {
+  if (checksum != number_of(bytes.last(kChecksumBytes)) || length > body.size() - fixed) {
     throw SnapshotDamagedError(fmt::format(
         "{}: its checksum is not that of its bytes: it was changed or cut off; make it again",
         file));

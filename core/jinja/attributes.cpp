@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/jinja/builtins.h"
+#include "core/jinja/name_list.h"
 
 namespace specdec {
 namespace {
@@ -22,11 +23,6 @@ constexpr std::string_view kDictMethods[] = {"clear",      "copy",   "fromkeys",
 constexpr std::string_view kIntegerAttributes[] = {
     "as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator", "from_bytes", "imag",
     "is_integer",       "numerator", "real",       "to_bytes"};
-
-template <size_t n>
-bool is_one_of(const std::string_view (&names)[n], std::string_view name) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
 
 JinjaValue call_dict_method(const JinjaDict& dict, std::string_view name,
                             const JinjaArguments& arguments) {

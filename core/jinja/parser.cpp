@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/jinja/expression_parser.h"
+#include "core/jinja/name_list.h"
 
 namespace specdec {
 namespace {
@@ -17,11 +18,6 @@ using StatementKind = JinjaStatement::Kind;
 /// Names that a template cannot give: constants, and what loops and macros set.
 constexpr std::string_view kConstants[] = {"true", "True", "false", "False", "none", "None"};
 constexpr std::string_view kNamesOfMacros[] = {"caller", "varargs", "kwargs"};
-
-template <size_t n>
-bool is_one_of(const std::string_view (&names)[n], std::string_view name) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
 
 class JinjaParser {
  public:

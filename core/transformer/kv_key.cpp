@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "core/transformer/tensor_source.h"
+#include "core/hash.h"
 
 namespace specdec {
 
@@ -21,8 +21,7 @@ std::string kv_key_of(const TransformerWeights& weights, const std::string& fing
       text += fmt::format("{}x{}:{};", part.out, matrix.in(), format_name(part.format));
     }
   });
-  constexpr uint64_t kOffset = 14695981039346656037ULL;
-  return fmt::format("{:016x}", hash_bytes(kOffset, text.data(), text.size()));
+  return fmt::format("{:016x}", hash_bytes(kHashStart, text.data(), text.size()));
 }
 
 }  // namespace specdec

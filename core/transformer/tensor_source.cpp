@@ -79,22 +79,6 @@ std::string scales_name(const std::string& name) { return name + ".scales"; }
 
 }  // namespace
 
-uint64_t hash_bytes(uint64_t hash, const void* data, size_t size) {
-  const auto* bytes = static_cast<const unsigned char*>(data);
-  constexpr uint64_t kPrime = 1099511628211U;
-  size_t i = 0;
-  for (; i + 8 <= size; i += 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, bytes + i, 8);
-    hash = (hash ^ word) * kPrime;
-    hash ^= hash >> 32;
-  }
-  for (; i < size; ++i) {
-    hash = (hash ^ bytes[i]) * kPrime;
-  }
-  return hash;
-}
-
 TensorSource::TensorSource(std::shared_ptr<const TensorFiles> checkpoint, const Placement& place)
     : checkpoint_(std::move(checkpoint)), place_(place) {}
 

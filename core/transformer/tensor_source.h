@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/formats/safetensors.h"
+#include "core/hash.h"
 #include "core/kernels/linear.h"
 #include "core/kernels/row_table.h"
 #include "core/kernels/stored_rows.h"
@@ -16,9 +17,6 @@
 namespace specdec {
 
 using at::Tensor;
-
-/// FNV-1a over bytes, eight at a time: fast enough to run at every load.
-uint64_t hash_bytes(uint64_t hash, const void* data, size_t size);
 
 /// Inputs that share a scale in matrices stored as I8: a value is code * scale, the scales are the
 /// F16 tensor "NAME.scales" [rows, columns / 32] beside the codes "NAME" (as in GGUF's Q8_0).
@@ -120,7 +118,7 @@ class TensorSource {
   TensorNames names_;
   bool reads_bytes_ = true;
   std::set<std::string> taken_;
-  uint64_t hash_ = 14695981039346656037U;
+  uint64_t hash_ = kHashStart;
 };
 
 }  // namespace specdec

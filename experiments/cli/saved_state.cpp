@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/transformer/tensor_source.h"
+#include "core/hash.h"
 #include "grammar/grammar_source.h"
 
 namespace specdec {
@@ -20,8 +20,7 @@ std::string grammar_name(const std::optional<GrammarConfig>& grammar,
   const bool is_inline = !argument->empty() && argument->front() == '{';
   const std::string text = fmt::format("{}\n{}\n{}\n{}", grammar_kind_name(source.kind),
                                        source.start, source.text, is_inline ? *argument : "");
-  constexpr uint64_t kOffset = 14695981039346656037ULL;
-  return fmt::format("{:016x}", hash_bytes(kOffset, text.data(), text.size()));
+  return fmt::format("{:016x}", hash_bytes(kHashStart, text.data(), text.size()));
 }
 
 GenerationState load_state(const std::string& file, const std::string& grammar) {

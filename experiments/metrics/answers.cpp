@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/formats/json_text.h"
 #include "core/formats/strict_json.h"
+#include "core/hash.h"
 #include "experiments/metrics/jsonl.h"
 
 namespace specdec {
@@ -29,11 +30,8 @@ Json id_json(const std::string& id) {
 
 /// Names a line for good: FNV-1a of what it is about.
 std::string answer_id(const std::string& model_id, const std::string& question_id) {
-  uint64_t hash = 14695981039346656037ULL;
-  for (const char c : model_id + '\n' + question_id) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  }
-  return fmt::format("{:016x}", hash);
+  const std::string text = model_id + '\n' + question_id;
+  return fmt::format("{:016x}", fnv1a(kHashStart, text.data(), text.size()));
 }
 
 Json choice_json(const std::vector<const GenerationRecord*>& turns, size_t index) {

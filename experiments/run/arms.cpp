@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/hash.h"
 #include "experiments/config/yaml_writer.h"
 
 namespace specdec {
@@ -156,12 +157,8 @@ std::string run_config_text(const ExperimentPlan& plan, const std::vector<Group>
 }
 
 uint64_t hash_prompts(const std::vector<Prompt>& prompts) {
-  uint64_t hash = 14695981039346656037ULL;
-  const auto add = [&hash](const void* data, size_t size) {
-    for (size_t i = 0; i < size; ++i) {
-      hash = (hash ^ static_cast<const unsigned char*>(data)[i]) * 1099511628211ULL;
-    }
-  };
+  uint64_t hash = kHashStart;
+  const auto add = [&hash](const void* data, size_t size) { hash = fnv1a(hash, data, size); };
   for (const auto& prompt : prompts) {
     for (const auto& text : prompt.turns) {
       add(text.c_str(), text.size() + 1);

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/formats/strict_json.h"
-#include "core/transformer/tensor_source.h"
+#include "core/hash.h"
 #include "experiments/run/scorer_program.h"
 
 namespace specdec {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/transformer/tensor_source.h"
+#include "core/hash.h"
 #include "experiments/train/answer_prompts.h"
 
 namespace specdec {

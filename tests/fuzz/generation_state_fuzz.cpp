@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/hash.h"
 #include "core/snapshot_error.h"
 #include "decoders/generation_state.h"
 
@@ -16,10 +17,7 @@ namespace {
 std::string sealed(std::string_view text) {
   const size_t begin = std::min<size_t>(8, text.size());
   const std::string body = "SPECDEC\n" + std::string(text.substr(begin));
-  uint64_t checksum = 14695981039346656037ULL;
-  for (const char byte : body) {
-    checksum = (checksum ^ static_cast<unsigned char>(byte)) * 1099511628211ULL;
-  }
+  const uint64_t checksum = specdec::fnv1a(specdec::kHashStart, body.data(), body.size());
   return body + std::string(reinterpret_cast<const char*>(&checksum), sizeof(checksum));
 }
 

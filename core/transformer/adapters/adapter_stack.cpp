@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/hash.h"
 #include "core/transformer/tensor_source.h"
 
 namespace specdec {

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/formats/gguf_blocks.h"
 #include "core/formats/strict_json.h"
+#include "core/hash.h"
 #include "core/tokenizers/gguf_tokenizer.h"
 #include "tests/support/error_message.h"
 #include "tests/support/temporary_folder.h"
@@ -314,15 +315,6 @@ TEST(GgufTest, FilesThatCannotBeOpenedAreNotCalledDamaged) {
   EXPECT_THAT(message, HasSubstr("model.gguf: cannot open: Too many open files."));
 }
 
-uint64_t fnv1a(const std::vector<float>& values) {
-  uint64_t hash = 14695981039346656037U;
-  const auto* bytes = reinterpret_cast<const unsigned char*>(values.data());
-  for (size_t i = 0; i < values.size() * sizeof(float); ++i) {
-    hash = (hash ^ bytes[i]) * 1099511628211U;
-  }
-  return hash;
-}
-
 // scripts/make_gguf_blocks writes the file.
 TEST(GgufBlocksTest, ValuesAreGgufPysBitByBit) {
   const std::string file = read_file(kGgufData / "blocks.bin");
@@ -349,7 +341,7 @@ TEST(GgufBlocksTest, ValuesAreGgufPysBitByBit) {
     std::vector<float> values(count * first.size());
     dequantize(dtype, blocks.data(), static_cast<int64_t>(values.size()), values.data());
     EXPECT_EQ(std::memcmp(values.data(), first.data(), first.size() * sizeof(float)), 0) << name;
-    EXPECT_EQ(fnv1a(values), hash) << name;
+    EXPECT_EQ(fnv1a(kHashStart, values.data(), values.size() * sizeof(float)), hash) << name;
   }
   EXPECT_EQ(at, file.size());
 }
