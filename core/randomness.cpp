@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/kernels/device/verify.h"
 #include "core/kernels/probs.h"
 
 namespace specdec {
@@ -24,19 +25,6 @@ double checked_sum(std::span<const double> weights) {
   SPECDEC_CHECK(least >= 0.0, "draw: a weight is negative: {}", least);
   SPECDEC_CHECK(sum > 0.0 && std::isfinite(sum), "draw: the weights sum to {}", sum);
   return sum;
-}
-
-/// The first weight at which the sum of the weights exceeds `target`, or the last one above zero.
-int64_t pick(std::span<const double> weights, double target) {
-  double sum = 0.0;
-  size_t last_possible = 0;
-  for (size_t i = 0; i < weights.size() && target >= sum; ++i) {
-    if (weights[i] > 0.0) {
-      sum += weights[i];
-      last_possible = i;
-    }
-  }
-  return static_cast<int64_t>(last_possible);
 }
 
 double clamped(double probability) {
@@ -147,20 +135,15 @@ int64_t CounterRandomness::draw(const WeightBlocks& weights) {
   const double target = uniform() * checked_sum(sums);
   // Skips whole blocks by their sums. If rounding has put the target on the total, the last weight
   // above zero is chosen.
-  int64_t chosen = 0;
   double passed = 0.0;  // by the blocks before `chosen`
-  double sum = 0.0;
-  for (size_t block = 0; block < sums.size() && target >= sum; ++block) {
-    if (sums[block] > 0.0) {
-      chosen = static_cast<int64_t>(block);
-      passed = sum;
-      sum += sums[block];
-    }
-  }
+  double ignored = 0.0;
+  const int64_t chosen =
+      device::pick(sums.data(), static_cast<int32_t>(sums.size()), target, passed);
   std::array<double, kProbsBlock> part;
   const std::span<double> filled(part.data(), weights.size_of(chosen));
   weights.fill(chosen, filled);
-  return chosen * static_cast<int64_t>(kProbsBlock) + pick(filled, target - passed);
+  return chosen * static_cast<int64_t>(kProbsBlock) +
+         device::pick(filled.data(), static_cast<int32_t>(filled.size()), target - passed, ignored);
 }
 
 void CounterRandomness::seek(int64_t position, Purpose purpose) {

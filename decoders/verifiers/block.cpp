@@ -1,10 +1,9 @@
 #include "decoders/verifiers/block.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "core/error.h"
-#include "core/kernels/probs.h"
+#include "core/kernels/device/verify.h"
 #include "decoders/verifiers/probs.h"
 
 namespace specdec {
@@ -19,44 +18,40 @@ void check_chain(const Draft& draft) {
   }
 }
 
-/// A chain with the distributions on both sides.
-class Chain {
+/// A chain with the distributions on both sides, and what its next token is drawn from. Child i is
+/// node i.
+class BlockChain {
  public:
-  Chain(const Draft& draft, TargetProbs& target)
-      : draft_(draft), target_(target), weights_(draft.tokens.size(), 1.0) {
-    for (int64_t i = 0; i + 1 < draft.size(); ++i) {
-      const double drafted = drafted_mass(draft.drawn_from(i), child(i));
-      const double mass = target.probability(i, child(i));
-      weights_[static_cast<size_t>(i) + 1] = std::min(1.0, weight(i) * mass / drafted);
+  BlockChain(const Draft& draft, TargetProbs& target) : draft_(draft), probs_(target) {
+    for (int64_t child = 1; child < draft.size(); ++child) {
+      target_.push_back(target.probability(child - 1, token(child)));
+      drafted_.push_back(drafted_mass(draft.drawn_from(child - 1), token(child)));
     }
   }
 
-  int64_t length() const { return draft_.size() - 1; }
-  const TokenProbs& target(int64_t i) const { return target_.after(i); }
-  /// w_i
-  double weight(int64_t i) const { return weights_[static_cast<size_t>(i)]; }
-  /// max(w_i p - q, 0) after i < length() tokens.
-  TokenProbs rest(int64_t i) const {
-    const TokenProbs* drafted = draft_.drawn_from(i);
-    return residual(
-        target(i),
-        drafted != nullptr ? *drafted : TokenProbs::one_hot(child(i), target_.vocab_size()),
-        weight(i));
+  double target(int32_t child) const { return target_[static_cast<size_t>(child) - 1]; }
+  double drafted(int32_t child) const { return drafted_[static_cast<size_t>(child) - 1]; }
+  double leave(int32_t tokens, double weight) {
+    const TokenProbs* drafted = draft_.drawn_from(tokens);
+    left_ = residual(
+        probs_.after(tokens),
+        drafted != nullptr ? *drafted : TokenProbs::one_hot(token(tokens + 1), probs_.vocab_size()),
+        weight);
+    return left_.sum();
   }
+  void restore(int32_t tokens) { left_ = probs_.after(tokens); }
+  /// What the next token is drawn from.
+  const TokenProbs& left() const { return left_; }
 
  private:
-  Token child(int64_t i) const { return draft_.tokens[static_cast<size_t>(i) + 1]; }
+  Token token(int64_t node) const { return draft_.tokens[static_cast<size_t>(node)]; }
 
   const Draft& draft_;
-  TargetProbs& target_;
-  std::vector<double> weights_;
+  TargetProbs& probs_;
+  std::vector<double> target_;   // of each child
+  std::vector<double> drafted_;  // the same
+  TokenProbs left_;
 };
-
-/// h_i of i < length() tokens, from the sum of their residual.
-double acceptance(double rest_sum, double weight) {
-  const double sum = rest_sum + 1.0 - weight;
-  return sum > 0.0 ? rest_sum / sum : 0.0;
-}
 
 }  // namespace
 
@@ -64,21 +59,11 @@ VerifyResult BlockVerifier::verify(const Draft& draft, TargetProbs& target, int6
                                    Randomness& random) const {
   check_probs(draft, target);
   check_chain(draft);
-  const Chain chain(draft, target);
-  // The choices are independent, so the largest that passes can be sought from the end.
-  int64_t accepted = chain.length();
-  bool passed = random.bernoulli(chain.weight(accepted));
-  TokenProbs rest;
-  double left = 0.0;  // its sum
-  while (!passed && accepted > 0) {
-    --accepted;
-    rest = chain.rest(accepted);
-    left = rest.sum();
-    passed = accepted == 0 || random.bernoulli(acceptance(left, chain.weight(accepted)));
-  }
-  // Nothing is left only when rounding alone made the rejection possible.
-  const TokenProbs& next = left > 0.0 ? rest : chain.target(accepted);
-  return {.path = chain_path(accepted + 1), .next = next.draw(random)};
+  BlockChain chain(draft, target);
+  const VerifyRandomness draws{random};
+  const auto length = static_cast<int32_t>(draft.proposed());
+  const int32_t accepted = device::verify_block<double>(&chain, &draws, length);
+  return {.path = chain_path(accepted + 1), .next = chain.left().draw(random)};
 }
 
 }  // namespace specdec

@@ -3,8 +3,28 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/kernels/device/verify.h"
 
 namespace specdec {
+namespace {
+
+/// A draft whose next tokens are chosen.
+class FollowedDraft {
+ public:
+  FollowedDraft(const Draft& draft, const std::function<Token(int64_t node, int64_t depth)>& choose)
+      : walk_(draft), choose_(choose) {}
+  int32_t child_after(int32_t node, int32_t last) const { return walk_.child_after(node, last); }
+  Token token(int32_t node) const { return walk_.token(node); }
+  void enter(int32_t node) { walk_.enter(node); }
+  Token choose(int32_t node) const { return choose_(node, std::ssize(path()) - 1); }
+  const std::vector<int64_t>& path() const { return walk_.path(); }
+
+ private:
+  DraftWalk walk_;
+  const std::function<Token(int64_t node, int64_t depth)>& choose_;
+};
+
+}  // namespace
 
 void check_probs(const Draft& draft, const TargetProbs& target) {
   SPECDEC_CHECK(target.nodes() == draft.size(), "{} target distributions for a draft of {} nodes",
@@ -34,21 +54,16 @@ double drafted_mass(const TokenProbs* q, Token token) {
   return mass;
 }
 
+int32_t DraftWalk::child_after(int32_t node, int32_t last) const {
+  const auto child = std::find(draft_.parents.begin() + last + 1, draft_.parents.end(), node);
+  return child == draft_.parents.end() ? -1 : static_cast<int32_t>(child - draft_.parents.begin());
+}
+
 VerifyResult follow(const Draft& draft,
                     const std::function<Token(int64_t node, int64_t depth)>& choose) {
-  VerifyResult result{.path = {0}};
-  while (true) {
-    const int64_t node = result.path.back();
-    result.next = choose(node, static_cast<int64_t>(result.path.size()) - 1);
-    const std::vector<int64_t> children = draft.children(node);
-    const auto match = std::find_if(children.begin(), children.end(), [&](int64_t child) {
-      return draft.tokens[static_cast<size_t>(child)] == result.next;
-    });
-    if (match == children.end()) {
-      return result;
-    }
-    result.path.push_back(*match);
-  }
+  FollowedDraft followed(draft, choose);
+  const Token next = device::match(&followed);
+  return {.path = followed.path(), .next = next};
 }
 
 }  // namespace specdec

@@ -1,38 +1,36 @@
 #include "decoders/verifiers/rejection.h"
 
-#include <algorithm>
 #include <optional>
-#include <span>
-#include <vector>
 
-#include "core/error.h"
+#include "core/kernels/device/verify.h"
 #include "decoders/verifiers/probs.h"
 
 namespace specdec {
 namespace {
 
-/// p and q at one node, while its children are tried one after the other.
+/// A draft with p and q at the place that was reached, while the children there are tried one after
+/// the other.
 class RejectionTrial {
  public:
-  /// `drafted`: what the children were drawn from, or nullptr.
-  RejectionTrial(const TokenProbs& target, const TokenProbs* drafted) : target_(target) {
-    if (drafted != nullptr) {
-      drafted_ = *drafted;
+  RejectionTrial(const Draft& draft, TargetProbs& target)
+      : draft_(draft), probs_(target), walk_(draft) {}
+
+  int32_t child_after(int32_t node, int32_t last) const { return walk_.child_after(node, last); }
+  void enter(int32_t node) {
+    walk_.enter(node);
+    target_ = probs_.after(node);
+    drafted_.reset();
+    const TokenProbs* drawn_from = draft_.drawn_from(node);
+    if (drawn_from != nullptr && child_after(node, node) >= 0) {
+      drafted_ = *drawn_from;
     }
   }
-
-  /// Decides about a child; a rejection leaves the residual distributions behind.
-  bool accepts(Token token, Randomness& random) {
-    const double drafted = drafted_mass(drafted_ ? &*drafted_ : nullptr, token);
-    return random.bernoulli(target_[token] / drafted) || !reject(token);
+  double target(int32_t child) const { return target_[walk_.token(child)]; }
+  double drafted(int32_t child) const {
+    return drafted_mass(drafted_ ? &*drafted_ : nullptr, walk_.token(child));
   }
-
-  /// What is left of the target's distribution.
-  const TokenProbs& distribution() const { return target_; }
-
- private:
-  /// False when no mass would be left: a rejection that only rounding made possible.
-  bool reject(Token token) {
+  bool reject(int32_t child) {
+    const Token token = walk_.token(child);
     const TokenProbs rest =
         residual(target_, drafted_ ? *drafted_ : TokenProbs::one_hot(token, target_.vocab_size()));
     if (drafted_) {
@@ -46,6 +44,14 @@ class RejectionTrial {
     return true;
   }
 
+  const std::vector<int64_t>& path() const { return walk_.path(); }
+  /// What is left of the target's distribution.
+  const TokenProbs& distribution() const { return target_; }
+
+ private:
+  const Draft& draft_;
+  TargetProbs& probs_;
+  DraftWalk walk_;
   TokenProbs target_;
   std::optional<TokenProbs> drafted_;
 };
@@ -55,20 +61,10 @@ class RejectionTrial {
 VerifyResult RejectionVerifier::verify(const Draft& draft, TargetProbs& target,
                                        int64_t /*position*/, Randomness& random) const {
   check_probs(draft, target);
-  VerifyResult result{.path = {0}};
-  while (true) {
-    const int64_t node = result.path.back();
-    const std::vector<int64_t> children = draft.children(node);
-    RejectionTrial trial(target.after(node), children.empty() ? nullptr : draft.drawn_from(node));
-    const auto accepted = std::find_if(children.begin(), children.end(), [&](int64_t child) {
-      return trial.accepts(draft.tokens[static_cast<size_t>(child)], random);
-    });
-    if (accepted == children.end()) {
-      result.next = trial.distribution().draw(random);
-      return result;
-    }
-    result.path.push_back(*accepted);
-  }
+  RejectionTrial trial(draft, target);
+  const VerifyRandomness draws{random};
+  device::verify_by_rejection(&trial, &draws);
+  return {.path = trial.path(), .next = trial.distribution().draw(random)};
 }
 
 }  // namespace specdec

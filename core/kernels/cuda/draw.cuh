@@ -32,6 +32,21 @@ __device__ inline double verify_uniform(const uint32_t* keys, const int64_t* pos
                          static_cast<uint32_t>(choice));
 }
 
+/// The random numbers of one draft's verification, in order.
+template <class Rules>
+struct VerifyDraws {
+  const uint32_t* keys;
+  const int64_t* positions;
+  int64_t index;
+  int32_t choice;
+
+  __device__ double uniform() { return verify_uniform(keys, positions, index, choice++); }
+  __device__ bool accepts(double target, double drafted) {
+    const bool accepted = Rules::accepts(uniform(), target, drafted);
+    return choice <= Rules::kUnchecked || accepted;
+  }
+};
+
 /// Weights from a token on.
 template <class Weights>
 struct WeightsFrom {

@@ -11,20 +11,31 @@ __global__ void __launch_bounds__(kThreads) verify_kernel(VerifyChainsTask task)
   verify_chain<VerifyRules>(task, reinterpret_cast<double*>(shared_memory()));
 }
 
+/// A chain whose target's best tokens are known.
+struct MatchedChain {
+  const int32_t* best;
+  const int32_t* tokens;
+  int32_t length;
+  int32_t node;
+
+  __device__ int32_t child_after(int32_t parent, int32_t last) const {
+    return last == parent && parent < length ? parent + 1 : -1;
+  }
+  __device__ int32_t token(int32_t child) const { return tokens[child - 1]; }
+  __device__ int32_t choose(int32_t after) const { return best[after]; }
+  __device__ void enter(int32_t entered) { node = entered; }
+};
+
 /// A thread takes a chain.
 __global__ void __launch_bounds__(kThreads) match_kernel(MatchChainsTask task) {
-  const int64_t chain = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (chain >= task.chains) {
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (index >= task.chains) {
     return;
   }
-  const int32_t* best = task.best + chain * (task.capacity + 1);
-  const int32_t* tokens = task.tokens + chain * task.capacity;
-  int32_t node = 0;
-  while (node < task.lengths[chain] && tokens[node] == best[node]) {
-    ++node;
-  }
-  task.accepted[chain] = node;
-  task.next[chain] = best[node];
+  MatchedChain chain = {task.best + index * (task.capacity + 1),
+                        task.tokens + index * task.capacity, task.lengths[index], 0};
+  task.next[index] = device::match(&chain);
+  task.accepted[index] = chain.node;
 }
 
 }  // namespace
