@@ -1,7 +1,7 @@
 #pragma once
 #include "core/kernels/device/portable.h"
 
-namespace specdec::device {
+namespace specdec::portable {
 
 /// x/2 * (1 + tanh(u)) = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3): the same without
 /// tanh's cancellation for negative x.
@@ -18,4 +18,4 @@ SPECDEC_DEVICE float soft_cap(float x, float cap) {
   return cap > 0.0F ? hyperbolic_tangent(x / cap) * cap : x;
 }
 
-}  // namespace specdec::device
+}  // namespace specdec::portable

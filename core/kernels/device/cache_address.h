@@ -1,7 +1,7 @@
 #pragma once
 #include "core/kernels/device/portable.h"
 
-namespace specdec::device {
+namespace specdec::portable {
 
 /// First position that a node sees; window 0 = all. Those before it are hidden.
 SPECDEC_DEVICE int32_t first_seen(int32_t position, int32_t window) {
@@ -40,4 +40,4 @@ SPECDEC_DEVICE int64_t value_offset(PageShape shape, int32_t page, int32_t kv_he
          shape.head_dim;
 }
 
-}  // namespace specdec::device
+}  // namespace specdec::portable

@@ -1,7 +1,7 @@
 #pragma once
 #include "core/kernels/device/portable.h"
 
-namespace specdec::device {
+namespace specdec::portable {
 
 /// Storage of a bfloat16: the upper half of a float32.
 struct Bfloat16Bits {
@@ -36,4 +36,4 @@ SPECDEC_DEVICE float widen_half(uint32_t half) {
   return float_of(sign | wide << 23U | mantissa << 13U);
 }
 
-}  // namespace specdec::device
+}  // namespace specdec::portable

@@ -1,7 +1,7 @@
 #pragma once
 #include "core/kernels/device/portable.h"
 
-namespace specdec::device {
+namespace specdec::portable {
 
 /// What some scores contribute to a softmax (Milakov and Gimelshein, 2018, arXiv:1805.02867).
 struct SoftmaxPart {
@@ -46,4 +46,4 @@ SPECDEC_DEVICE SoftmaxMerge update(SoftmaxPart part, float score) {
   return merge(part, {score, 1.0F});
 }
 
-}  // namespace specdec::device
+}  // namespace specdec::portable

@@ -1,7 +1,7 @@
 #pragma once
 #include "core/kernels/device/portable.h"
 
-namespace specdec::device {
+namespace specdec::portable {
 
 /// A counter of Philox4x32-10 (Salmon et al., 2011), or the random numbers that it gives.
 struct PhiloxBlock {
@@ -39,4 +39,4 @@ SPECDEC_DEVICE double uniform(uint32_t key0, uint32_t key1, uint64_t position, u
 }
 #endif
 
-}  // namespace specdec::device
+}  // namespace specdec::portable

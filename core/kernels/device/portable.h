@@ -16,12 +16,21 @@
 #endif
 #endif
 
-namespace specdec::device {
+#if !defined(__METAL_VERSION__)
+namespace specdec {
+namespace portable {}
+/// What C++ and CUDA call these functions' namespace: in Metal, `device` is a keyword.
+namespace device = portable;
+}  // namespace specdec
+#endif
+
+namespace specdec::portable {
 
 #if defined(__METAL_VERSION__)
 SPECDEC_DEVICE float fused(float a, float b, float c) { return metal::fma(a, b, c); }
 SPECDEC_DEVICE float exponential(float x) { return metal::precise::exp(x); }
 SPECDEC_DEVICE float hyperbolic_tangent(float x) { return metal::precise::tanh(x); }
+SPECDEC_DEVICE float square_root(float x) { return metal::precise::sqrt(x); }
 SPECDEC_DEVICE float float_of(uint32_t bits) { return as_type<float>(bits); }
 SPECDEC_DEVICE uint32_t bits_of(float number) { return as_type<uint32_t>(number); }
 #else
@@ -29,6 +38,7 @@ SPECDEC_DEVICE uint32_t bits_of(float number) { return as_type<uint32_t>(number)
 SPECDEC_DEVICE float fused(float a, float b, float c) { return fmaf(a, b, c); }
 SPECDEC_DEVICE float exponential(float x) { return expf(x); }
 SPECDEC_DEVICE float hyperbolic_tangent(float x) { return tanhf(x); }
+SPECDEC_DEVICE float square_root(float x) { return sqrtf(x); }
 /// The float32 of these bits.
 SPECDEC_DEVICE float float_of(uint32_t bits) {
   float number = 0.0F;
@@ -42,7 +52,8 @@ SPECDEC_DEVICE uint32_t bits_of(float number) {
 }
 #endif
 
-/// a * b, rounded before anything is added to it: compilers contract a * b + c otherwise.
+/// a * b, rounded before anything is added to it: compilers contract a * b + c otherwise. Metal's
+/// are told not to, where they know how.
 SPECDEC_DEVICE float rounded_product(float a, float b) {
 #if defined(__CUDA_ARCH__)
   return __fmul_rn(a, b);
@@ -53,4 +64,4 @@ SPECDEC_DEVICE float rounded_product(float a, float b) {
 
 SPECDEC_DEVICE float minus_infinity() { return float_of(0xFF800000U); }
 
-}  // namespace specdec::device
+}  // namespace specdec::portable

@@ -1,7 +1,7 @@
 #pragma once
 #include "core/kernels/device/portable.h"
 
-namespace specdec::device {
+namespace specdec::portable {
 
 /// Dimensions i and i + head_dim / 2 of a head.
 struct RotaryPair {
@@ -14,4 +14,4 @@ SPECDEC_DEVICE RotaryPair rotate(RotaryPair pair, float cosine, float sine) {
           fused(pair.high, cosine, rounded_product(pair.low, sine))};
 }
 
-}  // namespace specdec::device
+}  // namespace specdec::portable

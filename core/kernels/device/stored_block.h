@@ -4,7 +4,7 @@
 // Single weights of GGUF's blocks, each product and sum rounded once as in gguf-py. `block`: a
 // pointer to the block's first byte, an unsigned char; it needs no alignment.
 
-namespace specdec::device {
+namespace specdec::portable {
 
 template <class Bytes>
 SPECDEC_DEVICE float half_at(Bytes bytes) {
@@ -100,4 +100,4 @@ SPECDEC_DEVICE float q6_k_weight(Bytes block, int i) {
   return rounded_product(scale, static_cast<float>((low | high << 4) - 32));
 }
 
-}  // namespace specdec::device
+}  // namespace specdec::portable

@@ -6,15 +6,14 @@
 // with enumerated choices; the kernels of each device with uniform numbers in [0, 1).
 //
 // `draft` points to what walks a draft, whose node 0 is its root:
-//   child_after(node, last)  the next child of a node behind child `last` (behind `node`: the
-//   first),
-//                            -1 = none
+//   child_after(node, last)  the next child of a node behind child `last`, or the first one behind
+//                            `node`; -1 = none
 //   enter(node)              the node stays; probabilities are those after it from now on
 // and what each function says beside. `draws` points to what decides by chance:
 //   accepts(target, drafted) true with probability min(1, target / drafted), drafted > 0
 // Real: float64, where there is one.
 
-namespace specdec::device {
+namespace specdec::portable {
 
 /// Whether a token is accepted to which the target gives `target` and the drafter gave `drafted`,
 /// above 0.
@@ -133,4 +132,4 @@ SPECDEC_DEVICE int32_t verify_block(Chain chain, Draws draws, int32_t length) {
   return accepted;
 }
 
-}  // namespace specdec::device
+}  // namespace specdec::portable
