@@ -40,6 +40,14 @@ else()
   message(STATUS "CUDA: off, building for CPU only")
 endif()
 
+if(SPECDEC_METAL)
+  if(NOT APPLE)
+    message(FATAL_ERROR "SPECDEC_METAL=ON, but this is ${CMAKE_SYSTEM_NAME}: Metal exists on macOS. "
+                        "Configure with -DSPECDEC_METAL=OFF.")
+  endif()
+  enable_language(OBJCXX)
+endif()
+
 if(SPECDEC_SANITIZE)
   # ASan finds what is read through null pointers, bad ones and those that overflowed.
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined>

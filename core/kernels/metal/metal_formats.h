@@ -1,0 +1,10 @@
+#pragma once
+#include "core/kernels/panels.h"
+
+namespace specdec::mps {
+
+/// What the kernels that read a format are called: "q8_0" in linear_q8_0. Throws Error for a format
+/// that none reads.
+const char* metal_format(WeightFormat format);
+
+}  // namespace specdec::mps

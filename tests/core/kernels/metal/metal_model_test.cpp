@@ -1,0 +1,117 @@
+// Whole models on the ops of Metal, whose kernels run on the CPU: the golden sets, and the bits of
+// verified tokens.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/families/model.h"
+#include "core/transformer/transformer_model.h"
+#include "kv/kv_cache.h"
+#include "tests/core/kernels/metal/emulated_queue.h"
+#include "tests/support/golden.h"
+#include "tests/support/parameter_name.h"
+
+namespace specdec {
+namespace {
+
+TokenBatch metal_batch(std::span<const Token> tokens) {
+  return {.tokens = at::tensor(c10::ArrayRef<Token>(tokens.data(), tokens.size()), at::kInt)};
+}
+
+TransformerModel emulated_metal_model(const std::filesystem::path& folder,
+                                      KvFormat format = KvFormat::kNative) {
+  const Placement rows{at::kCPU, WeightLayout::kRows};
+  return {load_model(folder, {.dtype = at::kFloat, .place = rows}),
+          paged_kv(16, format),
+          {.ops = mps::emulated_metal_ops()}};
+}
+
+class MetalGoldenTest : public testing::TestWithParam<std::string> {
+ protected:
+  Golden golden_{GetParam()};
+  TransformerModel model_ = emulated_metal_model(golden_.folder());
+};
+
+TEST_P(MetalGoldenTest, ChunksMatch) {
+  const auto tokens = golden_.tokens("tokens");
+  const at::Tensor wanted = golden_.tensor("logits");
+  size_t begin = 0;
+  for (const size_t chunk : {size_t{9}, size_t{1}}) {
+    const size_t size = std::min(chunk, tokens.size() - begin);
+    const Tensor logits =
+        model_.forward(metal_batch(std::span(tokens).subspan(begin, size))).logits;
+    std::vector<int64_t> path(size);
+    std::iota(path.begin(), path.end(), 0);
+    model_.commit(path);
+    const Tensor rows = wanted.narrow(0, static_cast<int64_t>(begin), static_cast<int64_t>(size));
+    ASSERT_LE(max_difference(logits, rows), GetParam() == "gemma3n-a" ? 5e-4 : 1e-4) << begin;
+    begin += size;
+  }
+}
+
+TEST_P(MetalGoldenTest, GreedyIsExact) {
+  const auto wanted = golden_.tokens("greedy");
+  Tensor logits = model_.prefill_get_last_logits(golden_.tokens("prompt"));
+  for (size_t i = 0; i < 2; ++i) {
+    const auto token = static_cast<Token>(logits.argmax().item<int64_t>());
+    ASSERT_EQ(token, wanted[i]) << i;
+    logits = model_.decode_get_logits({&token, 1})[0];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MetalGoldenTest, testing::ValuesIn(all_golden_names()),
+                         ParameterName());
+
+/// The same on an Apple GPU, where there is one.
+class MpsGoldenTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(MpsGoldenTest, LogitsMatch) {
+  const Golden golden(GetParam());
+  TransformerModel model(
+      load_model(golden.folder(), {.dtype = at::kFloat, .place = placement_on(at::kMPS)}),
+      paged_kv());
+  const Tensor wanted = golden.tensor("logits");
+  const Tensor logits = model.forward(metal_batch(golden.tokens("tokens"))).logits;
+  EXPECT_LE(max_difference(logits.cpu(), wanted), GetParam() == "gemma3n-a" ? 5e-4 : 1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MpsGoldenTest,
+                         testing::ValuesIn(at::hasMPS() ? all_golden_names()
+                                                        : std::vector<std::string>()),
+                         ParameterName());
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MpsGoldenTest);
+
+TEST(MetalModelTest, AVerifiedTokenHasTheBitsOfADecodedOne) {
+  const Golden golden("gemma3-a");
+  const auto tokens = golden.tokens("tokens");
+  TransformerModel model = emulated_metal_model(golden.folder());
+  const std::span<const Token> all(tokens);
+  model.prefill_get_last_logits(all.first(5));
+  std::vector<Tensor> alone;
+  for (const Token& token : all.subspan(5, 3)) {
+    alone.push_back(model.decode_get_logits({&token, 1})[0]);
+  }
+  model.truncate(5);
+  TokenBatch tree = metal_batch(std::vector<Token>{tokens[5], 1, tokens[6], 2, 3, tokens[7]});
+  tree.parents = {-1, 0, 0, 1, 2, 2};
+  const Tensor logits = model.forward(tree).logits;
+  const std::vector<int64_t> path = {0, 2, 5};
+  for (size_t i = 0; i < path.size(); ++i) {
+    EXPECT_TRUE(at::equal(logits[path[i]], alone[i])) << i;
+  }
+}
+
+TEST(MetalModelTest, Bfloat16PagesFollowTheCpu) {
+  const Golden golden("gemma3-a");
+  TransformerModel device = emulated_metal_model(golden.folder(), KvFormat::kBFloat16);
+  TransformerModel host(load_model(golden.folder(), {.dtype = at::kFloat}),
+                        paged_kv(16, KvFormat::kBFloat16));
+  const auto tokens = golden.tokens("tokens");
+  const TokenBatch batch = metal_batch(std::span(tokens).first(10));
+  EXPECT_LE(max_difference(device.forward(batch).logits, host.forward(batch).logits), 1e-2);
+}
+
+}  // namespace
+}  // namespace specdec

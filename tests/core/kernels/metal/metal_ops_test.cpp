@@ -1,0 +1,244 @@
+// Each op by the Metal kernels, which run on the CPU, against the CPU's own.
+#include "core/kernels/metal/metal_ops.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+#include "core/kernels/metal/metal_sources.h"
+#include "core/sampling.h"
+#include "tests/core/kernels/attention_case.h"
+#include "tests/core/kernels/metal/emulated_kernel.h"
+#include "tests/core/kernels/metal/emulated_queue.h"
+#include "tests/support/max_difference.h"
+#include "tests/support/parameter_name.h"
+#include "tests/support/stored_blocks.h"
+
+namespace specdec {
+namespace {
+
+constexpr double kMetalEps = 1e-6;
+
+class MetalOpsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    at::manual_seed(1);
+    cuda::emulation::set_seed(1);
+  }
+
+  std::shared_ptr<Ops> metal_ = mps::emulated_metal_ops();
+  std::shared_ptr<Ops> cpu_ = cpu_ops();
+};
+
+TEST_F(MetalOpsTest, EveryKernelOfTheEmbeddedSourcesIsEmulated) {
+  ASSERT_EQ(mps::metal_sources().size(), 9U);
+  for (const auto& [name, kernel] : mps::emulated_kernels()) {
+    const std::string source = name.substr(0, name.find('/'));
+    bool found = false;
+    for (const mps::MetalSource& one : mps::metal_sources()) {
+      const std::string text = one.text;
+      found = found || (source == one.name &&
+                        text.find(name.substr(source.size() + 1)) != std::string::npos &&
+                        text.find("#include \"") == std::string::npos);
+    }
+    EXPECT_TRUE(found) << name;
+  }
+}
+
+TEST_F(MetalOpsTest, NormsEqualTheCpu) {
+  for (const int64_t size : {1, 31, 257, 640}) {
+    const Tensor input = at::randn({3, size}) * 3;
+    const Tensor scale = at::randn({size}) + 1;
+    Tensor out = at::full_like(input, NAN);
+    metal_->rms_norm(input, scale, kMetalEps, out);
+    EXPECT_TRUE(at::allclose(out, cpu_->rms_norm(input, scale, kMetalEps), 2e-6, 1e-6)) << size;
+    Tensor expected = at::randn_like(input);
+    out.copy_(expected);
+    metal_->add_rms_norm(out, input, scale, kMetalEps);
+    cpu_->add_rms_norm(expected, input, scale, kMetalEps);
+    EXPECT_TRUE(at::allclose(out, expected, 2e-6, 2e-6)) << size;
+  }
+}
+
+TEST_F(MetalOpsTest, ElementsEqualTheCpu) {
+  const Tensor gate_up = at::randn({3, 2 * 333}) * 4;
+  Tensor out = at::empty({3, 333});
+  Tensor expected = at::empty_like(out);
+  for (const auto activation : {Activation::kGeluTanh, Activation::kSilu}) {
+    metal_->gated_activation(gate_up, activation, out);
+    cpu_->gated_activation(gate_up, activation, expected);
+    EXPECT_TRUE(at::allclose(out, expected, 2e-6, 2e-6));
+  }
+  metal_->soft_cap(out, 2.5);
+  cpu_->soft_cap(expected, 2.5);
+  EXPECT_TRUE(at::allclose(out, expected, 2e-6, 2e-6));
+  metal_->copy(expected, out);
+  EXPECT_TRUE(at::equal(out, expected));
+  metal_->add(out, expected);
+  EXPECT_TRUE(at::equal(out, expected + expected));
+  metal_->scale(out, 0.25);
+  EXPECT_TRUE(at::equal(out, expected / 2));
+  const Tensor row = at::randn({333});
+  metal_->multiply_rows(expected, row, out);
+  EXPECT_TRUE(at::equal(out, expected * row));
+  EXPECT_TRUE(at::equal(metal_->concat(expected, row.view({1, 333}).expand({3, 333}).contiguous()),
+                        at::cat({expected, row.expand({3, 333})}, 1)));
+}
+
+TEST_F(MetalOpsTest, BestTokensAreThoseOfGreedyDecoding) {
+  Tensor logits = at::randn({5, 1000});
+  logits[1][7] = logits[1][900] = 9.0F;  // a tie
+  logits[2][3] = NAN;
+  logits[3].fill_(-std::numeric_limits<float>::infinity());
+  const Tensor found = metal_->find_best(logits);
+  const auto* ids = found.const_data_ptr<int32_t>();
+  const Tensor largest = found.narrow(0, 5, 10).view(at::kFloat);
+  for (const int64_t row : {0, 1, 4}) {
+    const GreedyChoice wanted = greedy_choice(LogitRow::of(logits, row), {}, {});
+    EXPECT_EQ(ids[row], wanted.token);
+    EXPECT_EQ(static_cast<double>(largest[2 * row].item<float>()) -
+                  static_cast<double>(largest[2 * row + 1].item<float>()),
+              wanted.gap);
+  }
+  EXPECT_EQ(ids[2], -1);
+}
+
+TEST_F(MetalOpsTest, ExpertsEqualTheCpu) {
+  const Placement rows{at::kCPU, WeightLayout::kRows};
+  std::vector<Linear> gate_up, down, host_gate_up, host_down;
+  for (int expert = 0; expert < 5; ++expert) {
+    const Tensor first = at::randn({2 * 48, 32}) * 0.2;
+    const Tensor second = at::randn({32, 48}) * 0.2;
+    gate_up.emplace_back(first, WeightFormat::kFloat32, Tensor(), rows);
+    down.emplace_back(second, WeightFormat::kFloat32, Tensor(), rows);
+    host_gate_up.emplace_back(first, WeightFormat::kFloat32);
+    host_down.emplace_back(second, WeightFormat::kFloat32);
+  }
+  join_rows(gate_up);
+  join_rows(down);
+  Tensor logits = at::randn({6, 5});
+  logits[0][1] = logits[0][3] = 4.0F;
+  const Tensor input = at::randn({6, 32});
+  const auto evaluate = [&](Ops& ops, const ExpertMatrices& experts) {
+    Routes routes{at::empty({6, 2}, at::kInt), at::empty({6, 2})};
+    ops.route(logits, at::arange(5).to(at::kFloat) + 1, routes);
+    ExpertBuffers buffers{at::empty({12, 32}), at::empty({12, 96}),      at::empty({12, 48}),
+                          at::empty({12, 32}), std::vector<int64_t>(12), std::vector<int64_t>(5)};
+    Tensor out = at::empty({6, 32});
+    ops.apply_experts(experts, input, routes, buffers, out);
+    return std::pair(routes, out);
+  };
+  const auto [routes, out] = evaluate(*metal_, {gate_up, down});
+  const auto [host_routes, expected] = evaluate(*cpu_, {host_gate_up, host_down});
+  EXPECT_TRUE(at::equal(routes.experts, host_routes.experts));
+  EXPECT_TRUE(at::allclose(routes.weights, host_routes.weights, 2e-6, 2e-6));
+  EXPECT_TRUE(at::allclose(out, expected, 1e-5, 1e-5));
+}
+
+TEST_F(MetalOpsTest, WhatNoKernelTakesIsAnError) {
+  const Linear doubles(at::randn({4, 4}), WeightFormat::kFloat64, Tensor(),
+                       Placement{at::kCPU, WeightLayout::kRows});
+  EXPECT_THROW(metal_->linear(doubles, at::randn({1, 4})), Error);
+}
+
+/// Products in each format.
+class MetalLinearTest : public testing::TestWithParam<WeightFormat> {
+ protected:
+  static Linear matrix(int64_t out, int64_t in, const Tensor& bias) {
+    const Placement rows{at::kCPU, WeightLayout::kRows};
+    if (is_in_blocks(GetParam()) && GetParam() != WeightFormat::kInt8) {
+      return stored_linear(out, in, bias, rows);
+    }
+    return Linear(at::randn({out, in}), GetParam(), bias, rows);
+  }
+
+  /// A matrix of random blocks.
+  static Linear stored_linear(int64_t out, int64_t in, const Tensor& bias, const Placement& place) {
+    Linear linear(out, in, GetParam(), place);
+    const StoredRows rows = random_stored_rows(GetParam(), out, in, 3);
+    for (int64_t o = 0; o < out; ++o) {
+      linear.set_stored_row(o, rows.bytes[static_cast<size_t>(o)].data());
+    }
+    linear.set_bias(bias);
+    return linear;
+  }
+
+  std::shared_ptr<Ops> metal_ = mps::emulated_metal_ops();
+};
+
+TEST_P(MetalLinearTest, EqualsTheSumInFloat64AndARowHasItsOwnBits) {
+  at::manual_seed(5);
+  const Tensor bias = at::randn({13});
+  const Linear linear = matrix(13, 1280, bias);
+  const Tensor weight = linear.unpack().to(at::kDouble);
+  Tensor input = at::randn({9, 1280});
+  input[4].fill_(std::numeric_limits<float>::infinity());
+  input[5].fill_(NAN);
+  const Tensor out = metal_->linear(linear, input);
+  for (const int64_t row : {0, 3, 6, 8}) {
+    const Tensor one = input.narrow(0, row, 1).contiguous();
+    const Tensor wanted = at::mv(weight, input[row].to(at::kDouble)) + bias;
+    const Tensor terms = at::mv(weight.abs(), input[row].to(at::kDouble).abs()) + 1;
+    EXPECT_TRUE(((out[row] - wanted).abs() <= 1e-6 * terms).all().item<bool>()) << row;
+    cuda::emulation::set_seed(static_cast<uint64_t>(row));
+    EXPECT_TRUE(at::equal(metal_->linear(linear, one)[0], out[row])) << row;
+  }
+}
+
+TEST_P(MetalLinearTest, RowsOfATableAreItsWeights) {
+  at::manual_seed(6);
+  const Linear linear = matrix(7, 256, at::zeros({7}));
+  const Tensor ids = at::tensor({6, 0, 3}, at::kInt);
+  const Tensor wanted = linear.unpack().to(at::kFloat).index_select(0, ids);
+  EXPECT_TRUE(at::equal(metal_->embed_rows(linear, ids, 2.0), wanted * 2));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MetalLinearTest,
+                         testing::Values(WeightFormat::kFloat32, WeightFormat::kBFloat16,
+                                         WeightFormat::kFloat16, WeightFormat::kInt8,
+                                         WeightFormat::kQ40, WeightFormat::kQ41, WeightFormat::kQ50,
+                                         WeightFormat::kQ51, WeightFormat::kQ4K, WeightFormat::kQ5K,
+                                         WeightFormat::kQ6K),
+                         [](const auto& info) { return format_name(info.param); });
+
+class MetalAttentionTest : public testing::TestWithParam<AttentionCase> {};
+
+TEST_P(MetalAttentionTest, EqualsTheCpu) {
+  at::manual_seed(3);
+  cuda::emulation::set_seed(3);
+  const auto metal = mps::emulated_metal_ops();
+  for (const int64_t length : {1, 127, 300}) {
+    AttentionCache cache(GetParam());
+    std::vector<int64_t> path(static_cast<size_t>(length));
+    for (int64_t i = 0; i < length; ++i) {
+      path[static_cast<size_t>(i)] = i;
+    }
+    cache.extend({}, {}, cache.random_qkv(length));
+    cache.kv().commit(0, path);
+    const Tensor queries = cache.extend({0, 0, 0, 0}, {-1, 0, 0, 1}, cache.random_qkv(4));
+    Tensor bias;
+    if (GetParam().bias) {
+      bias = at::randn({4, length + 2});
+      bias[0][0] = -std::numeric_limits<float>::infinity();
+    }
+    Tensor out = at::full_like(queries, NAN);
+    metal->paged_attention(queries, cache.kv().view(0),
+                           {AttentionCache::kScale, GetParam().soft_cap, bias}, out);
+    EXPECT_TRUE(at::allclose(out, cache.attend(queries, bias), 1e-4, 2e-6)) << length;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, MetalAttentionTest,
+                         testing::Values(AttentionCase{at::kFloat, 4, 1, 64, 0, 0, false},
+                                         AttentionCase{at::kFloat, 8, 1, 64, 100, 0, false, 16},
+                                         AttentionCase{at::kFloat, 3, 3, 16, 0, 5, true},
+                                         AttentionCase{at::kFloat, 6, 2, 128, 130, 50, false, 32,
+                                                       KvFormat::kBFloat16},
+                                         AttentionCase{at::kFloat, 2, 1, 512, 7, 0, false, 16}),
+                         ParameterName());
+
+}  // namespace
+}  // namespace specdec
