@@ -153,7 +153,7 @@ class MetalOps final : public Ops {
     launch.groups = {groups_of(sizes.heads, 1), groups_of(tables.nodes, 1),
                      groups_of(sizes.chunks, 1)};
     launch.threads = mps::kChunkPositions;
-    launch.group_bytes = static_cast<uint32_t>(view.head_dim() + 3 * mps::kChunkPositions) *
+    launch.group_bytes = static_cast<uint32_t>(sizes.cache.head_dim + 3 * mps::kChunkPositions) *
                          static_cast<uint32_t>(sizeof(float));
     run(launch, sizes);
     KernelLaunch join = launch_of("attention", "attention_", "join");
