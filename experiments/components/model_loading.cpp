@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/utsname.h>
 
 #include <algorithm>
 #include <fstream>
@@ -241,17 +242,29 @@ KvFormat parse_kv_dtype(const std::string& name) {
   return KvFormat::kNative;
 }
 
+/// Throws ConfigError for a device of a kind that this build or machine does not have.
+static void check_has(const std::string& device) {
+  if (device == "mps" && !at::hasMPS()) {
+    utsname system{};
+    const bool mac = ::uname(&system) == 0 && std::string(system.sysname) == "Darwin";
+    throw ConfigError(fmt::format(
+        "device 'mps' is an Apple GPU: it needs macOS on Apple silicon{}; use cpu",
+        mac ? " and a PyTorch with MPS" : fmt::format(", and this is {}", system.sysname)));
+  }
+  if (device != "mps" && !at::hasCUDA()) {
+    throw ConfigError(
+        fmt::format("device '{}': this build or machine has no CUDA device; use cpu", device));
+  }
+}
+
 at::Device parse_device(const std::string& name) {
   if (name == "cpu") {
     return at::kCPU;
   }
-  if (name != "cuda" && name.rfind("cuda:", 0) != 0) {
-    throw ConfigError(fmt::format("unknown device '{}'; known: cpu, cuda, cuda:N", name));
+  if (name != "mps" && name != "cuda" && name.rfind("cuda:", 0) != 0) {
+    throw ConfigError(fmt::format("unknown device '{}'; known: cpu, cuda, cuda:N, mps", name));
   }
-  if (!at::hasCUDA()) {
-    throw ConfigError(
-        fmt::format("device '{}': this build or machine has no CUDA device; use cpu", name));
-  }
+  check_has(name);
   try {
     const at::Device device(name);
     (void)at::empty({1}, at::TensorOptions().device(device));

@@ -49,7 +49,8 @@ constexpr const char* kFooter =
 
 void add_global_flags(CLI::App& app, GlobalFlags& flags) {
   app.set_version_flag("--version", kVersion);
-  app.add_option("--device", flags.device, "cpu, cuda or cuda:N (default: the config's, or cpu)");
+  app.add_option("--device", flags.device,
+                 "cpu, cuda, cuda:N or mps (default: the config's, or cpu)");
   app.add_option("--dtype", flags.dtype, "convert the weights to this type (default: as stored)")
       ->check(CLI::IsMember({"stored", "float32", "float64", "bfloat16", "float16", "int8"}));
   app.add_option("--activations", flags.activations,

@@ -1,5 +1,6 @@
 #include "experiments/run/experiment_config.h"
 
+#include <ATen/Context.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
@@ -375,6 +376,12 @@ TEST_F(ExperimentConfigTest, LogitsOfAnyWidthAreConsistentOnTheCpuOnly) {
   const auto refused = message(text(""), {"model.verify_consistent=true", "model.device=cuda"});
   EXPECT_THAT(refused, HasSubstr("verify_consistent: is true, but that device 'cuda'"));
   EXPECT_THAT(message(text(""), {"model.device=cuda"}), Not(HasSubstr("verify_consistent")));
+  EXPECT_THAT(message(text(""), {"model.device=tpu"}),
+              HasSubstr("unknown device 'tpu'; known: cpu, cuda, cuda:N, mps"));
+  if (!at::hasMPS()) {
+    EXPECT_THAT(message(text(""), {"model.device=mps"}),
+                HasSubstr("device 'mps' is an Apple GPU: it needs macOS on Apple silicon"));
+  }
   EXPECT_NE(message(text(""), {"model.verify_consistent=perhaps"}), "no error");
 }
 
