@@ -35,6 +35,9 @@ struct GenerationRecord {
   int64_t text_tokens = -1;
   double compile_seconds = 0.0;       ///< of the prompt's grammar, once for all strategies
   std::optional<bool> is_right = {};  ///< by the prompt's scorer; none without one
+  /// Its answer satisfies the prompt's JSON Schema, whether or not a grammar made it; none without
+  /// a schema, and where that cannot be checked.
+  std::optional<bool> is_valid = {};
   std::string scorer = {};  ///< fingerprint of the program that was asked; "" when none was
   std::optional<MachineLoad> load = {};  ///< none in runs that were recorded before it was measured
   /// Log-probability of the new tokens under the target, summed: nats, softmax of its logits alone

@@ -165,6 +165,11 @@ struct SummaryRow {
   std::optional<double> right_share = {};  ///< of the generations that were scored
   int64_t unscored = 0;                    ///< generations whose scorer took too long
   std::optional<QualityComparison> quality = {};
+  std::optional<double> valid_share = {};  ///< of the generations with a schema that was checked
+  std::optional<QualityComparison> validity = {};
+  /// Beside the plain arm; none of that arm itself, and in runs whose strategies are all compared
+  /// with it anyway.
+  std::optional<PlainComparison> plain = {};
   std::optional<double> log_prob = {};                    ///< by mean_log_prob
   std::optional<LogProbComparison> log_probs = {};        ///< beside the first strategy's
   std::optional<double> total_variation_bound = {};       ///< of a lossy strategy that sampled

@@ -12,13 +12,16 @@ struct QuestionScores {
   double first = 0.0, other = 0.0, count = 0.0;
 };
 
-std::map<std::string, QuestionScores> scores_by_question(std::span<const GenerationPair> pairs) {
+std::map<std::string, QuestionScores> scores_by_question(std::span<const GenerationPair> pairs,
+                                                         AnswerFlag flag) {
   std::map<std::string, QuestionScores> questions;
   for (const GenerationPair& pair : pairs) {
-    if (pair.first->is_right && pair.other->is_right) {
+    const auto& first = pair.first->*flag;
+    const auto& other = pair.other->*flag;
+    if (first && other) {
       QuestionScores& question = questions[question_of(*pair.other)];
-      question.first += *pair.first->is_right ? 1.0 : 0.0;
-      question.other += *pair.other->is_right ? 1.0 : 0.0;
+      question.first += *first ? 1.0 : 0.0;
+      question.other += *other ? 1.0 : 0.0;
       question.count += 1.0;
     }
   }
@@ -57,8 +60,8 @@ QualityConclusion conclusion_of(const QualityComparison& quality) {
 }  // namespace
 
 std::optional<QualityComparison> compare_quality(std::span<const GenerationPair> pairs,
-                                                 double margin) {
-  const auto questions = scores_by_question(pairs);
+                                                 double margin, AnswerFlag flag) {
+  const auto questions = scores_by_question(pairs, flag);
   if (questions.empty()) {
     return std::nullopt;
   }
@@ -75,6 +78,12 @@ std::optional<QualityComparison> compare_quality(std::span<const GenerationPair>
   quality.interval = difference_interval(differences);
   quality.conclusion = conclusion_of(quality);
   return quality;
+}
+
+PlainComparison compare_with_plain(std::span<const GenerationPair> pairs, double margin) {
+  return {.speedup = decode_speedup(pair_questions(pairs)),
+          .right = compare_quality(pairs, margin),
+          .valid = compare_quality(pairs, margin, &GenerationRecord::is_valid)};
 }
 
 }  // namespace specdec

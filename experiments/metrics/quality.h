@@ -22,9 +22,12 @@ enum class QualityConclusion {
   kCannotTell,  ///< plain decoding is right below kQualityFloor or above kQualityCeiling
 };
 
-/// Right answers of a strategy beside the first strategy's, on the same turns and repeats.
+/// What an answer may be: right by its scorer, or valid by its schema.
+using AnswerFlag = std::optional<bool> GenerationRecord::*;
+
+/// Right or valid answers of a strategy beside the first strategy's, on the same turns and repeats.
 struct QualityComparison {
-  double first_share = 0.0;  ///< mean over questions of the share that is right
+  double first_share = 0.0;  ///< mean over questions of the share that has the flag
   double share = 0.0;
   /// 95 %, of share - first_share: Student's t interval over questions of paired differences, with
   /// half an observation added to each of the four outcomes (Agresti and Min, 2005, "Simple
@@ -38,6 +41,17 @@ struct QualityComparison {
 
 /// None without generations that both were scored.
 std::optional<QualityComparison> compare_quality(std::span<const GenerationPair> pairs,
-                                                 double margin);
+                                                 double margin,
+                                                 AnswerFlag flag = &GenerationRecord::is_right);
+
+/// An arm of a sweep beside the plain arm: the first strategy at the run's first point. Arms of
+/// another checkpoint, number format, adapter or grammar are compared with what they replace, which
+/// the first strategy at their own point is not.
+struct PlainComparison {
+  std::optional<Speedup> speedup = {};          ///< decode speed-up against the plain arm
+  std::optional<QualityComparison> right = {};  ///< of the scorers' answers
+  std::optional<QualityComparison> valid = {};  ///< of the schemas' answers
+};
+PlainComparison compare_with_plain(std::span<const GenerationPair> pairs, double margin);
 
 }  // namespace specdec

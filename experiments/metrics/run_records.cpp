@@ -182,6 +182,9 @@ Json generation_json(const GenerationRecord& record) {
   if (record.is_right) {
     json["right"] = *record.is_right;
   }
+  if (record.is_valid) {
+    json["valid"] = *record.is_valid;
+  }
   if (!record.scorer.empty()) {
     json["scorer"] = record.scorer;
   }
@@ -227,6 +230,9 @@ GenerationRecord parse_generation(const Json& line) {
   record.load = parse_load(line);
   if (line.contains("right")) {
     record.is_right = line.at("right").get<bool>();
+  }
+  if (line.contains("valid")) {
+    record.is_valid = line.at("valid").get<bool>();
   }
   record.scorer = line.value("scorer", std::string());
   for (const auto& [key, number] : kMeasuredNumbers) {

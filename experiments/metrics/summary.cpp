@@ -131,21 +131,33 @@ class Summarizer {
       row.end_to_end = end_to_end_speedup(questions);
       row.impossible = impossible_speedup(pairs);
       row.quality = compare_quality(pairs, options_.quality_margin);
+      row.validity = compare_quality(pairs, options_.quality_margin, &GenerationRecord::is_valid);
       row.log_probs = compare_log_probs(pairs);
       row.total_variation_bound = total_variation_bound(own);
+    }
+    if (has_several_firsts() && place != places_.front()) {
+      row.plain = compare_with_plain(pair_generations(records_at(places_.front(), category), own),
+                                     options_.quality_margin);
     }
     return row;
   }
 
-  static std::optional<double> right_share(std::span<const GenerationRecord* const> records) {
-    int64_t right = 0;
-    int64_t scored = 0;
+  bool has_several_firsts() const {
+    return std::any_of(places_.begin(), places_.end(),
+                       [&](const Place& place) { return first_for(place) != places_.front(); });
+  }
+
+  /// Of the records that have such a flag.
+  static std::optional<double> share_of(std::span<const GenerationRecord* const> records,
+                                        AnswerFlag flag) {
+    int64_t yes = 0;
+    int64_t known = 0;
     for (const GenerationRecord* record : records) {
-      scored += record->is_right ? 1 : 0;
-      right += record->is_right.value_or(false) ? 1 : 0;
+      known += record->*flag ? 1 : 0;
+      yes += (record->*flag).value_or(false) ? 1 : 0;
     }
-    return scored == 0 ? std::nullopt
-                       : std::optional(static_cast<double>(right) / static_cast<double>(scored));
+    return known == 0 ? std::nullopt
+                      : std::optional(static_cast<double>(yes) / static_cast<double>(known));
   }
 
   static std::optional<double> bytes_per_second(std::span<const GenerationRecord* const> records) {
@@ -179,7 +191,8 @@ class Summarizer {
       by_question[question_of(*record)].add(record->generation);
     }
     row.questions = std::ssize(by_question);
-    row.right_share = right_share(records);
+    row.right_share = share_of(records, &GenerationRecord::is_right);
+    row.valid_share = share_of(records, &GenerationRecord::is_valid);
     row.copied_share = mean_copied_share(records);
     row.groups = group_steps(records);
     row.bytes_per_second = bytes_per_second(records);

@@ -3,22 +3,17 @@
 
 #include <algorithm>
 
+#include "experiments/report/quality_columns.h"
 #include "experiments/report/report_text.h"
 
 namespace specdec {
 namespace {
 
-std::string interval_cell(std::optional<double> value, const std::optional<Interval>& interval) {
-  return interval ? fmt::format("{} ({:.2f} to {:.2f})", number_text(value, 2), interval->low,
-                                interval->high)
-                  : number_text(value, 2);
-}
-
 std::string speedup_cell(const SummaryRow& row, const std::optional<Speedup>& speedup) {
   if (row.is_first) {
     return "1 (reference)";
   }
-  return speedup ? interval_cell(speedup->ratio, speedup->interval) : "-";
+  return speedup ? interval_text(speedup->ratio, speedup->interval) : "-";
 }
 
 std::string of_totals_cell(const SummaryRow& row) {
@@ -39,7 +34,7 @@ std::string acceptance_cell(const SummaryRow& row) {
   return percent_text(acceptance_rate(row.counts));
 }
 std::string tokens_per_step_cell(const SummaryRow& row) {
-  return interval_cell(tokens_per_step(row.counts), row.tokens_per_step_interval);
+  return interval_text(tokens_per_step(row.counts), row.tokens_per_step_interval);
 }
 std::string accepted_per_step_cell(const SummaryRow& row) {
   return number_text(accepted_per_step(row.counts), 2);
@@ -104,58 +99,6 @@ const std::vector<ReportColumn>& grammar_columns() {
        "Mean natural logarithm of the probability mass that the mask leaves of the target's "
        "distribution, per token. 0: the target stays in the language by itself.",
        true, log_allowed_cell, ColumnTable::kGrammar},
-  };
-  return columns;
-}
-
-std::string signed_interval_cell(double value, const std::optional<Interval>& interval,
-                                 int decimals) {
-  return interval ? fmt::format("{:+.{}f} ({:+.{}f} to {:+.{}f})", value, decimals, interval->low,
-                                decimals, interval->high, decimals)
-                  : fmt::format("{:+.{}f}", value, decimals);
-}
-
-std::string right_cell(const SummaryRow& row) { return percent_text(row.right_share); }
-
-std::string right_difference_cell(const SummaryRow& row) {
-  if (!row.quality) {
-    return "-";
-  }
-  const QualityComparison& quality = *row.quality;
-  const double difference = 100.0 * (quality.share - quality.first_share);
-  return signed_interval_cell(difference, interval_in_points(quality), 1);
-}
-
-std::string log_prob_cell(const SummaryRow& row) { return number_text(row.log_prob, 3); }
-
-std::string log_prob_difference_cell(const SummaryRow& row) {
-  return row.log_probs ? signed_interval_cell(row.log_probs->difference, row.log_probs->interval, 3)
-                       : "-";
-}
-
-std::string total_variation_cell(const SummaryRow& row) {
-  return number_text(row.total_variation_bound, 3);
-}
-
-/// Columns of runs with a lossy strategy whose texts were measured.
-const std::vector<ReportColumn>& fidelity_columns() {
-  static const std::vector<ReportColumn> columns = {
-      {"log p/token",
-       "Mean log-probability per token of the text under the target, in nats, from the raw softmax "
-       "of its logits as in 'specdec score'; mean over questions. Only for lossy strategies and, "
-       "for comparison, the first one.",
-       false, log_prob_cell, ColumnTable::kQuality},
-      {"log p/token, difference",
-       "Difference from the first strategy on the same turns, in nats, with the 95 % interval of "
-       "the paired difference over questions. Higher is not better: plain samples have the "
-       "target's own mean, and a higher value means mode-seeking text.",
-       true, log_prob_difference_cell, ColumnTable::kQuality},
-      {"TV at least",
-       "Lossy strategies that sample: a lower bound (95 % confidence) on the total variation "
-       "distance (0 to 1) between the strategy's and the target's distribution of the next token, "
-       "averaged over tokens. It follows from how often the text takes tokens that the drafter "
-       "rates above the target. 0 does not prove that there is no loss.",
-       true, total_variation_cell, ColumnTable::kQuality},
   };
   return columns;
 }
@@ -272,21 +215,13 @@ const std::vector<ReportColumn>& phase_columns() {
   return columns;
 }
 
-/// Columns of runs with a scorer.
-const std::vector<ReportColumn>& quality_columns() {
-  static const std::vector<ReportColumn> columns = {
-      {"correct",
-       "Share of scored answers that are correct according to the scorer in the prompts file.",
-       true, right_cell, ColumnTable::kQuality},
-      {"correct, difference (points)",
-       "Difference from the first strategy's share of correct answers on the same turns, in "
-       "percentage points: mean over questions, with the 95 % interval of the paired difference.",
-       true, right_difference_cell, ColumnTable::kQuality},
-  };
-  return columns;
-}
-
 }  // namespace
+
+std::string interval_text(std::optional<double> value, const std::optional<Interval>& interval) {
+  return interval ? fmt::format("{} ({:.2f} to {:.2f})", number_text(value, 2), interval->low,
+                                interval->high)
+                  : number_text(value, 2);
+}
 
 std::string speedup_text(const SummaryRow& row) { return speedup_cell(row, row.speedup); }
 
@@ -336,8 +271,8 @@ std::vector<ReportColumn> report_columns(const Report& report) {
       [](const SummaryRow& row) { return row.groups.of(Phase::kThinking).steps > 0; });
   add(loop_columns(), [](const SummaryRow& row) { return row.shortened > 0; });
   add(recorded_columns(), [](const SummaryRow& row) { return row.copied_share.has_value(); });
-  add(quality_columns(), [](const SummaryRow& row) { return row.right_share.has_value(); });
-  add(fidelity_columns(), [](const SummaryRow& row) { return row.log_probs.has_value(); });
+  const std::vector<ReportColumn> quality = quality_columns(report);
+  columns.insert(columns.end(), quality.begin(), quality.end());
   add(grammar_columns(), [](const SummaryRow& row) { return row.counts.grammar_outputs > 0; });
   return columns;
 }

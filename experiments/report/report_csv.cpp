@@ -25,6 +25,10 @@ std::string csv_limit(const std::optional<Measured>& measured, double Interval::
   return measured && measured->interval ? csv_number((*measured->interval).*limit) : "";
 }
 
+std::string csv_difference(const std::optional<QualityComparison>& quality) {
+  return quality ? csv_number(quality->share - quality->first_share) : "";
+}
+
 struct CsvColumn {
   const char* name;
   std::string (*cell)(const SummaryRow& row);
@@ -109,12 +113,42 @@ std::vector<CsvColumn> own_columns() {
   };
 }
 
+/// Of right and valid answers, beside the first strategy's and beside the plain arm's.
+std::vector<CsvColumn> quality_csv_columns() {
+  using Row = const SummaryRow&;
+  return {
+      {"right_share", [](Row row) { return csv_number(row.right_share); }},
+      {"right_difference", [](Row row) { return csv_difference(row.quality); }},
+      {"right_difference_low_95", [](Row row) { return csv_limit(row.quality, &Interval::low); }},
+      {"right_difference_high_95", [](Row row) { return csv_limit(row.quality, &Interval::high); }},
+      {"valid_share", [](Row row) { return csv_number(row.valid_share); }},
+      {"valid_difference", [](Row row) { return csv_difference(row.validity); }},
+      {"valid_difference_low_95", [](Row row) { return csv_limit(row.validity, &Interval::low); }},
+      {"valid_difference_high_95",
+       [](Row row) { return csv_limit(row.validity, &Interval::high); }},
+      {"plain_speedup", [](Row row) { return row.plain ? csv_speedup(row.plain->speedup) : ""; }},
+      {"plain_right_difference",
+       [](Row row) { return row.plain ? csv_difference(row.plain->right) : ""; }},
+      {"plain_right_difference_low_95",
+       [](Row row) { return row.plain ? csv_limit(row.plain->right, &Interval::low) : ""; }},
+      {"plain_right_difference_high_95",
+       [](Row row) { return row.plain ? csv_limit(row.plain->right, &Interval::high) : ""; }},
+      {"plain_valid_difference",
+       [](Row row) { return row.plain ? csv_difference(row.plain->valid) : ""; }},
+      {"plain_valid_difference_low_95",
+       [](Row row) { return row.plain ? csv_limit(row.plain->valid, &Interval::low) : ""; }},
+      {"plain_valid_difference_high_95",
+       [](Row row) { return row.plain ? csv_limit(row.plain->valid, &Interval::high) : ""; }},
+  };
+}
+
 }  // namespace
 
 void write_csv(std::ostream& out, const Report& report) {
   std::vector<CsvColumn> columns = comparison_columns();
-  const std::vector<CsvColumn> own = own_columns();
-  columns.insert(columns.end(), own.begin(), own.end());
+  for (const std::vector<CsvColumn>& more : {own_columns(), quality_csv_columns()}) {
+    columns.insert(columns.end(), more.begin(), more.end());
+  }
   for (size_t i = 0; i < columns.size(); ++i) {
     out << (i == 0 ? "" : ",") << columns[i].name;
     for (const std::string& key : i == 0 ? report.sweep_keys : Cells()) {

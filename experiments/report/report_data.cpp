@@ -48,6 +48,27 @@ Json quality_json(const std::optional<QualityComparison>& quality) {
           {"conclusion", kConclusions.at(static_cast<size_t>(quality->conclusion))}};
 }
 
+/// null where none was checked.
+Json validity_json(const std::optional<QualityComparison>& validity) {
+  return validity ? Json{{"valid_share", validity->share},
+                         {"valid_share_of_first", validity->first_share},
+                         {"difference_interval_95", interval_json(validity->interval)},
+                         {"questions", validity->questions}}
+                  : Json();
+}
+
+/// null for the plain arm, and in runs where that is the first strategy of every arm.
+Json plain_json(const std::optional<PlainComparison>& plain) {
+  if (!plain) {
+    return {};
+  }
+  const auto& speedup = plain->speedup;
+  return {{"speedup", speedup ? Json(speedup->ratio) : Json()},
+          {"speedup_interval_95", speedup ? interval_json(speedup->interval) : Json()},
+          {"quality", quality_json(plain->right)},
+          {"validity", validity_json(plain->valid)}};
+}
+
 /// null where no lossy texts were measured.
 Json log_prob_json(const std::optional<LogProbComparison>& texts) {
   return texts ? Json{{"difference", texts->difference},
@@ -260,6 +281,9 @@ Json row_json(const SummaryRow& row) {
       {"right_share", json_number(row.right_share)},
       {"unscored", row.unscored},
       {"quality", quality_json(row.quality)},
+      {"valid_share", json_number(row.valid_share)},
+      {"validity", validity_json(row.validity)},
+      {"against_plain_arm", plain_json(row.plain)},
       {"log_prob_per_token", json_number(row.log_prob)},
       {"log_prob_comparison", log_prob_json(row.log_probs)},
       {"total_variation_at_least", json_number(row.total_variation_bound)},

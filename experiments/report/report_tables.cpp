@@ -37,6 +37,11 @@ ReportColumn column_named(const Report& report, const std::string& title) {
 /// Which rows a table has: those over all prompts, or those of single categories.
 enum class TableRows { kAllPrompts, kCategories };
 
+/// True of rows whose texts were scored, checked against schemas, or measured.
+bool has_quality(const SummaryRow& row) {
+  return row.right_share || row.valid_share || row.log_prob;
+}
+
 /// A row for each strategy and point of the sweep; empty without columns of its own.
 ReportTable columns_table(const Report& report, ColumnTable which, TableRows rows, std::string id,
                           std::string caption) {
@@ -67,7 +72,7 @@ ReportTable columns_table(const Report& report, ColumnTable which, TableRows row
     table.header.push_back(column.title);
   }
   for (const SummaryRow& row : report.summary.rows) {
-    if (row.category.empty() == by_category || (is_quality && !row.right_share && !row.log_prob)) {
+    if (row.category.empty() == by_category || (is_quality && !has_quality(row))) {
       continue;
     }
     Cells names = by_category ? Cells{row.category} : Cells{};

@@ -9,6 +9,8 @@
 
 namespace specdec {
 
+/// "1.83 (1.71 to 1.95)"; "1.83" without an interval; "-" for none.
+std::string interval_text(std::optional<double> value, const std::optional<Interval>& interval);
 /// "1.83 (1.71 to 1.95)"; "1 (reference)" for the first strategy; "-" for none.
 std::string speedup_text(const SummaryRow& row);
 std::string end_to_end_text(const SummaryRow& row);
@@ -31,8 +33,8 @@ struct ReportColumn {
   std::string (*cell)(const SummaryRow& row);
   ColumnTable table = ColumnTable::kResults;
 };
-/// Columns of a report's tables; those of a grammar, of thinking, of scorers and of lossy texts
-/// only where there are any.
+/// Columns of a report's tables; those of a grammar, of thinking, of scorers, schemas and lossy
+/// texts only where there are any.
 std::vector<ReportColumn> report_columns(const Report& report);
 
 /// Rows over all prompts at each strategy's fastest point of each condition of the sweep.

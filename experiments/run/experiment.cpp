@@ -22,6 +22,7 @@
 #include "experiments/run/prompt_grammars.h"
 #include "experiments/run/run_folder.h"
 #include "experiments/run/run_setup.h"
+#include "experiments/run/schema_validity.h"
 #include "experiments/run/text_measures.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/terminal/progress.h"
@@ -85,6 +86,7 @@ class ExperimentRun {
   RunSetup setup_;
   LeftOutPrompts left_out_;
   PromptGrammars grammars_;
+  SchemaValidity validity_;
   ExampleChoice examples_;
 };
 
@@ -236,9 +238,8 @@ void ExperimentRun::warm_up(Group& group, const Item& item) {
 }
 
 void ExperimentRun::run_item(Group& group, const Item& item, Progress& progress) {
-  const size_t count = group.arms.size();
-  for (size_t i = 0; i < count; ++i) {
-    const Arm& arm = group.arms[(i + static_cast<size_t>(item.order)) % count];
+  for (size_t i = 0; i < group.arms.size(); ++i) {
+    const Arm& arm = group.arms[(i + static_cast<size_t>(item.order)) % group.arms.size()];
     const auto key = item.key(arm);
     const bool is_example = examples_.takes(key, item.prompt->category);
     if (folder_.holds(key)) {
@@ -281,6 +282,7 @@ GenerationRecord ExperimentRun::record(const Group& group, const Arm& arm, const
   }
   record.compile_seconds = grammar(group, item).compile_seconds;
   score_answer(group.config->quality, item, record);
+  validity_.check(*item.prompt, request.tokenizer, record);
   CounterRandomness other_random = loss_randomness();
   measure_loss(group, arm, make_request(group, arm, item, other_random), record);
   return record;
@@ -367,10 +369,9 @@ Report ExperimentRun::make_report() {
         "the run in a new folder before relying on them.",
         fmt::join(changes, "; ")));
   }
-  const auto prefixes = prefix_notes(groups_);
-  report.notes.insert(report.notes.end(), prefixes.begin(), prefixes.end());
-  const auto left_out = left_out_notes(left_out_, groups_.size());
-  report.notes.insert(report.notes.end(), left_out.begin(), left_out.end());
+  for (const auto& more : {prefix_notes(groups_), left_out_notes(left_out_, groups_.size())}) {
+    report.notes.insert(report.notes.end(), more.begin(), more.end());
+  }
   report.summary = summarize_run(plan_, folder_.records());
   const auto measured = measured_records(plan_, folder_.records());
   report.details = collect_details({.records = measured,

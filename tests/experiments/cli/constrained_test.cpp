@@ -13,6 +13,7 @@
 #include "core/tokenizers/tokenizer.h"
 #include "experiments/run/experiment.h"
 #include "experiments/run/run_folder.h"
+#include "experiments/run/schema_validity.h"
 #include "grammar/grammar_matcher.h"
 #include "grammar/grammar_source.h"
 #include "tests/experiments/cli/cli_result.h"
@@ -100,6 +101,41 @@ TEST_F(ConstrainedTest, AllStrategiesGiveTheSameTextsOfTheSchemas) {
   std::ostringstream table;
   write_table(table, report);
   EXPECT_THAT(table.str(), HasSubstr("free / constrained / forced"));
+}
+
+TEST_F(ConstrainedTest, AnswersAreCheckedAgainstSchemasWithAndWithoutAGrammar) {
+  const std::string sweep = "sweep: {grammar: [null, {type: json_schema, per_prompt: true}]}\n";
+  const Report report =
+      run(config(sweep, "", "strategies:\n  - {name: plain, type: autoregressive}\n"));
+  for (const GenerationRecord& record : load_records(folder_.path() / "out")) {
+    const bool constrained = record.generation.stop_reason == StopReason::kGrammarEnd;
+    EXPECT_EQ(record.is_valid, constrained) << record.text;
+  }
+  const auto& rows = report.summary.rows;
+  ASSERT_GE(rows.size(), 2U);
+  EXPECT_EQ(rows[0].valid_share, 0.0) << "the model writes nonsense";
+  EXPECT_EQ(rows[1].valid_share, 1.0);
+  EXPECT_FALSE(rows[0].plain);
+  EXPECT_EQ(rows[1].plain->valid->questions, 2);
+  EXPECT_EQ(rows[1].plain->valid->first_share, 0.0);
+  std::ostringstream table;
+  write_table(table, report);
+  EXPECT_THAT(table.str(), HasSubstr("valid, plain arm (points)"));
+}
+
+TEST(SchemaValidityTest, ReadsEverySpellingOfAValue) {
+  SchemaValidity validity;
+  const std::string schema =
+      R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}},)"
+      R"( "required": ["a"], "additionalProperties": false})";
+  EXPECT_EQ(validity.satisfies(schema, R"({"a":1})"), true);
+  EXPECT_EQ(validity.satisfies(schema, "\n{ \"b\": \"\\u0041\",\n  \"a\": -2 }\n"), true);
+  EXPECT_EQ(validity.satisfies(schema, R"({"a":1.5})"), false);
+  EXPECT_EQ(validity.satisfies(schema, R"({"a":1} and more)"), false);
+  EXPECT_EQ(validity.satisfies(schema, R"({"a":1)"), false) << "it was cut off";
+  EXPECT_EQ(validity.satisfies(schema, " "), false);
+  EXPECT_EQ(validity.satisfies(R"({"type": "tuple"})", "1"), std::nullopt) << "not supported";
+  EXPECT_EQ(validity.satisfies("false", "1"), false) << "nothing satisfies it";
 }
 
 TEST_F(ConstrainedTest, CorrectionsAreNamedAndCounted) {

@@ -119,5 +119,40 @@ TEST(QualityTest, AStrategyAtTheMarginSeldomPasses) {
   EXPECT_LE(passed, kRuns / 20);  // 2.5 % are expected
 }
 
+/// Ten questions of plain decoding in two formats: right and valid as the flags of the point say.
+TEST(QualityTest, ArmsOfASweepAreComparedWithThePlainArm) {
+  std::vector<GenerationRecord> records;
+  for (const std::string point : {"dtype=float32", "dtype=q4_0"}) {
+    for (const std::string strategy : {"plain", "lossy"}) {
+      for (int question = 0; question < 10; ++question) {
+        GenerationRecord record;
+        record.key = {
+            .sweep_point = point, .strategy = strategy, .prompt_id = std::to_string(question)};
+        const bool loses = point == "dtype=q4_0" || strategy == "lossy";
+        record.is_right = loses ? question < 4 : question < 6;
+        record.is_valid = loses ? question < 7 : question < 9;
+        records.push_back(record);
+      }
+    }
+  }
+  const auto rows = summarize(records).rows;
+  ASSERT_EQ(rows.size(), 4U);
+  EXPECT_FALSE(rows[0].plain) << "it is the plain arm";
+  EXPECT_FALSE(rows[2].quality) << "the first strategy at its point";
+  for (const size_t row : {1U, 2U, 3U}) {
+    ASSERT_TRUE(rows[row].plain) << row;
+    EXPECT_NEAR(rows[row].plain->right->share, 0.4, 1e-12);
+    EXPECT_NEAR(rows[row].plain->right->first_share, 0.6, 1e-12);
+    EXPECT_NEAR(rows[row].plain->valid->share, 0.7, 1e-12);
+    EXPECT_NEAR(rows[row].plain->valid->first_share, 0.9, 1e-12);
+    EXPECT_LT(rows[row].plain->valid->interval->low, -0.2);
+  }
+  EXPECT_NEAR(rows[3].quality->share, rows[3].quality->first_share, 1e-12) << "both lose alike";
+  EXPECT_NEAR(rows[1].valid_share.value(), 0.7, 1e-12);
+  EXPECT_NEAR(rows[1].validity->first_share, 0.9, 1e-12);
+  records.resize(20);
+  EXPECT_FALSE(summarize(records).rows[1].plain) << "its first strategy is the plain arm anyway";
+}
+
 }  // namespace
 }  // namespace specdec

@@ -283,7 +283,7 @@ TEST(HeadlineTest, LossyTextsAreMeasuredOnBothSides) {
   std::ostringstream csv;
   write_csv(csv, report);
   EXPECT_THAT(csv.str(),
-              AllOf(HasSubstr("log_prob_difference_low_95"), HasSubstr(",-2.2,-0.3,-0.7,0.1,0\n")));
+              AllOf(HasSubstr("log_prob_difference_low_95"), HasSubstr(",-2.2,-0.3,-0.7,0.1,0,")));
 }
 
 TEST(HeadlineTest, TheMarginIsTheConfigs) {

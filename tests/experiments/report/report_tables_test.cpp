@@ -86,6 +86,35 @@ TEST(ReportTablesTest, QualityHasATableOfItsOwn) {
   EXPECT_EQ(table("quality").rows[1][7], "0.172");
 }
 
+TEST(ReportTablesTest, QualityOfArmsStandsBesideThePlainArm) {
+  Report report = sample_report({.lossy = true});
+  for (SummaryRow& row : report.summary.rows) {
+    row.valid_share = 0.75;
+  }
+  report.summary.rows[1].plain =
+      PlainComparison{.speedup = Speedup{.ratio = 1.5},
+                      .right = QualityComparison{.first_share = 0.5, .share = 0.25},
+                      .valid = QualityComparison{
+                          .first_share = 1.0, .share = 0.75, .interval = Interval{-0.4, -0.1}}};
+  const auto tables = report_tables(report);
+  const auto table = *std::find_if(tables.begin(), tables.end(),
+                                   [](const ReportTable& each) { return each.id == "quality"; });
+  const auto cell = [&](size_t row, const std::string& title) {
+    const auto found = std::find(table.header.begin(), table.header.end(), title);
+    return found == table.header.end()
+               ? "no column"
+               : table.rows[row][static_cast<size_t>(found - table.header.begin())];
+  };
+  EXPECT_EQ(cell(0, "valid"), "75.0 %");
+  EXPECT_EQ(cell(0, "speed-up, plain arm"), "1 (plain)");
+  EXPECT_EQ(cell(1, "speed-up, plain arm"), "1.50");
+  EXPECT_EQ(cell(1, "correct, plain arm (points)"), "-25.0");
+  EXPECT_EQ(cell(1, "valid, plain arm (points)"), "-25.0 (-40.0 to -10.0)");
+  std::ostringstream csv;
+  write_csv(csv, report);
+  EXPECT_THAT(csv.str(), HasSubstr(",1.5,-0.25,,,-0.25,-0.4,-0.1\n"));
+}
+
 TEST(ReportTablesTest, CategoriesHaveTheSameColumnsInTablesAsNarrow) {
   Report report = sample_report({.lossy = true});
   report.summary.rows[0].counts.grammar_outputs = 1;

@@ -40,6 +40,7 @@ void expect_equal(const GenerationRecord& left, const GenerationRecord& right) {
   EXPECT_EQ(left.prompt_tokens, right.prompt_tokens);
   EXPECT_EQ(left.text, right.text);
   EXPECT_EQ(left.is_right, right.is_right);
+  EXPECT_EQ(left.is_valid, right.is_valid);
   EXPECT_EQ(left.scorer, right.scorer);
   EXPECT_EQ(left.log_prob, right.log_prob);
   EXPECT_EQ(left.thinking, right.thinking);

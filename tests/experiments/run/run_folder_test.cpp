@@ -99,6 +99,7 @@ TEST_F(RunFolderTest, LoadsComeBackExactly) {
                  .preemptions = 12,
                  .back_offs = 3};
   record.is_right = false;
+  record.is_valid = true;
   record.scorer = "0123456789abcdef";
   record.log_prob = -100.0 / 3.0;
   record.bias = BiasSums{
