@@ -3,7 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
+
+#include "core/error.h"
 
 namespace specdec {
 
@@ -69,6 +72,31 @@ void LayerRunner::run(size_t layer, const KvView& view, const ForwardInputs& inp
     add_experts(layer, a);
   }
   stream_->add_mlp(layer, a);
+}
+
+void LayerRunner::run(const LayerHooks& hooks, size_t layer, const KvView& view,
+                      const TokenBatch& batch, Activations& a) {
+  const auto index = static_cast<int64_t>(layer);
+  bool is_replaced = true;
+  const std::function<void()> evaluate = [&] {
+    stream_->accept(a);
+    run(layer, view, batch.inputs, a);
+    is_replaced = false;
+  };
+  run_hooks(hooks, {.layer = index,
+                    .batch = batch,
+                    .positions = view.tables->positions.narrow(0, 0, a.residual.size(0)),
+                    .residual = a.residual,
+                    .evaluate = evaluate});
+  stream_->accept(a);
+  for (size_t other = layer + 1; is_replaced && other < weights_.plan.size(); ++other) {
+    if (weights_.plan[other].kv_source == index) {
+      throw Error(
+          fmt::format("a hook replaces layer {}, whose keys and values layer {} reads; "
+                      "call evaluate(), or replace a layer that no other one reads",
+                      layer, other));
+    }
+  }
 }
 
 void LayerRunner::write_keys(size_t layer, const Tensor& projected, const KvView& view) {

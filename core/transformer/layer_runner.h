@@ -4,6 +4,7 @@
 
 #include "core/forward.h"
 #include "core/kernels/ops.h"
+#include "core/transformer/layer_hook.h"
 #include "core/transformer/residual_stream.h"
 #include "core/transformer/rope_table.h"
 #include "core/transformer/weights.h"
@@ -22,6 +23,10 @@ class LayerRunner {
   void begin(const Tensor& tokens, Activations& a) { stream_->begin(tokens, a); }
   /// a.residual becomes the layer's output, keys and values go into the view's slots.
   void run(size_t layer, const KvView& view, const ForwardInputs& inputs, Activations& a);
+  /// The same within hooks, of which there is at least one. Throws Error where they replace a layer
+  /// whose keys and values others read.
+  void run(const LayerHooks& hooks, size_t layer, const KvView& view, const TokenBatch& batch,
+           Activations& a);
   /// Keys and values of nodes that nobody asks for more: `projected` [n, keys and values of the
   /// layer] go into the view's slots.
   void write_keys(size_t layer, const Tensor& projected, const KvView& view);

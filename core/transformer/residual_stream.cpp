@@ -45,6 +45,7 @@ class PlainStream : public ResidualStream {
     }
   }
 
+  void accept(Activations& /*a*/) override {}
   void leave(Activations& /*a*/) override {}
 
  protected:
@@ -103,6 +104,9 @@ class AltUpStream final : public PlainStream {
       ops_.linear(weights_.altup_projections[static_cast<size_t>(i - 1)], first, other);
       ops_.match_rms(first, other);
     }
+    if (altup_.active != 0) {
+      ops_.copy(stream(a, altup_.active), a.residual);
+    }
   }
 
   const Tensor& enter(size_t layer, Activations& a) override {
@@ -136,6 +140,11 @@ class AltUpStream final : public PlainStream {
       add_per_layer(layer, a);
     }
     ops_.copy(stream(a, altup_.active), a.residual);
+  }
+
+  void accept(Activations& a) override {
+    Tensor active = stream(a, altup_.active);
+    ops_.copy(a.residual, active);
   }
 
   void leave(Activations& a) override {

@@ -15,7 +15,8 @@ class ResidualStream {
   virtual ~ResidualStream() = default;
 
   /// Begins a forward: a.residual holds the embeddings. `tokens` [n] int32 is undefined where
-  /// embeddings were given, which models with per-layer inputs refuse.
+  /// embeddings were given, which models with per-layer inputs refuse. a.residual is then what the
+  /// first layer reads (of AltUp: the active stream).
   virtual void begin(const Tensor& tokens, Activations& a) = 0;
   /// What attention reads: the stream, normed where the layer has such a norm.
   virtual const Tensor& enter(size_t layer, Activations& a) = 0;
@@ -24,6 +25,8 @@ class ResidualStream {
   /// Adds a.branch, the MLP's output; a.residual is then the layer's output (of AltUp: the active
   /// stream's).
   virtual void add_mlp(size_t layer, Activations& a) = 0;
+  /// a.residual, which is what the next layer would read, was changed from outside.
+  virtual void accept(Activations& a) = 0;
   /// a.residual becomes what the final norm reads.
   virtual void leave(Activations& a) = 0;
 };

@@ -73,6 +73,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
         store_(make_store(*weights_, store, options)),
         usable_tokens_(usable_tokens(*weights_, options)),
         results_on_host_(options.results_on_host),
+        hooks_(options.hooks),
         suppressed_(suppressed_tokens(*weights_, options)),
         workspace_(*weights_),
         layers_(*ops_, *weights_),
@@ -129,7 +130,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
 
   // KvSnapshots
   std::string kv_key() const override {
-    return kv_key_of(*weights_, adapters_.fingerprint(), *store_);
+    return kv_key_of(*weights_, adapters_.fingerprint() + hooks_fingerprint(hooks_), *store_);
   }
   std::shared_ptr<const KvSnapshot> kv_snapshot(int64_t row) override {
     return store_->snapshot(row);
@@ -278,7 +279,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     const auto rows = static_cast<int64_t>(last.size());
     const bool captured = std::any_of(options.capture_layers.begin(), options.capture_layers.end(),
                                       [this](int64_t layer) { return layer >= first_sharing_; });
-    return first_sharing_ < num_layers() && options.hidden != Hidden::kAll &&
+    return first_sharing_ < num_layers() && hooks_.empty() && options.hidden != Hidden::kAll &&
            options.logits != Logits::kAll && !captured && rows < nodes &&
            rows <= Workspace::kMostSelected && !batch.inputs.attention_bias.defined() &&
            !batch.inputs.attention_inputs.defined();
@@ -295,7 +296,11 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
         }
         view.tables = &tables;
       }
-      layers_.run(static_cast<size_t>(layer), view, pass.batch.inputs, a);
+      if (hooks_.empty()) {
+        layers_.run(static_cast<size_t>(layer), view, pass.batch.inputs, a);
+      } else {
+        layers_.run(hooks_, static_cast<size_t>(layer), view, pass.batch, a);
+      }
       capture(layer, pass.options, a.residual, pass.result);
     }
   }
@@ -374,6 +379,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   std::unique_ptr<KvStore> store_;
   int64_t usable_tokens_;
   bool results_on_host_;
+  LayerHooks hooks_;
   Tensor suppressed_;  ///< [n] int64; undefined = none
   Workspace workspace_;
   LayerRunner layers_;

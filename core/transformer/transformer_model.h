@@ -7,6 +7,7 @@
 #include "core/language_model.h"
 #include "core/transformer/adapters/adapter_stack.h"
 #include "core/transformer/forward_parts.h"
+#include "core/transformer/layer_hook.h"
 #include "core/transformer/weights.h"
 
 namespace specdec {
@@ -21,6 +22,7 @@ struct TransformerOptions {
   /// Copies results to the host, where strategies read them; a head's layer keeps them where its
   /// next op wants them.
   bool results_on_host = true;
+  LayerHooks hooks = {};  ///< stages of one's own around the layers; without them none is looked at
 };
 
 /// The cached forward of every family whose layers a LayerPlan can say: weights + a store of keys

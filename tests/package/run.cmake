@@ -73,6 +73,11 @@ if(NOT output MATCHES "the same 16 tokens")
   message(FATAL_ERROR "a generation that was saved should go on with the same tokens:\n${output}")
 endif()
 
+run("${WORK}/build/steer_layers" "${SOURCE}/tests/data/gemma3-a")
+if(NOT output MATCHES "^[1-9][0-9]* layers, other logits\n")
+  message(FATAL_ERROR "a vector that is added to the stream should change the logits:\n${output}")
+endif()
+
 # Another one, which has the grammars alone and does not see LibTorch.
 run(${CMAKE_COMMAND} -S "${SOURCE}/tests/package/grammar_program" -B "${WORK}/grammar" -G Ninja
     "-DCMAKE_PREFIX_PATH=${WORK}/prefix" "-DCMAKE_CXX_COMPILER=${COMPILER}"
