@@ -24,15 +24,16 @@ ModelDescription shipped_shape() {
                             "the shipped shape");
 }
 
-TransformerModel make_model(at::ScalarType dtype, int threads = 1) {
+TransformerModel make_model(at::ScalarType dtype, int threads = 1,
+                            int64_t page_size = kDefaultPageSize) {
   at::set_num_threads(threads);
   RandomWeightsOptions options;
   options.dtype = dtype;
-  return TransformerModel(pack(*random_model(shipped_shape(), options)), paged_kv());
+  return TransformerModel(pack(*random_model(shipped_shape(), options)), paged_kv(page_size));
 }
 
-void decode(benchmark::State& state, at::ScalarType dtype) {
-  TransformerModel model = make_model(dtype);
+void decode(benchmark::State& state, at::ScalarType dtype, int64_t page_size = kDefaultPageSize) {
+  TransformerModel model = make_model(dtype, 1, page_size);
   const std::vector<Token> prompt(static_cast<size_t>(state.range(0)), 7);
   model.prefill_get_last_logits(prompt);
   const Token token = 11;
@@ -47,8 +48,13 @@ void decode(benchmark::State& state, at::ScalarType dtype) {
 }
 
 void decode_float32(benchmark::State& state) { decode(state, at::kFloat); }
+/// What paging costs: a page of max_length tokens, as the cache `contiguous` has.
+void decode_contiguous(benchmark::State& state) {
+  decode(state, at::kFloat, shipped_shape().max_position_embeddings);
+}
 void decode_bfloat16_weights(benchmark::State& state) { decode(state, at::kBFloat16); }
-BENCHMARK(decode_float32)->Arg(16)->Arg(128)->Arg(512)->Unit(benchmark::kMicrosecond);
+BENCHMARK(decode_float32)->Arg(16)->Arg(128)->Arg(512)->Arg(2048)->Unit(benchmark::kMicrosecond);
+BENCHMARK(decode_contiguous)->Arg(16)->Arg(128)->Arg(512)->Arg(2048)->Unit(benchmark::kMicrosecond);
 BENCHMARK(decode_bfloat16_weights)->Arg(128)->Unit(benchmark::kMicrosecond);
 
 /// v(n): a forward of n new tokens after 128 kept ones.

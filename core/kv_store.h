@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -32,6 +33,30 @@ struct NewNodes {
   int64_t count = 0;
   std::span<const int64_t> rows = {};     ///< [count], non-decreasing; empty = all row 0
   std::span<const int64_t> parents = {};  ///< [count]; see TokenBatch
+};
+
+/// How the memory of a store is used. A page holds `page_size` tokens, in every layer; rows and
+/// snapshots may share it.
+struct KvStatistics {
+  int64_t page_size = 0;
+  int64_t used_pages = 0;    ///< that hold a token of a row, or are held by a snapshot
+  int64_t shared_pages = 0;  ///< of these, those that several rows or snapshots refer to
+  int64_t spare_pages = 0;   ///< of rows, for tokens to come: left by those that were truncated
+  int64_t free_pages = 0;    ///< given back, and not yet used again
+  /// Pages that take memory: those that were ever used, or all where they are allocated at once.
+  int64_t allocated_pages = 0;
+  int64_t tokens = 0;  ///< kept and pending tokens of rows; shared ones count once
+  int64_t slots = 0;   ///< of the pages that hold them
+  std::vector<int64_t> page_bytes = {};  ///< [layers]; 0 for a layer that reads another's
+
+  /// Bytes of `pages` pages of all layers.
+  int64_t bytes(int64_t pages) const {
+    return pages * std::accumulate(page_bytes.begin(), page_bytes.end(), int64_t{0});
+  }
+  /// Share of the slots in the pages of rows that hold nothing.
+  double fragmentation() const {
+    return slots == 0 ? 0.0 : static_cast<double>(slots - tokens) / static_cast<double>(slots);
+  }
 };
 
 /// Keys and values of all layers, for several rows of unequal lengths and trees of pending nodes
@@ -71,6 +96,8 @@ class KvStore {
   virtual int64_t length(int64_t row) const = 0;  ///< 0 for a row that does not exist yet
   virtual int64_t pending(int64_t row) const = 0;
   virtual int64_t max_length() const = 0;
+  /// Counted when it is asked for.
+  virtual KvStatistics statistics() const = 0;
   /// Tables of `nodes` nodes that only read a row's kept tokens, for layers without keys and values
   /// of their own (the Gemma 4 assistant): each sees what the row's last kept token sees, within a
   /// view's window, and is rotated by position `angle`, which may lie beyond it. With them in place

@@ -1,4 +1,5 @@
-// What a KvCache holds at most: its checks before an extend, and its answers to what would fit.
+// What a KvCache holds, and at most: its statistics, its checks before an extend, and its answers
+// to what would fit.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +8,26 @@
 #include "kv/kv_cache.h"
 
 namespace specdec {
+
+KvStatistics KvCache::statistics() const {
+  std::vector<int64_t> lengths;
+  for (int64_t row = 0; row < page_table_.rows(); ++row) {
+    lengths.push_back(length(row) + pending(row));
+  }
+  const PageTable::Use use = page_table_.use(lengths, options_.page_size);
+  KvStatistics statistics{.page_size = options_.page_size,
+                          .used_pages = use.used,
+                          .shared_pages = use.shared,
+                          .spare_pages = use.spare,
+                          .free_pages = page_table_.free_pages(),
+                          .allocated_pages = pool_.allocated(page_table_.pages_made()),
+                          .tokens = use.tokens,
+                          .slots = use.filled * options_.page_size};
+  for (int64_t layer = 0; layer < pool_.layers(); ++layer) {
+    statistics.page_bytes.push_back(page_bytes(pool_.geometry(layer), options_));
+  }
+  return statistics;
+}
 
 void KvCache::check_capacity() const {
   for (const RowSpan& span : spans_) {
@@ -50,8 +71,9 @@ void KvCache::check_pages() const {
   }
   if (const int64_t pages = pages_of(grown); pages > pool_.capacity()) {
     throw Error(fmt::format(
-        "the key/value cache holds {} pages of {} tokens (model.max_pages), not {}: raise "
-        "model.max_pages, or use fewer beams, a shorter prompt or fewer new tokens",
+        "the key/value cache holds {} pages of {} tokens, not {}: raise the limit of model.cache "
+        "(max_pages, megabytes, or max_rows), or use fewer beams, a shorter prompt or fewer new "
+        "tokens",
         pool_.capacity(), options_.page_size, pages));
   }
 }

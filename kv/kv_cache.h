@@ -53,11 +53,14 @@ class KvCache final : public KvStore {
   int64_t length(int64_t row) const override;
   int64_t pending(int64_t row) const override;
   int64_t max_length() const override { return options_.max_length; }
+  KvStatistics statistics() const override;
   BatchTables readers(int64_t row, int64_t nodes, int64_t angle) const override;
   std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const override;
   /// Bytes of the pages that have been used: what the cache takes in memory. Where pages are
   /// allocated at once, bytes of all.
-  int64_t allocated_bytes() const { return pool_.bytes(page_table_.pages_made()); }
+  int64_t allocated_bytes() const {
+    return pool_.page_bytes() * pool_.allocated(page_table_.pages_made());
+  }
 
  private:
   struct PagedMemory {

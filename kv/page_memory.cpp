@@ -30,10 +30,10 @@ ReservedMemory::ReservedMemory(int64_t bytes)
   data_ = mmap(nullptr, static_cast<size_t>(bytes_), PROT_NONE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data_ == MAP_FAILED) {
-    throw Error(
-        fmt::format("cannot reserve {} bytes of address space for keys and values: set "
-                    "model.max_pages, a smaller model.max_length, or raise the limit (ulimit -v)",
-                    bytes_));
+    throw Error(fmt::format(
+        "cannot reserve {} bytes of address space for keys and values: set "
+        "model.cache.max_pages, a smaller model.max_length, or raise the limit (ulimit -v)",
+        bytes_));
   }
 }
 

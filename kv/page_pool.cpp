@@ -1,6 +1,7 @@
 #include "kv/page_pool.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
@@ -129,9 +130,10 @@ void check_options(const KvCacheOptions& options) {
   SPECDEC_CHECK(options.max_length > 0 &&
                     options.max_length <= std::numeric_limits<int32_t>::max() - options.page_size,
                 "cache: max_length {}", options.max_length);
-  SPECDEC_CHECK(options.max_pages >= 0 && options.max_rows >= 0 && options.max_pending >= 0,
-                "cache: {} pages, {} rows, {} pending nodes", options.max_pages, options.max_rows,
-                options.max_pending);
+  SPECDEC_CHECK(options.max_pages >= 0 && options.max_bytes >= 0 && options.max_rows >= 0 &&
+                    options.max_pending >= 0,
+                "cache: {} pages, {} bytes, {} rows, {} pending nodes", options.max_pages,
+                options.max_bytes, options.max_rows, options.max_pending);
   SPECDEC_CHECK(options.dtype == at::kFloat || options.dtype == at::kDouble,
                 "cache: activations of dtype {}", c10::toString(options.dtype));
   if (options.format == KvFormat::kBFloat16 && options.dtype != at::kFloat) {
@@ -152,6 +154,17 @@ int64_t page_bytes(const LayerKv& layer, const KvCacheOptions& options) {
 
 int64_t page_capacity(const std::vector<LayerKv>& layers, const KvCacheOptions& options) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (options.max_bytes > 0) {
+    const int64_t bytes = std::max<int64_t>(1, bytes_of_page(layers, options));
+    if (options.max_bytes < bytes) {
+      throw Error(
+          fmt::format("a key/value cache of {} bytes holds no page of {} tokens, which takes {} "
+                      "bytes: raise the cache's megabytes",
+                      options.max_bytes, options.page_size, bytes));
+    }
+    const int64_t affordable = std::min(options.max_bytes / bytes, kMost);
+    return options.max_pages > 0 ? std::min(options.max_pages, affordable) : affordable;
+  }
   if (options.max_pages > 0) {
     return std::min(options.max_pages, kMost);
   }
@@ -188,9 +201,8 @@ at::ScalarType PagePool::page_dtype() const { return dtype_of_pages(options_); }
 
 int64_t PagePool::page_bytes() const { return bytes_of_page(layers_, options_); }
 
-int64_t PagePool::bytes(int64_t pages) const {
-  return bytes_of_page(layers_, options_) *
-         (allocates_at_once(options_.device) ? capacity_ : pages);
+int64_t PagePool::allocated(int64_t pages) const {
+  return allocates_at_once(options_.device) ? capacity_ : pages;
 }
 
 void PagePool::reserve(int64_t pages) {

@@ -20,6 +20,7 @@ struct KvCacheOptions {
   /// where max_rows is 0 too: of one row where pages are allocated at once, else of 4096 rows, but
   /// no more than a terabyte of address space holds.
   int64_t max_pages = 0;
+  int64_t max_bytes = 0;    ///< most bytes of the pages of all layers; 0 = any number
   int64_t max_rows = 0;     ///< most rows at a time; 0 = any number
   int64_t max_pending = 0;  ///< most pending nodes of a row; 0 = max_length
   /// The CPU is treated as a device: kernels read a copy of the tables, and pages are copied by
@@ -29,7 +30,8 @@ struct KvCacheOptions {
 
 /// Bytes of a layer's page of keys and values; 0 for a layer that reads another's.
 int64_t page_bytes(const LayerKv& layer, const KvCacheOptions& options);
-/// Pages that a pool of these layers holds at most.
+/// Pages that a pool of these layers holds at most. Throws Error where max_bytes are less than a
+/// page.
 int64_t page_capacity(const std::vector<LayerKv>& layers, const KvCacheOptions& options);
 
 /// The bytes of the pages of all layers: a page number means one page in each layer's pool, also in
@@ -57,8 +59,8 @@ class PagePool {
   const Tensor& values(int64_t layer) const { return source(layer).values.pages(); }
   /// Bytes of a page number: a page in each layer's pool.
   int64_t page_bytes() const;
-  /// Bytes that the pages take when those below `pages` have been used.
-  int64_t bytes(int64_t pages) const;
+  /// Pages that take memory when those below `pages` have been used.
+  int64_t allocated(int64_t pages) const;
   at::ScalarType page_dtype() const;
 
   /// Page numbers that there can be.

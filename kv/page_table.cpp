@@ -47,6 +47,31 @@ int64_t PageTable::pages_of(std::span<const Branch> branches) const {
   return used;
 }
 
+PageTable::Use PageTable::use(std::span<const int64_t> lengths, int64_t page_size) const {
+  SPECDEC_CHECK(std::ssize(lengths) == rows(), "use: {} lengths of {} rows", lengths.size(),
+                rows());
+  std::vector<int64_t> tokens(references_.size());
+  for (size_t row = 0; row < rows_.size(); ++row) {
+    int64_t left = lengths[row];
+    for (const Page page : rows_[row]) {
+      auto& held = tokens[static_cast<size_t>(page)];
+      held = std::max(held, std::min(left, page_size));
+      left = std::max<int64_t>(0, left - page_size);
+    }
+  }
+  const std::vector<int32_t> holders = this->holders();
+  Use use;
+  for (size_t page = 0; page < references_.size(); ++page) {
+    const bool is_used = tokens[page] > 0 || holders[page] > 0;
+    use.used += is_used ? 1 : 0;
+    use.shared += is_used && references_[page] > 1 ? 1 : 0;
+    use.spare += !is_used && references_[page] > 0 ? 1 : 0;
+    use.tokens += tokens[page];
+    use.filled += tokens[page] > 0 ? 1 : 0;
+  }
+  return use;
+}
+
 void PageTable::add_rows(int64_t rows) {
   if (rows > this->rows()) {
     rows_.resize(static_cast<size_t>(rows));

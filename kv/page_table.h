@@ -40,6 +40,17 @@ class PageTable {
   /// holds them. Held pages are in use, and never written.
   int64_t pages_of(std::span<const Branch> branches) const;
 
+  /// Use of the pages, of `page_size` tokens each.
+  struct Use {
+    int64_t used = 0;    ///< that hold a token of a row, or are held
+    int64_t shared = 0;  ///< of these, those with several references
+    int64_t spare = 0;   ///< of rows, beyond their tokens
+    int64_t tokens = 0;  ///< of rows; those in shared pages count once
+    int64_t filled = 0;  ///< pages of rows that hold tokens
+  };
+  /// `lengths`: tokens of each row, [rows].
+  Use use(std::span<const int64_t> lengths, int64_t page_size) const;
+
   /// Adds empty rows until there are `rows`.
   void add_rows(int64_t rows);
   /// Lets `row` own its pages from index `first` to `end` alone: adds what is missing up to `end`,

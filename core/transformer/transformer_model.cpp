@@ -143,6 +143,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   const AdapterStack& adapters() const { return adapters_; }
   const KvStore& store() const { return *store_; }
   const TransformerWeights& weights() const { return *weights_; }
+  const KvStore& cache() const { return *store_; }
 
   // Internals
   int64_t hidden_size() const override { return weights_->config.hidden_size; }
@@ -425,6 +426,8 @@ const Internals* TransformerModel::internals() const { return impl_.get(); }
 KvSnapshots* TransformerModel::snapshots() { return impl_.get(); }
 void TransformerModel::undo_forward() { impl_->undo_forward(); }
 const TransformerWeights& TransformerModel::weights() const { return impl_->weights(); }
+
+const KvStore& TransformerModel::cache() const { return impl_->cache(); }
 void TransformerModel::push_adapter(ScaledAdapter adapter) {
   impl_->change_adapters([&](AdapterStack& stack) { stack.push(std::move(adapter)); });
 }

@@ -48,6 +48,8 @@ class TransformerModel final : public LanguageModel {
   void undo_forward();
 
   const TransformerWeights& weights() const;
+  /// Keys and values, to be looked at.
+  const KvStore& cache() const;
 
   /// Adapters of this instance, applied beside its weights, which stay as they are. They throw
   /// Error while a row holds tokens: its keys and values are those of the adapters before.

@@ -48,6 +48,7 @@ Components replay_components(const Components& components,
   all.strategies = components.strategies;
   all.draft_lengths = components.draft_lengths;
   all.trees = components.trees;
+  all.caches = components.caches;
   const auto watched = [stage](const VerifierRegistry::Make& make,
                                BuildContext& context) -> std::unique_ptr<Verifier> {
     auto verifier = make(context);

@@ -65,6 +65,7 @@ ModelOptions CommandContext::model_options() const {
           .activations = flags.activations,
           .kv_dtype = flags.kv_dtype,
           .device = flags.device.empty() ? "cpu" : flags.device,
+          .cache = parse_cache(flags.cache, components),
           .threads = flags.threads};
 }
 
@@ -81,6 +82,9 @@ std::vector<std::string> CommandContext::overrides() const {
   }
   if (!flags.kv_dtype.empty()) {
     texts.push_back("model.kv_dtype=" + flags.kv_dtype);
+  }
+  if (!flags.cache.empty()) {
+    texts.push_back("model.cache=" + cache_yaml(flags.cache));
   }
   if (flags.threads > 0) {
     texts.push_back(fmt::format("threads={}", flags.threads));

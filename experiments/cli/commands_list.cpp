@@ -102,7 +102,7 @@ void add_list_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand("list", "list strategies, drafters, verifiers and options");
   const auto arguments = std::make_shared<ListArguments>();
   command->add_option("NAME", arguments->name,
-                      "a type, or a kind: strategy, drafter, verifier, draft_length, tree");
+                      "a type, or a kind: strategy, drafter, verifier, draft_length, tree, cache");
   auto* matrix =
       command->add_flag("--matrix", arguments->matrix,
                         "every drafter x shape x verifier x {greedy, sampled}: "

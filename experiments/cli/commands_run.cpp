@@ -163,6 +163,7 @@ void add_check_command(CLI::App& app, CommandContext& context) {
       "  kv_dtype           float32 or bfloat16, of the key/value cache: half the bytes, rounded "
       "when\n"
       "                     written; default: as the activations\n"
+      "  cache              {type: ...}, see 'specdec list cache' (default: paged)\n"
       "  device             cpu (default), cuda, cuda:N, mps\n"
       "  max_length         tokens of prompt and output; default: the config's, at most 8192\n"
       "  include_mtp        load the checkpoint's multi-token-prediction modules; default false\n"

@@ -173,6 +173,7 @@ std::vector<ComponentHelp> describe_components(const Components& all) {
   append_entries("verifier", all.verifiers, components);
   append_entries("draft_length", all.draft_lengths, components);
   append_entries("tree", all.trees, components);
+  append_entries("cache", all.caches, components);
   return components;
 }
 

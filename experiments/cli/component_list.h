@@ -20,7 +20,8 @@ struct ComponentHelp {
   std::vector<OptionHelp> options;
 };
 
-/// All of them, by kind in the order strategies, drafters, verifiers, draft lengths, trees.
+/// All of them, by kind in the order strategies, drafters, verifiers, draft lengths, trees,
+/// caches.
 std::vector<ComponentHelp> describe_components(const Components& all);
 /// Components of this kind ("drafter") or type ("suffix"). Throws ConfigError when there is none.
 std::vector<ComponentHelp> components_named(const std::vector<ComponentHelp>& all,

@@ -71,12 +71,14 @@ Components builtin_components() {
   add_verifiers(all.verifiers);
   add_draft_lengths(all.draft_lengths);
   add_trees(all.trees);
+  add_caches(all.caches);
   // CertifyTest.EverythingRegisteredKeepsItsPromise
   all.strategies.mark_certified();
   all.drafters.mark_certified();
   all.verifiers.mark_certified();
   all.draft_lengths.mark_certified();
   all.trees.mark_certified();
+  all.caches.mark_certified();  // CachesTest.ExactCachesGiveTheSameBits
   return all;
 }
 

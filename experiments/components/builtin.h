@@ -18,6 +18,7 @@ void add_dflash(DrafterRegistry& drafters);
 void add_verifiers(VerifierRegistry& verifiers);
 void add_draft_lengths(DraftLengthRegistry& lengths);
 void add_trees(TreeRegistry& trees);
+void add_caches(CacheRegistry& caches);
 
 /// Options of drafters that run a model or a head of their own.
 struct WeightsOptions {

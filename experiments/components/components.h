@@ -79,6 +79,7 @@ using DrafterRegistry = Registry<Drafter, BuildContext&>;
 using VerifierRegistry = Registry<Verifier, BuildContext&>;
 using DraftLengthRegistry = Registry<DraftLength, BuildContext&>;
 using TreeRegistry = Registry<DraftShape, BuildContext&>;
+using CacheRegistry = Registry<KvStore, const CacheContext&>;
 
 /// Every name that YAML can use. Copy the built-in ones, add yours, and hand them to run_cli.
 struct Components {
@@ -87,6 +88,7 @@ struct Components {
   VerifierRegistry verifiers{"verifier"};
   DraftLengthRegistry draft_lengths{"draft length"};
   TreeRegistry trees{"tree"};
+  CacheRegistry caches{"cache"};
 };
 
 /// What comes with specdec.

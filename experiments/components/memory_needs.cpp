@@ -10,7 +10,6 @@
 #include "core/prefill_size.h"
 #include "core/transformer/rope_table.h"
 #include "core/transformer/workspace.h"
-#include "kv/kv_cache.h"
 
 namespace specdec {
 namespace {
@@ -24,22 +23,20 @@ void for_pieces(int64_t tokens, const F& grow) {
   }
 }
 
+/// What a cache takes that holds a row of the context. It is made on a device without memory.
 void add_cache(const ModelSize& size, const ModelOptions& model, MemoryNeeds& needs) {
-  KvCacheOptions options{.dtype = size.info.compute_dtype(),
-                         .format = parse_kv_dtype(model.kv_dtype),
-                         .page_size = kDefaultPageSize,
-                         .max_length = max_length_of(model, size.info.config),
-                         .max_pages = model.max_pages};
   const std::vector<LayerKv> layers = cache_layers(size.info.plan);
-  int64_t pages = (needs.context + options.page_size - 1) / options.page_size;
-  if (model.device != "cpu") {  // they are allocated when the model is loaded
-    options.max_rows = 1;
-    pages = std::max(pages, page_capacity(layers, options));
-  }
-  for (const LayerKv& layer : layers) {
-    const int64_t bytes = page_bytes(layer, options);
-    (layer.window > 0 ? needs.sliding_cache : needs.full_cache) += pages * bytes;
-    needs.cache_per_token += bytes / options.page_size;
+  const int64_t longest = std::max(max_length_of(model, size.info.config), needs.context);
+  const auto cache = model.cache.factory(parse_kv_dtype(model.kv_dtype))(
+      layers, {.dtype = size.info.compute_dtype(), .device = at::kMeta, .max_length = longest});
+  cache->extend({.count = needs.context});
+  const KvStatistics statistics = cache->statistics();
+  // Devices allocate all pages when the model is loaded.
+  const int64_t pages = model.device == "cpu" ? statistics.used_pages : statistics.allocated_pages;
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    const int64_t bytes = statistics.page_bytes[layer];
+    (layers[layer].window > 0 ? needs.sliding_cache : needs.full_cache) += pages * bytes;
+    needs.cache_per_token += bytes / statistics.page_size;
   }
 }
 

@@ -21,7 +21,6 @@
 #include "core/tokenizers/gguf_tokenizer.h"
 #include "core/tokenizers/tokenizer_files.h"
 #include "experiments/components/thread_choice.h"
-#include "kv/kv_cache.h"
 
 namespace specdec {
 namespace {
@@ -379,7 +378,7 @@ void ModelLoader::set_adapters(TransformerModel& model, const std::filesystem::p
 }
 
 KvStoreFactory ModelLoader::kv_store() const {
-  return paged_kv(kDefaultPageSize, parse_kv_dtype(options_.kv_dtype), options_.max_pages);
+  return options_.cache.factory(parse_kv_dtype(options_.kv_dtype));
 }
 
 void ModelLoader::note_fingerprint(const std::string& name, const std::string& fingerprint) {

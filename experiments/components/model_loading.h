@@ -11,6 +11,7 @@
 #include "core/tokenizers/tokenizer.h"
 #include "core/transformer/transformer_model.h"
 #include "experiments/components/adapter_choice.h"
+#include "experiments/components/cache_choice.h"
 
 namespace specdec {
 
@@ -61,7 +62,7 @@ struct ModelOptions {
   std::string kv_dtype = {};     ///< of the key/value cache; "" = as the activations
   std::string device = "cpu";    ///< "cpu", "cuda", "cuda:1"
   int64_t max_length = 0;        ///< 0 = the config's, at most 8192
-  int64_t max_pages = 0;         ///< of a key/value cache; 0: see KvCacheOptions
+  CacheChoice cache = {};        ///< of the model and of heads and draft models beside it
   bool include_mtp = true;       ///< may load the target's multi-token-prediction modules
   bool suppresses = true;        ///< never generates the checkpoint's suppress_tokens
   int64_t threads = 0;           ///< that the user asked for; 0 = measured when a model is loaded

@@ -46,7 +46,8 @@ void refuse_model_flags(const GlobalFlags& flags) {
   for (const auto& [name, value] : {std::pair("--device", flags.device),
                                     {"--dtype", flags.dtype},
                                     {"--activations", flags.activations},
-                                    {"--kv-dtype", flags.kv_dtype}}) {
+                                    {"--kv-dtype", flags.kv_dtype},
+                                    {"--cache", flags.cache}}) {
     if (!value.empty() && value != "cpu") {
       throw ConfigError(fmt::format(
           "{} {}: grammars are followed on the CPU, without a model; leave it out", name, value));

@@ -48,6 +48,12 @@ struct GenerationRecord {
   /// Bytes of the weights and of the context's keys and values that a step's forward has to read,
   /// of layers with a sliding window those in it; mean over steps.
   std::optional<double> bytes_per_step = {};
+  /// Of the target's cache when the generation had ended, see KvStatistics.
+  std::optional<double> cache_bytes = {};  ///< of the pages in use
+  std::optional<double> cache_pages = {};
+  std::optional<double> cache_shared_pages = {};
+  std::optional<double> cache_free_pages = {};  ///< spare ones of rows included
+  std::optional<double> cache_fragmentation = {};
   std::optional<double> copied_share = {};    ///< of the whole text, see copied_share()
   std::optional<ThinkingSpan> thinking = {};  ///< of the new tokens, see thinking_span()
   bool shortened = false;                     ///< by before_loops; never stored

@@ -179,8 +179,10 @@ struct SummaryRow {
   /// Bytes of bytes_per_step that the target's forwards read in a second.
   std::optional<double> bytes_per_second = {};
   std::optional<double> copied_share = {};  ///< mean over the generations that have one
-  int64_t shortened = 0;                    ///< generations of which before_loops left a part
-  std::optional<Speedup> with_loops = {};   ///< by summarize_before_loops: of whole texts
+  std::optional<double> cache_bytes = {};   ///< most bytes of pages that a generation ended with
+  std::optional<double> cache_fragmentation = {};  ///< mean over the generations that have one
+  int64_t shortened = 0;                   ///< generations of which before_loops left a part
+  std::optional<Speedup> with_loops = {};  ///< by summarize_before_loops: of whole texts
 };
 
 /// Questions behind a row's speed-up; of the first strategy all that it answered.

@@ -155,6 +155,11 @@ BiasSums parse_bias(const Json& json) {
 constexpr std::pair<const char*, std::optional<double> GenerationRecord::*> kMeasuredNumbers[] = {
     {"log_prob", &GenerationRecord::log_prob},
     {"bytes_per_step", &GenerationRecord::bytes_per_step},
+    {"cache_bytes", &GenerationRecord::cache_bytes},
+    {"cache_pages", &GenerationRecord::cache_pages},
+    {"cache_shared_pages", &GenerationRecord::cache_shared_pages},
+    {"cache_free_pages", &GenerationRecord::cache_free_pages},
+    {"cache_fragmentation", &GenerationRecord::cache_fragmentation},
     {"copied_share", &GenerationRecord::copied_share}};
 
 Json generation_json(const GenerationRecord& record) {

@@ -174,14 +174,30 @@ class Summarizer {
     return bytes > 0.0 && seconds > 0.0 ? std::optional(bytes / seconds) : std::nullopt;
   }
 
-  static std::optional<double> mean_copied_share(std::span<const GenerationRecord* const> records) {
-    std::vector<double> shares;
+  /// A number of the generations that have it.
+  static std::vector<double> numbers_of(std::span<const GenerationRecord* const> records,
+                                        std::optional<double> GenerationRecord::*number) {
+    std::vector<double> numbers;
     for (const GenerationRecord* record : records) {
-      if (record->copied_share) {
-        shares.push_back(*record->copied_share);
+      if (record->*number) {
+        numbers.push_back(*(record->*number));
       }
     }
-    return shares.empty() ? std::nullopt : std::optional(mean_of(shares));
+    return numbers;
+  }
+
+  static std::optional<double> mean_number(std::span<const GenerationRecord* const> records,
+                                           std::optional<double> GenerationRecord::*number) {
+    const std::vector<double> numbers = numbers_of(records, number);
+    return numbers.empty() ? std::nullopt : std::optional(mean_of(numbers));
+  }
+
+  static void add_cache(std::span<const GenerationRecord* const> records, SummaryRow& row) {
+    const auto bytes = numbers_of(records, &GenerationRecord::cache_bytes);
+    if (!bytes.empty()) {
+      row.cache_bytes = *std::max_element(bytes.begin(), bytes.end());
+    }
+    row.cache_fragmentation = mean_number(records, &GenerationRecord::cache_fragmentation);
   }
 
   static void add_counts(std::span<const GenerationRecord* const> records, SummaryRow& row) {
@@ -193,7 +209,8 @@ class Summarizer {
     row.questions = std::ssize(by_question);
     row.right_share = share_of(records, &GenerationRecord::is_right);
     row.valid_share = share_of(records, &GenerationRecord::is_valid);
-    row.copied_share = mean_copied_share(records);
+    row.copied_share = mean_number(records, &GenerationRecord::copied_share);
+    add_cache(records, row);
     row.groups = group_steps(records);
     row.bytes_per_second = bytes_per_second(records);
     row.shortened = std::count_if(records.begin(), records.end(),

@@ -288,6 +288,8 @@ Json row_json(const SummaryRow& row) {
       {"log_prob_comparison", log_prob_json(row.log_probs)},
       {"total_variation_at_least", json_number(row.total_variation_bound)},
       {"bytes_per_second", json_number(row.bytes_per_second)},
+      {"cache_bytes", json_number(row.cache_bytes)},
+      {"cache_fragmentation", json_number(row.cache_fragmentation)},
       {"copied_share", json_number(row.copied_share)},
       {"shortened", row.shortened},
       {"speedup_with_loops", row.with_loops ? Json(row.with_loops->ratio) : Json()},

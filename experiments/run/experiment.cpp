@@ -265,6 +265,7 @@ GenerationRecord ExperimentRun::record(const Group& group, const Arm& arm, const
   const LoadMeter meter;
   record.generation = arm.strategy->generate(request);
   record.load = meter.read();
+  note_cache(*group.target, record);
   record.key = item.key(arm);
   record.category = item.prompt->category;
   record.prompt_tokens = static_cast<int64_t>(item.tokens.size());

@@ -214,7 +214,7 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
   config.seed = root.get<uint64_t>("seed", 0);
   config.threads = root.get<int64_t>("threads", 0, {0, 1024});
   const ModelFiles* target = nullptr;
-  config.weights = read_model(root.child("model"), catalog, config.model, target);
+  config.weights = read_model(root.child("model"), components, catalog, config.model, target);
   config.model.threads = config.threads;
   if (target != nullptr && target->config.bidirectional) {
     root.child("model").fail("weights",
@@ -304,8 +304,9 @@ SamplingParams read_sampling(const ConfigNode& node) {
   return sampling;
 }
 
-std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
-                                 ModelOptions& options, const ModelFiles*& files) {
+std::filesystem::path read_model(const ConfigNode& node, const Components& components,
+                                 ModelCatalog& catalog, ModelOptions& options,
+                                 const ModelFiles*& files) {
   const std::string type = read_model_type(node);
   const auto weights = node.require_model("weights");
   options.adapters = read_adapters(node);
@@ -314,7 +315,8 @@ std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
   options.kv_dtype = node.get<std::string>("kv_dtype", "");
   options.device = node.get<std::string>("device", "cpu");
   options.max_length = node.get<int64_t>("max_length", 0, {0, kMaxTokens});
-  options.max_pages = node.get<int64_t>("max_pages", 0, {0, kMaxTokens});
+  options.cache =
+      read_cache(node, RunPlan{.components = components, .models = catalog, .sampling = {}});
   note_error(node, "dtype", [&] { (void)parse_dtype(options.dtype); });
   note_error(node, "activations", [&] { check_activations(options); });
   note_error(node, "kv_dtype", [&] { (void)parse_kv_dtype(options.kv_dtype); });

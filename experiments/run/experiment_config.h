@@ -83,10 +83,11 @@ ExperimentPlan load_experiment(const std::filesystem::path& file,
 
 /// The keys temperature, top_k, top_p, min_p, repetition_penalty.
 SamplingParams read_sampling(const ConfigNode& node);
-/// The keys type, weights, adapters, dtype, activations, kv_dtype, device, max_length, max_pages,
+/// The keys type, weights, adapters, dtype, activations, kv_dtype, device, max_length, cache,
 /// include_mtp, verify_consistent. `files` is nullptr when they cannot be read.
-std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
-                                 ModelOptions& options, const ModelFiles*& files);
+std::filesystem::path read_model(const ConfigNode& node, const Components& components,
+                                 ModelCatalog& catalog, ModelOptions& options,
+                                 const ModelFiles*& files);
 /// The keys name and those of the strategy's type; without a name it is called by its type.
 StrategyConfig read_strategy(const ConfigNode& node, const RunPlan& plan,
                              const Components& components);

@@ -57,7 +57,7 @@ void RunSetup::load_group(Group& group) {
     model.threads = at::get_num_threads();
   }
   const auto key = fmt::format("{}|{}|{}|{}|{}|{}", model.dtype, model.activations, model.kv_dtype,
-                               model.device, model.max_length, model.max_pages);
+                               model.device, model.max_length, model.cache.yaml);
   auto& loader = loaders_[key];
   if (loader == nullptr) {
     loader = std::make_unique<ModelLoader>(model, &catalog_);

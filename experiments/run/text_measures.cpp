@@ -57,6 +57,15 @@ bool traces_loss(const Group& group, const Arm& arm) {
   return measures_loss(group, arm) && is_lossy(arm) && !group.config->sampling.greedy();
 }
 
+void note_cache(const TransformerModel& model, GenerationRecord& record) {
+  const KvStatistics use = model.cache().statistics();
+  record.cache_bytes = static_cast<double>(use.bytes(use.used_pages));
+  record.cache_pages = static_cast<double>(use.used_pages);
+  record.cache_shared_pages = static_cast<double>(use.shared_pages);
+  record.cache_free_pages = static_cast<double>(use.free_pages + use.spare_pages);
+  record.cache_fragmentation = use.fragmentation();
+}
+
 std::optional<double> bytes_per_step(const Group& group, const Item& item,
                                      const Generation& generation) {
   if (generation.steps.empty()) {

@@ -10,6 +10,9 @@ bool measures_loss(const Group& group, const Arm& arm);
 /// True where an arm's texts are traced too: a lossy strategy samples. The arm then has a tracer.
 bool traces_loss(const Group& group, const Arm& arm);
 
+/// Notes how the model's cache is used now.
+void note_cache(const TransformerModel& model, GenerationRecord& record);
+
 /// See GenerationRecord::bytes_per_step; none without steps.
 std::optional<double> bytes_per_step(const Group& group, const Item& item,
                                      const Generation& generation);

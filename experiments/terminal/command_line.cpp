@@ -60,6 +60,9 @@ void add_global_flags(CLI::App& app, GlobalFlags& flags) {
   app.add_option("--kv-dtype", flags.kv_dtype,
                  "type of the key/value cache (default: as the activations)")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
+  app.add_option("--cache", flags.cache,
+                 "key/value cache: a type of 'specdec list cache', or with options a map such as "
+                 "'{type: paged, megabytes: 64}' (default: paged)");
   app.add_option("--threads", flags.threads,
                  "CPU threads (default: one or LibTorch's number, whichever is faster when a model "
                  "is loaded)")

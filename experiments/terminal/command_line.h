@@ -15,6 +15,7 @@ struct GlobalFlags {
   std::string dtype;
   std::string activations = {};
   std::string kv_dtype = {};
+  std::string cache = {};
   int64_t threads = 0;
   bool quiet = false;
 };

@@ -26,12 +26,42 @@ TEST(CacheCapacityTest, PagesBeyondItAreAnErrorThatNamesTheOption) {
   model.extend(chain(9));
   model.commit(0, first_nodes(9));
   EXPECT_THAT(error_message<Error>([&] { model.cache().extend(chain(4).nodes()); }),
-              testing::AllOf(HasSubstr("holds 3 pages of 4 tokens (model.max_pages), not 4"),
-                             HasSubstr("raise model.max_pages")));
+              HasSubstr("holds 3 pages of 4 tokens, not 4: raise the limit of model.cache "
+                        "(max_pages"));
   model.check();
   model.extend(chain(3));
   model.commit(0, first_nodes(3));
   model.check();
+}
+
+TEST(CacheCapacityTest, StatisticsCountPagesAndWhatTheyLeaveEmpty) {
+  CacheModel model(small_pages());
+  model.extend(chain(6));
+  model.commit(0, first_nodes(6));
+  KvStatistics statistics = model.cache().statistics();
+  EXPECT_EQ(statistics.used_pages, 2);
+  EXPECT_EQ(statistics.tokens, 6);
+  EXPECT_EQ(statistics.fragmentation(), 0.25);
+  EXPECT_EQ(statistics.page_bytes.size(), 3U);
+  EXPECT_EQ(statistics.page_bytes.back(), 0) << "it reads the first layer's";
+  EXPECT_EQ(statistics.bytes(statistics.allocated_pages), model.cache().allocated_bytes());
+  model.truncate(0, 2);
+  statistics = model.cache().statistics();
+  EXPECT_EQ(statistics.used_pages, 1);
+  EXPECT_EQ(statistics.spare_pages, 1);
+  EXPECT_EQ(statistics.allocated_pages, 2);
+}
+
+TEST(CacheCapacityTest, BytesLimitPages) {
+  KvCacheOptions options = small_pages();
+  const int64_t page = KvCache(three_layers(), options).statistics().bytes(1);
+  options.max_bytes = 3 * page + 1;
+  EXPECT_EQ(page_capacity(three_layers(), options), 3);
+  options.max_pages = 2;
+  EXPECT_EQ(page_capacity(three_layers(), options), 2);
+  options.max_bytes = page - 1;
+  EXPECT_THAT(error_message<Error>([&] { KvCache(three_layers(), options); }),
+              HasSubstr("holds no page of 4 tokens"));
 }
 
 TEST(CacheCapacityTest, RowsAndPendingNodesBeyondItAreErrors) {

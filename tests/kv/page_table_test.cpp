@@ -28,6 +28,29 @@ TEST(PageTableTest, RowsGetPagesOfTheirOwn) {
   EXPECT_EQ(table.pages_made(), 4);
 }
 
+TEST(PageTableTest, UseCountsWhatPagesHold) {
+  PageTable table = table_of(2, 2);  // pages of 4 tokens
+  const std::vector<int64_t> lengths = {5, 3};
+  PageTable::Use use = table.use(lengths, 4);
+  EXPECT_EQ(use.used, 3) << "the second row's last page holds nothing yet";
+  EXPECT_EQ(use.spare, 1);
+  EXPECT_EQ(use.shared, 0);
+  EXPECT_EQ(use.tokens, 8);
+  EXPECT_EQ(use.filled, 3);
+  const auto held = table.hold(0, 1);
+  table.trim(1, 1);
+  table.reorder(std::vector<int64_t>{0, 0, 1});
+  use = table.use(std::vector<int64_t>{5, 2, 3}, 4);
+  EXPECT_EQ(use.used, 3);
+  EXPECT_EQ(use.shared, 2);
+  EXPECT_EQ(use.tokens, 8) << "what rows share counts once";
+  table.reorder({});
+  use = table.use({}, 4);
+  EXPECT_EQ(use.used, 1) << "held";
+  EXPECT_EQ(use.filled, 0);
+  EXPECT_EQ(table.free_pages(), 3);
+}
+
 TEST(PageTableTest, PagesGivenBackAreUsedAgain) {
   PageTable table = table_of(1, 3);
   table.trim(0, 1);

@@ -293,6 +293,7 @@ class FailingStore final : public KvStore {
   int64_t length(int64_t row) const override { return store_->length(row); }
   int64_t pending(int64_t row) const override { return store_->pending(row); }
   int64_t max_length() const override { return store_->max_length(); }
+  KvStatistics statistics() const override { return store_->statistics(); }
   std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const override {
     return store_->key_values(layer, row);
   }

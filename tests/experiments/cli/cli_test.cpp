@@ -112,6 +112,8 @@ TEST(CliTest, WrongUsageExitsWithTwo) {
       {"generate", kModel, "--tokens", "2", "--dtype", "float31"},
       {"generate", kModel, "--tokens", "2", "--kv-dtype", "float16"},
       {"generate", kModel, "--tokens", "2", "--dtype", "float64", "--kv-dtype", "bfloat16"},
+      {"generate", kModel, "--tokens", "2", "--cache", "page"},
+      {"generate", kModel, "--tokens", "2", "--cache", "{type: paged, page_size: 0}"},
       {"generate", kModel, "--tokens", "2", "--device", "tpu"},
       {"generate", kModel, "--tokens", "2", "--threads", "0"},
       {"generate", kModel, "--tokens", "2", "--strategy", "{type: nonsense}"},
@@ -380,6 +382,9 @@ TEST(CliTest, InspectStatesTheMemoryOfAContext) {
   EXPECT_EQ(native["cache"], 2 * half["cache"].get<int64_t>());
   EXPECT_EQ(native["total"].get<int64_t>() - native["cache"].get<int64_t>(),
             half["total"].get<int64_t>() - half["cache"].get<int64_t>());
+  const auto whole =
+      memory({"--cache", "contiguous", "inspect", kModel, "--context", "40", "--json"});
+  EXPECT_GT(whole["cache"].get<int64_t>(), native["cache"].get<int64_t>());
   EXPECT_EQ(cli({"inspect", kModel, "--context", "0"}).code, 2);
   EXPECT_EQ(cli({"inspect", SPECDEC_SOURCE_DIR "/models/heads/medusa", "--context", "40"}).code, 2);
 }

@@ -56,6 +56,7 @@ TEST(BuiltinOptionsTest, EveryOptionThatIsReadIsDeclared) {
   expect_options_are_declared(all.verifiers, all);
   expect_options_are_declared(all.draft_lengths, all);
   expect_options_are_declared(all.trees, all);
+  expect_options_are_declared(all.caches, all);
 }
 
 }  // namespace

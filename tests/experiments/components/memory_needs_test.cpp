@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "experiments/components/components.h"
 #include "kv/kv_cache.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
@@ -109,8 +110,17 @@ TEST(MemoryNeedsOfModelsTest, LayersThatShareKeysTakeNoneAndTablesStayInTheirFil
   EXPECT_EQ(needs.cache_per_token, sliding + full);
   const auto on_device = memory_needs(files, {.dtype = "", .device = "cuda"}, 100);
   EXPECT_EQ(on_device.cache(), 512 * needs.cache_per_token) << "all of the model's max_length";
-  EXPECT_EQ(memory_needs(files, {.dtype = "", .device = "cuda", .max_pages = 9}, 100).cache(),
-            144 * needs.cache_per_token);
+  const auto with_cache = [&](const std::string& cache, const std::string& device) {
+    return memory_needs(
+               files,
+               {.dtype = "", .device = device, .cache = parse_cache(cache, builtin_components())},
+               100)
+        .cache();
+  };
+  EXPECT_EQ(with_cache("{type: paged, max_pages: 9}", "cuda"), 144 * needs.cache_per_token);
+  EXPECT_EQ(with_cache("{type: paged, page_size: 7}", "cpu"), 105 * needs.cache_per_token);
+  EXPECT_EQ(with_cache("contiguous", "cpu"), 512 * needs.cache_per_token);
+  EXPECT_EQ(with_cache("{type: contiguous, max_rows: 3}", "cuda"), 1536 * needs.cache_per_token);
   EXPECT_EQ(needs.mapped, files.config.per_layer_vocab * files.config.per_layer_count *
                               files.plan.front().per_layer_size * 4);
 }

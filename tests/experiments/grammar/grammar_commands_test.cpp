@@ -384,6 +384,7 @@ TEST_F(GrammarCommandsTest, MistakesExitWithTwoAndSayWhere) {
       {{"sample", schema, "-n", "0"}, "--count"},
       {{"test", good, "--dtype", "bfloat16"}, "--dtype bfloat16: grammars are"},
       {{"test", good, "--kv-dtype", "bfloat16"}, "--kv-dtype bfloat16: grammars are"},
+      {{"test", good, "--cache", "paged"}, "--cache paged: grammars are"},
       {{"sample", schema, "--max-states", "0"}, "--max-states"},
       {{"sample", schema, "--max-states", "2"}, "need more than 2 states; raise max_states"},
       {{"sample",

@@ -323,6 +323,9 @@ TEST_F(ExperimentConfigTest, RefusesModelsAndPrompts) {
   EXPECT_THAT(set("model.kv_dtype=float16"), HasSubstr("unknown kv_dtype 'float16'"));
   EXPECT_THAT(message(text(""), {"model.kv_dtype=bfloat16", "model.dtype=float64"}),
               HasSubstr("needs float32 activations, but dtype is float64"));
+  EXPECT_THAT(set("model.cache.type=page"), HasSubstr("unknown type 'page'; did you mean 'paged'"));
+  EXPECT_THAT(set("model.cache={type: paged, pages: 3}"), HasSubstr("pages: unknown key"));
+  EXPECT_THAT(set("model.max_pages=3"), HasSubstr("is now called 'cache: {type: paged"));
   EXPECT_THAT(set("model.device=tpu"), HasSubstr("unknown device 'tpu'"));
   EXPECT_THAT(set("model.max_length=100000"), HasSubstr("max_position_embeddings (512)"));
   EXPECT_THAT(set("prompts.file=nowhere.jsonl"), HasSubstr("'nowhere.jsonl' does not exist"));

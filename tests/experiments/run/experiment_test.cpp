@@ -40,6 +40,9 @@ TEST_F(ExperimentTest, RunsEveryStrategyOnEveryPrompt) {
   for (const auto& record : all) {
     ASSERT_TRUE(record.load.has_value());
     EXPECT_GE(record.load->seconds, record.generation.decode_seconds);
+    EXPECT_GT(record.cache_bytes.value_or(0), 0);
+    EXPECT_GT(record.cache_pages.value_or(0), 0);
+    EXPECT_LT(record.cache_fragmentation.value_or(1), 1);
   }
   EXPECT_EQ(report.summary.load.generations(), 12);
   EXPECT_EQ(report.summary.compared, 8);
@@ -54,9 +57,18 @@ TEST_F(ExperimentTest, RunsEveryStrategyOnEveryPrompt) {
 TEST_F(ExperimentTest, ACacheThatIsTooSmallSaysWhichOptionRaisesIt) {
   EXPECT_THAT(
       error_message<Error>([&] {
-        (void)run({"model.max_pages=1", "max_new_tokens=40"});
+        (void)run({"model.cache={type: paged, max_pages: 1}", "max_new_tokens=40"});
       }),
-      HasSubstr("holds 1 pages of 16 tokens (model.max_pages), not 2: raise model.max_pages"));
+      HasSubstr("holds 1 pages of 16 tokens, not 2: raise the limit of model.cache (max_pages"));
+}
+
+TEST_F(ExperimentTest, AContiguousCacheGivesTheSameTokens) {
+  (void)run({}, "paged");
+  (void)run({"model.cache.type=contiguous"}, "contiguous");
+  EXPECT_EQ(tokens(records("paged")), tokens(records("contiguous")));
+  EXPECT_EQ(records("contiguous").front().cache_pages, 1);
+  EXPECT_GT(records("contiguous").front().cache_fragmentation,
+            records("paged").front().cache_fragmentation);
 }
 
 TEST_F(ExperimentTest, GreedyStrategiesGiveTheSameTokens) {

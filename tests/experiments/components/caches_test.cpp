@@ -1,0 +1,152 @@
+// The promise of every registered cache: an exact one gives the bits of the paged one.
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "core/error.h"
+#include "core/transformer/transformer_model.h"
+#include "experiments/components/components.h"
+#include "kv/kv_cache.h"
+#include "tests/support/error_message.h"
+#include "tests/support/tiny_gemma.h"
+
+namespace specdec {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kCacheVocab = 40;
+
+/// Two models with different caches, which take the same steps: chains and trees on up to three
+/// rows, commits, truncations, snapshots and reordered rows.
+class CachePair {
+ public:
+  CachePair(const KvStoreFactory& cache, KvFormat format, uint32_t seed)
+      : random_(seed),
+        weights_(tiny_gemma(kCacheVocab, at::kFloat)),
+        model_(weights_, cache),
+        plain_(weights_, paged_kv(kDefaultPageSize, format)) {}
+
+  void step() {
+    switch (below(7)) {
+      case 0:
+        return both([length = below(model_.length() + 1)](auto& m) { m.truncate(length); });
+      case 1:
+        return reorder();
+      case 2:
+        return restore();
+      default:
+        return forward();
+    }
+  }
+
+ private:
+  template <class F>
+  void both(const F& change) {
+    change(model_);
+    change(plain_);
+  }
+  int64_t below(int64_t bound) {
+    return static_cast<int64_t>(random_() % static_cast<uint64_t>(bound));
+  }
+
+  void forward() {
+    const int64_t row = below(model_.cache().rows() + 1) % 3;
+    std::vector<Token> tokens(static_cast<size_t>(1 + below(9)));
+    std::vector<int64_t> rows(tokens.size(), row);
+    std::vector<int64_t> parents(tokens.size());
+    both([&](auto& m) { m.truncate(m.length(row), row); });
+    if (model_.length(row) + std::ssize(tokens) > model_.max_length()) {
+      return both([&](auto& m) { m.truncate(0, row); });
+    }
+    for (size_t node = 0; node < tokens.size(); ++node) {
+      tokens[node] = static_cast<Token>(below(kCacheVocab));
+      parents[node] = below(2) == 0 ? static_cast<int64_t>(node) - 1
+                                    : below(static_cast<int64_t>(node) + 1) - 1;
+    }
+    const TokenBatch batch{
+        .tokens = at::tensor(tokens, at::kInt), .rows = rows, .parents = parents};
+    ASSERT_TRUE(at::equal(model_.forward(batch).logits, plain_.forward(batch).logits));
+    std::vector<int64_t> path;
+    for (int64_t node = below(std::ssize(tokens)); node >= 0;
+         node = parents[static_cast<size_t>(node)]) {
+      path.insert(path.begin(), node);
+    }
+    both([&](auto& m) { m.commit(path, row); });
+  }
+
+  void reorder() {
+    const int64_t rows = model_.cache().rows();
+    if (rows == 0) {
+      return;
+    }
+    std::vector<int64_t> parents(static_cast<size_t>(1 + below(3)));
+    std::generate(parents.begin(), parents.end(), [&] { return below(rows); });
+    both([&](auto& m) { m.reorder(parents); });
+  }
+
+  void restore() {
+    if (model_.cache().rows() == 0) {
+      return;
+    }
+    const int64_t length = below(model_.length() + 1);
+    both([&](auto& m) {
+      m.truncate(m.length());
+      const auto snapshot = m.snapshots()->kv_snapshot(0);
+      m.truncate(0);
+      m.snapshots()->kv_restore(*snapshot, length);
+    });
+  }
+
+  std::mt19937 random_;
+  std::shared_ptr<TransformerWeights> weights_;
+  TransformerModel model_;
+  TransformerModel plain_;
+};
+
+TEST(CachesTest, ExactCachesGiveTheSameBits) {
+  const c10::InferenceMode guard;
+  const Components all = builtin_components();
+  for (const auto& [type, entry] : all.caches.entries()) {
+    ASSERT_EQ(entry.promise, Promise::kLossless) << type;
+    ASSERT_FALSE(entry.examples.empty()) << type;
+    for (const Example& example : entry.examples) {
+      for (const KvFormat format : {KvFormat::kNative, KvFormat::kBFloat16}) {
+        SCOPED_TRACE(example.yaml);
+        CachePair pair(parse_cache(example.yaml, all).factory(format), format, 3);
+        for (int step = 0; step < 60 && !testing::Test::HasFatalFailure(); ++step) {
+          pair.step();
+        }
+      }
+    }
+  }
+}
+
+TEST(CachesTest, AnUnknownTypeOrOptionNamesTheKnownOnes) {
+  const Components all = builtin_components();
+  const auto error = [&](const std::string& text) {
+    return error_message<ConfigError>([&] { (void)parse_cache(text, all); });
+  };
+  EXPECT_THAT(error("radox"), HasSubstr("unknown type 'radox'"));
+  EXPECT_THAT(error("{type: paged, page_size: 0}"), HasSubstr("page_size"));
+  EXPECT_THAT(error("{type: contiguous, page_size: 8}"), HasSubstr("page_size: unknown key"));
+  EXPECT_EQ(parse_cache("", all).yaml, "");
+  EXPECT_THAT(parse_cache("paged", all).yaml, HasSubstr("page_size: 16"));
+}
+
+TEST(CachesTest, ABudgetBelowAPageIsAnError) {
+  const auto cache =
+      parse_cache("{type: paged, page_size: 1000000, megabytes: 1}", builtin_components());
+  EXPECT_THAT(error_message<Error>([&] {
+                TransformerModel(tiny_gemma(kCacheVocab, at::kFloat),
+                                 cache.factory(KvFormat::kNative));
+              }),
+              HasSubstr("raise the cache's megabytes"));
+}
+
+}  // namespace
+}  // namespace specdec
