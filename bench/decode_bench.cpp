@@ -50,7 +50,7 @@ void decode(benchmark::State& state, at::ScalarType dtype, int64_t page_size = k
 void decode_float32(benchmark::State& state) { decode(state, at::kFloat); }
 /// What paging costs: a page of max_length tokens, as the cache `contiguous` has.
 void decode_contiguous(benchmark::State& state) {
-  decode(state, at::kFloat, shipped_shape().max_position_embeddings);
+  decode(state, at::kFloat, shipped_shape().config.max_position_embeddings);
 }
 void decode_bfloat16_weights(benchmark::State& state) { decode(state, at::kBFloat16); }
 BENCHMARK(decode_float32)->Arg(16)->Arg(128)->Arg(512)->Arg(2048)->Unit(benchmark::kMicrosecond);
