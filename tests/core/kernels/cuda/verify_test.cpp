@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <random>
@@ -158,6 +159,28 @@ int64_t differences_at_the_edge(const VerifyKernel& kernel) {
     chains.target[chain][1][1] = 1;
   }
   return differences(chains, RejectionVerifier(), kSeed, cuda_verify(kernel, chains, kSeed));
+}
+
+/// Draws whose first sum is the random number, or next to it.
+TEST(CudaVerifyTest, DrawsAtTheEdgeAsTheVerifierDoes) {
+  constexpr uint64_t kSeed = 6;
+  const VerifyArguments arguments(3, kSeed);
+  Chains chains;
+  chains.target = at::zeros({3, 1, 3}, at::kDouble);
+  chains.tokens = at::empty({3, 0}, at::kInt);
+  chains.lengths = {0, 0, 0};
+  for (int64_t chain = 0; chain < 3; ++chain) {
+    const auto c = static_cast<size_t>(chain);
+    const double uniform = device::uniform(arguments.keys[2 * c], arguments.keys[2 * c + 1],
+                                           static_cast<uint64_t>(arguments.positions[c]),
+                                           static_cast<uint32_t>(Purpose::kVerify), 0);
+    const double sum = chain == 0 ? uniform : std::nextafter(uniform, chain == 1 ? 0.0 : 1.0);
+    chains.target[chain][0][0] = sum;
+    chains.target[chain][0][2] = 1.0 - sum;
+  }
+  const Verified verified = cuda_verify(verify_by_rejection, chains, kSeed);
+  EXPECT_EQ(verified.next, (std::vector<int32_t>{2, 2, 0}));
+  EXPECT_EQ(differences(chains, RejectionVerifier(), kSeed, verified), 0);
 }
 
 void expect_no_differences(const VerifyKernel& kernel, const Verifier& verifier) {
