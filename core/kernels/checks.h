@@ -13,7 +13,7 @@ inline void check_cpu(const at::Tensor& tensor) {
   }
 }
 
-/// Whether a kernel can read it as a plain array.
+/// Whether a kernel of the CPU can read it as a plain array.
 inline bool is_plain(const at::Tensor& tensor, at::ScalarType dtype) {
   return tensor.defined() && tensor.is_cpu() && tensor.scalar_type() == dtype &&
          tensor.is_contiguous();

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "core/error.h"
-#include "core/kernels/checks.h"
 
 namespace specdec::cuda {
 
@@ -49,7 +48,10 @@ CudaWeights cuda_format(WeightFormat format) {
 }
 
 const float* floats(const at::Tensor& tensor) {
-  SPECDEC_CHECK(is_plain(tensor, at::kFloat), "CUDA: an operand is not contiguous float32");
+  // Not is_plain: that asks for the host's memory, and where this one lies, the kernel's errors
+  // say.
+  SPECDEC_CHECK(tensor.defined() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous(),
+                "CUDA: an operand is not contiguous float32");
   return tensor.const_data_ptr<float>();
 }
 

@@ -8,6 +8,8 @@
 #include <limits>
 #include <vector>
 
+#include "core/error.h"
+#include "core/kernels/cuda/cuda_arguments.h"
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/launch_shape.h"
@@ -22,6 +24,22 @@ namespace {
 using Kind = cuda::ElementwiseTask::Kind;
 
 constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
+
+// The GPU's tests have their operands in pinned memory of the host: only this one sees a device.
+TEST(CudaElementwiseTest, OperandsNeedNotLieInTheHostsMemory) {
+  std::vector<double> memory(6);
+  const auto on_device = [&memory](at::ScalarType dtype, at::IntArrayRef strides) {
+    const at::Device device(at::kCUDA, 0);
+    return at::for_blob(memory.data(), {2, 3})
+        .strides(strides)
+        .options(at::TensorOptions(dtype).device(device))
+        .target_device(device)
+        .make_tensor();
+  };
+  EXPECT_EQ(cuda::floats(on_device(at::kFloat, {3, 1})), static_cast<const void*>(memory.data()));
+  EXPECT_THROW((void)cuda::floats(on_device(at::kFloat, {1, 2})), InternalError);
+  EXPECT_THROW((void)cuda::floats(on_device(at::kDouble, {3, 1})), InternalError);
+}
 
 TEST(CudaElementwiseTest, GatesAsTheOpDoes) {
   at::manual_seed(1);
