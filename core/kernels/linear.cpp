@@ -199,11 +199,9 @@ void Linear::set_bias(const Tensor& bias) {
 }
 
 void Linear::arrange() {
-  if (device().is_mps()) {
-    return;  // Metal's kernels read rows
-  }
   for (Part& part : parts_) {
-    if (layout_ == WeightLayout::kRows && !part.in_fragments && has_fragments(part.format)) {
+    const bool rows = layout_ == WeightLayout::kRows && !part.packed.is_mps();  // Metal reads rows
+    if (rows && !part.in_fragments && has_fragments(part.format)) {
       part.packed = pack_fragments(part.packed, part.format);
       part.in_fragments = true;
     }
