@@ -20,6 +20,7 @@ struct BlockTask {
   int64_t blocks;  ///< of a row
   int64_t out_size;
   int64_t out_stride;
+  bool reads_ahead;  ///< asks for the weights of int8 activations long before they are multiplied
 };
 
 /// Which sums of a block's quantised inputs the weights need.
@@ -84,7 +85,7 @@ void BlockProduct::run(int64_t begin, int64_t end) const {
     const BlockTask<Block> task{
         input_,     quantized_, static_cast<const Block*>(panels_.const_data_ptr()), out_,
         nodes_,     in_,        (in_ + Block::kInputs - 1) / Block::kInputs,         out_size_,
-        out_stride_};
+        out_stride_, nodes_ >= read_ahead_choice().block_rows};
     run_task(task, begin, end);
   });
 }

@@ -24,6 +24,7 @@ struct LinearTask {
   int64_t in;
   int64_t out_size;
   int64_t out_stride;
+  bool reads_ahead;
 };
 
 }  // namespace
@@ -63,7 +64,8 @@ void run(const Tensor& input, const Tensor& packed, Tensor& out) {
                                    input.size(0),
                                    input.size(1),
                                    out.size(1),
-                                   out.stride(0)};
+                                   out.stride(0),
+                                   read_ahead_choice().numbers};
   for_panels(packed, input, [&](int64_t begin, int64_t end) {
     SPECDEC_SIMD_CALL(linear_columns, task, begin, end);
   });

@@ -43,11 +43,26 @@ SimdLevel level_from_environment() {
   return lowered_simd_level(best_level(), wanted == nullptr ? "" : wanted);
 }
 
+ReadAhead choose_read_ahead() {
+#if defined(__x86_64__)
+  if (simd_level() >= SimdLevel::kAvx512) {
+    return __builtin_cpu_is("intel") != 0 ? ReadAhead{.numbers = true, .block_rows = 1}
+                                          : ReadAhead{.numbers = false, .block_rows = 4};
+  }
+#endif
+  return {};
+}
+
 }  // namespace
 
 SimdLevel simd_level() {
   static const SimdLevel level = level_from_environment();
   return level;
+}
+
+const ReadAhead& read_ahead_choice() {
+  static const ReadAhead choice = choose_read_ahead();
+  return choice;
 }
 
 SimdLevel lowered_simd_level(SimdLevel best, std::string_view wanted) {

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <string_view>
 
 namespace specdec {
@@ -16,6 +17,18 @@ enum class SimdLevel {
 /// (baseline, avx2, avx512, avx512vnni) lowers it, which makes results comparable between machines:
 /// each level sums in its own order. Throws Error for an unknown value.
 SimdLevel simd_level();
+
+/// Which products ask for their weights long before they multiply them. The processor's own
+/// prefetching is too slow where vectors have fewer than 512 bits, and for a few rows on Intel's
+/// with AVX-512; AMD's with AVX-512 are slower when they are asked too early.
+struct ReadAhead {
+  bool numbers = false;    ///< products of weights that are numbers
+  int64_t block_rows = 1;  ///< products of weights in blocks with int8 activations, from so many
+                           ///< rows on
+};
+
+/// What suits this processor, decided once. Results do not depend on it.
+const ReadAhead& read_ahead_choice();
 
 /// The lower of `best` and the level named `wanted`; empty = `best`. Throws Error for an unknown
 /// name.

@@ -13,7 +13,8 @@ inline void linear_tile(const LinearTask<T, Weight>& task, const Tile& tile) {
                                        {},
                                        task.out_stride,
                                        {},
-                                       tile.begin > 0};
+                                       tile.begin > 0,
+                                       task.reads_ahead && tile.node == 0};
   for (int p = 0; p < P; ++p) {
     const int64_t panel = tile.panel + p;
     product.weights[p] = task.weight + (panel * task.in + tile.begin) * kPanel;

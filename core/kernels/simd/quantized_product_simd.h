@@ -155,7 +155,7 @@ inline void quantized_tile(const BlockTask<Block>& task, const Tile& tile, int64
     constexpr int64_t kRuns = Block::kInputs / kBlockInputs;
     const Block& block = panel[b / kRuns];
     const QuantizedBlock* input = task.quantized + b * task.nodes + tile.node;
-    if (task.nodes >= kRowsReadAhead && tile.node == 0 && column == 0) {
+    if (task.reads_ahead && tile.node == 0 && column == 0) {
       constexpr int64_t kRunBytes = sizeof(Block) / kRuns;
       read_ahead(reinterpret_cast<const char*>(panel) + b * kRunBytes, kRunBytes);
     }

@@ -8,10 +8,7 @@ constexpr int kTileRows = kVectorBytes == 64 ? 12 : kVectorBytes == 32 ? 6 : 4;
 /// second-level cache, a tile's inputs in the first.
 constexpr int64_t kInputBlock = 512;
 
-/// From so many rows on the weights are prefetched, so many bytes before they are multiplied. Where
-/// vectors have 512 bits, the processor's own prefetching is faster for fewer rows, which only wait
-/// for their weights; where they are narrower, it is too slow even for one row.
-constexpr int kRowsReadAhead = kVectorBytes == 64 ? 4 : 1;
+/// So many bytes before they are multiplied weights are asked for (see ReadAhead).
 constexpr int64_t kBytesAhead = 4096;
 
 /// Asks for the `size` bytes that lie kBytesAhead behind `from`; these may be no weights any more.

@@ -37,11 +37,12 @@ struct TileProduct {
   int64_t out_stride;
   int64_t left[P];  ///< columns of the matrix from there on
   bool adds;        ///< to what `out` holds
+  bool reads_ahead = false;  ///< asks for the weights long before they are multiplied
 };
 
 /// R rows by two vectors of columns in each of P panels. Between calls for successive inputs the
 /// sums wait in `out`, which rounds nothing.
-template <int R, int P, class T, class Weight>
+template <int R, int P, bool kAhead, class T, class Weight>
 inline void product_tile(const TileProduct<P, T, Weight>& product, int64_t column) {
   Vec<T> low[R][P] = {};
   Vec<T> high[R][P] = {};
@@ -60,6 +61,9 @@ inline void product_tile(const TileProduct<P, T, Weight>& product, int64_t colum
   for (int64_t k = 0; k < product.inputs; ++k) {
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {
+      if constexpr (kAhead) {
+        read_ahead(product.weights[p] + k * kPanel, kPanel * sizeof(Weight));
+      }
       const WeightPair<T> w = load_pair(product.weights[p] + k * kPanel, column);
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
@@ -85,6 +89,10 @@ inline void product_tile(const TileProduct<P, T, Weight>& product, int64_t colum
 template <int R, int P, class T, class Weight>
 inline void panels_tile(const TileProduct<P, T, Weight>& product) {
   for (int64_t column = 0; column < kPanel / 2; column += Lanes<T>::kCount) {
-    product_tile<R, P>(product, column);
+    if (product.reads_ahead && column == 0) {
+      product_tile<R, P, true>(product, column);
+    } else {
+      product_tile<R, P, false>(product, column);
+    }
   }
 }
