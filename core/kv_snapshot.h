@@ -62,11 +62,11 @@ class KvSnapshots {
   virtual std::string kv_key() const = 0;
   /// What the row has kept. It shares pages with the row where the store has room for that. Throws
   /// InternalError where nodes are pending.
-  virtual std::shared_ptr<const KvSnapshot> kv_snapshot(int64_t row = 0) = 0;
-  /// The row, which may be a new one, holds the first `length` tokens of the snapshot instead of
+  virtual std::shared_ptr<const KvSnapshot> kv_snapshot(RowId row = 0) = 0;
+  /// The row holds the first `length` tokens of the snapshot instead of
   /// its own. Throws Error when they do not fit; the row is empty then. InternalError for more
   /// tokens than there are, and for layers of another geometry.
-  virtual void kv_restore(const KvSnapshot& snapshot, int64_t length, int64_t row = 0) = 0;
+  virtual void kv_restore(const KvSnapshot& snapshot, int64_t length, RowId row = 0) = 0;
 };
 
 }  // namespace specdec

@@ -10,6 +10,7 @@
 
 #include "core/kernels/kv_view.h"
 #include "core/kv_snapshot.h"
+#include "core/types.h"
 
 namespace specdec {
 
@@ -31,7 +32,7 @@ struct KvStoreOptions {
 /// hold. Borrows.
 struct NewNodes {
   int64_t count = 0;
-  std::span<const int64_t> rows = {};     ///< [count], non-decreasing; empty = all row 0
+  std::span<const RowId> rows = {};       ///< [count]; see TokenBatch
   std::span<const int64_t> parents = {};  ///< [count]; see TokenBatch
 };
 
@@ -69,8 +70,8 @@ class KvStore {
   KvStore(const KvStore&) = delete;
   KvStore& operator=(const KvStore&) = delete;
 
-  /// Begins a forward: checks the nodes (throws InternalError for a parent that does not exist or
-  /// rows out of order, Error when a row would exceed max_length), reserves their slots and builds
+  /// Begins a forward: checks the nodes (throws InternalError for a parent that does not exist or a
+  /// row that is not open, Error when a row would exceed max_length), reserves their slots and builds
   /// the tables. The nodes are pending afterwards. Changes nothing when it throws.
   virtual void extend(const NewNodes& nodes) = 0;
   /// Forgets the nodes of the newest extend, as if it had not been: for a forward that fails. Only
@@ -81,20 +82,22 @@ class KvStore {
 
   /// Keeps the pending nodes on `path` (a path from the root: each node's parent is the one before
   /// it); forgets the row's other nodes.
-  virtual void commit(int64_t row, std::span<const int64_t> path) = 0;
+  virtual void commit(RowId row, std::span<const int64_t> path) = 0;
   /// Forgets pending nodes and kept tokens from `length` on.
-  virtual void truncate(int64_t row, int64_t length) = 0;
-  /// Row i continues old row parents[i].
-  virtual void reorder(std::span<const int64_t> parents) = 0;
+  virtual void truncate(RowId row, int64_t length) = 0;
+  /// See LanguageModel::open, fork and close.
+  virtual RowId open() = 0;
+  virtual RowId fork(RowId row, int64_t length) = 0;
+  virtual void close(RowId row) = 0;
 
   /// See KvSnapshots::kv_snapshot.
-  virtual std::shared_ptr<const KvSnapshot> snapshot(int64_t row) = 0;
+  virtual std::shared_ptr<const KvSnapshot> snapshot(RowId row) = 0;
   /// See KvSnapshots::kv_restore. Not between an extend and its undo.
-  virtual void restore(int64_t row, const KvSnapshot& snapshot, int64_t length) = 0;
+  virtual void restore(RowId row, const KvSnapshot& snapshot, int64_t length) = 0;
 
-  virtual int64_t rows() const = 0;
-  virtual int64_t length(int64_t row) const = 0;  ///< 0 for a row that does not exist yet
-  virtual int64_t pending(int64_t row) const = 0;
+  virtual std::vector<RowId> rows() const = 0;  ///< open ones, ascending
+  virtual int64_t length(RowId row) const = 0;
+  virtual int64_t pending(RowId row) const = 0;
   virtual int64_t max_length() const = 0;
   /// Counted when it is asked for.
   virtual KvStatistics statistics() const = 0;
@@ -104,9 +107,9 @@ class KvStore {
   /// of view(layer).tables an attention reads the pages themselves; nothing is pending and nothing
   /// may be written. They hold until the next call of readers() or the row's next change. Throws
   /// InternalError for an empty row.
-  virtual BatchTables readers(int64_t row, int64_t nodes, int64_t angle) const = 0;
+  virtual BatchTables readers(RowId row, int64_t nodes, int64_t angle) const = 0;
   /// Copies of a layer's kept keys and values: each [kv_heads, length(row), head_dim].
-  virtual std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const = 0;
+  virtual std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row) const = 0;
 };
 
 /// Makes the store of a model.

@@ -77,7 +77,7 @@ void LanguageModel::check_tokens(TokenSpan tokens, int64_t first_position) const
   }
 }
 
-void LanguageModel::check_nothing_pending(int64_t row, const char* call) const {
+void LanguageModel::check_nothing_pending(RowId row, const char* call) const {
   SPECDEC_CHECK(pending(row) == 0,
                 "{}: {} pending nodes are left on row {}; commit or truncate them first", call,
                 pending(row), row);
@@ -119,7 +119,7 @@ ForwardResult LanguageModel::prefill(TokenSpan prompt, const ForwardOptions& opt
   }
   check_tokens(prompt, 0);
   check_inputs(inputs, prompt.size());
-  reorder({});
+  truncate(0);
   return feed(prompt, options, inputs);
 }
 
@@ -147,11 +147,15 @@ ForwardResult LanguageModel::extend(TokenSpan tokens, const ForwardOptions& opti
   return feed(tokens, options, inputs);
 }
 
-Tensor LanguageModel::decode_get_logits(TokenSpan tokens) {
-  const auto rows = static_cast<int64_t>(tokens.size());
-  SPECDEC_CHECK(rows > 0, "decode: there are no tokens");
-  SPECDEC_CHECK(length(rows) == 0, "decode: {} tokens, but the model has more rows", rows);
-  for (int64_t row = 0; row < rows; ++row) {
+Tensor LanguageModel::decode_get_logits(TokenSpan tokens, std::span<const RowId> rows) {
+  constexpr RowId kFirst[] = {0};
+  if (rows.empty()) {
+    rows = kFirst;
+  }
+  SPECDEC_CHECK(tokens.size() == rows.size(), "decode: {} tokens for {} rows", tokens.size(),
+                rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const RowId row = rows[i];
     SPECDEC_CHECK(length(row) > 0, "decode: row {} holds nothing yet; prefill first", row);
     check_nothing_pending(row, "decode");
     if (length(row) >= max_length()) {
@@ -160,12 +164,12 @@ Tensor LanguageModel::decode_get_logits(TokenSpan tokens) {
           "the model with a larger max_length",
           row, length(row), max_length()));
     }
-    check_tokens(tokens.subspan(static_cast<size_t>(row), 1), length(row));
+    check_tokens(tokens.subspan(i, 1), length(row));
   }
   Tensor logits =
-      forward({.tokens = token_tensor(tokens), .rows = chain_path(rows), .parents = {}}).logits;
+      forward({.tokens = token_tensor(tokens), .rows = {rows.begin(), rows.end()}}).logits;
   const int64_t newest = 0;
-  for (int64_t row = 0; row < rows; ++row) {
+  for (const RowId row : rows) {
     commit({&newest, 1}, row);
   }
   return logits;

@@ -24,22 +24,26 @@ class Internals {
   /// Final-normed hidden states to logits, soft cap included: [n, hidden] -> [n, vocab].
   virtual Tensor head(const Tensor& hidden) const = 0;
   /// Kept keys and values of a layer, normed and roped: each [kv_heads, length(row), head_dim].
-  virtual std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const = 0;
+  virtual std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row) const = 0;
   /// Kept keys and values of a layer without a copy, for query-only layers: KvStore::view with the
   /// tables of KvStore::readers, which have to outlive it.
   virtual KvView read_keys(int64_t layer, const BatchTables& readers) const = 0;
-  virtual BatchTables readers(int64_t row, int64_t nodes, int64_t angle) const = 0;
+  virtual BatchTables readers(RowId row, int64_t nodes, int64_t angle) const = 0;
   /// Kept tokens of a row.
-  virtual int64_t kept_length(int64_t row) const = 0;
+  virtual int64_t kept_length(RowId row) const = 0;
 };
 
 /// A model, as far as strategies know it. Two invariants: length(row) counts the tokens kept in the
 /// cache (between steps that is every committed token except the newest one); nodes evaluated since
 /// the last commit are pending: visible to their descendants, forgotten by commit and truncate.
 ///
+/// A model holds several sequences, its rows, of which one forward may evaluate nodes together; the
+/// bits of a node depend on its own row alone. Row 0 is there from the beginning and stays. Others
+/// are opened or forked, and closed (OpenRow does); a RowView makes a LanguageModel of one.
+///
 /// A token outside the vocabulary and a sequence longer than max_length() throw Error; calls out of
-/// order (a parent that does not exist, commit of nodes that are not a path, truncate to more than
-/// length) throw InternalError and change nothing.
+/// order (a row that is not open, a parent that does not exist, commit of nodes that are not a
+/// path, truncate to more than length) throw InternalError and change nothing.
 class LanguageModel {
  public:
   virtual ~LanguageModel() = default;
@@ -49,19 +53,22 @@ class LanguageModel {
 
   /// Position of a token = kept length of its row + its depth among pending nodes. A node sees the
   /// kept tokens and its pending ancestors, within each layer's window, measured in positions.
-  /// A row that does not exist yet begins empty; rows are numbered without gaps.
   virtual ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options = {}) = 0;
   /// Keeps the pending nodes on `path` (root first), forgets the row's others.
-  virtual void commit(std::span<const int64_t> path, int64_t row = 0) = 0;
+  virtual void commit(std::span<const int64_t> path, RowId row = 0) = 0;
   /// Forgets pending nodes and the kept tokens from `length` on. Moves no data.
-  virtual void truncate(int64_t length, int64_t row = 0) = 0;
-  /// Row i continues old row parents[i] (beam search, branching); there are parents.size() rows
-  /// afterwards. Pending nodes are forgotten. Shares pages, copies on write.
-  virtual void reorder(std::span<const int64_t> parents) = 0;
-  /// Kept tokens of a row; 0 for a row that does not exist yet.
-  virtual int64_t length(int64_t row = 0) const = 0;
+  virtual void truncate(int64_t length, RowId row = 0) = 0;
+  /// A new, empty row. Throws Error where the model holds no more.
+  virtual RowId open() = 0;
+  /// A new row that begins with the first `length` kept tokens of another (beam search, branching),
+  /// whose pending nodes stay its own. Shares pages, copies on write. Throws Error as open() does.
+  virtual RowId fork(RowId row, int64_t length) = 0;
+  /// Ends a row other than 0, which nobody may name any more.
+  virtual void close(RowId row) = 0;
+  /// Kept tokens of a row.
+  virtual int64_t length(RowId row = 0) const = 0;
   /// Pending nodes of a row.
-  virtual int64_t pending(int64_t row = 0) const = 0;
+  virtual int64_t pending(RowId row = 0) const = 0;
 
   virtual int64_t vocab_size() const = 0;
   /// The tokens that a head has logits of, when these are not all; else nullptr.
@@ -79,12 +86,13 @@ class LanguageModel {
   // empty prompt and a sequence longer than max_length() throw Error; calls out of order throw
   // InternalError.
 
-  /// New sequence: forgets every row, feeds the prompt and keeps it; [vocab].
+  /// New sequence: forgets what row 0 holds, feeds the prompt and keeps it; [vocab].
   Tensor prefill_get_last_logits(TokenSpan prompt);
   /// Appends and keeps; [vocab]. The tokens must not be empty, nor pending nodes be left.
   Tensor extend_get_last_logits(TokenSpan tokens);
-  /// One token for each row, kept; [rows, vocab]. Every row must hold something already.
-  Tensor decode_get_logits(TokenSpan tokens);
+  /// One token for each of `rows`, kept; [rows, vocab]. Each must hold something already. One
+  /// token without rows goes to row 0.
+  Tensor decode_get_logits(TokenSpan tokens, std::span<const RowId> rows = {});
   /// Logits [n, vocab] after all nodes of a draft tree, which are pending until commit.
   Tensor verify_get_logits(const Draft& draft);
 
@@ -105,7 +113,7 @@ class LanguageModel {
   /// Feeds and keeps tokens on row 0 in pieces, and joins their results.
   ForwardResult feed(TokenSpan tokens, const ForwardOptions& options, const ForwardInputs& inputs);
   void check_tokens(TokenSpan tokens, int64_t first_position) const;
-  void check_nothing_pending(int64_t row, const char* call) const;
+  void check_nothing_pending(RowId row, const char* call) const;
 };
 
 /// Tokens as a batch holds them: [n] int32.

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "core/error.h"
@@ -33,64 +32,58 @@ std::vector<Token> tokens_of(const TokenBatch& batch) {
 
 PrefixCachedModel::PrefixCachedModel(std::unique_ptr<LanguageModel> model)
     : model_(std::move(model)) {
-  model_->reorder({});
+  model_->truncate(0);
 }
 
-int64_t PrefixCachedModel::length(int64_t row) const {
+int64_t PrefixCachedModel::length(RowId row) const {
   return replays() && row == 0 ? replayed_ : model_->length(row);
 }
 
-int64_t PrefixCachedModel::pending(int64_t row) const {
+int64_t PrefixCachedModel::pending(RowId row) const {
   return model_->pending(row) + (row == 0 ? skipped_ : 0);
 }
 
-void PrefixCachedModel::reorder(std::span<const int64_t> parents) {
-  if (!parents.empty()) {
-    if (replays()) {
-      cut(replayed_);
-    }
-    model_->reorder(parents);
-    std::vector<Row> rows;
-    for (const int64_t parent : parents) {
-      rows.push_back({rows_.at(static_cast<size_t>(parent)).kept, {}});
-    }
-    rows_ = std::move(rows);
-    states_.clear();
-    pending_states_.clear();
-    return;
-  }
+RowId PrefixCachedModel::fork(RowId row, int64_t length) {
+  SPECDEC_CHECK(length >= 0 && length <= this->length(row), "cannot fork {} of {} tokens", length,
+                this->length(row));
+  const RowId branch = model_->fork(row, length);
+  const std::vector<Token>& kept = rows_[row].kept;
+  rows_[branch] = {.kept = {kept.begin(), kept.begin() + length}};
+  return branch;
+}
+
+void PrefixCachedModel::close(RowId row) {
+  model_->close(row);
+  rows_.erase(row);
+}
+
+void PrefixCachedModel::begin() {
   reused_ = 0;
   skipped_ = 0;
   pending_states_.clear();
-  if (rows_.empty() || rows_.front().kept.empty()) {
-    model_->reorder({});
-    rows_.clear();
-    states_.clear();
-    replayed_ = -1;
-    return;
-  }
-  model_->reorder(std::array<int64_t, 1>{0});
-  rows_.resize(1);
-  rows_.front().pending.clear();
-  replayed_ = 0;
+  model_->truncate(model_->length());
+  rows_[0].pending.clear();
+  replayed_ = rows_[0].kept.empty() ? -1 : 0;
 }
 
-void PrefixCachedModel::truncate(int64_t length, int64_t row) {
+void PrefixCachedModel::truncate(int64_t length, RowId row) {
   SPECDEC_CHECK(length >= 0 && length <= this->length(row), "cannot truncate {} tokens to {}",
                 this->length(row), length);
+  if (row == 0 && length == 0) {
+    begin();
+    return;
+  }
   if (replays() && row == 0) {
     model_->truncate(model_->length());
-    rows_.front().pending.clear();
+    rows_[0].pending.clear();
     replayed_ = length;
     skipped_ = 0;
     pending_states_.clear();
     return;
   }
   model_->truncate(length, row);
-  if (row < std::ssize(rows_)) {
-    rows_[static_cast<size_t>(row)].kept.resize(static_cast<size_t>(length));
-    rows_[static_cast<size_t>(row)].pending.clear();
-  }
+  rows_[row].kept.resize(static_cast<size_t>(length));
+  rows_[row].pending.clear();
   if (row == 0) {
     states_.resize(std::min(states_.size(), static_cast<size_t>(length)));
     pending_states_.clear();
@@ -99,8 +92,8 @@ void PrefixCachedModel::truncate(int64_t length, int64_t row) {
 
 void PrefixCachedModel::cut(int64_t length) {
   model_->truncate(length);
-  rows_.front().kept.resize(static_cast<size_t>(length));
-  rows_.front().pending.clear();
+  rows_[0].kept.resize(static_cast<size_t>(length));
+  rows_[0].pending.clear();
   states_.resize(std::min(states_.size(), static_cast<size_t>(length)));
   pending_states_.clear();
   replayed_ = -1;
@@ -113,7 +106,7 @@ int64_t PrefixCachedModel::count_reusable(const TokenBatch& batch,
     return 0;
   }
   const std::vector<Token> tokens = tokens_of(batch);
-  const std::vector<Token>& kept = rows_.front().kept;
+  const std::vector<Token>& kept = rows_.at(0).kept;
   const auto [mine, theirs] =
       std::mismatch(kept.begin() + replayed_, kept.end(), tokens.begin(), tokens.end());
   // The token whose logits are wanted is always evaluated.
@@ -160,9 +153,7 @@ ForwardResult PrefixCachedModel::evaluate(const TokenBatch& batch, const Forward
   ForwardResult result = model_->forward(batch, options);
   const std::vector<Token> tokens = tokens_of(batch);
   for (size_t i = 0; i < tokens.size(); ++i) {
-    const auto row = static_cast<size_t>(batch.rows.empty() ? 0 : batch.rows[i]);
-    rows_.resize(std::max(rows_.size(), row + 1));
-    rows_[row].pending.push_back(tokens[i]);
+    rows_[batch.rows.empty() ? 0 : batch.rows[i]].pending.push_back(tokens[i]);
   }
   note_states(result, options, std::ssize(tokens));
   return result;
@@ -170,8 +161,8 @@ ForwardResult PrefixCachedModel::evaluate(const TokenBatch& batch, const Forward
 
 void PrefixCachedModel::note_states(const ForwardResult& result, const ForwardOptions& options,
                                     int64_t nodes) {
-  const std::vector<Row>& rows = rows_;
-  if (rows.size() != 1 || !wants_states(options) || !options.layers.empty()) {
+  const Row& row = rows_[0];
+  if (rows_.size() != 1 || !wants_states(options) || !options.layers.empty()) {
     return;
   }
   // Where only captured layers are wanted the final states may be missing.
@@ -179,11 +170,11 @@ void PrefixCachedModel::note_states(const ForwardResult& result, const ForwardOp
   if (options.hidden == Hidden::kAll && !all_final) {
     return;
   }
-  if (rows.front().kept.empty()) {
+  if (row.kept.empty()) {
     state_layers_ = options.capture_layers;
   }
-  if (options.capture_layers != state_layers_ || states_.size() != rows.front().kept.size() ||
-      std::ssize(pending_states_) + nodes != std::ssize(rows.front().pending)) {
+  if (options.capture_layers != state_layers_ || states_.size() != row.kept.size() ||
+      std::ssize(pending_states_) + nodes != std::ssize(row.pending)) {
     return;
   }
   for (int64_t node = 0; node < nodes; ++node) {
@@ -214,7 +205,7 @@ void PrefixCachedModel::prepend_states(int64_t begin, int64_t count, const Forwa
   }
 }
 
-void PrefixCachedModel::commit(std::span<const int64_t> path, int64_t row) {
+void PrefixCachedModel::commit(std::span<const int64_t> path, RowId row) {
   const int64_t skipped = row == 0 ? skipped_ : 0;
   for (int64_t i = 0; skipped > 0 && i < std::ssize(path); ++i) {
     SPECDEC_CHECK(path[static_cast<size_t>(i)] == i, "a prompt is committed from its beginning on");
@@ -222,7 +213,7 @@ void PrefixCachedModel::commit(std::span<const int64_t> path, int64_t row) {
   if (replays() && row == 0 && std::ssize(path) <= skipped) {
     truncate(replayed_);
     replayed_ += std::ssize(path);
-    if (replayed_ == std::ssize(rows_.front().kept)) {
+    if (replayed_ == std::ssize(rows_[0].kept)) {
       replayed_ = -1;
     }
     return;
@@ -232,7 +223,7 @@ void PrefixCachedModel::commit(std::span<const int64_t> path, int64_t row) {
     own.push_back(node - skipped);
   }
   model_->commit(own, row);
-  Row& kept = rows_.at(static_cast<size_t>(row));
+  Row& kept = rows_[row];
   const bool all_known = row == 0 && states_.size() == kept.kept.size();
   for (const int64_t node : own) {
     kept.kept.push_back(kept.pending[static_cast<size_t>(node)]);

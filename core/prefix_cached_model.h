@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -6,7 +7,8 @@
 
 namespace specdec {
 
-/// A model that keeps the tokens of row 0 when a new sequence begins: those that the new one begins
+/// A model that keeps the tokens of row 0 when a new sequence begins there, as a prefill does by
+/// truncating the row to 0: those that the new one begins
 /// with are not evaluated again. For requests that continue one another, as the turns of a chat do.
 /// Results are the model's own wherever a token's bits do not depend on what it is evaluated with.
 ///
@@ -17,11 +19,13 @@ class PrefixCachedModel final : public LanguageModel {
   explicit PrefixCachedModel(std::unique_ptr<LanguageModel> model);
 
   ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options = {}) override;
-  void commit(std::span<const int64_t> path, int64_t row = 0) override;
-  void truncate(int64_t length, int64_t row = 0) override;
-  void reorder(std::span<const int64_t> parents) override;
-  int64_t length(int64_t row = 0) const override;
-  int64_t pending(int64_t row = 0) const override;
+  void commit(std::span<const int64_t> path, RowId row = 0) override;
+  void truncate(int64_t length, RowId row = 0) override;
+  RowId open() override { return model_->open(); }
+  RowId fork(RowId row, int64_t length) override;
+  void close(RowId row) override;
+  int64_t length(RowId row = 0) const override;
+  int64_t pending(RowId row = 0) const override;
   int64_t vocab_size() const override { return model_->vocab_size(); }
   const DraftVocabulary* draft_vocabulary() const override { return model_->draft_vocabulary(); }
   int64_t max_length() const override { return model_->max_length(); }
@@ -32,8 +36,8 @@ class PrefixCachedModel final : public LanguageModel {
 
  private:
   struct Row {
-    std::vector<Token> kept;     ///< what the model keeps
-    std::vector<Token> pending;  ///< its pending nodes
+    std::vector<Token> kept = {};     ///< what the model keeps
+    std::vector<Token> pending = {};  ///< its pending nodes
   };
   /// States of tokens: the final hidden state, then each captured layer's.
   using States = std::vector<Tensor>;
@@ -49,11 +53,13 @@ class PrefixCachedModel final : public LanguageModel {
   /// options do not ask for them.
   void prepend_states(int64_t begin, int64_t count, const ForwardOptions& options,
                       ForwardResult& result) const;
+  /// Begins a new sequence in row 0.
+  void begin();
   /// Forgets what the model keeps of row 0 from `length` on.
   void cut(int64_t length);
 
   std::unique_ptr<LanguageModel> model_;
-  std::vector<Row> rows_;
+  std::map<RowId, Row> rows_;  // 0 and those that are open
   int64_t replayed_ = -1;  // length of row 0 while it replays; -1 = it does not
   int64_t skipped_ = 0;    // pending nodes of row 0 that needed no forward, before the model's own
   int64_t reused_ = 0;

@@ -48,7 +48,6 @@ ForwardResult prime_with_prefix(LanguageModel& model, TokenSpan prompt, const Ca
   if (known == 0 || std::ssize(prompt) > model.max_length()) {  // whose error is the prefill's
     return model.prefill(prompt, options);
   }
-  model.reorder({});
   snapshots.kv_restore(*prefix.snapshot, known);
   return model.extend(prompt.subspan(static_cast<size_t>(known)), options);
 }

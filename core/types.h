@@ -9,6 +9,9 @@ using Token = int32_t;
 /// A run of tokens that somebody else owns.
 using TokenSpan = std::span<const Token>;
 
+/// Name of a sequence in a model: 0, or what LanguageModel::open and fork gave. Never given twice.
+using RowId = int64_t;
+
 /// What greedy decoding takes from a row of logits.
 struct GreedyChoice {
   Token token = 0;   ///< the lowest id on a tie

@@ -42,7 +42,7 @@ struct NodeResults {
 }  // namespace
 
 std::vector<UncachedModel::Place> UncachedModel::append(const TokenBatch& batch,
-                                                        std::vector<Row>& rows) {
+                                                        NamedRows<Row>& rows) {
   const Tensor tokens = batch.tokens.cpu().contiguous();
   const auto size = static_cast<size_t>(tokens.numel());
   SPECDEC_CHECK(size > 0, "a forward of no tokens");
@@ -50,11 +50,7 @@ std::vector<UncachedModel::Place> UncachedModel::append(const TokenBatch& batch,
   SPECDEC_CHECK(batch.parents.empty() || batch.parents.size() == size, "parents of another size");
   std::vector<Place> places;
   for (size_t i = 0; i < size; ++i) {
-    const auto row = static_cast<size_t>(batch.rows.empty() ? 0 : batch.rows[i]);
-    SPECDEC_CHECK(row <= rows.size(), "no row {}", row);
-    if (row == rows.size()) {
-      rows.emplace_back();
-    }
+    const RowId row = batch.rows.empty() ? 0 : batch.rows[i];
     const int64_t node = std::ssize(rows[row].pending);
     const int64_t parent = batch.parents.empty() ? node - 1 : batch.parents[i];
     SPECDEC_CHECK(parent >= -1 && parent < node, "node {} has no parent {}", node, parent);
@@ -78,7 +74,7 @@ ForwardResult UncachedModel::forward(const TokenBatch& batch, const ForwardOptio
   SPECDEC_CHECK(options.layers.empty() && !batch.inputs.embeddings.defined() &&
                     !batch.inputs.attention_bias.defined(),
                 "an uncached model runs all layers on tokens alone");
-  std::vector<Row> rows = rows_;  // changed only when all is well
+  NamedRows<Row> rows = rows_;  // changed only when all is well
   const std::vector<Place> places = append(batch, rows);
   const bool all_states = options.hidden == Hidden::kAll || !options.capture_layers.empty();
   NodeResults results;
@@ -100,9 +96,8 @@ ForwardResult UncachedModel::forward(const TokenBatch& batch, const ForwardOptio
   return results.stack();
 }
 
-void UncachedModel::commit(std::span<const int64_t> path, int64_t row) {
-  SPECDEC_CHECK(row >= 0 && row < std::ssize(rows_), "no row {}", row);
-  Row& changed = rows_[static_cast<size_t>(row)];
+void UncachedModel::commit(std::span<const int64_t> path, RowId row) {
+  Row& changed = rows_[row];
   int64_t previous = -1;
   for (const int64_t node : path) {
     SPECDEC_CHECK(node >= 0 && node < std::ssize(changed.pending) &&
@@ -114,29 +109,18 @@ void UncachedModel::commit(std::span<const int64_t> path, int64_t row) {
   changed.pending.clear();
 }
 
-void UncachedModel::truncate(int64_t length, int64_t row) {
+void UncachedModel::truncate(int64_t length, RowId row) {
   SPECDEC_CHECK(length >= 0 && length <= this->length(row), "cannot truncate {} tokens to {}",
                 this->length(row), length);
-  if (row < std::ssize(rows_)) {
-    rows_[static_cast<size_t>(row)].kept.resize(static_cast<size_t>(length));
-    rows_[static_cast<size_t>(row)].pending.clear();
-  }
+  rows_[row].kept.resize(static_cast<size_t>(length));
+  rows_[row].pending.clear();
 }
 
-void UncachedModel::reorder(std::span<const int64_t> parents) {
-  std::vector<Row> rows;
-  for (const int64_t parent : parents) {
-    rows.push_back({rows_.at(static_cast<size_t>(parent)).kept, {}});
-  }
-  rows_ = std::move(rows);
-}
-
-int64_t UncachedModel::length(int64_t row) const {
-  return row < std::ssize(rows_) ? std::ssize(rows_[static_cast<size_t>(row)].kept) : 0;
-}
-
-int64_t UncachedModel::pending(int64_t row) const {
-  return row < std::ssize(rows_) ? std::ssize(rows_[static_cast<size_t>(row)].pending) : 0;
+RowId UncachedModel::fork(RowId row, int64_t length) {
+  SPECDEC_CHECK(length >= 0 && length <= this->length(row), "cannot fork {} of {} tokens", length,
+                this->length(row));
+  const std::vector<Token>& kept = rows_[row].kept;
+  return rows_.open({.kept = {kept.begin(), kept.begin() + length}});
 }
 
 }  // namespace specdec

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/prefix_store.h"
+#include "decoders/beam_rows.h"
 
 namespace specdec {
 
@@ -19,16 +20,17 @@ Generation BeamSearchDecoding::generate(const Request& request) {
   const ForwardResult prompt = prefill_with(request.prefixes, target_, request.prompt);
   session.advance(std::vector<Tensor>{prompt.logits.select(0, 0).cpu()});
   session.prefilled();
+  BeamRows rows(target_);
   while (!session.finished()) {
-    std::vector<int64_t> parents;
+    std::vector<BeamRows::Branch> branches;
     std::vector<Token> newest;
     for (const Beam& beam : session.beams()) {
-      parents.push_back(beam.parent);
+      branches.push_back({beam.parent, std::ssize(beam.tokens) - 1});
       newest.push_back(beam.tokens.back());
     }
-    target_.reorder(parents);
+    rows.branch(branches);
     // Reading the logits back waits for the device, so it belongs to the forward's time.
-    const Tensor logits = target_.decode_get_logits(newest).cpu();
+    const Tensor logits = target_.decode_get_logits(newest, rows.names()).cpu();
     session.verified();
     session.advance(logits.unbind());
     session.end_step({.committed = 1});

@@ -58,13 +58,14 @@ Generation SpeculativeBeamSearch::generate(const Request& request) {
   const ForwardResult prompt = prefill_with(request.prefixes, target_, request.prompt);
   session.advance(std::vector<Tensor>{prompt.logits.select(0, 0).cpu()});
   session.prefilled();
+  BeamRows rows(target_);
   if (!session.finished()) {
-    target_.reorder(std::vector<int64_t>(session.beams().size(), 0));
+    rows.branch(std::vector<BeamRows::Branch>(session.beams().size(), {0, target_.length()}));
   }
   while (!session.finished()) {
-    draft(session, request);
+    draft(session, rows, request);
     session.drafted();
-    ForwardResult result = verify(session);
+    ForwardResult result = verify(session, rows);
     // Reading the logits back waits for the device, so it belongs to the forward's time.
     const Tensor logits = result.logits.cpu();
     session.verified();
@@ -73,14 +74,15 @@ Generation SpeculativeBeamSearch::generate(const Request& request) {
     const StepStatistics counts = count(steps_before - session.steps_left());
     if (!session.finished()) {
       note_steps(session, places, result);
-      settle(session, places);
+      settle(session, places, rows);
     }
     session.end_step(counts);
   }
   return std::move(session).finish();
 }
 
-void SpeculativeBeamSearch::draft(const BeamSession& session, const Request& request) {
+void SpeculativeBeamSearch::draft(const BeamSession& session, const BeamRows& rows,
+                                  const Request& request) {
   std::vector<Token> ends = request.stop.end_ids;
   ends.insert(ends.end(), request.stop.stop_ids.begin(), request.stop.stop_ids.end());
   shape_.begin_step(std::move(ends));
@@ -89,15 +91,14 @@ void SpeculativeBeamSearch::draft(const BeamSession& session, const Request& req
     shape_.begin_beam(session.beams()[beam].log_prob);
     grown.push_back(shape_.scored(propose(session, request, beam)));
   }
-  rows_.clear();
+  drafts_.clear();
   int64_t nodes = 0;
   for (size_t beam = 0; beam < grown.size(); ++beam) {
-    const auto row = static_cast<int64_t>(beam);
     RowDraft planned{.draft = shape_.prune(grown[beam])};
-    planned.uncached = size_of(session.beams()[beam]) - target_.length(row);
+    planned.uncached = size_of(session.beams()[beam]) - target_.length(rows.names()[beam]);
     planned.offset = nodes + planned.uncached - 1;
     nodes += planned.uncached + planned.draft.proposed();
-    rows_.push_back(std::move(planned));
+    drafts_.push_back(std::move(planned));
   }
 }
 
@@ -132,11 +133,12 @@ Draft SpeculativeBeamSearch::propose(const BeamSession& session, const Request& 
   return draft;
 }
 
-ForwardResult SpeculativeBeamSearch::verify(const BeamSession& session) {
+ForwardResult SpeculativeBeamSearch::verify(const BeamSession& session,
+                                            const BeamRows& rows) {
   TokenBatch batch;
   std::vector<Token> tokens;
-  for (size_t row = 0; row < rows_.size(); ++row) {
-    const auto& [draft, uncached, offset] = rows_[row];
+  for (size_t row = 0; row < drafts_.size(); ++row) {
+    const auto& [draft, uncached, offset] = drafts_[row];
     const std::vector<Token>& committed = session.beams()[row].tokens;
     tokens.insert(tokens.end(), committed.end() - uncached, committed.end());
     tokens.insert(tokens.end(), draft.tokens.begin() + 1, draft.tokens.end());
@@ -146,7 +148,7 @@ ForwardResult SpeculativeBeamSearch::verify(const BeamSession& session) {
     for (size_t node = 1; node < draft.tokens.size(); ++node) {
       batch.parents.push_back(uncached - 1 + draft.parents[node]);
     }
-    batch.rows.resize(tokens.size(), static_cast<int64_t>(row));
+    batch.rows.resize(tokens.size(), rows.names()[row]);
   }
   batch.tokens = at::tensor(tokens, at::kInt);
   return target_.forward(batch);
@@ -155,13 +157,13 @@ ForwardResult SpeculativeBeamSearch::verify(const BeamSession& session) {
 std::vector<SpeculativeBeamSearch::Place> SpeculativeBeamSearch::replay(
     BeamSession& session, const Tensor& logits) const {
   std::vector<Place> places;
-  for (size_t row = 0; row < rows_.size(); ++row) {
+  for (size_t row = 0; row < drafts_.size(); ++row) {
     places.push_back({static_cast<int64_t>(row), 0});
   }
   while (true) {
     std::vector<Tensor> verified;
     for (const Place& place : places) {
-      verified.push_back(logits[rows_[static_cast<size_t>(place.row)].offset + place.node]);
+      verified.push_back(logits[drafts_[static_cast<size_t>(place.row)].offset + place.node]);
     }
     session.advance(verified);
     std::vector<Place> parents;
@@ -169,7 +171,7 @@ std::vector<SpeculativeBeamSearch::Place> SpeculativeBeamSearch::replay(
     bool all_drafted = true;
     for (const Beam& beam : session.beams()) {
       const Place& parent = places[static_cast<size_t>(beam.parent)];
-      const Draft& draft = rows_[static_cast<size_t>(parent.row)].draft;
+      const Draft& draft = drafts_[static_cast<size_t>(parent.row)].draft;
       parents.push_back(parent);
       children.push_back({parent.row, find_child(draft, parent.node, beam.tokens.back())});
       all_drafted &= children.back().node >= 0;
@@ -185,7 +187,7 @@ void SpeculativeBeamSearch::note_steps(const BeamSession& session, const std::ve
                                        const ForwardResult& result) {
   std::vector<StepResult> steps;
   for (size_t beam = 0; beam < places.size(); ++beam) {
-    const RowDraft& row = rows_[static_cast<size_t>(places[beam].row)];
+    const RowDraft& row = drafts_[static_cast<size_t>(places[beam].row)];
     StepResult step;
     step.draft = row.draft;
     step.result.logits = result.logits.narrow(0, row.offset, row.draft.size());
@@ -196,37 +198,31 @@ void SpeculativeBeamSearch::note_steps(const BeamSession& session, const std::ve
   last_steps_ = std::move(steps);
 }
 
-void SpeculativeBeamSearch::settle(const BeamSession& session, const std::vector<Place>& places) {
-  std::vector<std::vector<int64_t>> kept(rows_.size());  // paths; none = not decided
-  std::vector<int64_t> parents;
-  for (const Place& place : places) {  // the best beam of a row decides what the row keeps
-    const auto row = static_cast<size_t>(place.row);
-    parents.push_back(place.row);
-    if (!kept[row].empty()) {
-      continue;
-    }
-    kept[row] = rows_[row].draft.path_to(place.node);
-    const int64_t root = rows_[row].uncached - 1;  // among the row's pending nodes
-    std::vector<int64_t> nodes = chain_path(root);
-    for (const int64_t node : kept[row]) {
-      nodes.push_back(root + node);
-    }
-    target_.commit(nodes, place.row);
-  }
-  target_.reorder(parents);
+void SpeculativeBeamSearch::settle(const BeamSession& session, const std::vector<Place>& places,
+                                   BeamRows& rows) {
+  std::vector<std::vector<int64_t>> kept(drafts_.size());  // paths; none = not decided
+  std::vector<BeamRows::Branch> branches;
   for (size_t beam = 0; beam < places.size(); ++beam) {
     const auto row = static_cast<size_t>(places[beam].row);
-    const std::vector<int64_t> path = rows_[row].draft.path_to(places[beam].node);
-    const auto depth = static_cast<int64_t>(path.size());
-    const int64_t shared = common_prefix(path, kept[row]);
-    target_.truncate(size_of(session.beams()[beam]) - 1 - (depth - shared),
-                     static_cast<int64_t>(beam));
+    const std::vector<int64_t> path = drafts_[row].draft.path_to(places[beam].node);
+    if (kept[row].empty()) {  // the best beam of a row decides what the row keeps
+      kept[row] = path;
+      const int64_t root = drafts_[row].uncached - 1;  // among the row's pending nodes
+      std::vector<int64_t> nodes = chain_path(root);
+      for (const int64_t node : path) {
+        nodes.push_back(root + node);
+      }
+      target_.commit(nodes, rows.names()[row]);
+    }
+    const int64_t lost = std::ssize(path) - common_prefix(path, kept[row]);
+    branches.push_back({places[beam].row, size_of(session.beams()[beam]) - 1 - lost});
   }
+  rows.branch(branches);
 }
 
 StepStatistics SpeculativeBeamSearch::count(int64_t beam_steps) const {
   StepStatistics counts{.accepted = beam_steps - 1, .committed = beam_steps};
-  for (const RowDraft& row : rows_) {
+  for (const RowDraft& row : drafts_) {
     counts.drafted += row.draft.proposed();
     counts.depth = std::max(counts.depth, row.draft.depth());
   }

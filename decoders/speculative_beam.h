@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/language_model.h"
+#include "decoders/beam_rows.h"
 #include "decoders/beam_session.h"
 #include "decoders/decoding_strategy.h"
 #include "decoders/drafter.h"
@@ -53,18 +54,18 @@ class SpeculativeBeamSearch final : public DecodingStrategy {
   };
   /// Place of a beam in the verified trees.
   struct Place {
-    int64_t row = 0;
+    int64_t row = 0;   // of the beams before
     int64_t node = 0;  // of the row's draft
   };
 
-  void draft(const BeamSession& session, const Request& request);
+  void draft(const BeamSession& session, const BeamRows& rows, const Request& request);
   Draft propose(const BeamSession& session, const Request& request, size_t beam);
-  ForwardResult verify(const BeamSession& session);
+  ForwardResult verify(const BeamSession& session, const BeamRows& rows);
   /// Advances the session as far as the verified logits reach; returns the place of each running
   /// beam's last verified token.
   std::vector<Place> replay(BeamSession& session, const Tensor& logits) const;
   /// Rows follow the beams: what was verified of each beam is kept, as far as rows can share it.
-  void settle(const BeamSession& session, const std::vector<Place>& places);
+  void settle(const BeamSession& session, const std::vector<Place>& places, BeamRows& rows);
   /// What each beam's next proposal may look at: its own last step.
   void note_steps(const BeamSession& session, const std::vector<Place>& places,
                   const ForwardResult& result);
@@ -74,7 +75,7 @@ class SpeculativeBeamSearch final : public DecodingStrategy {
   std::unique_ptr<Drafter> drafter_;
   Options options_;
   BeamShape shape_;
-  std::vector<RowDraft> rows_;          // [beams], of the step in progress
+  std::vector<RowDraft> drafts_;        // [beams], of the step in progress
   std::vector<StepResult> last_steps_;  // [beams]; empty before the first step
 };
 

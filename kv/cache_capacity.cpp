@@ -10,9 +10,9 @@
 namespace specdec {
 
 KvStatistics KvCache::statistics() const {
-  std::vector<int64_t> lengths;
-  for (int64_t row = 0; row < page_table_.rows(); ++row) {
-    lengths.push_back(length(row) + pending(row));
+  std::vector<int64_t> lengths(rows_.places());
+  for (const RowId row : rows()) {
+    lengths[rows_.place(row)] = length(row) + pending(row);
   }
   const PageTable::Use use = page_table_.use(lengths, options_.page_size);
   KvStatistics statistics{.page_size = options_.page_size,
@@ -45,29 +45,23 @@ void KvCache::check_capacity() const {
                       "draft fewer, or feed the prompt in smaller pieces",
                       nodes, span.row, options_.max_pending));
     }
-    if (options_.max_rows > 0 && span.row >= options_.max_rows) {
-      throw Error(fmt::format("row {} exceeds the cache's max_rows {}; use fewer beams",
-                              span.row + 1, options_.max_rows));
-    }
   }
 }
 
 /// Takes from rows what they keep of truncated and forgotten nodes.
 void KvCache::free_unused_pages() {
-  for (int64_t row = 0; row < page_table_.rows(); ++row) {
-    page_table_.trim(row, page_count(length(row) + pending(row)));
+  for (const RowId row : rows()) {
+    page_table_.trim(place(row), page_count(length(row) + pending(row)));
   }
 }
 
 void KvCache::check_pages() const {
   std::vector<GrownRow> grown;
-  for (int64_t row = 0; row < rows(); ++row) {
-    grown.push_back({row, length(row), pending(row), 0});
-  }
-  for (const RowSpan& span : spans_) {
-    const auto row = static_cast<size_t>(span.row);
-    grown.resize(std::max(grown.size(), row + 1), {-1, 0, 0, 0});
-    grown[row].nodes = span.end - span.begin;
+  for (const RowId row : rows()) {
+    const auto span = std::find_if(spans_.begin(), spans_.end(),
+                                   [row](const RowSpan& each) { return each.row == row; });
+    grown.push_back(
+        {row, length(row), pending(row), span == spans_.end() ? 0 : span->end - span->begin});
   }
   if (const int64_t pages = pages_of(grown); pages > pool_.capacity()) {
     throw Error(fmt::format(
@@ -85,7 +79,7 @@ int64_t KvCache::pages_of(std::span<const GrownRow> rows) const {
   for (const GrownRow& row : rows) {
     const int64_t held = row.length + row.pending;
     const bool grows = row.nodes > 0;
-    branches.push_back({.source = held > 0 ? row.source : -1,
+    branches.push_back({.source = held > 0 ? place(row.source) : -1,
                         .kept = page_count(held),
                         .first = grows ? held / options_.page_size : 0,
                         .end = grows ? page_count(held + row.nodes) : 0});
@@ -93,34 +87,31 @@ int64_t KvCache::pages_of(std::span<const GrownRow> rows) const {
   return page_table_.pages_of(branches);
 }
 
-bool KvCache::fits(std::span<const GrownRow> rows) const {
+bool KvCache::fits(std::span<const Growth> rows, std::span<const RowId> closed) const {
+  const std::vector<RowId> open = this->rows();
+  std::vector<GrownRow> grown;
+  int64_t forks = 0;
+  for (const RowId row : open) {
+    const bool ends = std::find(closed.begin(), closed.end(), row) != closed.end();
+    bool is_fork = ends;
+    for (const Growth& growth : rows) {
+      if (growth.row == row) {
+        grown.push_back({row, length(row), is_fork ? 0 : pending(row), growth.nodes});
+        forks += is_fork ? 1 : 0;
+        is_fork = true;
+      }
+    }
+    if (!is_fork) {
+      grown.push_back({row, length(row), pending(row), 0});
+    }
+  }
   const auto has_room = [this](const GrownRow& row) {
     const int64_t nodes = row.pending + row.nodes;
     return row.length + nodes <= options_.max_length &&
            (row.nodes == 0 || options_.max_pending == 0 || nodes <= options_.max_pending);
   };
-  return (options_.max_rows == 0 || std::ssize(rows) <= options_.max_rows) &&
-         std::all_of(rows.begin(), rows.end(), has_room) && pages_of(rows) <= pool_.capacity();
-}
-
-bool KvCache::fits(std::span<const int64_t> nodes) const {
-  std::vector<GrownRow> grown;
-  for (int64_t row = 0; row < std::max(rows(), std::ssize(nodes)); ++row) {
-    grown.push_back({row, length(row), pending(row),
-                     row < std::ssize(nodes) ? nodes[static_cast<size_t>(row)] : 0});
-  }
-  return fits(grown);
-}
-
-bool KvCache::fits(std::span<const int64_t> parents, std::span<const int64_t> nodes) const {
-  std::vector<GrownRow> grown;
-  for (size_t row = 0; row < std::max(parents.size(), nodes.size()); ++row) {
-    const int64_t parent = row < parents.size() ? parents[row] : -1;
-    SPECDEC_CHECK(row >= parents.size() || (parent >= 0 && parent < rows()), "fits: row {} of {}",
-                  parent, rows());
-    grown.push_back({parent, length(parent), 0, row < nodes.size() ? nodes[row] : 0});
-  }
-  return fits(grown);
+  return (options_.max_rows == 0 || std::ssize(open) + forks <= options_.max_rows) &&
+         std::all_of(grown.begin(), grown.end(), has_room) && pages_of(grown) <= pool_.capacity();
 }
 
 }  // namespace specdec

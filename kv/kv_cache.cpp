@@ -24,7 +24,9 @@ KvCache::KvCache(std::vector<LayerKv> layers, const KvCacheOptions& options)
       pool_(memory_->pool),
       page_table_(memory_->table),
       tables_({.device = options.device, .mirror = options.as_device}),
-      readers_({.device = options.device, .mirror = options.as_device, .own_angles = true}) {}
+      readers_({.device = options.device, .mirror = options.as_device, .own_angles = true}) {
+  page_table_.add_rows(1);
+}
 
 void KvCache::extend(const NewNodes& nodes) {
   find_spans(nodes);
@@ -38,9 +40,9 @@ void KvCache::extend(const NewNodes& nodes) {
   for (const RowSpan& span : spans_) {
     const int64_t first = pending(span.row);
     for (int64_t i = span.begin; i < span.end; ++i) {
-      add_node(span.row, parent_of(nodes, i, first + i - span.begin), i);
+      add_node(span, parent_of(nodes, i, first + i - span.begin), i);
     }
-    fill_row_tables(span.row);
+    fill_row_tables(span);
     longest = std::max(longest, length(span.row) + pending(span.row));
   }
   tables_.upload(nodes.count, longest);
@@ -48,11 +50,10 @@ void KvCache::extend(const NewNodes& nodes) {
 
 void KvCache::undo_extend() {
   for (const RowSpan& span : spans_) {
-    auto& pending = rows_[static_cast<size_t>(span.row)].pending;
+    auto& pending = rows_[span.row].pending;
     pending.resize(pending.size() - static_cast<size_t>(span.end - span.begin));
   }
   spans_.clear();
-  rows_.resize(static_cast<size_t>(rows_before_));
 }
 
 KvView KvCache::view(int64_t layer) const {
@@ -65,12 +66,8 @@ KvView KvCache::view(int64_t layer) const {
   return view;
 }
 
-void KvCache::commit(int64_t row, std::span<const int64_t> path) {
-  SPECDEC_CHECK(row >= 0 && (row < rows() || path.empty()), "commit: row {} of {}", row, rows());
-  if (row >= rows()) {
-    return;
-  }
-  Row& kept = rows_[static_cast<size_t>(row)];
+void KvCache::commit(RowId row, std::span<const int64_t> path) {
+  Row& kept = rows_[row];
   int64_t last = -1;
   for (const int64_t node : path) {
     SPECDEC_CHECK(node >= 0 && node < pending(row),
@@ -85,7 +82,8 @@ void KvCache::commit(int64_t row, std::span<const int64_t> path) {
   for (size_t i = 0; i < path.size(); ++i) {
     const auto target = static_cast<int64_t>(i);
     if (path[i] != target) {  // nodes of a path ascend, so no move overwrites one yet to be moved
-      moves_.push_back({place(row, kept.length + path[i]), place(row, kept.length + target)});
+      moves_.push_back(
+          {page_place(row, kept.length + path[i]), page_place(row, kept.length + target)});
     }
   }
   pool_.move_slots(moves_);
@@ -93,46 +91,45 @@ void KvCache::commit(int64_t row, std::span<const int64_t> path) {
   kept.pending.clear();
 }
 
-void KvCache::truncate(int64_t row, int64_t length) {
-  SPECDEC_CHECK(row >= 0 && length >= 0 && length <= this->length(row),
-                "truncate: row {} holds {} tokens, cannot be cut to {}", row, this->length(row),
-                length);
-  if (row < rows()) {
-    rows_[static_cast<size_t>(row)].length = length;
-    rows_[static_cast<size_t>(row)].pending.clear();
+void KvCache::truncate(RowId row, int64_t length) {
+  Row& cut = rows_[row];
+  SPECDEC_CHECK(length >= 0 && length <= cut.length,
+                "truncate: row {} holds {} tokens, cannot be cut to {}", row, cut.length, length);
+  cut.length = length;
+  cut.pending.clear();
+}
+
+RowId KvCache::open() {
+  if (const auto open = std::ssize(rows_.names());
+      options_.max_rows > 0 && open >= options_.max_rows) {
+    throw Error(fmt::format("{} rows exceed the cache's max_rows {}; use fewer beams", open + 1,
+                            options_.max_rows));
   }
+  const RowId row = rows_.open();
+  page_table_.add_rows(static_cast<int64_t>(rows_.places()));
+  return row;
 }
 
-void KvCache::reorder(std::span<const int64_t> parents) {
-  std::vector<Row> reordered(parents.size());
-  for (size_t i = 0; i < parents.size(); ++i) {
-    SPECDEC_CHECK(parents[i] >= 0 && parents[i] < rows(), "reorder: row {} of {}", parents[i],
-                  rows());
-    reordered[i].length = length(parents[i]);
-  }
-  for (int64_t row = 0; row < rows(); ++row) {  // pages of forgotten nodes need not be shared
-    page_table_.trim(row, page_count(length(row)));
-  }
-  page_table_.reorder(parents);
-  rows_ = std::move(reordered);
+RowId KvCache::fork(RowId row, int64_t length) {
+  SPECDEC_CHECK(length >= 0 && length <= this->length(row),
+                "fork: row {} holds {} tokens, not {}", row, this->length(row), length);
+  const RowId branch = open();
+  rows_[branch].length = length;
+  const auto pages = page_table_.pages(place(row));
+  page_table_.attach(place(branch), pages.first(static_cast<size_t>(page_count(length))));
+  return branch;
 }
 
-int64_t KvCache::rows() const { return static_cast<int64_t>(rows_.size()); }
-
-int64_t KvCache::length(int64_t row) const {
-  return row >= 0 && row < rows() ? rows_[static_cast<size_t>(row)].length : 0;
+void KvCache::close(RowId row) {
+  const int64_t freed = place(row);
+  rows_.close(row);
+  page_table_.trim(freed, 0);
 }
 
-int64_t KvCache::pending(int64_t row) const {
-  return row >= 0 && row < rows()
-             ? static_cast<int64_t>(rows_[static_cast<size_t>(row)].pending.size())
-             : 0;
-}
-
-BatchTables KvCache::readers(int64_t row, int64_t nodes, int64_t angle) const {
+BatchTables KvCache::readers(RowId row, int64_t nodes, int64_t angle) const {
   SPECDEC_CHECK(length(row) > 0 && nodes > 0, "readers: {} nodes of row {}, which holds {} tokens",
                 nodes, row, length(row));
-  const auto pages = page_table_.pages(row);
+  const auto pages = page_table_.pages(place(row));
   readers_.reserve({.nodes = nodes, .paths = 1, .rows = 1, .pages = std::ssize(pages)});
   const BatchTables& tables = readers_.host();
   const auto all = [nodes](const Tensor& table, int64_t value) {
@@ -149,14 +146,14 @@ BatchTables KvCache::readers(int64_t row, int64_t nodes, int64_t angle) const {
   return readers_.device();
 }
 
-std::pair<Tensor, Tensor> KvCache::key_values(int64_t layer, int64_t row) const {
+std::pair<Tensor, Tensor> KvCache::key_values(int64_t layer, RowId row) const {
   const LayerKv& geometry = pool_.geometry(layer);
   const Tensor keys =
       at::empty({geometry.kv_heads, length(row), geometry.head_dim},
                 at::TensorOptions().dtype(pool_.page_dtype()).device(options_.device));
   std::pair<Tensor, Tensor> copies{keys, at::empty_like(keys)};
   for (int64_t token = 0; token < length(row); ++token) {
-    pool_.read_token(layer, place(row, token), token, copies);
+    pool_.read_token(layer, page_place(row, token), token, copies);
   }
   return {copies.first.to(options_.dtype), copies.second.to(options_.dtype)};
 }
@@ -169,18 +166,16 @@ void KvCache::find_spans(const NewNodes& nodes) {
                 "extend: {} rows and {} parents for {} nodes", nodes.rows.size(),
                 nodes.parents.size(), nodes.count);
   spans_.clear();
-  int64_t next_row = rows();
   for (int64_t node = 0; node < nodes.count; ++node) {
-    const int64_t row = nodes.rows.empty() ? 0 : nodes.rows[static_cast<size_t>(node)];
+    const RowId row = nodes.rows.empty() ? 0 : nodes.rows[static_cast<size_t>(node)];
     if (!spans_.empty() && spans_.back().row == row) {
       ++spans_.back().end;
       continue;
     }
-    SPECDEC_CHECK(row >= 0 && (spans_.empty() || row > spans_.back().row),
-                  "extend: rows should not be negative nor descend, node {} has row {}", node, row);
-    SPECDEC_CHECK(row <= next_row, "extend: row {} would leave a gap after {} rows", row, next_row);
-    next_row = std::max(next_row, row + 1);
-    spans_.push_back({row, node, node + 1});
+    const bool seen = std::any_of(spans_.begin(), spans_.end(),
+                                  [row](const RowSpan& span) { return span.row == row; });
+    SPECDEC_CHECK(!seen, "extend: node {} is apart from the others of row {}", node, row);
+    spans_.push_back({row, place(row), node, node + 1});
   }
 }
 
@@ -209,7 +204,7 @@ int64_t KvCache::path_slots(const NewNodes& nodes) {
   for (const RowSpan& span : spans_) {
     depths_.clear();
     for (int64_t index = 0; index < pending(span.row); ++index) {
-      const Node& node = rows_[static_cast<size_t>(span.row)].pending[static_cast<size_t>(index)];
+      const Node& node = rows_[span.row].pending[static_cast<size_t>(index)];
       depths_.push_back(node.position - length(span.row));
     }
     for (int64_t node = span.begin; node < span.end; ++node) {
@@ -225,17 +220,13 @@ int64_t KvCache::path_slots(const NewNodes& nodes) {
 
 void KvCache::reserve_tables(const NewNodes& nodes) {
   int64_t most_pages = 0;
-  int64_t row_count = rows();
   for (const RowSpan& span : spans_) {
-    const int64_t held = span.row < page_table_.rows()
-                             ? static_cast<int64_t>(page_table_.pages(span.row).size())
-                             : 0;
+    const int64_t held = std::ssize(page_table_.pages(span.place));
     most_pages = std::max({most_pages, held, page_range(span).second});
-    row_count = std::max(row_count, span.row + 1);
   }
   tables_.reserve({.nodes = nodes.count,
                    .paths = std::max<int64_t>(1, path_slots(nodes)),
-                   .rows = row_count,
+                   .rows = static_cast<int64_t>(rows_.places()),
                    .pages = most_pages});
 }
 
@@ -244,7 +235,7 @@ void KvCache::reserve_pages() {
       0;  // at most: of the rows that write a page which they share, one copies nothing
   for (const RowSpan& span : spans_) {
     const auto [first, end] = page_range(span);
-    needed += page_table_.pages_needed(span.row, first, end);
+    needed += page_table_.pages_needed(span.place, first, end);
   }
   int64_t pages =
       page_table_.pages_made() + std::max<int64_t>(0, needed - page_table_.free_pages());
@@ -258,25 +249,21 @@ void KvCache::reserve_pages() {
   copies_.clear();
   for (const RowSpan& span : spans_) {
     const auto [first, end] = page_range(span);
-    page_table_.add_rows(span.row + 1);
-    page_table_.make_writable(span.row, first, end, copies_);
+    page_table_.make_writable(span.place, first, end, copies_);
   }
   for (const PageTable::Copy& copy : copies_) {
     pool_.copy_page(copy.from, copy.to);
   }
-  rows_before_ = rows();
-  rows_.resize(
-      std::max(rows_.size(), static_cast<size_t>(spans_.empty() ? 0 : spans_.back().row + 1)));
 }
 
-void KvCache::add_node(int64_t row, int64_t parent, int64_t index) {
-  Row& owner = rows_[static_cast<size_t>(row)];
+void KvCache::add_node(const RowSpan& span, int64_t parent, int64_t index) {
+  Row& owner = rows_[span.row];
   const auto node = static_cast<int64_t>(owner.pending.size());
   const int64_t position =
       parent < 0 ? owner.length : owner.pending[static_cast<size_t>(parent)].position + 1;
   owner.pending.push_back({parent, position});
   const BatchTables& tables = tables_.host();
-  entries(tables.rows)[index] = static_cast<int32_t>(row);
+  entries(tables.rows)[index] = static_cast<int32_t>(span.place);
   entries(tables.slots)[index] = static_cast<int32_t>(owner.length + node);
   entries(tables.positions)[index] = static_cast<int32_t>(position);
   if (position == owner.length + node) {
@@ -291,18 +278,17 @@ void KvCache::add_node(int64_t row, int64_t parent, int64_t index) {
   }
 }
 
-void KvCache::fill_row_tables(int64_t row) {
+void KvCache::fill_row_tables(const RowSpan& span) {
   const BatchTables& tables = tables_.host();
-  const Row& filled = rows_[static_cast<size_t>(row)];
-  entries(tables.lengths)[row] = static_cast<int32_t>(filled.length);
-  const auto pages = page_table_.pages(row);
+  entries(tables.lengths)[span.place] = static_cast<int32_t>(length(span.row));
+  const auto pages = page_table_.pages(span.place);
   std::copy(pages.begin(), pages.end(),
-            entries(tables.page_table) + row * tables.page_table.size(1));
+            entries(tables.page_table) + span.place * tables.page_table.size(1));
 }
 
-PagePool::Place KvCache::place(int64_t row, int64_t slot) const {
+PagePool::Place KvCache::page_place(RowId row, int64_t slot) const {
   const auto index = static_cast<size_t>(slot / options_.page_size);
-  return {page_table_.pages(row)[index], slot % options_.page_size};
+  return {page_table_.pages(place(row))[index], slot % options_.page_size};
 }
 
 KvStoreFactory paged_kv(int64_t page_size, KvFormat format, int64_t max_pages) {

@@ -8,6 +8,7 @@
 
 #include "core/kernels/kv_view.h"
 #include "core/kv_store.h"
+#include "core/named_rows.h"
 #include "kv/page_pool.h"
 #include "kv/page_table.h"
 #include "kv/table_block.h"
@@ -17,7 +18,7 @@ namespace specdec {
 /// Paged keys and values. Slots are absolute (kept token t lies at slot t, pending node k at length
 /// + k), also for sliding-window layers, so truncating moves no data and is exact to any length;
 /// commit moves what does not lie in place already. All layers share one page table; pages are
-/// shared between rows after reorder and copied on write. Truncated pages stay with their row,
+/// shared between rows after a fork and copied on write. Truncated pages stay with their row,
 /// until others need them. The capacity is fixed (KvCacheOptions): nothing that lies in it ever
 /// moves.
 class KvCache final : public KvStore {
@@ -31,31 +32,37 @@ class KvCache final : public KvStore {
   const BatchTables& tables() const { return tables_.device(); }
   KvView view(int64_t layer) const override;
 
-  void commit(int64_t row, std::span<const int64_t> path) override;
-  void truncate(int64_t row, int64_t length) override;
-  void reorder(std::span<const int64_t> parents) override;
+  void commit(RowId row, std::span<const int64_t> path) override;
+  void truncate(RowId row, int64_t length) override;
+  RowId open() override;
+  RowId fork(RowId row, int64_t length) override;
+  void close(RowId row) override;
   /// Refers to the row's pages where the pool has room for them beside a row of max_length, which
   /// on the CPU it nearly always has; else copies. It keeps the pages' memory beyond the cache.
-  std::shared_ptr<const KvSnapshot> snapshot(int64_t row) override;
+  std::shared_ptr<const KvSnapshot> snapshot(RowId row) override;
   /// Shares the pages of this cache's own snapshots, copies others.
-  void restore(int64_t row, const KvSnapshot& snapshot, int64_t length) override;
+  void restore(RowId row, const KvSnapshot& snapshot, int64_t length) override;
 
-  /// Whether every row i may get nodes[i] more nodes, in one extend or several: then none of them,
-  /// nor any commit or truncate among them, fails for want of pages, rows or room. Pages that are
-  /// copied because rows share them are counted. They are as many for layers with a window as for
-  /// those without. After a truncate below what a row shares with others, ask again.
-  bool fits(std::span<const int64_t> nodes) const;
-  /// The same after reorder(parents). Rows that it forks share their pages until they are written,
-  /// and those that it leaves out give theirs back at once, so the extend is the peak.
-  bool fits(std::span<const int64_t> parents, std::span<const int64_t> nodes) const;
+  /// A row that is to get new nodes.
+  struct Growth {
+    RowId row;
+    int64_t nodes;
+  };
+  /// Whether these rows may grow, in one extend or several: then none of them, nor any commit or
+  /// truncate among them, fails for want of pages, rows or room. Where a row is named again, or is
+  /// one of `closed`, a fork of its kept tokens grows, made before all extends; those of `closed` are
+  /// closed after the forks. Forks share pages until they write them, so the extend is the peak. Pages that are copied because rows share them are counted. They are as many for
+  /// layers with a window as for those without. After a truncate below what a row shares with
+  /// others, ask again.
+  bool fits(std::span<const Growth> rows, std::span<const RowId> closed = {}) const;
 
-  int64_t rows() const override;
-  int64_t length(int64_t row) const override;
-  int64_t pending(int64_t row) const override;
+  std::vector<RowId> rows() const override { return rows_.names(); }
+  int64_t length(RowId row) const override { return rows_[row].length; }
+  int64_t pending(RowId row) const override { return std::ssize(rows_[row].pending); }
   int64_t max_length() const override { return options_.max_length; }
   KvStatistics statistics() const override;
-  BatchTables readers(int64_t row, int64_t nodes, int64_t angle) const override;
-  std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const override;
+  BatchTables readers(RowId row, int64_t nodes, int64_t angle) const override;
+  std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row) const override;
   /// Bytes of the pages that have been used: what the cache takes in memory. Where pages are
   /// allocated at once, bytes of all.
   int64_t allocated_bytes() const {
@@ -79,14 +86,15 @@ class KvCache final : public KvStore {
   };
   /// The new nodes of one row: begin to end of all.
   struct RowSpan {
-    int64_t row;
+    RowId row;
+    int64_t place;  // of the row, in tables
     int64_t begin;
     int64_t end;
   };
 
   /// A row as it may become.
   struct GrownRow {
-    int64_t source;   // the row whose pages it refers to now; -1 = none
+    RowId source;     // the row whose pages it refers to now
     int64_t length;   // kept tokens
     int64_t pending;  // nodes that it has
     int64_t nodes;    // nodes that it gets
@@ -95,6 +103,7 @@ class KvCache final : public KvStore {
   int64_t page_count(int64_t tokens) const {
     return (tokens + options_.page_size - 1) / options_.page_size;
   }
+  int64_t place(RowId row) const { return static_cast<int64_t>(rows_.place(row)); }
   void find_spans(const NewNodes& nodes);
   void check_parents(const NewNodes& nodes) const;
   void check_capacity() const;
@@ -105,11 +114,10 @@ class KvCache final : public KvStore {
   void free_unused_pages();
   void check_pages() const;
   int64_t pages_of(std::span<const GrownRow> rows) const;
-  bool fits(std::span<const GrownRow> rows) const;
-  void add_node(int64_t row, int64_t parent, int64_t index);
-  void fill_row_tables(int64_t row);
-  void copy_in(int64_t row, const KvSnapshot& snapshot, int64_t length);
-  PagePool::Place place(int64_t row, int64_t slot) const;
+  void add_node(const RowSpan& span, int64_t parent, int64_t index);
+  void fill_row_tables(const RowSpan& span);
+  void copy_in(RowId row, const KvSnapshot& snapshot, int64_t length);
+  PagePool::Place page_place(RowId row, int64_t slot) const;
 
   KvCacheOptions options_;
   std::shared_ptr<PagedMemory> memory_;  // shared with snapshots
@@ -117,9 +125,8 @@ class KvCache final : public KvStore {
   PageTable& page_table_;
   TableBlock tables_;
   mutable TableBlock readers_;  // of the newest readers(); kept to allocate nothing
-  std::vector<Row> rows_;
+  NamedRows<Row> rows_;
   std::vector<RowSpan> spans_;           // of the newest extend; kept to allocate nothing
-  int64_t rows_before_ = 0;              // the newest extend
   std::vector<PageTable::Copy> copies_;  // likewise
   std::vector<int64_t> depths_;          // likewise
   std::vector<PagePool::Move> moves_;    // of the newest commit

@@ -37,51 +37,43 @@ class KvCache::PageSnapshot final : public KvSnapshot {
   int64_t length_;
 };
 
-std::shared_ptr<const KvSnapshot> KvCache::snapshot(int64_t row) {
-  SPECDEC_CHECK(row >= 0 && pending(row) == 0,
+std::shared_ptr<const KvSnapshot> KvCache::snapshot(RowId row) {
+  SPECDEC_CHECK(pending(row) == 0,
                 "snapshot: {} pending nodes are left on row {}; commit or truncate them first",
                 pending(row), row);
-  const int64_t count = page_count(length(row));
-  std::vector<PageTable::Page> pages;
-  if (count > 0) {
-    pages = page_table_.hold(row, count);
-  }
-  auto shared = std::make_shared<PageSnapshot>(memory_, std::move(pages), length(row));
+  auto shared = std::make_shared<PageSnapshot>(
+      memory_, page_table_.hold(place(row), page_count(length(row))), length(row));
   if (page_table_.held_pages() + page_count(options_.max_length) <= pool_.capacity()) {
     return shared;
   }
   return std::make_shared<KvCopies>(shared->copy(), length(row));
 }
 
-void KvCache::restore(int64_t row, const KvSnapshot& snapshot, int64_t length) {
-  SPECDEC_CHECK(row >= 0 && row <= rows(), "restore: row {} would leave a gap after {} rows", row,
-                rows());
+void KvCache::restore(RowId row, const KvSnapshot& snapshot, int64_t length) {
   SPECDEC_CHECK(length >= 0 && length <= snapshot.length(), "restore: {} tokens of {}", length,
                 snapshot.length());
-  spans_.assign(1, {row, 0, length});
-  rows_.resize(std::max(rows_.size(), static_cast<size_t>(row) + 1));
-  rows_[static_cast<size_t>(row)] = {};
-  page_table_.add_rows(row + 1);
+  rows_[row] = {};
+  spans_.assign(1, {row, place(row), 0, length});
   check_capacity();
   const auto* own = dynamic_cast<const PageSnapshot*>(&snapshot);
   if (own != nullptr && own->memory() == memory_.get()) {
-    page_table_.attach(row, own->pages().first(static_cast<size_t>(page_count(length))));
+    page_table_.attach(place(row), own->pages().first(static_cast<size_t>(page_count(length))));
   } else {
     copy_in(row, snapshot, length);
   }
   spans_.clear();
-  rows_[static_cast<size_t>(row)].length = length;
+  rows_[row].length = length;
 }
 
-void KvCache::copy_in(int64_t row, const KvSnapshot& snapshot, int64_t length) {
-  page_table_.trim(row, 0);
+void KvCache::copy_in(RowId row, const KvSnapshot& snapshot, int64_t length) {
+  page_table_.trim(place(row), 0);
   reserve_pages();
   const std::vector<LayerKeyValues> copies = snapshot.copy();
   size_t next = 0;
   for (int64_t layer = 0; layer < pool_.layers(); ++layer) {
     if (pool_.geometry(layer).source_layer < 0) {
       SPECDEC_CHECK(next < copies.size(), "restore: the snapshot has {} layers", copies.size());
-      pool_.copy_in(layer, page_table_.pages(row), length, copies[next++]);
+      pool_.copy_in(layer, page_table_.pages(place(row)), length, copies[next++]);
     }
   }
   SPECDEC_CHECK(next == copies.size(), "restore: the snapshot has {} layers, not {}", copies.size(),

@@ -113,13 +113,13 @@ void PageTable::release(std::span<const Page> held) {
   }
 }
 
-void PageTable::attach(int64_t row, std::span<const Page> held) {
+void PageTable::attach(int64_t row, std::span<const Page> pages) {
   SPECDEC_CHECK(row >= 0 && row < rows(), "pages of row {} of {}", row, rows());
-  for (const Page page : held) {
+  for (const Page page : pages) {
     ++references_[static_cast<size_t>(page)];
   }
   trim(row, 0);
-  rows_[static_cast<size_t>(row)].assign(held.begin(), held.end());
+  rows_[static_cast<size_t>(row)].assign(pages.begin(), pages.end());
 }
 
 std::vector<int32_t> PageTable::holders() const {
@@ -143,26 +143,6 @@ void PageTable::trim(int64_t row, int64_t count) {
   while (static_cast<int64_t>(pages.size()) > count) {
     release(pages.back());
     pages.pop_back();
-  }
-}
-
-void PageTable::reorder(std::span<const int64_t> parents) {
-  std::vector<std::vector<Page>> reordered;
-  reordered.reserve(parents.size());
-  for (const int64_t parent : parents) {
-    SPECDEC_CHECK(parent >= 0 && parent < rows(), "reorder: row {} of {}", parent, rows());
-    reordered.push_back(rows_[static_cast<size_t>(parent)]);
-  }
-  for (const auto& pages : reordered) {
-    for (const Page page : pages) {
-      ++references_[static_cast<size_t>(page)];
-    }
-  }
-  rows_.swap(reordered);
-  for (const auto& pages : reordered) {
-    for (const Page page : pages) {
-      release(page);
-    }
   }
 }
 

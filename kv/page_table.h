@@ -60,14 +60,12 @@ class PageTable {
   /// release() nobody writes what lies in them now.
   std::vector<Page> hold(int64_t row, int64_t count);
   void release(std::span<const Page> held);
-  /// Lets a row refer to these pages, which are held, instead of its own.
-  void attach(int64_t row, std::span<const Page> held);
+  /// Lets a row refer to these pages, which are held or another row's, instead of its own.
+  void attach(int64_t row, std::span<const Page> pages);
   /// Pages that are held, by rows too or not.
   int64_t held_pages() const;
   /// Gives back the pages of a row from index `count` on.
   void trim(int64_t row, int64_t count);
-  /// Row i refers to the pages of old row parents[i]; there are parents.size() rows afterwards.
-  void reorder(std::span<const int64_t> parents);
 
  private:
   Page take();

@@ -10,6 +10,7 @@
 #include "core/embeddings/dense_layers.h"
 #include "core/error.h"
 #include "core/families/model.h"
+#include "core/open_row.h"
 #include "core/tokenizers/special_encoder.h"
 #include "core/transformer/encoder.h"
 #include "core/transformer/transformer_model.h"
@@ -157,8 +158,15 @@ class EmbeddingModel::Impl {
     if (texts.size() == 1) {  // in pieces, if it is long
       return decoder_->prefill(texts.front(), all).final_hidden;
     }
-    decoder_->reorder({});
-    return decoder_->forward(batch_of_texts(texts), all).final_hidden;
+    TokenBatch batch = batch_of_texts(texts);
+    std::vector<OpenRow> rows;
+    while (rows.size() < texts.size()) {
+      rows.emplace_back(*decoder_);
+    }
+    for (RowId& row : batch.rows) {
+      row = rows[static_cast<size_t>(row)].name();
+    }
+    return decoder_->forward(batch, all).final_hidden;
   }
 
   Tensor pool(const Tensor& states, int64_t skipped) const {

@@ -111,7 +111,12 @@ Tensor Encoder::forward(const TokenBatch& batch) {
                     !batch.inputs.attention_bias.defined(),
                 "encode: a batch of texts has neither parents nor other inputs");
   check_vocabulary(*weights_, batch.tokens);
-  store_->reorder({});
+  for (const RowId row : store_->rows()) {
+    store_->truncate(row, 0);
+  }
+  while (!batch.rows.empty() && batch.rows.back() >= std::ssize(store_->rows())) {
+    store_->open();  // none is ever closed, so their names are the texts' numbers
+  }
   store_->extend({.count = batch.tokens.size(0), .rows = batch.rows});
   Activations& a = workspace_.activations(batch.tokens.size(0));
   ops_->embed_rows(weights_->embedding, batch.tokens, weights_->embedding_scale, a.residual);

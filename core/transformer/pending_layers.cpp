@@ -7,7 +7,7 @@
 namespace specdec {
 namespace {
 
-int64_t row_of(const TokenBatch& batch, int64_t node) {
+RowId row_of(const TokenBatch& batch, int64_t node) {
   return batch.rows.empty() ? 0 : batch.rows[static_cast<size_t>(node)];
 }
 
@@ -18,10 +18,10 @@ bool holds_all(const LayerList& evaluated, const LayerList& layers) {
 
 }  // namespace
 
-const std::vector<LayerList>& PendingLayers::of_row(int64_t row) const {
+const std::vector<LayerList>& PendingLayers::of_row(RowId row) const {
   static const std::vector<LayerList> none;
-  const auto index = static_cast<size_t>(row);
-  return row >= 0 && index < rows_.size() ? rows_[index] : none;
+  const auto found = rows_.find(row);
+  return found == rows_.end() ? none : found->second;
 }
 
 void PendingLayers::check_parents(const TokenBatch& batch, int64_t nodes,
@@ -41,7 +41,7 @@ void PendingLayers::check_parents(const TokenBatch& batch, int64_t nodes,
   }
 }
 
-void PendingLayers::check_commit(std::span<const int64_t> path, int64_t row,
+void PendingLayers::check_commit(std::span<const int64_t> path, RowId row,
                                  const LayerList& all) const {
   const auto& pending = of_row(row);
   for (const int64_t node : path) {
@@ -53,24 +53,15 @@ void PendingLayers::check_commit(std::span<const int64_t> path, int64_t row,
   }
 }
 
-void PendingLayers::note(const KvStore& store, const TokenBatch& batch, int64_t nodes,
-                         const LayerList& layers) {
-  rows_.resize(static_cast<size_t>(store.rows()));
+void PendingLayers::note(const TokenBatch& batch, int64_t nodes, const LayerList& layers) {
   for (int64_t node = 0; node < nodes; ++node) {
-    rows_[static_cast<size_t>(row_of(batch, node))].push_back(layers);
+    rows_[row_of(batch, node)].push_back(layers);
   }
 }
 
 void PendingLayers::shrink_to(const KvStore& store) {
-  rows_.resize(static_cast<size_t>(store.rows()));
-  for (int64_t row = 0; row < store.rows(); ++row) {
-    rows_[static_cast<size_t>(row)].resize(static_cast<size_t>(store.pending(row)));
-  }
-}
-
-void PendingLayers::forget(int64_t row) {
-  if (static_cast<size_t>(row) < rows_.size()) {
-    rows_[static_cast<size_t>(row)].clear();
+  for (auto& [row, layers] : rows_) {
+    layers.resize(static_cast<size_t>(store.pending(row)));
   }
 }
 

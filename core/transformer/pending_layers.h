@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -21,19 +22,19 @@ class PendingLayers {
   void check_parents(const TokenBatch& batch, int64_t nodes, const LayerList& layers) const;
   /// Throws InternalError for a node on the path that one of `all`, the model's layers, has not
   /// evaluated.
-  void check_commit(std::span<const int64_t> path, int64_t row, const LayerList& all) const;
+  void check_commit(std::span<const int64_t> path, RowId row, const LayerList& all) const;
 
   /// The batch's nodes are in the store and evaluated by `layers`.
-  void note(const KvStore& store, const TokenBatch& batch, int64_t nodes, const LayerList& layers);
+  void note(const TokenBatch& batch, int64_t nodes, const LayerList& layers);
   /// Forgets nodes that the store has no more, the newest of each row.
   void shrink_to(const KvStore& store);
-  void forget(int64_t row);
-  void forget_all() { rows_.clear(); }
+  /// The row has no pending nodes any more.
+  void forget(RowId row) { rows_.erase(row); }
 
  private:
-  const std::vector<LayerList>& of_row(int64_t row) const;
+  const std::vector<LayerList>& of_row(RowId row) const;
 
-  std::vector<std::vector<LayerList>> rows_;  ///< [rows][pending nodes]
+  std::map<RowId, std::vector<LayerList>> rows_;  ///< of rows with pending nodes, [pending nodes]
 };
 
 }  // namespace specdec

@@ -87,7 +87,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     store_->extend({.count = nodes, .rows = batch.rows, .parents = batch.parents});
     try {
       ForwardResult result = evaluate(batch, options, nodes, layers);
-      pending_.note(*store_, batch, nodes, layers);
+      pending_.note(batch, nodes, layers);
       return result;
     } catch (...) {
       store_->undo_extend();
@@ -100,24 +100,26 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     pending_.shrink_to(*store_);
   }
 
-  void commit(std::span<const int64_t> path, int64_t row) {
+  void commit(std::span<const int64_t> path, RowId row) {
     pending_.check_commit(path, row, all_layers_);
     store_->commit(row, path);
     pending_.forget(row);
   }
 
-  void truncate(int64_t length, int64_t row) {
+  void truncate(int64_t length, RowId row) {
     store_->truncate(row, length);
     pending_.forget(row);
   }
 
-  void reorder(std::span<const int64_t> parents) {
-    store_->reorder(parents);
-    pending_.forget_all();
+  RowId open() { return store_->open(); }
+  RowId fork(RowId row, int64_t length) { return store_->fork(row, length); }
+  void close(RowId row) {
+    store_->close(row);
+    pending_.forget(row);
   }
 
   void change_adapters(const std::function<void(AdapterStack&)>& change) {
-    for (int64_t row = 0; row < store_->rows(); ++row) {
+    for (const RowId row : store_->rows()) {
       if (store_->length(row) + store_->pending(row) > 0) {
         throw Error(fmt::format(
             "the adapters cannot change while row {} holds tokens ({} kept, {} pending), whose "
@@ -132,10 +134,10 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   std::string kv_key() const override {
     return kv_key_of(*weights_, adapters_.fingerprint() + hooks_fingerprint(hooks_), *store_);
   }
-  std::shared_ptr<const KvSnapshot> kv_snapshot(int64_t row) override {
+  std::shared_ptr<const KvSnapshot> kv_snapshot(RowId row) override {
     return store_->snapshot(row);
   }
-  void kv_restore(const KvSnapshot& snapshot, int64_t length, int64_t row) override {
+  void kv_restore(const KvSnapshot& snapshot, int64_t length, RowId row) override {
     pending_.forget(row);
     store_->restore(row, snapshot, length);
   }
@@ -167,7 +169,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     }
   }
 
-  std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const override {
+  std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row) const override {
     return store_->key_values(layer, row);
   }
   KvView read_keys(int64_t layer, const BatchTables& readers) const override {
@@ -175,10 +177,10 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     view.tables = &readers;
     return view;
   }
-  BatchTables readers(int64_t row, int64_t nodes, int64_t angle) const override {
+  BatchTables readers(RowId row, int64_t nodes, int64_t angle) const override {
     return store_->readers(row, nodes, angle);
   }
-  int64_t kept_length(int64_t row) const override { return store_->length(row); }
+  int64_t kept_length(RowId row) const override { return store_->length(row); }
 
  private:
   /// Checks all that the cache does not; returns the number of new nodes.
@@ -238,7 +240,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
 
   ForwardResult evaluate(const TokenBatch& batch, const ForwardOptions& options, int64_t nodes,
                          const LayerList& layers) {
-    layers_.reserve_positions(longest_row());
+    layers_.reserve_positions(store_->view(0).tables->longest);
     Activations& a = workspace_.activations(nodes);
     begin(batch, a);
     layers_.begin(batch.tokens, a);
@@ -304,14 +306,6 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
       }
       capture(layer, pass.options, a.residual, pass.result);
     }
-  }
-
-  int64_t longest_row() const {
-    int64_t longest = 0;
-    for (int64_t row = 0; row < store_->rows(); ++row) {
-      longest = std::max(longest, store_->length(row) + store_->pending(row));
-    }
-    return longest;
   }
 
   void begin(const TokenBatch& batch, Activations& a) {
@@ -413,13 +407,15 @@ TransformerModel::~TransformerModel() = default;
 ForwardResult TransformerModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
   return impl_->forward(batch, options);
 }
-void TransformerModel::commit(std::span<const int64_t> path, int64_t row) {
+void TransformerModel::commit(std::span<const int64_t> path, RowId row) {
   impl_->commit(path, row);
 }
-void TransformerModel::truncate(int64_t length, int64_t row) { impl_->truncate(length, row); }
-void TransformerModel::reorder(std::span<const int64_t> parents) { impl_->reorder(parents); }
-int64_t TransformerModel::length(int64_t row) const { return impl_->store().length(row); }
-int64_t TransformerModel::pending(int64_t row) const { return impl_->store().pending(row); }
+void TransformerModel::truncate(int64_t length, RowId row) { impl_->truncate(length, row); }
+RowId TransformerModel::open() { return impl_->open(); }
+RowId TransformerModel::fork(RowId row, int64_t length) { return impl_->fork(row, length); }
+void TransformerModel::close(RowId row) { impl_->close(row); }
+int64_t TransformerModel::length(RowId row) const { return impl_->store().length(row); }
+int64_t TransformerModel::pending(RowId row) const { return impl_->store().pending(row); }
 int64_t TransformerModel::vocab_size() const { return impl_->weights().config.vocab_size; }
 int64_t TransformerModel::max_length() const { return impl_->store().max_length(); }
 const Internals* TransformerModel::internals() const { return impl_.get(); }

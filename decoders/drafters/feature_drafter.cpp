@@ -39,7 +39,7 @@ void FeatureDrafter::check(const LanguageModel& target) const {
 
 void FeatureDrafter::reset() {
   for (const auto& module : modules_) {
-    module->reorder({});
+    module->truncate(0);
   }
   target_features_.reset();
   newest_.assign(modules_.size(), Tensor());

@@ -66,10 +66,10 @@ void WatchedModel::look(const TokenBatch& batch, const ForwardOptions& options,
   const bool whole = result.logits.defined() && options.layers.empty();
   int64_t last_of_row = -1;
   for (size_t i = 0; i < count; ++i) {
-    const int64_t number = batch.rows.empty() ? 0 : batch.rows[i];
-    const bool ends_row = i + 1 == count || (!batch.rows.empty() && batch.rows[i + 1] != number);
+    const RowId name = batch.rows.empty() ? 0 : batch.rows[i];
+    const bool ends_row = i + 1 == count || (!batch.rows.empty() && batch.rows[i + 1] != name);
     last_of_row += ends_row ? 1 : 0;
-    Row& row = rows_[number];
+    Row& row = rows_[name];
     const auto newest = static_cast<int64_t>(row.pending.size()) - 1;
     const int64_t parent = batch.parents.empty() ? newest : batch.parents[i];
     auto path = parent < 0 ? row.kept : row.pending[static_cast<size_t>(parent)];
@@ -83,7 +83,7 @@ void WatchedModel::look(const TokenBatch& batch, const ForwardOptions& options,
   }
 }
 
-void WatchedModel::commit(std::span<const int64_t> path, int64_t row) {
+void WatchedModel::commit(std::span<const int64_t> path, RowId row) {
   model_.commit(path, row);
   Row& mine = rows_[row];
   if (!path.empty() && static_cast<size_t>(path.back()) < mine.pending.size()) {
@@ -92,20 +92,24 @@ void WatchedModel::commit(std::span<const int64_t> path, int64_t row) {
   mine.pending.clear();
 }
 
-void WatchedModel::truncate(int64_t length, int64_t row) {
+void WatchedModel::truncate(int64_t length, RowId row) {
   model_.truncate(length, row);
   Row& mine = rows_[row];
   mine.kept.resize(std::min(mine.kept.size(), static_cast<size_t>(length)));
   mine.pending.clear();
 }
 
-void WatchedModel::reorder(std::span<const int64_t> parents) {
-  model_.reorder(parents);
-  std::map<int64_t, Row> rows;
-  for (size_t i = 0; i < parents.size(); ++i) {
-    rows[static_cast<int64_t>(i)] = {rows_[parents[i]].kept, {}};
-  }
-  rows_ = std::move(rows);
+RowId WatchedModel::fork(RowId row, int64_t length) {
+  const RowId branch = model_.fork(row, length);
+  const std::vector<Token>& kept = rows_[row].kept;
+  const auto count = std::min(std::ssize(kept), static_cast<std::ptrdiff_t>(length));
+  rows_[branch].kept.assign(kept.begin(), kept.begin() + count);
+  return branch;
+}
+
+void WatchedModel::close(RowId row) {
+  model_.close(row);
+  rows_.erase(row);
 }
 
 std::string cause_name(DivergenceCause cause) {

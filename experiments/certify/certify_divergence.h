@@ -42,11 +42,13 @@ class WatchedModel final : public LanguageModel {
   const std::optional<Sight>& sight() const { return sight_; }
 
   ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options = {}) override;
-  void commit(std::span<const int64_t> path, int64_t row = 0) override;
-  void truncate(int64_t length, int64_t row = 0) override;
-  void reorder(std::span<const int64_t> parents) override;
-  int64_t length(int64_t row = 0) const override { return model_.length(row); }
-  int64_t pending(int64_t row = 0) const override { return model_.pending(row); }
+  void commit(std::span<const int64_t> path, RowId row = 0) override;
+  void truncate(int64_t length, RowId row = 0) override;
+  RowId open() override { return model_.open(); }
+  RowId fork(RowId row, int64_t length) override;
+  void close(RowId row) override;
+  int64_t length(RowId row = 0) const override { return model_.length(row); }
+  int64_t pending(RowId row = 0) const override { return model_.pending(row); }
   int64_t vocab_size() const override { return model_.vocab_size(); }
   int64_t max_length() const override { return model_.max_length(); }
   const Internals* internals() const override { return model_.internals(); }
@@ -60,7 +62,7 @@ class WatchedModel final : public LanguageModel {
 
   LanguageModel& model_;
   std::vector<Token> watched_;
-  std::map<int64_t, Row> rows_;
+  std::map<RowId, Row> rows_;
   std::optional<Sight> sight_;
 };
 

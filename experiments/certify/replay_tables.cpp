@@ -160,7 +160,7 @@ void TableModel::note_size(int64_t first) {
   largest_ = larger(largest_, size);
 }
 
-void TableModel::commit(std::span<const int64_t> path, int64_t row) {
+void TableModel::commit(std::span<const int64_t> path, RowId row) {
   SPECDEC_CHECK(row == 0, "a table has one row, not row {}", row);
   int64_t parent = -1;
   for (const int64_t node : path) {
@@ -174,7 +174,7 @@ void TableModel::commit(std::span<const int64_t> path, int64_t row) {
   parents_.clear();
 }
 
-void TableModel::truncate(int64_t length, int64_t row) {
+void TableModel::truncate(int64_t length, RowId row) {
   SPECDEC_CHECK(row == 0 && length >= 0 && length <= std::ssize(kept_),
                 "{} tokens of row {} cannot be kept", length, row);
   kept_.resize(static_cast<size_t>(length));
@@ -182,18 +182,12 @@ void TableModel::truncate(int64_t length, int64_t row) {
   parents_.clear();
 }
 
-void TableModel::reorder(std::span<const int64_t> parents) {
-  SPECDEC_CHECK(parents.empty() || (parents.size() == 1 && parents.front() == 0),
-                "a table has one row");
-  if (parents.empty()) {
-    kept_.clear();
-  }
-  pending_.clear();
-  parents_.clear();
-}
+RowId TableModel::open() { throw InternalError("a table has one row"); }
+RowId TableModel::fork(RowId /*row*/, int64_t /*length*/) { return open(); }
+void TableModel::close(RowId row) { SPECDEC_CHECK(false, "row {} cannot be closed", row); }
 
-int64_t TableModel::length(int64_t row) const { return row == 0 ? std::ssize(kept_) : 0; }
-int64_t TableModel::pending(int64_t row) const { return row == 0 ? std::ssize(pending_) : 0; }
+int64_t TableModel::length(RowId row) const { return row == 0 ? std::ssize(kept_) : 0; }
+int64_t TableModel::pending(RowId row) const { return row == 0 ? std::ssize(pending_) : 0; }
 
 TableDrafter::TableDrafter(const ReplayTables& tables, const Options& options)
     : DistributionDrafter(options.drawn ? std::nullopt : std::optional(false)),

@@ -370,7 +370,7 @@ void ModelLoader::set_adapters(TransformerModel& model, const std::filesystem::p
   if (same) {
     return;
   }
-  model.reorder({});
+  model.truncate(0);
   model.clear_adapters();
   for (ScaledAdapter& each : wanted) {
     model.push_adapter(std::move(each));

@@ -38,7 +38,12 @@ class AnswerMaker {
         excluded_(excluded_runs(plan, *tokenizer_)),
         writer_(plan.out, answer_identity(plan, *weights_),
                 (static_cast<int64_t>(plan.layers.size()) + 1) * weights_->config.hidden_size),
-        rows_(static_cast<size_t>(plan.rows)) {}
+        rows_(static_cast<size_t>(plan.rows)),
+        names_{0} {
+    while (names_.size() < rows_.size()) {
+      names_.push_back(model_.open());
+    }
+  }
 
   void run() {
     const c10::InferenceMode inference;
@@ -67,7 +72,7 @@ class AnswerMaker {
   }
 
   void begin(size_t row, int64_t number) {
-    model_.truncate(0, static_cast<int64_t>(row));
+    model_.truncate(0, names_[row]);
     rows_[row].emplace(DialogueRules{plan_, frame_, excluded_, weights_->config.end_ids},
                        prompts_.make(number));
     end_if_done(row);
@@ -81,7 +86,7 @@ class AnswerMaker {
       if (rows_[row]) {
         const TokenSpan next = rows_[row]->next();
         tokens.insert(tokens.end(), next.begin(), next.end());
-        batch.rows.insert(batch.rows.end(), next.size(), static_cast<int64_t>(row));
+        batch.rows.insert(batch.rows.end(), next.size(), names_[row]);
         fed.push_back(row);
       }
     }
@@ -94,7 +99,7 @@ class AnswerMaker {
     int64_t first = 0;
     for (size_t i = 0; i < fed.size(); ++i) {
       const auto count = static_cast<int64_t>(rows_[fed[i]]->next().size());
-      model_.commit(chain_path(count), static_cast<int64_t>(fed[i]));
+      model_.commit(chain_path(count), names_[fed[i]]);
       if (rows_[fed[i]]->take(features.narrow(0, first, count))) {
         rows_[fed[i]]->choose(LogitRow::of(result.logits, static_cast<int64_t>(i)));
       }
@@ -143,6 +148,7 @@ class AnswerMaker {
   ExcludedRuns excluded_;
   AnswerWriter writer_;
   std::vector<std::optional<Dialogue>> rows_;
+  std::vector<RowId> names_;  // of the model's rows, [rows]
   int64_t next_ = 0;
   int64_t tokens_before_ = 0;
   std::chrono::steady_clock::time_point started_;

@@ -31,15 +31,15 @@ TEST(LanguageModelTest, PrefillBeginsANewSequence) {
   EXPECT_EQ(model.kept(), (Tokens{4, 0}));
 }
 
-TEST(LanguageModelTest, PrefillForgetsRowsAndPendingNodes) {
+TEST(LanguageModelTest, PrefillForgetsPendingNodesAndNoOtherRow) {
   FakeModel model(kVocab, table());
   model.prefill_get_last_logits(Tokens{1});
-  model.reorder(std::vector<int64_t>{0, 0});
+  const RowId other = model.fork(0, 1);
   model.verify_get_logits(Draft::root(2));
   model.prefill_get_last_logits(Tokens{3, 3});
   EXPECT_EQ(model.length(0), 2);
   EXPECT_EQ(model.pending(0), 0);
-  EXPECT_EQ(model.length(1), 0);
+  EXPECT_EQ(model.kept(other), Tokens{1});
 }
 
 TEST(LanguageModelTest, LongPromptsAreFedInPieces) {
@@ -76,11 +76,11 @@ TEST(LanguageModelTest, ExtendAppends) {
 TEST(LanguageModelTest, DecodeFeedsOneTokenARow) {
   FakeModel model(kVocab, table());
   model.prefill_get_last_logits(Tokens{1, 1});
-  model.reorder(std::vector<int64_t>{0, 0});
-  const Tensor logits = model.decode_get_logits(Tokens{2, 3});
+  const std::vector<RowId> rows = {model.fork(0, 2), 0};
+  const Tensor logits = model.decode_get_logits(Tokens{2, 3}, rows);
   expect_logits(logits[0], {1, 1, 2});
   expect_logits(logits[1], {1, 1, 3});
-  EXPECT_EQ(model.kept(1), (Tokens{1, 1, 3}));
+  EXPECT_EQ(model.kept(rows[0]), (Tokens{1, 1, 2}));
 }
 
 TEST(LanguageModelTest, VerifiedNodesArePendingUntilCommitted) {
@@ -162,8 +162,10 @@ TEST(LanguageModelTest, CallsOutOfOrderAreBugs) {
   EXPECT_THROW(model.extend_get_last_logits(Tokens{1}), InternalError);
   EXPECT_THROW(model.decode_get_logits(Tokens{1}), InternalError);
   model.truncate(1);
-  model.reorder(std::vector<int64_t>{0, 0});
-  EXPECT_THROW(model.decode_get_logits(Tokens{1}), InternalError) << "two rows, one token";
+  const std::vector<RowId> rows = {0, model.fork(0, 1)};
+  EXPECT_THROW(model.decode_get_logits(Tokens{1}, rows), InternalError) << "two rows, one token";
+  model.close(rows[1]);
+  EXPECT_THROW(model.decode_get_logits(Tokens{1, 1}, rows), InternalError) << "a closed row";
 }
 
 TEST(FakeModelTest, ChecksLikeTheRealOne) {
@@ -185,21 +187,22 @@ TEST(FakeModelTest, ChecksLikeTheRealOne) {
   EXPECT_EQ(model.kept(), (Tokens{2, 3}));
   EXPECT_THROW(model.truncate(3), InternalError);
   EXPECT_THROW(model.commit({}, 1), InternalError);
-  EXPECT_THROW(model.reorder(std::vector<int64_t>{1}), InternalError);
+  EXPECT_THROW(model.fork(0, 3), InternalError);
+  EXPECT_THROW(model.fork(1, 0), InternalError);
+  EXPECT_THROW(model.close(0), InternalError);
   model.truncate(1);
   EXPECT_EQ(model.kept(), Tokens{2});
 }
 
 TEST(FakeModelTest, GivesTheLogitsThatAreAskedFor) {
   FakeModel model(kVocab, table());
-  const TokenBatch batch{.tokens = at::tensor({1, 2, 3}, at::kInt), .rows = {0, 0, 1}};
+  const TokenBatch batch{.tokens = at::tensor({1, 2, 3}, at::kInt), .rows = {0, 0, model.open()}};
   const ForwardResult last =
       model.forward(batch, {.logits = Logits::kLast, .hidden = Hidden::kScored});
   ASSERT_EQ(last.logits.size(0), 2);
   expect_logits(last.logits[0], {1, 2});
   expect_logits(last.logits[1], {3});
   EXPECT_EQ(last.final_hidden.size(0), 2);
-  model.reorder({});
   const ForwardResult none = model.forward(batch, {.logits = Logits::kNone});
   EXPECT_FALSE(none.logits.defined());
   EXPECT_FALSE(none.final_hidden.defined());

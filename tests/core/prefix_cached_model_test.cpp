@@ -101,20 +101,22 @@ TEST_F(PrefixCachedModelTest, NodesThatAreForgottenLeaveNoTrace) {
 
 TEST_F(PrefixCachedModelTest, RowsBeginFromTheCache) {
   EXPECT_EQ(prefill({1, 2, 3}, {}), 3);
-  cached_->reorder(std::vector<int64_t>{0, 0});
-  (void)cached_->decode_get_logits(Tokens{2, 3});
-  cached_->reorder(std::vector<int64_t>{1, 0});
+  const std::vector<RowId> rows = {cached_->fork(0, 2), 0};
+  (void)cached_->decode_get_logits(Tokens{2, 3}, rows);
   EXPECT_EQ(prefill({1, 2, 3, 3, 0}, {}), 1) << "row 0 holds the second one's tokens";
-  EXPECT_EQ(cached_->length(1), 0);
+  EXPECT_EQ(cached_->length(rows[0]), 3);
+  const RowId fork = cached_->fork(0, 4);
+  EXPECT_EQ(cached_->length(fork), 4);
+  cached_->close(fork);
+  EXPECT_THROW((void)cached_->length(fork), InternalError);
 }
 
 TEST_F(PrefixCachedModelTest, AFailedPrefillKeepsTheCacheUsable) {
   EXPECT_EQ(prefill({1, 2, 3}, {}), 3);
   EXPECT_THROW(cached_->prefill_get_last_logits(Tokens{1, 2, kEntries}), Error);
   EXPECT_EQ(prefill({1, 2, 3, 0}, {}), 1);
-  cached_->reorder({});
-  EXPECT_EQ(cached_->length(), 0) << "a new sequence is empty whatever the model keeps";
   cached_->truncate(0);
+  EXPECT_EQ(cached_->length(), 0) << "a new sequence is empty whatever the model keeps";
   EXPECT_THROW(cached_->truncate(1), InternalError);
   EXPECT_EQ(prefill({1, 2, 3, 1}, {}), 1);
 }

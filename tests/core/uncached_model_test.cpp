@@ -54,14 +54,16 @@ TEST_F(UncachedModelTest, RowsAreThoseOfTheModel) {
   for (LanguageModel* model :
        {static_cast<LanguageModel*>(&uncached_), static_cast<LanguageModel*>(&plain_)}) {
     (void)model->prefill_get_last_logits(Tokens{1, 2});
-    model->reorder(std::vector<int64_t>{0, 0});
+    EXPECT_EQ(model->fork(0, 1), 1);
+    EXPECT_EQ(model->open(), 2);
+    model->close(2);
   }
-  EXPECT_TRUE(
-      at::equal(uncached_.decode_get_logits(Tokens{3, 4}), plain_.decode_get_logits(Tokens{3, 4})));
-  uncached_.reorder(std::vector<int64_t>{1});
-  plain_.reorder(std::vector<int64_t>{1});
-  EXPECT_TRUE(
-      at::equal(uncached_.decode_get_logits(Tokens{0}), plain_.decode_get_logits(Tokens{0})));
+  const std::vector<RowId> rows = {0, 1};
+  EXPECT_TRUE(at::equal(uncached_.decode_get_logits(Tokens{3, 4}, rows),
+                        plain_.decode_get_logits(Tokens{3, 4}, rows)));
+  EXPECT_TRUE(at::equal(uncached_.decode_get_logits(Tokens{0}, std::span(rows).last(1)),
+                        plain_.decode_get_logits(Tokens{0}, std::span(rows).last(1))));
+  EXPECT_THROW((void)uncached_.length(2), InternalError);
 }
 
 TEST_F(UncachedModelTest, EachTokenCostsAPrefillOfTheText) {

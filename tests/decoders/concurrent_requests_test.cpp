@@ -5,11 +5,11 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "core/row_view.h"
 #include "core/transformer/heads/eagle_head.h"
 #include "core/transformer/heads/feature_model.h"
 #include "decoders/drafters/feature_drafter.h"
@@ -20,7 +20,7 @@
 #include "grammar/compiled_grammar.h"
 #include "kv/kv_cache.h"
 #include "tests/support/grammar_vocabularies.h"
-#include "tests/support/row_view.h"
+#include "tests/support/locked_model.h"
 #include "tests/support/sequence_distribution.h"
 #include "tests/support/tiny_gemma4.h"
 
@@ -151,14 +151,11 @@ TEST_P(ConcurrentRequestsTest, ModelsOfSharedWeightsAndGrammars) {
 /// The requests' steps alternate in one cache: drafts of one are pending while others commit.
 TEST_P(ConcurrentRequestsTest, RowsOfOneModel) {
   TransformerModel model(weights_, cache());
-  std::vector<int64_t> rows;
-  std::mutex calls;
+  LockedModel shared(model);
   std::vector<std::unique_ptr<RowView>> views;
-  for (int64_t row = 0; row < kRequests; ++row) {
-    rows.push_back(row);
-    views.push_back(std::make_unique<RowView>(model, row, calls));
+  for (int64_t request = 0; request < kRequests; ++request) {
+    views.push_back(std::make_unique<RowView>(shared, shared.open()));
   }
-  model.forward({.tokens = at::zeros({kRequests}, at::kInt), .rows = rows});
   expect_same(
       at_once([&](int64_t row) -> LanguageModel& { return *views[static_cast<size_t>(row)]; }),
       alone());

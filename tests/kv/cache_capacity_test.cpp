@@ -21,6 +21,11 @@ KvCacheOptions pages(int64_t max_pages) {
   return options;
 }
 
+bool fits(const CacheModel& model, const std::vector<KvCache::Growth>& rows,
+          const std::vector<RowId>& closed = {}) {
+  return model.cache().fits(rows, closed);
+}
+
 TEST(CacheCapacityTest, PagesBeyondItAreAnErrorThatNamesTheOption) {
   CacheModel model(pages(3));
   model.extend(chain(9));
@@ -69,24 +74,26 @@ TEST(CacheCapacityTest, RowsAndPendingNodesBeyondItAreErrors) {
   options.max_rows = 2;
   options.max_pending = 5;
   CacheModel model(options);
+  model.open();
   model.extend(batch_of({0, 0, 1}, {}));
-  EXPECT_THAT(error_message<Error>([&] { model.cache().extend(batch_of({2}, {-1}).nodes()); }),
-              HasSubstr("max_rows 2"));
+  EXPECT_THAT(error_message<Error>([&] { model.cache().open(); }), HasSubstr("max_rows 2"));
+  EXPECT_THAT(error_message<Error>([&] { model.cache().fork(0, 0); }), HasSubstr("max_rows 2"));
   EXPECT_THAT(error_message<Error>([&] { model.cache().extend(chain(4).nodes()); }),
               HasSubstr("6 pending tokens of row 0 exceed the cache's max_pending 5"));
   model.check();
-  EXPECT_FALSE(model.cache().fits(std::vector<int64_t>{0, 0, 1}));
-  EXPECT_FALSE(model.cache().fits(std::vector<int64_t>{4}));
-  EXPECT_TRUE(model.cache().fits(std::vector<int64_t>{3, 4}));
+  EXPECT_FALSE(fits(model, {{0, 0}, {0, 1}}));
+  EXPECT_FALSE(fits(model, {{0, 4}}));
+  EXPECT_TRUE(fits(model, {{0, 3}, {1, 4}}));
 }
 
 TEST(CacheCapacityTest, TruncatedPagesGoToRowsThatNeedThem) {
   CacheModel model(pages(4));
+  model.open();
   model.extend(batch_of(std::vector<int64_t>(13, 0), {}));
   model.commit(0, first_nodes(13));
   model.truncate(0, 3);
-  EXPECT_TRUE(model.cache().fits(std::vector<int64_t>{1, 12}));
-  EXPECT_FALSE(model.cache().fits(std::vector<int64_t>{2, 12}));
+  EXPECT_TRUE(fits(model, {{0, 1}, {1, 12}}));
+  EXPECT_FALSE(fits(model, {{0, 2}, {1, 12}}));
   model.extend(batch_of(std::vector<int64_t>(12, 1), {}));
   model.check();
   EXPECT_THROW(model.cache().extend(chain(2).nodes()), Error);
@@ -98,11 +105,11 @@ TEST(CacheCapacityTest, TheLastRowThatHoldsASharedPageWritesInPlace) {
   CacheModel model(pages(4));
   model.extend(chain(6));
   model.commit(0, first_nodes(6));
-  EXPECT_TRUE(model.cache().fits(std::vector<int64_t>{0, 0, 0}, std::vector<int64_t>{2, 2, 2}));
-  EXPECT_FALSE(model.cache().fits(std::vector<int64_t>{0, 0, 0}, std::vector<int64_t>{2, 2, 3}));
-  EXPECT_FALSE(
-      model.cache().fits(std::vector<int64_t>{0, 0, 0, 0}, std::vector<int64_t>{1, 1, 1, 1}));
-  model.reorder({0, 0, 0});
+  EXPECT_TRUE(fits(model, {{0, 2}, {0, 2}, {0, 2}}));
+  EXPECT_FALSE(fits(model, {{0, 2}, {0, 2}, {0, 3}}));
+  EXPECT_FALSE(fits(model, {{0, 1}, {0, 1}, {0, 1}, {0, 1}}));
+  model.fork(0, 6);
+  model.fork(0, 6);
   model.extend(batch_of({0, 0, 1, 1, 2, 2}, {}));
   model.check();
 }
@@ -135,13 +142,15 @@ TEST(CacheCapacityTest, ADeviceHasAllPagesFromTheBeginning) {
 }
 
 /// Nodes that a batch gives each row.
-std::vector<int64_t> nodes_of(const NodeBatch& batch) {
-  std::vector<int64_t> nodes;
-  for (const int64_t row : batch.rows) {
-    nodes.resize(std::max(nodes.size(), static_cast<size_t>(row) + 1));
-    ++nodes[static_cast<size_t>(row)];
+std::vector<KvCache::Growth> growth_of(const NodeBatch& batch) {
+  std::vector<KvCache::Growth> rows;
+  for (const RowId row : batch.rows) {
+    if (rows.empty() || rows.back().row != row) {
+      rows.push_back({row, 0});
+    }
+    ++rows.back().nodes;
   }
-  return nodes;
+  return rows;
 }
 
 /// Extends where the cache says that it fits, which then succeeds; elsewhere it throws and changes
@@ -155,32 +164,46 @@ bool try_extend(CacheModel& model, const NodeBatch& batch, bool fits) {
   return fits;
 }
 
+/// All rows end but 0; up to three forks of them, or of 0, go on.
+bool branch(CacheModel& model, std::mt19937& random) {
+  const auto below = [&](int64_t bound) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(bound));
+  };
+  const std::vector<RowId> rows = model.names();
+  const std::vector<RowId> closed(rows.begin() + 1, rows.end());
+  std::vector<KvCache::Growth> growth = {{0, 0}};
+  for (int64_t forks = 1 + below(3); forks > 0; --forks) {
+    const RowId row = rows[static_cast<size_t>(below(std::ssize(rows)))];
+    const int64_t room = kMaxLength - model.cache().length(row);
+    growth.push_back({row, below(std::min<int64_t>(room, 9) + 1)});
+  }
+  const bool fits = model.cache().fits(growth, closed);
+  NodeBatch batch;
+  for (const KvCache::Growth& fork : std::span(growth).subspan(1)) {
+    const RowId row = model.fork(fork.row, model.cache().length(fork.row));
+    batch.rows.insert(batch.rows.end(), static_cast<size_t>(fork.nodes), row);
+  }
+  for (const RowId row : closed) {
+    model.close(row);
+  }
+  batch.count = std::ssize(batch.rows);
+  return batch.rows.empty() || try_extend(model, batch, fits);
+}
+
 /// As random_step, of a cache that is often full.
 bool crowded_step(CacheModel& model, std::mt19937& random) {
   const auto below = [&](int64_t bound) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(bound));
   };
-  const int64_t rows = model.cache().rows();
   if (below(2) == 0) {
     const NodeBatch batch = random_batch(model, random);
-    return try_extend(model, batch, model.cache().fits(nodes_of(batch)));
+    return try_extend(model, batch, model.cache().fits(growth_of(batch)));
   }
-  if (rows == 0 || below(3) > 0) {
+  if (below(3) > 0) {
     random_step(model, random, false);
     return true;
   }
-  std::vector<int64_t> parents(static_cast<size_t>(1 + below(4)));
-  NodeBatch batch;
-  for (size_t i = 0; i < parents.size(); ++i) {
-    parents[i] = below(rows);
-    const int64_t room = kMaxLength - model.cache().length(parents[i]);
-    batch.rows.insert(batch.rows.end(), static_cast<size_t>(below(std::min<int64_t>(room, 9) + 1)),
-                      static_cast<int64_t>(i));
-  }
-  batch.count = std::ssize(batch.rows);
-  const bool fits = model.cache().fits(parents, nodes_of(batch));
-  model.reorder(parents);
-  return batch.rows.empty() || try_extend(model, batch, fits);
+  return branch(model, random);
 }
 
 TEST(CacheCapacityTest, WhatFitsIsExactlyWhatExtendDoes) {

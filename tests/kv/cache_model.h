@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <random>
 #include <utility>
@@ -78,14 +79,15 @@ inline std::vector<int32_t> visible(const BatchTables& tables, int64_t index) {
   return slots;
 }
 
-/// Writes one number into all keys and its negative into all values of a slot, as a kernel would.
-inline void write_slot(const KvCache& cache, int64_t layer, int64_t row, int64_t slot,
+/// Writes one number into all keys and its negative into all values of a slot of the row at a place
+/// of the tables, as a kernel would.
+inline void write_slot(const KvCache& cache, int64_t layer, int64_t place, int64_t slot,
                        float number) {
   const KvView view = cache.view(layer);
   const BatchTables& tables = *view.tables;
   const int32_t* pages = tables.page_table.const_data_ptr<int32_t>();
   const int64_t page_size = view.page_size();
-  const int64_t page = pages[row * tables.page_table.size(1) + slot / page_size];
+  const int64_t page = pages[place * tables.page_table.size(1) + slot / page_size];
   ASSERT_LT(page, view.keys.size(0));
   view.keys.select(0, page).select(2, slot % page_size).fill_(number);
   view.values.select(0, page).select(1, slot % page_size).fill_(-number);
@@ -95,15 +97,15 @@ inline void write_slot(const KvCache& cache, int64_t layer, int64_t row, int64_t
 class CacheModel {
  public:
   explicit CacheModel(const KvCacheOptions& options = small_pages())
-      : cache_(three_layers(), options) {}
+      : cache_(three_layers(), options), rows_{{0, {}}} {}
 
   struct Node {
     int64_t parent;
     float number;
   };
   struct Row {
-    std::vector<float> kept;
-    std::vector<Node> pending;
+    std::vector<float> kept = {};
+    std::vector<Node> pending = {};
   };
 
   void extend(const NodeBatch& batch) {
@@ -111,11 +113,8 @@ class CacheModel {
     const BatchTables& tables = cache_.tables();
     ASSERT_EQ(tables.nodes, batch.count);
     for (int64_t i = 0; i < tables.nodes; ++i) {
-      const int64_t row = batch.rows.empty() ? 0 : batch.rows[static_cast<size_t>(i)];
-      if (row >= static_cast<int64_t>(rows_.size())) {
-        rows_.resize(static_cast<size_t>(row) + 1);
-      }
-      Row& owner = rows_[static_cast<size_t>(row)];
+      const RowId row = row_of(batch, i);
+      Row& owner = rows_.at(row);
       const auto index = static_cast<int64_t>(owner.pending.size());
       const int64_t parent =
           batch.parents.empty() ? index - 1 : batch.parents[static_cast<size_t>(i)];
@@ -123,51 +122,58 @@ class CacheModel {
       check_node(row, index, i);
     }
     for (int64_t i = 0; i < tables.nodes; ++i) {
-      const int64_t row = tables.rows.const_data_ptr<int32_t>()[i];
+      const int64_t place = tables.rows.const_data_ptr<int32_t>()[i];
       const int64_t slot = tables.slots.const_data_ptr<int32_t>()[i];
-      const Row& owner = rows_[static_cast<size_t>(row)];
+      const Row& owner = rows_.at(row_of(batch, i));
       const Node& node = owner.pending[static_cast<size_t>(slot) - owner.kept.size()];
-      write_slot(cache_, 0, row, slot, node.number);
-      write_slot(cache_, 1, row, slot, node.number * kSecondLayer);
+      write_slot(cache_, 0, place, slot, node.number);
+      write_slot(cache_, 1, place, slot, node.number * kSecondLayer);
     }
   }
 
-  void commit(int64_t row, const std::vector<int64_t>& path) {
+  void commit(RowId row, const std::vector<int64_t>& path) {
     cache_.commit(row, path);
-    Row& owner = rows_[static_cast<size_t>(row)];
+    Row& owner = rows_.at(row);
     for (const int64_t node : path) {
       owner.kept.push_back(owner.pending[static_cast<size_t>(node)].number);
     }
     owner.pending.clear();
   }
 
-  void truncate(int64_t row, int64_t length) {
+  void truncate(RowId row, int64_t length) {
     cache_.truncate(row, length);
-    rows_[static_cast<size_t>(row)].kept.resize(static_cast<size_t>(length));
-    rows_[static_cast<size_t>(row)].pending.clear();
+    rows_.at(row).kept.resize(static_cast<size_t>(length));
+    rows_.at(row).pending.clear();
   }
 
-  void reorder(const std::vector<int64_t>& parents) {
-    cache_.reorder(parents);
-    std::vector<Row> reordered;
-    reordered.reserve(parents.size());
-    for (const int64_t parent : parents) {
-      reordered.push_back({rows_[static_cast<size_t>(parent)].kept, {}});
-    }
-    rows_ = std::move(reordered);
+  RowId open() {
+    const RowId row = cache_.open();
+    EXPECT_TRUE(rows_.try_emplace(row).second) << "a name that was given before";
+    return row;
   }
 
-  /// The row, maybe a new one, holds these first tokens of a snapshot.
-  void restore(int64_t row, const KvSnapshot& snapshot, std::vector<float> tokens) {
+  RowId fork(RowId row, int64_t length) {
+    const RowId branch = cache_.fork(row, length);
+    const std::vector<float>& kept = rows_.at(row).kept;
+    const Row begun = {.kept = {kept.begin(), kept.begin() + length}};
+    EXPECT_TRUE(rows_.try_emplace(branch, begun).second) << "a name that was given before";
+    return branch;
+  }
+
+  void close(RowId row) {
+    cache_.close(row);
+    rows_.erase(row);
+  }
+
+  /// The row holds these first tokens of a snapshot.
+  void restore(RowId row, const KvSnapshot& snapshot, std::vector<float> tokens) {
     cache_.restore(row, snapshot, std::ssize(tokens));
-    rows_.resize(std::max(rows_.size(), static_cast<size_t>(row) + 1));
-    rows_[static_cast<size_t>(row)] = {.kept = std::move(tokens), .pending = {}};
+    rows_.at(row) = {.kept = std::move(tokens)};
   }
 
-  std::vector<int64_t> path_to(int64_t row, int64_t node) const {
+  std::vector<int64_t> path_to(RowId row, int64_t node) const {
     std::vector<int64_t> path;
-    for (; node >= 0;
-         node = rows_[static_cast<size_t>(row)].pending[static_cast<size_t>(node)].parent) {
+    for (; node >= 0; node = rows_.at(row).pending[static_cast<size_t>(node)].parent) {
       path.insert(path.begin(), node);
     }
     return path;
@@ -175,9 +181,8 @@ class CacheModel {
 
   /// Compares everything that the cache holds.
   void check() const {
-    ASSERT_EQ(cache_.rows(), static_cast<int64_t>(rows_.size()));
-    for (int64_t row = 0; row < cache_.rows(); ++row) {
-      const Row& owner = rows_[static_cast<size_t>(row)];
+    ASSERT_EQ(cache_.rows(), names());
+    for (const auto& [row, owner] : rows_) {
       ASSERT_EQ(cache_.length(row), static_cast<int64_t>(owner.kept.size()));
       ASSERT_EQ(cache_.pending(row), static_cast<int64_t>(owner.pending.size()));
       const Tensor numbers = at::tensor(owner.kept, at::kFloat).view({1, -1, 1});
@@ -192,18 +197,30 @@ class CacheModel {
 
   const KvCache& cache() const { return cache_; }
   KvCache& cache() { return cache_; }
-  const std::vector<Row>& rows() const { return rows_; }
+  const std::map<RowId, Row>& rows() const { return rows_; }
+  std::vector<RowId> names() const {
+    std::vector<RowId> names;
+    for (const auto& [row, owner] : rows_) {
+      names.push_back(row);
+    }
+    return names;
+  }
 
  private:
-  void check_node(int64_t row, int64_t index, int64_t batch_index) const {
+  static RowId row_of(const NodeBatch& batch, int64_t node) {
+    return batch.rows.empty() ? 0 : batch.rows[static_cast<size_t>(node)];
+  }
+
+  void check_node(RowId row, int64_t index, int64_t batch_index) const {
     const BatchTables& tables = cache_.tables();
-    const auto length = static_cast<int64_t>(rows_[static_cast<size_t>(row)].kept.size());
+    const auto length = static_cast<int64_t>(rows_.at(row).kept.size());
     const std::vector<int64_t> path = path_to(row, index);
     const int64_t position = length + static_cast<int64_t>(path.size()) - 1;
-    EXPECT_EQ(tables.rows.const_data_ptr<int32_t>()[batch_index], row);
+    const int64_t place = tables.rows.const_data_ptr<int32_t>()[batch_index];
+    ASSERT_LT(place, tables.lengths.size(0));
     EXPECT_EQ(tables.slots.const_data_ptr<int32_t>()[batch_index], length + index);
     EXPECT_EQ(tables.positions.const_data_ptr<int32_t>()[batch_index], position);
-    EXPECT_EQ(tables.lengths.const_data_ptr<int32_t>()[row], length);
+    EXPECT_EQ(tables.lengths.const_data_ptr<int32_t>()[place], length);
     std::vector<int32_t> slots;
     for (const int64_t above : path) {
       slots.push_back(static_cast<int32_t>(length + above));
@@ -212,22 +229,22 @@ class CacheModel {
   }
 
   KvCache cache_;
-  std::vector<Row> rows_;
+  std::map<RowId, Row> rows_;
   int64_t next_number_ = 0;
 };
 
-/// Random batch over some of the rows, perhaps a new one; each row stays short enough.
+/// Random batch over some of the rows, in any order; each row stays short enough.
 inline NodeBatch random_batch(const CacheModel& model, std::mt19937& random) {
   const auto below = [&](int64_t bound) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(bound));
   };
   NodeBatch batch;
-  const int64_t rows = std::min<int64_t>(model.cache().rows() + 1, 4);
-  for (int64_t row = 0; row < rows; ++row) {
-    const bool fresh = row == model.cache().rows();
+  std::vector<RowId> rows = model.names();
+  std::shuffle(rows.begin(), rows.end(), random);
+  for (const RowId row : rows) {
     const int64_t pending = model.cache().pending(row);
     const int64_t room = kMaxLength - model.cache().length(row) - pending;
-    if (room == 0 || (row > 0 && below(fresh ? 4 : 2) == 0)) {
+    if (room == 0 || (row > 0 && below(2) == 0)) {
       continue;
     }
     const int64_t count = 1 + below(std::min<int64_t>(room, 9));
@@ -244,22 +261,21 @@ inline void random_step(CacheModel& model, std::mt19937& random, bool extends = 
   const auto below = [&](int64_t bound) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(bound));
   };
-  const int64_t rows = model.cache().rows();
-  const int64_t choice = rows == 0 ? 0 : extends ? below(10) : 5 + below(5);
+  const std::vector<RowId> rows = model.names();
+  const RowId row = rows[static_cast<size_t>(below(std::ssize(rows)))];
+  const int64_t choice = extends ? below(12) : 5 + below(7);
   if (choice < 5) {
     model.extend(random_batch(model, random));
   } else if (choice < 8) {
-    const int64_t row = below(rows);
     model.commit(row, model.path_to(row, below(model.cache().pending(row) + 1) - 1));
   } else if (choice == 8) {
-    const int64_t row = below(rows);
     model.truncate(row, below(model.cache().length(row) + 1));
-  } else {
-    std::vector<int64_t> parents(static_cast<size_t>(1 + below(4)));
-    for (int64_t& parent : parents) {
-      parent = below(rows);
-    }
-    model.reorder(parents);
+  } else if (choice == 9 && row != 0) {
+    model.close(row);
+  } else if (rows.size() < 4 && choice == 10) {
+    model.open();
+  } else if (rows.size() < 4) {
+    model.fork(row, below(model.cache().length(row) + 1));
   }
 }
 

@@ -73,6 +73,7 @@ TEST(KvCacheTest, RefusesBFloat16BesideFloat64) {
 
 TEST(KvCacheTest, EmptyParentsContinueEachRowAfterItsLastPendingNode) {
   KvCache cache(three_layers(), small_pages());
+  EXPECT_EQ(cache.open(), 1);
   cache.extend(batch_of({0, 0, 1}, {}).nodes());
   EXPECT_EQ(entries(cache.tables().positions, 3), (std::vector<int32_t>{0, 1, 0}));
   cache.commit(1, first_nodes(1));
@@ -86,7 +87,8 @@ TEST(KvCacheTest, SharedPagesAreCopiedOnWriteOnly) {
   CacheModel model;
   model.extend(chain(6));
   model.commit(0, first_nodes(6));
-  model.reorder({0, 0, 0});
+  model.fork(0, 6);
+  model.fork(0, 5);
   const int64_t bytes = model.cache().allocated_bytes();
   model.check();
   EXPECT_EQ(model.cache().allocated_bytes(), bytes) << "sharing costs no page";
@@ -143,14 +145,15 @@ TEST(KvCacheTest, RefusedBatchesChangeNothing) {
   model.extend(chain(3));
   model.commit(0, first_nodes(3));
   model.extend(chain(2));
+  model.open();
   KvCache& cache = model.cache();
   const NodeBatch bad[] = {
       batch_of({}, {2}),           // follows itself
       batch_of({}, {-2}),          //
       batch_of({}, {1, 4}),        // follows a later node
       batch_of({0, 1}, {-1, 0}),   // row 1 has no node 0
-      batch_of({1, 0}, {-1, -1}),  // rows descend
-      batch_of({0, 2}, {-1, -1}),  // no row 1
+      batch_of({1, 0, 1}, {-1, -1, 0}),  // row 1 is split
+      batch_of({0, 2}, {-1, -1}),  // no row 2
       batch_of({-1}, {-1}),        //
       batch_of({0, 0}, {-1}, 2),   // a parent is missing
       batch_of({0}, {-1, -1}, 2),  // a row is missing
@@ -171,10 +174,10 @@ TEST(KvCacheTest, UndoTakesBackTheNewestExtendOnly) {
   cache.extend(chain(3).nodes());
   cache.commit(0, first_nodes(3));
   cache.extend(chain(2).nodes());
+  cache.open();
   cache.extend(batch_of({0, 0, 1}, {0, 2, -1}).nodes());
-  EXPECT_EQ(cache.rows(), 2);
   cache.undo_extend();
-  EXPECT_EQ(cache.rows(), 1);
+  EXPECT_EQ(cache.pending(1), 0);
   EXPECT_EQ(cache.length(0), 3);
   EXPECT_EQ(cache.pending(0), 2);
   cache.extend(batch_of({0, 1}, {1, -1}).nodes());
@@ -207,9 +210,51 @@ TEST(KvCacheTest, RefusesWhatIsNotAPath) {
   EXPECT_THROW(cache.commit(1, std::vector<int64_t>{0}), InternalError);
   EXPECT_THROW(cache.truncate(0, 1), InternalError);
   EXPECT_THROW(cache.truncate(0, -1), InternalError);
-  EXPECT_THROW(cache.reorder(std::vector<int64_t>{0, 1}), InternalError);
+  EXPECT_THROW(cache.fork(0, 1), InternalError);
+  EXPECT_THROW(cache.fork(0, -1), InternalError);
+  EXPECT_THROW(cache.fork(1, 0), InternalError);
+  EXPECT_THROW(cache.close(0), InternalError);
   EXPECT_THROW(cache.view(3), InternalError);
   model.check();
+  model.commit(0, {0, 2});
+  model.check();
+}
+
+TEST(KvCacheTest, NamesOfClosedRowsAreNotUsedAgain) {
+  CacheModel model;
+  model.extend(chain(7));
+  model.commit(0, first_nodes(7));
+  const RowId first = model.fork(0, 6);
+  model.close(first);
+  const RowId second = model.fork(0, 5);
+  EXPECT_NE(first, second);
+  KvCache& cache = model.cache();
+  EXPECT_THROW((void)cache.length(first), InternalError);
+  EXPECT_THROW(cache.truncate(first, 0), InternalError);
+  EXPECT_THROW(cache.commit(first, {}), InternalError);
+  EXPECT_THROW(cache.fork(first, 0), InternalError);
+  EXPECT_THROW(cache.close(first), InternalError);
+  EXPECT_THROW(cache.extend(batch_of({first}, {-1}).nodes()), InternalError);
+  EXPECT_EQ(cache.rows(), (std::vector<RowId>{0, second}));
+  model.check();
+  for (int i = 0; i < 20; ++i) {
+    model.close(model.open());
+  }
+  model.extend(batch_of({second, 0}, {}));
+  EXPECT_LE(cache.tables().lengths.size(0), 4) << "tables are as large as the open rows need";
+  model.check();
+}
+
+TEST(KvCacheTest, AForkBeginsWithKeptTokensOnly) {
+  CacheModel model;
+  model.extend(chain(6));
+  model.commit(0, first_nodes(6));
+  model.extend(batch_of({}, {-1, 0, 0}));
+  const RowId fork = model.fork(0, 5);
+  EXPECT_EQ(model.cache().pending(0), 3) << "they stay the row's own";
+  EXPECT_EQ(model.cache().pending(fork), 0);
+  model.extend(batch_of({fork, fork}, {}));
+  model.commit(fork, {0, 1});
   model.commit(0, {0, 2});
   model.check();
 }
@@ -229,7 +274,7 @@ TEST(KvCacheTest, PagesAndTablesMayLieOnADevice) {
   KvCache cache(three_layers(), options);
   cache.extend(batch_of({}, {-1, 0, 0, 2, 2}).nodes());
   cache.commit(0, std::vector<int64_t>{0, 2, 4});
-  cache.reorder(std::vector<int64_t>{0, 0});
+  cache.fork(0, 3);
   cache.extend(batch_of({0, 0, 1}, {}).nodes());  // copies the page that both rows write
   const KvView view = cache.view(1);
   EXPECT_TRUE(view.keys.is_meta() && view.values.is_meta());

@@ -18,7 +18,7 @@ struct Taken {
 };
 
 Taken take(CacheModel& model, int64_t row) {
-  return {model.cache().snapshot(row), model.rows()[static_cast<size_t>(row)].kept};
+  return {model.cache().snapshot(row), model.rows().at(row).kept};
 }
 
 void check_copy(const Taken& taken) {
@@ -46,17 +46,16 @@ void walk(const KvCacheOptions& options, uint32_t seed) {
   std::vector<Taken> taken;
   for (int step = 0; step < 150; ++step) {
     const int64_t choice = below(6);
-    const int64_t rows = model.cache().rows();
-    if (choice == 0 && rows > 0) {
-      const int64_t row = below(static_cast<size_t>(rows));
+    const std::vector<RowId> rows = model.names();
+    const RowId row = rows[static_cast<size_t>(below(rows.size()))];
+    if (choice == 0) {
       model.truncate(row, model.cache().length(row));  // forgets pending nodes
       taken.push_back(take(model, row));
     } else if (choice == 1 && !taken.empty()) {
       const Taken& chosen = taken[static_cast<size_t>(below(taken.size()))];
       const int64_t length = below(chosen.tokens.size() + 1);
       const auto snapshot = below(2) == 0 ? chosen.snapshot : copied(*chosen.snapshot);
-      model.restore(below(static_cast<size_t>(std::min<int64_t>(rows + 1, 4))), *snapshot,
-                    {chosen.tokens.begin(), chosen.tokens.begin() + length});
+      model.restore(row, *snapshot, {chosen.tokens.begin(), chosen.tokens.begin() + length});
     } else if (choice == 2 && taken.size() > 3) {
       taken.erase(taken.begin() + below(taken.size()));
     } else {
@@ -92,7 +91,7 @@ TEST(KvSnapshotTest, SharesPagesUntilTheyAreWritten) {
   const int64_t bytes = model.cache().allocated_bytes();
   const Taken taken = take(model, 0);
   EXPECT_EQ(taken.snapshot->bytes(), bytes) << "three pages";
-  model.restore(1, *taken.snapshot, taken.tokens);
+  model.restore(model.open(), *taken.snapshot, taken.tokens);
   EXPECT_EQ(model.cache().allocated_bytes(), bytes);
   model.extend(batch_of({1}, {-1}));
   EXPECT_EQ(model.cache().allocated_bytes(), bytes + bytes / 3) << "the last page was copied";
@@ -128,7 +127,7 @@ TEST(KvSnapshotTest, LeavesRoomForARow) {
   EXPECT_EQ(dynamic_cast<const KvCopies*>(shared.snapshot.get()), nullptr);
   EXPECT_NE(dynamic_cast<const KvCopies*>(copy.snapshot.get()), nullptr);
   model.truncate(0, 0);
-  const std::vector<int64_t> whole = {kMaxLength};
+  const std::vector<KvCache::Growth> whole = {{0, kMaxLength}};
   EXPECT_TRUE(model.cache().fits(whole));
   model.extend(chain(kMaxLength));
   model.commit(0, first_nodes(kMaxLength));
@@ -143,7 +142,7 @@ TEST(KvSnapshotTest, RefusesWhatDoesNotFit) {
   EXPECT_THROW((void)model.cache().snapshot(0), InternalError) << "pending nodes";
   model.commit(0, first_nodes(6));
   const auto snapshot = model.cache().snapshot(0);
-  EXPECT_THROW(model.cache().restore(2, *snapshot, 6), InternalError) << "a gap";
+  EXPECT_THROW(model.cache().restore(2, *snapshot, 6), InternalError) << "not open";
   EXPECT_THROW(model.cache().restore(0, *snapshot, 7), InternalError) << "more than there is";
   EXPECT_EQ(model.cache().length(0), 6);
 

@@ -39,13 +39,16 @@ TEST(PageTableTest, UseCountsWhatPagesHold) {
   EXPECT_EQ(use.filled, 3);
   const auto held = table.hold(0, 1);
   table.trim(1, 1);
-  table.reorder(std::vector<int64_t>{0, 0, 1});
-  use = table.use(std::vector<int64_t>{5, 2, 3}, 4);
+  table.add_rows(3);
+  table.attach(2, table.pages(0));
+  use = table.use(std::vector<int64_t>{5, 3, 2}, 4);
   EXPECT_EQ(use.used, 3);
   EXPECT_EQ(use.shared, 2);
   EXPECT_EQ(use.tokens, 8) << "what rows share counts once";
-  table.reorder({});
-  use = table.use({}, 4);
+  for (int64_t row = 0; row < 3; ++row) {
+    table.trim(row, 0);
+  }
+  use = table.use(std::vector<int64_t>{0, 0, 0}, 4);
   EXPECT_EQ(use.used, 1) << "held";
   EXPECT_EQ(use.filled, 0);
   EXPECT_EQ(table.free_pages(), 3);
@@ -63,7 +66,8 @@ TEST(PageTableTest, PagesGivenBackAreUsedAgain) {
 
 TEST(PageTableTest, SharedPagesAreSplitOffOnlyWhenWritten) {
   PageTable table = table_of(1, 3);
-  table.reorder(std::vector<int64_t>{0, 0});
+  table.add_rows(2);
+  table.attach(1, table.pages(0));
   EXPECT_THAT(table.pages(1), ElementsAre(0, 1, 2));
   EXPECT_EQ(table.pages_made(), 3);
 
@@ -80,17 +84,6 @@ TEST(PageTableTest, SharedPagesAreSplitOffOnlyWhenWritten) {
   EXPECT_EQ(table.pages_needed(1, 2, 3), 0);
   table.make_writable(1, 2, 3, copies);
   EXPECT_TRUE(copies.empty());
-}
-
-TEST(PageTableTest, ReorderFreesThePagesOfRowsLeftOut) {
-  PageTable table = table_of(3, 2);
-  table.reorder(std::vector<int64_t>{1});
-  EXPECT_EQ(table.rows(), 1);
-  EXPECT_THAT(table.pages(0), ElementsAre(2, 3));
-  EXPECT_EQ(table.free_pages(), 4);
-  table.reorder({});
-  EXPECT_EQ(table.rows(), 0);
-  EXPECT_EQ(table.free_pages(), 6);
 }
 
 TEST(PageTableTest, CountsThePagesOfRowsThatAreToCome) {
@@ -129,7 +122,7 @@ TEST(PageTableTest, RefusesRowsThatDoNotExist) {
   PageTable table = table_of(1, 1);
   EXPECT_THROW(table.pages(1), InternalError);
   EXPECT_THROW(table.trim(-1, 0), InternalError);
-  EXPECT_THROW(table.reorder(std::vector<int64_t>{1}), InternalError);
+  EXPECT_THROW(table.attach(1, {}), InternalError);
 }
 
 }  // namespace

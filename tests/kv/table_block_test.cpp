@@ -45,6 +45,11 @@ class MirroredTablesTest : public testing::Test {
     expect_equal_tables(*mirrored_.view(0).tables, *plain_.view(0).tables);
   }
 
+  void open_row() {
+    plain_.open();
+    mirrored_.open();
+  }
+
   void commit(int64_t row, const std::vector<int64_t>& path) {
     plain_.commit(row, path);
     mirrored_.commit(row, path);
@@ -128,6 +133,7 @@ TEST(TableBlockTest, StaysInPlaceUntilATableIsTooSmall) {
 }
 
 TEST_F(MirroredTablesTest, HoldWhatTheTablesWithoutOneHold) {
+  open_row();
   extend({}, {-1, 0, 1, 2, 3});
   commit(0, {0, 1, 2, 3, 4});
   extend({0, 0, 0, 1, 1}, {-1, 0, 0, -1, -1});  // a tree, and a second row
@@ -143,6 +149,7 @@ TEST_F(MirroredTablesTest, HoldWhatTheTablesWithoutOneHold) {
 }
 
 TEST_F(MirroredTablesTest, ReadersToo) {
+  open_row();
   extend({0, 0, 1}, {});
   commit(0, {0, 1});
   commit(1, {0});

@@ -94,20 +94,15 @@ std::vector<FakeModel::Place> FakeModel::append(const TokenBatch& batch) {
   SPECDEC_CHECK(size > 0, "a forward of no tokens");
   SPECDEC_CHECK(batch.rows.empty() || batch.rows.size() == size, "rows of another size");
   SPECDEC_CHECK(batch.parents.empty() || batch.parents.size() == size, "parents of another size");
-  SPECDEC_CHECK(std::is_sorted(batch.rows.begin(), batch.rows.end()), "rows are out of order");
-  std::vector<Row> rows = rows_;  // changed only when all is well
+  NamedRows<Row> rows = rows_;  // changed only when all is well
   std::vector<Place> places;
   for (size_t i = 0; i < size; ++i) {
     const Token token = tokens.data_ptr<int32_t>()[i];
     if (token < 0 || token >= vocab_) {
       throw Error(fmt::format("token {} is outside the vocabulary of {}", token, vocab_));
     }
-    const int64_t at_row = batch.rows.empty() ? 0 : batch.rows[i];
-    SPECDEC_CHECK(at_row >= 0 && at_row <= static_cast<int64_t>(rows.size()), "no row {}", at_row);
-    if (at_row == static_cast<int64_t>(rows.size())) {
-      rows.emplace_back();
-    }
-    Row& row = rows[static_cast<size_t>(at_row)];
+    const RowId at_row = batch.rows.empty() ? 0 : batch.rows[i];
+    Row& row = rows[at_row];
     const auto node = static_cast<int64_t>(row.pending.size());
     const int64_t parent = batch.parents.empty() ? node - 1 : batch.parents[i];
     SPECDEC_CHECK(parent >= -1 && parent < node, "node {} has no parent {}", node, parent);
@@ -123,7 +118,7 @@ std::vector<FakeModel::Place> FakeModel::append(const TokenBatch& batch) {
 }
 
 std::vector<Token> FakeModel::history(const Place& place) const {
-  const Row& row = rows_[static_cast<size_t>(place.row)];
+  const Row& row = rows_[place.row];
   std::vector<Token> path;
   for (int64_t node = place.node; node >= 0; node = row.pending[static_cast<size_t>(node)].parent) {
     path.push_back(row.pending[static_cast<size_t>(node)].token);
@@ -172,13 +167,8 @@ ForwardResult FakeModel::forward(const TokenBatch& batch, const ForwardOptions& 
   return result;
 }
 
-FakeModel::Row& FakeModel::existing_row(int64_t row) {
-  SPECDEC_CHECK(row >= 0 && row < static_cast<int64_t>(rows_.size()), "no row {}", row);
-  return rows_[static_cast<size_t>(row)];
-}
-
-void FakeModel::commit(std::span<const int64_t> path, int64_t row) {
-  Row& kept_row = existing_row(row);
+void FakeModel::commit(std::span<const int64_t> path, RowId row) {
+  Row& kept_row = rows_[row];
   std::vector<Token> tokens;
   int64_t previous = -1;
   for (const int64_t node : path) {
@@ -193,38 +183,18 @@ void FakeModel::commit(std::span<const int64_t> path, int64_t row) {
   kept_row.pending.clear();
 }
 
-void FakeModel::truncate(int64_t length, int64_t row) {
+void FakeModel::truncate(int64_t length, RowId row) {
   SPECDEC_CHECK(length >= 0 && length <= this->length(row), "cannot truncate {} tokens to {}",
                 this->length(row), length);
-  if (row < static_cast<int64_t>(rows_.size())) {
-    Row& cut = existing_row(row);
-    cut.kept.resize(static_cast<size_t>(length));
-    cut.pending.clear();
-  }
+  rows_[row].kept.resize(static_cast<size_t>(length));
+  rows_[row].pending.clear();
 }
 
-void FakeModel::reorder(std::span<const int64_t> parents) {
-  std::vector<Row> rows;
-  for (const int64_t parent : parents) {
-    rows.push_back({existing_row(parent).kept, {}});
-  }
-  rows_ = std::move(rows);
-}
-
-int64_t FakeModel::length(int64_t row) const {
-  return row < static_cast<int64_t>(rows_.size())
-             ? static_cast<int64_t>(rows_[static_cast<size_t>(row)].kept.size())
-             : 0;
-}
-
-int64_t FakeModel::pending(int64_t row) const {
-  return row < static_cast<int64_t>(rows_.size())
-             ? static_cast<int64_t>(rows_[static_cast<size_t>(row)].pending.size())
-             : 0;
-}
-
-const std::vector<Token>& FakeModel::kept(int64_t row) const {
-  return rows_.at(static_cast<size_t>(row)).kept;
+RowId FakeModel::fork(RowId row, int64_t length) {
+  SPECDEC_CHECK(length >= 0 && length <= this->length(row), "cannot fork {} of {} tokens", length,
+                this->length(row));
+  const std::vector<Token>& kept = rows_[row].kept;
+  return rows_.open({.kept = {kept.begin(), kept.begin() + length}});
 }
 
 }  // namespace specdec

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/language_model.h"
+#include "core/named_rows.h"
 
 namespace specdec {
 
@@ -27,11 +28,13 @@ class FakeModel final : public LanguageModel {
   FakeModel(int64_t vocab, LogitTable table, int64_t max_length = 64);
 
   ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options = {}) override;
-  void commit(std::span<const int64_t> path, int64_t row = 0) override;
-  void truncate(int64_t length, int64_t row = 0) override;
-  void reorder(std::span<const int64_t> parents) override;
-  int64_t length(int64_t row = 0) const override;
-  int64_t pending(int64_t row = 0) const override;
+  void commit(std::span<const int64_t> path, RowId row = 0) override;
+  void truncate(int64_t length, RowId row = 0) override;
+  RowId open() override { return rows_.open(); }
+  RowId fork(RowId row, int64_t length) override;
+  void close(RowId row) override { rows_.close(row); }
+  int64_t length(RowId row = 0) const override { return std::ssize(rows_[row].kept); }
+  int64_t pending(RowId row = 0) const override { return std::ssize(rows_[row].pending); }
   int64_t vocab_size() const override { return vocab_; }
   int64_t max_length() const override { return max_length_; }
 
@@ -43,7 +46,7 @@ class FakeModel final : public LanguageModel {
   /// Tokens of each forward so far.
   const std::vector<int64_t>& forwards() const { return forwards_; }
   /// Kept tokens of a row.
-  const std::vector<Token>& kept(int64_t row = 0) const;
+  const std::vector<Token>& kept(RowId row = 0) const { return rows_[row].kept; }
   /// The hidden state that forward gives after `history`; `layer` -1 = the final one.
   static std::vector<double> hidden_state(TokenSpan history, int64_t layer);
 
@@ -53,24 +56,23 @@ class FakeModel final : public LanguageModel {
     int64_t parent = -1;
   };
   struct Row {
-    std::vector<Token> kept;
-    std::vector<Node> pending;
+    std::vector<Token> kept = {};
+    std::vector<Node> pending = {};
   };
   struct Place {  // of a new node
-    int64_t row = 0;
+    RowId row = 0;
     int64_t node = 0;
   };
 
   std::vector<Place> append(const TokenBatch& batch);
   std::vector<Token> history(const Place& place) const;
-  Row& existing_row(int64_t row);
 
   int64_t vocab_;
   LogitTable table_;
   bool gives_best_ = false;
   bool gave_best_ = false;
   int64_t max_length_;
-  std::vector<Row> rows_;
+  NamedRows<Row> rows_;
   std::vector<int64_t> forwards_;
 };
 

@@ -27,7 +27,7 @@ class BlockLayers {
               const KvStoreFactory& store, const TransformerOptions& options);
 
   int64_t length() const { return store_->length(0); }
-  void reset() { store_->reorder({}); }
+  void reset() { store_->truncate(0, 0); }
   /// Keeps rows [n, hidden] of the context, at the next positions.
   void keep(const Tensor& context);
   /// Evaluates a block [n, hidden] at the positions after the context: [n, hidden] after the final

@@ -217,13 +217,15 @@ ForwardResult FeatureModel::finish(const TokenBatch& batch, const Tensor& output
   return result;
 }
 
-void FeatureModel::commit(std::span<const int64_t> path, int64_t row) {
+void FeatureModel::commit(std::span<const int64_t> path, RowId row) {
   engine_->commit(path, row);
 }
-void FeatureModel::truncate(int64_t length, int64_t row) { engine_->truncate(length, row); }
-void FeatureModel::reorder(std::span<const int64_t> parents) { engine_->reorder(parents); }
-int64_t FeatureModel::length(int64_t row) const { return engine_->length(row); }
-int64_t FeatureModel::pending(int64_t row) const { return engine_->pending(row); }
+void FeatureModel::truncate(int64_t length, RowId row) { engine_->truncate(length, row); }
+RowId FeatureModel::open() { return engine_->open(); }
+RowId FeatureModel::fork(RowId row, int64_t length) { return engine_->fork(row, length); }
+void FeatureModel::close(RowId row) { engine_->close(row); }
+int64_t FeatureModel::length(RowId row) const { return engine_->length(row); }
+int64_t FeatureModel::pending(RowId row) const { return engine_->pending(row); }
 int64_t FeatureModel::vocab_size() const { return target_->config.vocab_size; }
 const DraftVocabulary* FeatureModel::draft_vocabulary() const { return head_->draft_vocabulary(); }
 int64_t FeatureModel::max_length() const { return engine_->max_length(); }

@@ -42,11 +42,13 @@ class FeatureModel final : public LanguageModel {
                const KvStoreFactory& store, const TransformerOptions& options);
 
   ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options = {}) override;
-  void commit(std::span<const int64_t> path, int64_t row = 0) override;
-  void truncate(int64_t length, int64_t row = 0) override;
-  void reorder(std::span<const int64_t> parents) override;
-  int64_t length(int64_t row = 0) const override;
-  int64_t pending(int64_t row = 0) const override;
+  void commit(std::span<const int64_t> path, RowId row = 0) override;
+  void truncate(int64_t length, RowId row = 0) override;
+  RowId open() override;
+  RowId fork(RowId row, int64_t length) override;
+  void close(RowId row) override;
+  int64_t length(RowId row = 0) const override;
+  int64_t pending(RowId row = 0) const override;
   int64_t vocab_size() const override;
   const DraftVocabulary* draft_vocabulary() const override;
   int64_t max_length() const override;

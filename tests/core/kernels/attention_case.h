@@ -42,9 +42,12 @@ class AttentionCache {
     options_.heads = c.heads;
     options_.cos = at::ones({kMaxLength, c.head_dim / 2}, c.dtype);
     options_.sin = at::zeros({kMaxLength, c.head_dim / 2}, c.dtype);
+    for (int64_t row = 1; row < kRows; ++row) {
+      cache_.open();
+    }
   }
 
-  /// New nodes with these queries, keys and values: [n, (heads + 2 * kv_heads) * head_dim].
+  /// New nodes, of the rows 0 to kRows - 1, with these queries, keys and values: [n, (heads + 2 * kv_heads) * head_dim].
   /// Returns the queries.
   Tensor extend(const std::vector<int64_t>& rows, const std::vector<int64_t>& parents,
                 const Tensor& qkv) {
@@ -71,6 +74,8 @@ class AttentionCache {
   const KvCache& kv() const { return cache_; }
 
  private:
+  static constexpr int64_t kRows = 4;
+
   AttentionCase case_;
   KvCache cache_;
   QkvOptions options_;

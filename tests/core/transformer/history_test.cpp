@@ -1,9 +1,10 @@
 // The property that all speculation stands on: after any history of prefills, decodes, growing
-// trees, commits, truncates and reorders, every logit is what a fresh uncached forward gives.
+// trees, commits, truncates, forks and closed rows, every logit is what a fresh uncached forward gives.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 
 #include "core/families/model.h"
@@ -52,7 +53,7 @@ class History {
           truncate();
           break;
         case 1:
-          reorder();
+          change_rows();
           break;
         case 2:
         case 3:
@@ -79,33 +80,29 @@ class History {
     return static_cast<int64_t>(random_() % static_cast<uint64_t>(below));
   }
 
-  /// New nodes for some rows (a new row at times), with random parents among all pending ones.
+  /// New nodes for some rows, with random parents among all pending ones.
   void grow() {
-    if (rows_.size() < 4 && (rows_.empty() || pick(6) == 0)) {
-      rows_.emplace_back();
-    }
     TokenBatch batch;
     std::vector<Token> tokens;
-    std::vector<std::pair<size_t, int64_t>> added;
+    std::vector<std::pair<RowId, int64_t>> added;
     const bool chain = pick(3) == 0;
-    for (size_t r = 0; r < rows_.size(); ++r) {
-      const auto used = static_cast<int64_t>(rows_[r].kept.size() + rows_[r].nodes.size());
+    for (auto& [name, row] : rows_) {
+      const auto used = static_cast<int64_t>(row.kept.size() + row.nodes.size());
       const bool is_new = used == 0;
       if (!is_new && pick(3) == 0) {
         continue;
       }
       const int64_t count = std::min<int64_t>(1 + pick(chain ? 9 : 5), kLongest - used);
       for (int64_t i = 0; i < count; ++i) {
-        Row& row = rows_[r];
         const auto size = static_cast<int64_t>(row.nodes.size());
         const int64_t parent = chain ? size - 1 : pick(size + 1) - 1;
         const auto token = static_cast<Token>(pick(weights_->config.vocab_size));
         row.nodes.push_back(token);
         row.parents.push_back(parent);
         tokens.push_back(token);
-        batch.rows.push_back(static_cast<int64_t>(r));
+        batch.rows.push_back(name);
         batch.parents.push_back(parent);
-        added.emplace_back(r, size);
+        added.emplace_back(name, size);
       }
     }
     if (tokens.empty()) {
@@ -118,9 +115,9 @@ class History {
     check(model_.forward(batch).logits, added);
   }
 
-  void check(const at::Tensor& logits, const std::vector<std::pair<size_t, int64_t>>& added) {
+  void check(const at::Tensor& logits, const std::vector<std::pair<RowId, int64_t>>& added) {
     for (size_t i = 0; i < added.size(); ++i) {
-      const auto sequence = rows_[added[i].first].sequence_to(added[i].second);
+      const auto sequence = rows_.at(added[i].first).sequence_to(added[i].second);
       const std::vector<int64_t> wide(sequence.begin(), sequence.end());
       const auto fresh =
           reference_forward(unpack(*weights_), at::tensor(wide, at::kLong).unsqueeze(0)).logits[0];
@@ -132,44 +129,46 @@ class History {
   }
 
   void commit() {
-    for (size_t r = 0; r < rows_.size(); ++r) {
-      Row& row = rows_[r];
+    for (auto& [name, row] : rows_) {
       if (row.nodes.empty() || pick(4) == 0) {
         continue;
       }
       const int64_t node = pick(static_cast<int64_t>(row.nodes.size()) + 1) - 1;
       const auto path = row.path_to(node);
-      model_.commit(path, static_cast<int64_t>(r));
+      model_.commit(path, name);
       row.kept = row.sequence_to(node);
       forget(row);
-      ASSERT_EQ(model_.length(static_cast<int64_t>(r)), static_cast<int64_t>(row.kept.size()));
+      ASSERT_EQ(model_.length(name), static_cast<int64_t>(row.kept.size()));
     }
+  }
+
+  RowId any_row() {
+    return std::next(rows_.begin(), pick(static_cast<int64_t>(rows_.size())))->first;
   }
 
   void truncate() {
-    if (rows_.empty()) {
-      return;
-    }
-    const auto r = static_cast<size_t>(pick(static_cast<int64_t>(rows_.size())));
-    const int64_t length = pick(static_cast<int64_t>(rows_[r].kept.size()) + 1);
-    model_.truncate(length, static_cast<int64_t>(r));
-    rows_[r].kept.resize(static_cast<size_t>(length));
-    forget(rows_[r]);
+    const RowId name = any_row();
+    Row& row = rows_.at(name);
+    const int64_t length = pick(static_cast<int64_t>(row.kept.size()) + 1);
+    model_.truncate(length, name);
+    row.kept.resize(static_cast<size_t>(length));
+    forget(row);
   }
 
-  void reorder() {
-    if (rows_.empty() || pick(2) == 0) {
-      return;
+  void change_rows() {
+    const RowId name = any_row();
+    if (rows_.size() == 4 || (name != 0 && pick(3) == 0)) {
+      if (name != 0) {
+        model_.close(name);
+        rows_.erase(name);
+      }
+    } else if (pick(3) == 0) {
+      rows_[model_.open()] = {};
+    } else {
+      const std::vector<Token>& kept = rows_.at(name).kept;
+      const auto length = pick(static_cast<int64_t>(kept.size()) + 1);
+      rows_[model_.fork(name, length)] = {{kept.begin(), kept.begin() + length}, {}, {}};
     }
-    std::vector<int64_t> parents;
-    std::vector<Row> next;
-    for (int64_t i = 1 + pick(4); i > 0; --i) {
-      parents.push_back(pick(static_cast<int64_t>(rows_.size())));
-      next.push_back(rows_[static_cast<size_t>(parents.back())]);
-      forget(next.back());
-    }
-    model_.reorder(parents);
-    rows_ = std::move(next);
   }
 
   static void forget(Row& row) {
@@ -180,7 +179,7 @@ class History {
   std::mt19937_64 random_;
   std::shared_ptr<const TransformerWeights> weights_;
   TransformerModel model_;
-  std::vector<Row> rows_;
+  std::map<RowId, Row> rows_ = {{0, {}}};
 };
 
 class HistoryTest : public testing::TestWithParam<std::string> {};

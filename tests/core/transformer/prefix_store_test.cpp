@@ -236,7 +236,7 @@ TEST(PrefixAdapterTest, PrefixesOfOtherAdaptersAreNotUsed) {
   const Tokens prompt = {2, 5, 7, 9, 11};
   const Tensor plain = store.prefill(model, prompt, {}).logits;
   const CachedPrefix prefix = cached_prefix(model, prompt);
-  model.reorder({});
+  model.truncate(0);
   model.push_adapter({adapter});
   const Tensor adapted = store.prefill(model, prompt, {}).logits;
   EXPECT_FALSE(at::equal(plain, adapted));
@@ -246,7 +246,7 @@ TEST(PrefixAdapterTest, PrefixesOfOtherAdaptersAreNotUsed) {
   EXPECT_EQ(model.length(), 5);
   EXPECT_TRUE(at::equal(store.prefill(model, prompt, {}).logits, adapted));
   EXPECT_EQ(store.statistics().hits, 1);
-  model.reorder({});
+  model.truncate(0);
   model.clear_adapters();
   EXPECT_TRUE(at::equal(store.prefill(model, prompt, {}).logits, plain));
   EXPECT_EQ(store.statistics().hits, 2);

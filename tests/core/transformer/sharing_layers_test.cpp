@@ -55,6 +55,10 @@ TEST_P(SharingLayersTest, RowsOfUnequalLengthsHaveOneLastTokenEach) {
   const TokenBatch batch{.tokens = token_tensor(prompt(9)), .rows = rows};
   TransformerModel all = model();
   TransformerModel some = model();
+  for (TransformerModel* each : {&all, &some}) {
+    each->open();
+    each->open();
+  }
   const ForwardResult wanted =
       all.forward(batch, {.logits = Logits::kLast, .hidden = Hidden::kAll});
   const ForwardResult found =

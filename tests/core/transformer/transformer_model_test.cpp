@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/families/gemma/config.h"
 #include "core/families/model.h"
+#include "core/row_view.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/reference.h"
 #include "kv/kv_cache.h"
@@ -221,7 +222,7 @@ TEST_F(TransformerModelTest, LogitsLastAndNone) {
   ForwardOptions options;
   options.logits = Logits::kLast;
   TokenBatch batch = batch_of({tokens_[0], tokens_[1], tokens_[2], tokens_[0]});
-  batch.rows = {0, 0, 0, 1};
+  batch.rows = {0, 0, 0, model_.open()};
   const auto last = model_.forward(batch, options).logits;
   ASSERT_EQ(last.size(0), 2);
   EXPECT_LE(max_difference(last[0], golden_.tensor("logits")[2]), 1e-4);
@@ -282,22 +283,24 @@ class FailingStore final : public KvStore {
     }
     return store_->view(layer);
   }
-  void commit(int64_t row, std::span<const int64_t> path) override { store_->commit(row, path); }
-  void truncate(int64_t row, int64_t length) override { store_->truncate(row, length); }
-  void reorder(std::span<const int64_t> parents) override { store_->reorder(parents); }
-  std::shared_ptr<const KvSnapshot> snapshot(int64_t row) override { return store_->snapshot(row); }
-  void restore(int64_t row, const KvSnapshot& snapshot, int64_t length) override {
+  void commit(RowId row, std::span<const int64_t> path) override { store_->commit(row, path); }
+  void truncate(RowId row, int64_t length) override { store_->truncate(row, length); }
+  RowId open() override { return store_->open(); }
+  RowId fork(RowId row, int64_t length) override { return store_->fork(row, length); }
+  void close(RowId row) override { store_->close(row); }
+  std::shared_ptr<const KvSnapshot> snapshot(RowId row) override { return store_->snapshot(row); }
+  void restore(RowId row, const KvSnapshot& snapshot, int64_t length) override {
     store_->restore(row, snapshot, length);
   }
-  int64_t rows() const override { return store_->rows(); }
-  int64_t length(int64_t row) const override { return store_->length(row); }
-  int64_t pending(int64_t row) const override { return store_->pending(row); }
+  std::vector<RowId> rows() const override { return store_->rows(); }
+  int64_t length(RowId row) const override { return store_->length(row); }
+  int64_t pending(RowId row) const override { return store_->pending(row); }
   int64_t max_length() const override { return store_->max_length(); }
   KvStatistics statistics() const override { return store_->statistics(); }
-  std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const override {
+  std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row) const override {
     return store_->key_values(layer, row);
   }
-  BatchTables readers(int64_t row, int64_t nodes, int64_t angle) const override {
+  BatchTables readers(RowId row, int64_t nodes, int64_t angle) const override {
     return store_->readers(row, nodes, angle);
   }
 
@@ -312,6 +315,22 @@ KvStoreFactory failing_kv(int64_t& views_left) {
   };
 }
 
+TEST_F(TransformerModelTest, AViewsInternalsAndSnapshotsAreThoseOfItsRow) {
+  model_.prefill_get_last_logits({tokens_.data(), 5});
+  RowView view(model_, model_.fork(0, 3));
+  EXPECT_EQ(view.internals()->kept_length(0), 3);
+  EXPECT_TRUE(at::equal(view.internals()->key_values(1, 0).first,
+                        model_.internals()->key_values(1, 0).first.narrow(1, 0, 3)));
+  const auto snapshot = view.snapshots()->kv_snapshot();
+  EXPECT_EQ(snapshot->length(), 3);
+  view.truncate(0);
+  view.snapshots()->kv_restore(*snapshot, 2);
+  EXPECT_EQ(view.length(), 2);
+  EXPECT_EQ(model_.length(), 5);
+  model_.truncate(2);
+  EXPECT_TRUE(at::equal(view.forward(batch_of({7})).logits, model_.forward(batch_of({7})).logits));
+}
+
 constexpr int64_t kViews = 1000000;
 
 TEST_F(TransformerModelTest, AForwardThatFailsChangesNothing) {
@@ -320,9 +339,10 @@ TEST_F(TransformerModelTest, AForwardThatFailsChangesNothing) {
   for (TransformerModel* fed : {&model, &model_}) {
     fed->prefill_get_last_logits({tokens_.data(), 5});
     fed->forward(batch_of({7, 8}));
+    fed->open();
   }
   TokenBatch more = batch_of({9, 10, 11});
-  more.rows = {0, 0, 1};  // the second row is new
+  more.rows = {0, 0, 1};
   more.parents = {0, -1, -1};
   for (const int64_t layer : {0, 3}) {
     views_left = layer;

@@ -248,12 +248,32 @@ TEST_P(WidthTest, APrefillHasDecodingsBits) {
 TEST_P(WidthTest, RowsBesideEachOtherHaveDecodingsBits) {
   const auto tokens = random_tokens(3);
   prefill_both();
-  model_.reorder(std::vector<int64_t>{0, 0, 0});
-  const Tensor beside = model_.decode_get_logits(tokens);
+  const int64_t length = model_.length();
+  const std::vector<RowId> rows = {model_.fork(0, length), 0, model_.fork(0, length)};
+  const Tensor beside = model_.decode_get_logits(tokens, rows);
   for (int64_t row = 0; row < 3; ++row) {
     const Draft alone = Draft::root(tokens[static_cast<size_t>(row)]);
     EXPECT_TRUE(at::equal(beside[row], decoded(alone)[0])) << row;
   }
+}
+
+TEST_P(WidthTest, TreesOfTwoRowsInOneForwardHaveDecodingsBits) {
+  const auto tokens = random_tokens(8);
+  prefill_both();
+  const RowId other = model_.fork(0, model_.length());
+  const Draft trees[] = {{.tokens = {tokens[0], tokens[1], tokens[2], tokens[3]},
+                          .parents = {-1, 0, 0, 2}},
+                         {.tokens = {tokens[4], tokens[5], tokens[6], tokens[7]},
+                          .parents = {-1, 0, 1, 0}}};
+  TokenBatch batch{.tokens = token_tensor(tokens)};
+  for (const RowId row : {other, RowId{0}}) {
+    const Draft& tree = trees[row == other ? 0 : 1];
+    batch.rows.insert(batch.rows.end(), 4, row);
+    batch.parents.insert(batch.parents.end(), tree.parents.begin(), tree.parents.end());
+  }
+  const Tensor logits = model_.forward(batch).logits;
+  EXPECT_TRUE(at::equal(logits.slice(0, 0, 4), decoded(trees[0])));
+  EXPECT_TRUE(at::equal(logits.slice(0, 4), decoded(trees[1])));
 }
 
 WidthCase gemma4_case(const std::string& name, const char* config, int threads,

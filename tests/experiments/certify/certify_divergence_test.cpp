@@ -82,13 +82,14 @@ TEST_F(WatchedModelTest, ForgetsWhatIsTruncated) {
   expect_seen(watched, {0, 1, 3}, 1);
 }
 
-TEST_F(WatchedModelTest, FollowsRowsThatAreReordered) {
+TEST_F(WatchedModelTest, FollowsRowsThatAreForked) {
   WatchedModel watched(model_, {0, 1, 4, 2});
   watched.prefill_get_last_logits(std::vector<Token>{0, 1});
-  watched.reorder(std::vector<int64_t>{0, 0});
-  watched.decode_get_logits(std::vector<Token>{3, 4});
-  watched.reorder(std::vector<int64_t>{1, 0});
-  watched.decode_get_logits(std::vector<Token>{2, 2});
+  const std::vector<RowId> rows = {0, watched.fork(0, 2)};
+  watched.decode_get_logits(std::vector<Token>{3, 4}, rows);
+  watched.close(watched.open());
+  const std::vector<RowId> forked = {watched.fork(rows[1], 3), 0};
+  watched.decode_get_logits(std::vector<Token>{2, 2}, forked);
   expect_seen(watched, {0, 1, 4, 2}, 2);
 }
 

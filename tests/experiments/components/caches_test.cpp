@@ -22,7 +22,7 @@ using testing::HasSubstr;
 constexpr int64_t kCacheVocab = 40;
 
 /// Two models with different caches, which take the same steps: chains and trees on up to three
-/// rows, commits, truncations, snapshots and reordered rows.
+/// rows, commits, truncations, snapshots, forks and closed rows.
 class CachePair {
  public:
   CachePair(const KvStoreFactory& cache, KvFormat format, uint32_t seed)
@@ -36,7 +36,7 @@ class CachePair {
       case 0:
         return both([length = below(model_.length() + 1)](auto& m) { m.truncate(length); });
       case 1:
-        return reorder();
+        return change_rows();
       case 2:
         return restore();
       default:
@@ -55,7 +55,7 @@ class CachePair {
   }
 
   void forward() {
-    const int64_t row = below(model_.cache().rows() + 1) % 3;
+    const RowId row = any_row();
     std::vector<Token> tokens(static_cast<size_t>(1 + below(9)));
     std::vector<int64_t> rows(tokens.size(), row);
     std::vector<int64_t> parents(tokens.size());
@@ -79,20 +79,22 @@ class CachePair {
     both([&](auto& m) { m.commit(path, row); });
   }
 
-  void reorder() {
-    const int64_t rows = model_.cache().rows();
-    if (rows == 0) {
-      return;
+  RowId any_row() {
+    const std::vector<RowId> rows = model_.cache().rows();
+    return rows[static_cast<size_t>(below(std::ssize(rows)))];
+  }
+
+  void change_rows() {
+    const RowId row = any_row();
+    if (model_.cache().rows().size() < 3) {
+      const int64_t length = below(model_.length(row) + 1);
+      both([&](auto& m) { m.fork(row, length); });
+    } else if (row != 0) {
+      both([&](auto& m) { m.close(row); });
     }
-    std::vector<int64_t> parents(static_cast<size_t>(1 + below(3)));
-    std::generate(parents.begin(), parents.end(), [&] { return below(rows); });
-    both([&](auto& m) { m.reorder(parents); });
   }
 
   void restore() {
-    if (model_.cache().rows() == 0) {
-      return;
-    }
     const int64_t length = below(model_.length() + 1);
     both([&](auto& m) {
       m.truncate(m.length());

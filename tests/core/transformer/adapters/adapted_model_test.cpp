@@ -100,8 +100,9 @@ TEST_F(AdaptedGoldenTest, VerifiedTokensHaveDecodingsBits) {
 TEST_F(AdaptedGoldenTest, RowsBesideEachOtherHaveDecodingsBits) {
   const std::vector<Token> tokens = {5, 9, 300};
   model_.prefill_get_last_logits(golden_.tokens("prompt"));
-  model_.reorder(std::vector<int64_t>{0, 0, 0});
-  const Tensor beside = model_.decode_get_logits(tokens);
+  const int64_t length = model_.length();
+  const std::vector<RowId> rows = {model_.fork(0, length), 0, model_.fork(0, length)};
+  const Tensor beside = model_.decode_get_logits(tokens, rows);
   for (int64_t row = 0; row < 3; ++row) {
     model_.prefill_get_last_logits(golden_.tokens("prompt"));
     EXPECT_TRUE(at::equal(model_.decode_get_logits({&tokens[static_cast<size_t>(row)], 1})[0],

@@ -166,9 +166,9 @@ TEST_P(CudaFormatTest, RowsHaveTheBitsOfEachAlone) {
   model_.prefill_get_last_logits(all.first(6));
   const std::vector<Tensor> alone = decoded(model_, all.subspan(6, 1));
   model_.truncate(6);
-  model_.reorder(std::vector<int64_t>{0, 0, 0});
+  const std::vector<RowId> rows = {model_.fork(0, 6), 0, model_.fork(0, 5)};
   const std::vector<Token> next = {3, tokens_[6], 4};
-  EXPECT_TRUE(at::equal(model_.decode_get_logits(next)[1], alone[0]));
+  EXPECT_TRUE(at::equal(model_.decode_get_logits(next, rows)[1], alone[0]));
 }
 
 TEST_P(CudaFormatTest, LogitsFollowTheCpu) {
