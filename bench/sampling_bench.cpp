@@ -63,6 +63,25 @@ void residual_bench(benchmark::State& state) {
   }
 }
 
+/// Siblings that are rejected one after the other, until a token is drawn from what is left.
+void siblings_bench(benchmark::State& state) {
+  const Tensor logits = some_logits(1, state.range(0), 1);
+  const TokenProbs q = token_probs(LogitRow::of(logits, 0), {}, {.temperature = 1.5});
+  Draft draft = Draft::root(0);
+  draft.probs = {q};
+  draft.child_probs = {0};
+  for (const Candidate& likely : q.top(state.range(1))) {
+    draft.add(likely.token, 0);
+  }
+  CounterRandomness random(1);
+  for ([[maybe_unused]] auto _ : state) {
+    TargetProbs target(draft.size(), state.range(0), [&](int64_t /*node*/) {
+      return token_probs(LogitRow::of(-logits, 0), {}, {.temperature = 1.0});
+    });
+    benchmark::DoNotOptimize(RejectionVerifier().verify(draft, target, 0, random));
+  }
+}
+
 /// Logits that lie ready, one row a depth.
 class ReadyLogits final : public ChildDistribution {
  public:
@@ -126,6 +145,7 @@ BENCHMARK_CAPTURE(probs_bench, temperature, kWarm)->Apply(vocabularies);
 BENCHMARK_CAPTURE(probs_bench, top_k_top_p, kCut)->Apply(vocabularies);
 BENCHMARK_CAPTURE(probs_bench, top_p, kNucleus)->Apply(vocabularies);
 BENCHMARK(residual_bench)->Apply(vocabularies);
+BENCHMARK(siblings_bench)->ArgsProduct({{2048, 262144}, {1, 2, 4}});
 BENCHMARK_CAPTURE(step_bench, greedy, kGreedy)->Apply(vocabularies);
 BENCHMARK_CAPTURE(step_bench, temperature, kWarm)->Apply(vocabularies);
 BENCHMARK_CAPTURE(step_bench, top_k_top_p, kCut)->Apply(vocabularies);

@@ -71,8 +71,8 @@ class KvStore {
   KvStore& operator=(const KvStore&) = delete;
 
   /// Begins a forward: checks the nodes (throws InternalError for a parent that does not exist or a
-  /// row that is not open, Error when a row would exceed max_length), reserves their slots and builds
-  /// the tables. The nodes are pending afterwards. Changes nothing when it throws.
+  /// row that is not open, Error when a row would exceed max_length), reserves their slots and
+  /// builds the tables. The nodes are pending afterwards. Changes nothing when it throws.
   virtual void extend(const NewNodes& nodes) = 0;
   /// Forgets the nodes of the newest extend, as if it had not been: for a forward that fails. Only
   /// between that extend and the next call that changes the store.

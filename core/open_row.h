@@ -13,7 +13,8 @@ class OpenRow {
   /// One that is open already, other than row 0.
   OpenRow(LanguageModel& model, RowId row) : model_(&model), row_(row) {}
   ~OpenRow() { close(); }
-  OpenRow(OpenRow&& other) noexcept : model_(std::exchange(other.model_, nullptr)), row_(other.row_) {}
+  OpenRow(OpenRow&& other) noexcept
+      : model_(std::exchange(other.model_, nullptr)), row_(other.row_) {}
   OpenRow& operator=(OpenRow&& other) noexcept {
     if (this != &other) {
       close();

@@ -60,8 +60,8 @@ class PrefixCachedModel final : public LanguageModel {
 
   std::unique_ptr<LanguageModel> model_;
   std::map<RowId, Row> rows_;  // 0 and those that are open
-  int64_t replayed_ = -1;  // length of row 0 while it replays; -1 = it does not
-  int64_t skipped_ = 0;    // pending nodes of row 0 that needed no forward, before the model's own
+  int64_t replayed_ = -1;      // length of row 0 while it replays; -1 = it does not
+  int64_t skipped_ = 0;  // pending nodes of row 0 that needed no forward, before the model's own
   int64_t reused_ = 0;
   std::vector<int64_t> state_layers_;   // captured layers of `states_`
   std::vector<States> states_;          // of the first kept tokens of row 0

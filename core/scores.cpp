@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/kernels/probs.h"
+#include "core/kernels/team.h"
 
 namespace specdec {
 namespace {
@@ -21,6 +22,24 @@ constexpr uint32_t kAllAllowed = 0xFFFFFFFFU;
 template <class Values>
 auto part_of(const Values& values, int64_t block, size_t size) {
   return values.subspan(static_cast<size_t>(block) * kProbsBlock, size);
+}
+
+/// Estimates of what a core does with a block.
+constexpr double kMaximumNanoseconds = 40.0;
+constexpr double kMassesNanoseconds = 250.0;
+
+/// Calls run(scores, results) for parts of the blocks, where it pays on several threads: a block's
+/// result does not depend on the others.
+template <class Values, class Run>
+void for_blocks(const Values& scores, std::span<double> results, double nanoseconds,
+                const Run& run) {
+  const auto blocks = std::ssize(results);
+  parallel_tiles(blocks, tile_grain(blocks, nanoseconds), [&](int64_t begin, int64_t end) {
+    const size_t first = static_cast<size_t>(begin) * kProbsBlock;
+    const size_t last = std::min(static_cast<size_t>(end) * kProbsBlock, scores.size());
+    run(scores.subspan(first, last - first),
+        results.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+  });
 }
 
 /// The tokens of a history, each once, ascending. A long one is not sorted, since each distribution
@@ -125,17 +144,18 @@ uint32_t Scores::allowed_word(size_t word) const {
   return word < allowed_->size() ? (*allowed_)[word] : 0;
 }
 
-bool Scores::is_raw(int64_t block) const {
-  if (!changes_in(block).empty()) {
-    return false;
-  }
+Scores::Content Scores::content_of(int64_t block) const {
+  uint32_t any = 0;
+  uint32_t all = kAllAllowed;
   const size_t first = static_cast<size_t>(block) * kProbsBlock / kWordTokens;
   for (size_t i = 0; allowed_ != nullptr && i * kWordTokens < size_of(block); ++i) {
-    if (allowed_word(first + i) != kAllAllowed) {
-      return false;
-    }
+    any |= allowed_word(first + i);
+    all &= allowed_word(first + i);
   }
-  return true;
+  if (allowed_ != nullptr && any == 0) {
+    return Content::kNothing;
+  }
+  return all == kAllAllowed && changes_in(block).empty() ? Content::kLogits : Content::kMixed;
 }
 
 size_t Scores::size_of(int64_t block) const {
@@ -168,23 +188,40 @@ void Scores::fill(int64_t block, std::span<double> scores) const {
 
 void Scores::find_maxima() {
   maxima_.resize(static_cast<size_t>((size_ + kScoreBlock - 1) / kScoreBlock));
-  std::visit([&](const auto& values) { block_maxima(values, maxima_); }, logits_.values);
   if (changes_.empty() && allowed_ == nullptr) {
+    std::visit(
+        [&](const auto& values) {
+          for_blocks(values, maxima_, kMaximumNanoseconds,
+                     [](auto part, std::span<double> maxima) { block_maxima(part, maxima); });
+        },
+        logits_.values);
     return;
   }
   std::array<double, kProbsBlock> part;
-  for (size_t block = 0; block < maxima_.size(); ++block) {
-    const auto index = static_cast<int64_t>(block);
-    if (!is_raw(index)) {
-      const std::span<double> scores = std::span(part).first(size_of(index));
-      fill(index, scores);
-      maxima_[block] = largest_of(scores);
+  for (int64_t block = 0; block < std::ssize(maxima_); ++block) {
+    double& maximum = maxima_[static_cast<size_t>(block)];
+    switch (content_of(block)) {
+      case Content::kNothing:
+        maximum = -std::numeric_limits<double>::infinity();
+        break;
+      case Content::kLogits:
+        std::visit(
+            [&](const auto& values) {
+              block_maxima(part_of(values, block, size_of(block)), {&maximum, 1});
+            },
+            logits_.values);
+        break;
+      case Content::kMixed: {
+        const std::span<double> scores = std::span(part).first(size_of(block));
+        fill(block, scores);
+        maximum = largest_of(scores);
+      }
     }
   }
 }
 
 double Scores::fill_masses(int64_t block, double scale, std::span<double> masses) const {
-  if (is_raw(block)) {
+  if (content_of(block) == Content::kLogits) {
     return std::visit(
         [&](const auto& values) {
           return soften(part_of(values, block, masses.size()), best_, scale, masses);
@@ -198,8 +235,13 @@ double Scores::fill_masses(int64_t block, double scale, std::span<double> masses
 std::vector<double> Scores::mass_sums(double scale) const {
   std::vector<double> sums(maxima_.size());
   if (changes_.empty() && allowed_ == nullptr) {
-    std::visit([&](const auto& values) { block_masses(values, best_, scale, sums); },
-               logits_.values);
+    std::visit(
+        [&](const auto& values) {
+          for_blocks(values, sums, kMassesNanoseconds, [&](auto part, std::span<double> of_part) {
+            block_masses(part, best_, scale, of_part);
+          });
+        },
+        logits_.values);
     return sums;
   }
   std::array<double, kProbsBlock> part;

@@ -69,8 +69,10 @@ class Scores {
   std::span<const Change> changes_in(int64_t block) const;
   /// The bits of a block's allowed tokens, a word each 32 tokens.
   uint32_t allowed_word(size_t word) const;
-  /// True when the scores of a block are the logits.
-  bool is_raw(int64_t block) const;
+  /// What is known of a block without reading it: its scores are the logits, or all -inf, or
+  /// neither.
+  enum class Content { kLogits, kNothing, kMixed };
+  Content content_of(int64_t block) const;
 
   LogitRow logits_;
   AllowedTokens allowed_;

@@ -260,6 +260,8 @@ TokenProbs TokenProbs::normalised() const {
   return TokenProbs(std::move(all));
 }
 
+TokenProbs TokenProbs::stored() const { return is_sparse() ? *this : TokenProbs(row()); }
+
 TokenProbs TokenProbs::without(Token token) const {
   return residual(*this, TokenProbs({token}, {(*this)[token]}, vocab_size_));
 }

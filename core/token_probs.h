@@ -52,6 +52,9 @@ class TokenProbs {
 
   /// Divided by the sum, which must be positive.
   TokenProbs normalised() const;
+  /// The same distribution with its probabilities made now, once: for one that is read several
+  /// times.
+  TokenProbs stored() const;
   /// Copy with no mass on one token; not normalised.
   TokenProbs without(Token token) const;
   /// Over a larger vocabulary: names[i] is there what token i is here; ascending.

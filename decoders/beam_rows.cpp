@@ -20,8 +20,8 @@ void BeamRows::branch(std::span<const Branch> branches) {
   next.reserve(branches.size());
   names_.clear();
   for (const Branch& branch : branches) {
-    next.push_back(row_of(branch, !rows_.empty() &&
-                                      --children[static_cast<size_t>(branch.parent)] == 0));
+    next.push_back(
+        row_of(branch, !rows_.empty() && --children[static_cast<size_t>(branch.parent)] == 0));
     names_.push_back(next.back().name());
   }
   rows_ = std::move(next);

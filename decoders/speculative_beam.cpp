@@ -133,8 +133,7 @@ Draft SpeculativeBeamSearch::propose(const BeamSession& session, const Request& 
   return draft;
 }
 
-ForwardResult SpeculativeBeamSearch::verify(const BeamSession& session,
-                                            const BeamRows& rows) {
+ForwardResult SpeculativeBeamSearch::verify(const BeamSession& session, const BeamRows& rows) {
   TokenBatch batch;
   std::vector<Token> tokens;
   for (size_t row = 0; row < drafts_.size(); ++row) {

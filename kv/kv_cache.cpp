@@ -111,8 +111,8 @@ RowId KvCache::open() {
 }
 
 RowId KvCache::fork(RowId row, int64_t length) {
-  SPECDEC_CHECK(length >= 0 && length <= this->length(row),
-                "fork: row {} holds {} tokens, not {}", row, this->length(row), length);
+  SPECDEC_CHECK(length >= 0 && length <= this->length(row), "fork: row {} holds {} tokens, not {}",
+                row, this->length(row), length);
   const RowId branch = open();
   rows_[branch].length = length;
   const auto pages = page_table_.pages(place(row));

@@ -50,10 +50,11 @@ class KvCache final : public KvStore {
   };
   /// Whether these rows may grow, in one extend or several: then none of them, nor any commit or
   /// truncate among them, fails for want of pages, rows or room. Where a row is named again, or is
-  /// one of `closed`, a fork of its kept tokens grows, made before all extends; those of `closed` are
-  /// closed after the forks. Forks share pages until they write them, so the extend is the peak. Pages that are copied because rows share them are counted. They are as many for
-  /// layers with a window as for those without. After a truncate below what a row shares with
-  /// others, ask again.
+  /// one of `closed`, a fork of its kept tokens grows, made before all extends; those of `closed`
+  /// are closed after the forks. Forks share pages until they write them, so the extend is the
+  /// peak. Pages that are copied because rows share them are counted. They are as many for layers
+  /// with a window as for those without. After a truncate below what a row shares with others, ask
+  /// again.
   bool fits(std::span<const Growth> rows, std::span<const RowId> closed = {}) const;
 
   std::vector<RowId> rows() const override { return rows_.names(); }

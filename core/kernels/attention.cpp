@@ -314,7 +314,13 @@ void run(const Operands<T, Kv>& o) {
   thread_local TaskList<T> list;
   const std::vector<Tile>& tiles = cut_tiles(o);
   const int64_t threads = worthwhile_threads(o);
-  const bool split = static_cast<int64_t>(tiles.size()) * o.kv_heads < threads;
+  const auto shares = static_cast<int64_t>(tiles.size()) * o.kv_heads;
+  // Few of them are unequal shares where threads do not divide them: 3 heads would take 2 threads
+  // as long as 4.
+  const bool unequal = shares < threads || (shares < 4 * threads && shares % threads != 0);
+  const bool split = unequal && std::any_of(tiles.begin(), tiles.end(), [](const Tile& tile) {
+                       return tile.end_chunk - tile.first_chunk > 1;
+                     });
   cut_tasks(o, tiles, split, list);
   const std::vector<AttentionTask<T>>& tasks = list.tasks;
   const auto run_tasks = [&](int64_t begin, int64_t end) {

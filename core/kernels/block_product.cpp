@@ -82,10 +82,16 @@ BlockProduct::BlockProduct(const at::Tensor& input, const at::Tensor& panels, We
 
 void BlockProduct::run(int64_t begin, int64_t end) const {
   with_block_type(format_, [&]<class Block>(Block* /*type*/) {
-    const BlockTask<Block> task{
-        input_,     quantized_, static_cast<const Block*>(panels_.const_data_ptr()), out_,
-        nodes_,     in_,        (in_ + Block::kInputs - 1) / Block::kInputs,         out_size_,
-        out_stride_, nodes_ >= read_ahead_choice().block_rows};
+    const BlockTask<Block> task{input_,
+                                quantized_,
+                                static_cast<const Block*>(panels_.const_data_ptr()),
+                                out_,
+                                nodes_,
+                                in_,
+                                (in_ + Block::kInputs - 1) / Block::kInputs,
+                                out_size_,
+                                out_stride_,
+                                nodes_ >= read_ahead_choice().block_rows};
     run_task(task, begin, end);
   });
 }

@@ -31,6 +31,12 @@ class RejectionTrial {
   }
   bool reject(int32_t child) {
     const Token token = walk_.token(child);
+    if (is_first_of_several(child)) {  // whose residuals all read these
+      target_ = target_.stored();
+      if (drafted_) {
+        drafted_ = drafted_->stored();
+      }
+    }
     const TokenProbs rest =
         residual(target_, drafted_ ? *drafted_ : TokenProbs::one_hot(token, target_.vocab_size()));
     if (drafted_) {
@@ -49,6 +55,11 @@ class RejectionTrial {
   const TokenProbs& distribution() const { return target_; }
 
  private:
+  bool is_first_of_several(int32_t child) const {
+    const auto node = static_cast<int32_t>(draft_.parents[static_cast<size_t>(child)]);
+    return child_after(node, node) == child && child_after(node, child) >= 0;
+  }
+
   const Draft& draft_;
   TargetProbs& probs_;
   DraftWalk walk_;

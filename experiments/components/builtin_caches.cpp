@@ -55,7 +55,8 @@ struct ContiguousOptions {
 OptionTable<ContiguousOptions> contiguous_options() {
   return OptionTable<ContiguousOptions>().add(
       "max_rows", &ContiguousOptions::max_rows,
-      "most rows (beams) and snapshots; 0: no limit on the CPU, one on a GPU", {0, kMostPages});
+      "most rows (one, and one a beam) and snapshots; 0: no limit on the CPU, one on a GPU",
+      {0, kMostPages});
 }
 
 CacheRegistry::Make prepare_contiguous(const ConfigNode& node, const RunPlan&) {

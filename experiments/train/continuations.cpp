@@ -35,9 +35,8 @@ at::Tensor continue_prompts(TransformerModel& model, const at::Tensor& prompts, 
   std::vector<at::Tensor> columns = {prompts, next.unsqueeze(1)};
   for (int64_t i = 1; i < new_tokens; ++i) {
     const at::Tensor tokens = next.to(at::kInt);
-    next =
-        choose(model.decode_get_logits({tokens.const_data_ptr<Token>(), names.size()}, names),
-               length + i);
+    next = choose(model.decode_get_logits({tokens.const_data_ptr<Token>(), names.size()}, names),
+                  length + i);
     columns.push_back(next.unsqueeze(1));
   }
   return at::cat(columns, 1);

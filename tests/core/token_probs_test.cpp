@@ -203,6 +203,7 @@ TEST(TokenProbsTest, ResidualsAreThoseOfTheRows) {
     const TokenProbs rest = residual(p, q, 0.75);
     const std::vector<double> expected = dense_residual(p.row(), q.row(), 0.75);
     ASSERT_EQ(rest.row(), expected) << describe(one) << " / " << describe(other);
+    ASSERT_EQ(residual(p.stored(), q.stored(), 0.75).row(), expected);
     ASSERT_NEAR(rest.sum(), std::accumulate(expected.begin(), expected.end(), 0.0), 1e-13);
     ASSERT_EQ(rest.sum() > 0.0, *std::max_element(expected.begin(), expected.end()) > 0.0);
     if (rest.sum() > 0.0) {

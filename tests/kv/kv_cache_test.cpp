@@ -148,15 +148,15 @@ TEST(KvCacheTest, RefusedBatchesChangeNothing) {
   model.open();
   KvCache& cache = model.cache();
   const NodeBatch bad[] = {
-      batch_of({}, {2}),           // follows itself
-      batch_of({}, {-2}),          //
-      batch_of({}, {1, 4}),        // follows a later node
-      batch_of({0, 1}, {-1, 0}),   // row 1 has no node 0
+      batch_of({}, {2}),                 // follows itself
+      batch_of({}, {-2}),                //
+      batch_of({}, {1, 4}),              // follows a later node
+      batch_of({0, 1}, {-1, 0}),         // row 1 has no node 0
       batch_of({1, 0, 1}, {-1, -1, 0}),  // row 1 is split
-      batch_of({0, 2}, {-1, -1}),  // no row 2
-      batch_of({-1}, {-1}),        //
-      batch_of({0, 0}, {-1}, 2),   // a parent is missing
-      batch_of({0}, {-1, -1}, 2),  // a row is missing
+      batch_of({0, 2}, {-1, -1}),        // no row 2
+      batch_of({-1}, {-1}),              //
+      batch_of({0, 0}, {-1}, 2),         // a parent is missing
+      batch_of({0}, {-1, -1}, 2),        // a row is missing
   };
   for (const NodeBatch& batch : bad) {
     EXPECT_THROW(cache.extend(batch.nodes()), InternalError);

@@ -35,8 +35,8 @@ struct TileProduct {
   const Weight* weights[P];  ///< [inputs, kPanel]
   T* out[P];                 ///< a panel's first column
   int64_t out_stride;
-  int64_t left[P];  ///< columns of the matrix from there on
-  bool adds;        ///< to what `out` holds
+  int64_t left[P];           ///< columns of the matrix from there on
+  bool adds;                 ///< to what `out` holds
   bool reads_ahead = false;  ///< asks for the weights long before they are multiplied
 };
 

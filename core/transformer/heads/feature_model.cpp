@@ -217,9 +217,7 @@ ForwardResult FeatureModel::finish(const TokenBatch& batch, const Tensor& output
   return result;
 }
 
-void FeatureModel::commit(std::span<const int64_t> path, RowId row) {
-  engine_->commit(path, row);
-}
+void FeatureModel::commit(std::span<const int64_t> path, RowId row) { engine_->commit(path, row); }
 void FeatureModel::truncate(int64_t length, RowId row) { engine_->truncate(length, row); }
 RowId FeatureModel::open() { return engine_->open(); }
 RowId FeatureModel::fork(RowId row, int64_t length) { return engine_->fork(row, length); }

@@ -1,5 +1,6 @@
 // The property that all speculation stands on: after any history of prefills, decodes, growing
-// trees, commits, truncates, forks and closed rows, every logit is what a fresh uncached forward gives.
+// trees, commits, truncates, forks and closed rows, every logit is what a fresh uncached forward
+// gives.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>

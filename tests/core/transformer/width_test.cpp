@@ -261,10 +261,9 @@ TEST_P(WidthTest, TreesOfTwoRowsInOneForwardHaveDecodingsBits) {
   const auto tokens = random_tokens(8);
   prefill_both();
   const RowId other = model_.fork(0, model_.length());
-  const Draft trees[] = {{.tokens = {tokens[0], tokens[1], tokens[2], tokens[3]},
-                          .parents = {-1, 0, 0, 2}},
-                         {.tokens = {tokens[4], tokens[5], tokens[6], tokens[7]},
-                          .parents = {-1, 0, 1, 0}}};
+  const Draft trees[] = {
+      {.tokens = {tokens[0], tokens[1], tokens[2], tokens[3]}, .parents = {-1, 0, 0, 2}},
+      {.tokens = {tokens[4], tokens[5], tokens[6], tokens[7]}, .parents = {-1, 0, 1, 0}}};
   TokenBatch batch{.tokens = token_tensor(tokens)};
   for (const RowId row : {other, RowId{0}}) {
     const Draft& tree = trees[row == other ? 0 : 1];
