@@ -164,7 +164,7 @@ std::vector<std::vector<Token>> read_corpus(const ConfigNode& node, const std::s
   }
   if (sources.empty() && node.is_list(key)) {
     node.fail(key,
-              "the list is empty; give files, such as [{file: models/corpus/shakespeare.txt}]");
+              "the list is empty; give files, such as [{file: models/corpus/shakespeare.txt.gz}]");
   }
   return std::move(reader.documents);
 }

@@ -223,7 +223,7 @@ TEST(TokenizerTest, BothFormatsGiveTheSameIds) {
   for (const std::string& text : random_texts(1500)) {
     expect_same_ids(*a, *b, text);
   }
-  for (const char* file : {"shakespeare.txt", "us_presidents.txt.gz", "records.jsonl.gz"}) {
+  for (const char* file : {"shakespeare.txt.gz", "us_presidents.txt.gz", "records.jsonl.gz"}) {
     expect_same_ids(*a, *b, corpus_sample(file, 30'000));
   }
 }
@@ -363,7 +363,7 @@ TEST_P(PublishedTokenizer, BothFormatsGiveTheReferenceIds) {
   for (const std::string& text : random_texts(600)) {
     expect_same_ids(*a, *b, text);
   }
-  for (const char* file : {"shakespeare.txt", "us_presidents.txt.gz", "records.jsonl.gz"}) {
+  for (const char* file : {"shakespeare.txt.gz", "us_presidents.txt.gz", "records.jsonl.gz"}) {
     expect_same_ids(*a, *b, corpus_sample(file, 40'000));
   }
 }

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 TokenizerTraining small_training() {
   const std::string corpus = std::string(SPECDEC_SOURCE_DIR) + "/models/corpus/";
-  return {.texts = {read_file(corpus + "shakespeare.txt").substr(0, 30'000),
+  return {.texts = {read_text_file(corpus + "shakespeare.txt.gz").substr(0, 30'000),
                     read_text_file(corpus + "records.jsonl.gz").substr(0, 20'000)},
           .vocab_size = 500};
 }
