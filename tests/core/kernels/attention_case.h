@@ -47,8 +47,8 @@ class AttentionCache {
     }
   }
 
-  /// New nodes, of the rows 0 to kRows - 1, with these queries, keys and values: [n, (heads + 2 * kv_heads) * head_dim].
-  /// Returns the queries.
+  /// New nodes, of the rows 0 to kRows - 1, with these queries, keys and values: [n, (heads + 2 *
+  /// kv_heads) * head_dim]. Returns the queries.
   Tensor extend(const std::vector<int64_t>& rows, const std::vector<int64_t>& parents,
                 const Tensor& qkv) {
     const int64_t nodes = qkv.size(0);
