@@ -101,6 +101,9 @@ class KvStore {
   virtual int64_t max_length() const = 0;
   /// Counted when it is asked for.
   virtual KvStatistics statistics() const = 0;
+  /// Makes the memory of `tokens` tokens resident, as far as the capacity goes: the system gives it
+  /// when it is first written, which a measured forward should not wait for.
+  virtual void touch(int64_t tokens) { (void)tokens; }
   /// Tables of `nodes` nodes that only read a row's kept tokens, for layers without keys and values
   /// of their own (the Gemma 4 assistant): each sees what the row's last kept token sees, within a
   /// view's window, and is rotated by position `angle`, which may lie beyond it. With them in place

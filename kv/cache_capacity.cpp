@@ -29,6 +29,11 @@ KvStatistics KvCache::statistics() const {
   return statistics;
 }
 
+void KvCache::touch(int64_t tokens) {
+  const int64_t pages = page_count(std::min(tokens, options_.max_length));
+  pool_.touch(std::min(pages, pool_.capacity()));
+}
+
 void KvCache::check_capacity() const {
   for (const RowSpan& span : spans_) {
     const int64_t nodes = pending(span.row) + span.end - span.begin;

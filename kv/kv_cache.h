@@ -62,6 +62,7 @@ class KvCache final : public KvStore {
   int64_t pending(RowId row) const override { return std::ssize(rows_[row].pending); }
   int64_t max_length() const override { return options_.max_length; }
   KvStatistics statistics() const override;
+  void touch(int64_t tokens) override;
   BatchTables readers(RowId row, int64_t nodes, int64_t angle) const override;
   std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row) const override;
   /// Bytes of the pages that have been used: what the cache takes in memory. Where pages are

@@ -4,6 +4,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <functional>
@@ -46,6 +47,15 @@ void ReservedMemory::use(int64_t bytes) {
   }
 }
 
+void ReservedMemory::touch(int64_t bytes) {
+  SPECDEC_CHECK(bytes >= 0 && bytes <= bytes_, "{} bytes of {} reserved ones", bytes, bytes_);
+  volatile auto* data = static_cast<char*>(data_);
+  const int64_t step = sysconf(_SC_PAGESIZE);
+  for (int64_t at = 0; at < bytes; at += step) {
+    data[at] = data[at];  // a page that is only read is the system's shared page of zeros
+  }
+}
+
 PageMemory::PageMemory(std::vector<int64_t> page_sizes, const at::TensorOptions& numbers,
                        int64_t capacity)
     : sizes_(std::move(page_sizes)), numbers_(numbers) {
@@ -68,6 +78,16 @@ void PageMemory::reserve(int64_t pages) {
   // Tensors that were handed out keep the memory alive.
   const auto keep_alive = [memory = reserved_](void* /*data*/) {};
   pages_ = at::from_blob(reserved_->data(), sizes, keep_alive, numbers_);
+}
+
+void PageMemory::touch(int64_t pages) {
+  SPECDEC_CHECK(pages_.defined() && pages <= pages_.size(0), "{} pages are touched too early",
+                pages);
+  if (reserved_ != nullptr) {
+    std::vector<int64_t> sizes = sizes_;
+    sizes.front() = pages;
+    reserved_->touch(number_bytes(sizes, numbers_));
+  }
 }
 
 bool allocates_at_once(at::Device device) {

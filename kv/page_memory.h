@@ -23,6 +23,8 @@ class ReservedMemory {
   /// Lets the first `bytes` be read and written. They begin as zeros and become resident page by
   /// page, when they are first written. Throws std::bad_alloc where the system refuses.
   void use(int64_t bytes);
+  /// Makes the first `bytes` of these resident.
+  void touch(int64_t bytes);
 
  private:
   void* data_;
@@ -39,6 +41,8 @@ class PageMemory {
 
   /// Lets pages below `pages` be used; at most the capacity.
   void reserve(int64_t pages);
+  /// Makes the memory of the pages below `pages`, which may be used, resident; changes none.
+  void touch(int64_t pages);
   /// The pages that may be used, [pages, *page_sizes]. What lay in them stays in place.
   const Tensor& pages() const { return pages_; }
 

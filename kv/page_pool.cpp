@@ -220,6 +220,16 @@ void PagePool::reserve(int64_t pages) {
   usable_ = usable;
 }
 
+void PagePool::touch(int64_t pages) {
+  reserve(pages);
+  for (size_t i = 0; i < pages_.size(); ++i) {
+    if (layers_[i].source_layer < 0) {
+      pages_[i].keys.touch(pages);
+      pages_[i].values.touch(pages);
+    }
+  }
+}
+
 void PagePool::copy_within(const Tensor& pages, int64_t from, int64_t to) const {
   if (on_host()) {
     const int64_t numbers = pages.stride(0);

@@ -67,6 +67,8 @@ class PagePool {
   int64_t capacity() const { return capacity_; }
   /// Lets page numbers below `pages`, at most capacity(), be used. Copies nothing.
   void reserve(int64_t pages);
+  /// Reserves page numbers below `pages` and makes their memory resident.
+  void touch(int64_t pages);
   void copy_page(int64_t from, int64_t to);
   /// Copies tokens to other places, in all layers. A move may overwrite what an earlier one reads,
   /// not what a later one does.

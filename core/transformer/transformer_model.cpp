@@ -146,6 +146,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   const KvStore& store() const { return *store_; }
   const TransformerWeights& weights() const { return *weights_; }
   const KvStore& cache() const { return *store_; }
+  void touch_cache(int64_t tokens) { store_->touch(tokens); }
 
   // Internals
   int64_t hidden_size() const override { return weights_->config.hidden_size; }
@@ -422,6 +423,8 @@ const Internals* TransformerModel::internals() const { return impl_.get(); }
 KvSnapshots* TransformerModel::snapshots() { return impl_.get(); }
 void TransformerModel::undo_forward() { impl_->undo_forward(); }
 const TransformerWeights& TransformerModel::weights() const { return impl_->weights(); }
+
+void TransformerModel::touch_cache(int64_t tokens) { impl_->touch_cache(tokens); }
 
 const KvStore& TransformerModel::cache() const { return impl_->cache(); }
 void TransformerModel::push_adapter(ScaledAdapter adapter) {

@@ -52,6 +52,8 @@ class TransformerModel final : public LanguageModel {
   const TransformerWeights& weights() const;
   /// Keys and values, to be looked at.
   const KvStore& cache() const;
+  /// See KvStore::touch.
+  void touch_cache(int64_t tokens);
 
   /// Adapters of this instance, applied beside its weights, which stay as they are. They throw
   /// Error while a row holds tokens: its keys and values are those of the adapters before.

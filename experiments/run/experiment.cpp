@@ -213,6 +213,7 @@ bool ExperimentRun::run_question(GroupProgress& at, Progress& progress) {
     }
     group.loader->set_adapters(*group.target, config.weights,
                                adapters_for(config.model.adapters, prompt.adapters));
+    group.target->touch_cache(std::ssize(item.tokens) + config.stop.max_new_tokens);
     if (at.fitting++ == 0) {
       warm_up(group, item);
     }

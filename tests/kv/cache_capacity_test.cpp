@@ -57,6 +57,19 @@ TEST(CacheCapacityTest, StatisticsCountPagesAndWhatTheyLeaveEmpty) {
   EXPECT_EQ(statistics.allocated_pages, 2);
 }
 
+TEST(CacheCapacityTest, TouchedPagesHoldWhatTheyHeld) {
+  CacheModel model(pages(5));
+  model.extend(chain(6));
+  model.commit(0, first_nodes(6));
+  const KvStatistics before = model.cache().statistics();
+  model.cache().touch(1000);
+  model.check();
+  EXPECT_EQ(model.cache().statistics().used_pages, before.used_pages);
+  EXPECT_EQ(model.cache().statistics().allocated_pages, before.allocated_pages);
+  model.extend(chain(9));
+  model.check();
+}
+
 TEST(CacheCapacityTest, BytesLimitPages) {
   KvCacheOptions options = small_pages();
   const int64_t page = KvCache(three_layers(), options).statistics().bytes(1);

@@ -31,6 +31,19 @@ TEST(ReservedMemoryTest, TakesWhatIsWrittenOnly) {
   EXPECT_THROW(memory.use((int64_t{1} << 36) + 1), InternalError);
 }
 
+TEST(ReservedMemoryTest, WhatIsTouchedIsResidentAndUnchanged) {
+  ReservedMemory memory(int64_t{1} << 30);
+  memory.use(int64_t{1} << 26);
+  auto* data = static_cast<char*>(memory.data());
+  data[4096] = 7;
+  const int64_t before = resident_bytes();
+  memory.touch(int64_t{1} << 25);
+  EXPECT_GT(resident_bytes() - before, int64_t{1} << 24);
+  EXPECT_EQ(data[4096], 7);
+  EXPECT_EQ(data[1 << 24], 0);
+  EXPECT_THROW(memory.touch((int64_t{1} << 30) + 1), InternalError);
+}
+
 TEST(ReservedMemoryTest, MoreThanAnyAddressSpaceIsAnError) {
   EXPECT_THROW(ReservedMemory(int64_t{1} << 62), Error);
 }
