@@ -6,15 +6,9 @@
 
 namespace specdec {
 
-ChainShape::ChainShape(std::unique_ptr<DraftLength> length) : length_(std::move(length)) {}
-
-ChainShape::ChainShape(int64_t length) : length_(std::make_unique<FixedDraftLength>(length)) {}
-
-void ChainShape::reset() { length_->reset(); }
-
 DraftLimits ChainShape::next(int64_t context) {
-  const int64_t length = length_->next(context);
-  return {.tokens = length, .depth = length, .branches = 1};
+  const int64_t most = length(context);
+  return {.tokens = most, .depth = most, .branches = 1};
 }
 
 Draft ChainShape::grow(const DraftContext& context, ChildDistribution& distribution,
@@ -29,7 +23,7 @@ Draft ChainShape::grow(const DraftContext& context, ChildDistribution& distribut
 }
 
 void ChainShape::observe(const Draft& draft, const VerifyResult& result) {
-  length_->observe(draft.proposed(), static_cast<int64_t>(result.path.size()) - 1);
+  learn(draft.proposed(), static_cast<int64_t>(result.path.size()) - 1);
 }
 
 }  // namespace specdec

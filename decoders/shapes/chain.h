@@ -1,26 +1,26 @@
 #pragma once
-#include <memory>
+#include <cstdint>
 
 #include "decoders/draft_shape.h"
-#include "decoders/shapes/draft_length.h"
 
 namespace specdec {
 
-/// One token after the other, as many as a DraftLength says.
-class ChainShape final : public DraftShape {
+/// A chain, one token after the other: what a policy of the draft's length subclasses.
+class ChainShape : public DraftShape {
  public:
-  explicit ChainShape(std::unique_ptr<DraftLength> length);
-  /// Drafts `length` tokens always.
-  explicit ChainShape(int64_t length);
-  void reset() override;
-  DraftLimits next(int64_t context) override;
-  Draft grow(const DraftContext& context, ChildDistribution& distribution,
-             Siblings siblings) override;
-  void observe(const Draft& draft, const VerifyResult& result) override;
-  bool branches() const override { return false; }
+  DraftLimits next(int64_t context) final;
+  Draft grow(const DraftContext& context, ChildDistribution& distribution, Siblings siblings) final;
+  void observe(const Draft& draft, const VerifyResult& result) final;
+  bool branches() const final { return false; }
 
- private:
-  std::unique_ptr<DraftLength> length_;
+  /// Tokens to draft after `context` committed ones; 0 = a plain step.
+  virtual int64_t length(int64_t context) = 0;
+  /// What came of the step: proposed tokens (fewer than asked when they did not fit or the drafter
+  /// had no more to say) and how many were accepted.
+  virtual void learn(int64_t drafted, int64_t accepted) {
+    (void)drafted;
+    (void)accepted;
+  }
 };
 
 }  // namespace specdec

@@ -26,7 +26,7 @@ FixedDraftLength::FixedDraftLength(int64_t length) : length_(length) {
                  "a fixed length must be at least 1; plain decoding is 'autoregressive'");
 }
 
-int64_t FixedDraftLength::next(int64_t /*context*/) { return length_; }
+int64_t FixedDraftLength::length(int64_t /*context*/) { return length_; }
 
 HeuristicDraftLength::HeuristicDraftLength(const HeuristicOptions& options)
     : options_(options), length_(options.initial) {
@@ -37,9 +37,9 @@ HeuristicDraftLength::HeuristicDraftLength(const HeuristicOptions& options)
 
 void HeuristicDraftLength::reset() { length_ = options_.initial; }
 
-int64_t HeuristicDraftLength::next(int64_t /*context*/) { return length_; }
+int64_t HeuristicDraftLength::length(int64_t /*context*/) { return length_; }
 
-void HeuristicDraftLength::observe(int64_t drafted, int64_t accepted) {
+void HeuristicDraftLength::learn(int64_t drafted, int64_t accepted) {
   if (drafted > 0) {
     const int64_t change = accepted == drafted ? 2 : -1;
     length_ = std::clamp(length_ + change, options_.min, options_.max);
@@ -72,7 +72,7 @@ void AdaptiveDraftLength::reset() {
   pause_ = options_.pause;
 }
 
-int64_t AdaptiveDraftLength::next(int64_t context) {
+int64_t AdaptiveDraftLength::length(int64_t context) {
   context_ = context;
   if (plain_left_ > 0) {
     --plain_left_;
@@ -81,7 +81,7 @@ int64_t AdaptiveDraftLength::next(int64_t context) {
   return length_;
 }
 
-void AdaptiveDraftLength::observe(int64_t drafted, int64_t accepted) {
+void AdaptiveDraftLength::learn(int64_t drafted, int64_t accepted) {
   if (drafted == 0) {
     return;
   }

@@ -1,36 +1,18 @@
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <optional>
 
 #include "decoders/analysis/cost_curve.h"
+#include "decoders/shapes/chain.h"
 
 namespace specdec {
 
-/// Policy that says how many tokens to draft in the next step. Decides from counts and frozen cost
-/// curves alone, never from live timing, so a run can be repeated; begins anew with each request,
-/// so it can be resumed.
-class DraftLength {
- public:
-  virtual ~DraftLength() = default;
-  /// A new request begins.
-  virtual void reset() {}
-  /// Tokens to draft after `context` committed ones; 0 = a plain step.
-  virtual int64_t next(int64_t context) = 0;
-  /// What came of the step: proposed tokens (fewer than asked when they did not fit or the drafter
-  /// had no more to say) and how many were accepted.
-  virtual void observe(int64_t drafted, int64_t accepted) {
-    (void)drafted;
-    (void)accepted;
-  }
-};
-
 /// Drafts the same number of tokens always.
-class FixedDraftLength final : public DraftLength {
+class FixedDraftLength final : public ChainShape {
  public:
   /// Throws ConfigError when below 1.
   explicit FixedDraftLength(int64_t length);
-  int64_t next(int64_t context) override;
+  int64_t length(int64_t context) override;
 
  private:
   int64_t length_;
@@ -44,13 +26,13 @@ struct HeuristicOptions {
 
 /// Drafts two more tokens when all were accepted, one fewer when not: the schedule of Hugging
 /// Face's assisted generation. A step without a draft changes nothing.
-class HeuristicDraftLength final : public DraftLength {
+class HeuristicDraftLength final : public ChainShape {
  public:
   /// Throws ConfigError unless 1 <= min <= initial <= max.
   explicit HeuristicDraftLength(const HeuristicOptions& options = {});
   void reset() override;
-  int64_t next(int64_t context) override;
-  void observe(int64_t drafted, int64_t accepted) override;
+  int64_t length(int64_t context) override;
+  void learn(int64_t drafted, int64_t accepted) override;
 
  private:
   HeuristicOptions options_;
@@ -80,13 +62,13 @@ struct AdaptiveOptions {
 /// those before it are; Leviathan et al., 2023, Equation 1) in v(1 + g) + g * c seconds, against
 /// one token in v(1). Without curves one token pays while the acceptance rate is not below
 /// `shrink_below`.
-class AdaptiveDraftLength final : public DraftLength {
+class AdaptiveDraftLength final : public ChainShape {
  public:
   /// Throws ConfigError for options out of range.
   explicit AdaptiveDraftLength(AdaptiveOptions options = {});
   void reset() override;
-  int64_t next(int64_t context) override;
-  void observe(int64_t drafted, int64_t accepted) override;
+  int64_t length(int64_t context) override;
+  void learn(int64_t drafted, int64_t accepted) override;
 
   /// True where a draft of `length` tokens is expected to be quicker than plain decoding.
   bool pays(int64_t length) const;

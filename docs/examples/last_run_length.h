@@ -1,17 +1,17 @@
 #pragma once
 #include <algorithm>
 
-#include "decoders/shapes/draft_length.h"
+#include "decoders/shapes/chain.h"
 
 namespace specdec {
 
 /// Drafts one token more than were accepted in the last step.
-class LastRunLength final : public DraftLength {
+class LastRunLength final : public ChainShape {
  public:
   explicit LastRunLength(int64_t max) : max_(max) {}
   void reset() override { length_ = 1; }
-  int64_t next(int64_t /*context*/) override { return length_; }
-  void observe(int64_t /*drafted*/, int64_t accepted) override {
+  int64_t length(int64_t /*context*/) override { return length_; }
+  void learn(int64_t /*drafted*/, int64_t accepted) override {
     length_ = std::min(max_, accepted + 1);
   }
 

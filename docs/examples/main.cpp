@@ -50,7 +50,7 @@ OptionTable<CombOptions> comb_options() {
       .add("width", &CombOptions::width, "children of each of them", {1, 8});
 }
 
-TreeRegistry::Make prepare_comb(const ConfigNode& node, const RunPlan& plan) {
+ShapeRegistry::Make prepare_comb(const ConfigNode& node, const RunPlan& plan) {
   const auto [depth, width] = comb_options().read(node);
   note_branches(plan, width);
   return [depth = depth, width = width](BuildContext&) {
@@ -66,7 +66,7 @@ OptionTable<LastRunOptions> last_run_options() {
   return OptionTable<LastRunOptions>().add("max", &LastRunOptions::max, "longest draft", {1, 64});
 }
 
-DraftLengthRegistry::Make prepare_last_run(const ConfigNode& node, const RunPlan&) {
+ShapeRegistry::Make prepare_last_run(const ConfigNode& node, const RunPlan&) {
   const int64_t max = last_run_options().read(node).max;
   return [max](BuildContext&) { return std::make_unique<LastRunLength>(max); };
 }

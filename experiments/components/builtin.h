@@ -16,8 +16,8 @@ void add_medusa(DrafterRegistry& drafters);
 void add_assistant(DrafterRegistry& drafters);
 void add_dflash(DrafterRegistry& drafters);
 void add_verifiers(VerifierRegistry& verifiers);
-void add_draft_lengths(DraftLengthRegistry& lengths);
-void add_trees(TreeRegistry& trees);
+void add_draft_lengths(ShapeRegistry& lengths);
+void add_trees(ShapeRegistry& trees);
 void add_caches(CacheRegistry& caches);
 
 /// Options of drafters that run a model or a head of their own.

@@ -14,7 +14,7 @@ OptionTable<FixedLengthOptions> fixed_options() {
                                                "tokens of every draft", {1, kMaxDraftLength});
 }
 
-DraftLengthRegistry::Make prepare_fixed(const ConfigNode& node, const RunPlan&) {
+ShapeRegistry::Make prepare_fixed(const ConfigNode& node, const RunPlan&) {
   const int64_t length = fixed_options().read(node).length;
   return [length](BuildContext&) { return std::make_unique<FixedDraftLength>(length); };
 }
@@ -27,7 +27,7 @@ OptionTable<HeuristicOptions> heuristic_options() {
       .add("max", &HeuristicOptions::max, "longest draft", {1, kMaxDraftLength});
 }
 
-DraftLengthRegistry::Make prepare_heuristic(const ConfigNode& node, const RunPlan&) {
+ShapeRegistry::Make prepare_heuristic(const ConfigNode& node, const RunPlan&) {
   const HeuristicOptions options = heuristic_options().read(node);
   if (options.min > options.initial || options.initial > options.max) {
     node.fail(fmt::format("min ({}), initial ({}) and max ({}) must not decrease", options.min,
@@ -61,7 +61,7 @@ OptionTable<AdaptiveConfig> adaptive_options() {
            "pause by the measured cost curves; false: acceptance alone decides");
 }
 
-DraftLengthRegistry::Make prepare_adaptive(const ConfigNode& node, const RunPlan&) {
+ShapeRegistry::Make prepare_adaptive(const ConfigNode& node, const RunPlan&) {
   const AdaptiveConfig config = adaptive_options().read(node);
   const AdaptiveOptions& options = config;
   const bool use_costs = config.use_costs;
@@ -84,7 +84,7 @@ DraftLengthRegistry::Make prepare_adaptive(const ConfigNode& node, const RunPlan
 
 }  // namespace
 
-void add_draft_lengths(DraftLengthRegistry& lengths) {
+void add_draft_lengths(ShapeRegistry& lengths) {
   lengths.add("fixed", {.help = "always the same",
                         .options = fixed_options().help(),
                         .promise = Promise::kLossless,

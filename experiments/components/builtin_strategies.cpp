@@ -6,7 +6,7 @@
 
 #include "decoders/autoregressive.h"
 #include "decoders/beam_search.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
 #include "decoders/speculative_beam.h"
 #include "experiments/components/builtin.h"
@@ -22,7 +22,7 @@ StrategyRegistry::Make prepare_autoregressive(const ConfigNode&, const RunPlan&)
 
 /// `tree` is a map whose `type` picks the shape. Else the draft is a chain: `draft_length` is a
 /// number, or a map whose `type` picks how it changes.
-TreeRegistry::Make prepare_shape(const ConfigNode& node, const RunPlan& plan) {
+ShapeRegistry::Make prepare_shape(const ConfigNode& node, const RunPlan& plan) {
   node.ignore("tree");  // known, whichever is given
   node.ignore("draft_length");
   if (node.has("tree")) {
@@ -35,13 +35,11 @@ TreeRegistry::Make prepare_shape(const ConfigNode& node, const RunPlan& plan) {
   }
   note_branches(plan, 1);
   if (node.is_map("draft_length")) {
-    auto length = plan.components.draft_lengths.prepare(node.child("draft_length"), plan);
-    return
-        [length](BuildContext& context) { return std::make_unique<ChainShape>(length(context)); };
+    return plan.components.draft_lengths.prepare(node.child("draft_length"), plan);
   }
   const auto length =
       node.get<int64_t>("draft_length", FixedLengthOptions{}.length, {1, kMaxDraftLength});
-  return [length](BuildContext&) { return std::make_unique<ChainShape>(length); };
+  return [length](BuildContext&) { return std::make_unique<FixedDraftLength>(length); };
 }
 
 StrategyRegistry::Make prepare_speculative(const ConfigNode& node, const RunPlan& run) {

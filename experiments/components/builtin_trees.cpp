@@ -76,7 +76,7 @@ std::optional<RankTree> read_static_tree(const ConfigNode& node) {
   return is_whole ? std::optional(tree_of_widths(widths, kMaxDraftLength)) : std::nullopt;
 }
 
-TreeRegistry::Make prepare_static(const ConfigNode& node, const RunPlan& plan) {
+ShapeRegistry::Make prepare_static(const ConfigNode& node, const RunPlan& plan) {
   RankTree tree;
   try {
     const auto given = read_static_tree(node);
@@ -110,7 +110,7 @@ OptionTable<OptimalTreeOptions> optimal_options() {
                   "probability that the best, second best, ... token is accepted"}});
 }
 
-TreeRegistry::Make prepare_optimal(const ConfigNode& node, const RunPlan& plan) {
+ShapeRegistry::Make prepare_optimal(const ConfigNode& node, const RunPlan& plan) {
   const auto [nodes, depth] = optimal_options().read(node);
   node.ignore("acceptance");
   check_depth(node, plan, depth);
@@ -144,7 +144,7 @@ OptionTable<DynamicTreeOptions> dynamic_options() {
            {1, kMaxBranches});
 }
 
-TreeRegistry::Make prepare_dynamic(const ConfigNode& node, const RunPlan& plan) {
+ShapeRegistry::Make prepare_dynamic(const ConfigNode& node, const RunPlan& plan) {
   const DynamicTreeOptions options = dynamic_options().read(node);
   check_depth(node, plan, options.depth);
   note_branches(plan, options.top_k);
@@ -173,7 +173,7 @@ OptionTable<CostAwareOptions> cost_aware_options() {
            "estimates outlive a request; false: each request starts from the first guess");
 }
 
-TreeRegistry::Make prepare_cost_aware(const ConfigNode& node, const RunPlan& plan) {
+ShapeRegistry::Make prepare_cost_aware(const ConfigNode& node, const RunPlan& plan) {
   const CostAwareOptions options = cost_aware_options().read(node);
   check_depth(node, plan, options.max_depth);
   note_branches(plan, options.branches);
@@ -196,7 +196,7 @@ TreeRegistry::Make prepare_cost_aware(const ConfigNode& node, const RunPlan& pla
 
 }  // namespace
 
-void add_trees(TreeRegistry& trees) {
+void add_trees(ShapeRegistry& trees) {
   const std::string page = "docs/trees.md";
   trees.add("static", {.help = "the same tree at every step; give widths or paths",
                        .source = "Medusa: Cai et al., 2024, arXiv:2401.10774",

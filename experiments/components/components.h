@@ -77,8 +77,7 @@ struct BuildContext {
 using StrategyRegistry = Registry<DecodingStrategy, BuildContext&>;
 using DrafterRegistry = Registry<Drafter, BuildContext&>;
 using VerifierRegistry = Registry<Verifier, BuildContext&>;
-using DraftLengthRegistry = Registry<DraftLength, BuildContext&>;
-using TreeRegistry = Registry<DraftShape, BuildContext&>;
+using ShapeRegistry = Registry<DraftShape, BuildContext&>;
 using CacheRegistry = Registry<KvStore, const CacheContext&>;
 
 /// Every name that YAML can use. Copy the built-in ones, add yours, and hand them to run_cli.
@@ -86,8 +85,8 @@ struct Components {
   StrategyRegistry strategies{"strategy"};
   DrafterRegistry drafters{"drafter"};
   VerifierRegistry verifiers{"verifier"};
-  DraftLengthRegistry draft_lengths{"draft length"};
-  TreeRegistry trees{"tree"};
+  ShapeRegistry draft_lengths{"draft length"};
+  ShapeRegistry trees{"tree"};
   CacheRegistry caches{"cache"};
 };
 

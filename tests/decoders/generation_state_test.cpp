@@ -14,7 +14,7 @@
 #include "decoders/beam_search.h"
 #include "decoders/drafters/draft_model.h"
 #include "decoders/drafters/prompt_lookup.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/rejection.h"
 #include "kv/kv_cache.h"
@@ -146,7 +146,7 @@ std::unique_ptr<DecodingStrategy> speculative(LanguageModel& target,
                                               std::unique_ptr<Drafter> drafter) {
   return std::make_unique<SpeculativeDecoding>(target, std::move(drafter),
                                                std::make_unique<RejectionVerifier>(),
-                                               std::make_unique<ChainShape>(3));
+                                               std::make_unique<FixedDraftLength>(3));
 }
 
 TEST(GenerationStateTest, SampledSpeculationPausedBetweenStepsGoesOnWithTheSameTokens) {

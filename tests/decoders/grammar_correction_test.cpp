@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "decoders/autoregressive.h"
 #include "decoders/drafters/draft_model.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/rejection.h"
 #include "grammar/grammar_matcher.h"
@@ -112,7 +112,7 @@ std::unique_ptr<DecodingStrategy> speculative(LanguageModel& target, uint64_t se
   auto draft = std::make_unique<FakeModel>(kPairsVocab, random_table(kPairsVocab, seed));
   return std::make_unique<SpeculativeDecoding>(
       target, std::make_unique<DraftModelDrafter>(std::move(draft)),
-      std::make_unique<RejectionVerifier>(), std::make_unique<ChainShape>(2));
+      std::make_unique<RejectionVerifier>(), std::make_unique<FixedDraftLength>(2));
 }
 
 TEST(GrammarCorrectionTest, MaskingAloneHasAnotherDistribution) {

@@ -8,7 +8,7 @@
 #include "decoders/autoregressive.h"
 #include "decoders/beam_search.h"
 #include "decoders/drafters/draft_model.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/shapes/dynamic_tree.h"
 #include "decoders/speculative.h"
 #include "decoders/speculative_beam.h"
@@ -60,7 +60,7 @@ Generation decode(Decoding&& decoding, const Task& task) {
 SpeculativeDecoding speculative(LanguageModel& target, const LogitTable& table, bool tree) {
   auto drafter =
       std::make_unique<DraftModelDrafter>(std::make_unique<FakeModel>(kLimitVocab, table, 120));
-  std::unique_ptr<DraftShape> shape = std::make_unique<ChainShape>(4);
+  std::unique_ptr<DraftShape> shape = std::make_unique<FixedDraftLength>(4);
   if (tree) {
     shape = std::make_unique<DynamicTreeShape>(DynamicTreeOptions{});
   }

@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "decoders/drafters/draft_model.h"
 #include "decoders/drafters/prompt_lookup.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/rejection.h"
 #include "tests/support/broken_components.h"
@@ -80,7 +80,7 @@ double difference_with(const MakeDrafter& drafter, const MakeVerifier& verifier)
         mixed_table(target_table, random_table(kPlantedVocab, seed + 100), 0.7);
     FakeModel target(kPlantedVocab, target_table);
     SpeculativeDecoding decoding(target, drafter(drafter_table), verifier(),
-                                 std::make_unique<ChainShape>(3));
+                                 std::make_unique<FixedDraftLength>(3));
     const SequenceDistribution expected = reference_distribution(target_table, task(4));
     largest = std::max(largest, max_difference(exact_distribution(decoding, task(4)), expected));
   }
@@ -157,7 +157,7 @@ TEST(PlantedBugsTest, ChiSquareFindsOneToo) {
   FakeModel target(kPlantedVocab, target_table);
   SpeculativeDecoding decoding(
       target, std::make_unique<TreeDrafter>(random_table(kPlantedVocab, 22)),
-      std::make_unique<BuggyVerifier>(Bug::kAlwaysAccepts), std::make_unique<ChainShape>(3));
+      std::make_unique<BuggyVerifier>(Bug::kAlwaysAccepts), std::make_unique<FixedDraftLength>(3));
   const OutputCounts counts = sample_counts(decoding, task(4), 4000, 2024);
   EXPECT_LT(chi_square(counts, reference_distribution(target_table, task(4))).p_value, 1e-6);
 }
@@ -174,7 +174,7 @@ std::vector<double> second_token(const std::vector<double>& p, const std::vector
   };
   FakeModel target(kPlantedVocab, table_of(p));
   SpeculativeDecoding decoding(target, drafter(table_of(q)), std::make_unique<RejectionVerifier>(),
-                               std::make_unique<ChainShape>(1));
+                               std::make_unique<FixedDraftLength>(1));
   std::vector<double> distribution(kPlantedVocab, 0.0);
   for (const auto& [output, mass] : exact_distribution(decoding, task(3))) {
     distribution[static_cast<size_t>(output[1])] += mass;

@@ -10,7 +10,6 @@
 #include "decoders/drafters/recycling.h"
 #include "decoders/drafters/suffix.h"
 #include "decoders/drafters/synthetic.h"
-#include "decoders/shapes/chain.h"
 #include "decoders/shapes/cost_aware.h"
 #include "decoders/shapes/dynamic_tree.h"
 #include "decoders/shapes/static_tree.h"
@@ -147,10 +146,6 @@ std::vector<VerifierRow> verifiers() {
   };
 }
 
-ShapeRow chain_row(const std::string& name, std::function<std::unique_ptr<DraftLength>()> length) {
-  return {name, [length] { return std::make_unique<ChainShape>(length()); }};
-}
-
 /// Counts more than it costs, so that drafts of every size come up.
 CostAwareOptions cheap_drafts() {
   CostAwareOptions options{.max_nodes = 4, .max_depth = 3, .branches = 2, .acceptance = {0.7, 0.2}};
@@ -163,18 +158,18 @@ CostAwareOptions cheap_drafts() {
 
 std::vector<ShapeRow> shapes() {
   return {
-      chain_row("fixed", [] { return std::make_unique<FixedDraftLength>(3); }),
-      chain_row("heuristic",
-                [] {
-                  return std::make_unique<HeuristicDraftLength>(
-                      HeuristicOptions{.initial = 1, .min = 1, .max = 3});
-                }),
+      {"fixed", [] { return std::make_unique<FixedDraftLength>(3); }},
+      {"heuristic",
+       [] {
+         return std::make_unique<HeuristicDraftLength>(
+             HeuristicOptions{.initial = 1, .min = 1, .max = 3});
+       }},
       // Quick to pause, so that short outputs hold drafted and plain steps.
-      chain_row("adaptive",
-                [] {
-                  return std::make_unique<AdaptiveDraftLength>(AdaptiveOptions{
-                      .initial = 1, .max = 3, .memory = 0.5, .pause = 1, .probe = 1});
-                }),
+      {"adaptive",
+       [] {
+         return std::make_unique<AdaptiveDraftLength>(
+             AdaptiveOptions{.initial = 1, .max = 3, .memory = 0.5, .pause = 1, .probe = 1});
+       }},
       {"static_tree",
        [] {
          return std::make_unique<StaticTreeShape>(tree_of_paths({{0}, {1}, {0, 0}, {1, 0}}));

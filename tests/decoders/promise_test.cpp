@@ -10,7 +10,7 @@
 
 #include "core/error.h"
 #include "decoders/drafters/draft_model.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/rejection.h"
 #include "tests/decoders/promise_rows.h"
@@ -203,7 +203,7 @@ TEST(PromiseTest, SampledCountsFitTheDistribution) {
       target,
       std::make_unique<DraftModelDrafter>(std::make_unique<FakeModel>(
           kVocab, mixed_table(target_table, random_table(kVocab, 22), 0.7))),
-      std::make_unique<RejectionVerifier>(), std::make_unique<ChainShape>(3));
+      std::make_unique<RejectionVerifier>(), std::make_unique<FixedDraftLength>(3));
   const SequenceDistribution distribution = reference_distribution(target_table, asked.task);
   const ChiSquare test = chi_square(sample_counts(decoding, asked.task, 4000, 2024), distribution);
   EXPECT_GT(test.p_value, 0.001) << "chi-square " << test.statistic << " of " << test.degrees;

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "decoders/drafters/recycling.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
 #include "tests/support/sequence_distribution.h"
@@ -38,7 +38,7 @@ std::unique_ptr<SpeculativeDecoding> decoding(LanguageModel& target,
                                               std::unique_ptr<Drafter> drafter,
                                               std::unique_ptr<DraftShape> shape = nullptr) {
   if (shape == nullptr) {
-    shape = std::make_unique<ChainShape>(3);
+    shape = std::make_unique<FixedDraftLength>(3);
   }
   return std::make_unique<SpeculativeDecoding>(
       target, std::move(drafter), std::make_unique<ExactMatchVerifier>(), std::move(shape));
@@ -214,10 +214,9 @@ TEST(SpeculativeTest, EachRequestBeginsAnew) {
   FakeModel target(kCountingVocab, counting_table());
   std::vector<Shown> shown;
   const auto script = [](TokenSpan committed) { return Tokens(10, (committed.back() + 1) % 6); };
-  const auto strategy =
-      decoding(target, std::make_unique<ScriptedDrafter>(script, &shown),
-               std::make_unique<ChainShape>(std::make_unique<HeuristicDraftLength>(
-                   HeuristicOptions{.initial = 5, .min = 1, .max = 9})));
+  const auto strategy = decoding(
+      target, std::make_unique<ScriptedDrafter>(script, &shown),
+      std::make_unique<HeuristicDraftLength>(HeuristicOptions{.initial = 5, .min = 1, .max = 9}));
   const Task task{.prompt = {3}, .stop = {.max_new_tokens = 20}};
   CounterRandomness random(1);
   const Generation first = strategy->generate(task.request(random));

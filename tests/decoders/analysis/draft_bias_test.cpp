@@ -13,7 +13,7 @@
 #include "decoders/autoregressive.h"
 #include "decoders/drafters/draft_model.h"
 #include "decoders/drafters/prompt_lookup.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/block.h"
 #include "decoders/verifiers/rejection.h"
@@ -199,7 +199,7 @@ struct BiasBench {
     };
     for (auto* strategy : {&drawing, &tracing}) {
       *strategy = std::make_unique<SpeculativeDecoding>(target, drafter(), verifier(),
-                                                        std::make_unique<ChainShape>(3));
+                                                        std::make_unique<FixedDraftLength>(3));
     }
   }
 

@@ -11,7 +11,7 @@
 #include "core/transformer/heads/assistant_head.h"
 #include "core/transformer/transformer_model.h"
 #include "decoders/autoregressive.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/shapes/static_tree.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/block.h"
@@ -64,7 +64,7 @@ class AssistantDrafterTest : public testing::TestWithParam<AssistantCase> {
     auto drafter =
         std::make_unique<AssistantDrafter>(target, steps_of(target.weights(), GetParam()),
                                            AssistantDrafterOptions{.sample = GetParam().sample});
-    std::unique_ptr<DraftShape> shape = std::make_unique<ChainShape>(2);
+    std::unique_ptr<DraftShape> shape = std::make_unique<FixedDraftLength>(2);
     if (GetParam().tree) {
       shape = std::make_unique<StaticTreeShape>(tree_of_widths(std::vector<int64_t>{2, 1}, 16));
     }

@@ -11,8 +11,8 @@
 #include "core/error.h"
 #include "core/transformer/heads/dflash_head.h"
 #include "decoders/autoregressive.h"
-#include "decoders/shapes/chain.h"
 #include "decoders/shapes/draft_growth.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/shapes/static_tree.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/block.h"
@@ -65,7 +65,7 @@ class BlockDrafterTest : public testing::TestWithParam<BlockDrafterCase> {
   static std::unique_ptr<SpeculativeDecoding> decoding(
       TransformerModel& target, const std::shared_ptr<const TransformerWeights>& weights,
       std::unique_ptr<Verifier> verifier) {
-    std::unique_ptr<DraftShape> shape = std::make_unique<ChainShape>(2);
+    std::unique_ptr<DraftShape> shape = std::make_unique<FixedDraftLength>(2);
     if (GetParam().tree) {
       shape = std::make_unique<StaticTreeShape>(tree_of_widths(std::vector<int64_t>{2, 1}, 16));
     }
@@ -205,7 +205,7 @@ TEST(BlockDrafterLimitsTest, TheContextMayEndWithinABlock) {
     TransformerModel plain_target(weights, paged_kv(), {.max_length = max_length});
     SpeculativeDecoding decoding(target, block_drafter(weights, true, max_length),
                                  std::make_unique<ExactMatchVerifier>(),
-                                 std::make_unique<ChainShape>(8));
+                                 std::make_unique<FixedDraftLength>(8));
     const Task task{.prompt = {3, 1, 4, 1, 5}, .stop = {.max_new_tokens = 40}};
     CounterRandomness random(1);
     const Generation generation = decoding.generate(task.request(random));
@@ -220,7 +220,7 @@ TEST(BlockDrafterLimitsTest, ADraftIsNoLongerThanTheBlock) {
   TransformerModel target(weights, paged_kv());
   SpeculativeDecoding decoding(target, block_drafter(weights, true),
                                std::make_unique<ExactMatchVerifier>(),
-                               std::make_unique<ChainShape>(8));
+                               std::make_unique<FixedDraftLength>(8));
   const Task task{{3, 1, 4}, {}, {.max_new_tokens = 30}};
   CounterRandomness random(1);
   for (const StepStatistics& step : decoding.generate(task.request(random)).steps) {

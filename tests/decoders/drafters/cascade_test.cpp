@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "decoders/drafters/draft_model.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/exact_match.h"
 #include "tests/support/retrieval.h"
@@ -157,7 +157,7 @@ TEST(CascadeTest, EachMemberSeesItsOwnLayers) {
   EXPECT_EQ(drafter->needs().capture_layers, (std::vector<int64_t>{4, 2, 9}));
   FakeModel target(6, random_table(6, 1));
   SpeculativeDecoding decoding(target, std::move(drafter), std::make_unique<ExactMatchVerifier>(),
-                               std::make_unique<ChainShape>(1));
+                               std::make_unique<FixedDraftLength>(1));
   const Task task{{1, 2, 3}, {}, {.max_new_tokens = 3}};
   CounterRandomness random(1);
   const Generation generation = decoding.generate(task.request(random));

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/rejection.h"
 #include "tests/support/draft_bench.h"
@@ -33,7 +33,7 @@ struct DraftModelBench : DraftBench {
   }
 
   Draft propose(const Tokens& committed, int64_t max_tokens) {
-    ChainShape shape(std::max<int64_t>(1, max_tokens));
+    FixedDraftLength shape(std::max<int64_t>(1, max_tokens));
     DraftContext asked = context(committed, shape, {max_tokens, max_tokens, 1});
     asked.prompt_seconds = &prompt_seconds;
     return drafter->propose(asked);
@@ -181,7 +181,7 @@ TEST(DraftModelTest, FitsLogitsToATargetThatIsPaddedOtherwise) {
     EXPECT_NO_THROW(drafter.check(target));
     DraftBench bench;
     bench.sampling.temperature = 0.9;
-    ChainShape shape(3);
+    FixedDraftLength shape(3);
     Tokens history = {1, 2, 3};
     const Draft draft = drafter.propose(bench.context(history, shape, {3, 3, 1}));
     ASSERT_EQ(draft.proposed(), 3);
@@ -200,7 +200,7 @@ TEST(DraftModelTest, AModelThatIsItsOwnTargetIsAcceptedWhole) {
   SpeculativeDecoding decoding(
       target,
       std::make_unique<DraftModelDrafter>(std::make_unique<FakeModel>(kDraftVocab, model_table())),
-      std::make_unique<RejectionVerifier>(), std::make_unique<ChainShape>(4));
+      std::make_unique<RejectionVerifier>(), std::make_unique<FixedDraftLength>(4));
   const Task task{.prompt = {1}, .sampling = {.temperature = 1.0}, .stop = {.max_new_tokens = 21}};
   CounterRandomness random(3);
   const Generation generation = decoding.generate(task.request(random));

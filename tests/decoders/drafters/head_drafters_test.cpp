@@ -14,8 +14,8 @@
 #include "decoders/autoregressive.h"
 #include "decoders/drafters/feature_drafter.h"
 #include "decoders/drafters/self_drafter.h"
-#include "decoders/shapes/chain.h"
 #include "decoders/shapes/draft_growth.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/shapes/dynamic_tree.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/exact_match.h"
@@ -393,7 +393,7 @@ TEST(SelfDrafterTest, SkippedLayersSeeTheTargetsOwnKeys) {
   TransformerModel model(target, paged_kv());
   SelfDrafter drafter(model, {.skip = {1}});
   DraftBench bench;
-  ChainShape shape(4);
+  FixedDraftLength shape(4);
   const Tokens committed = {3};
   const Draft draft = drafter.propose(bench.context(committed, shape, {4, 4, 1}));
   ASSERT_EQ(draft.proposed(), 4);
@@ -431,7 +431,7 @@ TEST(SelfDrafterTest, TokensThatNobodyEvaluatedYetComeBeforeTheRoot) {
     target.prefill_get_last_logits(TokenSpan(prompt).first(evaluated));
     SelfDrafter drafter(target, {.layers = 2});
     DraftBench bench;
-    ChainShape shape(3);
+    FixedDraftLength shape(3);
     const Draft draft = drafter.propose(bench.context(prompt, shape, {3, 3, 1}));
     EXPECT_EQ(target.pending(), 0);
     return draft.tokens;
@@ -450,7 +450,7 @@ TEST(SelfDrafterTest, DraftingLeavesNoTrace) {
   committed.push_back(5);
   SelfDrafter drafter(drafted, {.layers = 2});
   DraftBench bench;
-  ChainShape shape(3);
+  FixedDraftLength shape(3);
   const Draft draft = drafter.propose(bench.context(committed, shape, {3, 3, 1}));
   EXPECT_EQ(draft.proposed(), 3);
   EXPECT_EQ(drafted.pending(), 0);

@@ -11,8 +11,8 @@
 #include "core/transformer/reference.h"
 #include "core/transformer/transformer_model.h"
 #include "decoders/autoregressive.h"
-#include "decoders/shapes/chain.h"
 #include "decoders/shapes/draft_growth.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
@@ -94,7 +94,7 @@ class MedusaDistributionTest : public testing::TestWithParam<Case> {
         heads_on(std::make_shared<TransformerWeights>(target.weights()),
                  some_heads(target.weights(), GetParam().shared)),
         MedusaOptions{.sample = GetParam().sample});
-    std::unique_ptr<DraftShape> shape = std::make_unique<ChainShape>(2);
+    std::unique_ptr<DraftShape> shape = std::make_unique<FixedDraftLength>(2);
     if (GetParam().tree) {
       shape = std::make_unique<CartesianShape>(2);
     }
@@ -194,7 +194,7 @@ TEST(MedusaTest, DraftsAreAsDeepAsThereAreHeads) {
   TransformerModel target(weights, paged_kv());
   SpeculativeDecoding decoding(
       target, std::make_unique<MedusaDrafter>(heads_on(weights, some_heads(*weights, false, 2))),
-      std::make_unique<ExactMatchVerifier>(), std::make_unique<ChainShape>(5));
+      std::make_unique<ExactMatchVerifier>(), std::make_unique<FixedDraftLength>(5));
   const Task task{{3, 1, 4}, {}, {.max_new_tokens = 10}};
   CounterRandomness random(1);
   for (const StepStatistics& step : decoding.generate(task.request(random)).steps) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "tests/support/draft_bench.h"
 
 namespace specdec {
@@ -14,7 +14,7 @@ namespace {
 using Tokens = std::vector<Token>;
 
 Tokens propose(PromptLookupDrafter& drafter, const Tokens& committed, int64_t max_tokens) {
-  ChainShape shape(std::max<int64_t>(1, max_tokens));
+  FixedDraftLength shape(std::max<int64_t>(1, max_tokens));
   DraftBench bench;
   const Draft draft = drafter.propose(bench.context(committed, shape, {max_tokens, max_tokens, 1}));
   EXPECT_EQ(draft.tokens.front(), committed.back());

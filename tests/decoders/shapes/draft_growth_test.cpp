@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "core/randomness.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "tests/support/draft_bench.h"
 #include "tests/support/table_distribution.h"
 
@@ -30,7 +30,7 @@ struct GrowthBench : DraftBench {
     return sum;
   }
 
-  ChainShape shape{1};
+  FixedDraftLength shape{1};
   TableDistribution distribution{random_table(kGrowthVocab, 4, 3), kGrowthCommitted};
 };
 

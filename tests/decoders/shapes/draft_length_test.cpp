@@ -10,11 +10,11 @@ namespace specdec {
 namespace {
 
 /// Runs steps that all come out alike; the lengths that were asked for.
-std::vector<int64_t> lengths(DraftLength& policy, int64_t steps, double share) {
+std::vector<int64_t> lengths(ChainShape& policy, int64_t steps, double share) {
   std::vector<int64_t> asked;
   for (int64_t i = 0; i < steps; ++i) {
-    asked.push_back(policy.next(100));
-    policy.observe(asked.back(), std::lround(share * static_cast<double>(asked.back())));
+    asked.push_back(policy.length(100));
+    policy.learn(asked.back(), std::lround(share * static_cast<double>(asked.back())));
   }
   return asked;
 }
@@ -38,10 +38,10 @@ TEST(DraftLengthTest, HeuristicAddsTwoOrTakesOne) {
   HeuristicDraftLength policy({.initial = 5, .min = 3, .max = 8});
   EXPECT_EQ(lengths(policy, 4, 1.0), (std::vector<int64_t>{5, 7, 8, 8}));
   EXPECT_EQ(lengths(policy, 7, 0.5), (std::vector<int64_t>{8, 7, 6, 5, 4, 3, 3}));
-  policy.observe(0, 0);
-  EXPECT_EQ(policy.next(0), 3) << "a step without a draft says nothing";
+  policy.learn(0, 0);
+  EXPECT_EQ(policy.length(0), 3) << "a step without a draft says nothing";
   policy.reset();
-  EXPECT_EQ(policy.next(0), 5);
+  EXPECT_EQ(policy.length(0), 5);
   EXPECT_THROW(HeuristicDraftLength({.initial = 5, .min = 6, .max = 8}), ConfigError);
   EXPECT_THROW(HeuristicDraftLength({.initial = 5, .min = 0, .max = 8}), ConfigError);
   EXPECT_THROW(HeuristicDraftLength({.initial = 9, .min = 1, .max = 8}), ConfigError);
@@ -72,18 +72,18 @@ TEST(AdaptiveDraftLengthTest, ComesBackWhenDraftsAreGoodAgain) {
 TEST(AdaptiveDraftLengthTest, TheRunningRateForgets) {
   AdaptiveDraftLength policy({.initial = 4, .max = 16, .memory = 0.5});
   lengths(policy, 20, 1.0);
-  EXPECT_EQ(policy.next(100), 16);
+  EXPECT_EQ(policy.length(100), 16);
   // One bad step does not undo it; several do.
-  policy.observe(16, 8);
-  EXPECT_EQ(policy.next(100), 16);
+  policy.learn(16, 8);
+  EXPECT_EQ(policy.length(100), 16);
   EXPECT_LT(lengths(policy, 8, 0.1).back(), 12);
 }
 
 TEST(AdaptiveDraftLengthTest, StepsWithoutADraftSayNothing) {
   AdaptiveDraftLength policy({.initial = 3, .max = 6});
   for (int i = 0; i < 30; ++i) {
-    EXPECT_EQ(policy.next(10), 3);
-    policy.observe(0, 0);
+    EXPECT_EQ(policy.length(10), 3);
+    policy.learn(0, 0);
   }
 }
 
@@ -97,11 +97,11 @@ TEST(AdaptiveDraftLengthTest, CheapDraftsPayAtLowAcceptance) {
   int64_t plain_steps = 0;
   int64_t blind_plain_steps = 0;
   for (int64_t i = 0; i < 60; ++i) {  // one token of four is accepted
-    const int64_t length = some.next(100);
-    some.observe(length, i % 4 == 0 ? length : 0);
+    const int64_t length = some.length(100);
+    some.learn(length, i % 4 == 0 ? length : 0);
     plain_steps += length == 0 ? 1 : 0;
-    const int64_t blind_length = blind.next(100);
-    blind.observe(blind_length, i % 4 == 0 ? blind_length : 0);
+    const int64_t blind_length = blind.length(100);
+    blind.learn(blind_length, i % 4 == 0 ? blind_length : 0);
     blind_plain_steps += blind_length == 0 ? 1 : 0;
   }
   EXPECT_EQ(plain_steps, 0);
@@ -128,8 +128,8 @@ TEST(AdaptiveDraftLengthTest, ExpectedTokensCountTrialsNotDrafts) {
     CostCurve costs;
     costs.points = {{1, 100, 1.0}, {2, 100, cost_of_two}};
     AdaptiveDraftLength policy({.initial = 4, .max = 8, .target_cost = costs});
-    policy.next(100);
-    policy.observe(4, 2);
+    policy.length(100);
+    policy.learn(4, 2);
     return policy.pays(1);
   };
   EXPECT_TRUE(pays_at(1.66));

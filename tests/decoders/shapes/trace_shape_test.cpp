@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "decoders/autoregressive.h"
 #include "decoders/drafters/draft_model.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/rejection.h"
 #include "tests/support/sequence_distribution.h"
@@ -30,7 +30,7 @@ struct TraceBench {
         strategy(target,
                  std::make_unique<DraftModelDrafter>(
                      std::make_unique<FakeModel>(kTraceVocab, draft_table()), options),
-                 std::make_unique<RejectionVerifier>(), std::make_unique<ChainShape>(3)) {}
+                 std::make_unique<RejectionVerifier>(), std::make_unique<FixedDraftLength>(3)) {}
 
   /// A text that the target has drawn.
   std::vector<Token> text(const Task& task) {
@@ -125,7 +125,7 @@ TEST(DraftTraceTest, DraftersWithoutADistributionAreComparedWithTheText) {
   };
   SpeculativeDecoding strategy(target, std::make_unique<ScriptedDrafter>(script),
                                std::make_unique<RejectionVerifier>(),
-                               std::make_unique<ChainShape>(3));
+                               std::make_unique<FixedDraftLength>(3));
   const auto trace = strategy.trace(task.request(random), text, {.depth = 8, .width = 4}).value();
   EXPECT_EQ(trace.width, 1) << "ranks of such a drafter are not known";
   ASSERT_EQ(trace.positions.size(), 9U);
@@ -145,7 +145,7 @@ TEST(DraftTraceTest, RefusesWhatCannotBeTraced) {
   FakeModel target(kTraceVocab, target_table());
   SpeculativeDecoding strategy(
       target, std::make_unique<TreeDrafter>(draft_table(), TreeDrafterOptions{.branches = 1}),
-      std::make_unique<RejectionVerifier>(), std::make_unique<ChainShape>(3));
+      std::make_unique<RejectionVerifier>(), std::make_unique<FixedDraftLength>(3));
   const Task task{.prompt = {0}, .sampling = {.temperature = 1.0}, .stop = {.max_new_tokens = 6}};
   CounterRandomness random(1);
   const std::vector<Token> text = {1, 2, 3, 4};

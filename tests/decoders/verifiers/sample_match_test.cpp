@@ -7,7 +7,7 @@
 #include "decoders/autoregressive.h"
 #include "decoders/drafters/draft_model.h"
 #include "decoders/drafters/prompt_lookup.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
 #include "tests/support/sequence_distribution.h"
 #include "tests/support/test_drafters.h"
@@ -44,7 +44,7 @@ TEST(SampleMatchTest, GivesTheTokensOfPlainSamplingWhateverDrafts) {
     for (auto& drafter : drafters_of(drafts)) {
       SpeculativeDecoding decoding(target, std::move(drafter),
                                    std::make_unique<SampleMatchVerifier>(),
-                                   std::make_unique<ChainShape>(4));
+                                   std::make_unique<FixedDraftLength>(4));
       CounterRandomness same(seed);
       const Generation generation = decoding.generate(task.request(same));
       EXPECT_EQ(generation.tokens, expected) << "seed " << seed;

@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "decoders/drafters/synthetic.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
 #include "tests/support/draft_bench.h"
 #include "tests/support/sequence_distribution.h"
@@ -18,7 +18,7 @@ namespace {
 
 Draft propose_synthetic(int64_t max_tokens, int64_t max_depth, int64_t max_branches) {
   const std::vector<Token> committed = {3, 5};
-  ChainShape shape(1);
+  FixedDraftLength shape(1);
   DraftBench bench;
   return SyntheticDrafter().propose(
       bench.context(committed, shape, {max_tokens, max_depth, max_branches}));
@@ -53,7 +53,7 @@ TEST(SyntheticTest, TokensPerStepFollowTheAcceptanceAtAnyTemperature) {
   for (const double temperature : {0.0, 1.0}) {
     SpeculativeDecoding decoding(target, std::make_unique<SyntheticDrafter>(),
                                  std::make_unique<SyntheticVerifier>(std::vector<double>{0.7}),
-                                 std::make_unique<ChainShape>(3));
+                                 std::make_unique<FixedDraftLength>(3));
     const Task task{{1, 2}, {.temperature = temperature}, {.max_new_tokens = 2000}};
     CounterRandomness random(7);
     const Generation generation = decoding.generate(task.request(random));

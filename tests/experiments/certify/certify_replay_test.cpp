@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/shapes/static_tree.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/block.h"
@@ -64,7 +64,7 @@ using MakeVerifier = std::function<std::unique_ptr<Verifier>()>;
 ReplayMake chain(MakeVerifier verifier, int64_t length = 3) {
   return [verifier = std::move(verifier), length](ReplayParts parts) {
     return std::make_unique<SpeculativeDecoding>(parts.target, std::move(parts.drafter), verifier(),
-                                                 std::make_unique<ChainShape>(length));
+                                                 std::make_unique<FixedDraftLength>(length));
   };
 }
 
@@ -138,7 +138,7 @@ ReplayMake on_tables() {
     };
     return std::make_unique<SpeculativeDecoding>(parts.target, std::make_unique<Broken>(table),
                                                  std::make_unique<RejectionVerifier>(),
-                                                 std::make_unique<ChainShape>(2));
+                                                 std::make_unique<FixedDraftLength>(2));
   };
 }
 

@@ -15,7 +15,7 @@
 #include "decoders/drafters/assistant.h"
 #include "decoders/drafters/draft_model.h"
 #include "decoders/drafters/prompt_lookup.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/block.h"
 #include "decoders/verifiers/exact_match.h"
@@ -42,7 +42,7 @@ class ShippedModelsTest : public testing::Test {
                                                 std::unique_ptr<Verifier> verifier,
                                                 int64_t length) {
     return std::make_unique<SpeculativeDecoding>(target_, std::move(drafter), std::move(verifier),
-                                                 std::make_unique<ChainShape>(length));
+                                                 std::make_unique<FixedDraftLength>(length));
   }
   std::unique_ptr<Drafter> draft_model() const {
     return std::make_unique<DraftModelDrafter>(
@@ -147,7 +147,7 @@ class ShippedGemma4Test : public testing::Test {
                                }};
     return std::make_unique<SpeculativeDecoding>(
         target_, std::make_unique<AssistantDrafter>(target_, steps), std::move(verifier),
-        std::make_unique<ChainShape>(length));
+        std::make_unique<FixedDraftLength>(length));
   }
   std::vector<Token> prompt(const std::string& text) const {
     std::vector<Token> tokens = tokenizer_->encode(text);

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "decoders/autoregressive.h"
 #include "decoders/drafters/draft_model.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/rejection.h"
 #include "experiments/simulate/profile.h"
@@ -34,7 +34,8 @@ struct Bench {
                  std::make_unique<DraftModelDrafter>(
                      std::make_unique<FakeModel>(kSimulateVocab, draft_table()),
                      DraftModelOptions{.sample = sample}),
-                 std::make_unique<RejectionVerifier>(), std::make_unique<ChainShape>(length)) {}
+                 std::make_unique<RejectionVerifier>(),
+                 std::make_unique<FixedDraftLength>(length)) {}
 
   FakeModel target;
   SpeculativeDecoding strategy;
