@@ -6,8 +6,9 @@
 #include <memory>
 
 #include "core/sampling.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/beam_session.h"
 #include "decoders/shapes/draft_growth.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/target_probs.h"
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
@@ -101,7 +102,7 @@ void step_bench(benchmark::State& state, const SamplingParams& params) {
   const Tensor target = some_logits(kDrafted + 1, vocab, 1);
   ReadyLogits drafter(target.narrow(0, 0, kDrafted) + 0.1 * some_logits(kDrafted, vocab, 2));
   const std::vector<Token> committed = {1};
-  ChainShape shape(kDrafted);
+  FixedDraftLength shape(kDrafted);
   CounterRandomness random(1);
   int64_t position = 0;
   int64_t accepted = 0;
@@ -131,6 +132,45 @@ void step_bench(benchmark::State& state, const SamplingParams& params) {
       static_cast<double>(accepted) / static_cast<double>(state.iterations());
 }
 
+/// A model of which a beam search asks its size alone.
+class OnlySizes final : public LanguageModel {
+ public:
+  explicit OnlySizes(int64_t vocab) : vocab_(vocab) {}
+  ForwardResult forward(const TokenBatch& /*batch*/, const ForwardOptions& /*options*/) override {
+    return {};
+  }
+  void commit(std::span<const int64_t> /*path*/, RowId /*row*/) override {}
+  void truncate(int64_t /*length*/, RowId /*row*/) override {}
+  RowId open() override { return 0; }
+  RowId fork(RowId /*row*/, int64_t /*length*/) override { return 0; }
+  void close(RowId /*row*/) override {}
+  int64_t length(RowId /*row*/) const override { return 0; }
+  int64_t pending(RowId /*row*/) const override { return 0; }
+  int64_t vocab_size() const override { return vocab_; }
+  int64_t max_length() const override { return int64_t{1} << 40; }
+
+ private:
+  int64_t vocab_;
+};
+
+/// A beam step beside its forward, of `state.range(1)` beams.
+void beam_step_bench(benchmark::State& state) {
+  const Tensor logits = some_logits(state.range(1), state.range(0), 1);
+  const OnlySizes model(state.range(0));
+  const std::vector<Token> prompt = {1};
+  CounterRandomness random(1);
+  const Request request{.prompt = prompt,
+                        .sampling = {},
+                        .stop = {.max_new_tokens = int64_t{1} << 30},
+                        .random = random};
+  BeamSession session(request, model, {.num_beams = state.range(1), .num_return_sequences = 1});
+  const std::vector<Tensor> rows = logits.unbind();
+  session.advance(std::vector<Tensor>{rows.front()});
+  for ([[maybe_unused]] auto _ : state) {
+    session.advance(rows);
+  }
+}
+
 void vocabularies(benchmark::internal::Benchmark* bench) {
   bench->Arg(2048)->Arg(262144)->Unit(benchmark::kMicrosecond);
 }
@@ -146,6 +186,7 @@ BENCHMARK_CAPTURE(probs_bench, top_k_top_p, kCut)->Apply(vocabularies);
 BENCHMARK_CAPTURE(probs_bench, top_p, kNucleus)->Apply(vocabularies);
 BENCHMARK(residual_bench)->Apply(vocabularies);
 BENCHMARK(siblings_bench)->ArgsProduct({{2048, 262144}, {1, 2, 4}});
+BENCHMARK(beam_step_bench)->ArgsProduct({{2048, 262144}, {1, 4}})->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(step_bench, greedy, kGreedy)->Apply(vocabularies);
 BENCHMARK_CAPTURE(step_bench, temperature, kWarm)->Apply(vocabularies);
 BENCHMARK_CAPTURE(step_bench, top_k_top_p, kCut)->Apply(vocabularies);

@@ -1,15 +1,16 @@
 #include "decoders/beam_session.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <set>
 #include <utility>
 
 #include "core/error.h"
+#include "core/kernels/probs.h"
 #include "core/scores.h"
+#include "decoders/draft_grammar.h"
 #include "decoders/mask_timer.h"
 #include "decoders/request_checks.h"
 
@@ -29,20 +30,33 @@ void check_request(const Request& request) {
   check_not_resumed(request);
 }
 
-/// Log-probabilities [vocab] float64 after a sequence. A row is always computed by itself, so that
-/// it does not matter which others there are.
-Tensor log_probs_after(TokenSpan sequence, const Tensor& logits, double penalty) {
-  Tensor row = at::log_softmax(logits.to(at::kDouble), 0).contiguous();
-  if (std::isnan(row.max().item<double>())) {
+/// Scores after a sequence: the logits themselves. A row is always computed by itself, so that it
+/// does not matter which others there are.
+Scores scores_after(TokenSpan sequence, const Tensor& logits) {
+  try {
+    return {LogitRow::of(logits), {}, 1.0, nullptr};
+  } catch (const Error&) {
     throw Error(damaged_logits(std::ssize(sequence)));
   }
-  if (penalty != 1.0) {
-    auto* values = row.data_ptr<double>();
-    for (const Token token : std::set<Token>(sequence.begin(), sequence.end())) {
-      values[token] *= values[token] < 0.0 ? penalty : 1.0 / penalty;
-    }
+}
+
+/// Logarithm of the sum of exp(score).
+double log_sum_exp(const Scores& scores) {
+  return scores.best() + std::log(sum_of(scores.mass_sums(1.0)).sum);
+}
+
+/// The tokens of a beam, each once, ascending; none where they are not penalised.
+std::vector<Token> penalised_tokens(const Beam& beam, double penalty) {
+  if (penalty == 1.0) {
+    return {};
   }
-  return row;
+  const std::set<Token> seen(beam.tokens.begin(), beam.tokens.end());
+  return {seen.begin(), seen.end()};
+}
+
+bool allows(const AllowedTokens& allowed, size_t token) {
+  return allowed == nullptr ||
+         (token / 32 < allowed->size() && ((*allowed)[token / 32] >> (token % 32) & 1U) != 0);
 }
 
 }  // namespace
@@ -90,34 +104,83 @@ int64_t BeamSession::room() const {
   return max_length_ - static_cast<int64_t>(request_.prompt.size()) - generated_;
 }
 
-std::vector<BeamSession::Continuation> BeamSession::best_continuations(
-    std::span<const Tensor> logits) const {
-  std::vector<Continuation> best;  // a heap, the worst on top
-  for (size_t beam = 0; beam < beams_.size(); ++beam) {
-    const Tensor row =
-        log_probs_after(beams_[beam].tokens, logits[beam], request_.sampling.repetition_penalty);
-    auto* values = row.data_ptr<double>();
-    if (beams_[beam].grammar) {
-      const MaskTimer timer;
-      apply_mask(beams_[beam].grammar->mask(), {values, static_cast<size_t>(row.numel())});
+class BeamSession::Ranking {
+ public:
+  explicit Ranking(int64_t size) : size_(static_cast<size_t>(size)) {}
+
+  /// The log-probability below which nothing more is ranked.
+  double bar() const {
+    return best_.size() < size_ ? -std::numeric_limits<double>::infinity() : best_.front().log_prob;
+  }
+  void offer(const Continuation& next) {
+    const bool full = best_.size() == size_;
+    if (std::isinf(next.log_prob) || (full && !(next < best_.front()))) {
+      return;
     }
-    for (int64_t token = 0; token < row.numel(); ++token) {
-      const Continuation next{beams_[beam].log_prob + values[token], static_cast<int64_t>(beam),
-                              static_cast<Token>(token)};
-      const bool full = static_cast<int64_t>(best.size()) == continuations_;
-      if (std::isinf(next.log_prob) || (full && !(next < best.front()))) {
-        continue;
+    if (full) {
+      std::pop_heap(best_.begin(), best_.end());
+      best_.pop_back();
+    }
+    best_.push_back(next);
+    std::push_heap(best_.begin(), best_.end());
+  }
+  std::vector<Continuation> sorted() && {
+    std::sort_heap(best_.begin(), best_.end());
+    return std::move(best_);
+  }
+
+ private:
+  size_t size_;
+  std::vector<Continuation> best_;
+};
+
+void BeamSession::rank(size_t beam, const Tensor& logits, Ranking& ranking) {
+  const Beam& before = beams_[beam];
+  const Scores scores = scores_after(before.tokens, logits);
+  const double log_sum = log_sum_exp(scores);
+  AllowedTokens allowed;
+  if (before.grammar) {
+    const MaskTimer timer(mask_seconds());
+    const TokenMask mask = before.grammar->mask();
+    if (mask.empty()) {
+      return;
+    }
+    allowed = allowed_by(mask);
+  }
+  const double penalty = request_.sampling.repetition_penalty;
+  const std::vector<Token> seen = penalised_tokens(before, penalty);
+  auto next_seen = seen.begin();
+  std::array<double, kProbsBlock> values;
+  for (int64_t block = 0; block < std::ssize(scores.maxima()); ++block) {
+    const auto first = static_cast<size_t>(block) * kProbsBlock;
+    const size_t size = scores.size_of(block);
+    const auto end_seen = std::lower_bound(next_seen, seen.end(), static_cast<Token>(first + size));
+    const double most = scores.maxima()[static_cast<size_t>(block)] - log_sum;
+    if (next_seen == end_seen && before.log_prob + most < ranking.bar()) {
+      continue;
+    }
+    scores.fill(block, std::span(values).first(size));
+    for (size_t i = 0; i < size; ++i) {
+      double log_prob = values[i] - log_sum;
+      if (next_seen != end_seen && static_cast<size_t>(*next_seen) == first + i) {
+        log_prob *= log_prob < 0.0 ? penalty : 1.0 / penalty;
+        ++next_seen;
       }
-      if (full) {
-        std::pop_heap(best.begin(), best.end());
-        best.pop_back();
+      if (before.log_prob + log_prob >= ranking.bar() && allows(allowed, first + i)) {
+        ranking.offer({before.log_prob + log_prob, static_cast<int64_t>(beam),
+                       static_cast<Token>(first + i)});
       }
-      best.push_back(next);
-      std::push_heap(best.begin(), best.end());
     }
   }
-  std::sort_heap(best.begin(), best.end());
-  return best;
+}
+
+std::vector<BeamSession::Continuation> BeamSession::best_continuations(
+    std::span<const Tensor> logits) {
+  Ranking ranking(continuations_);
+  for (size_t beam = 0; beam < beams_.size(); ++beam) {
+    rank(beam, logits[beam], ranking);
+  }
+  return std::move(ranking).sorted();
 }
 
 /// Nothing where the grammar reaches a limit.
@@ -222,7 +285,7 @@ double BeamSession::lap() {
 
 void BeamSession::prefilled() {
   generation_.prefill_seconds = lap();
-  MaskTimer::take();
+  step_ = {};
 }
 
 void BeamSession::drafted() { step_.draft_seconds = lap(); }
@@ -234,7 +297,7 @@ void BeamSession::end_step(const StepStatistics& counts) {
   step.draft_seconds = step_.draft_seconds;
   step.verify_seconds = step_.verify_seconds;
   step.other_seconds = lap();
-  step.mask_seconds = MaskTimer::take();
+  step.mask_seconds = step_.mask_seconds;
   generation_.steps.push_back(step);
   step_ = {};
   if (request_.on_tokens) {

@@ -83,6 +83,8 @@ class BeamSession {
   /// Ends a step: the rest of its time is other time. `counts` has drafted, accepted, committed and
   /// depth (see SpeculativeBeamSearch for their meaning there).
   void end_step(const StepStatistics& counts);
+  /// Where the masks of the step in progress add their seconds, see MaskTimer.
+  double* mask_seconds() { return &step_.mask_seconds; }
 
   /// The result; the session is over.
   Generation finish() &&;
@@ -97,8 +99,13 @@ class BeamSession {
     bool operator<(const Continuation& other) const;  // ranks before
   };
 
+  /// The best continuations that were seen: a heap, the worst on top.
+  class Ranking;
+
   double lap();
-  std::vector<Continuation> best_continuations(std::span<const Tensor> logits) const;
+  std::vector<Continuation> best_continuations(std::span<const Tensor> logits);
+  /// Ranks what may follow a beam.
+  void rank(size_t beam, const Tensor& logits, Ranking& ranking);
   std::optional<Beam> continued(const Continuation& by) const;
   void add_hypothesis(Beam beam, int64_t length);
   double score(double log_prob, int64_t length) const;

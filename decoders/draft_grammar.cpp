@@ -5,8 +5,8 @@
 #include "decoders/mask_timer.h"
 
 namespace specdec {
-DraftGrammar::DraftGrammar(const GrammarMatcher& root)
-    : grammar_(root.grammar()), states_{root.state()} {}
+DraftGrammar::DraftGrammar(const GrammarMatcher& root, double* mask_seconds)
+    : grammar_(root.grammar()), mask_seconds_(mask_seconds), states_{root.state()} {}
 
 StateId DraftGrammar::state(const Draft& draft, int64_t node) {
   while (std::ssize(states_) <= node) {
@@ -19,7 +19,7 @@ StateId DraftGrammar::state(const Draft& draft, int64_t node) {
 }
 
 TokenMask DraftGrammar::mask(const Draft& draft, int64_t node) {
-  const MaskTimer timer;
+  const MaskTimer timer(mask_seconds_);
   return grammar_.mask(state(draft, node));
 }
 
@@ -50,7 +50,6 @@ Freedom freedom_of(const TokenMask& mask) {
 }
 
 Draft without_forbidden(Draft draft, const GrammarMatcher& root) {
-  const MaskTimer timer;
   DraftGrammar grammar(root);
   std::vector<int64_t> place(draft.tokens.size(), -1);  // in the draft that is left
   Draft left = Draft::root(draft.tokens.front());

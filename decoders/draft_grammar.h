@@ -14,7 +14,8 @@ namespace specdec {
 class DraftGrammar {
  public:
   /// Begins at `root`, the place after the draft's root, whose grammar outlives the object.
-  explicit DraftGrammar(const GrammarMatcher& root);
+  /// `mask_seconds`: see MaskTimer.
+  explicit DraftGrammar(const GrammarMatcher& root, double* mask_seconds = nullptr);
 
   /// Tokens that may follow `node`; none after an end token and after a forbidden token.
   TokenMask mask(const Draft& draft, int64_t node);
@@ -27,6 +28,7 @@ class DraftGrammar {
   StateId state(const Draft& draft, int64_t node);
 
   const CompiledGrammar& grammar_;
+  double* mask_seconds_;
   std::vector<StateId> states_;  // of the first nodes
 };
 

@@ -56,6 +56,9 @@ struct DraftContext {
   /// Sum to which a drafter that keeps a cache adds the seconds of reading the prompt into it, once
   /// a request; they are shown apart. nullptr = nobody asks.
   double* prompt_seconds = nullptr;
+  /// Sum to which the grammar's masks of the draft add their seconds (MaskTimer). nullptr = nobody
+  /// asks.
+  double* mask_seconds = nullptr;
 };
 
 /// Proposes what may come next: what a researcher subclasses. One drafter serves one request at a

@@ -11,14 +11,18 @@
 namespace specdec {
 
 LogitsProcessor::LogitsProcessor(const Request& request, const CommittedText& text,
-                                 int64_t vocab_size)
-    : request_(request), text_(text), vocab_size_(vocab_size), probs_(0, vocab_size, nullptr) {}
+                                 int64_t vocab_size, double* mask_seconds)
+    : request_(request),
+      text_(text),
+      vocab_size_(vocab_size),
+      mask_seconds_(mask_seconds),
+      probs_(0, vocab_size, nullptr) {}
 
 void LogitsProcessor::find_masks(const Draft& draft) {
   if (text_.grammar() == nullptr) {
     return;
   }
-  const MaskTimer timer;
+  const MaskTimer timer(mask_seconds_);
   std::vector<int64_t> parents(draft.parents.begin() + 1, draft.parents.end());
   for (int64_t& parent : parents) {
     --parent;  // the matcher stands at the root

@@ -13,8 +13,9 @@ namespace specdec {
 /// into distributions; and what is known of them afterwards.
 class LogitsProcessor {
  public:
-  /// Borrows both.
-  LogitsProcessor(const Request& request, const CommittedText& text, int64_t vocab_size);
+  /// Borrows all. `mask_seconds`: see MaskTimer.
+  LogitsProcessor(const Request& request, const CommittedText& text, int64_t vocab_size,
+                  double* mask_seconds);
 
   /// Whether a request reads the best tokens alone of the target's logits: it is greedy, and
   /// nothing changes the logits before.
@@ -50,6 +51,7 @@ class LogitsProcessor {
   const Request& request_;
   const CommittedText& text_;
   int64_t vocab_size_;
+  double* mask_seconds_;
   TargetProbs probs_;
   Draft draft_;                     // its tokens and parents
   size_t committed_ = 0;            // tokens of the text before the draft

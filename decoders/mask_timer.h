@@ -3,19 +3,22 @@
 
 namespace specdec {
 
-/// Times the grammar's work on masks, wherever a step does it: while one lives, its thread's time
-/// counts, once where several are nested.
+/// Times the grammar's work on masks: adds the seconds of its life to a sum.
 class MaskTimer {
  public:
-  MaskTimer();
-  ~MaskTimer();
+  /// nullptr = nobody asks.
+  explicit MaskTimer(double* seconds)
+      : seconds_(seconds), begin_(std::chrono::steady_clock::now()) {}
+  ~MaskTimer() {
+    if (seconds_ != nullptr) {
+      *seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+    }
+  }
   MaskTimer(const MaskTimer&) = delete;
   MaskTimer& operator=(const MaskTimer&) = delete;
 
-  /// Seconds of this thread's timers since the last call.
-  static double take();
-
  private:
+  double* seconds_;
   std::chrono::steady_clock::time_point begin_;
 };
 

@@ -17,9 +17,8 @@ namespace specdec {
 Session::Session(const Request& request, const LanguageModel& target)
     : request_(request),
       text_(request, target.max_length(), target.vocab_size()),
-      distributions_(request, text_, target.vocab_size()) {
+      distributions_(request, text_, target.vocab_size(), &step_.mask_seconds) {
   request.sampling.validate();
-  MaskTimer::take();  // what others did
 }
 
 Randomness& Session::random(Purpose purpose) {
@@ -27,11 +26,11 @@ Randomness& Session::random(Purpose purpose) {
   return request_.random;
 }
 
-Draft Session::certain() const {
+Draft Session::certain() {
   Draft draft = Draft::root(newest());
   const int64_t most = draft_limits().depth;
   if (grammar() != nullptr && request_.constraint.forced && most > 0) {
-    const MaskTimer timer;
+    const MaskTimer timer(&step_.mask_seconds);
     for (const Token token : certain_tokens(*grammar(), most)) {
       draft.add(token, draft.size() - 1);
     }
@@ -52,7 +51,8 @@ DraftContext Session::context(DraftShape& shape, const StepResult* last_step,
           .max_depth = fits.depth,
           .max_branches = fits.branches,
           .shape = shape,
-          .prompt_seconds = &step_.prompt_draft_seconds};
+          .prompt_seconds = &step_.prompt_draft_seconds,
+          .mask_seconds = &step_.mask_seconds};
 }
 
 TargetProbs& Session::target_probs(const Draft& draft, const ForwardResult& result) {
@@ -186,15 +186,9 @@ void Session::measure_masses() {
   clock_.lap();
 }
 
-void Session::start_step() {
-  step_ = {};
-  MaskTimer::take();
-}
+void Session::start_step() { step_ = {}; }
 
-void Session::end_times() {
-  step_.other_seconds = clock_.lap();
-  step_.mask_seconds = MaskTimer::take();
-}
+void Session::end_times() { step_.other_seconds = clock_.lap(); }
 
 void Session::end_step() {
   end_times();

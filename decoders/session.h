@@ -40,7 +40,7 @@ class Session {
   const GrammarMatcher* grammar() const { return text_.grammar(); }
   /// The newest token, then those that the grammar leaves no choice about, as far as they fit: a
   /// chain.
-  Draft certain() const;
+  Draft certain();
   /// What a drafter may look at now; its limits are draft_limits(). Lives until the next commit.
   DraftContext context(DraftShape& shape, const StepResult* last_step,
                        const ForwardResult* prompt_result);
@@ -103,9 +103,9 @@ class Session {
 
   const Request& request_;
   CommittedText text_;
+  StepStatistics step_;  // in progress
   LogitsProcessor distributions_;
   LapClock clock_;
-  StepStatistics step_;  // in progress
   Generation generation_;
   std::vector<TakenToken> unmeasured_;  // tokens whose masses are not computed yet
 };

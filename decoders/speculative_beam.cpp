@@ -81,7 +81,7 @@ Generation SpeculativeBeamSearch::generate(const Request& request) {
   return std::move(session).finish();
 }
 
-void SpeculativeBeamSearch::draft(const BeamSession& session, const BeamRows& rows,
+void SpeculativeBeamSearch::draft(BeamSession& session, const BeamRows& rows,
                                   const Request& request) {
   std::vector<Token> ends = request.stop.end_ids;
   ends.insert(ends.end(), request.stop.stop_ids.begin(), request.stop.stop_ids.end());
@@ -102,8 +102,7 @@ void SpeculativeBeamSearch::draft(const BeamSession& session, const BeamRows& ro
   }
 }
 
-Draft SpeculativeBeamSearch::propose(const BeamSession& session, const Request& request,
-                                     size_t beam) {
+Draft SpeculativeBeamSearch::propose(BeamSession& session, const Request& request, size_t beam) {
   const std::vector<Token>& committed = session.beams()[beam].tokens;
   const std::optional<GrammarMatcher>& place = session.beams()[beam].grammar;
   const DraftLimits wanted = shape_.next(static_cast<int64_t>(committed.size()));
@@ -119,7 +118,8 @@ Draft SpeculativeBeamSearch::propose(const BeamSession& session, const Request& 
                              .max_tokens = depth < 1 ? 0 : std::min(wanted.tokens, session.room()),
                              .max_depth = depth,
                              .max_branches = wanted.branches,
-                             .shape = shape_};
+                             .shape = shape_,
+                             .mask_seconds = session.mask_seconds()};
   if (context.max_tokens < 1) {
     drafter_->skip(context);
     return Draft::root(committed.back());

@@ -58,8 +58,8 @@ class SpeculativeBeamSearch final : public DecodingStrategy {
     int64_t node = 0;  // of the row's draft
   };
 
-  void draft(const BeamSession& session, const BeamRows& rows, const Request& request);
-  Draft propose(const BeamSession& session, const Request& request, size_t beam);
+  void draft(BeamSession& session, const BeamRows& rows, const Request& request);
+  Draft propose(BeamSession& session, const Request& request, size_t beam);
   ForwardResult verify(const BeamSession& session, const BeamRows& rows);
   /// Advances the session as far as the verified logits reach; returns the place of each running
   /// beam's last verified token.

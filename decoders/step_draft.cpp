@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "decoders/draft_grammar.h"
+#include "decoders/mask_timer.h"
 #include "grammar/forced_tokens.h"
 
 namespace specdec {
@@ -111,9 +112,11 @@ Draft planned_draft(Drafter& drafter, const DraftContext& context) {
                 draft.proposed(), own.max_tokens);
   SPECDEC_CHECK(draft.depth() <= own.max_depth,
                 "the drafter proposed a path longer than the {} tokens that fit", own.max_depth);
-  return context.grammar != nullptr && !drafter.reads_rejected()
-             ? without_forbidden(std::move(draft), *context.grammar)
-             : draft;
+  if (context.grammar == nullptr || drafter.reads_rejected()) {
+    return draft;
+  }
+  const MaskTimer timer(context.mask_seconds);
+  return without_forbidden(std::move(draft), *context.grammar);
 }
 
 StepDraft step_draft(Drafter& drafter, const DraftContext& context, const Request& request,

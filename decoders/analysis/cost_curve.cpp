@@ -19,28 +19,12 @@ namespace {
 /// Forwards of one width in a row; the first ones find other data cached.
 constexpr int64_t kTurn = 20;
 
-Tensor some_tokens(int64_t count, int64_t vocab) {
-  return at::arange(count, at::kInt).remainder_(vocab);
-}
-
 double quantile(const std::vector<double>& sorted, double share) {
   return sorted[static_cast<size_t>(std::lround(share * static_cast<double>(sorted.size() - 1)))];
 }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-/// Seconds of one forward of a chain after what is kept; forgets the chain again.
-double time_forward(LanguageModel& model, const Tensor& tokens) {
-  const int64_t context = model.length();
-  const auto start = std::chrono::steady_clock::now();
-  const ForwardResult result = model.forward({.tokens = tokens, .rows = {}, .parents = {}});
-  // Reading one value back waits for a device.
-  result.logits.select(0, 0).select(0, 0).item();
-  const double seconds = seconds_since(start);
-  model.truncate(context);
-  return seconds;
 }
 
 /// The points of a context around a number of tokens; nullptr = there is none. Of points with the
@@ -118,6 +102,21 @@ std::vector<FittingTokens> fitting_tokens(const LanguageModel& model,
 
 }  // namespace
 
+double time_forward(LanguageModel& model, const Tensor& tokens) {
+  const int64_t context = model.length();
+  const auto start = std::chrono::steady_clock::now();
+  const ForwardResult result = model.forward({.tokens = tokens, .rows = {}, .parents = {}});
+  // Reading one value back waits for a device.
+  result.logits.select(0, 0).select(0, 0).item();
+  const double seconds = seconds_since(start);
+  model.truncate(context);
+  return seconds;
+}
+
+Tensor timed_tokens(int64_t count, int64_t vocab) {
+  return at::arange(count, at::kInt).remainder_(vocab);
+}
+
 double CostCurve::seconds(int64_t new_tokens, int64_t context) const {
   SPECDEC_CHECK(!points.empty(), "a cost curve without points");
   const auto nearest =
@@ -152,13 +151,13 @@ CostCurve measure_cost_curve(LanguageModel& model, const CostCurveOptions& optio
     for (const int64_t new_tokens : widths) {
       seconds[new_tokens] = {};
     }
-    const Tensor prompt = some_tokens(context, model.vocab_size());
+    const Tensor prompt = timed_tokens(context, model.vocab_size());
     model.prefill_get_last_logits({prompt.const_data_ptr<int32_t>(), static_cast<size_t>(context)});
     const auto start = std::chrono::steady_clock::now();
     const double enough = options.seconds / static_cast<double>(fitting.size());
     for (int64_t done = 0; done < options.repeats || seconds_since(start) < enough; done += turn) {
       for (auto& [new_tokens, times] : seconds) {
-        const Tensor tokens = some_tokens(new_tokens, model.vocab_size());
+        const Tensor tokens = timed_tokens(new_tokens, model.vocab_size());
         time_forward(model, tokens);  // warms up: the one before was of another width
         for (int64_t i = 0; i < turn; ++i) {
           if (options.between) {

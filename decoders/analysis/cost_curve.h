@@ -34,6 +34,13 @@ struct CostCurveOptions {
   std::function<void()> between = {};  ///< called between forwards; may throw to stop measuring
 };
 
+/// Seconds of one forward of a chain of tokens, [n] int32, after what row 0 keeps; forgets the
+/// chain again.
+double time_forward(LanguageModel& model, const Tensor& tokens);
+
+/// The tokens that forwards are timed with: `count` of a vocabulary, [count] int32.
+Tensor timed_tokens(int64_t count, int64_t vocab);
+
 /// Measures a model; its rows are forgotten. Contexts and numbers of new tokens that do not fit
 /// max_length are left out; where nothing fits, half of max_length is the context. The curve has at
 /// least one point: throws Error for a model that takes fewer than 2 tokens. All numbers of new

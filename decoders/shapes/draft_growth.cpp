@@ -18,7 +18,7 @@ DraftGrowth::DraftGrowth(const DraftContext& context, ChildDistribution& distrib
       evaluations_left_(context.max_evaluated),
       draft_(Draft::root(context.committed.back())) {
   if (context.grammar != nullptr) {
-    grammar_.emplace(*context.grammar);
+    grammar_.emplace(*context.grammar, context.mask_seconds);
   }
 }
 
