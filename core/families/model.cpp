@@ -330,4 +330,15 @@ std::shared_ptr<TransformerTensors> random_model(const ModelDescription& descrip
   return weights;
 }
 
+std::shared_ptr<const TransformerWeights> random_weights(const ModelDescription& description,
+                                                         const LoadOptions& options) {
+  const at::ScalarType dtype = options.dtype.value_or(at::kFloat);
+  // Blocks are made of bfloat16, which takes less memory beside them.
+  const at::ScalarType plain = dtype == at::kChar ? at::kBFloat16 : dtype;
+  const auto weights =
+      pack(*random_model(description, {.dtype = plain}), {.dtype = dtype, .place = options.place});
+  set_activations(*weights, options.activations);
+  return weights;
+}
+
 }  // namespace specdec

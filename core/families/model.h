@@ -64,5 +64,8 @@ std::shared_ptr<TransformerTensors> load_model_tensors(const std::filesystem::pa
 /// Random weights (normal, sd 1/sqrt(fan in)): for tests and benchmarks, and where training starts.
 std::shared_ptr<TransformerTensors> random_model(const ModelDescription& description,
                                                  const RandomWeightsOptions& options = {});
+/// The same as a forward runs them: of options.dtype, float32 if it names none.
+std::shared_ptr<const TransformerWeights> random_weights(const ModelDescription& description,
+                                                         const LoadOptions& options);
 
 }  // namespace specdec

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -10,13 +11,13 @@ namespace {
 
 /// Standard normal values by Box and Muller's method: the same on every platform, unlike
 /// std::normal_distribution.
-at::Tensor normal_values(at::IntArrayRef shape, std::mt19937_64& generator) {
-  at::Tensor out = at::empty(shape, at::kDouble);
+at::Tensor normal_values(int64_t count, std::mt19937_64& generator) {
+  at::Tensor out = at::empty({count}, at::kDouble);
   auto* values = out.mutable_data_ptr<double>();
   const auto uniform = [&generator] {
     return (static_cast<double>(generator() >> 11) + 0.5) * 0x1.0p-53;
   };
-  for (int64_t i = 0; i < out.numel(); ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     const double radius = std::sqrt(-2.0 * std::log(uniform()));
     values[i] = radius * std::cos(2.0 * M_PI * uniform());
   }
@@ -76,7 +77,14 @@ RandomTensors::RandomTensors(const RandomWeightsOptions& options)
     : options_(options), generator_(options.seed) {}
 
 Tensor RandomTensors::normal(at::IntArrayRef shape, double deviation, at::ScalarType dtype) {
-  return (normal_values(shape, generator_) * deviation).to(dtype);
+  constexpr int64_t kPart = 1 << 20;  // a large matrix in float64 would not fit beside the model
+  at::Tensor out = at::empty(shape, dtype);
+  at::Tensor flat = out.view(-1);
+  for (int64_t at = 0; at < flat.numel(); at += kPart) {
+    at::Tensor part = flat.narrow(0, at, std::min(kPart, flat.numel() - at));
+    part.copy_(normal_values(part.numel(), generator_) * deviation);
+  }
+  return out;
 }
 
 Tensor RandomTensors::matrix(int64_t rows, int64_t columns) {

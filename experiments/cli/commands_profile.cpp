@@ -15,6 +15,7 @@
 #include "experiments/cli/commands.h"
 #include "experiments/config/yaml_writer.h"
 #include "experiments/run/experiment_config.h"
+#include "experiments/simulate/layer_table.h"
 #include "experiments/simulate/profile.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/terminal/json_option.h"
@@ -27,6 +28,9 @@ struct ProfileArguments {
   JsonOption json;
   std::vector<std::string> drafters;
   bool random_weights = false;
+  bool by_layer = false;
+  std::vector<double> acceptance;
+  double draft_cost = 0.0;
   int64_t repeats = 20;
   SamplingParams sampling;
 };
@@ -73,6 +77,8 @@ class Profiler {
         loader_(options_of(context, arguments), &catalog_) {}
 
   Profile run();
+  /// Of random weights, layer by layer: nothing of the whole model's size is loaded.
+  Profile run_by_layer();
 
  private:
   /// A drafter at one of the lengths.
@@ -81,6 +87,8 @@ class Profiler {
     std::unique_ptr<DecodingStrategy> strategy;
     int64_t length = 0;
   };
+  CostCurveOptions curve_options() const;
+  std::string machine(const std::string& formats) const;
   std::vector<Arm> build_arms();
   void measure_steps(const std::vector<Token>& prompt, Profile& profile);
   StrategyRegistry::Make prepare(const std::shared_ptr<YamlTree>& tree);
@@ -148,7 +156,7 @@ void Profiler::measure_steps(const std::vector<Token>& prompt, Profile& profile)
   }
 }
 
-Profile Profiler::run() {
+CostCurveOptions Profiler::curve_options() const {
   CostCurveOptions options;
   options.repeats = arguments_.repeats;
   options.between = InterruptGuard::check;
@@ -156,6 +164,41 @@ Profile Profiler::run() {
   for (const Token length : parse_token_list(arguments_.contexts)) {
     options.contexts.push_back(length);
   }
+  return options;
+}
+
+std::string Profiler::machine(const std::string& formats) const {
+  return fmt::format("{}, {} threads, {}, {}", read_environment().cpu, at::get_num_threads(),
+                     loader_.options().device, formats);
+}
+
+Profile Profiler::run_by_layer() {
+  const ModelOptions& model = loader_.options();
+  check_activations(model);
+  const ModelFiles& files = catalog_.read(arguments_.model);
+  const c10::InferenceMode guard;
+  const LayerProfileOptions options{.curve = curve_options(),
+                                    .load = {.dtype = parse_dtype(model.dtype),
+                                             .place = placement_on(parse_device(model.device)),
+                                             .activations = parse_activations(model.activations)}};
+  Profile profile{.model = arguments_.model,
+                  .machine = {},
+                  .target = {},
+                  .temperature = arguments_.sampling.temperature,
+                  .plain = {},
+                  .drafters = {}};
+  profile.layers = measure_by_layer(files.open->description, loader_.kv_store(), options);
+  profile.target = profile.layers->whole;
+  profile.machine = machine(fmt::format("random {} weights, put together from {} kinds of layers",
+                                        model.dtype.empty() ? "float32" : model.dtype,
+                                        profile.layers->kinds.size()));
+  const CostPoint& plain = profile.target.points.front();
+  profile.plain.verify = {.median = plain.seconds, .low = plain.low, .high = plain.high};
+  return profile;
+}
+
+Profile Profiler::run() {
+  const CostCurveOptions options = curve_options();
   for (const auto& drafter : arguments_.drafters) {
     (void)prepare(strategy_tree(parse_drafter(drafter), 1));  // its mistakes, before any work
   }
@@ -167,15 +210,12 @@ Profile Profiler::run() {
                     arguments_.contexts, target_->max_length()));
   }
   const c10::InferenceMode guard;
-  const auto environment = read_environment();
-  Profile profile{
-      .model = arguments_.model,
-      .machine = fmt::format("{}, {} threads, {}, {}", environment.cpu, at::get_num_threads(),
-                             loader_.options().device, format_text(target_->weights())),
-      .target = measure_cost_curve(*target_, options),
-      .temperature = arguments_.sampling.temperature,
-      .plain = {},
-      .drafters = {}};
+  Profile profile{.model = arguments_.model,
+                  .machine = machine(format_text(target_->weights())),
+                  .target = measure_cost_curve(*target_, options),
+                  .temperature = arguments_.sampling.temperature,
+                  .plain = {},
+                  .drafters = {}};
   profile.experts =
       measure_experts(loader_.weights(arguments_.model), loader_.kv_store(),
                       {.repeats = arguments_.repeats, .between = InterruptGuard::check});
@@ -192,13 +232,24 @@ int profile(const CommandContext& context, const ProfileArguments& arguments) {
         "--draft: drafts for random weights say nothing; --random times the target's forwards "
         "alone");
   }
+  if (arguments.by_layer && !arguments.random_weights) {
+    throw ConfigError("--by-layer times layers of random weights: give --random too");
+  }
+  if (!std::all_of(arguments.acceptance.begin(), arguments.acceptance.end(),
+                   [](double share) { return share >= 0.0 && share <= 1.0; })) {
+    throw ConfigError("--acceptance: expected probabilities from 0 to 1");
+  }
   JsonOutput json(arguments.json, context.out);
   const InterruptGuard interrupts;
-  const auto result = Profiler(context, arguments).run();
+  Profiler profiler(context, arguments);
+  const auto result = arguments.by_layer ? profiler.run_by_layer() : profiler.run();
   json.write(write_profile(result));
   json.commit();
   if (!json.replaces_text()) {
     print_profile(context.out, result);
+    if (!arguments.acceptance.empty()) {
+      print_predictions(context.out, result.target, arguments.acceptance, arguments.draft_cost);
+    }
   }
   return 0;
 }
@@ -213,6 +264,19 @@ void add_profile_command(CLI::App& app, CommandContext& context) {
   command->add_flag("--random", arguments->random_weights,
                     "random weights of the shape that MODEL/config.json says, float32 if --dtype "
                     "names none: times a model that is not there");
+  command->add_flag("--by-layer", arguments->by_layer,
+                    "with --random: time one layer of each kind and the head, and add them up: for "
+                    "models that do not fit in memory");
+  command
+      ->add_option("--acceptance", arguments->acceptance,
+                   "predict speed-ups: the probability that the first drafted token is accepted, "
+                   "the second once the first is, and so on")
+      ->delimiter(',');
+  command
+      ->add_option("--draft-cost", arguments->draft_cost,
+                   "of a drafted token of these predictions, in forwards of one token")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
   command
       ->add_option(
           "--draft", arguments->drafters,
@@ -237,7 +301,9 @@ void add_profile_command(CLI::App& app, CommandContext& context) {
       "  specdec profile models/target --threads 1 --contexts 16,512\n"
       "  specdec profile models/target --draft models/draft --draft '{type: prompt_lookup}'\n"
       "    --json machine.json\n"
-      "  specdec profile bench/shapes/gemma3-270m --random --dtype bfloat16 --threads 2");
+      "  specdec profile bench/shapes/gemma3-270m --random --dtype bfloat16 --threads 2\n"
+      "  specdec profile bench/shapes/gemma4-e2b --random --by-layer --dtype bfloat16\n"
+      "    --acceptance 0.8,0.7,0.65,0.6 --draft-cost 0.05");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] {
       arguments->model = find_model(arguments->model).string();

@@ -74,17 +74,6 @@ void add_tokenizers_end(const Tokenizer& tokenizer, TransformerConfig& config,
   ends.push_back(*end);
 }
 
-std::shared_ptr<const TransformerWeights> random_weights(const std::filesystem::path& folder,
-                                                         const LoadOptions& options) {
-  const at::ScalarType dtype = options.dtype.value_or(at::kFloat);
-  // Blocks are made of bfloat16, which takes less memory beside them.
-  const at::ScalarType plain = dtype == at::kChar ? at::kBFloat16 : dtype;
-  const auto weights = pack(*random_model(describe_model(folder), {.dtype = plain}),
-                            {.dtype = dtype, .place = options.place});
-  set_activations(*weights, options.activations);
-  return weights;
-}
-
 }  // namespace
 
 ModelFiles read_model_files(const std::filesystem::path& folder) {
@@ -307,7 +296,7 @@ std::shared_ptr<const TransformerWeights> ModelLoader::weights(
                               .activations = parse_activations(options_.activations)};
     const ModelFiles* files = catalog_ == nullptr ? nullptr : catalog_->find(folder);
     weights = options_.random_weights
-                  ? random_weights(folder, options)
+                  ? random_weights(describe_model(folder), options)
                   : load_model(files == nullptr ? open_model(folder) : *files->open, options);
     if (!weights->place.device.is_cpu() && weights->compute_dtype() != at::kFloat) {
       throw Error(

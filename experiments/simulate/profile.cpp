@@ -14,6 +14,7 @@
 #include "core/formats/strict_json.h"
 #include "core/randomness.h"
 #include "experiments/report/report_text.h"
+#include "experiments/simulate/layer_table.h"
 #include "experiments/terminal/interrupt.h"
 
 namespace specdec {
@@ -206,6 +207,9 @@ void print_profile(std::ostream& out, const Profile& profile) {
   if (profile.experts) {
     print_experts(out, *profile.experts);
   }
+  if (profile.layers) {
+    print_layers(out, *profile.layers);
+  }
   if (profile.drafters.empty()) {
     return;
   }
@@ -255,6 +259,9 @@ std::string write_profile(const Profile& profile) {
                {"drafters", std::move(drafters)}};
   if (profile.experts) {
     json["experts"] = experts_json(*profile.experts);
+  }
+  if (profile.layers) {
+    json["layers"] = layers_json(*profile.layers);
   }
   return json_text(json, 1) + "\n";
 }

@@ -10,6 +10,7 @@
 #include "core/sampling.h"
 #include "decoders/analysis/cost_curve.h"
 #include "decoders/decoding_strategy.h"
+#include "experiments/components/layer_profile.h"
 #include "experiments/metrics/environment.h"
 #include "experiments/simulate/expert_profile.h"
 
@@ -49,6 +50,8 @@ struct Profile {
   DraftCost plain;
   std::vector<DrafterProfile> drafters;
   std::optional<ExpertProfile> experts = {};  ///< of the target
+  /// The parts that `target` was put together from, where no whole model was measured.
+  std::optional<LayerProfile> layers = {};
 };
 
 /// Median and quartiles. `seconds` must not be empty.
