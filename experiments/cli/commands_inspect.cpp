@@ -4,48 +4,26 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
 #include <ostream>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "core/error.h"
 #include "core/families/model.h"
 #include "core/formats/json_text.h"
-#include "core/formats/safetensors.h"
 #include "core/hub_cache.h"
-#include "core/transformer/heads/eagle_config.h"
-#include "core/transformer/heads/medusa_head.h"
 #include "core/transformer/heads/mtp_head.h"
 #include "core/transformer/plan.h"
 #include "experiments/cli/commands.h"
+#include "experiments/cli/head_inspection.h"
 #include "experiments/components/memory_needs.h"
 #include "experiments/terminal/json_option.h"
 
 namespace specdec {
 namespace {
-
-nlohmann::json weights_json(const TensorFiles& tensors) {
-  int64_t parameters = 0;
-  int64_t bytes = 0;
-  std::set<std::string> dtypes;
-  for (const auto* entry : tensors.tensors()) {
-    const int64_t values =
-        std::accumulate(entry->shape.begin(), entry->shape.end(), int64_t{1}, std::multiplies<>());
-    bytes += values / block_values(entry->dtype) * dtype_bytes(entry->dtype);
-    parameters += values;
-    dtypes.insert(std::string(dtype_name(entry->dtype)));
-  }
-  return {{"tensors", tensors.tensors().size()},
-          {"parameters", parameters},
-          {"bytes", bytes},
-          {"dtypes", dtypes}};
-}
 
 /// What a dtype of a file is called where matrices keep it.
 std::string format_in_memory(DType dtype) {
@@ -102,37 +80,6 @@ void print_values(std::ostream& out, const nlohmann::json& json) {
 }
 
 // ---- models ----
-
-nlohmann::json layer_json(const LayerPlan& layer) {
-  return {
-      {"heads", layer.heads},
-      {"kv_heads", layer.kv_heads},
-      {"head_dim", layer.head_dim},
-      {"intermediate_size", layer.intermediate_size},
-      {"window", layer.window},
-      {"query_scale", layer.query_scale},
-      {"soft_cap", layer.soft_cap},
-      {"rope_theta", layer.rope.theta},
-      {"rope_factor", layer.rope.factor},
-      {"rope_divisors", layer.rope.divisors},
-      {"qkv_bias", layer.qkv_bias},
-      {"output_bias", layer.output_bias},
-      {"mlp_bias", layer.mlp_bias},
-      {"qk_norm", layer.qk_norm},
-      {"post_norms", layer.post_norms},
-      {"rotated_pairs", layer.rope.rotated_pairs},
-      {"kv_source", layer.kv_source},
-      {"raw_key_values", layer.values == ValueKind::kRawKeys},
-      {"value_norm", layer.value_norm},
-      {"layer_scalar", layer.layer_scalar},
-      {"per_layer_size", layer.per_layer_size},
-      {"experts", layer.experts.count},
-      {"chosen_experts", layer.experts.chosen},
-      {"expert_size", layer.experts.intermediate_size},
-      {"sparsity_cut", layer.sparsity_cut ? nlohmann::json(*layer.sparsity_cut) : nlohmann::json()},
-      {"streams", layer.altup.streams},
-      {"laurel_rank", layer.laurel_rank}};
-}
 
 nlohmann::json memory_json(const MemoryNeeds& needs) {
   return {{"context", needs.context},
@@ -243,68 +190,6 @@ void print_inspection(std::ostream& out, const nlohmann::json& json) {
   }
 }
 
-// ---- heads ----
-
-/// What is known of the target: of a published head its sizes only.
-nlohmann::json target_json(const HeadTarget& target) {
-  nlohmann::json json = {{"hidden_size", target.hidden_size}, {"vocab_size", target.vocab_size}};
-  if (target.num_layers > 0) {
-    json["num_layers"] = target.num_layers;
-  }
-  if (!target.fingerprint.empty()) {
-    json["weights"] = target.fingerprint;
-  }
-  for (const char* key : {"hidden_size", "vocab_size"}) {
-    json[key] = json[key] == 0 ? nlohmann::json("any") : json[key];
-  }
-  return json;
-}
-
-nlohmann::json eagle_json(const std::filesystem::path& folder, EagleVersion version) {
-  const EagleConfig config = load_eagle_config(folder, version);
-  HeadTarget target = config.trained_for;
-  target.hidden_size = config.hidden_size;
-  target.vocab_size = config.vocab_size;
-  nlohmann::json json = {{"num_layers", 1},
-                         {"target", target_json(target)},
-                         {"weights", weights_json(CheckpointTensors(folder))},
-                         {"layers", nlohmann::json::array({layer_json(config.plan)})}};
-  if (version == EagleVersion::kEagle3) {
-    json["draft_vocab_size"] = config.draft_vocab_size;
-    json["capture_layers"] = config.capture_layers.empty() ? nlohmann::json("by the target")
-                                                           : nlohmann::json(config.capture_layers);
-  }
-  return json;
-}
-
-nlohmann::json medusa_json(const std::filesystem::path& folder) {
-  const MedusaConfig config = read_medusa_config(folder);
-  HeadTarget target = config.trained_for;
-  target.hidden_size = config.hidden_size;
-  target.vocab_size = config.vocab_size;
-  return {{"num_heads", config.num_heads},
-          {"num_layers", config.num_layers},
-          {"share_lm_head", config.share_lm_head},
-          {"target", target_json(target)},
-          {"weights", weights_json(medusa_tensors(folder))}};
-}
-
-/// A head that drafts for a model: its type is that of the drafter which takes it.
-nlohmann::json head_json(const std::filesystem::path& folder, const std::string& kind) {
-  nlohmann::json json;
-  if (kind == "medusa") {
-    json = medusa_json(folder);
-  } else if (kind == "eagle" || kind == "eagle3") {
-    json = eagle_json(folder, kind == "eagle" ? EagleVersion::kEagle : EagleVersion::kEagle3);
-  } else {
-    throw WeightsError(fmt::format("{}: holds a head of type '{}'; known: eagle, eagle3, medusa",
-                                   folder.string(), kind));
-  }
-  json["folder"] = folder.string();
-  json["head"] = kind;
-  return json;
-}
-
 nlohmann::json model_json(const CommandContext& context, const std::string& model,
                           std::optional<int64_t> length) {
   const ModelFiles files = read_model_files(model);
@@ -322,13 +207,13 @@ struct InspectArguments {
 int inspect(const CommandContext& context, const InspectArguments& arguments) {
   const std::string& model = arguments.model;
   JsonOutput json(arguments.json, context.out);
-  const std::string kind = head_kind(std::filesystem::path(model));
+  const std::string kind = inspected_head(model);
   if (!kind.empty() && arguments.context) {
     throw ConfigError(
         fmt::format("--context: {} holds a head, which has no context of its own", model));
   }
   const auto inspection =
-      kind.empty() ? model_json(context, model, arguments.context) : head_json(model, kind);
+      kind.empty() ? model_json(context, model, arguments.context) : inspect_head(model, kind);
   json.write(json_text(inspection, 2) + "\n");
   json.commit();
   if (!json.replaces_text()) {

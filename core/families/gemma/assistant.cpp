@@ -21,18 +21,13 @@ namespace {
 
 using nlohmann::json;
 
-/// What a config.json says of an assistant for a target.
-struct AssistantConfig {
-  ModelDescription layers;
-  HeadTarget trained_for;
-  int64_t target_hidden = 0;
-  int64_t clusters = 0;  ///< 0 = a dense head
-  int64_t chosen = 0;
-};
+bool is_assistant_type(const std::string& model_type) {
+  return model_type == "gemma4_assistant" || model_type == "gemma4_unified_assistant";
+}
 
 void check_kind(const JsonKeys& keys) {
   const std::string type = keys.text("model_type", "");
-  if (type != "gemma4_assistant" && type != "gemma4_unified_assistant") {
+  if (!is_assistant_type(type)) {
     keys.fail("model_type", fmt::format("is '{}'; an assistant's is gemma4_assistant or "
                                         "gemma4_unified_assistant",
                                         type));
@@ -83,27 +78,36 @@ void find_sources(const JsonKeys& keys, const char* geometry, const std::vector<
 
 /// What an assistant and its target must have in common, but for keys and values. `whole`: the keys
 /// of the assistant, `text`: those of its layers.
-void read_target(const JsonKeys& whole, const JsonKeys& text, const TransformerConfig& target,
-                 AssistantConfig& config) {
+void check_target(const JsonKeys& whole, const JsonKeys& text, const TransformerConfig& target,
+                  const AssistantConfig& config) {
   const int64_t vocab = config.layers.config.vocab_size;
   if (vocab != target.vocab_size) {
     text.fail("vocab_size", fmt::format("says that the target has a vocabulary of {}, but it has "
                                         "{}: the assistant was made for another model",
                                         vocab, target.vocab_size));
   }
-  config.target_hidden = whole.positive("backbone_hidden_size");
   if (config.target_hidden != target.hidden_size) {
     whole.fail("backbone_hidden_size",
                fmt::format("is {}, but the target has a hidden size of {}: the assistant was made "
                            "for another model",
                            config.target_hidden, target.hidden_size));
   }
-  config.trained_for.hidden_size = config.target_hidden;
-  config.trained_for.vocab_size = vocab;
 }
 
-AssistantConfig read_config(const std::filesystem::path& folder, const TransformerConfig& target,
-                            const std::vector<LayerPlan>& target_plan) {
+void read_target(const JsonKeys& whole, AssistantConfig& config) {
+  config.target_hidden = whole.positive("backbone_hidden_size");
+  config.trained_for.hidden_size = config.target_hidden;
+  config.trained_for.vocab_size = config.layers.config.vocab_size;
+}
+
+/// A target, as far as an assistant has to know it.
+struct AssistantTarget {
+  const TransformerConfig& config;
+  const std::vector<LayerPlan>& plan;
+};
+
+/// `target`: nullptr = not known, so nothing is compared with it.
+AssistantConfig read_config(const std::filesystem::path& folder, const AssistantTarget* target) {
   const std::string where = (folder / "config.json").string();
   const json parsed = parse_json_object(read_head_config(folder), where);
   const JsonKeys keys(parsed, where);
@@ -112,17 +116,19 @@ AssistantConfig read_config(const std::filesystem::path& folder, const Transform
   AssistantConfig config;
   config.layers = read_assistant_layers(text);
   config.trained_for = read_head_target(keys);
-  read_target(keys, text, target, config);
-  check_head_shapes(config.trained_for, target, folder);
+  read_target(keys, config);
   read_clusters(keys, config);
-  find_sources(text, text.has("per_layer_config") ? "per_layer_config" : "num_key_value_heads",
-               target_plan, config);
+  if (target != nullptr) {
+    check_target(keys, text, target->config, config);
+    check_head_shapes(config.trained_for, target->config, folder);
+    find_sources(text, text.has("per_layer_config") ? "per_layer_config" : "num_key_value_heads",
+                 target->plan, config);
+  }
   return config;
 }
 
 /// The same from a GGUF file, whose head is dense.
-AssistantConfig read_config(const GgufContent& file, const TransformerConfig& target,
-                            const std::vector<LayerPlan>& target_plan) {
+AssistantConfig read_config(const GgufContent& file, const AssistantTarget* target) {
   const std::string kind = file.metadata.text("general.architecture");
   if (kind != kAssistantArchitecture) {
     file.metadata.fail("general.architecture",
@@ -134,30 +140,25 @@ AssistantConfig read_config(const GgufContent& file, const TransformerConfig& ta
   const JsonKeys named(parsed, file.metadata.where(), gemma4_key_names(keys));
   AssistantConfig config;
   config.layers = read_assistant_layers(named);
-  read_target(named, named, target, config);
-  find_sources(named, "num_key_value_heads", target_plan, config);
+  read_target(named, config);
+  if (target != nullptr) {
+    check_target(named, named, target->config, config);
+    find_sources(named, "num_key_value_heads", target->plan, config);
+  }
   return config;
 }
 
-/// An assistant whose headers have been read.
-struct OpenAssistant {
-  AssistantConfig config;
-  std::shared_ptr<const TensorFiles> tensors;
-  bool is_gguf = false;
-};
-
-OpenAssistant open_assistant(const std::filesystem::path& path, const TransformerConfig& target,
-                             const std::vector<LayerPlan>& target_plan) {
+OpenAssistant open_for(const std::filesystem::path& path, const AssistantTarget* target) {
   OpenAssistant open;
   open.is_gguf = is_gguf(path);
   if (!open.is_gguf) {
     refuse_other_file(path);
-    open.config = read_config(path, target, target_plan);
+    open.config = read_config(path, target);
     open.tensors = std::make_shared<CheckpointTensors>(path);
     return open;
   }
   const auto file = std::make_shared<const GgufFile>(path);
-  open.config = read_config(file->content(), target, target_plan);
+  open.config = read_config(file->content(), target);
   open.tensors = std::make_shared<GgufTensors>(file, open.config.layers.plan);
   return open;
 }
@@ -264,12 +265,30 @@ void write_layers(TensorWriter& writer, const TransformerTensors& model) {
 
 void check_assistant(const std::filesystem::path& path, const TransformerConfig& target,
                      const std::vector<LayerPlan>& target_plan) {
-  (void)open_assistant(path, target, target_plan);
+  const AssistantTarget known{target, target_plan};
+  (void)open_for(path, &known);
 }
+
+bool is_assistant(const std::filesystem::path& path) {
+  if (std::filesystem::is_directory(path)) {
+    const std::filesystem::path file = path / "config.json";
+    if (!std::filesystem::exists(file)) {
+      return false;
+    }
+    const json parsed = parse_json_object(read_head_config(path), file.string());
+    const std::string type = JsonKeys(parsed, file.string()).text("model_type", "");
+    return is_assistant_type(type);
+  }
+  return is_gguf(path) &&
+         GgufFile(path).content().metadata.text("general.architecture") == kAssistantArchitecture;
+}
+
+OpenAssistant open_assistant(const std::filesystem::path& path) { return open_for(path, nullptr); }
 
 LoadedAssistant load_assistant(const std::filesystem::path& path, const TransformerInfo& target,
                                std::optional<at::ScalarType> dtype) {
-  const OpenAssistant open = open_assistant(path, target.config, target.plan);
+  const AssistantTarget known{target.config, target.plan};
+  const OpenAssistant open = open_for(path, &known);
   const AssistantConfig& config = open.config;
   TensorSource source(open.tensors, target.place);
   const int64_t hidden = config.layers.config.hidden_size;

@@ -3,9 +3,30 @@
 #include <memory>
 #include <optional>
 
+#include "core/families/description.h"
 #include "core/transformer/heads/assistant_head.h"
+#include "core/transformer/heads/head_files.h"
 
 namespace specdec {
+
+/// What a config.json, or the metadata of a GGUF file, says of an assistant.
+struct AssistantConfig {
+  ModelDescription layers;
+  HeadTarget trained_for;
+  int64_t target_hidden = 0;
+  int64_t clusters = 0;  ///< 0 = a dense head
+  int64_t chosen = 0;
+};
+/// An assistant whose headers have been read.
+struct OpenAssistant {
+  AssistantConfig config;
+  std::shared_ptr<const TensorFiles> tensors;
+  bool is_gguf = false;
+};
+/// Whether a folder or file says that it is one.
+bool is_assistant(const std::filesystem::path& path);
+/// Opens one without its target, to look at. Errors as those of load_assistant.
+OpenAssistant open_assistant(const std::filesystem::path& path);
 
 /// Loads a Gemma 4 assistant (a folder of model_type "gemma4_assistant" or
 /// "gemma4_unified_assistant", or a GGUF file of architecture "gemma4-assistant") for a target, on

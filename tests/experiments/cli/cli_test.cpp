@@ -404,6 +404,12 @@ TEST(CliTest, InspectsHeads) {
   EXPECT_EQ(medusa["head"], "medusa");
   EXPECT_EQ(medusa["num_heads"], 3);
   EXPECT_GT(medusa["weights"]["parameters"], 0);
+  const auto assistant = nlohmann::json::parse(
+      cli({"inspect", SPECDEC_SOURCE_DIR "/tests/data/gemma4-assistant-ordered-a", "--json"}).out);
+  EXPECT_EQ(assistant["head"], "gemma4_assistant");
+  EXPECT_EQ(assistant["num_layers"], 4);
+  EXPECT_EQ(assistant["layers"].size(), 4U);
+  EXPECT_GT(assistant["clusters"], 0);
 }
 
 TEST(CliTest, AHeadIsNoModel) {
