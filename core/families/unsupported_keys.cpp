@@ -11,16 +11,16 @@ void refuse_unsupported_keys(const JsonKeys& keys) {
   for (const char* key : {"quantization_config", "compression_config"}) {
     if (keys.has(key)) {
       const std::string method = keys.object(key).text("quant_method", "unknown");
-      const bool is_read =
-          method == "compressed-tensors" || method == "fp8" || method == "modelopt";
+      const bool is_read = method == "compressed-tensors" || method == "fp8" ||
+                           method == "modelopt" || method == "gptq" || method == "awq";
       if (key == std::string("quantization_config") && is_read) {
         continue;  // read, or refused in detail, where the tensors are opened
       }
       keys.fail(key,
                 fmt::format("says that the weights are quantised (quant_method '{}'), which "
                             "is not supported; use the original checkpoint, one of "
-                            "compressed-tensors (to which llm-compressor brings a model) or of "
-                            "the method fp8, or a GGUF file",
+                            "compressed-tensors (to which llm-compressor brings a model), gptq, "
+                            "awq, modelopt or fp8, or a GGUF file",
                             method));
     }
   }

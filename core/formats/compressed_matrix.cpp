@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/formats/column_packed.h"
 #include "core/formats/float_values.h"
 #include "core/formats/scaled_blocks.h"
 
@@ -13,6 +14,7 @@ namespace specdec {
 namespace {
 
 using Codes = CompressionScheme::Codes;
+using WholeScale = CompressionScheme::WholeScale;
 
 constexpr int64_t kWordBits = 32;
 constexpr int64_t kQ40Values = 32;
@@ -27,6 +29,24 @@ Word word_at(const TensorEntry& entry, int64_t i) {
   return word;
 }
 
+bool is_float(Codes codes) { return codes == Codes::kFloat8 || codes == Codes::kFloat4; }
+
+/// The scales in float32, that of the whole matrix included.
+std::vector<float> scales_of(const CompressedMatrix& matrix) {
+  if (matrix.scheme.codes != Codes::kFloat4) {
+    return float_values(*matrix.scales);
+  }
+  const bool powers = matrix.scales->dtype == DType::kU8;
+  const float whole = matrix.whole == nullptr ? 1.0F : float_values(*matrix.whole).front();
+  std::vector<float> scales(matrix.scales->bytes.size());
+  for (size_t i = 0; i < scales.size(); ++i) {
+    const auto code = static_cast<uint8_t>(matrix.scales->bytes[i]);
+    const float scale = powers ? power_of_two(code) : float8_value(code);
+    scales[i] = matrix.scheme.whole_scale == WholeScale::kDivides ? scale / whole : scale * whole;
+  }
+  return scales;
+}
+
 /// Whether the inputs of a row are whole blocks of so many, each with one scale.
 bool has_whole_blocks(const CompressedMatrix& matrix, int64_t inputs) {
   return matrix.columns % inputs == 0 &&
@@ -39,12 +59,14 @@ class RowWriter {
   explicit RowWriter(const CompressedMatrix& matrix)
       : matrix_(matrix),
         type_(block_type(matrix)),
-        offset_(matrix.scheme.codes == Codes::kFloat8 ? 0 : 1 << (matrix.scheme.bits - 1)),
-        scales_(float_values(*matrix.scales)),
+        offset_(is_float(matrix.scheme.codes) ? 0 : 1 << (matrix.scheme.bits - 1)),
+        scales_(scales_of(matrix)),
         codes_(static_cast<size_t>(matrix.columns)) {
     for (size_t i = 0; i < numbers_.size(); ++i) {
-      numbers_[i] = matrix.scheme.codes == Codes::kFloat8 ? float8_value(static_cast<uint8_t>(i))
-                                                          : static_cast<float>(i);
+      const auto code = static_cast<uint8_t>(i);
+      numbers_[i] = matrix.scheme.codes == Codes::kFloat8   ? float8_value(code)
+                    : matrix.scheme.codes == Codes::kFloat4 ? float4_value(code)
+                                                            : static_cast<float>(i);
     }
   }
 
@@ -73,7 +95,15 @@ class RowWriter {
 
   void read_codes(int64_t row) {
     const TensorEntry& codes = *matrix_.codes;
-    if (matrix_.scheme.codes != Codes::kPacked) {
+    if (matrix_.scheme.codes == Codes::kFloat4) {
+      const int64_t first = row * (matrix_.columns / 2);
+      for (size_t k = 0; k < codes_.size(); ++k) {
+        const auto pair = word_at<uint8_t>(codes, first + static_cast<int64_t>(k / 2));
+        codes_[k] = static_cast<uint8_t>(k % 2 == 0 ? pair & 15U : pair >> 4U);
+      }
+      return;
+    }
+    if (matrix_.scheme.codes != Codes::kPacked) {  // a byte each
       std::memcpy(codes_.data(), codes.bytes.data() + static_cast<size_t>(row) * codes_.size(),
                   codes_.size());
       if (matrix_.scheme.codes == Codes::kInt8) {
@@ -108,6 +138,9 @@ class RowWriter {
     const int64_t parts = matrix_.scale_columns();
     if (matrix_.scheme.codes == Codes::kInt8) {
       return word_at<uint8_t>(*matrix_.zeros, row * parts + part) ^ 0x80U;
+    }
+    if (matrix_.scheme.codes == Codes::kBytes) {
+      return word_at<uint8_t>(*matrix_.zeros, row * parts + part);
     }
     const int64_t bit = row * matrix_.scheme.bits;  // packed along the rows
     const auto word = word_at<uint32_t>(*matrix_.zeros, bit / kWordBits * parts + part);
@@ -168,7 +201,10 @@ DType block_type(const CompressedMatrix& matrix) {
   const bool wide = has_whole_blocks(matrix, block_values(DType::kInt4x128));
   const bool narrow = has_whole_blocks(matrix, block_values(DType::kInt4x32));
   const DType scales = matrix.scales->dtype;
-  const bool symmetric = matrix.zeros == nullptr;
+  const bool symmetric = matrix.scheme.symmetric;
+  if (matrix.scheme.codes == Codes::kFloat4) {
+    return DType::kF32;
+  }
   if (matrix.scheme.codes == Codes::kFloat8) {
     return wide ? DType::kFp8x128 : narrow ? DType::kFp8x32 : DType::kF32;
   }
@@ -206,6 +242,9 @@ TensorEntry part_of_stack(const TensorEntry& entry, int64_t i, int64_t count, in
 }  // namespace
 
 void write_values(const CompressedMatrix& matrix, std::span<std::byte> out) {
+  if (is_column_packed(matrix.scheme)) {
+    return write_rows(UnpackedMatrix(matrix).matrix(), out);
+  }
   if (matrix.stacked == 0) {
     return write_rows(matrix, out);
   }

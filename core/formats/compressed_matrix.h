@@ -15,6 +15,10 @@ struct CompressedMatrix {
   const TensorEntry* codes = nullptr;
   const TensorEntry* scales = nullptr;
   const TensorEntry* zeros = nullptr;  ///< nullptr: symmetric
+  const TensorEntry* whole = nullptr;  ///< the scale of the whole matrix, where there is one
+  // Of column_packed.h.
+  const TensorEntry* zero_words = nullptr;
+  const TensorEntry* order = nullptr;  ///< the group of each input; nullptr: one after the other
   int64_t rows = 0, columns = 0;
   /// Matrices of a stack, whose number is the first dimension of all tensors; 0 = no stack.
   int64_t stacked = 0;

@@ -11,15 +11,27 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/column_packed.h"
+#include "core/formats/float_values.h"
 
 namespace specdec {
 namespace {
 
 using Codes = CompressionScheme::Codes;
+using WholeScale = CompressionScheme::WholeScale;
 
 constexpr std::string_view kPackedEnd = "_packed";
+constexpr std::string_view kColumnEnd = ".qweight";
 /// What stands beside the codes of a module; of inputs, outputs and caches it is not needed.
-constexpr std::array<std::string_view, 22> kSideEnds = {".weight_scale",
+constexpr std::array<std::string_view, 30> kSideEnds = {".weight_scale",
+                                                        ".qzeros",
+                                                        ".scales",
+                                                        ".g_idx",
+                                                        ".weight_global_scale",
+                                                        ".weight_scale_2",
+                                                        ".input_global_scale",
+                                                        ".output_global_scale",
+                                                        ".input_scale_2",
                                                         ".weight_scale_inv",
                                                         ".weight_shape",
                                                         ".weight_zero_point",
@@ -63,12 +75,37 @@ int64_t integer_at(const TensorEntry& entry, int64_t i) {
   return narrow;
 }
 
-bool is_code(DType dtype) { return dtype == DType::kI8 || dtype == DType::kF8E4M3; }
+bool is_code(DType dtype) {
+  return dtype == DType::kI8 || dtype == DType::kF8E4M3 || dtype == DType::kU8;
+}
 
 DType code_type(Codes codes) {
-  return codes == Codes::kPacked ? DType::kI32
-         : codes == Codes::kInt8 ? DType::kI8
-                                 : DType::kF8E4M3;
+  switch (codes) {
+    case Codes::kPacked:
+    case Codes::kGptq:
+    case Codes::kAwq:
+      return DType::kI32;
+    case Codes::kInt8:
+      return DType::kI8;
+    case Codes::kFloat4:
+      return DType::kU8;
+    default:
+      return DType::kF8E4M3;
+  }
+}
+
+/// What a config.json says that the codes are, for complaints.
+std::string code_text(const CompressionScheme& scheme) {
+  return fmt::format("{}{}", dtype_name(code_type(scheme.codes)),
+                     scheme.codes == Codes::kPacked ? " words in 'weight_packed'"
+                     : is_column_packed(scheme)     ? " words in 'qweight'"
+                                                    : "");
+}
+
+/// Whether codes stand in NAME_packed; else in NAME itself.
+bool stands_packed(const CompressionScheme& scheme) {
+  return scheme.codes == Codes::kPacked || is_column_packed(scheme) ||
+         (scheme.codes == Codes::kFloat4 && scheme.whole_scale != WholeScale::kMultiplies);
 }
 
 size_t value_bytes(const TensorEntry& values) {
@@ -113,6 +150,9 @@ const TensorEntry* CompressedTensors::beside(const std::string& name, const char
 }
 
 std::string CompressedTensors::matrix_of(const TensorEntry& entry) const {
+  if (ends_with(entry.name, kColumnEnd)) {
+    return entry.name.substr(0, entry.name.size() - kColumnEnd.size()) + ".weight";
+  }
   if (ends_with(entry.name, kPackedEnd)) {
     return entry.name.substr(0, entry.name.size() - kPackedEnd.size());
   }
@@ -148,13 +188,19 @@ void CompressedTensors::add(const TensorEntry& codes, const std::string& name) {
 CompressedMatrix CompressedTensors::describe(const TensorEntry& codes, const std::string& name,
                                              const CompressionScheme& scheme) const {
   const bool packed = codes.name != name;
-  const DType wanted = code_type(scheme.codes);
-  if (packed != (scheme.codes == Codes::kPacked) || codes.dtype != wanted) {
-    fail(codes, fmt::format("has dtype {}, but config.json's quantization_config speaks of {}{}",
-                            dtype_name(codes.dtype), dtype_name(wanted),
-                            wanted == DType::kI32 ? " words in 'weight_packed'" : ""));
+  if (packed != stands_packed(scheme) || codes.dtype != code_type(scheme.codes) ||
+      ends_with(codes.name, kColumnEnd) != is_column_packed(scheme)) {
+    fail(codes, fmt::format("has dtype {}, but config.json's quantization_config speaks of {}",
+                            dtype_name(codes.dtype), code_text(scheme)));
   }
-  std::vector<int64_t> shape = packed ? read_shape(codes, name, scheme) : codes.shape;
+  if (is_column_packed(scheme)) {
+    return describe_columns(*stored_, codes, std::string(module_of(name)), scheme);
+  }
+  std::vector<int64_t> shape =
+      scheme.codes == Codes::kPacked ? read_shape(codes, name, scheme) : codes.shape;
+  if (scheme.codes == Codes::kFloat4 && !shape.empty()) {
+    shape.back() *= 2;
+  }
   CompressedMatrix matrix;
   matrix.scheme = scheme;
   matrix.codes = &codes;
@@ -163,6 +209,10 @@ CompressedMatrix CompressedTensors::describe(const TensorEntry& codes, const std
     matrix.scales = scales == nullptr ? matrix.scales : scales;
   }
   matrix.zeros = scheme.symmetric ? nullptr : beside(name, "_zero_point");
+  if (scheme.whole_scale != WholeScale::kNone) {
+    matrix.whole =
+        beside(name, scheme.whole_scale == WholeScale::kDivides ? "_global_scale" : "_scale_2");
+  }
   if (shape.size() == 3) {
     matrix.stacked = std::max<int64_t>(1, shape.front());
     shape.erase(shape.begin());
@@ -244,9 +294,10 @@ void CompressedTensors::check_size(const CompressedMatrix& matrix) const {
     fail(*matrix.codes, fmt::format("is of a matrix of shape [{}, {}], which is not supported",
                                     matrix.rows, matrix.columns));
   }
-  const bool packed = scheme.codes == Codes::kPacked;
-  std::vector<int64_t> wanted = {matrix.rows,
-                                 packed ? words_of(matrix.columns, scheme) : matrix.columns};
+  const int64_t columns = scheme.codes == Codes::kPacked   ? words_of(matrix.columns, scheme)
+                          : scheme.codes == Codes::kFloat4 ? matrix.columns / 2
+                                                           : matrix.columns;
+  std::vector<int64_t> wanted = {matrix.rows, columns};
   if (matrix.stacked > 0) {
     wanted.insert(wanted.begin(), matrix.stacked);
   }
@@ -258,9 +309,38 @@ void CompressedTensors::check_size(const CompressedMatrix& matrix) const {
   }
 }
 
+void CompressedTensors::check_float4(const CompressedMatrix& matrix) const {
+  const bool has_whole = matrix.scheme.whole_scale != WholeScale::kNone;
+  const DType wanted = has_whole ? DType::kF8E4M3 : DType::kU8;
+  if (matrix.scales->dtype != wanted) {
+    fail(*matrix.scales, fmt::format("has dtype {}; the scales of this format are {}",
+                                     dtype_name(matrix.scales->dtype), dtype_name(wanted)));
+  }
+  if (matrix.stacked > 0) {
+    fail(*matrix.codes, "is a stack of experts' matrices, which is not supported in 4-bit floats");
+  }
+  if (!has_whole) {
+    return;
+  }
+  require(matrix, matrix.whole, "scale of the whole matrix", {1});
+  if (matrix.whole->dtype != DType::kF32) {
+    fail(*matrix.whole,
+         fmt::format("has dtype {}; it should be F32", dtype_name(matrix.whole->dtype)));
+  }
+  if (const float whole = float_values(*matrix.whole).front(); !(whole > 0.0F)) {
+    fail(*matrix.whole, fmt::format("is {}; it should be above 0", whole));
+  }
+}
+
 void CompressedTensors::check(const CompressedMatrix& matrix) const {
+  if (is_column_packed(matrix.scheme)) {
+    return;  // checked where it was described
+  }
   check_size(matrix);
   require(matrix, matrix.scales, "weight_scale", {matrix.scale_rows(), matrix.scale_columns()});
+  if (matrix.scheme.codes == Codes::kFloat4) {
+    return check_float4(matrix);
+  }
   const DType type = matrix.scales->dtype;
   if (type != DType::kF32 && type != DType::kF16 && type != DType::kBF16) {
     fail(*matrix.scales,

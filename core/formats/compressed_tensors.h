@@ -60,6 +60,7 @@ class CompressedTensors final : public TensorFiles {
                std::vector<int64_t> shape) const;
   void check_size(const CompressedMatrix& matrix) const;
   void check(const CompressedMatrix& matrix) const;
+  void check_float4(const CompressedMatrix& matrix) const;
   /// That an order of inputs is that of the matrix: its groups follow one another.
   void check_order(const TensorEntry& entry, const CompressedMatrix& matrix) const;
 

@@ -18,6 +18,7 @@ namespace {
 
 using nlohmann::json;
 using Codes = CompressionScheme::Codes;
+using WholeScale = CompressionScheme::WholeScale;
 
 /// Formats in which weights are stored, and of what type their codes are.
 struct CompressionFormat {
@@ -25,8 +26,12 @@ struct CompressionFormat {
   const char* type;
   Codes codes;
 };
-constexpr std::array<CompressionFormat, 5> kFormats = {
+constexpr const char* kNvfp4 = "nvfp4-pack-quantized";
+constexpr const char* kMxfp4 = "mxfp4-pack-quantized";
+constexpr std::array<CompressionFormat, 7> kFormats = {
     {{"pack-quantized", "int", Codes::kPacked},
+     {kNvfp4, "float", Codes::kFloat4},
+     {kMxfp4, "float", Codes::kFloat4},
      {"int-quantized", "int", Codes::kInt8},
      {"float-quantized", "float", Codes::kFloat8},
      {"naive-quantized", "int", Codes::kInt8},
@@ -41,7 +46,8 @@ Codes codes_of(const JsonKeys& keys, const std::string& format, const std::strin
   keys.fail("format",
             fmt::format("is '{}' with weights of type '{}', which is not supported; known: "
                         "pack-quantized (int), int-quantized (int), float-quantized "
-                        "(float), naive-quantized (both)",
+                        "(float), naive-quantized (both), nvfp4-pack-quantized (float), "
+                        "mxfp4-pack-quantized (float)",
                         format, type));
 }
 
@@ -66,7 +72,8 @@ void read_strategy(const JsonKeys& weights, CompressionScheme& scheme) {
   const std::string strategy = weights.text("strategy", usual);
   if (strategy == "channel") {
     scheme.rows_per_scale = 1;
-  } else if (strategy == "group") {
+  } else if (strategy == "group" ||
+             (strategy == "tensor_group" && scheme.whole_scale != WholeScale::kNone)) {
     scheme.rows_per_scale = 1;
     scheme.columns_per_scale = weights.positive("group_size");
   } else if (strategy == "block") {
@@ -78,12 +85,31 @@ void read_strategy(const JsonKeys& weights, CompressionScheme& scheme) {
   }
 }
 
+/// Floats of 4 bits, in groups along the rows.
+CompressionScheme read_float4(const JsonKeys& weights, WholeScale whole_scale) {
+  CompressionScheme scheme{.codes = Codes::kFloat4, .whole_scale = whole_scale, .bits = 4};
+  if (const int64_t bits = weights.integer("num_bits", 4); bits != 4) {
+    weights.fail("num_bits", fmt::format("is {}; the floats of this format have 4", bits));
+  }
+  if (!weights.boolean("symmetric", true)) {
+    weights.fail("symmetric", "is false, which floats cannot be");
+  }
+  read_strategy(weights, scheme);
+  if (scheme.rows_per_scale != 1 || scheme.columns_per_scale == 0) {
+    weights.fail("strategy", "gives no scale to each group of a row, as this format has");
+  }
+  return scheme;
+}
+
 CompressionScheme read_weights(const JsonKeys& keys, const std::string& format,
                                const JsonKeys& weights) {
   CompressionScheme scheme;
   scheme.codes = codes_of(keys, format, weights.text("type", "int"));
   scheme.bits = weights.positive("num_bits");
   const bool packed = scheme.codes == Codes::kPacked;
+  if (scheme.codes == Codes::kFloat4) {
+    return read_float4(weights, format == kNvfp4 ? WholeScale::kDivides : WholeScale::kNone);
+  }
   // Of other numbers of bits, some fill words whole and others do not: releases of the library
   // differ.
   if (scheme.bits != 8 && !(packed && (scheme.bits == 2 || scheme.bits == 4))) {
@@ -162,24 +188,70 @@ CompressionSchemes read_compressed_tensors(const JsonKeys& keys) {
 }
 
 /// The method "modelopt" of NVIDIA's Model Optimizer; of its algorithms FP8, with one scale a
-/// matrix.
+/// matrix, and NVFP4.
 CompressionScheme read_modelopt(const JsonKeys& keys) {
-  if (const std::string algorithm = keys.text("quant_algo", "unknown"); algorithm != "FP8") {
-    keys.fail("quant_algo", fmt::format("is '{}', which is not supported; known: FP8", algorithm));
+  const std::string algorithm = keys.text("quant_algo", "unknown");
+  if (algorithm == "NVFP4") {
+    return {.codes = Codes::kFloat4,
+            .whole_scale = WholeScale::kMultiplies,
+            .bits = 4,
+            .rows_per_scale = 1,
+            .columns_per_scale = keys.has("group_size") ? keys.positive("group_size") : 16};
+  }
+  if (algorithm != "FP8") {
+    keys.fail("quant_algo",
+              fmt::format("is '{}', which is not supported; known: FP8, NVFP4", algorithm));
   }
   return {.codes = Codes::kFloat8};
 }
 
-/// What to do about a method that is known and not supported.
-std::string advice(const std::string& method) {
-  if (method == "gptq" || method == "awq") {
-    return fmt::format(
-        "Its tensors (qweight, qzeros, scales) are not read: use the original checkpoint, a GGUF "
-        "file, or the same model in compressed-tensors' pack-quantized format, which holds the "
-        "groups of {} with all their values",
-        method);
+/// What GPTQ and AWQ have in common: integers with a scale and a zero point for each group of a
+/// row's inputs.
+CompressionScheme read_columns(const JsonKeys& keys, Codes codes) {
+  CompressionScheme scheme{.codes = codes, .symmetric = false, .rows_per_scale = 1};
+  const int64_t group = keys.integer("group_size", 128);
+  if (group == 0 || group < -1) {
+    keys.fail("group_size",
+              fmt::format("is {}; it should be above 0, or -1 for whole rows", group));
   }
-  return "Use the original checkpoint or a GGUF file";
+  scheme.columns_per_scale = std::max<int64_t>(group, 0);
+  return scheme;
+}
+
+CompressionScheme read_gptq(const JsonKeys& keys) {
+  CompressionScheme scheme = read_columns(keys, Codes::kGptq);
+  scheme.bits = keys.positive("bits");
+  if (scheme.bits != 2 && scheme.bits != 4 && scheme.bits != 8) {
+    keys.fail("bits", fmt::format("is {}, which is not supported; known: 2, 4, 8", scheme.bits));
+  }
+  const std::string format = keys.text("checkpoint_format", "gptq");
+  if (format != "gptq" && format != "gptq_v2") {
+    keys.fail("checkpoint_format",
+              fmt::format("is '{}', which is not supported; known: gptq, gptq_v2", format));
+  }
+  scheme.zeros_less_one = format == "gptq";
+  if (keys.has("dynamic") && !keys.at("dynamic").empty()) {
+    keys.fail("dynamic", "stores some modules otherwise than the rest, which is not supported");
+  }
+  return scheme;
+}
+
+CompressionScheme read_awq(const JsonKeys& keys) {
+  CompressionScheme scheme = read_columns(keys, Codes::kAwq);
+  scheme.bits = keys.integer("bits", 4);
+  if (scheme.bits != 4) {
+    keys.fail("bits", fmt::format("is {}, which is not supported; known: 4", scheme.bits));
+  }
+  const std::string version = keys.text("version", "gemm");
+  if (version != "gemm" && version != "GEMM") {
+    keys.fail("version", fmt::format("is '{}', which packs words otherwise and is not supported; "
+                                     "known: gemm",
+                                     version));
+  }
+  if (!keys.boolean("zero_point", true)) {
+    keys.fail("zero_point", "is false, which is not supported");
+  }
+  return scheme;
 }
 
 /// Whether runs of the checkpoint's own round activations.
@@ -281,9 +353,16 @@ std::optional<CompressionSchemes> parse_compression(const std::string& config,
   if (method == "modelopt") {
     return read_modelopt(*keys);
   }
+  if (method == "gptq") {
+    return read_gptq(*keys);
+  }
+  if (method == "awq") {
+    return read_awq(*keys);
+  }
   keys->fail("quant_method", fmt::format("is '{}', which is not supported; known: "
-                                         "compressed-tensors, fp8, modelopt. {}",
-                                         method, advice(method)));
+                                         "compressed-tensors, fp8, modelopt, gptq, awq. Use the "
+                                         "original checkpoint or a GGUF file",
+                                         method));
 }
 
 }  // namespace specdec

@@ -16,11 +16,25 @@ struct CompressionScheme {
   enum class Codes : uint8_t {
     kPacked,  ///< "weight_packed": integers of 2, 4 or 8 bits in words of 32, the first one lowest
     kInt8,    ///< "weight", I8
-    kFloat8   ///< "weight", F8_E4M3
+    kFloat8,  ///< "weight", F8_E4M3
+    /// "weight_packed" or "weight", U8: floats of 4 bits (E2M1) in pairs, the first one lowest. The
+    /// scales are F8_E4M3 beside a scale of the whole matrix (NVFP4), or powers of two (MXFP4).
+    kFloat4,
+    kGptq,  ///< "qweight": see core/formats/column_packed.h
+    kAwq,   ///< the same, packed otherwise
+    kBytes  ///< unsigned integers of `bits` bits, a byte each: as kGptq and kAwq are unpacked
+  };
+  /// What the one scale of a whole matrix does to the others, in float32.
+  enum class WholeScale : uint8_t {
+    kNone,
+    kDivides,    ///< "weight_global_scale" of compressed-tensors' NVFP4
+    kMultiplies  ///< "weight_scale_2" of modelopt's
   };
   Codes codes = Codes::kPacked;
-  int64_t bits = 8;       ///< of a packed code
-  bool symmetric = true;  ///< else a code's zero point is subtracted from it first
+  WholeScale whole_scale = WholeScale::kNone;
+  int64_t bits = 8;             ///< of a packed code
+  bool symmetric = true;        ///< else a code's zero point is subtracted from it first
+  bool zeros_less_one = false;  ///< zero points are stored less 1 (GPTQ's first format)
   /// Rows and columns of the parts that share a scale; 0 = all.
   int64_t rows_per_scale = 0;
   int64_t columns_per_scale = 0;

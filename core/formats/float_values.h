@@ -26,6 +26,20 @@ inline float half_value(uint16_t half) {
 /// al., 2022, arXiv:2209.05433).
 float float8_value(uint8_t bits);
 
+/// The low four bits in the format E2M1 (Open Compute Project, Microscaling Formats, 2023): 0, 0.5,
+/// 1, 1.5, 2, 3, 4 or 6 and a sign.
+inline float float4_value(uint8_t bits) {
+  constexpr float kMagnitudes[] = {0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F};
+  const float value = kMagnitudes[bits & 7U];
+  return (bits & 8U) != 0 ? -value : value;
+}
+
+/// Eight bits of the format E8M0, a power of two; NaN for the largest code.
+inline float power_of_two(uint8_t bits) {
+  constexpr int kBias = 127;
+  return bits == 0xFFU ? NAN : std::ldexp(1.0F, int{bits} - kBias);
+}
+
 /// The values of a tensor of type F32, F16 or BF16, exactly.
 std::vector<float> float_values(const TensorEntry& entry);
 

@@ -75,6 +75,114 @@ QuantizedMatrix quantize_int2(const Tensor& values) {
           (codes - 2.0) * wide};
 }
 
+/// Codes of E2M1 nearest to values.
+Tensor float4_codes(const Tensor& values) {
+  const Tensor magnitudes = at::tensor({0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F});
+  const Tensor nearest = (values.abs().unsqueeze(-1) - magnitudes).abs().argmin(-1);
+  return nearest + values.lt(0).logical_and(nearest.gt(0)).to(at::kLong) * 8;
+}
+
+Tensor float4_values(const Tensor& codes) {
+  const Tensor magnitudes = at::tensor({0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F});
+  return magnitudes.index({codes.bitwise_and(7)}) * (1 - codes.bitwise_and(8).div(4));
+}
+
+QuantizedMatrix quantize_float4(const Tensor& values, Float4 kind) {
+  const int64_t group = kind == Float4::kMxfp4 ? 32 : 16;
+  const Tensor groups = values.unflatten(1, {-1, group});
+  const Tensor wanted = groups.abs().amax(2) / 6.0;
+  QuantizedMatrix matrix;
+  Tensor scale;
+  if (kind == Float4::kMxfp4) {
+    const Tensor exponent = wanted.clamp_min(1e-20).log2().ceil();
+    matrix.tensors["_scale"] = {DType::kU8, (exponent + 127).to(at::kByte)};
+    scale = exponent.exp2();
+  } else {
+    const bool divides = kind == Float4::kNvfp4;
+    const Tensor whole = at::full(
+        {1}, divides ? 448.0 / wanted.max().item<double>() : wanted.max().item<double>() / 448.0,
+        at::kFloat);
+    const Tensor stored = (divides ? wanted * whole : wanted / whole).to(at::kFloat8_e4m3fn);
+    matrix.tensors["_scale"] = {DType::kF8E4M3, stored};
+    matrix.tensors[divides ? "_global_scale" : "_scale_2"] = {DType::kF32, whole};
+    scale = divides ? stored.to(at::kFloat) / whole : stored.to(at::kFloat) * whole;
+  }
+  const Tensor safe = at::where(scale.gt(0), scale, at::ones({}));
+  const Tensor codes = float4_codes(groups / safe.unsqueeze(2));
+  matrix.values = (float4_values(codes) * scale.unsqueeze(2)).flatten(1).contiguous();
+  const Tensor pairs = codes.flatten(1).unflatten(1, {-1, 2});
+  matrix.tensors[kind == Float4::kModelopt ? "" : "_packed"] = {
+      DType::kU8, (pairs.select(2, 0) + pairs.select(2, 1) * 16).to(at::kByte)};
+  return matrix;
+}
+
+json float4_config(Float4 kind) {
+  if (kind == Float4::kModelopt) {
+    return {{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}, {"ignore", {"lm_head"}}};
+  }
+  const bool is_mx = kind == Float4::kMxfp4;
+  return compressed_tensors(is_mx ? "mxfp4-pack-quantized" : "nvfp4-pack-quantized",
+                            {{"num_bits", 4},
+                             {"type", "float"},
+                             {"strategy", is_mx ? "group" : "tensor_group"},
+                             {"group_size", is_mx ? 32 : 16}});
+}
+
+/// Integers with a float16 scale and a zero point for each group of inputs; `order`: the group of
+/// each input.
+struct GroupCodes {
+  Tensor codes;   ///< [rows, columns]
+  Tensor scales;  ///< [rows, groups] float16
+  Tensor zeros;   ///< [rows, groups]
+  Tensor values;  ///< [rows, columns] float32
+};
+
+GroupCodes quantize_groups(const Tensor& values, const Tensor& order, int64_t bits,
+                           bool symmetric) {
+  const int64_t groups = order.max().item<int64_t>() + 1;
+  const double most = static_cast<double>((int64_t{1} << bits) - 1);
+  std::vector<Tensor> scales;
+  std::vector<Tensor> zeros;
+  for (int64_t group = 0; group < groups; ++group) {
+    const Tensor part = values.index_select(1, order.eq(group).nonzero().squeeze(1));
+    const Tensor high = symmetric ? part.abs().amax(1) : part.amax(1).clamp_min(0.0);
+    const Tensor low = symmetric ? -high : part.amin(1).clamp_max(0.0);
+    scales.push_back(((high - low) / most).to(at::kHalf));
+    zeros.push_back(symmetric ? at::full_like(high, (most + 1.0) / 2.0)
+                              : (-low / scales.back().to(at::kFloat)).round().clamp(1.0, most));
+  }
+  GroupCodes all;
+  all.scales = at::stack(scales, 1);
+  all.zeros = at::stack(zeros, 1);
+  const Tensor scale = all.scales.to(at::kFloat).index_select(1, order);
+  const Tensor zero = all.zeros.index_select(1, order);
+  all.codes = ((values / scale).round() + zero).clamp(0.0, most);
+  all.values = (all.codes - zero) * scale;
+  return all;
+}
+
+QuantizedMatrix quantize_gptq(const Tensor& values, const GptqKind& kind) {
+  const int64_t columns = values.size(1);
+  const int64_t group = kind.group == 0 ? columns : kind.group;
+  const int64_t groups = columns / group;
+  const Tensor inputs = at::arange(columns, at::kLong);
+  const Tensor order =
+      kind.is_ordered ? inputs.remainder(groups) : inputs.div(group, "floor").to(at::kLong);
+  const GroupCodes codes = quantize_groups(values, order, kind.bits, kind.symmetric);
+  const Tensor zeros = codes.zeros - (kind.second ? 0.0 : 1.0);
+  return {{{".qweight", {DType::kI32, packed(codes.codes.t().contiguous(), 0, kind.bits)}},
+           {".qzeros", {DType::kI32, packed(zeros.t().contiguous(), 1, kind.bits)}},
+           {".scales", {DType::kF16, codes.scales.t().contiguous()}},
+           {".g_idx", {DType::kI32, order.to(at::kInt)}}},
+          codes.values};
+}
+
+/// Outputs in the order of AWQ's words.
+Tensor awq_words(const Tensor& codes) {
+  const Tensor order = at::tensor({0, 2, 4, 6, 1, 3, 5, 7}, at::kLong);
+  return packed(codes.t().contiguous().unflatten(1, {-1, 8}).index_select(2, order).flatten(1), 1);
+}
+
 }  // namespace
 
 void PrintTo(const Quantizer& quantizer, std::ostream* out) { *out << quantizer.name; }
@@ -144,6 +252,44 @@ Quantizer w4a16(bool symmetric) {
                                                 {"symmetric", symmetric},
                                                 {"actorder", "weight"}}),
           "INT4_32"};
+}
+
+Quantizer float4(Float4 kind) {
+  const char* name = kind == Float4::kMxfp4      ? "mxfp4"
+                     : kind == Float4::kModelopt ? "modelopt_nvfp4"
+                                                 : "nvfp4";
+  return {name, [kind](const Tensor& values) { return quantize_float4(values, kind); },
+          float4_config(kind)};
+}
+
+Quantizer gptq(const std::string& name, const GptqKind& kind, const std::string& format) {
+  return {name,
+          [kind](const Tensor& values) { return quantize_gptq(values, kind); },
+          {{"quant_method", "gptq"},
+           {"bits", kind.bits},
+           {"group_size", kind.group == 0 ? -1 : kind.group},
+           {"desc_act", kind.is_ordered},
+           {"sym", kind.symmetric},
+           {"checkpoint_format", kind.second ? "gptq_v2" : "gptq"}},
+          format};
+}
+
+Quantizer awq() {
+  const auto quantize = [](const Tensor& values) {
+    const Tensor order = at::arange(values.size(1), at::kLong).div(32, "floor").to(at::kLong);
+    const GroupCodes codes = quantize_groups(values, order, 4, false);
+    return QuantizedMatrix{{{".qweight", {DType::kI32, awq_words(codes.codes)}},
+                            {".qzeros", {DType::kI32, awq_words(codes.zeros)}},
+                            {".scales", {DType::kF16, codes.scales.t().contiguous()}}},
+                           codes.values};
+  };
+  return {"awq",
+          quantize,
+          {{"quant_method", "awq"},
+           {"bits", 4},
+           {"group_size", 32},
+           {"zero_point", true},
+           {"version", "gemm"}}};
 }
 
 Quantizer w2a16_rows() {

@@ -12,7 +12,8 @@
 
 namespace specdec {
 
-/// What a checkpoint holds of a matrix: tensors by the ends of their names; and the values.
+/// What a checkpoint holds of a matrix: tensors by the ends of their names, after those of the
+/// weight or, with a dot, of the module; and the values.
 struct QuantizedMatrix {
   std::map<std::string, std::pair<DType, at::Tensor>> tensors;
   at::Tensor values;
@@ -43,6 +44,24 @@ Quantizer fp8_block_strategy(int64_t size);
 Quantizer fp8_whole();
 /// Integers of four bits with a bfloat16 scale for each 32 inputs.
 Quantizer w4a16(bool symmetric);
+/// Floats of four bits, as a library stores them.
+enum class Float4 {
+  kNvfp4,     ///< compressed-tensors' NVFP4: FP8 scales of 16 inputs, divided by the matrix's scale
+  kModelopt,  ///< Model Optimizer's: multiplied by it
+  kMxfp4      ///< compressed-tensors' MXFP4: powers of two, of 32 inputs
+};
+Quantizer float4(Float4 kind);
+/// What differs among checkpoints of GPTQ.
+struct GptqKind {
+  int64_t bits = 4;
+  int64_t group = 32;       ///< 0 = whole rows
+  bool symmetric = true;    ///< zero points are the middle of the codes
+  bool second = false;      ///< checkpoint_format gptq_v2
+  bool is_ordered = false;  ///< groups hold every other input (desc_act)
+};
+Quantizer gptq(const std::string& name, const GptqKind& kind, const std::string& format);
+/// AWQ's words of version gemm, groups of 32.
+Quantizer awq();
 /// Integers of two bits with a bfloat16 scale for each row.
 Quantizer w2a16_rows();
 

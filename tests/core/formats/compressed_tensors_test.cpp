@@ -124,9 +124,9 @@ std::string scheme_complaint(const std::function<void(json& config, json& weight
 TEST(CompressionSchemeTest, WhatIsNotSupportedIsNamed) {
   EXPECT_EQ(scheme_complaint([](json&, json&) {}), "no error");
   EXPECT_THAT(
-      scheme_complaint([](json& keys, json&) { keys["quant_method"] = "gptq"; }),
-      HasSubstr("is 'gptq', which is not supported; known: compressed-tensors, fp8, modelopt. "
-                "Its tensors"));
+      scheme_complaint([](json& keys, json&) { keys["quant_method"] = "aqlm"; }),
+      HasSubstr("is 'aqlm', which is not supported; known: compressed-tensors, fp8, modelopt, "
+                "gptq, awq. Use"));
   EXPECT_THAT(scheme_complaint([](json& keys, json&) { keys["format"] = "nvfp4-pack-quantized"; }),
               HasSubstr("is 'nvfp4-pack-quantized' with weights of type 'int'"));
   EXPECT_THAT(scheme_complaint([](json&, json& weights) { weights["num_bits"] = 3; }),
@@ -149,11 +149,11 @@ TEST(CompressionSchemeTest, WhatIsNotSupportedIsNamed) {
               HasSubstr("'targets' should be a list of strings, but one of them is 3"));
   EXPECT_THAT(
       scheme_complaint([](json& keys, json&) {
-        keys["config_groups"]["experts"] = {{"format", "nvfp4-pack-quantized"},
+        keys["config_groups"]["experts"] = {{"format", "marlin-24"},
                                             {"weights", {{"num_bits", 4}, {"type", "float"}}}};
       }),
-      HasSubstr("config_groups: experts: 'format' is 'nvfp4-pack-quantized' with weights of "
-                "type 'float', which is not supported"));
+      HasSubstr("config_groups: experts: 'format' is 'marlin-24' with weights of type 'float', "
+                "which is not supported"));
   EXPECT_THAT(scheme_complaint([](json& keys, json&) {
                 keys["sparsity_config"] = {{"format", "sparse-24-bitmask"}};
               }),
@@ -197,8 +197,61 @@ TEST(CompressionSchemeTest, IsReadOfAWrappedModelAndOfModelOptimizer) {
   };
   EXPECT_EQ(*scheme().find(""), (CompressionScheme{.codes = CompressionScheme::Codes::kFloat8}));
   keys["quant_algo"] = "NVFP4";
+  EXPECT_EQ(*scheme().find(""),
+            (CompressionScheme{.codes = CompressionScheme::Codes::kFloat4,
+                               .whole_scale = CompressionScheme::WholeScale::kMultiplies,
+                               .bits = 4,
+                               .rows_per_scale = 1,
+                               .columns_per_scale = 16}));
+  keys["quant_algo"] = "W4A8_AWQ";
   EXPECT_THAT(error_message<WeightsError>([&] { scheme(); }),
-              HasSubstr("'quant_algo' is 'NVFP4', which is not supported; known: FP8"));
+              HasSubstr("'quant_algo' is 'W4A8_AWQ', which is not supported; known: FP8, NVFP4"));
+}
+
+TEST(CompressionSchemeTest, FloatsOfFourBitsHaveAScaleForEachGroup) {
+  const auto change = [](const json& weights) {
+    return [&weights](json& keys, json& own) {
+      keys["format"] = "nvfp4-pack-quantized";
+      own = weights;
+    };
+  };
+  json weights = {
+      {"num_bits", 4}, {"type", "float"}, {"strategy", "tensor_group"}, {"group_size", 16}};
+  EXPECT_EQ(scheme_complaint(change(weights)), "no error");
+  weights["num_bits"] = 8;
+  EXPECT_THAT(scheme_complaint(change(weights)), HasSubstr("'num_bits' is 8; the floats"));
+  weights["num_bits"] = 4;
+  weights["strategy"] = "channel";
+  EXPECT_THAT(scheme_complaint(change(weights)),
+              HasSubstr("'strategy' gives no scale to each group of a row"));
+  weights["strategy"] = "group";
+  weights["symmetric"] = false;
+  EXPECT_THAT(scheme_complaint(change(weights)), HasSubstr("'symmetric' is false"));
+}
+
+TEST(CompressionSchemeTest, GptqAndAwqSayWhatTheyDoNotRead) {
+  const auto complaint = [](const json& keys) {
+    return error_message<WeightsError>([&] {
+      (void)parse_compression(json{{"quantization_config", keys}}.dump(), "config.json");
+    });
+  };
+  json gptq = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", -1}};
+  EXPECT_EQ(complaint(gptq), "no error");
+  gptq["dynamic"] = {{"-:.*mlp.*", json::object()}};
+  EXPECT_THAT(complaint(gptq), HasSubstr("'dynamic' stores some modules otherwise"));
+  gptq["dynamic"] = json::object();
+  gptq["group_size"] = 0;
+  EXPECT_THAT(complaint(gptq), HasSubstr("'group_size' is 0; it should be above 0, or -1"));
+  gptq["group_size"] = 128;
+  gptq["checkpoint_format"] = "marlin";
+  EXPECT_THAT(complaint(gptq), HasSubstr("'checkpoint_format' is 'marlin'"));
+  json awq = {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 128}};
+  EXPECT_EQ(complaint(awq), "no error");
+  awq["version"] = "gemv";
+  EXPECT_THAT(complaint(awq), HasSubstr("'version' is 'gemv', which packs words otherwise"));
+  awq["version"] = "GEMM";
+  awq["zero_point"] = false;
+  EXPECT_THAT(complaint(awq), HasSubstr("'zero_point' is false"));
 }
 
 CompressionScheme fp8_scheme(const json& keys) {

@@ -221,7 +221,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"hidden_activation", "silu", "gelu_pytorch_tanh"},
         BadConfig{"hidden_activation", "gelu", "gelu_pytorch_tanh"},  // the exact one
         BadConfig{"sliding_window", nullptr, "missing: it is null"},
-        BadConfig{"quantization_config", json::parse(R"({"quant_method": "awq"})"), "'awq'"},
+        BadConfig{"quantization_config", json::parse(R"({"quant_method": "aqlm"})"), "'aqlm'"},
         BadConfig{"rope_parameters", json::parse(R"({"rope_type": "linear", "factor": 2.0})"),
                   "known: full_attention, sliding_attention"},
         BadConfig{

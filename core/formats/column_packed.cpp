@@ -1,0 +1,234 @@
+#include "core/formats/column_packed.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <iterator>
+#include <string_view>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+using Codes = CompressionScheme::Codes;
+
+constexpr int64_t kColumnWordBits = 32;
+/// Where AWQ's words hold outputs 0 to 7.
+constexpr std::array<int64_t, 8> kAwqPlaces = {0, 4, 1, 5, 2, 6, 3, 7};
+
+uint32_t column_word(const TensorEntry& entry, int64_t i) {
+  uint32_t word = 0;
+  std::memcpy(&word, entry.bytes.data() + static_cast<size_t>(i) * sizeof(word), sizeof(word));
+  return word;
+}
+
+/// Code number `place` of a word.
+uint8_t column_code(uint32_t word, int64_t place, int64_t bits) {
+  return static_cast<uint8_t>(word >> static_cast<unsigned>(place * bits) &
+                              ((1U << static_cast<unsigned>(bits)) - 1U));
+}
+
+/// The code of an output in words along the outputs, of which a row has `words`.
+uint8_t code_along(const TensorEntry& entry, const CompressionScheme& scheme, int64_t row,
+                   int64_t words, int64_t output) {
+  const int64_t codes = kColumnWordBits / scheme.bits;
+  const int64_t place = output % codes;
+  return column_code(column_word(entry, row * words + output / codes),
+                     scheme.codes == Codes::kAwq ? kAwqPlaces[static_cast<size_t>(place)] : place,
+                     scheme.bits);
+}
+
+/// The group of each input, where they do not follow one another.
+std::vector<int32_t> column_groups(const CompressedMatrix& stored) {
+  std::vector<int32_t> groups(static_cast<size_t>(stored.columns));
+  std::memcpy(groups.data(), stored.order->bytes.data(), groups.size() * sizeof(int32_t));
+  return groups;
+}
+
+std::span<const std::byte> column_bytes(const std::vector<std::byte>& bytes) { return bytes; }
+
+/// The zero points, [outputs, groups].
+std::vector<uint8_t> column_zeros(const CompressedMatrix& stored) {
+  const int64_t groups = stored.scales->shape.front();
+  const int64_t words = stored.zero_words->shape.back();
+  std::vector<uint8_t> zeros;
+  for (int64_t row = 0; row < stored.rows; ++row) {
+    for (int64_t group = 0; group < groups; ++group) {
+      const uint8_t code = code_along(*stored.zero_words, stored.scheme, group, words, row);
+      zeros.push_back(static_cast<uint8_t>(code + (stored.scheme.zeros_less_one ? 1 : 0)));
+    }
+  }
+  return zeros;
+}
+
+/// Checks the tensors beside a matrix's codes.
+class ColumnChecks {
+ public:
+  ColumnChecks(const TensorFiles& files, const CompressedMatrix& matrix)
+      : files_(files), matrix_(matrix) {}
+
+  void run() const {
+    constexpr int64_t kMaxSize = int64_t{1} << 24;
+    if (matrix_.rows < 1 || matrix_.columns < 1 || matrix_.rows > kMaxSize ||
+        matrix_.columns > kMaxSize) {
+      fail(*matrix_.codes, fmt::format("is of a matrix of shape [{}, {}], which is not supported",
+                                       matrix_.rows, matrix_.columns));
+    }
+    const int64_t groups = matrix_.scale_columns();
+    require(matrix_.scales, "scales", {groups, matrix_.rows});
+    const int64_t codes = kColumnWordBits / matrix_.scheme.bits;
+    require(matrix_.zero_words, "qzeros", {groups, (matrix_.rows + codes - 1) / codes});
+    require_type(*matrix_.zero_words, {DType::kI32});
+    require_type(*matrix_.scales, {DType::kF16, DType::kBF16, DType::kF32});
+  }
+
+  /// The tensor, where it is another order than one group after the other.
+  const TensorEntry* order(const TensorEntry* entry) const {
+    if (entry == nullptr) {
+      return nullptr;
+    }
+    require(entry, "g_idx", {matrix_.columns});
+    require_type(*entry, {DType::kI32});
+    const int64_t columns = matrix_.scheme.columns_per_scale;
+    bool is_usual = true;
+    for (int64_t i = 0; i < matrix_.columns; ++i) {
+      const auto group = static_cast<int32_t>(column_word(*entry, i));
+      if (group < 0 || group >= matrix_.scale_columns()) {
+        fail(*entry, fmt::format("names group {} of {}", group, matrix_.scale_columns()));
+      }
+      is_usual = is_usual && group == (columns == 0 ? 0 : i / columns);
+    }
+    return is_usual ? nullptr : entry;
+  }
+
+  [[noreturn]] void fail(const TensorEntry& entry, const std::string& problem) const {
+    throw WeightsError(
+        fmt::format("{}: tensor '{}' {}.", files_.folder().string(), entry.name, problem));
+  }
+
+ private:
+  void require(const TensorEntry* entry, const char* part,
+               const std::vector<int64_t>& shape) const {
+    if (entry == nullptr) {
+      fail(*matrix_.codes, fmt::format("has no {} beside it", part));
+    }
+    if (entry->shape != shape) {
+      fail(*entry, fmt::format("has shape [{}], but for a matrix [{}, {}] it should be [{}]",
+                               fmt::join(entry->shape, ", "), matrix_.rows, matrix_.columns,
+                               fmt::join(shape, ", ")));
+    }
+  }
+  void require_type(const TensorEntry& entry, const std::vector<DType>& types) const {
+    if (std::find(types.begin(), types.end(), entry.dtype) == types.end()) {
+      std::vector<std::string_view> names;
+      std::transform(types.begin(), types.end(), std::back_inserter(names), dtype_name);
+      fail(entry, fmt::format("has dtype {}; it should be {}", dtype_name(entry.dtype),
+                              fmt::join(names, " or ")));
+    }
+  }
+
+  const TensorFiles& files_;
+  const CompressedMatrix& matrix_;
+};
+
+}  // namespace
+
+bool is_column_packed(const CompressionScheme& scheme) {
+  return scheme.codes == Codes::kGptq || scheme.codes == Codes::kAwq;
+}
+
+CompressedMatrix describe_columns(const TensorFiles& files, const TensorEntry& codes,
+                                  const std::string& module, const CompressionScheme& scheme) {
+  CompressedMatrix matrix;
+  matrix.scheme = scheme;
+  matrix.codes = &codes;
+  matrix.scales = files.find(module + ".scales");
+  matrix.zero_words = files.find(module + ".qzeros");
+  const ColumnChecks checks(files, matrix);
+  if (codes.shape.size() != 2) {
+    checks.fail(codes, "should have two dimensions");
+  }
+  const int64_t per_word = kColumnWordBits / scheme.bits;
+  const bool along_inputs = scheme.codes == Codes::kGptq;
+  matrix.rows = codes.shape[1] * (along_inputs ? 1 : per_word);
+  matrix.columns = codes.shape[0] * (along_inputs ? per_word : 1);
+  checks.run();
+  matrix.order = checks.order(files.find(module + ".g_idx"));
+  const std::vector<uint8_t> zeros = column_zeros(matrix);
+  if (scheme.bits == 8 && scheme.zeros_less_one &&
+      std::find(zeros.begin(), zeros.end(), 0) != zeros.end()) {
+    checks.fail(*matrix.zero_words, "holds the zero point 256, which no code of 8 bits has");
+  }
+  const auto middle = static_cast<uint8_t>(1U << static_cast<unsigned>(scheme.bits - 1));
+  matrix.scheme.symmetric =
+      std::all_of(zeros.begin(), zeros.end(), [middle](uint8_t zero) { return zero == middle; });
+  if (matrix.order != nullptr) {
+    matrix.scheme.columns_per_scale = 1;
+  }
+  return matrix;
+}
+
+UnpackedMatrix::UnpackedMatrix(const CompressedMatrix& stored) : matrix_(stored) {
+  unpack_codes(stored);
+  unpack_scales(stored);
+  matrix_.scheme.codes = Codes::kBytes;
+  matrix_.codes = &codes_;
+  matrix_.scales = &scales_;
+  matrix_.zeros = stored.scheme.symmetric ? nullptr : &zeros_;
+}
+
+void UnpackedMatrix::unpack_codes(const CompressedMatrix& stored) {
+  codes_ = {.name = stored.codes->name,
+            .dtype = DType::kU8,
+            .shape = {stored.rows, stored.columns},
+            .bytes = {}};
+  code_bytes_.resize(static_cast<size_t>(stored.rows * stored.columns));
+  const int64_t bits = stored.scheme.bits;
+  const int64_t codes = kColumnWordBits / bits;
+  const int64_t words = stored.codes->shape.back();  // of a row of the file
+  for (int64_t k = 0; k < stored.columns; ++k) {
+    for (int64_t row = 0; row < stored.rows; ++row) {
+      const uint8_t code =
+          stored.scheme.codes == Codes::kGptq
+              ? column_code(column_word(*stored.codes, k / codes * words + row), k % codes, bits)
+              : code_along(*stored.codes, stored.scheme, k, words, row);
+      code_bytes_[static_cast<size_t>(row * stored.columns + k)] = std::byte{code};
+    }
+  }
+  codes_.bytes = column_bytes(code_bytes_);
+}
+
+void UnpackedMatrix::unpack_scales(const CompressedMatrix& stored) {
+  const int64_t groups = stored.scales->shape.front();
+  const auto size = static_cast<size_t>(dtype_bytes(stored.scales->dtype));
+  const std::vector<uint8_t> zeros = column_zeros(stored);
+  std::vector<int32_t> order;
+  if (stored.order != nullptr) {
+    order = column_groups(stored);
+  }
+  const int64_t parts = order.empty() ? groups : stored.columns;
+  scale_bytes_.reserve(static_cast<size_t>(stored.rows * parts) * size);
+  for (int64_t row = 0; row < stored.rows; ++row) {
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t group = order.empty() ? part : order[static_cast<size_t>(part)];
+      const std::byte* scale =
+          stored.scales->bytes.data() + static_cast<size_t>(group * stored.rows + row) * size;
+      scale_bytes_.insert(scale_bytes_.end(), scale, scale + size);
+      zero_bytes_.push_back(std::byte{zeros[static_cast<size_t>(row * groups + group)]});
+    }
+  }
+  scales_ = {.name = stored.scales->name,
+             .dtype = stored.scales->dtype,
+             .shape = {stored.rows, parts},
+             .bytes = column_bytes(scale_bytes_)};
+  zeros_ = {.name = stored.zero_words->name,
+            .dtype = DType::kU8,
+            .shape = {stored.rows, parts},
+            .bytes = column_bytes(zero_bytes_)};
+}
+
+}  // namespace specdec
