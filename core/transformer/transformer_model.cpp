@@ -68,7 +68,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
  public:
   Impl(std::shared_ptr<const TransformerWeights> weights, const KvStoreFactory& store,
        const TransformerOptions& options)
-      : weights_(std::move(weights)),
+      : weights_(first_layers(std::move(weights), options.active_layers)),
         adapters_(weights_),
         ops_(std::make_shared<AdaptedOps>(ops_of(options, *weights_), adapters_)),
         store_(make_store(*weights_, store, options)),
