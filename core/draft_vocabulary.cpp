@@ -42,14 +42,25 @@ AllowedTokens DraftVocabulary::columns_of(const AllowedTokens& allowed) const {
   return words;
 }
 
+LogitBias DraftVocabulary::columns_of(const LogitBias& bias) const {
+  LogitBias columns;
+  for (const auto& [token, summand] : bias) {
+    for (const Token column : columns_of(TokenSpan(&token, 1))) {
+      columns.emplace(column, summand);
+    }
+  }
+  return columns;
+}
+
 TokenProbs DraftVocabulary::probs(LogitRow logits, TokenSpan history, const SamplingParams& params,
                                   const AllowedTokens& allowed) const {
   const AllowedTokens columns = allowed == nullptr ? nullptr : columns_of(allowed);
-  if (columns != nullptr &&
-      std::all_of(columns->begin(), columns->end(), [](uint32_t word) { return word == 0; })) {
+  SamplingParams own = params;
+  own.logit_bias = columns_of(params.logit_bias);
+  if (forbids_all(own.logit_bias, columns, this->columns())) {
     return {};
   }
-  const TokenProbs found = token_probs(std::move(logits), columns_of(history), params, columns);
+  const TokenProbs found = token_probs(std::move(logits), columns_of(history), own, columns);
   SPECDEC_CHECK(found.vocab_size() == this->columns(), "{} logits of a draft vocabulary of {}",
                 found.vocab_size(), this->columns());
   return found.renamed(tokens_, vocab_size_);

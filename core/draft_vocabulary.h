@@ -18,7 +18,7 @@ class DraftVocabulary {
   int64_t vocab_size() const { return vocab_size_; }
   int64_t columns() const { return static_cast<int64_t>(tokens_.size()); }
   /// token_probs over the target's vocabulary, of logits [columns]; `history` and `allowed` are of
-  /// the target's tokens. Empty when none of the columns is allowed.
+  /// the target's tokens. Empty when mask and bias leave none of the columns.
   TokenProbs probs(LogitRow logits, TokenSpan history, const SamplingParams& params,
                    const AllowedTokens& allowed) const;
   /// Logits [n, columns] as [n, vocab], -inf for all other tokens.
@@ -27,6 +27,7 @@ class DraftVocabulary {
  private:
   std::vector<Token> columns_of(TokenSpan history) const;
   AllowedTokens columns_of(const AllowedTokens& allowed) const;
+  LogitBias columns_of(const LogitBias& bias) const;
 
   std::vector<Token> tokens_;
   int64_t vocab_size_;

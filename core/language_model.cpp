@@ -86,17 +86,21 @@ void LanguageModel::check_nothing_pending(RowId row, const char* call) const {
 ForwardResult LanguageModel::feed(TokenSpan tokens, const ForwardOptions& options,
                                   const ForwardInputs& inputs) {
   const int64_t before = length();
+  const size_t count =
+      tokens.empty() ? static_cast<size_t>(inputs.embeddings.size(0)) : tokens.size();
   try {
     std::vector<ForwardResult> pieces;
     constexpr auto kPiece = static_cast<size_t>(kPrefillTokens);
-    for (size_t begin = 0; begin < tokens.size(); begin += kPiece) {
-      const TokenSpan piece = tokens.subspan(begin, std::min(kPiece, tokens.size() - begin));
-      const bool last = begin + piece.size() == tokens.size();
+    for (size_t begin = 0; begin < count; begin += kPiece) {
+      const size_t size = std::min(kPiece, count - begin);
+      const bool last = begin + size == count;
       ForwardOptions own = options;
       own.logits = last && options.logits != Logits::kNone ? Logits::kLast : Logits::kNone;
-      pieces.push_back(forward(
-          {.tokens = token_tensor(piece), .inputs = narrowed(inputs, begin, piece.size())}, own));
-      commit(chain_path(static_cast<int64_t>(piece.size())));
+      pieces.push_back(
+          forward({.tokens = tokens.empty() ? Tensor() : token_tensor(tokens.subspan(begin, size)),
+                   .inputs = narrowed(inputs, begin, size)},
+                  own));
+      commit(chain_path(static_cast<int64_t>(size)));
     }
     return join(std::move(pieces), options.hidden);
   } catch (...) {
@@ -105,18 +109,42 @@ ForwardResult LanguageModel::feed(TokenSpan tokens, const ForwardOptions& option
   }
 }
 
-ForwardResult LanguageModel::prefill(TokenSpan prompt, const ForwardOptions& options,
-                                     const ForwardInputs& inputs) {
-  if (prompt.empty()) {
+void LanguageModel::check_prompt_size(int64_t size) const {
+  if (size == 0) {
     throw Error("the prompt is empty: give at least one token (<bos> is enough)");
   }
-  const auto size = static_cast<int64_t>(prompt.size());
   if (size > max_length()) {
     throw Error(fmt::format(
         "the prompt has {} tokens, but the model holds at most {}: shorten the prompt, or load the "
         "model with a larger max_length",
         size, max_length()));
   }
+}
+
+ForwardResult LanguageModel::prefill_from_embeddings(const Tensor& embeddings,
+                                                     const ForwardOptions& options) {
+  if (internals() == nullptr) {
+    throw Error("this model takes tokens alone, no embeddings: it gives no embeddings of its own");
+  }
+  const int64_t hidden = internals()->hidden_size();
+  SPECDEC_CHECK(
+      embeddings.defined() && embeddings.dim() == 2 && embeddings.size(1) == hidden &&
+          embeddings.is_floating_point(),
+      "prefill_from_embeddings: the embeddings should be numbers [n, {}], one row for each token",
+      hidden);
+  check_prompt_size(embeddings.size(0));
+  if (internals()->embeds_by_layer()) {
+    throw Error(
+        "this model's layers look up inputs of their own for each token, so embeddings alone are "
+        "not enough: give tokens beside them, prefill(tokens, options, {.embeddings = ...})");
+  }
+  truncate(0);
+  return feed({}, options, {.embeddings = embeddings});
+}
+
+ForwardResult LanguageModel::prefill(TokenSpan prompt, const ForwardOptions& options,
+                                     const ForwardInputs& inputs) {
+  check_prompt_size(std::ssize(prompt));
   check_tokens(prompt, 0);
   check_inputs(inputs, prompt.size());
   truncate(0);

@@ -21,6 +21,9 @@ class Internals {
   virtual int64_t num_layers() const = 0;
   /// Input embeddings as the first layer sees them (scaled): [n] int32 -> [n, hidden].
   virtual Tensor embed(const Tensor& tokens) const = 0;
+  /// Whether layers look up inputs of their own for each token (Gemma 3n, 4 E), which embeddings
+  /// do not replace.
+  virtual bool embeds_by_layer() const { return false; }
   /// Final-normed hidden states to logits, soft cap included: [n, hidden] -> [n, vocab].
   virtual Tensor head(const Tensor& hidden) const = 0;
   /// Kept keys and values of a layer, normed and roped: each [kv_heads, length(row), head_dim].
@@ -103,6 +106,12 @@ class LanguageModel {
   /// and captured of the whole prompt. `inputs` have a row for each token.
   ForwardResult prefill(TokenSpan prompt, const ForwardOptions& options,
                         const ForwardInputs& inputs = {});
+  /// The same from embeddings [n, hidden] without tokens, as Internals::embed gives them (scaled):
+  /// a soft prompt, features of an image. Throws Error, before anything changes, for none or too
+  /// many of them, and for a model that takes none; models whose layers have inputs of each token
+  /// (Gemma 3n, 4 E) take tokens beside embeddings: prefill() with ForwardInputs::embeddings.
+  ForwardResult prefill_from_embeddings(const Tensor& embeddings,
+                                        const ForwardOptions& options = {});
   /// Extends as extend_get_last_logits does, with the same results of the appended tokens.
   ForwardResult extend(TokenSpan tokens, const ForwardOptions& options,
                        const ForwardInputs& inputs = {});
@@ -110,8 +119,11 @@ class LanguageModel {
   ForwardResult verify(const Draft& draft, const ForwardOptions& options);
 
  private:
-  /// Feeds and keeps tokens on row 0 in pieces, and joins their results.
+  /// Feeds and keeps tokens on row 0 in pieces, or inputs.embeddings where there are none, and
+  /// joins their results.
   ForwardResult feed(TokenSpan tokens, const ForwardOptions& options, const ForwardInputs& inputs);
+  /// Refuses a prompt of so many tokens that the model cannot hold.
+  void check_prompt_size(int64_t size) const;
   void check_tokens(TokenSpan tokens, int64_t first_position) const;
   void check_nothing_pending(RowId row, const char* call) const;
 };

@@ -14,12 +14,19 @@ bool wants_states(const ForwardOptions& options) {
   return options.hidden == Hidden::kAll || !options.capture_layers.empty();
 }
 
+/// Stands in a row's text for a token that was evaluated with more than tokens before it: no prompt
+/// begins with it.
+constexpr Token kOwnInputs = -1;
+
+bool has_own_inputs(const ForwardInputs& inputs) {
+  return inputs.embeddings.defined() || inputs.attention_inputs.defined() ||
+         inputs.features.defined() || inputs.attention_bias.defined();
+}
+
 /// A chain of tokens after the last pending node of row 0, through all layers.
 bool is_plain_chain(const TokenBatch& batch, const ForwardOptions& options) {
-  const ForwardInputs& inputs = batch.inputs;
   return batch.rows.empty() && batch.parents.empty() && options.layers.empty() &&
-         !inputs.embeddings.defined() && !inputs.attention_inputs.defined() &&
-         !inputs.features.defined() && !inputs.attention_bias.defined();
+         !has_own_inputs(batch.inputs);
 }
 
 std::vector<Token> tokens_of(const TokenBatch& batch) {
@@ -125,7 +132,11 @@ int64_t PrefixCachedModel::count_reusable(const TokenBatch& batch,
 
 ForwardResult PrefixCachedModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
   SPECDEC_CHECK(skipped_ == 0, "forward: {} nodes of a prompt are not committed yet", skipped_);
-  SPECDEC_CHECK(batch.tokens.defined(), "forward: embeddings without tokens have no prefix");
+  if (!batch.tokens.defined()) {
+    throw Error(
+        "a model that keeps the prefix of its newest text finds it by tokens: give tokens beside "
+        "embeddings, or take the model within");
+  }
   return replays() ? replay(batch, options) : evaluate(batch, options);
 }
 
@@ -153,7 +164,8 @@ ForwardResult PrefixCachedModel::evaluate(const TokenBatch& batch, const Forward
   ForwardResult result = model_->forward(batch, options);
   const std::vector<Token> tokens = tokens_of(batch);
   for (size_t i = 0; i < tokens.size(); ++i) {
-    rows_[batch.rows.empty() ? 0 : batch.rows[i]].pending.push_back(tokens[i]);
+    rows_[batch.rows.empty() ? 0 : batch.rows[i]].pending.push_back(
+        has_own_inputs(batch.inputs) ? kOwnInputs : tokens[i]);
   }
   note_states(result, options, std::ssize(tokens));
   return result;

@@ -37,6 +37,7 @@ class RowView final : public LanguageModel, private Internals, private KvSnapsho
   int64_t hidden_size() const override { return inner().hidden_size(); }
   int64_t num_layers() const override { return inner().num_layers(); }
   Tensor embed(const Tensor& tokens) const override { return inner().embed(tokens); }
+  bool embeds_by_layer() const override { return inner().embeds_by_layer(); }
   Tensor head(const Tensor& hidden) const override { return inner().head(hidden); }
   std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row) const override {
     return inner().key_values(layer, own(row));

@@ -68,6 +68,14 @@ void write_row(const TokenProbs& probs, std::span<double> distribution) {
   std::copy(row.begin(), row.end(), distribution.begin());
 }
 
+Scores scores_of(LogitRow logits, TokenSpan history, const SamplingParams& params,
+                 AllowedTokens allowed) {
+  return {std::move(logits),
+          params.logit_bias,
+          {history, params.repetition_penalty},
+          std::move(allowed)};
+}
+
 void require(bool valid, const char* name, double value, const char* range) {
   if (!valid) {
     throw ConfigError(fmt::format("sampling.{} is {}; it must be {}", name, value, range));
@@ -84,11 +92,22 @@ void SamplingParams::validate() const {
   require(min_p >= 0.0 && min_p <= 1.0, "min_p", min_p, "from 0 (all tokens) to 1");
   require(repetition_penalty > 0.0 && std::isfinite(repetition_penalty), "repetition_penalty",
           repetition_penalty, "above 0; 1 means none");
+  for (const auto& [token, summand] : logit_bias) {
+    require_config(token >= 0 && summand < std::numeric_limits<double>::infinity(),
+                   fmt::format("sampling.logit_bias of token {} is {}; it must be a number, or "
+                               "-inf, which forbids the token, of a token's id from 0 on",
+                               token, summand));
+  }
+}
+
+bool SamplingParams::forbids(Token token) const {
+  const auto found = logit_bias.find(token);
+  return found != logit_bias.end() && std::isinf(found->second);
 }
 
 TokenProbs token_probs(LogitRow logits, TokenSpan history, const SamplingParams& params,
                        AllowedTokens allowed) {
-  Scores scores(std::move(logits), history, params.repetition_penalty, std::move(allowed));
+  Scores scores = scores_of(std::move(logits), history, params, std::move(allowed));
   if (params.greedy()) {
     return TokenProbs::one_hot(choose_best(scores).token, scores.size());
   }
@@ -119,8 +138,7 @@ void target_distribution(const at::Tensor& logits, TokenSpan history, const Samp
 
 GreedyChoice greedy_choice(LogitRow logits, TokenSpan history, const SamplingParams& params,
                            AllowedTokens allowed) {
-  return choose_best(
-      Scores(std::move(logits), history, params.repetition_penalty, std::move(allowed)));
+  return choose_best(scores_of(std::move(logits), history, params, std::move(allowed)));
 }
 
 LogMasses log_masses(const LogitRow& logits, TokenSpan history, const SamplingParams& params,
@@ -129,11 +147,10 @@ LogMasses log_masses(const LogitRow& logits, TokenSpan history, const SamplingPa
   const auto log_sum = [&](const Scores& scores) {
     return scores.best() * scale + std::log(sum_of(scores.mass_sums(scale)).sum);
   };
-  const Scores scores(logits, history, params.repetition_penalty, nullptr);
+  const Scores scores = scores_of(logits, history, params, nullptr);
   const double all = log_sum(scores);
-  const double left = allowed == nullptr
-                          ? all
-                          : log_sum(Scores(logits, history, params.repetition_penalty, allowed));
+  const double left =
+      allowed == nullptr ? all : log_sum(scores_of(logits, history, params, allowed));
   return {.allowed = std::min(0.0, left - all), .token = scores.of(token) * scale - all};
 }
 

@@ -16,16 +16,24 @@ struct SamplingParams {
   double min_p = 0.0;               ///< drop tokens below min_p * (mass of the best token)
   double repetition_penalty = 1.0;  ///< CTRL's (Keskar et al., 2019): of tokens seen already,
                                     ///< positive logits are divided by it, negative multiplied
+  LogitBias logit_bias = {};        ///< added to the logits before all of these; -inf forbids
 
   bool greedy() const { return temperature == 0.0; }
+  /// Whether the best token of the logits is what is left of them: greedy, and nothing changes
+  /// them before.
+  bool reads_best_only() const {
+    return greedy() && repetition_penalty == 1.0 && logit_bias.empty();
+  }
+  /// Whether the bias forbids a token.
+  bool forbids(Token token) const;
   /// Throws ConfigError naming the value that is out of range.
   void validate() const;
 };
 
-/// The distribution of the next token: penalty, forbidden tokens, temperature, top-k, top-p, min-p,
-/// in this order, in float64. `history` is everything before the token (prompt and output). Ties at
-/// the border of top-k and top-p go to the lower token id; greedy ties too. A logit of -inf forbids
-/// its token. Throws Error when a logit is not a number or none is finite.
+/// The distribution of the next token: bias, penalty, forbidden tokens, temperature, top-k, top-p,
+/// min-p, in this order, in float64. `history` is everything before the token (prompt and output).
+/// Ties at the border of top-k and top-p go to the lower token id; greedy ties too. A logit of -inf
+/// forbids its token. Throws Error when a logit is not a number or none is finite.
 ///
 /// After top-k, top-p or min-p, and when greedy, it is the few tokens that are left, found by a
 /// threshold on the logits; else it keeps the logits, and makes probabilities of them on demand.
@@ -42,11 +50,11 @@ void target_distribution(std::span<const double> logits, TokenSpan history,
 void target_distribution(const at::Tensor& logits, TokenSpan history, const SamplingParams& params,
                          std::span<double> distribution, AllowedTokens allowed = nullptr);
 
-/// The best allowed token after the repetition penalty; the lowest id on a tie.
+/// The best allowed token after bias and repetition penalty; the lowest id on a tie.
 GreedyChoice greedy_choice(LogitRow logits, TokenSpan history, const SamplingParams& params,
                            AllowedTokens allowed = nullptr);
 
-/// Logarithms of masses of the distribution by penalty and temperature (1 for temperature 0),
+/// Logarithms of masses of the distribution by bias, penalty and temperature (1 for temperature 0),
 /// before the mask, top-k, top-p and min-p.
 struct LogMasses {
   double allowed = 0.0;  ///< mass of all tokens that are allowed: log Z of a grammar's mask

@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "core/error.h"
@@ -95,13 +96,45 @@ LogitRow LogitRow::of(const at::Tensor& logits) {
   return of(logits.unsqueeze(0), 0);
 }
 
-Scores::Scores(LogitRow logits, TokenSpan history, double penalty, AllowedTokens allowed)
+bool forbids_all(const LogitBias& bias, const AllowedTokens& allowed, int64_t size) {
+  const auto is_allowed = [&](Token token) {
+    const auto word = static_cast<size_t>(token) / kWordTokens;
+    return allowed == nullptr ||
+           (word < allowed->size() &&
+            ((*allowed)[word] >> (static_cast<size_t>(token) % kWordTokens) & 1U) != 0);
+  };
+  int64_t left = size;
+  if (allowed != nullptr) {
+    left = 0;
+    constexpr auto kTokens = static_cast<int64_t>(kWordTokens);
+    for (int64_t first = 0; first < size; first += kTokens) {
+      const auto index = static_cast<size_t>(first / kTokens);
+      const uint32_t word = index < allowed->size() ? (*allowed)[index] : 0;
+      const int64_t unused = std::max<int64_t>(0, first + kTokens - size);
+      left += std::popcount(word << unused);
+    }
+  }
+  for (const auto& [token, summand] : bias) {
+    left -= std::isinf(summand) && token < size && is_allowed(token) ? 1 : 0;
+  }
+  return left == 0;
+}
+
+Scores::Scores(LogitRow logits, const LogitBias& bias, const RepetitionPenalty& penalty,
+               AllowedTokens allowed)
     : logits_(std::move(logits)), allowed_(std::move(allowed)) {
   size_ = std::visit([](const auto& values) { return std::ssize(values); }, logits_.values);
   SPECDEC_CHECK(size_ > 0, "a distribution over no tokens");
-  if (penalty != 1.0) {
-    penalise(history, penalty);
+  const auto is_known = [this](Token token) { return token >= 0 && token < size_; };
+  SPECDEC_CHECK(bias.empty() || (is_known(bias.begin()->first) && is_known(bias.rbegin()->first)),
+                "a token of the bias is outside the vocabulary of {}", size_);
+  std::vector<Token> seen;
+  if (penalty.factor != 1.0) {
+    SPECDEC_CHECK(std::all_of(penalty.history.begin(), penalty.history.end(), is_known),
+                  "a token of the history is outside the vocabulary of {}", size_);
+    seen = seen_tokens(penalty.history, size_);
   }
+  change(bias, seen, penalty.factor);
   find_maxima();
   best_ = largest_of(maxima_);
   if (!std::isfinite(best_)) {
@@ -118,17 +151,28 @@ double Scores::of(Token token) const {
   return part[static_cast<size_t>(token % kScoreBlock)];
 }
 
-void Scores::penalise(TokenSpan history, double penalty) {
-  SPECDEC_CHECK(std::all_of(history.begin(), history.end(),
-                            [this](Token token) { return token >= 0 && token < size_; }),
-                "a token of the history is outside the vocabulary of {}", size_);
-  for (const Token token : seen_tokens(history, size_)) {
-    const double logit = std::visit(
-        [token](const auto& values) {
-          return static_cast<double>(values[static_cast<size_t>(token)]);
-        },
-        logits_.values);
-    changes_.push_back({token, logit > 0.0 ? logit / penalty : logit * penalty});
+double Scores::logit(Token token) const {
+  return std::visit(
+      [token](const auto& values) {
+        return static_cast<double>(values[static_cast<size_t>(token)]);
+      },
+      logits_.values);
+}
+
+void Scores::change(const LogitBias& bias, TokenSpan seen, double penalty) {
+  auto biased = bias.begin();
+  auto next = seen.begin();
+  while (biased != bias.end() || next != seen.end()) {
+    const bool is_biased = next == seen.end() || (biased != bias.end() && biased->first <= *next);
+    const bool is_seen = biased == bias.end() || (next != seen.end() && *next <= biased->first);
+    const Token token = is_biased ? biased->first : *next;
+    double score = logit(token) + (is_biased ? biased->second : 0.0);
+    if (is_seen) {
+      score = score > 0.0 ? score / penalty : score * penalty;
+    }
+    changes_.push_back({token, score});
+    std::advance(biased, is_biased ? 1 : 0);
+    std::advance(next, is_seen ? 1 : 0);
   }
 }
 

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,15 +34,28 @@ std::string damaged_logits(std::optional<int64_t> tokens = {});
 /// word are forbidden. nullptr = all are allowed.
 using AllowedTokens = std::shared_ptr<const std::vector<uint32_t>>;
 
-/// The processed logits of the next token: those of tokens that were seen penalised, those of
-/// forbidden ones -inf. There is no row of them: only what the penalty changes is kept, and a block
-/// of kProbsBlock scores is made, in float64, when it is asked for.
+/// Summands of tokens' logits; -inf forbids its token.
+using LogitBias = std::map<Token, double>;
+
+/// Whether a mask and a bias of -inf leave none of `size` tokens.
+bool forbids_all(const LogitBias& bias, const AllowedTokens& allowed, int64_t size);
+
+/// CTRL's penalty of the tokens of a history: positive logits are divided by it, negative ones
+/// multiplied. A token that was seen twice pays once.
+struct RepetitionPenalty {
+  TokenSpan history;
+  double factor = 1.0;
+};
+
+/// The processed logits of the next token: first biased, then, where they were seen, penalised,
+/// those of forbidden tokens -inf. There is no row of them: only what bias and penalty change is
+/// kept, and a block of kProbsBlock scores is made, in float64, when it is asked for.
 class Scores {
  public:
-  /// Scores by logits and penalty. `penalty` is CTRL's of the tokens in `history`, computed from
-  /// the raw logit, so a token that was seen twice pays once. Throws Error when a score is NaN or
-  /// +inf, or none is finite.
-  Scores(LogitRow logits, TokenSpan history, double penalty, AllowedTokens allowed);
+  /// Throws Error when a score is NaN or +inf, or none is finite. InternalError for a token of bias
+  /// or history outside the vocabulary.
+  Scores(LogitRow logits, const LogitBias& bias, const RepetitionPenalty& penalty,
+         AllowedTokens allowed);
 
   int64_t size() const { return size_; }
   double best() const { return best_; }
@@ -58,12 +72,14 @@ class Scores {
   std::vector<double> mass_sums(double scale) const;
 
  private:
-  /// A score that the penalty changed.
+  /// A score that bias or penalty changed.
   struct Change {
     Token token = 0;
     double score = 0.0;
   };
-  void penalise(TokenSpan history, double penalty);
+  double logit(Token token) const;
+  /// `seen` ascends.
+  void change(const LogitBias& bias, TokenSpan seen, double penalty);
   void find_maxima();
   /// Changes of the tokens of a block.
   std::span<const Change> changes_in(int64_t block) const;

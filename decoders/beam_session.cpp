@@ -30,11 +30,11 @@ void check_request(const Request& request) {
   check_not_resumed(request);
 }
 
-/// Scores after a sequence: the logits themselves. A row is always computed by itself, so that it
-/// does not matter which others there are.
-Scores scores_after(TokenSpan sequence, const Tensor& logits) {
+/// Scores after a sequence: the logits with the request's bias. A row is always computed by itself,
+/// so that it does not matter which others there are.
+Scores scores_after(TokenSpan sequence, const Tensor& logits, const LogitBias& bias) {
   try {
-    return {LogitRow::of(logits), {}, 1.0, nullptr};
+    return {LogitRow::of(logits), bias, {}, nullptr};
   } catch (const Error&) {
     throw Error(damaged_logits(std::ssize(sequence)));
   }
@@ -136,7 +136,7 @@ class BeamSession::Ranking {
 
 void BeamSession::rank(size_t beam, const Tensor& logits, Ranking& ranking) {
   const Beam& before = beams_[beam];
-  const Scores scores = scores_after(before.tokens, logits);
+  const Scores scores = scores_after(before.tokens, logits, request_.sampling.logit_bias);
   const double log_sum = log_sum_exp(scores);
   AllowedTokens allowed;
   if (before.grammar) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/transformer/forward_checks.h"
 #include "core/transformer/forward_parts.h"
 
 namespace specdec {

@@ -4,8 +4,6 @@
 
 #include <cmath>
 
-#include "core/error.h"
-
 namespace specdec {
 
 Tensor embed_tokens(Ops& ops, const TransformerWeights& weights, const Tensor& tokens) {
@@ -95,19 +93,6 @@ void copy_to_host(ForwardResult& result) {
   copy(result.final_hidden);
   for (Tensor& captured : result.captured) {
     copy(captured);
-  }
-}
-
-void check_vocabulary(const TransformerInfo& model, const Tensor& tokens) {
-  const Tensor host = tokens.cpu().contiguous();
-  const Token* values = host.const_data_ptr<Token>();
-  const int64_t vocab = model.config.vocab_size;
-  for (int64_t i = 0; i < host.size(0); ++i) {
-    if (values[i] < 0 || values[i] >= vocab) {
-      throw Error(
-          fmt::format("token {} lies outside the model's vocabulary of {} entries (0 to {})",
-                      values[i], vocab, vocab - 1));
-    }
   }
 }
 

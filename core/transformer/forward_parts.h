@@ -31,7 +31,5 @@ BatchTables selected_nodes(const BatchTables& all, const Tensor& nodes);
 std::vector<GreedyChoice> best_tokens(Ops& ops, const Tensor& logits);
 /// Copies all that a forward gives to the host's memory; nothing where it lies there.
 void copy_to_host(ForwardResult& result);
-/// Throws Error for a token that the model does not know.
-void check_vocabulary(const TransformerInfo& model, const Tensor& tokens);
 
 }  // namespace specdec

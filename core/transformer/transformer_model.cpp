@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/transformer/adapters/adapted_ops.h"
+#include "core/transformer/forward_checks.h"
 #include "core/transformer/forward_parts.h"
 #include "core/transformer/kv_key.h"
 #include "core/transformer/layer_runner.h"
@@ -67,7 +68,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
  public:
   Impl(std::shared_ptr<const TransformerWeights> weights, const KvStoreFactory& store,
        const TransformerOptions& options)
-      : weights_(std::move(weights)),
+      : weights_(first_layers(std::move(weights), options.active_layers)),
         adapters_(weights_),
         ops_(std::make_shared<AdaptedOps>(ops_of(options, *weights_), adapters_)),
         store_(make_store(*weights_, store, options)),
@@ -155,6 +156,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   Tensor embed(const Tensor& tokens) const override {
     return embed_tokens(*ops_, *weights_, tokens);
   }
+  bool embeds_by_layer() const override { return weights_->plan.front().per_layer_size > 0; }
   Tensor head(const Tensor& hidden) const override {
     Tensor logits = head_logits(*ops_, *weights_, hidden);
     forbid_unusable(logits);
@@ -186,31 +188,10 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
  private:
   /// Checks all that the cache does not; returns the number of new nodes.
   int64_t check(const TokenBatch& batch, const ForwardOptions& options) const {
-    const bool embedded = batch.inputs.embeddings.defined();
-    SPECDEC_CHECK(embedded || batch.tokens.defined(), "forward: neither tokens nor embeddings");
-    if (embedded) {
-      SPECDEC_CHECK(
-          batch.inputs.embeddings.dim() == 2 && batch.inputs.embeddings.size(1) == hidden_size(),
-          "forward: embeddings should be [n, {}]", hidden_size());
-    } else {
-      SPECDEC_CHECK(batch.tokens.dim() == 1 && batch.tokens.scalar_type() == at::kInt,
-                    "forward: tokens should be [n] int32");
-      check_vocabulary(*weights_, batch.tokens);
+    const int64_t nodes = check_nodes(*weights_, batch);
+    if (batch.inputs.attention_bias.defined()) {
+      check_bias(batch, nodes, *store_);
     }
-    const int64_t nodes = embedded ? batch.inputs.embeddings.size(0) : batch.tokens.size(0);
-    SPECDEC_CHECK(nodes > 0, "forward: no tokens");
-    SPECDEC_CHECK(!batch.inputs.features.defined(),
-                  "forward: this model decodes tokens; it does not continue a target's features");
-    const Tensor& joined = batch.inputs.attention_inputs;
-    SPECDEC_CHECK(joined.defined() == weights_->plan.front().joined_inputs &&
-                      (!joined.defined() || (joined.dim() == 2 && joined.size(0) == nodes &&
-                                             joined.size(1) == hidden_size())),
-                  "forward: attention_inputs should be [{}, {}] where the layers join them, and "
-                  "undefined elsewhere",
-                  nodes, hidden_size());
-    const Tensor& bias = batch.inputs.attention_bias;
-    SPECDEC_CHECK(!bias.defined() || (bias.dim() == 2 && bias.size(0) == nodes),
-                  "forward: attention_bias should be [{}, columns]", nodes);
     const LayerList layers = evaluated_layers(options);
     for (const int64_t layer : options.capture_layers) {
       SPECDEC_CHECK(std::find(layers->begin(), layers->end(), layer) != layers->end(),

@@ -22,6 +22,7 @@ struct TransformerOptions {
   /// Copies results to the host, where strategies read them; a head's layer keeps them where its
   /// next op wants them.
   bool results_on_host = true;
+  int64_t active_layers = 0;  ///< the first of the file's layers, as first_layers; 0 = all
   LayerHooks hooks = {};  ///< stages of one's own around the layers; without them none is looked at
 };
 

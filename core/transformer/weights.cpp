@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/hash.h"
 
 namespace specdec {
 namespace {
@@ -213,6 +214,31 @@ TransformerTensors unpack(const TransformerWeights& weights) {
   map_rest<Tensor>(
       weights, [](const Linear& matrix, const Tensor& /*bias*/) { return matrix.unpack(); }, model);
   return model;
+}
+
+void check_active_layers(int64_t count, int64_t layers) {
+  require_config(count >= 0 && count <= layers,
+                 fmt::format("active_layers is {}, but the model has {} layers: give 1 to {}, or 0 "
+                             "for all",
+                             count, layers, layers));
+}
+
+std::shared_ptr<const TransformerWeights> first_layers(
+    std::shared_ptr<const TransformerWeights> weights, int64_t count) {
+  check_active_layers(count, std::ssize(weights->layers));
+  if (count == 0 || count == std::ssize(weights->layers)) {
+    return weights;
+  }
+  auto first = std::make_shared<TransformerWeights>(*weights);
+  first->layers.resize(static_cast<size_t>(count));
+  first->plan.resize(static_cast<size_t>(count));
+  first->config.num_layers = count;
+  for (std::string TransformerInfo::*name :
+       {&TransformerInfo::fingerprint, &TransformerInfo::weights_fingerprint}) {
+    const std::string text = fmt::format("{};first {} layers", (*weights).*name, count);
+    (*first).*name = fmt::format("{:016x}", hash_bytes(kHashStart, text.data(), text.size()));
+  }
+  return first;
 }
 
 }  // namespace specdec

@@ -184,6 +184,13 @@ std::shared_ptr<TransformerWeights> pack(const TransformerTensors& model,
 /// Memory of the matrices that the forward of one token reads: all layers' and the head; of experts
 /// as many as are chosen.
 int64_t forward_bytes(const TransformerWeights& weights);
+/// Throws ConfigError where a model has fewer layers than are to be active; 0 = all.
+void check_active_layers(int64_t count, int64_t layers);
+/// A model of the first `count` layers, which shares their weights; its fingerprint says so. 0 or
+/// all: the model itself. Throws as check_active_layers. What those layers read of others is there:
+/// a kv_source is an earlier layer.
+std::shared_ptr<const TransformerWeights> first_layers(
+    std::shared_ptr<const TransformerWeights> weights, int64_t count);
 /// The inverse: plain tensors of what is multiplied.
 TransformerTensors unpack(const TransformerWeights& weights);
 /// How the matrices of a head are packed that lives on a target: as int8 where the target's lie in

@@ -78,8 +78,8 @@ bool Dialogue::is_end(Token token) const {
 }
 
 void Dialogue::choose_user_token(const LogitRow& logits) {
-  constexpr SamplingParams kOwnPrompts{.temperature = 1.0, .top_p = 0.95};
-  const Token token = token_probs(logits, {}, kOwnPrompts).draw(random_);
+  const SamplingParams own_prompts{.temperature = 1.0, .top_p = 0.95};
+  const Token token = token_probs(logits, {}, own_prompts).draw(random_);
   const auto written = static_cast<int64_t>(tokens_.size() - rules_.frame.opening.size());
   if (is_end(token) || token == rules_.frame.closing.front()) {
     if (written == std::ssize(prompt_.user)) {

@@ -41,6 +41,7 @@ TEST(DraftVocabularyTest, SaysWhatTheWidenedLogitsSay) {
     for (const SamplingParams& params :
          {SamplingParams{}, SamplingParams{.temperature = 0.8},
           SamplingParams{.temperature = 1.0, .repetition_penalty = 1.5},
+          SamplingParams{.temperature = 1.0, .logit_bias = {{1, 2.0}, {3, 9.0}, {4, -INFINITY}}},
           SamplingParams{.temperature = 0.7, .top_k = 5, .top_p = 0.9}}) {
       const TokenProbs narrow = vocabulary.probs(LogitRow::of(logits, 0), history, params, allowed);
       const std::vector<double> expected =
@@ -64,6 +65,10 @@ TEST(DraftVocabularyTest, IsEmptyWhereNoneOfItsTokensIsAllowed) {
   EXPECT_TRUE(
       vocabulary.probs(LogitRow::of(logits, 0), {}, {.temperature = 1.0}, words_of({0, 2, 3}))
           .empty());
+  EXPECT_TRUE(vocabulary
+                  .probs(LogitRow::of(logits, 0), {},
+                         {.temperature = 1.0, .logit_bias = {{4, -INFINITY}}}, words_of({0, 4}))
+                  .empty());
 }
 
 TEST(DraftVocabularyTest, RefusesOtherColumnsAndTokens) {

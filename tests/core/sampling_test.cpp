@@ -166,6 +166,46 @@ TEST(SamplingTest, PenaltyOfALongHistoryIsThatOfItsTokens) {
             distribution_of(logits, params, {0, 7, 999})[1]);
 }
 
+TEST(SamplingTest, BiasIsAddedBeforeThePenalty) {
+  const double never = -std::numeric_limits<double>::infinity();
+  const SamplingParams params{.temperature = 1.0,
+                              .repetition_penalty = 2.0,
+                              .logit_bias = {{0, -3.0}, {2, 1.5}, {3, never}}};
+  expect_near(distribution_of({2.0, -1.0, 0.5, 9.0}, params, {0, 2, 3}),
+              distribution_of({-2.0, -1.0, 1.0, never}, {.temperature = 1.0}));
+  expect_near(distribution_of({2.0, 1.5}, {.logit_bias = {{1, 0.6}}}), {0.0, 1.0}, 0.0);
+  const GreedyChoice choice =
+      greedy_choice(LogitRow::of(at::tensor({2.0, 1.5, 0.0})), {}, {.logit_bias = {{0, never}}});
+  EXPECT_EQ(choice.token, 1);
+  EXPECT_DOUBLE_EQ(choice.gap, 1.5);
+  EXPECT_THROW(distribution_of({2.0, 1.0}, {.logit_bias = {{2, 1.0}}}), InternalError);
+  EXPECT_THROW(distribution_of({2.0, 1.0}, {.logit_bias = {{0, never}, {1, never}}}), Error);
+}
+
+TEST(SamplingTest, LogMassesIncludeTheBias) {
+  const LogitRow plain = LogitRow::of(at::tensor({2.0, 1.5, 0.0}, at::kDouble));
+  const LogitRow shifted = LogitRow::of(at::tensor({1.0, 1.5, 0.75}, at::kDouble));
+  const auto allowed = std::make_shared<const std::vector<uint32_t>>(1, 0b101U);
+  const SamplingParams biased{.temperature = 0.5, .logit_bias = {{0, -1.0}, {2, 0.75}}};
+  const LogMasses found = log_masses(plain, {}, biased, allowed, 2);
+  const LogMasses wanted = log_masses(shifted, {}, {.temperature = 0.5}, allowed, 2);
+  EXPECT_DOUBLE_EQ(found.allowed, wanted.allowed);
+  EXPECT_DOUBLE_EQ(found.token, wanted.token);
+}
+
+TEST(SamplingTest, MaskAndBiasTogetherMayForbidAll) {
+  const double never = -std::numeric_limits<double>::infinity();
+  const auto some = std::make_shared<const std::vector<uint32_t>>(2, 0b110U);  // 1, 2, 33, 34
+  EXPECT_FALSE(forbids_all({}, nullptr, 40));
+  EXPECT_FALSE(forbids_all({{1, never}, {2, never}, {33, -7.0}}, some, 34));
+  EXPECT_TRUE(forbids_all({{1, never}, {2, never}}, some, 33));
+  EXPECT_FALSE(forbids_all({{1, never}, {3, never}}, some, 33));
+  EXPECT_FALSE(forbids_all({{1, never}, {2, never}, {33, never}}, some, 70));
+  EXPECT_TRUE(forbids_all({{1, never}, {2, never}, {33, never}, {34, never}}, some, 70));
+  EXPECT_TRUE(forbids_all({{0, never}, {1, never}}, nullptr, 2));
+  EXPECT_TRUE(forbids_all({}, std::make_shared<const std::vector<uint32_t>>(), 5));
+}
+
 TEST(SamplingTest, PenaltyChangesTheGreedyTokenToo) {
   expect_near(distribution_of({2.0, 1.5}, {.repetition_penalty = 2.0}, {0}), {0.0, 1.0}, 0.0);
   const GreedyChoice choice = greedy_choice(LogitRow::of(at::tensor({2.0, 1.5, 0.0})),
@@ -272,6 +312,12 @@ TEST(SamplingTest, ValidateNamesWhatIsOutOfRange) {
   EXPECT_NE(message({.top_p = nan}).find("top_p"), std::string::npos);
   EXPECT_NE(message({.min_p = 1.5}).find("min_p"), std::string::npos);
   EXPECT_NE(message({.repetition_penalty = 0.0}).find("repetition_penalty"), std::string::npos);
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(message({.logit_bias = {{3, -infinity}, {4, 2.0}}}), "");
+  EXPECT_NE(message({.logit_bias = {{4, infinity}}}).find("logit_bias of token 4 is inf"),
+            std::string::npos);
+  EXPECT_NE(message({.logit_bias = {{4, nan}}}).find("logit_bias"), std::string::npos);
+  EXPECT_NE(message({.logit_bias = {{-1, 0.0}}}).find("token -1"), std::string::npos);
 }
 
 TEST(SamplingTest, ArgmaxTakesTheFirst) {

@@ -18,8 +18,8 @@ namespace {
 
 constexpr double kNoLogit = -std::numeric_limits<double>::infinity();
 
-/// Rows of all kinds: small and large, with ties, masks, penalties, extreme temperatures and
-/// logits of -inf.
+/// Rows of all kinds: small and large, with ties, masks, penalties, biases, extreme temperatures
+/// and logits of -inf.
 class RandomRows {
  public:
   explicit RandomRows(uint64_t seed) : random_(seed) {}
@@ -41,6 +41,12 @@ class RandomRows {
     }
     if (upto(3) == 0) {
       row.allowed = mask(row.logits.size());
+    }
+    if (upto(2) == 0) {
+      for (int64_t i = upto(12); i > 0; --i) {
+        row.params.logit_bias[static_cast<Token>(upto(size - 1))] =
+            one_of<double>({kNoLogit, -2.5, 0.0, 0.5, 4.0});
+      }
     }
     return row;
   }

@@ -71,8 +71,12 @@ class DenseDistribution {
   }
 
   void score(const SampledRow& row) {
+    for (const auto& [token, summand] : params_.logit_bias) {
+      masses_[static_cast<size_t>(token)] += summand;
+    }
+    const std::vector<double> biased = masses_;
     for (const Token token : row.history) {
-      const double logit = row.logits[static_cast<size_t>(token)];
+      const double logit = biased[static_cast<size_t>(token)];
       const double penalty = params_.repetition_penalty;
       masses_[static_cast<size_t>(token)] = logit > 0.0 ? logit / penalty : logit * penalty;
     }

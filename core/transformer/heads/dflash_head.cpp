@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
+#include "core/transformer/forward_checks.h"
 #include "core/transformer/layer_tensors.h"
 
 namespace specdec {

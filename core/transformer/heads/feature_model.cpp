@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/kernels/linear.h"
 #include "core/kernels/ops.h"
+#include "core/transformer/forward_checks.h"
 #include "core/transformer/heads/draft_rows.h"
 
 namespace specdec {

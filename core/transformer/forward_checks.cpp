@@ -1,0 +1,101 @@
+#include "core/transformer/forward_checks.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "core/error.h"
+
+namespace specdec {
+
+void check_vocabulary(const TransformerInfo& model, const Tensor& tokens) {
+  const Tensor host = tokens.cpu().contiguous();
+  const Token* values = host.const_data_ptr<Token>();
+  const int64_t vocab = model.config.vocab_size;
+  for (int64_t i = 0; i < host.size(0); ++i) {
+    if (values[i] < 0 || values[i] >= vocab) {
+      throw Error(
+          fmt::format("token {} lies outside the model's vocabulary of {} entries (0 to {})",
+                      values[i], vocab, vocab - 1));
+    }
+  }
+}
+
+static void check_embeddings(const TransformerInfo& model, const TokenBatch& batch) {
+  const Tensor& embeddings = batch.inputs.embeddings;
+  SPECDEC_CHECK(embeddings.dim() == 2 && embeddings.size(1) == model.config.hidden_size,
+                "forward: embeddings should be [n, {}]", model.config.hidden_size);
+  SPECDEC_CHECK(!batch.tokens.defined() || batch.tokens.size(0) == embeddings.size(0),
+                "forward: {} tokens beside {} embeddings", batch.tokens.size(0),
+                embeddings.size(0));
+  if (model.plan.front().per_layer_size > 0 && !batch.tokens.defined()) {
+    throw Error(
+        "forward: this model's layers look up inputs of their own for each token, so embeddings "
+        "alone are not enough: give tokens beside them");
+  }
+}
+
+int64_t check_nodes(const TransformerInfo& model, const TokenBatch& batch) {
+  const ForwardInputs& inputs = batch.inputs;
+  SPECDEC_CHECK(inputs.embeddings.defined() || batch.tokens.defined(),
+                "forward: neither tokens nor embeddings");
+  if (batch.tokens.defined()) {
+    SPECDEC_CHECK(batch.tokens.dim() == 1 && batch.tokens.scalar_type() == at::kInt,
+                  "forward: tokens should be [n] int32");
+    if (!inputs.embeddings.defined() || model.plan.front().per_layer_size > 0) {
+      check_vocabulary(model, batch.tokens);
+    }
+  }
+  if (inputs.embeddings.defined()) {
+    check_embeddings(model, batch);
+  }
+  const int64_t nodes =
+      inputs.embeddings.defined() ? inputs.embeddings.size(0) : batch.tokens.size(0);
+  SPECDEC_CHECK(nodes > 0, "forward: no tokens");
+  SPECDEC_CHECK(!inputs.features.defined(),
+                "forward: this model decodes tokens; it does not continue a target's features");
+  const Tensor& joined = inputs.attention_inputs;
+  SPECDEC_CHECK(
+      joined.defined() == model.plan.front().joined_inputs &&
+          (!joined.defined() || (joined.dim() == 2 && joined.size(0) == nodes &&
+                                 joined.size(1) == model.config.hidden_size)),
+      "forward: attention_inputs should be [{}, {}] where the layers join them, and undefined "
+      "elsewhere",
+      nodes, model.config.hidden_size);
+  return nodes;
+}
+
+void check_bias(const TokenBatch& batch, int64_t nodes, const KvStore& store) {
+  const Tensor& bias = batch.inputs.attention_bias;
+  SPECDEC_CHECK(bias.dim() == 2 && bias.size(0) == nodes && bias.scalar_type() == at::kFloat,
+                "forward: attention_bias should be [{}, columns] float32", nodes);
+  const Tensor host = bias.cpu().contiguous();
+  std::map<RowId, int64_t> next;  // column of each row's next node
+  for (int64_t node = 0; node < nodes; ++node) {
+    const RowId row = batch.rows.empty() ? 0 : batch.rows[static_cast<size_t>(node)];
+    const auto [column, is_new] = next.try_emplace(row, 0);
+    if (is_new) {
+      column->second = store.length(row) + store.pending(row);
+    }
+    const int64_t own = column->second++;
+    const float* values = host.const_data_ptr<float>() + node * host.size(1);
+    for (int64_t j = 0; j < host.size(1); ++j) {
+      if (std::isnan(values[j]) || values[j] == std::numeric_limits<float>::infinity()) {
+        throw Error(fmt::format(
+            "forward: attention_bias of node {} for column {} is {}: give numbers, or -inf for "
+            "what the node is not to see",
+            node, j, values[j]));
+      }
+    }
+    if (own < host.size(1) && std::isinf(values[own])) {
+      throw Error(fmt::format(
+          "forward: attention_bias hides node {} from itself (column {} is -inf): a node that sees "
+          "nothing has no attention; hide it from the others instead",
+          node, own));
+    }
+  }
+}
+
+}  // namespace specdec
