@@ -10,6 +10,8 @@ namespace specdec {
 
 using at::Tensor;
 
+class AdapterStack;
+
 /// What heads that live on a model are fed beside tokens, or instead of them (see
 /// core/transformer/heads/). Every tensor has a row for each token; other models refuse what they
 /// have no use for.
@@ -52,6 +54,9 @@ struct ForwardOptions {
   /// Layers that are evaluated, ascending, before the final norm and head; empty = all. Fewer of
   /// them make drafts: the first ones an early exit, others layers that are skipped.
   std::vector<int64_t> layers = {};
+  /// Adapters for the model's weights that `layers`, which are not all, apply in this forward
+  /// alone, beside the model's own: those of a draft (core/transformer/adapters/). Borrowed.
+  const AdapterStack* draft_adapters = nullptr;
   Logits logits = Logits::kAll;  ///< kLast: the last node of each row in the batch
   /// Of a row of logits nothing but greedy_choice is read. A model on a device then finds it there
   /// (ForwardResult::best), and the logits stay where they are.

@@ -70,7 +70,8 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
        const TransformerOptions& options)
       : weights_(first_layers(std::move(weights), options.active_layers)),
         adapters_(weights_),
-        ops_(std::make_shared<AdaptedOps>(ops_of(options, *weights_), adapters_)),
+        adapted_(std::make_shared<AdaptedOps>(ops_of(options, *weights_), adapters_)),
+        ops_(adapted_),
         store_(make_store(*weights_, store, options)),
         usable_tokens_(usable_tokens(*weights_, options)),
         results_on_host_(options.results_on_host),
@@ -86,6 +87,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     const LayerList layers = evaluated_layers(options);
     pending_.check_parents(batch, nodes, layers);
     store_->extend({.count = nodes, .rows = batch.rows, .parents = batch.parents});
+    const AppliedDraft draft(*adapted_, options.draft_adapters);
     try {
       ForwardResult result = evaluate(batch, options, nodes, layers);
       pending_.note(batch, nodes, layers);
@@ -193,6 +195,9 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
       check_bias(batch, nodes, *store_);
     }
     const LayerList layers = evaluated_layers(options);
+    if (options.draft_adapters != nullptr) {
+      options.draft_adapters->check_draft(*weights_, std::ssize(*layers));
+    }
     for (const int64_t layer : options.capture_layers) {
       SPECDEC_CHECK(std::find(layers->begin(), layers->end(), layer) != layers->end(),
                     "forward: cannot capture layer {}, which is not evaluated", layer);
@@ -352,7 +357,8 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
 
   std::shared_ptr<const TransformerWeights> weights_;
   AdapterStack adapters_;
-  std::shared_ptr<Ops> ops_;
+  std::shared_ptr<AdaptedOps> adapted_;
+  std::shared_ptr<Ops> ops_;  ///< the same
   std::unique_ptr<KvStore> store_;
   int64_t usable_tokens_;
   bool results_on_host_;

@@ -39,6 +39,7 @@ SelfDrafter::SelfDrafter(LanguageModel& target, const SelfDrafterOptions& option
     : DistributionDrafter(options.sample), target_(target), options_(options) {
   if (const Internals* internals = target.internals()) {
     forward_.layers = drafting_layers(options, internals->num_layers());
+    forward_.draft_adapters = options_.adapters.get();
   }
 }
 

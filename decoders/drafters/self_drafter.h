@@ -1,4 +1,5 @@
 #pragma once
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -9,8 +10,11 @@
 namespace specdec {
 
 struct SelfDrafterOptions {
-  int64_t layers = 0;               ///< the target's first ones draft; 0 = all
-  std::vector<int64_t> skip = {};   ///< layers left out, numbered from 0
+  int64_t layers = 0;              ///< the target's first ones draft; 0 = all
+  std::vector<int64_t> skip = {};  ///< layers left out, numbered from 0
+  /// Applied to what drafts alone, beside the target's own; adapters for the target's weights that
+  /// change these layers (see ForwardOptions::draft_adapters). nullptr = none.
+  std::shared_ptr<const AdapterStack> adapters = {};
   std::optional<bool> sample = {};  ///< see DraftModelOptions::sample
 };
 
@@ -20,8 +24,9 @@ std::vector<int64_t> drafting_layers(const SelfDrafterOptions& options, int64_t 
 
 /// Drafts with some of the target's own layers, its final norm and its head (self-speculative
 /// decoding): the first ones (early exit: LayerSkip, Elhoushi et al., 2024, arXiv:2404.16710), or
-/// all but some (Draft & Verify, Zhang et al., 2023, arXiv:2309.08168). It shares the target's
-/// cache: drafted nodes are pending nodes of the target, forgotten before it verifies.
+/// all but some (Draft & Verify, Zhang et al., 2023, arXiv:2309.08168), with adapters of its own or
+/// without. It shares the target's cache: drafted nodes are pending nodes of the target, forgotten
+/// before it verifies, so that kept keys and values are never those of the draft.
 class SelfDrafter final : public DistributionDrafter {
  public:
   /// Borrows the target.

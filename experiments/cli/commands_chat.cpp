@@ -265,6 +265,7 @@ int run_chat(const CommandContext& context, const ChatArguments& arguments) {
                          },
                      .keeps_prefixes = true};
   const auto strategy = config.make(build);
+  print_warnings(context, loader);
   const c10::InferenceMode guard;
   Chat chat({.files = files,
              .target = target,

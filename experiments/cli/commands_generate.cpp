@@ -224,6 +224,7 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   UncachedModel uncached(*model);
   LanguageModel& target = arguments.no_cache ? static_cast<LanguageModel&>(uncached) : *model;
   const auto strategy = make_strategy(config, target, loader, arguments.no_cache);
+  print_warnings(context, loader);
   if (!arguments.save_state.empty() || !arguments.resume.empty()) {
     check_can_resume(*strategy);
   }

@@ -31,7 +31,9 @@ void add_train_command(CLI::App& app, CommandContext& context) {
   command->footer(
       "Writes a checkpoint folder: tokenizer, config.json, bfloat16 weights, training.jsonl (loss\n"
       "curve) and training.json (held-out losses). A config with 'head: {type: medusa | eagle |\n"
-      "eagle3 | mtp}' and 'target: {weights: FOLDER}' trains a head on a frozen target. An\n"
+      "eagle3 | mtp | gemma4_assistant | self}' and 'target: {weights: FOLDER}' trains a head on "
+      "a\n"
+      "frozen target; of type self a LoRA of its first layers, for the drafter self. An\n"
       "interrupted training resumes with the same command from its last checkpoint.\n\n"
       "Example: specdec train configs/train/draft.yaml --set out=my_draft --set steps=500");
   command->callback([&context, arguments] {

@@ -5,9 +5,9 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <memory>
+#include <ostream>
 
 #include "core/error.h"
-#include "experiments/cli/commands.h"
 
 namespace specdec {
 namespace {
@@ -79,6 +79,14 @@ std::optional<GrammarConfig> read_grammar_text(const GenerationArguments& argume
   }
   errors->throw_if_any();
   return grammar;
+}
+
+void print_warnings(const CommandContext& context, const ModelLoader& loader) {
+  if (!context.flags.quiet) {
+    for (const std::string& warning : loader.warnings()) {
+      context.err << "warning: " << warning << "\n";
+    }
+  }
 }
 
 void add_generation_options(CLI::App& command, GenerationArguments& arguments) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "experiments/cli/commands.h"
 #include "experiments/run/experiment_config.h"
 
 namespace specdec {
@@ -34,5 +35,9 @@ StrategyConfig read_strategy_text(const std::string& text, const RunPlan& plan,
 /// What --grammar says: a file, or inline YAML as under `grammar:` of a config.
 std::optional<GrammarConfig> read_grammar_text(const GenerationArguments& arguments,
                                                const ModelFiles& files);
+
+/// A line on standard error for each thing that a user should know of what was loaded: heads of the
+/// base under an adapted target. None with --quiet.
+void print_warnings(const CommandContext& context, const ModelLoader& loader);
 
 }  // namespace specdec

@@ -91,4 +91,17 @@ std::vector<AdapterChoice> read_adapters(const ConfigNode& model) {
   return adapters;
 }
 
+std::optional<AdapterChoice> read_adapter(const ConfigNode& node) {
+  constexpr const char* kKey = "adapter";
+  node.ignore(kKey);  // without it, a wrong key still names it
+  if (!node.has(kKey)) {
+    return std::nullopt;
+  }
+  if (!node.is_map(kKey)) {
+    return AdapterChoice{node.require_path(kKey)};
+  }
+  const ConfigNode map = node.child(kKey);
+  return AdapterChoice{map.require_path("path"), map.get<double>("scale", 1.0)};
+}
+
 }  // namespace specdec

@@ -1,5 +1,6 @@
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,5 +30,8 @@ std::string unknown_adapter(const std::vector<AdapterChoice>& all,
 /// The list `adapters` of a model's config: maps of name, path and scale. An adapter_config.json
 /// that cannot be used is a mistake.
 std::vector<AdapterChoice> read_adapters(const ConfigNode& model);
+/// The key `adapter` of a component: a folder, or a map of path and scale; none without it. What
+/// the folder holds is not looked at.
+std::optional<AdapterChoice> read_adapter(const ConfigNode& node);
 
 }  // namespace specdec

@@ -65,6 +65,7 @@ Components builtin_components() {
   add_strategies(all.strategies);
   add_drafters(all.drafters);
   add_head_drafters(all.drafters);
+  add_self_drafter(all.drafters);
   add_medusa(all.drafters);
   add_assistant(all.drafters);
   add_dflash(all.drafters);

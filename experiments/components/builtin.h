@@ -12,6 +12,7 @@ namespace specdec {
 void add_strategies(StrategyRegistry& strategies);
 void add_drafters(DrafterRegistry& drafters);
 void add_head_drafters(DrafterRegistry& drafters);
+void add_self_drafter(DrafterRegistry& drafters);
 void add_medusa(DrafterRegistry& drafters);
 void add_assistant(DrafterRegistry& drafters);
 void add_dflash(DrafterRegistry& drafters);

@@ -1,7 +1,6 @@
 #include <ATen/ops/arange.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -10,7 +9,6 @@
 #include "core/families/model.h"
 #include "core/transformer/heads/feature_model.h"
 #include "decoders/drafters/feature_drafter.h"
-#include "decoders/drafters/self_drafter.h"
 #include "experiments/components/builtin.h"
 
 namespace specdec {
@@ -114,73 +112,6 @@ DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
   };
 }
 
-/// Some of the target's layers as a model of their own, which a cost curve can be measured of.
-std::shared_ptr<LanguageModel> model_of_layers(BuildContext& context,
-                                               const std::filesystem::path& target,
-                                               const std::vector<int64_t>& layers) {
-  const auto whole = context.models.weights(target);
-  auto weights = std::make_shared<TransformerWeights>(*whole);
-  weights->config.num_layers = std::ssize(layers);
-  weights->plan.clear();
-  weights->layers.clear();
-  for (const int64_t layer : layers) {
-    LayerPlan plan = whole->plan.at(static_cast<size_t>(layer));
-    if (plan.kv_source >= 0) {  // numbered among those that are left
-      const auto source = std::find(layers.begin(), layers.end(), plan.kv_source);
-      plan.kv_source = source - layers.begin();
-    }
-    weights->plan.push_back(plan);
-    weights->layers.push_back(whole->layers.at(static_cast<size_t>(layer)));
-  }
-  return std::make_shared<TransformerModel>(
-      std::move(weights), context.models.kv_store(),
-      TransformerOptions{.max_length = context.target.max_length()});
-}
-
-/// Throws ConfigError where one of `layers` reads the keys and values of a layer that is none.
-void check_sources(const std::vector<int64_t>& layers, const std::vector<LayerPlan>& plan) {
-  for (const int64_t layer : layers) {
-    const int64_t source = plan.at(static_cast<size_t>(layer)).kv_source;
-    if (source >= 0 && std::find(layers.begin(), layers.end(), source) == layers.end()) {
-      throw ConfigError(fmt::format(
-          "layer {} reads the keys and values of layer {}, which is left out: keep that one, or "
-          "leave out both",
-          layer, source));
-    }
-  }
-}
-
-OptionTable<SelfDrafterOptions> self_options() {
-  return OptionTable<SelfDrafterOptions>()
-      .add("layers", &SelfDrafterOptions::layers,
-           "how many of the target's first layers draft (early exit); 0 = all, without 'skip'",
-           {0, 1024})
-      .add("skip", &SelfDrafterOptions::skip,
-           "layers that are left out when drafting, numbered from 0", {0, 1023})
-      .add("sample", &SelfDrafterOptions::sample, kSampleMeaning, {}, kSampleDefault);
-}
-
-DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) {
-  const SelfDrafterOptions options = self_options().read(node);
-  check_sample(node, plan, options.sample);
-  std::filesystem::path folder;
-  if (plan.target != nullptr) {
-    folder = plan.target->folder;
-    note_error(node, options.skip.empty() ? "layers" : "skip", [&] {
-      check_sources(drafting_layers(options, plan.target->config.num_layers), plan.target->plan);
-    });
-  }
-  // Kept as long as the strategy can be built: the context only borrows it.
-  const auto measured = std::make_shared<std::shared_ptr<LanguageModel>>();
-  return [=](BuildContext& context) {
-    const auto layers = drafting_layers(options, context.models.weights(folder)->config.num_layers);
-    *measured = model_of_layers(context, folder, layers);
-    context.draft_model = measured->get();
-    context.draft_model_name = fmt::format("{} ({} layers)", folder.string(), layers.size());
-    return std::make_unique<SelfDrafter>(context.target, options);
-  };
-}
-
 // For `specdec certify`: random heads for the random target.
 
 void write_eagle(const std::filesystem::path& folder, uint64_t seed) {
@@ -250,17 +181,6 @@ void add_head_drafters(DrafterRegistry& drafters) {
                                     {"{type: mtp, modules: 2, sample: true}"},
                                     {"{type: mtp, modules: 2, sample: false}"}},
                        .write_example_files = write_mtp});
-  drafters.add("self",
-               {.help = "the target's own first layers, or all but some, with its norm and head",
-                .source = "LayerSkip, arXiv:2404.16710; Draft & Verify, "
-                          "arXiv:2309.08168",
-                .page = "docs/self.md",
-                .options = self_options().help(),
-                .promise = Promise::kLossless,
-                .prepare = prepare_self,
-                .examples = {{"{type: self, layers: 1, sample: true}"},
-                             {"{type: self, layers: 1, sample: false}"},
-                             {"{type: self, skip: [1], sample: true}"}}});
 }
 
 }  // namespace specdec

@@ -366,6 +366,18 @@ void ModelLoader::set_adapters(TransformerModel& model, const std::filesystem::p
   }
 }
 
+std::shared_ptr<const AdapterStack> ModelLoader::draft_adapter(const std::filesystem::path& model,
+                                                               const AdapterChoice& choice) {
+  auto& kept = draft_adapters_[fmt::format("{}|{}", model.string(), adapter_text(choice))];
+  if (kept == nullptr) {
+    auto stack = std::make_shared<AdapterStack>(weights(model));
+    stack->push({load_lora(choice.path, weights(model)), choice.scale});
+    kept = std::move(stack);
+  }
+  note_fingerprint(choice.path.string(), kept->adapters().front().adapter->fingerprint);
+  return kept;
+}
+
 KvStoreFactory ModelLoader::kv_store() const {
   return options_.cache.factory(parse_kv_dtype(options_.kv_dtype));
 }

@@ -111,6 +111,10 @@ class ModelLoader {
   /// adapters before.
   void set_adapters(TransformerModel& model, const std::filesystem::path& folder,
                     const std::vector<AdapterChoice>& adapters);
+  /// An adapter for drafts by layers of the model in `model` (ForwardOptions::draft_adapters), each
+  /// loaded once and recorded as a head is.
+  std::shared_ptr<const AdapterStack> draft_adapter(const std::filesystem::path& model,
+                                                    const AdapterChoice& choice);
   /// Makes the caches of these models, and of heads beside them.
   KvStoreFactory kv_store() const;
   const ModelOptions& options() const { return options_; }
@@ -132,6 +136,7 @@ class ModelLoader {
   const ModelCatalog* catalog_;
   std::map<std::string, std::shared_ptr<const TransformerWeights>> weights_;
   std::map<std::string, std::shared_ptr<const LoraAdapter>> adapters_;  ///< by model and folder
+  std::map<std::string, std::shared_ptr<const AdapterStack>> draft_adapters_;  ///< the same
   std::map<std::string, std::string> heads_;
   std::vector<std::string> warnings_;
   std::string thread_reason_;

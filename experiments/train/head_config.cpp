@@ -21,7 +21,8 @@ constexpr HeadName kHeadNames[] = {{HeadType::kMedusa, "medusa"},
                                    {HeadType::kEagle, "eagle"},
                                    {HeadType::kEagle3, "eagle3"},
                                    {HeadType::kMtp, "mtp"},
-                                   {HeadType::kAssistant, "gemma4_assistant"}};
+                                   {HeadType::kAssistant, "gemma4_assistant"},
+                                   {HeadType::kSelf, "self"}};
 
 /// None when there is no such type, which has been noted.
 std::optional<HeadType> read_type(const ConfigNode& node) {
@@ -36,7 +37,7 @@ std::optional<HeadType> read_type(const ConfigNode& node) {
 }
 
 at::ScalarType read_stored(const ConfigNode& node, HeadType type) {
-  if (type == HeadType::kMtp || type == HeadType::kAssistant) {
+  if (type == HeadType::kMtp || type == HeadType::kAssistant || type == HeadType::kSelf) {
     return at::kBFloat16;
   }
   const auto name = node.get<std::string>("stored", "bfloat16");
@@ -55,6 +56,26 @@ void read_assistant(const ConfigNode& node, HeadShape& shape) {
   shape.clusters = node.get<int64_t>("clusters", 0, {0, 1 << 24});
   if (shape.clusters > 0) {
     shape.chosen_clusters = node.require<int64_t>("chosen_clusters", {1, shape.clusters});
+  }
+}
+
+/// The linear modules of a plain layer.
+constexpr const char* kModules[] = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                    "gate_proj", "up_proj", "down_proj"};
+
+void read_lora(const ConfigNode& node, LoraShape& shape) {
+  const std::vector<std::string> known(std::begin(kModules), std::end(kModules));
+  shape.layers = node.require<int64_t>("layers", {1, 1023});
+  shape.rank = node.get<int64_t>("rank", shape.rank, {1, 4096});
+  shape.alpha = node.get<double>("alpha", shape.alpha, {1e-6, 1e6});
+  shape.modules = node.get_list<std::string>("target_modules", known);
+  if (shape.modules.empty()) {
+    node.fail("target_modules", "names none");
+  }
+  for (const std::string& name : shape.modules) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      node.fail("target_modules", fmt::format("names '{}'{}", name, known_names_text(name, known)));
+    }
   }
 }
 
@@ -94,6 +115,9 @@ HeadShape read_shape(const ConfigNode& node) {
     case HeadType::kAssistant:
       read_assistant(node, shape);
       break;
+    case HeadType::kSelf:
+      read_lora(node, shape.lora);
+      break;
   }
   return shape;
 }
@@ -108,6 +132,7 @@ HeadLoss usual_loss(const HeadShape& shape) {
     case HeadType::kEagle3:
       return {.distribution = 1.0, .decay = 0.8, .depth = 7};
     case HeadType::kAssistant:
+    case HeadType::kSelf:
       return {.distribution = 1.0, .decay = 0.8, .depth = 4};
     case HeadType::kMtp:
       break;
@@ -172,13 +197,28 @@ void check_assistant_target(const ConfigNode& node, const HeadShape& shape,
   }
 }
 
+void check_exit(const ConfigNode& node, int64_t layers, const ModelDescription& target) {
+  if (layers >= target.config.num_layers) {
+    node.fail("layers", fmt::format("is {}, and the target has {}: give 1 to {}", layers,
+                                    target.config.num_layers, target.config.num_layers - 1));
+  } else if (!std::all_of(target.plan.begin(), target.plan.end(), is_plain)) {
+    node.fail("type", fmt::format("self is for targets of plain layers (their own keys and values, "
+                                  "one dense MLP), and this one is a '{}'",
+                                  target.config.family));
+  }
+}
+
 /// What of the shape does not fit the target.
 void check_target(const ConfigNode& node, const HeadTrainConfig& config) {
   if (config.target.empty()) {
     return;
   }
   try {
-    const TransformerConfig target = describe_model(config.target).config;
+    const ModelDescription description = describe_model(config.target);
+    const TransformerConfig& target = description.config;
+    if (config.shape.type == HeadType::kSelf) {
+      check_exit(node, config.shape.lora.layers, description);
+    }
     if (config.shape.type == HeadType::kAssistant) {
       check_assistant_target(node, config.shape, target);
     }
@@ -232,7 +272,14 @@ void read_material(const ConfigNode& node, HeadTrainConfig& config) {
 }  // namespace
 
 std::string head_file_name(HeadType type) {
-  return type == HeadType::kMtp ? "mtp.safetensors" : "model.safetensors";
+  switch (type) {
+    case HeadType::kMtp:
+      return "mtp.safetensors";
+    case HeadType::kSelf:
+      return "adapter_model.safetensors";
+    default:
+      return "model.safetensors";
+  }
 }
 
 std::string head_type_name(HeadType type) {
@@ -264,6 +311,12 @@ std::string head_identity(const HeadShape& shape, const HeadLoss& loss) {
                 {"heads", shape.heads},
                 {"clusters", shape.clusters},
                 {"chosen_clusters", shape.chosen_clusters}});
+  }
+  if (shape.type == HeadType::kSelf) {
+    out.update({{"rank", shape.lora.rank},
+                {"alpha", shape.lora.alpha},
+                {"exit", shape.lora.layers},
+                {"modules", shape.lora.modules}});
   }
   return out.dump();
 }

@@ -4,14 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "core/transformer/adapters/lora_writer.h"
 #include "experiments/train/answer_files.h"
 #include "experiments/train/self_distillation.h"
 #include "experiments/train/train_config.h"
 
 namespace specdec {
 
-enum class HeadType { kMedusa, kEagle, kEagle3, kMtp, kAssistant };
-/// "medusa", "eagle", "eagle3", "mtp", "gemma4_assistant"
+enum class HeadType { kMedusa, kEagle, kEagle3, kMtp, kAssistant, kSelf };
+/// "medusa", "eagle", "eagle3", "mtp", "gemma4_assistant", "self"
 std::string head_type_name(HeadType type);
 /// The file of a folder that holds the weights of a head of this type.
 std::string head_file_name(HeadType type);
@@ -35,6 +36,7 @@ struct HeadShape {
   bool llama_layer = false;      ///< eagle, eagle3: as published, instead of one like the target's
   bool after_final_norm = true;  ///< eagle: which feature of the target is continued
   at::ScalarType stored = at::kBFloat16;  ///< kChar: int8 (see TensorWriter)
+  LoraShape lora = {};                    ///< self: the adapter of the layers that draft
 };
 
 /// What is minimised: a sum over the depths d = 1, 2, ... of decay^(d - 1) times the weighted

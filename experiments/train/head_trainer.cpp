@@ -78,7 +78,8 @@ class HeadTrainer {
     head_ = make_head_training(config.shape, {.target = target_,
                                               .token_weights = token_weights(),
                                               .seed = config.text.seed,
-                                              .matmul_dtype = matmul_dtype()});
+                                              .matmul_dtype = matmul_dtype(),
+                                              .target_name = config.target.string()});
     make_training_folder(config.out);
     if (config.self_distillation.share > 0.0) {
       generated_ = self_generate(decoding_target(), *data_, config.text, config.self_distillation,

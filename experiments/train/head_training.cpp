@@ -78,6 +78,8 @@ std::unique_ptr<HeadTraining> make_head_training(const HeadShape& shape,
       return make_mtp_training(shape, context);
     case HeadType::kAssistant:
       return make_assistant_training(shape, context);
+    case HeadType::kSelf:
+      return make_self_training(shape, context);
   }
   throw InternalError("an unknown type of head");
 }

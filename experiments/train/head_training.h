@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/transformer/reference.h"
@@ -79,6 +80,7 @@ struct HeadTrainingContext {
   at::Tensor token_weights;
   uint64_t seed = 0;                           ///< of initial values
   std::optional<at::ScalarType> matmul_dtype;  ///< as in reference_forward
+  std::string target_name = {};                ///< for files that say what they were trained on
 };
 
 std::unique_ptr<HeadTraining> make_medusa_training(const HeadShape& shape,
@@ -91,6 +93,10 @@ std::unique_ptr<HeadTraining> make_mtp_training(const HeadShape& shape,
                                                 const HeadTrainingContext& context);
 std::unique_ptr<HeadTraining> make_assistant_training(const HeadShape& shape,
                                                       const HeadTrainingContext& context);
+
+/// A LoRA of the target's first layers, which draft with its final norm and head (drafter `self`).
+std::unique_ptr<HeadTraining> make_self_training(const HeadShape& shape,
+                                                 const HeadTrainingContext& context);
 
 /// Text tokens that depth `depth` is fed in an unrolled forward: column t holds the token at t +
 /// depth; [rows, T - 1], columns beyond the text repeat its last token and count for nothing.

@@ -7,12 +7,16 @@
 
 namespace specdec {
 
-/// A device's ops, whose products add what the adapters of a stack add to their matrix. Everything
-/// else is handed on. Borrows the stack, which may change between forwards.
+/// A device's ops, whose products add what the adapters of a stack add to their matrix, and those
+/// of the draft that is being evaluated. Everything else is handed on. Borrows the stacks, which
+/// may change between forwards.
 class AdaptedOps final : public Ops {
  public:
   AdaptedOps(std::shared_ptr<Ops> ops, const AdapterStack& stack)
       : ops_(std::move(ops)), stack_(stack) {}
+
+  /// Applies these too, from now on; nullptr: the model's alone.
+  void set_draft(const AdapterStack* draft) { draft_ = draft; }
 
   void linear(const Linear& weight, const Tensor& input, Tensor& out) override;
   void embed_rows(const Linear& table, const Tensor& ids, double factor, Tensor& out) override {
@@ -79,8 +83,24 @@ class AdaptedOps final : public Ops {
   Tensor find_best(const Tensor& logits) override { return ops_->find_best(logits); }
 
  private:
+  void add_update(const AdapterStack& stack, const Linear& weight, const Tensor& input,
+                  Tensor& out);
+
   std::shared_ptr<Ops> ops_;
   const AdapterStack& stack_;
+  const AdapterStack* draft_ = nullptr;
+};
+
+/// A draft's adapters (nullptr: none) are applied as long as it lives.
+class AppliedDraft {
+ public:
+  AppliedDraft(AdaptedOps& ops, const AdapterStack* draft) : ops_(ops) { ops_.set_draft(draft); }
+  ~AppliedDraft() { ops_.set_draft(nullptr); }
+  AppliedDraft(const AppliedDraft&) = delete;
+  AppliedDraft& operator=(const AppliedDraft&) = delete;
+
+ private:
+  AdaptedOps& ops_;
 };
 
 }  // namespace specdec

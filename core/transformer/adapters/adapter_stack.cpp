@@ -79,6 +79,15 @@ std::string AdapterStack::fingerprint() const {
   return fmt::format("{:016x}", hash_bytes(0, text.data(), text.size()));
 }
 
+void AdapterStack::check_draft(const TransformerWeights& weights, int64_t layers) const {
+  SPECDEC_CHECK(&weights == base_.get(),
+                "forward: the draft's adapters were read for other weights than the model's");
+  SPECDEC_CHECK(layers < std::ssize(weights.plan),
+                "forward: a draft by all {} layers cannot have adapters of its own: push them on a "
+                "model of its own",
+                layers);
+}
+
 void AdapterStack::update() {
   const c10::InferenceMode usable_everywhere(false);
   std::unordered_map<const Linear*, std::vector<std::pair<const LoraPair*, double>>> pairs;

@@ -34,6 +34,9 @@ class AdapterStack {
   /// The base's fingerprint where there are no adapters; else of base, adapters and scales, 16 hex
   /// digits.
   std::string fingerprint() const;
+  /// Throws InternalError where a draft by `layers` layers of `weights` cannot apply it: other
+  /// weights, or all layers, whose nodes could be committed with keys and values of the draft.
+  void check_draft(const TransformerWeights& weights, int64_t layers) const;
 
   /// What is added to the outputs of a matrix: b(a x).
   struct Update {

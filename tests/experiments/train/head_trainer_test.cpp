@@ -14,6 +14,7 @@
 #include "core/families/model.h"
 #include "core/formats/strict_json.h"
 #include "core/tokenizers/tokenizer.h"
+#include "core/transformer/adapters/lora_adapter.h"
 #include "core/transformer/heads/eagle_head.h"
 #include "core/transformer/heads/medusa_head.h"
 #include "core/transformer/heads/mtp_head.h"
@@ -84,8 +85,12 @@ class HeadTrainerTest : public testing::Test {
     return load_model(target(), {.dtype = at::kFloat});
   }
   static std::string weights_of(const fs::path& folder) {
-    return read_file(folder / (fs::exists(folder / "mtp.safetensors") ? "mtp.safetensors"
-                                                                      : "model.safetensors"));
+    for (const char* file : {"mtp.safetensors", "adapter_model.safetensors"}) {
+      if (fs::exists(folder / file)) {
+        return read_file(folder / file);
+      }
+    }
+    return read_file(folder / "model.safetensors");
   }
 
   static TemporaryFolder* shared;
@@ -131,6 +136,10 @@ std::vector<HeadCase> heads() {
       {"mtp_two", "{type: mtp, num_layers: 2}",
        [](const fs::path& folder, const TransformerWeights& target) {
          load_mtp_head(folder, target);
+       }},
+      {"self", "{type: self, layers: 2, rank: 4}",
+       [](const fs::path& folder, const TransformerWeights& target) {
+         (void)load_lora(folder, std::make_shared<TransformerWeights>(target));
        }},
   };
 }

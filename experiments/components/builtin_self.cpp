@@ -1,0 +1,206 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/families/model.h"
+#include "core/transformer/adapters/lora_config.h"
+#include "core/transformer/adapters/lora_modules.h"
+#include "core/transformer/adapters/lora_writer.h"
+#include "decoders/drafters/self_drafter.h"
+#include "experiments/components/builtin.h"
+
+namespace specdec {
+namespace {
+
+using LayerNumbers = std::vector<int64_t>;
+
+bool holds_layer(const LayerNumbers& layers, int64_t layer) {
+  return std::find(layers.begin(), layers.end(), layer) != layers.end();
+}
+
+/// Some layers of a model, renumbered.
+std::shared_ptr<const TransformerWeights> weights_of_layers(const TransformerWeights& whole,
+                                                            const LayerNumbers& layers) {
+  auto weights = std::make_shared<TransformerWeights>(whole);
+  weights->config.num_layers = std::ssize(layers);
+  weights->plan.clear();
+  weights->layers.clear();
+  for (const int64_t layer : layers) {
+    LayerPlan plan = whole.plan.at(static_cast<size_t>(layer));
+    if (plan.kv_source >= 0) {  // numbered among those that are left
+      const auto source = std::find(layers.begin(), layers.end(), plan.kv_source);
+      plan.kv_source = source - layers.begin();
+    }
+    weights->plan.push_back(plan);
+    weights->layers.push_back(whole.layers.at(static_cast<size_t>(layer)));
+  }
+  return weights;
+}
+
+/// The same adapter for weights_of_layers of its base.
+std::shared_ptr<const LoraAdapter> adapter_of_layers(
+    const LoraAdapter& adapter, const LayerNumbers& layers,
+    std::shared_ptr<const TransformerWeights> fewer) {
+  std::vector<LoraModule> before = lora_modules(*adapter.base);
+  std::erase_if(before, [&layers](const LoraModule& module) {
+    return module.layer >= 0 && !holds_layer(layers, module.layer);
+  });
+  const std::vector<LoraModule> after = lora_modules(*fewer);
+  SPECDEC_CHECK(before.size() == after.size(), "{} modules became {}", before.size(), after.size());
+  auto moved = std::make_shared<LoraAdapter>(adapter);
+  moved->base = std::move(fewer);
+  for (LoraPair& pair : moved->pairs) {
+    const auto found =
+        std::find_if(before.begin(), before.end(), [&pair](const LoraModule& module) {
+          return module.matrix == pair.matrix && module.first == pair.first;
+        });
+    pair.matrix = after.at(static_cast<size_t>(found - before.begin())).matrix;
+  }
+  return moved;
+}
+
+/// Some of the target's layers as a model of their own, which a cost curve can be measured of.
+std::shared_ptr<LanguageModel> model_of_layers(BuildContext& context,
+                                               const TransformerWeights& target,
+                                               const LayerNumbers& layers,
+                                               const AdapterStack* adapters) {
+  const auto weights = weights_of_layers(target, layers);
+  auto model = std::make_shared<TransformerModel>(
+      weights, context.models.kv_store(),
+      TransformerOptions{.max_length = context.target.max_length()});
+  if (adapters != nullptr) {
+    for (const ScaledAdapter& one : adapters->adapters()) {
+      model->push_adapter({adapter_of_layers(*one.adapter, layers, weights), one.scale});
+    }
+  }
+  return model;
+}
+
+/// Throws ConfigError where one of `layers` reads the keys and values of a layer that is none.
+void check_sources(const LayerNumbers& layers, const std::vector<LayerPlan>& plan) {
+  for (const int64_t layer : layers) {
+    const int64_t source = plan.at(static_cast<size_t>(layer)).kv_source;
+    if (source >= 0 && !holds_layer(layers, source)) {
+      throw ConfigError(fmt::format(
+          "layer {} reads the keys and values of layer {}, which is left out: keep that one, or "
+          "leave out both",
+          layer, source));
+    }
+  }
+}
+
+[[noreturn]] void refuse_adapted(const std::string& adapter, const std::string& what,
+                                 const LayerNumbers& layers) {
+  throw ConfigError(
+      fmt::format("{}: adapts {}, which does not draft: layers {} do. Give an adapter of these "
+                  "layers, or let the layers draft that it was trained for",
+                  adapter, what, fmt::join(layers, ", ")));
+}
+
+/// Throws ConfigError where an adapter's config names a layer that does not draft; nobody knows of
+/// those where `layers` is empty.
+void check_adapter_config(const AdapterChoice& choice, const LayerNumbers& layers) {
+  for (const int64_t layer : load_lora_config(choice.path).layers) {
+    if (!layers.empty() && !holds_layer(layers, layer)) {
+      refuse_adapted(choice.path.string(), fmt::format("layer {}", layer), layers);
+    }
+  }
+}
+
+/// The same of its matrices. Returns what a user should know of an adapter that ends early.
+std::string check_adapter(const LoraAdapter& adapter, const LayerNumbers& layers) {
+  int64_t last = -1;
+  for (const LoraModule& module : lora_modules(*adapter.base)) {
+    const bool adapted =
+        std::any_of(adapter.pairs.begin(), adapter.pairs.end(), [&module](const LoraPair& pair) {
+          return pair.matrix == module.matrix && pair.first == module.first;
+        });
+    if (adapted && module.layer >= 0 && !holds_layer(layers, module.layer)) {
+      refuse_adapted(adapter.name, module.name, layers);
+    }
+    last = adapted ? std::max(last, module.layer) : last;
+  }
+  return last >= 0 && last < layers.back()
+             ? fmt::format(
+                   "{}: adapts no layer behind layer {}, but layer {} drafts too: was it "
+                   "trained for another exit?",
+                   adapter.name, last, layers.back())
+             : "";
+}
+
+OptionTable<SelfDrafterOptions> self_options() {
+  return OptionTable<SelfDrafterOptions>()
+      .add("layers", &SelfDrafterOptions::layers,
+           "how many of the target's first layers draft (early exit); 0 = all, without 'skip'",
+           {0, 1024})
+      .add("skip", &SelfDrafterOptions::skip,
+           "layers that are left out when drafting, numbered from 0", {0, 1023})
+      .describe({{"adapter", "none", "a folder, or {path: ..., scale: 1}",
+                  "LoRA of these layers that drafts pass and the target does not"}})
+      .add("sample", &SelfDrafterOptions::sample, kSampleMeaning, {}, kSampleDefault);
+}
+
+DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) {
+  const SelfDrafterOptions given = self_options().read(node);
+  const std::optional<AdapterChoice> adapter = read_adapter(node);
+  check_sample(node, plan, given.sample);
+  std::filesystem::path folder;
+  LayerNumbers layers;
+  if (plan.target != nullptr) {
+    folder = plan.target->folder;
+    note_error(node, given.skip.empty() ? "layers" : "skip", [&] {
+      layers = drafting_layers(given, plan.target->config.num_layers);
+      check_sources(layers, plan.target->plan);
+    });
+  }
+  if (adapter && !adapter->path.empty()) {
+    note_error(node, "adapter", [&] { check_adapter_config(*adapter, layers); });
+  }
+  // Kept as long as the strategy can be built: the context only borrows it.
+  const auto measured = std::make_shared<std::shared_ptr<LanguageModel>>();
+  return [=](BuildContext& context) {
+    const auto target = context.models.weights(folder);
+    SelfDrafterOptions options = given;
+    context.draft_model_name = fmt::format("{} ({} layers)", folder.string(), layers.size());
+    if (adapter) {
+      options.adapters = context.models.draft_adapter(folder, *adapter);
+      context.models.note_warning(
+          check_adapter(*options.adapters->adapters().front().adapter, layers));
+      context.draft_model_name += " with " + adapter_text(*adapter);
+    }
+    *measured = model_of_layers(context, *target, layers, options.adapters.get());
+    context.draft_model = measured->get();
+    return std::make_unique<SelfDrafter>(context.target, options);
+  };
+}
+
+/// For `specdec certify`: a random adapter of the random target's first layer.
+void write_adapter(const std::filesystem::path& folder, uint64_t seed) {
+  const auto target = load_model(folder / "target");
+  save_lora(random_lora(*target, {.rank = 2, .alpha = 2.0, .layers = 1}, seed), folder / "lora",
+            at::kFloat);
+}
+
+}  // namespace
+
+void add_self_drafter(DrafterRegistry& drafters) {
+  drafters.add("self",
+               {.help = "the target's own first layers, or all but some, with its norm and head",
+                .source = "LayerSkip, arXiv:2404.16710; Draft & Verify, arXiv:2309.08168",
+                .page = "docs/self.md",
+                .options = self_options().help(),
+                .promise = Promise::kLossless,
+                .prepare = prepare_self,
+                .examples = {{"{type: self, layers: 1, sample: true}"},
+                             {"{type: self, layers: 1, sample: false}"},
+                             {"{type: self, skip: [1], sample: true}"},
+                             {"{type: self, layers: 1, adapter: <folder>/lora, sample: true}"}},
+                .write_example_files = write_adapter});
+}
+
+}  // namespace specdec

@@ -1,0 +1,152 @@
+// The drafter `self` with an adapter, and other heads of the base, as configs name them.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "core/error.h"
+#include "core/families/model.h"
+#include "core/transformer/adapters/lora_writer.h"
+#include "core/transformer/heads/eagle_head.h"
+#include "tests/experiments/run/run_fixture.h"
+#include "tests/support/error_message.h"
+#include "tests/support/golden.h"
+
+namespace specdec {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+class BuiltinSelfTest : public RunFixture {
+ protected:
+  /// A random adapter of the first layers of a model, in a folder of the test's.
+  void write_adapter(const std::filesystem::path& model, int64_t layers, const char* name) {
+    save_lora(random_lora(*load_model(model), {.rank = 2, .alpha = 1.0, .layers = layers}, 3),
+              folder_.path() / name, at::kFloat);
+  }
+
+  /// A config of plain decoding and of these strategies.
+  void write_config(const std::string& model, const std::string& strategies) {
+    folder_.write("p.jsonl", "{\"tokens\": [2, 5, 9, 5, 9, 40, 41]}\n{\"tokens\": [2, 7]}\n");
+    folder_.write("c.yaml",
+                  "model: " + model +
+                      "\nprompts: {file: p.jsonl}\nmax_new_tokens: 24\nwarm_up: 0\n"
+                      "stop: {ignore_eos: true}\nstrategies:\n  - type: autoregressive\n" +
+                      strategies);
+  }
+
+  std::string plan_error() {
+    return error_message<ConfigError>(
+        [&] { (void)load_experiment(folder_.path() / "c.yaml", {}, components_); });
+  }
+
+  std::string path(const char* name) const { return (folder_.path() / name).string(); }
+};
+
+TEST_F(BuiltinSelfTest, TheShippedTargetsTokensAreKeptByAnyAdapter) {
+  const std::string target = SPECDEC_SOURCE_DIR "/models/target";
+  write_adapter(target, 3, "lora");
+  const std::string drafter = ", drafter: {type: self, layers: 3, adapter: lora}}\n";
+  write_config(
+      "{weights: " + target + "}",
+      "  - {name: chain, type: speculative, draft_length: 3" + drafter +
+          "  - {name: static, type: speculative, tree: {type: static, paths: [[0], [1], [0, 0]]}" +
+          drafter + "  - {name: dynamic, type: speculative, tree: {type: dynamic, nodes: 4}" +
+          drafter +
+          "  - {name: adaptive, type: speculative, draft_length: {type: adaptive, max: 3}, "
+          "drafter: {type: self, layers: 3, adapter: {path: lora, scale: 0.25}}}\n");
+  const Report report = run();
+  EXPECT_TRUE(report.summary.divergences.empty());
+  std::map<std::string, std::set<std::vector<Token>>> by_prompt;
+  std::map<std::string, int64_t> drafted;
+  for (const GenerationRecord& record : records()) {
+    by_prompt[record.key.prompt_id].insert(record.generation.tokens);
+    for (const StepStatistics& step : record.generation.steps) {
+      drafted[record.key.strategy] += step.drafted;
+    }
+  }
+  for (const auto& [id, different] : by_prompt) {
+    EXPECT_EQ(different.size(), 1U) << id;
+  }
+  for (const char* name : {"chain", "static", "dynamic", "adaptive"}) {
+    EXPECT_GT(drafted[name], 10) << name;
+  }
+  EXPECT_EQ(report.environment.weights.at(path("lora")).size(), 16U) << "its fingerprint";
+  EXPECT_THAT(report.environment.warnings, Not(Contains(HasSubstr("with adapters"))));
+}
+
+TEST_F(BuiltinSelfTest, AnAdapterThatDoesNotFitIsRefused) {
+  const std::string target = test_data("gemma3-a").string();
+  write_adapter(target, 3, "lora");
+  const auto refused = [&](const std::string& drafter) {
+    write_config(
+        "{weights: " + target + "}",
+        "  - {type: speculative, draft_length: 2, drafter: {type: self, " + drafter + "}}\n");
+    return plan_error();
+  };
+  EXPECT_EQ(refused("layers: 3, adapter: lora"), "no error");
+  EXPECT_THAT(refused("layers: 2, adapter: lora"),
+              AllOf(HasSubstr("drafter.adapter"), HasSubstr("adapts layer 2, which does not draft"),
+                    HasSubstr("layers 0, 1 do")));
+  EXPECT_THAT(refused("skip: [1], adapter: lora"), HasSubstr("adapts layer 1"));
+  EXPECT_THAT(refused("layers: 3, adapter: nothing"), HasSubstr("nothing"));
+  EXPECT_THAT(refused("layers: 3, adapter: " + target), HasSubstr("adapter_config.json"));
+  EXPECT_THAT(refused("layers: 3, adapter: {path: lora, scal: 2}"), HasSubstr("scal"));
+  EXPECT_THAT(refused("layers: 3, adaptor: lora"), HasSubstr("adapter"));
+}
+
+TEST_F(BuiltinSelfTest, OtherShapesAndLayersAreFoundWhenItIsLoaded) {
+  const std::string target = test_data("gemma3-a").string();
+  const auto refused = [&](const std::string& layers, const char* name) {
+    write_config("{weights: " + target + "}",
+                 fmt::format("  - {{type: speculative, draft_length: 2, drafter: {{type: self, "
+                             "layers: {}, adapter: {}}}}}\n",
+                             layers, name));
+    return error_message<Error>([&] { (void)run(); });
+  };
+  write_adapter(test_data("gemma2-a"), 1, "other");
+  EXPECT_THAT(refused("2", "other"), HasSubstr("other"));
+  // Of all layers, though its config names none.
+  EXPECT_THAT(refused("2", test_data("gemma3-lora-a").c_str()),
+              AllOf(HasSubstr("adapts model.layers.2"), HasSubstr("which does not draft")));
+}
+
+TEST_F(BuiltinSelfTest, HeadsOfTheBaseUnderAnAdaptedTargetAreMeasuredAndWarnedOf) {
+  const std::string target = test_data("gemma3-a").string();
+  write_adapter(target, 3, "lora");
+  const auto base = load_model(target);
+  save_eagle_head(
+      *random_eagle_head(make_eagle_config(EagleVersion::kEagle, LayerStyle::kGemma, *base)),
+      folder_.path() / "eagle", at::kFloat);
+  const std::string strategies =
+      "  - {name: eagle, type: speculative, draft_length: 2, drafter: {type: eagle, weights: "
+      "eagle}}\n"
+      "  - {name: self, type: speculative, draft_length: 2, drafter: {type: self, layers: 3, "
+      "adapter: lora}}\n";
+  write_config("{weights: " + target + "}", strategies);
+  EXPECT_THAT(run().environment.warnings, Not(Contains(HasSubstr("with adapters"))));
+  write_config(fmt::format("{{weights: {}, adapters: [{{name: full, path: {}}}]}}", target,
+                           test_data("gemma3-lora-a").string()),
+               strategies);
+  const Report report = run({"prompts.adapter=full"}, "adapted");
+  EXPECT_TRUE(report.summary.divergences.empty());
+  for (const char* head : {"eagle", "lora"}) {
+    EXPECT_THAT(report.environment.warnings,
+                Contains(AllOf(HasSubstr(path(head)), HasSubstr("with adapters"))));
+  }
+  EXPECT_NE(tokens(records("adapted")), tokens(records())) << "another target";
+  std::map<std::string, int64_t> drafted;
+  for (const GenerationRecord& record : records("adapted")) {
+    for (const StepStatistics& step : record.generation.steps) {
+      drafted[record.key.strategy] += step.drafted;
+    }
+  }
+  EXPECT_GT(drafted["eagle"], 20) << "its acceptance is measured";
+  EXPECT_GT(drafted["self"], 20);
+}
+
+}  // namespace
+}  // namespace specdec
