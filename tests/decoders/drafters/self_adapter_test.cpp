@@ -8,7 +8,7 @@
 #include "core/transformer/transformer_model.h"
 #include "decoders/autoregressive.h"
 #include "decoders/drafters/self_drafter.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/shapes/dynamic_tree.h"
 #include "decoders/shapes/static_tree.h"
 #include "decoders/speculative.h"
@@ -46,7 +46,7 @@ std::unique_ptr<SpeculativeDecoding> speculative(TransformerModel& target,
 
 std::vector<std::unique_ptr<DraftShape>> shapes() {
   std::vector<std::unique_ptr<DraftShape>> all;
-  all.push_back(std::make_unique<ChainShape>(3));
+  all.push_back(std::make_unique<FixedDraftLength>(3));
   all.push_back(std::make_unique<StaticTreeShape>(tree_of_paths({{0}, {1}, {0, 0}, {0, 0, 0}})));
   all.push_back(
       std::make_unique<DynamicTreeShape>(DynamicTreeOptions{.nodes = 5, .depth = 3, .top_k = 2}));
@@ -113,7 +113,7 @@ TEST(SelfAdapterTest, DraftsAreTheAdaptedLayersBestTokens) {
   target.prefill_get_last_logits(kept);
   SelfDrafter drafter(target, options);
   DraftBench bench;
-  ChainShape shape(4);
+  FixedDraftLength shape(4);
   const Draft draft = drafter.propose(bench.context(committed, shape, {4, 4, 1}));
   ASSERT_EQ(draft.proposed(), 4);
   EXPECT_EQ(target.pending(), 0);
