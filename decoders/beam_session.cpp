@@ -26,17 +26,27 @@ void check_request(const Request& request) {
                  "beam search ends hypotheses at tokens (end-of-sequence and stop ids), not at "
                  "stop_strings: leave them out, or use another strategy");
   check_stop_rule(request);
-  check_not_resumed(request);
+  check_reads_whole(request);
+  require_config(!request.embeddings.defined(),
+                 "beam search reads the prompt by its tokens: leave embeddings out, or use another "
+                 "strategy");
 }
 
 /// Log-probabilities [vocab] float64 after a sequence. A row is always computed by itself, so that
 /// it does not matter which others there are.
-Tensor log_probs_after(TokenSpan sequence, const Tensor& logits, double penalty) {
-  Tensor row = at::log_softmax(logits.to(at::kDouble), 0).contiguous();
+Tensor log_probs_after(TokenSpan sequence, const Tensor& logits, const SamplingParams& sampling) {
+  Tensor biased = logits.to(at::kDouble);
+  if (!sampling.logit_bias.empty()) {
+    biased = biased.clone();
+    for (const auto& [token, summand] : sampling.logit_bias) {
+      biased[token] += summand;
+    }
+  }
+  Tensor row = at::log_softmax(biased, 0).contiguous();
   if (std::isnan(row.max().item<double>())) {
     throw Error(damaged_logits(std::ssize(sequence)));
   }
-  if (penalty != 1.0) {
+  if (const double penalty = sampling.repetition_penalty; penalty != 1.0) {
     auto* values = row.data_ptr<double>();
     for (const Token token : std::set<Token>(sequence.begin(), sequence.end())) {
       values[token] *= values[token] < 0.0 ? penalty : 1.0 / penalty;
@@ -73,6 +83,7 @@ BeamSession::BeamSession(const Request& request, const LanguageModel& target,
   options.validate();
   check_request(request);
   check_vocabulary(request.constraint, target.vocab_size());
+  check_logit_bias(request.sampling, target.vocab_size());
   if (request.constraint.grammar != nullptr) {
     beams_.front().grammar.emplace(request.constraint.grammar);
   }
@@ -94,8 +105,7 @@ std::vector<BeamSession::Continuation> BeamSession::best_continuations(
     std::span<const Tensor> logits) const {
   std::vector<Continuation> best;  // a heap, the worst on top
   for (size_t beam = 0; beam < beams_.size(); ++beam) {
-    const Tensor row =
-        log_probs_after(beams_[beam].tokens, logits[beam], request_.sampling.repetition_penalty);
+    const Tensor row = log_probs_after(beams_[beam].tokens, logits[beam], request_.sampling);
     auto* values = row.data_ptr<double>();
     if (beams_[beam].grammar) {
       const MaskTimer timer;
