@@ -27,7 +27,10 @@ void check_request(const Request& request) {
                  "beam search ends hypotheses at tokens (end-of-sequence and stop ids), not at "
                  "stop_strings: leave them out, or use another strategy");
   check_stop_rule(request);
-  check_not_resumed(request);
+  check_reads_whole(request);
+  require_config(!request.embeddings.defined(),
+                 "beam search reads the prompt by its tokens: leave embeddings out, or use another "
+                 "strategy");
 }
 
 /// Scores after a sequence: the logits with the request's bias. A row is always computed by itself,
@@ -87,6 +90,7 @@ BeamSession::BeamSession(const Request& request, const LanguageModel& target,
   options.validate();
   check_request(request);
   check_vocabulary(request.constraint, target.vocab_size());
+  check_logit_bias(request.sampling, target.vocab_size());
   if (request.constraint.grammar != nullptr) {
     beams_.front().grammar.emplace(request.constraint.grammar);
   }

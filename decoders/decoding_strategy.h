@@ -92,7 +92,16 @@ struct Request {
   /// decoding take none.
   TokenSpan resumed = {};
   /// Where the target's keys and values of earlier texts are; nullptr: the prompt is read whole.
+  /// Texts whose prompt is given by one of the next two are neither looked for nor remembered.
   PrefixStore* prefixes = nullptr;
+  /// Embeddings [n, hidden] that the target reads instead of the prompt's tokens, scaled (see
+  /// Internals::embed). `prompt` has a token for each: what drafters, the repetition penalty and
+  /// layers with inputs of their own read there. Beam search takes none.
+  at::Tensor embeddings = {};
+  /// Logits [vocab] after the prompt, which row 0 of the target keeps already, by the caller: it is
+  /// not read again. Not with embeddings or `resumed`; drafters that need features of the prompt,
+  /// beam search and corrected decoding take none.
+  at::Tensor prompt_logits = {};
 };
 
 /// Amount that a grammar leaves open at a node.
@@ -174,7 +183,8 @@ struct Generation {
 class DecodingStrategy {
  public:
   virtual ~DecodingStrategy() = default;
-  /// Continues the prompt. Throws Error when it is empty or too long for the model.
+  /// Continues the prompt. Throws Error when it is empty or too long for the model, and ConfigError
+  /// for parts of the request that the strategy or the target cannot do.
   virtual Generation generate(const Request& request) = 0;
   /// Whether it takes Request::resumed, and what the target keeps in row 0 after generate(), or an
   /// exception of on_tokens, is the text's beginning.

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -39,11 +40,34 @@ std::span<const std::byte> bytes_of_tensor(const Tensor& tensor) {
 }
 
 nlohmann::json sampling_json(const SamplingParams& sampling) {
+  auto bias = nlohmann::json::array();
+  for (const auto& [token, summand] : sampling.logit_bias) {
+    bias.push_back({token, std::isinf(summand) ? nlohmann::json() : nlohmann::json(summand)});
+  }
   return {{"temperature", sampling.temperature},
           {"top_k", sampling.top_k},
           {"top_p", sampling.top_p},
           {"min_p", sampling.min_p},
-          {"repetition_penalty", sampling.repetition_penalty}};
+          {"repetition_penalty", sampling.repetition_penalty},
+          {"logit_bias", std::move(bias)}};
+}
+
+/// Pairs of token and summand, null for -inf; states of earlier versions have none.
+LogitBias read_logit_bias(const JsonKeys& json) {
+  LogitBias bias;
+  if (!json.has("logit_bias")) {
+    return bias;
+  }
+  for (const auto& pair : json.at("logit_bias")) {
+    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_unsigned() ||
+        pair[0].get<uint64_t>() > std::numeric_limits<Token>::max() ||
+        !(pair[1].is_null() || pair[1].is_number())) {
+      json.fail("logit_bias", "is no list of pairs of a token and a number");
+    }
+    bias[pair[0].get<Token>()] =
+        pair[1].is_null() ? -std::numeric_limits<double>::infinity() : pair[1].get<double>();
+  }
+  return bias;
 }
 
 SamplingParams read_sampling(const JsonKeys& json) {
@@ -51,7 +75,8 @@ SamplingParams read_sampling(const JsonKeys& json) {
                           .top_k = json.integer("top_k"),
                           .top_p = json.number("top_p"),
                           .min_p = json.number("min_p"),
-                          .repetition_penalty = json.number("repetition_penalty")};
+                          .repetition_penalty = json.number("repetition_penalty"),
+                          .logit_bias = read_logit_bias(json)};
   sampling.validate();
   return sampling;
 }

@@ -139,7 +139,8 @@ Generation CorrectedDecoding::draw(const Request& request, int64_t sample,
                     .log_overlaps = request.log_overlaps,
                     .log_rejected = request.log_rejected,
                     .constraint = request.constraint,
-                    .weights = weights};
+                    .weights = weights,
+                    .embeddings = request.embeddings};
   Generation generation = strategy_->generate(own);
   seconds_ += generation.prefill_seconds + generation.decode_seconds;
   return generation;
@@ -198,7 +199,7 @@ Generation CorrectedDecoding::generate(const Request& request) {
     return strategy_->generate(request);
   }
   check(request.sampling);
-  check_not_resumed(request);
+  check_reads_whole(request);
   if (request.constraint.grammar == nullptr) {
     throw ConfigError("a correction is one of a grammar, and there is none: add `grammar:`");
   }

@@ -78,8 +78,8 @@ GreedyChoice LogitsProcessor::greedy(int64_t node, TokenSpan penalised) const {
 }
 
 bool LogitsProcessor::reads_best_only(const Request& request) {
-  return request.sampling.greedy() && request.sampling.repetition_penalty == 1.0 &&
-         request.constraint.grammar == nullptr && request.weights == nullptr;
+  return request.sampling.reads_best_only() && request.constraint.grammar == nullptr &&
+         request.weights == nullptr;
 }
 
 TargetProbs& LogitsProcessor::find(const Draft& draft, const ForwardResult& result) {

@@ -9,8 +9,8 @@
 
 namespace specdec {
 
-/// The one place where penalties, grammar masks and sampling transforms turn the target's logits
-/// into distributions; and what is known of them afterwards.
+/// The one place where bias, penalties, grammar masks and sampling transforms turn the target's
+/// logits into distributions; and what is known of them afterwards.
 class LogitsProcessor {
  public:
   /// Borrows all. `mask_seconds`: see MaskTimer.

@@ -31,10 +31,69 @@ void check_vocabulary(const Constraint& constraint, int64_t vocab_size) {
   }
 }
 
-void check_not_resumed(const Request& request) {
+void check_logit_bias(const SamplingParams& sampling, int64_t vocab_size) {
+  if (!sampling.logit_bias.empty()) {
+    const Token last = sampling.logit_bias.rbegin()->first;
+    require_config(last < vocab_size,
+                   fmt::format("sampling.logit_bias names token {}, but the model's vocabulary has "
+                               "{} (0 to {})",
+                               last, vocab_size, vocab_size - 1));
+  }
+}
+
+static void check_embeddings(const Request& request, const LanguageModel& target) {
+  const Internals* internals = target.internals();
+  require_config(
+      internals != nullptr,
+      "the request gives embeddings, but this target reads tokens alone: leave them out, "
+      "or decode with the model itself");
+  const at::Tensor& embeddings = request.embeddings;
+  require_config(
+      embeddings.dim() == 2 && embeddings.is_floating_point() &&
+          embeddings.size(0) == std::ssize(request.prompt) &&
+          embeddings.size(1) == internals->hidden_size(),
+      fmt::format("the request's embeddings should be numbers [{}, {}]: one row for each "
+                  "of the prompt's tokens, as wide as the target's hidden size",
+                  request.prompt.size(), internals->hidden_size()));
+}
+
+static void check_prompt_logits(const Request& request, const LanguageModel& target) {
+  require_config(!request.embeddings.defined() && request.resumed.empty(),
+                 "prompt_logits say that the prompt is read already: give neither embeddings of it "
+                 "nor an output to go on with");
+  require_config(
+      !request.prompt.empty() && target.length() == std::ssize(request.prompt) &&
+          target.pending() == 0,
+      fmt::format(
+          "prompt_logits belong to a prompt of {} tokens that the target keeps, but it keeps "
+          "{} ({} more are pending): prefill it with the whole prompt, and no more",
+          request.prompt.size(), target.length(), target.pending()));
+  const at::Tensor& logits = request.prompt_logits;
+  require_config(
+      logits.dim() == 1 && logits.size(0) == target.vocab_size() &&
+          (logits.scalar_type() == at::kFloat || logits.scalar_type() == at::kDouble),
+      fmt::format(
+          "prompt_logits should be [{}] float32 or float64: those of the prompt's last token",
+          target.vocab_size()));
+}
+
+void check_prompt(const Request& request, const LanguageModel& target) {
+  if (request.embeddings.defined()) {
+    check_embeddings(request, target);
+  }
+  if (request.prompt_logits.defined()) {
+    check_prompt_logits(request, target);
+  }
+}
+
+void check_reads_whole(const Request& request) {
   require_config(request.resumed.empty(),
                  "this strategy draws whole outputs and cannot go on with one: resume with "
                  "autoregressive or speculative, or start again");
+  require_config(
+      !request.prompt_logits.defined(),
+      "this strategy reads the prompt itself, perhaps several times: leave prompt_logits "
+      "out, or decode with autoregressive or speculative");
 }
 
 }  // namespace specdec

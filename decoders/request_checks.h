@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 
+#include "core/language_model.h"
 #include "decoders/decoding_strategy.h"
 
 namespace specdec {
@@ -13,7 +14,15 @@ void check_stop_rule(const Request& request);
 /// forbids those.
 void check_vocabulary(const Constraint& constraint, int64_t vocab_size);
 
-/// Throws ConfigError for a request that goes on with its output so far.
-void check_not_resumed(const Request& request);
+/// Throws ConfigError for a bias of tokens that the model does not have.
+void check_logit_bias(const SamplingParams& sampling, int64_t vocab_size);
+
+/// Throws ConfigError for embeddings and logits of the prompt that do not fit the target and what
+/// its row 0 keeps, or one another.
+void check_prompt(const Request& request, const LanguageModel& target);
+
+/// Throws ConfigError for a request that goes on with its output so far, and for one whose prompt
+/// is read already.
+void check_reads_whole(const Request& request);
 
 }  // namespace specdec

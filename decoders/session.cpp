@@ -10,6 +10,7 @@
 #include "decoders/analysis/draft_overlap.h"
 #include "decoders/draft_grammar.h"
 #include "decoders/mask_timer.h"
+#include "decoders/request_checks.h"
 #include "grammar/forced_tokens.h"
 
 namespace specdec {
@@ -19,6 +20,8 @@ Session::Session(const Request& request, const LanguageModel& target)
       text_(request, target.max_length(), target.vocab_size()),
       distributions_(request, text_, target.vocab_size(), &step_.mask_seconds) {
   request.sampling.validate();
+  check_logit_bias(request.sampling, target.vocab_size());
+  check_prompt(request, target);
 }
 
 Randomness& Session::random(Purpose purpose) {
@@ -32,6 +35,9 @@ Draft Session::certain() {
   if (grammar() != nullptr && request_.constraint.forced && most > 0) {
     const MaskTimer timer(&step_.mask_seconds);
     for (const Token token : certain_tokens(*grammar(), most)) {
+      if (sampling().forbids(token)) {  // nothing is left there, which its logits will say
+        break;
+      }
       draft.add(token, draft.size() - 1);
     }
   }
@@ -75,12 +81,30 @@ void Session::append_drawn(const ForwardResult& result) {
   append({&token, 1}, {&root, 1});
 }
 
+ForwardResult Session::read(LanguageModel& target, TokenSpan text,
+                            const ForwardOptions& options) const {
+  if (request_.prompt_logits.defined()) {
+    return {.logits = request_.prompt_logits.unsqueeze(0)};
+  }
+  if (!request_.embeddings.defined()) {
+    return prefill_with(request_.prefixes, target, text, options);
+  }
+  const TokenSpan resumed = text.subspan(request_.prompt.size());
+  const Tensor& own = request_.embeddings;
+  return target.prefill(
+      text, options,
+      {.embeddings =
+           resumed.empty()
+               ? own
+               : at::cat({own, target.internals()->embed(token_tensor(resumed)).to(own)})});
+}
+
 ForwardResult Session::prefill(LanguageModel& target, const ForwardOptions& options) {
   const bool goes_on = !request_.resumed.empty();
   const TokenSpan text = goes_on ? committed().first(committed().size() - 1) : committed();
   ForwardOptions own = options;
   own.best_only = reads_best_only();
-  ForwardResult result = prefill_with(request_.prefixes, target, text, own);
+  ForwardResult result = read(target, text, own);
   if (goes_on) {
     generation_.prefill_seconds = clock_.lap();
     start_step();
@@ -91,7 +115,8 @@ ForwardResult Session::prefill(LanguageModel& target, const ForwardOptions& opti
 }
 
 void Session::remember(LanguageModel& target) const {
-  if (request_.prefixes != nullptr && target.snapshots() != nullptr) {
+  const bool by_tokens = !request_.embeddings.defined() && !request_.prompt_logits.defined();
+  if (by_tokens && request_.prefixes != nullptr && target.snapshots() != nullptr) {
     request_.prefixes->insert(cached_prefix(target, committed()));
   }
 }

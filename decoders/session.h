@@ -20,8 +20,9 @@ namespace specdec {
 /// fit is not drafted (see draft_limits), and only a stop ends the output early.
 class Session {
  public:
-  /// Throws Error for sampling or stop rules out of range, for stop strings without tokenizer, and
-  /// for a grammar of another vocabulary.
+  /// Throws Error for sampling or stop rules out of range, for stop strings without tokenizer, for
+  /// a grammar or bias of another vocabulary, and for a prompt's embeddings or logits that do not
+  /// fit the target.
   /// `request` and `target` outlive the session. The clock of the prefill starts here.
   Session(const Request& request, const LanguageModel& target);
   Session(const Session&) = delete;
@@ -50,11 +51,14 @@ class Session {
   /// The target's distributions after each node of a draft; see LogitsProcessor::find.
   TargetProbs& target_probs(const Draft& draft, const ForwardResult& result);
 
+  /// Reads a text, of which the prompt is the beginning, as the request gives it.
+  ForwardResult read(LanguageModel& target, TokenSpan text, const ForwardOptions& options) const;
   /// Reads the prompt into the target and commits the token that it yields; where the request goes
   /// on with its output so far, that is read but for its newest token. What Request::prefixes knows
   /// is not read again. The results are those of LanguageModel::prefill.
   ForwardResult prefill(LanguageModel& target, const ForwardOptions& options);
-  /// Lets Request::prefixes remember the text, whose beginning is what the target keeps in row 0.
+  /// Lets Request::prefixes remember a text that was given by its tokens, whose beginning is what
+  /// the target keeps in row 0.
   void remember(LanguageModel& target) const;
 
   // Of a forward, logits [n, vocab] or the best tokens of its n nodes.

@@ -46,6 +46,10 @@ SpeculativeDecoding::SpeculativeDecoding(LanguageModel& target, std::unique_ptr<
 
 void SpeculativeDecoding::check(const Request& request) const {
   verifier_->check(request.sampling);
+  require_config(!(wants_features_ && request.prompt_logits.defined()),
+                 "this drafter continues the target's hidden states of the prompt, which a prefill "
+                 "gives: leave prompt_logits out, or choose a drafter that reads tokens alone "
+                 "(draft_model, prompt_lookup)");
   if (request.constraint.grammar != nullptr && verifier_->accepts_impossible()) {
     throw ConfigError(
         "this verifier accepts tokens that the target's distribution gives no mass, so its output "
@@ -87,7 +91,10 @@ std::optional<DraftTrace> SpeculativeDecoding::trace(const Request& request, Tok
   TraceShape shape(options);
   Session session(request, target_);
   options_.best_only = false;
-  std::optional<ForwardResult> prompt = target_.prefill(request.prompt, prompt_options_);
+  require_config(!request.prompt_logits.defined(),
+                 "a trace reads the prompt itself: leave prompt_logits out");
+  std::optional<ForwardResult> prompt =
+      target_.prefill(request.prompt, prompt_options_, {.embeddings = request.embeddings});
   if (!output.empty()) {
     session.commit_given(output.front());
   }

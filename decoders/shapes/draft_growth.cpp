@@ -34,7 +34,14 @@ bool DraftGrowth::is_expanded(int64_t node) const {
 }
 
 bool DraftGrowth::has_distribution(int64_t node) {
-  return is_expanded(node) && !(grammar_ && grammar_->is_at_limit(draft_, node));
+  if (!is_expanded(node) || (grammar_ && grammar_->is_at_limit(draft_, node))) {
+    return false;
+  }
+  const LogitBias& bias = context_.sampling.logit_bias;
+  const DraftVocabulary* vocabulary = child_distribution_.vocabulary();
+  const int64_t size = vocabulary == nullptr ? logits_[static_cast<size_t>(node)].logits.size(1)
+                                             : vocabulary->vocab_size();
+  return bias.empty() || !forbids_all(bias, allowed(node), size);
 }
 
 bool DraftGrowth::may_have_children(int64_t node) const {

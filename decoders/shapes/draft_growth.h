@@ -59,7 +59,7 @@ class DraftGrowth {
   /// The `count` most likely tokens after an expanded node, best first; none after another one.
   std::vector<Candidate> best(int64_t node, int64_t count);
   /// The drafter's distribution of the token after an expanded node. Empty after another one, where
-  /// the grammar allows none of the drafter's tokens, and where it has reached a limit.
+  /// grammar and bias leave none of the drafter's tokens, and where the grammar is at a limit.
   TokenProbs distribution(int64_t node);
 
   /// The draft; the object is used up.

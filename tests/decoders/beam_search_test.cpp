@@ -47,6 +47,7 @@ TEST_P(BeamSearchReferenceTest, EqualsThePlainlyWrittenSearch) {
         const std::vector<Tokens> ends = {{}, {4}, {4, 7}};
         Task task{{3, 1, 4}, {}, {.max_new_tokens = 9, .end_ids = ends[seed % 3]}};
         task.sampling.repetition_penalty = seed == 2 ? 1.3 : 1.0;
+        task.sampling.logit_bias = seed == 3 ? LogitBias{{2, 1.5}, {5, -2.0}} : LogitBias{};
         const BeamOptions options{num_beams, length_penalty, GetParam(), num_beams};
         const LogitTable table = random_table(kVocab, seed, 2, 1.0);
         FakeModel target(kVocab, table);

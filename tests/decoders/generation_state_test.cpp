@@ -203,6 +203,7 @@ GenerationState full_state(TransformerModel& target) {
   GenerationState state = begin_state({1, 2, 3}, 0.7, std::numeric_limits<uint64_t>::max());
   state.sampling.top_k = 3;
   state.sampling.repetition_penalty = 1.1;
+  state.sampling.logit_bias = {{2, 0.25}, {3, -INFINITY}};
   state.prompt_number = 5;
   state.repeat = 6;
   state.grammar = "0123";
@@ -229,6 +230,7 @@ TEST_F(StateFileTest, HoldsAllOfAState) {
   EXPECT_EQ(read.sampling.temperature, 0.7);
   EXPECT_EQ(read.sampling.top_k, 3);
   EXPECT_EQ(read.sampling.repetition_penalty, 1.1);
+  EXPECT_EQ(read.sampling.logit_bias, state_.sampling.logit_bias);
   EXPECT_EQ(read.seed, state_.seed);
   EXPECT_EQ(read.prompt_number, 5U);
   EXPECT_EQ(read.repeat, 6U);

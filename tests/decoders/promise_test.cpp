@@ -69,6 +69,12 @@ std::vector<SampledCase> sampled_cases() {
       {"top_p", 3, task({.temperature = 1.3, .top_p = 0.8})},
       {"min_p", 3, task({.temperature = 1.0, .min_p = 0.3})},
       {"penalty", 3, task({.temperature = 1.0, .repetition_penalty = 1.7})},
+      {"bias", 3, task({.temperature = 1.0, .logit_bias = {{0, -1.5}, {2, 0.75}}})},
+      {"forbidden", 4,
+       task({.temperature = 1.0,
+             .repetition_penalty = 1.7,
+             .logit_bias = {{0, 0.5}, {1, -INFINITY}}},
+            {.max_new_tokens = 3})},
       {"all_transforms", 4,
        task(
            {.temperature = 1.5, .top_k = 3, .top_p = 0.95, .min_p = 0.1, .repetition_penalty = 1.2},
@@ -93,6 +99,22 @@ std::vector<SampledCase> sampled_cases() {
   return cases;
 }
 
+/// Logits to which the task's bias is added, in the model instead of the sampling.
+LogitTable biased(const LogitTable& table, const Task& task) {
+  return [table, bias = task.sampling.logit_bias](TokenSpan history) {
+    std::vector<double> logits = table(history);
+    for (const auto& [token, summand] : bias) {
+      logits[static_cast<size_t>(token)] += summand;
+    }
+    return logits;
+  };
+}
+
+Task without_bias(Task task) {
+  task.sampling.logit_bias.clear();
+  return task;
+}
+
 /// How far the distribution of a strategy is from its target's, over a few random pairs of models.
 double distribution_difference(const StrategyRow& strategy, const SampledCase& asked) {
   double largest = 0.0;
@@ -104,7 +126,8 @@ double distribution_difference(const StrategyRow& strategy, const SampledCase& a
         mixed_table(target_table, random_table(asked.vocab, seed + 100), 0.7);
     FakeModel target(asked.vocab, target_table);
     const auto decoding = strategy.make(target, drafter_table);
-    const SequenceDistribution expected = reference_distribution(target_table, asked.task);
+    const SequenceDistribution expected =
+        reference_distribution(biased(target_table, asked.task), without_bias(asked.task));
     largest =
         std::max(largest, max_difference(exact_distribution(*decoding, asked.task), expected));
   }
@@ -149,12 +172,15 @@ TEST_P(PromiseTest, GreedyTokensAreTheTargets) {
         mixed_table(target_table, random_table(kVocab, seed + 100), 0.3);
     FakeModel target(kVocab, target_table, 128);
     const Task task{{3, 1, 4, 1, 5},
-                    {.temperature = 0.0, .repetition_penalty = seed == 3 ? 1.1 : 1.0},
+                    {.temperature = 0.0,
+                     .repetition_penalty = seed == 3 ? 1.1 : 1.0,
+                     .logit_bias = seed == 4 ? LogitBias{{1, 1.5}, {5, -INFINITY}} : LogitBias{}},
                     {.max_new_tokens = 40, .end_ids = {static_cast<Token>(seed)}}};
     CounterRandomness random(seed);
     const Generation generation =
         GetParam().make(target, drafter_table)->generate(task.request(random));
-    EXPECT_EQ(generation.tokens, greedy_tokens(target_table, task)) << "seed " << seed;
+    EXPECT_EQ(generation.tokens, greedy_tokens(biased(target_table, task), without_bias(task)))
+        << "seed " << seed;
     EXPECT_EQ(generation.gaps.size(), generation.tokens.size());
   }
 }

@@ -119,6 +119,7 @@ TEST_P(SpeculativeBeamTest, EqualsPlainBeamSearchBitForBit) {
         const std::vector<Tokens> ends = {{}, {4}, {4, 7}};
         Task task{{3, 1, 4, 1, 5}, {}, {.max_new_tokens = 14, .end_ids = ends[seed % 3]}};
         task.sampling.repetition_penalty = seed % 4 == 0 ? 1.2 : 1.0;
+        task.sampling.logit_bias = seed % 3 == 0 ? LogitBias{{1, 1.5}, {2, -2.0}} : LogitBias{};
         const SpeculativeBeamSearch::Options options{
             .beams = {num_beams, length_penalty, early, num_beams},
             .draft_length = 1 + static_cast<int64_t>(seed % 4),

@@ -20,6 +20,9 @@ struct Slot {
 std::vector<double> log_probs(const LogitTable& target, const Task& task,
                               const std::vector<Token>& history) {
   std::vector<double> values = target(history);
+  for (const auto& [token, summand] : task.sampling.logit_bias) {
+    values[static_cast<size_t>(token)] += summand;
+  }
   double sum = 0.0;
   for (const double value : values) {
     sum += std::exp(value);
