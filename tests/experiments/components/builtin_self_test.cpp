@@ -56,7 +56,8 @@ TEST_F(BuiltinSelfTest, TheShippedTargetsTokensAreKeptByAnyAdapter) {
           "  - {name: static, type: speculative, tree: {type: static, paths: [[0], [1], [0, 0]]}" +
           drafter + "  - {name: dynamic, type: speculative, tree: {type: dynamic, nodes: 4}" +
           drafter +
-          "  - {name: adaptive, type: speculative, draft_length: {type: adaptive, max: 3}, "
+          "  - {name: adaptive, type: speculative, draft_length: {type: adaptive, initial: 2, max: "
+          "3}, "
           "drafter: {type: self, layers: 3, adapter: {path: lora, scale: 0.25}}}\n");
   const Report report = run();
   EXPECT_TRUE(report.summary.divergences.empty());
@@ -100,17 +101,17 @@ TEST_F(BuiltinSelfTest, AnAdapterThatDoesNotFitIsRefused) {
 
 TEST_F(BuiltinSelfTest, OtherShapesAndLayersAreFoundWhenItIsLoaded) {
   const std::string target = test_data("gemma3-a").string();
-  const auto refused = [&](const std::string& layers, const char* name) {
+  const auto refused = [&](const std::string& layers, const std::string& name) {
     write_config("{weights: " + target + "}",
                  fmt::format("  - {{type: speculative, draft_length: 2, drafter: {{type: self, "
                              "layers: {}, adapter: {}}}}}\n",
                              layers, name));
-    return error_message<Error>([&] { (void)run(); });
+    return error_message<Error>([&] { (void)run({}, layers + name.substr(name.rfind('/') + 1)); });
   };
   write_adapter(test_data("gemma2-a"), 1, "other");
   EXPECT_THAT(refused("2", "other"), HasSubstr("other"));
   // Of all layers, though its config names none.
-  EXPECT_THAT(refused("2", test_data("gemma3-lora-a").c_str()),
+  EXPECT_THAT(refused("2", test_data("gemma3-lora-a").string()),
               AllOf(HasSubstr("adapts model.layers.2"), HasSubstr("which does not draft")));
 }
 
