@@ -60,13 +60,14 @@ int dispatch(const std::vector<std::string>& arguments, CommandContext& context)
 
 }  // namespace
 
-ModelOptions CommandContext::model_options() const {
+ModelOptions CommandContext::model_options(const ActiveLayers& active) const {
   return {.dtype = flags.dtype,
           .activations = flags.activations,
           .kv_dtype = flags.kv_dtype,
           .device = flags.device.empty() ? "cpu" : flags.device,
           .cache = parse_cache(flags.cache, components),
-          .threads = flags.threads};
+          .threads = flags.threads,
+          .active_layers = active};
 }
 
 std::vector<std::string> CommandContext::overrides() const {

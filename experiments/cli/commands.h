@@ -13,8 +13,9 @@ namespace specdec {
 struct CommandContext : CommandLine {
   const Components& components;
 
-  /// Device and dtype for a model that the command line names.
-  ModelOptions model_options() const;
+  /// Device and dtype for a model that the command line names, and how many of its layers are
+  /// active.
+  ModelOptions model_options(const ActiveLayers& active = {}) const;
   /// The flags as overrides of a config.
   std::vector<std::string> overrides() const;
   void apply_threads() const;
@@ -48,6 +49,9 @@ inline constexpr const char* kModelHelp =
 /// Adds --adapter, which may be repeated; the texts are for parse_adapter.
 void add_adapter_option(CLI::App& command, std::vector<std::string>& adapters);
 std::vector<AdapterChoice> parse_adapters(const std::vector<std::string>& texts);
+
+/// Adds --active-layers.
+void add_active_layers_option(CLI::App& command, int64_t& layers);
 
 /// Ids written as "2,5,7". Throws ConfigError: not numbers, negative, none.
 std::vector<Token> parse_token_list(const std::string& text);

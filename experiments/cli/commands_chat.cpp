@@ -241,20 +241,19 @@ void ChatLoop::save(const std::string& file) {
 }
 
 int run_chat(const CommandContext& context, const ChatArguments& arguments) {
-  arguments.sampling.validate();
   ModelCatalog catalog;
-  const ModelFiles& files = catalog.read(arguments.model);
+  const ModelFiles& files = catalog.read(arguments.model, arguments.active_layers);
+  const SamplingParams sampling = make_sampling(arguments, files);
   if (!context.flags.quiet) {
     print_notes(files, context.err);
   }
   const auto grammar = read_grammar_text(arguments, files);
   const StopRule stop = make_stop(arguments, files, false);
-  const RunPlan plan{
-      context.components, &files, catalog, arguments.sampling, arguments.max_new_tokens, true,
-      grammar.has_value()};
+  const RunPlan plan{context.components, &files, catalog, sampling, arguments.max_new_tokens, true,
+                     grammar.has_value()};
   const auto config = read_strategy_text(arguments.strategy, plan, context.components);
   check_chat(files, grammar ? &*grammar : nullptr, {});
-  ModelLoader loader(context.model_options(), &catalog);
+  ModelLoader loader(context.model_options({arguments.model, arguments.active_layers}), &catalog);
   PrefixCachedModel target(loader.load(arguments.model, parse_adapters(arguments.adapters)));
   BuildContext build{.target = target,
                      .models = loader,
@@ -270,7 +269,7 @@ int run_chat(const CommandContext& context, const ChatArguments& arguments) {
   Chat chat({.files = files,
              .target = target,
              .strategy = *strategy,
-             .sampling = arguments.sampling,
+             .sampling = sampling,
              .stop = stop,
              .seed = arguments.seed,
              .constraint = config.constraint,

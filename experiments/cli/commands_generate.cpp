@@ -142,7 +142,6 @@ void check_arguments(const GenerateArguments& arguments) {
   if (arguments.has_logprobs && arguments.json.file.empty()) {
     throw ConfigError("--logprobs goes into the JSON: add --json");
   }
-  arguments.sampling.validate();
 }
 
 /// The generation before its first step: begun by the arguments, or the one that --resume names.
@@ -155,7 +154,7 @@ GenerationState begin_generation(const GenerateArguments& arguments, const Model
   return {.model = arguments.model,
           .prompt = encode(arguments, files, grammar ? grammar->tools : ""),
           .output = {},
-          .sampling = arguments.sampling,
+          .sampling = make_sampling(arguments, files),
           .seed = arguments.seed,
           .grammar = name,
           .cached = {}};
@@ -203,7 +202,7 @@ nlohmann::json sample_json(const GenerateArguments& arguments, const Generation&
 int generate(const CommandContext& context, const GenerateArguments& arguments) {
   check_arguments(arguments);
   ModelCatalog catalog;
-  const ModelFiles& files = catalog.read(arguments.model);
+  const ModelFiles& files = catalog.read(arguments.model, arguments.active_layers);
   if (!context.flags.quiet) {
     print_notes(files, context.err);
   }
@@ -219,7 +218,7 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   Constraint constraint = config.constraint;
   constraint.grammar = compiled_grammar(grammar, files, stop);
 
-  ModelLoader loader(context.model_options(), &catalog);
+  ModelLoader loader(context.model_options({arguments.model, arguments.active_layers}), &catalog);
   const auto model = loader.load(arguments.model, parse_adapters(arguments.adapters));
   UncachedModel uncached(*model);
   LanguageModel& target = arguments.no_cache ? static_cast<LanguageModel&>(uncached) : *model;
@@ -271,7 +270,7 @@ void add_state_options(CLI::App& command, GenerateArguments& arguments) {
       "the model, its options, --grammar, --stop and --strategy as they were");
   for (const char* other :
        {"--prompt", "--prompt-file", "--tokens", "--chat", "--temperature", "--top-k", "--top-p",
-        "--min-p", "--repetition-penalty", "--seed", "--samples"}) {
+        "--min-p", "--repetition-penalty", "--logit-bias", "--seed", "--samples"}) {
     resume->excludes(command.get_option(other));
   }
   auto* prefixes =

@@ -24,6 +24,7 @@ namespace {
 struct LogitsArguments {
   std::string model, tokens, out;
   std::vector<std::string> adapters;
+  int64_t active_layers = 0;
 };
 
 ForwardResult forward_uncached(const TransformerTensors& weights,
@@ -82,7 +83,7 @@ void check_finite(const Tensor& values, const std::string& what, const std::stri
 int logits(const CommandContext& context, const LogitsArguments& arguments) {
   const auto tokens = parse_token_list(arguments.tokens);
   (void)read_model_files(arguments.model);
-  ModelLoader loader(context.model_options());
+  ModelLoader loader(context.model_options({arguments.model, arguments.active_layers}));
   const auto weights = loader.weights(arguments.model);
   const auto adapters = parse_adapters(arguments.adapters);
   if (weights->config.bidirectional && !adapters.empty()) {
@@ -152,6 +153,13 @@ void add_adapter_option(CLI::App& command, std::vector<std::string>& adapters) {
       ->take_all();
 }
 
+void add_active_layers_option(CLI::App& command, int64_t& layers) {
+  command
+      .add_option("--active-layers", layers,
+                  "run the model with so many of its layers, the first ones; 0 = all")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20U));
+}
+
 std::vector<AdapterChoice> parse_adapters(const std::vector<std::string>& texts) {
   std::vector<AdapterChoice> adapters;
   for (const std::string& text : texts) {
@@ -168,6 +176,7 @@ void add_logits_command(CLI::App& app, CommandContext& context) {
   command->add_option("--tokens", arguments->tokens, "token ids, such as 2,5,7")->required();
   command->add_option("--out", arguments->out, "a .safetensors file, overwritten")->required();
   add_adapter_option(*command, arguments->adapters);
+  add_active_layers_option(*command, arguments->active_layers);
   command->footer(
       "The file contains `logits` [T, vocab] and `hidden` [T, hidden] (after the final norm) in "
       "float32,\n"

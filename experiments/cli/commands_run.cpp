@@ -166,6 +166,8 @@ void add_check_command(CLI::App& app, CommandContext& context) {
       "  cache              {type: ...}, see 'specdec list cache' (default: paged)\n"
       "  device             cpu (default), cuda, cuda:N, mps\n"
       "  max_length         tokens of prompt and output; default: the config's, at most 8192\n"
+      "  active_layers      run the model with so many of its layers, the first ones; default 0: "
+      "all\n"
       "  include_mtp        load the checkpoint's multi-token-prediction modules; default false\n"
       "  verify_consistent  require that a token's logits do not depend, bit for bit, on how many\n"
       "                     tokens are verified with it: always true on cpu, refused on cuda;\n"

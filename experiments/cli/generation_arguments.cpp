@@ -8,6 +8,8 @@
 #include <ostream>
 
 #include "core/error.h"
+#include "experiments/cli/commands.h"
+#include "experiments/run/sampling_config.h"
 
 namespace specdec {
 namespace {
@@ -23,6 +25,19 @@ void add_sampling_options(CLI::App& command, SamplingParams& sampling) {
 }
 
 }  // namespace
+
+SamplingParams make_sampling(const GenerationArguments& arguments, const ModelFiles& files) {
+  SamplingParams sampling = arguments.sampling;
+  for (const std::string& text : arguments.logit_bias) {
+    try {
+      add_logit_bias(text, files, sampling);
+    } catch (const ConfigError& error) {
+      throw ConfigError(fmt::format("--logit-bias: {}", error.what()));
+    }
+  }
+  sampling.validate();
+  return sampling;
+}
 
 StopRule make_stop(const GenerationArguments& arguments, const ModelFiles& files, bool ignore_eos) {
   StopRule stop;
@@ -100,6 +115,15 @@ void add_generation_options(CLI::App& command, GenerationArguments& arguments) {
       ->allow_extra_args(false)  // else "[x]" would be taken for a list
       ->take_all();
   add_sampling_options(command, arguments.sampling);
+  command
+      .add_option("--logit-bias", arguments.logit_bias,
+                  "add a number to the logits of a token, given by its id or a text that is one "
+                  "token; -inf forbids it; may be repeated")
+      ->type_name("TOKEN=NUMBER")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->take_all();
+  add_active_layers_option(command, arguments.active_layers);
   add_seed_option(command, arguments.seed);
   command.add_option("--strategy", arguments.strategy, "a strategy, as inline YAML of a config")
       ->capture_default_str();

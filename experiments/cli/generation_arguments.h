@@ -16,7 +16,9 @@ struct GenerationArguments {
   std::vector<std::string> adapters;
   int64_t max_new_tokens = 128;
   uint64_t seed = 0;
-  SamplingParams sampling;
+  SamplingParams sampling;  ///< but for the bias
+  std::vector<std::string> logit_bias;
+  int64_t active_layers = 0;
   std::vector<std::string> stops;
   std::string strategy = "{type: autoregressive}";
   std::optional<std::string> grammar;
@@ -24,6 +26,10 @@ struct GenerationArguments {
 
 /// Adds MODEL and the options; `max_new_tokens` is taken as its default.
 void add_generation_options(CLI::App& command, GenerationArguments& arguments);
+
+/// What the sampling options say, the bias included, of which the model's files know the tokens.
+/// Throws ConfigError for values out of range and tokens that are none.
+SamplingParams make_sampling(const GenerationArguments& arguments, const ModelFiles& files);
 
 /// Where a generation ends. Throws ConfigError for stop strings that cannot be used.
 StopRule make_stop(const GenerationArguments& arguments, const ModelFiles& files, bool ignore_eos);

@@ -196,8 +196,7 @@ LayerProfile measure_by_layer(const ModelDescription& model, const KvStoreFactor
     };
     auto few = make(1);
     const int64_t bytes = forward_bytes(few->weights()) / std::ssize(few->weights().layers);
-    const int64_t copies =
-        std::clamp<int64_t>(options.least_bytes / std::max<int64_t>(1, bytes), 1, kind.count);
+    const int64_t copies = copies_of(few->weights(), kind, options);
     few = copies == 1 ? std::move(few) : make(copies);
     const auto many = make(2 * copies);
     profile.kinds.push_back(

@@ -127,6 +127,19 @@ const ModelFiles& ModelCatalog::read(const std::filesystem::path& folder) {
   return files_.emplace(folder.string(), read_model_files(folder)).first->second;
 }
 
+const ModelFiles& ModelCatalog::read(const std::filesystem::path& folder, int64_t active_layers) {
+  const ModelFiles& whole = read(folder);
+  check_active_layers(active_layers, whole.config.num_layers);
+  if (active_layers == 0 || active_layers == whole.config.num_layers) {
+    return whole;
+  }
+  ModelFiles first = whole;
+  first.config.num_layers = active_layers;
+  first.plan.resize(static_cast<size_t>(active_layers));
+  return files_.emplace(fmt::format("{}|{}", folder.string(), active_layers), std::move(first))
+      .first->second;
+}
+
 std::string vocabulary_mismatch(const ModelFiles& target, const ModelFiles& draft) {
   std::string reason;
   if (target.tokenizer != nullptr && draft.tokenizer != nullptr) {
@@ -310,6 +323,8 @@ std::shared_ptr<const TransformerWeights> ModelLoader::weights(
                       "float64; leave kv_dtype out, or choose dtype: float32",
                       options_.kv_dtype, folder.string()));
     }
+    const ActiveLayers& active = options_.active_layers;
+    weights = first_layers(weights, folder == active.model ? active.count : 0);
   }
   return weights;
 }
@@ -403,7 +418,10 @@ std::map<std::string, std::string> ModelLoader::fingerprints() const {
   std::map<std::string, std::string> all = heads_;
   for (const auto& [folder, weights] : weights_) {
     if (weights != nullptr) {
-      all[folder] = weights->fingerprint;
+      const ActiveLayers& active = options_.active_layers;
+      const bool some = active.count > 0 && folder == active.model.string();
+      all[some ? fmt::format("{} (first {} layers)", folder, active.count) : folder] =
+          weights->fingerprint;
     }
   }
   for (const auto& [key, adapter] : adapters_) {

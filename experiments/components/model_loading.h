@@ -43,6 +43,8 @@ void print_notes(const ModelFiles& files, std::ostream& err);
 class ModelCatalog {
  public:
   const ModelFiles& read(const std::filesystem::path& folder);
+  /// The same of the first layers alone, as first_layers; 0 = all.
+  const ModelFiles& read(const std::filesystem::path& folder, int64_t active_layers);
   /// nullptr for a folder that was not read.
   const ModelFiles* find(const std::filesystem::path& folder) const;
 
@@ -54,6 +56,12 @@ class ModelCatalog {
 /// when both have one: their embeddings may be padded to different numbers of rows. Else compares
 /// the sizes of the vocabularies.
 std::string vocabulary_mismatch(const ModelFiles& target, const ModelFiles& draft);
+
+/// A checkpoint of which fewer layers are active than it holds.
+struct ActiveLayers {
+  std::filesystem::path model = {};
+  int64_t count = 0;  ///< the first ones; 0 = all
+};
 
 /// How models of a run are loaded.
 struct ModelOptions {
@@ -68,6 +76,7 @@ struct ModelOptions {
   int64_t threads = 0;           ///< that the user asked for; 0 = measured when a model is loaded
   bool random_weights = false;   ///< of the shape that config.json says, for timings; none are read
   std::vector<AdapterChoice> adapters = {};  ///< of the target alone, see ModelLoader::load
+  ActiveLayers active_layers = {};           ///< wherever the run uses this checkpoint
 };
 
 /// Tokens of prompt and output that a model takes which is loaded so.
@@ -101,6 +110,7 @@ class ModelLoader {
   /// their tokenizers known, tokens that only pad the vocabulary are never generated.
   explicit ModelLoader(ModelOptions options, const ModelCatalog* catalog = nullptr);
 
+  /// Of the active layers.
   std::shared_ptr<const TransformerWeights> weights(const std::filesystem::path& folder);
   /// A new instance: weights shared, its own cache and adapters. Throws Error for an encoder, which
   /// cannot decode.

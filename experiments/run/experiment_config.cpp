@@ -13,6 +13,7 @@
 #include "experiments/config/config_file.h"
 #include "experiments/config/yaml_writer.h"
 #include "experiments/run/prompt_grammars.h"
+#include "experiments/run/sampling_config.h"
 #include "experiments/run/sweep.h"
 #include "experiments/terminal/plain_text.h"
 
@@ -187,17 +188,6 @@ std::string read_name(const ConfigNode& root, const std::filesystem::path& file)
   return name;
 }
 
-/// "sampling.top_p is 0; ..." belongs to its key.
-void fail_sampling(const ConfigNode& node, const std::string& message) {
-  const std::string prefix = "sampling.";
-  const size_t space = message.find(' ');
-  if (message.rfind(prefix, 0) == 0 && space != std::string::npos) {
-    node.fail(message.substr(prefix.size(), space - prefix.size()), message.substr(space + 1));
-  } else {
-    node.fail(message);
-  }
-}
-
 PrefixCacheConfig read_prefix_cache(const ConfigNode& root) {
   root.ignore("prefix_cache");  // known, also where it is not given
   if (!root.has("prefix_cache")) {
@@ -221,7 +211,7 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
                              "is an encoder (bidirectional attention), which cannot decode; "
                              "'specdec embed' gives its embeddings");
   }
-  config.sampling = read_sampling(root.child("sampling", false));
+  config.sampling = read_sampling(root.child("sampling", false), target);
   config.stop = read_stop(root, target);
   config.prompts = read_prompts_config(root.child("prompts"), target, config.model.adapters);
   config.grammar = read_constraint(root, config.prompts, target, config.stop);
@@ -287,22 +277,18 @@ void check_stored_activations(const ModelOptions& options, const ModelFiles& fil
   }
 }
 
-}  // namespace
-
-SamplingParams read_sampling(const ConfigNode& node) {
-  SamplingParams sampling;
-  sampling.temperature = node.get<double>("temperature", 0.0, {0.0, 1000.0});
-  sampling.top_k = node.get<int64_t>("top_k", 0, {0, kMaxTokens});
-  sampling.top_p = node.get<double>("top_p", 1.0, {0.0, 1.0});
-  sampling.min_p = node.get<double>("min_p", 0.0, {0.0, 1.0});
-  sampling.repetition_penalty = node.get<double>("repetition_penalty", 1.0, {0.0, 1000.0});
-  try {
-    sampling.validate();
-  } catch (const ConfigError& error) {
-    fail_sampling(node, error.what());
+/// nullptr where they cannot be read.
+const ModelFiles* read_files(const ConfigNode& node, ModelCatalog& catalog,
+                             const ActiveLayers& active) {
+  const ModelFiles* files = nullptr;
+  note_error(node, "weights", [&] { files = &catalog.read(active.model); });
+  if (files != nullptr) {
+    note_error(node, "active_layers", [&] { files = &catalog.read(active.model, active.count); });
   }
-  return sampling;
+  return files;
 }
+
+}  // namespace
 
 std::filesystem::path read_model(const ConfigNode& node, const Components& components,
                                  ModelCatalog& catalog, ModelOptions& options,
@@ -334,11 +320,12 @@ std::filesystem::path read_model(const ConfigNode& node, const Components& compo
                           "checked on a GPU yet: use device: cpu, or leave it out",
                           options.device));
   }
+  options.active_layers = {weights, node.get<int64_t>("active_layers", 0, {0, kMaxTokens})};
   files = nullptr;
   if (weights.empty()) {
     return weights;
   }
-  note_error(node, "weights", [&] { files = &catalog.read(weights); });
+  files = read_files(node, catalog, options.active_layers);
   if (files != nullptr && !is_type_of(type, files->config.family)) {
     node.fail("type",
               fmt::format("is {}, but the checkpoint is of the family {}; leave the key out", type,

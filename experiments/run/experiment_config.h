@@ -81,10 +81,9 @@ ExperimentPlan load_experiment(const std::filesystem::path& file,
                                const std::vector<std::string>& overrides,
                                const Components& components);
 
-/// The keys temperature, top_k, top_p, min_p, repetition_penalty.
-SamplingParams read_sampling(const ConfigNode& node);
 /// The keys type, weights, adapters, dtype, activations, kv_dtype, device, max_length, cache,
-/// include_mtp, verify_consistent. `files` is nullptr when they cannot be read.
+/// include_mtp, verify_consistent, active_layers. `files`, of the active layers, is nullptr when
+/// they cannot be read.
 std::filesystem::path read_model(const ConfigNode& node, const Components& components,
                                  ModelCatalog& catalog, ModelOptions& options,
                                  const ModelFiles*& files);

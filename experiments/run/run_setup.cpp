@@ -56,8 +56,9 @@ void RunSetup::load_group(Group& group) {
   if (!loaders_.empty() || !environment_.thread_reason.empty()) {
     model.threads = at::get_num_threads();
   }
-  const auto key = fmt::format("{}|{}|{}|{}|{}|{}", model.dtype, model.activations, model.kv_dtype,
-                               model.device, model.max_length, model.cache.yaml);
+  const auto key = fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", model.dtype, model.activations,
+                               model.kv_dtype, model.device, model.max_length, model.cache.yaml,
+                               model.active_layers.model.string(), model.active_layers.count);
   auto& loader = loaders_[key];
   if (loader == nullptr) {
     loader = std::make_unique<ModelLoader>(model, &catalog_);

@@ -286,6 +286,28 @@ TEST(RequestPartsTest, StrategiesSayWhatTheyCannotDo) {
   EXPECT_EQ(message(*tokens_only, false, 0.0), "no error");
 }
 
+TEST(RequestPartsTest, CorrectedSamplesAllReadTheEmbeddings) {
+  TransformerModel target(tiny_gemma(4), paged_kv(4));
+  const Tokens prompt = {1, 2, 1};
+  const auto run = [&](const Tensor& embeddings) {
+    CounterRandomness random(3);
+    Request request{.prompt = prompt,
+                    .sampling = {.temperature = 1.0},
+                    .stop = {.max_new_tokens = 8, .end_ids = {3}},
+                    .random = random,
+                    .embeddings = embeddings};
+    request.constraint.grammar = letter_grammar({"a", "b", "ab", ""}, "(a|b){1,4}");
+    CorrectedDecoding decoding(std::make_unique<AutoregressiveDecoding>(target),
+                               {.correction = Correction::kAsap, .samples = 5});
+    const Generation generation = decoding.generate(request);
+    EXPECT_EQ(generation.samples, 5);
+    return generation;
+  };
+  const Generation plain = run({});
+  EXPECT_FALSE(plain.tokens.empty());
+  EXPECT_EQ(run(target.internals()->embed(token_tensor(prompt))).tokens, plain.tokens);
+}
+
 /// log Z and log-probabilities are those of the biased distribution.
 TEST(LogitBiasTest, MassesUnderAGrammarAreThoseOfTheBiasedModel) {
   const LogitTable table = random_table(4, 3);

@@ -78,6 +78,11 @@ if(NOT output MATCHES "^[1-9][0-9]* layers, other logits\n")
   message(FATAL_ERROR "a vector that is added to the stream should change the logits:\n${output}")
 endif()
 
+run("${WORK}/build/forward_parts" "${SOURCE}/tests/data/gemma3-a")
+if(NOT output STREQUAL "all parts fit the whole\n")
+  message(FATAL_ERROR "the parts of a forward should fit the whole:\n${output}")
+endif()
+
 # Another one, which has the grammars alone and does not see LibTorch.
 run(${CMAKE_COMMAND} -S "${SOURCE}/tests/package/grammar_program" -B "${WORK}/grammar" -G Ninja
     "-DCMAKE_PREFIX_PATH=${WORK}/prefix" "-DCMAKE_CXX_COMPILER=${COMPILER}"

@@ -43,6 +43,28 @@ TEST(ModelLoadingTest, KvDtypeIsRefusedBesideFloat64) {
               HasSubstr("kv_dtype bfloat16 needs float32 activations"));
 }
 
+TEST(ModelLoadingTest, FewerLayersMayBeActiveOfOneCheckpoint) {
+  const auto folder = test_data("gemma3-a");
+  ModelCatalog catalog;
+  const ModelFiles& whole = catalog.read(folder);
+  const ModelFiles& first = catalog.read(folder, 2);
+  EXPECT_GT(whole.plan.size(), 2U);
+  EXPECT_EQ(first.plan.size(), 2U);
+  EXPECT_EQ(first.config.num_layers, 2);
+  EXPECT_EQ(&catalog.read(folder, 0), &whole);
+  EXPECT_THAT(error_message<ConfigError>([&] { catalog.read(folder, 99); }),
+              HasSubstr("active_layers is 99, but the model has"));
+  ModelLoader loader({.dtype = "float32", .threads = 1, .active_layers = {folder, 2}}, &catalog);
+  const auto model = loader.load(folder);
+  EXPECT_EQ(model->internals()->num_layers(), 2);
+  EXPECT_EQ(loader.load(test_data("gemma2-a"))->internals()->num_layers(),
+            catalog.read(test_data("gemma2-a")).config.num_layers)
+      << "not of others";
+  const auto names = loader.fingerprints();
+  EXPECT_EQ(names.at(folder.string() + " (first 2 layers)"), model->weights().fingerprint);
+  EXPECT_NE(model->weights().fingerprint, load_model(folder)->fingerprint);
+}
+
 TEST(ModelLoadingTest, HeadersThatTheCatalogReadAreNotReadAgain) {
   const TemporaryFolder folder;
   const auto original = test_data("gguf/llama-q4_1.gguf");

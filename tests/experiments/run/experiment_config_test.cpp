@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -174,6 +175,14 @@ TEST_F(ExperimentConfigTest, RefusesMistakesWithTheirPlace) {
       {"sampling: {top_k: -3}\n", "sampling.top_k: -3"},
       {"sampling: {min_p: 2}\n", "sampling.min_p: 2"},
       {"sampling: {repetition_penalty: 0}\n", "c.yaml:6: sampling"},
+      {"sampling: {logit_bias: {600: 1}}\n",
+       "c.yaml:6: sampling.logit_bias: token 600 lies outside the model's vocabulary of 512"},
+      {"sampling: {logit_bias: {7: much}}\n", "'much' of token '7' is no bias"},
+      {"sampling: {logit_bias: {7: .inf}}\n", "'.inf' of token '7' is no bias"},
+      {"sampling: {logit_bias: {7: .nan}}\n", "'.nan' of token '7' is no bias"},
+      {"sampling: {logit_bias: {7: 1, \"07\": 1}}\n", "has a bias already, by its other name"},
+      {"sampling: {logit_bias: {the: 1}}\n", "has no tokenizer: name tokens by their ids"},
+      {"sampling: {logit_bias: [7]}\n", "sampling.logit_bias: expected a map of tokens"},
       {"sampling: {tempreture: 1}\n", "did you mean 'temperature'?"},
       {"sampling: 3\n", "c.yaml:6: sampling: expected a map"},
       {"stop: {ids: [999]}\n", "c.yaml:6: stop.ids[0]: 999 is not between 0 and 511"},
@@ -432,6 +441,30 @@ TEST_F(ExperimentConfigTest, ASweepIsAGrid) {
   EXPECT_EQ(plan.points[0].config.workload, plan.points[3].config.workload);
   EXPECT_NE(plan.points[0].config.workload, plan.points[1].config.workload);
   EXPECT_EQ(plan.points[0].config.strategies[0].yaml, plan.points[3].config.strategies[0].yaml);
+}
+
+TEST_F(ExperimentConfigTest, BiasesAreReadByIdAndText) {
+  const auto plan = load(text("sampling: {logit_bias: {7: -2.5, 9: -.inf, 3: 1}}\n"));
+  const double never = -std::numeric_limits<double>::infinity();
+  EXPECT_EQ(plan.points[0].config.sampling.logit_bias,
+            (LogitBias{{3, 1.0}, {7, -2.5}, {9, never}}));
+  EXPECT_EQ(load(plan.yaml).points[0].config.sampling.logit_bias,
+            plan.points[0].config.sampling.logit_bias);
+  EXPECT_TRUE(load(text("")).points[0].config.sampling.logit_bias.empty());
+}
+
+TEST_F(ExperimentConfigTest, ActiveLayersMakeAnotherModel) {
+  EXPECT_THAT(message(text(""), {"model.active_layers=99"}),
+              HasSubstr("model.active_layers: active_layers is 99, but the model has"));
+  const auto plan = load(text("sweep: {model.active_layers: [0, 2]}\n"));
+  ASSERT_EQ(plan.points.size(), 2U);
+  EXPECT_EQ(plan.points[1].config.model.active_layers.count, 2);
+  EXPECT_NE(model_key(plan.points[0].config), model_key(plan.points[1].config));
+  // Of two layers there are no more to draft with.
+  const std::string drafter =
+      "strategies:\n  - {type: speculative, drafter: {type: self, layers: 3}}\n";
+  EXPECT_EQ(message(text("", drafter)), "no error");
+  EXPECT_THAT(message(text("", drafter), {"model.active_layers=2"}), HasSubstr("drafter"));
 }
 
 TEST_F(ExperimentConfigTest, SweptKeysAreConditionsOrChoices) {

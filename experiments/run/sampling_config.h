@@ -1,0 +1,21 @@
+#pragma once
+#include <string>
+
+#include "core/sampling.h"
+#include "experiments/components/model_loading.h"
+#include "experiments/config/config_node.h"
+
+namespace specdec {
+
+/// The keys temperature, top_k, top_p, min_p, repetition_penalty, logit_bias. The target's files
+/// say which tokens a bias may name; nullptr where they cannot be read.
+SamplingParams read_sampling(const ConfigNode& node, const ModelFiles* target);
+
+/// A token by its id, or by a text that is this one token. Throws ConfigError for others.
+Token read_token(const std::string& text, const ModelFiles& target);
+
+/// Adds a bias that is written as TOKEN=NUMBER, the token as for read_token, the number perhaps
+/// -inf. Throws ConfigError for other texts, and for a token that has a bias already.
+void add_logit_bias(const std::string& text, const ModelFiles& target, SamplingParams& sampling);
+
+}  // namespace specdec
