@@ -10,7 +10,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/families/model.h"
 #include "core/formats/safetensors.h"
+#include "core/transformer/adapters/lora_writer.h"
 #include "tests/experiments/cli/cli_result.h"
 #include "tests/experiments/run/run_fixture.h"
 #include "tests/experiments/run/text_model.h"
@@ -65,6 +67,30 @@ TEST(AdapterCliTest, SpeculationKeepsTheAdaptedTokens) {
   EXPECT_EQ(generated({"--adapter", kLora, "--strategy",
                        "{type: speculative, draft_length: 3, drafter: {type: self, layers: 1}}"}),
             golden_greedy());
+}
+
+TEST(AdapterCliTest, AnAdapterOfDraftsKeepsTheTokensAndIsWarnedOf) {
+  const TemporaryFolder folder;
+  const std::string draft = (folder.path() / "draft").string();
+  save_lora(random_lora(*load_model(kAdaptedBase), {.rank = 2, .layers = 3}, 1), draft, at::kFloat);
+  const auto strategy = [&](const std::string& adapter) {
+    return fmt::format(
+        "{{type: speculative, draft_length: 3, drafter: {{type: self, layers: 3, adapter: {}}}}}",
+        adapter);
+  };
+  EXPECT_EQ(generated({"--adapter", kLora, "--strategy", strategy(draft)}), golden_greedy());
+  const auto said = [&](std::vector<std::string> options) {
+    std::vector<std::string> arguments = {
+        "generate",         kAdaptedBase,
+        "--tokens",         "2,5",
+        "--max-new-tokens", "2",
+        "--strategy",       strategy("{path: " + draft + ", scale: 0.5}")};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    return cli(arguments).err;
+  };
+  EXPECT_THAT(said({"--adapter", kLora}), HasSubstr("warning: " + draft));
+  EXPECT_THAT(said({}), testing::Not(HasSubstr("warning: ")));
+  EXPECT_THAT(said({"--adapter", kLora, "--quiet"}), testing::Not(HasSubstr("warning: ")));
 }
 
 TEST(AdapterCliTest, WritesTheGoldenLogits) {
