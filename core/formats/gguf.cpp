@@ -12,6 +12,7 @@
 
 #include "core/ascii.h"
 #include "core/error.h"
+#include "core/formats/file_content.h"
 
 namespace specdec {
 namespace {
@@ -155,11 +156,7 @@ void refuse_other_file(const std::filesystem::path& path) {
   if (!std::ifstream(path, std::ios::binary)) {
     throw WeightsError(fmt::format("{}: cannot open: {}.", path.string(), std::strerror(errno)));
   }
-  const bool empty = std::filesystem::file_size(path, code) == 0;
-  throw WeightsError(fmt::format(
-      "{}: {}. Name a GGUF file or a Hugging Face checkpoint folder; if it should be a GGUF file, "
-      "download it again.",
-      path.string(), empty ? "is empty" : "is not a GGUF file (it does not begin with 'GGUF')"));
+  throw WeightsError(fmt::format("{}: {}", path.string(), advice_for_content(path)));
 }
 
 std::string first_of_split(const std::string& name) {
