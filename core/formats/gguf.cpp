@@ -212,7 +212,15 @@ GgufFile::GgufFile(const std::filesystem::path& path) : path_(path) {
 
 GgufFile::GgufFile(std::vector<std::byte> bytes, const std::string& where)
     : path_(where), memory_(std::move(bytes)) {
-  GgufContent content = parse_gguf(memory_, where);
+  add_whole(memory_);
+}
+
+GgufFile::GgufFile(std::span<const std::byte> bytes, const std::string& where) : path_(where) {
+  add_whole(bytes);
+}
+
+void GgufFile::add_whole(std::span<const std::byte> bytes) {
+  GgufContent content = parse_gguf(bytes, path_.string());
   if (content.metadata.integer("split.count", 1) > 1) {
     content.metadata.fail("split.count",
                           "says that it is a part of a model; a whole one is needed");
