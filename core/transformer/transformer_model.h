@@ -22,6 +22,9 @@ struct TransformerOptions {
   /// Copies results to the host, where strategies read them; a head's layer keeps them where its
   /// next op wants them.
   bool results_on_host = true;
+  /// CPU threads of forwards of at least kFewestPrefillTokens, while one runs; 0 = as many as
+  /// at::get_num_threads() says. Bits do not depend on it.
+  int64_t prefill_threads = 0;
   LayerHooks hooks = {};  ///< stages of one's own around the layers; without them none is looked at
 };
 
