@@ -7,4 +7,7 @@ namespace specdec {
 /// activations stay small and in cache.
 inline constexpr int64_t kPrefillTokens = 512;
 
+/// Forwards of so many tokens read prompts; drafts and the like are smaller.
+inline constexpr int64_t kFewestPrefillTokens = 64;
+
 }  // namespace specdec

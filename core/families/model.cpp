@@ -30,11 +30,26 @@ namespace {
 struct Family {
   const std::vector<std::string>& (*model_types)();
   ModelDescription (*describe)(const std::filesystem::path& folder);
+  ModelDescription (*parse)(const std::string& text, const std::string& where,
+                            const KeyNames& names);
 };
 
-constexpr Family kFamilies[] = {{gemma_model_types, load_gemma_config},
-                                {gemma4_model_types, load_gemma4_config},
-                                {llama_model_types, load_llama_config}};
+constexpr Family kFamilies[] = {{gemma_model_types, load_gemma_config, parse_gemma_config},
+                                {gemma4_model_types, load_gemma4_config, parse_gemma4_config},
+                                {llama_model_types, load_llama_config, parse_llama_config}};
+
+/// That of a config.json's model_type.
+const Family& family_of(const JsonKeys& keys) {
+  const std::string type = keys.text("model_type", "");
+  for (const Family& family : kFamilies) {
+    const auto& types = family.model_types();
+    if (std::find(types.begin(), types.end(), type) != types.end()) {
+      return family;
+    }
+  }
+  keys.fail("model_type", fmt::format("is '{}'{}; known: {}", type, unsupported_family(type),
+                                      fmt::join(known_model_types(), ", ")));
+}
 
 std::string fingerprint(uint64_t hash, const std::string& text) {
   return fmt::format("{:016x}", hash_bytes(hash, text.data(), text.size()));
@@ -147,18 +162,21 @@ void require_config(const std::filesystem::path& folder) {
                         folder.string(), file.string()));
 }
 
-/// Those of a folder, with the values of compressed matrices.
+/// Its tensors with the values of compressed matrices, if the text of its config.json says so.
+OpenModel with_values(OpenModel model, const std::string& text, const std::string& where) {
+  if (const auto schemes = parse_compression(text, where)) {
+    model.tensors = std::make_shared<CompressedTensors>(std::move(model.tensors), *schemes);
+    model.notes = left_out_roundings(text, where);
+  }
+  return model;
+}
+
 OpenModel open_folder(const std::filesystem::path& folder) {
   OpenModel model{.description = describe_model(folder),
                   .tensors = std::make_shared<CheckpointTensors>(folder),
                   .gguf = nullptr};
   const std::filesystem::path config = folder / "config.json";
-  const std::string text = read_file(config);
-  if (const auto schemes = parse_compression(text, config.string())) {
-    model.tensors = std::make_shared<CompressedTensors>(std::move(model.tensors), *schemes);
-    model.notes = left_out_roundings(text, config.string());
-  }
-  return model;
+  return with_values(std::move(model), read_file(config), config.string());
 }
 
 template <class Matrix>
@@ -186,17 +204,9 @@ ModelDescription describe_model(const std::filesystem::path& folder) {
   const std::string where = (folder / "config.json").string();
   const auto parsed = parse_json_object(read_file(where), where);
   const JsonKeys keys(parsed, where);
-  const std::string type = keys.text("model_type", "");
-  for (const Family& family : kFamilies) {
-    const auto& types = family.model_types();
-    if (std::find(types.begin(), types.end(), type) != types.end()) {
-      ModelDescription model = family.describe(folder);
-      model.config.suppressed_ids = read_suppressed(folder, model.config.vocab_size);
-      return model;
-    }
-  }
-  keys.fail("model_type", fmt::format("is '{}'{}; known: {}", type, unsupported_family(type),
-                                      fmt::join(known_model_types(), ", ")));
+  ModelDescription model = family_of(keys).describe(folder);
+  model.config.suppressed_ids = read_suppressed(folder, model.config.vocab_size);
+  return model;
 }
 
 std::vector<std::string> known_model_types() {
@@ -211,6 +221,22 @@ OpenModel open_model(std::shared_ptr<const GgufFile> file) {
   OpenModel model{.description = describe_gguf(file->content()), .tensors = nullptr, .gguf = file};
   model.tensors = std::make_shared<GgufTensors>(std::move(file), model.description.plan);
   return model;
+}
+
+OpenModel open_model(const std::string& config_json, std::shared_ptr<const TensorFiles> tensors) {
+  SPECDEC_CHECK(tensors != nullptr, "open_model: no tensors");
+  const std::string where = (tensors->folder() / "config.json").string();
+  const auto parsed = parse_json_object(config_json, where);
+  const JsonKeys keys(parsed, where);
+  if (const std::string kind = head_kind(keys); !kind.empty()) {
+    throw WeightsError(
+        fmt::format("{}: describes a head of type {}, which drafts for a model and is none itself.",
+                    where, kind));
+  }
+  OpenModel model{.description = family_of(keys).parse(config_json, where, {}),
+                  .tensors = std::move(tensors),
+                  .gguf = nullptr};
+  return with_values(std::move(model), config_json, where);
 }
 
 OpenModel open_model(const std::filesystem::path& model) {

@@ -28,6 +28,11 @@ struct OpenModel {
 /// headers.
 OpenModel open_model(const std::filesystem::path& model);
 OpenModel open_model(std::shared_ptr<const GgufFile> file);
+/// A model without files: the text of its config.json, and tensors under the names of the hub, such
+/// as MemoryTensors (core/formats/memory_tensors.h). Texts end with the config's eos_token_id:
+/// there is no generation_config.json. Throws WeightsError naming `tensors->folder()`/config.json
+/// and the key.
+OpenModel open_model(const std::string& config_json, std::shared_ptr<const TensorFiles> tensors);
 
 /// "gemma", ..., "llama", ...: the model_types that describe_model takes.
 std::vector<std::string> known_model_types();

@@ -12,6 +12,7 @@
 
 #include "core/ascii.h"
 #include "core/error.h"
+#include "core/formats/file_content.h"
 
 namespace specdec {
 namespace {
@@ -155,11 +156,7 @@ void refuse_other_file(const std::filesystem::path& path) {
   if (!std::ifstream(path, std::ios::binary)) {
     throw WeightsError(fmt::format("{}: cannot open: {}.", path.string(), std::strerror(errno)));
   }
-  const bool empty = std::filesystem::file_size(path, code) == 0;
-  throw WeightsError(fmt::format(
-      "{}: {}. Name a GGUF file or a Hugging Face checkpoint folder; if it should be a GGUF file, "
-      "download it again.",
-      path.string(), empty ? "is empty" : "is not a GGUF file (it does not begin with 'GGUF')"));
+  throw WeightsError(fmt::format("{}: {}", path.string(), advice_for_content(path)));
 }
 
 std::string first_of_split(const std::string& name) {
@@ -215,7 +212,15 @@ GgufFile::GgufFile(const std::filesystem::path& path) : path_(path) {
 
 GgufFile::GgufFile(std::vector<std::byte> bytes, const std::string& where)
     : path_(where), memory_(std::move(bytes)) {
-  GgufContent content = parse_gguf(memory_, where);
+  add_whole(memory_);
+}
+
+GgufFile::GgufFile(std::span<const std::byte> bytes, const std::string& where) : path_(where) {
+  add_whole(bytes);
+}
+
+void GgufFile::add_whole(std::span<const std::byte> bytes) {
+  GgufContent content = parse_gguf(bytes, path_.string());
   if (content.metadata.integer("split.count", 1) > 1) {
     content.metadata.fail("split.count",
                           "says that it is a part of a model; a whole one is needed");

@@ -84,6 +84,8 @@ class GgufFile {
   explicit GgufFile(const std::filesystem::path& path);
   /// A whole model in memory, under the name `where` in messages.
   GgufFile(std::vector<std::byte> bytes, const std::string& where);
+  /// The same of bytes that are not copied: they outlive it and the weights loaded from it.
+  GgufFile(std::span<const std::byte> bytes, const std::string& where);
   GgufFile(const GgufFile&) = delete;
   GgufFile& operator=(const GgufFile&) = delete;
 
@@ -97,6 +99,7 @@ class GgufFile {
 
  private:
   void add(GgufContent content);
+  void add_whole(std::span<const std::byte> bytes);
 
   std::filesystem::path path_;
   std::vector<MappedFile> files_;

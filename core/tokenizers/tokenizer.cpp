@@ -2,22 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/error.h"
-#include "core/formats/byte_level_json.h"
 #include "core/formats/gguf.h"
 #include "core/formats/strict_json.h"
 #include "core/formats/tokenizer_config.h"
-#include "core/formats/tokenizer_json_reader.h"
-#include "core/formats/tokenizer_json_sax.h"
 #include "core/formats/utf8.h"
-#include "core/tokenizers/bpe_tokenizer.h"
-#include "core/tokenizers/byte_level_tokenizer.h"
 #include "core/tokenizers/gguf_tokenizer.h"
 #include "core/tokenizers/sentencepiece_tokenizer.h"
 #include "core/tokenizers/tokenizer_files.h"
+#include "core/tokenizers/tokenizer_text.h"
 
 namespace specdec {
 namespace {
@@ -48,20 +43,6 @@ std::filesystem::path file_of(const std::filesystem::path& path) {
                   path.string()));
 }
 
-std::unique_ptr<Tokenizer> json_tokenizer(const std::string& bytes, const TokenizerConfig& config,
-                                          const std::filesystem::path& file,
-                                          std::vector<std::string>* notes) {
-  const std::string where = file.string();
-  TokenizerJsonText text = split_tokenizer_json(bytes, where);
-  if (std::string left_out = leave_out_beyond(text, file.parent_path());
-      notes != nullptr && !left_out.empty()) {
-    notes->push_back(std::move(left_out));
-  }
-  return is_byte_level(text)
-             ? byte_level_tokenizer(parse_byte_level_json(text, config, where), where)
-             : bpe_tokenizer(parse_tokenizer_json(std::move(text), where, config), config);
-}
-
 }  // namespace
 
 std::string Tokenizer::decode(TokenSpan tokens) const {
@@ -87,7 +68,12 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path,
       file.extension() == ".json" || (first != std::string::npos && bytes[first] == '{');
   const TokenizerConfig config = read_tokenizer_config(file.parent_path());
   if (is_json) {
-    return json_tokenizer(bytes, config, file, notes);
+    return make_tokenizer({.json = bytes,
+                           .config = config,
+                           .vocab_size = vocabulary_size(file.parent_path()),
+                           .where = file.string(),
+                           .model = file.parent_path().string()},
+                          notes);
   }
   return sentencepiece_tokenizer(file, vocabulary_size(file.parent_path()), config);
 }

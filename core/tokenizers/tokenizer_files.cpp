@@ -112,7 +112,8 @@ TokenizerFiles model_files(const std::filesystem::path& file, const TokenizerCon
 TokenizerFiles json_files(const std::filesystem::path& file, const TokenizerConfig& config) {
   const std::string where = file.string();
   TokenizerJsonText text = split_tokenizer_json(read_file(file), where);
-  (void)leave_out_beyond(text, file.parent_path());
+  const auto folder = file.parent_path();
+  (void)leave_out_beyond(text, vocabulary_size(folder), folder.string());
   if (is_byte_level(text)) {
     return of_byte_level(parse_byte_level_json(text, config, where));
   }
@@ -184,17 +185,18 @@ std::filesystem::path tokenizer_file(const std::filesystem::path& folder) {
   return !pieces || adds ? text : model;
 }
 
-std::string leave_out_beyond(TokenizerJsonText& text, const std::filesystem::path& folder) {
+std::string leave_out_beyond(TokenizerJsonText& text, uint64_t vocab_size,
+                             const std::string& where) {
   const auto added = text.rest.is_object() ? text.rest.find("added_tokens") : text.rest.end();
   if (added == text.rest.end() || !added->is_array()) {
     return "";
   }
-  const uint64_t size = vocabulary_size(folder);
   std::vector<std::string> names;
   json kept = json::array();
   for (json& token : *added) {
     const bool beyond = token.is_object() && token.contains("id") &&
-                        token["id"].is_number_unsigned() && token["id"].get<uint64_t>() >= size;
+                        token["id"].is_number_unsigned() &&
+                        token["id"].get<uint64_t>() >= vocab_size;
     if (beyond) {
       names.push_back(token.value("content", json()).dump());
     } else {
@@ -206,7 +208,7 @@ std::string leave_out_beyond(TokenizerJsonText& text, const std::filesystem::pat
                        : fmt::format(
                              "{}: the model's vocabulary has {} entries, and the tokenizer "
                              "adds pieces beyond it, which are left out: {}.",
-                             folder.string(), size, fmt::join(names, ", "));
+                             where, vocab_size, fmt::join(names, ", "));
 }
 
 std::optional<TokenizerFiles> read_tokenizer_files(const GgufMetadata& metadata) {

@@ -25,10 +25,11 @@ struct TokenizerFiles {
 /// the model's vocabulary that tokenizer.model lacks. Empty where neither is there.
 std::filesystem::path tokenizer_file(const std::filesystem::path& folder);
 
-/// Takes those of a tokenizer.json's added tokens out that lie beyond the vocabulary of the model
-/// in `folder`, which never produces them (a <pad> that was added for training). Returns what to
-/// tell the user; "" where there are none.
-std::string leave_out_beyond(TokenizerJsonText& text, const std::filesystem::path& folder);
+/// Takes those of a tokenizer.json's added tokens out that lie beyond the `vocab_size` entries of
+/// its model's vocabulary, which never produces them (a <pad> that was added for training). Returns
+/// what to tell the user of the model `where`; "" where there are none.
+std::string leave_out_beyond(TokenizerJsonText& text, uint64_t vocab_size,
+                             const std::string& where);
 
 /// Entries of a model's vocabulary by its folder's config.json; the largest number where that does
 /// not say it.

@@ -9,6 +9,8 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/kernels/threads_during.h"
+#include "core/prefill_size.h"
 #include "core/transformer/adapters/adapted_ops.h"
 #include "core/transformer/forward_checks.h"
 #include "core/transformer/forward_parts.h"
@@ -75,6 +77,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
         store_(make_store(*weights_, store, options)),
         usable_tokens_(usable_tokens(*weights_, options)),
         results_on_host_(options.results_on_host),
+        prefill_threads_(options.prefill_threads),
         hooks_(options.hooks),
         suppressed_(suppressed_tokens(*weights_, options)),
         workspace_(*weights_),
@@ -84,6 +87,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
 
   ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options) {
     const int64_t nodes = check(batch, options);
+    const ThreadsDuring threads(nodes < kFewestPrefillTokens ? 0 : prefill_threads_);
     const LayerList layers = evaluated_layers(options);
     pending_.check_parents(batch, nodes, layers);
     store_->extend({.count = nodes, .rows = batch.rows, .parents = batch.parents});
@@ -362,6 +366,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   std::unique_ptr<KvStore> store_;
   int64_t usable_tokens_;
   bool results_on_host_;
+  int64_t prefill_threads_;
   LayerHooks hooks_;
   Tensor suppressed_;  ///< [n] int64; undefined = none
   Workspace workspace_;

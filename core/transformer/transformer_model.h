@@ -23,6 +23,9 @@ struct TransformerOptions {
   /// next op wants them.
   bool results_on_host = true;
   int64_t active_layers = 0;  ///< the first of the file's layers, as first_layers; 0 = all
+  /// CPU threads of forwards of at least kFewestPrefillTokens, while one runs; 0 = as many as
+  /// at::get_num_threads() says. Bits do not depend on it.
+  int64_t prefill_threads = 0;
   LayerHooks hooks = {};  ///< stages of one's own around the layers; without them none is looked at
 };
 

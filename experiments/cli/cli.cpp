@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "experiments/cli/commands.h"
 #include "experiments/grammar/commands_grammar.h"
+#include "experiments/metrics/environment.h"
 
 namespace specdec {
 namespace {
@@ -87,10 +88,28 @@ std::vector<std::string> CommandContext::overrides() const {
   if (!flags.cache.empty()) {
     texts.push_back("model.cache=" + cache_yaml(flags.cache));
   }
+  if (flags.no_machine_profile) {
+    texts.emplace_back("model.machine_profile=false");
+  }
   if (flags.threads > 0) {
     texts.push_back(fmt::format("threads={}", flags.threads));
   }
   return texts;
+}
+
+ProfileDefaults CommandContext::machine_profile(const std::filesystem::path& model) const {
+  if (flags.no_machine_profile) {
+    return {};
+  }
+  const Environment machine = read_environment();
+  return {model,
+          {.processor = machine.cpu, .cores = machine.cores, .device = model_options().device}};
+}
+
+void CommandContext::note_profile(const ProfileDefaults& profile) const {
+  if (const std::string text = profile.text(); !flags.quiet && !text.empty()) {
+    err << text << "\n";
+  }
 }
 
 void CommandContext::apply_threads() const {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "experiments/components/components.h"
+#include "experiments/components/machine_profile.h"
 #include "experiments/terminal/command_line.h"
 
 namespace specdec {
@@ -19,6 +20,10 @@ struct CommandContext : CommandLine {
   /// The flags as overrides of a config.
   std::vector<std::string> overrides() const;
   void apply_threads() const;
+  /// The defaults that a model's profile gives, unless --no-machine-profile says otherwise.
+  ProfileDefaults machine_profile(const std::filesystem::path& model) const;
+  /// Says on stderr what was taken from it.
+  void note_profile(const ProfileDefaults& profile) const;
 };
 
 // To add a command: write its add_*_command and list it in cli.cpp.

@@ -249,11 +249,20 @@ int run_chat(const CommandContext& context, const ChatArguments& arguments) {
   }
   const auto grammar = read_grammar_text(arguments, files);
   const StopRule stop = make_stop(arguments, files, false);
-  const RunPlan plan{context.components, &files, catalog, sampling, arguments.max_new_tokens, true,
-                     grammar.has_value()};
+  ProfileDefaults profile = context.machine_profile(arguments.model);
+  const RunPlan plan{.components = context.components,
+                     .target = &files,
+                     .models = catalog,
+                     .sampling = sampling,
+                     .max_new_tokens = arguments.max_new_tokens,
+                     .grammar = grammar.has_value(),
+                     .profile = &profile};
   const auto config = read_strategy_text(arguments.strategy, plan, context.components);
   check_chat(files, grammar ? &*grammar : nullptr, {});
-  ModelLoader loader(context.model_options({arguments.model, arguments.active_layers}), &catalog);
+  ModelOptions options = context.model_options({arguments.model, arguments.active_layers});
+  profile.take_all(options, context.components);
+  context.note_profile(profile);
+  ModelLoader loader(options, &catalog);
   PrefixCachedModel target(loader.load(arguments.model, parse_adapters(arguments.adapters)));
   BuildContext build{.target = target,
                      .models = loader,

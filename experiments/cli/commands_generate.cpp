@@ -212,13 +212,22 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   const std::vector<Token> resumed = state.output;
   auto stop = make_stop(arguments, files, arguments.ignore_eos);
   stop.max_new_tokens += std::ssize(resumed);
-  const RunPlan plan{context.components, &files, catalog, state.sampling, stop.max_new_tokens, true,
-                     grammar.has_value()};
+  ProfileDefaults profile = context.machine_profile(arguments.model);
+  const RunPlan plan{.components = context.components,
+                     .target = &files,
+                     .models = catalog,
+                     .sampling = state.sampling,
+                     .max_new_tokens = stop.max_new_tokens,
+                     .grammar = grammar.has_value(),
+                     .profile = &profile};
   const auto config = read_strategy_text(arguments.strategy, plan, context.components);
   Constraint constraint = config.constraint;
   constraint.grammar = compiled_grammar(grammar, files, stop);
 
-  ModelLoader loader(context.model_options({arguments.model, arguments.active_layers}), &catalog);
+  ModelOptions options = context.model_options({arguments.model, arguments.active_layers});
+  profile.take_all(options, context.components);
+  context.note_profile(profile);
+  ModelLoader loader(options, &catalog);
   const auto model = loader.load(arguments.model, parse_adapters(arguments.adapters));
   UncachedModel uncached(*model);
   LanguageModel& target = arguments.no_cache ? static_cast<LanguageModel&>(uncached) : *model;

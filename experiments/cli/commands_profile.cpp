@@ -6,13 +6,18 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <ostream>
 
 #include "core/error.h"
 #include "core/hub_cache.h"
+#include "core/kernels/threads_during.h"
+#include "core/randomness.h"
 #include "decoders/autoregressive.h"
 #include "experiments/cli/commands.h"
+#include "experiments/components/machine_measurement.h"
+#include "experiments/config/config_file.h"
 #include "experiments/config/yaml_writer.h"
 #include "experiments/run/experiment_config.h"
 #include "experiments/simulate/layer_table.h"
@@ -23,6 +28,9 @@
 namespace specdec {
 namespace {
 
+constexpr size_t kLongestText = size_t{64} << 20U;
+constexpr int64_t kComparedTokens = 64;
+
 struct ProfileArguments {
   std::string model, contexts = "16,128,512", lengths = "1,2,4,8";
   JsonOption json;
@@ -31,6 +39,8 @@ struct ProfileArguments {
   bool by_layer = false;
   std::vector<double> acceptance;
   double draft_cost = 0.0;
+  bool saves = false;       ///< a file beside the model, see machine_profile.h
+  std::string prompt_file;  ///< text on which draft lengths are compared for it
   int64_t repeats = 20;
   SamplingParams sampling;
 };
@@ -79,6 +89,9 @@ class Profiler {
   Profile run();
   /// Of random weights, layer by layer: nothing of the whole model's size is loaded.
   Profile run_by_layer();
+  /// After run(): measures what the file beside the model says, writes it, and returns what was
+  /// found, a line each.
+  std::vector<std::string> save();
 
  private:
   /// A drafter at one of the lengths.
@@ -92,12 +105,15 @@ class Profiler {
   std::vector<Arm> build_arms();
   void measure_steps(const std::vector<Token>& prompt, Profile& profile);
   StrategyRegistry::Make prepare(const std::shared_ptr<YamlTree>& tree);
+  std::vector<Token> text_tokens();
+  std::vector<TimedChoice> compare_lengths();
 
   const CommandContext& context_;
   const ProfileArguments& arguments_;
   ModelCatalog catalog_;
   ModelLoader loader_;
   std::unique_ptr<TransformerModel> target_;
+  const int64_t most_threads_ = at::get_num_threads();  ///< loading may choose fewer
 };
 
 StrategyRegistry::Make Profiler::prepare(const std::shared_ptr<YamlTree>& tree) {
@@ -225,8 +241,102 @@ Profile Profiler::run() {
   return profile;
 }
 
+std::vector<Token> Profiler::text_tokens() {
+  const ModelFiles& files = catalog_.read(arguments_.model);
+  if (files.tokenizer == nullptr) {
+    throw ConfigError(files.no_text(fmt::format(
+        "--prompt-file: {} has no tokenizer, so it reads no text", files.folder.string())));
+  }
+  return encode_prompt(*files.tokenizer,
+                       {{"user", read_text_file(arguments_.prompt_file, kLongestText)}},
+                       /*chat=*/false, files.config.bos_id, "");
+}
+
+/// Of each drafter, by seconds per token of a continuation of the text.
+std::vector<TimedChoice> Profiler::compare_lengths() {
+  const std::vector<Token> prompt = text_tokens();
+  const std::vector<Arm> arms = build_arms();
+  std::vector<TimedChoice> choices;
+  for (size_t i = 0; i < arguments_.drafters.size(); ++i) {
+    std::map<int64_t, DecodingStrategy*> by_length;
+    std::vector<int64_t> lengths;
+    for (const Arm& arm : arms) {
+      if (arm.drafter == i && by_length.emplace(arm.length, arm.strategy.get()).second) {
+        lengths.push_back(arm.length);
+      }
+    }
+    choices.push_back(choose_in_turns(
+        lengths,
+        [&](int64_t length) {
+          CounterRandomness random(0);
+          const Generation generation =
+              by_length.at(length)->generate({.prompt = prompt,
+                                              .sampling = arguments_.sampling,
+                                              .stop = {.max_new_tokens = kComparedTokens},
+                                              .random = random});
+          return generation.decode_seconds / static_cast<double>(generation.tokens.size());
+        },
+        {.between = InterruptGuard::check}));
+  }
+  return choices;
+}
+
+std::vector<std::string> Profiler::save() {
+  const c10::InferenceMode guard;
+  const Environment environment = read_environment();
+  const auto measured = measure_machine(loader_.weights(arguments_.model),
+                                        {.format = parse_kv_dtype(loader_.options().kv_dtype),
+                                         .max_length = target_->max_length(),
+                                         .most_threads = most_threads_,
+                                         .between = InterruptGuard::check});
+  MachineProfile found{.processor = environment.cpu,
+                       .cores = environment.cores,
+                       .prefill_threads = measured.prefill_threads.chosen,
+                       .decode_threads = measured.decode_threads.chosen,
+                       .page_size = measured.page_size.chosen,
+                       .dtype = context_.flags.dtype,
+                       .kv_dtype = context_.flags.kv_dtype,
+                       .drafts = {}};
+  std::vector<std::string> lines = {"threads of prefills: " + measured.prefill_threads.text(),
+                                    "threads of steps: " + measured.decode_threads.text(),
+                                    "page size: " + measured.page_size.text()};
+  if (!arguments_.drafters.empty()) {
+    const ThreadsDuring threads(found.decode_threads);
+    const auto lengths = compare_lengths();
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      const auto drafter = parse_drafter(arguments_.drafters[i]);
+      found.drafts.push_back({drafter_text(*drafter, {}), lengths[i].chosen});
+      lines.push_back(fmt::format("draft length with {}, time of a token: {}",
+                                  write_yaml_flow(*drafter), lengths[i].text()));
+    }
+  }
+  const auto file = machine_profile_file(arguments_.model);
+  write_machine_profile(file, found);
+  lines.push_back(fmt::format("{}: written", file.string()));
+  return lines;
+}
+
+void check_save(const CommandContext& context, const ProfileArguments& arguments) {
+  if (arguments.random_weights) {
+    throw ConfigError("--save: keeps what is fast for the model itself; leave out --random");
+  }
+  if (const std::string device = context.model_options().device; device != "cpu") {
+    throw ConfigError(fmt::format(
+        "--save: keeps threads and pages of the CPU, and the device is '{}'; leave it out",
+        device));
+  }
+  if (!arguments.drafters.empty() && arguments.prompt_file.empty()) {
+    throw ConfigError(
+        "--save with --draft keeps the draft length that is fastest on a text: name one with "
+        "--prompt-file");
+  }
+}
+
 int profile(const CommandContext& context, const ProfileArguments& arguments) {
   arguments.sampling.validate();
+  if (arguments.saves) {
+    check_save(context, arguments);
+  }
   if (arguments.random_weights && !arguments.drafters.empty()) {
     throw ConfigError(
         "--draft: drafts for random weights say nothing; --random times the target's forwards "
@@ -242,7 +352,7 @@ int profile(const CommandContext& context, const ProfileArguments& arguments) {
   JsonOutput json(arguments.json, context.out);
   const InterruptGuard interrupts;
   Profiler profiler(context, arguments);
-  const auto result = arguments.by_layer ? profiler.run_by_layer() : profiler.run();
+  const Profile result = arguments.by_layer ? profiler.run_by_layer() : profiler.run();
   json.write(write_profile(result));
   json.commit();
   if (!json.replaces_text()) {
@@ -251,7 +361,22 @@ int profile(const CommandContext& context, const ProfileArguments& arguments) {
       print_predictions(context.out, result.target, arguments.acceptance, arguments.draft_cost);
     }
   }
+  for (const std::string& line : arguments.saves ? profiler.save() : std::vector<std::string>()) {
+    (json.replaces_text() ? context.err : context.out) << line << "\n";
+  }
   return 0;
+}
+
+void add_save_options(CLI::App& command, ProfileArguments& arguments) {
+  auto* save = command.add_flag(
+      "--save", arguments.saves,
+      "write what is fast here (threads of prefills and of steps, page size, draft lengths; dtypes "
+      "that flags ask for) to specdec-profile.yaml beside the model, whence generate, chat and run "
+      "take it");
+  command
+      .add_option("--prompt-file", arguments.prompt_file,
+                  "with --save and --draft: the text on which draft lengths are compared")
+      ->needs(save);
 }
 
 }  // namespace
@@ -295,12 +420,14 @@ void add_profile_command(CLI::App& app, CommandContext& context) {
       ->add_option("--temperature", arguments->sampling.temperature,
                    "sampling temperature of the steps: sampling takes time too")
       ->capture_default_str();
+  add_save_options(*command, *arguments);
   add_json_option(*command, arguments->json, "the profile, for specdec simulate");
   command->footer(
       "Examples:\n"
       "  specdec profile models/target --threads 1 --contexts 16,512\n"
       "  specdec profile models/target --draft models/draft --draft '{type: prompt_lookup}'\n"
       "    --json machine.json\n"
+      "  specdec profile models/target --draft models/draft --save --prompt-file README.md\n"
       "  specdec profile bench/shapes/gemma3-270m --random --dtype bfloat16 --threads 2\n"
       "  specdec profile bench/shapes/gemma4-e2b --random --by-layer --dtype bfloat16\n"
       "    --acceptance 0.8,0.7,0.65,0.6 --draft-cost 0.05");

@@ -10,6 +10,7 @@
 #include "decoders/speculative.h"
 #include "decoders/speculative_beam.h"
 #include "experiments/components/builtin.h"
+#include "experiments/components/machine_profile.h"
 
 namespace specdec {
 namespace {
@@ -18,6 +19,16 @@ StrategyRegistry::Make prepare_autoregressive(const ConfigNode&, const RunPlan&)
   return [](BuildContext& context) {
     return std::make_unique<AutoregressiveDecoding>(context.target);
   };
+}
+
+/// The length of drafts where none is given: the one that was the fastest with this drafter, if the
+/// target's profile knows it.
+int64_t usual_length(const ConfigNode& node, const RunPlan& plan) {
+  std::optional<int64_t> profiled;
+  if (plan.profile != nullptr && !node.has("draft_length") && node.is_map("drafter")) {
+    profiled = plan.profile->take_draft_length(*node.raw("drafter"), node.folder());
+  }
+  return profiled.value_or(FixedLengthOptions{}.length);
 }
 
 /// `tree` is a map whose `type` picks the shape. Else the draft is a chain: `draft_length` is a
@@ -38,7 +49,7 @@ ShapeRegistry::Make prepare_shape(const ConfigNode& node, const RunPlan& plan) {
     return plan.components.draft_lengths.prepare(node.child("draft_length"), plan);
   }
   const auto length =
-      node.get<int64_t>("draft_length", FixedLengthOptions{}.length, {1, kMaxDraftLength});
+      node.get<int64_t>("draft_length", usual_length(node, plan), {1, kMaxDraftLength});
   return [length](BuildContext&) { return std::make_unique<FixedDraftLength>(length); };
 }
 

@@ -16,6 +16,7 @@
 namespace specdec {
 
 struct Components;
+class ProfileDefaults;
 
 /// What is known of a run before anything is loaded: a component's `prepare` refuses with it what
 /// cannot work.
@@ -46,6 +47,8 @@ struct RunPlan {
   /// Set by a drafter that follows the target's hidden states; the strategy reads it. nullptr =
   /// nobody asks. See note_hidden_states.
   bool* hidden_states = nullptr;
+  /// What the target's profile says of drafts; nullptr = nothing. See machine_profile.h.
+  ProfileDefaults* profile = nullptr;
 };
 
 /// A tree that is being prepared gives no drafted token more children than this.

@@ -1,6 +1,7 @@
 #include "experiments/components/model_loading.h"
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -350,12 +351,15 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
   const ModelFiles* files = catalog_ == nullptr ? nullptr : catalog_->find(folder);
   const TransformerOptions options{.max_length = max_length_of(options_, shared->config),
                                    .usable_tokens = files == nullptr ? 0 : usable_tokens(*files),
-                                   .suppressed = suppressed_tokens(options_, *shared, files)};
+                                   .suppressed = suppressed_tokens(options_, *shared, files),
+                                   .prefill_threads = options_.prefill_threads};
   auto model = std::make_unique<TransformerModel>(std::move(shared), kv_store(), options);
   set_adapters(*model, folder, adapters);
-  if (thread_reason_.empty()) {
-    thread_reason_ =
-        options_.threads > 0 ? std::string("asked for") : measure_threads(*model).reason;
+  if (thread_reason_.empty() && options_.threads > 0) {
+    at::set_num_threads(static_cast<int>(options_.threads));
+    thread_reason_ = options_.thread_reason;
+  } else if (thread_reason_.empty()) {
+    thread_reason_ = measure_threads(*model).reason;
   }
   return model;
 }

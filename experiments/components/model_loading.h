@@ -73,7 +73,9 @@ struct ModelOptions {
   CacheChoice cache = {};        ///< of the model and of heads and draft models beside it
   bool include_mtp = true;       ///< may load the target's multi-token-prediction modules
   bool suppresses = true;        ///< never generates the checkpoint's suppress_tokens
-  int64_t threads = 0;           ///< that the user asked for; 0 = measured when a model is loaded
+  int64_t threads = 0;           ///< that were asked for; 0 = measured when a model is loaded
+  int64_t prefill_threads = 0;   ///< see TransformerOptions
+  std::string thread_reason = "asked for";  ///< by whom, where `threads` is not 0
   bool random_weights = false;   ///< of the shape that config.json says, for timings; none are read
   std::vector<AdapterChoice> adapters = {};  ///< of the target alone, see ModelLoader::load
   ActiveLayers active_layers = {};           ///< wherever the run uses this checkpoint
@@ -128,7 +130,8 @@ class ModelLoader {
   /// Makes the caches of these models, and of heads beside them.
   KvStoreFactory kv_store() const;
   const ModelOptions& options() const { return options_; }
-  /// Why there are as many threads as there are: measured with the first model that was loaded.
+  /// Why there are as many threads as there are: asked for, or measured with the first model that
+  /// was loaded.
   const std::string& thread_reason() const { return thread_reason_; }
   /// Records the fingerprint of a head that was loaded beside the models.
   void note_fingerprint(const std::string& name, const std::string& fingerprint);

@@ -386,6 +386,7 @@ std::shared_ptr<YamlTree> ConfigNode::resolved(const std::filesystem::path& fold
   return tree;
 }
 
+const std::filesystem::path& ConfigNode::folder() const { return state_->folder; }
 const std::string& ConfigNode::path() const { return state_->path; }
 const std::string& ConfigNode::place() const { return state_->tree->place; }
 const std::shared_ptr<ConfigErrors>& ConfigNode::errors() const { return state_->errors; }

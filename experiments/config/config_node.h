@@ -95,6 +95,8 @@ class ConfigNode {
   /// Keys read so far, with defaults filled in, in the order of reading. `folder`: relative paths
   /// (see require_path) are written as they are seen from there, so that a config in it finds them.
   std::shared_ptr<YamlTree> resolved(const std::filesystem::path& folder = {}) const;
+  /// Where relative paths are looked up after the current directory.
+  const std::filesystem::path& folder() const;
   const std::string& path() const;
   const std::string& place() const;
   const std::shared_ptr<ConfigErrors>& errors() const;

@@ -120,6 +120,8 @@ nlohmann::json environment_json(const Environment& environment) {
           {"cores", environment.cores},
           {"threads", environment.threads},
           {"thread_reason", environment.thread_reason},
+          {"prefill_threads", environment.prefill_threads},
+          {"machine_profile", environment.machine_profile},
           {"gpu", environment.gpu},
           {"compiler", environment.compiler},
           {"build_type", environment.build_type},
@@ -146,6 +148,8 @@ Environment parse_environment(const nlohmann::json& json) {
   read("cores", environment.cores);
   read("threads", environment.threads);
   read("thread_reason", environment.thread_reason);
+  read("prefill_threads", environment.prefill_threads);
+  read("machine_profile", environment.machine_profile);
   read("gpu", environment.gpu);
   read("compiler", environment.compiler);
   read("build_type", environment.build_type);

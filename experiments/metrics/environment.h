@@ -29,7 +29,9 @@ struct Environment {
   std::map<std::string, std::string> libraries;  ///< name to version: libtorch, fmt, yaml-cpp, ...
   // Set by the experiment:
   std::string thread_reason;  ///< "asked for", or what was measured
-  std::string model;          ///< the target's weights, as given
+  int64_t prefill_threads = 0;  ///< of forwards that read prompts; 0 = as many as others
+  std::string machine_profile;  ///< what the target's profile gave, or why nothing; "" = no file
+  std::string model;            ///< the target's weights, as given
   std::string device = "cpu";
   std::string dtype;  ///< the formats of the target's weights, the largest share first
   std::map<std::string, std::string> weights;  ///< path as given to fingerprint

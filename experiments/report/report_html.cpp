@@ -233,6 +233,9 @@ void write_origin(std::ostream& out, const Report& report) {
   add("system", machine.host_system);
   add("CPU", machine.cpu);
   add("cores, threads", fmt::format("{}, {}", machine.cores, machine.threads));
+  if (machine.prefill_threads > 0) {
+    add("threads of prefills", std::to_string(machine.prefill_threads));
+  }
   add("GPU", machine.gpu);
   add("model", machine.model);
   add("device, dtype", machine.device + ", " + machine.dtype);

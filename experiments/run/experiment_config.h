@@ -9,6 +9,7 @@
 #include "decoders/draft_trace.h"
 #include "decoders/grammar_correction.h"
 #include "experiments/components/components.h"
+#include "experiments/components/machine_profile.h"
 #include "experiments/grammar/grammar_config.h"
 #include "experiments/run/prompts_config.h"
 #include "experiments/run/quality_config.h"
@@ -54,6 +55,7 @@ struct ExperimentConfig {
   std::string workload;  ///< resolved YAML of all but strategies: what two of them must share to be
                          ///< compared
   PrefixCacheConfig prefix_cache = {};
+  std::string machine_profile = {};  ///< see Environment
 };
 
 /// The settings at one point of the grid.
@@ -81,12 +83,13 @@ ExperimentPlan load_experiment(const std::filesystem::path& file,
                                const std::vector<std::string>& overrides,
                                const Components& components);
 
-/// The keys type, weights, adapters, dtype, activations, kv_dtype, device, max_length, cache,
-/// include_mtp, verify_consistent, active_layers. `files`, of the active layers, is nullptr when
-/// they cannot be read.
+/// The keys type, weights, adapters, machine_profile, dtype, activations, kv_dtype, device,
+/// max_length, cache, include_mtp, verify_consistent, active_layers. What they leave open `profile`
+/// gives, which becomes that of the weights. `files`, of the active layers, is nullptr when they
+/// cannot be read.
 std::filesystem::path read_model(const ConfigNode& node, const Components& components,
                                  ModelCatalog& catalog, ModelOptions& options,
-                                 const ModelFiles*& files);
+                                 const ModelFiles*& files, ProfileDefaults& profile);
 /// The keys name and those of the strategy's type; without a name it is called by its type.
 StrategyConfig read_strategy(const ConfigNode& node, const RunPlan& plan,
                              const Components& components);

@@ -133,6 +133,9 @@ Report describe_plan(const ExperimentPlan& plan) {
                     "differences.",
                     fmt::join(keys, " or ")));
   }
+  if (!config.machine_profile.empty()) {
+    report.notes.push_back(config.machine_profile);
+  }
   const auto& prompts = config.prompts;
   const auto several = std::count_if(prompts.prompts.begin(), prompts.prompts.end(),
                                      [](const Prompt& p) { return p.turns.size() > 1; });

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <ostream>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "experiments/components/expert_measurement.h"
@@ -23,6 +25,7 @@ constexpr int64_t kExpertRepeats = 8;
 
 void RunSetup::load() {
   choose_threads();
+  log_profiles();
   for (auto& group : groups_) {
     load_group(group);
     build(group);
@@ -36,11 +39,14 @@ void RunSetup::load() {
 }
 
 void RunSetup::choose_threads() {
-  int64_t threads = groups_.front().config->threads;
+  const ExperimentConfig& config = *groups_.front().config;
+  int64_t threads = config.model.threads;
+  prefill_threads_ = config.model.prefill_threads;
   std::string reason;
   const auto recorded = folder_.recorded_environment();
-  if (threads == 0 && recorded) {
+  if (config.threads == 0 && recorded) {
     threads = recorded->threads;
+    prefill_threads_ = recorded->prefill_threads;
     reason = recorded->thread_reason;
   }
   if (threads > 0) {
@@ -48,6 +54,18 @@ void RunSetup::choose_threads() {
   }
   environment_ = read_environment();
   environment_.thread_reason = reason;
+  environment_.prefill_threads = prefill_threads_;
+  environment_.machine_profile = config.machine_profile;
+}
+
+void RunSetup::log_profiles() const {
+  std::set<std::string> said;
+  for (const Group& group : groups_) {
+    const std::string& profile = group.config->machine_profile;
+    if (log_ != nullptr && !profile.empty() && said.insert(profile).second) {
+      *log_ << profile << "\n";
+    }
+  }
 }
 
 void RunSetup::load_group(Group& group) {
@@ -55,6 +73,7 @@ void RunSetup::load_group(Group& group) {
   // What was chosen with the first model, or by the run that is resumed, holds for all.
   if (!loaders_.empty() || !environment_.thread_reason.empty()) {
     model.threads = at::get_num_threads();
+    model.prefill_threads = prefill_threads_;
   }
   const auto key = fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", model.dtype, model.activations,
                                model.kv_dtype, model.device, model.max_length, model.cache.yaml,

@@ -24,7 +24,9 @@ class RunSetup {
   const Environment& environment() const { return environment_; }
 
  private:
+  /// Those of the config, of the run that is resumed, or of the profile; 0: measured later.
   void choose_threads();
+  void log_profiles() const;
   void load_group(Group& group);
   void build(Group& group);
   std::shared_ptr<PrefixStore> prefixes(const ExperimentConfig& config);
@@ -37,6 +39,7 @@ class RunSetup {
   RunFolder& folder_;
   std::ostream* log_;
   Environment environment_;
+  int64_t prefill_threads_ = 0;
   std::map<std::string, std::unique_ptr<ModelLoader>> loaders_;
   std::map<std::string, std::shared_ptr<TransformerModel>> targets_;     ///< by model_key
   std::map<std::string, std::shared_ptr<PrefixStore>> shared_prefixes_;  ///< by model_key and size

@@ -18,6 +18,7 @@ struct GlobalFlags {
   std::string cache = {};
   int64_t threads = 0;
   bool quiet = false;
+  bool no_machine_profile = false;
 };
 
 /// What a command works with that needs no model. A command adds its options to the app and sets

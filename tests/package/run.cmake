@@ -83,6 +83,11 @@ if(NOT output STREQUAL "all parts fit the whole\n")
   message(FATAL_ERROR "the parts of a forward should fit the whole:\n${output}")
 endif()
 
+run("${WORK}/build/own_tensors")
+if(NOT output MATCHES "^8 tokens( [0-9]+)+\n")
+  message(FATAL_ERROR "a model of tensors in memory should generate:\n${output}")
+endif()
+
 # Another one, which has the grammars alone and does not see LibTorch.
 run(${CMAKE_COMMAND} -S "${SOURCE}/tests/package/grammar_program" -B "${WORK}/grammar" -G Ninja
     "-DCMAKE_PREFIX_PATH=${WORK}/prefix" "-DCMAKE_CXX_COMPILER=${COMPILER}"

@@ -199,9 +199,10 @@ class GgufConfig {
     for (const char* name : {"rope.dimension_count", "attention.value_length"}) {
       const int64_t values = metadata_.integer(key(name), head_dim());
       if (values != head_dim()) {
-        metadata_.fail(key(name), fmt::format("is {}, but the keys of a head have {} values; only "
-                                              "the same number is supported",
-                                              values, head_dim()));
+        metadata_.fail(key(name),
+                       fmt::format("is {}, but the keys of a head have {} values ('{}'); "
+                                   "only the same number is supported",
+                                   values, head_dim(), key("attention.key_length")));
       }
     }
     if (!metadata_.boolean(key("attention.causal"), true)) {

@@ -122,6 +122,7 @@ json common(const GgufKeys& keys, const char* model_type) {
 }
 
 json rope(const GgufKeys& keys, const char* base) {
+  (void)keys.positive(base);  // an error of the config would name no key of the file
   return {{"rope_type", "default"}, {"rope_theta", keys.decimal(base)}};
 }
 

@@ -30,6 +30,16 @@ double GgufKeys::positive(const char* name) const {
   return value;
 }
 
+int64_t GgufKeys::layers() const {
+  constexpr const char* kName = "block_count";
+  constexpr int64_t kMaxLayers = 1 << 16;
+  const int64_t count = integer(kName);
+  if (count < 1 || count > kMaxLayers) {
+    fail(kName, fmt::format("is {}, but should be 1 to {}", count, kMaxLayers));
+  }
+  return count;
+}
+
 const std::vector<int64_t>* GgufKeys::list(const char* name) const {
   const auto& values = metadata().values();
   const auto found = values.find(key(name));
@@ -44,10 +54,6 @@ const std::vector<int64_t>* GgufKeys::list(const char* name) const {
 std::vector<int64_t> GgufKeys::in_layers(const char* name) const {
   if (const std::vector<int64_t>* all = list(name)) {
     return *all;
-  }
-  constexpr int64_t kMaxLayers = 1 << 16;
-  if (layers() < 1 || layers() > kMaxLayers) {
-    fail("block_count", fmt::format("is {}, but should be 1 to {}", layers(), kMaxLayers));
   }
   return std::vector<int64_t>(static_cast<size_t>(layers()), integer(name));
 }

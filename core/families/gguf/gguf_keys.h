@@ -40,7 +40,7 @@ class GgufKeys {
     metadata().fail(key(name), problem);
   }
 
-  int64_t layers() const { return integer("block_count"); }
+  int64_t layers() const;
   int64_t heads() const { return same_in_layers("attention.head_count"); }
   /// Rows of the embedding.
   int64_t vocabulary() const { return matrix_rows("token_embd.weight"); }

@@ -1,0 +1,135 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/transformer/heads/mtp_head.h"
+#include "experiments/components/builtin.h"
+#include "experiments/metrics/environment.h"
+#include "experiments/run/experiment_config.h"
+
+namespace specdec {
+namespace {
+
+/// One of the known types; "auto" for another, which is an error.
+std::string read_model_type(const ConfigNode& node) {
+  const auto type = node.get<std::string>("type", "auto");
+  std::vector<std::string> types = known_model_types();
+  types.emplace_back("auto");
+  if (std::find(types.begin(), types.end(), type) == types.end()) {
+    node.fail("type", fmt::format("unknown type '{}'{}", type, known_names_text(type, types)));
+    return "auto";
+  }
+  return type;
+}
+
+/// "gemma" and "llama" are all of their kind; other types are families, as inspect prints them.
+bool is_type_of(const std::string& type, const std::string& family) {
+  const bool gemma = family.rfind("gemma", 0) == 0;
+  return type == "auto" || type == family || (type == "gemma" && gemma) ||
+         (type == "gemma3" && family == "gemma3_text") || (type == "llama" && !gemma);
+}
+
+/// The headers say whether weights that stay as they are have the blocks that int8 activations
+/// need.
+void check_stored_activations(const ModelOptions& options, const ModelFiles& files) {
+  if (options.activations == "int8") {
+    (void)measure_weights(
+        *files.open, {.dtype = std::nullopt, .place = {}, .activations = ActivationFormat::kInt8});
+  }
+}
+
+/// The profile of the weights, unless `machine_profile: false`; none where it is damaged, which is
+/// a mistake.
+ProfileDefaults read_profile_defaults(const ConfigNode& node,
+                                      const std::filesystem::path& weights) {
+  node.ignore("machine_profile");  // known, also where it is not given
+  const bool wanted = !node.has("machine_profile") || node.get<bool>("machine_profile", true);
+  ProfileDefaults profile;
+  if (wanted && !weights.empty() && std::filesystem::exists(machine_profile_file(weights))) {
+    const auto device = node.raw("device");
+    const Environment machine = read_environment();
+    note_error(node, "weights", [&] {
+      profile = ProfileDefaults(weights, {.processor = machine.cpu,
+                                          .cores = machine.cores,
+                                          .device = device == nullptr ? "cpu" : device->text});
+    });
+  }
+  return profile;
+}
+
+/// nullptr where they cannot be read.
+const ModelFiles* read_files(const ConfigNode& node, ModelCatalog& catalog,
+                             const ActiveLayers& active) {
+  const ModelFiles* files = nullptr;
+  note_error(node, "weights", [&] { files = &catalog.read(active.model); });
+  if (files != nullptr) {
+    note_error(node, "active_layers", [&] { files = &catalog.read(active.model, active.count); });
+  }
+  return files;
+}
+
+}  // namespace
+
+std::filesystem::path read_model(const ConfigNode& node, const Components& components,
+                                 ModelCatalog& catalog, ModelOptions& options,
+                                 const ModelFiles*& files, ProfileDefaults& profile) {
+  const std::string type = read_model_type(node);
+  const auto weights = node.require_model("weights");
+  options.adapters = read_adapters(node);
+  profile = read_profile_defaults(node, weights);
+  options.dtype =
+      node.get<std::string>("dtype", node.has("dtype") ? std::string() : profile.take_dtype());
+  options.activations = node.get<std::string>("activations", "");
+  options.kv_dtype = node.get<std::string>(
+      "kv_dtype", node.has("kv_dtype") ? std::string() : profile.take_kv_dtype());
+  options.device = node.get<std::string>("device", "cpu");
+  options.max_length = node.get<int64_t>("max_length", 0, {0, kMaxTokens});
+  options.cache =
+      read_cache(node, RunPlan{.components = components, .models = catalog, .sampling = {}});
+  profile.take_cache(options, components);
+  profile.take_threads(options);
+  note_error(node, "dtype", [&] { (void)parse_dtype(options.dtype); });
+  note_error(node, "activations", [&] { check_activations(options); });
+  note_error(node, "kv_dtype", [&] { (void)parse_kv_dtype(options.kv_dtype); });
+  if (!options.kv_dtype.empty() && options.dtype == "float64") {
+    node.fail("kv_dtype",
+              fmt::format("{} needs float32 activations, but dtype is float64; leave kv_dtype out, "
+                          "or choose another dtype",
+                          options.kv_dtype));
+  }
+  note_error(node, "device", [&] { (void)parse_device(options.device); });
+  options.include_mtp = node.get<bool>("include_mtp", false);
+  if (node.get<bool>("verify_consistent", false) && options.device != "cpu") {
+    node.fail("verify_consistent",
+              fmt::format("is true, but that device '{}' sums every token alike has not been "
+                          "checked on a GPU yet: use device: cpu, or leave it out",
+                          options.device));
+  }
+  options.active_layers = {weights, node.get<int64_t>("active_layers", 0, {0, kMaxTokens})};
+  files = nullptr;
+  if (weights.empty()) {
+    return weights;
+  }
+  files = read_files(node, catalog, options.active_layers);
+  if (files != nullptr && !is_type_of(type, files->config.family)) {
+    node.fail("type",
+              fmt::format("is {}, but the checkpoint is of the family {}; leave the key out", type,
+                          files->config.family));
+  }
+  if (files != nullptr && (options.dtype.empty() || options.dtype == "stored")) {
+    note_error(node, "activations", [&] { check_stored_activations(options, *files); });
+  }
+  if (files != nullptr && options.include_mtp && !has_mtp(weights)) {
+    node.fail("include_mtp",
+              "is true, but the checkpoint has no multi-token-prediction modules (tensors 'mtp.*', "
+              "or mtp.safetensors); leave it out");
+  }
+  if (files != nullptr && options.max_length > files->config.max_position_embeddings) {
+    node.fail("max_length", fmt::format("{} is more than the model's max_position_embeddings ({})",
+                                        options.max_length, files->config.max_position_embeddings));
+  }
+  return weights;
+}
+
+}  // namespace specdec
