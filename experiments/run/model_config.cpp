@@ -39,8 +39,8 @@ void check_stored_activations(const ModelOptions& options, const ModelFiles& fil
   }
 }
 
-/// The profile of the weights, unless `machine_profile: false`; none where it is damaged, which is a
-/// mistake.
+/// The profile of the weights, unless `machine_profile: false`; none where it is damaged, which is
+/// a mistake.
 ProfileDefaults read_profile_defaults(const ConfigNode& node,
                                       const std::filesystem::path& weights) {
   node.ignore("machine_profile");  // known, also where it is not given
