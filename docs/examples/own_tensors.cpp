@@ -59,7 +59,8 @@ void generate() {
   TransformerModel model(weights, paged_kv());
   CounterRandomness random(0);
   const std::vector<Token> prompt = {2, 5, 7};
-  const Request request{.prompt = prompt, .stop = {.max_new_tokens = 8}, .random = random};
+  const Request request{
+      .prompt = prompt, .sampling = {}, .stop = {.max_new_tokens = 8}, .random = random};
   const Generation generation = AutoregressiveDecoding(model).generate(request);
   std::cout << generation.tokens.size() << " tokens:";
   for (const Token token : generation.tokens) {

@@ -18,7 +18,7 @@ using testing::IsEmpty;
 
 const MachineKind kMachine = {.processor = "A CPU (avx2)", .cores = 4};
 
-MachineProfile some_profile() {
+MachineProfile saved_profile() {
   return {.processor = kMachine.processor,
           .cores = kMachine.cores,
           .prefill_threads = 4,
@@ -46,7 +46,7 @@ class MachineProfileTest : public testing::Test {
 };
 
 TEST_F(MachineProfileTest, IsReadAsItWasWritten) {
-  const MachineProfile written = some_profile();
+  const MachineProfile written = saved_profile();
   write_machine_profile(file_, written);
   const MachineProfile read = read_machine_profile(file_);
   EXPECT_EQ(read.processor, written.processor);
@@ -74,7 +74,7 @@ TEST_F(MachineProfileTest, LiesBesideTheModel) {
 }
 
 TEST_F(MachineProfileTest, GivesWhatIsLeftOpen) {
-  write_machine_profile(file_, some_profile());
+  write_machine_profile(file_, saved_profile());
   ProfileDefaults profile = defaults();
   EXPECT_EQ(profile.text(), "");  // nothing was taken yet
   ModelOptions options;
@@ -94,7 +94,7 @@ TEST_F(MachineProfileTest, GivesWhatIsLeftOpen) {
 }
 
 TEST_F(MachineProfileTest, WhatTheUserSaysCountsMore) {
-  write_machine_profile(file_, some_profile());
+  write_machine_profile(file_, saved_profile());
   ProfileDefaults profile = defaults();
   ModelOptions options{.dtype = "float32",
                        .kv_dtype = "float32",
@@ -110,7 +110,7 @@ TEST_F(MachineProfileTest, WhatTheUserSaysCountsMore) {
 }
 
 TEST_F(MachineProfileTest, OfAnotherMachineGivesNothingAndSaysSo) {
-  write_machine_profile(file_, some_profile());
+  write_machine_profile(file_, saved_profile());
   for (const auto& [machine, reason] :
        {std::pair{MachineKind{.processor = "B", .cores = 4}, "and this is B with 4"},
         std::pair{MachineKind{.processor = kMachine.processor, .cores = 2}, "measured on A CPU"},
@@ -134,7 +134,7 @@ TEST_F(MachineProfileTest, NoFileIsNoProfile) {
 
 TEST_F(MachineProfileTest, KnowsTheLengthOfADrafterItMeasured) {
   std::filesystem::create_directory(folder_.path() / "draft");
-  MachineProfile written = some_profile();
+  MachineProfile written = saved_profile();
   const auto weights = std::filesystem::canonical(folder_.path() / "draft").string();
   const auto tree = parse_yaml("{weights: " + weights + ", type: draft_model}", "test", false);
   written.drafts.push_back({drafter_text(*tree, {}), 3});
