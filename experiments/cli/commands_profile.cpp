@@ -191,7 +191,6 @@ std::string Profiler::machine(const std::string& formats) const {
 Profile Profiler::run_by_layer() {
   const ModelOptions& model = loader_.options();
   check_activations(model);
-  const ModelFiles& files = catalog_.read(arguments_.model);
   const c10::InferenceMode guard;
   const LayerProfileOptions options{.curve = curve_options(),
                                     .load = {.dtype = parse_dtype(model.dtype),
@@ -203,7 +202,7 @@ Profile Profiler::run_by_layer() {
                   .temperature = arguments_.sampling.temperature,
                   .plain = {},
                   .drafters = {}};
-  profile.layers = measure_by_layer(files.open->description, loader_.kv_store(), options);
+  profile.layers = measure_by_layer(describe_model(arguments_.model), loader_.kv_store(), options);
   profile.target = profile.layers->whole;
   profile.machine = machine(fmt::format("random {} weights, put together from {} kinds of layers",
                                         model.dtype.empty() ? "float32" : model.dtype,
