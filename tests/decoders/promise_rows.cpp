@@ -11,6 +11,7 @@
 #include "decoders/drafters/suffix.h"
 #include "decoders/drafters/synthetic.h"
 #include "decoders/shapes/cost_aware.h"
+#include "decoders/shapes/draft_length.h"
 #include "decoders/shapes/dynamic_tree.h"
 #include "decoders/shapes/static_tree.h"
 #include "decoders/speculative.h"

@@ -23,10 +23,10 @@
 namespace specdec {
 namespace {
 
-using Weights = std::shared_ptr<const TransformerWeights>;
+using SharedTarget = std::shared_ptr<const TransformerWeights>;
 
 /// A drafter by the first two layers and a random adapter of them.
-SelfDrafterOptions adapted_options(const Weights& target) {
+SelfDrafterOptions adapted_options(const SharedTarget& target) {
   const TemporaryFolder folder;
   save_lora(random_lora(*target, {.rank = 2, .alpha = 4.0, .layers = 2}, 5), folder.path(),
             at::kDouble);
@@ -35,16 +35,16 @@ SelfDrafterOptions adapted_options(const Weights& target) {
   return {.layers = 2, .adapters = std::move(stack)};
 }
 
-std::unique_ptr<SpeculativeDecoding> speculative(TransformerModel& target,
-                                                 const SelfDrafterOptions& options,
-                                                 std::unique_ptr<Verifier> verifier,
-                                                 std::unique_ptr<DraftShape> shape) {
+std::unique_ptr<SpeculativeDecoding> adapted_decoding(TransformerModel& target,
+                                                      const SelfDrafterOptions& options,
+                                                      std::unique_ptr<Verifier> verifier,
+                                                      std::unique_ptr<DraftShape> shape) {
   return std::make_unique<SpeculativeDecoding>(target,
                                                std::make_unique<SelfDrafter>(target, options),
                                                std::move(verifier), std::move(shape));
 }
 
-std::vector<std::unique_ptr<DraftShape>> shapes() {
+std::vector<std::unique_ptr<DraftShape>> draft_shapes() {
   std::vector<std::unique_ptr<DraftShape>> all;
   all.push_back(std::make_unique<FixedDraftLength>(3));
   all.push_back(std::make_unique<StaticTreeShape>(tree_of_paths({{0}, {1}, {0, 0}, {0, 0, 0}})));
@@ -55,7 +55,7 @@ std::vector<std::unique_ptr<DraftShape>> shapes() {
 
 TEST(SelfAdapterTest, TheOutputsDistributionIsTheTargets) {
   at::set_num_threads(1);
-  const Weights weights = tiny_gemma(3);
+  const SharedTarget weights = tiny_gemma(3);
   const SelfDrafterOptions options = adapted_options(weights);
   TransformerModel target(weights, paged_kv());
   TransformerModel oracle(weights, paged_kv());
@@ -67,25 +67,25 @@ TEST(SelfAdapterTest, TheOutputsDistributionIsTheTargets) {
   const Task task{
       .prompt = {1, 2}, .sampling = {.temperature = 0.8}, .stop = {.max_new_tokens = 3}};
   const SequenceDistribution expected = reference_distribution(table, task);
-  for (auto& shape : shapes()) {
+  for (auto& shape : draft_shapes()) {
     const auto decoding =
-        speculative(target, options, std::make_unique<RejectionVerifier>(), std::move(shape));
+        adapted_decoding(target, options, std::make_unique<RejectionVerifier>(), std::move(shape));
     EXPECT_LE(max_difference(exact_distribution(*decoding, task), expected), kSameDistribution);
   }
 }
 
 TEST(SelfAdapterTest, GreedyTokensKeysAndValuesAreThoseOfPlainDecoding) {
   at::set_num_threads(1);
-  const Weights weights = tiny_gemma(11, at::kFloat);
+  const SharedTarget weights = tiny_gemma(11, at::kFloat);
   const SelfDrafterOptions options = adapted_options(weights);
   const Task task{.prompt = {3, 1, 4}, .stop = {.max_new_tokens = 40}};
   CounterRandomness random(1);
   TransformerModel plain(weights, paged_kv());
   const auto tokens = AutoregressiveDecoding(plain).generate(task.request(random)).tokens;
-  for (auto& shape : shapes()) {
+  for (auto& shape : draft_shapes()) {
     TransformerModel target(weights, paged_kv());
     const auto decoding =
-        speculative(target, options, std::make_unique<ExactMatchVerifier>(), std::move(shape));
+        adapted_decoding(target, options, std::make_unique<ExactMatchVerifier>(), std::move(shape));
     const Generation generation = decoding->generate(task.request(random));
     EXPECT_EQ(generation.tokens, tokens);
     int64_t drafted = 0;
@@ -105,7 +105,7 @@ TEST(SelfAdapterTest, GreedyTokensKeysAndValuesAreThoseOfPlainDecoding) {
 }
 
 TEST(SelfAdapterTest, DraftsAreTheAdaptedLayersBestTokens) {
-  const Weights weights = tiny_gemma(97);
+  const SharedTarget weights = tiny_gemma(97);
   const SelfDrafterOptions options = adapted_options(weights);
   const std::vector<Token> committed = {3, 1, 4, 1, 5, 9, 2, 6};
   const auto kept = TokenSpan(committed).first(committed.size() - 1);

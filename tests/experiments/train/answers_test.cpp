@@ -236,6 +236,15 @@ TEST_F(AnswersTest, HeadsLearnFromThemAndResume) {
       320);
 }
 
+TEST_F(AnswersTest, AdaptersForEarlyExitLearnFromThem) {
+  make_answers(plan("answers"), {});
+  const HeadTrainConfig config = head("{type: self, layers: 1, rank: 4}", {"loss.depth=2"}, "self");
+  train_head(config, {});
+  const auto [first, last] = losses("self");
+  EXPECT_LT(last, first);
+  EXPECT_TRUE(fs::exists(config.out / "adapter_model.safetensors"));
+}
+
 TEST_F(AnswersTest, TheDraftVocabularyHasTheMostMassAndAlwaysTheEnd) {
   make_answers(plan("answers"), {});
   const HeadTrainConfig config =
