@@ -76,7 +76,7 @@ struct ModelOptions {
   int64_t threads = 0;           ///< that were asked for; 0 = measured when a model is loaded
   int64_t prefill_threads = 0;   ///< see TransformerOptions
   std::string thread_reason = "asked for";  ///< by whom, where `threads` is not 0
-  bool random_weights = false;   ///< of the shape that config.json says, for timings; none are read
+  bool random_weights = false;  ///< of the shape that config.json says, for timings; none are read
   std::vector<AdapterChoice> adapters = {};  ///< of the target alone, see ModelLoader::load
   ActiveLayers active_layers = {};           ///< wherever the run uses this checkpoint
 };

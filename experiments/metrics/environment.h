@@ -28,7 +28,7 @@ struct Environment {
   std::string build_type;
   std::map<std::string, std::string> libraries;  ///< name to version: libtorch, fmt, yaml-cpp, ...
   // Set by the experiment:
-  std::string thread_reason;  ///< "asked for", or what was measured
+  std::string thread_reason;    ///< "asked for", or what was measured
   int64_t prefill_threads = 0;  ///< of forwards that read prompts; 0 = as many as others
   std::string machine_profile;  ///< what the target's profile gave, or why nothing; "" = no file
   std::string model;            ///< the target's weights, as given
