@@ -49,7 +49,7 @@ Freedom freedom_of(const TokenMask& mask) {
   return 2 * count > mask.vocab_size() ? Freedom::kFree : Freedom::kConstrained;
 }
 
-Draft without_forbidden(Draft draft, const GrammarMatcher& root) {
+Draft without_forbidden(Draft draft, const GrammarMatcher& root, const SamplingParams& sampling) {
   DraftGrammar grammar(root);
   std::vector<int64_t> place(draft.tokens.size(), -1);  // in the draft that is left
   Draft left = Draft::root(draft.tokens.front());
@@ -59,7 +59,8 @@ Draft without_forbidden(Draft draft, const GrammarMatcher& root) {
   for (int64_t node = 1; node < draft.size(); ++node) {
     const auto index = static_cast<size_t>(node);
     const auto parent = static_cast<size_t>(draft.parents[index]);
-    const bool stays = draft.child_probs[parent] >= 0 || grammar.allows(draft, node);
+    const bool stays = draft.child_probs[parent] >= 0 ||
+                       (grammar.allows(draft, node) && !sampling.forbids(draft.tokens[index]));
     if (stays && place[parent] >= 0) {
       place[index] = left.add(draft.tokens[index], place[parent]);
       left.child_probs.back() = draft.child_probs[index];

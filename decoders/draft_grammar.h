@@ -39,9 +39,10 @@ AllowedTokens allowed_by(const TokenMask& mask);
 /// Freedom that the mask leaves.
 Freedom freedom_of(const TokenMask& mask);
 
-/// The draft without the tokens that were found deterministically and that the grammar forbids, and
-/// without what follows them. Tokens that were drawn stay, forbidden or not: to drop one after it
-/// was drawn would change the output's distribution.
-Draft without_forbidden(Draft draft, const GrammarMatcher& root);
+/// The draft without the tokens that were found deterministically and that the grammar or a bias
+/// forbids, and without what follows them. Tokens that were drawn stay, forbidden or not: to drop
+/// one after it was drawn would change the output's distribution.
+Draft without_forbidden(Draft draft, const GrammarMatcher& root,
+                        const SamplingParams& sampling = {});
 
 }  // namespace specdec

@@ -21,7 +21,7 @@ namespace specdec {
 namespace {
 
 constexpr BlobKind kStateKind{
-    .magic = "SPECDEC\n", .version = 1, .name = "state of a generation (specdec)"};
+    .magic = "SPECDEC\n", .version = 2, .name = "state of a generation (specdec)"};
 
 constexpr std::pair<const char*, at::ScalarType> kStateDtypes[] = {
     {"F32", at::kFloat}, {"F64", at::kDouble}, {"BF16", at::kBFloat16}};

@@ -41,7 +41,7 @@ void keep_cache(GenerationState& state, LanguageModel& target);
 /// Throws SnapshotModelError where the target is not the one of the state: see KvSnapshots::kv_key.
 void check_target(const GenerationState& state, LanguageModel& target);
 
-/// Writes a state: a checked blob, format 1, that appears whole or not at all. Throws Error where
+/// Writes a state: a checked blob, format 2, that appears whole or not at all. Throws Error where
 /// the file cannot be written.
 void write_state(const GenerationState& state, const std::filesystem::path& file);
 /// Writes a state into a file that is open already, and commits it.

@@ -91,12 +91,11 @@ ForwardResult Session::read(LanguageModel& target, TokenSpan text,
   }
   const TokenSpan resumed = text.subspan(request_.prompt.size());
   const Tensor& own = request_.embeddings;
-  return target.prefill(
-      text, options,
-      {.embeddings =
-           resumed.empty()
-               ? own
-               : at::cat({own, target.internals()->embed(token_tensor(resumed)).to(own)})});
+  if (resumed.empty()) {
+    return target.prefill(text, options, {.embeddings = own});
+  }
+  const Tensor rest = target.internals()->embed(token_tensor(resumed));  // not to be rounded
+  return target.prefill(text, options, {.embeddings = at::cat({own.to(rest), rest})});
 }
 
 ForwardResult Session::prefill(LanguageModel& target, const ForwardOptions& options) {

@@ -47,6 +47,9 @@ Draft forced_chain(const DraftContext& context, const Request& request,
   const TokenSpan output = context.committed.subspan(request.prompt.size());
   for (const Token token :
        find_forced_tokens(*place, request.tokenizer, output, context.max_depth)) {
+    if (request.sampling.forbids(token)) {  // nothing is left there, which its logits will say
+      break;
+    }
     chain.add(token, chain.size() - 1);
   }
   return chain;
@@ -116,7 +119,7 @@ Draft planned_draft(Drafter& drafter, const DraftContext& context) {
     return draft;
   }
   const MaskTimer timer(context.mask_seconds);
-  return without_forbidden(std::move(draft), *context.grammar);
+  return without_forbidden(std::move(draft), *context.grammar, context.sampling);
 }
 
 StepDraft step_draft(Drafter& drafter, const DraftContext& context, const Request& request,

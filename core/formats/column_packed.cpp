@@ -17,6 +17,9 @@ namespace {
 using Codes = CompressionScheme::Codes;
 
 constexpr int64_t kColumnWordBits = 32;
+constexpr int64_t kMaxColumnSize = int64_t{1} << 24;
+/// Outputs that are unpacked together: the cache holds a line of each.
+constexpr int64_t kRowTile = 64;
 /// Where AWQ's words hold outputs 0 to 7.
 constexpr std::array<int64_t, 8> kAwqPlaces = {0, 4, 1, 5, 2, 6, 3, 7};
 
@@ -32,14 +35,23 @@ uint8_t column_code(uint32_t word, int64_t place, int64_t bits) {
                               ((1U << static_cast<unsigned>(bits)) - 1U));
 }
 
-/// The code of an output in words along the outputs, of which a row has `words`.
+/// The code of an output in words along the outputs, of which a row has `words`, once `summand` is
+/// added to the word.
 uint8_t code_along(const TensorEntry& entry, const CompressionScheme& scheme, int64_t row,
-                   int64_t words, int64_t output) {
+                   int64_t words, int64_t output, uint32_t summand = 0) {
   const int64_t codes = kColumnWordBits / scheme.bits;
   const int64_t place = output % codes;
-  return column_code(column_word(entry, row * words + output / codes),
+  return column_code(column_word(entry, row * words + output / codes) + summand,
                      scheme.codes == Codes::kAwq ? kAwqPlaces[static_cast<size_t>(place)] : place,
                      scheme.bits);
+}
+
+/// What GPTQ's first format subtracts from the words of zero points: 1 from each, with carries.
+uint32_t ones_of(const CompressionScheme& scheme) {
+  return !scheme.zeros_less_one ? 0U
+         : scheme.bits == 2     ? 0x55555555U
+         : scheme.bits == 4     ? 0x11111111U
+                                : 0x01010101U;
 }
 
 /// The group of each input, where they do not follow one another.
@@ -58,8 +70,8 @@ std::vector<uint8_t> column_zeros(const CompressedMatrix& stored) {
   std::vector<uint8_t> zeros;
   for (int64_t row = 0; row < stored.rows; ++row) {
     for (int64_t group = 0; group < groups; ++group) {
-      const uint8_t code = code_along(*stored.zero_words, stored.scheme, group, words, row);
-      zeros.push_back(static_cast<uint8_t>(code + (stored.scheme.zeros_less_one ? 1 : 0)));
+      zeros.push_back(
+          code_along(*stored.zero_words, stored.scheme, group, words, row, ones_of(stored.scheme)));
     }
   }
   return zeros;
@@ -72,9 +84,8 @@ class ColumnChecks {
       : files_(files), matrix_(matrix) {}
 
   void run() const {
-    constexpr int64_t kMaxSize = int64_t{1} << 24;
-    if (matrix_.rows < 1 || matrix_.columns < 1 || matrix_.rows > kMaxSize ||
-        matrix_.columns > kMaxSize) {
+    if (matrix_.rows < 1 || matrix_.columns < 1 || matrix_.rows > kMaxColumnSize ||
+        matrix_.columns > kMaxColumnSize) {
       fail(*matrix_.codes, fmt::format("is of a matrix of shape [{}, {}], which is not supported",
                                        matrix_.rows, matrix_.columns));
     }
@@ -152,6 +163,9 @@ CompressedMatrix describe_columns(const TensorFiles& files, const TensorEntry& c
   if (codes.shape.size() != 2) {
     checks.fail(codes, "should have two dimensions");
   }
+  if (std::max(codes.shape[0], codes.shape[1]) > kMaxColumnSize) {
+    checks.fail(codes, "is too large");
+  }
   const int64_t per_word = kColumnWordBits / scheme.bits;
   const bool along_inputs = scheme.codes == Codes::kGptq;
   matrix.rows = codes.shape[1] * (along_inputs ? 1 : per_word);
@@ -159,10 +173,6 @@ CompressedMatrix describe_columns(const TensorFiles& files, const TensorEntry& c
   checks.run();
   matrix.order = checks.order(files.find(module + ".g_idx"));
   const std::vector<uint8_t> zeros = column_zeros(matrix);
-  if (scheme.bits == 8 && scheme.zeros_less_one &&
-      std::find(zeros.begin(), zeros.end(), 0) != zeros.end()) {
-    checks.fail(*matrix.zero_words, "holds the zero point 256, which no code of 8 bits has");
-  }
   const auto middle = static_cast<uint8_t>(1U << static_cast<unsigned>(scheme.bits - 1));
   matrix.scheme.symmetric =
       std::all_of(zeros.begin(), zeros.end(), [middle](uint8_t zero) { return zero == middle; });
@@ -190,13 +200,15 @@ void UnpackedMatrix::unpack_codes(const CompressedMatrix& stored) {
   const int64_t bits = stored.scheme.bits;
   const int64_t codes = kColumnWordBits / bits;
   const int64_t words = stored.codes->shape.back();  // of a row of the file
-  for (int64_t k = 0; k < stored.columns; ++k) {
-    for (int64_t row = 0; row < stored.rows; ++row) {
-      const uint8_t code =
-          stored.scheme.codes == Codes::kGptq
-              ? column_code(column_word(*stored.codes, k / codes * words + row), k % codes, bits)
-              : code_along(*stored.codes, stored.scheme, k, words, row);
-      code_bytes_[static_cast<size_t>(row * stored.columns + k)] = std::byte{code};
+  for (int64_t first = 0; first < stored.rows; first += kRowTile) {
+    for (int64_t k = 0; k < stored.columns; ++k) {
+      for (int64_t row = first; row < std::min(first + kRowTile, stored.rows); ++row) {
+        const uint8_t code =
+            stored.scheme.codes == Codes::kGptq
+                ? column_code(column_word(*stored.codes, k / codes * words + row), k % codes, bits)
+                : code_along(*stored.codes, stored.scheme, k, words, row);
+        code_bytes_[static_cast<size_t>(row * stored.columns + k)] = std::byte{code};
+      }
     }
   }
   codes_.bytes = column_bytes(code_bytes_);

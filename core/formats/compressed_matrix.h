@@ -8,7 +8,7 @@
 
 namespace specdec {
 
-/// A matrix as a checkpoint of compressed-tensors holds it, or a stack of them, as of experts.
+/// A matrix as a quantised checkpoint holds it, or a stack of them, as of experts.
 /// Shapes and types of its tensors fit each other and the scheme.
 struct CompressedMatrix {
   CompressionScheme scheme;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -115,6 +116,8 @@ size_t value_bytes(const TensorEntry& values) {
 }
 
 constexpr int64_t kBitsOfWord = 32;
+/// Of a matrix's rows and columns.
+constexpr int64_t kMaxSize = int64_t{1} << 24;
 
 /// Words that hold so many codes.
 int64_t words_of(int64_t values, const CompressionScheme& scheme) {
@@ -135,10 +138,22 @@ CompressedTensors::CompressedTensors(std::shared_ptr<const TensorFiles> stored,
   for (const TensorEntry* entry : stored_->tensors()) {
     if (const std::string name = matrix_of(*entry); !name.empty()) {
       add(*entry, name);
-    } else if (!is_side_name(entry->name)) {
+    } else if (!is_side_name(entry->name) && !is_idle_bias(*entry)) {
       plain_.push_back(entry);
     }
   }
+}
+
+bool CompressedTensors::is_idle_bias(const TensorEntry& entry) const {
+  const std::string module = entry.name.substr(0, entry.name.rfind('.'));
+  const bool plain =
+      entry.dtype == DType::kF16 || entry.dtype == DType::kBF16 || entry.dtype == DType::kF32;
+  if (!plain || entry.name != module + ".bias" ||
+      stored_->find(module + std::string(kColumnEnd)) == nullptr) {
+    return false;
+  }
+  const std::vector<float> values = float_values(entry);
+  return std::all_of(values.begin(), values.end(), [](float value) { return value == 0.0F; });
 }
 
 void CompressedTensors::fail(const TensorEntry& entry, const std::string& problem) const {
@@ -199,7 +214,7 @@ CompressedMatrix CompressedTensors::describe(const TensorEntry& codes, const std
   std::vector<int64_t> shape =
       scheme.codes == Codes::kPacked ? read_shape(codes, name, scheme) : codes.shape;
   if (scheme.codes == Codes::kFloat4 && !shape.empty()) {
-    shape.back() *= 2;
+    shape.back() *= shape.back() < kMaxSize ? 2 : 1;  // a larger one is refused
   }
   CompressedMatrix matrix;
   matrix.scheme = scheme;
@@ -287,7 +302,6 @@ void CompressedTensors::require(const CompressedMatrix& matrix, const TensorEntr
 }
 
 void CompressedTensors::check_size(const CompressedMatrix& matrix) const {
-  constexpr int64_t kMaxSize = int64_t{1} << 24;
   const CompressionScheme& scheme = matrix.scheme;
   if (matrix.rows < 1 || matrix.columns < 1 || matrix.rows > kMaxSize ||
       matrix.columns > kMaxSize) {
@@ -327,8 +341,9 @@ void CompressedTensors::check_float4(const CompressedMatrix& matrix) const {
     fail(*matrix.whole,
          fmt::format("has dtype {}; it should be F32", dtype_name(matrix.whole->dtype)));
   }
-  if (const float whole = float_values(*matrix.whole).front(); !(whole > 0.0F)) {
-    fail(*matrix.whole, fmt::format("is {}; it should be above 0", whole));
+  const float whole = float_values(*matrix.whole).front();
+  if (!(whole > 0.0F) || !std::isfinite(whole)) {
+    fail(*matrix.whole, fmt::format("is {}; it should be a number above 0", whole));
   }
 }
 

@@ -60,6 +60,9 @@ class CompressedTensors final : public TensorFiles {
                std::vector<int64_t> shape) const;
   void check_size(const CompressedMatrix& matrix) const;
   void check(const CompressedMatrix& matrix) const;
+  /// A bias of zeros beside GPTQ's codes, which AutoGPTQ writes for modules that have none: models
+  /// that know of it find it, others need not.
+  bool is_idle_bias(const TensorEntry& entry) const;
   void check_float4(const CompressedMatrix& matrix) const;
   /// That an order of inputs is that of the matrix: its groups follow one another.
   void check_order(const TensorEntry& entry, const CompressedMatrix& matrix) const;

@@ -9,7 +9,7 @@
 
 namespace specdec {
 
-/// How a checkpoint of the library compressed-tensors, or of the method fp8, holds the weights of
+/// How a quantised checkpoint (compressed-tensors, fp8, modelopt, GPTQ, AWQ) holds the weights of
 /// its linear layers: codes, each times the scale of its part of the matrix.
 struct CompressionScheme {
   /// What is stored in place of a weight.

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -17,9 +18,13 @@ namespace {
 std::optional<size_t> bytes_of_shape(const TensorEntry& tensor) {
   size_t values = 1;
   const auto wide = static_cast<size_t>(dtype_bytes(tensor.dtype));
+  if (std::any_of(tensor.shape.begin(), tensor.shape.end(),
+                  [](int64_t size) { return size < 0; })) {
+    return std::nullopt;
+  }
   for (const int64_t size : tensor.shape) {
     const size_t most = std::numeric_limits<size_t>::max() / wide / values;
-    if (size < 0 || static_cast<size_t>(size) > most) {
+    if (static_cast<size_t>(size) > most) {
       return std::nullopt;
     }
     values *= static_cast<size_t>(size);
@@ -67,12 +72,12 @@ void MemoryTensors::add(TensorEntry tensor, std::shared_ptr<const void> owner) {
 
 void MemoryTensors::add_safetensors(std::span<const std::byte> file, const std::string& where,
                                     const std::shared_ptr<const void>& owner) {
+  if (owner != nullptr) {
+    owners_.push_back(owner);  // first: some tensors may be added before one is refused
+  }
   std::map<std::string, std::string> metadata;
   for (TensorEntry& tensor : parse_safetensors(file, where, metadata)) {
     add(std::move(tensor));
-  }
-  if (owner != nullptr) {
-    owners_.push_back(owner);
   }
 }
 

@@ -266,8 +266,8 @@ TEST_F(StateFileTest, AnyChangedOrMissingByteIsNoticed) {
   EXPECT_THROW(parse(""), SnapshotVersionError);
   EXPECT_THROW(parse("{\"tokens\": []}"), SnapshotVersionError);
   std::string newer = bytes;
-  newer[8] = 2;
-  EXPECT_THAT(error_message<SnapshotVersionError>([&] { parse(newer); }), HasSubstr("in format 2"));
+  newer[8] = 3;
+  EXPECT_THAT(error_message<SnapshotVersionError>([&] { parse(newer); }), HasSubstr("in format 3"));
 }
 
 TEST_F(StateFileTest, AnotherModelIsRefused) {

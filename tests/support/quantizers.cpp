@@ -149,7 +149,7 @@ GroupCodes quantize_groups(const Tensor& values, const Tensor& order, int64_t bi
     const Tensor low = symmetric ? -high : part.amin(1).clamp_max(0.0);
     scales.push_back(((high - low) / most).to(at::kHalf));
     zeros.push_back(symmetric ? at::full_like(high, (most + 1.0) / 2.0)
-                              : (-low / scales.back().to(at::kFloat)).round().clamp(1.0, most));
+                              : (-low / scales.back().to(at::kFloat)).round().clamp(0.0, most));
   }
   GroupCodes all;
   all.scales = at::stack(scales, 1);
@@ -169,9 +169,12 @@ QuantizedMatrix quantize_gptq(const Tensor& values, const GptqKind& kind) {
   const Tensor order =
       kind.is_ordered ? inputs.remainder(groups) : inputs.div(group, "floor").to(at::kLong);
   const GroupCodes codes = quantize_groups(values, order, kind.bits, kind.symmetric);
-  const Tensor zeros = codes.zeros - (kind.second ? 0.0 : 1.0);
+  Tensor zeros = packed(codes.zeros.t().contiguous(), 1, kind.bits);
+  if (!kind.second) {  // 1 is taken from each, of whole words: a zero point of 0 borrows
+    zeros = zeros - (kind.bits == 2 ? 0x55555555 : kind.bits == 4 ? 0x11111111 : 0x01010101);
+  }
   return {{{".qweight", {DType::kI32, packed(codes.codes.t().contiguous(), 0, kind.bits)}},
-           {".qzeros", {DType::kI32, packed(zeros.t().contiguous(), 1, kind.bits)}},
+           {".qzeros", {DType::kI32, zeros}},
            {".scales", {DType::kF16, codes.scales.t().contiguous()}},
            {".g_idx", {DType::kI32, order.to(at::kInt)}}},
           codes.values};

@@ -172,7 +172,12 @@ TEST_P(BrokenFloat4Test, ScalesThatDoNotFitAreNamed) {
   const TensorToWrite whole = tensor(".weight_global_scale");
   const Tensor zero = at::zeros({1});
   tensor(".weight_global_scale").bytes = {static_cast<const std::byte*>(zero.const_data_ptr()), 4};
-  EXPECT_THAT(complaint(), HasSubstr("up_proj.weight_global_scale' is 0; it should be above 0"));
+  EXPECT_THAT(complaint(),
+              HasSubstr("up_proj.weight_global_scale' is 0; it should be a number above 0"));
+  const Tensor infinite = at::ones({1}) / zero;
+  tensor(".weight_global_scale").bytes = {static_cast<const std::byte*>(infinite.const_data_ptr()),
+                                          4};
+  EXPECT_THAT(complaint(), HasSubstr("is inf; it should be a number above 0"));
   leave_out(".weight_global_scale");
   EXPECT_THAT(complaint(), HasSubstr("has no scale of the whole matrix beside it"));
   compressed_.push_back(whole);
@@ -197,6 +202,24 @@ TEST_P(BrokenGptqTest, TensorsThatDoNotFitAreNamed) {
   EXPECT_THAT(complaint(), HasSubstr("up_proj.qzeros' has shape ["));
   config_["quantization_config"]["bits"] = 3;
   EXPECT_THAT(complaint(), HasSubstr("'bits' is 3, which is not supported; known: 2, 4, 8"));
+}
+
+TEST_P(BrokenGptqTest, BiasesOfZerosAreLeftOutAndOthersAreNot) {
+  const Tensor wanted = logits(folder_);
+  Tensor bias = at::zeros({tensor(".scales").shape[1]}, at::kHalf);
+  add(compressed_, "model.layers.0.mlp.up_proj.bias", DType::kF16, bias);
+  write(folder_, compressed_, config_);
+  EXPECT_TRUE(at::equal(logits(folder_), wanted));
+  kept_.back().fill_(0.5);
+  EXPECT_THAT(complaint(), HasSubstr("up_proj.bias' belongs to no layer"));
+}
+
+TEST_P(BrokenGptqTest, GroupsThatAreNoneAreNamed) {
+  const int64_t columns = tensor(".g_idx").shape[0];
+  const Tensor groups = at::full({columns}, 1000, at::kInt);
+  tensor(".g_idx").bytes = {static_cast<const std::byte*>(groups.const_data_ptr()),
+                            groups.nbytes()};
+  EXPECT_THAT(complaint(), HasSubstr("up_proj.g_idx' names group 1000 of"));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BrokenGptqTest, testing::Values(gptq("gptq", {}, "Q4_0")),
