@@ -84,7 +84,7 @@ if(NOT output STREQUAL "all parts fit the whole\n")
 endif()
 
 run("${WORK}/build/own_tensors")
-if(NOT output MATCHES "^8 tokens( [0-9]+)+\n")
+if(NOT output MATCHES "^8 tokens:( [0-9]+)+\n")
   message(FATAL_ERROR "a model of tensors in memory should generate:\n${output}")
 endif()
 
