@@ -329,6 +329,10 @@ void check_save(const CommandContext& context, const ProfileArguments& arguments
         "--save with --draft keeps the draft length that is fastest on a text: name one with "
         "--prompt-file");
   }
+  if (!arguments.prompt_file.empty() &&
+      read_text_file(arguments.prompt_file, kLongestText).empty()) {
+    throw ConfigError(fmt::format("--prompt-file: {} is empty", arguments.prompt_file));
+  }
 }
 
 int profile(const CommandContext& context, const ProfileArguments& arguments) {

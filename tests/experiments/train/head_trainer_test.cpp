@@ -187,6 +187,14 @@ TEST_P(EveryHeadTest, AnInterruptedTrainingResumesToTheSameBits) {
   EXPECT_THAT(error_message<Error>([&] { train_head(second, {}); }), HasSubstr("already"));
 }
 
+TEST_P(EveryHeadTest, NothingIsTrainedBesideAModel) {
+  fs::copy(target(), folder_.path() / "head", fs::copy_options::recursive);
+  const auto before = read_file(folder_.path() / "head" / "training.jsonl");
+  EXPECT_THROW(train_head(config(GetParam().head), {}), Error);
+  EXPECT_EQ(read_file(folder_.path() / "head" / "training.jsonl"), before);
+  EXPECT_FALSE(fs::exists(folder_.path() / "head" / "so_far"));
+}
+
 INSTANTIATE_TEST_SUITE_P(All, EveryHeadTest, testing::ValuesIn(heads()),
                          [](const auto& info) { return info.param.name; });
 
