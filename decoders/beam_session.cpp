@@ -59,7 +59,7 @@ std::vector<Token> penalised_tokens(const Beam& beam, double penalty) {
 
 bool allows(const AllowedTokens& allowed, size_t token) {
   return allowed == nullptr ||
-         (token / 32 < allowed->size() && ((*allowed)[token / 32] >> (token % 32) & 1U) != 0);
+         (token / 32 < allowed->size() && has_token(*allowed, static_cast<Token>(token)));
 }
 
 }  // namespace
