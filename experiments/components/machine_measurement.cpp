@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/kernels/threads_during.h"
 #include "core/prefill_size.h"
+#include "experiments/components/thread_choice.h"
 #include "kv/kv_cache.h"
 
 namespace specdec {
@@ -25,12 +26,6 @@ constexpr int64_t kStepTokens = 5;  ///< of a speculative step: a token and a sh
 constexpr double kWorthThreads = 0.9;
 constexpr double kWorthPages = 0.97;
 constexpr int64_t kPageSizes[] = {kDefaultPageSize, 32, 64, 128};
-
-double middle_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<int64_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 double seconds_of_call(const std::function<void()>& call) {
   const auto begin = std::chrono::steady_clock::now();
@@ -97,7 +92,7 @@ TimedChoice choose_in_turns(const std::vector<int64_t>& candidates,
   TimedChoice choice;
   double best = 0.0;
   for (size_t i = 0; i < candidates.size(); ++i) {
-    choice.candidates.push_back({candidates[i], middle_of(times[i])});
+    choice.candidates.push_back({candidates[i], lower_median(times[i])});
     if (i == 0 || choice.candidates[i].seconds < options.worthwhile * best) {
       choice.chosen = candidates[i];
       best = choice.candidates[i].seconds;

@@ -15,12 +15,6 @@ constexpr size_t kMaxRounds = 15;
 constexpr double kWorthwhile = 0.9;  // of one thread's time
 constexpr int64_t kDraftNodes = 4;
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<int64_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 /// What a speculative step costs the target: a token and a short draft.
 void run_step(LanguageModel& model) {
   const std::vector<Token> tokens(static_cast<size_t>(1 + kDraftNodes), 0);
@@ -32,6 +26,12 @@ void run_step(LanguageModel& model) {
 
 }  // namespace
 
+double lower_median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<int64_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 ThreadChoice choose_threads(int64_t most, const std::function<double(int64_t)>& time_step,
                             double seconds) {
   std::vector<double> one;
@@ -42,8 +42,8 @@ ThreadChoice choose_threads(int64_t most, const std::function<double(int64_t)>& 
     one.push_back(time_step(1));
     spent += all.back() + one.back();
   }
-  const double one_time = median(one);
-  const double all_time = median(all);
+  const double one_time = lower_median(one);
+  const double all_time = lower_median(all);
   return {all_time < kWorthwhile * one_time ? most : 1,
           fmt::format("measured: {:.3g} ms a step with 1 thread, {:.3g} ms with {}", 1e3 * one_time,
                       1e3 * all_time, most)};

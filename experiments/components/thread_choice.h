@@ -8,6 +8,9 @@
 
 namespace specdec {
 
+/// The lower of the values in the middle; there has to be one.
+double lower_median(std::vector<double> values);
+
 /// How many threads a model is run with, and why.
 struct ThreadChoice {
   int64_t threads = 1;
