@@ -19,10 +19,6 @@ namespace {
 /// Forwards of one width in a row; the first ones find other data cached.
 constexpr int64_t kTurn = 20;
 
-double quantile(const std::vector<double>& sorted, double share) {
-  return sorted[static_cast<size_t>(std::lround(share * static_cast<double>(sorted.size() - 1)))];
-}
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -141,6 +137,19 @@ double CostCurve::seconds(int64_t new_tokens, int64_t context) const {
   return low->seconds + share * (high->seconds - low->seconds);
 }
 
+CostPoint cost_point(int64_t new_tokens, int64_t context, std::vector<double> repeats) {
+  std::sort(repeats.begin(), repeats.end());
+  const auto last = static_cast<double>(repeats.size() - 1);
+  const auto at = [&](double share) {
+    return repeats[static_cast<size_t>(std::lround(share * last))];
+  };
+  return {.new_tokens = new_tokens,
+          .context = context,
+          .seconds = at(0.5),
+          .low = at(0.25),
+          .high = at(0.75)};
+}
+
 CostCurve measure_cost_curve(LanguageModel& model, const CostCurveOptions& options) {
   SPECDEC_CHECK(options.repeats >= 1, "a median of {} repeats", options.repeats);
   const int64_t turn = std::min(kTurn, options.repeats);
@@ -168,12 +177,7 @@ CostCurve measure_cost_curve(LanguageModel& model, const CostCurveOptions& optio
       }
     }
     for (auto& [new_tokens, times] : seconds) {
-      std::sort(times.begin(), times.end());
-      curve.points.push_back({.new_tokens = new_tokens,
-                              .context = context,
-                              .seconds = quantile(times, 0.5),
-                              .low = quantile(times, 0.25),
-                              .high = quantile(times, 0.75)});
+      curve.points.push_back(cost_point(new_tokens, context, std::move(times)));
     }
   }
   return curve;

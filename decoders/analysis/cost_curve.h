@@ -16,6 +16,9 @@ struct CostPoint {
   double high = 0.0;     ///< their upper quartile
 };
 
+/// The point of some repeats, in seconds, of any order; they must not be empty.
+CostPoint cost_point(int64_t new_tokens, int64_t context, std::vector<double> repeats);
+
 /// Cost v(n) of a forward of n new tokens, measured once and then frozen, so that decisions
 /// which depend on speed can be repeated.
 struct CostCurve {

@@ -65,18 +65,6 @@ struct TimedWidth {
   std::vector<double> seconds = {};
 };
 
-CostPoint point_of(TimedWidth& width, int64_t context) {
-  std::vector<double>& seconds = width.seconds;
-  std::sort(seconds.begin(), seconds.end());
-  const auto last = static_cast<double>(seconds.size() - 1);
-  const auto at = [&](double share) { return seconds[static_cast<size_t>(share * last + 0.5)]; };
-  return {.new_tokens = width.tokens.size(0),
-          .context = context,
-          .seconds = at(0.5),
-          .low = at(0.25),
-          .high = at(0.75)};
-}
-
 /// v(n) of a model, less that of another one where there is one, divided by `parts`.
 CostCurve timed_difference(TransformerModel& model, TransformerModel* less, int64_t parts,
                            const CostCurveOptions& options) {
@@ -112,7 +100,7 @@ CostCurve timed_difference(TransformerModel& model, TransformerModel* less, int6
       }
     }
     for (TimedWidth& width : widths) {
-      curve.points.push_back(point_of(width, context));
+      curve.points.push_back(cost_point(width.tokens.size(0), context, std::move(width.seconds)));
     }
   }
   return curve;
