@@ -9,6 +9,8 @@
 
 namespace specdec {
 
+class DraftVocabulary;
+
 /// A head that drafts a block of tokens in one forward, beside the target whose residual streams it
 /// is fed: what all block drafters (DFlash and its successors) look like to the one that runs them.
 /// It keeps a cache of committed tokens, one less than there are, since nobody has evaluated the
@@ -35,8 +37,17 @@ class BlockModel {
   /// Evaluates the block that begins with the newest committed token, whose first `wanted` tokens
   /// will be drafted. Nothing of it is kept.
   virtual void evaluate(Token newest, int64_t wanted) = 0;
-  /// Logits [k, vocab] of the token after each of the nodes of a draft of this block.
+  /// Logits [k, vocab] of the token after each of the nodes of a draft of this block, whose parents
+  /// were asked for before.
   virtual Tensor logits(const Draft& partial, std::span<const int64_t> nodes) = 0;
+  /// Tokens of the columns of these logits, when they are not all: then [k, columns].
+  virtual const DraftVocabulary* draft_vocabulary() const { return nullptr; }
+  /// Logits [k] of the probability that a draft after each of the nodes is accepted, predicted from
+  /// what was drafted before it; undefined: it predicts nothing.
+  virtual Tensor confidence(const Draft& partial, std::span<const int64_t> nodes) {
+    (void)partial, (void)nodes;
+    return {};
+  }
 };
 
 }  // namespace specdec

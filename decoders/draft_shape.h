@@ -32,6 +32,12 @@ class ChildDistribution {
   /// float64 on any device. The first call of a draft asks for the root; later ones for nodes whose
   /// parents were asked for before, so no node is evaluated twice.
   virtual Tensor expand(const Draft& partial, std::span<const int64_t> frontier) = 0;
+  /// Whether nothing is drafted after a node. It may follow from what was drafted down to the node,
+  /// never from what could be drafted after it: else drawn drafts would be lossy.
+  virtual bool ends(const Draft& partial, int64_t node) {
+    (void)partial, (void)node;
+    return false;
+  }
   /// Tokens of the columns of these logits, when they are not all: then [k, columns].
   virtual const DraftVocabulary* vocabulary() const { return nullptr; }
 };

@@ -1,7 +1,10 @@
 #include "decoders/drafters/block.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "core/error.h"
@@ -11,7 +14,8 @@ namespace specdec {
 BlockDrafter::BlockDrafter(std::unique_ptr<BlockModel> model, BlockDrafterOptions options)
     : DistributionDrafter(options.sample),
       model_(std::move(model)),
-      target_features_(std::move(options.capture_layers)) {}
+      target_features_(std::move(options.capture_layers)),
+      confidence_threshold_(options.confidence_threshold) {}
 
 void BlockDrafter::check(const LanguageModel& target) const {
   if (target.vocab_size() != model_->vocab_size()) {
@@ -58,6 +62,15 @@ void BlockDrafter::catch_up(const DraftContext& context) {
     *context.prompt_seconds +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
+}
+
+bool BlockDrafter::ends(const Draft& partial, int64_t node) {
+  if (confidence_threshold_ <= 0.0) {
+    return false;
+  }
+  const Tensor confidence = model_->confidence(partial, {&node, 1});
+  SPECDEC_CHECK(confidence.defined(), "a threshold of a head that predicts no confidence");
+  return 1.0 / (1.0 + std::exp(-confidence.item<double>())) < confidence_threshold_;
 }
 
 std::optional<DraftRoom> BlockDrafter::begin_draft(const DraftContext& context) {

@@ -54,7 +54,8 @@ void DraftGrowth::expand(std::span<const int64_t> nodes) {
     SPECDEC_CHECK(node >= 0 && node < draft_.size() && !is_expanded(node),
                   "node {} is expanded twice, or there are only {}", node, draft_.size());
     const int64_t evaluations = node == 0 ? 0 : 1;  // the root's logits come with the cache
-    if (may_have_children(node) && evaluations <= evaluations_left_) {
+    if (may_have_children(node) && evaluations <= evaluations_left_ &&
+        !child_distribution_.ends(draft_, node)) {
       evaluations_left_ -= evaluations;
       asked.push_back(node);
     }

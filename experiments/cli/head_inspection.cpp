@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "core/families/gemma/assistant.h"
-#include "core/transformer/heads/dflash_config.h"
+#include "core/transformer/heads/block_head_config.h"
 #include "core/transformer/heads/eagle_config.h"
 #include "core/transformer/heads/head_files.h"
 #include "core/transformer/heads/medusa_head.h"
@@ -71,13 +71,15 @@ nlohmann::json medusa_json(const std::filesystem::path& folder) {
           {"weights", weights_json(medusa_tensors(folder))}};
 }
 
-nlohmann::json dflash_json(const std::filesystem::path& folder) {
-  const DFlashConfig config = load_dflash_config(folder);
+nlohmann::json block_head_json(const std::filesystem::path& folder) {
+  const BlockHeadConfig config = load_block_head_config(folder);
   HeadTarget target = config.trained_for;
   target.hidden_size = config.hidden_size;
   target.vocab_size = config.vocab_size;
   return {{"num_layers", config.plan.size()},
           {"block_size", config.block_size},
+          {"drafts", config.drafts},
+          {"draft_vocab_size", config.draft_vocab_size},
           {"mask_token", config.mask_token},
           {"capture_layers", config.capture_layers.empty() ? nlohmann::json("by the target")
                                                            : nlohmann::json(config.capture_layers)},
@@ -159,15 +161,16 @@ nlohmann::json inspect_head(const std::filesystem::path& path, const std::string
   nlohmann::json json;
   if (kind == kAssistant) {
     json = assistant_json(path);
-  } else if (kind == "dflash") {
-    json = dflash_json(path);
+  } else if (find_block_method(kind)) {
+    json = block_head_json(path);
   } else if (kind == "medusa") {
     json = medusa_json(path);
   } else if (kind == "eagle" || kind == "eagle3") {
     json = eagle_json(path, kind == "eagle" ? EagleVersion::kEagle : EagleVersion::kEagle3);
   } else {
     throw WeightsError(fmt::format(
-        "{}: holds a head of type '{}'; known: dflash, eagle, eagle3, gemma4_assistant, medusa",
+        "{}: holds a head of type '{}'; known: dflash, dflash2, domino, dspark, eagle, eagle3, "
+        "gemma4_assistant, medusa",
         path.string(), kind));
   }
   json["folder"] = path.string();

@@ -68,7 +68,7 @@ Components builtin_components() {
   add_self_drafter(all.drafters);
   add_medusa(all.drafters);
   add_assistant(all.drafters);
-  add_dflash(all.drafters);
+  add_block_heads(all.drafters);
   add_verifiers(all.verifiers);
   add_draft_lengths(all.draft_lengths);
   add_trees(all.trees);

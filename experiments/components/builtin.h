@@ -15,7 +15,7 @@ void add_head_drafters(DrafterRegistry& drafters);
 void add_self_drafter(DrafterRegistry& drafters);
 void add_medusa(DrafterRegistry& drafters);
 void add_assistant(DrafterRegistry& drafters);
-void add_dflash(DrafterRegistry& drafters);
+void add_block_heads(DrafterRegistry& drafters);
 void add_verifiers(VerifierRegistry& verifiers);
 void add_draft_lengths(ShapeRegistry& lengths);
 void add_trees(ShapeRegistry& trees);

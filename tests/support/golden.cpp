@@ -69,6 +69,8 @@ at::Tensor Golden::tensor(const std::string& name) const {
   return at::from_blob(data, entry->shape, at::TensorOptions(dtype)).clone();
 }
 
+bool Golden::has(const std::string& name) const { return file_.find(name) != nullptr; }
+
 std::vector<Token> Golden::tokens(const std::string& name) const {
   const at::Tensor values = tensor(name).to(at::kInt);
   const Token* data = values.const_data_ptr<Token>();

@@ -36,6 +36,7 @@ class Golden {
   /// A copy of a tensor of golden.safetensors; integers as int64.
   at::Tensor tensor(const std::string& name) const;
   std::vector<Token> tokens(const std::string& name) const;
+  bool has(const std::string& name) const;
 
  private:
   std::filesystem::path folder_;

@@ -37,13 +37,13 @@ Linear key_value_rows(const LayerWeights& layer, const LayerPlan& plan, const Pl
                .place = place});
 }
 
-/// Summand of the scores [rows, kept + rows] that hides what is `window` or more positions away, on
-/// both sides.
-Tensor window_bias(int64_t kept, int64_t rows, int64_t window) {
-  const Tensor keys = at::arange(kept + rows, at::kLong);
-  const Tensor distance = keys.slice(0, kept).unsqueeze(1) - keys.unsqueeze(0);
-  return at::zeros(distance.sizes(), at::kFloat)
-      .masked_fill_(distance.abs() >= window, kHiddenScore);
+/// Summand of the scores [rows, kept + rows] that hides what a window of a block hides beyond what
+/// positions alone say: keys after a row, too, or as seen from the first row.
+Tensor window_bias(int64_t kept, int64_t rows, int64_t window, bool from_anchor) {
+  const Tensor keys = at::arange(kept + rows, at::kLong).unsqueeze(0).expand({rows, -1});
+  const Tensor queries = keys[0].slice(0, kept).unsqueeze(1);
+  const Tensor hidden = from_anchor ? keys < kept - window : (queries - keys).abs() >= window;
+  return at::zeros(keys.sizes(), at::kFloat).masked_fill_(hidden, kHiddenScore);
 }
 
 }  // namespace
@@ -113,12 +113,14 @@ Tensor BlockLayers::run(const Tensor& block) {
   for (size_t layer = 0; layer < weights.plan.size(); ++layer) {
     KvView view = store_->view(static_cast<int64_t>(layer));
     ForwardInputs inputs;
-    if (!backbone_->causal[layer]) {
+    const bool causal = backbone_->causal[layer];
+    if (!causal) {
       view.tables = &at_end;
-      if (view.window > 0) {
-        inputs.attention_bias = window_bias(kept, rows, view.window);
-        view.window += rows - 1;
-      }
+    }
+    const bool from_anchor = backbone_->window_from_anchor;
+    if (view.window > 0 && (from_anchor || !causal)) {
+      inputs.attention_bias = window_bias(kept, rows, view.window, from_anchor);
+      view.window += rows;
     }
     layers_.run(layer, view, inputs, a);
   }

@@ -16,6 +16,8 @@ struct BlockBackbone {
   TransformerWeights weights;  ///< layers, final norm and sizes; it has no embedding and no head
   /// [layers] whether a row of the block sees only those before it, or all.
   std::vector<bool> causal;
+  /// Windows count from the block's first row for all of its rows, and do not cover the block.
+  bool window_from_anchor = false;
 };
 
 /// Their cached forward. The cache holds rows of the context, whose keys and values are made of the

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/formats/json_keys.h"
 #include "core/transformer/heads/head_files.h"
+#include "core/transformer/heads/head_layer_config.h"
 
 namespace specdec {
 namespace {
@@ -45,15 +46,6 @@ LayerStyle read_style(const JsonKeys& keys) {
   return LayerStyle::kGemma4;
 }
 
-void read_activation(const JsonKeys& keys, const EagleConfig& config, LayerPlan& plan) {
-  const std::string usual = is_gemma(config.style) ? "gelu_pytorch_tanh" : "silu";
-  const std::string name = keys.text("hidden_activation", keys.text("hidden_act", usual));
-  if (name != "silu" && name != "gelu_pytorch_tanh") {
-    keys.fail("hidden_act", fmt::format("is '{}'; supported: silu, gelu_pytorch_tanh", name));
-  }
-  plan.activation = name == "silu" ? Activation::kSilu : Activation::kGeluTanh;
-}
-
 constexpr const char* kLlama3Keys[] = {"low_freq_factor", "high_freq_factor",
                                        "original_max_position_embeddings"};
 
@@ -76,18 +68,6 @@ void check_rope_keys(const JsonKeys& rope) {
   }
 }
 
-/// Gemma 4's: the first pairs of a head are turned, at the frequencies of a whole one.
-void read_proportional(const JsonKeys& keys, LayerPlan& plan) {
-  const double share = keys.positive_number("partial_rotary_factor", 1.0);
-  const auto pairs = static_cast<int64_t>(share * static_cast<double>(plan.head_dim) / 2.0);
-  if (share > 1.0 || pairs == 0) {
-    keys.fail("partial_rotary_factor",
-              fmt::format("is {}, of {} numbers a head", share, plan.head_dim));
-  }
-  plan.rope.rotated_pairs = 2 * pairs < plan.head_dim ? pairs : 0;
-  plan.rope.factor = keys.positive_number("factor", 1.0);
-}
-
 void read_rotation(const JsonKeys& keys, EagleConfig& config) {
   RopeConfig& rope = config.plan.rope;
   check_rope_keys(keys);
@@ -98,7 +78,7 @@ void read_rotation(const JsonKeys& keys, EagleConfig& config) {
   } else if (type == "llama3") {
     config.llama3_rope = read_llama3_rope(keys, std::nullopt);
   } else if (type == "proportional" && config.style == LayerStyle::kGemma4) {
-    read_proportional(keys, config.plan);
+    read_proportional_rope(keys, config.plan);
   } else if (type != "default") {
     keys.fail("rope_type", fmt::format("is '{}'; supported: default, linear, llama3", type));
   }
@@ -142,45 +122,27 @@ int64_t read_window(const JsonKeys& keys) {
   return used && keys.has("sliding_window") ? keys.positive("sliding_window") : 0;
 }
 
-/// Gemma 4's layers that see everything have sizes of their own, and their keys may be the values.
-void read_global_sizes(const JsonKeys& keys, LayerPlan& plan) {
-  if (plan.window > 0) {
-    keys.fail("layer_types", "names a sliding layer; heads of gemma4_text see everything");
-  }
-  if (keys.boolean("attention_k_eq_v", false)) {
-    plan.values = ValueKind::kRawKeys;
-    plan.kv_heads = keys.positive("num_global_key_value_heads", plan.kv_heads);
-  }
-  if (plan.heads % plan.kv_heads != 0) {
-    keys.fail("num_global_key_value_heads",
-              fmt::format("is {}, which does not divide the {} heads", plan.kv_heads, plan.heads));
-  }
-  plan.head_dim = keys.positive("global_head_dim", plan.head_dim);
-  if (plan.head_dim % 2 != 0) {
-    keys.fail("global_head_dim",
-              fmt::format("is {}; rotary embeddings need an even number", plan.head_dim));
-  }
-}
-
 void read_plan(const JsonKeys& keys, EagleConfig& config) {
   LayerPlan& plan = config.plan;
   const bool gemma4 = config.style == LayerStyle::kGemma4;
   read_head_layer_sizes(keys, config.hidden_size, plan);
   plan.window = read_window(keys);
+  if (gemma4 && plan.window > 0) {
+    keys.fail("layer_types", "names a sliding layer; heads of gemma4_text see everything");
+  }
   if (gemma4) {
-    read_global_sizes(keys, plan);
+    read_gemma4_sizes(keys, plan);
   }
   const double scalar = gemma4 ? 1.0 : static_cast<double>(plan.head_dim);
   plan.query_scale = 1.0 / std::sqrt(keys.positive_number("query_pre_attn_scalar", scalar));
   read_rope(keys, config);
   apply_style(config);
-  read_activation(keys, config, plan);
+  plan.activation = read_head_activation(
+      keys, is_gemma(config.style) ? Activation::kGeluTanh : Activation::kSilu);
 }
 
 void refuse_unsupported(const JsonKeys& layer, LayerStyle style) {
-  if (layer.boolean("attention_bias", false)) {
-    layer.fail("attention_bias", "is true; heads with biases in attention are not supported");
-  }
+  refuse_layer_parts(layer);
   if (layer.integer("num_hidden_layers", 1) != 1) {
     layer.fail("num_hidden_layers",
                fmt::format("is {}; a head has one layer. A whole model drafts with drafter type "
@@ -194,21 +156,6 @@ void refuse_unsupported(const JsonKeys& layer, LayerStyle style) {
                  "is set; heads with soft caps are not supported, but for the logits of "
                  "gemma4_text");
     }
-  }
-  for (const char* part : {"enable_moe_block", "use_double_wide_mlp"}) {
-    if (layer.boolean(part, false)) {
-      layer.fail(part, "is true; a head has one dense MLP of intermediate_size");
-    }
-  }
-  if (layer.has("hidden_size_per_layer_input") &&
-      layer.integer("hidden_size_per_layer_input") != 0) {
-    layer.fail("hidden_size_per_layer_input", "is not 0; heads have no per-layer inputs");
-  }
-  if (layer.boolean("mlp_bias", false)) {
-    layer.fail("mlp_bias", "is true; heads with biases in the MLP are not supported");
-  }
-  if (layer.number("partial_rotary_factor", 1.0) != 1.0) {
-    layer.fail("partial_rotary_factor", "is not 1; heads turn all of a key's numbers");
   }
 }
 

@@ -107,12 +107,11 @@ namespace {
 struct BlockDrafter {
   const char* kind;
   const char* architecture;
-  const char* name;
+  bool supported = true;
 };
-constexpr BlockDrafter kBlockDrafters[] = {
-    {"dflash2", "DFlash2", "DFlash2"}, {"domino", "Domino", "Domino"},
-    {"dspark", "DSpark", "DSpark"},    {"xpress", "XPress", "xPress"},
-    {"peagle", "PEagle", "P-EAGLE"},   {"dflash", "DFlash", "DFlash"}};
+constexpr BlockDrafter kBlockDrafters[] = {{"dflash2", "DFlash2"},      {"domino", "Domino"},
+                                           {"dspark", "DSpark"},        {"xpress", "XPress", false},
+                                           {"peagle", "PEagle", false}, {"dflash", "DFlash"}};
 
 /// `projector_type` of a config, nested or at the top.
 std::string projector_type(const JsonKeys& keys) {
@@ -121,38 +120,40 @@ std::string projector_type(const JsonKeys& keys) {
   return nested.empty() ? keys.text("projector_type", "") : nested;
 }
 
-/// Whether a head drafts a block at once as z-lab's DFlash does. Throws WeightsError for one that
-/// does it in another way: those are not supported.
-bool is_dflash(const JsonKeys& keys) {
+/// The kind of a head that drafts blocks; "" for other heads. Throws WeightsError for one that is
+/// not supported.
+std::string block_drafter_kind(const JsonKeys& keys) {
   const std::string projector = projector_type(keys);
+  // speculators' files may name z-lab's classes.
   const std::string speculators = keys.text("speculators_model_type", "");
-  const std::string kind = projector.empty() ? speculators : projector;
+  const std::string kind = speculators.empty() ? projector : speculators;
   const std::string names = keys.has("architectures") ? keys.at("architectures").dump() : "";
   for (const BlockDrafter& known : kBlockDrafters) {
     const bool named = kind.empty() && names.find(known.architecture) != std::string::npos;
     if (kind != known.kind && !named) {
       continue;
     }
-    const bool dflash = std::string(known.kind) == "dflash";
-    if (dflash && speculators.empty()) {
-      return true;
+    if (!known.supported) {
+      keys.fail("architectures",
+                fmt::format("says that this is a {} draft head, which is not supported; supported "
+                            "heads: dflash, dflash2, domino, dspark, eagle, eagle3, medusa, "
+                            "gemma4_assistant",
+                            known.kind));
     }
-    keys.fail("architectures",
-              fmt::format("says that this is a {} draft head, which is not supported{}; supported "
-                          "heads: dflash (as z-lab publishes it), eagle, eagle3, medusa",
-                          known.name, dflash ? " in speculators' format" : ""));
+    return known.kind;
   }
   if (!projector.empty()) {
-    keys.fail("projector_type", fmt::format("is '{}'; supported: dflash", projector));
+    keys.fail("projector_type",
+              fmt::format("is '{}'; supported: dflash, dflash2, domino, dspark", projector));
   }
-  return false;
+  return "";
 }
 
 }  // namespace
 
 std::string head_kind(const JsonKeys& keys) {
-  if (is_dflash(keys)) {
-    return "dflash";
+  if (const std::string kind = block_drafter_kind(keys); !kind.empty()) {
+    return kind;
   }
   for (const char* key : {"head_type", "speculators_model_type"}) {
     if (const std::string kind = keys.text(key, ""); !kind.empty()) {

@@ -6,10 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ostream>
+#include <set>
 
 #include "core/error.h"
-#include "core/transformer/heads/dflash_head.h"
+#include "core/transformer/heads/block_head.h"
 #include "decoders/autoregressive.h"
 #include "decoders/shapes/draft_growth.h"
 #include "decoders/shapes/draft_length.h"
@@ -34,22 +36,31 @@ struct BlockDrafterCase {
   std::string target;  ///< kind, see tiny_gemma4
   bool sample;
   bool tree = false;
+  BlockMethod method = BlockMethod::kDFlash;
+  double confidence_threshold = 0.0;
 };
 
 void PrintTo(const BlockDrafterCase& one, std::ostream* out) { *out << one.name; }
 
-std::shared_ptr<const DFlashHead> block_head(const TransformerWeights& target) {
-  DFlashConfig config = make_dflash_config(target, 2, 4);
+std::shared_ptr<const BlockHead> block_head(const TransformerWeights& target,
+                                            BlockMethod method = BlockMethod::kDFlash) {
+  BlockHeadConfig config = make_block_head_config(target, 2, 4);
   config.plan.front().window = 3;
   config.causal.front() = true;
   config.mask_token = 1;
-  return random_dflash_head(config, {.seed = 7, .dtype = target.weight_dtype});
+  config.method = method;
+  config.markov = {
+      .rank = 4, .gate = MarkovGate::kRnn, .confidence = true, .confidence_with_markov = true};
+  config.domino = {.state_size = 6, .rank = 4, .plain_drafts = 1};
+  config.dflash2 = {.rank = 4, .candidates = 3, .kernel_size = 2, .group_size = 2};
+  return random_block_head(config, {.seed = 7, .dtype = target.weight_dtype});
 }
 
-std::unique_ptr<DFlashModel> block_model(const std::shared_ptr<const TransformerWeights>& target,
-                                         int64_t max_length = 256) {
-  return std::make_unique<DFlashModel>(block_head(*target), target, paged_kv(),
-                                       TransformerOptions{.max_length = max_length});
+std::unique_ptr<BlockHeadModel> block_model(const std::shared_ptr<const TransformerWeights>& target,
+                                            int64_t max_length = 256,
+                                            BlockMethod method = BlockMethod::kDFlash) {
+  return std::make_unique<BlockHeadModel>(block_head(*target, method), target, paged_kv(),
+                                          TransformerOptions{.max_length = max_length});
 }
 
 std::unique_ptr<BlockDrafter> block_drafter(const std::shared_ptr<const TransformerWeights>& target,
@@ -69,8 +80,13 @@ class BlockDrafterTest : public testing::TestWithParam<BlockDrafterCase> {
     if (GetParam().tree) {
       shape = std::make_unique<StaticTreeShape>(tree_of_widths(std::vector<int64_t>{2, 1}, 16));
     }
-    return std::make_unique<SpeculativeDecoding>(target, block_drafter(weights, GetParam().sample),
-                                                 std::move(verifier), std::move(shape));
+    auto drafter = std::make_unique<BlockDrafter>(
+        block_model(weights, 256, GetParam().method),
+        BlockDrafterOptions{.sample = GetParam().sample,
+                            .capture_layers = block_head(*weights)->config.capture_layers,
+                            .confidence_threshold = GetParam().confidence_threshold});
+    return std::make_unique<SpeculativeDecoding>(target, std::move(drafter), std::move(verifier),
+                                                 std::move(shape));
   }
 };
 
@@ -108,14 +124,51 @@ TEST_P(BlockDrafterTest, GreedyTokensAreTheTargets) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, BlockDrafterTest,
-                         testing::Values(BlockDrafterCase{"dense_chain", "dense", true},
-                                         BlockDrafterCase{"dense_chain_best", "dense", false},
-                                         BlockDrafterCase{"dense_tree", "dense", true, true},
-                                         BlockDrafterCase{"e_chain", "e", true},
-                                         BlockDrafterCase{"moe_tree_best", "moe", false, true},
-                                         BlockDrafterCase{"gemma3n_chain", "3n", true}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    All, BlockDrafterTest,
+    testing::Values(
+        BlockDrafterCase{"dense_chain", "dense", true},
+        BlockDrafterCase{"dense_chain_best", "dense", false},
+        BlockDrafterCase{"dense_tree", "dense", true, true}, BlockDrafterCase{"e_chain", "e", true},
+        BlockDrafterCase{"moe_tree_best", "moe", false, true},
+        BlockDrafterCase{"gemma3n_chain", "3n", true},
+        BlockDrafterCase{"dspark_chain", "dense", true, false, BlockMethod::kDSpark},
+        BlockDrafterCase{"dspark_confident", "dense", true, false, BlockMethod::kDSpark, 0.5},
+        BlockDrafterCase{"dspark_tree", "dense", true, true, BlockMethod::kDSpark, 0.12},
+        BlockDrafterCase{"domino_tree", "dense", true, true, BlockMethod::kDomino},
+        BlockDrafterCase{"dflash2_chain", "dense", true, false, BlockMethod::kDFlash2},
+        BlockDrafterCase{"dflash2_tree", "dense", true, true, BlockMethod::kDFlash2}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(BlockConfidenceTest, ADraftEndsWhereTheHeadExpectsNothing) {
+  const auto weights = tiny_gemma4("dense", 3);
+  TransformerModel target(weights, paged_kv());
+  const Task task{{0, 1, 2, 1}, {}, {.max_new_tokens = 30}};
+  const auto drafted = [&](double threshold) {
+    SpeculativeDecoding decoding(
+        target,
+        std::make_unique<BlockDrafter>(
+            block_model(weights, 256, BlockMethod::kDSpark),
+            BlockDrafterOptions{.sample = false,
+                                .capture_layers = block_head(*weights)->config.capture_layers,
+                                .confidence_threshold = threshold}),
+        std::make_unique<ExactMatchVerifier>(), std::make_unique<FixedDraftLength>(3));
+    CounterRandomness random(1);
+    int64_t count = 0;
+    for (const StepStatistics& step : decoding.generate(task.request(random)).steps) {
+      count += step.drafted;
+    }
+    return count;
+  };
+  std::vector<int64_t> counts;
+  for (const double threshold : {0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0}) {
+    counts.push_back(drafted(threshold));
+  }
+  EXPECT_TRUE(std::is_sorted(counts.rbegin(), counts.rend())) << testing::PrintToString(counts);
+  EXPECT_GT(std::set<int64_t>(counts.begin(), counts.end()).size(), 2U)
+      << testing::PrintToString(counts);
+  EXPECT_EQ(counts.back(), 0);
+}
 
 /// Chains of changing length, some steps plain; keeps what they were drafted with.
 struct DraftedWith {

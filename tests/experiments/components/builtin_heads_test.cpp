@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "core/families/model.h"
-#include "core/transformer/heads/dflash_head.h"
+#include "core/transformer/heads/block_head.h"
 #include "core/transformer/heads/eagle_head.h"
 #include "core/transformer/heads/mtp_head.h"
 #include "experiments/components/builtin.h"
@@ -37,8 +37,8 @@ class BuiltinHeadsTest : public testing::Test {
       config.draft_vocab_size = version == EagleVersion::kEagle3 ? 99 : config.vocab_size;
       save_eagle_head(*random_eagle_head(config), path(eagle_version_name(version)), at::kFloat);
     }
-    save_dflash_head(*random_dflash_head(make_dflash_config(*target, 2, 5)), path("dflash"),
-                     at::kFloat);
+    save_block_head(*random_block_head(make_block_head_config(*target, 2, 5)), path("dflash"),
+                    at::kFloat);
     save_mtp_head(*random_mtp_head(*target, 2), *target, path("target"), at::kFloat);
   }
 

@@ -16,7 +16,7 @@
 #include "core/sampling.h"
 #include "core/transformer/adapters/lora_adapter.h"
 #include "core/transformer/encoder.h"
-#include "core/transformer/heads/dflash_head.h"
+#include "core/transformer/heads/block_head.h"
 #include "core/transformer/heads/feature_model.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/transformer_model.h"
@@ -266,24 +266,36 @@ TEST_F(CudaModelTest, RandomWeightsAndHeadsFollowTheCpu) {
   EXPECT_EQ(device->layers[0].qkv.layout(), WeightLayout::kRows);
 }
 
-TEST_F(CudaModelTest, ABlockDrafterFollowsTheCpu) {
+TEST_F(CudaModelTest, BlockDraftersFollowTheCpu) {
   const auto host = load_model(golden_.folder(), {.dtype = at::kFloat});
-  const DFlashConfig config = make_dflash_config(*host, 2, 4);
-  const TemporaryFolder folder;
-  save_dflash_head(*random_dflash_head(config, {.seed = 3}), folder.path(), at::kFloat);
-  DFlashModel on_host(load_dflash_head(folder.path(), *host, {}), host, paged_kv(),
-                      {.max_length = 64});
-  DFlashModel on_device(load_dflash_head(folder.path(), *weights_, {}), weights_, paged_kv(),
-                        {.max_length = 64, .ops = cuda_ops(at::kCPU)});
   const TokenSpan committed = std::span(tokens_).first(6);
-  const Tensor features = at::randn({5, on_host.feature_width()});
-  const Draft draft = Draft::root(committed.back());
+  Draft draft = Draft::root(committed.back());
+  draft.add(committed.front(), 0);
   const std::vector<int64_t> root = {0};
-  for (DFlashModel* model : {&on_host, &on_device}) {
-    model->keep(committed, features);
-    model->evaluate(committed.back(), model->depth());
+  const std::vector<int64_t> child = {1};
+  for (const BlockMethod method :
+       {BlockMethod::kDFlash, BlockMethod::kDSpark, BlockMethod::kDomino, BlockMethod::kDFlash2}) {
+    BlockHeadConfig config = make_block_head_config(*host, 2, 4);
+    config.method = method;
+    config.markov = {.rank = 4, .gate = MarkovGate::kGated};
+    config.domino = {.state_size = 6, .rank = 4};
+    config.dflash2 = {.rank = 4, .candidates = 512, .kernel_size = 2, .group_size = 2};
+    const TemporaryFolder folder;
+    save_block_head(*random_block_head(config, {.seed = 3}), folder.path(), at::kFloat);
+    BlockHeadModel on_host(load_block_head(folder.path(), *host, {}), host, paged_kv(),
+                           {.max_length = 64});
+    BlockHeadModel on_device(load_block_head(folder.path(), *weights_, {}), weights_, paged_kv(),
+                             {.max_length = 64, .ops = cuda_ops(at::kCPU)});
+    const Tensor features = at::randn({5, on_host.feature_width()});
+    for (BlockHeadModel* model : {&on_host, &on_device}) {
+      model->keep(committed, features);
+      model->evaluate(committed.back(), model->depth());
+    }
+    for (const auto& node : {root, child}) {
+      EXPECT_LE(max_difference(on_device.logits(draft, node), on_host.logits(draft, node)), 1e-3)
+          << block_method_name(method);
+    }
   }
-  EXPECT_LE(max_difference(on_device.logits(draft, root), on_host.logits(draft, root)), 1e-3);
 }
 
 /// Counts the memory that tensors of the CPU take while it lives.

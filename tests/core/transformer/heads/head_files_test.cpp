@@ -91,30 +91,39 @@ TEST_F(HeadTargetTest, IsReadAsItIsWritten) {
 
 TEST(HeadKindTest, BlockDraftersAreNamed) {
   const std::vector<std::pair<std::string, json>> all = {
-      {"DFlash", {{"architectures", {"DFlashDraftModel"}}, {"speculators_model_type", "dflash"}}},
-      {"DFlash2", {{"architectures", {"DFlash2DraftModel"}}, {"dflash_config", json::object()}}},
-      {"DFlash2",
-       {{"architectures", {"DFlash2DraftModel"}}, {"speculators_model_type", "dflash2"}}},
-      {"Domino",
+      {"dflash", {{"architectures", {"DFlashDraftModel"}}, {"speculators_model_type", "dflash"}}},
+      {"dflash2", {{"architectures", {"DFlash2DraftModel"}}, {"dflash_config", json::object()}}},
+      {"dflash2", {{"architectures", {"DFlashDraftModel"}}, {"speculators_model_type", "dflash2"}}},
+      {"domino",
        {{"architectures", {"DominoDraftModel"}},
         {"dflash_config", {{"projector_type", "domino"}}}}},
-      {"DSpark",
+      {"dspark",
        {{"architectures", {"DFlashDraftModel"}},
         {"dflash_config", {{"projector_type", "dspark"}}}}},
-      {"DSpark", {{"architectures", {"Gemma4DSparkModel"}}, {"model_type", "gemma4_unified_text"}}},
-      {"DSpark", {{"architectures", {"DSparkSpeculator"}}, {"speculators_model_type", "dspark"}}},
-      {"P-EAGLE", {{"architectures", {"PEagleSpeculator"}}, {"speculators_model_type", "peagle"}}}};
-  for (const auto& [name, config] : all) {
+      {"dspark", {{"architectures", {"Gemma4DSparkModel"}}, {"model_type", "gemma4_unified_text"}}},
+      {"dspark", {{"architectures", {"DSparkSpeculator"}}, {"speculators_model_type", "dspark"}}}};
+  for (const auto& [kind, config] : all) {
     const TemporaryFolder folder;
     folder.write("config.json", config.dump());
-    const std::string wanted =
-        "says that this is a " + name + " draft head, which is not supported";
+    EXPECT_EQ(head_kind(folder.path()), kind);
     EXPECT_THAT(error_message<WeightsError>([&] { describe_model(folder.path()); }),
-                HasSubstr(wanted));
+                HasSubstr("Use it as drafter: {type: " + kind));
     EXPECT_THAT(error_message<WeightsError>(
                     [&] { load_eagle_config(folder.path(), EagleVersion::kEagle3); }),
-                HasSubstr(wanted));
+                HasSubstr("use drafter type " + kind));
   }
+}
+
+TEST(HeadKindTest, OthersAreRefusedByName) {
+  for (const char* kind : {"peagle", "xpress"}) {
+    const json config = {{"speculators_model_type", kind}};
+    EXPECT_THAT(
+        error_message<WeightsError>([&] { (void)head_kind(JsonKeys(config, "config.json")); }),
+        HasSubstr(std::string("a ") + kind + " draft head, which is not supported"));
+  }
+}
+
+TEST(HeadKindTest, PublishedHeadsAreKnown) {
   const json eagle = {{"architectures", {"Eagle3Speculator"}},
                       {"speculators_model_type", "eagle3"}};
   EXPECT_EQ(head_kind(JsonKeys(eagle, "config.json")), "eagle3");

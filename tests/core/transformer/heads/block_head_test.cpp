@@ -1,4 +1,4 @@
-#include "core/transformer/heads/dflash_head.h"
+#include "core/transformer/heads/block_head.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -73,9 +73,9 @@ Tensor plain_block_layer(const LayerPlan& plan, const LayerTensors& w, bool caus
   return middle + at::linear(at::silu(gate_up[0]) * gate_up[1], w.down);
 }
 
-Tensor plain_block_logits(const DFlashHead& head, const TransformerWeights& target,
+Tensor plain_block_logits(const BlockHead& head, const TransformerWeights& target,
                           const Tensor& features, Token newest) {
-  const DFlashConfig& config = head.config;
+  const BlockHeadConfig& config = head.config;
   const TransformerTensors layers = unpack(head.backbone->weights);
   const TransformerTensors model = unpack(target);
   const double eps = config.rms_norm_eps;
@@ -105,28 +105,28 @@ void PrintTo(const BlockCase& one, std::ostream* out) { *out << one.name; }
 class DFlashModelTest : public testing::TestWithParam<BlockCase> {
  protected:
   DFlashModelTest() {
-    DFlashConfig config = make_dflash_config(*target_, 2, 5);
+    BlockHeadConfig config = make_block_head_config(*target_, 2, 5);
     config.plan.front().window = GetParam().window;
     config.causal.front() = GetParam().causal;
     config.mask_token = 4;
     config.embedding_scale = 1.5;
     config.output_multiplier = 0.7;
     config.soft_cap = 3.0;
-    head_ = random_dflash_head(config, {.seed = 3, .dtype = at::kDouble, .norm_deviation = 0.3});
+    head_ = random_block_head(config, {.seed = 3, .dtype = at::kDouble, .norm_deviation = 0.3});
     at::manual_seed(5);
     features_ = at::randn({320, head_->fc.in()}, at::kDouble);
   }
 
-  std::unique_ptr<DFlashModel> model(int64_t max_length = 400) const {
-    return std::make_unique<DFlashModel>(head_, target_, paged_kv(),
-                                         TransformerOptions{.max_length = max_length});
+  std::unique_ptr<BlockHeadModel> model(int64_t max_length = 400) const {
+    return std::make_unique<BlockHeadModel>(head_, target_, paged_kv(),
+                                            TransformerOptions{.max_length = max_length});
   }
   /// Keeps features up to `length`.
-  void keep(DFlashModel& model, int64_t length) const {
+  void keep(BlockHeadModel& model, int64_t length) const {
     const std::vector<Token> committed(static_cast<size_t>(length) + 1, 1);
     model.keep(committed, features_.slice(0, model.length(), length));
   }
-  static Tensor draft(DFlashModel& model, Token newest) {
+  static Tensor draft(BlockHeadModel& model, Token newest) {
     model.evaluate(newest, model.depth());
     Draft chain = Draft::root(newest);
     std::vector<Tensor> rows;
@@ -138,7 +138,7 @@ class DFlashModelTest : public testing::TestWithParam<BlockCase> {
   }
 
   std::shared_ptr<TransformerWeights> target_ = tiny_gemma(kBlockVocab);
-  std::shared_ptr<DFlashHead> head_;
+  std::shared_ptr<BlockHead> head_;
   Tensor features_;
 };
 
@@ -213,8 +213,9 @@ INSTANTIATE_TEST_SUITE_P(All, DFlashModelTest,
 
 TEST(DFlashMisuseTest, IsNamed) {
   const auto target = tiny_gemma(kBlockVocab);
-  const auto head = random_dflash_head(make_dflash_config(*target, 1, 3), {.dtype = at::kDouble});
-  DFlashModel model(head, target, paged_kv(), {.max_length = 20});
+  const auto head =
+      random_block_head(make_block_head_config(*target, 1, 3), {.dtype = at::kDouble});
+  BlockHeadModel model(head, target, paged_kv(), {.max_length = 20});
   const std::vector<Token> two = {1, 2};
   EXPECT_THROW(model.keep(two, at::zeros({1, 3}, at::kDouble)), InternalError);
   EXPECT_THROW(model.keep(two, at::zeros({2, head->fc.in()}, at::kDouble)), InternalError);
@@ -229,7 +230,7 @@ class DFlashGoldenTest : public testing::Test {
   void SetUp() override { SPECDEC_SKIP_WITHOUT(test_data("dflash-a")); }
 
   /// Compares a round with the golden one of this name.
-  static void expect_block(const Golden& golden, DFlashModel& model, Token newest,
+  static void expect_block(const Golden& golden, BlockHeadModel& model, Token newest,
                            const std::string& block) {
     model.evaluate(newest, model.depth());
     EXPECT_LE(max_difference(model.states(), golden.tensor(block + "_hidden")), 1e-4) << block;
@@ -249,10 +250,10 @@ class DFlashGoldenTest : public testing::Test {
 TEST_F(DFlashGoldenTest, DraftsWhatZLabDrafts) {
   const Golden golden("dflash-a");
   const auto target = load_model(test_data("gemma3-a"));
-  const auto head = load_dflash_head(golden.folder(), *target);
+  const auto head = load_block_head(golden.folder(), *target);
   EXPECT_EQ(head->config.capture_layers, (std::vector<int64_t>{1, 3, 4}));
   EXPECT_EQ(head->config.soft_cap, 7.0);
-  DFlashModel model(head, target, paged_kv(), {.max_length = 64});
+  BlockHeadModel model(head, target, paged_kv(), {.max_length = 64});
   std::vector<Token> committed = golden.tokens("tokens");
   committed.push_back(golden.tokens("anchor1").front());
   model.keep(committed, golden.tensor("taps1"));
@@ -284,16 +285,16 @@ TEST_F(DFlashGoldenTest, TheTargetsStreamsAreThoseThatTheReferenceTaps) {
 class DFlashFilesTest : public testing::Test {
  protected:
   DFlashFilesTest() {
-    DFlashConfig config = make_dflash_config(*target_, 2, 5);
+    BlockHeadConfig config = make_block_head_config(*target_, 2, 5);
     config.plan.front().window = 4;
     config.causal.front() = true;
-    head_ = random_dflash_head(config, {.seed = 6});
-    save_dflash_head(*head_, folder_.path(), at::kFloat);
+    head_ = random_block_head(config, {.seed = 6});
+    save_block_head(*head_, folder_.path(), at::kFloat);
     config_ = parse_json_object(read_file(folder_.path() / "config.json"), "config.json");
   }
 
   std::string load_error() const {
-    return error_message<WeightsError>([&] { load_dflash_head(folder_.path(), *target_); });
+    return error_message<WeightsError>([&] { load_block_head(folder_.path(), *target_); });
   }
   std::string error_of(const std::function<void(json&)>& change) const {
     json changed = config_;
@@ -307,25 +308,25 @@ class DFlashFilesTest : public testing::Test {
 
   TemporaryFolder folder_;
   std::shared_ptr<TransformerWeights> target_ = tiny_gemma(kBlockVocab, at::kFloat);
-  std::shared_ptr<DFlashHead> head_;
+  std::shared_ptr<BlockHead> head_;
   json config_;
 };
 
 TEST_F(DFlashFilesTest, SavedAndLoadedItIsTheSame) {
-  const auto again = load_dflash_head(folder_.path(), *target_);
+  const auto again = load_block_head(folder_.path(), *target_);
   EXPECT_EQ(again->note, "");
   EXPECT_EQ(again->config.plan, head_->config.plan);
   EXPECT_EQ(again->config.causal, head_->config.causal);
   const Tensor features = at::randn({6, head_->fc.in()});
   const std::vector<Token> committed(7, 2);
-  const auto states = [&](const std::shared_ptr<DFlashHead>& head) {
-    DFlashModel model(head, target_, paged_kv(), {.max_length = 20});
+  const auto states = [&](const std::shared_ptr<BlockHead>& head) {
+    BlockHeadModel model(head, target_, paged_kv(), {.max_length = 20});
     model.keep(committed, features);
     model.evaluate(3, 1);
     return model.states();
   };
   EXPECT_TRUE(at::equal(states(again), states(head_)));
-  EXPECT_EQ(load_dflash_head(folder_.path(), *target_)->fingerprint, again->fingerprint);
+  EXPECT_EQ(load_block_head(folder_.path(), *target_)->fingerprint, again->fingerprint);
 }
 
 TEST_F(DFlashFilesTest, KeysLieAtTheTopOrInDflashConfig) {
@@ -336,7 +337,7 @@ TEST_F(DFlashFilesTest, KeysLieAtTheTopOrInDflashConfig) {
   moved["dflash_config"]["final_logit_softcapping"] = 9.0;
   moved.erase("block_size");
   folder_.write("config.json", moved.dump());
-  const DFlashConfig config = load_dflash_config(folder_.path());
+  const BlockHeadConfig config = load_block_head_config(folder_.path());
   EXPECT_EQ(config.block_size, 5);
   EXPECT_EQ(config.causal, (std::vector<bool>{false, false}));
   EXPECT_EQ(config.output_multiplier, 0.25);
@@ -344,14 +345,14 @@ TEST_F(DFlashFilesTest, KeysLieAtTheTopOrInDflashConfig) {
 }
 
 TEST_F(DFlashFilesTest, WithoutAListOfLayersTheyAreZLabsChoice) {
-  DFlashConfig config = head_->config;
+  BlockHeadConfig config = head_->config;
   config.capture_layers.clear();
   TransformerConfig target;
   target.num_layers = 60;
   config.plan.resize(5);
-  EXPECT_EQ(dflash_capture_layers(config, target), (std::vector<int64_t>{1, 15, 29, 43, 57}));
+  EXPECT_EQ(block_capture_layers(config, target), (std::vector<int64_t>{1, 15, 29, 43, 57}));
   config.plan.resize(1);
-  EXPECT_EQ(dflash_capture_layers(config, target), (std::vector<int64_t>{30}));
+  EXPECT_EQ(block_capture_layers(config, target), (std::vector<int64_t>{30}));
 }
 
 TEST_F(DFlashFilesTest, WhatIsNotSupportedIsNamed) {

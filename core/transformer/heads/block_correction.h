@@ -1,0 +1,56 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/draft.h"
+#include "core/transformer/heads/block_head_config.h"
+#include "core/transformer/tensor_writer.h"
+
+namespace specdec {
+
+/// Gives a head's tensor by name, of the compute dtype, on the host: of a file, or random.
+using HeadTensor =
+    std::function<Tensor(const std::string& name, const std::vector<int64_t>& shape)>;
+
+/// A block that was evaluated, on the host, while a draft of it grows.
+struct BlockSlots {
+  Tensor logits;  ///< [slots, draft vocab] of each slot by itself
+  Tensor states;  ///< [slots, hidden] after the final norm
+  /// Rows [n, hidden] of the embedding table for tokens, as it is stored.
+  std::function<Tensor(const std::vector<Token>&)> embed;
+  std::vector<Tensor> memory = {};  ///< [nodes] of a draft: what a recurrent layer keeps at each
+};
+
+/// The part of a block drafter that makes a slot's logits depend on the tokens drafted before it.
+/// Immutable; computed on the host.
+class BlockCorrection {
+ public:
+  virtual ~BlockCorrection() = default;
+  BlockCorrection() = default;
+  BlockCorrection(const BlockCorrection&) = delete;
+  BlockCorrection& operator=(const BlockCorrection&) = delete;
+
+  /// Logits [k, draft vocab] of the token after each of the nodes of a draft, which slot `depth`
+  /// gives. Parents were asked for before their children.
+  virtual Tensor correct(BlockSlots& slots, const Draft& partial,
+                         std::span<const int64_t> nodes) const = 0;
+  /// Logits [k] of the probability that a draft after each of the nodes is accepted, as the head
+  /// predicts it from what was drafted before; undefined = it does not.
+  virtual Tensor confidence(BlockSlots& slots, const Draft& partial,
+                            std::span<const int64_t> nodes) const;
+  virtual void write(TensorWriter& writer) const = 0;
+};
+
+/// That of a config's method; nullptr where there is none. `order` [draft vocab] int64: the rows of
+/// the draft vocabulary in the order of the target's tokens; undefined = as they are.
+std::shared_ptr<const BlockCorrection> make_block_correction(const BlockHeadConfig& config,
+                                                             const HeadTensor& tensor,
+                                                             const Tensor& order = {});
+
+}  // namespace specdec
