@@ -32,9 +32,9 @@ BlockMethod read_method(const JsonKeys& keys) {
     return *method;
   }
   keys.fail("architectures",
-            found.empty() ? "does not name a head that drafts blocks (DFlashDraftModel)"
-                          : fmt::format("says that this is a head of type {0}; use drafter type {0}",
-                                        found));
+            found.empty()
+                ? "does not name a head that drafts blocks (DFlashDraftModel)"
+                : fmt::format("says that this is a head of type {0}; use drafter type {0}", found));
 }
 
 /// What would change the result and is not computed here.
@@ -317,12 +317,11 @@ void read_speculators(const JsonKeys& keys, BlockHeadConfig& config) {
   const MethodKeys of = [&](const char*) { return keys; };
   const JsonKeys layers = keys.object("transformer_layer_config");
   read_sizes(layers, config);
-  if (keys.has("target_hidden_size") &&
-      keys.integer("target_hidden_size") != config.hidden_size) {
-    keys.fail("target_hidden_size", fmt::format("is {}, and the head's hidden_size is {}, which is "
-                                                "not supported",
-                                                keys.integer("target_hidden_size"),
-                                                config.hidden_size));
+  if (keys.has("target_hidden_size") && keys.integer("target_hidden_size") != config.hidden_size) {
+    keys.fail("target_hidden_size",
+              fmt::format("is {}, and the head's hidden_size is {}, which is "
+                          "not supported",
+                          keys.integer("target_hidden_size"), config.hidden_size));
   }
   config.draft_vocab_size = keys.positive("draft_vocab_size", 32000);
   if (config.draft_vocab_size > config.vocab_size) {

@@ -11,7 +11,7 @@ namespace specdec {
 namespace {
 
 /// A depth's row of a tensor for each of some nodes, [k, columns].
-Tensor rows_of_nodes(const Tensor& rows, const Draft& partial, std::span<const int64_t> nodes) {
+Tensor slot_rows(const Tensor& rows, const Draft& partial, std::span<const int64_t> nodes) {
   const std::vector<int64_t> depths = partial.depths();
   std::vector<Tensor> found;
   for (const int64_t node : nodes) {
@@ -49,7 +49,8 @@ Tensor memory_of(BlockSlots& slots, const Draft& partial, int64_t node, const Te
 /// DSpark's bias of a slot by the token before it (arXiv:2607.05147): W2 z, with e = W1 [token] and
 ///   vanilla  z = e
 ///   gated    z = e * sigmoid(G [h; e] + b)
-///   rnn      [g, c, o] = J [s; e; h] + b, s' = sigmoid(g) s + (1 - sigmoid(g)) tanh(c), z = tanh(o)
+///   rnn      [g, c, o] = J [s; e; h] + b, s' = sigmoid(g) s + (1 - sigmoid(g)) tanh(c), z =
+///   tanh(o)
 /// It is added after the soft cap and is not capped.
 class MarkovCorrection final : public BlockCorrection {
  public:
@@ -64,8 +65,7 @@ class MarkovCorrection final : public BlockCorrection {
     if (const char* name = gate_name(); name != nullptr) {
       const bool gated = config_.gate == MarkovGate::kGated;
       const int64_t rows = gated ? rank : 3 * rank;
-      gate_ = tensor(std::string(name) + ".weight",
-                     {rows, hidden + (gated ? rank : 2 * rank)});
+      gate_ = tensor(std::string(name) + ".weight", {rows, hidden + (gated ? rank : 2 * rank)});
       gate_bias_ = tensor(std::string(name) + ".bias", {rows});
     }
     if (config_.confidence) {
@@ -78,7 +78,7 @@ class MarkovCorrection final : public BlockCorrection {
   Tensor correct(BlockSlots& slots, const Draft& partial,
                  std::span<const int64_t> nodes) const override {
     const Tensor bias = at::linear(mixed(slots, partial, nodes), after_);
-    return rows_of_nodes(slots.logits, partial, nodes) + bias;
+    return slot_rows(slots.logits, partial, nodes) + bias;
   }
 
   Tensor confidence(BlockSlots& slots, const Draft& partial,
@@ -86,7 +86,7 @@ class MarkovCorrection final : public BlockCorrection {
     if (!config_.confidence) {
       return {};
     }
-    Tensor read = rows_of_nodes(slots.states, partial, nodes);
+    Tensor read = slot_rows(slots.states, partial, nodes);
     if (config_.confidence_with_markov) {
       read = at::cat({read, embedded(partial, nodes)}, 1);
     }
@@ -130,7 +130,7 @@ class MarkovCorrection final : public BlockCorrection {
     if (config_.gate == MarkovGate::kVanilla) {
       return e;
     }
-    const Tensor h = rows_of_nodes(slots.states, partial, nodes);
+    const Tensor h = slot_rows(slots.states, partial, nodes);
     if (config_.gate == MarkovGate::kGated) {
       return e * at::sigmoid(at::linear(at::cat({h, e}, 1), gate_, gate_bias_));
     }
@@ -148,7 +148,7 @@ class MarkovCorrection final : public BlockCorrection {
   Tensor joint(const BlockSlots& slots, const Draft& partial, int64_t node,
                const Tensor& state) const {
     const Tensor e = embedded(partial, {&node, 1})[0];
-    const Tensor h = rows_of_nodes(slots.states, partial, {&node, 1})[0];
+    const Tensor h = slot_rows(slots.states, partial, {&node, 1})[0];
     return at::linear(at::cat({state, e, h}), gate_, gate_bias_).view({3, config_.rank});
   }
 
@@ -234,16 +234,15 @@ class CandidateSelector final : public BlockCorrection {
     const int64_t rank = config.dflash2.rank;
     before_ = tensor("candidate_selector.predecessor_codebook", {config.vocab_size, rank});
     after_ = tensor("candidate_selector.successor_codebook", {config.vocab_size, rank});
-    hidden_ =
-        tensor("candidate_selector.hidden_projection.weight", {rank, config.hidden_size});
+    hidden_ = tensor("candidate_selector.hidden_projection.weight", {rank, config.hidden_size});
   }
 
   Tensor correct(BlockSlots& slots, const Draft& partial,
                  std::span<const int64_t> nodes) const override {
-    const Tensor logits = rows_of_nodes(slots.logits, partial, nodes);
-    const Tensor states = rows_of_nodes(slots.states, partial, nodes);
-    const Tensor keys = before_.index_select(0, tokens_of_nodes(partial, nodes)) *
-                        at::linear(states, hidden_);
+    const Tensor logits = slot_rows(slots.logits, partial, nodes);
+    const Tensor states = slot_rows(slots.states, partial, nodes);
+    const Tensor keys =
+        before_.index_select(0, tokens_of_nodes(partial, nodes)) * at::linear(states, hidden_);
     Tensor scores = at::full_like(logits, -std::numeric_limits<double>::infinity());
     for (int64_t i = 0; i < std::ssize(nodes); ++i) {
       const Tensor ids = best(logits[i]);

@@ -12,7 +12,8 @@ namespace specdec {
 /// hidden_activation or hidden_act: silu or gelu_pytorch_tanh.
 Activation read_head_activation(const JsonKeys& keys, Activation usual);
 
-/// Refuses what no head's layers have: biases, experts, per-layer inputs, a head's partial rotation.
+/// Refuses what no head's layers have: biases, experts, per-layer inputs, a head's partial
+/// rotation.
 void refuse_layer_parts(const JsonKeys& keys);
 
 /// Sizes of Gemma 4's layers that see everything, which are their own, and whether keys are the

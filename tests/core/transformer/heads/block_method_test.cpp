@@ -158,8 +158,7 @@ TEST_P(BlockMethodGoldenTest, DraftsWhatTheReferenceDrafts) {
 
 TEST_P(BlockMethodGoldenTest, TheTargetsStreamsAreThoseThatTheReferenceTaps) {
   TransformerModel target(target_, paged_kv());
-  const auto result =
-      target.prefill(committed_, {.capture_layers = head_->config.capture_layers});
+  const auto result = target.prefill(committed_, {.capture_layers = head_->config.capture_layers});
   EXPECT_LE(max_difference(at::cat(result.captured, 1), golden_->tensor("taps1")), 5e-4);
 }
 
@@ -183,8 +182,7 @@ void PrintTo(const MethodCase& one, std::ostream* out) { *out << one.name; }
 std::function<void(BlockHeadConfig&)> dspark(MarkovGate gate) {
   return [gate](BlockHeadConfig& config) {
     config.method = BlockMethod::kDSpark;
-    config.markov = {
-        .rank = 5, .gate = gate, .confidence = true, .confidence_with_markov = true};
+    config.markov = {.rank = 5, .gate = gate, .confidence = true, .confidence_with_markov = true};
   };
 }
 
@@ -289,14 +287,14 @@ TEST_P(BlockMethodTest, TensorsThatTheConfigDoesNotSpeakOfAreNamed) {
               HasSubstr("belongs to no layer that config.json describes"));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, BlockMethodTest,
-    testing::Values(MethodCase{"dspark", dspark(MarkovGate::kVanilla)},
-                    MethodCase{"dspark_gated", dspark(MarkovGate::kGated)},
-                    MethodCase{"dspark_rnn", dspark(MarkovGate::kRnn)},
-                    MethodCase{"domino", domino(false)}, MethodCase{"domino_shifted", domino(true)},
-                    MethodCase{"dflash2", dflash2}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, BlockMethodTest,
+                         testing::Values(MethodCase{"dspark", dspark(MarkovGate::kVanilla)},
+                                         MethodCase{"dspark_gated", dspark(MarkovGate::kGated)},
+                                         MethodCase{"dspark_rnn", dspark(MarkovGate::kRnn)},
+                                         MethodCase{"domino", domino(false)},
+                                         MethodCase{"domino_shifted", domino(true)},
+                                         MethodCase{"dflash2", dflash2}),
+                         [](const auto& info) { return info.param.name; });
 
 /// The tensors of a random correction, by name.
 struct NamedTensors {
@@ -424,15 +422,14 @@ TEST_F(BlockFormatTest, WhatSpeculatorsFormatCannotBeIsNamed) {
   EXPECT_THAT(error("draft_vocab_size", 513), HasSubstr("more than vocab_size"));
   EXPECT_THAT(error("target_hidden_size", 128), HasSubstr("target_hidden_size"));
   EXPECT_THAT(error("speculators_model_type", "xpress"), HasSubstr("xpress"));
-  EXPECT_THAT(error_of("dspark-speculators-a",
-                       [](json& config) {
-                         config["transformer_layer_config"]["model_type"] = "llama";
-                       }),
-              HasSubstr("llama"));
+  EXPECT_THAT(
+      error_of("dspark-speculators-a",
+               [](json& config) { config["transformer_layer_config"]["model_type"] = "llama"; }),
+      HasSubstr("llama"));
   SPECDEC_SKIP_WITHOUT(test_data("dflash2-speculators-a"));
-  EXPECT_THAT(error_of("dflash2-speculators-a",
-                       [](json& config) { config["draft_vocab_size"] = 100; }),
-              HasSubstr("draft_vocab_size"));
+  EXPECT_THAT(
+      error_of("dflash2-speculators-a", [](json& config) { config["draft_vocab_size"] = 100; }),
+      HasSubstr("draft_vocab_size"));
 }
 
 TEST_F(BlockFormatTest, WhatDominoNeedsIsNamed) {
