@@ -55,14 +55,11 @@ void for_panels(const Tensor& packed, const ProductRows<T>& rows, const Run& run
 
 template <class Weight, class T>
 void multiply(const ProductRows<T>& rows, const Tensor& packed) {
-  const LinearTask<T, Weight> task{rows.input,
-                                   static_cast<const Weight*>(packed.const_data_ptr()),
-                                   rows.out,
-                                   rows.nodes,
-                                   rows.in,
-                                   rows.out_size,
-                                   rows.out_stride,
-                                   read_ahead_choice().numbers};
+  const LinearTask<T, Weight> task{
+      rows.input,      static_cast<const Weight*>(packed.const_data_ptr()),
+      rows.out,        rows.nodes,
+      rows.in,         rows.out_size,
+      rows.out_stride, read_ahead_choice().numbers};
   for_panels(packed, rows, [&](int64_t begin, int64_t end) {
     SPECDEC_SIMD_CALL(linear_columns, task, begin, end);
   });
@@ -109,8 +106,7 @@ void multiply_part(const Linear::Part& part, ActivationFormat activations, const
 void check(const Linear& weight, const Tensor& input, const RowRange& rows, const Tensor& out) {
   SPECDEC_CHECK(weight.defined(), "linear: no weight");
   check_cpu(weight.parts().front().packed);
-  SPECDEC_CHECK(weight.layout() == WeightLayout::kPanels,
-                "linear: a weight that is not in panels");
+  SPECDEC_CHECK(weight.layout() == WeightLayout::kPanels, "linear: a weight that is not in panels");
   const at::ScalarType dtype = weight.compute_dtype();
   SPECDEC_CHECK(is_plain(input, dtype) && is_plain(out, dtype),
                 "linear: input and out should be contiguous, of dtype {}", c10::toString(dtype));

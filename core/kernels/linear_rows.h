@@ -3,8 +3,8 @@
 
 namespace specdec {
 
-/// Rows of a weight of one part, on its device: ids [n] int32 or int64 in 0 .. out - 1 -> [n, in] of
-/// compute_dtype.
+/// Rows of a weight of one part, on its device: ids [n] int32 or int64 in 0 .. out - 1 -> [n, in]
+/// of compute_dtype.
 Tensor linear_rows(const Linear& weight, const Tensor& ids);
 /// Rows of a part, whose first output is number 0.
 Tensor linear_rows(const Linear& weight, const Linear::Part& part, const Tensor& ids);
