@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "core/kernels/linear.h"
+#include "core/kernels/linear_product.h"
 #include "core/kernels/team.h"
 
 namespace specdec {
@@ -54,7 +54,7 @@ void linear_bench(benchmark::State& state, WeightFormat format,
   Tensor result = at::empty({nodes, out});
   size_t next = 0;
   for ([[maybe_unused]] auto _ : state) {
-    all[next].apply(input, result);
+    linear_product(all[next], input, result);
     next = (next + 1) % all.size();
   }
   report(state, out, in, nodes);

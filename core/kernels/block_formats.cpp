@@ -247,7 +247,7 @@ void pack_stored_row(const std::byte* row, int64_t in, int64_t output, WeightFor
   });
 }
 
-void unpack_block_rows(const at::Tensor& panels, WeightFormat format, std::span<const int64_t> ids,
+void unpack_block_rows(const at::Tensor& panels, WeightFormat format, std::span<const int32_t> ids,
                        float* out, int64_t in) {
   with_block_type(format, [&]<class Block>(Block* /*type*/) {
     const auto* blocks = reinterpret_cast<const Block*>(panels.const_data_ptr<uint8_t>());

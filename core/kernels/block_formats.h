@@ -168,7 +168,7 @@ void quantize_rows_int8(const at::Tensor& rows, int64_t first, at::Tensor& panel
 void pack_stored_row(const std::byte* row, int64_t in, int64_t output, WeightFormat format,
                      at::Tensor& panels);
 /// The weights of outputs `ids`, one after the other: out [ids, in].
-void unpack_block_rows(const at::Tensor& panels, WeightFormat format, std::span<const int64_t> ids,
+void unpack_block_rows(const at::Tensor& panels, WeightFormat format, std::span<const int32_t> ids,
                        float* out, int64_t in);
 
 }  // namespace specdec

@@ -50,48 +50,40 @@ void run_task(const BlockTask<Block>& task, int64_t begin, int64_t end) {
   SPECDEC_SIMD_DOT_CALL(block_columns, task, begin, end);
 }
 
-const QuantizedBlock* quantize(const at::Tensor& input, WeightFormat format) {
+const QuantizedBlock* quantize(const ProductRows<float>& rows, WeightFormat format) {
   const CodeSums sums = with_block_type(format, []<class Block>(Block* /*type*/) {
     return CodeSums{Block::kOffset, Block::kScaleInputs < kBlockInputs};
   });
   thread_local std::vector<QuantizedBlock> blocks;
-  const int64_t nodes = input.size(0);
-  const int64_t in = input.size(1);
-  const auto wanted = static_cast<size_t>(nodes * blocks_of(in));
+  const auto wanted = static_cast<size_t>(rows.nodes * blocks_of(rows.in));
   if (blocks.size() < wanted) {
     blocks.resize(wanted);
   }
-  SPECDEC_SIMD_DOT_CALL(quantize_rows, input.const_data_ptr<float>(), nodes, in, sums,
-                        blocks.data());
+  SPECDEC_SIMD_DOT_CALL(quantize_rows, rows.input, rows.nodes, rows.in, sums, blocks.data());
   return blocks.data();
 }
 
 }  // namespace
 
-BlockProduct::BlockProduct(const at::Tensor& input, const at::Tensor& panels, WeightFormat format,
-                           ActivationFormat activations, at::Tensor& out)
-    : format_(format),
+BlockProduct::BlockProduct(const ProductRows<float>& rows, const at::Tensor& panels,
+                           WeightFormat format, ActivationFormat activations)
+    : rows_(rows),
+      format_(format),
       panels_(panels),
-      input_(input.const_data_ptr<float>()),
-      quantized_(activations == ActivationFormat::kInt8 ? quantize(input, format) : nullptr),
-      out_(out.mutable_data_ptr<float>()),
-      nodes_(input.size(0)),
-      in_(input.size(1)),
-      out_size_(out.size(1)),
-      out_stride_(out.stride(0)) {}
+      quantized_(activations == ActivationFormat::kInt8 ? quantize(rows, format) : nullptr) {}
 
 void BlockProduct::run(int64_t begin, int64_t end) const {
   with_block_type(format_, [&]<class Block>(Block* /*type*/) {
-    const BlockTask<Block> task{input_,
+    const BlockTask<Block> task{rows_.input,
                                 quantized_,
                                 static_cast<const Block*>(panels_.const_data_ptr()),
-                                out_,
-                                nodes_,
-                                in_,
-                                (in_ + Block::kInputs - 1) / Block::kInputs,
-                                out_size_,
-                                out_stride_,
-                                nodes_ >= read_ahead_choice().block_rows};
+                                rows_.out,
+                                rows_.nodes,
+                                rows_.in,
+                                (rows_.in + Block::kInputs - 1) / Block::kInputs,
+                                rows_.out_size,
+                                rows_.out_stride,
+                                rows_.nodes >= read_ahead_choice().block_rows};
     run_task(task, begin, end);
   });
 }

@@ -18,6 +18,15 @@ struct QuantizedBlock {
   int32_t starts[2];
 };
 
+/// Rows that a product reads and writes, in the memory of others.
+template <class T>
+struct ProductRows {
+  const T* input;  ///< [nodes, in]
+  T* out;          ///< [nodes, out_size], columns of rows of out_stride numbers
+  int64_t nodes, in;
+  int64_t out_size, out_stride;
+};
+
 /// A product of rows with weights in blocks: input [n, in] float32 times panels of `format`. With
 /// float32 activations each weight is widened and multiplied as float32 weights are. With int8: the
 /// products of inputs whose weights share a scale (32, in Q6_K 16) are summed as integers, which is
@@ -27,21 +36,18 @@ struct QuantizedBlock {
 /// and its weights alone.
 class BlockProduct {
  public:
-  /// Keeps pointers to `panels`, `input` and `out`. int8 activations are quantised here, into
-  /// memory of the calling thread that the next product uses again. `out` may be some columns of
-  /// larger rows.
-  BlockProduct(const at::Tensor& input, const at::Tensor& panels, WeightFormat format,
-               ActivationFormat activations, at::Tensor& out);
+  /// Keeps a pointer to `panels`. int8 activations are quantised here, into memory of the calling
+  /// thread that the next product uses again.
+  BlockProduct(const ProductRows<float>& rows, const at::Tensor& panels, WeightFormat format,
+               ActivationFormat activations);
   /// Outputs of the panels begin to end.
   void run(int64_t begin, int64_t end) const;
 
  private:
+  ProductRows<float> rows_;
   WeightFormat format_;
   const at::Tensor& panels_;
-  const float* input_;
   const QuantizedBlock* quantized_ = nullptr;  ///< [blocks, n]; nullptr = float32 activations
-  float* out_;
-  int64_t nodes_, in_, out_size_, out_stride_;
 };
 
 }  // namespace specdec

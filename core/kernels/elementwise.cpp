@@ -38,12 +38,12 @@ void add_values(const Tensor& input, Tensor& sum) {
 }
 
 template <class T>
-void add_to_rows(const Tensor& row, Tensor& sum) {
+void add_to_rows(const Tensor& row, const RowRange& rows, Tensor& sum) {
   const T* from = row.const_data_ptr<T>();
-  T* to = sum.mutable_data_ptr<T>();
   const int64_t size = row.size(0);
-  const int64_t grain = tile_grain(sum.size(0), kNanosecondsPerValue * static_cast<double>(size));
-  parallel_tiles(sum.size(0), grain, [&](int64_t begin, int64_t end) {
+  T* to = sum.mutable_data_ptr<T>() + rows.begin * size;
+  const int64_t grain = tile_grain(rows.count(), kNanosecondsPerValue * static_cast<double>(size));
+  parallel_tiles(rows.count(), grain, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       SPECDEC_SIMD_CALL(add_values, from, to + n * size, size);
     }
@@ -92,14 +92,16 @@ void add_to(Tensor& sum, const Tensor& input) {
   }
 }
 
-void add_to_rows(Tensor& sum, const Tensor& row) {
+void add_to_rows(Tensor& sum, const RowRange& rows, const Tensor& row) {
   check("add_to_rows", row, sum);
-  SPECDEC_CHECK(sum.dim() == 2 && row.dim() == 1 && sum.size(1) == row.size(0),
-                "add_to_rows: sum should be [n, size], row [size]");
+  SPECDEC_CHECK(sum.dim() == 2 && row.dim() == 1 && sum.size(1) == row.size(0) && rows.begin >= 0 &&
+                    rows.begin <= rows.end && rows.end <= sum.size(0),
+                "add_to_rows: sum should be [n, size], row [size], rows {} to {} some of n",
+                rows.begin, rows.end);
   if (row.scalar_type() == at::kDouble) {
-    add_to_rows<double>(row, sum);
+    add_to_rows<double>(row, rows, sum);
   } else {
-    add_to_rows<float>(row, sum);
+    add_to_rows<float>(row, rows, sum);
   }
 }
 

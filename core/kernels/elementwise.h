@@ -1,6 +1,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include "core/kernels/row_range.h"
+
 namespace specdec {
 
 using at::Tensor;
@@ -10,8 +12,8 @@ using at::Tensor;
 /// sum += input, of the same shape.
 void add_to(Tensor& sum, const Tensor& input);
 
-/// Each row of sum [n, size] += row [size].
-void add_to_rows(Tensor& sum, const Tensor& row);
+/// Each of some rows of sum [n, size] += row [size].
+void add_to_rows(Tensor& sum, const RowRange& rows, const Tensor& row);
 
 /// out = factor * input, of the same shape.
 void scaled_copy(const Tensor& input, double factor, Tensor& out);

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "core/kernels/checks.h"
+#include "core/kernels/linear_product.h"
 #include "core/kernels/team.h"
 
 namespace specdec {
@@ -16,10 +17,10 @@ namespace {
 
 constexpr double kNanosecondsPerNumber = 0.3;
 
-/// One token: fills `experts` and `weights`; `order` is scratch of all experts.
+/// One token: fills `experts` and `weights`.
 template <class T>
-void route_row(std::span<const T> logits, const T* scale, std::span<int32_t> experts, T* weights,
-               std::vector<int32_t>& order) {
+void route_row(std::span<const T> logits, const T* scale, std::span<int32_t> experts, T* weights) {
+  thread_local std::vector<int32_t> order;  // of all experts
   order.resize(logits.size());
   std::iota(order.begin(), order.end(), 0);
   const auto likelier = [&logits](int32_t a, int32_t b) {
@@ -46,12 +47,11 @@ template <class T>
 void route_rows(const Tensor& logits, const Tensor& scale, Routes& routes) {
   const auto count = static_cast<size_t>(logits.size(1));
   const auto chosen = static_cast<size_t>(routes.experts.size(1));
-  std::vector<int32_t> order;
   for (int64_t row = 0; row < logits.size(0); ++row) {
     const auto index = static_cast<size_t>(row);
     route_row<T>({logits.const_data_ptr<T>() + index * count, count}, scale.const_data_ptr<T>(),
                  {routes.experts.mutable_data_ptr<int32_t>() + index * chosen, chosen},
-                 routes.weights.mutable_data_ptr<T>() + index * chosen, order);
+                 routes.weights.mutable_data_ptr<T>() + index * chosen);
   }
 }
 
@@ -136,19 +136,14 @@ void apply_experts(const ExpertMatrices& experts, const Tensor& input, const Rou
                 "apply_experts: input and out should be [n, hidden], buffers as many as pairs");
   sort_pairs(routes, static_cast<int64_t>(experts.gate_up.size()), buffers);
   gather(input, routes.experts.size(1), buffers);
-  int64_t begin = 0;
+  RowRange pairs;
   for (size_t e = 0; e < experts.gate_up.size(); ++e) {
-    const int64_t count = buffers.ends[e] - begin;
-    if (count > 0) {
-      const auto part = [&](const Tensor& buffer) { return buffer.narrow(0, begin, count); };
-      Tensor gate_up = part(buffers.gate_up);
-      Tensor gated = part(buffers.gated);
-      Tensor outputs = part(buffers.outputs);
-      experts.gate_up[e].apply(part(buffers.inputs), gate_up);
-      gated_activation(gate_up, experts.activation, gated);
-      experts.down[e].apply(gated, outputs);
+    pairs = {pairs.end, buffers.ends[e]};
+    if (pairs.count() > 0) {
+      linear_product(experts.gate_up[e], buffers.inputs, pairs, buffers.gate_up);
+      gated_activation(buffers.gate_up, experts.activation, pairs, buffers.gated);
+      linear_product(experts.down[e], buffers.gated, pairs, buffers.outputs);
     }
-    begin = buffers.ends[e];
   }
   if (input.scalar_type() == at::kDouble) {
     combine<double>(routes, buffers, out);

@@ -1,6 +1,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include "core/kernels/row_range.h"
+
 namespace specdec {
 
 using at::Tensor;
@@ -14,5 +16,8 @@ enum class Activation {
 /// activation(gate) * up of a fused projection: gate_up [n, 2 * size] (gate first) -> out [n,
 /// size]; both contiguous, float32 or float64.
 void gated_activation(const Tensor& gate_up, Activation activation, Tensor& out);
+/// The same for some of the rows; the others of `out` stay as they are.
+void gated_activation(const Tensor& gate_up, Activation activation, const RowRange& rows,
+                      Tensor& out);
 
 }  // namespace specdec

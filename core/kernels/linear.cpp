@@ -5,79 +5,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/error.h"
 #include "core/kernels/block_formats.h"
-#include "core/kernels/block_product.h"
-#include "core/kernels/checks.h"
-#include "core/kernels/elementwise.h"
-#include "core/kernels/team.h"
+#include "core/kernels/linear_rows.h"
 #include "core/kernels/weight_fragments.h"
 
 namespace specdec {
-namespace {
-
-template <class T, class Weight>
-struct LinearTask {
-  const T* input;
-  const Weight* weight;  ///< [panels, in, kPanel]
-  T* out;
-  int64_t nodes;
-  int64_t in;
-  int64_t out_size;
-  int64_t out_stride;
-  bool reads_ahead;
-};
-
-}  // namespace
-}  // namespace specdec
-
-#define SPECDEC_SIMD_BODY "core/kernels/simd/linear_simd.h"
-#include "core/kernels/simd/for_each_simd.h"
-
-namespace specdec {
-namespace {
-
-/// Estimates of what a core does: bytes of weights read, multiplications.
-constexpr double kBytesPerNanosecond = 24.0;
-constexpr double kProductsPerNanosecond = 50.0;
-
-/// Calls run(begin, end) for all panels of `packed`, where it pays on several threads.
-template <class Run>
-void for_panels(const Tensor& packed, const Tensor& input, const Run& run) {
-  const int64_t panels = packed.size(0);
-  // A single row wants panels in pairs (see linear_columns).
-  const int64_t panels_a_tile = input.size(0) == 1 ? 2 : 1;
-  const int64_t tiles = (panels + panels_a_tile - 1) / panels_a_tile;
-  const double bytes = static_cast<double>(packed.nbytes()) / static_cast<double>(panels);
-  const auto products = static_cast<double>(input.numel() * kPanel);
-  const double nanoseconds = static_cast<double>(panels_a_tile) *
-                             (bytes / kBytesPerNanosecond + products / kProductsPerNanosecond);
-  parallel_tiles(tiles, tile_grain(tiles, nanoseconds), [&](int64_t begin, int64_t end) {
-    run(begin * panels_a_tile, std::min(end * panels_a_tile, panels));
-  });
-}
-
-template <class T, class Weight>
-void run(const Tensor& input, const Tensor& packed, Tensor& out) {
-  const LinearTask<T, Weight> task{input.const_data_ptr<T>(),
-                                   static_cast<const Weight*>(packed.const_data_ptr()),
-                                   out.mutable_data_ptr<T>(),
-                                   input.size(0),
-                                   input.size(1),
-                                   out.size(1),
-                                   out.stride(0),
-                                   read_ahead_choice().numbers};
-  for_panels(packed, input, [&](int64_t begin, int64_t end) {
-    SPECDEC_SIMD_CALL(linear_columns, task, begin, end);
-  });
-}
-
-void run_blocks(const Tensor& input, const Tensor& packed, WeightFormat format,
-                ActivationFormat activations, Tensor& out) {
-  const BlockProduct product(input, packed, format, activations, out);
-  for_panels(packed, input, [&](int64_t begin, int64_t end) { product.run(begin, end); });
-}
-
-}  // namespace
 
 WeightFormat weight_format(at::ScalarType dtype) {
   switch (dtype) {
@@ -233,83 +166,13 @@ at::ScalarType Linear::compute_dtype() const {
   return format() == WeightFormat::kFloat64 ? at::kDouble : at::kFloat;
 }
 
-void Linear::apply(const Part& part, const Tensor& input, Tensor& out) const {
-  switch (part.format) {
-    case WeightFormat::kFloat64:
-      return run<double, double>(input, part.packed, out);
-    case WeightFormat::kFloat32:
-      return run<float, float>(input, part.packed, out);
-    case WeightFormat::kBFloat16:
-      return run<float, Bf16>(input, part.packed, out);
-    case WeightFormat::kFloat16:
-      return run<float, Fp16>(input, part.packed, out);
-    default:
-      return run_blocks(
-          input, part.packed, part.format,
-          specdec::has_integer_blocks(part.format) ? activations_ : ActivationFormat::kFloat32,
-          out);
-  }
-}
-
-void Linear::apply(const Tensor& input, Tensor& out) const {
-  SPECDEC_CHECK(defined(), "linear: no weight");
-  check_cpu(parts_.front().packed);
-  SPECDEC_CHECK(layout_ == WeightLayout::kPanels, "linear: a weight that is not in panels");
-  const at::ScalarType dtype = compute_dtype();
-  SPECDEC_CHECK(is_plain(input, dtype) && is_plain(out, dtype),
-                "linear: input and out should be contiguous, of dtype {}", c10::toString(dtype));
-  SPECDEC_CHECK(input.dim() == 2 && out.dim() == 2 && input.size(1) == in_ &&
-                    out.size(0) == input.size(0) && out.size(1) == out_,
-                "linear: input [{}, {}] and out [{}, {}] do not fit a weight [{}, {}]",
-                input.size(0), input.size(-1), out.size(0), out.size(-1), out_, in_);
-  if (input.size(0) == 0) {
-    return;
-  }
-  if (parts_.size() == 1) {
-    apply(parts_.front(), input, out);
-  } else {
-    for (const Part& part : parts_) {
-      Tensor columns = out.narrow(1, part.first, part.out);
-      apply(part, input, columns);
-    }
-  }
-  if (bias_.defined()) {
-    add_to_rows(out, bias_);
-  }
-}
-
-Tensor Linear::apply(const Tensor& input) const {
-  Tensor out = at::empty({input.size(0), out_}, input.options());
-  apply(input, out);
-  return out;
-}
-
-Tensor Linear::rows(const Part& part, const Tensor& ids) const {
-  if (layout_ == WeightLayout::kRows) {
-    const Tensor here = ids.to(device(), at::kLong);
-    if (part.in_fragments) {
-      const Tensor some = unpack_fragments(part.packed, part.format, in_, here);
-      return read_weight_rows(some, part.format, at::arange(here.size(0), here.options()), in_);
-    }
-    return read_weight_rows(part.packed, part.format, here, in_);
-  }
-  Tensor out = at::empty({ids.size(0), in_}, compute_dtype());
-  unpack_rows(part.packed, part.format, ids.to(at::kCPU, at::kLong).contiguous(), out);
-  return out;
-}
-
-Tensor Linear::rows(const Tensor& ids) const {
-  SPECDEC_CHECK(parts_.size() == 1, "Linear: rows of {} parts", parts_.size());
-  return rows(parts_.front(), ids);
-}
-
 Tensor Linear::unpack() const {
   if (parts_.size() == 1 && !is_in_blocks(format())) {
-    return rows(at::arange(out_)).to(scalar_type(format()));
+    return linear_rows(*this, at::arange(out_)).to(scalar_type(format()));
   }
   std::vector<Tensor> all;
   for (const Part& part : parts_) {
-    all.push_back(rows(part, at::arange(part.out)));
+    all.push_back(linear_rows(*this, part, at::arange(part.out)));
   }
   return at::cat(all);
 }

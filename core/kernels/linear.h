@@ -30,15 +30,10 @@ struct LinearPart {
 /// Memory that a part takes.
 int64_t packed_bytes(const LinearPart& part, int64_t in);
 
-/// A linear layer as the forward runs it: out = input * weight^T + bias, with the weight laid out
-/// for the kernels of its device (WeightLayout). Immutable once it is filled; copies share the
-/// memory. Matrices that a file stores in several formats may be one Linear: its parts follow one
-/// another.
-///
-/// In panels every output is summed over its inputs in their order, each product and sum rounded
-/// once (fused multiply-add; for int8 activations see BlockProduct), on every instruction set: a
-/// row's result depends, bit for bit, neither on the rows beside it nor on threads or the
-/// processor. So a draft that is verified in one forward gets the logits that plain decoding gets.
+/// A linear layer as data: the weight [out, in], laid out for the products of its device
+/// (WeightLayout; on the CPU linear_product.h), and its bias. Immutable once it is filled; copies
+/// share the memory. Matrices that a file stores in several formats may be one Linear: its parts
+/// follow one another.
 class Linear {
  public:
   /// None.
@@ -89,13 +84,6 @@ class Linear {
   const std::vector<Part>& parts() const { return parts_; }
   const Tensor& bias() const { return bias_; }  ///< [out] of compute_dtype, or undefined
 
-  /// input [n, in] -> out [n, out]; both contiguous, of compute_dtype. On the CPU, in panels.
-  void apply(const Tensor& input, Tensor& out) const;
-  /// The same into a new tensor.
-  Tensor apply(const Tensor& input) const;
-  /// Rows of the weight, which has one part, as a tied embedding looks them up: ids [n] int32 or
-  /// int64 -> [n, in] of compute_dtype. Ids lie in 0 .. out - 1.
-  Tensor rows(const Tensor& ids) const;
   /// The weight [out, in] as it is multiplied, in the format's dtype (int8: float32).
   Tensor unpack() const;
 
@@ -103,8 +91,6 @@ class Linear {
   friend void join_rows(std::vector<Linear>& matrices);
   const Part& part_of(int64_t output) const;
   Part& part_of(int64_t output, int64_t rows);
-  void apply(const Part& part, const Tensor& input, Tensor& out) const;
-  Tensor rows(const Part& part, const Tensor& ids) const;
 
   int64_t in_ = 0;
   int64_t out_ = 0;

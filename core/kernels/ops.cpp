@@ -6,6 +6,8 @@
 
 #include "core/error.h"
 #include "core/kernels/elementwise.h"
+#include "core/kernels/linear_product.h"
+#include "core/kernels/linear_rows.h"
 #include "core/kernels/norm.h"
 #include "core/kernels/route_watch.h"
 #include "core/kernels/soft_cap.h"
@@ -19,10 +21,10 @@ class CpuOps final : public Ops {
   explicit CpuOps(RouteWatch watch = {}) : watch_(std::move(watch)) {}
 
   void linear(const Linear& weight, const Tensor& input, Tensor& out) override {
-    weight.apply(input, out);
+    linear_product(weight, input, out);
   }
   void embed_rows(const Linear& table, const Tensor& ids, double factor, Tensor& out) override {
-    scaled_copy(table.rows(ids), factor, out);
+    specdec::embed_rows(table, ids, factor, out);
   }
   void rms_norm(const Tensor& input, const Tensor& scale, double eps, Tensor& out) override {
     specdec::rms_norm(input, scale, eps, out);

@@ -37,43 +37,37 @@ void pack(const at::Tensor& rows, int64_t first, at::Tensor& panels) {
 /// The numbers of a row lie far from each other.
 constexpr double kUnpackNanoseconds = 2.0;
 
-/// Of the ids whose rows are unpacked.
-struct Range {
-  int64_t begin, end;
-};
-
+/// The weights of `outputs`, from `values` on.
 template <class T, class Weight>
-void unpack(const at::Tensor& panels, const at::Tensor& ids, const Range& range, at::Tensor& out) {
+void unpack(const at::Tensor& panels, std::span<const int32_t> outputs, T* values) {
   const auto* weights = panels.const_data_ptr<Weight>();
-  const auto* id = ids.const_data_ptr<int64_t>();
-  T* values = out.mutable_data_ptr<T>();
-  const int64_t in = out.size(1);
-  for (int64_t n = range.begin; n < range.end; ++n) {
-    const Weight* row = weights + id[n] / kPanel * in * kPanel + place_in_panel<Weight>(id[n]);
+  const int64_t in = panels.size(1);
+  for (const int64_t output : outputs) {
+    const Weight* row = weights + output / kPanel * in * kPanel + place_in_panel<Weight>(output);
     for (int64_t k = 0; k < in; ++k) {
-      values[n * in + k] = static_cast<T>(row[k * kPanel]);
+      *values++ = static_cast<T>(row[k * kPanel]);
     }
   }
 }
 
-void unpack_some(const at::Tensor& panels, WeightFormat format, const at::Tensor& ids,
-                 const Range& range, at::Tensor& out) {
-  switch (format) {
-    case WeightFormat::kFloat64:
-      return unpack<double, double>(panels, ids, range, out);
-    case WeightFormat::kFloat32:
-      return unpack<float, float>(panels, ids, range, out);
-    case WeightFormat::kBFloat16:
-      return unpack<float, c10::BFloat16>(panels, ids, range, out);
-    case WeightFormat::kFloat16:
-      return unpack<float, c10::Half>(panels, ids, range, out);
-    default:
-      break;
+/// The same for any format; `first` is the row of `out` that the first output's weights go to.
+void unpack_some(const at::Tensor& panels, WeightFormat format, std::span<const int32_t> outputs,
+                 int64_t first, at::Tensor& out) {
+  const int64_t in = out.size(1);
+  if (format == WeightFormat::kFloat64) {
+    return unpack<double, double>(panels, outputs, out.mutable_data_ptr<double>() + first * in);
   }
-  unpack_block_rows(
-      panels, format,
-      {ids.const_data_ptr<int64_t>() + range.begin, static_cast<size_t>(range.end - range.begin)},
-      out.mutable_data_ptr<float>() + range.begin * out.size(1), out.size(1));
+  float* values = out.mutable_data_ptr<float>() + first * in;
+  switch (format) {
+    case WeightFormat::kFloat32:
+      return unpack<float, float>(panels, outputs, values);
+    case WeightFormat::kBFloat16:
+      return unpack<float, c10::BFloat16>(panels, outputs, values);
+    case WeightFormat::kFloat16:
+      return unpack<float, c10::Half>(panels, outputs, values);
+    default:
+      return unpack_block_rows(panels, format, outputs, values, in);
+  }
 }
 
 }  // namespace
@@ -126,12 +120,13 @@ void pack_rows(const at::Tensor& rows, int64_t first, WeightFormat format, at::T
   }
 }
 
-void unpack_rows(const at::Tensor& panels, WeightFormat format, const at::Tensor& ids,
+void unpack_rows(const at::Tensor& panels, WeightFormat format, std::span<const int32_t> outputs,
                  at::Tensor& out) {
-  const int64_t count = ids.size(0);
+  const int64_t count = std::ssize(outputs);
   const int64_t grain = tile_grain(count, kUnpackNanoseconds * static_cast<double>(out.size(1)));
   parallel_tiles(count, grain, [&](int64_t begin, int64_t end) {
-    unpack_some(panels, format, ids, {begin, end}, out);
+    const auto some = outputs.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+    unpack_some(panels, format, some, begin, out);
   });
 }
 

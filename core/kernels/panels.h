@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 
 namespace specdec {
 
@@ -67,8 +68,8 @@ at::Tensor empty_panels(int64_t out, int64_t in, WeightFormat format);
 /// Writes rows [n, in], of any floating dtype, as outputs first .. first + n - 1, converted to
 /// the format; not to those that only GGUF files hold.
 void pack_rows(const at::Tensor& rows, int64_t first, WeightFormat format, at::Tensor& panels);
-/// The weights of outputs ids [n] int64, widened: out [n, in] float32 (float64 for kFloat64).
-void unpack_rows(const at::Tensor& panels, WeightFormat format, const at::Tensor& ids,
+/// The weights of n outputs, widened: out [n, in] float32 (float64 for kFloat64).
+void unpack_rows(const at::Tensor& panels, WeightFormat format, std::span<const int32_t> outputs,
                  at::Tensor& out);
 
 }  // namespace specdec

@@ -33,7 +33,9 @@ std::unique_ptr<KvStore> encoder_store(const TransformerWeights& weights,
 /// Where each text of a batch ends, by node: the index of the first node after it.
 std::vector<int64_t> text_ends(const TokenBatch& batch, int64_t nodes) {
   std::vector<int64_t> ends;
-  for (const int64_t last : last_nodes(batch, nodes)) {
+  std::vector<int64_t> last_nodes;
+  find_last_nodes(batch, nodes, last_nodes);
+  for (const int64_t last : last_nodes) {
     ends.resize(static_cast<size_t>(last) + 1, last + 1);
   }
   return ends;

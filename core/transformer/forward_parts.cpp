@@ -24,21 +24,23 @@ void head_logits(Ops& ops, const TransformerWeights& weights, const Tensor& hidd
   }
 }
 
-std::vector<int64_t> last_nodes(const TokenBatch& batch, int64_t nodes) {
-  std::vector<int64_t> last;
+void find_last_nodes(const TokenBatch& batch, int64_t nodes, std::vector<int64_t>& last) {
+  last.clear();
   for (int64_t node = 0; node < nodes; ++node) {
     const auto index = static_cast<size_t>(node);
     if (node + 1 == nodes || (!batch.rows.empty() && batch.rows[index + 1] != batch.rows[index])) {
       last.push_back(node);
     }
   }
-  return last;
 }
 
-Tensor last_of_rows(const TokenBatch& batch, const Tensor& values) {
-  const std::vector<int64_t> last = last_nodes(batch, values.size(0));
-  return last.size() == 1 ? values.narrow(0, last[0], 1)
-                          : values.index_select(0, at::tensor(last, at::kLong).to(values.device()));
+Tensor rows_of_nodes(const Tensor& values, const std::vector<int64_t>& nodes) {
+  if (std::ssize(nodes) == values.size(0)) {
+    return values;
+  }
+  return nodes.size() == 1
+             ? values.narrow(0, nodes[0], 1)
+             : values.index_select(0, at::tensor(nodes, at::kLong).to(values.device()));
 }
 
 int64_t first_sharing(const std::vector<LayerPlan>& plan) {

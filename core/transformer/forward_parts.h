@@ -17,10 +17,10 @@ Tensor embed_tokens(Ops& ops, const TransformerWeights& weights, const Tensor& t
 Tensor head_logits(Ops& ops, const TransformerWeights& weights, const Tensor& hidden);
 /// The same into memory [n, vocab] of the caller's.
 void head_logits(Ops& ops, const TransformerWeights& weights, const Tensor& hidden, Tensor& logits);
-/// The last node of each row of a batch of n nodes, ascending.
-std::vector<int64_t> last_nodes(const TokenBatch& batch, int64_t nodes);
-/// The rows of `values` [n, ...] that belong to the last node of each row of a batch of n nodes.
-Tensor last_of_rows(const TokenBatch& batch, const Tensor& values);
+/// Sets `last` to the last node of each row of a batch of n nodes, ascending.
+void find_last_nodes(const TokenBatch& batch, int64_t nodes, std::vector<int64_t>& last);
+/// The rows of `values` [n, ...] that belong to some nodes, ascending.
+Tensor rows_of_nodes(const Tensor& values, const std::vector<int64_t>& nodes);
 /// The first of the last layers that have no keys and values of their own; the number of layers
 /// where the last one has.
 int64_t first_sharing(const std::vector<LayerPlan>& plan);

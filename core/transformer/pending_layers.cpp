@@ -59,6 +59,12 @@ void PendingLayers::note(const TokenBatch& batch, int64_t nodes, const LayerList
   }
 }
 
+void PendingLayers::forget(RowId row) {
+  if (const auto found = rows_.find(row); found != rows_.end()) {
+    found->second.clear();
+  }
+}
+
 void PendingLayers::shrink_to(const KvStore& store) {
   for (auto& [row, layers] : rows_) {
     layers.resize(static_cast<size_t>(store.pending(row)));

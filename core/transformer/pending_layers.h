@@ -29,12 +29,15 @@ class PendingLayers {
   /// Forgets nodes that the store has no more, the newest of each row.
   void shrink_to(const KvStore& store);
   /// The row has no pending nodes any more.
-  void forget(RowId row) { rows_.erase(row); }
+  void forget(RowId row);
+  /// There is no such row any more.
+  void close(RowId row) { rows_.erase(row); }
 
  private:
   const std::vector<LayerList>& of_row(RowId row) const;
 
-  std::map<RowId, std::vector<LayerList>> rows_;  ///< of rows with pending nodes, [pending nodes]
+  /// [pending nodes] of open rows that ever had some; kept so that a step allocates nothing.
+  std::map<RowId, std::vector<LayerList>> rows_;
 };
 
 }  // namespace specdec

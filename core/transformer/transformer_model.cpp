@@ -5,18 +5,19 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <numeric>
 
 #include "core/error.h"
 #include "core/kernels/threads_during.h"
 #include "core/prefill_size.h"
 #include "core/transformer/adapters/adapted_ops.h"
+#include "core/transformer/forbidden_tokens.h"
 #include "core/transformer/forward_checks.h"
 #include "core/transformer/forward_parts.h"
 #include "core/transformer/kv_key.h"
 #include "core/transformer/layer_runner.h"
 #include "core/transformer/pending_layers.h"
+#include "core/transformer/result_memory.h"
 #include "core/transformer/workspace.h"
 
 namespace specdec {
@@ -41,23 +42,6 @@ void check_decodes(const TransformerWeights& weights) {
   }
 }
 
-int64_t usable_tokens(const TransformerInfo& model, const TransformerOptions& options) {
-  const int64_t vocab = model.config.vocab_size;
-  SPECDEC_CHECK(options.usable_tokens >= 0 && options.usable_tokens <= vocab,
-                "{} usable tokens of a vocabulary of {}", options.usable_tokens, vocab);
-  return options.usable_tokens == 0 ? vocab : options.usable_tokens;
-}
-
-Tensor suppressed_tokens(const TransformerInfo& model, const TransformerOptions& options) {
-  for (const Token token : options.suppressed) {
-    SPECDEC_CHECK(token >= 0 && token < model.config.vocab_size, "suppressed token {} of {}", token,
-                  model.config.vocab_size);
-  }
-  return options.suppressed.empty()
-             ? Tensor()
-             : at::tensor(options.suppressed, at::kLong).to(model.place.device);
-}
-
 LayerList first_layers(int64_t count) {
   std::vector<int64_t> layers(static_cast<size_t>(count));
   std::iota(layers.begin(), layers.end(), 0);
@@ -75,12 +59,14 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
         adapted_(std::make_shared<AdaptedOps>(ops_of(options, *weights_), adapters_)),
         ops_(adapted_),
         store_(make_store(*weights_, store, options)),
-        usable_tokens_(usable_tokens(*weights_, options)),
         results_on_host_(options.results_on_host),
         prefill_threads_(options.prefill_threads),
         hooks_(options.hooks),
-        suppressed_(suppressed_tokens(*weights_, options)),
+        forbidden_(weights_->config.vocab_size, options.usable_tokens, options.suppressed),
         workspace_(*weights_),
+        logits_(weights_->head.out(), result_options()),
+        hidden_(weights_->config.hidden_size, result_options()),
+        scored_(weights_->config.hidden_size, result_options()),
         layers_(*ops_, *weights_),
         all_layers_(first_layers(num_layers())),
         first_sharing_(first_sharing(weights_->plan)) {}
@@ -122,7 +108,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   RowId fork(RowId row, int64_t length) { return store_->fork(row, length); }
   void close(RowId row) {
     store_->close(row);
-    pending_.forget(row);
+    pending_.close(row);
   }
 
   void change_adapters(const std::function<void(AdapterStack&)>& change) {
@@ -165,17 +151,8 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   bool embeds_by_layer() const override { return weights_->plan.front().per_layer_size > 0; }
   Tensor head(const Tensor& hidden) const override {
     Tensor logits = head_logits(*ops_, *weights_, hidden);
-    forbid_unusable(logits);
+    forbidden_.apply(logits);
     return logits;
-  }
-  /// Tokens that are never generated: padding of the vocabulary, suppressed ones.
-  void forbid_unusable(Tensor& logits) const {
-    if (const int64_t padding = logits.size(1) - usable_tokens_; padding > 0) {
-      logits.narrow(1, usable_tokens_, padding).fill_(-std::numeric_limits<double>::infinity());
-    }
-    if (suppressed_.defined()) {
-      logits.index_fill_(1, suppressed_, -std::numeric_limits<double>::infinity());
-    }
   }
 
   std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row) const override {
@@ -237,17 +214,17 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     layers_.begin(batch.tokens, a);
     Pass pass{.batch = batch, .options = options, .result = {}};
     pass.result.captured.resize(options.capture_layers.size());
-    const std::vector<int64_t> last = last_nodes(batch, nodes);
-    const bool some = leaves_out(batch, options, nodes, last);
+    find_last_nodes(batch, nodes, last_);
+    const bool some = leaves_out(batch, options, nodes);
     const std::span<const int64_t> all(*layers);
     const auto first = some ? std::lower_bound(all.begin(), all.end(), first_sharing_) : all.end();
     const auto before = static_cast<size_t>(first - all.begin());
     run(all.first(before), {}, a, pass);
     if (!some) {
       layers_.leave(a);
-      finish(batch, options, a.residual, pass.result);
+      finish(options, a, pass.result);
     } else if (options.logits != Logits::kNone) {
-      const Tensor chosen = at::tensor(last, at::kLong).to(weights_->place.device);
+      const Tensor chosen = at::tensor(last_, at::kLong).to(weights_->place.device);
       Activations& own = workspace_.selected(a, chosen);
       run(all.subspan(before), chosen, own, pass);
       layers_.leave(own);
@@ -268,9 +245,8 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
 
   /// Whether layers that share keys and values are evaluated for the last node of each row only:
   /// nobody reads what the others come to there.
-  bool leaves_out(const TokenBatch& batch, const ForwardOptions& options, int64_t nodes,
-                  const std::vector<int64_t>& last) const {
-    const auto rows = static_cast<int64_t>(last.size());
+  bool leaves_out(const TokenBatch& batch, const ForwardOptions& options, int64_t nodes) const {
+    const int64_t rows = std::ssize(last_);
     const bool captured = std::any_of(options.capture_layers.begin(), options.capture_layers.end(),
                                       [this](int64_t layer) { return layer >= first_sharing_; });
     return first_sharing_ < num_layers() && hooks_.empty() && options.hidden != Hidden::kAll &&
@@ -316,41 +292,51 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     }
   }
 
-  Tensor final_norm(const Tensor& residual) {
-    return weights_->final_norm.defined()
-               ? ops_->rms_norm(residual, weights_->final_norm, weights_->config.rms_norm_eps)
-               : residual.clone();
+  at::TensorOptions result_options() const {
+    return at::TensorOptions(weights_->compute_dtype()).device(weights_->place.device);
   }
 
-  void finish(const TokenBatch& batch, const ForwardOptions& options, const Tensor& residual,
-              ForwardResult& result) {
-    const auto scored = [&](const Tensor& nodes) {
-      return options.logits == Logits::kLast ? last_of_rows(batch, nodes) : nodes;
-    };
+  Tensor final_norm(const Tensor& residual, ResultMemory& memory) const {
+    Tensor hidden = memory.rows(residual.size(0));
+    if (weights_->final_norm.defined()) {
+      ops_->rms_norm(residual, weights_->final_norm, weights_->config.rms_norm_eps, hidden);
+    } else {
+      ops_->copy(residual, hidden);
+    }
+    return hidden;
+  }
+
+  void finish(const ForwardOptions& options, const Activations& a, ForwardResult& result) {
+    const bool all = options.logits == Logits::kAll || std::ssize(last_) == a.residual.size(0);
     if (options.hidden == Hidden::kAll) {
-      result.final_hidden = final_norm(residual);
-      if (options.logits != Logits::kNone) {
-        score(scored(result.final_hidden), options, result);
-      }
-    } else if (options.logits != Logits::kNone) {
-      finish_scored(scored(residual), options, result);
+      result.final_hidden = final_norm(a.residual, hidden_);
+    }
+    if (options.logits == Logits::kNone) {
+      return;
+    }
+    if (all && options.hidden == Hidden::kAll) {
+      score(result.final_hidden, options, result);
+    } else if (all) {
+      finish_scored(a.residual, options, result);
+    } else {
+      finish_scored(last_.size() == 1 ? a.last : rows_of_nodes(a.residual, last_), options, result);
     }
   }
 
   /// `residual`: of the nodes with logits.
   void finish_scored(const Tensor& residual, const ForwardOptions& options, ForwardResult& result) {
-    const Tensor hidden = final_norm(residual);
+    const Tensor hidden = final_norm(residual, scored_);
     score(hidden, options, result);
-    if (options.hidden != Hidden::kNone) {
+    if (options.hidden == Hidden::kScored) {
       result.final_hidden = hidden;
     }
   }
 
   /// Logits after final-normed states, or the best tokens where nothing else of them is read.
   void score(const Tensor& hidden, const ForwardOptions& options, ForwardResult& result) {
-    Tensor logits = workspace_.result(hidden.size(0), weights_->head.out());
+    Tensor logits = logits_.rows(hidden.size(0));
     head_logits(*ops_, *weights_, hidden, logits);
-    forbid_unusable(logits);
+    forbidden_.apply(logits);
     if (options.best_only) {
       result.best = best_tokens(*ops_, logits);
     }
@@ -364,16 +350,18 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   std::shared_ptr<AdaptedOps> adapted_;
   std::shared_ptr<Ops> ops_;  ///< the same
   std::unique_ptr<KvStore> store_;
-  int64_t usable_tokens_;
   bool results_on_host_;
   int64_t prefill_threads_;
   LayerHooks hooks_;
-  Tensor suppressed_;  ///< [n] int64; undefined = none
+  ForbiddenTokens forbidden_;
   Workspace workspace_;
+  ResultMemory logits_;
+  ResultMemory hidden_, scored_;  ///< final-normed states of all nodes, of those with logits
   LayerRunner layers_;
   LayerList all_layers_;
   int64_t first_sharing_;  ///< from it on no layer has keys and values of its own
   PendingLayers pending_;
+  std::vector<int64_t> last_;  ///< nodes of the forward, one a row; kept to allocate nothing
 };
 
 std::vector<LayerKv> cache_layers(const std::vector<LayerPlan>& plan) {

@@ -65,23 +65,6 @@ Activations& Workspace::selected(const Activations& from, const Tensor& nodes) {
   return to;
 }
 
-Tensor Workspace::result(int64_t rows, int64_t width) {
-  if (rows > kSmall) {  // a prefill's, once
-    return this->rows(rows, width);
-  }
-  const auto unused = std::find_if(results_.begin(), results_.end(), [](const Tensor& memory) {
-    return !memory.defined() || memory.storage().use_count() == 1;
-  });
-  if (unused == results_.end()) {  // its readers keep both
-    return this->rows(rows, width);
-  }
-  if (!unused->defined() || unused->numel() < rows * width) {
-    *unused = Tensor();
-    *unused = at::empty({rows * width}, options_);
-  }
-  return view_rows(*unused, rows, width);
-}
-
 Tensor Workspace::rows(int64_t nodes, int64_t width) const {
   return at::empty({nodes, width}, options_);
 }
@@ -89,6 +72,7 @@ Tensor Workspace::rows(int64_t nodes, int64_t width) const {
 Activations Workspace::allocate(int64_t nodes) const {
   Activations a;
   a.residual = rows(nodes, hidden_);
+  a.last = a.residual.narrow(0, nodes - 1, 1);
   a.normed = rows(nodes, hidden_);
   if (widest(plan_, [](const LayerPlan& layer) { return layer.joined_inputs ? 1 : 0; }) > 0) {
     a.joined = rows(nodes, 2 * hidden_);

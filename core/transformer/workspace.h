@@ -1,7 +1,6 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <map>
 #include <vector>
 
@@ -43,6 +42,7 @@ struct FamilyActivations {
 /// Activations of one forward, allocated once for each number of new nodes that comes up often.
 struct Activations {
   Tensor residual;  ///< [n, hidden] the residual stream, of AltUp the active one
+  Tensor last;      ///< [1, hidden] its last row
   Tensor normed;    ///< [n, hidden]
   Tensor joined;    ///< [n, 2 * hidden] for layers with joined inputs, else undefined
   Tensor branch;    ///< [n, hidden] what attention or MLP adds
@@ -60,10 +60,6 @@ class Workspace {
   /// Activations of as many nodes as `nodes` [m] int64 says, fewer than those of `from`, whose
   /// streams and inputs they get.
   Activations& selected(const Activations& from, const Tensor& nodes);
-  /// Memory [rows, width] of a result, which its readers own: it is handed out again when nobody
-  /// holds it any more, so one that is kept stays as it is. 64 rows of 262,144 logits are 67 MB,
-  /// which would be fresh pages in each forward.
-  Tensor result(int64_t rows, int64_t width);
 
  private:
   Activations allocate(int64_t nodes) const;
@@ -78,7 +74,6 @@ class Workspace {
   std::map<int64_t, Activations> small_;
   Activations large_;
   int64_t large_nodes_ = 0;
-  std::array<Tensor, 2> results_;  ///< the newest, and the one that its reader replaces by it
 };
 
 /// Bytes of the activations of a forward of `nodes` nodes.

@@ -1,4 +1,4 @@
-// The matrix product of core/kernels/linear.cpp; see core/kernels/simd/for_each_simd.h.
+// The matrix product of core/kernels/linear_product.cpp; see core/kernels/simd/for_each_simd.h.
 
 #include "core/kernels/simd/row_tiles_simd.h"
 #include "core/kernels/simd/tile_product_simd.h"

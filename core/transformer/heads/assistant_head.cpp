@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/kernels/linear_rows.h"
 #include "core/transformer/random_weights.h"
 
 namespace specdec {
@@ -67,7 +68,7 @@ Tensor AssistantModel::ordered_logits(const Tensor& states) const {
   Tensor logits = at::empty({states.size(0), vocab}, states.options());
   for (int64_t node = 0; node < states.size(0); ++node) {
     const Tensor tokens = ordered.ordering.index_select(0, clusters[node].cpu()).flatten();
-    const Tensor scores = at::mv(head_->weights.head.rows(tokens), states[node]);
+    const Tensor scores = at::mv(linear_rows(head_->weights.head, tokens), states[node]);
     Tensor out = logits[node];
     out.fill_(options_.fill == CentroidFill::kNothing ? -std::numeric_limits<double>::infinity()
                                                       : scores.min().item<double>() - 1.0);

@@ -6,6 +6,7 @@
 
 #include "core/draft.h"
 #include "core/error.h"
+#include "core/kernels/linear_rows.h"
 
 namespace specdec {
 namespace {
@@ -31,7 +32,7 @@ std::unique_ptr<KvStore> make_block_store(const TransformerWeights& weights,
 Linear key_value_rows(const LayerWeights& layer, const LayerPlan& plan, const Placement& place) {
   const Tensor ids = at::arange(query_rows(plan), qkv_rows(plan), at::kLong);
   const WeightFormat format = layer.qkv.format();
-  return pack(layer.qkv.rows(ids.to(layer.qkv.device())),
+  return pack(linear_rows(layer.qkv, ids.to(layer.qkv.device())),
               {.dtype = is_in_blocks(format) ? at::kChar : scalar_type(format),
                .activations = layer.qkv.activations(),
                .place = place});

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/kernels/linear_rows.h"
 #include "core/transformer/transformer_model.h"
 
 namespace specdec {
@@ -69,7 +70,7 @@ std::optional<DraftVocabulary> draft_vocabulary(const Tensor& ids, int64_t vocab
 DraftRows::DraftRows(const Tensor& ids, std::shared_ptr<const TransformerWeights> target)
     : target_(std::move(target)) {
   if (ids.defined()) {
-    const Tensor rows = target_->head.rows(ascending(ids).to(target_->place.device));
+    const Tensor rows = linear_rows(target_->head, ascending(ids).to(target_->place.device));
     PackOptions packing = head_packing(*target_);
     if (!packing.dtype && !is_in_blocks(target_->head.format())) {
       packing.dtype = scalar_type(target_->head.format());

@@ -198,8 +198,10 @@ ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOption
 
 ForwardResult FeatureModel::finish(const TokenBatch& batch, const Tensor& output,
                                    const ForwardOptions& options) const {
+  std::vector<int64_t> last;
+  find_last_nodes(batch, output.size(0), last);
   const auto scored = [&](const Tensor& nodes) {
-    return options.logits == Logits::kLast ? last_of_rows(batch, nodes) : nodes;
+    return options.logits == Logits::kLast ? rows_of_nodes(nodes, last) : nodes;
   };
   const Tensor features = head_->feature(output);
   ForwardResult result;

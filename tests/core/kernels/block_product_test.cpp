@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/formats/gguf_blocks.h"
-#include "core/kernels/linear.h"
+#include "core/kernels/linear_product.h"
 #include "tests/support/stored_blocks.h"
 
 namespace specdec {
@@ -86,7 +86,8 @@ TEST(BlockProductTest, HasTheBitsOfItsDefinition) {
     const Tensor weight = random_floats({out, in}, 2);
     for (const int64_t nodes : {1, 3, 13}) {
       const Tensor input = random_floats({nodes, in}, 1);
-      EXPECT_TRUE(at::equal(quantised(weight).apply(input), by_definition_in_blocks(input, weight)))
+      EXPECT_TRUE(at::equal(linear_product(quantised(weight), input),
+                            by_definition_in_blocks(input, weight)))
           << nodes << " x " << in << " -> " << out;
     }
   }
@@ -95,24 +96,26 @@ TEST(BlockProductTest, HasTheBitsOfItsDefinition) {
 TEST(BlockProductTest, SumsTheLargestIntegersExactly) {
   const Tensor ones = at::ones({1, 2048});
   const Linear linear = quantised(at::ones({32, 2048}));
-  EXPECT_TRUE(at::equal(linear.apply(ones), by_definition_in_blocks(ones, at::ones({32, 2048}))));
-  EXPECT_TRUE(at::equal(linear.apply(-ones), -linear.apply(ones)));
-  EXPECT_NEAR(linear.apply(ones)[0][0].item<double>(), 2048.0, 1.0);
+  EXPECT_TRUE(
+      at::equal(linear_product(linear, ones), by_definition_in_blocks(ones, at::ones({32, 2048}))));
+  EXPECT_TRUE(at::equal(linear_product(linear, -ones), -linear_product(linear, ones)));
+  EXPECT_NEAR(linear_product(linear, ones)[0][0].item<double>(), 2048.0, 1.0);
 }
 
 TEST(BlockProductTest, StaysNearTheExactProduct) {
   const Tensor input = random_floats({5, 640}, 9);
   const Tensor weight = random_floats({50, 640}, 10);
   const Tensor exact = at::mm(input.to(at::kDouble), weight.to(at::kDouble).t());
-  const double error = (quantised(weight).apply(input) - exact).abs().max().item<double>();
+  const double error =
+      (linear_product(quantised(weight), input) - exact).abs().max().item<double>();
   EXPECT_LT(error, 0.06 * std::sqrt(640.0));  // two roundings of about 0.4 % of a block's largest
   EXPECT_GT(error, 0.0);
 }
 
 TEST(BlockProductTest, TinyAndZeroInputsAreZero) {
   const Linear linear = quantised(random_floats({4, 40}, 11));
-  EXPECT_TRUE(at::equal(linear.apply(at::zeros({2, 40})), at::zeros({2, 4})));
-  EXPECT_TRUE(at::equal(linear.apply(at::full({2, 40}, 1e-38F)), at::zeros({2, 4})));
+  EXPECT_TRUE(at::equal(linear_product(linear, at::zeros({2, 40})), at::zeros({2, 4})));
+  EXPECT_TRUE(at::equal(linear_product(linear, at::full({2, 40}, 1e-38F)), at::zeros({2, 4})));
 }
 
 TEST(BlockProductTest, WhatIsNotANumberStaysSo) {
@@ -121,7 +124,7 @@ TEST(BlockProductTest, WhatIsNotANumberStaysSo) {
     for (const int64_t place : {0, 33, 69}) {
       Tensor input = random_floats({2, 70}, 13);
       input[1][place] = bad;
-      const Tensor out = linear.apply(input);
+      const Tensor out = linear_product(linear, input);
       EXPECT_TRUE(out[0].isfinite().all().item<bool>());
       EXPECT_FALSE(out[1].isfinite().any().item<bool>()) << bad << " at " << place;
     }
@@ -195,7 +198,7 @@ TEST_P(StoredBlocksTest, ProductsHaveTheBitsOfTheirFloat32Values) {
   const Linear widened(linear.unpack(), WeightFormat::kFloat32);
   for (const int64_t nodes : {1, 5, 14}) {
     const Tensor input = random_floats({nodes, in}, 18);
-    EXPECT_TRUE(at::equal(linear.apply(input), widened.apply(input))) << nodes;
+    EXPECT_TRUE(at::equal(linear_product(linear, input), linear_product(widened, input))) << nodes;
   }
 }
 
@@ -207,7 +210,8 @@ TEST_P(IntegerBlocksTest, QuantizedProductsHaveTheBitsOfTheirDefinition) {
   linear.set_activations(ActivationFormat::kInt8);
   for (const int64_t nodes : {1, 7, 14}) {
     const Tensor input = random_floats({nodes, stored.in}, 19);
-    EXPECT_TRUE(at::equal(linear.apply(input), by_definition_of_stored(input, stored))) << nodes;
+    EXPECT_TRUE(at::equal(linear_product(linear, input), by_definition_of_stored(input, stored)))
+        << nodes;
   }
 }
 
@@ -218,7 +222,7 @@ TEST_P(IntegerBlocksTest, SumsOfTheLargestProductsAreExact) {
   linear.set_activations(ActivationFormat::kInt8);
   const Tensor ones = at::ones({1, stored.in});  // all become 127
   const Tensor input = at::cat({ones, -ones, random_floats({3, stored.in}, 19).sign()});
-  EXPECT_TRUE(at::equal(linear.apply(input), by_definition_of_stored(input, stored)));
+  EXPECT_TRUE(at::equal(linear_product(linear, input), by_definition_of_stored(input, stored)));
 }
 
 TEST_P(IntegerBlocksTest, QuantizedProductsStayNearTheExactOnes) {
@@ -228,7 +232,7 @@ TEST_P(IntegerBlocksTest, QuantizedProductsStayNearTheExactOnes) {
   const Tensor input = random_floats({5, stored.in}, 9);
   const Tensor exact = at::mm(input.to(at::kDouble), stored.values().to(at::kDouble).t());
   const Tensor largest = stored.values().norm(2, 1).to(at::kDouble);
-  const Tensor errors = (linear.apply(input) - exact).abs() / largest;
+  const Tensor errors = (linear_product(linear, input) - exact).abs() / largest;
   EXPECT_LT(errors.max().item<double>(), 0.04);  // inputs are rounded to some 1 % of theirs
   EXPECT_GT(errors.max().item<double>(), 0.0);
 }
@@ -264,7 +268,8 @@ TEST(BlockProductTest, WeightsOfOtherBlocksThanIntegersKeepInputsAsTheyAre) {
   }
   both.set_activations(ActivationFormat::kInt8);
   const Tensor input = random_floats({3, 64}, 5);
-  EXPECT_TRUE(at::equal(both.apply(input).narrow(1, 0, 33), stored.packed().apply(input)));
+  EXPECT_TRUE(at::equal(linear_product(both, input).narrow(1, 0, 33),
+                        linear_product(stored.packed(), input)));
 }
 
 TEST(BlockProductTest, DamagedWeightsShowAndTinyOnesAreZero) {
@@ -272,11 +277,12 @@ TEST(BlockProductTest, DamagedWeightsShowAndTinyOnesAreZero) {
   for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
     Tensor weight = random_floats({3, 64}, 21);
     weight[1][40] = bad;
-    const Tensor out = quantised(weight).apply(input);
+    const Tensor out = linear_product(quantised(weight), input);
     EXPECT_TRUE(out.select(1, 1).isnan().all().item<bool>());
     EXPECT_TRUE(out.select(1, 0).isfinite().all().item<bool>());
   }
-  EXPECT_TRUE(at::equal(quantised(at::full({2, 64}, 1e-39F)).apply(input), at::zeros({2, 2})));
+  EXPECT_TRUE(
+      at::equal(linear_product(quantised(at::full({2, 64}, 1e-39F)), input), at::zeros({2, 2})));
 }
 
 TEST(BlockProductTest, WeightsNotInBlocksAreRefused) {

@@ -22,12 +22,15 @@ TEST_P(ElementwiseTest, AddsForOddSizes) {
   }
 }
 
-TEST_P(ElementwiseTest, AddsARowToAll) {
+TEST_P(ElementwiseTest, AddsARowToSomeRows) {
   const Tensor row = at::randn({45}, GetParam());
-  Tensor sum = at::randn({7, 45}, GetParam());
-  const Tensor wanted = sum + row;
-  add_to_rows(sum, row);
-  EXPECT_TRUE(at::equal(sum, wanted));
+  for (const RowRange& rows : {RowRange{0, 7}, RowRange{2, 5}, RowRange{3, 3}}) {
+    Tensor sum = at::randn({7, 45}, GetParam());
+    const Tensor wanted = sum.clone();
+    wanted.narrow(0, rows.begin, rows.count()).add_(row);
+    add_to_rows(sum, rows, row);
+    EXPECT_TRUE(at::equal(sum, wanted)) << rows.begin;
+  }
 }
 
 TEST_P(ElementwiseTest, MultipliesAllByARow) {
@@ -70,7 +73,9 @@ TEST(ElementwiseChecksTest, RefuseOperandsThatDoNotFit) {
   Tensor narrow = at::zeros({2, 7});
   EXPECT_THROW(add_to(narrow, input), InternalError);
   EXPECT_THROW(scaled_copy(input, 2.0, narrow), InternalError);
-  EXPECT_THROW(add_to_rows(narrow, at::zeros({8})), InternalError);
+  EXPECT_THROW(add_to_rows(narrow, {0, 2}, at::zeros({8})), InternalError);
+  EXPECT_THROW(add_to_rows(narrow, {0, 3}, at::zeros({7})), InternalError);
+  EXPECT_THROW(add_to_rows(narrow, {1, 0}, at::zeros({7})), InternalError);
   EXPECT_THROW(copy_columns(input, 0, narrow), InternalError);
   Tensor out = at::zeros({2, 8});
   EXPECT_THROW(copy_columns(input, 1, out), InternalError);

@@ -66,6 +66,17 @@ INSTANTIATE_TEST_SUITE_P(All, GatedActivationTest,
                                          Case{at::kDouble, Activation::kSilu}),
                          ParameterName());
 
+TEST(GatedActivationRowsTest, OthersStayAsTheyAre) {
+  const Tensor gate_up = at::randn({5, 2 * 70});
+  Tensor all = at::empty({5, 70});
+  gated_activation(gate_up, Activation::kSilu, all);
+  Tensor some = at::full({5, 70}, 7.0F);
+  gated_activation(gate_up, Activation::kSilu, {1, 4}, some);
+  EXPECT_TRUE(at::equal(some.narrow(0, 1, 3), all.narrow(0, 1, 3)));
+  EXPECT_TRUE((some[0] == 7.0F).all().item<bool>() && (some[4] == 7.0F).all().item<bool>());
+  EXPECT_THROW(gated_activation(gate_up, Activation::kSilu, {1, 6}, some), InternalError);
+}
+
 TEST(GatedActivationChecksTest, RefusesOperandsThatDoNotFit) {
   Tensor out = at::zeros({2, 4});
   const auto call = [&](const Tensor& gate_up) {

@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/kernels/linear.h"
+#include "core/kernels/linear_product.h"
+#include "core/kernels/linear_rows.h"
 #include "tests/support/stored_blocks.h"
 
 namespace specdec {
@@ -67,19 +68,21 @@ TEST_P(LinearFormatsTest, RowsDoNotDependOnEachOther) {
   constexpr int64_t kMax = 131;
   const Linear linear = random_linear(70, 6);
   const Tensor input = random_input(kMax, linear);
-  const Tensor all = linear.apply(input);
+  const Tensor all = linear_product(linear, input);
   for (int64_t nodes = 1; nodes <= kMax; nodes += nodes < 26 ? 1 : 5) {
-    EXPECT_TRUE(at::equal(linear.apply(input.narrow(0, 0, nodes)), all.narrow(0, 0, nodes)))
+    EXPECT_TRUE(
+        at::equal(linear_product(linear, input.narrow(0, 0, nodes)), all.narrow(0, 0, nodes)))
         << nodes << " nodes";
     const int64_t last = kMax - nodes;
-    EXPECT_TRUE(at::equal(linear.apply(input.narrow(0, last, nodes)), all.narrow(0, last, nodes)))
+    EXPECT_TRUE(
+        at::equal(linear_product(linear, input.narrow(0, last, nodes)), all.narrow(0, last, nodes)))
         << "last " << nodes << " nodes";
   }
 }
 
 TEST_P(LinearFormatsTest, NoRowsGiveNone) {
   const Linear linear = random_linear(70, 6);
-  EXPECT_EQ(linear.apply(random_input(0, linear)).sizes(), (at::IntArrayRef{0, 70}));
+  EXPECT_EQ(linear_product(linear, random_input(0, linear)).sizes(), (at::IntArrayRef{0, 70}));
 }
 
 TEST_P(LinearFormatsTest, TakesTheBytesThatAreSaid) {
@@ -91,9 +94,9 @@ TEST_P(LinearFormatsTest, ResultDoesNotDependOnThreads) {
   const Linear linear = random_linear(333, 8);
   const Tensor input = random_input(9, linear);
   at::set_num_threads(1);
-  const Tensor serial = linear.apply(input);
+  const Tensor serial = linear_product(linear, input);
   at::set_num_threads(2);
-  EXPECT_TRUE(at::equal(serial, linear.apply(input)));
+  EXPECT_TRUE(at::equal(serial, linear_product(linear, input)));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LinearFormatsTest, testing::ValuesIn(all_formats()),
@@ -131,14 +134,27 @@ TEST_F(LinearPartsTest, AreMultipliedAsMatricesOfTheirOwn) {
     }
     for (const int64_t nodes : {1, 7, 30}) {
       const Tensor input = at::randn({nodes, 512});
-      const Tensor wanted = at::cat(
-          {q4k.apply(input), q6k.apply(input), Linear(plain_, WeightFormat::kFloat32).apply(input)},
-          1);
-      EXPECT_TRUE(at::equal(parts_.apply(input), wanted)) << nodes;
+      const Tensor wanted = at::cat({linear_product(q4k, input), linear_product(q6k, input),
+                                     linear_product(Linear(plain_, WeightFormat::kFloat32), input)},
+                                    1);
+      EXPECT_TRUE(at::equal(linear_product(parts_, input), wanted)) << nodes;
       Linear biased = parts_;
       biased.set_bias(bias);
-      EXPECT_TRUE(at::equal(biased.apply(input), wanted + bias)) << nodes;
+      EXPECT_TRUE(at::equal(linear_product(biased, input), wanted + bias)) << nodes;
     }
+  }
+}
+
+TEST_F(LinearPartsTest, SomeRowsHaveTheBitsOfAll) {
+  parts_.set_bias(at::randn({63}));
+  const Tensor input = at::randn({9, 512});
+  const Tensor all = linear_product(parts_, input);
+  for (const RowRange& rows : {RowRange{0, 9}, RowRange{2, 3}, RowRange{4, 9}, RowRange{5, 5}}) {
+    Tensor some = at::full({9, 63}, 7.0F);
+    linear_product(parts_, input, rows, some);
+    const Tensor wanted = at::full({9, 63}, 7.0F);
+    wanted.narrow(0, rows.begin, rows.count()).copy_(all.narrow(0, rows.begin, rows.count()));
+    EXPECT_TRUE(at::equal(some, wanted)) << rows.begin;
   }
 }
 
@@ -153,7 +169,7 @@ TEST_F(LinearPartsTest, KeepTheirFormatsAndValues) {
 
 TEST_F(LinearPartsTest, RowsOfTwoPartsAreRefused) {
   EXPECT_THROW(parts_.set_rows(42, plain_.narrow(0, 0, 2)), InternalError);
-  EXPECT_THROW(parts_.rows(at::zeros({1}, at::kInt)), InternalError);
+  EXPECT_THROW(linear_rows(parts_, at::zeros({1}, at::kInt)), InternalError);
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include "core/kernels/linear.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,8 @@
 #include <ostream>
 
 #include "core/error.h"
+#include "core/kernels/linear_product.h"
+#include "core/kernels/linear_rows.h"
 #include "tests/support/parameter_name.h"
 
 namespace specdec {
@@ -60,7 +60,7 @@ TEST_P(LinearTest, HasTheBitsOfItsDefinitionForOddSizes) {
       const Linear linear = random_linear({out, in}, GetParam(), 2);
       for (const int64_t nodes : {1, 2, 5, 12, 13, 26}) {
         const Tensor input = random({nodes, in}, compute(), 1);
-        EXPECT_TRUE(at::equal(linear.apply(input), by_definition(input, linear.unpack())))
+        EXPECT_TRUE(at::equal(linear_product(linear, input), by_definition(input, linear.unpack())))
             << nodes << " x " << in << " -> " << out;
       }
     }
@@ -71,7 +71,8 @@ TEST_P(LinearTest, HasTheBitsOfItsDefinitionForManyInputs) {
   const Linear linear = random_linear({40, 1100}, GetParam(), 4);
   for (const int64_t nodes : {1, 7, 30}) {
     const Tensor input = random({nodes, 1100}, compute(), 3);
-    EXPECT_TRUE(at::equal(linear.apply(input), by_definition(input, linear.unpack()))) << nodes;
+    EXPECT_TRUE(at::equal(linear_product(linear, input), by_definition(input, linear.unpack())))
+        << nodes;
   }
 }
 
@@ -82,7 +83,8 @@ TEST_P(LinearTest, PacksAndUnpacksExactly) {
     const Linear again(weight, linear.format());
     EXPECT_TRUE(at::equal(again.unpack(), weight)) << out;
     const Tensor ids = at::randint(0, out, {9}, at::kInt);
-    EXPECT_TRUE(at::equal(linear.rows(ids), weight.index_select(0, ids).to(compute()))) << out;
+    EXPECT_TRUE(at::equal(linear_rows(linear, ids), weight.index_select(0, ids).to(compute())))
+        << out;
   }
 }
 
@@ -123,7 +125,8 @@ TEST(LinearFormatTest, NarrowFormatsHaveTheBitsOfFloat32) {
   const Tensor input = random({7, 90}, at::kFloat, 9);
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
     const Tensor weight = random({45, 90}, dtype, 10);
-    EXPECT_TRUE(at::equal(packed(weight).apply(input), packed(weight.to(at::kFloat)).apply(input)));
+    EXPECT_TRUE(at::equal(linear_product(packed(weight), input),
+                          linear_product(packed(weight.to(at::kFloat)), input)));
   }
 }
 
@@ -139,7 +142,7 @@ TEST(LinearFormatTest, WidensEveryFiniteHalfAndBFloat16Exactly) {
   for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16}) {
     Tensor weight = bits.view(dtype).contiguous();
     weight = at::where(weight.isfinite(), weight, at::zeros({}, dtype));
-    const Tensor widened = packed(weight).apply(at::eye(64, at::kFloat));
+    const Tensor widened = linear_product(packed(weight), at::eye(64, at::kFloat));
     EXPECT_TRUE(at::equal(widened, weight.to(at::kFloat).t())) << c10::toString(dtype);
   }
 }
@@ -148,7 +151,7 @@ TEST(LinearFormatTest, KeepsInfinitiesAndNotANumber) {
   const double infinity = std::numeric_limits<double>::infinity();
   for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16}) {
     const Tensor weight = at::tensor({infinity, -infinity, std::nan("")}, at::kDouble).to(dtype);
-    const Tensor out = packed(weight.view({3, 1})).apply(at::ones({1, 1}, at::kFloat));
+    const Tensor out = linear_product(packed(weight.view({3, 1})), at::ones({1, 1}, at::kFloat));
     EXPECT_EQ(out[0][0].item<double>(), infinity);
     EXPECT_EQ(out[0][1].item<double>(), -infinity);
     EXPECT_TRUE(out.isnan()[0][2].item<bool>());
@@ -160,22 +163,26 @@ TEST(LinearBiasTest, IsAddedToTheSum) {
   const Tensor bias = random({9}, at::kFloat, 13);
   const Tensor input = random({3, 4}, at::kFloat, 14);
   const Linear biased(weight, WeightFormat::kFloat32, bias);
-  EXPECT_TRUE(at::equal(biased.apply(input), packed(weight).apply(input) + bias));
+  EXPECT_TRUE(
+      at::equal(linear_product(biased, input), linear_product(packed(weight), input) + bias));
 }
 
 TEST(LinearChecksTest, RefusesOperandsThatDoNotFit) {
   const Linear linear = packed(at::zeros({4, 8}));
   const Tensor input = at::zeros({2, 8});
   Tensor out = at::zeros({2, 4});
-  EXPECT_THROW(linear.apply(at::zeros({2, 9}), out), InternalError);
-  EXPECT_THROW(linear.apply(at::zeros({3, 8}), out), InternalError);
-  EXPECT_THROW(linear.apply(at::zeros({8, 2}).t(), out), InternalError);
-  EXPECT_THROW(linear.apply(input.to(at::kDouble), out), InternalError);
+  EXPECT_THROW(linear_product(linear, at::zeros({2, 9}), out), InternalError);
+  EXPECT_THROW(linear_product(linear, at::zeros({3, 8}), out), InternalError);
+  EXPECT_THROW(linear_product(linear, at::zeros({8, 2}).t(), out), InternalError);
+  EXPECT_THROW(linear_product(linear, input.to(at::kDouble), out), InternalError);
   Tensor wrong = at::zeros({2, 4}, at::kDouble);
-  EXPECT_THROW(linear.apply(input, wrong), InternalError);
+  EXPECT_THROW(linear_product(linear, input, wrong), InternalError);
   Tensor narrow = at::zeros({2, 3});
-  EXPECT_THROW(linear.apply(input, narrow), InternalError);
-  EXPECT_THROW(Linear().apply(input, out), InternalError);
+  EXPECT_THROW(linear_product(linear, input, narrow), InternalError);
+  EXPECT_THROW(linear_product(Linear(), input, out), InternalError);
+  EXPECT_THROW(linear_product(linear, input, {1, 3}, out), InternalError);
+  EXPECT_THROW(linear_product(linear, input, {-1, 1}, out), InternalError);
+  EXPECT_THROW(embed_rows(linear, at::zeros({3}, at::kInt), 1.0, out), InternalError);
 }
 
 TEST(LinearChecksTest, RefusesWeightsThatDoNotFit) {
@@ -190,7 +197,7 @@ TEST(LinearChecksTest, RefusesWeightsThatDoNotFit) {
 TEST(LinearChecksTest, OtherDevicesAreAnError) {
   const Linear linear(at::empty({4, 8}, at::TensorOptions(at::kMeta)), WeightFormat::kFloat32);
   Tensor out = at::empty({2, 4});
-  EXPECT_THROW(linear.apply(at::zeros({2, 8}), out), Error);
+  EXPECT_THROW(linear_product(linear, at::zeros({2, 8}), out), Error);
 }
 
 }  // namespace

@@ -9,7 +9,8 @@
 
 #include "core/kernels/elementwise.h"
 #include "core/kernels/gated_activation.h"
-#include "core/kernels/linear.h"
+#include "core/kernels/linear_product.h"
+#include "core/kernels/linear_rows.h"
 #include "core/kernels/norm.h"
 #include "core/kernels/qkv.h"
 #include "core/kernels/soft_cap.h"
@@ -46,7 +47,7 @@ TEST_F(ThreadsTest, Linear) {
   for (const int64_t rows : {1, 2, 9, 100}) {
     const Linear linear(at::randn({333, 512}), WeightFormat::kBFloat16);
     const Tensor input = at::randn({rows, 512});
-    expect_shared([&] { return linear.apply(input); });
+    expect_shared([&] { return linear_product(linear, input); });
   }
 }
 
@@ -54,7 +55,7 @@ TEST_F(ThreadsTest, LookedUpRows) {
   const Tensor ids = at::randint(333, {20}, at::kInt);
   for (const WeightFormat format : {WeightFormat::kBFloat16, WeightFormat::kInt8}) {
     const Linear linear(at::randn({333, 512}), format);
-    expect_shared([&] { return linear.rows(ids); });
+    expect_shared([&] { return linear_rows(linear, ids); });
   }
 }
 
@@ -105,7 +106,7 @@ TEST_F(ThreadsTest, Elementwise) {
   });
   expect_shared([&] {
     Tensor out = input.clone();
-    add_to_rows(out, input[0]);
+    add_to_rows(out, {0, 203}, input[0]);
     return out;
   });
   expect_shared([&] {

@@ -1,5 +1,3 @@
-#include "core/kernels/linear.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,8 @@
 
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/kernels.h"
+#include "core/kernels/linear_product.h"
+#include "core/kernels/linear_rows.h"
 #include "tests/support/parameter_name.h"
 #include "tests/support/stored_blocks.h"
 
@@ -98,7 +98,7 @@ TEST_P(CudaLinearTest, EqualsTheOp) {
       EXPECT_EQ(cuda_linear(matrix, bias, at::empty({0, in})).numel(), 0);
       for (const int64_t rows : {1, 2, 9, 33}) {
         const Tensor input = at::randn({rows, in});
-        const Tensor expected = matrix.host.apply(input);
+        const Tensor expected = linear_product(matrix.host, input);
         const Tensor result = cuda_linear(matrix, bias, input);
         const Tensor bound = at::matmul(input.abs(), matrix.host.unpack().to(at::kFloat).abs().t());
         EXPECT_TRUE(((result - expected).abs() <= bound * 2e-6 + 1e-6).all().item<bool>())
@@ -139,7 +139,7 @@ TEST_P(CudaLinearTest, ReadsRowsByTheirIds) {
                                     static_cast<int32_t>(in),
                                     9};
   ASSERT_EQ(specdec_cuda_embed_rows(&task, nullptr), 0);
-  EXPECT_TRUE(at::equal(out, matrix.host.rows(ids) * 2.5F));
+  EXPECT_TRUE(at::equal(out, linear_rows(matrix.host, ids) * 2.5F));
 }
 
 INSTANTIATE_TEST_SUITE_P(

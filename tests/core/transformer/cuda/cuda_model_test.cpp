@@ -321,14 +321,15 @@ class CountingAllocator final : public c10::Allocator {
   int64_t count_ = 0;
 };
 
-TEST_F(CudaModelTest, AForwardTakesMemoryForItsHiddenStatesAlone) {
+TEST_F(CudaModelTest, AForwardTakesNoMemory) {
   model_.prefill_get_last_logits(std::span(tokens_).first(5));
   const TokenBatch batch = batch_of(std::span(tokens_).subspan(5, 3));
   model_.forward(batch);
   commit_all(model_);
   const CountingAllocator counted;
   const ForwardResult result = model_.forward(batch);
-  EXPECT_EQ(counted.count(), 1);  // the first forward's logits are gone: their memory is used again
+  EXPECT_EQ(counted.count(),
+            0);  // the first forward's results are gone: their memory is used again
 }
 
 TEST_F(CudaModelTest, WhatNoKernelTakesIsAnError) {

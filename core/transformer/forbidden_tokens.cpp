@@ -1,0 +1,54 @@
+#include "core/transformer/forbidden_tokens.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+template <class T>
+void forbid_on_host(int64_t usable, const std::vector<Token>& suppressed, at::Tensor& logits) {
+  constexpr T kNever = -std::numeric_limits<T>::infinity();
+  const int64_t vocab = logits.size(1);
+  T* row = logits.mutable_data_ptr<T>();
+  for (int64_t n = 0; n < logits.size(0); ++n, row += vocab) {
+    std::fill(row + usable, row + vocab, kNever);
+    for (const Token token : suppressed) {
+      row[token] = kNever;
+    }
+  }
+}
+
+}  // namespace
+
+ForbiddenTokens::ForbiddenTokens(int64_t vocab, int64_t usable, std::vector<Token> suppressed)
+    : usable_(usable == 0 ? vocab : usable), suppressed_(std::move(suppressed)) {
+  SPECDEC_CHECK(usable >= 0 && usable <= vocab, "{} usable tokens of a vocabulary of {}", usable,
+                vocab);
+  for (const Token token : suppressed_) {
+    SPECDEC_CHECK(token >= 0 && token < vocab, "suppressed token {} of {}", token, vocab);
+  }
+}
+
+void ForbiddenTokens::apply(at::Tensor& logits) const {
+  SPECDEC_CHECK(logits.dim() == 2 && logits.size(1) >= usable_ && logits.is_contiguous(),
+                "forbidden tokens: logits should be contiguous [n, {} or more]", usable_);
+  if (logits.is_cpu() && logits.scalar_type() == at::kFloat) {
+    return forbid_on_host<float>(usable_, suppressed_, logits);
+  }
+  if (logits.is_cpu() && logits.scalar_type() == at::kDouble) {
+    return forbid_on_host<double>(usable_, suppressed_, logits);
+  }
+  constexpr double kNever = -std::numeric_limits<double>::infinity();
+  logits.narrow(1, usable_, logits.size(1) - usable_).fill_(kNever);
+  if (!suppressed_.empty()) {
+    logits.index_fill_(1, at::tensor(suppressed_, at::kLong).to(logits.device()), kNever);
+  }
+}
+
+}  // namespace specdec

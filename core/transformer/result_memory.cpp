@@ -1,0 +1,32 @@
+#include "core/transformer/result_memory.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+namespace specdec {
+
+bool ResultMemory::Buffer::is_unused() const {
+  const auto is_ours = [](const auto& view) { return view.second.use_count() == 1; };
+  return !memory.defined() || (memory.storage().use_count() == 1 + by_rows.size() &&
+                               std::all_of(by_rows.begin(), by_rows.end(), is_ours));
+}
+
+Tensor ResultMemory::rows(int64_t rows) {
+  const auto unused = std::find_if(buffers_.begin(), buffers_.end(),
+                                   [](const Buffer& buffer) { return buffer.is_unused(); });
+  if (rows > kMostRows || unused == buffers_.end()) {
+    return at::empty({rows, width_}, options_);
+  }
+  if (!unused->memory.defined() || unused->memory.numel() < rows * width_) {
+    *unused = {};  // before it takes more
+    unused->memory = at::empty({rows * width_}, options_);
+  }
+  Tensor& view = unused->by_rows[rows];
+  if (!view.defined()) {
+    view = unused->memory.narrow(0, 0, rows * width_).view({rows, width_});
+  }
+  return view;
+}
+
+}  // namespace specdec
