@@ -13,7 +13,8 @@ namespace specdec {
 
 using at::Tensor;
 
-/// Keys and values of a layer, each [kv_heads, tokens, head_dim], as the cache stores them.
+/// Keys and values of a layer, each [kv_heads, tokens, width], as the cache stores them (kv_width
+/// of core/kernels/kv_format.h).
 struct LayerKeyValues {
   Tensor keys;
   Tensor values;

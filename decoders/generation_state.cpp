@@ -23,8 +23,11 @@ namespace {
 constexpr BlobKind kStateKind{
     .magic = "SPECDEC\n", .version = 2, .name = "state of a generation (specdec)"};
 
-constexpr std::pair<const char*, at::ScalarType> kStateDtypes[] = {
-    {"F32", at::kFloat}, {"F64", at::kDouble}, {"BF16", at::kBFloat16}};
+constexpr std::pair<const char*, at::ScalarType> kStateDtypes[] = {{"F32", at::kFloat},
+                                                                   {"F64", at::kDouble},
+                                                                   {"BF16", at::kBFloat16},
+                                                                   {"F16", at::kHalf},
+                                                                   {"U8", at::kByte}};
 
 const char* dtype_name(at::ScalarType type) {
   for (const auto& [name, known] : kStateDtypes) {
@@ -199,7 +202,7 @@ class PayloadReader {
         return known;
       }
     }
-    layer.fail("dtype", "should be F32, F64 or BF16");
+    layer.fail("dtype", "should be F32, F64, BF16, F16 or U8");
   }
 
   std::span<const std::byte> left_;

@@ -149,13 +149,28 @@ BatchTables KvCache::readers(RowId row, int64_t nodes, int64_t angle) const {
 std::pair<Tensor, Tensor> KvCache::key_values(int64_t layer, RowId row) const {
   const LayerKv& geometry = pool_.geometry(layer);
   const Tensor keys =
-      at::empty({geometry.kv_heads, length(row), geometry.head_dim},
+      at::empty({geometry.kv_heads, length(row), pool_.width_of(geometry)},
                 at::TensorOptions().dtype(pool_.page_dtype()).device(options_.device));
   std::pair<Tensor, Tensor> copies{keys, at::empty_like(keys)};
   for (int64_t token = 0; token < length(row); ++token) {
     pool_.read_token(layer, page_place(row, token), token, copies);
   }
-  return {copies.first.to(options_.dtype), copies.second.to(options_.dtype)};
+  return {widened(copies.first), widened(copies.second)};
+}
+
+/// [kv_heads, tokens, head_dim] of the activations' dtype, of what a cache stores.
+Tensor KvCache::widened(const Tensor& stored) const {
+  if (pool_.page_dtype() != at::kByte) {
+    return stored.to(options_.dtype);
+  }
+  const int64_t head_dim = kv_head_dim(options_.format, stored.size(2));
+  Tensor numbers = at::empty({stored.size(0), stored.size(1), head_dim}, at::kFloat);
+  auto* from = stored.mutable_data_ptr<uint8_t>();
+  auto* to = numbers.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < stored.size(0) * stored.size(1); ++i) {
+    decode_kv(options_.format, {from + i * stored.size(2), 1}, head_dim, to + i * head_dim);
+  }
+  return numbers;
 }
 
 void KvCache::find_spans(const NewNodes& nodes) {

@@ -120,6 +120,7 @@ class KvCache final : public KvStore {
   void fill_row_tables(const RowSpan& span);
   void copy_in(RowId row, const KvSnapshot& snapshot, int64_t length);
   PagePool::Place page_place(RowId row, int64_t slot) const;
+  Tensor widened(const Tensor& stored) const;
 
   KvCacheOptions options_;
   std::shared_ptr<PagedMemory> memory_;  // shared with snapshots

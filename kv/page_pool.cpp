@@ -45,6 +45,8 @@ void copy_column_of(const Column& to, const Column& from, int64_t count) {
 
 void copy_column(const Column& to, const Column& from, int64_t count) {
   switch (to.tensor.element_size()) {
+    case 1:
+      return copy_column_of<uint8_t>(to, from, count);
     case 2:
       return copy_column_of<uint16_t>(to, from, count);
     case 4:
@@ -113,16 +115,33 @@ void check_layers(const std::vector<LayerKv>& layers) {
 constexpr int64_t kReservedRows = 4096;  // addresses cost nothing
 constexpr int64_t kReservedBytes = int64_t{1} << 40;
 
-at::ScalarType dtype_of_pages(const KvCacheOptions& options) {
-  return options.format == KvFormat::kBFloat16 ? at::kBFloat16 : options.dtype;
-}
-
 int64_t bytes_of_page(const std::vector<LayerKv>& layers, const KvCacheOptions& options) {
   int64_t bytes = 0;
   for (const LayerKv& layer : layers) {
     bytes += page_bytes(layer, options);
   }
   return bytes;
+}
+
+void check_format(const KvCacheOptions& options) {
+  if (options.format == KvFormat::kNative) {
+    return;
+  }
+  const char* name = kv_format_name(options.format);
+  const bool half = options.format == KvFormat::kBFloat16;
+  if (options.dtype != at::kFloat) {
+    throw Error(
+        fmt::format("a key/value cache in {} needs float32 activations, not float64; leave "
+                    "{} out, or choose dtype: float32",
+                    name, half ? "kv_dtype" : "the cache's format"));
+  }
+  const bool on_cpu = options.device.is_cpu() || options.device.is_meta();  // the latter: no memory
+  if (!half && !on_cpu) {
+    throw Error(
+        fmt::format("a key/value cache in {} runs on the CPU only; on {} there are float32 "
+                    "and kv_dtype: bfloat16",
+                    name, options.device.str()));
+  }
 }
 
 void check_options(const KvCacheOptions& options) {
@@ -136,11 +155,7 @@ void check_options(const KvCacheOptions& options) {
                 options.max_bytes, options.max_rows, options.max_pending);
   SPECDEC_CHECK(options.dtype == at::kFloat || options.dtype == at::kDouble,
                 "cache: activations of dtype {}", c10::toString(options.dtype));
-  if (options.format == KvFormat::kBFloat16 && options.dtype != at::kFloat) {
-    throw Error(
-        "a key/value cache in bfloat16 needs float32 activations, not float64; leave kv_dtype out, "
-        "or choose dtype: float32");
-  }
+  check_format(options);
 }
 
 }  // namespace
@@ -148,8 +163,9 @@ void check_options(const KvCacheOptions& options) {
 int64_t page_bytes(const LayerKv& layer, const KvCacheOptions& options) {
   return layer.source_layer >= 0
              ? 0
-             : 2 * layer.kv_heads * layer.head_dim * options.page_size *
-                   static_cast<int64_t>(c10::elementSize(dtype_of_pages(options)));
+             : 2 * layer.kv_heads * kv_width(options.format, layer.head_dim) * options.page_size *
+                   static_cast<int64_t>(
+                       c10::elementSize(kv_element_type(options.format, options.dtype)));
 }
 
 int64_t page_capacity(const std::vector<LayerKv>& layers, const KvCacheOptions& options) {
@@ -181,13 +197,14 @@ PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options)
   check_options(options_);
   check_layers(layers_);
   capacity_ = page_capacity(layers_, options_);
-  const auto numbers = at::TensorOptions().dtype(page_dtype()).device(options_.device);
+  const auto elements = at::TensorOptions().dtype(page_dtype()).device(options_.device);
   for (size_t i = 0; i < pages_.size(); ++i) {
     const LayerKv& layer = layers_[i];
     if (layer.source_layer < 0) {
       const int64_t heads = layer.kv_heads;
-      pages_[i].keys = {{heads, layer.head_dim, options_.page_size}, numbers, capacity_};
-      pages_[i].values = {{heads, options_.page_size, layer.head_dim}, numbers, capacity_};
+      const int64_t width = width_of(layer);
+      pages_[i].keys = {{heads, width, options_.page_size}, elements, capacity_};
+      pages_[i].values = {{heads, options_.page_size, width}, elements, capacity_};
     }
   }
 }
@@ -197,7 +214,13 @@ const LayerKv& PagePool::geometry(int64_t layer) const {
   return layers_[static_cast<size_t>(layer)];
 }
 
-at::ScalarType PagePool::page_dtype() const { return dtype_of_pages(options_); }
+at::ScalarType PagePool::page_dtype() const {
+  return kv_element_type(options_.format, options_.dtype);
+}
+
+int64_t PagePool::width_of(const LayerKv& layer) const {
+  return kv_width(options_.format, layer.head_dim);
+}
 
 int64_t PagePool::page_bytes() const { return bytes_of_page(layers_, options_); }
 
@@ -275,13 +298,14 @@ void PagePool::copy_token(size_t layer, const Move& move) const {
   const Tensor& values = pages_[layer].values.pages();
   int64_t source = page_offset(own, move.from.page);
   int64_t target = page_offset(own, move.to.page);
-  const int64_t dim = own.head_dim;
+  const int64_t width = width_of(own);
   for (int64_t head = 0; head < own.kv_heads; ++head) {
     copy_column({keys, target + move.to.index, options_.page_size},
-                {keys, source + move.from.index, options_.page_size}, dim);
-    copy_numbers(values, target + move.to.index * dim, values, source + move.from.index * dim, dim);
-    source += options_.page_size * dim;
-    target += options_.page_size * dim;
+                {keys, source + move.from.index, options_.page_size}, width);
+    copy_numbers(values, target + move.to.index * width, values, source + move.from.index * width,
+                 width);
+    source += options_.page_size * width;
+    target += options_.page_size * width;
   }
 }
 
@@ -295,14 +319,14 @@ void PagePool::read_token(int64_t layer, Place place, int64_t token,
     copy_elsewhere(out.second.select(1, token), token_of(stored_values, place, 1));
     return;
   }
-  const int64_t dim = own.head_dim;
+  const int64_t width = width_of(own);
   int64_t from = page_offset(own, place.page);
-  int64_t to = token * dim;
+  int64_t to = token * width;
   for (int64_t head = 0; head < own.kv_heads; ++head) {
-    copy_column({out.first, to, 1}, {stored_keys, from + place.index, options_.page_size}, dim);
-    copy_numbers(out.second, to, stored_values, from + place.index * dim, dim);
-    from += options_.page_size * dim;
-    to += out.first.size(1) * dim;
+    copy_column({out.first, to, 1}, {stored_keys, from + place.index, options_.page_size}, width);
+    copy_numbers(out.second, to, stored_values, from + place.index * width, width);
+    from += options_.page_size * width;
+    to += out.first.size(1) * width;
   }
 }
 
@@ -310,7 +334,7 @@ LayerKeyValues PagePool::copy_out(int64_t layer, std::span<const int32_t> pages,
                                   int64_t tokens) const {
   const LayerKv& own = geometry(layer);
   const Tensor numbers =
-      at::empty({own.kv_heads, tokens, own.head_dim}, at::TensorOptions().dtype(page_dtype()));
+      at::empty({own.kv_heads, tokens, width_of(own)}, at::TensorOptions().dtype(page_dtype()));
   LayerKeyValues copies{numbers, at::empty_like(numbers)};
   const int64_t size = options_.page_size;
   for (int64_t first = 0; first < tokens; first += size) {
@@ -328,10 +352,10 @@ void PagePool::copy_in(int64_t layer, std::span<const int32_t> pages, int64_t to
                        const LayerKeyValues& from) {
   const LayerKv& own = geometry(layer);
   SPECDEC_CHECK(from.keys.dim() == 3 && from.keys.size(0) == own.kv_heads &&
-                    from.keys.size(1) >= tokens && from.keys.size(2) == own.head_dim &&
+                    from.keys.size(1) >= tokens && from.keys.size(2) == width_of(own) &&
                     from.keys.scalar_type() == page_dtype(),
                 "restore: layer {} has {} kv heads of {} in {}, not those of the snapshot", layer,
-                own.kv_heads, own.head_dim, c10::toString(page_dtype()));
+                own.kv_heads, own.head_dim, kv_format_name(options_.format));
   const int64_t size = options_.page_size;
   for (int64_t first = 0; first < tokens; first += size) {
     const int64_t count = std::min(size, tokens - first);
@@ -349,7 +373,7 @@ const PagePool::Pages& PagePool::source(int64_t layer) const {
 }
 
 int64_t PagePool::page_offset(const LayerKv& layer, int64_t page) const {
-  return page * layer.kv_heads * options_.page_size * layer.head_dim;
+  return page * layer.kv_heads * options_.page_size * width_of(layer);
 }
 
 }  // namespace specdec

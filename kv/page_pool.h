@@ -53,15 +53,17 @@ class PagePool {
 
   int64_t layers() const { return static_cast<int64_t>(layers_.size()); }
   const LayerKv& geometry(int64_t layer) const;
-  /// Keys [pages, kv_heads, head_dim, page_size]; undefined before the first reserve.
+  /// Keys [pages, kv_heads, width_of(layer), page_size]; undefined before the first reserve.
   const Tensor& keys(int64_t layer) const { return source(layer).keys.pages(); }
-  /// Values [pages, kv_heads, page_size, head_dim]; undefined before the first reserve.
+  /// Values [pages, kv_heads, page_size, width_of(layer)]; undefined before the first reserve.
   const Tensor& values(int64_t layer) const { return source(layer).values.pages(); }
   /// Bytes of a page number: a page in each layer's pool.
   int64_t page_bytes() const;
   /// Pages that take memory when those below `pages` have been used.
   int64_t allocated(int64_t pages) const;
   at::ScalarType page_dtype() const;
+  /// Elements of a token's key or value in a page.
+  int64_t width_of(const LayerKv& layer) const;
 
   /// Page numbers that there can be.
   int64_t capacity() const { return capacity_; }
@@ -80,8 +82,8 @@ class PagePool {
   /// where they have another geometry or dtype.
   void copy_in(int64_t layer, std::span<const int32_t> pages, int64_t tokens,
                const LayerKeyValues& from);
-  /// Copies one token out: column `token` of keys and values, each [kv_heads, tokens, head_dim] of
-  /// the pages' dtype.
+  /// Copies one token out: column `token` of keys and values, each [kv_heads, tokens,
+  /// width_of(layer)] of the pages' dtype.
   void read_token(int64_t layer, Place place, int64_t token, std::pair<Tensor, Tensor>& out) const;
 
  private:

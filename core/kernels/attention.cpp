@@ -36,8 +36,8 @@ struct Operands {
   Operands(const Tensor& queries, const KvView& view, const AttentionOptions& options, Tensor& out)
       : queries(queries.const_data_ptr<T>()),
         out(out.mutable_data_ptr<T>()),
-        keys(view.keys.const_data_ptr<Kv>()),
-        values(view.values.const_data_ptr<Kv>()),
+        keys(static_cast<const Kv*>(view.keys.const_data_ptr())),
+        values(static_cast<const Kv*>(view.values.const_data_ptr())),
         bias(options.bias.defined() ? options.bias.const_data_ptr<float>() : nullptr),
         bias_columns(options.bias.defined() ? options.bias.size(1) : 0),
         rows(view.tables->rows.const_data_ptr<int32_t>()),
@@ -53,6 +53,7 @@ struct Operands {
         group(heads / kv_heads),
         page_size(view.page_size()),
         head_dim(view.head_dim()),
+        width(view.values.size(3)),
         window(view.window),
         scale(static_cast<T>(options.scale)),
         soft_cap(static_cast<T>(options.soft_cap)) {}
@@ -72,7 +73,7 @@ struct Operands {
   int64_t bias_columns;
   const int32_t *rows, *positions, *path_starts, *paths, *lengths, *page_table;
   int64_t page_capacity;
-  int64_t nodes, heads, kv_heads, group, page_size, head_dim, window;
+  int64_t nodes, heads, kv_heads, group, page_size, head_dim, width, window;
   T scale, soft_cap;
 };
 
@@ -183,10 +184,11 @@ ChunkTask<T, Kv> begin_chunk(const Operands<T, Kv>& o, const AttentionTask<T>& t
   work.group = o.group;
   work.page_table = o.page_table + batch_row * o.page_capacity;
   work.page_size = o.page_size;
-  work.page_stride = o.kv_heads * o.page_size * o.head_dim;
+  work.page_stride = o.kv_heads * o.page_size * o.width;
   work.head_dim = o.head_dim;
-  work.keys = o.keys + task.kv_head * o.page_size * o.head_dim;
-  work.values = o.values + task.kv_head * o.page_size * o.head_dim;
+  work.width = o.width;
+  work.keys = o.keys + task.kv_head * o.page_size * o.width;
+  work.values = o.values + task.kv_head * o.page_size * o.width;
   work.length = o.lengths[batch_row];
   work.bias_columns = o.bias_columns;
   work.scale = o.scale;
@@ -346,11 +348,11 @@ void check(const Tensor& queries, const KvView& view, const AttentionOptions& op
   const at::ScalarType dtype = queries.scalar_type();
   SPECDEC_CHECK(is_float_or_double(queries) && is_plain(queries, dtype) && is_plain(out, dtype),
                 "paged_attention: queries and out should be contiguous, both float32 or float64");
-  SPECDEC_CHECK(is_plain(view.keys, view.dtype(dtype)) &&
-                    is_plain(view.values, view.dtype(dtype)) &&
+  const at::ScalarType elements = kv_element_type(view.format, dtype);
+  SPECDEC_CHECK(is_plain(view.keys, elements) && is_plain(view.values, elements) &&
                     (view.format == KvFormat::kNative || dtype == at::kFloat),
                 "paged_attention: the cache's pages should be {}, contiguous, beside queries of {}",
-                c10::toString(view.dtype(dtype)), c10::toString(dtype));
+                c10::toString(elements), c10::toString(dtype));
   SPECDEC_CHECK(queries.dim() == 3 && queries.size(0) == view.tables->nodes &&
                     queries.size(2) == view.head_dim() && out.numel() == queries.numel(),
                 "paged_attention: queries and out should be [{}, heads, {}]", view.tables->nodes,
@@ -370,11 +372,21 @@ void paged_attention(const Tensor& queries, const KvView& view, const AttentionO
                      Tensor& out) {
   check(queries, view, options, out);
   if (queries.scalar_type() == at::kDouble) {
-    run(Operands<double, double>(queries, view, options, out));
-  } else if (view.format == KvFormat::kBFloat16) {
-    run(Operands<float, at::BFloat16>(queries, view, options, out));
-  } else {
-    run(Operands<float, float>(queries, view, options, out));
+    return run(Operands<double, double>(queries, view, options, out));
+  }
+  switch (view.format) {
+    case KvFormat::kNative:
+      return run(Operands<float, float>(queries, view, options, out));
+    case KvFormat::kBFloat16:
+      return run(Operands<float, at::BFloat16>(queries, view, options, out));
+    case KvFormat::kFloat16:
+      return run(Operands<float, at::Half>(queries, view, options, out));
+    case KvFormat::kFp8E4m3:
+      return run(Operands<float, Fp8Code>(queries, view, options, out));
+    case KvFormat::kQ8:
+      return run(Operands<float, Q8Code>(queries, view, options, out));
+    case KvFormat::kQ4:
+      return run(Operands<float, Q4Codes>(queries, view, options, out));
   }
 }
 

@@ -27,8 +27,8 @@ struct SeenKeys {
   const float* bias;    ///< [bias_columns] or nullptr
 };
 
-/// Neighbouring nodes of one row of the batch, a chunk and a kv head. Pages hold numbers of type
-/// Kv: T, or bfloat16 beside float32.
+/// Neighbouring nodes of one row of the batch, a chunk and a kv head. Pages hold elements of type
+/// Kv: T, or beside float32 those of another format (core/kernels/kv_format.h).
 template <class T, class Kv>
 struct ChunkTask {
   const SeenKeys* seen;    ///< [nodes]
@@ -37,6 +37,7 @@ struct ChunkTask {
   const Kv *keys, *values;    ///< of the kv head in page 0
   const int32_t* page_table;  ///< of the row of the batch
   int64_t page_size, page_stride, head_dim;
+  int64_t width;                 ///< elements of a key or value
   int64_t length;                ///< kept tokens
   int64_t first_slot, end_slot;  ///< all that any node sees
   int64_t bias_columns;

@@ -3,13 +3,11 @@
 
 #include <cstdint>
 
+#include "core/kernels/kv_format.h"
+
 namespace specdec {
 
 using at::Tensor;
-
-/// What the numbers in the pages are: of the activations' dtype, or bfloat16 beside float32
-/// activations, rounded to the nearest even number when written and widened when read.
-enum class KvFormat { kNative, kBFloat16 };
 
 /// Which of a forward's new nodes sees what: the same for all layers of a forward. int32 tensors on
 /// the model's device, kept between forwards: they are as large as the largest forward so far
@@ -38,19 +36,15 @@ struct BatchTables {
 /// a row lies in page page_table[row][s / page_size] at s % page_size. Keys lie transposed, so that
 /// a vector holds one number of neighbouring keys.
 struct KvView {
-  Tensor keys;    ///< [pages, kv_heads, head_dim, page_size]
-  Tensor values;  ///< [pages, kv_heads, page_size, head_dim]
+  Tensor keys;    ///< [pages, kv_heads, width, page_size], width = kv_width(format, head_dim)
+  Tensor values;  ///< [pages, kv_heads, page_size, width]
   KvFormat format = KvFormat::kNative;
   int64_t window = 0;  ///< a key at position p is seen from q when q - p < window; 0 = always
   const BatchTables* tables = nullptr;  ///< owned by the cache; valid until its next change
 
   int64_t kv_heads() const { return values.size(1); }
   int64_t page_size() const { return values.size(2); }
-  int64_t head_dim() const { return values.size(3); }
-  /// The pages' dtype beside activations of `activations`.
-  at::ScalarType dtype(at::ScalarType activations) const {
-    return format == KvFormat::kBFloat16 ? at::kBFloat16 : activations;
-  }
+  int64_t head_dim() const { return kv_head_dim(format, values.size(3)); }
 };
 
 }  // namespace specdec

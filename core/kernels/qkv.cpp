@@ -2,18 +2,21 @@
 
 #include <ATen/ATen.h>
 
+#include <vector>
+
 #include "core/kernels/checks.h"
 #include "core/kernels/team.h"
 
 namespace specdec {
 namespace {
 
-/// Pages hold numbers of type Kv: T, or bfloat16 beside float32.
-template <class T, class Kv>
+template <class T>
 struct QkvTask {
   const T *qkv, *q_scale, *k_scale, *cos, *sin;
   T* queries;
-  Kv *keys, *values;
+  KvFormat format;
+  char *keys, *values;
+  int64_t element_bytes, width;  ///< of the pages; elements of a key or value
   const int32_t *rows, *slots, *angles, *page_table;
   int64_t row_capacity, page_size;
   int64_t nodes, heads, kv_heads, head_dim;
@@ -21,7 +24,7 @@ struct QkvTask {
   bool value_norm;
   T eps;
 
-  int64_t width() const { return (heads + kv_projections * kv_heads) * head_dim; }
+  int64_t input_width() const { return (heads + kv_projections * kv_heads) * head_dim; }
 };
 
 template <class T>
@@ -32,6 +35,17 @@ struct HeadTask {
   const T* sin;
   int64_t half;
 };
+
+/// Writes a head of the type of the activations, which a cache may hold too, or rounds it.
+void write_head(const QkvTask<float>& task, const float* head, const KvElements& to) {
+  encode_kv(task.format, head, task.head_dim, to);
+}
+
+void write_head(const QkvTask<double>& task, const double* head, const KvElements& to) {
+  for (int64_t i = 0; i < task.head_dim; ++i) {
+    static_cast<double*>(to.data)[i * to.stride] = head[i];
+  }
+}
 
 }  // namespace
 }  // namespace specdec
@@ -49,18 +63,21 @@ const T* data_or_null(const Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr<T>() : nullptr;
 }
 
-template <class T, class Kv>
+template <class T>
 void run(const Tensor& qkv, const QkvOptions& options, const KvView& view, Tensor& queries) {
   const BatchTables& tables = *view.tables;
-  QkvTask<T, Kv> task;
+  QkvTask<T> task;
   task.qkv = qkv.const_data_ptr<T>();
   task.q_scale = data_or_null<T>(options.q_scale);
   task.k_scale = data_or_null<T>(options.k_scale);
   task.cos = options.cos.const_data_ptr<T>();
   task.sin = options.sin.const_data_ptr<T>();
   task.queries = queries.mutable_data_ptr<T>();
-  task.keys = view.keys.mutable_data_ptr<Kv>();
-  task.values = view.values.mutable_data_ptr<Kv>();
+  task.format = view.format;
+  task.keys = static_cast<char*>(view.keys.mutable_data_ptr());
+  task.values = static_cast<char*>(view.values.mutable_data_ptr());
+  task.element_bytes = static_cast<int64_t>(view.values.element_size());
+  task.width = view.values.size(3);
   task.rows = tables.rows.const_data_ptr<int32_t>();
   task.slots = tables.slots.const_data_ptr<int32_t>();
   task.angles = tables.angles.const_data_ptr<int32_t>();
@@ -82,7 +99,9 @@ void run(const Tensor& qkv, const QkvOptions& options, const KvView& view, Tenso
   const int64_t grain =
       tile_grain(task.nodes, kNanosecondsPerNumber * static_cast<double>(qkv.size(1)));
   parallel_tiles(task.nodes, grain, [&](int64_t begin, int64_t end) {
-    SPECDEC_SIMD_CALL(qkv_nodes, task, begin, end);
+    thread_local std::vector<T> head;
+    head.resize(static_cast<size_t>(task.head_dim));
+    SPECDEC_SIMD_CALL(qkv_nodes, task, begin, end, head.data());
   });
 }
 
@@ -96,10 +115,10 @@ void check(const Tensor& qkv, const QkvOptions& options, const KvView& view,
   SPECDEC_CHECK(options.kv_projections >= 0 && options.kv_projections <= 2,
                 "qkv_to_cache: {} projections of keys and values", options.kv_projections);
   const int64_t width = (options.heads + options.kv_projections * view.kv_heads()) * head_dim;
+  const at::ScalarType elements = kv_element_type(view.format, dtype);
   SPECDEC_CHECK(is_float_or_double(qkv) && is_plain(qkv, dtype) && is_plain(queries, dtype) &&
-                    is_plain(view.keys, view.dtype(dtype)) &&
-                    is_plain(view.values, view.dtype(dtype)) && is_plain(options.cos, dtype) &&
-                    is_plain(options.sin, dtype),
+                    is_plain(view.keys, elements) && is_plain(view.values, elements) &&
+                    is_plain(options.cos, dtype) && is_plain(options.sin, dtype),
                 "qkv_to_cache: operands should be contiguous, all float32 or all float64");
   SPECDEC_CHECK(qkv.dim() == 2 && qkv.size(0) == nodes && qkv.size(1) == width,
                 "qkv_to_cache: qkv should be [{}, {}]", nodes, width);
@@ -121,11 +140,9 @@ void qkv_to_cache(const Tensor& qkv, const QkvOptions& options, const KvView& vi
                   Tensor& queries) {
   check(qkv, options, view, queries);
   if (qkv.scalar_type() == at::kDouble) {
-    run<double, double>(qkv, options, view, queries);
-  } else if (view.format == KvFormat::kBFloat16) {
-    run<float, at::BFloat16>(qkv, options, view, queries);
+    run<double>(qkv, options, view, queries);
   } else {
-    run<float, float>(qkv, options, view, queries);
+    run<float>(qkv, options, view, queries);
   }
 }
 

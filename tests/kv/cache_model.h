@@ -17,7 +17,7 @@ namespace specdec {
 constexpr int64_t kMaxLength = 40;
 
 inline std::vector<LayerKv> three_layers() {
-  return {{1, 2, 0, -1}, {2, 3, 4, -1}, {1, 2, 0, 0}};  // the last reads the first's
+  return {{1, 2, 0, -1}, {2, 34, 4, -1}, {1, 2, 0, 0}};  // the last reads the first's
 }
 
 inline KvCacheOptions small_pages(KvFormat format = KvFormat::kNative) {
@@ -28,12 +28,16 @@ inline KvCacheOptions small_pages(KvFormat format = KvFormat::kNative) {
           .max_length = kMaxLength};
 }
 
-/// Another number for each index, which bfloat16 holds exactly.
-inline float exact_number(int64_t index) {
-  return std::ldexp(128.0F + static_cast<float>(index % 128), static_cast<int>(index / 128) - 60);
+/// Another number for each index, which the format holds exactly; those of fewer bits begin again
+/// after 28.
+inline float exact_number(KvFormat format, int64_t index) {
+  if (format == KvFormat::kNative || format == KvFormat::kBFloat16) {
+    return std::ldexp(128.0F + static_cast<float>(index % 128), static_cast<int>(index / 128) - 60);
+  }
+  return std::ldexp(1.0F + static_cast<float>(index % 7), static_cast<int>(index / 7 % 4));
 }
 
-constexpr float kSecondLayer = 0x1p40F;  // what it holds is a multiple of the first's numbers
+constexpr float kSecondLayer = 4.0F;  // what it holds is a multiple of the first's numbers
 
 /// New nodes and what they borrow.
 struct NodeBatch {
@@ -80,7 +84,8 @@ inline std::vector<int32_t> visible(const BatchTables& tables, int64_t index) {
 }
 
 /// Writes one number into all keys and its negative into all values of a slot of the row at a place
-/// of the tables, as a kernel would.
+/// of the tables, as a kernel would: a head's numbers are equal, so that all formats hold them
+/// exactly.
 inline void write_slot(const KvCache& cache, int64_t layer, int64_t place, int64_t slot,
                        float number) {
   const KvView view = cache.view(layer);
@@ -89,15 +94,21 @@ inline void write_slot(const KvCache& cache, int64_t layer, int64_t place, int64
   const int64_t page_size = view.page_size();
   const int64_t page = pages[place * tables.page_table.size(1) + slot / page_size];
   ASSERT_LT(page, view.keys.size(0));
-  view.keys.select(0, page).select(2, slot % page_size).fill_(number);
-  view.values.select(0, page).select(1, slot % page_size).fill_(-number);
+  const std::vector<float> keys(static_cast<size_t>(view.head_dim()), number);
+  const std::vector<float> values(keys.size(), -number);
+  for (int64_t head = 0; head < view.kv_heads(); ++head) {
+    const Tensor key = view.keys[page][head].select(1, slot % page_size);
+    encode_kv(view.format, keys.data(), view.head_dim(), {key.mutable_data_ptr(), page_size});
+    const Tensor value = view.values[page][head][slot % page_size];
+    encode_kv(view.format, values.data(), view.head_dim(), {value.mutable_data_ptr(), 1});
+  }
 }
 
 /// A cache and what it should hold, kept the slow way. Every node gets a number of its own.
 class CacheModel {
  public:
   explicit CacheModel(const KvCacheOptions& options = small_pages())
-      : cache_(three_layers(), options), rows_{{0, {}}} {}
+      : cache_(three_layers(), options), format_(options.format), rows_{{0, {}}} {}
 
   struct Node {
     int64_t parent;
@@ -118,7 +129,7 @@ class CacheModel {
       const auto index = static_cast<int64_t>(owner.pending.size());
       const int64_t parent =
           batch.parents.empty() ? index - 1 : batch.parents[static_cast<size_t>(i)];
-      owner.pending.push_back({parent, exact_number(next_number_++)});
+      owner.pending.push_back({parent, exact_number(format_, next_number_++)});
       check_node(row, index, i);
     }
     for (int64_t i = 0; i < tables.nodes; ++i) {
@@ -229,6 +240,7 @@ class CacheModel {
   }
 
   KvCache cache_;
+  KvFormat format_;
   std::map<RowId, Row> rows_;
   int64_t next_number_ = 0;
 };

@@ -30,11 +30,8 @@ TEST_P(KvCacheFormatTest, RandomHistoriesHoldWhatTheyShould) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, KvCacheFormatTest,
-                         testing::Values(KvFormat::kNative, KvFormat::kBFloat16),
-                         [](const auto& info) {
-                           return info.param == KvFormat::kNative ? "native" : "bfloat16";
-                         });
+INSTANTIATE_TEST_SUITE_P(Formats, KvCacheFormatTest, testing::ValuesIn(kKvFormats),
+                         [](const auto& info) { return kv_format_name(info.param); });
 
 TEST(KvCacheTest, PendingNodesSeeTheirAncestorsOverForwards) {
   CacheModel model;
@@ -57,6 +54,36 @@ TEST(KvCacheTest, BFloat16TakesHalfTheBytesAndIsReadAsTheActivations) {
   EXPECT_EQ(2 * half.allocated_bytes(), native.allocated_bytes());
   EXPECT_EQ(half.view(0).keys.scalar_type(), at::kBFloat16);
   EXPECT_EQ(half.key_values(0, 0).first.scalar_type(), at::kFloat);
+}
+
+TEST(KvCacheTest, FormatsTakeTheirCodesAndTheScales) {
+  const std::vector<LayerKv> layer = {{2, 80, 0, -1}};  // three groups of a head, the last of 16
+  const std::pair<KvFormat, int64_t> head_bytes[] = {
+      {KvFormat::kNative, 320}, {KvFormat::kBFloat16, 160}, {KvFormat::kFloat16, 160},
+      {KvFormat::kFp8E4m3, 80}, {KvFormat::kQ8, 86},        {KvFormat::kQ4, 46}};
+  for (const auto& [format, bytes] : head_bytes) {
+    KvCache cache(layer, small_pages(format));
+    EXPECT_EQ(cache.statistics().bytes(1), 2 * 2 * 4 * bytes) << kv_format_name(format);
+    cache.extend(chain(1).nodes());
+    EXPECT_EQ(cache.view(0).head_dim(), 80) << kv_format_name(format);
+    EXPECT_EQ(cache.view(0).values.element_size() * cache.view(0).values.size(3), bytes);
+  }
+}
+
+TEST(KvCacheTest, LossyFormatsRunOnTheCpuOnly) {
+  for (const KvFormat format :
+       {KvFormat::kFloat16, KvFormat::kFp8E4m3, KvFormat::kQ8, KvFormat::kQ4}) {
+    KvCacheOptions options = small_pages(format);
+    options.device = at::kCUDA;
+    try {
+      const KvCache cache(three_layers(), options);
+      FAIL() << "accepted";
+    } catch (const Error& error) {
+      const std::string message = error.what();
+      EXPECT_NE(message.find(kv_format_name(format)), std::string::npos) << message;
+      EXPECT_NE(message.find("runs on the CPU only"), std::string::npos) << message;
+    }
+  }
 }
 
 TEST(KvCacheTest, RefusesBFloat16BesideFloat64) {
@@ -123,7 +150,7 @@ TEST(KvCacheTest, ALayerMayReadAnothersPool) {
   EXPECT_EQ(cache.view(2).keys.const_data_ptr(), cache.view(0).keys.const_data_ptr());
   EXPECT_EQ(cache.view(1).window, 4);
   const int64_t pages = cache.view(0).keys.size(0);
-  EXPECT_EQ(cache.allocated_bytes(), pages * 4 * (2 + 6) * 2 * 4);
+  EXPECT_EQ(cache.allocated_bytes(), pages * 4 * (2 + 2 * 34) * 2 * 4);
 }
 
 TEST(KvCacheTest, TruncateForgetsPendingNodesToo) {
@@ -281,7 +308,7 @@ TEST(KvCacheTest, PagesAndTablesMayLieOnADevice) {
   EXPECT_TRUE(view.tables->page_table.is_meta());
   EXPECT_EQ(view.tables->nodes, 3);
   EXPECT_TRUE(cache.readers(0, 2, 7).positions.is_meta());
-  EXPECT_EQ(cache.key_values(1, 0).first.sizes(), (std::vector<int64_t>{2, 3, 3}));
+  EXPECT_EQ(cache.key_values(1, 0).first.sizes(), (std::vector<int64_t>{2, 3, 34}));
 }
 
 }  // namespace

@@ -15,10 +15,27 @@ namespace {
 struct Taken {
   std::shared_ptr<const KvSnapshot> snapshot;
   std::vector<float> tokens;
+  KvFormat format;
 };
 
 Taken take(CacheModel& model, int64_t row) {
-  return {model.cache().snapshot(row), model.rows().at(row).kept};
+  return {model.cache().snapshot(row), model.rows().at(row).kept, model.cache().view(0).format};
+}
+
+/// [kv_heads, tokens, head_dim] of what a cache stored.
+Tensor numbers_of(KvFormat format, const Tensor& stored) {
+  if (stored.scalar_type() != at::kByte) {
+    return stored.to(at::kFloat);
+  }
+  const int64_t head_dim = kv_head_dim(format, stored.size(2));
+  Tensor numbers = at::empty({stored.size(0), stored.size(1), head_dim});
+  for (int64_t head = 0; head < stored.size(0); ++head) {
+    for (int64_t token = 0; token < stored.size(1); ++token) {
+      decode_kv(format, {stored[head][token].mutable_data_ptr(), 1}, head_dim,
+                numbers[head][token].mutable_data_ptr<float>());
+    }
+  }
+  return numbers;
 }
 
 void check_copy(const Taken& taken) {
@@ -26,10 +43,10 @@ void check_copy(const Taken& taken) {
   ASSERT_EQ(layers.size(), 2U) << "the third layer reads the first's";
   const Tensor numbers = at::tensor(taken.tokens, at::kFloat).view({1, -1, 1});
   for (size_t layer = 0; layer < 2; ++layer) {
-    const Tensor keys = layers[layer].keys.to(at::kFloat);
+    const Tensor keys = numbers_of(taken.format, layers[layer].keys);
     const Tensor wanted = (layer == 1 ? numbers * kSecondLayer : numbers).expand_as(keys);
     ASSERT_TRUE(at::equal(keys, wanted)) << "layer " << layer;
-    ASSERT_TRUE(at::equal(layers[layer].values.to(at::kFloat), -wanted));
+    ASSERT_TRUE(at::equal(numbers_of(taken.format, layers[layer].values), -wanted));
   }
 }
 
@@ -73,8 +90,9 @@ void walk(const KvCacheOptions& options, uint32_t seed) {
 
 TEST(KvSnapshotTest, RandomWalksHoldWhatTheyShould) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
-    walk(small_pages(), seed);
-    walk(small_pages(KvFormat::kBFloat16), seed);
+    for (const KvFormat format : kKvFormats) {
+      walk(small_pages(format), seed);
+    }
   }
 }
 
@@ -111,7 +129,7 @@ TEST(KvSnapshotTest, OutlivesItsCacheAndFitsAnother) {
   CacheModel second(other);
   second.restore(0, *taken.snapshot, {taken.tokens.begin(), taken.tokens.begin() + 7});
   second.check();
-  EXPECT_EQ(copied(*taken.snapshot)->bytes(), 9 * 2 * (2 + 6) * 4);
+  EXPECT_EQ(copied(*taken.snapshot)->bytes(), 9 * 2 * (2 + 2 * 34) * 4);
 }
 
 TEST(KvSnapshotTest, LeavesRoomForARow) {
@@ -155,9 +173,9 @@ TEST(KvSnapshotTest, RefusesWhatDoesNotFit) {
   KvCache other({{1, 2, 0, -1}}, small_pages());
   EXPECT_THROW(other.restore(0, *snapshot, 6), InternalError) << "fewer layers";
   EXPECT_EQ(other.length(0), 0);
-  KvCache wider({{1, 4, 0, -1}, {2, 3, 4, -1}}, small_pages());
+  KvCache wider({{1, 4, 0, -1}, {2, 34, 4, -1}}, small_pages());
   EXPECT_THROW(wider.restore(0, *snapshot, 6), InternalError) << "larger heads";
-  KvCache half({{1, 2, 0, -1}, {2, 3, 4, -1}}, small_pages(KvFormat::kBFloat16));
+  KvCache half({{1, 2, 0, -1}, {2, 34, 4, -1}}, small_pages(KvFormat::kBFloat16));
   EXPECT_THROW(half.restore(0, *snapshot, 6), InternalError) << "another format";
 }
 

@@ -46,7 +46,9 @@ mps::CacheSizes cache_sizes(const KvView& view) {
 
 /// "float32" or "bfloat16" pages.
 const char* page_format(const KvView& view) {
-  return view.format == KvFormat::kBFloat16 ? "bfloat16" : "float32";
+  SPECDEC_CHECK(view.format == KvFormat::kNative || view.format == KvFormat::kBFloat16,
+                "Metal: a cache in {}", kv_format_name(view.format));
+  return kv_format_name(view.format);
 }
 
 class MetalOps final : public Ops {

@@ -1,4 +1,5 @@
 // Loads, stores and sizes of tiles; see core/kernels/simd/attention_simd.h.
+#include "core/kernels/simd/row_tiles_simd.h"
 
 /// `count` lanes; a vector where that many are left.
 template <class T>
@@ -15,7 +16,32 @@ inline void store_lanes(T* to, Vec<T> numbers, int64_t count) {
   }
 }
 
-/// Numbers of the cache as the activations' type: `count` lanes, at most a vector.
+/// As many bytes as a vector has numbers.
+typedef uint8_t Bytes __attribute__((vector_size(kVectorBytes / 4)));
+
+/// Bits of as many halves.
+typedef uint16_t HalfBits __attribute__((vector_size(kVectorBytes / 2)));
+
+template <class V = Vec<float>>
+inline V widen_halves(HalfBits halves) {
+#if defined(__x86_64__)
+  if constexpr (sizeof(V) == 64) {
+    // The plain intrinsic makes GCC 12 warn of a value that is not initialised.
+    return _mm512_maskz_cvtph_ps(0xFFFF, load_raw<__m256i>(&halves));
+  } else if constexpr (sizeof(V) == 32) {
+    return _mm256_cvtph_ps(load_raw<__m128i>(&halves));
+  }
+#endif
+  return widen_half(__builtin_convertvector(halves, typename Lanes<float>::Wide));
+}
+
+/// Four bits in the low end of each lane, two's complement.
+inline Vec<float> signed_nibbles(typename Lanes<float>::Int bits) {
+  return __builtin_convertvector((bits << 28) >> 28, Vec<float>);
+}
+
+/// A vector of the cache's numbers that lie beside each other, as the activations' type; of a
+/// format with scales (kHasScales), before them.
 template <class T>
 inline Vec<T> load_cache(const T* from) {
   return load(from);
@@ -23,20 +49,53 @@ inline Vec<T> load_cache(const T* from) {
 
 template <class T>
 inline Vec<T> load_cache(const at::BFloat16* from) {
-  typedef uint16_t Half __attribute__((vector_size(kVectorBytes / 2)));
   using Wide = typename Lanes<float>::Wide;
-  return same_bits<Vec<T>>(__builtin_convertvector(load_raw<Half>(from), Wide) << 16);
+  return same_bits<Vec<T>>(__builtin_convertvector(load_raw<HalfBits>(from), Wide) << 16);
 }
 
-template <class T, class Kv>
-inline Vec<T> load_cache(const Kv* from, int64_t count) {
-  if (count >= Lanes<T>::kCount) {
-    return load_cache<T>(from);
-  }
-  Kv lanes[Lanes<T>::kCount] = {};
-  std::copy(from, from + count, lanes);
-  return load_cache<T>(lanes);
+template <class T>
+inline Vec<T> load_cache(const at::Half* from) {
+  return widen_halves(load_raw<HalfBits>(from));
 }
+
+/// As halves, which are 2^8 too small then, subnormals included. NaN comes out as more than the
+/// largest number.
+template <class T>
+inline Vec<T> load_cache(const Fp8Code* from) {
+  const HalfBits bits = __builtin_convertvector(load_raw<Bytes>(from), HalfBits);
+  const Vec<T> numbers = widen_halves((bits & 0x7F) << 7 | (bits & 0x80) << 8) * 256.0F;
+  const Vec<T> magnitude = maximum<T>(numbers, -numbers);
+  return magnitude > 448.0F ? splat(std::numeric_limits<T>::quiet_NaN()) : numbers;
+}
+
+template <class T>
+inline Vec<T> load_cache(const Q8Code* from) {
+  typedef int8_t Codes __attribute__((vector_size(kVectorBytes / 4)));
+  const auto codes = __builtin_convertvector(load_raw<Codes>(from), typename Lanes<T>::Int);
+  return __builtin_convertvector(codes, Vec<T>);
+}
+
+/// Of a value: both numbers of each element.
+template <class T>
+inline Vec<T> load_cache(const Q4Codes* from) {
+  typedef uint8_t Pairs __attribute__((vector_size(kVectorBytes / 8)));
+  typedef uint64_t Longs __attribute__((vector_size(kVectorBytes)));
+  const Longs pairs = __builtin_convertvector(load_raw<Pairs>(from), Longs);
+  return signed_nibbles(same_bits<typename Lanes<T>::Int>(pairs | pairs << 28));
+}
+
+template <class Kv>
+constexpr bool kHasScales = std::is_same_v<Kv, Q8Code> || std::is_same_v<Kv, Q4Codes>;
+/// Numbers of an element.
+template <class Kv>
+constexpr int64_t kPacked = std::is_same_v<Kv, Q4Codes> ? 2 : 1;
+
+/// `count` elements, fewer than a vector's, and zeros behind them.
+template <class T, class Kv>
+struct PartOfVector {
+  PartOfVector(const Kv* from, int64_t count) { std::copy(from, from + count, elements); }
+  Kv elements[Lanes<T>::kCount] = {};
+};
 
 /// Rows and vectors of a tile of sums: as many as the registers hold.
 constexpr int kRows = 6;

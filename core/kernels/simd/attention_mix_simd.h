@@ -6,6 +6,22 @@ struct KeyRun {
   int64_t position, slot, count;
 };
 
+/// Dimensions of a value from `dim` on: a vector, or the last ones.
+template <bool kWhole, class T, class Kv>
+inline Vec<T> load_value(const ChunkTask<T, Kv>& task, const Kv* value, int64_t dim) {
+  const Kv* from = value + dim / kPacked<Kv>;
+  const int64_t left = (task.head_dim - dim) / kPacked<Kv>;
+  const Vec<T> numbers =
+      kWhole ? load_cache<T>(from) : load_cache<T>(PartOfVector<T, Kv>(from, left).elements);
+  if constexpr (kHasScales<Kv>) {
+    uint16_t bits;
+    std::memcpy(&bits, value + task.head_dim / kPacked<Kv> + dim / kKvGroup * 2, sizeof bits);
+    return numbers * widen_halves(HalfBits{} + bits);
+  } else {
+    return numbers;
+  }
+}
+
 /// Adds a run's values, times their weights, to the dimensions from `dim` on of R rows: V vectors;
 /// `lanes` less than a vector's only for the last, lone one.
 template <int R, int V, bool kWhole, class T, class Kv>
@@ -27,12 +43,12 @@ inline void mix_tile(const ChunkTask<T, Kv>& task, const TileRow<T>* rows, const
     const int64_t slot = run.slot + done;
     const int64_t in_page = slot % task.page_size;
     const int64_t stop = std::min(run.count, done + task.page_size - in_page);
-    const Kv* value = task.values + task.page(slot) + in_page * task.head_dim + dim;
-    for (; done < stop; ++done, value += task.head_dim) {
+    const Kv* value = task.values + task.page(slot) + in_page * task.width;
+    for (; done < stop; ++done, value += task.width) {
       Vec<T> numbers[V];
 #pragma GCC unroll 4
       for (int v = 0; v < V; ++v) {
-        numbers[v] = kWhole ? load_cache<T>(value + v * kCount) : load_cache<T>(value, lanes);
+        numbers[v] = load_value<kWhole>(task, value, dim + v * kCount);
       }
 #pragma GCC unroll 6
       for (int r = 0; r < R; ++r) {

@@ -4,10 +4,38 @@
 /// Neighbouring keys of a page, at most a vector.
 template <class Kv>
 struct KeyVector {
-  const Kv* keys;  ///< key i at keys[i], dimension d at keys[d * page_size]
+  const Kv* keys;  ///< key i at keys[i], its element j at keys[i + j * page_size]
   int64_t count;   ///< keys until the page ends
   int64_t column;  ///< of the scores
 };
+
+/// Dimension `dim` of `count` neighbouring keys; `from` is at its element in the first.
+template <bool kWhole, class T, class Kv>
+inline Vec<T> load_keys(const Kv* from, int64_t count, int64_t dim) {
+  if constexpr (!kWhole) {
+    return load_keys<true, T>(PartOfVector<T, Kv>(from, count).elements, count, dim);
+  } else if constexpr (std::is_same_v<Kv, Q4Codes>) {
+    const auto pairs = __builtin_convertvector(load_raw<Bytes>(from), typename Lanes<T>::Int);
+    return signed_nibbles(pairs >> (dim % 2 * 4));
+  } else {
+    return load_cache<T>(from);
+  }
+}
+
+/// The scales of the group of dimension `dim`, whose bytes lie in two rows of the page.
+template <bool kWhole, class T, class Kv>
+inline Vec<T> load_key_scales(const ChunkTask<T, Kv>& task, const KeyVector<Kv>& vector,
+                              int64_t dim) {
+  const int64_t row = task.head_dim / kPacked<Kv> + dim / kKvGroup * 2;
+  const auto load_row = [&](int64_t i) {
+    const Kv* from = vector.keys + (row + i) * task.page_size;
+    return __builtin_convertvector(
+        kWhole ? load_raw<Bytes>(from)
+               : load_raw<Bytes>(PartOfVector<T, Kv>(from, vector.count).elements),
+        HalfBits);
+  };
+  return widen_halves(load_row(0) | load_row(1) << 8);
+}
 
 /// scores[r][column + i] = q_r . k_i for R rows and P vectors of keys.
 template <int R, int P, bool kWhole, class T, class Kv>
@@ -24,19 +52,33 @@ inline void score_tile(const ChunkTask<T, Kv>& task, const TileRow<T>* rows,
   for (int p = 0; p < P; ++p) {
     keys[p] = vectors[p].keys;
   }
-  for (int64_t d = 0; d < task.head_dim; ++d) {
-    Vec<T> k[P];
-#pragma GCC unroll 4
-    for (int p = 0; p < P; ++p) {
-      const Kv* from = keys[p] + d * task.page_size;
-      k[p] = kWhole ? load_cache<T>(from) : load_cache<T>(from, vectors[p].count);
-    }
-#pragma GCC unroll 6
-    for (int r = 0; r < R; ++r) {
-      const Vec<T> q = splat(queries[r][d]);
+  const int64_t group = kHasScales<Kv> ? kKvGroup : task.head_dim;
+  for (int64_t first = 0; first < task.head_dim; first += group) {
+    Vec<T> scales[P];
+    if constexpr (kHasScales<Kv>) {
 #pragma GCC unroll 4
       for (int p = 0; p < P; ++p) {
-        sums[r][p] = fused<T>(k[p], q, sums[r][p]);
+        scales[p] = load_key_scales<kWhole>(task, vectors[p], first);
+      }
+    }
+    const int64_t end = std::min(first + group, task.head_dim);
+    for (int64_t d = first; d < end; ++d) {
+      Vec<T> k[P];
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p) {
+        const Kv* from = keys[p] + d / kPacked<Kv> * task.page_size;
+        k[p] = load_keys<kWhole, T>(from, vectors[p].count, d);
+        if constexpr (kHasScales<Kv>) {
+          k[p] *= scales[p];
+        }
+      }
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) {
+        const Vec<T> q = splat(queries[r][d]);
+#pragma GCC unroll 4
+        for (int p = 0; p < P; ++p) {
+          sums[r][p] = fused<T>(k[p], q, sums[r][p]);
+        }
       }
     }
   }

@@ -23,7 +23,24 @@ struct AttentionCase {
 inline void PrintTo(const AttentionCase& one, std::ostream* out) {
   *out << one.dtype << " heads " << one.heads << " kv " << one.kv_heads << " dim " << one.head_dim
        << " window " << one.window << " cap " << one.soft_cap << (one.bias ? " bias" : "")
-       << " page " << one.page_size << (one.format == KvFormat::kBFloat16 ? " bfloat16" : "");
+       << " page " << one.page_size << (one.format == KvFormat::kNative ? "" : " ")
+       << (one.format == KvFormat::kNative ? "" : kv_format_name(one.format));
+}
+
+/// The numbers [..., head_dim] as a cache holds them.
+inline Tensor rounded_to(KvFormat format, const Tensor& numbers) {
+  if (format == KvFormat::kNative) {
+    return numbers;
+  }
+  Tensor rounded = numbers.contiguous().clone();
+  const int64_t head_dim = rounded.size(-1);
+  std::vector<double> stored(static_cast<size_t>(head_dim));  // more than any format takes
+  for (int64_t i = 0; i < rounded.numel(); i += head_dim) {
+    float* head = rounded.mutable_data_ptr<float>() + i;
+    encode_kv(format, head, head_dim, {stored.data(), 1});
+    decode_kv(format, {stored.data(), 1}, head_dim, head);
+  }
+  return rounded;
 }
 
 /// A cache of one layer that holds keys and values as they are given: without norm or rotation.

@@ -214,7 +214,13 @@ INSTANTIATE_TEST_SUITE_P(
                     AttentionCase{at::kDouble, 6, 2, 24, 100, 1.5, true, 16},
                     AttentionCase{at::kDouble, 5, 1, 10, 0, 0, false, 7},
                     AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kBFloat16},
-                    AttentionCase{at::kFloat, 7, 1, 38, 33, 3, true, 4, KvFormat::kBFloat16}),
+                    AttentionCase{at::kFloat, 7, 1, 38, 33, 3, true, 4, KvFormat::kBFloat16},
+                    AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kFloat16},
+                    AttentionCase{at::kFloat, 7, 1, 38, 33, 3, true, 4, KvFormat::kFp8E4m3},
+                    AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kQ8},
+                    AttentionCase{at::kFloat, 7, 1, 38, 33, 3, true, 4, KvFormat::kQ8},
+                    AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kQ4},
+                    AttentionCase{at::kFloat, 7, 1, 38, 33, 3, true, 4, KvFormat::kQ4}),
     ParameterName());
 
 }  // namespace

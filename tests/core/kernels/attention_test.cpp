@@ -28,7 +28,7 @@ class CacheWithRecord {
     const int64_t nodes = qkv.size(0);
     Tensor queries = cache_.extend({}, parents, qkv);
     const Tensor heads = qkv.view({nodes, case_.heads + 2 * case_.kv_heads, case_.head_dim});
-    const Tensor stored = heads.to(cache_.kv().view(0).keys.scalar_type()).to(at::kDouble);
+    const Tensor stored = rounded_to(case_.format, heads).to(at::kDouble);
     for (int64_t i = 0; i < nodes; ++i) {
       const int64_t parent = parents[static_cast<size_t>(i)];
       nodes_.push_back({parent, parent < 0 ? length() : position(parent) + 1,
@@ -158,8 +158,42 @@ INSTANTIATE_TEST_SUITE_P(
                     AttentionCase{at::kFloat, 9, 1, 80, 130, 9, true, 20},
                     AttentionCase{at::kDouble, 4, 2, 10, 40, 0, false, 16},
                     AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kBFloat16},
-                    AttentionCase{at::kFloat, 6, 2, 22, 140, 3, true, 4, KvFormat::kBFloat16}),
+                    AttentionCase{at::kFloat, 6, 2, 22, 140, 3, true, 4, KvFormat::kBFloat16},
+                    AttentionCase{at::kFloat, 6, 2, 22, 140, 3, true, 4, KvFormat::kFloat16},
+                    AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kFp8E4m3},
+                    AttentionCase{at::kFloat, 7, 1, 70, 21, 50, true, 20, KvFormat::kFp8E4m3},
+                    AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kQ8},
+                    AttentionCase{at::kFloat, 7, 1, 70, 21, 50, true, 20, KvFormat::kQ8},
+                    AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kQ4},
+                    AttentionCase{at::kFloat, 7, 1, 70, 21, 50, true, 20, KvFormat::kQ4}),
     ParameterName());
+
+class AttentionFormatTest : public testing::TestWithParam<KvFormat> {};
+
+/// Reading a format widens its numbers and rounds nothing: a float32 cache that holds the same
+/// numbers gives the same bits.
+TEST_P(AttentionFormatTest, HasTheBitsOfAFloat32CacheOfTheRoundedNumbers) {
+  at::manual_seed(4);
+  for (const int64_t head_dim : {2, 22, 64, 70, 256}) {
+    for (const int64_t page_size : {7, 16}) {
+      const AttentionCase c{at::kFloat, 4, 2, head_dim, 0, 0, false, page_size, GetParam()};
+      AttentionCase plain = c;
+      plain.format = KvFormat::kNative;
+      AttentionCache stored(c);
+      AttentionCache rounded(plain);
+      const Tensor qkv = stored.random_qkv(kAttentionChunk + 30) * 3;
+      const Tensor heads = qkv.view({-1, c.heads + 2 * c.kv_heads, head_dim});
+      Tensor same = heads.clone();
+      same.slice(1, c.heads).copy_(rounded_to(c.format, heads.slice(1, c.heads)));
+      const Tensor queries = stored.extend({}, {}, qkv);
+      rounded.extend({}, {}, same.view_as(qkv));
+      EXPECT_TRUE(at::equal(stored.attend(queries), rounded.attend(queries))) << head_dim;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, AttentionFormatTest, testing::ValuesIn(kKvFormats),
+                         [](const auto& info) { return kv_format_name(info.param); });
 
 TEST(AttentionBiasTest, AChunkHiddenByTheBiasCountsForNothing) {
   at::manual_seed(3);

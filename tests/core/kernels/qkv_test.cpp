@@ -3,11 +3,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <numeric>
 #include <ostream>
 
 #include "core/error.h"
 #include "kv/kv_cache.h"
+#include "tests/core/kernels/attention_case.h"
 #include "tests/support/max_difference.h"
 #include "tests/support/parameter_name.h"
 
@@ -26,7 +28,19 @@ struct QkvCase {
 
 void PrintTo(const QkvCase& one, std::ostream* out) {
   *out << one.dtype << " heads " << one.heads << " kv " << one.kv_heads << " dim " << one.head_dim
-       << (one.norm ? " norm" : "") << (one.format == KvFormat::kBFloat16 ? " bfloat16" : "");
+       << (one.norm ? " norm" : "") << (one.format == KvFormat::kNative ? "" : " ")
+       << (one.format == KvFormat::kNative ? "" : kv_format_name(one.format));
+}
+
+/// Most that rounding changes a number of a head whose largest magnitude is 1, and a number beside
+/// its own magnitude.
+double rounding_of(KvFormat format) {
+  const std::map<KvFormat, double> units = {{KvFormat::kBFloat16, 0x1.001p-8},
+                                            {KvFormat::kFloat16, 0x1.01p-11},
+                                            {KvFormat::kFp8E4m3, 0x1.001p-4},
+                                            {KvFormat::kQ8, 0x1.05p-7},
+                                            {KvFormat::kQ4, 0x1.05p-3}};
+  return units.at(format);
 }
 
 class QkvTest : public testing::TestWithParam<QkvCase> {
@@ -101,9 +115,11 @@ TEST_P(QkvTest, SplitsNormsRotatesAndWrites) {
   const std::vector<int64_t> by_token = {11, c.kv_heads, c.head_dim};
   const Tensor exact_keys = at::cat(keys).view(by_token).transpose(0, 1);
   Tensor exact_values = at::cat(values).view(by_token).transpose(0, 1);
-  if (c.format == KvFormat::kBFloat16) {  // rounded to the nearest: half a unit of 8 bits
-    EXPECT_LE(((stored.first - exact_keys) / exact_keys).abs().max().item<double>(), 0x1.001p-8);
-    exact_values = exact_values.to(at::kFloat).to(at::kBFloat16).to(at::kDouble);
+  if (c.format != KvFormat::kNative) {
+    const Tensor largest = std::get<0>(exact_keys.abs().max(-1, true));
+    EXPECT_LE(((stored.first - exact_keys) / largest).abs().max().item<double>(),
+              rounding_of(c.format));
+    exact_values = rounded_to(c.format, exact_values.to(at::kFloat)).to(at::kDouble);
   } else {
     EXPECT_LT(max_difference(stored.first, exact_keys), tolerance);
   }
@@ -115,6 +131,11 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(QkvCase{at::kFloat, 4, 1, 64, true}, QkvCase{at::kFloat, 4, 2, 16, false},
                     QkvCase{at::kFloat, 3, 3, 24, true}, QkvCase{at::kFloat, 1, 1, 2, true},
                     QkvCase{at::kFloat, 4, 2, 40, true, KvFormat::kBFloat16},
+                    QkvCase{at::kFloat, 4, 2, 40, true, KvFormat::kFloat16},
+                    QkvCase{at::kFloat, 4, 2, 40, true, KvFormat::kFp8E4m3},
+                    QkvCase{at::kFloat, 4, 2, 40, true, KvFormat::kQ8},
+                    QkvCase{at::kFloat, 3, 1, 64, false, KvFormat::kQ4},
+                    QkvCase{at::kFloat, 4, 2, 70, true, KvFormat::kQ4},
                     QkvCase{at::kDouble, 4, 2, 24, true}, QkvCase{at::kDouble, 2, 1, 6, false}),
     ParameterName());
 

@@ -139,6 +139,7 @@ INSTANTIATE_TEST_SUITE_P(
     Models, PrefixTest,
     testing::Values(PrefixCase{"gemma3", ""}, PrefixCase{"gemma3_float64", "", at::kDouble},
                     PrefixCase{"gemma3_bf16_pages", "", at::kFloat, KvFormat::kBFloat16, 16},
+                    PrefixCase{"gemma3_q4_pages", "", at::kFloat, KvFormat::kQ4, 16},
                     PrefixCase{"gemma3_int8", "", at::kChar},
                     PrefixCase{"gemma4_e", "e", at::kFloat},
                     PrefixCase{"gemma4_e_bf16_pages", "e", at::kBFloat16, KvFormat::kBFloat16},
@@ -224,7 +225,11 @@ TEST_F(PrefixStoreTest, AModelsKeyNamesAllThatItsCacheDependsOn) {
   EXPECT_NE(key(tiny_gemma(kPrefixVocab, at::kFloat, 2)), own) << "other weights";
   EXPECT_NE(key(tiny_gemma(kPrefixVocab, at::kChar)), own) << "another format";
   EXPECT_NE(key(tiny_gemma(kPrefixVocab, at::kDouble)), own);
-  EXPECT_NE(key(weights_, KvFormat::kBFloat16), own) << "another cache";
+  std::set<std::string> keys;
+  for (const KvFormat format : kKvFormats) {
+    keys.insert(key(weights_, format));
+  }
+  EXPECT_EQ(keys.size(), std::size(kKvFormats)) << "each format has a key of its own";
 }
 
 TEST(PrefixAdapterTest, PrefixesOfOtherAdaptersAreNotUsed) {

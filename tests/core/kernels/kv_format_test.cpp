@@ -1,0 +1,163 @@
+#include "core/kernels/kv_format.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
+constexpr float kUnbounded = std::numeric_limits<float>::infinity();
+
+/// Writes numbers between others, which stay, and reads them.
+std::vector<float> written_and_read(KvFormat format, const std::vector<float>& numbers) {
+  constexpr int64_t kStride = 3;
+  const auto head_dim = std::ssize(numbers);
+  const int64_t width = kv_width(format, head_dim);
+  const int64_t bytes =
+      static_cast<int64_t>(c10::elementSize(kv_element_type(format, at::kFloat)));
+  std::vector<uint8_t> page(static_cast<size_t>(width * kStride * bytes), 0xA5);
+  encode_kv(format, numbers.data(), head_dim, {page.data(), kStride});
+  for (size_t i = 0; i < page.size(); ++i) {
+    if (static_cast<int64_t>(i) / bytes % kStride != 0) {
+      EXPECT_EQ(page[i], 0xA5) << "wrote beside its elements";
+    }
+  }
+  std::vector<float> read(numbers.size());
+  decode_kv(format, {page.data(), kStride}, head_dim, read.data());
+  return read;
+}
+
+/// Normal numbers of all magnitudes that keys may have, and ties.
+std::vector<float> many_numbers() {
+  std::mt19937_64 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> numbers;
+  for (int i = 0; i < 4096; ++i) {
+    numbers.push_back(std::ldexp(normal(random), static_cast<int>(random() % 24) - 14));
+    numbers.push_back(std::ldexp(static_cast<float>(random() % 1024), -14));
+  }
+  return numbers;
+}
+
+TEST(KvFormatTest, WidthsAndHeadDimensionsAreInverses) {
+  for (const KvFormat format : kKvFormats) {
+    for (int64_t head_dim = 2; head_dim <= 520; head_dim += 2) {
+      EXPECT_EQ(kv_head_dim(format, kv_width(format, head_dim)), head_dim)
+          << kv_format_name(format) << " " << head_dim;
+    }
+  }
+  EXPECT_EQ(kv_width(KvFormat::kQ8, 128), 136);
+  EXPECT_EQ(kv_width(KvFormat::kQ4, 128), 72);
+  EXPECT_THROW((void)kv_width(KvFormat::kQ4, 7), InternalError);
+}
+
+TEST(KvFormatTest, FloatsRoundAsAtenDoes) {
+  const std::vector<float> numbers = many_numbers();
+  const Tensor given = at::tensor(numbers);
+  const std::pair<KvFormat, at::ScalarType> dtypes[] = {{KvFormat::kNative, at::kFloat},
+                                                        {KvFormat::kBFloat16, at::kBFloat16},
+                                                        {KvFormat::kFloat16, at::kHalf},
+                                                        {KvFormat::kFp8E4m3, at::kFloat8_e4m3fn}};
+  for (const auto& [format, dtype] : dtypes) {
+    const Tensor bounded = format == KvFormat::kFp8E4m3 ? given.clamp(-448, 448) : given;
+    EXPECT_TRUE(at::equal(at::tensor(written_and_read(format, numbers)),
+                          bounded.to(dtype).to(at::kFloat)))
+        << kv_format_name(format);
+  }
+}
+
+TEST(KvFormatTest, FloatsSaturateAndKeepNan) {
+  const std::vector<float> numbers = {449, -1e9F, kUnbounded, -kUnbounded, kNoNumber, -0.0F};
+  const auto float8 = written_and_read(KvFormat::kFp8E4m3, numbers);
+  EXPECT_EQ(float8[0], 448);
+  EXPECT_EQ(float8[1], -448);
+  EXPECT_EQ(float8[2], 448);
+  EXPECT_EQ(float8[3], -448);
+  EXPECT_TRUE(std::isnan(float8[4]));
+  EXPECT_TRUE(std::signbit(float8[5]));
+  const auto half = written_and_read(KvFormat::kFloat16, numbers);
+  EXPECT_EQ(half[1], -65504);
+  EXPECT_EQ(half[2], 65504);
+  EXPECT_TRUE(std::isnan(half[4]));
+}
+
+/// Each code is a number of the format, or one of its two NaNs, so it comes back.
+TEST(KvFormatTest, EveryCodeOfFp8IsWrittenAsItself) {
+  for (int code = 0; code < 256; ++code) {
+    auto bits = static_cast<uint8_t>(code);
+    float number = 0;
+    decode_kv(KvFormat::kFp8E4m3, {&bits, 1}, 1, &number);
+    uint8_t again = 0;
+    encode_kv(KvFormat::kFp8E4m3, &number, 1, {&again, 1});
+    EXPECT_EQ(again, std::isnan(number) ? 0x7F : bits) << number;
+  }
+}
+
+TEST(KvFormatTest, IntegersAreTheNearestMultiplesOfTheScale) {
+  const std::vector<float> numbers = many_numbers();
+  for (const auto& [format, codes] : {std::pair{KvFormat::kQ8, 128}, std::pair{KvFormat::kQ4, 8}}) {
+    for (const size_t head_dim : {2U, 22U, 64U, 70U}) {
+      for (size_t first = 0; first + head_dim <= numbers.size(); first += 97) {
+        const std::vector<float> head(numbers.begin() + static_cast<int64_t>(first),
+                                      numbers.begin() + static_cast<int64_t>(first + head_dim));
+        const std::vector<float> read = written_and_read(format, head);
+        for (size_t i = 0; i < head_dim; ++i) {
+          const size_t begin = i / kKvGroup * kKvGroup;
+          float largest = 0;
+          for (size_t j = begin; j < std::min(begin + kKvGroup, head_dim); ++j) {
+            largest = std::max(largest, std::fabs(head[j]));
+          }
+          // Half a scale, but a whole one at the end that has a code fewer; and the rounded scale.
+          const float scale = largest / static_cast<float>(codes);
+          const bool at_end = std::fabs(head[i]) > largest - scale;
+          EXPECT_LE(std::fabs(read[i] - head[i]), scale * (at_end ? 1.01F : 0.5F + 0.07F) + 1e-5F)
+              << kv_format_name(format) << " " << head[i] << " of " << largest;
+        }
+      }
+    }
+  }
+}
+
+TEST(KvFormatTest, IntegersOfAKnownGroup) {
+  std::vector<float> numbers(kKvGroup, 0.0F);
+  numbers[0] = -16;  // the lowest code, so the scale is 2 of 4 bits and 1/8 of 8
+  numbers[1] = 14;
+  numbers[2] = 16;
+  numbers[3] = 2.9F;
+  numbers[4] = 3;  // a tie: to the even code
+  const auto four = written_and_read(KvFormat::kQ4, numbers);
+  EXPECT_EQ(std::vector<float>(four.begin(), four.begin() + 6),
+            (std::vector<float>{-16, 14, 14, 2, 4, 0}));
+  const auto eight = written_and_read(KvFormat::kQ8, numbers);
+  EXPECT_EQ(std::vector<float>(eight.begin(), eight.begin() + 6),
+            (std::vector<float>{-16, 14, 15.875F, 2.875F, 3, 0}));
+}
+
+TEST(KvFormatTest, AGroupWithoutNumbersIsNone) {
+  for (const KvFormat format : {KvFormat::kQ8, KvFormat::kQ4}) {
+    for (const float fault : {kNoNumber, kUnbounded}) {
+      std::vector<float> numbers(2 * kKvGroup, 1.0F);
+      numbers[5] = fault;
+      const auto read = written_and_read(format, numbers);
+      EXPECT_TRUE(std::isnan(read[0]) && std::isnan(read[5]));
+      EXPECT_EQ(read[kKvGroup], 1.0F) << "the other group";
+    }
+    const auto zeros = written_and_read(format, std::vector<float>(34, 0.0F));
+    EXPECT_EQ(zeros, std::vector<float>(34, 0.0F));
+    const auto tiny = written_and_read(format, std::vector<float>(34, 1e-30F));
+    EXPECT_EQ(tiny, std::vector<float>(34, 0.0F)) << "less than a scale can be";
+    const auto huge = written_and_read(format, std::vector<float>(34, 1e30F));
+    EXPECT_TRUE(std::isfinite(huge[0]));
+  }
+}
+
+}  // namespace
+}  // namespace specdec
