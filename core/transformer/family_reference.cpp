@@ -57,6 +57,7 @@ class FamilyForward {
     result.hidden = reference_norm(x, weights_.final_norm, eps_);
     result.logits = reference_head(weights_, result.hidden);
     result.key_values = std::move(keys_);
+    result.router_probs = std::move(router_probs_);
     return result;
   }
 
@@ -151,25 +152,28 @@ class FamilyForward {
     return project(gelu_tanh(gate) * halves[1], down);
   }
 
-  /// The weighted sum of the experts that each token goes to, [rows, T, hidden]: all of them are
-  /// evaluated, those not chosen with weight 0.
-  Tensor experts(size_t layer, const Tensor& residual) const {
+  /// The weighted sum of the experts that each token goes to, [rows, T, hidden].
+  Tensor experts(size_t layer, const Tensor& residual) {
     const ExpertsPlan& plan = weights_.plan[layer].experts;
     const ExpertsOf<Tensor>& w = weights_.layers[layer].experts;
     const Tensor probs = at::linear(norm(residual, w.router_norm), w.router.to(dtype_)).softmax(-1);
-    const auto [chosen, index] = probs.topk(plan.chosen, -1);
+    router_probs_.push_back(probs);
+    const auto [chosen, index] = probs.flatten(0, 1).topk(plan.chosen, -1);
     const Tensor shares = chosen / chosen.sum(-1, /*keepdim=*/true);
-    const Tensor all = at::zeros_like(probs).scatter(-1, index, shares) * w.output_scale;
-    const Tensor input = norm(residual, w.norm);
-    Tensor sum = at::zeros_like(residual);
+    const Tensor input = norm(residual, w.norm).flatten(0, 1);
+    Tensor sum = at::zeros_like(input);
     for (int64_t e = 0; e < plan.count; ++e) {
       const auto i = static_cast<size_t>(e);
-      sum = sum + all.select(-1, e).unsqueeze(-1) * gated(input, w.gate_up[i], w.down[i]);
+      const Tensor pairs = index.flatten().eq(e).nonzero().flatten();
+      const Tensor tokens = pairs.floor_divide(plan.chosen);
+      const Tensor share = shares.flatten().index_select(0, pairs) * w.output_scale[e];
+      const Tensor made = gated(input.index_select(0, tokens), w.gate_up[i], w.down[i]);
+      sum = sum.index_add(0, tokens, share.unsqueeze(-1) * made);
     }
-    return sum;
+    return sum.view_as(residual);
   }
 
-  Tensor mlp(size_t layer, const Tensor& residual) const {
+  Tensor mlp(size_t layer, const Tensor& residual) {
     const LayerPlan& plan = weights_.plan[layer];
     const LayerTensors& w = weights_.layers[layer];
     const Tensor dense = gated(norm(residual, w.mlp_norm), w.gate_up, w.down, plan.sparsity_cut);
@@ -249,6 +253,7 @@ class FamilyForward {
   Tensor per_layer_;
   std::vector<std::pair<Tensor, Tensor>> keys_;  // [layers] own keys and values
   std::vector<Tensor> streams_;
+  std::vector<Tensor> router_probs_;
 };
 
 }  // namespace

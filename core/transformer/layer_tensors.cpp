@@ -379,11 +379,35 @@ template LayerTensors load_layer<Tensor>(TensorSource&, const LayerFormat&, cons
 template LayerWeights load_layer<Linear>(TensorSource&, const LayerFormat&, const LayerPlan&,
                                          int64_t, const MatrixFormat&);
 
+namespace {
+
+/// As the hub's files hold them: stacked.
+void write_experts(TensorWriter& writer, const LayerFormat& format,
+                   const ExpertsOf<Tensor>& experts) {
+  const auto add = [&](const std::string& part, const Tensor& tensor) {
+    writer.add(format.prefix + part, tensor);
+  };
+  const auto add_norm = [&](const std::string& part, const Tensor& scale) {
+    add(part + ".weight", scale - format.norm_offset);
+  };
+  add("router.proj.weight", experts.router);
+  add("router.scale", experts.router_norm * std::sqrt(static_cast<double>(experts.norm.numel())));
+  add("router.per_expert_scale", experts.output_scale);
+  add("experts.gate_up_proj", at::stack(experts.gate_up));
+  add("experts.down_proj", at::stack(experts.down));
+  add_norm("post_feedforward_layernorm_1", experts.dense_post_norm);
+  add_norm("pre_feedforward_layernorm_2", experts.norm);
+  add_norm("post_feedforward_layernorm_2", experts.post_norm);
+}
+
+}  // namespace
+
 void write_layer(TensorWriter& writer, const LayerFormat& format, const LayerPlan& plan,
                  const LayerTensors& layer) {
-  LayerPlan rest = plan;  // beside Gemma 4's keys and values, which heads have
+  LayerPlan rest = plan;  // beside Gemma 4's keys and values, which heads have, and its experts
   rest.values = ValueKind::kProjected;
   rest.value_norm = rest.layer_scalar = false;
+  rest.experts = {};
   rest.rope.rotated_pairs = 0;
   SPECDEC_CHECK(!plan.qkv_bias && !plan.output_bias && !plan.mlp_bias && is_plain(rest),
                 "write_layer: no family that is written has biases, or more than Gemma 3's layers");
@@ -420,6 +444,9 @@ void write_layer(TensorWriter& writer, const LayerFormat& format, const LayerPla
   }
   if (plan.layer_scalar) {
     writer.add(name + "layer_scalar", at::full({1}, layer.scalar, layer.mlp_norm.options()));
+  }
+  if (plan.experts.count > 0) {
+    write_experts(writer, format, layer.experts);
   }
 }
 

@@ -18,6 +18,8 @@ struct ReferenceResult {
   /// [layers] keys and values of each layer that has its own, normed and rotated, [rows, kv_heads,
   /// T, head_dim]; of Gemma 3n and 4 only.
   std::vector<std::pair<Tensor, Tensor>> key_values = {};
+  /// What the router of each layer with experts says of them, [rows, T, count].
+  std::vector<Tensor> router_probs = {};
 };
 
 /// Keys and values of the earlier steps of an unrolled head, normed and roped; each [rows,

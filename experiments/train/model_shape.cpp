@@ -87,7 +87,24 @@ json gemma3_json(const ConfigNode& node) {
   return config;
 }
 
-/// Its shape is Gemma 3's but for its full layers.
+/// Of Gemma 4's mixtures of experts; a missing key means that there are none.
+json read_experts(const ConfigNode& node) {
+  if (!node.has("experts")) {
+    return {{"enable_moe_block", false}};
+  }
+  const ConfigNode experts = node.child("experts");
+  const auto count = experts.require<int64_t>("count", {1, 1024});
+  const auto chosen = experts.require<int64_t>("chosen", {1, 1024});
+  if (chosen > count) {
+    experts.fail("chosen", fmt::format("is {}, of {} experts", chosen, count));
+  }
+  return {{"enable_moe_block", true},
+          {"moe_intermediate_size", experts.require<int64_t>("intermediate_size", kAnySize)},
+          {"num_experts", count},
+          {"top_k_experts", chosen}};
+}
+
+/// Its shape is Gemma 3's but for its full layers and its experts.
 json gemma4_json(const ConfigNode& node) {
   json config = read_sizes(node);
   const auto [full, sliding] = read_thetas(node);
@@ -105,7 +122,6 @@ json gemma4_json(const ConfigNode& node) {
   config.update(
       {{"architectures", {"Gemma4ForCausalLM"}},
        {"attention_k_eq_v", raw_values},
-       {"enable_moe_block", false},
        {"final_logit_softcapping", soft_cap > 0.0 ? json(soft_cap) : json()},
        {"global_head_dim", full_dim},
        {"hidden_size_per_layer_input", 0},
@@ -117,13 +133,13 @@ json gemma4_json(const ConfigNode& node) {
         {{"full_attention",
           {{"partial_rotary_factor", 0.25}, {"rope_theta", full}, {"rope_type", "proportional"}}},
          {"sliding_attention", {{"rope_theta", sliding}, {"rope_type", "default"}}}}}});
+  config.update(read_experts(node));
   return config;
 }
 
 /// Whether save_gemma can store a layer.
-bool is_dense(const LayerPlan& layer) {
-  return layer.kv_source < 0 && layer.per_layer_size == 0 && layer.experts.count == 0 &&
-         layer.altup.streams == 0;
+bool can_be_stored(const LayerPlan& layer) {
+  return layer.kv_source < 0 && layer.per_layer_size == 0 && layer.altup.streams == 0;
 }
 
 }  // namespace
@@ -149,13 +165,17 @@ std::string checkpoint_shape(const std::filesystem::path& folder) {
     return load_gemma_config(folder).text;
   }
   const ModelDescription model = parse_gemma4_config(text, path.string());
-  if (type != kGemma4Text || !std::all_of(model.plan.begin(), model.plan.end(), is_dense)) {
+  if (type != kGemma4Text || !std::all_of(model.plan.begin(), model.plan.end(), can_be_stored)) {
     throw WeightsError(
-        fmt::format("{}: of Gemma 4 only dense text models (model_type {}) can be trained: without "
-                    "shared keys and values, per-layer inputs and experts",
+        fmt::format("{}: of Gemma 4 only text models (model_type {}) can be trained that have "
+                    "neither shared keys and values nor per-layer inputs",
                     path.string(), kGemma4Text));
   }
   return text;
+}
+
+bool has_experts(const std::string& shape) {
+  return json::parse(shape).value("enable_moe_block", false);
 }
 
 std::string shape_with_vocabulary(const std::string& shape, int64_t vocab_size) {

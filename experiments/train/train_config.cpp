@@ -93,6 +93,10 @@ TrainConfig load_train_config(const std::filesystem::path& file,
   config.bfloat16_products = node.get<bool>("bfloat16_products", config.bfloat16_products);
   config.continuation_share =
       node.get<double>("continuation_share", config.continuation_share, {0.0, 100.0});
+  config.balance_share = node.get<double>("balance_share", config.balance_share, {0.0, 100.0});
+  if (config.balance_share > 0.0 && !config.model.empty() && !has_experts(config.model)) {
+    node.fail("balance_share", "is for mixtures of experts, and the model has no model.experts");
+  }
   config.repetition_share =
       node.get<double>("repetition_share", config.repetition_share, {0.0, 1.0});
   if (node.has("teacher")) {

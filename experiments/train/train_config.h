@@ -48,6 +48,7 @@ struct TrainConfig {
   std::filesystem::path teacher;  ///< "" or a checkpoint folder whose distributions are learned too
   double teacher_share = 0.0;     ///< of the loss: KL(teacher || student) (Hinton et al., 2015)
   double repetition_share = 0.0;  ///< of the loss: token unlikelihood (Welleck et al., 2020, eq. 4)
+  double balance_share = 0.0;     ///< of the loss: expert_balance_loss, for experts alone
   double continuation_share = 0.0;  ///< of the loss: sequence unlikelihood of greedy continuations
   std::filesystem::path initial;  ///< "" or a checkpoint folder whose weights training starts from
 };

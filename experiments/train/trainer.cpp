@@ -14,6 +14,7 @@
 #include "core/transformer/reference.h"
 #include "core/transformer/weights.h"
 #include "experiments/train/evaluation.h"
+#include "experiments/train/expert_balance.h"
 #include "experiments/train/model_shape.h"
 #include "experiments/train/text_data.h"
 #include "experiments/train/tokenizer_training.h"
@@ -147,34 +148,40 @@ class Trainer {
     random.seed = config_.text.seed;
     random.norm_deviation = 0.0;
     const auto weights = random_model(describe_shape(config_.model), random);
+    RandomTensors routers({.seed = config_.text.seed + 1});
     for (size_t i = 0; i < weights->layers.size(); ++i) {
       const LayerPlan& plan = weights->plan[i];
       if (plan.query_scale == 1.0) {  // Gemma 4's norms of queries hold the usual scale
         weights->layers[i].q_norm /= std::sqrt(static_cast<double>(plan.head_dim));
       }
+      if (plan.experts.count > 0) {
+        start_router(routers, weights->layers[i].experts);
+      }
     }
     return weights;
+  }
+
+  /// A router's first logits vary by about 1, and its matrix's numbers too: a step of AdamW, as
+  /// large for each of them, changes no route at once.
+  static void start_router(RandomTensors& random, ExpertsOf<at::Tensor>& experts) {
+    const int64_t hidden = experts.router.size(1);
+    const double root = std::sqrt(static_cast<double>(hidden));
+    experts.router = random.matrix(experts.router.size(0), hidden) * root;
+    experts.router_norm /= root;
   }
 
   /// Makes the model's tensors leaves and hands them to the task.
   void take_parameters(TrainingTask& task) {
     const auto take = [&](at::Tensor& tensor, std::vector<at::Tensor>& list) {
-      if (tensor.defined()) {
-        tensor = tensor.to(options_.device).detach().set_requires_grad(true);
-        list.push_back(tensor);
-      }
+      tensor = tensor.to(options_.device).detach().set_requires_grad(true);
+      list.push_back(tensor);
     };
     take(model_->embedding, task.others);
     model_->head = model_->embedding;
     take(model_->final_norm, task.others);
     for (LayerTensors& layer : model_->layers) {
-      for (at::Tensor* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
-        take(*matrix, task.matrices);
-      }
-      for (at::Tensor* norm : {&layer.attention_norm, &layer.attention_post_norm, &layer.mlp_norm,
-                               &layer.mlp_post_norm, &layer.q_norm, &layer.k_norm}) {
-        take(*norm, task.others);
-      }
+      visit_matrices(layer, [&](at::Tensor& matrix) { take(matrix, task.matrices); });
+      visit_vectors(layer, [&](at::Tensor& vector) { take(vector, task.others); });
     }
   }
 
@@ -187,8 +194,8 @@ class Trainer {
     const int64_t length = config_.text.sequence_length;
     const auto inputs = batch.narrow(1, 0, length);
     const auto targets = batch.narrow(1, 1, length);
-    const auto log_probs =
-        at::log_softmax(reference_forward(*model_, inputs, matmul_dtype()).logits, -1);
+    const ReferenceResult result = reference_forward(*model_, inputs, matmul_dtype());
+    const auto log_probs = at::log_softmax(result.logits, -1);
     auto total = -log_probs.gather(-1, targets.unsqueeze(-1)).mean();
     if (teacher_ != nullptr && config_.teacher_share > 0.0) {
       at::Tensor wanted;
@@ -201,6 +208,10 @@ class Trainer {
     }
     if (config_.repetition_share > 0.0) {
       total = total + config_.repetition_share * token_unlikelihood(log_probs, inputs, targets);
+    }
+    if (config_.balance_share > 0.0) {
+      total = total + config_.balance_share *
+                          expert_balance_loss(result.router_probs, model_->plan[0].experts.chosen);
     }
     if (continuations_ != nullptr) {
       total = total + config_.continuation_share *

@@ -16,6 +16,7 @@
 #include "core/families/model.h"
 #include "core/tokenizers/tokenizer.h"
 #include "core/transformer/random_weights.h"
+#include "core/transformer/reference.h"
 #include "core/transformer/weights.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/train/evaluation.h"
@@ -56,21 +57,26 @@ class TrainerTest : public testing::Test {
     return load_train_config(file, overrides);
   }
 
+  /// That the stored model is better than the one of the first evaluation.
+  static void expect_learned(const fs::path& out) {
+    std::ifstream lines(out / "training.jsonl");
+    std::string first;
+    std::getline(lines, first);
+    std::ifstream stream(out / "training.json");
+    const auto summary = nlohmann::json::parse(stream);
+    const double before =
+        nlohmann::json::parse(first)["held_out"]["prose"]["bits_per_byte"].get<double>();
+    const double after = summary["held_out"]["prose"]["bits_per_byte"].get<double>();
+    EXPECT_LT(after, 0.9 * before);
+  }
+
   TemporaryFolder folder_;
 };
 
 TEST_F(TrainerTest, LearnsAndStoresACheckpoint) {
   train_model(config(), {});
   const fs::path out = folder_.path() / "model";
-  std::ifstream lines(out / "training.jsonl");
-  std::string first;
-  std::getline(lines, first);
-  std::ifstream stream(out / "training.json");
-  const auto summary = nlohmann::json::parse(stream);
-  const double before =
-      nlohmann::json::parse(first)["held_out"]["prose"]["bits_per_byte"].get<double>();
-  const double after = summary["held_out"]["prose"]["bits_per_byte"].get<double>();
-  EXPECT_LT(after, 0.9 * before);
+  expect_learned(out);
   const auto weights = load_model(out);
   EXPECT_EQ(weights->weight_dtype, at::kBFloat16);
   EXPECT_EQ(weights->config.vocab_size, load_tokenizer(out)->vocab_size());
@@ -105,12 +111,53 @@ TEST_F(TrainerTest, ADenseGemma4IsTrainedStoredAndTrainedOn) {
   EXPECT_NE(load_model(folder_.path() / "second")->fingerprint, weights->fingerprint);
 }
 
-TEST_F(TrainerTest, OfGemma4OnlyDenseModelsAreTrained) {
-  EXPECT_THAT(error_message<ConfigError>([&] {
-                config({}, "initial: " + test_data("gemma4-e-a").string() +
-                               "\ntokenizer: {vocab_size: 400}\n");
-              }),
-              testing::AllOf(testing::HasSubstr("initial"), testing::HasSubstr("only dense")));
+TEST_F(TrainerTest, AMixtureOfExpertsIsTrainedAndReadByTheForward) {
+  const std::string shape =
+      "model: {family: gemma4, hidden_size: 16, intermediate_size: 16, layers: 2, heads: 2, "
+      "head_dim: 8, experts: {count: 4, chosen: 2, intermediate_size: 16}}\n"
+      "tokenizer: {vocab_size: 400}\nbalance_share: 0.01\n";
+  train_model(config({}, shape), {});
+  const fs::path out = folder_.path() / "model";
+  expect_learned(out);
+  const auto weights = load_model(out);
+  EXPECT_EQ(weights->plan.front().experts,
+            (ExpertsPlan{.count = 4, .chosen = 2, .intermediate_size = 16}));
+  const std::vector<Token> text = {2, 9, 4, 17, 300, 255, 31, 9, 9, 120};
+  const Tensor tokens = token_tensor(text);
+  TransformerModel model(weights, paged_kv());
+  const ReferenceResult wanted =
+      reference_forward(*load_model_tensors(out, {.dtype = at::kFloat}), tokens.unsqueeze(0));
+  EXPECT_EQ(wanted.router_probs.size(), 2U);
+  EXPECT_TRUE(at::allclose(model.forward({.tokens = tokens}).logits, wanted.logits[0], 1e-4, 1e-4));
+  // Another share of the balance trains another model, and training goes on from the stored one.
+  const auto further = config(
+      {"steps=3", "out=" + (folder_.path() / "further").string()},
+      "initial: " + out.string() + "\ntokenizer: {from: " + out.string() + "}\nbalance_share: 1\n");
+  train_model(further, {});
+  EXPECT_NE(load_model(folder_.path() / "further")->fingerprint, weights->fingerprint);
+}
+
+TEST_F(TrainerTest, MistakesOfExperts) {
+  const auto mistake = [&](const std::vector<std::string>& overrides) {
+    return error_message<ConfigError>([&] { config(overrides); });
+  };
+  EXPECT_THAT(mistake({"model.family=gemma4",
+                       "model.experts={count: 4, chosen: 5, intermediate_size: 16}"}),
+              testing::HasSubstr("model.experts.chosen: is 5, of 4 experts"));
+  EXPECT_THAT(
+      mistake({"model.family=gemma4", "model.experts={count: 4}"}),
+      testing::AllOf(testing::HasSubstr("chosen"), testing::HasSubstr("intermediate_size")));
+  EXPECT_THAT(mistake({"balance_share=0.1"}), testing::HasSubstr("the model has no model.experts"));
+  EXPECT_THAT(mistake({"model.experts={count: 4}"}), testing::HasSubstr("experts"));
+}
+
+TEST_F(TrainerTest, OfGemma4OnlyModelsThatCanBeStoredAreTrained) {
+  EXPECT_THAT(
+      error_message<ConfigError>([&] {
+        config({},
+               "initial: " + test_data("gemma4-e-a").string() + "\ntokenizer: {vocab_size: 400}\n");
+      }),
+      testing::AllOf(testing::HasSubstr("initial"), testing::HasSubstr("per-layer inputs")));
   EXPECT_THAT(error_message<ConfigError>([&] { config({"model.family=gemma5"}); }),
               testing::HasSubstr("known: gemma3, gemma4"));
   EXPECT_THAT(error_message<ConfigError>([&] {
