@@ -11,8 +11,8 @@ namespace specdec {
 /// Tokens that a model never generates: padding of its vocabulary, suppressed ones.
 class ForbiddenTokens {
  public:
-  /// Those from `usable` on (0 = from `vocab` on), and `suppressed`. Throws InternalError for tokens
-  /// outside the vocabulary.
+  /// Those from `usable` on (0 = from `vocab` on), and `suppressed`. Throws InternalError for
+  /// tokens outside the vocabulary.
   ForbiddenTokens(int64_t vocab, int64_t usable, std::vector<Token> suppressed);
 
   /// Their logits [n, vocab or more, contiguous] become -inf.

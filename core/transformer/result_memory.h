@@ -28,7 +28,7 @@ class ResultMemory {
     /// Whether nobody else holds the memory or a view of it.
     bool is_unused() const;
 
-    Tensor memory;                     ///< [numbers]
+    Tensor memory;                      ///< [numbers]
     std::map<int64_t, Tensor> by_rows;  ///< [rows, width] views of it that were handed out
   };
 

@@ -26,9 +26,7 @@ constexpr int64_t kRoom = 200;  ///< tokens whose pages are there before anythin
 constexpr int kWarmUps = 3;     ///< results alternate between two buffers
 constexpr int kRepeats = 5;
 
-TokenBatch batch_of(int64_t nodes) {
-  return {.tokens = (at::arange(nodes) % kVocab).to(at::kInt)};
-}
+TokenBatch batch_of(int64_t nodes) { return {.tokens = (at::arange(nodes) % kVocab).to(at::kInt)}; }
 
 /// What a call of `work` takes after the first ones: of several calls, the most news, tensors and
 /// copies, and the fewest page faults, as the system may take pages away and give them back.
