@@ -20,13 +20,19 @@ Tensor slot_rows(const Tensor& rows, const Draft& partial, std::span<const int64
   return at::stack(found);
 }
 
-/// The tokens of some nodes, [k] int64.
-Tensor tokens_of_nodes(const Draft& partial, std::span<const int64_t> nodes) {
-  Tensor tokens = at::empty({std::ssize(nodes)}, at::kLong);
+/// The rows of a table for the tokens of some nodes, [k, columns] on the host.
+Tensor look_up(const BlockSlots& slots, const Linear& table, const Draft& partial,
+               std::span<const int64_t> nodes) {
+  Tensor tokens = at::empty({std::ssize(nodes)}, at::kInt);
   for (size_t i = 0; i < nodes.size(); ++i) {
-    tokens.data_ptr<int64_t>()[i] = partial.tokens[static_cast<size_t>(nodes[i])];
+    tokens.mutable_data_ptr<int32_t>()[i] = partial.tokens[static_cast<size_t>(nodes[i])];
   }
-  return tokens;
+  return slots.ops->embed_rows(table, tokens, 1.0).cpu();
+}
+
+/// rows [k, columns] * table^T, [k, tokens] on the host.
+Tensor multiply(const BlockSlots& slots, const Linear& table, const Tensor& rows) {
+  return slots.ops->linear(table, rows.to(table.device()).contiguous()).cpu();
 }
 
 /// What a recurrent layer keeps at a node: of `step(parent's memory, node)`, made once for each
@@ -54,30 +60,29 @@ Tensor memory_of(BlockSlots& slots, const Draft& partial, int64_t node, const Te
 /// It is added after the soft cap and is not capped.
 class MarkovCorrection final : public BlockCorrection {
  public:
-  MarkovCorrection(const BlockHeadConfig& config, const HeadTensor& tensor, const Tensor& order)
+  MarkovCorrection(const BlockHeadConfig& config, const HeadTensors& tensors, const Tensor& order)
       : config_(config.markov) {
     const int64_t rank = config_.rank;
     const int64_t hidden = config.hidden_size;
-    before_ = tensor("markov_head.markov_w1.weight", {config.vocab_size, rank});
-    after_ = tensor("markov_head.markov_w2.weight", {config.draft_vocab_size, rank});
-    stored_after_ = after_;
-    after_ = order.defined() ? after_.index_select(0, order) : after_;
+    before_ = tensors.matrix("markov_head.markov_w1.weight", {config.vocab_size, rank}, {});
+    after_ = tensors.matrix("markov_head.markov_w2.weight", {config.draft_vocab_size, rank}, order);
     if (const char* name = gate_name(); name != nullptr) {
       const bool gated = config_.gate == MarkovGate::kGated;
       const int64_t rows = gated ? rank : 3 * rank;
-      gate_ = tensor(std::string(name) + ".weight", {rows, hidden + (gated ? rank : 2 * rank)});
-      gate_bias_ = tensor(std::string(name) + ".bias", {rows});
+      gate_ =
+          tensors.small(std::string(name) + ".weight", {rows, hidden + (gated ? rank : 2 * rank)});
+      gate_bias_ = tensors.small(std::string(name) + ".bias", {rows});
     }
     if (config_.confidence) {
       const int64_t read = hidden + (config_.confidence_with_markov ? rank : 0);
-      confidence_ = tensor("confidence_head.proj.weight", {1, read});
-      confidence_bias_ = tensor("confidence_head.proj.bias", {1});
+      confidence_ = tensors.small("confidence_head.proj.weight", {1, read});
+      confidence_bias_ = tensors.small("confidence_head.proj.bias", {1});
     }
   }
 
   Tensor correct(BlockSlots& slots, const Draft& partial,
                  std::span<const int64_t> nodes) const override {
-    const Tensor bias = at::linear(mixed(slots, partial, nodes), after_);
+    const Tensor bias = multiply(slots, after_, mixed(slots, partial, nodes));
     return slot_rows(slots.logits, partial, nodes) + bias;
   }
 
@@ -88,14 +93,14 @@ class MarkovCorrection final : public BlockCorrection {
     }
     Tensor read = slot_rows(slots.states, partial, nodes);
     if (config_.confidence_with_markov) {
-      read = at::cat({read, embedded(partial, nodes)}, 1);
+      read = at::cat({read, look_up(slots, before_, partial, nodes)}, 1);
     }
     return at::linear(read, confidence_, confidence_bias_).squeeze(1);
   }
 
   void write(TensorWriter& writer) const override {
-    writer.add("markov_head.markov_w1.weight", before_);
-    writer.add("markov_head.markov_w2.weight", stored_after_);
+    writer.add("markov_head.markov_w1.weight", before_.unpack());
+    writer.add("markov_head.markov_w2.weight", after_.unpack());
     if (const char* name = gate_name(); name != nullptr) {
       writer.add(std::string(name) + ".weight", gate_);
       writer.add(std::string(name) + ".bias", gate_bias_);
@@ -119,14 +124,9 @@ class MarkovCorrection final : public BlockCorrection {
     return nullptr;
   }
 
-  /// e of each node, [k, rank].
-  Tensor embedded(const Draft& partial, std::span<const int64_t> nodes) const {
-    return before_.index_select(0, tokens_of_nodes(partial, nodes));
-  }
-
   /// z of each node, [k, rank].
   Tensor mixed(BlockSlots& slots, const Draft& partial, std::span<const int64_t> nodes) const {
-    const Tensor e = embedded(partial, nodes);
+    const Tensor e = look_up(slots, before_, partial, nodes);
     if (config_.gate == MarkovGate::kVanilla) {
       return e;
     }
@@ -137,7 +137,7 @@ class MarkovCorrection final : public BlockCorrection {
     std::vector<Tensor> mixed;
     for (const int64_t node : nodes) {
       const int64_t parent = partial.parents[static_cast<size_t>(node)];
-      const Tensor start = at::zeros({config_.rank}, before_.options());
+      const Tensor start = at::zeros({config_.rank}, gate_.options());
       const Tensor before = parent < 0 ? start : state(slots, partial, parent, start);
       mixed.push_back(at::tanh(joint(slots, partial, node, before)[2]));
     }
@@ -147,7 +147,7 @@ class MarkovCorrection final : public BlockCorrection {
   /// [g, c, o] of a node, [3, rank].
   Tensor joint(const BlockSlots& slots, const Draft& partial, int64_t node,
                const Tensor& state) const {
-    const Tensor e = embedded(partial, {&node, 1})[0];
+    const Tensor e = look_up(slots, before_, partial, {&node, 1})[0];
     const Tensor h = slot_rows(slots.states, partial, {&node, 1})[0];
     return at::linear(at::cat({state, e, h}), gate_, gate_bias_).view({3, config_.rank});
   }
@@ -162,9 +162,8 @@ class MarkovCorrection final : public BlockCorrection {
   }
 
   MarkovConfig config_;
-  Tensor before_;        // W1 [vocab, rank]
-  Tensor after_;         // W2 [draft vocab, rank], in the order of the target's tokens
-  Tensor stored_after_;  // in the file's order
+  Linear before_;  // W1 [vocab, rank]
+  Linear after_;   // W2 [draft vocab, rank], in the order of the target's tokens
   Tensor gate_, gate_bias_;
   Tensor confidence_, confidence_bias_;
 };
@@ -173,14 +172,14 @@ class MarkovCorrection final : public BlockCorrection {
 /// layer (Cho et al., 2014, without biases) that has read the block's tokens.
 class DominoCorrection final : public BlockCorrection {
  public:
-  DominoCorrection(const BlockHeadConfig& config, const HeadTensor& tensor)
+  DominoCorrection(const BlockHeadConfig& config, const HeadTensors& tensors)
       : config_(config.domino) {
     const int64_t size = config_.state_size;
     const int64_t hidden = config.hidden_size;
-    input_ = tensor("prefix_gru.weight_ih_l0", {3 * size, hidden});
-    recurrent_ = tensor("prefix_gru.weight_hh_l0", {3 * size, size});
-    low_ = tensor("embed_proj.0.weight", {config_.rank, hidden + size});
-    high_ = tensor("embed_proj.2.weight", {config.draft_vocab_size, config_.rank});
+    input_ = tensors.small("prefix_gru.weight_ih_l0", {3 * size, hidden});
+    recurrent_ = tensors.small("prefix_gru.weight_hh_l0", {3 * size, size});
+    low_ = tensors.small("embed_proj.0.weight", {config_.rank, hidden + size});
+    high_ = tensors.matrix("embed_proj.2.weight", {config.vocab_size, config_.rank}, {});
   }
 
   Tensor correct(BlockSlots& slots, const Draft& partial,
@@ -192,7 +191,7 @@ class DominoCorrection final : public BlockCorrection {
       Tensor row = slots.logits[slot];
       if (slot >= config_.plain_drafts) {
         const Tensor read = at::cat({slots.states[slot], state(slots, partial, node)});
-        row = row + at::linear(at::silu(at::linear(read, low_)), high_);
+        row = row + multiply(slots, high_, at::silu(at::mv(low_, read)).unsqueeze(0))[0];
       }
       rows.push_back(row);
     }
@@ -203,7 +202,7 @@ class DominoCorrection final : public BlockCorrection {
     writer.add("prefix_gru.weight_ih_l0", input_);
     writer.add("prefix_gru.weight_hh_l0", recurrent_);
     writer.add("embed_proj.0.weight", low_);
-    writer.add("embed_proj.2.weight", high_);
+    writer.add("embed_proj.2.weight", high_.unpack());
   }
 
  private:
@@ -211,7 +210,7 @@ class DominoCorrection final : public BlockCorrection {
   Tensor state(BlockSlots& slots, const Draft& partial, int64_t node) const {
     const Tensor start = at::zeros({config_.state_size}, input_.options());
     return memory_of(slots, partial, node, start, [&](const Tensor& before, int64_t on_path) {
-      const Tensor token = slots.embed({partial.tokens[static_cast<size_t>(on_path)]})[0];
+      const Tensor token = look_up(slots, *slots.embedding, partial, {&on_path, 1})[0];
       const auto in = at::linear(token, input_).chunk(3);
       const auto own = at::linear(before, recurrent_).chunk(3);
       const Tensor reset = at::sigmoid(in[0] + own[0]);
@@ -222,39 +221,42 @@ class DominoCorrection final : public BlockCorrection {
 
   DominoConfig config_;
   Tensor input_, recurrent_;  // rows of r, z, n
-  Tensor low_, high_;
+  Tensor low_;                // E0 [rank, hidden + state_size]
+  Linear high_;               // E2 [vocab, rank]
 };
 
 /// DFlash2's choice: of a slot's most likely tokens, each scored by its logit and by how it follows
 /// the token before: <A [before] * (P h), B [token]>. All others have no probability.
 class CandidateSelector final : public BlockCorrection {
  public:
-  CandidateSelector(const BlockHeadConfig& config, const HeadTensor& tensor)
+  CandidateSelector(const BlockHeadConfig& config, const HeadTensors& tensors)
       : candidates_(config.dflash2.candidates) {
     const int64_t rank = config.dflash2.rank;
-    before_ = tensor("candidate_selector.predecessor_codebook", {config.vocab_size, rank});
-    after_ = tensor("candidate_selector.successor_codebook", {config.vocab_size, rank});
-    hidden_ = tensor("candidate_selector.hidden_projection.weight", {rank, config.hidden_size});
+    const std::vector<int64_t> codebook = {config.vocab_size, rank};
+    before_ = tensors.matrix("candidate_selector.predecessor_codebook", codebook, {});
+    after_ = tensors.matrix("candidate_selector.successor_codebook", codebook, {});
+    hidden_ =
+        tensors.small("candidate_selector.hidden_projection.weight", {rank, config.hidden_size});
   }
 
   Tensor correct(BlockSlots& slots, const Draft& partial,
                  std::span<const int64_t> nodes) const override {
     const Tensor logits = slot_rows(slots.logits, partial, nodes);
     const Tensor states = slot_rows(slots.states, partial, nodes);
-    const Tensor keys =
-        before_.index_select(0, tokens_of_nodes(partial, nodes)) * at::linear(states, hidden_);
+    const Tensor keys = look_up(slots, before_, partial, nodes) * at::linear(states, hidden_);
     Tensor scores = at::full_like(logits, -std::numeric_limits<double>::infinity());
     for (int64_t i = 0; i < std::ssize(nodes); ++i) {
       const Tensor ids = best(logits[i]);
-      const Tensor pairs = at::mv(after_.index_select(0, ids), keys[i]);
+      const Tensor codes = slots.ops->embed_rows(after_, ids.to(at::kInt), 1.0).cpu();
+      const Tensor pairs = at::mv(codes, keys[i]);
       scores[i].index_copy_(0, ids, logits[i].index_select(0, ids) + pairs);
     }
     return scores;
   }
 
   void write(TensorWriter& writer) const override {
-    writer.add("candidate_selector.predecessor_codebook", before_);
-    writer.add("candidate_selector.successor_codebook", after_);
+    writer.add("candidate_selector.predecessor_codebook", before_.unpack());
+    writer.add("candidate_selector.successor_codebook", after_.unpack());
     writer.add("candidate_selector.hidden_projection.weight", hidden_);
   }
 
@@ -274,7 +276,7 @@ class CandidateSelector final : public BlockCorrection {
   }
 
   int64_t candidates_;
-  Tensor before_, after_;  // A, B [vocab, rank]
+  Linear before_, after_;  // A, B [vocab, rank]
   Tensor hidden_;          // P [rank, hidden]
 };
 
@@ -285,7 +287,7 @@ Tensor BlockCorrection::confidence(BlockSlots&, const Draft&, std::span<const in
 }
 
 std::shared_ptr<const BlockCorrection> make_block_correction(const BlockHeadConfig& config,
-                                                             const HeadTensor& tensor,
+                                                             const HeadTensors& tensors,
                                                              const Tensor& order) {
   switch (config.method) {
     case BlockMethod::kDFlash:
@@ -294,11 +296,11 @@ std::shared_ptr<const BlockCorrection> make_block_correction(const BlockHeadConf
       if (config.markov.rank == 0) {
         return nullptr;
       }
-      return std::make_shared<const MarkovCorrection>(config, tensor, order);
+      return std::make_shared<const MarkovCorrection>(config, tensors, order);
     case BlockMethod::kDomino:
-      return std::make_shared<const DominoCorrection>(config, tensor);
+      return std::make_shared<const DominoCorrection>(config, tensors);
     case BlockMethod::kDFlash2:
-      return std::make_shared<const CandidateSelector>(config, tensor);
+      return std::make_shared<const CandidateSelector>(config, tensors);
   }
   return nullptr;
 }

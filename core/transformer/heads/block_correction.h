@@ -9,26 +9,35 @@
 #include <vector>
 
 #include "core/draft.h"
+#include "core/kernels/ops.h"
 #include "core/transformer/heads/block_head_config.h"
 #include "core/transformer/tensor_writer.h"
 
 namespace specdec {
 
-/// Gives a head's tensor by name, of the compute dtype, on the host: of a file, or random.
-using HeadTensor =
-    std::function<Tensor(const std::string& name, const std::vector<int64_t>& shape)>;
+/// Where a head's tensors come from: a file, or random numbers.
+struct HeadTensors {
+  /// A small one, of the compute dtype, on the host.
+  std::function<Tensor(const std::string& name, const std::vector<int64_t>& shape)> small;
+  /// A matrix with a row for each token, where the target's are. `order` [rows] int64: the file's
+  /// row of each; undefined = as they are.
+  std::function<Linear(const std::string& name, const std::vector<int64_t>& shape,
+                       const Tensor& order)>
+      matrix;
+};
 
-/// A block that was evaluated, on the host, while a draft of it grows.
+/// A block that was evaluated, while a draft of it grows. Its tensors are on the host.
 struct BlockSlots {
-  Tensor logits;  ///< [slots, draft vocab] of each slot by itself
-  Tensor states;  ///< [slots, hidden] after the final norm
-  /// Rows [n, hidden] of the embedding table for tokens, as it is stored.
-  std::function<Tensor(const std::vector<Token>&)> embed;
-  std::vector<Tensor> memory = {};  ///< [nodes] of a draft: what a recurrent layer keeps at each
+  Tensor logits;                      ///< [slots, draft vocab] of each slot by itself
+  Tensor states;                      ///< [slots, hidden] after the final norm
+  Ops* ops = nullptr;                 ///< of the target's device
+  const Linear* embedding = nullptr;  ///< the table that the block's rows come from
+  std::vector<Tensor> memory = {};    ///< [nodes] of a draft: what a recurrent layer keeps at each
 };
 
 /// The part of a block drafter that makes a slot's logits depend on the tokens drafted before it.
-/// Immutable; computed on the host.
+/// Immutable. Products with a row for each token are the device's, all else is computed on the
+/// host.
 class BlockCorrection {
  public:
   virtual ~BlockCorrection() = default;
@@ -50,7 +59,7 @@ class BlockCorrection {
 /// That of a config's method; nullptr where there is none. `order` [draft vocab] int64: the rows of
 /// the draft vocabulary in the order of the target's tokens; undefined = as they are.
 std::shared_ptr<const BlockCorrection> make_block_correction(const BlockHeadConfig& config,
-                                                             const HeadTensor& tensor,
+                                                             const HeadTensors& tensors,
                                                              const Tensor& order = {});
 
 }  // namespace specdec

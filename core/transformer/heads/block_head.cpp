@@ -62,10 +62,10 @@ class BlockHeadLoader {
     head_.hidden_norm = source_.load("hidden_norm.weight", {hidden}, target_.compute_dtype());
     load_backbone();
     load_tables();
-    head_.correction = make_block_correction(config_, on_host(), order_);
+    head_.correction = make_block_correction(config_, tensors(), order_);
     if (config_.method == BlockMethod::kDFlash2) {
       for (size_t layer = 0; layer < config_.plan.size(); ++layer) {
-        head_.convolutions.push_back(make_convolutions(config_, on_host(), layer));
+        head_.convolutions.push_back(make_convolutions(config_, tensors(), layer));
       }
     }
     source_.check_all_taken();
@@ -76,10 +76,21 @@ class BlockHeadLoader {
   Linear matrix(const std::string& name, int64_t rows, int64_t columns) {
     return load_matrix<Linear>(source_, name, {rows, columns}, format_);
   }
-  HeadTensor on_host() {
-    return [this](const std::string& name, const std::vector<int64_t>& shape) {
-      return source_.load(name, shape, target_.compute_dtype()).cpu();
-    };
+  HeadTensors tensors() {
+    return {.small =
+                [this](const std::string& name, const std::vector<int64_t>& shape) {
+                  return source_.load(name, shape, target_.compute_dtype()).cpu();
+                },
+            .matrix =
+                [this](const std::string& name, const std::vector<int64_t>& shape,
+                       const Tensor& order) {
+                  return order.defined() ? ordered(name, shape, order)
+                                         : matrix(name, shape[0], shape[1]);
+                }};
+  }
+  Linear ordered(const std::string& name, const std::vector<int64_t>& shape, const Tensor& order) {
+    const Tensor rows = source_.load(name, shape, format_.dtype);
+    return pack(rows.index_select(0, order.to(rows.device())));
   }
 
   void load_backbone() {
@@ -111,8 +122,7 @@ class BlockHeadLoader {
     if (!config_.own_head) {
       source_.skip("lm_head.weight", whole);
     } else if (order_.defined()) {
-      const Tensor rows = source_.load("lm_head.weight", {drafts, hidden}, format_.dtype);
-      head_.lm_head = pack(rows.index_select(0, order_.to(rows.device())));
+      head_.lm_head = ordered("lm_head.weight", {drafts, hidden}, order_);
     } else {
       head_.lm_head = matrix("lm_head.weight", drafts, hidden);
     }
@@ -182,15 +192,21 @@ std::shared_ptr<BlockHead> random_block_head(const BlockHeadConfig& config,
   }
   backbone.weights.final_norm = random.norm(hidden);
   head->backbone = std::make_shared<const BlockBackbone>(std::move(backbone));
-  const HeadTensor tensor = [&](const std::string&, const std::vector<int64_t>& shape) {
-    const int64_t columns = shape.back();
-    const int64_t values = c10::multiply_integers(shape);
-    return random.matrix(values / columns, columns).to(head->hidden_norm.dtype()).view(shape);
-  };
-  head->correction = make_block_correction(config, tensor);
+  const HeadTensors tensors{
+      .small =
+          [&](const std::string&, const std::vector<int64_t>& shape) {
+            const int64_t columns = shape.back();
+            const int64_t values = c10::multiply_integers(shape);
+            return random.matrix(values / columns, columns)
+                .to(head->hidden_norm.dtype())
+                .view(shape);
+          },
+      .matrix = [&](const std::string&, const std::vector<int64_t>& shape,
+                    const Tensor&) { return pack(random.matrix(shape[0], shape[1])); }};
+  head->correction = make_block_correction(config, tensors);
   if (config.method == BlockMethod::kDFlash2) {
     for (size_t layer = 0; layer < config.plan.size(); ++layer) {
-      head->convolutions.push_back(make_convolutions(config, tensor, layer));
+      head->convolutions.push_back(make_convolutions(config, tensors, layer));
     }
   }
   return head;
@@ -245,10 +261,8 @@ void BlockHeadModel::evaluate(Token newest, int64_t wanted) {
   const Tensor block = ops_->embed_rows(embedding(), tokens, config.embedding_scale);
   states_ = layers_.evaluate(block).narrow(0, config.first_slot, depth());
   const Tensor read = states_.narrow(0, 0, wanted);
-  slots_ = {.logits = score(read), .states = read.cpu(), .embed = [this](const auto& asked) {
-              const Tensor ids = at::tensor(asked, at::kInt);
-              return ops_->embed_rows(embedding(), ids, 1.0).cpu();
-            }};
+  slots_ = {
+      .logits = score(read), .states = read.cpu(), .ops = ops_.get(), .embedding = &embedding()};
 }
 
 Tensor BlockHeadModel::logits(const Draft& partial, std::span<const int64_t> nodes) {

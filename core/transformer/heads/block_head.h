@@ -39,10 +39,10 @@ struct BlockHead {
 };
 
 /// Loads a head's folder (config.json, model.safetensors) for a target, on the target's device.
-/// Matrices are converted to `dtype`: see plain_dtype; what is computed on the host (correction,
-/// convolutions) to the compute dtype. Copies of the target's embedding and head, which older files
-/// of z-lab's carry, are left out. Throws WeightsError: see load_block_head_config and
-/// check_head_target; missing or unknown tensors, wrong shapes.
+/// Matrices are converted to `dtype`: see plain_dtype; what is computed on the host
+/// (block_correction.h, convolved_ops.h) to the compute dtype. Copies of the target's embedding and
+/// head, which older files of z-lab's carry, are left out. Throws WeightsError: see
+/// load_block_head_config and check_head_target; missing or unknown tensors, wrong shapes.
 std::shared_ptr<BlockHead> load_block_head(const std::filesystem::path& folder,
                                            const TransformerInfo& target,
                                            std::optional<at::ScalarType> dtype = std::nullopt);

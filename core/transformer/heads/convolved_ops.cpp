@@ -35,15 +35,15 @@ Tensor convolved(const Tensor& rows, const Tensor& kernels, int64_t side) {
 
 }  // namespace
 
-LayerConvolutions make_convolutions(const BlockHeadConfig& config, const HeadTensor& tensor,
+LayerConvolutions make_convolutions(const BlockHeadConfig& config, const HeadTensors& tensors,
                                     size_t layer) {
   const DFlash2Config& sizes = config.dflash2;
   const auto make = [&](const char* branch) -> BlockConvolution {
     const std::string name = convolution_name(layer, branch);
-    return {tensor(name + "base_kernel", {2, sizes.kernel_size, config.hidden_size}),
-            tensor(name + "kernel_projection.weight",
-                   {2 * sizes.kernel_size * config.hidden_size / sizes.group_size,
-                    config.hidden_size})};
+    return {tensors.small(name + "base_kernel", {2, sizes.kernel_size, config.hidden_size}),
+            tensors.small(name + "kernel_projection.weight",
+                          {2 * sizes.kernel_size * config.hidden_size / sizes.group_size,
+                           config.hidden_size})};
   };
   return {.attention = make("attention"), .mlp = make("mlp")};
 }

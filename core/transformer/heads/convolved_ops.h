@@ -27,7 +27,7 @@ struct LayerConvolutions {
 };
 
 /// Takes the convolutions of a layer from `layers.N.{attention_conv, mlp_conv}`.
-LayerConvolutions make_convolutions(const BlockHeadConfig& config, const HeadTensor& tensor,
+LayerConvolutions make_convolutions(const BlockHeadConfig& config, const HeadTensors& tensors,
                                     size_t layer);
 void write_convolutions(const LayerConvolutions& layer, size_t index, TensorWriter& writer);
 

@@ -299,10 +299,13 @@ INSTANTIATE_TEST_SUITE_P(All, BlockMethodTest,
 /// The tensors of a random correction, by name.
 struct NamedTensors {
   std::map<std::string, Tensor> tensors;
-  HeadTensor maker() {
-    return [this](const std::string& name, const std::vector<int64_t>& shape) {
+  HeadTensors maker() {
+    const auto small = [this](const std::string& name, const std::vector<int64_t>& shape) {
       return tensors[name] = at::randn(shape, at::kDouble);
     };
+    return {.small = small,
+            .matrix = [small](const std::string& name, const std::vector<int64_t>& shape,
+                              const Tensor&) { return pack(small(name, shape)); }};
   }
 };
 
@@ -311,10 +314,7 @@ struct TwoSlots {
   TwoSlots() {
     slots.logits = at::randn({2, 7}, at::kDouble);
     slots.states = at::randn({2, 6}, at::kDouble);
-    const Tensor table = at::randn({7, 6}, at::kDouble);
-    slots.embed = [table](const std::vector<Token>& tokens) {
-      return table.index_select(0, at::tensor(tokens, at::kLong));
-    };
+    slots.ops = ops.get();
     draft.add(5, 0);
   }
   BlockHeadConfig config(BlockMethod method) const {
@@ -330,6 +330,7 @@ struct TwoSlots {
     const Tensor first = correction.correct(slots, draft, {&root, 1});
     return at::cat({first, correction.correct(slots, draft, {&child, 1})});
   }
+  std::shared_ptr<Ops> ops = cpu_ops();
   BlockSlots slots;
   Draft draft = Draft::root(3);
 };
