@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -98,6 +99,11 @@ inline int64_t qkv_rows(const LayerPlan& layer) {
 /// Whether a layer has nothing beyond Gemma 3's and Llama's: its own keys and values, one dense
 /// MLP, the plain residual stream.
 bool is_plain(const LayerPlan& layer);
+
+/// Some layers of a plan, in their order, which may name one twice: a kv_source is where the layer
+/// it names stood last. InternalError where it does not stand before the layer that reads it.
+std::vector<LayerPlan> select_layers(const std::vector<LayerPlan>& plan,
+                                     std::span<const int64_t> layers);
 
 /// The scalar s, whole if one is, for which 1 / sqrt(s) is exactly `scale`, as configs write a
 /// query_scale: 1 / scale^2 is rounded, and would be read back as a scale that differs in the last

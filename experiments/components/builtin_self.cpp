@@ -28,15 +28,9 @@ std::shared_ptr<const TransformerWeights> weights_of_layers(const TransformerWei
                                                             const LayerNumbers& layers) {
   auto weights = std::make_shared<TransformerWeights>(whole);
   weights->config.num_layers = std::ssize(layers);
-  weights->plan.clear();
+  weights->plan = select_layers(whole.plan, layers);
   weights->layers.clear();
   for (const int64_t layer : layers) {
-    LayerPlan plan = whole.plan.at(static_cast<size_t>(layer));
-    if (plan.kv_source >= 0) {  // numbered among those that are left
-      const auto source = std::find(layers.begin(), layers.end(), plan.kv_source);
-      plan.kv_source = source - layers.begin();
-    }
-    weights->plan.push_back(plan);
     weights->layers.push_back(whole.layers.at(static_cast<size_t>(layer)));
   }
   return weights;

@@ -149,18 +149,9 @@ std::vector<LayerKind> layer_kinds(const std::vector<LayerPlan>& plan) {
 ModelDescription with_layers(const ModelDescription& whole, std::span<const int64_t> layers,
                              int64_t vocab) {
   ModelDescription model = whole;
-  model.plan.clear();
-  std::vector<int64_t> place(whole.plan.size(), -1);  // where each layer stood last
-  for (const int64_t layer : layers) {
-    LayerPlan plan = whole.plan.at(static_cast<size_t>(layer));
-    if (plan.kv_source >= 0) {
-      plan.kv_source = place[static_cast<size_t>(plan.kv_source)];
-      SPECDEC_CHECK(plan.kv_source >= 0,
-                    "layer {} reads keys and values of one that does not stand before it", layer);
-    }
-    place[static_cast<size_t>(layer)] = std::ssize(model.plan);
-    plan.per_layer_index = std::ssize(model.plan);
-    model.plan.push_back(std::move(plan));
+  model.plan = select_layers(whole.plan, layers);
+  for (size_t layer = 0; layer < model.plan.size(); ++layer) {
+    model.plan[layer].per_layer_index = static_cast<int64_t>(layer);
   }
   model.config.num_layers = std::ssize(model.plan);
   model.config.vocab_size = vocab;
