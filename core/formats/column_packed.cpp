@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/formats/matrix_checks.h"
 
 namespace specdec {
 namespace {
@@ -17,7 +18,6 @@ namespace {
 using Codes = CompressionScheme::Codes;
 
 constexpr int64_t kColumnWordBits = 32;
-constexpr int64_t kMaxColumnSize = int64_t{1} << 24;
 /// Outputs that are unpacked together: the cache holds a line of each.
 constexpr int64_t kRowTile = 64;
 /// Where AWQ's words hold outputs 0 to 7.
@@ -77,74 +77,36 @@ std::vector<uint8_t> column_zeros(const CompressedMatrix& stored) {
   return zeros;
 }
 
-/// Checks the tensors beside a matrix's codes.
-class ColumnChecks {
- public:
-  ColumnChecks(const TensorFiles& files, const CompressedMatrix& matrix)
-      : files_(files), matrix_(matrix) {}
+/// Checks scales and zero points of a matrix.
+void check_columns(const MatrixChecks& checks, const CompressedMatrix& matrix) {
+  checks.require_size();
+  const int64_t groups = matrix.scale_columns();
+  checks.require(matrix.scales, "scales", {groups, matrix.rows});
+  const int64_t codes = kColumnWordBits / matrix.scheme.bits;
+  checks.require(matrix.zero_words, "qzeros", {groups, (matrix.rows + codes - 1) / codes});
+  checks.require_type(*matrix.zero_words, {DType::kI32});
+  checks.require_type(*matrix.scales, {DType::kF16, DType::kBF16, DType::kF32});
+}
 
-  void run() const {
-    if (matrix_.rows < 1 || matrix_.columns < 1 || matrix_.rows > kMaxColumnSize ||
-        matrix_.columns > kMaxColumnSize) {
-      fail(*matrix_.codes, fmt::format("is of a matrix of shape [{}, {}], which is not supported",
-                                       matrix_.rows, matrix_.columns));
-    }
-    const int64_t groups = matrix_.scale_columns();
-    require(matrix_.scales, "scales", {groups, matrix_.rows});
-    const int64_t codes = kColumnWordBits / matrix_.scheme.bits;
-    require(matrix_.zero_words, "qzeros", {groups, (matrix_.rows + codes - 1) / codes});
-    require_type(*matrix_.zero_words, {DType::kI32});
-    require_type(*matrix_.scales, {DType::kF16, DType::kBF16, DType::kF32});
+/// The tensor, where it is another order than one group after the other.
+const TensorEntry* unusual_order(const MatrixChecks& checks, const CompressedMatrix& matrix,
+                                 const TensorEntry* entry) {
+  if (entry == nullptr) {
+    return nullptr;
   }
-
-  /// The tensor, where it is another order than one group after the other.
-  const TensorEntry* order(const TensorEntry* entry) const {
-    if (entry == nullptr) {
-      return nullptr;
+  checks.require(entry, "g_idx", {matrix.columns});
+  checks.require_type(*entry, {DType::kI32});
+  const int64_t columns = matrix.scheme.columns_per_scale;
+  bool is_usual = true;
+  for (int64_t i = 0; i < matrix.columns; ++i) {
+    const auto group = static_cast<int32_t>(column_word(*entry, i));
+    if (group < 0 || group >= matrix.scale_columns()) {
+      checks.fail(*entry, fmt::format("names group {} of {}", group, matrix.scale_columns()));
     }
-    require(entry, "g_idx", {matrix_.columns});
-    require_type(*entry, {DType::kI32});
-    const int64_t columns = matrix_.scheme.columns_per_scale;
-    bool is_usual = true;
-    for (int64_t i = 0; i < matrix_.columns; ++i) {
-      const auto group = static_cast<int32_t>(column_word(*entry, i));
-      if (group < 0 || group >= matrix_.scale_columns()) {
-        fail(*entry, fmt::format("names group {} of {}", group, matrix_.scale_columns()));
-      }
-      is_usual = is_usual && group == (columns == 0 ? 0 : i / columns);
-    }
-    return is_usual ? nullptr : entry;
+    is_usual = is_usual && group == (columns == 0 ? 0 : i / columns);
   }
-
-  [[noreturn]] void fail(const TensorEntry& entry, const std::string& problem) const {
-    throw WeightsError(
-        fmt::format("{}: tensor '{}' {}.", files_.folder().string(), entry.name, problem));
-  }
-
- private:
-  void require(const TensorEntry* entry, const char* part,
-               const std::vector<int64_t>& shape) const {
-    if (entry == nullptr) {
-      fail(*matrix_.codes, fmt::format("has no {} beside it", part));
-    }
-    if (entry->shape != shape) {
-      fail(*entry, fmt::format("has shape [{}], but for a matrix [{}, {}] it should be [{}]",
-                               fmt::join(entry->shape, ", "), matrix_.rows, matrix_.columns,
-                               fmt::join(shape, ", ")));
-    }
-  }
-  void require_type(const TensorEntry& entry, const std::vector<DType>& types) const {
-    if (std::find(types.begin(), types.end(), entry.dtype) == types.end()) {
-      std::vector<std::string_view> names;
-      std::transform(types.begin(), types.end(), std::back_inserter(names), dtype_name);
-      fail(entry, fmt::format("has dtype {}; it should be {}", dtype_name(entry.dtype),
-                              fmt::join(names, " or ")));
-    }
-  }
-
-  const TensorFiles& files_;
-  const CompressedMatrix& matrix_;
-};
+  return is_usual ? nullptr : entry;
+}
 
 }  // namespace
 
@@ -159,19 +121,19 @@ CompressedMatrix describe_columns(const TensorFiles& files, const TensorEntry& c
   matrix.codes = &codes;
   matrix.scales = files.find(module + ".scales");
   matrix.zero_words = files.find(module + ".qzeros");
-  const ColumnChecks checks(files, matrix);
+  const MatrixChecks checks(files, matrix);
   if (codes.shape.size() != 2) {
     checks.fail(codes, "should have two dimensions");
   }
-  if (std::max(codes.shape[0], codes.shape[1]) > kMaxColumnSize) {
+  if (std::max(codes.shape[0], codes.shape[1]) > kMaxMatrixSize) {
     checks.fail(codes, "is too large");
   }
   const int64_t per_word = kColumnWordBits / scheme.bits;
   const bool along_inputs = scheme.codes == Codes::kGptq;
   matrix.rows = codes.shape[1] * (along_inputs ? 1 : per_word);
   matrix.columns = codes.shape[0] * (along_inputs ? per_word : 1);
-  checks.run();
-  matrix.order = checks.order(files.find(module + ".g_idx"));
+  check_columns(checks, matrix);
+  matrix.order = unusual_order(checks, matrix, files.find(module + ".g_idx"));
   const std::vector<uint8_t> zeros = column_zeros(matrix);
   const auto middle = static_cast<uint8_t>(1U << static_cast<unsigned>(scheme.bits - 1));
   matrix.scheme.symmetric =

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/formats/column_packed.h"
 #include "core/formats/float_values.h"
+#include "core/formats/matrix_checks.h"
 
 namespace specdec {
 namespace {
@@ -116,8 +117,6 @@ size_t value_bytes(const TensorEntry& values) {
 }
 
 constexpr int64_t kBitsOfWord = 32;
-/// Of a matrix's rows and columns.
-constexpr int64_t kMaxSize = int64_t{1} << 24;
 
 /// Words that hold so many codes.
 int64_t words_of(int64_t values, const CompressionScheme& scheme) {
@@ -157,7 +156,7 @@ bool CompressedTensors::is_idle_bias(const TensorEntry& entry) const {
 }
 
 void CompressedTensors::fail(const TensorEntry& entry, const std::string& problem) const {
-  throw WeightsError(fmt::format("{}: tensor '{}' {}.", folder().string(), entry.name, problem));
+  fail_tensor(*stored_, entry, problem);
 }
 
 const TensorEntry* CompressedTensors::beside(const std::string& name, const char* end) const {
@@ -214,7 +213,7 @@ CompressedMatrix CompressedTensors::describe(const TensorEntry& codes, const std
   std::vector<int64_t> shape =
       scheme.codes == Codes::kPacked ? read_shape(codes, name, scheme) : codes.shape;
   if (scheme.codes == Codes::kFloat4 && !shape.empty()) {
-    shape.back() *= shape.back() < kMaxSize ? 2 : 1;  // a larger one is refused
+    shape.back() *= shape.back() < kMaxMatrixSize ? 2 : 1;  // a larger one is refused
   }
   CompressedMatrix matrix;
   matrix.scheme = scheme;
@@ -281,33 +280,9 @@ void CompressedTensors::check_order(const TensorEntry& entry,
   }
 }
 
-void CompressedTensors::require(const CompressedMatrix& matrix, const TensorEntry* entry,
-                                const char* part, std::vector<int64_t> shape) const {
-  if (entry == nullptr) {
-    fail(*matrix.codes, fmt::format("has no {} beside it", part));
-  }
-  if (matrix.stacked > 0) {
-    shape.insert(shape.begin(), matrix.stacked);
-  }
-  std::vector<int64_t> sizes = entry->shape;
-  std::vector<int64_t> wanted = shape;
-  std::erase(sizes, 1);
-  std::erase(wanted, 1);
-  if (sizes != wanted) {
-    fail(*entry, fmt::format("has shape [{}], but for {} [{}, {}] it should be [{}]",
-                             fmt::join(entry->shape, ", "),
-                             matrix.stacked > 0 ? "a stack of matrices" : "a matrix", matrix.rows,
-                             matrix.columns, fmt::join(shape, ", ")));
-  }
-}
-
 void CompressedTensors::check_size(const CompressedMatrix& matrix) const {
   const CompressionScheme& scheme = matrix.scheme;
-  if (matrix.rows < 1 || matrix.columns < 1 || matrix.rows > kMaxSize ||
-      matrix.columns > kMaxSize) {
-    fail(*matrix.codes, fmt::format("is of a matrix of shape [{}, {}], which is not supported",
-                                    matrix.rows, matrix.columns));
-  }
+  MatrixChecks(*stored_, matrix).require_size();
   const int64_t columns = scheme.codes == Codes::kPacked   ? words_of(matrix.columns, scheme)
                           : scheme.codes == Codes::kFloat4 ? matrix.columns / 2
                                                            : matrix.columns;
@@ -336,11 +311,9 @@ void CompressedTensors::check_float4(const CompressedMatrix& matrix) const {
   if (!has_whole) {
     return;
   }
-  require(matrix, matrix.whole, "scale of the whole matrix", {1});
-  if (matrix.whole->dtype != DType::kF32) {
-    fail(*matrix.whole,
-         fmt::format("has dtype {}; it should be F32", dtype_name(matrix.whole->dtype)));
-  }
+  const MatrixChecks checks(*stored_, matrix);
+  checks.require(matrix.whole, "scale of the whole matrix", {1});
+  checks.require_type(*matrix.whole, {DType::kF32});
   const float whole = float_values(*matrix.whole).front();
   if (!(whole > 0.0F) || !std::isfinite(whole)) {
     fail(*matrix.whole, fmt::format("is {}; it should be a number above 0", whole));
@@ -352,21 +325,19 @@ void CompressedTensors::check(const CompressedMatrix& matrix) const {
     return;  // checked where it was described
   }
   check_size(matrix);
-  require(matrix, matrix.scales, "weight_scale", {matrix.scale_rows(), matrix.scale_columns()});
+  const MatrixChecks checks(*stored_, matrix);
+  checks.require(matrix.scales, "weight_scale", {matrix.scale_rows(), matrix.scale_columns()});
   if (matrix.scheme.codes == Codes::kFloat4) {
     return check_float4(matrix);
   }
-  const DType type = matrix.scales->dtype;
-  if (type != DType::kF32 && type != DType::kF16 && type != DType::kBF16) {
-    fail(*matrix.scales,
-         fmt::format("has dtype {}; it should be one of F32, F16, BF16", dtype_name(type)));
-  }
+  checks.require_type(*matrix.scales, {DType::kF32, DType::kF16, DType::kBF16});
   if (matrix.scheme.symmetric) {
     return;
   }
   const bool packed = matrix.scheme.codes == Codes::kPacked;
-  require(matrix, matrix.zeros, "weight_zero_point",
-          {packed ? words_of(matrix.rows, matrix.scheme) : matrix.rows, matrix.scale_columns()});
+  checks.require(
+      matrix.zeros, "weight_zero_point",
+      {packed ? words_of(matrix.rows, matrix.scheme) : matrix.rows, matrix.scale_columns()});
   if (matrix.zeros->dtype != matrix.codes->dtype) {
     fail(*matrix.zeros,
          fmt::format("has dtype {}; it should be {} as the codes are",

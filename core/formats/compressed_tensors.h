@@ -55,9 +55,6 @@ class CompressedTensors final : public TensorFiles {
                             const CompressionScheme& scheme) const;
   std::vector<int64_t> read_shape(const TensorEntry& codes, const std::string& name,
                                   const CompressionScheme& scheme) const;
-  /// That there is a tensor of this shape, but for dimensions of 1, beside the codes.
-  void require(const CompressedMatrix& matrix, const TensorEntry* entry, const char* part,
-               std::vector<int64_t> shape) const;
   void check_size(const CompressedMatrix& matrix) const;
   void check(const CompressedMatrix& matrix) const;
   /// A bias of zeros beside GPTQ's codes, which AutoGPTQ writes for modules that have none: models

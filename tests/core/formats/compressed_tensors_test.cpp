@@ -321,7 +321,7 @@ TEST(CompressedTensorsTest, TensorsThatDoNotFitAreNamed) {
               HasSubstr("'a.weight_scale' has shape [3, 1], but for a matrix [4, 8] it should be "
                         "[4, 1]"));
   EXPECT_THAT(tensors_complaint(channel, {codes, tensor("a.weight_scale", DType::kI32, {4, 1})}),
-              HasSubstr("'a.weight_scale' has dtype I32; it should be one of F32, F16, BF16"));
+              HasSubstr("'a.weight_scale' has dtype I32; it should be F32 or F16 or BF16"));
   EXPECT_THAT(tensors_complaint(scheme_of("w4a16"), {codes}),
               HasSubstr("'a.weight' has dtype F8_E4M3, but config.json's quantization_config "
                         "speaks of I32 words in 'weight_packed'"));
