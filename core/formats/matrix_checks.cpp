@@ -39,8 +39,8 @@ void MatrixChecks::require(const TensorEntry* entry, const char* part,
   if (sizes != wanted) {
     fail(*entry, fmt::format("has shape [{}], but for {} [{}, {}] it should be [{}]",
                              fmt::join(entry->shape, ", "),
-                             matrix_.stacked > 0 ? "a stack of matrices" : "a matrix",
-                             matrix_.rows, matrix_.columns, fmt::join(shape, ", ")));
+                             matrix_.stacked > 0 ? "a stack of matrices" : "a matrix", matrix_.rows,
+                             matrix_.columns, fmt::join(shape, ", ")));
   }
 }
 

@@ -47,11 +47,11 @@ nlohmann::json eagle_json(const std::filesystem::path& folder, EagleVersion vers
   HeadTarget target = config.trained_for;
   target.hidden_size = config.hidden_size;
   target.vocab_size = config.vocab_size;
-  nlohmann::json json = {{"num_layers", 1},
+  nlohmann::json json = {{"num_layers", config.layers},
                          {"target", target_json(target)},
                          {"weights", weights_json(CheckpointTensors(folder))},
                          {"layers", nlohmann::json::array({layer_json(config.plan)})}};
-  if (version == EagleVersion::kEagle3) {
+  if (captures_streams(version)) {
     json["draft_vocab_size"] = config.draft_vocab_size;
     json["capture_layers"] = config.capture_layers.empty() ? nlohmann::json("by the target")
                                                            : nlohmann::json(config.capture_layers);
@@ -165,12 +165,12 @@ nlohmann::json inspect_head(const std::filesystem::path& path, const std::string
     json = block_head_json(path);
   } else if (kind == "medusa") {
     json = medusa_json(path);
-  } else if (kind == "eagle" || kind == "eagle3") {
-    json = eagle_json(path, kind == "eagle" ? EagleVersion::kEagle : EagleVersion::kEagle3);
+  } else if (const auto version = find_eagle_version(kind)) {
+    json = eagle_json(path, *version);
   } else {
     throw WeightsError(fmt::format(
         "{}: holds a head of type '{}'; known: dflash, dflash2, domino, dspark, eagle, eagle3, "
-        "gemma4_assistant, medusa",
+        "gemma4_assistant, medusa, peagle",
         path.string(), kind));
   }
   json["folder"] = path.string();

@@ -10,16 +10,6 @@
 namespace specdec {
 namespace {
 
-/// A depth's row of a tensor for each of some nodes, [k, columns].
-Tensor slot_rows(const Tensor& rows, const Draft& partial, std::span<const int64_t> nodes) {
-  const std::vector<int64_t> depths = partial.depths();
-  std::vector<Tensor> found;
-  for (const int64_t node : nodes) {
-    found.push_back(rows[depths[static_cast<size_t>(node)]]);
-  }
-  return at::stack(found);
-}
-
 /// The rows of a table for the tokens of some nodes, [k, columns] on the host.
 Tensor look_up(const BlockSlots& slots, const Linear& table, const Draft& partial,
                std::span<const int64_t> nodes) {
@@ -281,6 +271,15 @@ class CandidateSelector final : public BlockCorrection {
 };
 
 }  // namespace
+
+Tensor slot_rows(const Tensor& rows, const Draft& partial, std::span<const int64_t> nodes) {
+  const std::vector<int64_t> depths = partial.depths();
+  std::vector<Tensor> found;
+  for (const int64_t node : nodes) {
+    found.push_back(rows[depths[static_cast<size_t>(node)]]);
+  }
+  return at::stack(found);
+}
 
 Tensor BlockCorrection::confidence(BlockSlots&, const Draft&, std::span<const int64_t>) const {
   return {};

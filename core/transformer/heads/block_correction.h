@@ -35,6 +35,9 @@ struct BlockSlots {
   std::vector<Tensor> memory = {};    ///< [nodes] of a draft: what a recurrent layer keeps at each
 };
 
+/// A depth's row of a tensor for each of some nodes of a draft, [k, columns].
+Tensor slot_rows(const Tensor& rows, const Draft& partial, std::span<const int64_t> nodes);
+
 /// The part of a block drafter that makes a slot's logits depend on the tokens drafted before it.
 /// Immutable. Products with a row for each token are the device's, all else is computed on the
 /// host.

@@ -269,15 +269,7 @@ Tensor BlockHeadModel::logits(const Draft& partial, std::span<const int64_t> nod
   if (head_->correction != nullptr) {
     return head_->correction->correct(slots_, partial, nodes);
   }
-  const std::vector<int64_t> depths = partial.depths();
-  if (nodes.size() == 1) {
-    return slots_.logits.narrow(0, depths[static_cast<size_t>(nodes.front())], 1);
-  }
-  std::vector<Tensor> rows;
-  for (const int64_t node : nodes) {
-    rows.push_back(slots_.logits[depths[static_cast<size_t>(node)]]);
-  }
-  return at::stack(rows);
+  return slot_rows(slots_.logits, partial, nodes);
 }
 
 Tensor BlockHeadModel::confidence(const Draft& partial, std::span<const int64_t> nodes) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -18,6 +19,7 @@ using nlohmann::json;
 
 constexpr const char* kAuxLayers = "eagle_aux_hidden_state_layer_ids";
 constexpr const char* kDeepSpecLayers = "target_layer_ids";
+constexpr int64_t kMostParallelDrafts = 1024;
 
 void check_kind(const JsonKeys& keys, EagleVersion version) {
   const std::string wanted = eagle_version_name(version);
@@ -68,7 +70,7 @@ void read_norms(const JsonKeys& keys, EagleConfig& config) {
       {"embed_requires_grad", &config.own_embedding}};
   for (const auto& [key, flag] : flags) {
     *flag = keys.boolean(key, false);
-    if (*flag && config.version != EagleVersion::kEagle3) {
+    if (*flag && !captures_streams(config.version)) {
       keys.fail(key, "is true, which only heads of EAGLE-3 know; use drafter type eagle3");
     }
   }
@@ -101,6 +103,43 @@ void read_feature(const JsonKeys& keys, EagleConfig& config) {
   config.feature_after_norm = feature == "after_final_norm";
 }
 
+/// Tokens of a draft that speculators trained for: those of its first proposal method.
+std::optional<int64_t> proposed_tokens(const JsonKeys& keys) {
+  if (!keys.has("speculators_config")) {
+    return std::nullopt;
+  }
+  const JsonKeys speculators = keys.object("speculators_config");
+  const json methods =
+      speculators.has("proposal_methods") ? speculators.at("proposal_methods") : json::array();
+  if (!methods.is_array() || methods.empty() || !methods.front().is_object() ||
+      !methods.front().contains("speculative_tokens")) {
+    return std::nullopt;
+  }
+  const json& tokens = methods.front()["speculative_tokens"];
+  if (!tokens.is_number_integer() || tokens < 1 || tokens > kMostParallelDrafts) {
+    speculators.fail("proposal_methods", fmt::format("has speculative_tokens {}; 1 to {}",
+                                                     describe_json(tokens), kMostParallelDrafts));
+  }
+  return tokens.get<int64_t>();
+}
+
+void read_parallel(const JsonKeys& keys, EagleConfig& config) {
+  const int64_t token = keys.integer("mask_token_id");
+  if (token < 0 || token >= config.vocab_size) {
+    keys.fail("mask_token_id",
+              fmt::format("is {}, outside the vocabulary of {}", token, config.vocab_size));
+  }
+  config.mask_token = static_cast<Token>(token);
+  config.own_embedding = true;
+  config.drafts = proposed_tokens(keys).value_or(config.drafts);
+}
+
+void write_parallel(const EagleConfig& config, json& out) {
+  out["mask_token_id"] = config.mask_token;
+  out["speculators_config"] = {
+      {"proposal_methods", json::array({{{"speculative_tokens", config.drafts}}})}};
+}
+
 /// The first of the sliding layers, whose rotations are those for short distances; else the first.
 LayerPlan usual_layer(const TransformerInfo& target) {
   const auto sliding = std::find_if(target.plan.begin(), target.plan.end(),
@@ -110,8 +149,28 @@ LayerPlan usual_layer(const TransformerInfo& target) {
 
 }  // namespace
 
+bool captures_streams(EagleVersion version) { return version != EagleVersion::kEagle; }
+
 std::string eagle_version_name(EagleVersion version) {
-  return version == EagleVersion::kEagle ? "eagle" : "eagle3";
+  switch (version) {
+    case EagleVersion::kEagle:
+      return "eagle";
+    case EagleVersion::kEagle3:
+      return "eagle3";
+    case EagleVersion::kPEagle:
+      return "peagle";
+  }
+  return "";
+}
+
+std::optional<EagleVersion> find_eagle_version(const std::string& name) {
+  for (const EagleVersion version :
+       {EagleVersion::kEagle, EagleVersion::kEagle3, EagleVersion::kPEagle}) {
+    if (name == eagle_version_name(version)) {
+      return version;
+    }
+  }
+  return std::nullopt;
 }
 
 EagleConfig load_eagle_config(const std::filesystem::path& folder, EagleVersion version) {
@@ -122,7 +181,7 @@ EagleConfig load_eagle_config(const std::filesystem::path& folder, EagleVersion 
   // speculators nests what describes the layer.
   const JsonKeys layer =
       keys.has("transformer_layer_config") ? keys.object("transformer_layer_config") : keys;
-  const bool third = version == EagleVersion::kEagle3;
+  const bool third = captures_streams(version);
   EagleConfig config;
   config.version = version;
   read_eagle_layer(layer, config);
@@ -139,6 +198,9 @@ EagleConfig load_eagle_config(const std::filesystem::path& folder, EagleVersion 
   if (third) {
     config.capture_layers = read_capture_layers(keys);
   }
+  if (version == EagleVersion::kPEagle) {
+    read_parallel(keys, config);
+  }
   config.trained_for = read_head_target(keys);
   if (keys.has("num_target_layers")) {  // DeepSpec
     config.trained_for.num_layers = keys.positive("num_target_layers");
@@ -147,7 +209,7 @@ EagleConfig load_eagle_config(const std::filesystem::path& folder, EagleVersion 
 }
 
 std::string eagle_config_json(const EagleConfig& config) {
-  const bool third = config.version == EagleVersion::kEagle3;
+  const bool third = captures_streams(config.version);
   json out = {
       {"architectures", json::array({third ? "LlamaForCausalLMEagle3" : "LlamaForCausalLMEagle"})},
       {"bias", config.fc_bias},
@@ -166,6 +228,9 @@ std::string eagle_config_json(const EagleConfig& config) {
     out["feature"] = config.feature_after_norm ? "after_final_norm" : "before_final_norm";
   }
   write_norms(config, out);
+  if (config.version == EagleVersion::kPEagle) {
+    write_parallel(config, out);
+  }
   if (config.trained_for.vocab_size == 0) {
     out.erase("trained_for");
   }
@@ -238,12 +303,13 @@ EagleConfig make_eagle_config(EagleVersion version, LayerStyle style,
   config.plan.activation = gemma ? Activation::kGeluTanh : Activation::kSilu;
   config.fc_bias = version == EagleVersion::kEagle;
   config.scale_embedding = gemma;
-  if (version == EagleVersion::kEagle3) {
+  if (captures_streams(version)) {
     const int64_t last = model.num_layers - 1;
     std::set<int64_t> layers = {std::min<int64_t>(1, last), model.num_layers / 2,
                                 std::max<int64_t>(0, last - 1)};
     config.capture_layers.assign(layers.begin(), layers.end());
   }
+  config.own_embedding = version == EagleVersion::kPEagle;
   config.trained_for = head_target(target);
   return config;
 }

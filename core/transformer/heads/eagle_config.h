@@ -14,9 +14,15 @@ namespace specdec {
 enum class EagleVersion {
   kEagle,   ///< EAGLE-1 and 2 (Li et al., 2024, arXiv:2401.15077, arXiv:2406.16858)
   kEagle3,  ///< EAGLE-3 (Li et al., 2025, arXiv:2503.01840)
+  kPEagle,  ///< EAGLE-3's features, but all tokens of a draft in one forward (arXiv:2602.01469)
 };
-/// "eagle", "eagle3"
+/// Whether heads are fed captured streams of the target and have norms and an lm_head of their own:
+/// EAGLE-3 and P-EAGLE.
+bool captures_streams(EagleVersion version);
+/// "eagle", "eagle3", "peagle"
 std::string eagle_version_name(EagleVersion version);
+/// The inverse; nothing for names of other heads.
+std::optional<EagleVersion> find_eagle_version(const std::string& name);
 
 /// What the layer of a head is like: its config's model_type.
 enum class LayerStyle {
@@ -35,7 +41,7 @@ struct EagleConfig {
   int64_t vocab_size = 0;        ///< the target's
   int64_t draft_vocab_size = 0;  ///< tokens that have logits: rows of EAGLE-3's lm_head
   double rms_norm_eps = 1e-6;
-  LayerPlan plan;                         ///< of the layer
+  LayerPlan plan;                         ///< of the (first) layer
   std::optional<Llama3Rope> llama3_rope;  ///< what plan.rope.divisors were made of
   bool fc_bias = true;                    ///< `bias`; EAGLE-3 has none
   bool scale_embedding = false;           ///< the target's embedding as its first layer sees it
@@ -45,8 +51,12 @@ struct EagleConfig {
   bool norm_before_fc = false;        ///< the concatenated streams are normed as one
   bool fc_norm = false;               ///< each captured stream is normed by itself
   bool norm_output = false;           ///< what recurs is the output after the head's norm
-  bool own_embedding = false;         ///< `embed_requires_grad`: not the target's
+  bool own_embedding = false;         ///< `embed_requires_grad`: not the target's; P-EAGLE always
   double soft_cap = 0.0;              ///< of the logits, DeepSpec's Gemma 4 heads; 0 = none
+  // P-EAGLE:
+  int64_t layers = 1;    ///< those after the first read its output alone
+  Token mask_token = 0;  ///< of the drafts after the first
+  int64_t drafts = 8;    ///< most tokens of a draft
   /// EAGLE-3: the fused residual streams, by the layer after which they are taken. Published ids
   /// count by a layer's input: see docs/eagle.md.
   std::vector<int64_t> capture_layers;

@@ -15,18 +15,30 @@ namespace {
 /// Columns of fc.
 int64_t fc_width(const EagleConfig& config, const TransformerConfig& target) {
   const auto streams = static_cast<int64_t>(eagle_capture_layers(config, target).size());
-  return config.hidden_size * (config.version == EagleVersion::kEagle3 ? streams : 2);
+  return config.hidden_size * (captures_streams(config.version) ? streams : 2);
 }
 
 /// The norm may also lie before the residual stream branches off: EagleHead::feature_norm.
 bool has_attention_norm(const EagleConfig& config) {
-  return config.version == EagleVersion::kEagle3 && !config.norm_before_residual;
+  return captures_streams(config.version) && !config.norm_before_residual;
 }
 
 LayerFormat layer_format(const EagleConfig& config, const std::string& prefix) {
   return {.prefix = prefix,
           .norm_offset = config.style == LayerStyle::kGemma ? 1.0 : 0.0,
           .attention_norm = has_attention_norm(config) ? "hidden_norm" : ""};
+}
+
+/// A layer of P-EAGLE after the first reads the residual stream alone.
+LayerPlan later_plan(const EagleConfig& config) {
+  LayerPlan plan = config.plan;
+  plan.joined_inputs = false;
+  return plan;
+}
+
+LayerFormat later_format(const EagleConfig& config, int64_t layer) {
+  return {.prefix = fmt::format("layers.{}.", layer),
+          .norm_offset = config.style == LayerStyle::kGemma ? 1.0 : 0.0};
 }
 
 class EagleLoader {
@@ -43,7 +55,7 @@ class EagleLoader {
 
   void load() {
     const int64_t hidden = config_.hidden_size;
-    const bool third = config_.version == EagleVersion::kEagle3;
+    const bool third = captures_streams(config_.version);
     head_.fc = matrix("fc.weight", hidden, fc_width(config_, target_.config));
     if (config_.fc_bias) {
       head_.fc_bias = source_.load("fc.bias", {hidden}, target_.compute_dtype());
@@ -59,6 +71,9 @@ class EagleLoader {
       head_.norm = norm("norm.weight");
       head_.lm_head = matrix("lm_head.weight", config_.draft_vocab_size, hidden);
       load_norms(format.prefix);
+    }
+    if (config_.version == EagleVersion::kPEagle) {
+      load_parallel();
     }
     head_.target_ids = load_draft_ids(source_, config_.draft_vocab_size, config_.vocab_size);
     if (config_.own_embedding) {
@@ -81,6 +96,21 @@ class EagleLoader {
   Tensor norm(const std::string& name, int64_t streams = 1) {
     const double offset = config_.style == LayerStyle::kGemma ? 1.0 : 0.0;
     return source_.load(name, {streams * config_.hidden_size}, target_.compute_dtype()) + offset;
+  }
+
+  /// The layers after the first, and what stands for the features of tokens that are drafted.
+  void load_parallel() {
+    for (int64_t layer = 1; layer < config_.layers; ++layer) {
+      HeadLayer later;
+      later.plan = later_plan(config_);
+      later.rms_norm_eps = config_.rms_norm_eps;
+      later.weights = load_layer<Tensor>(source_, later_format(config_, layer), later.plan,
+                                         config_.hidden_size, matrix_dtype_);
+      head_.later_layers.push_back(std::move(later));
+    }
+    const int64_t width = fc_width(config_, target_.config);
+    head_.mask_features =
+        source_.load("mask_hidden", {1, 1, width}, target_.compute_dtype()).view({1, width});
   }
 
   void load_norms(const std::string& prefix) {
@@ -152,7 +182,7 @@ std::shared_ptr<EagleHead> load_eagle_head(const std::filesystem::path& folder,
   head->config = load_eagle_config(folder, version);
   check_eagle_config(head->config, target.config, folder);
   head->note = check_head_target(head->config.trained_for, target, folder);
-  head->config.capture_layers = version == EagleVersion::kEagle3
+  head->config.capture_layers = captures_streams(version)
                                     ? eagle_capture_layers(head->config, target.config)
                                     : std::vector<int64_t>();
   EagleLoader(folder, *head, target, dtype).load();
@@ -162,7 +192,7 @@ std::shared_ptr<EagleHead> load_eagle_head(const std::filesystem::path& folder,
 void save_eagle_head(const EagleHead& head, const std::filesystem::path& folder,
                      at::ScalarType dtype) {
   const EagleConfig& config = head.config;
-  const bool third = config.version == EagleVersion::kEagle3;
+  const bool third = captures_streams(config.version);
   const LayerFormat format = layer_format(config, third ? "midlayer." : "layers.0.");
   std::filesystem::create_directories(folder);
   TensorWriter writer(dtype);
@@ -177,6 +207,13 @@ void save_eagle_head(const EagleHead& head, const std::filesystem::path& folder,
     writer.add("lm_head.weight", head.lm_head);
     write_norms(writer, head, format);
   }
+  for (size_t layer = 0; layer < head.later_layers.size(); ++layer) {
+    write_layer(writer, later_format(config, static_cast<int64_t>(layer) + 1), later_plan(config),
+                head.later_layers[layer].weights);
+  }
+  if (head.mask_features.defined()) {
+    writer.add("mask_hidden", head.mask_features.unsqueeze(0));
+  }
   write_draft_ids(writer, head.target_ids, config.vocab_size);
   writer.write(folder / "model.safetensors");
   write_file(folder / "config.json", eagle_config_json(config));
@@ -186,7 +223,7 @@ std::shared_ptr<EagleHead> random_eagle_head(const EagleConfig& config,
                                              const RandomWeightsOptions& options) {
   auto head = std::make_shared<EagleHead>();
   RandomTensors random(options);
-  const bool third = config.version == EagleVersion::kEagle3;
+  const bool third = captures_streams(config.version);
   const int64_t hidden = config.hidden_size;
   const auto streams = static_cast<int64_t>(config.capture_layers.size());
   SPECDEC_CHECK(!third || streams > 0, "random_eagle_head: which layers does the head capture?");
@@ -209,6 +246,13 @@ std::shared_ptr<EagleHead> random_eagle_head(const EagleConfig& config,
   head->norm = random.norm(hidden);
   head->lm_head = random.matrix(config.draft_vocab_size, hidden);
   add_random_norms(random, *head);
+  for (int64_t layer = 1; layer < config.layers; ++layer) {
+    const LayerPlan plan = later_plan(config);
+    head->later_layers.push_back({plan, random_layer(random, plan, hidden), config.rms_norm_eps});
+  }
+  if (config.version == EagleVersion::kPEagle) {
+    head->mask_features = random.matrix(1, head->fc.size(1)).to(head->norm.dtype());
+  }
   return head;
 }
 

@@ -9,6 +9,7 @@
 #include "core/formats/json_keys.h"
 #include "core/transformer/heads/head_files.h"
 #include "core/transformer/heads/head_layer_config.h"
+#include "core/transformer/layer_types.h"
 
 namespace specdec {
 namespace {
@@ -141,9 +142,9 @@ void read_plan(const JsonKeys& keys, EagleConfig& config) {
       keys, is_gemma(config.style) ? Activation::kGeluTanh : Activation::kSilu);
 }
 
-void refuse_unsupported(const JsonKeys& layer, LayerStyle style) {
+void refuse_unsupported(const JsonKeys& layer, const EagleConfig& config) {
   refuse_layer_parts(layer);
-  if (layer.integer("num_hidden_layers", 1) != 1) {
+  if (config.version != EagleVersion::kPEagle && layer.integer("num_hidden_layers", 1) != 1) {
     layer.fail("num_hidden_layers",
                fmt::format("is {}; a head has one layer. A whole model drafts with drafter type "
                            "draft_model",
@@ -151,7 +152,7 @@ void refuse_unsupported(const JsonKeys& layer, LayerStyle style) {
   }
   for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"}) {
     const bool logits = std::string(cap) == "final_logit_softcapping";
-    if (layer.has(cap) && !(logits && style == LayerStyle::kGemma4)) {
+    if (layer.has(cap) && !(logits && config.style == LayerStyle::kGemma4)) {
       layer.fail(cap,
                  "is set; heads with soft caps are not supported, but for the logits of "
                  "gemma4_text");
@@ -204,15 +205,16 @@ void apply_style(EagleConfig& config) {
   plan.qk_norm = config.style != LayerStyle::kLlama;
   plan.post_norms = is_gemma(config.style);
   plan.value_norm = plan.layer_scalar = config.style == LayerStyle::kGemma4;
-  plan.joined_inputs = config.version == EagleVersion::kEagle3;
+  plan.joined_inputs = captures_streams(config.version);
 }
 
 void read_eagle_layer(const JsonKeys& layer, EagleConfig& config) {
   config.style = read_style(layer);
-  if (config.version != EagleVersion::kEagle3 && config.style == LayerStyle::kGemma4) {
+  if (!captures_streams(config.version) && config.style == LayerStyle::kGemma4) {
     layer.fail("model_type", "is gemma4_text, which only heads of EAGLE-3 have");
   }
-  refuse_unsupported(layer, config.style);
+  refuse_unsupported(layer, config);
+  config.layers = read_layer_count(layer, 1);
   config.hidden_size = layer.positive("hidden_size");
   config.soft_cap = layer.soft_cap("final_logit_softcapping", 0.0);
   config.rms_norm_eps = layer.positive_number("rms_norm_eps", 1e-6);
@@ -227,7 +229,7 @@ void write_eagle_layer(const EagleConfig& config, json& out) {
               {"intermediate_size", plan.intermediate_size},
               {"model_type", style_name(config.style)},
               {"num_attention_heads", plan.heads},
-              {"num_hidden_layers", 1},
+              {"num_hidden_layers", config.layers},
               {"num_key_value_heads", plan.kv_heads},
               {"query_pre_attn_scalar", query_scalar(plan.query_scale)},
               {"rms_norm_eps", config.rms_norm_eps},

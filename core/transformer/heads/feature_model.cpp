@@ -35,7 +35,11 @@ class EagleFeatureHead final : public FeatureHead {
         embedding_(head_->embedding.defined() ? packed(head_->embedding, *target_)
                                               : target_->embedding) {}
 
-  const HeadLayer& layer() const override { return head_->layer; }
+  std::vector<HeadLayer> layers() const override {
+    std::vector<HeadLayer> layers = {head_->layer};
+    layers.insert(layers.end(), head_->later_layers.begin(), head_->later_layers.end());
+    return layers;
+  }
 
   int64_t feature_width() const override { return third() ? fc_.in() : config_.hidden_size; }
 
@@ -78,7 +82,7 @@ class EagleFeatureHead final : public FeatureHead {
   }
 
  private:
-  bool third() const { return config_.version == EagleVersion::kEagle3; }
+  bool third() const { return captures_streams(config_.version); }
 
   /// The rows of its lm_head by the target's tokens; most heads have them so.
   static Tensor sorted_rows(const EagleHead& head) {
@@ -128,7 +132,7 @@ class MtpFeatureHead final : public FeatureHead {
         ops_(ops_of(options, *target_)),
         fc_(packed(head_->fc, *target_)) {}
 
-  const HeadLayer& layer() const override { return head_->layers.at(module_); }
+  std::vector<HeadLayer> layers() const override { return {head_->layers.at(module_)}; }
   int64_t feature_width() const override { return target_->config.hidden_size; }
 
   LayerInput enter(const Tensor& tokens, const Tensor& features, bool) const override {
@@ -162,7 +166,7 @@ FeatureModel::FeatureModel(std::unique_ptr<FeatureHead> head,
                            const KvStoreFactory& store, const TransformerOptions& options)
     : head_(std::move(head)),
       target_(std::move(target)),
-      engine_(make_layer_engine(head_->layer(), *target_, store, options)) {}
+      engine_(make_layer_engine(head_->layers(), *target_, store, options)) {}
 
 ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
   SPECDEC_CHECK(options.capture_layers.empty() && options.layers.empty() &&

@@ -18,7 +18,7 @@ class FeatureHead {
     Tensor attention_inputs;  ///< [n, hidden], for a layer with joined inputs
   };
   virtual ~FeatureHead() = default;
-  virtual const HeadLayer& layer() const = 0;
+  virtual std::vector<HeadLayer> layers() const = 0;
   /// Columns of the target's features.
   virtual int64_t feature_width() const = 0;
   /// tokens [n] int32; features [n, width] of the target, or [n, hidden] of the head itself.

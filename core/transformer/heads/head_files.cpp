@@ -109,9 +109,9 @@ struct BlockDrafter {
   const char* architecture;
   bool supported = true;
 };
-constexpr BlockDrafter kBlockDrafters[] = {{"dflash2", "DFlash2"},      {"domino", "Domino"},
-                                           {"dspark", "DSpark"},        {"xpress", "XPress", false},
-                                           {"peagle", "PEagle", false}, {"dflash", "DFlash"}};
+constexpr BlockDrafter kBlockDrafters[] = {{"dflash2", "DFlash2"}, {"domino", "Domino"},
+                                           {"dspark", "DSpark"},   {"xpress", "XPress", false},
+                                           {"peagle", "PEagle"},   {"dflash", "DFlash"}};
 
 /// `projector_type` of a config, nested or at the top.
 std::string projector_type(const JsonKeys& keys) {
@@ -137,7 +137,7 @@ std::string block_drafter_kind(const JsonKeys& keys) {
       keys.fail("architectures",
                 fmt::format("says that this is a {} draft head, which is not supported; supported "
                             "heads: dflash, dflash2, domino, dspark, eagle, eagle3, medusa, "
-                            "gemma4_assistant",
+                            "peagle, gemma4_assistant",
                             known.kind));
     }
     return known.kind;

@@ -49,9 +49,9 @@ void read_head_layer_sizes(const JsonKeys& keys, int64_t hidden_size, LayerPlan&
 at::ScalarType plain_dtype(std::optional<at::ScalarType> wanted, at::ScalarType stored,
                            const TransformerInfo& target);
 /// What a config says that it is a head of: "eagle", "eagle3", "medusa", "dflash", "dflash2",
-/// "domino", "dspark"; "" when it says nothing of a head (a model's, or a published head's that
-/// only its user knows). Throws WeightsError, by name, for block drafters that are not supported:
-/// P-EAGLE, xPress.
+/// "domino", "dspark", "peagle"; "" when it says nothing of a head (a model's, or a published
+/// head's that only its user knows). Throws WeightsError, by name, for xPress, which is not
+/// supported.
 std::string head_kind(const JsonKeys& keys);
 /// The same of `folder`/config.json; "" without one.
 std::string head_kind(const std::filesystem::path& folder);

@@ -20,7 +20,7 @@ LayerPlan head_layer_plan(LayerPlan target) {
   return target;
 }
 
-std::unique_ptr<TransformerModel> make_layer_engine(const HeadLayer& layer,
+std::unique_ptr<TransformerModel> make_layer_engine(const std::vector<HeadLayer>& layers,
                                                     const TransformerWeights& target,
                                                     const KvStoreFactory& store,
                                                     const TransformerOptions& options) {
@@ -28,10 +28,12 @@ std::unique_ptr<TransformerModel> make_layer_engine(const HeadLayer& layer,
   weights->weight_dtype = target.weight_dtype;
   weights->place = target.place;
   weights->config = target.config;
-  weights->config.num_layers = 1;
-  weights->config.rms_norm_eps = layer.rms_norm_eps;
-  weights->plan = {layer.plan};
-  weights->layers = {pack(layer.weights, head_packing(target))};
+  weights->config.num_layers = std::ssize(layers);
+  weights->config.rms_norm_eps = layers.front().rms_norm_eps;
+  for (const HeadLayer& layer : layers) {
+    weights->plan.push_back(layer.plan);
+    weights->layers.push_back(pack(layer.weights, head_packing(target)));
+  }
   weights->embedding = target.embedding;
   TransformerOptions engine = options;
   engine.results_on_host = false;

@@ -9,7 +9,7 @@
 
 namespace specdec {
 
-/// The one decoder layer of a head that lives on a target.
+/// A decoder layer of a head that lives on a target; most heads have one.
 struct HeadLayer {
   LayerPlan plan;
   LayerTensors weights;
@@ -20,9 +20,9 @@ struct HeadLayer {
 /// inputs, streams): what the layer of a new head is modelled on.
 LayerPlan head_layer_plan(LayerPlan target);
 
-/// The cached engine that runs the layer: takes ForwardInputs::embeddings and gives the layer's
-/// output as final_hidden; it has no logits.
-std::unique_ptr<TransformerModel> make_layer_engine(const HeadLayer& layer,
+/// The cached engine that runs some layers: takes ForwardInputs::embeddings and gives the last
+/// one's output as final_hidden; it has no logits.
+std::unique_ptr<TransformerModel> make_layer_engine(const std::vector<HeadLayer>& layers,
                                                     const TransformerWeights& target,
                                                     const KvStoreFactory& store,
                                                     const TransformerOptions& options);

@@ -71,6 +71,7 @@ HeadOutputs eagle_reference(const EagleHead& head, const TransformerTensors& tar
   if (head.config.scale_embedding) {
     embedding = embedding * target.embedding_scale;
   }
+  SPECDEC_CHECK(head.config.version != EagleVersion::kPEagle, "P-EAGLE heads are not trained");
   return head.config.version == EagleVersion::kEagle3
              ? eagle3_reference(head, target, inputs, embedding)
              : eagle1_reference(head, target, inputs, embedding);

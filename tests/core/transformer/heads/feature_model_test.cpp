@@ -274,7 +274,7 @@ TEST(FeatureModelBiasTest, AttentionBiasReachesTheLayer) {
 class FailingHead final : public FeatureHead {
  public:
   explicit FailingHead(const HeadLayer& layer) : layer_(layer) {}
-  const HeadLayer& layer() const override { return layer_; }
+  std::vector<HeadLayer> layers() const override { return {layer_}; }
   int64_t feature_width() const override { return 16; }
   LayerInput enter(const Tensor&, const Tensor& features, bool) const override {
     return {features, {}};
