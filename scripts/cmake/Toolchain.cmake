@@ -48,11 +48,20 @@ if(SPECDEC_METAL)
   enable_language(OBJCXX)
 endif()
 
-if(SPECDEC_SANITIZE)
-  # ASan finds what is read through null pointers, bad ones and those that overflowed.
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined>
-                      $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=null,pointer-overflow,vptr>
-                      $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined>
+if(SPECDEC_SANITIZE STREQUAL address)
+  set(specdec_sanitizers -fsanitize=address,undefined)
+elseif(SPECDEC_SANITIZE STREQUAL thread)
+  set(specdec_sanitizers -fsanitize=thread)
+elseif(SPECDEC_SANITIZE)
+  message(FATAL_ERROR "SPECDEC_SANITIZE=${SPECDEC_SANITIZE} is unknown: address, thread or OFF.")
+endif()
+if(specdec_sanitizers)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:${specdec_sanitizers}>
                       $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
-  add_link_options(-fsanitize=address,undefined)
+  add_link_options(${specdec_sanitizers})
+endif()
+if(SPECDEC_SANITIZE STREQUAL address)
+  # ASan finds what is read through null pointers, bad ones and those that overflowed.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=null,pointer-overflow,vptr>
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined>)
 endif()

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/families/gemma/gemma4_config.h"
+#include "core/families/gemma/weights.h"
 #include "core/families/model.h"
 #include "core/transformer/tensor_writer.h"
 #include "core/transformer/transformer_model.h"
@@ -61,6 +62,15 @@ class Gemma4WeightsTest : public testing::TestWithParam<std::string> {
 
 TEST_P(Gemma4WeightsTest, AFolderIsTheModelOfItsTensors) {
   write(hub_tensors(*model_, "model."), config_);
+  EXPECT_LT(max_difference(all_logits(load_model(folder_.path())), all_logits(pack(*model_))),
+            1e-4);
+}
+
+TEST_P(Gemma4WeightsTest, WhatIsSavedIsReadAgain) {
+  if (GetParam() == "e" || GetParam() == "3n") {
+    GTEST_SKIP() << "not written: layers that share keys and have inputs of their own";
+  }
+  save_gemma(*model_, config_, folder_.path(), at::kFloat);
   EXPECT_LT(max_difference(all_logits(load_model(folder_.path())), all_logits(pack(*model_))),
             1e-4);
 }
