@@ -21,8 +21,7 @@ std::vector<float> written_and_read(KvFormat format, const std::vector<float>& n
   constexpr int64_t kStride = 3;
   const auto head_dim = std::ssize(numbers);
   const int64_t width = kv_width(format, head_dim);
-  const int64_t bytes =
-      static_cast<int64_t>(c10::elementSize(kv_element_type(format, at::kFloat)));
+  const int64_t bytes = static_cast<int64_t>(c10::elementSize(kv_element_type(format, at::kFloat)));
   std::vector<uint8_t> page(static_cast<size_t>(width * kStride * bytes), 0xA5);
   encode_kv(format, numbers.data(), head_dim, {page.data(), kStride});
   for (size_t i = 0; i < page.size(); ++i) {
@@ -68,8 +67,8 @@ TEST(KvFormatTest, FloatsRoundAsAtenDoes) {
                                                         {KvFormat::kFp8E4m3, at::kFloat8_e4m3fn}};
   for (const auto& [format, dtype] : dtypes) {
     const Tensor bounded = format == KvFormat::kFp8E4m3 ? given.clamp(-448, 448) : given;
-    EXPECT_TRUE(at::equal(at::tensor(written_and_read(format, numbers)),
-                          bounded.to(dtype).to(at::kFloat)))
+    EXPECT_TRUE(
+        at::equal(at::tensor(written_and_read(format, numbers)), bounded.to(dtype).to(at::kFloat)))
         << kv_format_name(format);
   }
 }
