@@ -83,8 +83,8 @@ void encode_group(const float* numbers, int64_t count, float scale, uint8_t* cod
   const float inverse = scale == 0 || std::isnan(scale) ? 0.0F : 1.0F / scale;
   for (int64_t i = 0; i < count; ++i) {
     const float code = inverse == 0 ? 0.0F : std::nearbyint(numbers[i] * inverse);
-    codes[i] = static_cast<uint8_t>(
-        static_cast<int>(std::clamp(code, -kHighest - 1, kHighest)) & ((1 << kBits) - 1));
+    codes[i] = static_cast<uint8_t>(static_cast<int>(std::clamp(code, -kHighest - 1, kHighest)) &
+                                    ((1 << kBits) - 1));
   }
 }
 
@@ -118,8 +118,7 @@ void decode_blocks(KvFormat format, const KvElements& from, int64_t head_dim, fl
   const int64_t scales = head_dim / numbers_a_byte(format);
   for (int64_t i = 0; i < head_dim; ++i) {
     const int64_t scale = scales + kScaleBytes * (i / kKvGroup);
-    const int bits =
-        *element<uint8_t>(from, scale) | *element<uint8_t>(from, scale + 1) << 8;
+    const int bits = *element<uint8_t>(from, scale) | *element<uint8_t>(from, scale + 1) << 8;
     numbers[i] =
         static_cast<float>(code_at(format, from, i)) * half_value(static_cast<uint16_t>(bits));
   }
@@ -151,9 +150,8 @@ at::ScalarType kv_element_type(KvFormat format, at::ScalarType activations) {
 int64_t kv_width(KvFormat format, int64_t head_dim) {
   SPECDEC_CHECK(format != KvFormat::kQ4 || head_dim % 2 == 0, "cache: head_dim {} in {}", head_dim,
                 kv_format_name(format));
-  return has_scales(format)
-             ? head_dim / numbers_a_byte(format) + kScaleBytes * groups_of(head_dim)
-             : head_dim;
+  return has_scales(format) ? head_dim / numbers_a_byte(format) + kScaleBytes * groups_of(head_dim)
+                            : head_dim;
 }
 
 int64_t kv_head_dim(KvFormat format, int64_t width) {

@@ -5,8 +5,8 @@
 
 namespace specdec {
 
-/// What the numbers in the pages of a cache are, rounded when they are written and widened, exactly,
-/// when they are read. All but kNative stand beside float32 activations.
+/// What the numbers in the pages of a cache are, rounded when they are written and widened,
+/// exactly, when they are read. All but kNative stand beside float32 activations.
 enum class KvFormat {
   kNative,    ///< of the activations' dtype
   kBFloat16,  ///< to the nearest, ties to even
