@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "core/kernels/attention.h"
+#include "core/kernels/qkv.h"
 #include "kv/kv_cache.h"
 
 namespace specdec {
@@ -16,22 +17,31 @@ namespace {
 
 constexpr int64_t kHeads = 4;
 constexpr int64_t kHeadDim = 64;
+constexpr int64_t kMaxLength = 8192;
+
+/// New nodes with random keys and values.
+void fill(KvCache& cache, int64_t nodes) {
+  cache.extend({.count = nodes});
+  QkvOptions options;
+  options.heads = kHeads;
+  options.cos = at::ones({kMaxLength, kHeadDim / 2});
+  options.sin = at::zeros({kMaxLength, kHeadDim / 2});
+  Tensor queries = at::empty({nodes, kHeads, kHeadDim});
+  qkv_to_cache(at::randn({nodes, (kHeads + 2) * kHeadDim}), options, cache.view(0), queries);
+}
 
 std::unique_ptr<KvCache> filled_cache(int64_t context, int64_t nodes, KvFormat format) {
   auto cache = std::make_unique<KvCache>(
       std::vector<LayerKv>{{1, kHeadDim, 0, -1}},
       KvCacheOptions{
-          .dtype = at::kFloat, .format = format, .device = at::kCPU, .max_length = 8192});
+          .dtype = at::kFloat, .format = format, .device = at::kCPU, .max_length = kMaxLength});
   std::vector<int64_t> path(static_cast<size_t>(context));
   std::iota(path.begin(), path.end(), 0);
   if (context > 0) {
-    cache->extend({.count = context});
+    fill(*cache, context);
     cache->commit(0, path);
   }
-  cache->extend({.count = nodes});
-  const KvView view = cache->view(0);
-  Tensor(view.keys).normal_();
-  Tensor(view.values).normal_();
+  fill(*cache, nodes);
   return cache;
 }
 
@@ -62,12 +72,16 @@ void at_attention_bench(benchmark::State& state) {
 }
 
 void shapes(benchmark::internal::Benchmark* bench) {
-  bench->ArgNames({"context", "n"})->ArgsProduct({{128, 1000, 4000}, {1, 4, 8, 16}});
+  bench->ArgNames({"context", "n"})->ArgsProduct({{128, 1000, 4000, 8000}, {1, 4, 8, 16}});
   bench->Args({0, 512});  // a prefill
 }
 
 BENCHMARK_CAPTURE(paged_attention_bench, float32, KvFormat::kNative)->Apply(shapes);
 BENCHMARK_CAPTURE(paged_attention_bench, bfloat16, KvFormat::kBFloat16)->Apply(shapes);
+BENCHMARK_CAPTURE(paged_attention_bench, float16, KvFormat::kFloat16)->Apply(shapes);
+BENCHMARK_CAPTURE(paged_attention_bench, fp8_e4m3, KvFormat::kFp8E4m3)->Apply(shapes);
+BENCHMARK_CAPTURE(paged_attention_bench, q8, KvFormat::kQ8)->Apply(shapes);
+BENCHMARK_CAPTURE(paged_attention_bench, q4, KvFormat::kQ4)->Apply(shapes);
 BENCHMARK(at_attention_bench)->Apply(shapes);
 
 }  // namespace

@@ -283,11 +283,11 @@ std::vector<TimedChoice> Profiler::compare_lengths() {
 std::vector<std::string> Profiler::save() {
   const c10::InferenceMode guard;
   const Environment environment = read_environment();
-  const auto measured = measure_machine(loader_.weights(arguments_.model),
-                                        {.format = parse_kv_dtype(loader_.options().kv_dtype),
-                                         .max_length = target_->max_length(),
-                                         .most_threads = most_threads_,
-                                         .between = InterruptGuard::check});
+  const auto measured =
+      measure_machine(loader_.weights(arguments_.model), {.format = kv_format_of(loader_.options()),
+                                                          .max_length = target_->max_length(),
+                                                          .most_threads = most_threads_,
+                                                          .between = InterruptGuard::check});
   MachineProfile found{.processor = environment.cpu,
                        .cores = environment.cores,
                        .prefill_threads = measured.prefill_threads.chosen,

@@ -1,5 +1,9 @@
+#include <fmt/format.h>
+
 #include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "experiments/components/builtin.h"
@@ -70,14 +74,67 @@ CacheRegistry::Make prepare_contiguous(const ConfigNode& node, const RunPlan&) {
   };
 }
 
+/// Formats that a cache's `format` names; the others are said by kv_dtype.
+constexpr KvFormat kLossyFormats[] = {KvFormat::kFloat16, KvFormat::kFp8E4m3, KvFormat::kQ8,
+                                      KvFormat::kQ4};
+
+std::optional<KvFormat> read_format(const ConfigNode& cache) {
+  cache.ignore("format");  // known, also where it is not given
+  if (!cache.has("format")) {
+    return std::nullopt;
+  }
+  const auto name = cache.get<std::string>("format", "");
+  for (const KvFormat format : kLossyFormats) {
+    if (name == kv_format_name(format)) {
+      return format;
+    }
+  }
+  cache.fail("format", fmt::format("unknown format '{}'; known: float16, fp8_e4m3, q8, q4. "
+                                   "float32 and bfloat16 are values of the model's kv_dtype",
+                                   name));
+  return std::nullopt;
+}
+
+/// A target's cache: a format needs `lossy: true`, and nothing else has it.
+void check_lossy(const ConfigNode& cache, const std::optional<KvFormat>& format) {
+  cache.ignore("lossy");
+  const bool lossy = cache.has("lossy") && cache.get<bool>("lossy", false);
+  if (format && !lossy) {
+    cache.fail("format",
+               fmt::format("{} rounds the keys and values of the target, which makes another model "
+                           "of it: say so with lossy: true, or leave format out",
+                           kv_format_name(*format)));
+  } else if (lossy && !format) {
+    cache.fail("lossy", "is true, but no format is given, and the cache is exact: leave it out");
+  }
+}
+
+CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
+                        const std::optional<KvFormat>& format) {
+  CacheChoice choice{.format = format};
+  choice.make = plan.components.caches.prepare(cache, plan);
+  choice.yaml = write_yaml(*cache.resolved());
+  return choice;
+}
+
+/// The keys that all caches have.
+std::vector<OptionHelp> with_format(std::vector<OptionHelp> options) {
+  options.push_back({"format", "as kv_dtype says", "float16, fp8_e4m3, q8 or q4",
+                     "of keys and values, rounded when they are written: lossy, on the CPU only"});
+  options.push_back({"lossy", "false", "true or false",
+                     "true where a target's cache has a format, which makes another model of it"});
+  return options;
+}
+
 }  // namespace
 
-KvStoreFactory CacheChoice::factory(KvFormat format) const {
+KvStoreFactory CacheChoice::factory(KvFormat kv_dtype) const {
+  const KvFormat chosen = format.value_or(kv_dtype);
   if (!make) {
-    return paged_kv(kDefaultPageSize, format);
+    return paged_kv(kDefaultPageSize, chosen);
   }
-  return [make = make, format](std::vector<LayerKv> layers, const KvStoreOptions& store) {
-    return make({std::move(layers), store, format});
+  return [make = make, chosen](std::vector<LayerKv> layers, const KvStoreOptions& store) {
+    return make({std::move(layers), store, chosen});
   };
 }
 
@@ -88,10 +145,23 @@ CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan) {
     return {};
   }
   const ConfigNode node = model.child("cache");
-  CacheChoice choice;
-  choice.make = plan.components.caches.prepare(node, plan);
-  choice.yaml = write_yaml(*node.resolved());
-  return choice;
+  const auto format = read_format(node);
+  check_lossy(node, format);
+  return read_choice(node, plan, format);
+}
+
+std::optional<CacheChoice> read_draft_cache(const ConfigNode& drafter, const RunPlan& plan) {
+  drafter.ignore("cache");
+  if (!drafter.has("cache")) {
+    return std::nullopt;
+  }
+  const ConfigNode node = drafter.child("cache");
+  return read_choice(node, plan, read_format(node));
+}
+
+OptionHelp draft_cache_help(const std::string& fallback) {
+  return {"cache", fallback, "{type: paged, format: q4}",
+          "a cache of its own, of any type and format: the output stays the target's"};
 }
 
 std::string cache_yaml(const std::string& text) {
@@ -119,7 +189,7 @@ void add_caches(CacheRegistry& caches) {
                                "copied when one of them is written: exact",
                        .source = "Kwon et al., 2023, arXiv:2309.06180",
                        .page = "docs/caches.md",
-                       .options = paged_options().help(),
+                       .options = with_format(paged_options().help()),
                        .promise = Promise::kLossless,
                        .prepare = prepare_paged,
                        .examples = {{"{type: paged}"},
@@ -128,7 +198,7 @@ void add_caches(CacheRegistry& caches) {
   caches.add("contiguous", {.help = "a row's keys and values in one piece of max_length tokens: "
                                     "exact, the same bits as paged, to measure what paging costs",
                             .page = "docs/caches.md",
-                            .options = contiguous_options().help(),
+                            .options = with_format(contiguous_options().help()),
                             .promise = Promise::kLossless,
                             .prepare = prepare_contiguous,
                             .examples = {{"{type: contiguous}"}}});

@@ -20,9 +20,14 @@
 namespace specdec {
 namespace {
 
+OptionTable<WeightsOptions> draft_model_options() {
+  return weights_options("its checkpoint folder").describe({draft_cache_help("as the target's")});
+}
+
 DrafterRegistry::Make prepare_draft_model(const ConfigNode& node, const RunPlan& plan) {
-  const WeightsOptions given = weights_options("its checkpoint folder").read(node);
+  const WeightsOptions given = draft_model_options().read(node);
   const auto& folder = given.weights;
+  const std::optional<CacheChoice> cache = read_draft_cache(node, plan);
   DraftModelOptions options{.sample = given.sample};
   check_sample(node, plan, given.sample);
   if (!folder.empty() && plan.target != nullptr) {
@@ -39,14 +44,8 @@ DrafterRegistry::Make prepare_draft_model(const ConfigNode& node, const RunPlan&
       }
     });
   }
-  return [folder, options](BuildContext& context) {
-    std::unique_ptr<LanguageModel> model = context.models.load(folder);
-    if (context.keeps_prefixes) {
-      model = std::make_unique<PrefixCachedModel>(std::move(model));
-    }
-    context.draft_model = model.get();
-    context.draft_model_name = folder.string();
-    return std::make_unique<DraftModelDrafter>(std::move(model), options);
+  return [folder, options, cache](BuildContext& context) {
+    return draft_with(context, folder, options, cache);
   };
 }
 
@@ -298,12 +297,27 @@ OptionTable<WeightsOptions> weights_options(const std::string& weights) {
       .add("sample", &WeightsOptions::sample, kSampleMeaning, {}, kSampleDefault);
 }
 
+std::unique_ptr<Drafter> draft_with(BuildContext& context, const std::filesystem::path& folder,
+                                    const DraftModelOptions& options,
+                                    const std::optional<CacheChoice>& cache) {
+  std::unique_ptr<LanguageModel> model = context.models.load(folder, {}, cache);
+  if (context.keeps_prefixes) {
+    model = std::make_unique<PrefixCachedModel>(std::move(model));
+  }
+  context.draft_model = model.get();
+  context.draft_model_name = folder.string();
+  if (cache && cache->format) {
+    context.draft_model_name += fmt::format(" (cache {})", kv_format_name(*cache->format));
+  }
+  return std::make_unique<DraftModelDrafter>(std::move(model), options);
+}
+
 void add_drafters(DrafterRegistry& drafters) {
   drafters.add("draft_model",
                {.help = "a smaller model with the same tokenizer decodes ahead",
                 .source = "Leviathan et al., 2023, arXiv:2211.17192",
                 .page = "docs/trees.md",
-                .options = weights_options("its checkpoint folder").help(),
+                .options = draft_model_options().help(),
                 .promise = Promise::kLossless,
                 .prepare = prepare_draft_model,
                 .examples = {{"{type: draft_model, weights: <folder>/draft, sample: true}"},

@@ -136,13 +136,35 @@ OptionTable<SelfDrafterOptions> self_options() {
            "layers that are left out when drafting, numbered from 0", {0, 1023})
       .describe({{"adapter", "none", "a folder, or {path: ..., scale: 1}",
                   "LoRA of these layers that drafts pass and the target does not"}})
+      .describe({draft_cache_help("the target's")})
       .add("sample", &SelfDrafterOptions::sample, kSampleMeaning, {}, kSampleDefault);
+}
+
+/// All of the target's layers, over a cache of their own that rounds.
+DrafterRegistry::Make prepare_cached_self(const ConfigNode& node, const RunPlan& plan,
+                                          const SelfDrafterOptions& given,
+                                          const std::optional<CacheChoice>& cache) {
+  if (given.layers > 0 || !given.skip.empty() || node.has("adapter")) {
+    node.fail("cache",
+              "is for all layers of the target, which draft with a cache of their own: leave out "
+              "layers, skip and adapter, or leave out the cache");
+  } else if (!cache->format) {
+    node.fail("cache",
+              "has no format, so drafts would cost what they save: give one, such as {type: paged, "
+              "format: q4}");
+  }
+  const auto folder = plan.target == nullptr ? std::filesystem::path() : plan.target->folder;
+  return [folder, cache, options = DraftModelOptions{.sample = given.sample}](
+             BuildContext& context) { return draft_with(context, folder, options, cache); };
 }
 
 DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) {
   const SelfDrafterOptions given = self_options().read(node);
   const std::optional<AdapterChoice> adapter = read_adapter(node);
   check_sample(node, plan, given.sample);
+  if (const auto cache = read_draft_cache(node, plan)) {
+    return prepare_cached_self(node, plan, given, cache);
+  }
   std::filesystem::path folder;
   LayerNumbers layers;
   if (plan.target != nullptr) {
@@ -183,18 +205,20 @@ void write_adapter(const std::filesystem::path& folder, uint64_t seed) {
 }  // namespace
 
 void add_self_drafter(DrafterRegistry& drafters) {
-  drafters.add("self",
-               {.help = "the target's own first layers, or all but some, with its norm and head",
-                .source = "LayerSkip, arXiv:2404.16710; Draft & Verify, arXiv:2309.08168",
-                .page = "docs/self.md",
-                .options = self_options().help(),
-                .promise = Promise::kLossless,
-                .prepare = prepare_self,
-                .examples = {{"{type: self, layers: 1, sample: true}"},
-                             {"{type: self, layers: 1, sample: false}"},
-                             {"{type: self, skip: [1], sample: true}"},
-                             {"{type: self, layers: 1, adapter: <folder>/lora, sample: true}"}},
-                .write_example_files = write_adapter});
+  drafters.add(
+      "self",
+      {.help = "the target's own first layers, or all but some, with its norm and head; or all of "
+               "them with a lossy cache",
+       .source = "LayerSkip, arXiv:2404.16710; Draft & Verify, arXiv:2309.08168",
+       .page = "docs/self.md",
+       .options = self_options().help(),
+       .promise = Promise::kLossless,
+       .prepare = prepare_self,
+       .examples = {{"{type: self, layers: 1, sample: true}"},
+                    {"{type: self, layers: 1, sample: false}"},
+                    {"{type: self, skip: [1], sample: true}"},
+                    {"{type: self, layers: 1, adapter: <folder>/lora, sample: true}"}},
+       .write_example_files = write_adapter});
 }
 
 }  // namespace specdec

@@ -1,6 +1,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 namespace specdec {
 
 struct Components;
+struct OptionHelp;
 struct RunPlan;
 class ConfigNode;
 
@@ -23,13 +25,21 @@ struct CacheContext {
 struct CacheChoice {
   std::string yaml = {};  ///< with all options; "" = none was chosen: `paged`
   std::function<std::unique_ptr<KvStore>(const CacheContext&)> make = {};
+  /// What `format` chose for keys and values: a lossy one; none = as kv_dtype says.
+  std::optional<KvFormat> format = {};
 
-  /// Makes the caches of models whose keys and values have this type.
-  KvStoreFactory factory(KvFormat format) const;
+  /// Makes the caches of models whose kv_dtype is this.
+  KvStoreFactory factory(KvFormat kv_dtype) const;
 };
 
-/// The key `cache` of a model, a map with a type.
+/// The key `cache` of a model, a map with a type. Notes a mistake where a format is given without
+/// `lossy: true`.
 CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan);
+/// The key `cache` of a drafter, in any format, since the target verifies; nullopt where there is
+/// none.
+std::optional<CacheChoice> read_draft_cache(const ConfigNode& drafter, const RunPlan& plan);
+/// What `specdec list` says of that key, `fallback` where it is not given.
+OptionHelp draft_cache_help(const std::string& fallback);
 /// The value of --cache as YAML: a type's name alone is {type: NAME}.
 std::string cache_yaml(const std::string& text);
 /// Reads the value of --cache; "" chooses none. Throws ConfigError with all mistakes.

@@ -217,7 +217,7 @@ void ProfileDefaults::take_all(ModelOptions& options, const Components& componen
   if (options.dtype.empty()) {
     options.dtype = take_dtype();
   }
-  if (options.kv_dtype.empty()) {
+  if (options.kv_dtype.empty() && !options.cache.format) {
     options.kv_dtype = take_kv_dtype();
   }
 }

@@ -27,7 +27,7 @@ void for_pieces(int64_t tokens, const F& grow) {
 void add_cache(const ModelSize& size, const ModelOptions& model, MemoryNeeds& needs) {
   const std::vector<LayerKv> layers = cache_layers(size.info.plan);
   const int64_t longest = std::max(max_length_of(model, size.info.config), needs.context);
-  const auto cache = model.cache.factory(parse_kv_dtype(model.kv_dtype))(
+  const auto cache = model.cache.factory(kv_format_of(model))(
       layers, {.dtype = size.info.compute_dtype(), .device = at::kMeta, .max_length = longest});
   cache->extend({.count = needs.context});
   const KvStatistics statistics = cache->statistics();

@@ -244,6 +244,17 @@ KvFormat parse_kv_dtype(const std::string& name) {
   return KvFormat::kNative;
 }
 
+KvFormat kv_format_of(const ModelOptions& options) {
+  const std::optional<KvFormat>& format = options.cache.format;
+  if (format && !options.kv_dtype.empty()) {
+    throw ConfigError(fmt::format(
+        "kv_dtype {} and the cache's format {} are two formats of the same keys and values: leave "
+        "one of them out",
+        options.kv_dtype, kv_format_name(*format)));
+  }
+  return format ? *format : parse_kv_dtype(options.kv_dtype);
+}
+
 /// Throws ConfigError for a device of a kind that this build or machine does not have.
 static void check_has(const std::string& device) {
   if (device == "mps" && !at::hasMPS()) {
@@ -340,7 +351,8 @@ std::shared_ptr<const LoraAdapter> ModelLoader::adapter(const std::filesystem::p
 }
 
 std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path& folder,
-                                                    const std::vector<AdapterChoice>& adapters) {
+                                                    const std::vector<AdapterChoice>& adapters,
+                                                    const std::optional<CacheChoice>& cache) {
   auto shared = weights(folder);
   if (shared->config.bidirectional) {
     throw Error(
@@ -353,7 +365,15 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
                                    .usable_tokens = files == nullptr ? 0 : usable_tokens(*files),
                                    .suppressed = suppressed_tokens(options_, *shared, files),
                                    .prefill_threads = options_.prefill_threads};
-  auto model = std::make_unique<TransformerModel>(std::move(shared), kv_store(), options);
+  auto model = std::make_unique<TransformerModel>(
+      std::move(shared), cache ? cache->factory(parse_kv_dtype(options_.kv_dtype)) : kv_store(),
+      options);
+  if (options_.cache.format) {
+    note_warning(fmt::format(
+        "the cache holds {} (lossy): the target is another model than with an exact cache, by as "
+        "much as 'specdec score' says",
+        kv_format_name(*options_.cache.format)));
+  }
   set_adapters(*model, folder, adapters);
   if (thread_reason_.empty() && options_.threads > 0) {
     at::set_num_threads(static_cast<int>(options_.threads));
@@ -398,7 +418,7 @@ std::shared_ptr<const AdapterStack> ModelLoader::draft_adapter(const std::filesy
 }
 
 KvStoreFactory ModelLoader::kv_store() const {
-  return options_.cache.factory(parse_kv_dtype(options_.kv_dtype));
+  return options_.cache.factory(kv_format_of(options_));
 }
 
 void ModelLoader::note_fingerprint(const std::string& name, const std::string& fingerprint) {

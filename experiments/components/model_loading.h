@@ -94,6 +94,9 @@ ActivationFormat parse_activations(const std::string& name);
 void check_activations(const ModelOptions& options);
 /// "float32", "bfloat16"; "" = as the activations. Throws ConfigError for others.
 KvFormat parse_kv_dtype(const std::string& name);
+/// The format of keys and values, by kv_dtype or by the cache's format. Throws ConfigError where
+/// both are given.
+KvFormat kv_format_of(const ModelOptions& options);
 /// How a model computes, such as "bfloat16", or "Q5_0, Q8_0, Q4_K, Q6_K, activations int8": the
 /// formats of all its matrices, those of most weights first.
 std::string format_text(const TransformerWeights& model);
@@ -114,10 +117,11 @@ class ModelLoader {
 
   /// Of the active layers.
   std::shared_ptr<const TransformerWeights> weights(const std::filesystem::path& folder);
-  /// A new instance: weights shared, its own cache and adapters. Throws Error for an encoder, which
-  /// cannot decode.
+  /// A new instance: weights shared, its own cache, of the options' type or of `cache`, and
+  /// adapters. Throws Error for an encoder, which cannot decode.
   std::unique_ptr<TransformerModel> load(const std::filesystem::path& folder,
-                                         const std::vector<AdapterChoice>& adapters = {});
+                                         const std::vector<AdapterChoice>& adapters = {},
+                                         const std::optional<CacheChoice>& cache = std::nullopt);
   /// Makes a model that was loaded from `folder` run with these adapters instead of its own, each
   /// loaded once. Where they differ its rows are emptied, whose keys and values are those of the
   /// adapters before.

@@ -81,17 +81,18 @@ std::filesystem::path read_model(const ConfigNode& node, const Components& compo
   options.dtype =
       node.get<std::string>("dtype", node.has("dtype") ? std::string() : profile.take_dtype());
   options.activations = node.get<std::string>("activations", "");
-  options.kv_dtype = node.get<std::string>(
-      "kv_dtype", node.has("kv_dtype") ? std::string() : profile.take_kv_dtype());
-  options.device = node.get<std::string>("device", "cpu");
-  options.max_length = node.get<int64_t>("max_length", 0, {0, kMaxTokens});
   options.cache =
       read_cache(node, RunPlan{.components = components, .models = catalog, .sampling = {}});
+  const bool says_format = node.has("kv_dtype") || options.cache.format;
+  options.kv_dtype =
+      node.get<std::string>("kv_dtype", says_format ? std::string() : profile.take_kv_dtype());
+  options.device = node.get<std::string>("device", "cpu");
+  options.max_length = node.get<int64_t>("max_length", 0, {0, kMaxTokens});
   profile.take_cache(options, components);
   profile.take_threads(options);
   note_error(node, "dtype", [&] { (void)parse_dtype(options.dtype); });
   note_error(node, "activations", [&] { check_activations(options); });
-  note_error(node, "kv_dtype", [&] { (void)parse_kv_dtype(options.kv_dtype); });
+  note_error(node, "kv_dtype", [&] { (void)kv_format_of(options); });
   if (!options.kv_dtype.empty() && options.dtype == "float64") {
     node.fail("kv_dtype",
               fmt::format("{} needs float32 activations, but dtype is float64; leave kv_dtype out, "

@@ -78,11 +78,14 @@ std::optional<double> bytes_per_step(const Group& group, const Item& item,
     values += cached_values(weights.plan, length);
     length += step.committed;
   }
-  const int64_t value_bytes = group.config->model.kv_dtype == "bfloat16"
-                                  ? 2
-                                  : static_cast<int64_t>(c10::elementSize(weights.compute_dtype()));
+  const KvFormat format = kv_format_of(group.config->model);
+  const int64_t head_dim = weights.plan.front().head_dim;
+  const auto head_bytes =
+      static_cast<double>(kv_width(format, head_dim)) *
+      static_cast<double>(c10::elementSize(kv_element_type(format, weights.compute_dtype())));
+  const double value_bytes = head_bytes / static_cast<double>(head_dim);
   return static_cast<double>(forward_bytes(weights) + adapter_bytes(*group.target)) +
-         static_cast<double>(values * value_bytes) / static_cast<double>(generation.steps.size());
+         static_cast<double>(values) * value_bytes / static_cast<double>(generation.steps.size());
 }
 
 CounterRandomness loss_randomness() { return CounterRandomness(kLossTraceSeed); }

@@ -15,8 +15,8 @@ inline Vec<T> load_keys(const Kv* from, int64_t count, int64_t dim) {
   if constexpr (!kWhole) {
     return load_keys<true, T>(PartOfVector<T, Kv>(from, count).elements, count, dim);
   } else if constexpr (std::is_same_v<Kv, Q4Codes>) {
-    const auto pairs = __builtin_convertvector(load_raw<Bytes>(from), typename Lanes<T>::Int);
-    return signed_nibbles(pairs >> (dim % 2 * 4));
+    const HalfBits pairs = __builtin_convertvector(load_raw<Bytes>(from), HalfBits);
+    return signed_nibbles(__builtin_convertvector(pairs, typename Lanes<T>::Int) >> (dim % 2 * 4));
   } else {
     return load_cache<T>(from);
   }

@@ -17,6 +17,7 @@
 namespace specdec {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr int64_t kCacheVocab = 40;
@@ -117,7 +118,7 @@ TEST(CachesTest, ExactCachesGiveTheSameBits) {
     ASSERT_EQ(entry.promise, Promise::kLossless) << type;
     ASSERT_FALSE(entry.examples.empty()) << type;
     for (const Example& example : entry.examples) {
-      for (const KvFormat format : {KvFormat::kNative, KvFormat::kBFloat16}) {
+      for (const KvFormat format : kKvFormats) {
         SCOPED_TRACE(example.yaml);
         CachePair pair(parse_cache(example.yaml, all).factory(format), format, 3);
         for (int step = 0; step < 60 && !testing::Test::HasFatalFailure(); ++step) {
@@ -138,6 +139,40 @@ TEST(CachesTest, AnUnknownTypeOrOptionNamesTheKnownOnes) {
   EXPECT_THAT(error("{type: contiguous, page_size: 8}"), HasSubstr("page_size: unknown key"));
   EXPECT_EQ(parse_cache("", all).yaml, "");
   EXPECT_THAT(parse_cache("paged", all).yaml, HasSubstr("page_size: 16"));
+}
+
+TEST(CachesTest, ALossyFormatOfATargetSaysSo) {
+  const Components all = builtin_components();
+  const auto error = [&](const std::string& text) {
+    return error_message<ConfigError>([&] { (void)parse_cache(text, all); });
+  };
+  EXPECT_THAT(error("{type: paged, format: q8}"), HasSubstr("say so with lossy: true"));
+  EXPECT_THAT(error("{type: paged, lossy: true}"), HasSubstr("no format is given"));
+  EXPECT_THAT(error("{type: paged, format: bfloat16, lossy: true}"),
+              HasSubstr("values of the model's kv_dtype"));
+  for (const char* type : {"paged", "contiguous"}) {
+    for (const KvFormat format :
+         {KvFormat::kFloat16, KvFormat::kFp8E4m3, KvFormat::kQ8, KvFormat::kQ4}) {
+      const auto text =
+          fmt::format("{{type: {}, format: {}, lossy: true}}", type, kv_format_name(format));
+      const CacheChoice choice = parse_cache(text, all);
+      EXPECT_EQ(choice.format, format);
+      EXPECT_THAT(choice.yaml, AllOf(HasSubstr(kv_format_name(format)), HasSubstr("lossy: true")));
+      TransformerModel model(tiny_gemma(kCacheVocab, at::kFloat),
+                             choice.factory(KvFormat::kNative));
+      EXPECT_EQ(model.cache().view(0).format, format);
+    }
+  }
+}
+
+TEST(CachesTest, AFormatIsSaidOnce) {
+  ModelOptions options{.dtype = "", .kv_dtype = "bfloat16"};
+  options.cache = parse_cache("{type: paged, format: q4, lossy: true}", builtin_components());
+  EXPECT_THAT(error_message<ConfigError>([&] { (void)kv_format_of(options); }),
+              HasSubstr("kv_dtype bfloat16 and the cache's format q4"));
+  options.kv_dtype.clear();
+  EXPECT_EQ(kv_format_of(options), KvFormat::kQ4);
+  EXPECT_EQ(kv_format_of({.dtype = "", .kv_dtype = "bfloat16"}), KvFormat::kBFloat16);
 }
 
 TEST(CachesTest, ABudgetBelowAPageIsAnError) {
