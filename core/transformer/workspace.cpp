@@ -29,6 +29,21 @@ Tensor view_rows(const Tensor& memory, int64_t nodes, int64_t width) {
 
 }  // namespace
 
+bool ResultMemory::lent() const { return lent_->load(std::memory_order_acquire); }
+
+Tensor ResultMemory::lend(int64_t rows, int64_t width, const at::TensorOptions& options) {
+  if (!memory_.defined() || memory_.numel() < rows * width) {
+    memory_ = Tensor();
+    memory_ = at::empty({rows * width}, options);
+  }
+  lent_->store(true, std::memory_order_relaxed);
+  const auto give_back = [memory = memory_, lent = lent_](void* /*data*/) {
+    lent->store(false, std::memory_order_release);
+  };
+  return at::from_blob(memory_.storage().mutable_data(), {rows, width}, {width, 1}, give_back,
+                       options, memory_.device());
+}
+
 Workspace::Workspace(const TransformerInfo& model)
     : plan_(model.plan),
       hidden_(model.config.hidden_size),
@@ -69,17 +84,12 @@ Tensor Workspace::result(int64_t rows, int64_t width) {
   if (rows > kSmall) {  // a prefill's, once
     return this->rows(rows, width);
   }
-  const auto unused = std::find_if(results_.begin(), results_.end(), [](const Tensor& memory) {
-    return !memory.defined() || memory.storage().use_count() == 1;
-  });
+  const auto unused = std::find_if(results_.begin(), results_.end(),
+                                   [](const ResultMemory& memory) { return !memory.lent(); });
   if (unused == results_.end()) {  // its readers keep both
     return this->rows(rows, width);
   }
-  if (!unused->defined() || unused->numel() < rows * width) {
-    *unused = Tensor();
-    *unused = at::empty({rows * width}, options_);
-  }
-  return view_rows(*unused, rows, width);
+  return unused->lend(rows, width, options_);
 }
 
 Tensor Workspace::rows(int64_t nodes, int64_t width) const {

@@ -2,7 +2,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
+#include <atomic>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "core/kernels/experts.h"
@@ -50,6 +52,19 @@ struct Activations {
   FamilyActivations family;
 };
 
+/// Memory of one result at a time: lent until its last tensor is dropped, on any thread, which sees
+/// to it that all reads are over before it is written again.
+class ResultMemory {
+ public:
+  bool lent() const;
+  /// A tensor [rows, width]. Not while it is lent.
+  Tensor lend(int64_t rows, int64_t width, const at::TensorOptions& options);
+
+ private:
+  Tensor memory_;
+  std::shared_ptr<std::atomic<bool>> lent_ = std::make_shared<std::atomic<bool>>(false);
+};
+
 /// Hands out activations by number of nodes.
 class Workspace {
  public:
@@ -78,7 +93,7 @@ class Workspace {
   std::map<int64_t, Activations> small_;
   Activations large_;
   int64_t large_nodes_ = 0;
-  std::array<Tensor, 2> results_;  ///< the newest, and the one that its reader replaces by it
+  std::array<ResultMemory, 2> results_;  ///< the newest, and the one that its reader replaces by it
 };
 
 /// Bytes of the activations of a forward of `nodes` nodes.
