@@ -12,11 +12,22 @@ bool ResultMemory::Buffer::is_unused() const {
                                std::all_of(by_rows.begin(), by_rows.end(), is_ours));
 }
 
+void ResultMemory::Buffer::acquire() const {
+  // To drop a reference is an acquire of the drops before it.
+  const c10::Storage storage = memory.storage();
+  for (const auto& [rows, view] : by_rows) {
+    const Tensor dropped = view;
+  }
+}
+
 Tensor ResultMemory::rows(int64_t rows) {
   const auto unused = std::find_if(buffers_.begin(), buffers_.end(),
                                    [](const Buffer& buffer) { return buffer.is_unused(); });
   if (rows > kMostRows || unused == buffers_.end()) {
     return at::empty({rows, width_}, options_);
+  }
+  if (unused->memory.defined()) {
+    unused->acquire();
   }
   if (!unused->memory.defined() || unused->memory.numel() < rows * width_) {
     *unused = {};  // before it takes more

@@ -41,8 +41,8 @@ void ParallelEagleModel::keep(TokenSpan committed, const Tensor& features) {
                 length(), committed.size(), feature_width());
   for (int64_t done = 0; done < items; done += kItemPiece) {
     const int64_t count = std::min(kItemPiece, items - done);
-    const auto tokens = committed.subspan(static_cast<size_t>(length()) + 1,
-                                          static_cast<size_t>(count));
+    const auto tokens =
+        committed.subspan(static_cast<size_t>(length()) + 1, static_cast<size_t>(count));
     first_ = model_
                  ->forward({.tokens = token_tensor(tokens),
                             .inputs = {.features = features.narrow(0, done, count)}},
@@ -55,8 +55,8 @@ void ParallelEagleModel::keep(TokenSpan committed, const Tensor& features) {
 
 void ParallelEagleModel::evaluate(Token newest, int64_t wanted) {
   SPECDEC_CHECK(wanted > 0 && wanted <= depth(), "{} drafts of a block of {}", wanted, depth());
-  SPECDEC_CHECK(newest == newest_, "a block that begins with {}, and {} is the newest token", newest,
-                newest_);
+  SPECDEC_CHECK(newest == newest_, "a block that begins with {}, and {} is the newest token",
+                newest, newest_);
   logits_ = first_;
   if (wanted == 1) {
     return;

@@ -4,12 +4,15 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "core/error.h"
+#include "core/formats/strict_json.h"
 #include "experiments/config/config_file.h"
 #include "experiments/metrics/answers.h"
 #include "experiments/report/report_text.h"
@@ -69,6 +72,43 @@ TEST_F(ExperimentTest, AContiguousCacheGivesTheSameTokens) {
   EXPECT_EQ(records("contiguous").front().cache_pages, 1);
   EXPECT_GT(records("contiguous").front().cache_fragmentation,
             records("paged").front().cache_fragmentation);
+}
+
+/// Renames a piece of a tokenizer.model; both names have as many bytes.
+void rename_piece(const std::filesystem::path& file, const std::string& old_name,
+                  const std::string& new_name) {
+  std::string bytes = read_file(file);
+  bytes.replace(bytes.find(old_name), old_name.size(), new_name);
+  std::ofstream(file, std::ios::binary) << bytes;
+}
+
+TEST_F(ExperimentTest, StepsWithinThinkingAreReportedApart) {
+  constexpr Token kThink = 351;
+  const auto model = folder_.path() / "thinker";
+  write_text_model(model);
+  rename_piece(model / "tokenizer.model", "product", "<think>");
+  rename_piece(model / "tokenizer.model", "customer", "</think>");
+  folder_.write("p.jsonl", fmt::format("{{\"tokens\": [2, 5, 9, 5, 9, {}]}}\n"
+                                       "{{\"tokens\": [2, 7, 11, 7, 11, 7]}}\n",
+                                       kThink));
+  folder_.write("c.yaml", "model: {weights: " + model.string() +
+                              "}\nprompts: {file: p.jsonl}\nmax_new_tokens: 12\n"
+                              "stop: {ignore_eos: true}\nstrategies:\n  - type: autoregressive\n"
+                              "  - {name: lookup, type: speculative, draft_length: 3, "
+                              "drafter: {type: prompt_lookup}}\n");
+  const Report report = run();
+  for (const GenerationRecord& record : records()) {
+    EXPECT_EQ(record.thinking.has_value(), record.key.prompt_id == "1") << record.text;
+  }
+  for (const SummaryRow& row : report.summary.rows) {
+    EXPECT_GT(row.groups.of(Phase::kThinking).steps, 0);
+    EXPECT_GT(row.groups.of(Phase::kAnswer).steps, 0);
+  }
+  std::set<std::string> titles;
+  for (const ReportColumn& column : report_columns(report)) {
+    titles.insert(column.title);
+  }
+  EXPECT_TRUE(titles.contains("acceptance, thinking / answer"));
 }
 
 TEST_F(ExperimentTest, GreedyStrategiesGiveTheSameTokens) {

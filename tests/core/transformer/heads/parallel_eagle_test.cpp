@@ -71,8 +71,7 @@ TEST_F(ParallelEagleGoldenTest, DraftsWhatSpeculatorsDrafts) {
 class ParallelEagleTest : public testing::Test {
  protected:
   ParallelEagleTest() {
-    EagleConfig config =
-        make_eagle_config(EagleVersion::kPEagle, LayerStyle::kQwen3, *target_);
+    EagleConfig config = make_eagle_config(EagleVersion::kPEagle, LayerStyle::kQwen3, *target_);
     config.layers = 2;
     config.mask_token = 4;
     config.drafts = 5;
@@ -131,8 +130,8 @@ TEST_F(ParallelEagleTest, FewerDraftsAreTheFirstOfAll) {
   keep(*drafting, 12);
   const Tensor all = parallel_logits(*drafting, newest(12), 5);
   for (const int64_t wanted : {1, 2, 4}) {
-    EXPECT_TRUE(at::equal(parallel_logits(*drafting, newest(12), wanted),
-                          all.narrow(0, 0, wanted)));
+    EXPECT_TRUE(
+        at::equal(parallel_logits(*drafting, newest(12), wanted), all.narrow(0, 0, wanted)));
   }
 }
 
@@ -155,8 +154,8 @@ TEST_F(ParallelEagleTest, SavedAndLoadedItIsTheSame) {
   const auto after = model(again);
   keep(*before, 9);
   keep(*after, 9);
-  EXPECT_TRUE(at::equal(parallel_logits(*after, newest(9), 5),
-                        parallel_logits(*before, newest(9), 5)));
+  EXPECT_TRUE(
+      at::equal(parallel_logits(*after, newest(9), 5), parallel_logits(*before, newest(9), 5)));
 }
 
 TEST_F(ParallelEagleTest, WhatAConfigCannotBeIsNamed) {
