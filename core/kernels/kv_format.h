@@ -55,8 +55,8 @@ struct KvElements {
   int64_t stride;
 };
 
-/// Rounds and writes the numbers of one head. A number that is none (or infinite, in a format with
-/// scales) makes its group numbers that are none.
+/// Rounds and writes the numbers of one head. NaN stays NaN; in a format with scales it makes all
+/// of its group NaN, as an infinite number does.
 void encode_kv(KvFormat format, const float* numbers, int64_t head_dim, const KvElements& to);
 /// Reads what encode_kv wrote.
 void decode_kv(KvFormat format, const KvElements& from, int64_t head_dim, float* numbers);

@@ -32,13 +32,18 @@ class BuiltinHeadsTest : public testing::Test {
     fs::copy(SPECDEC_SOURCE_DIR "/tests/data/gemma3-a", path("target"));
     folder_.write("p.jsonl", "{\"tokens\": [2, 5, 9, 5, 9]}\n{\"tokens\": [2, 7]}\n");
     const auto target = load_model(path("target"));
-    for (const auto version : {EagleVersion::kEagle, EagleVersion::kEagle3}) {
+    for (const auto version :
+         {EagleVersion::kEagle, EagleVersion::kEagle3, EagleVersion::kPEagle}) {
       EagleConfig config = make_eagle_config(version, LayerStyle::kGemma, *target);
-      config.draft_vocab_size = version == EagleVersion::kEagle3 ? 99 : config.vocab_size;
+      config.draft_vocab_size = captures_streams(version) ? 99 : config.vocab_size;
       save_eagle_head(*random_eagle_head(config), path(eagle_version_name(version)), at::kFloat);
     }
     save_block_head(*random_block_head(make_block_head_config(*target, 2, 5)), path("dflash"),
                     at::kFloat);
+    BlockHeadConfig dspark = make_block_head_config(*target, 1, 4);
+    dspark.method = BlockMethod::kDSpark;
+    dspark.markov = {.rank = 3, .confidence = true};
+    save_block_head(*random_block_head(dspark), path("dspark"), at::kFloat);
     save_mtp_head(*random_mtp_head(*target, 2), *target, path("target"), at::kFloat);
   }
 
@@ -71,13 +76,15 @@ class BuiltinHeadsTest : public testing::Test {
 
 TEST_F(BuiltinHeadsTest, EveryHeadGivesTheTargetsTokens) {
   std::ostringstream log;
-  const Report report =
-      run_experiment(plan({"type: eagle, weights: eagle", "type: eagle3, weights: eagle3",
-                           "type: mtp", "type: mtp, modules: 1, sample: false",
-                           "type: self, layers: 2", "type: dflash, weights: dflash"}),
-                     {.out = path("out"), .quiet = true, .command = "test"}, log);
+  const Report report = run_experiment(
+      plan({"type: eagle, weights: eagle", "type: eagle3, weights: eagle3", "type: mtp",
+            "type: mtp, modules: 1, sample: false", "type: self, layers: 2",
+            "type: dflash, weights: dflash",
+            "type: dspark, weights: dspark, confidence_threshold: 0.1",
+            "type: peagle, weights: peagle", "type: self, cache: {type: paged, format: q4}"}),
+      {.out = path("out"), .quiet = true, .command = "test"}, log);
   const auto records = load_records(path("out"));
-  EXPECT_EQ(records.size(), 14U);
+  EXPECT_EQ(records.size(), 20U);
   std::map<std::string, std::set<std::vector<Token>>> by_prompt;
   int64_t drafted = 0;
   for (const GenerationRecord& record : records) {
@@ -106,6 +113,10 @@ TEST_F(BuiltinHeadsTest, MistakesAreFoundBeforeAnythingIsLoaded) {
   EXPECT_THAT(plan_error("type: dflash"), HasSubstr("weights"));
   EXPECT_THAT(plan_error("type: dflash, weights: eagle3"), HasSubstr("use drafter type eagle3"));
   EXPECT_THAT(plan_error("type: eagle3, weights: dflash"), HasSubstr("use drafter type dflash"));
+  EXPECT_THAT(plan_error("type: dflash, weights: dspark"), HasSubstr("use drafter type dspark"));
+  EXPECT_THAT(plan_error("type: eagle3, weights: peagle"), HasSubstr("use drafter type peagle"));
+  EXPECT_THAT(plan_error("type: dspark, weights: dspark, confidence_threshold: 2"),
+              HasSubstr("confidence_threshold"));
   EXPECT_THAT(plan_error("type: draft_model, weights: dflash"),
               HasSubstr("Use it as drafter: {type: dflash"));
   fs::remove(path("dflash") / "model.safetensors");

@@ -388,7 +388,7 @@ TEST_F(DFlashFilesTest, ValuesThatCannotBeAreNamed) {
   const auto layers = [&](const json& ids) {
     return error_of([&](json& config) { config["dflash_config"]["target_layer_ids"] = ids; });
   };
-  EXPECT_THAT(layers({0, 2}), HasSubstr("names layer 2"));
+  EXPECT_THAT(layers({0, 2}), HasSubstr("names the output of layer 2"));
   EXPECT_THAT(layers({1, 1}), HasSubstr("twice"));
   EXPECT_THAT(layers({-1, 1}), HasSubstr("holds -1"));
   EXPECT_THAT(layers("all"), HasSubstr("list of layers"));
