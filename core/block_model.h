@@ -42,6 +42,8 @@ class BlockModel {
   virtual Tensor logits(const Draft& partial, std::span<const int64_t> nodes) = 0;
   /// Tokens of the columns of these logits, when they are not all: then [k, columns].
   virtual const DraftVocabulary* draft_vocabulary() const { return nullptr; }
+  /// Whether logits may be -inf, of tokens that are never drafted.
+  virtual bool leaves_out_tokens() const { return false; }
   /// Logits [k] of the probability that a draft after each of the nodes is accepted, predicted from
   /// what was drafted before it; undefined: it predicts nothing.
   virtual Tensor confidence(const Draft& partial, std::span<const int64_t> nodes) {

@@ -38,6 +38,9 @@ class ChildDistribution {
     (void)partial, (void)node;
     return false;
   }
+  /// Whether logits may be -inf: where a grammar or a bias allows none of the others, nothing is
+  /// drafted.
+  virtual bool leaves_out_tokens() const { return false; }
   /// Tokens of the columns of these logits, when they are not all: then [k, columns].
   virtual const DraftVocabulary* vocabulary() const { return nullptr; }
 };

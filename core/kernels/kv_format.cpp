@@ -25,10 +25,8 @@ Element* element(const KvElements& elements, int64_t i) {
   return static_cast<Element*>(elements.data) + i * elements.stride;
 }
 
-/// Within -most and most; what is no number stays so.
-float saturated(float number, float most) {
-  return number > most ? most : number < -most ? -most : number;
-}
+/// Within -most and most; NaN, which compares with nothing, stays NaN.
+float saturated(float number, float most) { return std::clamp(number, -most, most); }
 
 uint16_t half_bits(float number) { return c10::Half(saturated(number, kMostHalf)).x; }
 
@@ -73,7 +71,11 @@ uint16_t scale_bits(const float* numbers, int64_t count, float lowest_code) {
     most = std::fabs(numbers[i]) > std::fabs(most) ? numbers[i] : most;
     faults += numbers[i] - numbers[i];
   }
-  return half_bits(most / lowest_code + faults);
+  const float scale = most / lowest_code + faults;
+  const uint16_t bits = half_bits(scale);
+  // Subnormal scales are coarse: one that is too small would cut the largest number.
+  const bool cuts = std::fabs(half_value(bits)) < std::fabs(scale) && std::fabs(scale) < 0x1p-14F;
+  return static_cast<uint16_t>(cuts ? bits + 1 : bits);
 }
 
 /// Codes of kBits of a group, in the low bits, two's complement.

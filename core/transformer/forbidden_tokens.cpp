@@ -26,13 +26,15 @@ void forbid_on_host(int64_t usable, const std::vector<Token>& suppressed, at::Te
 
 }  // namespace
 
-ForbiddenTokens::ForbiddenTokens(int64_t vocab, int64_t usable, std::vector<Token> suppressed)
+ForbiddenTokens::ForbiddenTokens(int64_t vocab, int64_t usable, std::vector<Token> suppressed,
+                                 at::Device device)
     : usable_(usable == 0 ? vocab : usable), suppressed_(std::move(suppressed)) {
   SPECDEC_CHECK(usable >= 0 && usable <= vocab, "{} usable tokens of a vocabulary of {}", usable,
                 vocab);
   for (const Token token : suppressed_) {
     SPECDEC_CHECK(token >= 0 && token < vocab, "suppressed token {} of {}", token, vocab);
   }
+  ids_ = at::tensor(suppressed_, at::kLong).to(device);
 }
 
 void ForbiddenTokens::apply(at::Tensor& logits) const {
@@ -45,9 +47,11 @@ void ForbiddenTokens::apply(at::Tensor& logits) const {
     return forbid_on_host<double>(usable_, suppressed_, logits);
   }
   constexpr double kNever = -std::numeric_limits<double>::infinity();
-  logits.narrow(1, usable_, logits.size(1) - usable_).fill_(kNever);
+  if (usable_ < logits.size(1)) {
+    logits.narrow(1, usable_, logits.size(1) - usable_).fill_(kNever);
+  }
   if (!suppressed_.empty()) {
-    logits.index_fill_(1, at::tensor(suppressed_, at::kLong).to(logits.device()), kNever);
+    logits.index_fill_(1, ids_, kNever);
   }
 }
 

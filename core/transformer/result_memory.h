@@ -10,7 +10,8 @@ namespace specdec {
 using at::Tensor;
 
 /// Memory of a forward's results, matrices of one width, which their readers own: it is handed out
-/// again when nobody holds it any more, so one that is kept stays as it is. 64 rows of 262,144
+/// again when nobody holds it or a view of it any more, so one that is kept stays as it is. Readers
+/// do not change a result's shape or storage in place. 64 rows of 262,144
 /// logits are 67 MB, which would be fresh pages in each forward.
 class ResultMemory {
  public:

@@ -36,6 +36,7 @@ class BlockDrafter final : public DistributionDrafter {
     return model_->logits(partial, frontier);
   }
   bool ends(const Draft& partial, int64_t node) override;
+  bool leaves_out_tokens() const override { return model_->leaves_out_tokens(); }
   const DraftVocabulary* vocabulary() const override { return model_->draft_vocabulary(); }
   /// Brings the head's cache in line with what is committed.
   void catch_up(const DraftContext& context);

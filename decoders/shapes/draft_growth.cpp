@@ -3,11 +3,39 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
+#include <variant>
 
 #include "core/draft_vocabulary.h"
 #include "core/error.h"
 
 namespace specdec {
+namespace {
+
+/// Whether a mask and a bias of -inf leave a token whose logit is not -inf.
+bool leaves_any(const LogitRow& row, const AllowedTokens& allowed, const LogitBias& bias) {
+  constexpr size_t kBits = 32;
+  const auto is_left = [&](auto logit, size_t token) {
+    const size_t word = token / kBits;
+    const auto summand = bias.find(static_cast<Token>(token));
+    return !(std::isinf(logit) && logit < 0) &&
+           (allowed == nullptr ||
+            (word < allowed->size() && ((*allowed)[word] >> (token % kBits) & 1U) != 0)) &&
+           (summand == bias.end() || !std::isinf(summand->second));
+  };
+  return std::visit(
+      [&](const auto& logits) {
+        for (size_t token = 0; token < logits.size(); ++token) {
+          if (is_left(logits[token], token)) {
+            return true;
+          }
+        }
+        return false;
+      },
+      row.values);
+}
+
+}  // namespace
 
 DraftGrowth::DraftGrowth(const DraftContext& context, ChildDistribution& distribution,
                          Siblings siblings)
@@ -38,6 +66,9 @@ bool DraftGrowth::has_distribution(int64_t node) {
     return false;
   }
   const LogitBias& bias = context_.sampling.logit_bias;
+  if (child_distribution_.leaves_out_tokens()) {
+    return leaves_any(row(node), allowed(node), bias);
+  }
   const DraftVocabulary* vocabulary = child_distribution_.vocabulary();
   const int64_t size = vocabulary == nullptr ? logits_[static_cast<size_t>(node)].logits.size(1)
                                              : vocabulary->vocab_size();

@@ -94,7 +94,7 @@ void add_method(BlockMethod method, BlockHeadConfig& config) {
       config.first_slot = 0;
       return;
     case BlockMethod::kDFlash2:
-      config.dflash2 = {.rank = 4, .candidates = 3, .kernel_size = 2, .group_size = 2};
+      config.dflash2 = {.rank = 4, .candidates = 2, .kernel_size = 2, .group_size = 2};
       return;
   }
 }

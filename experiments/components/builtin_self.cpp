@@ -154,8 +154,15 @@ DrafterRegistry::Make prepare_cached_self(const ConfigNode& node, const RunPlan&
               "format: q4}");
   }
   const auto folder = plan.target == nullptr ? std::filesystem::path() : plan.target->folder;
-  return [folder, cache, options = DraftModelOptions{.sample = given.sample}](
-             BuildContext& context) { return draft_with(context, folder, options, cache); };
+  return [folder, cache,
+          options = DraftModelOptions{.sample = given.sample}](BuildContext& context) {
+    if (!context.models.options().adapters.empty()) {
+      context.models.note_warning(
+          "self: with a cache of its own it drafts without the target's adapters. The output stays "
+          "correct, but fewer drafts may be accepted.");
+    }
+    return draft_with(context, folder, options, cache);
+  };
 }
 
 DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) {

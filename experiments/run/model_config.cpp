@@ -99,6 +99,14 @@ std::filesystem::path read_model(const ConfigNode& node, const Components& compo
                           "or choose another dtype",
                           options.kv_dtype));
   }
+  if (options.cache.format && (options.dtype == "float64" || options.device != "cpu")) {
+    node.child("cache").fail(
+        "format", fmt::format("{} is for float32 activations on the CPU, but {}; leave it out, or "
+                              "change that",
+                              kv_format_name(*options.cache.format),
+                              options.device != "cpu" ? "device is " + options.device
+                                                      : std::string("dtype is float64")));
+  }
   note_error(node, "device", [&] { (void)parse_device(options.device); });
   options.include_mtp = node.get<bool>("include_mtp", false);
   if (node.get<bool>("verify_consistent", false) && options.device != "cpu") {

@@ -13,15 +13,15 @@ constexpr uint64_t kLossTraceSeed = 0x6c6f7373;
 
 bool is_lossy(const Arm& arm) { return arm.config->promise == Promise::kLossy; }
 
-/// Numbers of the keys and values that a forward reads after `length` tokens: a layer with a
-/// sliding window reads no more tokens than that holds.
-int64_t cached_values(std::span<const LayerPlan> plan, int64_t length) {
-  int64_t values = 0;
+/// Elements of the keys and values in a format that a forward reads after `length` tokens: a layer
+/// with a sliding window reads no more tokens than that holds.
+int64_t cached_elements(std::span<const LayerPlan> plan, KvFormat format, int64_t length) {
+  int64_t elements = 0;
   for (const LayerPlan& layer : plan) {
     const int64_t seen = layer.window == 0 ? length : std::min(length, layer.window);
-    values += 2 * layer.kv_heads * layer.head_dim * seen;
+    elements += 2 * layer.kv_heads * kv_width(format, layer.head_dim) * seen;
   }
-  return values;
+  return elements;
 }
 
 /// Bytes of a model's adapters: of all A of a matrix, and of all B over its whole output.
@@ -72,20 +72,18 @@ std::optional<double> bytes_per_step(const Group& group, const Item& item,
     return std::nullopt;
   }
   const TransformerWeights& weights = group.target->weights();
-  int64_t values = 0;  // of keys and values, summed over steps
+  const KvFormat format = kv_format_of(group.config->model);
+  int64_t elements = 0;  // of keys and values, summed over steps
   int64_t length = std::ssize(item.tokens);
   for (const StepStatistics& step : generation.steps) {
-    values += cached_values(weights.plan, length);
+    elements += cached_elements(weights.plan, format, length);
     length += step.committed;
   }
-  const KvFormat format = kv_format_of(group.config->model);
-  const int64_t head_dim = weights.plan.front().head_dim;
-  const auto head_bytes =
-      static_cast<double>(kv_width(format, head_dim)) *
+  const auto element_bytes =
       static_cast<double>(c10::elementSize(kv_element_type(format, weights.compute_dtype())));
-  const double value_bytes = head_bytes / static_cast<double>(head_dim);
   return static_cast<double>(forward_bytes(weights) + adapter_bytes(*group.target)) +
-         static_cast<double>(values) * value_bytes / static_cast<double>(generation.steps.size());
+         static_cast<double>(elements) * element_bytes /
+             static_cast<double>(generation.steps.size());
 }
 
 CounterRandomness loss_randomness() { return CounterRandomness(kLossTraceSeed); }

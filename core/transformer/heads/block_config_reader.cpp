@@ -210,12 +210,15 @@ void read_dflash2(const MethodKeys& of, BlockHeadConfig& config) {
     group.fail("conv_group_size", fmt::format("is {}, which does not divide the hidden size of {}",
                                               sizes.group_size, config.hidden_size));
   }
-  if (sizes.kernel_size > config.block_size || sizes.candidates > config.vocab_size) {
+  if (sizes.kernel_size > config.block_size) {
     of("conv_kernel_size")
         .fail("conv_kernel_size",
-              fmt::format("is {} in a block of {} rows, or selector_top_k ({}) exceeds the "
-                          "vocabulary",
-                          sizes.kernel_size, config.block_size, sizes.candidates));
+              fmt::format("is {} in a block of {} rows", sizes.kernel_size, config.block_size));
+  }
+  if (sizes.candidates > config.vocab_size) {
+    of("selector_top_k")
+        .fail("selector_top_k",
+              fmt::format("is {}, more than vocab_size ({})", sizes.candidates, config.vocab_size));
   }
 }
 

@@ -67,6 +67,7 @@ class BlockHeadModel final : public BlockModel {
   const DraftVocabulary* draft_vocabulary() const override {
     return vocabulary_ ? &*vocabulary_ : nullptr;
   }
+  bool leaves_out_tokens() const override { return head_->config.method == BlockMethod::kDFlash2; }
   int64_t length() const override { return layers_.length(); }
   void reset() override { layers_.reset(); }
   void keep(TokenSpan committed, const Tensor& features) override;

@@ -107,15 +107,20 @@ void read_rope(const JsonKeys& keys, EagleConfig& config) {
   }
 }
 
-/// 0 = sees everything. layer_types and use_sliding_window say whether the window is used.
-int64_t read_window(const JsonKeys& keys) {
+/// Of all layers; 0 = they see everything. layer_types and use_sliding_window say whether the
+/// window is used.
+int64_t read_window(const JsonKeys& keys, int64_t layers) {
   bool used = keys.boolean("use_sliding_window", true);
   if (keys.has("layer_types")) {
     const json& types = keys.at("layer_types");
-    const json type = types.is_array() && types.size() == 1 ? types.front() : json();
+    const bool equal = types.is_array() && std::ssize(types) == layers &&
+                       std::count(types.begin(), types.end(), types.front()) == layers;
+    const json type = equal ? types.front() : json();
     if (type != "sliding_attention" && type != "full_attention") {
       keys.fail("layer_types",
-                "should be a list of one type: \"sliding_attention\" or \"full_attention\"");
+                fmt::format("should be a list of {} equal types: \"sliding_attention\" or "
+                            "\"full_attention\"",
+                            layers));
     }
     used = type == "sliding_attention";
     return used ? keys.positive("sliding_window") : 0;
@@ -127,7 +132,7 @@ void read_plan(const JsonKeys& keys, EagleConfig& config) {
   LayerPlan& plan = config.plan;
   const bool gemma4 = config.style == LayerStyle::kGemma4;
   read_head_layer_sizes(keys, config.hidden_size, plan);
-  plan.window = read_window(keys);
+  plan.window = read_window(keys, config.layers);
   if (gemma4 && plan.window > 0) {
     keys.fail("layer_types", "names a sliding layer; heads of gemma4_text see everything");
   }

@@ -13,7 +13,7 @@
 namespace specdec {
 namespace {
 
-constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kUnbounded = std::numeric_limits<float>::infinity();
 
 /// Writes numbers between others, which stay, and reads them.
@@ -74,7 +74,7 @@ TEST(KvFormatTest, FloatsRoundAsAtenDoes) {
 }
 
 TEST(KvFormatTest, FloatsSaturateAndKeepNan) {
-  const std::vector<float> numbers = {449, -1e9F, kUnbounded, -kUnbounded, kNoNumber, -0.0F};
+  const std::vector<float> numbers = {449, -1e9F, kUnbounded, -kUnbounded, kNan, -0.0F};
   const auto float8 = written_and_read(KvFormat::kFp8E4m3, numbers);
   EXPECT_EQ(float8[0], 448);
   EXPECT_EQ(float8[1], -448);
@@ -86,6 +86,17 @@ TEST(KvFormatTest, FloatsSaturateAndKeepNan) {
   EXPECT_EQ(half[1], -65504);
   EXPECT_EQ(half[2], 65504);
   EXPECT_TRUE(std::isnan(half[4]));
+}
+
+TEST(KvFormatTest, ScalesThatAreSubnormalCutNoNumber) {
+  for (const float largest : {1e-5F, -1e-5F, 3e-4F, 1e-7F}) {
+    for (const KvFormat format : {KvFormat::kQ8, KvFormat::kQ4}) {
+      const auto read = written_and_read(format, {largest, largest / 2, 0, -largest / 4});
+      const float step = format == KvFormat::kQ8 ? 1.0F / 128 : 1.0F / 8;
+      EXPECT_NEAR(read[0], largest, std::fabs(largest) * step + 0x1p-24F)
+          << kv_format_name(format) << " " << largest;
+    }
+  }
 }
 
 /// Each code is a number of the format, or one of its two NaNs, so it comes back.
@@ -142,7 +153,7 @@ TEST(KvFormatTest, IntegersOfAKnownGroup) {
 
 TEST(KvFormatTest, AGroupWithoutNumbersIsNone) {
   for (const KvFormat format : {KvFormat::kQ8, KvFormat::kQ4}) {
-    for (const float fault : {kNoNumber, kUnbounded}) {
+    for (const float fault : {kNan, kUnbounded}) {
       std::vector<float> numbers(2 * kKvGroup, 1.0F);
       numbers[5] = fault;
       const auto read = written_and_read(format, numbers);

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <ostream>
 #include <set>
 
@@ -168,6 +169,40 @@ TEST(BlockConfidenceTest, ADraftEndsWhereTheHeadExpectsNothing) {
   EXPECT_GT(std::set<int64_t>(counts.begin(), counts.end()).size(), 2U)
       << testing::PrintToString(counts);
   EXPECT_EQ(counts.back(), 0);
+}
+
+/// A selector gives most tokens no probability: where a bias or a grammar forbids the others, there
+/// is no distribution to draft from.
+TEST(BlockSelectorTest, NothingIsDraftedWhereNoCandidateIsAllowed) {
+  const auto weights = tiny_gemma4("dense", 3);
+  TransformerModel target(weights, paged_kv());
+  TransformerModel plain_target(weights, paged_kv());
+  AutoregressiveDecoding plain(plain_target);
+  for (const double temperature : {0.0, 0.9}) {
+    int64_t drafted = 0;
+    for (Token allowed = 0; allowed < target.vocab_size(); ++allowed) {
+      SpeculativeDecoding decoding(
+          target,
+          std::make_unique<BlockDrafter>(
+              block_model(weights, 256, BlockMethod::kDFlash2),
+              BlockDrafterOptions{.capture_layers = block_head(*weights)->config.capture_layers}),
+          std::make_unique<RejectionVerifier>(), std::make_unique<FixedDraftLength>(3));
+      Task task{{0, 1, 2, 1}, {.temperature = temperature}, {.max_new_tokens = 8}};
+      for (Token token = 0; token < target.vocab_size(); ++token) {
+        if (token != allowed) {
+          task.sampling.logit_bias[token] = -std::numeric_limits<double>::infinity();
+        }
+      }
+      CounterRandomness random(1);
+      const Generation generation = decoding.generate(task.request(random));
+      EXPECT_EQ(generation.tokens, plain.generate(task.request(random)).tokens);
+      for (const StepStatistics& step : generation.steps) {
+        drafted += step.drafted;
+      }
+    }
+    EXPECT_GT(drafted, 0);
+    EXPECT_LT(drafted, 3 * target.vocab_size());
+  }
 }
 
 /// Chains of changing length, some steps plain; keeps what they were drafted with.

@@ -176,6 +176,12 @@ TEST_F(ParallelEagleTest, WhatAConfigCannotBeIsNamed) {
                 one["speculators_config"]["proposal_methods"][0]["speculative_tokens"] = 0;
               }),
               HasSubstr("speculative_tokens"));
+  const auto types = [&](const json& list) {
+    return error([&](json& one) { one["layer_types"] = list; });
+  };
+  EXPECT_EQ(types({"full_attention", "full_attention"}), "no error");
+  EXPECT_THAT(types({"full_attention"}), HasSubstr("a list of 2 equal types"));
+  EXPECT_THAT(types({"full_attention", "sliding_attention"}), HasSubstr("layer_types"));
   EXPECT_THAT(error([](json& one) { one["head_type"] = "eagle3"; }),
               HasSubstr("use drafter type eagle3"));
 }
