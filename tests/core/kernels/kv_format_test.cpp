@@ -13,7 +13,7 @@
 namespace specdec {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
 constexpr float kUnbounded = std::numeric_limits<float>::infinity();
 
 /// Writes numbers between others, which stay, and reads them.
@@ -74,7 +74,7 @@ TEST(KvFormatTest, FloatsRoundAsAtenDoes) {
 }
 
 TEST(KvFormatTest, FloatsSaturateAndKeepNan) {
-  const std::vector<float> numbers = {449, -1e9F, kUnbounded, -kUnbounded, kNan, -0.0F};
+  const std::vector<float> numbers = {449, -1e9F, kUnbounded, -kUnbounded, kNotANumber, -0.0F};
   const auto float8 = written_and_read(KvFormat::kFp8E4m3, numbers);
   EXPECT_EQ(float8[0], 448);
   EXPECT_EQ(float8[1], -448);
@@ -153,7 +153,7 @@ TEST(KvFormatTest, IntegersOfAKnownGroup) {
 
 TEST(KvFormatTest, AGroupWithoutNumbersIsNone) {
   for (const KvFormat format : {KvFormat::kQ8, KvFormat::kQ4}) {
-    for (const float fault : {kNan, kUnbounded}) {
+    for (const float fault : {kNotANumber, kUnbounded}) {
       std::vector<float> numbers(2 * kKvGroup, 1.0F);
       numbers[5] = fault;
       const auto read = written_and_read(format, numbers);
