@@ -115,7 +115,7 @@ std::vector<Example> block_head_examples(BlockMethod method) {
     case BlockMethod::kDFlash:
       return {{start + "true}"}, {start + "false}"}};
     case BlockMethod::kDSpark:
-      return {{start + "true, confidence_threshold: 0.5}"}};
+      return {{start + "true, confidence_threshold: 0.05}"}};
     case BlockMethod::kDomino:
     case BlockMethod::kDFlash2:
       return {{start + "true}"}};

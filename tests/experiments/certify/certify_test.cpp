@@ -401,7 +401,7 @@ TEST(CertifyCliTest, ListsTheMatrix) {
   for (std::string line; std::getline(lines, line); ++count) {
     EXPECT_LE(line.size(), 130U) << line;
   }
-  EXPECT_LE(count, 280);
+  EXPECT_LE(count, 310);
   const auto json = nlohmann::json::parse(cli({"list", "--matrix", "--json", "--quiet"}).out);
   EXPECT_EQ(json["rows"].size(), 2 * certify_cells(builtin_components()).size());
 }
