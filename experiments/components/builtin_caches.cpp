@@ -99,6 +99,9 @@ std::optional<KvFormat> read_format(const ConfigNode& cache) {
 void check_lossy(const ConfigNode& cache, const std::optional<KvFormat>& format) {
   cache.ignore("lossy");
   const bool lossy = cache.has("lossy") && cache.get<bool>("lossy", false);
+  if (cache.has("format") && !format) {
+    return;  // a mistake, which is noted
+  }
   if (format && !lossy) {
     cache.fail("format",
                fmt::format("{} rounds the keys and values of the target, which makes another model "

@@ -58,6 +58,24 @@ ProfileDefaults read_profile_defaults(const ConfigNode& node,
   return profile;
 }
 
+/// Types of the cache that dtype or device rule out.
+void check_formats(const ConfigNode& node, const ModelOptions& options) {
+  if (!options.kv_dtype.empty() && options.dtype == "float64") {
+    node.fail("kv_dtype",
+              fmt::format("{} needs float32 activations, but dtype is float64; leave kv_dtype out, "
+                          "or choose another dtype",
+                          options.kv_dtype));
+  }
+  if (options.cache.format && (options.dtype == "float64" || options.device != "cpu")) {
+    node.child("cache").fail(
+        "format", fmt::format("{} is for float32 activations on the CPU, but {}; leave it out, or "
+                              "change that",
+                              kv_format_name(*options.cache.format),
+                              options.device != "cpu" ? "device is " + options.device
+                                                      : std::string("dtype is float64")));
+  }
+}
+
 /// nullptr where they cannot be read.
 const ModelFiles* read_files(const ConfigNode& node, ModelCatalog& catalog,
                              const ActiveLayers& active) {
@@ -93,20 +111,7 @@ std::filesystem::path read_model(const ConfigNode& node, const Components& compo
   note_error(node, "dtype", [&] { (void)parse_dtype(options.dtype); });
   note_error(node, "activations", [&] { check_activations(options); });
   note_error(node, "kv_dtype", [&] { (void)kv_format_of(options); });
-  if (!options.kv_dtype.empty() && options.dtype == "float64") {
-    node.fail("kv_dtype",
-              fmt::format("{} needs float32 activations, but dtype is float64; leave kv_dtype out, "
-                          "or choose another dtype",
-                          options.kv_dtype));
-  }
-  if (options.cache.format && (options.dtype == "float64" || options.device != "cpu")) {
-    node.child("cache").fail(
-        "format", fmt::format("{} is for float32 activations on the CPU, but {}; leave it out, or "
-                              "change that",
-                              kv_format_name(*options.cache.format),
-                              options.device != "cpu" ? "device is " + options.device
-                                                      : std::string("dtype is float64")));
-  }
+  check_formats(node, options);
   note_error(node, "device", [&] { (void)parse_device(options.device); });
   options.include_mtp = node.get<bool>("include_mtp", false);
   if (node.get<bool>("verify_consistent", false) && options.device != "cpu") {

@@ -188,8 +188,9 @@ void read_domino(const MethodKeys& of, BlockHeadConfig& config) {
   config.domino.state_size = of("gru_hidden_dim").positive("gru_hidden_dim");
   const JsonKeys plain = of("pure_draft_prefix_len");
   config.domino.plain_drafts = plain.integer("pure_draft_prefix_len", 0);
-  if (config.domino.plain_drafts < 0) {
-    plain.fail("pure_draft_prefix_len", "is negative");
+  if (config.domino.plain_drafts < 0 || config.domino.plain_drafts > config.drafts) {
+    plain.fail("pure_draft_prefix_len", fmt::format("is {}; 0 to {}, the drafts of a block",
+                                                    config.domino.plain_drafts, config.drafts));
   }
   const JsonKeys shift = of("shift_label");
   if (!shift.has("shift_label")) {
