@@ -48,7 +48,7 @@ inline void mix_tile(const ChunkTask<T, Kv>& task, const TileRow<T>* rows, const
       Vec<T> numbers[V];
 #pragma GCC unroll 4
       for (int v = 0; v < V; ++v) {
-        numbers[v] = load_value<kWhole>(task, value, dim + v * kCount);
+        numbers[v] = load_value<kWhole>(task, value, dim + int64_t{v} * kCount);
       }
 #pragma GCC unroll 6
       for (int r = 0; r < R; ++r) {
