@@ -4,7 +4,6 @@
 
 #include "core/families/model.h"
 #include "core/transformer/heads/block_head.h"
-#include "core/transformer/heads/parallel_eagle.h"
 #include "decoders/drafters/block.h"
 #include "experiments/components/builtin.h"
 
@@ -139,43 +138,6 @@ void add_block_head(DrafterRegistry& drafters, BlockMethod method, const char* h
                                        uint64_t seed) { write_block_head(method, folder, seed); }});
 }
 
-/// P-EAGLE's heads, which are EAGLE-3's in all but how a draft is evaluated.
-DrafterRegistry::Make prepare_peagle(const ConfigNode& node, const RunPlan& plan) {
-  const WeightsOptions given = weights_options(kBlockWeights).read(node);
-  BlockDrafterOptions options{.sample = given.sample};
-  check_sample(node, plan, given.sample);
-  note_hidden_states(plan);
-  std::filesystem::path target_folder;
-  if (!given.weights.empty() && plan.target != nullptr) {
-    target_folder = plan.target->folder;
-    note_error(node, "weights", [&] {
-      const EagleConfig config = load_eagle_config(given.weights, EagleVersion::kPEagle);
-      check_eagle_config(config, plan.target->config, given.weights);
-      (void)CheckpointTensors(given.weights);
-      options.capture_layers = eagle_capture_layers(config, plan.target->config);
-    });
-  }
-  return [=](BuildContext& context) {
-    const auto target = context.models.weights(target_folder);
-    const auto head = load_eagle_head(given.weights, EagleVersion::kPEagle, *target,
-                                      parse_dtype(context.models.options().dtype));
-    context.models.note_fingerprint(given.weights.string(), head->fingerprint);
-    context.models.note_warning(head->note);
-    const TransformerOptions engine{.max_length = context.target.max_length()};
-    return std::make_unique<BlockDrafter>(
-        std::make_unique<ParallelEagleModel>(head, target, context.models.kv_store(), engine),
-        options);
-  };
-}
-
-void write_peagle(const std::filesystem::path& folder, uint64_t seed) {
-  const auto target = load_model(folder / "target");
-  EagleConfig config = make_eagle_config(EagleVersion::kPEagle, LayerStyle::kLlama, *target);
-  config.layers = 2;
-  config.draft_vocab_size = config.vocab_size - 1;  // as published ones leave tokens out
-  save_eagle_head(*random_eagle_head(config, {.seed = seed}), folder / "peagle", at::kFloat);
-}
-
 }  // namespace
 
 void add_block_heads(DrafterRegistry& drafters) {
@@ -196,15 +158,6 @@ void add_block_heads(DrafterRegistry& drafters) {
                  "DFlash2: DFlash with convolutions in its layers and a choice among a few tokens "
                  "by the one before",
                  "z-lab, 2026");
-  drafters.add("peagle",
-               {.help = "P-EAGLE: EAGLE-3's features, with all tokens of a draft in one forward",
-                .source = "2026, arXiv:2602.01469",
-                .page = "docs/block_heads.md",
-                .options = weights_options(kBlockWeights).help(),
-                .promise = Promise::kLossless,
-                .prepare = prepare_peagle,
-                .examples = {{"{type: peagle, weights: <folder>/peagle, sample: true}"}},
-                .write_example_files = write_peagle});
 }
 
 }  // namespace specdec

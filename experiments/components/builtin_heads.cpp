@@ -8,6 +8,8 @@
 #include "core/error.h"
 #include "core/families/model.h"
 #include "core/transformer/heads/feature_model.h"
+#include "core/transformer/heads/parallel_eagle.h"
+#include "decoders/drafters/block.h"
 #include "decoders/drafters/feature_drafter.h"
 #include "experiments/components/builtin.h"
 
@@ -38,12 +40,18 @@ DrafterRegistry::Make prepare_eagle(const ConfigNode& node, const RunPlan& plan,
       options.hidden_size = config.hidden_size;
     });
   }
-  return [=](BuildContext& context) {
+  return [=](BuildContext& context) -> std::unique_ptr<Drafter> {
     const auto target = context.models.weights(target_folder);
     const auto head =
         load_eagle_head(folder, version, *target, parse_dtype(context.models.options().dtype));
     context.models.note_fingerprint(folder.string(), head->fingerprint);
     context.models.note_warning(head->note);
+    if (version == EagleVersion::kPEagle) {
+      return std::make_unique<BlockDrafter>(
+          std::make_unique<ParallelEagleModel>(head, target, context.models.kv_store(),
+                                               engine_options(context.target)),
+          BlockDrafterOptions{.sample = options.sample, .capture_layers = options.capture_layers});
+    }
     std::vector<std::unique_ptr<LanguageModel>> modules;
     modules.push_back(
         make_eagle_model(head, target, context.models.kv_store(), engine_options(context.target)));
@@ -131,6 +139,14 @@ void write_eagle3(const std::filesystem::path& folder, uint64_t seed) {
   save_eagle_head(*head, folder / "eagle3", at::kFloat);
 }
 
+void write_peagle(const std::filesystem::path& folder, uint64_t seed) {
+  const auto target = load_model(folder / "target");
+  EagleConfig config = make_eagle_config(EagleVersion::kPEagle, LayerStyle::kLlama, *target);
+  config.layers = 2;
+  config.draft_vocab_size = config.vocab_size - 1;  // as published ones leave tokens out
+  save_eagle_head(*random_eagle_head(config, {.seed = seed}), folder / "peagle", at::kFloat);
+}
+
 void write_mtp(const std::filesystem::path& folder, uint64_t seed) {
   const auto target = load_model(folder / "target");
   const auto head = random_mtp_head(*target, 2, {.seed = seed});
@@ -164,6 +180,18 @@ void add_eagle(DrafterRegistry& drafters) {
                 .examples = {{"{type: eagle3, weights: <folder>/eagle3, sample: true}"},
                              {"{type: eagle3, weights: <folder>/eagle3, sample: false}"}},
                 .write_example_files = write_eagle3});
+  drafters.add("peagle",
+               {.help = "P-EAGLE: EAGLE-3's features, with all tokens of a draft in one forward",
+                .source = "2026, arXiv:2602.01469",
+                .page = "docs/block_heads.md",
+                .options = weights_options(kHeadWeights).help(),
+                .promise = Promise::kLossless,
+                .prepare =
+                    [](const ConfigNode& node, const RunPlan& plan) {
+                      return prepare_eagle(node, plan, EagleVersion::kPEagle);
+                    },
+                .examples = {{"{type: peagle, weights: <folder>/peagle, sample: true}"}},
+                .write_example_files = write_peagle});
 }
 
 }  // namespace
