@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "core/formats/json_keys.h"
 
@@ -95,6 +96,15 @@ RopeConfig read_llama_rope(const JsonKeys& keys, int64_t head_dim, int64_t max_p
     }
   }
   return {.theta = keys.positive_number("rope_theta", kTheta)};
+}
+
+nlohmann::json rope_json(const RopeConfig& rope) {
+  nlohmann::json out = {{"rope_theta", rope.theta}, {"rope_type", "default"}};
+  if (rope.factor != 1.0) {
+    out["rope_type"] = "linear";
+    out["factor"] = rope.factor;
+  }
+  return out;
 }
 
 }  // namespace specdec

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,5 +41,8 @@ std::string rope_type(const JsonKeys& keys);
 /// more than one within. Throws WeightsError for other types than default, linear and llama3,
 /// naming the type, and for rotations by type of layer.
 RopeConfig read_llama_rope(const JsonKeys& keys, int64_t head_dim, int64_t max_positions);
+
+/// The inverse, of new style: of a rotation that is plain or divided by a factor.
+nlohmann::json rope_json(const RopeConfig& rope);
 
 }  // namespace specdec

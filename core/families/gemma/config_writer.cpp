@@ -3,20 +3,12 @@
 
 #include "core/error.h"
 #include "core/families/gemma/config.h"
+#include "core/transformer/rope_config.h"
 
 namespace specdec {
 namespace {
 
 using nlohmann::json;
-
-json rope_json(const RopeConfig& rope) {
-  json out = {{"rope_theta", rope.theta}, {"rope_type", "default"}};
-  if (rope.factor != 1.0) {
-    out["rope_type"] = "linear";
-    out["factor"] = rope.factor;
-  }
-  return out;
-}
 
 class GemmaConfigWriter {
  public:

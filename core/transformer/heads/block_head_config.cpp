@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/formats/json_keys.h"
 #include "core/transformer/heads/block_config_reader.h"
+#include "core/transformer/rope_config.h"
 
 namespace specdec {
 namespace {
@@ -63,15 +64,6 @@ bool is_in_zlab_format(const BlockHeadConfig& config) {
   const bool from_row = config.method == BlockMethod::kDomino || config.first_slot == 1;
   return !config.own_embedding && !config.own_head && !config.window_from_anchor && from_row &&
          config.plan.front().values == ValueKind::kProjected && !config.plan.front().post_norms;
-}
-
-json rope_json(const RopeConfig& rope) {
-  json out = {{"rope_theta", rope.theta}, {"rope_type", "default"}};
-  if (rope.factor != 1.0) {
-    out["rope_type"] = "linear";
-    out["factor"] = rope.factor;
-  }
-  return out;
 }
 
 }  // namespace
