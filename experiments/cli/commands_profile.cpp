@@ -24,6 +24,7 @@
 #include "experiments/simulate/profile.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/terminal/json_option.h"
+#include "experiments/terminal/progress.h"
 
 namespace specdec {
 namespace {
@@ -192,17 +193,22 @@ Profile Profiler::run_by_layer() {
   const ModelOptions& model = loader_.options();
   check_activations(model);
   const c10::InferenceMode guard;
-  const LayerProfileOptions options{.curve = curve_options(),
-                                    .load = {.dtype = parse_dtype(model.dtype),
-                                             .place = placement_on(parse_device(model.device)),
-                                             .activations = parse_activations(model.activations)}};
+  const ModelDescription description = describe_model(arguments_.model);
+  Progress progress(context_.err, Progress::choose_style(context_.flags.quiet),
+                    std::ssize(layer_kinds(description.plan)) + 1, "kinds of layers");
+  const LayerProfileOptions options{
+      .curve = curve_options(),
+      .load = {.dtype = parse_dtype(model.dtype),
+               .place = placement_on(parse_device(model.device)),
+               .activations = parse_activations(model.activations)},
+      .measured = [&progress](const std::string& what) { progress.advance(what); }};
   Profile profile{.model = arguments_.model,
                   .machine = {},
                   .target = {},
                   .temperature = arguments_.sampling.temperature,
                   .plain = {},
                   .drafters = {}};
-  profile.layers = measure_by_layer(describe_model(arguments_.model), loader_.kv_store(), options);
+  profile.layers = measure_by_layer(description, loader_.kv_store(), options);
   profile.target = profile.layers->whole;
   profile.machine = machine(fmt::format("random {} weights, put together from {} kinds of layers",
                                         model.dtype.empty() ? "float32" : model.dtype,

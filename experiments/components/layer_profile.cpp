@@ -180,7 +180,9 @@ LayerProfile measure_by_layer(const ModelDescription& model, const KvStoreFactor
     const auto many = make(2 * copies);
     profile.kinds.push_back(
         {kind, bytes, timed_difference(*many, few.get(), copies, options.curve)});
-    check_positive(profile.kinds.back().curve, fmt::format("layer {}", kind.first));
+    const std::string name = fmt::format("layer {}", kind.first);
+    check_positive(profile.kinds.back().curve, name);
+    options.measured(fmt::format("{}, of {} alike", name, kind.count));
     if (beside_head.empty()) {
       beside_head = layers_of(model, kind, copies);
     }
@@ -190,6 +192,7 @@ LayerProfile measure_by_layer(const ModelDescription& model, const KvStoreFactor
   profile.rest = timed_difference(*with_head, nullptr, 1, options.curve);
   add(profile.kinds.front().curve, -static_cast<double>(beside_head.size()), profile.rest);
   check_positive(profile.rest, "what stands beside the layers");
+  options.measured("embedding and head");
   profile.whole = profile.rest;
   for (const LayerKindCost& cost : profile.kinds) {
     add(cost.curve, static_cast<double>(cost.kind.count), profile.whole);

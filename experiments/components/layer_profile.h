@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/families/description.h"
@@ -49,6 +50,8 @@ struct LayerProfileOptions {
   int64_t least_bytes = int64_t{512} << 20;
   /// But no more than this, all experts included, where one layer does not take more by itself.
   int64_t most_bytes = int64_t{8} << 30;
+  /// Called with the name of each kind of layer that has been measured, and of what stands beside.
+  std::function<void(const std::string&)> measured = [](const std::string&) {};
 };
 
 /// Times models of random weights that hold a few layers of one kind at their full shape, and twice
