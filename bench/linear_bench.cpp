@@ -98,7 +98,7 @@ void stored_bench(benchmark::State& state) {
 /// All formats in blocks with the activations that they take; rows of whole blocks of all.
 void stored_shapes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"in", "out", "n", "format", "int8"});
-  for (auto format = WeightFormat::kInt8; format <= WeightFormat::kInt4x32;
+  for (auto format = WeightFormat::kInt8; format <= kLastFormat;
        format = static_cast<WeightFormat>(static_cast<int>(format) + 1)) {
     for (const int64_t nodes : {1, 2, 4, 8, 16, 64}) {
       bench->Args({768, 1536, nodes, static_cast<int64_t>(format), 0});

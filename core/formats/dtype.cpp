@@ -11,7 +11,7 @@ struct DTypeInfo {
   int64_t bytes;
   int64_t values = 1;
 };
-constexpr std::array<DTypeInfo, 25> kDTypeInfos = {{{DType::kF64, "F64", 8},
+constexpr std::array<DTypeInfo, 41> kDTypeInfos = {{{DType::kF64, "F64", 8},
                                                     {DType::kF32, "F32", 4},
                                                     {DType::kF16, "F16", 2},
                                                     {DType::kBF16, "BF16", 2},
@@ -32,10 +32,26 @@ constexpr std::array<DTypeInfo, 25> kDTypeInfos = {{{DType::kF64, "F64", 8},
                                                     {DType::kQ4K, "Q4_K", 144, 256},
                                                     {DType::kQ5K, "Q5_K", 176, 256},
                                                     {DType::kQ6K, "Q6_K", 210, 256},
+                                                    {DType::kIq1S, "IQ1_S", 50, 256},
+                                                    {DType::kIq1M, "IQ1_M", 56, 256},
+                                                    {DType::kIq2Xxs, "IQ2_XXS", 66, 256},
+                                                    {DType::kIq2Xs, "IQ2_XS", 74, 256},
+                                                    {DType::kIq2S, "IQ2_S", 82, 256},
+                                                    {DType::kIq3Xxs, "IQ3_XXS", 98, 256},
+                                                    {DType::kIq3S, "IQ3_S", 110, 256},
+                                                    {DType::kIq4Nl, "IQ4_NL", 18, 32},
+                                                    {DType::kIq4Xs, "IQ4_XS", 136, 256},
+                                                    {DType::kTq1, "TQ1_0", 54, 256},
+                                                    {DType::kTq2, "TQ2_0", 66, 256},
+                                                    {DType::kMxfp4, "MXFP4", 17, 32},
+                                                    {DType::kNvfp4, "NVFP4", 36, 64},
                                                     {DType::kFp8x128, "FP8_128", 132, 128},
                                                     {DType::kFp8x32, "FP8_32", 36, 32},
                                                     {DType::kInt4x128, "INT4_128", 69, 128},
-                                                    {DType::kInt4x32, "INT4_32", 19, 32}}};
+                                                    {DType::kInt4x32, "INT4_32", 19, 32},
+                                                    {DType::kFp4x16, "FP4_16", 12, 16},
+                                                    {DType::kFp4x32, "FP4_32", 20, 32},
+                                                    {DType::kNf4x32, "NF4_32", 20, 32}}};
 
 const DTypeInfo& info(DType dtype) { return kDTypeInfos.at(static_cast<size_t>(dtype)); }
 

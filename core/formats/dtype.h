@@ -5,8 +5,9 @@
 namespace specdec {
 
 /// Element types that checkpoints use: by their names in safetensors headers, then blocks, which
-/// hold several values each: those of GGUF (core/formats/gguf_blocks.h), and those that the
-/// matrices of compressed-tensors become (core/formats/scaled_blocks.h), with their values.
+/// hold several values each: those of GGUF (core/formats/gguf_blocks.h, codebook_blocks.h), and
+/// those that matrices of quantised folders become, with their values (scaled_blocks.h,
+/// codebook_blocks.h).
 enum class DType {
   kF64,
   kF32,
@@ -29,11 +30,30 @@ enum class DType {
   kQ4K,
   kQ5K,
   kQ6K,
+  kIq1S,
+  kIq1M,
+  kIq2Xxs,
+  kIq2Xs,
+  kIq2S,
+  kIq3Xxs,
+  kIq3S,
+  kIq4Nl,
+  kIq4Xs,
+  kTq1,
+  kTq2,
+  kMxfp4,
+  kNvfp4,
   kFp8x128,
   kFp8x32,
   kInt4x128,
-  kInt4x32
+  kInt4x32,
+  kFp4x16,
+  kFp4x32,
+  kNf4x32
 };
+
+/// The last of them: from Q4_0 on all are blocks.
+inline constexpr DType kLastType = DType::kNf4x32;
 
 /// Bytes of one element, or of one block.
 int64_t dtype_bytes(DType dtype);

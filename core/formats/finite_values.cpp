@@ -59,6 +59,13 @@ Halves halves_of(DType dtype) {
       return {.offset = 108, .count = 1};
     case DType::kQ6K:
       return {.offset = 208, .count = 1};
+    case DType::kTq1:
+      return {.offset = 52, .count = 1};
+    case DType::kTq2:
+      return {.offset = 64, .count = 1};
+    case DType::kMxfp4:  // powers of two
+    case DType::kNvfp4:  // float8 without NaN
+      return {.offset = 0, .count = 0};
     default:
       return {.offset = 0, .count = 1};
   }
@@ -79,7 +86,27 @@ std::optional<NotFinite> find_block(DType dtype, std::span<const std::byte> byte
   return std::nullopt;
 }
 
-/// Of blocks of scaled_blocks.h: a scale, or a code of type E4M3, which has no infinities.
+/// Of IQ1_M, whose scale lies in the high ends of four words; its exponent in those of the last
+/// two.
+std::optional<NotFinite> find_iq1_m(std::span<const std::byte> bytes) {
+  constexpr size_t kWords = 48;
+  const auto size = static_cast<size_t>(dtype_bytes(DType::kIq1M));
+  for (size_t block = 0; block + size <= bytes.size(); block += size) {
+    uint32_t half = 0;
+    for (size_t i = 0; i < 4; ++i) {
+      const auto word = word_at<uint16_t>(bytes.data() + block + kWords + 2 * i);
+      half |= (uint32_t{word} >> 12U) << 4 * i;
+    }
+    if ((half & kHalfExponent) == kHalfExponent) {
+      return NotFinite{static_cast<int64_t>(block / size) * block_values(DType::kIq1M),
+                       (half & kHalfFraction) != 0};
+    }
+  }
+  return std::nullopt;
+}
+
+/// Of blocks that matrices of quantised folders become: a scale, or a code of type E4M3, which has
+/// no infinities.
 std::optional<NotFinite> find_scaled_block(DType dtype, std::span<const std::byte> bytes) {
   const auto size = static_cast<size_t>(dtype_bytes(dtype));
   const DType scale = has_wide_scale(dtype) ? DType::kF32 : DType::kBF16;
@@ -99,6 +126,10 @@ std::optional<NotFinite> find_scaled_block(DType dtype, std::span<const std::byt
   return std::nullopt;
 }
 
+bool is_own_codebook(DType dtype) {
+  return dtype == DType::kFp4x16 || dtype == DType::kFp4x32 || dtype == DType::kNf4x32;
+}
+
 }  // namespace
 
 std::optional<NotFinite> first_not_finite(DType dtype, std::span<const std::byte> bytes) {
@@ -112,7 +143,10 @@ std::optional<NotFinite> first_not_finite(DType dtype, std::span<const std::byte
     case DType::kBF16:
       return find_element<uint16_t, 0x7F80, 0x007F>(bytes);
     default:
-      if (is_scaled_block(dtype)) {
+      if (dtype == DType::kIq1M) {
+        return find_iq1_m(bytes);
+      }
+      if (is_scaled_block(dtype) || is_own_codebook(dtype)) {
         return find_scaled_block(dtype, bytes);
       }
       return is_block(dtype) ? find_block(dtype, bytes) : std::nullopt;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/formats/codebook_blocks.h"
 #include "core/formats/float_values.h"
 #include "core/formats/scaled_blocks.h"
 
@@ -166,6 +167,9 @@ Dequantize find_dequantize(DType dtype) {
 void dequantize(DType dtype, const std::byte* blocks, int64_t values, float* out) {
   if (is_scaled_block(dtype)) {
     return read_scaled_blocks(dtype, blocks, values, out);
+  }
+  if (is_codebook_block(dtype)) {
+    return read_codebook_values(dtype, blocks, values, out);
   }
   const Dequantize one = find_dequantize(dtype);
   const int64_t each = block_values(dtype);

@@ -3,12 +3,15 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "core/formats/codebook_blocks.h"
 #include "core/formats/float_values.h"
+#include "core/kernels/stored_rows.h"
 
 namespace specdec {
 namespace {
@@ -56,7 +59,7 @@ int code_of(const PanelCodes<kBits>& codes, int64_t column, int64_t k) {
 }
 
 template <class Block>
-float weight_of(const Block& block, int64_t column, int64_t k) {
+float computed_weight(const Block& block, int64_t column, int64_t k) {
   const PanelCodes<Block::kCodeBits>& codes = block.codes[k / kBlockInputs];
   [[maybe_unused]] const int64_t part = k / Block::kScaleInputs;
   float scale = widened(block.scales[column]);
@@ -78,6 +81,17 @@ float weight_of(const Block& block, int64_t column, int64_t k) {
     return product + widened(block.minima[column]);
   }
   return product;
+}
+
+/// `codebook`: of a format that has one.
+template <class Block>
+float weight_of(const Block& block, const float* codebook, int64_t column, int64_t k) {
+  if constexpr (Block::kHasCodebook) {
+    return codebook[code_of(block.codes[0], column, k)] *
+           block.scales[k / Block::kScaleInputs][column];
+  } else {
+    return computed_weight(block, column, k);
+  }
 }
 
 /// Writes an output's codes of 32 inputs.
@@ -218,7 +232,33 @@ class StoredBlock {
   uint8_t part_minima_[8] = {};
 };
 
+/// Writes the blocks of one output, which are larger in a file, or of 16 inputs.
+template <class Block>
+void pack_codebook_row(const std::byte* row, DType dtype, std::span<Block> blocks, int64_t column) {
+  const int64_t each = block_values(dtype);
+  const int64_t inputs = std::max(each, kBlockInputs);
+  std::array<uint8_t, 256> codes{};
+  std::array<float, 16> scales{};
+  for (int64_t first = 0; first < std::ssize(blocks) * kBlockInputs; first += inputs) {
+    for (int64_t k = 0; k < inputs; k += each, row += dtype_bytes(dtype)) {
+      read_codebook_block(dtype, row, codes.data() + k, scales.data() + k / Block::kScaleInputs);
+    }
+    for (int64_t k = 0; k < inputs; k += kBlockInputs) {
+      Block& block = blocks[static_cast<size_t>((first + k) / kBlockInputs)];
+      pack_codes(codes.data() + k, column, block.codes[0]);
+      for (int64_t i = 0; i < kBlockInputs / Block::kScaleInputs; ++i) {
+        block.scales[i][column] = scales[static_cast<size_t>(k / Block::kScaleInputs + i)];
+      }
+    }
+  }
+}
+
 }  // namespace
+
+const float* codebook_numbers(WeightFormat format) {
+  const DType dtype = stored_dtype(format);
+  return is_codebook_block(dtype) ? codebook_of(dtype).data() : nullptr;
+}
 
 void quantize_rows_int8(const at::Tensor& rows, int64_t first, at::Tensor& panels) {
   const auto* values = rows.const_data_ptr<float>();
@@ -236,13 +276,18 @@ void quantize_rows_int8(const at::Tensor& rows, int64_t first, at::Tensor& panel
 void pack_stored_row(const std::byte* row, int64_t in, int64_t output, WeightFormat format,
                      at::Tensor& panels) {
   with_block_type(format, [&]<class Block>(Block* /*type*/) {
-    static_assert(kKeepsItsSize<Block>);
     SPECDEC_CHECK(in % Block::kInputs == 0, "stored blocks of {} inputs", in);
     const int64_t count = in / Block::kInputs;
     auto* blocks =
         reinterpret_cast<Block*>(panels.mutable_data_ptr<uint8_t>()) + output / kPanel * count;
-    for (int64_t b = 0; b < count; ++b) {
-      StoredBlock<Block>(row + b * Block::kStoredBytes).pack(output % kPanel, blocks[b]);
+    if constexpr (Block::kHasCodebook) {
+      pack_codebook_row(row, stored_dtype(format), std::span(blocks, static_cast<size_t>(count)),
+                        output % kPanel);
+    } else {
+      static_assert(kKeepsItsSize<Block>);
+      for (int64_t b = 0; b < count; ++b) {
+        StoredBlock<Block>(row + b * Block::kStoredBytes).pack(output % kPanel, blocks[b]);
+      }
     }
   });
 }
@@ -252,10 +297,11 @@ void unpack_block_rows(const at::Tensor& panels, WeightFormat format, std::span<
   with_block_type(format, [&]<class Block>(Block* /*type*/) {
     const auto* blocks = reinterpret_cast<const Block*>(panels.const_data_ptr<uint8_t>());
     const int64_t count = (in + Block::kInputs - 1) / Block::kInputs;
+    const float* codebook = codebook_numbers(format);
     for (const int64_t id : ids) {
       const Block* panel = blocks + id / kPanel * count;
       for (int64_t k = 0; k < in; ++k) {
-        *out++ = weight_of(panel[k / Block::kInputs], id % kPanel, k % Block::kInputs);
+        *out++ = weight_of(panel[k / Block::kInputs], codebook, id % kPanel, k % Block::kInputs);
       }
     }
   });

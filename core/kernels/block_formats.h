@@ -10,9 +10,10 @@
 
 namespace specdec {
 
-// The blocks of a panel. A weight is (code - kOffset) * scale + minimum, exactly as gguf-py widens
-// the block of GGUF that has the same codes and scales. kInputs: of a block; kScaleInputs: that
-// share a scale; kStoredBytes: of one output's block in a GGUF file, or as scaled_blocks.h has it.
+// The blocks of a panel. A weight is (code - kOffset) * scale + minimum, or the number that the
+// code stands for times the scale, exactly as gguf-py widens the block of GGUF that has the same.
+// kInputs: of a block; kScaleInputs: that share a scale; kStoredBytes: of one output's block in a
+// GGUF file, or as scaled_blocks.h has it.
 
 /// The codes of 32 inputs, in kBits. Those of four successive inputs of an output lie in a word.
 template <int kBits>
@@ -45,6 +46,7 @@ struct PanelScales<false> {
 struct GgufBlock {
   static constexpr bool kHasZeros = false;
   static constexpr bool kIsFloat8 = false;
+  static constexpr bool kHasCodebook = false;
 };
 
 /// GGUF's Q8_0 (with 128 added to a code), Q4_0, Q4_1, Q5_0 and Q5_1.
@@ -95,6 +97,7 @@ struct Float8Block {
   static constexpr bool kHasParts = false;
   static constexpr bool kHasZeros = false;
   static constexpr bool kIsFloat8 = true;
+  static constexpr bool kHasCodebook = false;
   static constexpr int64_t kInputs = kBlock;
   static constexpr int64_t kScaleInputs = kBlockInputs;
   static constexpr int64_t kStoredBytes = 4 + kInputs;
@@ -111,12 +114,30 @@ struct Int4Block {
   static constexpr bool kHasParts = false;
   static constexpr bool kHasZeros = true;
   static constexpr bool kIsFloat8 = false;
+  static constexpr bool kHasCodebook = false;
   static constexpr int64_t kInputs = kBlock;
   static constexpr int64_t kScaleInputs = kBlockInputs;
   static constexpr int64_t kStoredBytes = sizeof(Scale) + 1 + kInputs / 2;
   Scale scales[kPanel];
   uint8_t zeros[kPanel];
   PanelCodes<4> codes[kInputs / kBlockInputs];
+};
+
+/// All formats of core/formats/codebook_blocks.h: the weight is a number of the format's table
+/// times the scale. As large as the file's largest of them, 5 or 6 bits a weight.
+template <int64_t kScale>
+struct CodebookBlock {
+  static constexpr int kCodeBits = 4;
+  static constexpr int kOffset = 0;
+  static constexpr bool kHasMinima = false;
+  static constexpr bool kHasParts = false;
+  static constexpr bool kHasZeros = false;
+  static constexpr bool kIsFloat8 = false;
+  static constexpr bool kHasCodebook = true;
+  static constexpr int64_t kInputs = kBlockInputs;
+  static constexpr int64_t kScaleInputs = kScale;
+  float scales[kBlockInputs / kScale][kPanel];
+  PanelCodes<4> codes[1];
 };
 
 using Int8Block = PlainBlock<8, false>;
@@ -154,11 +175,32 @@ decltype(auto) with_block_type(WeightFormat format, const Use& use) {
       return use(static_cast<Int4Block<float, 4 * kBlockInputs>*>(nullptr));
     case WeightFormat::kInt4x32:
       return use(static_cast<Int4Block<Bf16, kBlockInputs>*>(nullptr));
+    case WeightFormat::kIq1M:
+    case WeightFormat::kIq2Xs:
+    case WeightFormat::kIq2S:
+    case WeightFormat::kNvfp4:
+    case WeightFormat::kFp4x16:
+      return use(static_cast<CodebookBlock<kBlockInputs / 2>*>(nullptr));
+    case WeightFormat::kIq1S:
+    case WeightFormat::kIq2Xxs:
+    case WeightFormat::kIq3Xxs:
+    case WeightFormat::kIq3S:
+    case WeightFormat::kIq4Nl:
+    case WeightFormat::kIq4Xs:
+    case WeightFormat::kTq1:
+    case WeightFormat::kTq2:
+    case WeightFormat::kMxfp4:
+    case WeightFormat::kFp4x32:
+    case WeightFormat::kNf4x32:
+      return use(static_cast<CodebookBlock<kBlockInputs>*>(nullptr));
     default:
       break;
   }
   fail_check("is_in_blocks(format)", __FILE__, __LINE__, "weights that are not in blocks");
 }
+
+/// The 16 numbers that the codes of a format stand for; nullptr where it has no such table.
+const float* codebook_numbers(WeightFormat format);
 
 /// Rounds rows [n, in] float32 to int8 blocks, as outputs first .. of the panels: a block's scale
 /// is its largest magnitude / 127, as llama.cpp quantises Q8_0.

@@ -14,6 +14,7 @@ struct BlockTask {
   const float* input;
   const QuantizedBlock* quantized;  ///< [blocks, nodes]
   const Block* weight;              ///< [panels, blocks]
+  const float* codebook;            ///< see codebook_numbers
   float* out;
   int64_t nodes;
   int64_t in;
@@ -41,7 +42,7 @@ namespace {
 
 template <class Block>
 void run_task(const BlockTask<Block>& task, int64_t begin, int64_t end) {
-  if constexpr (!Block::kIsFloat8) {
+  if constexpr (!Block::kIsFloat8 && !Block::kHasCodebook) {
     if (task.quantized != nullptr) {
       SPECDEC_SIMD_DOT_CALL(quantized_columns, task, begin, end);
       return;
@@ -77,6 +78,7 @@ void BlockProduct::run(int64_t begin, int64_t end) const {
     const BlockTask<Block> task{rows_.input,
                                 quantized_,
                                 static_cast<const Block*>(panels_.const_data_ptr()),
+                                codebook_numbers(format_),
                                 rows_.out,
                                 rows_.nodes,
                                 rows_.in,

@@ -22,22 +22,43 @@ enum class WeightFormat {
   kQ4K,  ///< GGUF's Q4_K and Q5_K: as Q4_1 and Q5_1, but the scales and minima of 32 inputs are
   kQ5K,  ///< integers of 0 to 63 times float16 numbers of 256 inputs
   kQ6K,  ///< GGUF's Q6_K: integers of -32 to 31 times a scale of 16 inputs: an int8 times a float16
-  // Blocks that matrices of compressed-tensors become (core/formats/scaled_blocks.h).
+  // Blocks that matrices of quantised folders become (core/formats/scaled_blocks.h).
   kFp8x128,   ///< FP8 (E4M3) numbers times a float32 scale of 128 inputs
   kFp8x32,    ///< the same of 32 inputs
   kInt4x128,  ///< integers of 0 to 15, less those of 128 inputs' zero point, times a float32 scale
   kInt4x32,   ///< the same of 32 inputs, with a bfloat16 scale
+  // Numbers of a table of 16 times a float32 scale of 16 or 32 inputs
+  // (core/formats/codebook_blocks.h): GGUF's, and those that matrices of quantised folders become.
+  kIq1S,
+  kIq1M,
+  kIq2Xxs,
+  kIq2Xs,
+  kIq2S,
+  kIq3Xxs,
+  kIq3S,
+  kIq4Nl,
+  kIq4Xs,
+  kTq1,
+  kTq2,
+  kMxfp4,
+  kNvfp4,
+  kFp4x16,
+  kFp4x32,
+  kNf4x32,
 };
+
+/// The last of them, for loops over all.
+inline constexpr WeightFormat kLastFormat = WeightFormat::kNf4x32;
 
 /// Whether weights of a block share scales.
 inline bool is_in_blocks(WeightFormat format) { return format >= WeightFormat::kInt8; }
 /// Whether the codes of its blocks are integers: those that int8 activations can be multiplied
 /// with.
 inline bool has_integer_blocks(WeightFormat format) {
-  return is_in_blocks(format) && format != WeightFormat::kFp8x128 &&
-         format != WeightFormat::kFp8x32;
+  return (format >= WeightFormat::kInt8 && format <= WeightFormat::kQ6K) ||
+         format == WeightFormat::kInt4x128 || format == WeightFormat::kInt4x32;
 }
-/// Whether device memory can hold weights of a format: other blocks than GGUF's lie in panels only.
+/// Whether device memory can hold weights of a format: others lie in panels only.
 inline bool has_row_layout(WeightFormat format) { return format < WeightFormat::kFp8x128; }
 
 /// What a product's inputs are rounded to.

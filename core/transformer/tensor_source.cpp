@@ -15,11 +15,16 @@
 namespace specdec {
 namespace {
 
-const std::set<DType> kFloats = {DType::kF64,    DType::kF32,      DType::kF16,    DType::kBF16,
-                                 DType::kI8,     DType::kQ40,      DType::kQ41,    DType::kQ50,
-                                 DType::kQ51,    DType::kQ80,      DType::kQ2K,    DType::kQ3K,
-                                 DType::kQ4K,    DType::kQ5K,      DType::kQ6K,    DType::kFp8x128,
-                                 DType::kFp8x32, DType::kInt4x128, DType::kInt4x32};
+std::set<DType> float_types() {
+  std::set<DType> types = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kI8};
+  for (auto type = DType::kQ40; type <= kLastType;
+       type = static_cast<DType>(static_cast<int>(type) + 1)) {
+    types.insert(type);
+  }
+  return types;
+}
+
+const std::set<DType> kFloats = float_types();
 const std::set<DType> kIntegers = {DType::kI64, DType::kI32};
 /// About so much of a file is in memory at a time.
 constexpr size_t kPieceBytes = size_t{8} << 20;
@@ -65,7 +70,7 @@ bool is_skipped(const std::string& name) {
 
 /// The format of Linear with the same values, or codes and scales; float64 is of whole models.
 std::optional<WeightFormat> linear_format(DType dtype) {
-  for (auto format = WeightFormat::kFloat32; format <= WeightFormat::kInt4x32;
+  for (auto format = WeightFormat::kFloat32; format <= kLastFormat;
        format = static_cast<WeightFormat>(static_cast<int>(format) + 1)) {
     if (stored_dtype(format) == dtype) {
       return format;

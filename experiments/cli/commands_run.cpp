@@ -159,7 +159,7 @@ void add_check_command(CLI::App& app, CommandContext& context) {
       "                     float64, bfloat16, float16, or int8 (blocks of 32 weights with a "
       "scale)\n"
       "  activations        float32 (default), or int8: inputs of products are rounded too; needs\n"
-      "                     weights in blocks\n"
+      "                     weights in blocks of integers\n"
       "  kv_dtype           float32 or bfloat16, of the key/value cache: half the bytes, rounded "
       "when\n"
       "                     written; default: as the activations\n"

@@ -2,12 +2,15 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <random>
 
 #include "core/error.h"
+#include "core/formats/codebook_blocks.h"
 #include "core/formats/float_values.h"
 #include "core/formats/scaled_blocks.h"
 
@@ -160,6 +163,36 @@ Drawn encode_scaled(DType type, StoredCodes which, std::mt19937_64& random, Byte
           .minimum = has_float8_codes(type) ? 0.0F : -scale * static_cast<float>(zero)};
 }
 
+/// A block of random bytes but for its scale, with what read_codebook_block says that it holds.
+void encode_codebook(DType type, std::mt19937_64& random, Bytes& to, std::vector<uint8_t>& codes,
+                     std::vector<float>& scales) {
+  codes.resize(static_cast<size_t>(block_values(type)));
+  scales.resize(codes.size() / static_cast<size_t>(codebook_scale_inputs(type)));
+  const auto size = static_cast<size_t>(dtype_bytes(type));
+  const float scale = static_cast<float>(1 + random() % 1000) / 977000.0F;
+  Bytes block;
+  do {
+    block.clear();
+    while (block.size() < size) {
+      put(static_cast<unsigned>(random()), block);
+    }
+    Bytes half;
+    put_half(scale, half);
+    if (type == DType::kFp4x16 || type == DType::kFp4x32 || type == DType::kNf4x32) {
+      std::memcpy(block.data(), &scale, sizeof(scale));
+    } else if (type == DType::kTq1 || type == DType::kTq2) {
+      std::copy(half.begin(), half.end(), block.end() - 2);
+    } else if (type == DType::kMxfp4) {
+      block[0] = static_cast<std::byte>(115 + random() % 12);
+    } else if (type != DType::kIq1M && type != DType::kNvfp4) {
+      std::copy(half.begin(), half.end(), block.begin());
+    }
+    read_codebook_block(type, block.data(), codes.data(), scales.data());
+  } while (!std::all_of(scales.begin(), scales.end(),
+                        [](float s) { return std::isfinite(s) && std::fabs(s) < 1.0F; }));
+  to.insert(to.end(), block.begin(), block.end());
+}
+
 Drawn draw(WeightFormat format, StoredCodes codes, std::mt19937_64& random) {
   const auto values = static_cast<size_t>(block_values(stored_dtype(format)));
   const bool parts = values > 32;
@@ -184,6 +217,11 @@ Drawn draw(WeightFormat format, StoredCodes codes, std::mt19937_64& random) {
   return drawn;
 }
 
+int64_t scale_inputs(WeightFormat format) {
+  const DType type = stored_dtype(format);
+  return is_codebook_block(type) ? codebook_scale_inputs(type) : type == DType::kQ6K ? 16 : 32;
+}
+
 }  // namespace
 
 Tensor StoredRows::values() const {
@@ -204,7 +242,7 @@ StoredRows random_stored_rows(WeightFormat format, int64_t rows, int64_t in, uin
   StoredRows stored{.format = format,
                     .rows = rows,
                     .in = in,
-                    .scale_inputs = format == WeightFormat::kQ6K ? 16 : 32,
+                    .scale_inputs = scale_inputs(format),
                     .bytes = {},
                     .codes = at::zeros({rows, in}),
                     .scales = {},
@@ -225,6 +263,19 @@ StoredRows random_stored_rows(WeightFormat format, int64_t rows, int64_t in, uin
           codes[row][first + k] = numbers[static_cast<size_t>(k)];
           scales[row][(first + k) / 32] = drawn.scale;
           minima[row][(first + k) / 32] = drawn.minimum;
+        }
+      }
+      continue;
+    }
+    if (const DType type = stored_dtype(format); is_codebook_block(type)) {
+      std::vector<uint8_t> numbers;
+      std::vector<float> block_scales;
+      for (int64_t first = 0; first < in; first += block_values(type)) {
+        encode_codebook(type, random, bytes, numbers, block_scales);
+        for (int64_t k = 0; k < block_values(type); ++k) {
+          codes[row][first + k] = codebook_of(type)[numbers[static_cast<size_t>(k)]];
+          scales[row][(first + k) / stored.scale_inputs] =
+              block_scales[static_cast<size_t>(k / stored.scale_inputs)];
         }
       }
       continue;

@@ -17,8 +17,12 @@ inline constexpr WeightFormat kIntegerBlockFormats[] = {
     WeightFormat::kQ51,      WeightFormat::kQ4K,    WeightFormat::kQ5K, WeightFormat::kQ6K,
     WeightFormat::kInt4x128, WeightFormat::kInt4x32};
 /// All others in blocks.
-inline constexpr WeightFormat kFloatBlockFormats[] = {WeightFormat::kFp8x128,
-                                                      WeightFormat::kFp8x32};
+inline constexpr WeightFormat kFloatBlockFormats[] = {
+    WeightFormat::kFp8x128, WeightFormat::kFp8x32, WeightFormat::kIq1S,  WeightFormat::kIq1M,
+    WeightFormat::kIq2Xxs,  WeightFormat::kIq2Xs,  WeightFormat::kIq2S,  WeightFormat::kIq3Xxs,
+    WeightFormat::kIq3S,    WeightFormat::kIq4Nl,  WeightFormat::kIq4Xs, WeightFormat::kTq1,
+    WeightFormat::kTq2,     WeightFormat::kMxfp4,  WeightFormat::kNvfp4, WeightFormat::kFp4x16,
+    WeightFormat::kFp4x32,  WeightFormat::kNf4x32};
 
 /// Random rows as they are stored, and what they mean: codes * scales + minima.
 struct StoredRows {

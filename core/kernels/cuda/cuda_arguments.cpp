@@ -36,13 +36,10 @@ CudaWeights cuda_format(WeightFormat format) {
       return CudaWeights::kQ5K;
     case WeightFormat::kQ6K:
       return CudaWeights::kQ6K;
-    case WeightFormat::kFp8x128:
-    case WeightFormat::kFp8x32:
-    case WeightFormat::kInt4x128:
-    case WeightFormat::kInt4x32:
-      SPECDEC_CHECK(false, "CUDA: weights that lie in panels only");
     case WeightFormat::kFloat64:
       break;
+    default:
+      SPECDEC_CHECK(false, "CUDA: weights that lie in panels only");
   }
   throw Error("float64 weights run on the CPU only; use device: cpu, or dtype: float32");
 }

@@ -63,9 +63,8 @@ inline Vec<float> load_integers(const Integer* from) {
   return as_floats(__builtin_convertvector(load_raw<Narrow>(from), Ints));
 }
 
-/// Of the inputs of a block that share its scale number `part`. The products are exact in float32.
 template <class Block>
-inline Meaning load_meaning(const Block& block, int64_t part, int64_t column) {
+inline Meaning computed_meaning(const Block& block, int64_t part, int64_t column) {
   Meaning meaning = {load_scales(block.scales + column), Vec<float>{}};
   if constexpr (Block::kHasZeros) {
     meaning.minimum = -meaning.scale * load_integers(block.zeros + column);
@@ -80,3 +79,51 @@ inline Meaning load_meaning(const Block& block, int64_t part, int64_t column) {
   }
   return meaning;
 }
+
+/// Of the inputs of a block that share its scale number `part`. The products are exact in float32.
+template <class Block>
+inline Meaning load_meaning(const Block& block, int64_t part, int64_t column) {
+  if constexpr (Block::kHasCodebook) {
+    return {load_scales(block.scales[part] + column), Vec<float>{}};
+  } else {
+    return computed_meaning(block, part, column);
+  }
+}
+
+/// A table of 16 numbers, in registers where they are wide enough.
+class Lookup {
+ public:
+  explicit Lookup(const float* numbers) {
+    for (int i = 0; i < kTables; ++i) {
+      tables_[i] = load(numbers + i * Lanes<float>::kCount);
+    }
+  }
+
+  /// The numbers of codes 0 to 15.
+  Vec<float> operator[](Words codes) const { return look_up(tables_, codes); }
+
+ private:
+  template <class V>
+  static V look_up(const V* tables, Words codes) {
+#if defined(__x86_64__)
+    if constexpr (sizeof(V) == 64) {
+      // The plain intrinsic makes GCC 12 warn, as above.
+      return _mm512_maskz_permutexvar_ps(0xFFFF, same_bits<__m512i>(codes), tables[0]);
+    } else if constexpr (sizeof(V) == 32) {
+      const auto places = same_bits<__m256i>(codes);
+      return _mm256_blendv_ps(_mm256_permutevar8x32_ps(tables[0], places),
+                              _mm256_permutevar8x32_ps(tables[1], places),
+                              same_bits<__m256>(codes << 28));
+    }
+#endif
+    V numbers = {};
+    for (int lane = 0; lane < Lanes<float>::kCount; ++lane) {
+      numbers[lane] =
+          tables[codes[lane] / Lanes<float>::kCount][codes[lane] % Lanes<float>::kCount];
+    }
+    return numbers;
+  }
+
+  static constexpr int kTables = 16 / Lanes<float>::kCount;
+  Vec<float> tables_[kTables];
+};

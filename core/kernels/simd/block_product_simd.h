@@ -17,10 +17,21 @@ inline Vec<float> widen_float8(Words bits) {
   return same_bits<Vec<float>>(same_bits<Words>(magnitude) | (bits & 0x80U) << 24);
 }
 
+/// What codes are looked up in, where they are.
+struct NoLookup {
+  explicit NoLookup(const float* /*numbers*/) {}
+};
+template <class Block>
+using LookupOf = std::conditional_t<Block::kHasCodebook, Lookup, NoLookup>;
+
 /// The weights of input number `place` of a group. An integer code times the scale is exact in
 /// float32, a float code times it is rounded once.
 template <class Block>
-inline Vec<float> widen_codes(Words words, int place, const Meaning& meaning) {
+inline Vec<float> widen_codes(Words words, int place, const Meaning& meaning,
+                              [[maybe_unused]] const LookupOf<Block>& numbers) {
+  if constexpr (Block::kHasCodebook) {
+    return numbers[(words >> (8 * place)) & 0x0FU] * meaning.scale;
+  }
   if constexpr (Block::kIsFloat8) {
     return widen_float8((words >> (8 * place)) & 0xFFU) * meaning.scale;
   }
@@ -36,6 +47,7 @@ inline Vec<float> widen_codes(Words words, int place, const Meaning& meaning) {
 template <int R, class Block>
 inline void block_tile(const BlockTask<Block>& task, int64_t panel, int64_t column) {
   const int64_t first = panel * kPanel + column;
+  const LookupOf<Block> numbers(task.codebook);
   Vec<float> low[R] = {};
   Vec<float> high[R] = {};
   for (int64_t k = 0; k < task.in;) {
@@ -51,8 +63,8 @@ inline void block_tile(const BlockTask<Block>& task, int64_t panel, int64_t colu
       const Words high_codes = load_codes(codes, group, kPanel / 2 + column);
 #pragma GCC unroll 4
       for (int place = 0; place < 4 && k < end; ++place, ++k) {
-        const Vec<float> w_low = widen_codes<Block>(low_codes, place, low_meaning);
-        const Vec<float> w_high = widen_codes<Block>(high_codes, place, high_meaning);
+        const Vec<float> w_low = widen_codes<Block>(low_codes, place, low_meaning, numbers);
+        const Vec<float> w_high = widen_codes<Block>(high_codes, place, high_meaning, numbers);
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) {
           const Vec<float> x = splat(task.input[r * task.in + k]);
@@ -74,6 +86,7 @@ inline void block_tile(const BlockTask<Block>& task, int64_t panel, int64_t colu
 template <class Block>
 inline void decode_panel(const BlockTask<Block>& task, const Tile& tile, float* weights) {
   const Block* panel = task.weight + tile.panel * task.blocks;
+  const LookupOf<Block> numbers(task.codebook);
   for (int64_t k = tile.begin; k < tile.end;) {
     const Block& block = panel[k / Block::kInputs];
     const int64_t place_in_block = k % Block::kInputs;
@@ -88,7 +101,7 @@ inline void decode_panel(const BlockTask<Block>& task, const Tile& tile, float* 
 #pragma GCC unroll 4
         for (int place = 0; place < 4 && input < end; ++place, ++input) {
           store(weights + (input - tile.begin) * kPanel + column,
-                widen_codes<Block>(words, place, meaning));
+                widen_codes<Block>(words, place, meaning, numbers));
         }
       }
     }

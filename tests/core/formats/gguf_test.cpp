@@ -324,8 +324,11 @@ TEST(GgufBlocksTest, ValuesAreGgufPysBitByBit) {
     std::memcpy(out, file.data() + at, size);
     at += size;
   };
-  const DType formats[] = {DType::kQ40, DType::kQ41, DType::kQ50, DType::kQ51, DType::kQ80,
-                           DType::kQ2K, DType::kQ3K, DType::kQ4K, DType::kQ5K, DType::kQ6K};
+  const DType formats[] = {
+      DType::kQ40,    DType::kQ41,   DType::kQ50,  DType::kQ51,    DType::kQ80,  DType::kQ2K,
+      DType::kQ3K,    DType::kQ4K,   DType::kQ5K,  DType::kQ6K,    DType::kIq1S, DType::kIq1M,
+      DType::kIq2Xxs, DType::kIq2Xs, DType::kIq2S, DType::kIq3Xxs, DType::kIq3S, DType::kIq4Nl,
+      DType::kIq4Xs,  DType::kTq1,   DType::kTq2,  DType::kMxfp4,  DType::kNvfp4};
   for (const DType dtype : formats) {
     char name[9] = {};
     uint32_t count = 0;

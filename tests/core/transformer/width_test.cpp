@@ -330,7 +330,12 @@ INSTANTIATE_TEST_SUITE_P(
                   std::pair{WeightFormat::kInt4x32, WeightFormat::kInt4x128}},
         WidthCase{"stored_int4_int8_activations", nullptr, at::kFloat, 1, KvFormat::kNative,
                   ActivationFormat::kInt8,
-                  std::pair{WeightFormat::kInt4x128, WeightFormat::kInt4x32}}),
+                  std::pair{WeightFormat::kInt4x128, WeightFormat::kInt4x32}},
+        WidthCase{"stored_iq4_xs_and_iq2_s_2_threads", nullptr, at::kFloat, 2, KvFormat::kNative,
+                  ActivationFormat::kFloat32, std::pair{WeightFormat::kIq4Xs, WeightFormat::kIq2S}},
+        WidthCase{"stored_nf4_and_fp4", nullptr, at::kFloat, 1, KvFormat::kNative,
+                  ActivationFormat::kFloat32,
+                  std::pair{WeightFormat::kNf4x32, WeightFormat::kFp4x16}}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
