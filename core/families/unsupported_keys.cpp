@@ -12,7 +12,8 @@ void refuse_unsupported_keys(const JsonKeys& keys) {
     if (keys.has(key)) {
       const std::string method = keys.object(key).text("quant_method", "unknown");
       const bool is_read = method == "compressed-tensors" || method == "fp8" ||
-                           method == "modelopt" || method == "gptq" || method == "awq";
+                           method == "modelopt" || method == "gptq" || method == "awq" ||
+                           method == "bitsandbytes";
       if (key == std::string("quantization_config") && is_read) {
         continue;  // read, or refused in detail, where the tensors are opened
       }
@@ -20,7 +21,7 @@ void refuse_unsupported_keys(const JsonKeys& keys) {
                 fmt::format("says that the weights are quantised (quant_method '{}'), which "
                             "is not supported; use the original checkpoint, one of "
                             "compressed-tensors (to which llm-compressor brings a model), gptq, "
-                            "awq, modelopt or fp8, or a GGUF file",
+                            "awq, modelopt, bitsandbytes or fp8, or a GGUF file",
                             method));
     }
   }

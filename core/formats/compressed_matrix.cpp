@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/formats/bitsandbytes.h"
+#include "core/formats/codebook_blocks.h"
 #include "core/formats/column_packed.h"
 #include "core/formats/float_values.h"
 #include "core/formats/scaled_blocks.h"
@@ -29,7 +31,11 @@ Word word_at(const TensorEntry& entry, int64_t i) {
   return word;
 }
 
-bool is_float(Codes codes) { return codes == Codes::kFloat8 || codes == Codes::kFloat4; }
+/// Whether codes stand for numbers that are no integers.
+bool is_float(const CompressedMatrix& matrix) {
+  const Codes codes = matrix.scheme.codes;
+  return codes == Codes::kFloat8 || codes == Codes::kFloat4 || matrix.numbers != nullptr;
+}
 
 /// The scales in float32, that of the whole matrix included.
 std::vector<float> scales_of(const CompressedMatrix& matrix) {
@@ -59,7 +65,7 @@ class RowWriter {
   explicit RowWriter(const CompressedMatrix& matrix)
       : matrix_(matrix),
         type_(block_type(matrix)),
-        offset_(is_float(matrix.scheme.codes) ? 0 : 1 << (matrix.scheme.bits - 1)),
+        offset_(is_float(matrix) ? 0 : 1 << (matrix.scheme.bits - 1)),
         scales_(scales_of(matrix)),
         codes_(static_cast<size_t>(matrix.columns)) {
     for (size_t i = 0; i < numbers_.size(); ++i) {
@@ -67,6 +73,10 @@ class RowWriter {
       numbers_[i] = matrix.scheme.codes == Codes::kFloat8   ? float8_value(code)
                     : matrix.scheme.codes == Codes::kFloat4 ? float4_value(code)
                                                             : static_cast<float>(i);
+    }
+    if (matrix.numbers != nullptr) {
+      const std::vector<float> numbers = float_values(*matrix.numbers);
+      std::copy(numbers.begin(), numbers.end(), numbers_.begin());
     }
   }
 
@@ -153,6 +163,9 @@ class RowWriter {
     if (is_scaled_block(type_)) {
       return write_scaled_block(type_, part.codes, scale, part.zero, out);
     }
+    if (is_codebook_block(type_)) {
+      return write_codebook_block(type_, part.codes, scale, out);
+    }
     if (type_ != DType::kF32) {
       return write_gguf_block(part, out);
     }
@@ -189,6 +202,13 @@ class RowWriter {
   std::vector<uint8_t> codes_;
 };
 
+/// Whether the codes stand for the numbers of NF4_32.
+bool has_nf4_numbers(const CompressedMatrix& matrix) {
+  const std::vector<float> numbers = float_values(*matrix.numbers);
+  const Codebook& nf4 = codebook_of(DType::kNf4x32);
+  return std::equal(numbers.begin(), numbers.end(), nf4.begin(), nf4.end());
+}
+
 }  // namespace
 
 int64_t CompressedMatrix::scale_rows() const { return parts_of(rows, scheme.rows_per_scale); }
@@ -203,7 +223,11 @@ DType block_type(const CompressedMatrix& matrix) {
   const DType scales = matrix.scales->dtype;
   const bool symmetric = matrix.scheme.symmetric;
   if (matrix.scheme.codes == Codes::kFloat4) {
-    return DType::kF32;
+    const bool pairs = matrix.columns % 32 == 0 && has_whole_blocks(matrix, 16);
+    return narrow ? DType::kFp4x32 : pairs ? DType::kFp4x16 : DType::kF32;
+  }
+  if (matrix.numbers != nullptr) {
+    return narrow && has_nf4_numbers(matrix) ? DType::kNf4x32 : DType::kF32;
   }
   if (matrix.scheme.codes == Codes::kFloat8) {
     return wide ? DType::kFp8x128 : narrow ? DType::kFp8x32 : DType::kF32;
@@ -244,6 +268,9 @@ TensorEntry part_of_stack(const TensorEntry& entry, int64_t i, int64_t count, in
 void write_values(const CompressedMatrix& matrix, std::span<std::byte> out) {
   if (is_column_packed(matrix.scheme)) {
     return write_rows(UnpackedMatrix(matrix).matrix(), out);
+  }
+  if (is_bitsandbytes(matrix.scheme)) {
+    return write_rows(WidenedMatrix(matrix).matrix(), out);
   }
   if (matrix.stacked == 0) {
     return write_rows(matrix, out);

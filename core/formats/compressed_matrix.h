@@ -19,6 +19,16 @@ struct CompressedMatrix {
   // Of column_packed.h.
   const TensorEntry* zero_words = nullptr;
   const TensorEntry* order = nullptr;  ///< the group of each input; nullptr: one after the other
+  // Of bitsandbytes.h.
+  const TensorEntry* numbers = nullptr;  ///< [16] float32 that codes of 4 bits stand for
+  /// Scales that are codes of 8 bits themselves: numbers[code] * scales[i / block] + offset.
+  struct Nested {
+    const TensorEntry* numbers = nullptr;
+    const TensorEntry* scales = nullptr;
+    int64_t block = 0;  ///< 0 = they are not
+    float offset = 0.0F;
+  };
+  Nested nested;
   int64_t rows = 0, columns = 0;
   /// Matrices of a stack, whose number is the first dimension of all tensors; 0 = no stack.
   int64_t stacked = 0;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/bitsandbytes.h"
 #include "core/formats/column_packed.h"
 #include "core/formats/float_values.h"
 #include "core/formats/matrix_checks.h"
@@ -25,7 +26,7 @@ using WholeScale = CompressionScheme::WholeScale;
 constexpr std::string_view kPackedEnd = "_packed";
 constexpr std::string_view kColumnEnd = ".qweight";
 /// What stands beside the codes of a module; of inputs, outputs and caches it is not needed.
-constexpr std::array<std::string_view, 30> kSideEnds = {".weight_scale",
+constexpr std::array<std::string_view, 38> kSideEnds = {".weight_scale",
                                                         ".qzeros",
                                                         ".scales",
                                                         ".g_idx",
@@ -54,7 +55,15 @@ constexpr std::array<std::string_view, 30> kSideEnds = {".weight_scale",
                                                         ".q_scale",
                                                         ".kv_scale",
                                                         ".activation_scale",
-                                                        ".prob_scale"};
+                                                        ".prob_scale",
+                                                        ".weight.absmax",
+                                                        ".weight.quant_map",
+                                                        ".weight.nested_absmax",
+                                                        ".weight.nested_quant_map",
+                                                        ".weight.quant_state.bitsandbytes__nf4",
+                                                        ".weight.quant_state.bitsandbytes__fp4",
+                                                        ".SCB",
+                                                        ".weight_format"};
 
 bool ends_with(std::string_view name, std::string_view end) {
   return name.size() > end.size() && name.substr(name.size() - end.size()) == end;
@@ -88,8 +97,10 @@ DType code_type(Codes codes) {
     case Codes::kAwq:
       return DType::kI32;
     case Codes::kInt8:
+    case Codes::kRows8:
       return DType::kI8;
     case Codes::kFloat4:
+    case Codes::kBlocks4:
       return DType::kU8;
     default:
       return DType::kF8E4M3;
@@ -210,6 +221,9 @@ CompressedMatrix CompressedTensors::describe(const TensorEntry& codes, const std
   if (is_column_packed(scheme)) {
     return describe_columns(*stored_, codes, std::string(module_of(name)), scheme);
   }
+  if (is_bitsandbytes(scheme)) {
+    return describe_bitsandbytes(*stored_, codes, scheme);
+  }
   std::vector<int64_t> shape =
       scheme.codes == Codes::kPacked ? read_shape(codes, name, scheme) : codes.shape;
   if (scheme.codes == Codes::kFloat4 && !shape.empty()) {
@@ -321,7 +335,7 @@ void CompressedTensors::check_float4(const CompressedMatrix& matrix) const {
 }
 
 void CompressedTensors::check(const CompressedMatrix& matrix) const {
-  if (is_column_packed(matrix.scheme)) {
+  if (is_column_packed(matrix.scheme) || is_bitsandbytes(matrix.scheme)) {
     return;  // checked where it was described
   }
   check_size(matrix);

@@ -254,10 +254,20 @@ CompressionScheme read_awq(const JsonKeys& keys) {
   return scheme;
 }
 
+CompressionScheme read_bitsandbytes(const JsonKeys& keys) {
+  if (keys.boolean("load_in_8bit", false)) {
+    return {.codes = Codes::kRows8, .rows_per_scale = 1};
+  }
+  if (!keys.boolean("load_in_4bit", false)) {
+    keys.fail("quant_method", "is 'bitsandbytes', with neither load_in_4bit nor load_in_8bit");
+  }
+  return {.codes = Codes::kBlocks4, .bits = 4, .rows_per_scale = 1};
+}
+
 /// Whether runs of the checkpoint's own round activations.
 bool rounds_activations(const JsonKeys& keys) {
   if (!keys.has("config_groups")) {
-    return keys.has("activation_scheme");
+    return keys.has("activation_scheme") || keys.boolean("load_in_8bit", false);
   }
   const JsonKeys groups = keys.object("config_groups");
   const std::vector<std::string> names = groups.names();
@@ -326,7 +336,8 @@ std::vector<std::string> left_out_roundings(const std::string& config, const std
   if (rounds_activations(*keys)) {
     notes.emplace_back(
         "the weights have the checkpoint's values; the activations, which its own runs round "
-        "(input_activations, activation_scheme), stay float32, so logits differ from theirs.");
+        "(input_activations, activation_scheme, load_in_8bit), stay float32, so logits differ from "
+        "theirs.");
   }
   if (keys->has("kv_cache_scheme")) {
     notes.emplace_back(
@@ -359,10 +370,14 @@ std::optional<CompressionSchemes> parse_compression(const std::string& config,
   if (method == "awq") {
     return read_awq(*keys);
   }
-  keys->fail("quant_method", fmt::format("is '{}', which is not supported; known: "
-                                         "compressed-tensors, fp8, modelopt, gptq, awq. Use the "
-                                         "original checkpoint or a GGUF file",
-                                         method));
+  if (method == "bitsandbytes") {
+    return read_bitsandbytes(*keys);
+  }
+  keys->fail("quant_method",
+             fmt::format("is '{}', which is not supported; known: "
+                         "compressed-tensors, fp8, modelopt, gptq, awq, bitsandbytes. Use "
+                         "the original checkpoint or a GGUF file",
+                         method));
 }
 
 }  // namespace specdec

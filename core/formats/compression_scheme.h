@@ -9,8 +9,8 @@
 
 namespace specdec {
 
-/// How a quantised checkpoint (compressed-tensors, fp8, modelopt, GPTQ, AWQ) holds the weights of
-/// its linear layers: codes, each times the scale of its part of the matrix.
+/// How a quantised checkpoint (compressed-tensors, fp8, modelopt, GPTQ, AWQ, bitsandbytes) holds
+/// the weights of its linear layers: codes, each times the scale of its part of the matrix.
 struct CompressionScheme {
   /// What is stored in place of a weight.
   enum class Codes : uint8_t {
@@ -20,9 +20,13 @@ struct CompressionScheme {
     /// "weight_packed" or "weight", U8: floats of 4 bits (E2M1) in pairs, the first one lowest. The
     /// scales are F8_E4M3 beside a scale of the whole matrix (NVFP4), or powers of two (MXFP4).
     kFloat4,
-    kGptq,  ///< "qweight": see core/formats/column_packed.h
-    kAwq,   ///< the same, packed otherwise
-    kBytes  ///< unsigned integers of `bits` bits, a byte each: as kGptq and kAwq are unpacked
+    kGptq,     ///< "qweight": see core/formats/column_packed.h
+    kAwq,      ///< the same, packed otherwise
+    kBlocks4,  ///< "weight", U8: see core/formats/bitsandbytes.h
+    kRows8,    ///< "weight", I8, with "SCB": likewise
+    /// Unsigned integers of `bits` bits, or that stand for CompressedMatrix::numbers, a byte each:
+    /// as kGptq, kAwq and kBlocks4 are unpacked.
+    kBytes
   };
   /// What the one scale of a whole matrix does to the others, in float32.
   enum class WholeScale : uint8_t {

@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <cstring>
+
 #include "core/formats/atomic_file.h"
+#include "core/formats/codebook_blocks.h"
 #include "core/formats/strict_json.h"
 #include "tests/support/golden.h"
 
@@ -114,6 +117,28 @@ QuantizedMatrix quantize_float4(const Tensor& values, Float4 kind) {
   matrix.tensors[kind == Float4::kModelopt ? "" : "_packed"] = {
       DType::kU8, (pairs.select(2, 0) + pairs.select(2, 1) * 16).to(at::kByte)};
   return matrix;
+}
+
+QuantizedMatrix quantize_nf4(const Tensor& values) {
+  const Codebook& numbers = codebook_of(DType::kNf4x32);
+  const Tensor map = at::tensor(at::ArrayRef<float>(numbers.data(), numbers.size()));
+  const Tensor blocks = values.reshape({-1, 32});
+  const Tensor scales = blocks.abs().amax(1);
+  const Tensor places = blocks / at::where(scales.gt(0), scales, at::ones({})).unsqueeze(1);
+  const Tensor codes = (places.unsqueeze(2) - map).abs().argmin(2);
+  const Tensor pairs = codes.reshape({-1, 2});
+  const std::string state = json{
+      {"shape", values.sizes().vec()},
+      {"blocksize", 32},
+      {"quant_type", "nf4"},
+      {"dtype", "bfloat16"}}.dump();
+  Tensor text = at::empty({std::ssize(state)}, at::kByte);
+  std::memcpy(text.mutable_data_ptr<uint8_t>(), state.data(), state.size());
+  return {{{"", {DType::kU8, (pairs.select(1, 0) * 16 + pairs.select(1, 1)).to(at::kByte)}},
+           {".weight.absmax", {DType::kF32, scales}},
+           {".weight.quant_map", {DType::kF32, map}},
+           {".weight.quant_state.bitsandbytes__nf4", {DType::kU8, text}}},
+          (map.index({codes}) * scales.unsqueeze(1)).reshape(values.sizes())};
 }
 
 json float4_config(Float4 kind) {
@@ -262,7 +287,7 @@ Quantizer float4(Float4 kind) {
                      : kind == Float4::kModelopt ? "modelopt_nvfp4"
                                                  : "nvfp4";
   return {name, [kind](const Tensor& values) { return quantize_float4(values, kind); },
-          float4_config(kind)};
+          float4_config(kind), kind == Float4::kMxfp4 ? "FP4_32" : "FP4_16"};
 }
 
 Quantizer gptq(const std::string& name, const GptqKind& kind, const std::string& format) {
@@ -293,6 +318,16 @@ Quantizer awq() {
            {"group_size", 32},
            {"zero_point", true},
            {"version", "gemm"}}};
+}
+
+Quantizer bitsandbytes_nf4() {
+  return {"bitsandbytes_nf4",
+          quantize_nf4,
+          {{"quant_method", "bitsandbytes"},
+           {"load_in_4bit", true},
+           {"bnb_4bit_quant_type", "nf4"},
+           {"llm_int8_skip_modules", {"lm_head"}}},
+          "NF4_32"};
 }
 
 Quantizer w2a16_rows() {

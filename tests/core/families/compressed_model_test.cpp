@@ -140,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, CompressedModelTest,
     testing::Values(int8_rows(), fp8_rows(), fp8_blocks(), w4a16(true), w4a16(false), w2a16_rows(),
                     float4(Float4::kNvfp4), float4(Float4::kModelopt), float4(Float4::kMxfp4),
-                    gptq("gptq", {}, "Q4_0"),
+                    bitsandbytes_nf4(), gptq("gptq", {}, "Q4_0"),
                     gptq("gptq_rows", {.group = 0, .symmetric = false}, "float32"),
                     gptq("gptq_8", {.bits = 8, .second = true}, "int8"),
                     gptq("gptq_2", {.bits = 2, .symmetric = false}, "float32"),
@@ -228,7 +228,7 @@ INSTANTIATE_TEST_SUITE_P(All, BrokenGptqTest, testing::Values(gptq("gptq", {}, "
 class RefusedMethodTest : public CompressedModelTest {};
 
 TEST_P(RefusedMethodTest, OtherMethodsAreRefused) {
-  for (const char* method : {"bitsandbytes", "aqlm"}) {
+  for (const char* method : {"hqq", "aqlm"}) {
     config_["quantization_config"]["quant_method"] = method;
     write(folder_, compressed_, config_);
     EXPECT_THAT(error_message<WeightsError>([&] { load_model(folder_.path()); }),

@@ -1,4 +1,5 @@
-// Checkpoints of compressed-tensors; tests/data/compressed/make_compressed makes them with torch.
+// Checkpoints of compressed-tensors; tests/data/compressed/make_compressed makes them with torch,
+// make_bitsandbytes those of bitsandbytes.
 #include "core/formats/compressed_tensors.h"
 
 #include <gmock/gmock.h>
@@ -83,7 +84,8 @@ TEST_P(CompressedTensorsTest, OtherTensorsAreTheFiles) {
 
 INSTANTIATE_TEST_SUITE_P(All, CompressedTensorsTest,
                          ::testing::Values("w4a16", "w4a16_asymmetric", "w4a16_channel", "w8a16",
-                                           "int8", "fp8_channel", "fp8_block", "fp8_tensor"),
+                                           "int8", "fp8_channel", "fp8_block", "fp8_tensor",
+                                           "bnb_nf4", "bnb_nf4_nested", "bnb_fp4", "bnb_int8"),
                          ParameterName());
 
 TEST(Float8Test, HasNoInfinitiesAndGoesTo448) {
