@@ -151,8 +151,8 @@ std::vector<float> widened_scales(const CompressedMatrix& stored) {
   std::vector<float> scales;
   for (const std::byte code : stored.scales->bytes) {
     const auto group = static_cast<int64_t>(scales.size()) / stored.nested.block;
-    const float product = numbers[std::to_integer<size_t>(code)] *
-                          factors[static_cast<size_t>(group)];
+    const float product =
+        numbers[std::to_integer<size_t>(code)] * factors[static_cast<size_t>(group)];
     scales.push_back(product + stored.nested.offset);
   }
   return scales;

@@ -221,13 +221,11 @@ constexpr Codebook kIq1Numbers = {-1.125F, -0.875F, -0.125F, 0.125F, 0.875F, 1.1
 constexpr Codebook kIq2Numbers = {8, 25, 43, 0, -8, -25, -43};
 constexpr Codebook kIq3XxsNumbers = {4,  12,  20,  28,  36,  44,  52,  62,
                                      -4, -12, -20, -28, -36, -44, -52, -62};
-constexpr Codebook kIq3SNumbers = {1,  3,  5,  7,  9,  11,  13,  15,
-                                   -1, -3, -5, -7, -9, -11, -13, -15};
+constexpr Codebook kIq3SNumbers = {1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15};
 constexpr Codebook kIq4Numbers = {-127, -104, -83, -65, -49, -35, -22, -10,
                                   1,    13,   25,  38,  53,  69,  89,  113};
 constexpr Codebook kTernaryNumbers = {-1, 0, 1, 2};
-constexpr Codebook kDoubledFp4Numbers = {0, 1,  2,  3,  4,  6,  8,  12,
-                                         0, -1, -2, -3, -4, -6, -8, -12};
+constexpr Codebook kDoubledFp4Numbers = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 constexpr Codebook kFp4Numbers = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
                                   -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
 /// Quantiles of a normal distribution (Dettmers et al., 2023, arXiv:2305.14314, appendix E).

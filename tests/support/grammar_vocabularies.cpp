@@ -1,8 +1,10 @@
 #include "tests/support/grammar_vocabularies.h"
 
+#include <zlib.h>
+
 #include <array>
-#include <fstream>
 #include <random>
+#include <sstream>
 #include <stdexcept>
 
 namespace specdec {
@@ -74,7 +76,16 @@ JsonSchemaOptions json_options(bool schema_order, const std::string& whitespace,
 }
 
 std::vector<std::string> grammar_data(const std::string& name) {
-  std::ifstream file(std::string(SPECDEC_SOURCE_DIR) + "/tests/data/grammar/" + name);
+  const std::string path = std::string(SPECDEC_SOURCE_DIR) + "/tests/data/grammar/" + name;
+  std::string text;
+  if (gzFile_s* file = gzopen(path.c_str(), "rb")) {  // it also reads what is not compressed
+    std::array<char, 1 << 16> part{};
+    for (int size = 0; (size = gzread(file, part.data(), part.size())) > 0;) {
+      text.append(part.data(), static_cast<size_t>(size));
+    }
+    gzclose(file);
+  }
+  std::istringstream file(text);
   std::vector<std::string> lines;
   for (std::string line; std::getline(file, line);) {
     lines.push_back(line);

@@ -32,7 +32,7 @@ std::shared_ptr<GrammarVocabulary> control_vocabulary();
 JsonSchemaOptions json_options(bool schema_order, const std::string& whitespace,
                                EscapeStyle escapes = EscapeStyle::kAny);
 
-/// The objects of a JSON Lines file in tests/data/grammar/.
+/// The objects of a JSON Lines file in tests/data/grammar/, which may be compressed (.gz).
 std::vector<std::string> grammar_data(const std::string& name);
 
 }  // namespace specdec

@@ -57,12 +57,12 @@ OwnedTensors four_bit_tensors(const json& state = {}) {
 std::string complaint(const OwnedTensors& tensors, const char* bits = "load_in_4bit") {
   const auto memory = std::make_shared<MemoryTensors>("folder");
   for (const auto& [name, tensor] : tensors) {
-    memory->add({.name = name, .dtype = tensor.dtype, .shape = tensor.shape, .bytes = tensor.bytes});
+    memory->add(
+        {.name = name, .dtype = tensor.dtype, .shape = tensor.shape, .bytes = tensor.bytes});
   }
   const json config = {{"quantization_config", {{"quant_method", "bitsandbytes"}, {bits, true}}}};
-  return error_message<WeightsError>([&] {
-    CompressedTensors(memory, parse_compression(config.dump(), "config.json").value());
-  });
+  return error_message<WeightsError>(
+      [&] { CompressedTensors(memory, parse_compression(config.dump(), "config.json").value()); });
 }
 
 TEST(BitsandbytesTest, TensorsThatDoNotFitAreNamed) {

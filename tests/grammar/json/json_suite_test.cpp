@@ -119,28 +119,28 @@ const Names kContent = {
     "optional/content.json: validation of string-encoded content based on media type"};
 
 TEST(JsonSuiteTest, Draft202012) {
-  const Outcome outcome = check_suite("jsts_draft2020-12.jsonl", "", false);
+  const Outcome outcome = check_suite("jsts_draft2020-12.jsonl.gz", "", false);
   EXPECT_EQ(outcome.groups, 383);
   EXPECT_EQ(outcome.accepted, Names());
   EXPECT_EQ(outcome.not_right, Names());
 }
 
 TEST(JsonSuiteTest, Draft7) {
-  const Outcome outcome = check_suite("jsts_draft7.jsonl", kDraft7, false);
+  const Outcome outcome = check_suite("jsts_draft7.jsonl.gz", kDraft7, false);
   EXPECT_EQ(outcome.groups, 257);
   EXPECT_EQ(outcome.accepted, Names());
   EXPECT_EQ(outcome.not_right, Names());
 }
 
 TEST(JsonSuiteTest, Draft202012Optional) {
-  const Outcome outcome = check_suite("jsts_draft2020-12.jsonl", "", true);
+  const Outcome outcome = check_suite("jsts_draft2020-12.jsonl.gz", "", true);
   EXPECT_EQ(outcome.groups, 78);
   EXPECT_EQ(outcome.accepted, Names());
   EXPECT_EQ(outcome.not_right, kFormats);
 }
 
 TEST(JsonSuiteTest, Draft7Optional) {
-  const Outcome outcome = check_suite("jsts_draft7.jsonl", kDraft7, true);
+  const Outcome outcome = check_suite("jsts_draft7.jsonl.gz", kDraft7, true);
   EXPECT_EQ(outcome.groups, 64);
   EXPECT_EQ(outcome.accepted, kContent);
   EXPECT_EQ(outcome.not_right, kFormats + kContent);
