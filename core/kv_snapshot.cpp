@@ -6,8 +6,8 @@
 
 namespace specdec {
 
-KvCopies::KvCopies(std::vector<LayerKeyValues> layers, int64_t length)
-    : layers_(std::move(layers)), length_(length) {
+KvCopies::KvCopies(std::vector<LayerKeyValues> layers, int64_t length, int64_t shortest_length)
+    : layers_(std::move(layers)), length_(length), shortest_length_(shortest_length) {
   for (const LayerKeyValues& layer : layers_) {
     SPECDEC_CHECK(layer.keys.dim() == 3 && layer.keys.size(1) == length &&
                       layer.values.sizes() == layer.keys.sizes() &&

@@ -31,9 +31,15 @@ class KvSnapshot {
 
   /// Tokens.
   virtual int64_t length() const = 0;
+  /// Fewest tokens, beside none, that a row can be restored to: more where the cache had given back
+  /// what lay outside its layers' windows.
+  virtual int64_t shortest_length() const = 0;
+  /// The largest length that a row can be restored to, at most `length`: that, or 0.
+  int64_t rewindable_to(int64_t length) const { return length < shortest_length() ? 0 : length; }
   /// Memory that it keeps in use; pages that others hold too are counted.
   virtual int64_t bytes() const = 0;
-  /// Copies in the host's memory, of the layers with keys and values of their own, in order.
+  /// Copies in the host's memory, of the layers with keys and values of their own, in order; zeros
+  /// where the cache had given a token back.
   virtual std::vector<LayerKeyValues> copy() const = 0;
 };
 
@@ -41,9 +47,10 @@ class KvSnapshot {
 class KvCopies final : public KvSnapshot {
  public:
   /// Layers of `length` tokens, in the host's memory.
-  KvCopies(std::vector<LayerKeyValues> layers, int64_t length);
+  KvCopies(std::vector<LayerKeyValues> layers, int64_t length, int64_t shortest_length = 0);
 
   int64_t length() const override { return length_; }
+  int64_t shortest_length() const override { return shortest_length_; }
   int64_t bytes() const override;
   std::vector<LayerKeyValues> copy() const override { return layers_; }
   const std::vector<LayerKeyValues>& layers() const { return layers_; }
@@ -51,6 +58,7 @@ class KvCopies final : public KvSnapshot {
  private:
   std::vector<LayerKeyValues> layers_;
   int64_t length_;
+  int64_t shortest_length_;
 };
 
 /// Snapshots of a model's rows (LanguageModel::snapshots).
@@ -64,9 +72,10 @@ class KvSnapshots {
   /// What the row has kept. It shares pages with the row where the store has room for that. Throws
   /// InternalError where nodes are pending.
   virtual std::shared_ptr<const KvSnapshot> kv_snapshot(RowId row = 0) = 0;
-  /// The row holds the first `length` tokens of the snapshot instead of
-  /// its own. Throws Error when they do not fit; the row is empty then. InternalError for more
-  /// tokens than there are, and for layers of another geometry.
+  /// The row holds the first `length` tokens of the snapshot instead of its own. Throws Error when
+  /// they do not fit; the row is empty then. InternalError, which changes nothing, for a length
+  /// that the snapshot is not rewindable to or does not hold; InternalError for layers of another
+  /// geometry.
   virtual void kv_restore(const KvSnapshot& snapshot, int64_t length, RowId row = 0) = 0;
 };
 

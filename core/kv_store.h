@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -36,9 +35,17 @@ struct NewNodes {
   std::span<const int64_t> parents = {};  ///< [count]; see TokenBatch
 };
 
-/// How the memory of a store is used. A page holds `page_size` tokens, in every layer; rows and
-/// snapshots may share it.
+/// How the memory of a store is used. A page holds `page_size` tokens, in every layer of a group;
+/// rows and snapshots may share it. Pages, tokens and slots are summed over the groups: one, or
+/// with window_slack (KvCacheOptions) one for each window.
 struct KvStatistics {
+  /// Of one layer.
+  struct Layer {
+    int64_t page_bytes = 0;  ///< 0 for a layer that reads another's
+    int64_t used_pages = 0;
+    int64_t allocated_pages = 0;
+  };
+
   int64_t page_size = 0;
   int64_t used_pages = 0;    ///< that hold a token of a row, or are held by a snapshot
   int64_t shared_pages = 0;  ///< of these, those that several rows or snapshots refer to
@@ -48,15 +55,22 @@ struct KvStatistics {
   int64_t allocated_pages = 0;
   int64_t tokens = 0;  ///< kept and pending tokens of rows; shared ones count once
   int64_t slots = 0;   ///< of the pages that hold them
-  std::vector<int64_t> page_bytes = {};  ///< [layers]; 0 for a layer that reads another's
+  std::vector<Layer> layers = {};
 
-  /// Bytes of `pages` pages of all layers.
-  int64_t bytes(int64_t pages) const {
-    return pages * std::accumulate(page_bytes.begin(), page_bytes.end(), int64_t{0});
-  }
+  int64_t used_bytes() const { return bytes(&Layer::used_pages); }
+  int64_t allocated_bytes() const { return bytes(&Layer::allocated_pages); }
   /// Share of the slots in the pages of rows that hold nothing.
   double fragmentation() const {
     return slots == 0 ? 0.0 : static_cast<double>(slots - tokens) / static_cast<double>(slots);
+  }
+
+ private:
+  int64_t bytes(int64_t Layer::*pages) const {
+    int64_t bytes = 0;
+    for (const Layer& layer : layers) {
+      bytes += layer.page_bytes * layer.*pages;
+    }
+    return bytes;
   }
 };
 
@@ -83,8 +97,12 @@ class KvStore {
   /// Keeps the pending nodes on `path` (a path from the root: each node's parent is the one before
   /// it); forgets the row's other nodes.
   virtual void commit(RowId row, std::span<const int64_t> path) = 0;
-  /// Forgets pending nodes and kept tokens from `length` on.
+  /// See LanguageModel::truncate and rewindable_to.
   virtual void truncate(RowId row, int64_t length) = 0;
+  virtual int64_t rewindable_to(RowId row, int64_t length) const {
+    (void)row;
+    return length;
+  }
   /// See LanguageModel::open, fork and close.
   virtual RowId open() = 0;
   virtual RowId fork(RowId row, int64_t length) = 0;
@@ -111,7 +129,8 @@ class KvStore {
   /// may be written. They hold until the next call of readers() or the row's next change. Throws
   /// InternalError for an empty row.
   virtual BatchTables readers(RowId row, int64_t nodes, int64_t angle) const = 0;
-  /// Copies of a layer's kept keys and values: each [kv_heads, length(row), head_dim].
+  /// Copies of a layer's kept keys and values: each [kv_heads, length(row), head_dim]; NaN where
+  /// the store has given a token back that no node sees any more.
   virtual std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row) const = 0;
 };
 

@@ -104,7 +104,7 @@ ForwardResult LanguageModel::feed(TokenSpan tokens, const ForwardOptions& option
     }
     return join(std::move(pieces), options.hidden);
   } catch (...) {
-    truncate(before);
+    truncate(rewindable_to(before));
     throw;
   }
 }

@@ -59,8 +59,16 @@ class LanguageModel {
   virtual ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options = {}) = 0;
   /// Keeps the pending nodes on `path` (root first), forgets the row's others.
   virtual void commit(std::span<const int64_t> path, RowId row = 0) = 0;
-  /// Forgets pending nodes and the kept tokens from `length` on. Moves no data.
+  /// Forgets pending nodes and the kept tokens from `length` on. Moves no data. Throws Error, and
+  /// changes nothing, for a length that the row is not rewindable to.
   virtual void truncate(int64_t length, RowId row = 0) = 0;
+  /// The largest length, at most `length`, that truncate() and fork() take: `length`, but for a
+  /// cache that gives back what windows have left behind (window_slack) and has no longer what the
+  /// next token would see; then 0, and the text has to be read anew.
+  virtual int64_t rewindable_to(int64_t length, RowId row = 0) const {
+    (void)row;
+    return length;
+  }
   /// A new, empty row. Throws Error where the model holds no more.
   virtual RowId open() = 0;
   /// A new row that begins with the first `length` kept tokens of another (beam search, branching),

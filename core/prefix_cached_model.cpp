@@ -64,12 +64,16 @@ void PrefixCachedModel::close(RowId row) {
   rows_.erase(row);
 }
 
-void PrefixCachedModel::begin() {
-  reused_ = 0;
-  skipped_ = 0;
-  pending_states_.clear();
+void PrefixCachedModel::drop_pending() {
   model_->truncate(model_->length());
   rows_[0].pending.clear();
+  pending_states_.clear();
+  skipped_ = 0;
+}
+
+void PrefixCachedModel::begin() {
+  reused_ = 0;
+  drop_pending();
   replayed_ = rows_[0].kept.empty() ? -1 : 0;
 }
 
@@ -81,11 +85,8 @@ void PrefixCachedModel::truncate(int64_t length, RowId row) {
     return;
   }
   if (replays() && row == 0) {
-    model_->truncate(model_->length());
-    rows_[0].pending.clear();
+    drop_pending();
     replayed_ = length;
-    skipped_ = 0;
-    pending_states_.clear();
     return;
   }
   model_->truncate(length, row);
@@ -97,9 +98,18 @@ void PrefixCachedModel::truncate(int64_t length, RowId row) {
   }
 }
 
+int64_t PrefixCachedModel::rewindable_to(int64_t length, RowId row) const {
+  return replays() && row == 0 ? length : model_->rewindable_to(length, row);
+}
+
 void PrefixCachedModel::cut(int64_t length) {
-  model_->truncate(length);
+  const int64_t left = model_->rewindable_to(length);
+  model_->truncate(left);
   rows_[0].kept.resize(static_cast<size_t>(length));
+  if (left < length) {
+    model_->extend(rows_[0].kept, {.logits = Logits::kNone});
+    reused_ -= length;
+  }
   rows_[0].pending.clear();
   states_.resize(std::min(states_.size(), static_cast<size_t>(length)));
   pending_states_.clear();
@@ -223,7 +233,7 @@ void PrefixCachedModel::commit(std::span<const int64_t> path, RowId row) {
     SPECDEC_CHECK(path[static_cast<size_t>(i)] == i, "a prompt is committed from its beginning on");
   }
   if (replays() && row == 0 && std::ssize(path) <= skipped) {
-    truncate(replayed_);
+    drop_pending();
     replayed_ += std::ssize(path);
     if (replayed_ == std::ssize(rows_[0].kept)) {
       replayed_ = -1;

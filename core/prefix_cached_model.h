@@ -21,6 +21,7 @@ class PrefixCachedModel final : public LanguageModel {
   ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options = {}) override;
   void commit(std::span<const int64_t> path, RowId row = 0) override;
   void truncate(int64_t length, RowId row = 0) override;
+  int64_t rewindable_to(int64_t length, RowId row = 0) const override;
   RowId open() override { return model_->open(); }
   RowId fork(RowId row, int64_t length) override;
   void close(RowId row) override;
@@ -31,7 +32,8 @@ class PrefixCachedModel final : public LanguageModel {
   int64_t max_length() const override { return model_->max_length(); }
   const Internals* internals() const override { return model_->internals(); }
 
-  /// Tokens of the newest sequence that were not evaluated, since an earlier one had them.
+  /// Tokens of the newest sequence that were not evaluated, since an earlier one had them: none of
+  /// those that a cache with window_slack had to read anew.
   int64_t reused() const { return reused_; }
 
  private:
@@ -53,9 +55,12 @@ class PrefixCachedModel final : public LanguageModel {
   /// options do not ask for them.
   void prepend_states(int64_t begin, int64_t count, const ForwardOptions& options,
                       ForwardResult& result) const;
+  /// Forgets the pending nodes of row 0.
+  void drop_pending();
   /// Begins a new sequence in row 0.
   void begin();
-  /// Forgets what the model keeps of row 0 from `length` on.
+  /// Forgets what the model keeps of row 0 from `length` on; reads the tokens before anew where it
+  /// is not rewindable to them.
   void cut(int64_t length);
 
   std::unique_ptr<LanguageModel> model_;

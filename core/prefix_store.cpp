@@ -32,7 +32,9 @@ CachedPrefix cached_prefix(LanguageModel& model, TokenSpan text) {
 }
 
 int64_t reusable_tokens(const CachedPrefix& prefix, TokenSpan prompt) {
-  return prompt.empty() ? 0 : common_tokens(prefix.tokens, prompt.first(prompt.size() - 1));
+  return prompt.empty() ? 0
+                        : prefix.snapshot->rewindable_to(
+                              common_tokens(prefix.tokens, prompt.first(prompt.size() - 1)));
 }
 
 ForwardResult prime_with_prefix(LanguageModel& model, TokenSpan prompt, const CachedPrefix& prefix,

@@ -23,7 +23,7 @@ struct CachedPrefix {
 CachedPrefix cached_prefix(LanguageModel& model, TokenSpan text);
 
 /// Tokens of a prompt that need not be fed after `prefix`: those that both begin with, but the
-/// prompt's last one, whose logits are wanted.
+/// prompt's last one, whose logits are wanted; none where the snapshot is not rewindable to them.
 int64_t reusable_tokens(const CachedPrefix& prefix, TokenSpan prompt);
 
 /// Prefills as LanguageModel::prefill does, but takes the prompt's first tokens from the prefix, as

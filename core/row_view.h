@@ -17,6 +17,9 @@ class RowView final : public LanguageModel, private Internals, private KvSnapsho
     model_.commit(path, own(row));
   }
   void truncate(int64_t length, RowId row = 0) override { model_.truncate(length, own(row)); }
+  int64_t rewindable_to(int64_t length, RowId row = 0) const override {
+    return model_.rewindable_to(length, own(row));
+  }
   RowId open() override { return model_.open(); }
   RowId fork(RowId row, int64_t length) override { return model_.fork(own(row), length); }
   /// Not row 0, the view's: whoever opened it closes it.

@@ -107,17 +107,19 @@ std::string state_header(const GenerationState& state, const std::vector<LayerKe
                       {"kv_heads", layer.keys.size(0)},
                       {"head_dim", layer.keys.size(2)}});
   }
-  return nlohmann::json{{"model", state.model},
-                        {"prompt", state.prompt},
-                        {"output", state.output},
-                        {"sampling", sampling_json(state.sampling)},
-                        {"seed", std::to_string(state.seed)},  // 64 bits, which JSON's readers cut
-                        {"prompt_number", state.prompt_number},
-                        {"repeat", state.repeat},
-                        {"grammar", state.grammar},
-                        {"key", state.cached.key},
-                        {"cached_tokens", state.cached.tokens.size()},
-                        {"layers", shapes}}
+  return nlohmann::json{
+      {"model", state.model},
+      {"prompt", state.prompt},
+      {"output", state.output},
+      {"sampling", sampling_json(state.sampling)},
+      {"seed", std::to_string(state.seed)},  // 64 bits, which JSON's readers cut
+      {"prompt_number", state.prompt_number},
+      {"repeat", state.repeat},
+      {"grammar", state.grammar},
+      {"key", state.cached.key},
+      {"cached_tokens", state.cached.tokens.size()},
+      {"shortest_cached", state.cached.snapshot ? state.cached.snapshot->shortest_length() : 0},
+      {"layers", shapes}}
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -229,7 +231,8 @@ CachedPrefix read_cached(const JsonKeys& json, std::span<const std::byte> payloa
                       .tokens = {text.begin(), text.begin() + tokens},
                       .snapshot = nullptr};
   if (!layers.empty()) {
-    cached.snapshot = std::make_shared<KvCopies>(std::move(layers), tokens);
+    cached.snapshot =
+        std::make_shared<KvCopies>(std::move(layers), tokens, json.integer("shortest_cached", 0));
   } else if (tokens > 0) {
     json.fail("cached_tokens", "are there, but no layers");
   }

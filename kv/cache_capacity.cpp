@@ -14,36 +14,40 @@ KvStatistics KvCache::statistics() const {
   for (const RowId row : rows()) {
     lengths[rows_.place(row)] = length(row) + pending(row);
   }
-  const PageTable::Use use = page_table_.use(lengths, options_.page_size);
-  KvStatistics statistics{.page_size = options_.page_size,
-                          .used_pages = use.used,
-                          .shared_pages = use.shared,
-                          .spare_pages = use.spare,
-                          .free_pages = page_table_.free_pages(),
-                          .allocated_pages = pool_.allocated(page_table_.pages_made()),
-                          .tokens = use.tokens,
-                          .slots = use.filled * options_.page_size};
-  for (int64_t layer = 0; layer < pool_.layers(); ++layer) {
-    statistics.page_bytes.push_back(page_bytes(pool_.geometry(layer), options_));
+  KvStatistics statistics{.page_size = options_.page_size};
+  statistics.layers.resize(static_cast<size_t>(groups_->layers()));
+  for (const PageGroup& group : groups_->all()) {
+    const PageTable::Use use = group.table.use(lengths, options_.page_size);
+    const int64_t allocated = group.pool.allocated(group.table.pages_made());
+    statistics.used_pages += use.used;
+    statistics.shared_pages += use.shared;
+    statistics.spare_pages += use.spare;
+    statistics.free_pages += group.table.free_pages();
+    statistics.allocated_pages += allocated;
+    statistics.tokens += use.tokens;
+    statistics.slots += use.filled * options_.page_size;
+    for (int64_t layer = 0; layer < groups_->layers(); ++layer) {
+      if (&groups_->of(layer) == &group) {
+        statistics.layers[static_cast<size_t>(layer)] = {
+            page_bytes(group.pool.geometry(layer), options_), use.used, allocated};
+      }
+    }
   }
   return statistics;
 }
 
 void KvCache::touch(int64_t tokens) {
   const int64_t pages = page_count(std::min(tokens, options_.max_length));
-  pool_.touch(std::min(pages, pool_.capacity()));
+  for (PageGroup& group : groups_->all()) {
+    group.pool.touch(
+        std::min(windowed_pages(group.window, pages, options_), group.pool.capacity()));
+  }
 }
 
 void KvCache::check_capacity() const {
   for (const RowSpan& span : spans_) {
     const int64_t nodes = pending(span.row) + span.end - span.begin;
-    const int64_t tokens = length(span.row) + nodes;
-    if (tokens > options_.max_length) {
-      throw Error(
-          fmt::format("a sequence of {} tokens exceeds the model's max_length {}; shorten "
-                      "the prompt or ask for fewer new tokens",
-                      tokens, options_.max_length));
-    }
+    check_length(length(span.row) + nodes);
     if (options_.max_pending > 0 && nodes > options_.max_pending) {
       throw Error(
           fmt::format("{} pending tokens of row {} exceed the cache's max_pending {}; "
@@ -53,32 +57,46 @@ void KvCache::check_capacity() const {
   }
 }
 
-/// Takes from rows what they keep of truncated and forgotten nodes.
-void KvCache::free_unused_pages() {
-  for (const RowId row : rows()) {
-    page_table_.trim(place(row), page_count(length(row) + pending(row)));
+void KvCache::check_length(int64_t tokens) const {
+  if (tokens > options_.max_length) {
+    throw Error(
+        fmt::format("a sequence of {} tokens exceeds the model's max_length {}; shorten "
+                    "the prompt or ask for fewer new tokens",
+                    tokens, options_.max_length));
   }
 }
 
-void KvCache::check_pages() const {
-  std::vector<GrownRow> grown;
+/// Takes from rows what they keep of truncated and forgotten nodes.
+void KvCache::free_unused_pages(PageGroup& group) {
   for (const RowId row : rows()) {
-    const auto span = std::find_if(spans_.begin(), spans_.end(),
-                                   [row](const RowSpan& each) { return each.row == row; });
-    grown.push_back(
-        {row, length(row), pending(row), span == spans_.end() ? 0 : span->end - span->begin});
+    group.table.trim(place(row), page_count(length(row) + pending(row)));
   }
-  if (const int64_t pages = pages_of(grown); pages > pool_.capacity()) {
+}
+
+void KvCache::check_pages(const PageGroup& group, std::span<const PageRange> ranges) const {
+  std::vector<PageTable::Branch> branches;
+  for (const RowId row : rows()) {
+    const int64_t held = length(row) + pending(row);
+    branches.push_back(
+        {.source = held > 0 ? place(row) : -1, .kept = page_count(held), .first = 0, .end = 0});
+    for (const PageRange& range : ranges) {
+      if (range.place == place(row)) {
+        branches.back().first = range.first;
+        branches.back().end = range.end;
+      }
+    }
+  }
+  if (const int64_t pages = group.table.pages_of(branches); pages > group.pool.capacity()) {
     throw Error(fmt::format(
         "the key/value cache holds {} pages of {} tokens, not {}: raise the limit of model.cache "
         "(max_pages, megabytes, or max_rows), or use fewer beams, a shorter prompt or fewer new "
         "tokens",
-        pool_.capacity(), options_.page_size, pages));
+        group.pool.capacity(), options_.page_size, pages));
   }
 }
 
 /// Pages that are in use when these are all the rows.
-int64_t KvCache::pages_of(std::span<const GrownRow> rows) const {
+int64_t KvCache::pages_of(const PageGroup& group, std::span<const GrownRow> rows) const {
   std::vector<PageTable::Branch> branches;
   branches.reserve(rows.size());
   for (const GrownRow& row : rows) {
@@ -89,7 +107,7 @@ int64_t KvCache::pages_of(std::span<const GrownRow> rows) const {
                         .first = grows ? held / options_.page_size : 0,
                         .end = grows ? page_count(held + row.nodes) : 0});
   }
-  return page_table_.pages_of(branches);
+  return group.table.pages_of(branches);
 }
 
 bool KvCache::fits(std::span<const Growth> rows, std::span<const RowId> closed) const {
@@ -116,7 +134,10 @@ bool KvCache::fits(std::span<const Growth> rows, std::span<const RowId> closed) 
            (row.nodes == 0 || options_.max_pending == 0 || nodes <= options_.max_pending);
   };
   return (options_.max_rows == 0 || std::ssize(open) + forks <= options_.max_rows) &&
-         std::all_of(grown.begin(), grown.end(), has_room) && pages_of(grown) <= pool_.capacity();
+         std::all_of(grown.begin(), grown.end(), has_room) &&
+         std::all_of(groups_->all().begin(), groups_->all().end(), [&](const PageGroup& group) {
+           return pages_of(group, grown) <= group.pool.capacity();
+         });
 }
 
 }  // namespace specdec

@@ -1,8 +1,10 @@
 #include "kv/kv_cache.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "core/error.h"
 
@@ -17,15 +19,17 @@ int64_t parent_of(const NewNodes& nodes, int64_t node, int64_t index) {
 
 }  // namespace
 
-KvCache::KvCache(std::vector<LayerKv> layers, const KvCacheOptions& options)
+KvCache::KvCache(const std::vector<LayerKv>& layers, const KvCacheOptions& options)
     : options_(options),
-      memory_(std::make_shared<PagedMemory>(
-          PagedMemory{.pool = PagePool(std::move(layers), options), .table = {}})),
-      pool_(memory_->pool),
-      page_table_(memory_->table),
-      tables_({.device = options.device, .mirror = options.as_device}),
-      readers_({.device = options.device, .mirror = options.as_device, .own_angles = true}) {
-  page_table_.add_rows(1);
+      groups_(std::make_shared<PageGroups>(layers, options)),
+      tables_({.device = options.device, .mirror = options.as_device, .groups = groups_->count()}),
+      readers_({.device = options.device,
+                .mirror = options.as_device,
+                .own_angles = true,
+                .groups = groups_->count()}) {
+  for (PageGroup& group : groups_->all()) {
+    group.table.add_rows(1);
+  }
 }
 
 void KvCache::extend(const NewNodes& nodes) {
@@ -34,7 +38,13 @@ void KvCache::extend(const NewNodes& nodes) {
   check_capacity();
   // All that may run out of memory comes first, so that then nothing has changed.
   reserve_tables(nodes);
-  reserve_pages();
+  ranges_.clear();
+  for (const RowSpan& span : spans_) {
+    ranges_.push_back(page_range(span));
+  }
+  for (PageGroup& group : groups_->all()) {
+    reserve_pages(group, ranges_);
+  }
   path_end_ = 0;
   int64_t longest = 0;
   for (const RowSpan& span : spans_) {
@@ -42,7 +52,7 @@ void KvCache::extend(const NewNodes& nodes) {
     for (int64_t i = span.begin; i < span.end; ++i) {
       add_node(span, parent_of(nodes, i, first + i - span.begin), i);
     }
-    fill_row_tables(span);
+    fill_row_tables(tables_.host(), span.place, span.row);
     longest = std::max(longest, length(span.row) + pending(span.row));
   }
   tables_.upload(nodes.count, longest);
@@ -57,10 +67,12 @@ void KvCache::undo_extend() {
 }
 
 KvView KvCache::view(int64_t layer) const {
+  const PagePool& pool = groups_->of(layer).pool;
   KvView view;
-  view.window = pool_.geometry(layer).window;
-  view.keys = pool_.keys(layer);
-  view.values = pool_.values(layer);
+  view.group = groups_->number_of(layer);
+  view.window = pool.geometry(layer).window;
+  view.keys = pool.keys(layer);
+  view.values = pool.values(layer);
   view.format = options_.format;
   view.tables = &tables_.device();
   return view;
@@ -78,24 +90,58 @@ void KvCache::commit(RowId row, std::span<const int64_t> path) {
                   row, parent, last);
     last = node;
   }
-  moves_.clear();
-  for (size_t i = 0; i < path.size(); ++i) {
-    const auto target = static_cast<int64_t>(i);
-    if (path[i] != target) {  // nodes of a path ascend, so no move overwrites one yet to be moved
-      moves_.push_back(
-          {page_place(row, kept.length + path[i]), page_place(row, kept.length + target)});
+  for (PageGroup& group : groups_->all()) {
+    moves_.clear();
+    for (size_t i = 0; i < path.size(); ++i) {
+      const auto target = static_cast<int64_t>(i);
+      if (path[i] != target) {  // nodes of a path ascend, so no move overwrites one yet to be moved
+        moves_.push_back({page_place(group, row, kept.length + path[i]),
+                          page_place(group, row, kept.length + target)});
+      }
     }
+    group.pool.move_slots(moves_);
   }
-  pool_.move_slots(moves_);
   kept.length += static_cast<int64_t>(path.size());
   kept.pending.clear();
+  give_back_pages(row);
+}
+
+int64_t KvCache::pages_behind(const PageGroup& group, int64_t length) const {
+  const int64_t behind = length - group.window - options_.window_slack;
+  return group.window == 0 ? 0 : std::max<int64_t>(0, behind) / options_.page_size;
+}
+
+void KvCache::give_back_pages(RowId row) {
+  Row& kept = rows_[row];
+  for (PageGroup& group : groups_->all()) {
+    if (const int64_t behind = pages_behind(group, kept.length); behind > 0) {
+      group.table.give_back_first(place(row), behind);
+      kept.shortest = std::max(kept.shortest, behind * options_.page_size + group.window);
+    }
+  }
+}
+
+int64_t KvCache::rewindable_to(RowId row, int64_t length) const {
+  return length < rows_[row].shortest ? 0 : length;
+}
+
+void KvCache::check_rewindable(const char* call, int64_t length, int64_t shortest) const {
+  if (length > 0 && length < shortest) {
+    throw Error(fmt::format(
+        "{} to {} tokens: the cache has given back keys and values that the layers' windows left "
+        "behind, and holds what {} tokens or more need, or none: raise window_slack of the cache "
+        "({}), or read the text anew",
+        call, length, shortest, options_.window_slack));
+  }
 }
 
 void KvCache::truncate(RowId row, int64_t length) {
   Row& cut = rows_[row];
   SPECDEC_CHECK(length >= 0 && length <= cut.length,
                 "truncate: row {} holds {} tokens, cannot be cut to {}", row, cut.length, length);
+  check_rewindable("truncate", length, cut.shortest);
   cut.length = length;
+  cut.shortest = length == 0 ? 0 : cut.shortest;
   cut.pending.clear();
 }
 
@@ -106,31 +152,41 @@ RowId KvCache::open() {
                             options_.max_rows));
   }
   const RowId row = rows_.open();
-  page_table_.add_rows(static_cast<int64_t>(rows_.places()));
+  for (PageGroup& group : groups_->all()) {
+    group.table.add_rows(static_cast<int64_t>(rows_.places()));
+  }
   return row;
 }
 
 RowId KvCache::fork(RowId row, int64_t length) {
   SPECDEC_CHECK(length >= 0 && length <= this->length(row), "fork: row {} holds {} tokens, not {}",
                 row, this->length(row), length);
+  check_rewindable("fork", length, rows_[row].shortest);
   const RowId branch = open();
-  rows_[branch].length = length;
-  const auto pages = page_table_.pages(place(row));
-  page_table_.attach(place(branch), pages.first(static_cast<size_t>(page_count(length))));
+  rows_[branch] = {.length = length, .shortest = length == 0 ? 0 : rows_[row].shortest};
+  for (PageGroup& group : groups_->all()) {
+    const auto pages = group.table.pages(place(row));
+    group.table.attach(place(branch), pages.first(static_cast<size_t>(page_count(length))));
+  }
   return branch;
 }
 
 void KvCache::close(RowId row) {
   const int64_t freed = place(row);
   rows_.close(row);
-  page_table_.trim(freed, 0);
+  for (PageGroup& group : groups_->all()) {
+    group.table.trim(freed, 0);
+  }
 }
 
 BatchTables KvCache::readers(RowId row, int64_t nodes, int64_t angle) const {
   SPECDEC_CHECK(length(row) > 0 && nodes > 0, "readers: {} nodes of row {}, which holds {} tokens",
                 nodes, row, length(row));
-  const auto pages = page_table_.pages(place(row));
-  readers_.reserve({.nodes = nodes, .paths = 1, .rows = 1, .pages = std::ssize(pages)});
+  int64_t most_pages = 0;
+  for (const PageGroup& group : groups_->all()) {
+    most_pages = std::max(most_pages, std::ssize(group.table.pages(place(row))));
+  }
+  readers_.reserve({.nodes = nodes, .paths = 1, .rows = 1, .pages = most_pages});
   const BatchTables& tables = readers_.host();
   const auto all = [nodes](const Tensor& table, int64_t value) {
     std::fill_n(entries(table), nodes, static_cast<int32_t>(value));
@@ -140,27 +196,37 @@ BatchTables KvCache::readers(RowId row, int64_t nodes, int64_t angle) const {
   all(tables.positions, length(row) - 1);
   all(tables.angles, angle);
   all(tables.path_starts, -1);
-  entries(tables.lengths)[0] = static_cast<int32_t>(length(row));
-  std::copy(pages.begin(), pages.end(), entries(tables.page_table));
+  fill_row_tables(tables, 0, row);
   readers_.upload(nodes, length(row));
   return readers_.device();
 }
 
 std::pair<Tensor, Tensor> KvCache::key_values(int64_t layer, RowId row) const {
-  const LayerKv& geometry = pool_.geometry(layer);
+  const PageGroup& group = groups_->of(layer);
+  const LayerKv& geometry = group.pool.geometry(layer);
   const Tensor keys =
-      at::empty({geometry.kv_heads, length(row), pool_.width_of(geometry)},
-                at::TensorOptions().dtype(pool_.page_dtype()).device(options_.device));
-  std::pair<Tensor, Tensor> copies{keys, at::empty_like(keys)};
+      at::zeros({geometry.kv_heads, length(row), group.pool.width_of(geometry)},
+                at::TensorOptions().dtype(group.pool.page_dtype()).device(options_.device));
+  std::pair<Tensor, Tensor> copies{keys, at::zeros_like(keys)};
+  int64_t first = 0;  // that is there
   for (int64_t token = 0; token < length(row); ++token) {
-    pool_.read_token(layer, page_place(row, token), token, copies);
+    const PagePool::Place from = page_place(group, row, token);
+    if (from.page == PageTable::kNone) {
+      first = token + 1;
+    } else {
+      group.pool.read_token(layer, from, token, copies);
+    }
   }
-  return {widened(copies.first), widened(copies.second)};
+  copies = {widened(copies.first), widened(copies.second)};
+  for (const Tensor& all : {copies.first, copies.second}) {
+    all.narrow(1, 0, first).fill_(std::numeric_limits<double>::quiet_NaN());
+  }
+  return copies;
 }
 
 /// [kv_heads, tokens, head_dim] of the activations' dtype, of what a cache stores.
 Tensor KvCache::widened(const Tensor& stored) const {
-  if (pool_.page_dtype() != at::kByte) {
+  if (stored.scalar_type() != at::kByte) {
     return stored.to(options_.dtype);
   }
   const int64_t head_dim = kv_head_dim(options_.format, stored.size(2));
@@ -206,10 +272,10 @@ void KvCache::check_parents(const NewNodes& nodes) const {
   }
 }
 
-/// First and end of the pages that a row's new nodes lie in.
-std::pair<int64_t, int64_t> KvCache::page_range(const RowSpan& span) const {
+/// The pages that a row's new nodes lie in.
+KvCache::PageRange KvCache::page_range(const RowSpan& span) const {
   const int64_t first = length(span.row) + pending(span.row);
-  return {first / options_.page_size, page_count(first + span.end - span.begin)};
+  return {span.place, first / options_.page_size, page_count(first + span.end - span.begin)};
 }
 
 /// Slots in the paths of new nodes: a node has one unless all the row's pending nodes up to
@@ -236,8 +302,10 @@ int64_t KvCache::path_slots(const NewNodes& nodes) {
 void KvCache::reserve_tables(const NewNodes& nodes) {
   int64_t most_pages = 0;
   for (const RowSpan& span : spans_) {
-    const int64_t held = std::ssize(page_table_.pages(span.place));
-    most_pages = std::max({most_pages, held, page_range(span).second});
+    most_pages = std::max(most_pages, page_range(span).end);
+    for (const PageGroup& group : groups_->all()) {
+      most_pages = std::max(most_pages, std::ssize(group.table.pages(span.place)));
+    }
   }
   tables_.reserve({.nodes = nodes.count,
                    .paths = std::max<int64_t>(1, path_slots(nodes)),
@@ -245,29 +313,27 @@ void KvCache::reserve_tables(const NewNodes& nodes) {
                    .pages = most_pages});
 }
 
-void KvCache::reserve_pages() {
+void KvCache::reserve_pages(PageGroup& group, std::span<const PageRange> ranges) {
+  PageTable& table = group.table;
   int64_t needed =
       0;  // at most: of the rows that write a page which they share, one copies nothing
-  for (const RowSpan& span : spans_) {
-    const auto [first, end] = page_range(span);
-    needed += page_table_.pages_needed(span.place, first, end);
+  for (const PageRange& range : ranges) {
+    needed += table.pages_needed(range.place, range.first, range.end);
   }
-  int64_t pages =
-      page_table_.pages_made() + std::max<int64_t>(0, needed - page_table_.free_pages());
-  if (pages > pool_.capacity()) {
-    free_unused_pages();
-    check_pages();
-    pages = pool_.capacity();
+  int64_t pages = table.pages_made() + std::max<int64_t>(0, needed - table.free_pages());
+  if (pages > group.pool.capacity()) {
+    free_unused_pages(group);
+    check_pages(group, ranges);
+    pages = group.pool.capacity();
   }
   // The pool grows first: should memory run out, no row refers to a page that does not exist.
-  pool_.reserve(pages);
+  group.pool.reserve(pages);
   copies_.clear();
-  for (const RowSpan& span : spans_) {
-    const auto [first, end] = page_range(span);
-    page_table_.make_writable(span.place, first, end, copies_);
+  for (const PageRange& range : ranges) {
+    table.make_writable(range.place, range.first, range.end, copies_);
   }
   for (const PageTable::Copy& copy : copies_) {
-    pool_.copy_page(copy.from, copy.to);
+    group.pool.copy_page(copy.from, copy.to);
   }
 }
 
@@ -293,30 +359,34 @@ void KvCache::add_node(const RowSpan& span, int64_t parent, int64_t index) {
   }
 }
 
-void KvCache::fill_row_tables(const RowSpan& span) {
-  const BatchTables& tables = tables_.host();
-  entries(tables.lengths)[span.place] = static_cast<int32_t>(length(span.row));
-  const auto pages = page_table_.pages(span.place);
-  std::copy(pages.begin(), pages.end(),
-            entries(tables.page_table) + span.place * tables.page_table.size(1));
+/// Writes a row's tables at an entry of a forward's.
+void KvCache::fill_row_tables(const BatchTables& tables, int64_t entry, RowId row) const {
+  entries(tables.lengths)[entry] = static_cast<int32_t>(length(row));
+  int32_t* to = entries(tables.page_tables) + entry * tables.page_tables.stride(0);
+  for (const PageGroup& group : groups_->all()) {
+    const auto pages = group.table.pages(place(row));
+    std::copy(pages.begin(), pages.end(), to);
+    to += tables.page_tables.stride(1);
+  }
 }
 
-PagePool::Place KvCache::page_place(RowId row, int64_t slot) const {
+PagePool::Place KvCache::page_place(const PageGroup& group, RowId row, int64_t slot) const {
   const auto index = static_cast<size_t>(slot / options_.page_size);
-  return {page_table_.pages(place(row))[index], slot % options_.page_size};
+  return {group.table.pages(place(row))[index], slot % options_.page_size};
 }
 
-KvStoreFactory paged_kv(int64_t page_size, KvFormat format, int64_t max_pages) {
-  return
-      [page_size, format, max_pages](std::vector<LayerKv> layers, const KvStoreOptions& options) {
-        const KvCacheOptions paged{.dtype = options.dtype,
-                                   .format = format,
-                                   .device = options.device,
-                                   .page_size = page_size,
-                                   .max_length = options.max_length,
-                                   .max_pages = max_pages};
-        return std::make_unique<KvCache>(std::move(layers), paged);
-      };
+KvStoreFactory paged_kv(int64_t page_size, KvFormat format, int64_t max_pages,
+                        int64_t window_slack) {
+  return [=](const std::vector<LayerKv>& layers, const KvStoreOptions& options) {
+    const KvCacheOptions paged{.dtype = options.dtype,
+                               .format = format,
+                               .device = options.device,
+                               .page_size = page_size,
+                               .max_length = options.max_length,
+                               .window_slack = window_slack,
+                               .max_pages = max_pages};
+    return std::make_unique<KvCache>(layers, paged);
+  };
 }
 
 }  // namespace specdec

@@ -9,21 +9,22 @@
 #include "core/kernels/kv_view.h"
 #include "core/kv_store.h"
 #include "core/named_rows.h"
-#include "kv/page_pool.h"
-#include "kv/page_table.h"
+#include "kv/page_groups.h"
 #include "kv/table_block.h"
 
 namespace specdec {
 
 /// Paged keys and values. Slots are absolute (kept token t lies at slot t, pending node k at length
 /// + k), also for sliding-window layers, so truncating moves no data and is exact to any length;
-/// commit moves what does not lie in place already. All layers share one page table; pages are
+/// commit moves what does not lie in place already. All layers share one page table, or with
+/// window_slack (KvCacheOptions) those of each window, which then give back the pages that a commit
+/// leaves behind the window: truncating is exact as far as rewindable_to() says. Pages are
 /// shared between rows after a fork and copied on write. Truncated pages stay with their row,
 /// until others need them. The capacity is fixed (KvCacheOptions): nothing that lies in it ever
 /// moves.
 class KvCache final : public KvStore {
  public:
-  KvCache(std::vector<LayerKv> layers, const KvCacheOptions& options);
+  KvCache(const std::vector<LayerKv>& layers, const KvCacheOptions& options);
 
   /// Throws Error too where there are more rows, pending nodes or pages than the cache may hold.
   void extend(const NewNodes& nodes) override;
@@ -34,6 +35,7 @@ class KvCache final : public KvStore {
 
   void commit(RowId row, std::span<const int64_t> path) override;
   void truncate(RowId row, int64_t length) override;
+  int64_t rewindable_to(RowId row, int64_t length) const override;
   RowId open() override;
   RowId fork(RowId row, int64_t length) override;
   void close(RowId row) override;
@@ -52,9 +54,9 @@ class KvCache final : public KvStore {
   /// truncate among them, fails for want of pages, rows or room. Where a row is named again, or is
   /// one of `closed`, a fork of its kept tokens grows, made before all extends; those of `closed`
   /// are closed after the forks. Forks share pages until they write them, so the extend is the
-  /// peak. Pages that are copied because rows share them are counted. They are as many for layers
-  /// with a window as for those without. After a truncate below what a row shares with others, ask
-  /// again.
+  /// peak. Pages that are copied because rows share them are counted; those that windows leave
+  /// behind meanwhile (window_slack) count as if they stayed, since one extend needs them all.
+  /// After a truncate below what a row shares with others, ask again.
   bool fits(std::span<const Growth> rows, std::span<const RowId> closed = {}) const;
 
   std::vector<RowId> rows() const override { return rows_.names(); }
@@ -67,15 +69,9 @@ class KvCache final : public KvStore {
   std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row) const override;
   /// Bytes of the pages that have been used: what the cache takes in memory. Where pages are
   /// allocated at once, bytes of all.
-  int64_t allocated_bytes() const {
-    return pool_.page_bytes() * pool_.allocated(page_table_.pages_made());
-  }
+  int64_t allocated_bytes() const { return statistics().allocated_bytes(); }
 
  private:
-  struct PagedMemory {
-    PagePool pool;
-    PageTable table;
-  };
   class PageSnapshot;
 
   struct Node {
@@ -84,13 +80,21 @@ class KvCache final : public KvStore {
   };
   struct Row {
     int64_t length = 0;
-    std::vector<Node> pending;
+    int64_t shortest = 0;  // fewest tokens, beside none, that it can be truncated to
+    std::vector<Node> pending = {};
   };
   /// The new nodes of one row: begin to end of all.
   struct RowSpan {
     RowId row;
     int64_t place;  // of the row, in tables
     int64_t begin;
+    int64_t end;
+  };
+
+  /// Pages that a row is to own alone, by their index.
+  struct PageRange {
+    int64_t place;  // of the row, in tables
+    int64_t first;
     int64_t end;
   };
 
@@ -105,31 +109,35 @@ class KvCache final : public KvStore {
   int64_t page_count(int64_t tokens) const {
     return (tokens + options_.page_size - 1) / options_.page_size;
   }
+  /// First pages of a row of so many kept tokens that its windows have left behind.
+  int64_t pages_behind(const PageGroup& group, int64_t length) const;
+  void give_back_pages(RowId row);
+  void check_rewindable(const char* call, int64_t length, int64_t shortest) const;
   int64_t place(RowId row) const { return static_cast<int64_t>(rows_.place(row)); }
   void find_spans(const NewNodes& nodes);
   void check_parents(const NewNodes& nodes) const;
   void check_capacity() const;
-  std::pair<int64_t, int64_t> page_range(const RowSpan& span) const;
+  void check_length(int64_t tokens) const;
+  PageRange page_range(const RowSpan& span) const;
   int64_t path_slots(const NewNodes& nodes);
   void reserve_tables(const NewNodes& nodes);
-  void reserve_pages();
-  void free_unused_pages();
-  void check_pages() const;
-  int64_t pages_of(std::span<const GrownRow> rows) const;
+  void reserve_pages(PageGroup& group, std::span<const PageRange> ranges);
+  void free_unused_pages(PageGroup& group);
+  void check_pages(const PageGroup& group, std::span<const PageRange> ranges) const;
+  int64_t pages_of(const PageGroup& group, std::span<const GrownRow> rows) const;
   void add_node(const RowSpan& span, int64_t parent, int64_t index);
-  void fill_row_tables(const RowSpan& span);
+  void fill_row_tables(const BatchTables& tables, int64_t entry, RowId row) const;
   void copy_in(RowId row, const KvSnapshot& snapshot, int64_t length);
-  PagePool::Place page_place(RowId row, int64_t slot) const;
+  PagePool::Place page_place(const PageGroup& group, RowId row, int64_t slot) const;
   Tensor widened(const Tensor& stored) const;
 
   KvCacheOptions options_;
-  std::shared_ptr<PagedMemory> memory_;  // shared with snapshots
-  PagePool& pool_;
-  PageTable& page_table_;
+  std::shared_ptr<PageGroups> groups_;  // shared with snapshots
   TableBlock tables_;
   mutable TableBlock readers_;  // of the newest readers(); kept to allocate nothing
   NamedRows<Row> rows_;
   std::vector<RowSpan> spans_;           // of the newest extend; kept to allocate nothing
+  std::vector<PageRange> ranges_;        // likewise
   std::vector<PageTable::Copy> copies_;  // likewise
   std::vector<int64_t> depths_;          // likewise
   std::vector<PagePool::Move> moves_;    // of the newest commit
@@ -139,8 +147,8 @@ class KvCache final : public KvStore {
 constexpr int64_t kDefaultPageSize = 16;
 
 /// Makes a model's KvCache, with `page_size` tokens a page; multiples of 16 are read fastest.
-/// `max_pages`: see KvCacheOptions.
+/// `max_pages`, `window_slack`: see KvCacheOptions.
 KvStoreFactory paged_kv(int64_t page_size = kDefaultPageSize, KvFormat format = KvFormat::kNative,
-                        int64_t max_pages = 0);
+                        int64_t max_pages = 0, int64_t window_slack = 0);
 
 }  // namespace specdec

@@ -12,68 +12,103 @@ namespace specdec {
 /// Kept tokens of a row by reference to their pages.
 class KvCache::PageSnapshot final : public KvSnapshot {
  public:
-  PageSnapshot(std::shared_ptr<PagedMemory> memory, std::vector<PageTable::Page> pages,
-               int64_t length)
-      : memory_(std::move(memory)), pages_(std::move(pages)), length_(length) {}
-  ~PageSnapshot() override { memory_->table.release(pages_); }
+  /// `pages`: of each group.
+  PageSnapshot(std::shared_ptr<PageGroups> groups, std::vector<std::vector<PageTable::Page>> pages,
+               const Row& row)
+      : groups_(std::move(groups)),
+        pages_(std::move(pages)),
+        length_(row.length),
+        shortest_length_(row.shortest) {}
+  ~PageSnapshot() override {
+    for (size_t group = 0; group < pages_.size(); ++group) {
+      groups_->all()[group].table.release(pages_[group]);
+    }
+  }
 
   int64_t length() const override { return length_; }
-  int64_t bytes() const override { return memory_->pool.page_bytes() * std::ssize(pages_); }
+  int64_t shortest_length() const override { return shortest_length_; }
+  int64_t bytes() const override {
+    int64_t bytes = 0;
+    for (size_t group = 0; group < pages_.size(); ++group) {
+      const auto given_back =
+          std::count(pages_[group].begin(), pages_[group].end(), PageTable::kNone);
+      bytes += groups_->all()[group].pool.page_bytes() * (std::ssize(pages_[group]) - given_back);
+    }
+    return bytes;
+  }
   std::vector<LayerKeyValues> copy() const override {
     std::vector<LayerKeyValues> copies;
-    for (int64_t layer = 0; layer < memory_->pool.layers(); ++layer) {
-      if (memory_->pool.geometry(layer).source_layer < 0) {
-        copies.push_back(memory_->pool.copy_out(layer, pages_, length_));
+    for (int64_t layer = 0; layer < groups_->layers(); ++layer) {
+      const PagePool& pool = groups_->of(layer).pool;
+      if (pool.geometry(layer).source_layer < 0) {
+        const auto group = static_cast<size_t>(groups_->number_of(layer));
+        copies.push_back(pool.copy_out(layer, pages_[group], length_));
       }
     }
     return copies;
   }
-  const PagedMemory* memory() const { return memory_.get(); }
-  std::span<const PageTable::Page> pages() const { return pages_; }
+  const PageGroups* groups() const { return groups_.get(); }
+  std::span<const PageTable::Page> pages(size_t group) const { return pages_[group]; }
 
  private:
-  std::shared_ptr<PagedMemory> memory_;
-  std::vector<PageTable::Page> pages_;
+  std::shared_ptr<PageGroups> groups_;
+  std::vector<std::vector<PageTable::Page>> pages_;
   int64_t length_;
+  int64_t shortest_length_;
 };
 
 std::shared_ptr<const KvSnapshot> KvCache::snapshot(RowId row) {
   SPECDEC_CHECK(pending(row) == 0,
                 "snapshot: {} pending nodes are left on row {}; commit or truncate them first",
                 pending(row), row);
-  auto shared = std::make_shared<PageSnapshot>(
-      memory_, page_table_.hold(place(row), page_count(length(row))), length(row));
-  if (page_table_.held_pages() + page_count(options_.max_length) <= pool_.capacity()) {
+  std::vector<std::vector<PageTable::Page>> held;
+  bool has_room = true;
+  for (PageGroup& group : groups_->all()) {
+    held.push_back(group.table.hold(place(row), page_count(length(row))));
+    const int64_t of_row = windowed_pages(group.window, page_count(options_.max_length), options_);
+    has_room = has_room && group.table.held_pages() + of_row <= group.pool.capacity();
+  }
+  auto shared = std::make_shared<PageSnapshot>(groups_, std::move(held), rows_[row]);
+  if (has_room) {
     return shared;
   }
-  return std::make_shared<KvCopies>(shared->copy(), length(row));
+  return std::make_shared<KvCopies>(shared->copy(), length(row), shared->shortest_length());
 }
 
 void KvCache::restore(RowId row, const KvSnapshot& snapshot, int64_t length) {
   SPECDEC_CHECK(length >= 0 && length <= snapshot.length(), "restore: {} tokens of {}", length,
                 snapshot.length());
+  check_rewindable("restore", length, snapshot.shortest_length());
   rows_[row] = {};
-  spans_.assign(1, {row, place(row), 0, length});
-  check_capacity();
+  spans_.clear();
+  check_length(length);
   const auto* own = dynamic_cast<const PageSnapshot*>(&snapshot);
-  if (own != nullptr && own->memory() == memory_.get()) {
-    page_table_.attach(place(row), own->pages().first(static_cast<size_t>(page_count(length))));
+  if (own != nullptr && own->groups() == groups_.get()) {
+    for (size_t group = 0; group < groups_->all().size(); ++group) {
+      groups_->all()[group].table.attach(
+          place(row), own->pages(group).first(static_cast<size_t>(page_count(length))));
+    }
   } else {
     copy_in(row, snapshot, length);
   }
-  spans_.clear();
   rows_[row].length = length;
+  rows_[row].shortest = length == 0 ? 0 : snapshot.shortest_length();
+  give_back_pages(row);
 }
 
 void KvCache::copy_in(RowId row, const KvSnapshot& snapshot, int64_t length) {
-  page_table_.trim(place(row), 0);
-  reserve_pages();
+  for (PageGroup& group : groups_->all()) {
+    group.table.trim(place(row), 0);
+    const PageRange seen{place(row), pages_behind(group, length), page_count(length)};
+    reserve_pages(group, {&seen, 1});
+  }
   const std::vector<LayerKeyValues> copies = snapshot.copy();
   size_t next = 0;
-  for (int64_t layer = 0; layer < pool_.layers(); ++layer) {
-    if (pool_.geometry(layer).source_layer < 0) {
+  for (int64_t layer = 0; layer < groups_->layers(); ++layer) {
+    PageGroup& group = groups_->of(layer);
+    if (group.pool.geometry(layer).source_layer < 0) {
       SPECDEC_CHECK(next < copies.size(), "restore: the snapshot has {} layers", copies.size());
-      pool_.copy_in(layer, page_table_.pages(place(row)), length, copies[next++]);
+      group.pool.copy_in(layer, group.table.pages(place(row)), length, copies[next++]);
     }
   }
   SPECDEC_CHECK(next == copies.size(), "restore: the snapshot has {} layers, not {}", copies.size(),

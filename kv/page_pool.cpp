@@ -112,17 +112,6 @@ void check_layers(const std::vector<LayerKv>& layers) {
   }
 }
 
-constexpr int64_t kReservedRows = 4096;  // addresses cost nothing
-constexpr int64_t kReservedBytes = int64_t{1} << 40;
-
-int64_t bytes_of_page(const std::vector<LayerKv>& layers, const KvCacheOptions& options) {
-  int64_t bytes = 0;
-  for (const LayerKv& layer : layers) {
-    bytes += page_bytes(layer, options);
-  }
-  return bytes;
-}
-
 void check_format(const KvCacheOptions& options) {
   if (options.format == KvFormat::kNative) {
     return;
@@ -150,9 +139,9 @@ void check_options(const KvCacheOptions& options) {
                     options.max_length <= std::numeric_limits<int32_t>::max() - options.page_size,
                 "cache: max_length {}", options.max_length);
   SPECDEC_CHECK(options.max_pages >= 0 && options.max_bytes >= 0 && options.max_rows >= 0 &&
-                    options.max_pending >= 0,
-                "cache: {} pages, {} bytes, {} rows, {} pending nodes", options.max_pages,
-                options.max_bytes, options.max_rows, options.max_pending);
+                    options.max_pending >= 0 && options.window_slack >= 0,
+                "cache: {} pages, {} bytes, {} rows, {} pending nodes, slack {}", options.max_pages,
+                options.max_bytes, options.max_rows, options.max_pending, options.window_slack);
   SPECDEC_CHECK(options.dtype == at::kFloat || options.dtype == at::kDouble,
                 "cache: activations of dtype {}", c10::toString(options.dtype));
   check_format(options);
@@ -160,47 +149,16 @@ void check_options(const KvCacheOptions& options) {
 
 }  // namespace
 
-int64_t page_bytes(const LayerKv& layer, const KvCacheOptions& options) {
-  return layer.source_layer >= 0
-             ? 0
-             : 2 * layer.kv_heads * kv_width(options.format, layer.head_dim) * options.page_size *
-                   static_cast<int64_t>(
-                       c10::elementSize(kv_element_type(options.format, options.dtype)));
-}
-
-int64_t page_capacity(const std::vector<LayerKv>& layers, const KvCacheOptions& options) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  if (options.max_bytes > 0) {
-    const int64_t bytes = std::max<int64_t>(1, bytes_of_page(layers, options));
-    if (options.max_bytes < bytes) {
-      throw Error(
-          fmt::format("a key/value cache of {} bytes holds no page of {} tokens, which takes {} "
-                      "bytes: raise the cache's megabytes",
-                      options.max_bytes, options.page_size, bytes));
-    }
-    const int64_t affordable = std::min(options.max_bytes / bytes, kMost);
-    return options.max_pages > 0 ? std::min(options.max_pages, affordable) : affordable;
-  }
-  if (options.max_pages > 0) {
-    return std::min(options.max_pages, kMost);
-  }
-  const int64_t of_row = (options.max_length + options.page_size - 1) / options.page_size;
-  if (options.max_rows > 0 || allocates_at_once(options.device)) {
-    return std::min(std::max<int64_t>(1, options.max_rows) * of_row, kMost);
-  }
-  const int64_t addressed = kReservedBytes / std::max<int64_t>(1, bytes_of_page(layers, options));
-  return std::min(std::max(of_row, std::min(kReservedRows * of_row, addressed)), kMost);
-}
-
-PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options)
-    : layers_(std::move(layers)), options_(options), pages_(layers_.size()) {
+PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options,
+                   std::optional<int64_t> window)
+    : layers_(std::move(layers)), options_(options), window_(window), pages_(layers_.size()) {
   check_options(options_);
   check_layers(layers_);
-  capacity_ = page_capacity(layers_, options_);
+  capacity_ = windowed_pages(window.value_or(0), page_capacity(layers_, options_), options_);
   const auto elements = at::TensorOptions().dtype(page_dtype()).device(options_.device);
   for (size_t i = 0; i < pages_.size(); ++i) {
     const LayerKv& layer = layers_[i];
-    if (layer.source_layer < 0) {
+    if (owns(i)) {
       const int64_t heads = layer.kv_heads;
       const int64_t width = width_of(layer);
       pages_[i].keys = {{heads, width, options_.page_size}, elements, capacity_};
@@ -222,7 +180,13 @@ int64_t PagePool::width_of(const LayerKv& layer) const {
   return kv_width(options_.format, layer.head_dim);
 }
 
-int64_t PagePool::page_bytes() const { return bytes_of_page(layers_, options_); }
+int64_t PagePool::page_bytes() const {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    bytes += owns(i) ? specdec::page_bytes(layers_[i], options_) : 0;
+  }
+  return bytes;
+}
 
 int64_t PagePool::allocated(int64_t pages) const {
   return allocates_at_once(options_.device) ? capacity_ : pages;
@@ -235,7 +199,7 @@ void PagePool::reserve(int64_t pages) {
   // Twice as many, so that the system is asked now and then only.
   const int64_t usable = std::min(std::max(pages, 2 * usable_), capacity_);
   for (size_t i = 0; i < pages_.size(); ++i) {
-    if (layers_[i].source_layer < 0) {
+    if (owns(i)) {
       pages_[i].keys.reserve(usable);
       pages_[i].values.reserve(usable);
     }
@@ -246,7 +210,7 @@ void PagePool::reserve(int64_t pages) {
 void PagePool::touch(int64_t pages) {
   reserve(pages);
   for (size_t i = 0; i < pages_.size(); ++i) {
-    if (layers_[i].source_layer < 0) {
+    if (owns(i)) {
       pages_[i].keys.touch(pages);
       pages_[i].values.touch(pages);
     }
@@ -264,7 +228,7 @@ void PagePool::copy_within(const Tensor& pages, int64_t from, int64_t to) const 
 
 void PagePool::copy_page(int64_t from, int64_t to) {
   for (size_t i = 0; i < pages_.size(); ++i) {
-    if (layers_[i].source_layer < 0) {
+    if (owns(i)) {
       copy_within(pages_[i].keys.pages(), from, to);
       copy_within(pages_[i].values.pages(), from, to);
     }
@@ -278,7 +242,7 @@ void PagePool::move_slots(std::span<const Move> moves) {
   const bool host = on_host();
   const MovedSlots slots = host ? MovedSlots() : moved_slots(moves, options_.device);
   for (size_t i = 0; i < pages_.size(); ++i) {
-    if (layers_[i].source_layer >= 0) {
+    if (!owns(i)) {
       continue;
     }
     if (!host) {
@@ -334,12 +298,15 @@ LayerKeyValues PagePool::copy_out(int64_t layer, std::span<const int32_t> pages,
                                   int64_t tokens) const {
   const LayerKv& own = geometry(layer);
   const Tensor numbers =
-      at::empty({own.kv_heads, tokens, width_of(own)}, at::TensorOptions().dtype(page_dtype()));
-  LayerKeyValues copies{numbers, at::empty_like(numbers)};
+      at::zeros({own.kv_heads, tokens, width_of(own)}, at::TensorOptions().dtype(page_dtype()));
+  LayerKeyValues copies{numbers, at::zeros_like(numbers)};
   const int64_t size = options_.page_size;
   for (int64_t first = 0; first < tokens; first += size) {
     const int64_t count = std::min(size, tokens - first);
     const int64_t page = pages[static_cast<size_t>(first / size)];
+    if (page < 0) {
+      continue;
+    }
     copy_elsewhere(copies.keys.narrow(1, first, count),
                    keys(layer).select(0, page).narrow(2, 0, count).transpose(1, 2));
     copy_elsewhere(copies.values.narrow(1, first, count),
@@ -360,6 +327,9 @@ void PagePool::copy_in(int64_t layer, std::span<const int32_t> pages, int64_t to
   for (int64_t first = 0; first < tokens; first += size) {
     const int64_t count = std::min(size, tokens - first);
     const int64_t page = pages[static_cast<size_t>(first / size)];
+    if (page < 0) {
+      continue;
+    }
     copy_elsewhere(keys(layer).select(0, page).narrow(2, 0, count),
                    from.keys.narrow(1, first, count).transpose(1, 2));
     copy_elsewhere(values(layer).select(0, page).narrow(1, 0, count),

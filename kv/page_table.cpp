@@ -1,6 +1,7 @@
 #include "kv/page_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 
@@ -13,13 +14,14 @@ std::span<const PageTable::Page> PageTable::pages(int64_t row) const {
 
 int64_t PageTable::pages_needed(int64_t row, int64_t first, int64_t end) const {
   if (row >= rows()) {
-    return end;
+    return end - first;
   }
   const auto& pages = rows_[static_cast<size_t>(row)];
   const auto count = static_cast<int64_t>(pages.size());
-  int64_t needed = std::max<int64_t>(0, end - count);
+  int64_t needed = std::max<int64_t>(0, end - std::max(first, count));
   for (int64_t i = first; i < std::min(end, count); ++i) {
-    needed += references_[static_cast<size_t>(pages[static_cast<size_t>(i)])] > 1 ? 1 : 0;
+    const Page page = pages[static_cast<size_t>(i)];
+    needed += page == kNone || references_[static_cast<size_t>(page)] > 1 ? 1 : 0;
   }
   return needed;
 }
@@ -33,11 +35,12 @@ int64_t PageTable::pages_of(std::span<const Branch> branches) const {
     SPECDEC_CHECK(branch.kept <= std::ssize(pages), "{} pages of the {} of row {}", branch.kept,
                   std::ssize(pages), branch.source);
     for (int64_t i = 0; i < branch.kept; ++i) {
-      const auto page = static_cast<size_t>(pages[static_cast<size_t>(i)]);
-      ++holders[page];
-      writers[page] += i >= branch.first && i < branch.end ? 1 : 0;
+      if (const Page page = pages[static_cast<size_t>(i)]; page != kNone) {
+        ++holders[static_cast<size_t>(page)];
+        writers[static_cast<size_t>(page)] += i >= branch.first && i < branch.end ? 1 : 0;
+      }
     }
-    used += std::max<int64_t>(0, branch.end - branch.kept);
+    used += std::max<int64_t>(0, branch.end - std::max(branch.first, branch.kept));
   }
   for (size_t page = 0; page < holders.size(); ++page) {
     if (holders[page] > 0) {
@@ -54,8 +57,10 @@ PageTable::Use PageTable::use(std::span<const int64_t> lengths, int64_t page_siz
   for (size_t row = 0; row < rows_.size(); ++row) {
     int64_t left = lengths[row];
     for (const Page page : rows_[row]) {
-      auto& held = tokens[static_cast<size_t>(page)];
-      held = std::max(held, std::min(left, page_size));
+      if (page != kNone) {
+        auto& held = tokens[static_cast<size_t>(page)];
+        held = std::max(held, std::min(left, page_size));
+      }
       left = std::max<int64_t>(0, left - page_size);
     }
   }
@@ -84,7 +89,9 @@ void PageTable::make_writable(int64_t row, int64_t first, int64_t end, std::vect
   const int64_t count = std::min(end, static_cast<int64_t>(pages.size()));
   for (int64_t i = first; i < count; ++i) {
     Page& page = pages[static_cast<size_t>(i)];
-    if (references_[static_cast<size_t>(page)] > 1) {
+    if (page == kNone) {
+      page = take();
+    } else if (references_[static_cast<size_t>(page)] > 1) {
       const Copy copy{page, take()};
       copies.push_back(copy);
       release(copy.from);
@@ -92,7 +99,7 @@ void PageTable::make_writable(int64_t row, int64_t first, int64_t end, std::vect
     }
   }
   while (static_cast<int64_t>(pages.size()) < end) {
-    pages.push_back(take());
+    pages.push_back(std::ssize(pages) < first ? kNone : take());
   }
 }
 
@@ -101,9 +108,7 @@ std::vector<PageTable::Page> PageTable::hold(int64_t row, int64_t count) {
   SPECDEC_CHECK(count >= 0 && count <= std::ssize(pages), "{} pages of the {} of row {}", count,
                 std::ssize(pages), row);
   std::vector<Page> held(pages.begin(), pages.begin() + count);
-  for (const Page page : held) {
-    ++references_[static_cast<size_t>(page)];
-  }
+  refer(held);
   return held;
 }
 
@@ -115,9 +120,7 @@ void PageTable::release(std::span<const Page> held) {
 
 void PageTable::attach(int64_t row, std::span<const Page> pages) {
   SPECDEC_CHECK(row >= 0 && row < rows(), "pages of row {} of {}", row, rows());
-  for (const Page page : pages) {
-    ++references_[static_cast<size_t>(page)];
-  }
+  refer(pages);
   trim(row, 0);
   rows_[static_cast<size_t>(row)].assign(pages.begin(), pages.end());
 }
@@ -126,7 +129,9 @@ std::vector<int32_t> PageTable::holders() const {
   std::vector<int32_t> holders = references_;
   for (const auto& pages : rows_) {
     for (const Page page : pages) {
-      --holders[static_cast<size_t>(page)];
+      if (page != kNone) {
+        --holders[static_cast<size_t>(page)];
+      }
     }
   }
   return holders;
@@ -146,6 +151,23 @@ void PageTable::trim(int64_t row, int64_t count) {
   }
 }
 
+void PageTable::give_back_first(int64_t row, int64_t count) {
+  SPECDEC_CHECK(count >= 0 && count <= std::ssize(pages(row)), "{} pages of the {} of row {}",
+                count, std::ssize(pages(row)), row);
+  auto& pages = rows_[static_cast<size_t>(row)];
+  for (int64_t i = count - 1; i >= 0 && pages[static_cast<size_t>(i)] != kNone; --i) {
+    release(std::exchange(pages[static_cast<size_t>(i)], kNone));
+  }
+}
+
+void PageTable::refer(std::span<const Page> pages) {
+  for (const Page page : pages) {
+    if (page != kNone) {
+      ++references_[static_cast<size_t>(page)];
+    }
+  }
+}
+
 PageTable::Page PageTable::take() {
   if (free_.empty()) {
     references_.push_back(1);
@@ -158,6 +180,9 @@ PageTable::Page PageTable::take() {
 }
 
 void PageTable::release(Page page) {
+  if (page == kNone) {
+    return;
+  }
   int32_t& references = references_[static_cast<size_t>(page)];
   if (--references == 0) {
     free_.push_back(page);

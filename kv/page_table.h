@@ -6,10 +6,12 @@
 namespace specdec {
 
 /// Table of the pages that hold the slots of each row. It knows pages by their numbers and counts
-/// how many rows refer to each; whoever owns the bytes copies them when a page is split off.
+/// how many rows refer to each; whoever owns the bytes copies them when a page is split off. A row
+/// may have given back its first pages: kNone stands in their places.
 class PageTable {
  public:
   using Page = int32_t;
+  static constexpr Page kNone = -1;
 
   /// A page whose bytes are to be copied to another.
   struct Copy {
@@ -53,8 +55,8 @@ class PageTable {
 
   /// Adds empty rows until there are `rows`.
   void add_rows(int64_t rows);
-  /// Lets `row` own its pages from index `first` to `end` alone: adds what is missing up to `end`,
-  /// and splits off those that it shares, which `copies` then lists.
+  /// Lets `row` own its pages from index `first` to `end` alone: adds what is missing of them, and
+  /// splits off those that it shares, which `copies` then lists.
   void make_writable(int64_t row, int64_t first, int64_t end, std::vector<Copy>& copies);
   /// Refers to the first `count` pages of a row on behalf of a holder that is no row; until
   /// release() nobody writes what lies in them now.
@@ -66,9 +68,12 @@ class PageTable {
   int64_t held_pages() const;
   /// Gives back the pages of a row from index `count` on.
   void trim(int64_t row, int64_t count);
+  /// Gives back the first `count` pages of a row, as far as it still has them.
+  void give_back_first(int64_t row, int64_t count);
 
  private:
   Page take();
+  void refer(std::span<const Page> pages);
   void release(Page page);
   /// References to each page that are not those of rows, [pages_made].
   std::vector<int32_t> holders() const;

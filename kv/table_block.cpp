@@ -49,7 +49,8 @@ void TableBlock::reserve(const TableSizes& sizes) {
                           .pages = grown(capacity_.pages, sizes.pages, 16)};
   const int64_t node_tables = options_.own_angles ? 5 : 4;
   const int64_t entries = node_tables * whole_lines(larger.nodes) + whole_lines(larger.paths) +
-                          whole_lines(larger.rows) + whole_lines(larger.rows * larger.pages);
+                          whole_lines(larger.rows) +
+                          whole_lines(larger.rows * options_.groups * larger.pages);
   const auto ints = at::TensorOptions().dtype(at::kInt);
   const Tensor host = at::zeros({entries}, ints.pinned_memory(options_.device.is_cuda()));
   const Tensor device = mirrored() ? at::zeros({entries}, ints.device(options_.device)) : host;
@@ -80,10 +81,12 @@ void TableBlock::upload(int64_t nodes, int64_t longest) {
   device_block_.narrow(0, 0, entries).copy_(host_block_.narrow(0, 0, entries));
 }
 
-/// The page table lies last.
+/// The page tables lie last.
 int64_t TableBlock::used_entries() const {
-  const int64_t before = host_.page_table.storage_offset();
-  return used_.rows == 0 ? before : before + (used_.rows - 1) * capacity_.pages + used_.pages;
+  const int64_t before = host_.page_tables.storage_offset();
+  return used_.rows == 0
+             ? before
+             : before + (used_.rows * options_.groups - 1) * capacity_.pages + used_.pages;
 }
 
 BatchTables TableBlock::lay_out(const Tensor& block) const {
@@ -96,8 +99,8 @@ BatchTables TableBlock::lay_out(const Tensor& block) const {
   tables.path_starts = cutter.next(capacity_.nodes);
   tables.paths = cutter.next(capacity_.paths);
   tables.lengths = cutter.next(capacity_.rows);
-  tables.page_table =
-      cutter.next(capacity_.rows * capacity_.pages).view({capacity_.rows, capacity_.pages});
+  tables.page_tables = cutter.next(capacity_.rows * options_.groups * capacity_.pages)
+                           .view({capacity_.rows, options_.groups, capacity_.pages});
   return tables;
 }
 

@@ -24,6 +24,7 @@ class TableBlock {
     at::Device device = at::kCPU;
     bool mirror = false;      ///< two blocks on the CPU too
     bool own_angles = false;  ///< angles are not the positions
+    int64_t groups = 1;       ///< of layers, with page tables of their own
   };
 
   explicit TableBlock(const Options& options) : options_(options) {}
@@ -32,7 +33,7 @@ class TableBlock {
   void reserve(const TableSizes& sizes);
   /// Says how many nodes the tables hold, and that all their positions lie below `longest`, and
   /// lets the device see what was written within the sizes that were reserved last: what lies
-  /// behind them in the page table is not copied.
+  /// behind them in the page tables is not copied.
   void upload(int64_t nodes, int64_t longest);
 
   const BatchTables& host() const { return host_; }

@@ -15,7 +15,7 @@ constexpr int32_t kPageSize = 64;
 /// A forward's tables on the device; see BatchTables.
 struct Tables {
   DeviceArray rows, slots, positions, path_starts, paths, lengths, page_table;
-  int32_t page_capacity;
+  int32_t page_stride;
   int32_t last_position;
 };
 
@@ -77,7 +77,7 @@ PagedCache cache_of(const AttentionSize& size, const Tables& tables) {
   cache.head_dim = size.head_dim;
   cache.page_size = kPageSize;
   cache.window = size.window;
-  cache.page_capacity = tables.page_capacity;
+  cache.page_stride = tables.page_stride;
   cache.rows = tables.rows.data<int32_t>();
   cache.slots = tables.slots.data<int32_t>();
   cache.positions = tables.positions.data<int32_t>();

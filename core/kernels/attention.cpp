@@ -45,8 +45,8 @@ struct Operands {
         path_starts(view.tables->path_starts.const_data_ptr<int32_t>()),
         paths(view.tables->paths.const_data_ptr<int32_t>()),
         lengths(view.tables->lengths.const_data_ptr<int32_t>()),
-        page_table(view.tables->page_table.const_data_ptr<int32_t>()),
-        page_capacity(view.tables->page_table.size(1)),
+        page_table(view.page_table()),
+        table_stride(view.page_stride()),
         nodes(view.tables->nodes),
         heads(queries.size(1)),
         kv_heads(view.kv_heads()),
@@ -72,7 +72,7 @@ struct Operands {
   const float* bias;
   int64_t bias_columns;
   const int32_t *rows, *positions, *path_starts, *paths, *lengths, *page_table;
-  int64_t page_capacity;
+  int64_t table_stride;  ///< from a row's page table to the next
   int64_t nodes, heads, kv_heads, group, page_size, head_dim, width, window;
   T scale, soft_cap;
 };
@@ -135,7 +135,13 @@ std::vector<Tile>& cut_tiles(const Operands<T, Kv>& o) {
   tiles.clear();
   const int64_t most = std::clamp<int64_t>(kTileRows / o.group, 1, kTileNodes);
   for (int64_t node = 0; node < o.nodes; ++node) {
-    const int64_t first = o.first_seen(node) / kAttentionChunk;
+    const int64_t seen = o.first_seen(node);
+    // Pages are given back from a row's beginning on, so the first one that a node reads tells.
+    SPECDEC_CHECK(o.positions[node] < 0 ||
+                      o.page_table[o.rows[node] * o.table_stride + seen / o.page_size] >= 0,
+                  "paged_attention: node {} sees position {}, which the cache has given back", node,
+                  seen);
+    const int64_t first = seen / kAttentionChunk;
     const int64_t end = o.positions[node] / kAttentionChunk + 1;
     if (node == 0 || o.rows[node] != o.rows[node - 1] || node - tiles.back().begin == most) {
       tiles.push_back({node, node, first, end});
@@ -182,7 +188,7 @@ ChunkTask<T, Kv> begin_chunk(const Operands<T, Kv>& o, const AttentionTask<T>& t
   const int64_t batch_row = o.rows[task.tile.begin];
   ChunkTask<T, Kv> work;
   work.group = o.group;
-  work.page_table = o.page_table + batch_row * o.page_capacity;
+  work.page_table = o.page_table + batch_row * o.table_stride;
   work.page_size = o.page_size;
   work.page_stride = o.kv_heads * o.page_size * o.width;
   work.head_dim = o.head_dim;

@@ -29,22 +29,33 @@ struct BatchTables {
   Tensor path_starts;  ///< [node_capacity] where the node's path begins; -1 = slot p at position p
   Tensor paths;        ///< [path_capacity] slots of a node's pending ancestors, itself last
   Tensor lengths;      ///< [row_capacity] kept tokens
-  Tensor page_table;   ///< [row_capacity, page_capacity] page of slot s at s / page_size
+  /// [row_capacity, groups, page_capacity] page of slot s at s / page_size, for each group of
+  /// layers that share pages; -1 where the cache has given it back, since no node sees its slots
+  /// any more.
+  Tensor page_tables;
 };
 
 /// What an attention kernel reads of one layer's cache: pages, and the forward's tables. Slot s of
-/// a row lies in page page_table[row][s / page_size] at s % page_size. Keys lie transposed, so that
-/// a vector holds one number of neighbouring keys.
+/// a row lies in page page_tables[row][group][s / page_size] at s % page_size. Keys lie transposed,
+/// so that a vector holds one number of neighbouring keys.
 struct KvView {
   Tensor keys;    ///< [pages, kv_heads, width, page_size], width = kv_width(format, head_dim)
   Tensor values;  ///< [pages, kv_heads, page_size, width]
   KvFormat format = KvFormat::kNative;
+  int64_t group = 0;   ///< whose pages the layer's are
   int64_t window = 0;  ///< a key at position p is seen from q when q - p < window; 0 = always
   const BatchTables* tables = nullptr;  ///< owned by the cache; valid until its next change
 
   int64_t kv_heads() const { return values.size(1); }
   int64_t page_size() const { return values.size(2); }
   int64_t head_dim() const { return kv_head_dim(format, values.size(3)); }
+  /// Where the layer's table of row 0 begins in tables->page_tables; that of the next row begins
+  /// page_stride() further.
+  int64_t page_offset() const { return group * tables->page_tables.size(2); }
+  int64_t page_stride() const { return tables->page_tables.size(1) * tables->page_tables.size(2); }
+  const int32_t* page_table() const {
+    return tables->page_tables.const_data_ptr<int32_t>() + page_offset();
+  }
 };
 
 }  // namespace specdec

@@ -18,7 +18,7 @@ struct QkvTask {
   char *keys, *values;
   int64_t element_bytes, width;  ///< of the pages; elements of a key or value
   const int32_t *rows, *slots, *angles, *page_table;
-  int64_t row_capacity, page_size;
+  int64_t table_stride, page_size;
   int64_t nodes, heads, kv_heads, head_dim;
   int64_t kv_projections;
   bool value_norm;
@@ -81,8 +81,8 @@ void run(const Tensor& qkv, const QkvOptions& options, const KvView& view, Tenso
   task.rows = tables.rows.const_data_ptr<int32_t>();
   task.slots = tables.slots.const_data_ptr<int32_t>();
   task.angles = tables.angles.const_data_ptr<int32_t>();
-  task.page_table = tables.page_table.const_data_ptr<int32_t>();
-  task.row_capacity = tables.page_table.size(1);
+  task.page_table = view.page_table();
+  task.table_stride = view.page_stride();
   task.page_size = view.page_size();
   task.nodes = tables.nodes;
   task.heads = options.heads;

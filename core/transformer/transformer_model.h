@@ -40,6 +40,7 @@ class TransformerModel final : public LanguageModel {
   ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options = {}) override;
   void commit(std::span<const int64_t> path, RowId row = 0) override;
   void truncate(int64_t length, RowId row = 0) override;
+  int64_t rewindable_to(int64_t length, RowId row = 0) const override;
   RowId open() override;
   RowId fork(RowId row, int64_t length) override;
   void close(RowId row) override;

@@ -60,14 +60,15 @@ Tensor DraftModelDrafter::catch_up() {
   const auto [mine, theirs] =
       std::mismatch(cached_.begin(), cached_.end(), committed_.begin(), committed_.end());
   // The newest token is always fed: the draft starts from its logits.
-  const size_t common =
-      std::min(static_cast<size_t>(mine - cached_.begin()), committed_.size() - 1);
+  const int64_t common =
+      model_->rewindable_to(std::min<int64_t>(mine - cached_.begin(), std::ssize(committed_) - 1));
   cached_.assign(committed_.begin(), committed_.end());
   if (common == 0) {
     return read_prompt();
   }
-  model_->truncate(static_cast<int64_t>(common));
-  return model_->extend(committed_.subspan(common), {.logits = Logits::kLast}).logits;
+  model_->truncate(common);
+  return model_->extend(committed_.subspan(static_cast<size_t>(common)), {.logits = Logits::kLast})
+      .logits;
 }
 
 Tensor DraftModelDrafter::read_prompt() {

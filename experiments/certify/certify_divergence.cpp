@@ -26,13 +26,14 @@ std::string token_text(Token token) { return token < 0 ? "ends" : fmt::format("t
 Tensor PlainLogits::row(TokenSpan history) {
   const auto [mine, theirs] =
       std::mismatch(cached_.begin(), cached_.end(), history.begin(), history.end());
-  const size_t common = std::min(static_cast<size_t>(mine - cached_.begin()), history.size() - 1);
+  const int64_t common =
+      model_.rewindable_to(std::min<int64_t>(mine - cached_.begin(), std::ssize(history) - 1));
   Tensor logits;
   if (common == 0) {
     logits = model_.prefill_get_last_logits(history);
   } else {
-    model_.truncate(static_cast<int64_t>(common));
-    for (size_t i = common; i < history.size(); ++i) {
+    model_.truncate(common);
+    for (auto i = static_cast<size_t>(common); i < history.size(); ++i) {
       logits = model_.extend_get_last_logits(history.subspan(i, 1));
     }
   }

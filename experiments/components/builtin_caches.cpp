@@ -14,6 +14,7 @@ namespace specdec {
 namespace {
 
 constexpr int64_t kMostPages = int64_t{1} << 30;
+constexpr int64_t kMostSlack = int64_t{1} << 20;
 constexpr int64_t kMostMegabytes = int64_t{1} << 30;
 
 KvCacheOptions cache_options(const CacheContext& context) {
@@ -27,6 +28,7 @@ struct PagedOptions {
   int64_t page_size = kDefaultPageSize;
   int64_t max_pages = 0;
   int64_t megabytes = 0;
+  int64_t window_slack = 0;
 };
 
 OptionTable<PagedOptions> paged_options() {
@@ -38,7 +40,11 @@ OptionTable<PagedOptions> paged_options() {
            "most pages; 0: no limit on the CPU, one row of max_length on a GPU", {0, kMostPages})
       .add("megabytes", &Options::megabytes,
            "most memory of the pages of all layers, in MiB, beside max_pages; 0: no limit",
-           {0, kMostMegabytes});
+           {0, kMostMegabytes})
+      .add("window_slack", &Options::window_slack,
+           "sliding layers give back what lies so many tokens behind their window: at least the "
+           "largest draft + 1; 0: they keep all",
+           {0, kMostSlack});
 }
 
 CacheRegistry::Make prepare_paged(const ConfigNode& node, const RunPlan&) {
@@ -48,6 +54,7 @@ CacheRegistry::Make prepare_paged(const ConfigNode& node, const RunPlan&) {
     options.page_size = given.page_size;
     options.max_pages = given.max_pages;
     options.max_bytes = given.megabytes << 20U;
+    options.window_slack = given.window_slack;
     return std::make_unique<KvCache>(context.layers, options);
   };
 }
@@ -197,7 +204,8 @@ void add_caches(CacheRegistry& caches) {
                        .prepare = prepare_paged,
                        .examples = {{"{type: paged}"},
                                     {"{type: paged, page_size: 4}"},
-                                    {"{type: paged, page_size: 5, megabytes: 64}"}}});
+                                    {"{type: paged, page_size: 5, megabytes: 64}"},
+                                    {"{type: paged, page_size: 4, window_slack: 16}"}}});
   caches.add("contiguous", {.help = "a row's keys and values in one piece of max_length tokens: "
                                     "exact, the same bits as paged, to measure what paging costs",
                             .page = "docs/caches.md",

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/draft.h"
 #include "core/error.h"
 #include "core/prefill_size.h"
 #include "core/transformer/rope_table.h"
@@ -23,19 +24,35 @@ void for_pieces(int64_t tokens, const F& grow) {
   }
 }
 
+/// Most pages of each layer that take memory while a row of the context is read; devices allocate
+/// all when the model is loaded.
+std::vector<int64_t> most_pages(KvStore& cache, int64_t context, bool on_cpu) {
+  std::vector<int64_t> most(cache.statistics().layers.size());
+  for (int64_t length = 0; length < context;) {
+    const int64_t count = std::min(context - length, kPrefillTokens);
+    cache.extend({.count = count});
+    const KvStatistics statistics = cache.statistics();
+    for (size_t layer = 0; layer < most.size(); ++layer) {
+      const KvStatistics::Layer& pages = statistics.layers[layer];
+      most[layer] = std::max(most[layer], on_cpu ? pages.used_pages : pages.allocated_pages);
+    }
+    cache.commit(0, chain_path(count));
+    length += count;
+  }
+  return most;
+}
+
 /// What a cache takes that holds a row of the context. It is made on a device without memory.
 void add_cache(const ModelSize& size, const ModelOptions& model, MemoryNeeds& needs) {
   const std::vector<LayerKv> layers = cache_layers(size.info.plan);
   const int64_t longest = std::max(max_length_of(model, size.info.config), needs.context);
   const auto cache = model.cache.factory(kv_format_of(model))(
       layers, {.dtype = size.info.compute_dtype(), .device = at::kMeta, .max_length = longest});
-  cache->extend({.count = needs.context});
+  const std::vector<int64_t> pages = most_pages(*cache, needs.context, model.device == "cpu");
   const KvStatistics statistics = cache->statistics();
-  // Devices allocate all pages when the model is loaded.
-  const int64_t pages = model.device == "cpu" ? statistics.used_pages : statistics.allocated_pages;
   for (size_t layer = 0; layer < layers.size(); ++layer) {
-    const int64_t bytes = statistics.page_bytes[layer];
-    (layers[layer].window > 0 ? needs.sliding_cache : needs.full_cache) += pages * bytes;
+    const int64_t bytes = statistics.layers[layer].page_bytes;
+    (layers[layer].window > 0 ? needs.sliding_cache : needs.full_cache) += pages[layer] * bytes;
     needs.cache_per_token += bytes / statistics.page_size;
   }
 }

@@ -59,7 +59,7 @@ bool traces_loss(const Group& group, const Arm& arm) {
 
 void note_cache(const TransformerModel& model, GenerationRecord& record) {
   const KvStatistics use = model.cache().statistics();
-  record.cache_bytes = static_cast<double>(use.bytes(use.used_pages));
+  record.cache_bytes = static_cast<double>(use.used_bytes());
   record.cache_pages = static_cast<double>(use.used_pages);
   record.cache_shared_pages = static_cast<double>(use.shared_pages);
   record.cache_free_pages = static_cast<double>(use.free_pages + use.spare_pages);

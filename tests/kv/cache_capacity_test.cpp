@@ -21,6 +21,15 @@ KvCacheOptions pages(int64_t max_pages) {
   return options;
 }
 
+/// Of a page number of three_layers().
+int64_t page_bytes_of_all() {
+  int64_t bytes = 0;
+  for (const LayerKv& layer : three_layers()) {
+    bytes += page_bytes(layer, small_pages());
+  }
+  return bytes;
+}
+
 bool fits(const CacheModel& model, const std::vector<KvCache::Growth>& rows,
           const std::vector<RowId>& closed = {}) {
   return model.cache().fits(rows, closed);
@@ -47,9 +56,10 @@ TEST(CacheCapacityTest, StatisticsCountPagesAndWhatTheyLeaveEmpty) {
   EXPECT_EQ(statistics.used_pages, 2);
   EXPECT_EQ(statistics.tokens, 6);
   EXPECT_EQ(statistics.fragmentation(), 0.25);
-  EXPECT_EQ(statistics.page_bytes.size(), 3U);
-  EXPECT_EQ(statistics.page_bytes.back(), 0) << "it reads the first layer's";
-  EXPECT_EQ(statistics.bytes(statistics.allocated_pages), model.cache().allocated_bytes());
+  EXPECT_EQ(statistics.layers.size(), 3U);
+  EXPECT_EQ(statistics.layers.back().page_bytes, 0) << "it reads the first layer's";
+  EXPECT_EQ(statistics.allocated_bytes(), 2 * page_bytes_of_all());
+  EXPECT_EQ(statistics.allocated_bytes(), model.cache().allocated_bytes());
   model.truncate(0, 2);
   statistics = model.cache().statistics();
   EXPECT_EQ(statistics.used_pages, 1);
@@ -72,7 +82,7 @@ TEST(CacheCapacityTest, TouchedPagesHoldWhatTheyHeld) {
 
 TEST(CacheCapacityTest, BytesLimitPages) {
   KvCacheOptions options = small_pages();
-  const int64_t page = KvCache(three_layers(), options).statistics().bytes(1);
+  const int64_t page = page_bytes_of_all();
   options.max_bytes = 3 * page + 1;
   EXPECT_EQ(page_capacity(three_layers(), options), 3);
   options.max_pages = 2;
@@ -141,6 +151,31 @@ TEST(CacheCapacityTest, ADefaultHoldsRowsOfFullLength) {
   const int64_t bytes = page_capacity(large, options) * 100 * page_bytes(large.front(), options);
   EXPECT_LE(bytes, int64_t{1} << 40);
   EXPECT_GT(bytes, int64_t{1} << 39);
+}
+
+TEST(CacheCapacityTest, WithSlackAWindowTakesFewerPages) {
+  KvCacheOptions options = {.page_size = 16, .max_length = 16384, .window_slack = 16};
+  // 512 and 16 behind, 512 new, and a page that begins before them.
+  EXPECT_EQ(windowed_pages(512, 1024, options), 66);
+  EXPECT_EQ(windowed_pages(512, 3 * 1024 + 20, options), 3 * 66 + 20);
+  EXPECT_EQ(windowed_pages(0, 1024, options), 1024);
+  options.max_pending = 32;
+  EXPECT_EQ(windowed_pages(512, 1024, options), 36);
+  options.window_slack = 0;
+  EXPECT_EQ(windowed_pages(512, 1024, options), 1024);
+  options.window_slack = 16;
+
+  const std::vector<LayerKv> layers = {{1, 32, 512, -1}, {1, 32, 0, -1}, {1, 32, 512, 0}};
+  const int64_t page = page_bytes(layers[0], options);
+  options.device = at::kMeta;
+  KvCache cache(layers, options);
+  EXPECT_EQ(cache.view(0).keys.size(0), 36);
+  EXPECT_EQ(cache.view(1).keys.size(0), 1024);
+  EXPECT_EQ(cache.allocated_bytes(), (1024 + 36) * page);
+  options.max_bytes = (1024 + 36) * page;
+  EXPECT_EQ(page_capacity(layers, options), 1024) << "the bytes of a whole row";
+  options.max_bytes -= 1;
+  EXPECT_EQ(page_capacity(layers, options), 1023);
 }
 
 TEST(CacheCapacityTest, ADeviceHasAllPagesFromTheBeginning) {
@@ -226,6 +261,7 @@ TEST(CacheCapacityTest, WhatFitsIsExactlyWhatExtendDoes) {
     std::mt19937 random(seed);
     KvCacheOptions options = pages(4 + seed % 12);
     options.as_device = seed % 2 == 1;
+    options.window_slack = seed % 3 == 2 ? 1 + seed % 5 : 0;
     CacheModel model(options);
     for (int step = 0; step < 80 && !testing::Test::HasFailure(); ++step) {
       refused += crowded_step(model, random) ? 0 : 1;

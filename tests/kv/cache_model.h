@@ -89,10 +89,9 @@ inline std::vector<int32_t> visible(const BatchTables& tables, int64_t index) {
 inline void write_slot(const KvCache& cache, int64_t layer, int64_t place, int64_t slot,
                        float number) {
   const KvView view = cache.view(layer);
-  const BatchTables& tables = *view.tables;
-  const int32_t* pages = tables.page_table.const_data_ptr<int32_t>();
   const int64_t page_size = view.page_size();
-  const int64_t page = pages[place * tables.page_table.size(1) + slot / page_size];
+  const int64_t page = view.page_table()[place * view.page_stride() + slot / page_size];
+  ASSERT_GE(page, 0) << "given back";
   ASSERT_LT(page, view.keys.size(0));
   const std::vector<float> keys(static_cast<size_t>(view.head_dim()), number);
   const std::vector<float> values(keys.size(), -number);
@@ -108,7 +107,10 @@ inline void write_slot(const KvCache& cache, int64_t layer, int64_t place, int64
 class CacheModel {
  public:
   explicit CacheModel(const KvCacheOptions& options = small_pages())
-      : cache_(three_layers(), options), format_(options.format), rows_{{0, {}}} {}
+      : cache_(three_layers(), options),
+        format_(options.format),
+        has_slack_(options.window_slack > 0),
+        rows_{{0, {}}} {}
 
   struct Node {
     int64_t parent;
@@ -198,10 +200,16 @@ class CacheModel {
       ASSERT_EQ(cache_.pending(row), static_cast<int64_t>(owner.pending.size()));
       const Tensor numbers = at::tensor(owner.kept, at::kFloat).view({1, -1, 1});
       for (int64_t layer = 0; layer < 3; ++layer) {
-        const auto [keys, values] = cache_.key_values(layer, row);
-        const Tensor wanted = (layer == 1 ? numbers * kSecondLayer : numbers).expand_as(keys);
+        const auto [all_keys, all_values] = cache_.key_values(layer, row);
+        const int64_t first = check_given_back(all_keys, layer);
+        const auto left = [first](const Tensor& all) {
+          return all.narrow(1, first, all.size(1) - first);
+        };
+        const Tensor keys = left(all_keys);
+        const Tensor wanted =
+            left((layer == 1 ? numbers * kSecondLayer : numbers).expand_as(all_keys));
         ASSERT_TRUE(at::equal(keys, wanted)) << "row " << row << ", layer " << layer;
-        ASSERT_TRUE(at::equal(values, -wanted));
+        ASSERT_TRUE(at::equal(left(all_values), -wanted));
       }
     }
   }
@@ -220,6 +228,14 @@ class CacheModel {
  private:
   static RowId row_of(const NodeBatch& batch, int64_t node) {
     return batch.rows.empty() ? 0 : batch.rows[static_cast<size_t>(node)];
+  }
+
+  /// The first token that is there; those before must lie outside the windows of all that may come.
+  int64_t check_given_back(const Tensor& keys, int64_t layer) const {
+    const int64_t first = keys[0].isnan().all(1).sum().item<int64_t>();
+    EXPECT_TRUE(first == 0 || (layer == 1 && has_slack_)) << "layer " << layer;
+    EXPECT_LE(first, std::max<int64_t>(0, keys.size(1) - three_layers()[1].window));
+    return first;
   }
 
   void check_node(RowId row, int64_t index, int64_t batch_index) const {
@@ -241,6 +257,7 @@ class CacheModel {
 
   KvCache cache_;
   KvFormat format_;
+  bool has_slack_;
   std::map<RowId, Row> rows_;
   int64_t next_number_ = 0;
 };
@@ -275,19 +292,22 @@ inline void random_step(CacheModel& model, std::mt19937& random, bool extends = 
   };
   const std::vector<RowId> rows = model.names();
   const RowId row = rows[static_cast<size_t>(below(std::ssize(rows)))];
+  const auto any_length = [&] {
+    return model.cache().rewindable_to(row, below(model.cache().length(row) + 1));
+  };
   const int64_t choice = extends ? below(12) : 5 + below(7);
   if (choice < 5) {
     model.extend(random_batch(model, random));
   } else if (choice < 8) {
     model.commit(row, model.path_to(row, below(model.cache().pending(row) + 1) - 1));
   } else if (choice == 8) {
-    model.truncate(row, below(model.cache().length(row) + 1));
+    model.truncate(row, any_length());
   } else if (choice == 9 && row != 0) {
     model.close(row);
   } else if (rows.size() < 4 && choice == 10) {
     model.open();
   } else if (rows.size() < 4) {
-    model.fork(row, below(model.cache().length(row) + 1));
+    model.fork(row, any_length());
   }
 }
 

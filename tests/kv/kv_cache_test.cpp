@@ -63,7 +63,7 @@ TEST(KvCacheTest, FormatsTakeTheirCodesAndTheScales) {
       {KvFormat::kFp8E4m3, 80}, {KvFormat::kQ8, 86},        {KvFormat::kQ4, 46}};
   for (const auto& [format, bytes] : head_bytes) {
     KvCache cache(layer, small_pages(format));
-    EXPECT_EQ(cache.statistics().bytes(1), 2 * 2 * 4 * bytes) << kv_format_name(format);
+    EXPECT_EQ(cache.statistics().layers[0].page_bytes, 2 * 2 * 4 * bytes) << kv_format_name(format);
     cache.extend(chain(1).nodes());
     EXPECT_EQ(cache.view(0).head_dim(), 80) << kv_format_name(format);
     EXPECT_EQ(cache.view(0).values.element_size() * cache.view(0).values.size(3), bytes);
@@ -120,8 +120,9 @@ TEST(KvCacheTest, SharedPagesAreCopiedOnWriteOnly) {
   model.check();
   EXPECT_EQ(model.cache().allocated_bytes(), bytes) << "sharing costs no page";
   model.extend(batch_of({0, 1, 1, 2}, {-1, -1, 0, -1}));
-  const int32_t* pages = model.cache().tables().page_table.const_data_ptr<int32_t>();
-  const int64_t stride = model.cache().tables().page_table.size(1);
+  const KvView view = model.cache().view(0);
+  const int32_t* pages = view.page_table();
+  const int64_t stride = view.page_stride();
   EXPECT_EQ(pages[0], pages[stride]) << "the full page stays shared";
   EXPECT_NE(pages[1], pages[stride + 1]);
   model.commit(1, {0, 1});
@@ -305,7 +306,7 @@ TEST(KvCacheTest, PagesAndTablesMayLieOnADevice) {
   cache.extend(batch_of({0, 0, 1}, {}).nodes());  // copies the page that both rows write
   const KvView view = cache.view(1);
   EXPECT_TRUE(view.keys.is_meta() && view.values.is_meta());
-  EXPECT_TRUE(view.tables->page_table.is_meta());
+  EXPECT_TRUE(view.tables->page_tables.is_meta());
   EXPECT_EQ(view.tables->nodes, 3);
   EXPECT_TRUE(cache.readers(0, 2, 7).positions.is_meta());
   EXPECT_EQ(cache.key_values(1, 0).first.sizes(), (std::vector<int64_t>{2, 3, 34}));

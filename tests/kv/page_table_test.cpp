@@ -125,5 +125,36 @@ TEST(PageTableTest, RefusesRowsThatDoNotExist) {
   EXPECT_THROW(table.attach(1, {}), InternalError);
 }
 
+TEST(PageTableTest, ARowGivesBackItsFirstPages) {
+  PageTable table = table_of(1, 4);
+  table.add_rows(2);
+  table.attach(1, table.pages(0).first(3));
+  table.give_back_first(0, 2);
+  EXPECT_THAT(table.pages(0), ElementsAre(-1, -1, 2, 3));
+  EXPECT_EQ(table.free_pages(), 0) << "the other row still has them";
+  table.give_back_first(1, 1);
+  EXPECT_EQ(table.free_pages(), 1);
+  EXPECT_THAT(table.hold(0, 3), ElementsAre(-1, -1, 2));
+  EXPECT_EQ(table.held_pages(), 1);
+  const std::vector<int64_t> lengths = {13, 9};
+  const PageTable::Use use = table.use(lengths, 4);
+  EXPECT_EQ(use.used, 3) << "pages 1, 2 and 3";
+  EXPECT_EQ(use.tokens, 4 + 4 + 1);
+  using Branch = PageTable::Branch;
+  EXPECT_EQ(table.pages_of(std::vector<Branch>{{0, 4, 0, 0}}), 2);
+  EXPECT_EQ(table.pages_needed(0, 0, 3), 3) << "two are gone, the third is shared";
+  std::vector<PageTable::Copy> copies;
+  table.make_writable(0, 1, 2, copies);
+  EXPECT_THAT(table.pages(0), ElementsAre(-1, 0, 2, 3)) << "of a row that begins anew";
+  EXPECT_TRUE(copies.empty());
+  EXPECT_THROW(table.give_back_first(0, 5), InternalError);
+
+  table.trim(1, 0);
+  EXPECT_EQ(table.pages_needed(1, 2, 4), 2);
+  table.make_writable(1, 2, 4, copies);
+  EXPECT_EQ(table.pages(1)[1], PageTable::kNone) << "pages before the first are left out";
+  EXPECT_GE(table.pages(1)[2], 0);
+}
+
 }  // namespace
 }  // namespace specdec

@@ -17,7 +17,7 @@ const std::vector<Tensor BatchTables::*>& table_members() {
   static const std::vector<Tensor BatchTables::*> members{
       &BatchTables::rows,    &BatchTables::slots,       &BatchTables::positions,
       &BatchTables::angles,  &BatchTables::path_starts, &BatchTables::paths,
-      &BatchTables::lengths, &BatchTables::page_table,
+      &BatchTables::lengths, &BatchTables::page_tables,
   };
   return members;
 }
@@ -99,7 +99,7 @@ TEST(TableBlockTest, AMirrorIsAnotherBlockThatUploadMakesEqual) {
     (block.host().*member).fill_(number++);
   }
   block.host()
-      .page_table.narrow(1, kFew.pages, block.host().page_table.size(1) - kFew.pages)
+      .page_tables.narrow(2, kFew.pages, block.host().page_tables.size(2) - kFew.pages)
       .zero_();
   EXPECT_FALSE(block.device().rows.is_alias_of(block.host().rows));
   EXPECT_FALSE(at::equal(block.device().rows, block.host().rows));
@@ -108,14 +108,17 @@ TEST(TableBlockTest, AMirrorIsAnotherBlockThatUploadMakesEqual) {
 }
 
 TEST(TableBlockTest, UploadsTheRowsAndPagesThatAreUsed) {
-  TableBlock block({.mirror = true});
-  block.reserve({.nodes = 3, .paths = 5, .rows = 9, .pages = 7});
-  block.reserve(kFew);
-  block.host().page_table.fill_(4);
-  block.upload(3, 5);
-  const Tensor& device = block.device().page_table;
-  EXPECT_TRUE(device.narrow(0, 0, 2).narrow(1, 0, 7).eq(4).all().item<bool>());
-  EXPECT_TRUE(device.narrow(0, 2, 7).eq(0).all().item<bool>());
+  for (const int64_t groups : {1, 3}) {
+    TableBlock block({.mirror = true, .groups = groups});
+    block.reserve({.nodes = 3, .paths = 5, .rows = 9, .pages = 7});
+    block.reserve(kFew);
+    block.host().page_tables.fill_(4);
+    block.upload(3, 5);
+    const Tensor& device = block.device().page_tables;
+    EXPECT_EQ(device.size(1), groups);
+    EXPECT_TRUE(device.narrow(0, 0, 2).narrow(2, 0, 7).eq(4).all().item<bool>());
+    EXPECT_TRUE(device.narrow(0, 2, 7).eq(0).all().item<bool>());
+  }
 }
 
 TEST(TableBlockTest, StaysInPlaceUntilATableIsTooSmall) {
@@ -127,8 +130,8 @@ TEST(TableBlockTest, StaysInPlaceUntilATableIsTooSmall) {
   EXPECT_EQ(block.host().rows.data_ptr(), host);
   EXPECT_EQ(block.device().rows.data_ptr(), device);
   block.reserve({.nodes = 3, .paths = 5, .rows = 9, .pages = 7});
-  EXPECT_GE(block.device().page_table.size(0), 9);
-  EXPECT_GE(block.device().page_table.size(1), 7);
+  EXPECT_GE(block.device().page_tables.size(0), 9);
+  EXPECT_GE(block.device().page_tables.size(2), 7);
   EXPECT_GE(block.device().rows.size(0), 3);
 }
 

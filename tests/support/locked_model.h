@@ -23,6 +23,10 @@ class LockedModel final : public LanguageModel {
     const std::lock_guard lock(calls_);
     model_.truncate(length, row);
   }
+  int64_t rewindable_to(int64_t length, RowId row = 0) const override {
+    const std::lock_guard lock(calls_);
+    return model_.rewindable_to(length, row);
+  }
   RowId open() override {
     const std::lock_guard lock(calls_);
     return model_.open();

@@ -76,8 +76,9 @@ __device__ inline int32_t visible_row(const PagedCache& cache, int32_t node, int
   const int32_t batch_row = cache.rows[node];
   const int32_t slot =
       device::slot_at(position, cache.lengths[batch_row], cache.path_starts[node], cache.paths);
-  const int32_t page = cache.page_table[static_cast<int64_t>(batch_row) * cache.page_capacity +
-                                        slot / cache.page_size];
+  const int32_t page =
+      cache
+          .page_table[static_cast<int64_t>(batch_row) * cache.page_stride + slot / cache.page_size];
   return (page * cache.kv_heads + kv_head) * cache.page_size + slot % cache.page_size;
 }
 

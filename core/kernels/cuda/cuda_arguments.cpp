@@ -76,7 +76,7 @@ PagedCache paged_cache(const KvView& view) {
   cache.head_dim = narrow(view.head_dim());
   cache.page_size = narrow(view.page_size());
   cache.window = narrow(view.window);
-  cache.page_capacity = narrow(tables.page_table.size(1));
+  cache.page_stride = narrow(view.page_stride());
   cache.rows = integers(tables.rows);
   cache.slots = integers(tables.slots);
   cache.positions = integers(tables.positions);
@@ -84,7 +84,7 @@ PagedCache paged_cache(const KvView& view) {
   cache.path_starts = integers(tables.path_starts);
   cache.paths = integers(tables.paths);
   cache.lengths = integers(tables.lengths);
-  cache.page_table = integers(tables.page_table);
+  cache.page_table = view.page_table();
   return cache;
 }
 

@@ -72,7 +72,7 @@ struct PagedCache {
   bool bfloat16;  ///< keys and values; else float32
   int32_t kv_heads, head_dim, page_size;
   int32_t window;            ///< 0 = all
-  int32_t page_capacity;     ///< of a row of page_table
+  int32_t page_stride;       ///< from a row of page_table to the next
   const int32_t* rows;       ///< [nodes]
   const int32_t* slots;      ///< [nodes]
   const int32_t* positions;  ///< [nodes]; -1 = the node is padding

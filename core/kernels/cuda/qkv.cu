@@ -72,7 +72,7 @@ struct Target {
 
 __device__ inline Target target_of(const PagedCache& cache, int64_t node) {
   const int32_t slot = cache.slots[node];
-  const int64_t row = static_cast<int64_t>(cache.rows[node]) * cache.page_capacity;
+  const int64_t row = static_cast<int64_t>(cache.rows[node]) * cache.page_stride;
   return {cache.page_table[row + slot / cache.page_size], slot % cache.page_size};
 }
 

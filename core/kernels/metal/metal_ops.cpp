@@ -41,7 +41,11 @@ uint32_t product_bytes(int64_t rows) {
 
 mps::CacheSizes cache_sizes(const KvView& view) {
   return {int_of(view.kv_heads()), int_of(view.head_dim()), int_of(view.page_size()),
-          int_of(view.window), int_of(view.tables->page_table.size(1))};
+          int_of(view.window), int_of(view.page_stride())};
+}
+
+mps::KernelArray page_table_of(const KvView& view) {
+  return {view.tables->page_tables, view.page_offset()};
 }
 
 /// "float32" or "bfloat16" pages.
@@ -122,7 +126,7 @@ class MetalOps final : public Ops {
     launch.arrays = {plain(qkv),         {options.q_scale}, {options.k_scale},  plain(options.cos),
                      plain(options.sin), plain(queries),    {view.keys},        {view.values},
                      {tables.rows},      {tables.slots},    {tables.positions}, {tables.angles},
-                     {tables.page_table}};
+                     page_table_of(view)};
     launch.groups = {
         groups_of(options.heads + (options.kv_projections == 0 ? 0 : 2 * view.kv_heads()), 1),
         groups_of(tables.nodes, 1), 1};
@@ -150,7 +154,7 @@ class MetalOps final : public Ops {
     KernelLaunch launch = launch_of("attention", "attention_chunk_", page_format(view));
     launch.arrays = {plain(queries), {view.keys},        {view.values},
                      {tables.rows},  {tables.positions}, {tables.path_starts},
-                     {tables.paths}, {tables.lengths},   {tables.page_table},
+                     {tables.paths}, {tables.lengths},   page_table_of(view),
                      {bias},         {workspace},        partial};
     launch.groups = {groups_of(sizes.heads, 1), groups_of(tables.nodes, 1),
                      groups_of(sizes.chunks, 1)};

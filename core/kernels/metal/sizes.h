@@ -47,7 +47,7 @@ struct ArgmaxSizes {
 
 /// Of a layer's pages; see KvView.
 struct CacheSizes {
-  int32_t kv_heads, head_dim, page_size, window, page_capacity;
+  int32_t kv_heads, head_dim, page_size, window, page_stride;
 };
 
 struct QkvSizes {

@@ -62,7 +62,7 @@ inline void write_keys_and_values(const QkvTask<T>& task, int64_t node, HeadTask
                                   T* rotated) {
   const int64_t dim = task.head_dim;
   const int64_t slot = task.slots[node];
-  const int64_t page = task.page_table[task.rows[node] * task.row_capacity + slot / task.page_size];
+  const int64_t page = task.page_table[task.rows[node] * task.table_stride + slot / task.page_size];
   const int64_t in_page = slot % task.page_size;
   const T* value = task.kv_projections == 2 ? input.input + task.kv_heads * dim : input.input;
   input.scale = task.k_scale;

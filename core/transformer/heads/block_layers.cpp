@@ -88,7 +88,19 @@ void BlockLayers::keep_piece(const Tensor& context) {
   store_->commit(0, chain_path(context.size(0)));
 }
 
+/// The rows of a block have the windows of its first and its last row both.
+void BlockLayers::check_window_slack(int64_t block) const {
+  const int64_t first = std::max<int64_t>(0, length() - block);
+  if (store_->rewindable_to(0, first) != first) {
+    throw Error(fmt::format(
+        "a drafted block of {} tokens sees more of its cache than window_slack keeps: raise it to "
+        "{} or more, or give the drafter a cache of its own",
+        block, block));
+  }
+}
+
 Tensor BlockLayers::evaluate(const Tensor& block) {
+  check_window_slack(block.size(0));
   store_->extend({.count = block.size(0)});
   try {
     Tensor states = run(block);

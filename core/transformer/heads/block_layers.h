@@ -33,13 +33,14 @@ class BlockLayers {
   /// Keeps rows [n, hidden] of the context, at the next positions.
   void keep(const Tensor& context);
   /// Evaluates a block [n, hidden] at the positions after the context: [n, hidden] after the final
-  /// norm. Keeps nothing.
+  /// norm. Keeps nothing. Throws Error where the cache's window_slack is less than a block.
   Tensor evaluate(const Tensor& block);
   /// Kept keys and values of a layer, normed and roped: each [kv_heads, length(), head_dim].
   std::pair<Tensor, Tensor> key_values(int64_t layer) const { return store_->key_values(layer, 0); }
 
  private:
   Tensor run(const Tensor& block);
+  void check_window_slack(int64_t block) const;
   void keep_piece(const Tensor& context);
 
   std::shared_ptr<const BlockBackbone> backbone_;

@@ -226,6 +226,9 @@ ForwardResult FeatureModel::finish(const TokenBatch& batch, const Tensor& output
 
 void FeatureModel::commit(std::span<const int64_t> path, RowId row) { engine_->commit(path, row); }
 void FeatureModel::truncate(int64_t length, RowId row) { engine_->truncate(length, row); }
+int64_t FeatureModel::rewindable_to(int64_t length, RowId row) const {
+  return engine_->rewindable_to(length, row);
+}
 RowId FeatureModel::open() { return engine_->open(); }
 RowId FeatureModel::fork(RowId row, int64_t length) { return engine_->fork(row, length); }
 void FeatureModel::close(RowId row) { engine_->close(row); }

@@ -149,16 +149,18 @@ class BeamModelTest : public testing::TestWithParam<std::string> {
 TEST_P(BeamModelTest, SpeculativeBeamSearchEqualsPlainBeamSearchBitForBit) {
   const Golden golden(GetParam());
   const auto prompt = golden.tokens("prompt");
-  for (const int64_t num_beams : {1, 3, 5}) {
-    TransformerModel target(weights_, paged_kv(4));  // pages are split and shared often
+  // Pages are split and shared often, and of sliding layers given back.
+  for (const auto& [num_beams, slack] : {std::pair(1, 0), {3, 0}, {5, 0}, {1, 4}, {5, 4}}) {
+    TransformerModel target(weights_, paged_kv(4, KvFormat::kNative, 0, slack));
     const BeamOptions beams{.num_beams = num_beams, .num_return_sequences = num_beams};
     const Task task{prompt, {}, {.max_new_tokens = 24, .end_ids = {golden.tokens("greedy")[15]}}};
     CounterRandomness random(1);
     const Generation plain = BeamSearchDecoding(target, beams).generate(task.request(random));
-    SpeculativeBeamSearch decoding(target,
-                                   std::make_unique<DraftModelDrafter>(
-                                       std::make_unique<TransformerModel>(weights_, paged_kv())),
-                                   {.beams = beams, .draft_length = 3, .draft_width = num_beams});
+    SpeculativeBeamSearch decoding(
+        target,
+        std::make_unique<DraftModelDrafter>(
+            std::make_unique<TransformerModel>(weights_, paged_kv(1, KvFormat::kNative, 0, slack))),
+        {.beams = beams, .draft_length = 3, .draft_width = num_beams});
     const Generation found = decoding.generate(task.request(random));
     ASSERT_EQ(found.hypotheses.size(), plain.hypotheses.size());
     for (size_t i = 0; i < found.hypotheses.size(); ++i) {

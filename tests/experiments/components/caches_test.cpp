@@ -35,7 +35,9 @@ class CachePair {
   void step() {
     switch (below(7)) {
       case 0:
-        return both([length = below(model_.length() + 1)](auto& m) { m.truncate(length); });
+        return both([length = model_.rewindable_to(below(model_.length() + 1))](auto& m) {
+          m.truncate(length);
+        });
       case 1:
         return change_rows();
       case 2:
@@ -88,7 +90,7 @@ class CachePair {
   void change_rows() {
     const RowId row = any_row();
     if (model_.cache().rows().size() < 3) {
-      const int64_t length = below(model_.length(row) + 1);
+      const int64_t length = model_.rewindable_to(below(model_.length(row) + 1), row);
       both([&](auto& m) { m.fork(row, length); });
     } else if (row != 0) {
       both([&](auto& m) { m.close(row); });
@@ -96,7 +98,7 @@ class CachePair {
   }
 
   void restore() {
-    const int64_t length = below(model_.length() + 1);
+    const int64_t length = model_.rewindable_to(below(model_.length() + 1));
     both([&](auto& m) {
       m.truncate(m.length());
       const auto snapshot = m.snapshots()->kv_snapshot(0);

@@ -4,6 +4,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,11 +45,17 @@ struct MemoryCase {
   int64_t context;
   std::string dtype = {};
   std::string kv_dtype = {};
+  int64_t window_slack = 0;
 };
 
 void PrintTo(const MemoryCase& one, std::ostream* out) {
   *out << one.model.filename().string() << " " << one.context << " " << one.dtype << " "
-       << one.kv_dtype;
+       << one.kv_dtype << " " << one.window_slack;
+}
+
+CacheChoice slack_cache(int64_t window_slack) {
+  return parse_cache(fmt::format("{{type: paged, window_slack: {}}}", window_slack),
+                     builtin_components());
 }
 
 class MemoryNeedsTest : public testing::TestWithParam<MemoryCase> {};
@@ -56,7 +63,10 @@ class MemoryNeedsTest : public testing::TestWithParam<MemoryCase> {};
 TEST_P(MemoryNeedsTest, AreWhatAPromptAllocates) {
   const c10::InferenceMode guard;
   const MemoryCase& given = GetParam();
-  const ModelOptions options{.dtype = given.dtype, .kv_dtype = given.kv_dtype, .threads = 1};
+  const ModelOptions options{.dtype = given.dtype,
+                             .kv_dtype = given.kv_dtype,
+                             .threads = 1,
+                             .cache = slack_cache(given.window_slack)};
   const ModelFiles files = read_model_files(given.model);
   const MemoryNeeds needs = memory_needs(files, options, given.context);
   const auto bytes = std::make_shared<LiveBytes>();
@@ -68,7 +78,8 @@ TEST_P(MemoryNeedsTest, AreWhatAPromptAllocates) {
 
   bytes->forget_most();
   KvCache* cache = nullptr;
-  const KvStoreFactory paged = paged_kv(kDefaultPageSize, parse_kv_dtype(given.kv_dtype));
+  const KvStoreFactory paged =
+      paged_kv(kDefaultPageSize, parse_kv_dtype(given.kv_dtype), 0, given.window_slack);
   TransformerModel model(weights, [&](std::vector<LayerKv> layers, const KvStoreOptions& store) {
     auto made = paged(std::move(layers), store);
     cache = dynamic_cast<KvCache*>(made.get());
@@ -90,10 +101,26 @@ std::vector<MemoryCase> memory_cases() {
           {test_data("gguf/gemma4-moe-q8_0.gguf"), 300},
           {test_data("gguf/gemma3n-q8_0.gguf"), 64},
           {target, 1000},
-          {target, 700, "int8", "bfloat16"}};
+          {target, 700, "int8", "bfloat16"},
+          {target, 1000, "", "", 16}};
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MemoryNeedsTest, testing::ValuesIn(memory_cases()));
+
+TEST(MemoryNeedsOfModelsTest, WithSlackWindowsTakeWhatAPieceOfAPromptNeeds) {
+  const ModelFiles files = read_model_files(SPECDEC_SOURCE_DIR "/models/target");
+  const auto needs = [&](int64_t slack, const std::string& device) {
+    return memory_needs(files, {.dtype = "", .device = device, .cache = slack_cache(slack)}, 1000);
+  };
+  constexpr int64_t kPage = 2 * 64 * 16 * 4;
+  EXPECT_EQ(needs(0, "cpu").sliding_cache, 63 * 5 * kPage);
+  // 27 of the first piece's 32 pages are given back, then 31 more are needed.
+  EXPECT_EQ(needs(16, "cpu").sliding_cache, (5 + 31) * 5 * kPage);
+  EXPECT_EQ(needs(16, "cpu").full_cache, 63 * kPage);
+  EXPECT_EQ(needs(0, "cuda").sliding_cache, 64 * 5 * kPage);
+  EXPECT_EQ(needs(16, "cuda").sliding_cache, (592 / 16 + 1) * 5 * kPage);
+  EXPECT_EQ(needs(16, "cuda").full_cache, 64 * kPage);
+}
 
 TEST(MemoryNeedsOfModelsTest, LayersThatShareKeysTakeNoneAndTablesStayInTheirFile) {
   const ModelFiles files = read_model_files(test_data("gemma4-e-a"));

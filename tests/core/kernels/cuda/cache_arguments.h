@@ -14,7 +14,7 @@ inline cuda::PagedCache cuda_cache(const KvView& view) {
           static_cast<int32_t>(view.head_dim()),
           static_cast<int32_t>(view.page_size()),
           static_cast<int32_t>(view.window),
-          static_cast<int32_t>(tables.page_table.size(1)),
+          static_cast<int32_t>(view.page_stride()),
           tables.rows.const_data_ptr<int32_t>(),
           tables.slots.const_data_ptr<int32_t>(),
           tables.positions.const_data_ptr<int32_t>(),
@@ -22,7 +22,7 @@ inline cuda::PagedCache cuda_cache(const KvView& view) {
           tables.path_starts.const_data_ptr<int32_t>(),
           tables.paths.const_data_ptr<int32_t>(),
           tables.lengths.const_data_ptr<int32_t>(),
-          tables.page_table.const_data_ptr<int32_t>()};
+          view.page_table()};
 }
 
 }  // namespace specdec

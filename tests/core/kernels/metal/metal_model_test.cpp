@@ -12,6 +12,7 @@
 #include "tests/core/kernels/metal/emulated_queue.h"
 #include "tests/support/golden.h"
 #include "tests/support/parameter_name.h"
+#include "tests/support/slack_pair.h"
 
 namespace specdec {
 namespace {
@@ -63,6 +64,20 @@ TEST_P(MetalGoldenTest, GreedyIsExact) {
 
 INSTANTIATE_TEST_SUITE_P(All, MetalGoldenTest, testing::ValuesIn(all_golden_names()),
                          ParameterName());
+
+TEST(MetalWindowSlackTest, NoKernelReadsWhatWasGivenBack) {
+  const Placement rows{at::kCPU, WeightLayout::kRows};
+  SlackPair pair(load_model(test_data("gemma3-a"), {.dtype = at::kFloat, .place = rows}),
+                 {.slack = 2,
+                  .page_size = 2,
+                  .seed = 1,
+                  .longest = 24,
+                  .model = {.ops = mps::emulated_metal_ops()}});
+  for (int step = 0; step < 10 && !testing::Test::HasFatalFailure(); ++step) {
+    pair.step();
+  }
+  EXPECT_GT(pair.most_saved(), 2);
+}
 
 /// The same on an Apple GPU, where there is one.
 class MpsGoldenTest : public testing::TestWithParam<std::string> {};

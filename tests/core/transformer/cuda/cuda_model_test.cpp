@@ -23,6 +23,7 @@
 #include "kv/kv_cache.h"
 #include "tests/support/golden.h"
 #include "tests/support/parameter_name.h"
+#include "tests/support/slack_pair.h"
 #include "tests/support/temporary_folder.h"
 
 namespace specdec {
@@ -336,6 +337,17 @@ TEST_F(CudaModelTest, WhatNoKernelTakesIsAnError) {
   const auto doubles = load_rows(golden_.folder(), at::kDouble);
   TransformerModel model(doubles, paged_kv(), emulated());
   EXPECT_THROW(model.forward(batch_of(tokens_)), Error);
+}
+
+TEST(CudaWindowSlackTest, NoKernelReadsWhatWasGivenBack) {
+  for (const char* golden : {"gemma3-a", "gemma4-e-a"}) {
+    SlackPair pair(load_rows(test_data(golden), at::kFloat),
+                   {.slack = 2, .page_size = 2, .seed = 1, .longest = 24, .model = emulated()});
+    for (int step = 0; step < 10 && !testing::Test::HasFatalFailure(); ++step) {
+      pair.step();
+    }
+    EXPECT_GT(pair.most_saved(), 2) << golden;
+  }
 }
 
 TEST(CudaAdapterTest, AdaptedLogitsMatch) {

@@ -1,0 +1,43 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "core/kv_store.h"
+
+namespace specdec {
+
+struct KvCacheOptions {
+  at::ScalarType dtype = at::kFloat;  ///< dtype of the activations
+  KvFormat format = KvFormat::kNative;
+  at::Device device = at::kCPU;
+  int64_t page_size = 16;  ///< tokens a page
+  int64_t max_length = 0;  ///< most tokens of a row, kept and pending together
+  /// 0 = every row keeps all its tokens in all layers. Else layers form a group for each distinct
+  /// window, with a page table and page numbers of its own, and a group with a window gives a page
+  /// back once its last token lies more than window + window_slack behind a row's kept tokens: a
+  /// row can be truncated by window_slack tokens then, or to 0. At least the largest draft + 1.
+  int64_t window_slack = 0;
+  /// Most pages of a layer with own keys (windowed_pages() of one with a window). 0 = as many as
+  /// max_length tokens of max_rows rows take, where max_rows is 0 too: of one row where pages are
+  /// allocated at once, else of 4096 rows, but no more than a terabyte of address space holds.
+  int64_t max_pages = 0;
+  int64_t max_bytes = 0;    ///< most bytes of the pages of all layers; 0 = any number
+  int64_t max_rows = 0;     ///< most rows at a time; 0 = any number
+  int64_t max_pending = 0;  ///< most pending nodes of a row; 0 = max_length
+  /// The CPU is treated as a device: kernels read a copy of the tables, and pages are copied by
+  /// ATen (for tests).
+  bool as_device = false;
+};
+
+/// Bytes of a layer's page of keys and values; 0 for a layer that reads another's.
+int64_t page_bytes(const LayerKv& layer, const KvCacheOptions& options);
+/// Pages of a layer with a window, where one that sees everything has `pages`: as many, or with
+/// window_slack as many as such rows take that are fed in pieces of kPrefillTokens or max_pending.
+int64_t windowed_pages(int64_t window, int64_t pages, const KvCacheOptions& options);
+/// Pages that a layer of these holds at most which sees everything; others hold windowed_pages().
+/// Throws Error where max_bytes are less than a page.
+int64_t page_capacity(const std::vector<LayerKv>& layers, const KvCacheOptions& options);
+
+}  // namespace specdec

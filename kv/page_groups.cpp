@@ -1,0 +1,37 @@
+#include "kv/page_groups.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace specdec {
+
+PageGroups::PageGroups(const std::vector<LayerKv>& layers, const KvCacheOptions& options)
+    : group_of_layer_(layers.size()) {
+  if (options.window_slack == 0) {
+    groups_.emplace_back(layers, options, std::nullopt);
+    return;
+  }
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const int64_t window = layers[i].window;
+    const auto group =
+        std::find_if(groups_.begin(), groups_.end(),
+                     [window](const PageGroup& each) { return each.window == window; });
+    group_of_layer_[i] = group - groups_.begin();
+    if (group == groups_.end()) {
+      groups_.emplace_back(layers, options, window);  // which checks the layers
+    }
+    const int64_t source = layers[i].source_layer;
+    SPECDEC_CHECK(
+        source < 0 || layers[static_cast<size_t>(source)].window == window,
+        "cache: with window_slack layer {} of window {} cannot read layer {} of window {}", i,
+        window, source, source < 0 ? 0 : layers[static_cast<size_t>(source)].window);
+  }
+}
+
+int64_t PageGroups::number_of(int64_t layer) const {
+  SPECDEC_CHECK(layer >= 0 && layer < layers(), "cache: layer {} of {}", layer, layers());
+  return group_of_layer_[static_cast<size_t>(layer)];
+}
+
+}  // namespace specdec
