@@ -267,6 +267,11 @@ std::optional<HubName> parse_hub_name(const std::string& text) {
   return name;
 }
 
+fs::path user_cache_folder() {
+  const std::string cache = environment("XDG_CACHE_HOME");
+  return expanded(cache.empty() ? "~/.cache" : cache);
+}
+
 fs::path hub_cache_folder() {
   for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
     if (const std::string folder = environment(name); !folder.empty()) {
@@ -276,8 +281,7 @@ fs::path hub_cache_folder() {
   if (const std::string home = environment("HF_HOME"); !home.empty()) {
     return expanded(home) / "hub";
   }
-  const std::string cache = environment("XDG_CACHE_HOME");
-  return expanded(cache.empty() ? "~/.cache" : cache) / "huggingface" / "hub";
+  return user_cache_folder() / "huggingface" / "hub";
 }
 
 std::optional<fs::path> find_in_hub_cache(const HubName& name) {

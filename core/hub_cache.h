@@ -16,6 +16,9 @@ struct HubName {
 /// Parses such a name; nothing for a text that cannot be one.
 std::optional<HubName> parse_hub_name(const std::string& text);
 
+/// Where programs keep files that can be made again: XDG_CACHE_HOME, or ~/.cache.
+std::filesystem::path user_cache_folder();
+
 /// Folder in which Hugging Face's tools keep what they download: HF_HUB_CACHE, HF_HOME/hub,
 /// XDG_CACHE_HOME/huggingface/hub or ~/.cache/huggingface/hub.
 std::filesystem::path hub_cache_folder();

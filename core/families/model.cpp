@@ -4,9 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
-#include <type_traits>
 
 #include "core/error.h"
 #include "core/families/gemma/config.h"
@@ -14,6 +12,7 @@
 #include "core/families/gguf/gguf_config.h"
 #include "core/families/gguf/gguf_tensors.h"
 #include "core/families/llama/config.h"
+#include "core/families/loading.h"
 #include "core/families/token_ids.h"
 #include "core/families/unsupported_models.h"
 #include "core/formats/compressed_tensors.h"
@@ -49,95 +48,6 @@ const Family& family_of(const JsonKeys& keys) {
   }
   keys.fail("model_type", fmt::format("is '{}'{}; known: {}", type, unsupported_family(type),
                                       fmt::join(known_model_types(), ", ")));
-}
-
-std::string fingerprint(uint64_t hash, const std::string& text) {
-  return fmt::format("{:016x}", hash_bytes(hash, text.data(), text.size()));
-}
-
-/// What a description says beside the tokens that begin and end texts and the length of those.
-std::string text_of_weights(const std::string& text) {
-  nlohmann::json description = nlohmann::json::parse(text);
-  for (const char* key : {"bos_token_id", "eos_token_id", "max_position_embeddings"}) {
-    description.erase(key);
-  }
-  return description.dump();
-}
-
-/// In the dtype of activations, whatever that of the weights.
-double embedding_scale(const ModelDescription& model, at::ScalarType compute_dtype) {
-  if (!model.scaled_embedding) {
-    return 1.0;
-  }
-  const double root = std::sqrt(static_cast<double>(model.config.hidden_size));
-  return compute_dtype == at::kDouble ? root : static_cast<float>(root);
-}
-
-/// What Gemma 3n and 4 have beside embedding and layers.
-template <class Matrix>
-void load_family(TensorSource& source, const MatrixFormat& format, TransformerOf<Matrix>& weights) {
-  const LayerPlan& first = weights.plan.front();
-  const int64_t hidden = weights.config.hidden_size;
-  if (first.per_layer_size > 0) {
-    const int64_t width = weights.config.per_layer_count * first.per_layer_size;
-    weights.per_layer_table = source.row_table("model.embed_tokens_per_layer.weight",
-                                               {weights.config.per_layer_vocab, width});
-    weights.per_layer_projection = load_matrix<Matrix>(
-        source, "model.per_layer_model_projection.weight", {width, hidden}, format);
-    weights.per_layer_norm = source.load("model.per_layer_projection_norm.weight",
-                                         {first.per_layer_size}, weights.compute_dtype());
-  }
-  for (int64_t i = 0; i + 1 < first.altup.streams; ++i) {
-    const auto matrix = [&](const char* name) {
-      return load_matrix<Matrix>(source, fmt::format("model.{}.{}.weight", name, i),
-                                 {hidden, hidden}, format);
-    };
-    weights.altup_projections.push_back(matrix("altup_projections"));
-    weights.altup_unembeddings.push_back(matrix("altup_unembed_projections"));
-  }
-}
-
-template <class Matrix>
-std::shared_ptr<TransformerOf<Matrix>> load(TensorSource& source, const ModelDescription& model,
-                                            const LoadOptions& options) {
-  auto weights = std::make_shared<TransformerOf<Matrix>>();
-  weights->config = model.config;
-  weights->plan = model.plan;
-  const std::string embedding = "model.embed_tokens.weight";
-  source.find_prefix(embedding);
-  const int64_t hidden = model.config.hidden_size;
-  const std::vector<int64_t> table = {model.config.vocab_size, hidden};
-  const at::ScalarType dtype = options.dtype.value_or(source.common_dtype());
-  // With one matrix in float64 all are: a forward has activations of one type.
-  const MatrixFormat format(dtype, !options.dtype && dtype != at::kDouble);
-  weights->weight_dtype = dtype;
-  weights->place = options.place;
-  weights->embedding = load_matrix<Matrix>(source, embedding, table, format);
-  weights->embedding_scale = embedding_scale(model, weights->compute_dtype());
-  weights->head = weights->embedding;
-  if (!model.config.tie_word_embeddings) {
-    weights->head = load_matrix<Matrix>(source, "lm_head.weight", table, format);
-  } else if (source.has("lm_head.weight") &&
-             !source.skip_copy("lm_head.weight", embedding, table)) {
-    // As the reference does: what the file holds counts more than that config.json ties it.
-    weights->head = load_matrix<Matrix>(source, "lm_head.weight", table, format);
-    weights->config.tie_word_embeddings = false;
-  }
-  load_family<Matrix>(source, format, *weights);
-  for (size_t i = 0; i < weights->plan.size(); ++i) {
-    const LayerFormat layer{.prefix = fmt::format("model.layers.{}.", i),
-                            .norm_offset = model.norm_offset};
-    weights->layers.push_back(load_layer<Matrix>(source, layer, weights->plan[i], hidden, format));
-  }
-  weights->final_norm =
-      source.load("model.norm.weight", {hidden}, weights->compute_dtype()) + model.norm_offset;
-  source.check_all_taken();
-  weights->fingerprint = fingerprint(source.hash(), model.text);
-  weights->weights_fingerprint = fingerprint(source.hash(), text_of_weights(model.text));
-  if constexpr (std::is_same_v<Matrix, Linear>) {
-    set_activations(*weights, options.activations);
-  }
-  return weights;
 }
 
 void require_config(const std::filesystem::path& folder) {
@@ -184,7 +94,7 @@ std::shared_ptr<TransformerOf<Matrix>> load(const std::filesystem::path& path,
                                             const LoadOptions& options) {
   const OpenModel model = open_model(path);
   TensorSource source(model.tensors, options.place);
-  return load<Matrix>(source, model.description, options);
+  return load_from<Matrix>(source, model.description, options);
 }
 
 }  // namespace
@@ -249,7 +159,7 @@ OpenModel open_model(const std::filesystem::path& model) {
 std::shared_ptr<const TransformerWeights> load_model(const OpenModel& model,
                                                      const LoadOptions& options) {
   TensorSource source(model.tensors, options.place);
-  return load<Linear>(source, model.description, options);
+  return load_from<Linear>(source, model.description, options);
 }
 
 std::shared_ptr<const TransformerWeights> load_model(std::shared_ptr<const GgufFile> file,
@@ -282,7 +192,7 @@ std::map<std::string, int64_t> measure_weights(const OpenModel& model, const Loa
 ModelSize measure_model(const OpenModel& model, const LoadOptions& options) {
   TensorSource source(model.tensors, options.place);
   source.leave_out_bytes();
-  const auto sizes = load<MatrixSize>(source, model.description, options);
+  const auto sizes = load_from<MatrixSize>(source, model.description, options);
   std::vector<const MatrixSize*> all = {&sizes->embedding};
   visit_forward_matrices(*sizes, [&](const MatrixSize& matrix) {
     if (&matrix != &sizes->head || !sizes->config.tie_word_embeddings) {

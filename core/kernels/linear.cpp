@@ -67,6 +67,19 @@ int64_t packed_bytes(const LinearPart& part, int64_t in) {
   });
 }
 
+/// Of a part, with what aligns the next one.
+static int64_t aligned_bytes(const LinearPart& part, int64_t in) {
+  return (packed_bytes(part, in) + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+}
+
+int64_t stored_panel_bytes(const std::vector<LinearPart>& parts, int64_t in) {
+  int64_t bytes = 0;
+  for (const LinearPart& part : parts) {
+    bytes += aligned_bytes(part, in);
+  }
+  return bytes;
+}
+
 Linear::Linear(int64_t out, int64_t in, WeightFormat format, const Placement& place)
     : Linear(std::vector<LinearPart>{{out, format}}, in, place) {}
 
@@ -80,6 +93,18 @@ Linear::Linear(const std::vector<LinearPart>& parts, int64_t in, const Placement
                       : empty_weight_rows(out, in, format, place.device);
     parts_.push_back(std::move(part));
     out_ += out;
+  }
+}
+
+Linear::Linear(const std::vector<LinearPart>& parts, int64_t in, std::shared_ptr<std::byte> memory)
+    : in_(in) {
+  for (const LinearPart& each : parts) {
+    parts_.push_back({.first = out_,
+                      .out = each.out,
+                      .format = each.format,
+                      .packed = panels_in(memory, each.out, in, each.format)});
+    memory = {memory, memory.get() + aligned_bytes(each, in)};
+    out_ += each.out;
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -30,6 +31,11 @@ struct LinearPart {
 /// Memory that a part takes.
 int64_t packed_bytes(const LinearPart& part, int64_t in);
 
+/// Bytes of the panels of a matrix where they lie one part after another, each aligned to
+/// kPartAlignment.
+inline constexpr int64_t kPartAlignment = 64;
+int64_t stored_panel_bytes(const std::vector<LinearPart>& parts, int64_t in);
+
 /// A linear layer as data: the weight [out, in], laid out for the products of its device
 /// (WeightLayout; on the CPU linear_product.h), and its bias. Immutable once it is filled; copies
 /// share the memory. Matrices that a file stores in several formats may be one Linear: its parts
@@ -45,6 +51,9 @@ class Linear {
   /// Zeros, to be filled by set_rows while weights are loaded.
   Linear(int64_t out, int64_t in, WeightFormat format, const Placement& place);
   Linear(const std::vector<LinearPart>& parts, int64_t in, const Placement& place);
+  /// Over memory that holds the panels of its parts (stored_panel_bytes), or will hold them before
+  /// each product; it shares that memory.
+  Linear(const std::vector<LinearPart>& parts, int64_t in, std::shared_ptr<std::byte> memory);
 
   /// What inputs are rounded to before they are multiplied; int8 takes weights in blocks of
   /// integers, and other parts keep float32.

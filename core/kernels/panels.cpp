@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/error.h"
@@ -70,26 +71,44 @@ void unpack_some(const at::Tensor& panels, WeightFormat format, std::span<const 
   }
 }
 
-}  // namespace
+/// Of the panels of a weight [out, in].
+struct PanelShape {
+  std::array<int64_t, 3> sizes;
+  at::ScalarType dtype;
+};
 
-at::Tensor empty_panels(int64_t out, int64_t in, WeightFormat format) {
+PanelShape panel_shape(int64_t out, int64_t in, WeightFormat format) {
   const int64_t panels = (out + kPanel - 1) / kPanel;
   switch (format) {
     case WeightFormat::kFloat64:
-      return at::zeros({panels, in, kPanel}, at::kDouble);
+      return {{panels, in, kPanel}, at::kDouble};
     case WeightFormat::kFloat32:
-      return at::zeros({panels, in, kPanel}, at::kFloat);
+      return {{panels, in, kPanel}, at::kFloat};
     case WeightFormat::kBFloat16:
-      return at::zeros({panels, in, kPanel}, at::kBFloat16);
+      return {{panels, in, kPanel}, at::kBFloat16};
     case WeightFormat::kFloat16:
-      return at::zeros({panels, in, kPanel}, at::kHalf);
+      return {{panels, in, kPanel}, at::kHalf};
     default:
       break;
   }
-  return with_block_type(format, [&]<class Block>(Block* /*type*/) {
+  return with_block_type(format, [&]<class Block>(Block* /*type*/) -> PanelShape {
     const int64_t blocks = (in + Block::kInputs - 1) / Block::kInputs;
-    return at::zeros({panels, blocks, static_cast<int64_t>(sizeof(Block))}, at::kByte);
+    return {{panels, blocks, static_cast<int64_t>(sizeof(Block))}, at::kByte};
   });
+}
+
+}  // namespace
+
+at::Tensor empty_panels(int64_t out, int64_t in, WeightFormat format) {
+  const PanelShape shape = panel_shape(out, in, format);
+  return at::zeros(shape.sizes, shape.dtype);
+}
+
+at::Tensor panels_in(const std::shared_ptr<std::byte>& memory, int64_t out, int64_t in,
+                     WeightFormat format) {
+  const PanelShape shape = panel_shape(out, in, format);
+  return at::from_blob(
+      memory.get(), shape.sizes, [memory](void* /*data*/) {}, at::TensorOptions(shape.dtype));
 }
 
 void pack_rows(const at::Tensor& rows, int64_t first, WeightFormat format, at::Tensor& panels) {

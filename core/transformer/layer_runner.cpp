@@ -59,6 +59,7 @@ void LayerRunner::run(size_t layer, const KvView& view, const ForwardInputs& inp
                       Activations& a) {
   const LayerPlan& plan = weights_.plan[layer];
   const LayerWeights& w = weights_.layers[layer];
+  const HeldLayer held(weights_.source.get(), w.in_source);
   LayerActivations& own = a.layers[layer];
   const Tensor& stream = stream_->enter(layer, a);
   ops_.linear(w.qkv, attention_input(plan, inputs, stream, a), own.qkv);

@@ -213,6 +213,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     Activations& a = workspace_.activations(nodes);
     begin(batch, a);
     layers_.begin(batch.tokens, a);
+    read_ahead(*layers);
     Pass pass{.batch = batch, .options = options, .result = {}};
     pass.result.captured.resize(options.capture_layers.size());
     find_last_nodes(batch, nodes, last_);
@@ -235,6 +236,21 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
       copy_to_host(pass.result);
     }
     return std::move(pass.result);
+  }
+
+  /// Says which layers on disk the forward is going to evaluate.
+  void read_ahead(const std::vector<int64_t>& layers) {
+    if (weights_->source == nullptr) {
+      return;
+    }
+    on_disk_.clear();
+    for (const int64_t layer : layers) {
+      const int64_t number = weights_->layers[static_cast<size_t>(layer)].in_source;
+      if (number >= 0) {
+        on_disk_.push_back(number);
+      }
+    }
+    weights_->source->prefetch(on_disk_);
   }
 
   /// A forward that is being evaluated.
@@ -362,7 +378,8 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   LayerList all_layers_;
   int64_t first_sharing_;  ///< from it on no layer has keys and values of its own
   PendingLayers pending_;
-  std::vector<int64_t> last_;  ///< nodes of the forward, one a row; kept to allocate nothing
+  std::vector<int64_t> last_;     ///< nodes of the forward, one a row; kept to allocate nothing
+  std::vector<int64_t> on_disk_;  ///< the forward's layers that a source brings; kept likewise
 };
 
 std::vector<LayerKv> cache_layers(const std::vector<LayerPlan>& plan) {

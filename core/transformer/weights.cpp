@@ -4,65 +4,16 @@
 
 #include "core/error.h"
 #include "core/hash.h"
+#include "core/transformer/map_layer.h"
 
 namespace specdec {
 namespace {
 
-/// Everything but the matrices.
-template <class To, class From>
-LayerOf<To> vectors_of(const LayerOf<From>& layer) {
-  LayerOf<To> out;
-  out.attention_norm = layer.attention_norm;
-  out.attention_post_norm = layer.attention_post_norm;
-  out.mlp_norm = layer.mlp_norm;
-  out.mlp_post_norm = layer.mlp_post_norm;
-  out.q_norm = layer.q_norm;
-  out.k_norm = layer.k_norm;
-  out.qkv_bias = layer.qkv_bias;
-  out.output_bias = layer.output_bias;
-  out.gate_up_bias = layer.gate_up_bias;
-  out.down_bias = layer.down_bias;
-  out.scalar = layer.scalar;
-  out.experts.router_norm = layer.experts.router_norm;
-  out.experts.output_scale = layer.experts.output_scale;
-  out.experts.dense_post_norm = layer.experts.dense_post_norm;
-  out.experts.norm = layer.experts.norm;
-  out.experts.post_norm = layer.experts.post_norm;
-  out.per_layer.post_norm = layer.per_layer.post_norm;
-  out.laurel.post_norm = layer.laurel.post_norm;
-  out.altup = layer.altup;
-  return out;
-}
-
-/// to(matrix, bias) of each matrix that is there.
-template <class To, class From, class F>
-LayerOf<To> map_matrices(const LayerOf<From>& layer, const F& to) {
-  const auto map = [&to](const From& matrix, const Tensor& bias = {}) {
-    return matrix.defined() ? to(matrix, bias) : To{};
-  };
-  LayerOf<To> out = vectors_of<To>(layer);
-  out.qkv = map(layer.qkv, layer.qkv_bias);
-  out.output = map(layer.output, layer.output_bias);
-  out.gate_up = map(layer.gate_up, layer.gate_up_bias);
-  out.down = map(layer.down, layer.down_bias);
-  out.experts.router = map(layer.experts.router);
-  out.per_layer.gate = map(layer.per_layer.gate);
-  out.per_layer.projection = map(layer.per_layer.projection);
-  out.laurel.left = map(layer.laurel.left);
-  out.laurel.right = map(layer.laurel.right);
-  for (const From& matrix : layer.experts.gate_up) {
-    out.experts.gate_up.push_back(map(matrix));
-  }
-  for (const From& matrix : layer.experts.down) {
-    out.experts.down.push_back(map(matrix));
-  }
-  return out;
-}
-
-/// The same of a whole model but its embedding and head.
+/// to(matrix, bias) of all of a model but its embedding and head.
 template <class To, class From, class F>
 void map_rest(const TransformerOf<From>& model, const F& to, TransformerOf<To>& out) {
   for (const LayerOf<From>& layer : model.layers) {
+    const HeldLayer held(model.source.get(), layer.in_source);
     out.layers.push_back(map_matrices<To>(layer, to));
   }
   out.per_layer_table = model.per_layer_table;
@@ -190,6 +141,10 @@ void set_activations(TransformerWeights& weights, ActivationFormat activations) 
   std::for_each(all.begin(), cannot, [&](Linear* linear) { linear->set_activations(activations); });
 }
 
+std::optional<LayerReads> layer_reads(const TransformerWeights& weights) {
+  return weights.source == nullptr ? std::nullopt : std::optional(weights.source->reads());
+}
+
 int64_t forward_bytes(const TransformerWeights& weights) {
   int64_t bytes = 0;
   visit_forward_matrices(weights, [&bytes](const Linear& matrix) { bytes += matrix.bytes(); });
@@ -206,6 +161,7 @@ int64_t forward_bytes(const TransformerWeights& weights) {
 TransformerTensors unpack(const TransformerWeights& weights) {
   TransformerTensors model;
   static_cast<TransformerInfo&>(model) = weights;
+  model.source = nullptr;             // all of it is in memory now
   if (weights.embedding.defined()) {  // the layers of a head have none
     model.embedding = weights.embedding.unpack();
     model.weight_dtype = model.embedding.scalar_type();

@@ -8,6 +8,7 @@
 
 #include "core/kernels/linear.h"
 #include "core/kernels/row_table.h"
+#include "core/transformer/paging/layer_source.h"
 #include "core/transformer/plan.h"
 
 namespace specdec {
@@ -69,6 +70,8 @@ struct LayerOf {
   PerLayerOf<Matrix> per_layer;
   LaurelOf<Matrix> laurel;
   AltUpTensors altup;
+  /// Its number in the LayerSource, without which its matrices hold nothing; -1: always in memory.
+  int64_t in_source = -1;
 };
 
 /// f(matrix) for each matrix of a layer that is there and is no expert's, in a fixed order.
@@ -120,8 +123,9 @@ struct TransformerInfo {
   ActivationFormat activations =
       ActivationFormat::kFloat32;  ///< what products round their inputs to
   Placement place;
-  double embedding_scale = 1.0;  ///< of embeddings as the first layer sees them
-  Tensor final_norm;             ///< [hidden]; undefined = none (the layer of a head)
+  std::shared_ptr<LayerSource> source = {};  ///< of layers on disk; nullptr: all are in memory
+  double embedding_scale = 1.0;              ///< of embeddings as the first layer sees them
+  Tensor final_norm;                         ///< [hidden]; undefined = none (the layer of a head)
   std::string fingerprint;  ///< of config and weights, 16 hex digits: says which weights a run used
   std::string weights_fingerprint = {};  ///< the same without <bos>, <eos> and the longest input
 
@@ -181,6 +185,8 @@ Linear pack(const Tensor& matrix, const PackOptions& options = {}, const Tensor&
 LayerWeights pack(const LayerTensors& layer, const PackOptions& options = {});
 std::shared_ptr<TransformerWeights> pack(const TransformerTensors& model,
                                          const PackOptions& options = {});
+/// Of the layers that are not always in memory; nothing where all are.
+std::optional<LayerReads> layer_reads(const TransformerWeights& weights);
 /// Memory of the matrices that the forward of one token reads: all layers' and the head; of experts
 /// as many as are chosen.
 int64_t forward_bytes(const TransformerWeights& weights);

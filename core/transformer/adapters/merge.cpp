@@ -65,6 +65,11 @@ Linear merged_matrix(const Linear& matrix, const Tensor& sum, const Placement& p
 std::shared_ptr<const TransformerWeights> merge_adapters(const AdapterStack& stack) {
   const c10::InferenceMode usable_everywhere(false);
   const TransformerWeights& base = stack.base();
+  if (base.source != nullptr) {
+    throw Error(
+        "adapters cannot be merged into a model whose layers are read from disk: apply them "
+        "instead, or leave out the memory limit");
+  }
   auto merged = std::make_shared<TransformerWeights>(base);
   std::vector<Linear*> copies;
   visit_forward_matrices(*merged, [&copies](Linear& matrix) { copies.push_back(&matrix); });

@@ -1,0 +1,224 @@
+#include "core/families/limited_model.h"
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/families/loading.h"
+#include "core/formats/gguf.h"
+#include "core/hash.h"
+#include "core/hub_cache.h"
+#include "core/transformer/paging/layer_file.h"
+#include "core/transformer/paging/layer_memory.h"
+#include "core/transformer/paging/layer_pager.h"
+#include "core/transformer/paging/residency.h"
+
+namespace specdec {
+namespace {
+
+namespace fs = std::filesystem;
+using ModelSizes = TransformerOf<MatrixSize>;
+
+std::shared_ptr<const ModelSizes> measure(const OpenModel& model, const LoadOptions& options) {
+  TensorSource source(model.tensors, options.place);
+  source.leave_out_bytes();
+  return load_from<MatrixSize>(source, model.description, options);
+}
+
+std::vector<int64_t> bytes_of_layers(const ModelSizes& sizes) {
+  std::vector<int64_t> bytes;
+  for (const auto& layer : sizes.layers) {
+    bytes.push_back(stored_layer_bytes(layer));
+  }
+  return bytes;
+}
+
+/// Of what is always in memory: all but the layers' matrices.
+int64_t other_bytes(const ModelSizes& sizes) {
+  int64_t bytes = 0;
+  const auto add_vector = [&bytes](const Tensor& vector) {
+    bytes += vector.defined() ? static_cast<int64_t>(vector.nbytes()) : 0;
+  };
+  add_vector(sizes.final_norm);
+  add_vector(sizes.per_layer_norm);
+  for (const auto& layer : sizes.layers) {
+    visit_vectors(layer, add_vector);
+  }
+  ModelSizes rest = sizes;
+  rest.layers.clear();
+  const auto add_matrix = [&bytes](const MatrixSize& matrix) {
+    for (const LinearPart& part : matrix.parts) {
+      bytes += packed_bytes(part, matrix.columns);
+    }
+  };
+  visit_forward_matrices(rest, add_matrix);
+  if (!sizes.config.tie_word_embeddings) {
+    add_matrix(sizes.embedding);
+  }
+  return bytes;
+}
+
+/// Whether a file of a checkpoint's folder decides its weights.
+bool holds_weights(const fs::path& file) {
+  return file.extension() == ".safetensors" || file.filename() == "config.json";
+}
+
+/// Files that the weights are in.
+std::vector<fs::path> weight_files(const fs::path& model) {
+  std::error_code code;
+  const bool is_folder = fs::is_directory(model, code);
+  if (!is_folder && !fs::is_regular_file(model, code)) {
+    throw ConfigError(fmt::format(
+        "{}: a memory limit needs a model in files, whose layers are packed into another file; "
+        "leave out the limit",
+        model.string()));
+  }
+  const fs::path folder = is_folder ? model : fs::absolute(model).parent_path();
+  const std::string first = first_of_split(model.filename().string());
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const fs::path& file = entry.path();
+    if (is_folder ? holds_weights(file) : first_of_split(file.filename().string()) == first) {
+      files.push_back(file);
+    }
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+/// Says which weights these are, in which formats.
+std::string model_text(const OpenModel& model, const ModelSizes& sizes) {
+  std::string text = model.description.text;
+  for (const fs::path& file : weight_files(model.tensors->folder())) {
+    text += fmt::format("\n{} {} {}", file.filename().string(), fs::file_size(file),
+                        fs::last_write_time(file).time_since_epoch().count());
+  }
+  for (const auto& layer : sizes.layers) {
+    visit_matrices(layer, [&text](const MatrixSize& matrix) {
+      text += fmt::format("\n{}", matrix.columns);
+      for (const LinearPart& part : matrix.parts) {
+        text += fmt::format(" {} {}", part.out, format_name(part.format));
+      }
+    });
+  }
+  return text;
+}
+
+/// Removes what programs left that were killed while they wrote this file: nobody has written to it
+/// for an hour.
+void remove_leftovers(const fs::path& file) {
+  const std::string begin = file.filename().string() + ".";
+  constexpr size_t kRandomLetters = 6;
+  std::error_code code;
+  for (const auto& entry : fs::directory_iterator(file.parent_path(), code)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_temporary =
+        name.rfind(begin, 0) == 0 && name.size() == begin.size() + kRandomLetters;
+    if (is_temporary && fs::file_time_type::clock::now() - fs::last_write_time(entry, code) >
+                            std::chrono::hours(1)) {
+      fs::remove(entry.path(), code);
+    }
+  }
+}
+
+/// Packs and writes the layers, one in memory at a time.
+void write_layer_file(const OpenModel& model, const LoadOptions& options, const fs::path& path,
+                      const LayerFileKey& key) {
+  remove_leftovers(path);
+  LayerFileWriter writer(path, key);
+  TensorSource source(model.tensors, options.place);
+  const auto rest =
+      load_from<Linear>(source, model.description, {.dtype = options.dtype, .place = options.place},
+                        [&writer](const LayerToLoad& layer) {
+                          writer.add(layer.load<Linear>());
+                          return LayerWeights();
+                        });
+  writer.finish({rest->fingerprint, rest->weights_fingerprint});
+}
+
+std::shared_ptr<LayerFile> open_layers(const OpenModel& model, const LoadOptions& options,
+                                       const fs::path& path, const LayerFileKey& key) {
+  std::shared_ptr<LayerFile> file = LayerFile::open(path, key);
+  if (file == nullptr) {
+    write_layer_file(model, options, path, key);
+    file = LayerFile::open(path, key);
+  }
+  if (file == nullptr) {
+    throw Error(fmt::format(
+        "{}: was written, and another program has replaced it. Name another file for each model.",
+        path.string()));
+  }
+  return file;
+}
+
+/// All but the layers on disk from the checkpoint and the layer file.
+std::shared_ptr<const TransformerWeights> load_over(const std::shared_ptr<LayerFile>& file,
+                                                    const Residency& residency,
+                                                    const OpenModel& model,
+                                                    const LoadOptions& options) {
+  std::vector<int64_t> on_disk;
+  for (size_t i = 0; i < residency.in_memory.size(); ++i) {
+    if (!residency.in_memory[i]) {
+      on_disk.push_back(static_cast<int64_t>(i));
+    }
+  }
+  const auto pager = std::make_shared<LayerPager>(file, std::move(on_disk));
+  TensorSource source(model.tensors, options.place);
+  int64_t next = 0;
+  const auto make_layer = [&](const LayerToLoad& layer) {
+    layer.source.leave_out_bytes();  // they come from the file
+    const int64_t number = next++;
+    const bool stays = residency.in_memory[static_cast<size_t>(number)];
+    const int64_t bytes = file->bytes(number);
+    const auto memory = stays ? layer_memory(bytes) : pager->memory(number);
+    if (stays) {
+      file->read(number, {memory.get(), static_cast<size_t>(bytes)});
+    }
+    LayerWeights weights = layer_in(memory, layer.load<MatrixSize>());
+    weights.in_source = stays ? -1 : number;
+    return weights;
+  };
+  auto weights = load_from<Linear>(source, model.description, options, make_layer);
+  weights->source = pager;
+  weights->fingerprint = file->names().fingerprint;
+  weights->weights_fingerprint = file->names().weights_fingerprint;
+  return weights;
+}
+
+}  // namespace
+
+fs::path default_layer_file(const OpenModel& model, const LoadOptions& options) {
+  fs::path name = model.tensors->folder();
+  const std::string text = fmt::format("{}|{}", fs::absolute(name).lexically_normal().string(),
+                                       options.dtype ? static_cast<int>(*options.dtype) : -1);
+  name = name.has_filename() ? name : name.parent_path();
+  return user_cache_folder() / "specdec" /
+         fmt::format("{}-{:016x}.layers", name.filename().string(),
+                     hash_bytes(kHashStart, text.data(), text.size()));
+}
+
+std::shared_ptr<const TransformerWeights> load_model_within(const OpenModel& model,
+                                                            const LoadOptions& options,
+                                                            const WeightLimit& limit) {
+  require_config(options.place.device.is_cpu(),
+                 "a memory limit is for models on the CPU: layers on disk are not supported on "
+                 "GPUs yet. Use device: cpu, or leave out the limit.");
+  const auto sizes = measure(model, options);
+  LayerFileKey key{.model = {}, .layer_bytes = bytes_of_layers(*sizes)};
+  const Residency residency = plan_residency(key.layer_bytes, other_bytes(*sizes), limit.bytes);
+  if (std::find(residency.in_memory.begin(), residency.in_memory.end(), false) ==
+      residency.in_memory.end()) {
+    return load_model(model, options);
+  }
+  key.model = model_text(model, *sizes);
+  const fs::path path = fs::absolute(limit.layer_file.empty() ? default_layer_file(model, options)
+                                                              : limit.layer_file);
+  std::error_code code;
+  fs::create_directories(path.parent_path(), code);  // else writing says what is wrong
+  return load_over(open_layers(model, options, path, key), residency, model, options);
+}
+
+}  // namespace specdec

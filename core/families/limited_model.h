@@ -1,0 +1,30 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+
+#include "core/families/model.h"
+
+namespace specdec {
+
+/// Memory that a model's weights may take, and the file in which all its layers lie packed, so that
+/// those that do not fit can be read in turn.
+struct WeightLimit {
+  int64_t bytes = 0;
+  std::filesystem::path layer_file = {};  ///< "" = default_layer_file
+};
+
+/// In the user's cache folder, under the model's name and a hash of its path and dtype.
+std::filesystem::path default_layer_file(const OpenModel& model, const LoadOptions& options);
+
+/// As load_model, with weights that take at most limit.bytes: a model that fits is loaded whole,
+/// another one with a LayerPager over its layer file. That is written, layer after layer, where it
+/// is missing, damaged or was made of other weights: it is known by the config and by names, sizes
+/// and times of the checkpoint's files. Tables of rows that stay in their file are not counted.
+/// Throws ConfigError for a limit that is too small, a GPU, and a model that is not in files; Error
+/// where the layer file cannot be written or read, or is of another kind.
+std::shared_ptr<const TransformerWeights> load_model_within(const OpenModel& model,
+                                                            const LoadOptions& options,
+                                                            const WeightLimit& limit);
+
+}  // namespace specdec

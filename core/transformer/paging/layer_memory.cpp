@@ -1,0 +1,40 @@
+#include "core/transformer/paging/layer_memory.h"
+
+#include <cstdlib>
+#include <new>
+
+#include "core/transformer/map_layer.h"
+#include "core/transformer/paging/layer_store.h"
+
+namespace specdec {
+
+int64_t stored_layer_bytes(const LayerOf<MatrixSize>& layer) {
+  int64_t bytes = 0;
+  visit_matrices(layer, [&bytes](const MatrixSize& matrix) {
+    bytes += stored_panel_bytes(matrix.parts, matrix.columns);
+  });
+  return (bytes + kLayerAlignment - 1) / kLayerAlignment * kLayerAlignment;
+}
+
+std::shared_ptr<std::byte> layer_memory(int64_t bytes) {
+  auto* memory =
+      static_cast<std::byte*>(std::aligned_alloc(kLayerAlignment, static_cast<size_t>(bytes)));
+  if (memory == nullptr) {
+    throw std::bad_alloc();
+  }
+  return {memory, [](std::byte* pointer) { std::free(pointer); }};
+}
+
+LayerWeights layer_in(const std::shared_ptr<std::byte>& memory, const LayerOf<MatrixSize>& layer) {
+  std::shared_ptr<std::byte> next = memory;
+  return map_matrices<Linear>(layer, [&next](const MatrixSize& size, const Tensor& bias) {
+    Linear matrix(size.parts, size.columns, next);
+    next = {next, next.get() + stored_panel_bytes(size.parts, size.columns)};
+    if (bias.defined()) {
+      matrix.set_bias(bias);
+    }
+    return matrix;
+  });
+}
+
+}  // namespace specdec
