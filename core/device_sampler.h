@@ -44,10 +44,10 @@ struct NodeMask {
 struct SampledDraft {
   DeviceRule rule = DeviceRule::kDraw;
   const Draft& draft;
-  const SamplingParams& sampling;           ///< at a temperature, without bias and penalty
-  std::span<const NodeMask> masks = {};     ///< [n] after each node; empty = all tokens are allowed
-  std::array<uint32_t, 2> key = {};         ///< Randomness::device_key
-  int64_t position = 0;                     ///< of the token after the root, in the sequence
+  const SamplingParams& sampling;        ///< at a temperature, without bias and penalty
+  std::span<const NodeMask> masks = {};  ///< [n] after each node; empty = all tokens are allowed
+  std::array<uint32_t, 2> key = {};      ///< Randomness::device_key
+  int64_t position = 0;                  ///< of the token after the root, in the sequence
 };
 
 /// What a device decided about a draft.

@@ -48,8 +48,8 @@ __global__ void __launch_bounds__(kThreads) log_masses_kernel(LogMassesTask task
   const MassRow row = {task.logits + node * task.stride, task.vocab,
                        inverse_temperature(task.temperature), scratch};
   const double all = row.log_sum(nullptr);
-  const double left = row.log_sum(allowed_tokens<kThreads>(task.masks, node, task.vocab,
-                                                 reinterpret_cast<uint32_t*>(scratch + kWarps)));
+  const double left = row.log_sum(allowed_tokens<kThreads>(
+      task.masks, node, task.vocab, reinterpret_cast<uint32_t*>(scratch + kWarps)));
   if (threadIdx.x == 0) {
     const int32_t token = place < accepted ? task.tokens[task.path[place + 1]] : *task.next;
     task.allowed[place] = left < all ? left - all : 0.0;

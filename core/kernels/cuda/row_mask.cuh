@@ -11,8 +11,7 @@ SPECDEC_DEVICE int32_t mask_words(int32_t vocab) { return (vocab + 31) / 32; }
 
 /// Bytes of shared memory that allowed_tokens writes.
 inline unsigned mask_bytes(const RowMasks& masks, int32_t vocab) {
-  return masks.of_row == nullptr ? 0U
-                                 : static_cast<unsigned>(mask_words(vocab) * sizeof(uint32_t));
+  return masks.of_row == nullptr ? 0U : static_cast<unsigned>(mask_words(vocab) * sizeof(uint32_t));
 }
 
 inline bool masks_are_whole(const RowMasks& masks) {

@@ -49,8 +49,11 @@ struct MaskArrays {
   std::vector<uint32_t> bases;
   size_t words = 0;
 
+  /// Where a mask has no token, the text is over and no token after it is taken: all are allowed,
+  /// as the host has it.
   void add(const NodeMask& mask) {
-    of_row.push_back(mask.base == nullptr ? -1 : index_of(mask.base));
+    const bool over = mask.base == nullptr && mask.added.empty();
+    of_row.push_back(over ? kCudaAllTokens : mask.base == nullptr ? -1 : index_of(mask.base));
     exceptions.insert(exceptions.end(), mask.added.begin(), mask.added.end());
     for (const Token token : mask.removed) {
       exceptions.push_back(~token);
@@ -95,9 +98,9 @@ std::vector<int64_t> positions_after(const SampledDraft& sampled) {
 }
 
 void check_mass(const TokenProbs& probs, Token token) {
-  SPECDEC_CHECK(probs[token] > 0.0,
-                "token {} was drafted, but the distribution that it was drawn from gives it no mass",
-                token);
+  SPECDEC_CHECK(
+      probs[token] > 0.0,
+      "token {} was drafted, but the distribution that it was drawn from gives it no mass", token);
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ struct SamplerTables {
   const int32_t* chain = nullptr;       ///< [n] path of a whole chain
   const int32_t* nodes = nullptr;       ///< [1] n
   const int32_t* length = nullptr;      ///< [1] proposed tokens
-  int32_t* choices = nullptr;  ///< [n] the first child's token, until the kernels write others
-  const uint32_t* key = nullptr;       ///< [2] of the randomness
+  int32_t* choices = nullptr;     ///< [n] the first child's token, until the kernels write others
+  const uint32_t* key = nullptr;  ///< [2] of the randomness
   const int64_t* positions = nullptr;  ///< [n] of the token after each node; [0] after the root
   RowMasks masks;
 };
