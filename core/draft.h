@@ -42,6 +42,12 @@ struct Draft {
   std::vector<Token> history(TokenSpan committed, int64_t node) const;
 };
 
+/// What a verifier decided about a draft.
+struct VerifyResult {
+  std::vector<int64_t> path;  ///< accepted nodes, root (node 0) first; never empty
+  Token next = 0;             ///< correction token, or bonus token when a whole path is accepted
+};
+
 /// The path of a whole chain: 0, 1, ... n - 1.
 std::vector<int64_t> chain_path(int64_t nodes);
 

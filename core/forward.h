@@ -1,9 +1,11 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "core/device_sampler.h"
 #include "core/types.h"
 
 namespace specdec {
@@ -61,6 +63,8 @@ struct ForwardOptions {
   /// Of a row of logits nothing but greedy_choice is read. A model on a device then finds it there
   /// (ForwardResult::best), and the logits stay where they are.
   bool best_only = false;
+  /// Logits are read by ForwardResult::sampler alone, where there is one: they stay on its device.
+  bool keep_logits = false;
   /// Layers that read the keys and values of earlier ones are evaluated for the last node of each
   /// row alone where all is not wanted, only that node has logits, and none of them is captured.
   Hidden hidden = Hidden::kNone;
@@ -68,8 +72,8 @@ struct ForwardOptions {
   bool draft_columns = false;
 };
 
-/// Results of a forward, in the host's memory and owned by the caller: they outlive commit and
-/// truncate.
+/// Results of a forward, owned by the caller: they outlive commit and truncate. They lie in the
+/// host's memory, but for logits that a sampler reads.
 struct ForwardResult {
   Tensor logits = {};  ///< [n, or rows in the batch, vocab], float32 (float64 for float64 models)
   /// Instead of logits, where only these are read and a device has found them: the best token of
@@ -78,6 +82,10 @@ struct ForwardResult {
   /// [n, or nodes with logits, hidden] after the final norm, as ForwardOptions::hidden says; same
   /// dtype as logits. Undefined where none was asked for.
   Tensor final_hidden = {};
+  /// What decides by the logits on the device where they lie (ForwardOptions::keep_logits);
+  /// nullptr: they lie on the host.
+  std::shared_ptr<DeviceSampler> sampler = {};
+  ReadBacks read_backs = {};          ///< copies of these results to the host; none of a CPU's
   std::vector<Tensor> captured = {};  ///< each [n, hidden], in the order of capture_layers
 };
 

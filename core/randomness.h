@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -47,6 +48,9 @@ class Randomness {
   /// keyed by position restarts its counter for (position, purpose); others ignore it. So no two
   /// steps may seek to the same pair: all choices of a draft count from the draft's first position.
   virtual void seek(int64_t position, Purpose purpose) = 0;
+  /// Key of Philox4x32-10 by which a device draws the same numbers as CounterRandomness does; none:
+  /// only this source knows its choices.
+  virtual std::optional<std::array<uint32_t, 2>> device_key() const { return std::nullopt; }
 };
 
 /// One block of Philox4x32-10 (Salmon et al., 2011, "Parallel random numbers: as easy as 1, 2, 3"):
@@ -64,6 +68,7 @@ class CounterRandomness final : public Randomness {
   int64_t draw(std::span<const double> weights) override;
   int64_t draw(const WeightBlocks& weights) override;
   void seek(int64_t position, Purpose purpose) override;
+  std::optional<std::array<uint32_t, 2>> device_key() const override { return key_; }
 
  private:
   double uniform();  // in [0, 1), 53 bits

@@ -35,6 +35,9 @@ class TokenProbs {
 
   int64_t vocab_size() const { return vocab_size_; }
   bool empty() const { return vocab_size_ == 0; }
+  /// The tokens, ascending, of a distribution that keeps few, with their probabilities in visit();
+  /// empty for one over all tokens.
+  TokenSpan ids() const { return ids_; }
   /// The probability of a token; InternalError when it is outside the vocabulary.
   double operator[](Token token) const;
   double sum() const;

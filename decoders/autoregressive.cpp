@@ -12,7 +12,8 @@ namespace specdec {
 Generation AutoregressiveDecoding::generate(const Request& request) {
   Session session(request, target_);
   session.prefill(target_, {});
-  const ForwardOptions options{.best_only = session.reads_best_only()};
+  const ForwardOptions options{.best_only = session.reads_best_only(),
+                               .keep_logits = session.samples_on_device()};
   while (!session.finished()) {
     const Draft certain = session.certain();
     const ForwardResult result = target_.verify(certain, options);

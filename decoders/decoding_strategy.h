@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/device_sampler.h"
 #include "core/randomness.h"
 #include "core/sampling.h"
 #include "core/tokenizers/tokenizer.h"
@@ -146,6 +147,9 @@ struct StepStatistics {
   /// Part of draft_seconds and other_seconds: the grammar's masks of drafts, verified nodes and
   /// beams, and finding the tokens that it forces.
   double mask_seconds = 0.0;
+  /// Copies to the host of what the target's forward and the decision about the draft came to; none
+  /// of a CPU's.
+  ReadBacks read_backs = {};
 };
 
 /// One way in which a beam search continues the prompt.

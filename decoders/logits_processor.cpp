@@ -82,8 +82,39 @@ bool LogitsProcessor::reads_best_only(const Request& request) {
          request.weights == nullptr;
 }
 
+bool LogitsProcessor::samples_on_device(const Request& request) {
+  const SamplingParams& sampling = request.sampling;
+  return !sampling.greedy() && sampling.repetition_penalty == 1.0 && sampling.logit_bias.empty() &&
+         request.weights == nullptr && !request.log_overlaps && request.random.device_key();
+}
+
+std::optional<DeviceDecision> LogitsProcessor::decide(DeviceRule rule, const Draft& draft,
+                                                      const ForwardResult& result) {
+  if (rule == DeviceRule::kNone || result.sampler == nullptr || !samples_on_device(request_)) {
+    return std::nullopt;
+  }
+  find(draft, result);
+  std::vector<NodeMask> masks;
+  for (const TokenMask& mask : masks_) {
+    const TokenMask::Content& content = mask.content();
+    masks.push_back({content.base, content.added, content.removed});
+  }
+  std::optional<DeviceDecision> decided =
+      result.sampler->decide(logits_, {.rule = rule,
+                                       .draft = draft,
+                                       .sampling = request_.sampling,
+                                       .masks = masks,
+                                       .key = *request_.random.device_key(),
+                                       .position = static_cast<int64_t>(committed_)});
+  for (size_t i = 0; decided && i < decided->masses.size(); ++i) {
+    decided_masses_[decided->verified.path[i]] = decided->masses[i];
+  }
+  return decided;
+}
+
 TargetProbs& LogitsProcessor::find(const Draft& draft, const ForwardResult& result) {
-  logits_ = result.logits;
+  logits_ = result.logits;  // of which rows are copied to the host when they are asked for
+  decided_masses_.clear();
   best_ = result.best;
   if (best_.empty()) {
     SPECDEC_CHECK(logits_.defined() && logits_.dim() == 2 && logits_.size(0) == draft.size() &&
@@ -109,6 +140,9 @@ double LogitsProcessor::gap(int64_t node) {
 }
 
 LogMasses LogitsProcessor::masses(int64_t node, TokenSpan history, Token token) const {
+  if (const auto decided = decided_masses_.find(node); decided != decided_masses_.end()) {
+    return decided->second;
+  }
   return log_masses(LogitRow::of(logits_, node), history, request_.sampling, allowed(node), token);
 }
 

@@ -1,4 +1,6 @@
 #pragma once
+#include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,11 +22,18 @@ class LogitsProcessor {
   /// Whether a request reads the best tokens alone of the target's logits: it is greedy, and
   /// nothing changes the logits before.
   static bool reads_best_only(const Request& request);
+  /// Whether a device may decide a request by the logits that it made: it samples with random
+  /// numbers that the device knows, and nothing but a grammar's mask changes the logits before.
+  static bool samples_on_device(const Request& request);
 
   /// The distributions after each node of a draft, of which `result` has the logits [n, vocab] or,
   /// where a request reads no more, the best tokens. Each node's history is the text as it is now
   /// and its own path. They hold until the next call.
   TargetProbs& find(const Draft& draft, const ForwardResult& result);
+  /// What the device where the logits lie decides about a draft, after the
+  /// text as it is now; nothing where the host decides: find().
+  std::optional<DeviceDecision> decide(DeviceRule rule, const Draft& draft,
+                                       const ForwardResult& result);
 
   // Of the draft that `find` saw last.
 
@@ -59,6 +68,7 @@ class LogitsProcessor {
   std::vector<GreedyChoice> best_;  // then of each node
   std::vector<double> gaps_;
   std::vector<TokenMask> masks_;
+  std::map<int64_t, LogMasses> decided_masses_;  // by node, of tokens that a device decided
 };
 
 }  // namespace specdec

@@ -65,7 +65,30 @@ TargetProbs& Session::target_probs(const Draft& draft, const ForwardResult& resu
   return distributions_.find(draft, result);
 }
 
+std::optional<VerifyResult> Session::decide(DeviceRule rule, const Draft& draft,
+                                            const ForwardResult& result) {
+  step_.read_backs += result.read_backs;
+  const std::optional<DeviceDecision> decided = distributions_.decide(rule, draft, result);
+  if (!decided) {
+    return std::nullopt;
+  }
+  step_.read_backs += decided->read_backs;
+  return decided->verified;
+}
+
+VerifyResult Session::verify(const Verifier& verifier, const Draft& draft,
+                             const ForwardResult& result) {
+  if (const auto decided = decide(verifier.device_rule(), draft, result)) {
+    return *decided;
+  }
+  return verifier.verify(draft, target_probs(draft, result), std::ssize(committed()),
+                         random(Purpose::kVerify));
+}
+
 Token Session::draw(const Draft& chain, const ForwardResult& result) {
+  if (const auto decided = decide(DeviceRule::kDraw, chain, result)) {
+    return decided->next;
+  }
   TargetProbs& target = target_probs(chain, result);
   if (sampling().greedy()) {  // a greedy distribution needs no randomness; drawing from it would
                               // only cost time
@@ -103,6 +126,7 @@ ForwardResult Session::prefill(LanguageModel& target, const ForwardOptions& opti
   const TokenSpan text = goes_on ? committed().first(committed().size() - 1) : committed();
   ForwardOptions own = options;
   own.best_only = reads_best_only();
+  own.keep_logits = samples_on_device();
   ForwardResult result = read(target, text, own);
   if (goes_on) {
     generation_.prefill_seconds = clock_.lap();

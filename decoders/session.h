@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -48,8 +49,13 @@ class Session {
 
   /// See LogitsProcessor::reads_best_only.
   bool reads_best_only() const { return LogitsProcessor::reads_best_only(request_); }
+  /// See LogitsProcessor::samples_on_device.
+  bool samples_on_device() const { return LogitsProcessor::samples_on_device(request_); }
   /// The target's distributions after each node of a draft; see LogitsProcessor::find.
   TargetProbs& target_probs(const Draft& draft, const ForwardResult& result);
+  /// Verifies a draft by the forward's logits: on the device where they stayed, or by the target's
+  /// distributions.
+  VerifyResult verify(const Verifier& verifier, const Draft& draft, const ForwardResult& result);
 
   /// Reads a text, of which the prompt is the beginning, as the request gives it.
   ForwardResult read(LanguageModel& target, TokenSpan text, const ForwardOptions& options) const;
@@ -69,7 +75,8 @@ class Session {
   void commit_next(const ForwardResult& result);
   /// Commits a chain of certain tokens, and draws and commits the one after it.
   void commit_certain(const Draft& chain, const ForwardResult& result);
-  /// Commits the accepted tokens and the one after them. target_probs was called with this draft.
+  /// Commits the accepted tokens and the one after them. verify or target_probs was called with
+  /// this draft.
   void commit(const Draft& draft, const VerifyResult& result);
   /// Commits a token that was not drawn here but is given: the next one of a text that is traced.
   void commit_given(Token token);
@@ -89,6 +96,9 @@ class Session {
     int64_t node = 0;
   };
 
+  /// See LogitsProcessor::decide; counts what was read back.
+  std::optional<VerifyResult> decide(DeviceRule rule, const Draft& draft,
+                                     const ForwardResult& result);
   /// Draws the token after the last node of a chain.
   Token draw(const Draft& chain, const ForwardResult& result);
   /// Draws and commits the token after the newest one.

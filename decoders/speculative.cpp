@@ -63,6 +63,8 @@ Generation SpeculativeDecoding::generate(const Request& request) {
   shape_->reset();
   Session session(request, target_);
   options_.best_only = session.reads_best_only() && !wants_logits_;
+  options_.keep_logits = session.samples_on_device() && !wants_logits_ &&
+                         verifier_->device_rule() != DeviceRule::kNone;
   std::optional<ForwardResult> prompt = session.prefill(target_, prompt_options_);
   StepResult step;
   while (!session.finished()) {
@@ -74,9 +76,7 @@ Generation SpeculativeDecoding::generate(const Request& request) {
     session.drafted();
     step.result = target_.verify(step.draft, options_);
     session.verified();
-    TargetProbs& target_probs = session.target_probs(step.draft, step.result);
-    step.verified = verifier_->verify(step.draft, target_probs, std::ssize(session.committed()),
-                                      session.random(Purpose::kVerify));
+    step.verified = session.verify(*verifier_, step.draft, step.result);
     target_.commit(step.verified.path);
     drafted.observe(*shape_, step.draft, step.verified);
     session.commit(step.draft, step.verified);
@@ -91,6 +91,7 @@ std::optional<DraftTrace> SpeculativeDecoding::trace(const Request& request, Tok
   TraceShape shape(options);
   Session session(request, target_);
   options_.best_only = false;
+  options_.keep_logits = false;
   require_config(!request.prompt_logits.defined(),
                  "a trace reads the prompt itself: leave prompt_logits out");
   std::optional<ForwardResult> prompt =

@@ -1,6 +1,5 @@
 #pragma once
-#include <vector>
-
+#include "core/device_sampler.h"
 #include "core/draft.h"
 #include "core/randomness.h"
 #include "core/sampling.h"
@@ -8,12 +7,6 @@
 #include "decoders/target_probs.h"
 
 namespace specdec {
-
-/// What a verifier decided about a draft.
-struct VerifyResult {
-  std::vector<int64_t> path;  ///< accepted nodes, root (node 0) first; never empty
-  Token next = 0;             ///< correction token, or bonus token when a whole path is accepted
-};
 
 /// Decides which drafted tokens stay.
 class Verifier {
@@ -27,6 +20,9 @@ class Verifier {
   /// True when it may accept a token to which the target's distribution gives no mass; it is
   /// refused under a grammar.
   virtual bool accepts_impossible() const { return false; }
+  /// The same rule on the device that made the target's logits, which then stay there. kNone: this
+  /// verifier looks at the target's distributions itself.
+  virtual DeviceRule device_rule() const { return DeviceRule::kNone; }
   /// Verifies a draft. `target`: the target's distributions after the draft's nodes. `position`: of
   /// the token after the root, in the sequence. `random` is already at Purpose::kVerify of it.
   virtual VerifyResult verify(const Draft& draft, TargetProbs& target, int64_t position,

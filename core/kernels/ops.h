@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "core/device_sampler.h"
 #include "core/kernels/altup.h"
 #include "core/kernels/attention.h"
 #include "core/kernels/experts.h"
@@ -67,6 +68,8 @@ class Ops {
   /// the id of the largest, the lowest on a tie, -1 where a number of the row is NaN; then the bits
   /// of both, [n, 2] float32. Undefined where rows lie on the host, which looks at those it needs.
   virtual Tensor find_best(const Tensor& logits) = 0;
+  /// What decides about sampled drafts by logits on the device; nullptr where the host does.
+  virtual std::shared_ptr<DeviceSampler> sampler() { return nullptr; }
 
   // The same into new tensors.
   Tensor linear(const Linear& weight, const Tensor& input);

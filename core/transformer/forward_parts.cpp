@@ -89,9 +89,18 @@ static Tensor on_host(const Tensor& tensor) {
       .copy_(tensor);
 }
 
-void copy_to_host(ForwardResult& result) {
-  const auto copy = [](Tensor& tensor) { tensor = tensor.defined() ? on_host(tensor) : tensor; };
-  copy(result.logits);
+void copy_to_host(Ops& ops, ForwardResult& result) {
+  const bool samples = ops.sampler() != nullptr;
+  const auto copy = [&](Tensor& tensor) {
+    if (!tensor.defined() || (tensor.is_cpu() && !samples)) {
+      return;
+    }
+    result.read_backs += {1, static_cast<int64_t>(tensor.nbytes())};
+    tensor = on_host(tensor);
+  };
+  if (result.sampler == nullptr) {
+    copy(result.logits);
+  }
   copy(result.final_hidden);
   for (Tensor& captured : result.captured) {
     copy(captured);

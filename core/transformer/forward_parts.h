@@ -29,7 +29,10 @@ BatchTables selected_nodes(const BatchTables& all, const Tensor& nodes);
 /// The best token of each row of logits, -1 where a row holds no numbers; empty where the ops leave
 /// this to the host.
 std::vector<GreedyChoice> best_tokens(Ops& ops, const Tensor& logits);
-/// Copies all that a forward gives to the host's memory; nothing where it lies there.
-void copy_to_host(ForwardResult& result);
+constexpr int64_t kBestTokenBytes = 12;  ///< that a row's best token is read back in
+/// Copies what a forward gives to the host's memory, and counts the copies; nothing where it lies
+/// there. Logits that a sampler reads stay. Ops that sample count as a device's, also where its
+/// memory is the host's.
+void copy_to_host(Ops& ops, ForwardResult& result);
 
 }  // namespace specdec

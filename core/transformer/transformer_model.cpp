@@ -233,7 +233,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
       finish_scored(own.residual, options, pass.result);
     }
     if (results_on_host_) {
-      copy_to_host(pass.result);
+      copy_to_host(*ops_, pass.result);
     }
     return std::move(pass.result);
   }
@@ -357,9 +357,12 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     if (options.best_only) {
       result.best = best_tokens(*ops_, logits);
     }
-    if (result.best.empty()) {
-      result.logits = std::move(logits);
+    if (!result.best.empty()) {
+      result.read_backs += {1, kBestTokenBytes * std::ssize(result.best)};
+      return;
     }
+    result.logits = std::move(logits);
+    result.sampler = options.keep_logits ? ops_->sampler() : nullptr;
   }
 
   std::shared_ptr<const TransformerWeights> weights_;

@@ -15,6 +15,7 @@ namespace specdec {
 class BlockVerifier final : public Verifier {
  public:
   bool allows_trees() const override { return false; }
+  DeviceRule device_rule() const override { return DeviceRule::kBlock; }
   /// InternalError for a draft that branches.
   VerifyResult verify(const Draft& draft, TargetProbs& target, int64_t position,
                       Randomness& random) const override;

@@ -15,6 +15,7 @@ namespace specdec {
 /// al., 2023, arXiv:2305.09781; Jeon et al., 2024, arXiv:2402.14160).
 class RejectionVerifier final : public Verifier {
  public:
+  DeviceRule device_rule() const override { return DeviceRule::kRejection; }
   VerifyResult verify(const Draft& draft, TargetProbs& target, int64_t position,
                       Randomness& random) const override;
 };

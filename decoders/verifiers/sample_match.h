@@ -14,6 +14,7 @@ namespace specdec {
 /// rejection reaches; one chosen deterministically with p(x), the same as there.
 class SampleMatchVerifier final : public Verifier {
  public:
+  DeviceRule device_rule() const override { return DeviceRule::kSampleMatch; }
   VerifyResult verify(const Draft& draft, TargetProbs& target, int64_t position,
                       Randomness& random) const override;
 };

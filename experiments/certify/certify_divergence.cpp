@@ -52,6 +52,7 @@ NextLogits PlainLogits::function() {
 ForwardResult WatchedModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
   ForwardOptions own = options;
   own.best_only = false;  // here logits are read
+  own.keep_logits = false;
   ForwardResult result = model_.forward(batch, own);
   look(batch, own, result);
   return result;

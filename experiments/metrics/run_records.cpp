@@ -113,6 +113,10 @@ Json step_json(const GenerationKey& key, size_t index, const StepStatistics& ste
     json["by_freedom"] = freedom_json(step.by_freedom);
     json["mask_seconds"] = checked_seconds(step.mask_seconds);
   }
+  if (step.read_backs.count > 0) {
+    json["read_backs"] = step.read_backs.count;
+    json["read_back_bytes"] = step.read_backs.bytes;
+  }
   return json;
 }
 
@@ -128,7 +132,9 @@ StepStatistics parse_step(const Json& line) {
           .overlaps = line.value("overlaps", std::vector<double>()),
           .rejected = line.value("rejected", std::vector<std::vector<Token>>()),
           .by_freedom = parse_freedom(line),
-          .mask_seconds = line.value("mask_seconds", 0.0)};
+          .mask_seconds = line.value("mask_seconds", 0.0),
+          .read_backs = {line.value("read_backs", int64_t{0}),
+                         line.value("read_back_bytes", int64_t{0})}};
 }
 
 std::string repaired(const std::string& text) {

@@ -158,6 +158,10 @@ ForwardResult FakeModel::forward(const TokenBatch& batch, const ForwardOptions& 
     result.best = best_of_each(std::exchange(result.logits, Tensor()));
     gave_best_ = gave_best_ || !result.best.empty();
   }
+  if (options.keep_logits && sampler_ != nullptr) {
+    result.logits = result.logits.to(at::kFloat);
+    result.sampler = sampler_;
+  }
   if (!hidden.empty()) {
     result.final_hidden = to_matrix(hidden, kHidden);
   }

@@ -1,7 +1,9 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/language_model.h"
@@ -43,6 +45,9 @@ class FakeModel final : public LanguageModel {
   void give_best_tokens() { gives_best_ = true; }
   /// Whether a forward gave them.
   bool gave_best_tokens() const { return gave_best_; }
+  /// From now on logits that are for a sampler alone are this one's, in float32, as those of a
+  /// model on a device are.
+  void keep_logits_for(std::shared_ptr<DeviceSampler> sampler) { sampler_ = std::move(sampler); }
   /// Tokens of each forward so far.
   const std::vector<int64_t>& forwards() const { return forwards_; }
   /// Kept tokens of a row.
@@ -71,6 +76,7 @@ class FakeModel final : public LanguageModel {
   LogitTable table_;
   bool gives_best_ = false;
   bool gave_best_ = false;
+  std::shared_ptr<DeviceSampler> sampler_;
   int64_t max_length_;
   NamedRows<Row> rows_;
   std::vector<int64_t> forwards_;

@@ -1,14 +1,14 @@
 #include "core/kernels/cuda/cuda_ops.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/DeviceGuard.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 
 #include "core/error.h"
 #include "core/kernels/cuda/cuda_arguments.h"
+#include "core/kernels/cuda/cuda_sampler.h"
 #include "core/kernels/cuda/kernels.h"
+#include "core/kernels/cuda/run_kernel.h"
 
 namespace specdec {
 namespace {
@@ -43,7 +43,8 @@ class Scratch {
 
 class CudaOps final : public Ops {
  public:
-  explicit CudaOps(at::Device device) : device_(device), scratch_(device) {}
+  explicit CudaOps(at::Device device)
+      : device_(device), scratch_(device), sampler_(cuda_sampler(device)) {}
 
   void linear(const Linear& weight, const Tensor& input, Tensor& out) override {
     check_rows(weight);
@@ -287,14 +288,12 @@ class CudaOps final : public Ops {
     return found;
   }
 
+  std::shared_ptr<DeviceSampler> sampler() override { return sampler_; }
+
  private:
   template <class Task>
   void run(const char* op, int (*kernel)(const Task*, void*), const Task& task) const {
-    const c10::OptionalDeviceGuard guard(device_);
-    if (const int error = kernel(&task, nullptr); error != 0) {
-      throw Error(fmt::format("CUDA: {} failed with error {}{}", op, error,
-                              error == 1 ? " (a shape that the kernel does not take)" : ""));
-    }
+    cuda::run_kernel(device_, op, kernel, task);
   }
 
   static void check_rows(const Linear& weight) {
@@ -361,6 +360,7 @@ class CudaOps final : public Ops {
 
   at::Device device_;
   Scratch scratch_;
+  std::shared_ptr<DeviceSampler> sampler_;
 };
 
 }  // namespace

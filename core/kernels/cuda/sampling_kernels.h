@@ -5,11 +5,22 @@
 /// core/kernels/cuda/kernels.h.
 namespace specdec::cuda {
 
-/// Of TargetProbsTask::mask_of_row: the row's tokens are all allowed.
+/// Of RowMasks::of_row: the row's tokens are all allowed.
 constexpr int32_t kCudaAllTokens = -2;
 
-/// From logits, which are numbers, to the distributions that tokens are drawn from: temperature,
-/// top-k, top-p and min-p, as token_probs of core/sampling.h. Some token of each row is allowed.
+/// Tokens that a grammar allows in each row, as TokenMask has them.
+struct RowMasks {
+  /// [rows] a row's base; -1 = none but the exceptions; kCudaAllTokens. nullptr = all are allowed.
+  const int32_t* of_row = nullptr;
+  /// [any, words] a bit a token, 32 to a word, the lowest first; those beyond are forbidden.
+  const uint32_t* bases = nullptr;
+  const int32_t* exception_starts = nullptr;  ///< [rows + 1] those of row r begin at [r]
+  const int32_t* exceptions = nullptr;  ///< token t is allowed beside the base; ~t is forbidden
+  int32_t words = 0;
+};
+
+/// From logits to the distributions that tokens are drawn from: temperature, top-k, top-p and
+/// min-p, as token_probs of core/sampling.h. Those of a row that is not valid are undefined.
 struct TargetProbsTask {
   const float* logits;  ///< of row r: logits[r * stride ..]
   double* probs;        ///< [count, vocab]
@@ -18,14 +29,35 @@ struct TargetProbsTask {
   double temperature;  ///< 0 = all the mass on the best token
   int32_t top_k;       ///< 0 = all
   double top_p, min_p;
-  /// Tokens that a grammar allows, as TokenMask has them, for each row: its base; -1 = none but the
-  /// exceptions; kCudaAllTokens. nullptr = all are allowed.
-  const int32_t* mask_of_row = nullptr;
-  /// [any, mask_words] a bit a token, 32 to a word, the lowest first; those beyond are forbidden.
-  const uint32_t* mask_bases = nullptr;
-  const int32_t* exception_starts = nullptr;  ///< [count + 1] those of row r begin at [r]
-  const int32_t* exceptions = nullptr;  ///< token t is allowed beside the base; ~t is forbidden
-  int32_t mask_words = 0;
+  RowMasks masks = {};
+  /// [count] 1 = every logit of the row is a number or -inf, and some allowed one is a number; else
+  /// 0. nullptr = the caller knows that they are.
+  int32_t* valid = nullptr;
+};
+
+/// A token of each of some rows, drawn with choice 0 of CounterRandomness at the row's position.
+struct DrawRowsTask {
+  const double* probs;       ///< [count, vocab]
+  const uint32_t* key;       ///< [2] of the randomness
+  const int64_t* positions;  ///< [count]
+  int32_t* tokens;           ///< [count]
+  uint32_t purpose;          ///< see Purpose of core/randomness.h
+  int32_t count, vocab;
+};
+
+/// Masses of the tokens that follow the nodes of a path, as log_masses of core/sampling.h.
+struct LogMassesTask {
+  const float* logits;      ///< [nodes, stride]
+  const int32_t* tokens;    ///< [nodes]
+  const int32_t* path;      ///< [nodes] the root first
+  const int32_t* accepted;  ///< [1] nodes of the path behind the root
+  const int32_t* next;      ///< [1] token after the path
+  double* allowed;          ///< [nodes] of each node of the path: LogMasses::allowed
+  double* token;            ///< [nodes] LogMasses::token
+  int64_t stride;
+  double temperature;  ///< above 0
+  int32_t nodes, vocab;
+  RowMasks masks = {};
 };
 
 /// Rejection sampling over drafted chains (decoders/verifiers/rejection.h), with the random numbers
@@ -85,6 +117,8 @@ struct MatchTreesTask {
 
 extern "C" {
 int specdec_cuda_target_probs(const TargetProbsTask* task, void* stream);
+int specdec_cuda_draw_rows(const DrawRowsTask* task, void* stream);
+int specdec_cuda_log_masses(const LogMassesTask* task, void* stream);
 int specdec_cuda_verify_chains(const VerifyChainsTask* task, void* stream);
 /// Block verification (decoders/verifiers/block.h) of the same.
 int specdec_cuda_verify_blocks(const VerifyChainsTask* task, void* stream);

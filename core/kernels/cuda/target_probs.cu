@@ -2,6 +2,7 @@
 // for the threshold, bit after bit, so nothing is sorted. A block takes a row.
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/reduce.cuh"
+#include "core/kernels/cuda/row_mask.cuh"
 #include "core/kernels/device/portable.h"
 
 namespace specdec::cuda {
@@ -34,9 +35,7 @@ struct Row {
   double* scratch;          ///< a number for each warp
   const uint32_t* allowed;  ///< a bit for each token; nullptr = all
 
-  __device__ bool allows(int32_t id) const {
-    return allowed == nullptr || (allowed[id / 32] >> (id % 32) & 1U) != 0;
-  }
+  __device__ bool allows(int32_t id) const { return cuda::allows(allowed, id); }
   /// That of a forbidden token is below all others.
   __device__ uint32_t order(int32_t id) const { return allows(id) ? order_of(logits[id]) : 0; }
 
@@ -74,12 +73,27 @@ __device__ inline Cut cut_to(const Row& row, const Cut& from, bool of_masses, do
   return cut;
 }
 
+/// The largest logit of the allowed tokens, in every thread. Says whether the row is valid.
+__device__ inline float best_allowed(const TargetProbsTask& task, const Row& row, int64_t index) {
+  float best = device::minus_infinity();
+  bool damaged = false;
+  for (auto id = static_cast<int32_t>(threadIdx.x); id < row.vocab; id += kThreads) {
+    const float logit = row.logits[id];
+    damaged = damaged || !(logit < device::infinity());
+    best = row.allows(id) && logit > best ? logit : best;
+  }
+  best = block_largest<kThreads>(best, reinterpret_cast<float*>(row.scratch));
+  damaged = __syncthreads_or(damaged ? 1 : 0) != 0;
+  if (threadIdx.x == 0 && task.valid != nullptr) {
+    task.valid[index] = damaged || best == device::minus_infinity() ? 0 : 1;
+  }
+  return best;
+}
+
 /// Masses exp((logit - best) / temperature); for temperature 0 of the best tokens alone. Each
 /// thread reads only those that it writes.
 __device__ inline void fill_masses(const TargetProbsTask& task, const Row& row, float best) {
-  constexpr double kLargest = 1.7976931348623157e308;
-  const double inverse = 1.0 / task.temperature;
-  const double scale = inverse < kLargest ? inverse : kLargest;
+  const double scale = inverse_temperature(task.temperature);
   for (auto id = static_cast<int32_t>(threadIdx.x); id < row.vocab; id += kThreads) {
     if (!row.allows(id)) {
       row.masses[id] = 0.0;
@@ -91,49 +105,15 @@ __device__ inline void fill_masses(const TargetProbsTask& task, const Row& row, 
   }
 }
 
-SPECDEC_DEVICE int32_t mask_words(int32_t vocab) { return (vocab + 31) / 32; }
-
-/// Writes the bits of a row's tokens, base and exceptions, to shared memory; the whole block.
-/// nullptr where all are allowed.
-__device__ inline const uint32_t* allowed_tokens(const TargetProbsTask& task, int64_t row,
-                                                 uint32_t* words) {
-  if (task.mask_of_row == nullptr || task.mask_of_row[row] == kCudaAllTokens) {
-    return nullptr;
-  }
-  const int64_t base = task.mask_of_row[row];
-  const auto thread = static_cast<int32_t>(threadIdx.x);
-  for (int32_t word = thread; word < mask_words(task.vocab); word += kThreads) {
-    words[word] =
-        base < 0 || word >= task.mask_words ? 0U : task.mask_bases[base * task.mask_words + word];
-  }
-  __syncthreads();
-  for (int32_t i = task.exception_starts[row] + thread; i < task.exception_starts[row + 1];
-       i += kThreads) {
-    const int32_t exception = task.exceptions[i];
-    const int32_t token = exception < 0 ? ~exception : exception;
-    const uint32_t bit = 1U << (token % 32);
-    if (token < task.vocab && exception < 0) {
-      atomicAnd(&words[token / 32], ~bit);
-    } else if (token < task.vocab) {
-      atomicOr(&words[token / 32], bit);
-    }
-  }
-  __syncthreads();
-  return words;
-}
-
 /// Shared memory: a number for each warp, bits of the allowed tokens.
 __global__ void __launch_bounds__(kThreads) target_probs_kernel(TargetProbsTask task) {
   auto* scratch = reinterpret_cast<double*>(shared_memory());
   const auto index = static_cast<int64_t>(blockIdx.x);
   const Row row = {task.logits + index * task.stride, task.probs + index * task.vocab, task.vocab,
                    scratch,
-                   allowed_tokens(task, index, reinterpret_cast<uint32_t*>(scratch + kWarps))};
-  float best = device::minus_infinity();
-  for (auto id = static_cast<int32_t>(threadIdx.x); id < row.vocab; id += kThreads) {
-    best = row.allows(id) && row.logits[id] > best ? row.logits[id] : best;
-  }
-  best = block_largest<kThreads>(best, reinterpret_cast<float*>(scratch));
+                   allowed_tokens<kThreads>(task.masks, index, task.vocab,
+                                            reinterpret_cast<uint32_t*>(scratch + kWarps))};
+  const float best = best_allowed(task, row, index);
   fill_masses(task, row, best);
   Cut cut;
   const int32_t count = task.temperature == 0.0 ? 1 : task.top_k;
@@ -162,16 +142,13 @@ int specdec_cuda_target_probs(const TargetProbsTask* task, void* stream) {
     return 0;
   }
   if (task->count < 0 || task->vocab <= 0 || task->stride < task->vocab ||
-      (task->mask_of_row != nullptr && task->exception_starts == nullptr)) {
+      !masks_are_whole(task->masks)) {
     return kInvalidValue;
   }
   LaunchShape shape;
   shape.grid_x = static_cast<unsigned>(task->count);
   shape.threads = kThreads;
-  shape.shared_bytes = kWarps * sizeof(double);
-  if (task->mask_of_row != nullptr) {
-    shape.shared_bytes += static_cast<unsigned>(mask_words(task->vocab) * sizeof(uint32_t));
-  }
+  shape.shared_bytes = kWarps * sizeof(double) + mask_bytes(task->masks, task->vocab);
   return launch(target_probs_kernel, shape, stream, *task);
 }
 

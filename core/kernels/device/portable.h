@@ -62,6 +62,7 @@ SPECDEC_DEVICE float rounded_product(float a, float b) {
 #endif
 }
 
+SPECDEC_DEVICE float infinity() { return float_of(0x7F800000U); }
 SPECDEC_DEVICE float minus_infinity() { return float_of(0xFF800000U); }
 
 }  // namespace specdec::portable

@@ -29,7 +29,8 @@ GenerationRecord folder_record(const std::string& prompt, size_t steps) {
                                 .prompt_draft_seconds = 1.0 / 9.0,
                                 .verify_seconds = 2.0 / 7.0 + static_cast<double>(i),
                                 .other_seconds = 1e-9 / 3.0,
-                                .rejected = {{7, 9}, {262143}}});
+                                .rejected = {{7, 9}, {262143}},
+                                .read_backs = {1, 48}});
   }
   return record;
 }
@@ -80,6 +81,7 @@ void expect_equal(const GenerationRecord& left, const GenerationRecord& right) {
     EXPECT_EQ(a.steps[i].verify_seconds, b.steps[i].verify_seconds);
     EXPECT_EQ(a.steps[i].other_seconds, b.steps[i].other_seconds);
     EXPECT_EQ(a.steps[i].rejected, b.steps[i].rejected);
+    EXPECT_EQ(a.steps[i].read_backs, b.steps[i].read_backs);
   }
 }
 

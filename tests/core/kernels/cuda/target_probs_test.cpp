@@ -36,11 +36,11 @@ Tensor cuda_probs(const Tensor& logits, int64_t vocab, const SamplingParams& par
                              params.top_p,
                              params.min_p};
   if (masks != nullptr) {
-    task.mask_bases = masks->bases.data();
-    task.mask_of_row = masks->of_row.data();
-    task.exception_starts = masks->exception_starts.data();
-    task.exceptions = masks->exceptions.data();
-    task.mask_words = masks->words;
+    task.masks.bases = masks->bases.data();
+    task.masks.of_row = masks->of_row.data();
+    task.masks.exception_starts = masks->exception_starts.data();
+    task.masks.exceptions = masks->exceptions.data();
+    task.masks.words = masks->words;
   }
   EXPECT_EQ(specdec_cuda_target_probs(&task, nullptr), 0);
   return probs;
@@ -206,8 +206,103 @@ TEST(CudaTargetProbsTest, RefusesMasksWithoutExceptions) {
   task.count = 1;
   task.vocab = 1;
   task.stride = 1;
-  task.mask_of_row = &base;
+  task.masks.of_row = &base;
   EXPECT_EQ(specdec_cuda_target_probs(&task, nullptr), cuda::kInvalidValue);
+}
+
+TEST(CudaTargetProbsTest, RowsWithoutNumbersAreNotValid) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const Tensor logits = at::zeros({6, 1300});
+  logits[1][1299] = std::numeric_limits<float>::quiet_NaN();
+  logits[2][600] = inf;
+  logits[3].fill_(-inf);
+  logits[4].fill_(-inf);
+  logits[4][7] = -3;
+  CudaMasks masks{.bases = {},
+                  .of_row = std::vector<int32_t>(6, cuda::kCudaAllTokens),
+                  .exception_starts = std::vector<int32_t>(7, 0),
+                  .exceptions = {},
+                  .words = 0};
+  masks.of_row[5] = -1;  // allows nothing
+  const Tensor valid = at::full({6}, -7, at::kInt);
+  const Tensor probs = at::empty({6, 1300}, at::kDouble);
+  cuda::TargetProbsTask task{};
+  task.logits = logits.const_data_ptr<float>();
+  task.probs = probs.mutable_data_ptr<double>();
+  task.stride = task.vocab = 1300;
+  task.count = 6;
+  task.temperature = task.top_p = 1;
+  task.masks.of_row = masks.of_row.data();
+  task.masks.exception_starts = masks.exception_starts.data();
+  task.masks.exceptions = masks.exceptions.data();
+  task.valid = valid.mutable_data_ptr<int32_t>();
+  ASSERT_EQ(specdec_cuda_target_probs(&task, nullptr), 0);
+  EXPECT_TRUE(at::equal(valid, at::tensor({1, 0, 0, 0, 1, 0}, at::kInt))) << valid;
+}
+
+/// A path of three nodes, of four; its masses after each, [allowed | token].
+Tensor cuda_masses(const Tensor& logits, const CudaMasks& masks, double temperature) {
+  const Tensor tokens = at::tensor({0, 5, 6, 7}, at::kInt);
+  const Tensor path = at::tensor({0, 1, 3, -1}, at::kInt);
+  const Tensor end = at::tensor({2, 9}, at::kInt);  // accepted, next
+  const Tensor masses = at::full({2, 4}, -7.0, at::kDouble);
+  cuda::LogMassesTask task{};
+  task.logits = logits.const_data_ptr<float>();
+  task.tokens = tokens.const_data_ptr<int32_t>();
+  task.path = path.const_data_ptr<int32_t>();
+  task.accepted = end.const_data_ptr<int32_t>();
+  task.next = task.accepted + 1;
+  task.allowed = masses.mutable_data_ptr<double>();
+  task.token = task.allowed + 4;
+  task.stride = logits.size(1);
+  task.temperature = temperature;
+  task.nodes = 4;
+  task.vocab = static_cast<int32_t>(logits.size(1)) - 3;
+  task.masks = {masks.of_row.data(), masks.bases.data(), masks.exception_starts.data(),
+                masks.exceptions.data(), masks.words};
+  EXPECT_EQ(specdec_cuda_log_masses(&task, nullptr), 0);
+  return masses;
+}
+
+TEST(CudaLogMassesTest, EqualTheHosts) {
+  at::manual_seed(11);
+  std::mt19937_64 random(11);
+  for (const int64_t vocab : {40, 1300}) {
+    for (const double temperature : {0.7, 1.0}) {
+      SCOPED_TRACE(testing::Message() << vocab << " at " << temperature);
+      const Tensor logits = at::randn({4, vocab + 3}) * 3;
+      logits.narrow(1, vocab, 3).fill_(1000);
+      logits[1][5] = -std::numeric_limits<float>::infinity();
+      CudaMasks masks{.bases = {},
+                      .of_row = {},
+                      .exceptions = {},
+                      .words = static_cast<int32_t>((vocab + 31) / 32)};
+      std::vector<AllowedTokens> allowed;
+      for (const bool with_base : {true, false, true, false}) {
+        const TokenMask mask = random_mask(vocab, with_base, random);
+        add_mask(mask, masks);
+        allowed.push_back(words_of(mask));
+      }
+      const Tensor masses = cuda_masses(logits, masks, temperature);
+      const std::vector<std::pair<int64_t, Token>> path = {{0, 5}, {1, 7}, {3, 9}};
+      for (int64_t i = 0; i < std::ssize(path); ++i) {
+        const auto [node, token] = path[static_cast<size_t>(i)];
+        const LogMasses wanted =
+            log_masses(LogitRow::of(logits.narrow(1, 0, vocab), node), {},
+                       {.temperature = temperature}, allowed[static_cast<size_t>(node)], token);
+        EXPECT_NEAR(masses[0][i].item<double>(), wanted.allowed, 1e-12) << i;
+        EXPECT_NEAR(masses[1][i].item<double>(), wanted.token, 1e-12) << i;
+      }
+      EXPECT_EQ(masses[0][3].item<double>(), -7.0) << "no node of the path";
+    }
+  }
+}
+
+TEST(CudaLogMassesTest, RefusesTheTemperatureOfNone) {
+  cuda::LogMassesTask task{};
+  task.nodes = task.vocab = 1;
+  task.stride = 1;
+  EXPECT_EQ(specdec_cuda_log_masses(&task, nullptr), cuda::kInvalidValue);
 }
 
 }  // namespace

@@ -1,0 +1,74 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/draft.h"
+#include "core/sampling.h"
+
+namespace specdec {
+
+/// Rules of verification that a device has a kernel for.
+enum class DeviceRule {
+  kNone,         ///< none: the host reads rows of logits
+  kDraw,         ///< a chain stays as it is, and the token after it is drawn
+  kSampleMatch,  ///< decoders/verifiers/sample_match.h
+  kRejection,    ///< decoders/verifiers/rejection.h
+  kBlock         ///< decoders/verifiers/block.h: chains only
+};
+
+/// Copies from a device's memory to the host's, each of which waits for the device.
+struct ReadBacks {
+  int64_t count = 0;
+  int64_t bytes = 0;
+
+  ReadBacks& operator+=(const ReadBacks& other) {
+    count += other.count;
+    bytes += other.bytes;
+    return *this;
+  }
+  bool operator==(const ReadBacks&) const = default;
+};
+
+/// Tokens that may follow a node, as TokenMask of grammar/ has them. Borrowed.
+struct NodeMask {
+  AllowedTokens base;  ///< nullptr: none
+  std::span<const Token> added, removed;
+};
+
+/// A draft and what decides about it beside the target's logits. Borrows all.
+struct SampledDraft {
+  DeviceRule rule = DeviceRule::kDraw;
+  const Draft& draft;
+  const SamplingParams& sampling;        ///< at a temperature, without bias and penalty
+  std::span<const NodeMask> masks = {};  ///< [n] after each node; empty = all tokens are allowed
+  std::array<uint32_t, 2> key = {};      ///< Randomness::device_key
+  int64_t position = 0;                  ///< of the token after the root, in the sequence
+};
+
+/// What a device decided about a draft.
+struct DeviceDecision {
+  VerifyResult verified;
+  std::vector<LogMasses> masses;  ///< [path], where there are masks: those of the token after each
+  ReadBacks read_backs;
+};
+
+/// Makes distributions of logits where they lie, verifies drafts by them and draws tokens: by the
+/// rules, and with the random numbers, of the host's verifiers. Sums are added in another order, so
+/// a token is another one than on the host where a random number falls within rounding (some 1e-13)
+/// of a border.
+class DeviceSampler {
+ public:
+  virtual ~DeviceSampler() = default;
+  /// Decides about a draft of n nodes by the logits [n, vocab] after them. Nothing where those of a
+  /// node on the path are not numbers or allow no token: then the host says so. InternalError for a
+  /// draft that is not what its rule or its distributions say.
+  virtual std::optional<DeviceDecision> decide(const at::Tensor& logits,
+                                               const SampledDraft& sampled) = 0;
+};
+
+}  // namespace specdec

@@ -1,0 +1,40 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "core/device_sampler.h"
+#include "core/kernels/cuda/sampling_kernels.h"
+
+namespace specdec::cuda {
+
+/// What the sampling kernels read of a draft of n nodes, on a device, in one piece of memory.
+struct SamplerTables {
+  at::Tensor memory;
+  const int32_t* tokens = nullptr;      ///< [n]
+  const int32_t* parents = nullptr;     ///< [n]
+  const int32_t* drawn_from = nullptr;  ///< [n] Draft::child_probs
+  const int32_t* chain = nullptr;       ///< [n] path of a whole chain
+  const int32_t* nodes = nullptr;       ///< [1] n
+  const int32_t* length = nullptr;      ///< [1] proposed tokens
+  int32_t* choices = nullptr;     ///< [n] the first child's token, until the kernels write others
+  const uint32_t* key = nullptr;  ///< [2] of the randomness
+  const int64_t* positions = nullptr;  ///< [n] of the token after each node; [0] after the root
+  RowMasks masks;
+};
+
+/// Copies the tables to a device at once.
+SamplerTables upload_tables(const SampledDraft& sampled, at::Device device);
+
+/// The distributions that a draft's children were drawn from, as the rows that rejection reads.
+/// InternalError where one gives a drawn token no mass.
+std::vector<TokenProbs> drafted_rows(const Draft& draft);
+/// The same of a chain for block verification: a row for each drafted token, all of it on the token
+/// where that was chosen deterministically; empty where all were.
+std::vector<TokenProbs> chain_rows(const Draft& chain, int64_t vocab);
+/// Copies distributions over `vocab` tokens to a device, those of few tokens by their masses alone:
+/// [rows, vocab] float64.
+at::Tensor upload_rows(const std::vector<TokenProbs>& rows, int64_t vocab, at::Device device);
+
+}  // namespace specdec::cuda
