@@ -6,7 +6,8 @@
 
 namespace specdec {
 
-/// A device's ops, each handed on as it is: what changes some of them derives from it.
+/// A device's ops, each handed on as it is: what changes some of them derives from it. It records
+/// no graphs unless it says so.
 class ForwardingOps : public Ops {
  public:
   explicit ForwardingOps(std::shared_ptr<Ops> ops) : ops_(std::move(ops)) {}
@@ -78,7 +79,7 @@ class ForwardingOps : public Ops {
   Tensor find_best(const Tensor& logits) override { return ops_->find_best(logits); }
 
  protected:
-  Ops& ops() { return *ops_; }
+  Ops& ops() const { return *ops_; }
 
  private:
   std::shared_ptr<Ops> ops_;
