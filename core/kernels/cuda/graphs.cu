@@ -1,7 +1,7 @@
 // Graphs of launches: what each build's stream_capture.h says, with C linkage.
-#include "core/kernels/cuda/graphs.h"
-
 #include <stream_capture.h>
+
+#include "core/kernels/cuda/graphs.h"
 
 namespace specdec::cuda {
 
