@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 
 #include "core/device_sampler.h"
@@ -14,6 +15,16 @@
 #include "core/kernels/row_table.h"
 
 namespace specdec {
+
+/// Ops that a device has recorded, to be run again as a whole on the memory that they were called
+/// with, whatever it holds by then. The caller keeps that memory; a workspace that the ops own
+/// stays with the graph.
+class OpsGraph {
+ public:
+  virtual ~OpsGraph() = default;
+  /// Runs them as if they were called now; results are the same, bit for bit.
+  virtual void run() = 0;
+};
 
 /// What a device has to be able to do for a forward, which is a list of calls of these made from
 /// the plan. Each op does what the kernel of its name says (core/kernels/), into memory that the
@@ -70,6 +81,15 @@ class Ops {
   virtual Tensor find_best(const Tensor& logits) = 0;
   /// What decides about sampled drafts by logits on the device; nullptr where the host does.
   virtual std::shared_ptr<DeviceSampler> sampler() { return nullptr; }
+
+  /// Whether the device records graphs. One that wraps another sees each call only where it does
+  /// not.
+  virtual bool records() const { return false; }
+  /// Records the ops that `calls` calls, and runs none of them. They should have run before, on
+  /// operands of these sizes: what a first run allocates or loads cannot be recorded. Throws what
+  /// `calls` throws, and Error where the device cannot record it; then nothing is recorded. Throws
+  /// InternalError for ops that copy from or to the host, and where records() is false.
+  virtual std::unique_ptr<OpsGraph> record(const std::function<void()>& calls);
 
   // The same into new tensors.
   Tensor linear(const Linear& weight, const Tensor& input);

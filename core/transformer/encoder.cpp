@@ -123,7 +123,8 @@ Tensor Encoder::forward(const TokenBatch& batch) {
   store_->extend({.count = batch.tokens.size(0), .rows = batch.rows});
   Activations& a = workspace_.activations(batch.tokens.size(0));
   ops_->embed_rows(weights_->embedding, batch.tokens, weights_->embedding_scale, a.residual);
-  layers_.begin(batch.tokens, a);
+  layers_.look_up(batch.tokens, a);
+  layers_.begin(a);
   run_layers(batch, a);
   layers_.leave(a);
   return ops_->rms_norm(a.residual, weights_->final_norm, weights_->config.rms_norm_eps).cpu();

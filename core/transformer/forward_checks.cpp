@@ -1,10 +1,16 @@
 #include "core/transformer/forward_checks.h"
 
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
+#include <memory>
+#include <numeric>
+#include <utility>
 
 #include "core/error.h"
 
@@ -95,6 +101,35 @@ void check_bias(const TokenBatch& batch, int64_t nodes, const KvStore& store) {
           "nothing has no attention; hide it from the others instead",
           node, own));
     }
+  }
+}
+
+LayerList first_layers(int64_t count) {
+  std::vector<int64_t> layers(static_cast<size_t>(count));
+  std::iota(layers.begin(), layers.end(), 0);
+  return std::make_shared<const std::vector<int64_t>>(std::move(layers));
+}
+
+LayerList evaluated_layers(const std::vector<int64_t>& layers, const std::vector<LayerPlan>& plan) {
+  SPECDEC_CHECK(
+      layers.front() >= 0 && layers.back() < std::ssize(plan) &&
+          std::adjacent_find(layers.begin(), layers.end(), std::greater_equal<>()) == layers.end(),
+      "forward: the layers [{}] of a model with {}, which should ascend", fmt::join(layers, ", "),
+      plan.size());
+  for (const int64_t layer : layers) {
+    const int64_t source = plan[static_cast<size_t>(layer)].kv_source;
+    if (source >= 0 && !std::binary_search(layers.begin(), layers.end(), source)) {
+      throw Error(fmt::format("layer {} reads the keys and values of layer {}, which is left out",
+                              layer, source));
+    }
+  }
+  return std::make_shared<const std::vector<int64_t>>(layers);
+}
+
+void check_captured(const std::vector<int64_t>& captured, const std::vector<int64_t>& evaluated) {
+  for (const int64_t layer : captured) {
+    SPECDEC_CHECK(std::find(evaluated.begin(), evaluated.end(), layer) != evaluated.end(),
+                  "forward: cannot capture layer {}, which is not evaluated", layer);
   }
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "core/forward.h"
 #include "core/kv_store.h"
+#include "core/transformer/pending_layers.h"
 #include "core/transformer/weights.h"
 
 namespace specdec {
@@ -18,5 +20,12 @@ int64_t check_nodes(const TransformerInfo& model, const TokenBatch& batch);
 /// Throws Error for an attention_bias that holds NaN or +inf, and for one that hides a node from
 /// itself: where it sees nothing there is no attention. InternalError for another shape.
 void check_bias(const TokenBatch& batch, int64_t nodes, const KvStore& store);
+/// The first `count` layers.
+LayerList first_layers(int64_t count);
+/// Layers of a forward that are not all. Throws InternalError where they do not ascend within the
+/// plan, Error where one reads the keys and values of a layer that is left out.
+LayerList evaluated_layers(const std::vector<int64_t>& layers, const std::vector<LayerPlan>& plan);
+/// Throws InternalError for a layer that is to be captured and is not among those evaluated.
+void check_captured(const std::vector<int64_t>& captured, const std::vector<int64_t>& evaluated);
 
 }  // namespace specdec

@@ -6,7 +6,8 @@
 
 namespace specdec {
 
-/// A device's ops, each handed on as it is: what changes some of them derives from it.
+/// A device's ops, each handed on as it is: what changes some of them derives from it. It records
+/// no graphs unless it says so.
 class ForwardingOps : public Ops {
  public:
   explicit ForwardingOps(std::shared_ptr<Ops> ops) : ops_(std::move(ops)) {}
@@ -79,7 +80,7 @@ class ForwardingOps : public Ops {
   std::shared_ptr<DeviceSampler> sampler() override { return ops_->sampler(); }
 
  protected:
-  Ops& ops() { return *ops_; }
+  Ops& ops() const { return *ops_; }
 
  private:
   std::shared_ptr<Ops> ops_;

@@ -19,8 +19,12 @@ class LayerRunner {
 
   /// Makes rotary tables for positions below `length`.
   void reserve_positions(int64_t length);
+  /// Those that forwards read now: where they lie changes when they grow.
+  const std::vector<RopeTable>& rotary_tables() const { return ropes_; }
+  /// Before a forward of tokens begins; see ResidualStream::look_up.
+  void look_up(const Tensor& tokens, Activations& a) { stream_->look_up(tokens, a); }
   /// Begins a forward: a.residual holds the embeddings; see ResidualStream::begin.
-  void begin(const Tensor& tokens, Activations& a) { stream_->begin(tokens, a); }
+  void begin(Activations& a) { stream_->begin(a); }
   /// a.residual becomes the layer's output, keys and values go into the view's slots.
   void run(size_t layer, const KvView& view, const ForwardInputs& inputs, Activations& a);
   /// The same within hooks, of which there is at least one. Throws Error where they replace a layer

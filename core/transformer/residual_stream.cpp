@@ -14,9 +14,19 @@ class PlainStream : public ResidualStream {
  public:
   PlainStream(Ops& ops, const TransformerWeights& weights) : ops_(ops), weights_(weights) {}
 
-  void begin(const Tensor& tokens, Activations& a) override {
+  void look_up(const Tensor& tokens, Activations& a) override {
+    if (!weights_.per_layer_table.defined()) {
+      return;
+    }
+    SPECDEC_CHECK(tokens.defined(),
+                  "forward: a model with per-layer inputs needs tokens, not their embeddings");
+    const auto size = static_cast<double>(a.family.per_layer.size(2));
+    ops_.look_up(weights_.per_layer_table, tokens, std::sqrt(size), a.family.token);
+  }
+
+  void begin(Activations& a) override {
     if (weights_.per_layer_table.defined()) {
-      make_per_layer_inputs(tokens, a);
+      make_per_layer_inputs(a);
     }
   }
 
@@ -70,12 +80,8 @@ class PlainStream : public ResidualStream {
     ops_.linear(w.projection, f.gated_input, a.branch);
   }
 
-  void make_per_layer_inputs(const Tensor& tokens, Activations& a) const {
-    SPECDEC_CHECK(tokens.defined(),
-                  "forward: a model with per-layer inputs needs tokens, not their embeddings");
+  void make_per_layer_inputs(Activations& a) const {
     FamilyActivations& f = a.family;
-    const auto size = static_cast<double>(f.per_layer.size(2));
-    ops_.look_up(weights_.per_layer_table, tokens, std::sqrt(size), f.token);
     ops_.linear(weights_.per_layer_projection, a.residual, f.context);
     ops_.per_layer_inputs(
         f.context, f.token,
@@ -95,8 +101,8 @@ class AltUpStream final : public PlainStream {
   AltUpStream(Ops& ops, const TransformerWeights& weights)
       : PlainStream(ops, weights), altup_(weights.plan.front().altup) {}
 
-  void begin(const Tensor& tokens, Activations& a) override {
-    PlainStream::begin(tokens, a);
+  void begin(Activations& a) override {
+    PlainStream::begin(a);
     Tensor first = stream(a, 0);
     ops_.copy(a.residual, first);
     for (int64_t i = 1; i < altup_.streams; ++i) {

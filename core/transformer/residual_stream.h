@@ -14,10 +14,12 @@ class ResidualStream {
  public:
   virtual ~ResidualStream() = default;
 
-  /// Begins a forward: a.residual holds the embeddings. `tokens` [n] int32 is undefined where
-  /// embeddings were given, which models with per-layer inputs refuse. a.residual is then what the
-  /// first layer reads (of AltUp: the active stream).
-  virtual void begin(const Tensor& tokens, Activations& a) = 0;
+  /// Reads from the host what a forward needs of tables that lie there. `tokens` [n] int32 is
+  /// undefined where embeddings were given, which models with per-layer inputs refuse.
+  virtual void look_up(const Tensor& tokens, Activations& a) = 0;
+  /// Begins a forward after look_up: a.residual holds the embeddings, and is then what the first
+  /// layer reads (of AltUp: the active stream).
+  virtual void begin(Activations& a) = 0;
   /// What attention reads: the stream, normed where the layer has such a norm.
   virtual const Tensor& enter(size_t layer, Activations& a) = 0;
   /// Adds a.branch, attention's output; a.residual is then what the MLP's norm reads.

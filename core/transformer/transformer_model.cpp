@@ -1,11 +1,9 @@
 #include "core/transformer/transformer_model.h"
 
 #include <ATen/ATen.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
 
 #include "core/error.h"
 #include "core/kernels/threads_during.h"
@@ -13,11 +11,12 @@
 #include "core/transformer/adapters/adapted_ops.h"
 #include "core/transformer/forbidden_tokens.h"
 #include "core/transformer/forward_checks.h"
+#include "core/transformer/forward_graphs.h"
+#include "core/transformer/forward_outputs.h"
 #include "core/transformer/forward_parts.h"
 #include "core/transformer/kv_key.h"
 #include "core/transformer/layer_runner.h"
 #include "core/transformer/pending_layers.h"
-#include "core/transformer/result_memory.h"
 #include "core/transformer/workspace.h"
 
 namespace specdec {
@@ -42,12 +41,6 @@ void check_decodes(const TransformerWeights& weights) {
   }
 }
 
-LayerList first_layers(int64_t count) {
-  std::vector<int64_t> layers(static_cast<size_t>(count));
-  std::iota(layers.begin(), layers.end(), 0);
-  return std::make_shared<const std::vector<int64_t>>(std::move(layers));
-}
-
 }  // namespace
 
 class TransformerModel::Impl final : public Internals, public KvSnapshots {
@@ -65,9 +58,8 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
         forbidden_(weights_->config.vocab_size, options.usable_tokens, options.suppressed,
                    weights_->place.device),
         workspace_(*weights_),
-        logits_(weights_->head.out(), result_options()),
-        hidden_(weights_->config.hidden_size, result_options()),
-        scored_(weights_->config.hidden_size, result_options()),
+        outputs_(*ops_, *weights_, forbidden_),
+        graphs_(*ops_, options.graphs),
         layers_(*ops_, *weights_),
         all_layers_(first_layers(num_layers())),
         first_sharing_(first_sharing(weights_->plan)) {}
@@ -75,7 +67,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options) {
     const int64_t nodes = check(batch, options);
     const ThreadsDuring threads(nodes < kFewestPrefillTokens ? 0 : prefill_threads_);
-    const LayerList layers = evaluated_layers(options);
+    const LayerList layers = layers_of(options);
     pending_.check_parents(batch, nodes, layers);
     store_->extend({.count = nodes, .rows = batch.rows, .parents = batch.parents});
     const AppliedDraft draft(*adapted_, options.draft_adapters);
@@ -139,8 +131,8 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   const AdapterStack& adapters() const { return adapters_; }
   const KvStore& store() const { return *store_; }
   const TransformerWeights& weights() const { return *weights_; }
-  const KvStore& cache() const { return *store_; }
   void touch_cache(int64_t tokens) { store_->touch(tokens); }
+  const GraphCounts& graph_counts() const { return graphs_.counts(); }
 
   // Internals
   int64_t hidden_size() const override { return weights_->config.hidden_size; }
@@ -176,66 +168,16 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     if (batch.inputs.attention_bias.defined()) {
       check_bias(batch, nodes, *store_);
     }
-    const LayerList layers = evaluated_layers(options);
+    const LayerList layers = layers_of(options);
     if (options.draft_adapters != nullptr) {
       options.draft_adapters->check_draft(*weights_, std::ssize(*layers));
     }
-    for (const int64_t layer : options.capture_layers) {
-      SPECDEC_CHECK(std::find(layers->begin(), layers->end(), layer) != layers->end(),
-                    "forward: cannot capture layer {}, which is not evaluated", layer);
-    }
+    check_captured(options.capture_layers, *layers);
     return nodes;
   }
 
-  LayerList evaluated_layers(const ForwardOptions& options) const {
-    if (options.layers.empty()) {
-      return all_layers_;
-    }
-    const std::vector<int64_t>& layers = options.layers;
-    SPECDEC_CHECK(layers.front() >= 0 && layers.back() < num_layers() &&
-                      std::adjacent_find(layers.begin(), layers.end(), std::greater_equal<>()) ==
-                          layers.end(),
-                  "forward: the layers [{}] of a model with {}, which should ascend",
-                  fmt::join(layers, ", "), num_layers());
-    for (const int64_t layer : layers) {
-      const int64_t source = weights_->plan[static_cast<size_t>(layer)].kv_source;
-      if (source >= 0 && !std::binary_search(layers.begin(), layers.end(), source)) {
-        throw Error(fmt::format("layer {} reads the keys and values of layer {}, which is left out",
-                                layer, source));
-      }
-    }
-    return std::make_shared<const std::vector<int64_t>>(layers);
-  }
-
-  ForwardResult evaluate(const TokenBatch& batch, const ForwardOptions& options, int64_t nodes,
-                         const LayerList& layers) {
-    layers_.reserve_positions(store_->view(0).tables->longest);
-    Activations& a = workspace_.activations(nodes);
-    begin(batch, a);
-    layers_.begin(batch.tokens, a);
-    read_ahead(*layers);
-    Pass pass{.batch = batch, .options = options, .result = {}};
-    pass.result.captured.resize(options.capture_layers.size());
-    find_last_nodes(batch, nodes, last_);
-    const bool some = leaves_out(batch, options, nodes);
-    const std::span<const int64_t> all(*layers);
-    const auto first = some ? std::lower_bound(all.begin(), all.end(), first_sharing_) : all.end();
-    const auto before = static_cast<size_t>(first - all.begin());
-    run(all.first(before), {}, a, pass);
-    if (!some) {
-      layers_.leave(a);
-      finish(options, a, pass.result);
-    } else if (options.logits != Logits::kNone) {
-      const Tensor chosen = at::tensor(last_, at::kLong).to(weights_->place.device);
-      Activations& own = workspace_.selected(a, chosen);
-      run(all.subspan(before), chosen, own, pass);
-      layers_.leave(own);
-      finish_scored(own.residual, options, pass.result);
-    }
-    if (results_on_host_) {
-      copy_to_host(*ops_, pass.result);
-    }
-    return std::move(pass.result);
+  LayerList layers_of(const ForwardOptions& options) const {
+    return options.layers.empty() ? all_layers_ : evaluated_layers(options.layers, weights_->plan);
   }
 
   /// Says which layers on disk the forward is going to evaluate.
@@ -257,8 +199,92 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   struct Pass {
     const TokenBatch& batch;
     const ForwardOptions& options;
-    ForwardResult result;
+    const LayerList& layers;
+    int64_t nodes;
+    int64_t context = 0;  ///< attention is launched for so many positions; 0 = for those there are
+    ForwardResult result = {};
   };
+
+  ForwardResult evaluate(const TokenBatch& batch, const ForwardOptions& options, int64_t nodes,
+                         const LayerList& layers) {
+    const int64_t longest = store_->view(0).tables->longest;
+    layers_.reserve_positions(longest);
+    Activations& a = workspace_.activations(nodes);
+    find_last_nodes(batch, nodes, last_);
+    Pass pass{.batch = batch, .options = options, .layers = layers, .nodes = nodes};
+    const bool all = options.logits == Logits::kAll || std::ssize(last_) == nodes;
+    outputs_.reserve(options, nodes, all ? nodes : std::ssize(last_));
+    layers_.look_up(batch.tokens, a);
+    read_ahead(*layers);
+    if (leaves_out(batch, options, nodes)) {
+      evaluate_last(pass, a);
+    } else if (is_recordable(pass, all)) {
+      pass.context = context_bucket(longest);
+      const Tensor tokens = graphs_.place_tokens(batch.tokens, weights_->place.device);
+      graphs_.run(key_of(pass), [&] { evaluate_all(tokens, all, pass, a); });
+    } else {
+      evaluate_all(batch.tokens, all, pass, a);
+    }
+    outputs_.give(options, pass.result);
+    if (results_on_host_) {
+      copy_to_host(*ops_, pass.result);
+    }
+    return std::move(pass.result);
+  }
+
+  /// All layers of all nodes. `all`: of which each has logits.
+  void evaluate_all(const Tensor& tokens, bool all, Pass& pass, Activations& a) {
+    begin(tokens, pass.batch, a);
+    run(*pass.layers, {}, a, pass);
+    layers_.leave(a);
+    outputs_.write(a.residual, all                 ? a.residual
+                               : last_.size() == 1 ? a.last
+                                                   : rows_of_nodes(a.residual, last_));
+  }
+
+  /// The last layers, which only read keys and values, for the last node of each row.
+  void evaluate_last(Pass& pass, Activations& a) {
+    begin(pass.batch.tokens, pass.batch, a);
+    const std::span<const int64_t> layers(*pass.layers);
+    const auto first = std::lower_bound(layers.begin(), layers.end(), first_sharing_);
+    const auto before = static_cast<size_t>(first - layers.begin());
+    run(layers.first(before), {}, a, pass);
+    if (pass.options.logits == Logits::kNone) {
+      return;
+    }
+    const Tensor chosen = at::tensor(last_, at::kLong).to(weights_->place.device);
+    Activations& own = workspace_.selected(a, chosen);
+    run(layers.subspan(before), chosen, own, pass);
+    layers_.leave(own);
+    outputs_.write(own.residual, own.residual);
+  }
+
+  /// Whether evaluate_all calls ops alone, on memory that key_of names.
+  bool is_recordable(const Pass& pass, bool all) const {
+    const ForwardInputs& inputs = pass.batch.inputs;
+    return graphs_.enabled() && pass.nodes <= Workspace::kMostSelected && hooks_.empty() &&
+           (all || last_.size() == 1) && !inputs.embeddings.defined() &&
+           !inputs.attention_inputs.defined() && !inputs.attention_bias.defined();
+  }
+
+  /// What evaluate_all depends on beside the model. The activations of a number of nodes never
+  /// move.
+  const GraphKey& key_of(const Pass& pass) {
+    key_.assign({pass.nodes, pass.context});
+    outputs_.add_addresses(key_);
+    add_tables(*store_->view(0).tables, key_);
+    for (const RopeTable& table : layers_.rotary_tables()) {
+      add_address(table.cos(), key_);
+      add_address(table.sin(), key_);
+    }
+    for (const int64_t layer : *pass.layers) {
+      const KvView view = store_->view(layer);
+      key_.push_back(layer);
+      add_address(view.keys, key_);
+      add_address(view.values, key_);
+    }
+    return key_;
+  }
 
   /// Whether layers that share keys and values are evaluated for the last node of each row only:
   /// nobody reads what the others come to there.
@@ -277,9 +303,10 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     BatchTables tables;
     for (const int64_t layer : layers) {
       KvView view = store_->view(layer);
-      if (chosen.defined()) {
+      if (chosen.defined() || pass.context > 0) {
         if (tables.nodes == 0) {  // the same for all layers
-          tables = selected_nodes(*view.tables, chosen);
+          tables = chosen.defined() ? selected_nodes(*view.tables, chosen) : *view.tables;
+          tables.longest = std::max(tables.longest, pass.context);
         }
         view.tables = &tables;
       }
@@ -288,81 +315,17 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
       } else {
         layers_.run(hooks_, static_cast<size_t>(layer), view, pass.batch, a);
       }
-      capture(layer, pass.options, a.residual, pass.result);
+      outputs_.capture(layer, a.residual);
     }
   }
 
-  void begin(const TokenBatch& batch, Activations& a) {
+  void begin(const Tensor& tokens, const TokenBatch& batch, Activations& a) {
     if (batch.inputs.embeddings.defined()) {
       ops_->copy(plain_input(batch.inputs.embeddings, a.residual), a.residual);
     } else {
-      ops_->embed_rows(weights_->embedding, batch.tokens, weights_->embedding_scale, a.residual);
+      ops_->embed_rows(weights_->embedding, tokens, weights_->embedding_scale, a.residual);
     }
-  }
-
-  static void capture(int64_t layer, const ForwardOptions& options, const Tensor& residual,
-                      ForwardResult& result) {
-    for (size_t i = 0; i < options.capture_layers.size(); ++i) {
-      if (options.capture_layers[i] == layer) {
-        result.captured[i] = residual.clone();
-      }
-    }
-  }
-
-  at::TensorOptions result_options() const {
-    return at::TensorOptions(weights_->compute_dtype()).device(weights_->place.device);
-  }
-
-  Tensor final_norm(const Tensor& residual, ResultMemory& memory) const {
-    Tensor hidden = memory.rows(residual.size(0));
-    if (weights_->final_norm.defined()) {
-      ops_->rms_norm(residual, weights_->final_norm, weights_->config.rms_norm_eps, hidden);
-    } else {
-      ops_->copy(residual, hidden);
-    }
-    return hidden;
-  }
-
-  void finish(const ForwardOptions& options, const Activations& a, ForwardResult& result) {
-    const bool all = options.logits == Logits::kAll || std::ssize(last_) == a.residual.size(0);
-    if (options.hidden == Hidden::kAll) {
-      result.final_hidden = final_norm(a.residual, hidden_);
-    }
-    if (options.logits == Logits::kNone) {
-      return;
-    }
-    if (all && options.hidden == Hidden::kAll) {
-      score(result.final_hidden, options, result);
-    } else if (all) {
-      finish_scored(a.residual, options, result);
-    } else {
-      finish_scored(last_.size() == 1 ? a.last : rows_of_nodes(a.residual, last_), options, result);
-    }
-  }
-
-  /// `residual`: of the nodes with logits.
-  void finish_scored(const Tensor& residual, const ForwardOptions& options, ForwardResult& result) {
-    const Tensor hidden = final_norm(residual, scored_);
-    score(hidden, options, result);
-    if (options.hidden == Hidden::kScored) {
-      result.final_hidden = hidden;
-    }
-  }
-
-  /// Logits after final-normed states, or the best tokens where nothing else of them is read.
-  void score(const Tensor& hidden, const ForwardOptions& options, ForwardResult& result) {
-    Tensor logits = logits_.rows(hidden.size(0));
-    head_logits(*ops_, *weights_, hidden, logits);
-    forbidden_.apply(logits);
-    if (options.best_only) {
-      result.best = best_tokens(*ops_, logits);
-    }
-    if (!result.best.empty()) {
-      result.read_backs += {1, kBestTokenBytes * std::ssize(result.best)};
-      return;
-    }
-    result.logits = std::move(logits);
-    result.sampler = options.keep_logits ? ops_->sampler() : nullptr;
+    layers_.begin(a);
   }
 
   std::shared_ptr<const TransformerWeights> weights_;
@@ -375,8 +338,9 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   LayerHooks hooks_;
   ForbiddenTokens forbidden_;
   Workspace workspace_;
-  ResultMemory logits_;
-  ResultMemory hidden_, scored_;  ///< final-normed states of all nodes, of those with logits
+  ForwardOutputs outputs_;
+  ForwardGraphs graphs_;
+  GraphKey key_;  ///< of the forward; kept to allocate nothing
   LayerRunner layers_;
   LayerList all_layers_;
   int64_t first_sharing_;  ///< from it on no layer has keys and values of its own
@@ -427,10 +391,9 @@ const Internals* TransformerModel::internals() const { return impl_.get(); }
 KvSnapshots* TransformerModel::snapshots() { return impl_.get(); }
 void TransformerModel::undo_forward() { impl_->undo_forward(); }
 const TransformerWeights& TransformerModel::weights() const { return impl_->weights(); }
-
 void TransformerModel::touch_cache(int64_t tokens) { impl_->touch_cache(tokens); }
-
-const KvStore& TransformerModel::cache() const { return impl_->cache(); }
+const KvStore& TransformerModel::cache() const { return impl_->store(); }
+const GraphCounts& TransformerModel::graph_counts() const { return impl_->graph_counts(); }
 void TransformerModel::push_adapter(ScaledAdapter adapter) {
   impl_->change_adapters([&](AdapterStack& stack) { stack.push(std::move(adapter)); });
 }

@@ -6,6 +6,7 @@
 #include "core/kv_store.h"
 #include "core/language_model.h"
 #include "core/transformer/adapters/adapter_stack.h"
+#include "core/transformer/forward_graphs.h"
 #include "core/transformer/forward_parts.h"
 #include "core/transformer/layer_hook.h"
 #include "core/transformer/weights.h"
@@ -26,6 +27,10 @@ struct TransformerOptions {
   /// CPU threads of forwards of at least kFewestPrefillTokens, while one runs; 0 = as many as
   /// at::get_num_threads() says. Bits do not depend on it.
   int64_t prefill_threads = 0;
+  /// Forwards that a device records as graphs at a time, where its ops do (Ops::records); 0 = none.
+  /// Bits do not depend on it. Forwards of more than 64 nodes, with adapters, hooks or inputs
+  /// beside tokens run without.
+  int64_t graphs = 32;
   LayerHooks hooks = {};  ///< stages of one's own around the layers; without them none is looked at
 };
 
@@ -59,6 +64,8 @@ class TransformerModel final : public LanguageModel {
   const KvStore& cache() const;
   /// See KvStore::touch.
   void touch_cache(int64_t tokens);
+  /// How many forwards ran as graphs.
+  const GraphCounts& graph_counts() const;
 
   /// Adapters of this instance, applied beside its weights, which stay as they are. They throw
   /// Error while a row holds tokens: its keys and values are those of the adapters before.

@@ -233,19 +233,36 @@ __device__ inline void mix_dimension(const PagedCache& cache, const Tile& tile, 
   }
 }
 
+/// Whether a row of this block's tile sees a position of its chunk: the same in all threads. A
+/// graph launches blocks for more positions than there are.
+__device__ inline bool sees_chunk(const PagedAttentionTask& task, const Layout& layout) {
+  const auto row = static_cast<int32_t>(blockIdx.x) * kRows;
+  const int32_t begin = static_cast<int32_t>(blockIdx.z) * kCudaAttentionChunk;
+  const int32_t end = row + kRows < layout.rows ? row + kRows : layout.rows;
+  for (int32_t node = layout.node(row); node <= layout.node(end - 1); ++node) {
+    const int32_t position = task.cache.positions[node];
+    if (position >= begin &&
+        device::first_seen(position, task.cache.window) < begin + kCudaAttentionChunk) {
+      return true;
+    }
+  }
+  return false;
+}
+
 /// A block: a tile of rows, a kv head and a chunk.
 template <class Kv>
 __global__ void __launch_bounds__(kThreads) chunk_kernel(PagedAttentionTask task) {
   const Layout layout = layout_of(task);
+  if (!sees_chunk(task, layout)) {
+    return;  // nobody reads its parts
+  }
   const Tile tile = tile_in_shared(task.cache.head_dim);
   const auto first = static_cast<int32_t>(blockIdx.x) * kRows;
   const auto kv_head = static_cast<int32_t>(blockIdx.y);
   const auto chunk = static_cast<int32_t>(blockIdx.z);
   int32_t visible[kRows];
   fill_tile(task, layout, tile, visible);
-  if (__syncthreads_or(tile.common[threadIdx.x] != kHidden ? 1 : 0) == 0) {
-    return;  // nobody sees anything of it, so nobody reads its parts
-  }
+  __syncthreads();
   float numbers[kRows];
   score_position<Kv>(task.cache, tile, visible, numbers);
   write_scores(task, layout, tile, visible, numbers);

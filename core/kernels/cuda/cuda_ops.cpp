@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/kernels/cuda/cuda_arguments.h"
+#include "core/kernels/cuda/cuda_capture.h"
 #include "core/kernels/cuda/cuda_sampler.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/run_kernel.h"
@@ -26,8 +27,10 @@ using cuda::rows_of;
 class Scratch {
  public:
   explicit Scratch(at::Device device) : device_(device) {}
+  const Tensor& memory() const { return memory_; }
+  bool holds(int64_t numbers) const { return memory_.defined() && memory_.numel() >= numbers; }
   float* reserve(int64_t numbers) {
-    if (!memory_.defined() || memory_.numel() < numbers) {
+    if (!holds(numbers)) {
       const int64_t twice = memory_.defined() ? 2 * memory_.numel() : 0;
       memory_ = Tensor();  // before the new one is taken
       memory_ =
@@ -54,8 +57,8 @@ class CudaOps final : public Ops {
         continue;
       }
       cuda::TensorLinearTask task = cuda::tensor_linear_task(weight, part, input, out);
-      task.workspace = scratch_.reserve(cuda::specdec_cuda_split_bytes(task.rows, task.in) /
-                                        static_cast<int64_t>(sizeof(float)));
+      task.workspace = workspace(cuda::specdec_cuda_split_bytes(task.rows, task.in) /
+                                 static_cast<int64_t>(sizeof(float)));
       run("tensor_linear", cuda::specdec_cuda_tensor_linear, task);
     }
   }
@@ -65,6 +68,7 @@ class CudaOps final : public Ops {
     SPECDEC_CHECK(table.parts().size() == 1, "CUDA: an embedding of several formats");
     const Linear::Part& part = table.parts().front();
     const Tensor here = ids.to(device_, at::kInt).contiguous();
+    check_unrecorded(here.is_same(ids), "token ids that have to be copied");
     cuda::EmbedRowsTask task{};
     task.weight = part.packed.const_data_ptr();
     task.format = cuda_format(part.format);
@@ -133,6 +137,7 @@ class CudaOps final : public Ops {
                        Tensor& out) override {
     const Tensor bias =
         options.bias.defined() ? options.bias.to(queries.options()).contiguous() : Tensor();
+    check_unrecorded(bias.is_same(options.bias), "a bias that has to be copied");
     cuda::PagedAttentionTask task{};
     task.queries = floats(queries);
     task.out = floats_of(out);
@@ -144,7 +149,7 @@ class CudaOps final : public Ops {
     task.chunks = chunks_of(view);
     task.scale = static_cast<float>(options.scale);
     task.soft_cap = static_cast<float>(options.soft_cap);
-    task.workspace = scratch_.reserve(cuda::specdec_cuda_attention_workspace(&task));
+    task.workspace = workspace(cuda::specdec_cuda_attention_workspace(&task));
     run("paged_attention", cuda::specdec_cuda_paged_attention, task);
   }
 
@@ -159,6 +164,7 @@ class CudaOps final : public Ops {
   }
 
   void look_up(const RowTable& table, const Tensor& ids, double factor, Tensor& out) override {
+    check_unrecorded(false, "rows of a table on the host");
     Tensor rows = at::empty(out.sizes(), at::kFloat);
     table.look_up(ids.cpu(), factor, rows);
     out.copy_(rows);
@@ -274,6 +280,7 @@ class CudaOps final : public Ops {
   }
 
   Tensor find_best(const Tensor& logits) override {
+    check_unrecorded(false, "best tokens, which take memory");
     const int64_t rows = logits.size(0);
     Tensor found = at::empty({3 * rows}, logits.options().dtype(at::kInt));
     cuda::ArgmaxTask task{};
@@ -283,17 +290,36 @@ class CudaOps final : public Ops {
     task.stride = logits.size(1);
     task.count = narrow(rows);
     task.size = narrow(logits.size(1));
-    task.workspace = scratch_.reserve(cuda::specdec_cuda_argmax_workspace(&task));
+    task.workspace = workspace(cuda::specdec_cuda_argmax_workspace(&task));
     run("argmax", cuda::specdec_cuda_argmax, task);
     return found;
   }
 
   std::shared_ptr<DeviceSampler> sampler() override { return sampler_; }
+  bool records() const override { return true; }
+  std::unique_ptr<OpsGraph> record(const std::function<void()>& calls) override {
+    check_unrecorded(false, "another graph");
+    const c10::OptionalDeviceGuard guard(device_);
+    cuda::CudaCapture capture(stream_, device_);
+    calls();
+    return capture.finish(scratch_.memory());
+  }
 
  private:
+  /// Memory that means nothing between kernels. A graph keeps its address.
+  float* workspace(int64_t numbers) {
+    check_unrecorded(scratch_.holds(numbers), "a workspace larger than any before");
+    return scratch_.reserve(numbers);
+  }
+
+  /// `holds`, or no graph is recorded.
+  void check_unrecorded(bool holds, const char* what) const {
+    SPECDEC_CHECK(holds || stream_ == nullptr, "CUDA: a graph cannot hold {}", what);
+  }
+
   template <class Task>
   void run(const char* op, int (*kernel)(const Task*, void*), const Task& task) const {
-    cuda::run_kernel(device_, op, kernel, task);
+    cuda::run_kernel(device_, op, kernel, task, stream_);
   }
 
   static void check_rows(const Linear& weight) {
@@ -361,6 +387,7 @@ class CudaOps final : public Ops {
   at::Device device_;
   Scratch scratch_;
   std::shared_ptr<DeviceSampler> sampler_;
+  void* stream_ = nullptr;  ///< the default one, or the one that is captured
 };
 
 }  // namespace

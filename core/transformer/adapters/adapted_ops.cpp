@@ -1,5 +1,7 @@
 #include "core/transformer/adapters/adapted_ops.h"
 
+#include "core/error.h"
+
 namespace specdec {
 
 void AdaptedOps::linear(const Linear& weight, const Tensor& input, Tensor& out) {
@@ -8,6 +10,15 @@ void AdaptedOps::linear(const Linear& weight, const Tensor& input, Tensor& out) 
   if (draft_ != nullptr) {
     add_update(*draft_, weight, input, out);
   }
+}
+
+bool AdaptedOps::records() const {
+  return ops().records() && stack_.adapters().empty() && draft_ == nullptr;
+}
+
+std::unique_ptr<OpsGraph> AdaptedOps::record(const std::function<void()>& calls) {
+  SPECDEC_CHECK(records(), "a graph of adapters");
+  return ops().record(calls);
 }
 
 void AdaptedOps::add_update(const AdapterStack& stack, const Linear& weight, const Tensor& input,

@@ -20,6 +20,10 @@ class AdaptedOps final : public ForwardingOps {
 
   void linear(const Linear& weight, const Tensor& input, Tensor& out) override;
 
+  /// Not with adapters: a product that they update takes memory.
+  bool records() const override;
+  std::unique_ptr<OpsGraph> record(const std::function<void()>& calls) override;
+
  private:
   void add_update(const AdapterStack& stack, const Linear& weight, const Tensor& input,
                   Tensor& out);

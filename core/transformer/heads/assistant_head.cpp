@@ -40,7 +40,7 @@ AssistantModel::Step AssistantModel::step(const Tensor& embeddings, const Tensor
   const Tensor like = a.residual;
   ops_->linear(head_->pre_projection,
                ops_->concat(plain_input(embeddings, like), plain_input(hidden, like)), a.residual);
-  layers_.begin({}, a);
+  layers_.begin(a);
   for (size_t layer = 0; layer < weights.plan.size(); ++layer) {
     const LayerPlan& plan = weights.plan[layer];
     KvView view = target.read_keys(plan.kv_source, tables);

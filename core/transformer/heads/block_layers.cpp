@@ -119,7 +119,7 @@ Tensor BlockLayers::run(const Tensor& block) {
   layers_.reserve_positions(kept + rows);
   Activations& a = workspace_.activations(rows);
   ops_->copy(plain_input(block, a.residual), a.residual);
-  layers_.begin({}, a);
+  layers_.begin(a);
   // A row that sees all of the block is one at its end, rotated by its own position.
   BatchTables at_end = *store_->view(0).tables;
   at_end.positions = at::full_like(at_end.positions, kept + rows - 1);

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "core/kernels/cuda/emulation/emulation.h"
+#include "core/kernels/cuda/emulation/stream_capture.h"
 #include "core/kernels/cuda/launch_shape.h"
 
 // NOLINTBEGIN(bugprone-reserved-identifier): CUDA's names.
@@ -78,11 +79,12 @@ inline void multiply_tiles(float (&c)[4], const uint32_t (&a)[4], const uint32_t
   emulation::multiply_tiles(c, a, b);
 }
 
-/// Runs kernel(task) in the emulation, to its end; returns 0.
+/// Runs kernel(task) in the emulation, to its end, or notes it where `stream` is captured; returns
+/// 0, or the error of a launch beside the captured stream.
 template <class Task>
-int launch(void (*kernel)(Task), const LaunchShape& shape, void* /*stream*/, const Task& task) {
-  emulation::run_grid(shape, [&] { kernel(task); });
-  return 0;
+int launch(void (*kernel)(Task), const LaunchShape& shape, void* stream, const Task& task) {
+  return emulation::launch_grid(
+      stream, [kernel, shape, task] { emulation::run_grid(shape, [&] { kernel(task); }); });
 }
 
 }  // namespace specdec::cuda

@@ -1,13 +1,11 @@
 // Whole models on the ops of CUDA, whose kernels run on the CPU (core/kernels/cuda/emulation): the
 // golden sets, stored formats, and the bits of verified tokens.
 #include <ATen/ATen.h>
-#include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "core/error.h"
 #include "core/families/model.h"
@@ -21,6 +19,8 @@
 #include "core/transformer/random_weights.h"
 #include "core/transformer/transformer_model.h"
 #include "kv/kv_cache.h"
+#include "tests/core/transformer/cuda/counting_allocator.h"
+#include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/support/golden.h"
 #include "tests/support/parameter_name.h"
 #include "tests/support/slack_pair.h"
@@ -28,26 +28,6 @@
 
 namespace specdec {
 namespace {
-
-/// The emulation's device memory is the host's.
-const Placement kEmulated{at::kCPU, WeightLayout::kRows};
-
-std::shared_ptr<const TransformerWeights> load_rows(const std::filesystem::path& path,
-                                                    std::optional<at::ScalarType> dtype = {}) {
-  return load_model(path, {.dtype = dtype, .place = kEmulated});
-}
-
-TransformerOptions emulated() { return {.ops = cuda_ops(at::kCPU)}; }
-
-TokenBatch batch_of(std::span<const Token> tokens) {
-  return {.tokens = at::tensor(c10::ArrayRef<Token>(tokens.data(), tokens.size()), at::kInt)};
-}
-
-void commit_all(LanguageModel& model) {
-  std::vector<int64_t> path(static_cast<size_t>(model.pending()));
-  std::iota(path.begin(), path.end(), 0);
-  model.commit(path);
-}
 
 class CudaGoldenTest : public testing::TestWithParam<std::string> {
  protected:
@@ -131,15 +111,6 @@ class CudaFormatTest : public testing::TestWithParam<std::string> {
   std::shared_ptr<const TransformerWeights> weights_ = load(kEmulated);
   TransformerModel model_{weights_, paged_kv(), emulated()};
 };
-
-/// Logits of token after token, each decoded alone.
-std::vector<Tensor> decoded(TransformerModel& model, std::span<const Token> tokens) {
-  std::vector<Tensor> logits;
-  for (const Token& token : tokens) {
-    logits.push_back(model.decode_get_logits({&token, 1})[0]);
-  }
-  return logits;
-}
 
 TEST_P(CudaFormatTest, AVerifiedTokenHasTheBitsOfADecodedOne) {
   const std::span<const Token> all(tokens_);
@@ -298,29 +269,6 @@ TEST_F(CudaModelTest, BlockDraftersFollowTheCpu) {
     }
   }
 }
-
-/// Counts the memory that tensors of the CPU take while it lives.
-class CountingAllocator final : public c10::Allocator {
- public:
-  CountingAllocator() : own_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, kPriority); }
-  ~CountingAllocator() override { c10::SetCPUAllocator(own_, kPriority); }
-  CountingAllocator(const CountingAllocator&) = delete;
-  CountingAllocator& operator=(const CountingAllocator&) = delete;
-
-  c10::DataPtr allocate(size_t bytes) override {
-    ++count_;
-    return own_->allocate(bytes);
-  }
-  void copy_data(void* to, const void* from, size_t bytes) const override {
-    own_->copy_data(to, from, bytes);
-  }
-  int64_t count() const { return count_; }
-
- private:
-  static constexpr uint8_t kPriority = 200;  // above that of memory that a GPU reads
-  c10::Allocator* own_;
-  int64_t count_ = 0;
-};
 
 TEST_F(CudaModelTest, AForwardTakesNoMemory) {
   model_.prefill_get_last_logits(std::span(tokens_).first(5));

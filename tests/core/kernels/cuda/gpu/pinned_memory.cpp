@@ -163,7 +163,12 @@ std::string use_pinned_memory() {
   }
   use_pool([](size_t bytes) {
     void* memory = nullptr;
-    return cudaHostAlloc(&memory, bytes, 0) == cudaSuccess ? memory : nullptr;
+    // Also while this thread records a graph, which has no part in it.
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    const cudaError_t error = cudaHostAlloc(&memory, bytes, 0);
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    return error == cudaSuccess ? memory : nullptr;
   });
   return {};
 }

@@ -1,0 +1,30 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "core/kernels/ops.h"
+
+namespace specdec::cuda {
+
+/// Launches that are recorded and not run, as long as it lives.
+class CudaCapture {
+ public:
+  /// Sets `stream`, where launches go, to the one that is captured. Throws Error where CUDA cannot.
+  CudaCapture(void*& stream, at::Device device);
+  /// Sets `stream` back to the default stream; drops what finish() has not taken.
+  ~CudaCapture();
+  CudaCapture(const CudaCapture&) = delete;
+  CudaCapture& operator=(const CudaCapture&) = delete;
+
+  /// Ends the capture. The graph runs on the default stream of the device, and keeps `workspace`,
+  /// which its launches use. Throws Error where something was done that cannot be captured.
+  std::unique_ptr<OpsGraph> finish(at::Tensor workspace);
+
+ private:
+  void*& stream_;
+  at::Device device_;
+  bool capturing_ = true;
+};
+
+}  // namespace specdec::cuda

@@ -1,0 +1,70 @@
+#include "core/transformer/forward_graphs.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "core/transformer/workspace.h"
+
+namespace specdec {
+
+void add_address(const Tensor& tensor, GraphKey& key) {
+  key.push_back(tensor.defined() ? reinterpret_cast<intptr_t>(tensor.const_data_ptr()) : 0);
+}
+
+void add_tables(const BatchTables& tables, GraphKey& key) {
+  for (const Tensor* table :
+       {&tables.rows, &tables.slots, &tables.positions, &tables.angles, &tables.path_starts,
+        &tables.paths, &tables.lengths, &tables.page_tables}) {
+    add_address(*table, key);
+  }
+  key.push_back(tables.page_tables.size(1));
+  key.push_back(tables.page_tables.size(2));
+}
+
+int64_t context_bucket(int64_t longest) {
+  constexpr uint64_t kSmallest = 128;
+  return static_cast<int64_t>(std::bit_ceil(std::max(static_cast<uint64_t>(longest), kSmallest)));
+}
+
+ForwardGraphs::Entry* ForwardGraphs::find(const GraphKey& key) {
+  const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                  [&key](const Entry& entry) { return entry.key == key; });
+  if (found == entries_.end()) {
+    return nullptr;
+  }
+  entries_.splice(entries_.begin(), entries_, found);
+  return &entries_.front();
+}
+
+void ForwardGraphs::run(const GraphKey& key, const std::function<void()>& calls) {
+  Entry* entry = find(key);
+  if (entry == nullptr) {
+    calls();
+    ++counts_.warm_ups;
+    if (std::ssize(entries_) >= most_) {
+      entries_.pop_back();
+    }
+    entries_.push_front({.key = key, .graph = nullptr});
+    return;
+  }
+  if (entry->graph == nullptr) {
+    entry->graph = ops_.record(calls);
+    ++counts_.captures;
+  } else {
+    ++counts_.replays;
+  }
+  entry->graph->run();
+}
+
+Tensor ForwardGraphs::place_tokens(const Tensor& tokens, at::Device device) {
+  if (!tokens_.defined()) {
+    tokens_ = at::empty({Workspace::kMostSelected}, at::TensorOptions(at::kInt).device(device));
+  }
+  Tensor placed = tokens_.narrow(0, 0, tokens.size(0));
+  placed.copy_(tokens);
+  return placed;
+}
+
+}  // namespace specdec

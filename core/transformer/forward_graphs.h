@@ -1,0 +1,67 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "core/kernels/kv_view.h"
+#include "core/kernels/ops.h"
+
+namespace specdec {
+
+/// Numbers that say all that the launches of a forward depend on: sizes, and the addresses of
+/// memory that may lie elsewhere in the next one. Forwards of the same key launch the same kernels
+/// on the same memory; what that holds (tokens, positions, page tables, lengths) may differ.
+using GraphKey = std::vector<int64_t>;
+
+/// Adds where a tensor lies; 0 for an undefined one.
+void add_address(const Tensor& tensor, GraphKey& key);
+/// Adds where a forward's tables lie, and how.
+void add_tables(const BatchTables& tables, GraphKey& key);
+/// Positions that attention is launched for where rows are shorter than `longest`: the power of two
+/// from there, at least 128.
+int64_t context_bucket(int64_t longest);
+
+/// What became of the forwards that were given to ForwardGraphs.
+struct GraphCounts {
+  int64_t warm_ups = 0;  ///< ran as they are: the first of their key
+  int64_t captures = 0;  ///< were recorded, and ran as a graph
+  int64_t replays = 0;   ///< ran as a graph that was there
+};
+
+/// Graphs of a model's forwards, for as many keys as fit: the one that was not used for longest
+/// goes first. Borrows the ops.
+class ForwardGraphs {
+ public:
+  /// `most`: keys; 0 = records nothing.
+  ForwardGraphs(Ops& ops, int64_t most) : ops_(ops), most_(most) {}
+
+  /// Whether run() may be called: graphs are wanted, and the ops record now.
+  bool enabled() const { return most_ > 0 && ops_.records(); }
+  /// Does what `calls` does, which calls ops only, and those that `key` says: runs it the first
+  /// time, records it the second time, and runs the graph from then on. Throws what `calls` throws,
+  /// and Error where the device fails.
+  void run(const GraphKey& key, const std::function<void()>& calls);
+  /// Token ids [n], at most 64, copied to where they lie in every forward: int32 on `device`.
+  Tensor place_tokens(const Tensor& tokens, at::Device device);
+  const GraphCounts& counts() const { return counts_; }
+
+ private:
+  struct Entry {
+    GraphKey key;
+    std::unique_ptr<OpsGraph> graph;  ///< nullptr before the second forward
+  };
+  /// nullptr where there is none; else the first of entries_.
+  Entry* find(const GraphKey& key);
+
+  Ops& ops_;
+  int64_t most_;
+  std::list<Entry> entries_;  ///< the newest first
+  Tensor tokens_;             ///< [64]
+  GraphCounts counts_;
+};
+
+}  // namespace specdec

@@ -1,0 +1,111 @@
+#include "core/transformer/forward_outputs.h"
+
+#include <iterator>
+#include <utility>
+
+#include "core/transformer/forward_parts.h"
+
+namespace specdec {
+namespace {
+
+at::TensorOptions result_options(const TransformerWeights& weights) {
+  return at::TensorOptions(weights.compute_dtype()).device(weights.place.device);
+}
+
+}  // namespace
+
+ForwardOutputs::ForwardOutputs(Ops& ops, const TransformerWeights& weights,
+                               const ForbiddenTokens& forbidden)
+    : ops_(ops),
+      weights_(weights),
+      forbidden_(forbidden),
+      logits_memory_(weights.head.out(), result_options(weights)),
+      hidden_memory_(weights.config.hidden_size, result_options(weights)),
+      scored_memory_(weights.config.hidden_size, result_options(weights)) {}
+
+void ForwardOutputs::reserve(const ForwardOptions& options, int64_t nodes, int64_t scored) {
+  release();  // that of a forward that failed
+  for (const int64_t layer : options.capture_layers) {
+    if (captured_.size() == captured_memory_.size()) {
+      captured_memory_.emplace_back(weights_.config.hidden_size, result_options(weights_));
+    }
+    captured_.push_back({layer, captured_memory_[captured_.size()].rows(nodes)});
+  }
+  if (options.hidden == Hidden::kAll) {
+    hidden_ = hidden_memory_.rows(nodes);
+  }
+  if (options.logits != Logits::kNone) {
+    scored_ = hidden_.defined() && scored == nodes ? hidden_ : scored_memory_.rows(scored);
+    logits_ = logits_memory_.rows(scored);
+  }
+}
+
+void ForwardOutputs::add_addresses(GraphKey& key) const {
+  add_address(hidden_, key);
+  add_address(scored_, key);
+  add_address(logits_, key);
+  key.push_back(logits_.defined() ? logits_.size(0) : 0);
+  key.push_back(std::ssize(captured_));
+  for (const Captured& captured : captured_) {
+    key.push_back(captured.layer);
+    add_address(captured.memory, key);
+  }
+}
+
+void ForwardOutputs::capture(int64_t layer, const Tensor& residual) {
+  for (Captured& captured : captured_) {
+    if (captured.layer == layer) {
+      ops_.copy(residual, captured.memory);
+    }
+  }
+}
+
+void ForwardOutputs::write(const Tensor& residual, const Tensor& scored) {
+  if (hidden_.defined()) {
+    final_norm(residual, hidden_);
+  }
+  if (!logits_.defined()) {
+    return;
+  }
+  if (!scored_.is_same(hidden_)) {
+    final_norm(scored, scored_);
+  }
+  head_logits(ops_, weights_, scored_, logits_);
+}
+
+void ForwardOutputs::give(const ForwardOptions& options, ForwardResult& result) {
+  if (logits_.defined()) {
+    forbidden_.apply(logits_);
+    if (options.best_only) {
+      result.best = best_tokens(ops_, logits_);
+    }
+    if (result.best.empty()) {
+      result.logits = logits_;
+      result.sampler = options.keep_logits ? ops_.sampler() : nullptr;
+    } else {
+      result.read_backs += {1, kBestTokenBytes * std::ssize(result.best)};
+    }
+  }
+  result.final_hidden = options.hidden == Hidden::kScored ? scored_ : hidden_;
+  for (Captured& captured : captured_) {
+    result.captured.push_back(std::move(captured.memory));
+  }
+  release();
+}
+
+void ForwardOutputs::release() {
+  for (Tensor* memory : {&hidden_, &scored_, &logits_}) {
+    memory->reset();
+  }
+  captured_.clear();
+}
+
+void ForwardOutputs::final_norm(const Tensor& residual, Tensor& hidden) const {
+  if (weights_.final_norm.defined()) {
+    ops_.rms_norm(residual, weights_.final_norm, weights_.config.rms_norm_eps, hidden);
+  } else {
+    ops_.copy(residual, hidden);
+  }
+}
+
+}  // namespace specdec

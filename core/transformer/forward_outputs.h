@@ -1,0 +1,58 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "core/forward.h"
+#include "core/kernels/ops.h"
+#include "core/transformer/forbidden_tokens.h"
+#include "core/transformer/forward_graphs.h"
+#include "core/transformer/result_memory.h"
+#include "core/transformer/weights.h"
+
+namespace specdec {
+
+/// What a forward gives: captured layers, final norm and head. The memory of these results is taken
+/// before the layers run, so that a graph may hold all ops between. Borrows all it is made with.
+class ForwardOutputs {
+ public:
+  ForwardOutputs(Ops& ops, const TransformerWeights& weights, const ForbiddenTokens& forbidden);
+
+  /// Takes memory for what is asked of a forward of `nodes` nodes, of which `scored` may have
+  /// logits.
+  void reserve(const ForwardOptions& options, int64_t nodes, int64_t scored);
+  /// Adds where that memory lies, which says what was asked for.
+  void add_addresses(GraphKey& key) const;
+  /// Where layer `layer` is to be captured, writes the residual stream [nodes, hidden] after it:
+  /// calls ops only, as write does.
+  void capture(int64_t layer, const Tensor& residual);
+  /// Writes the others. `residual` [nodes, hidden] is what the layers came to, `scored`
+  /// [scored, hidden] its rows with logits.
+  void write(const Tensor& residual, const Tensor& scored);
+  /// Moves what the options ask for to the result: best tokens alone where these are enough.
+  void give(const ForwardOptions& options, ForwardResult& result);
+
+ private:
+  /// A layer that is to be captured.
+  struct Captured {
+    int64_t layer;
+    Tensor memory;  ///< [nodes, hidden]
+  };
+
+  void release();
+  void final_norm(const Tensor& residual, Tensor& hidden) const;
+
+  Ops& ops_;
+  const TransformerWeights& weights_;
+  const ForbiddenTokens& forbidden_;
+  ResultMemory logits_memory_;
+  ResultMemory hidden_memory_, scored_memory_;  ///< of all nodes, of those with logits
+  std::vector<ResultMemory> captured_memory_;
+  std::vector<Captured> captured_;
+  Tensor hidden_;  ///< [nodes, hidden] final-normed states; undefined = not asked for
+  Tensor scored_;  ///< [scored, hidden] those with logits, where there are logits
+  Tensor logits_;  ///< [scored, vocab]; undefined = not asked for
+};
+
+}  // namespace specdec
