@@ -19,6 +19,7 @@ struct LayerKv {
   int64_t head_dim = 0;
   int64_t window = 0;         ///< 0 = sees everything
   int64_t source_layer = -1;  ///< an earlier layer whose keys and values it reads; -1 = its own
+  int64_t sink = 0;           ///< first positions that are seen beside those of a window
 };
 
 struct KvStoreOptions {

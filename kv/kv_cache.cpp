@@ -71,6 +71,7 @@ KvView KvCache::view(int64_t layer) const {
   KvView view;
   view.group = groups_->number_of(layer);
   view.window = pool.geometry(layer).window;
+  view.sink = pool.geometry(layer).sink;
   view.keys = pool.keys(layer);
   view.values = pool.values(layer);
   view.format = options_.format;

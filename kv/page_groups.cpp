@@ -21,6 +21,8 @@ PageGroups::PageGroups(const std::vector<LayerKv>& layers, const KvCacheOptions&
     if (group == groups_.end()) {
       groups_.emplace_back(layers, options, window);  // which checks the layers
     }
+    SPECDEC_CHECK(layers[i].sink == 0, "cache: window_slack would give back the sink of layer {}",
+                  i);
     const int64_t source = layers[i].source_layer;
     SPECDEC_CHECK(
         source < 0 || layers[static_cast<size_t>(source)].window == window,

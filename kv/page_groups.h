@@ -26,7 +26,7 @@ struct PageGroup {
 class PageGroups {
  public:
   /// Throws InternalError for layers that cannot be, and for one that reads a layer of another
-  /// window while there is a slack.
+  /// window, or has a sink, while there is a slack.
   PageGroups(const std::vector<LayerKv>& layers, const KvCacheOptions& options);
 
   std::vector<PageGroup>& all() { return groups_; }

@@ -95,7 +95,8 @@ void move_elsewhere(const Tensor& pages, const MovedSlots& slots) {
 void check_layers(const std::vector<LayerKv>& layers) {
   for (size_t i = 0; i < layers.size(); ++i) {
     const LayerKv& layer = layers[i];
-    SPECDEC_CHECK(layer.kv_heads > 0 && layer.head_dim > 0 && layer.window >= 0,
+    SPECDEC_CHECK(layer.kv_heads > 0 && layer.head_dim > 0 && layer.window >= 0 &&
+                      (layer.sink == 0 || (layer.sink > 0 && layer.window > 0)),
                   "cache: layer {} has {} kv heads of {} and window {}", i, layer.kv_heads,
                   layer.head_dim, layer.window);
     if (layer.source_layer < 0) {

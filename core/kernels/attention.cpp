@@ -55,12 +55,15 @@ struct Operands {
         head_dim(view.head_dim()),
         width(view.values.size(3)),
         window(view.window),
+        sink(view.sink),
         scale(static_cast<T>(options.scale)),
         soft_cap(static_cast<T>(options.soft_cap)) {}
 
   int64_t first_seen(int64_t node) const {
     return window > 0 ? std::max<int64_t>(0, positions[node] - window + 1) : 0;
   }
+  /// Where the first positions end that a node sees before its window.
+  int64_t sink_end(int64_t node) const { return std::min(sink, first_seen(node)); }
   /// Of a row: query head `head` of the group of `kv_head`.
   int64_t row_offset(int64_t node, int64_t kv_head, int64_t head) const {
     return ((node * kv_heads + kv_head) * group + head) * head_dim;
@@ -73,14 +76,30 @@ struct Operands {
   int64_t bias_columns;
   const int32_t *rows, *positions, *path_starts, *paths, *lengths, *page_table;
   int64_t table_stride;  ///< from a row's page table to the next
-  int64_t nodes, heads, kv_heads, group, page_size, head_dim, width, window;
+  int64_t nodes, heads, kv_heads, group, page_size, head_dim, width, window, sink;
   T scale, soft_cap;
 };
+
+/// In place of a chunk: what nodes see before their windows.
+constexpr int64_t kSink = -1;
 
 /// Neighbouring nodes of one row of the batch, and the chunks that any of them sees.
 struct Tile {
   int64_t begin, end;
   int64_t first_chunk, end_chunk;
+  bool sees_sink = false;
+
+  int64_t chunks() const { return end_chunk - first_chunk + (sees_sink ? 1 : 0); }
+  /// Calls use(chunk), in order.
+  template <class Use>
+  void for_each_chunk(const Use& use) const {
+    if (sees_sink) {
+      use(kSink);
+    }
+    for (int64_t chunk = first_chunk; chunk < end_chunk; ++chunk) {
+      use(chunk);
+    }
+  }
 };
 
 /// Parts of rows, and the memory that their values lie in. It only grows.
@@ -150,6 +169,7 @@ std::vector<Tile>& cut_tiles(const Operands<T, Kv>& o) {
     tile.end = node + 1;
     tile.first_chunk = std::min(tile.first_chunk, first);
     tile.end_chunk = std::max(tile.end_chunk, end);
+    tile.sees_sink = tile.sees_sink || o.sink_end(node) > 0;
   }
   return tiles;
 }
@@ -161,7 +181,7 @@ void cut_tasks(const Operands<T, Kv>& o, const std::vector<Tile>& tiles, bool sp
   list.tasks.clear();
   int64_t rows = 0;
   for (const Tile& tile : tiles) {
-    rows += (tile.end - tile.begin) * o.heads * (tile.end_chunk - tile.first_chunk);
+    rows += (tile.end - tile.begin) * o.heads * tile.chunks();
   }
   RowPart<T>* parts = split ? list.parts.reset(rows, o.head_dim) : nullptr;
   for (size_t i = 0; i < tiles.size(); ++i) {
@@ -172,10 +192,10 @@ void cut_tasks(const Operands<T, Kv>& o, const std::vector<Tile>& tiles, bool sp
         list.tasks.push_back({tile, kv_head, nullptr});
         continue;
       }
-      for (int64_t chunk = tile.first_chunk; chunk < tile.end_chunk; ++chunk) {
+      tile.for_each_chunk([&](int64_t chunk) {
         list.tasks.push_back({{tile.begin, tile.end, chunk, chunk + 1}, kv_head, parts});
         parts += (tile.end - tile.begin) * o.group;
-      }
+      });
     }
   }
 }
@@ -204,10 +224,13 @@ ChunkTask<T, Kv> begin_chunk(const Operands<T, Kv>& o, const AttentionTask<T>& t
   scratch.seen.clear();
   scratch.rows.clear();
   for (int64_t node = task.tile.begin; node < task.tile.end; ++node, parts += o.group) {
-    const SeenKeys seen{std::max(o.first_seen(node), chunk * kAttentionChunk),
-                        std::min<int64_t>(o.positions[node] + 1, (chunk + 1) * kAttentionChunk),
-                        o.path_starts[node] < 0 ? nullptr : o.paths + o.path_starts[node],
-                        o.bias == nullptr ? nullptr : o.bias + node * o.bias_columns};
+    const bool sink = chunk == kSink;
+    const SeenKeys seen{
+        sink ? 0 : std::max(o.first_seen(node), chunk * kAttentionChunk),
+        sink ? o.sink_end(node)
+             : std::min<int64_t>(o.positions[node] + 1, (chunk + 1) * kAttentionChunk),
+        o.path_starts[node] < 0 ? nullptr : o.paths + o.path_starts[node],
+        o.bias == nullptr ? nullptr : o.bias + node * o.bias_columns};
     if (seen.begin >= seen.end) {
       continue;
     }
@@ -280,11 +303,11 @@ void run_task(const Operands<T, Kv>& o, const AttentionTask<T>& task) {
   }
   const int64_t rows = (task.tile.end - task.tile.begin) * o.group;
   RowPart<T>* sums = scratch.sums.reset(rows, o.head_dim);
-  for (int64_t chunk = task.tile.first_chunk; chunk < task.tile.end_chunk; ++chunk) {
+  task.tile.for_each_chunk([&](int64_t chunk) {
     RowPart<T>* parts = scratch.parts.reset(rows, o.head_dim);
     attend_chunk(o, task, chunk, parts, scratch);
     add_parts(o, task.tile, parts, sums);
-  }
+  });
   finish(o, task, sums);
 }
 
@@ -312,7 +335,7 @@ template <class T, class Kv>
 int64_t worthwhile_threads(const Operands<T, Kv>& o) {
   int64_t seen = 0;
   for (int64_t node = 0; node < o.nodes; ++node) {
-    seen += o.positions[node] + 1 - o.first_seen(node);
+    seen += o.positions[node] + 1 - o.first_seen(node) + o.sink_end(node);
   }
   return 2 * seen * o.heads * o.head_dim < kParallelWork ? 1 : at::get_num_threads();
 }
@@ -326,9 +349,8 @@ void run(const Operands<T, Kv>& o) {
   // Few of them are unequal shares where threads do not divide them: 3 heads would take 2 threads
   // as long as 4.
   const bool unequal = shares < threads || (shares < 4 * threads && shares % threads != 0);
-  const bool split = unequal && std::any_of(tiles.begin(), tiles.end(), [](const Tile& tile) {
-                       return tile.end_chunk - tile.first_chunk > 1;
-                     });
+  const bool split = unequal && std::any_of(tiles.begin(), tiles.end(),
+                                            [](const Tile& tile) { return tile.chunks() > 1; });
   cut_tasks(o, tiles, split, list);
   const std::vector<AttentionTask<T>>& tasks = list.tasks;
   const auto run_tasks = [&](int64_t begin, int64_t end) {

@@ -44,6 +44,7 @@ struct KvView {
   KvFormat format = KvFormat::kNative;
   int64_t group = 0;   ///< whose pages the layer's are
   int64_t window = 0;  ///< a key at position p is seen from q when q - p < window; 0 = always
+  int64_t sink = 0;    ///< first positions that are seen beside those of the window
   const BatchTables* tables = nullptr;  ///< owned by the cache; valid until its next change
 
   int64_t kv_heads() const { return values.size(1); }

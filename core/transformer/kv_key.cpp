@@ -12,9 +12,11 @@ std::string kv_key_of(const TransformerWeights& weights, const std::string& fing
       fmt::format("{};{};{};{};{};", fingerprint, c10::toString(weights.compute_dtype()),
                   static_cast<int>(weights.activations), static_cast<int>(store.view(0).format),
                   c10::DeviceTypeName(weights.place.device.type()));
-  for (const LayerPlan& layer : weights.plan) {
-    text +=
-        fmt::format("{}x{}/{}/{},", layer.kv_heads, layer.head_dim, layer.window, layer.kv_source);
+  for (size_t i = 0; i < weights.plan.size(); ++i) {
+    const LayerPlan& layer = weights.plan[i];
+    const KvView view = store.view(static_cast<int64_t>(i));
+    text += fmt::format("{}x{}/{}+{}/{},", layer.kv_heads, layer.head_dim, view.window, view.sink,
+                        layer.kv_source);
   }
   visit_forward_matrices(weights, [&text](const Linear& matrix) {
     for (const Linear::Part& part : matrix.parts()) {

@@ -81,6 +81,41 @@ CacheRegistry::Make prepare_contiguous(const ConfigNode& node, const RunPlan&) {
   };
 }
 
+struct WindowOptions {
+  int64_t sink = 4;
+  int64_t recent = 512;
+  int64_t page_size = kDefaultPageSize;
+};
+
+OptionTable<WindowOptions> window_options() {
+  using Options = WindowOptions;
+  return OptionTable<Options>()
+      .add("sink", &Options::sink, "first tokens that every token sees", {0, kMostSlack})
+      .add("recent", &Options::recent, "last tokens that a token sees, itself among them",
+           {1, kMostPages})
+      .add("page_size", &Options::page_size, "tokens of a page; multiples of 16 are read fastest",
+           {1, 1 << 20});
+}
+
+CacheRegistry::Make prepare_window(const ConfigNode& node, const RunPlan&) {
+  const WindowOptions given = window_options().read(node);
+  return [given](const CacheContext& context) {
+    if (!context.store.device.is_cpu()) {
+      throw Error("a cache of type window is for the CPU: its sink is not read on other devices");
+    }
+    KvCacheOptions options = cache_options(context);
+    options.page_size = given.page_size;
+    std::vector<LayerKv> layers = context.layers;
+    for (LayerKv& layer : layers) {
+      if (layer.window == 0) {
+        layer.window = given.recent;
+        layer.sink = given.sink;
+      }
+    }
+    return std::make_unique<KvCache>(layers, options);
+  };
+}
+
 /// Formats that a cache's `format` names; the others are said by kv_dtype.
 constexpr KvFormat kLossyFormats[] = {KvFormat::kFloat16, KvFormat::kFp8E4m3, KvFormat::kQ8,
                                       KvFormat::kQ4};
@@ -102,26 +137,39 @@ std::optional<KvFormat> read_format(const ConfigNode& cache) {
   return std::nullopt;
 }
 
-/// A target's cache: a format needs `lossy: true`, and nothing else has it.
-void check_lossy(const ConfigNode& cache, const std::optional<KvFormat>& format) {
-  cache.ignore("lossy");
+/// What a cache changes: its type where that is lossy, and its format; "" = nothing.
+std::string loss_of(const ConfigNode& cache, const Components& components,
+                    const std::optional<KvFormat>& format) {
+  const auto& entries = components.caches.entries();
+  const auto entry = entries.find(cache.has("type") ? cache.get<std::string>("type", "") : "");
+  const bool lossy_type = entry != entries.end() && entry->second.promise == Promise::kLossy;
+  std::string loss = lossy_type ? "type " + entry->first : "";
+  if (format) {
+    loss += fmt::format("{}format {}", lossy_type ? ", " : "", kv_format_name(*format));
+  }
+  return loss;
+}
+
+/// A target's cache: one that is lossy needs `lossy: true`, and no other has it.
+void check_lossy(const ConfigNode& cache, const std::string& loss,
+                 const std::optional<KvFormat>& format) {
   const bool lossy = cache.has("lossy") && cache.get<bool>("lossy", false);
   if (cache.has("format") && !format) {
     return;  // a mistake, which is noted
   }
-  if (format && !lossy) {
-    cache.fail("format",
-               fmt::format("{} rounds the keys and values of the target, which makes another model "
-                           "of it: say so with lossy: true, or leave format out",
-                           kv_format_name(*format)));
-  } else if (lossy && !format) {
-    cache.fail("lossy", "is true, but no format is given, and the cache is exact: leave it out");
+  if (!loss.empty() && !lossy) {
+    cache.fail(format ? "format" : "type",
+               fmt::format("{} changes what the target sees of its keys and values, which makes "
+                           "another model of it: say so with lossy: true, or choose an exact cache",
+                           loss));
+  } else if (lossy && loss.empty()) {
+    cache.fail("lossy", "is true, but type and format of the cache are exact: leave it out");
   }
 }
 
 CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
                         const std::optional<KvFormat>& format) {
-  CacheChoice choice{.format = format};
+  CacheChoice choice{.loss = loss_of(cache, plan.components, format), .format = format};
   choice.make = plan.components.caches.prepare(cache, plan);
   choice.yaml = write_yaml(*cache.resolved());
   return choice;
@@ -132,7 +180,7 @@ std::vector<OptionHelp> with_format(std::vector<OptionHelp> options) {
   options.push_back({"format", "as kv_dtype says", "float16, fp8_e4m3, q8 or q4",
                      "of keys and values, rounded when they are written: lossy, on the CPU only"});
   options.push_back({"lossy", "false", "true or false",
-                     "true where a target's cache has a format, which makes another model of it"});
+                     "true where a target's cache is lossy, which makes another model of it"});
   return options;
 }
 
@@ -156,8 +204,10 @@ CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan) {
   }
   const ConfigNode node = model.child("cache");
   const auto format = read_format(node);
-  check_lossy(node, format);
-  return read_choice(node, plan, format);
+  node.ignore("lossy");  // known, also where it is not given
+  CacheChoice choice = read_choice(node, plan, format);
+  check_lossy(node, choice.loss, format);
+  return choice;
 }
 
 std::optional<CacheChoice> read_draft_cache(const ConfigNode& drafter, const RunPlan& plan) {
@@ -166,7 +216,9 @@ std::optional<CacheChoice> read_draft_cache(const ConfigNode& drafter, const Run
     return std::nullopt;
   }
   const ConfigNode node = drafter.child("cache");
-  return read_choice(node, plan, read_format(node));
+  RunPlan of_drafts = plan;  // whose losses the target makes good
+  of_drafts.promise = nullptr;
+  return read_choice(node, of_drafts, read_format(node));
 }
 
 OptionHelp draft_cache_help(const std::string& fallback) {
@@ -213,6 +265,14 @@ void add_caches(CacheRegistry& caches) {
                             .promise = Promise::kLossless,
                             .prepare = prepare_contiguous,
                             .examples = {{"{type: contiguous}"}}});
+  caches.add("window", {.help = "layers of full attention see the first and the last tokens alone; "
+                                "for drafters, or with lossy: true",
+                        .source = "StreamingLLM, Xiao et al., 2023, arXiv:2309.17453",
+                        .page = "docs/caches.md",
+                        .options = with_format(window_options().help()),
+                        .promise = Promise::kLossy,
+                        .prepare = prepare_window,
+                        .examples = {{"{type: window, sink: 1, recent: 2, lossy: true}"}}});
 }
 
 }  // namespace specdec

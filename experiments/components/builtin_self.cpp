@@ -148,10 +148,10 @@ DrafterRegistry::Make prepare_cached_self(const ConfigNode& node, const RunPlan&
     node.fail("cache",
               "is for all layers of the target, which draft with a cache of their own: leave out "
               "layers, skip and adapter, or leave out the cache");
-  } else if (!cache->format) {
+  } else if (cache->loss.empty()) {
     node.fail("cache",
-              "has no format, so drafts would cost what they save: give one, such as {type: paged, "
-              "format: q4}");
+              "is exact, so drafts would cost what they save: give a format, as in {type: paged, "
+              "format: q4}, or a type that reads less, as {type: window}");
   }
   const auto folder = plan.target == nullptr ? std::filesystem::path() : plan.target->folder;
   return [folder, cache,
@@ -224,6 +224,7 @@ void add_self_drafter(DrafterRegistry& drafters) {
        .examples = {{"{type: self, layers: 1, sample: true}"},
                     {"{type: self, layers: 1, sample: false}"},
                     {"{type: self, skip: [1], sample: true}"},
+                    {"{type: self, cache: {type: window, sink: 1, recent: 1}, sample: true}"},
                     {"{type: self, layers: 1, adapter: <folder>/lora, sample: true}"}},
        .write_example_files = write_adapter});
 }

@@ -24,6 +24,7 @@ struct CacheContext {
 /// The type and options of a model's key/value cache.
 struct CacheChoice {
   std::string yaml = {};  ///< with all options; "" = none was chosen: `paged`
+  std::string loss = {};  ///< what it changes: "type window, format q8"; "" = it is exact
   std::function<std::unique_ptr<KvStore>(const CacheContext&)> make = {};
   /// What `format` chose for keys and values: a lossy one; none = as kv_dtype says.
   std::optional<KvFormat> format = {};
@@ -32,11 +33,11 @@ struct CacheChoice {
   KvStoreFactory factory(KvFormat kv_dtype) const;
 };
 
-/// The key `cache` of a model, a map with a type. Notes a mistake where a format is given without
-/// `lossy: true`.
+/// The key `cache` of a model, a map with a type. Notes a mistake where a lossy one is given
+/// without `lossy: true`.
 CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan);
-/// The key `cache` of a drafter, in any format, since the target verifies; nullopt where there is
-/// none.
+/// The key `cache` of a drafter, of any type and format, since the target verifies; nullopt where
+/// there is none.
 std::optional<CacheChoice> read_draft_cache(const ConfigNode& drafter, const RunPlan& plan);
 /// What `specdec list` says of that key, `fallback` where it is not given.
 OptionHelp draft_cache_help(const std::string& fallback);

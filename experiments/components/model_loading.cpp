@@ -369,11 +369,11 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
   auto model = std::make_unique<TransformerModel>(
       std::move(shared), cache ? cache->factory(parse_kv_dtype(options_.kv_dtype)) : kv_store(),
       options);
-  if (options_.cache.format) {
+  if (!options_.cache.loss.empty()) {
     note_warning(fmt::format(
-        "the cache holds {} (lossy): the target is another model than with an exact cache, by as "
-        "much as 'specdec score' says",
-        kv_format_name(*options_.cache.format)));
+        "the cache is lossy ({}): the target is another model than with an exact cache, by as much "
+        "as 'specdec score' says",
+        options_.cache.loss));
   }
   set_adapters(*model, folder, adapters);
   if (thread_reason_.empty() && options_.threads > 0) {

@@ -67,6 +67,7 @@ int64_t rows_of(const at::Tensor& tensor) {
 PagedCache paged_cache(const KvView& view) {
   SPECDEC_CHECK(view.format == KvFormat::kNative || view.format == KvFormat::kBFloat16,
                 "CUDA: a cache in {}", kv_format_name(view.format));
+  SPECDEC_CHECK(view.sink == 0, "CUDA: a cache with a sink");
   const BatchTables& tables = *view.tables;
   PagedCache cache{};
   cache.keys = view.keys.mutable_data_ptr();

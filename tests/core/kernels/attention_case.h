@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include <ostream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,13 +19,15 @@ struct AttentionCase {
   bool bias;
   int64_t page_size = 4;
   KvFormat format = KvFormat::kNative;
+  int64_t sink = 0;
 };
 
 inline void PrintTo(const AttentionCase& one, std::ostream* out) {
   *out << one.dtype << " heads " << one.heads << " kv " << one.kv_heads << " dim " << one.head_dim
        << " window " << one.window << " cap " << one.soft_cap << (one.bias ? " bias" : "")
        << " page " << one.page_size << (one.format == KvFormat::kNative ? "" : " ")
-       << (one.format == KvFormat::kNative ? "" : kv_format_name(one.format));
+       << (one.format == KvFormat::kNative ? "" : kv_format_name(one.format))
+       << (one.sink > 0 ? " sink " + std::to_string(one.sink) : "");
 }
 
 /// The numbers [..., head_dim] as a cache holds them.
@@ -51,11 +54,11 @@ class AttentionCache {
 
   explicit AttentionCache(const AttentionCase& c)
       : case_(c),
-        cache_({{c.kv_heads, c.head_dim, c.window, -1}}, {.dtype = c.dtype,
-                                                          .format = c.format,
-                                                          .device = at::kCPU,
-                                                          .page_size = c.page_size,
-                                                          .max_length = kMaxLength}) {
+        cache_({{c.kv_heads, c.head_dim, c.window, -1, c.sink}}, {.dtype = c.dtype,
+                                                                  .format = c.format,
+                                                                  .device = at::kCPU,
+                                                                  .page_size = c.page_size,
+                                                                  .max_length = kMaxLength}) {
     options_.heads = c.heads;
     options_.cos = at::ones({kMaxLength, c.head_dim / 2}, c.dtype);
     options_.sin = at::zeros({kMaxLength, c.head_dim / 2}, c.dtype);

@@ -50,7 +50,8 @@ class CacheWithRecord {
   Tensor exact(int64_t node, const Tensor& query, const Tensor& bias) const {
     std::vector<Tensor> keys, values, biases;
     const auto add = [&](const Node& seen, int64_t column) {
-      if (case_.window > 0 && position(node) - seen.position >= case_.window) {
+      if (case_.window > 0 && position(node) - seen.position >= case_.window &&
+          seen.position >= case_.sink) {
         return;
       }
       keys.push_back(seen.key);
@@ -165,7 +166,10 @@ INSTANTIATE_TEST_SUITE_P(
                     AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kQ8},
                     AttentionCase{at::kFloat, 7, 1, 70, 21, 50, true, 20, KvFormat::kQ8},
                     AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kQ4},
-                    AttentionCase{at::kFloat, 7, 1, 70, 21, 50, true, 20, KvFormat::kQ4}),
+                    AttentionCase{at::kFloat, 7, 1, 70, 21, 50, true, 20, KvFormat::kQ4},
+                    AttentionCase{at::kFloat, 4, 1, 64, 6, 0, false, 16, KvFormat::kNative, 4},
+                    AttentionCase{at::kFloat, 6, 2, 22, 140, 3, true, 4, KvFormat::kQ8, 130},
+                    AttentionCase{at::kDouble, 5, 1, 24, 1, 0, true, 5, KvFormat::kNative, 3}),
     ParameterName());
 
 class AttentionFormatTest : public testing::TestWithParam<KvFormat> {};
