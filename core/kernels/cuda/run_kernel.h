@@ -7,7 +7,8 @@
 
 namespace specdec::cuda {
 
-/// Launches a kernel on a stream of a device; nullptr = its default one. Throws Error, naming the op, when that fails.
+/// Launches a kernel on a stream of a device; nullptr = its default one. Throws Error, naming the
+/// op, when that fails.
 template <class Task>
 void run_kernel(at::Device device, const char* op, int (*kernel)(const Task*, void*),
                 const Task& task, void* stream = nullptr) {

@@ -122,8 +122,7 @@ TEST_P(CudaGraphGoldenTest, ReplayedTokensHaveTheBitsOfVerifiedOnes) {
     std::vector<int64_t> parents;
     std::vector<int64_t> nodes;  ///< of a, b and c
   };
-  for (const Case& draft : {Case{{a, b, c}, {}, {0, 1, 2}},
-                            Case{{a, c, b}, {-1, 0, 0}, {0, 2}},
+  for (const Case& draft : {Case{{a, b, c}, {}, {0, 1, 2}}, Case{{a, c, b}, {-1, 0, 0}, {0, 2}},
                             Case{{c, a, b}, {-1, -1, 1}, {1, 2}}}) {
     model.truncate(1);
     TokenBatch batch = batch_of(draft.tokens);
@@ -221,19 +220,18 @@ TEST_F(CudaGraphModelTest, RowsAndPositionsAreThoseOfEachForward) {
 
 TEST_F(CudaGraphModelTest, WhatIsAskedForIsPartOfAGraph) {
   pair_.extend_by(3);
-  const std::vector<ForwardOptions> all = {
-      {},
-      {.hidden = Hidden::kAll},
-      {.hidden = Hidden::kScored},
-      {.logits = Logits::kLast},
-      {.logits = Logits::kLast, .hidden = Hidden::kScored},
-      {.logits = Logits::kLast, .hidden = Hidden::kAll},
-      {.logits = Logits::kNone},
-      {.logits = Logits::kNone, .hidden = Hidden::kAll},
-      {.best_only = true},
-      {.layers = {0}},
-      {.capture_layers = {0, 1}},
-      {.layers = {1}, .logits = Logits::kLast}};
+  const std::vector<ForwardOptions> all = {{},
+                                           {.hidden = Hidden::kAll},
+                                           {.hidden = Hidden::kScored},
+                                           {.logits = Logits::kLast},
+                                           {.logits = Logits::kLast, .hidden = Hidden::kScored},
+                                           {.logits = Logits::kLast, .hidden = Hidden::kAll},
+                                           {.logits = Logits::kNone},
+                                           {.logits = Logits::kNone, .hidden = Hidden::kAll},
+                                           {.best_only = true},
+                                           {.layers = {0}},
+                                           {.capture_layers = {0, 1}},
+                                           {.layers = {1}, .logits = Logits::kLast}};
   for (Token round = 0; round < 3; ++round) {
     for (const ForwardOptions& options : all) {
       pair_.forward({round, 12}, options);
@@ -303,7 +301,8 @@ TEST_F(CudaGraphModelTest, WhatAGraphCannotHoldRunsWithoutOne) {
   TransformerOptions hooked = with_graphs(8);
   hooked.hooks = {std::make_shared<Nothing>()};
   const auto wrapped = std::make_shared<ForwardingOps>(cuda_ops(at::kCPU));
-  GraphPair off(weights_, 0), with_hook(weights_, hooked), wrapper(weights_, with_graphs(8, wrapped));
+  GraphPair off(weights_, 0), with_hook(weights_, hooked),
+      wrapper(weights_, with_graphs(8, wrapped));
   TokenBatch biased = batch_of(std::vector<Token>{4, 5});
   biased.inputs.attention_bias = at::ones({2, 2});
   TokenBatch embedded;
@@ -383,8 +382,7 @@ TEST(CudaGraphOpsTest, WhatCannotBeRecordedIsRefused) {
   const std::vector<std::function<void()>> calls = {
       [&] { ops->find_best(one); },
       [&] { ops->embed_rows(weights->embedding, at::tensor({3}, at::kLong), 1.0, out); },
-      [&] { ops->look_up({}, at::tensor({3}, at::kInt), 1.0, out); },
-      [&] { ops->record([] {}); }};
+      [&] { ops->look_up({}, at::tensor({3}, at::kInt), 1.0, out); }, [&] { ops->record([] {}); }};
   for (const auto& call : calls) {
     EXPECT_ANY_THROW(ops->record([&] {
       ops->add(out, one);
