@@ -378,7 +378,7 @@ void TransformerModel::commit(std::span<const int64_t> path, RowId row) {
 }
 void TransformerModel::truncate(int64_t length, RowId row) { impl_->truncate(length, row); }
 int64_t TransformerModel::rewindable_to(int64_t length, RowId row) const {
-  return impl_->cache().rewindable_to(row, length);
+  return impl_->store().rewindable_to(row, length);
 }
 RowId TransformerModel::open() { return impl_->open(); }
 RowId TransformerModel::fork(RowId row, int64_t length) { return impl_->fork(row, length); }
