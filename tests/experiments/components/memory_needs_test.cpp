@@ -65,8 +65,8 @@ TEST_P(MemoryNeedsTest, AreWhatAPromptAllocates) {
   const MemoryCase& given = GetParam();
   const ModelOptions options{.dtype = given.dtype,
                              .kv_dtype = given.kv_dtype,
-                             .threads = 1,
-                             .cache = slack_cache(given.window_slack)};
+                             .cache = slack_cache(given.window_slack),
+                             .threads = 1};
   const ModelFiles files = read_model_files(given.model);
   const MemoryNeeds needs = memory_needs(files, options, given.context);
   const auto bytes = std::make_shared<LiveBytes>();
