@@ -1,6 +1,7 @@
 #include "core/transformer/forward_graphs.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <bit>
@@ -59,6 +60,8 @@ void ForwardGraphs::run(const GraphKey& key, const std::function<void()>& calls)
 }
 
 Tensor ForwardGraphs::place_tokens(const Tensor& tokens, at::Device device) {
+  // Tensors made in inference mode may not be written outside of it.
+  const c10::InferenceMode inference;
   if (!tokens_.defined()) {
     tokens_ = at::empty({Workspace::kMostSelected}, at::TensorOptions(at::kInt).device(device));
   }

@@ -237,9 +237,11 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     begin(tokens, pass.batch, a);
     run(*pass.layers, {}, a, pass);
     layers_.leave(a);
-    outputs_.write(a.residual, all                 ? a.residual
-                               : last_.size() == 1 ? a.last
-                                                   : rows_of_nodes(a.residual, last_));
+    if (all) {
+      outputs_.write(a.residual, a.residual);
+    } else {
+      outputs_.write(a.residual, last_.size() == 1 ? a.last : rows_of_nodes(a.residual, last_));
+    }
   }
 
   /// The last layers, which only read keys and values, for the last node of each row.

@@ -1,6 +1,7 @@
 // Forwards that run as graphs have the bits of those that do not: models on the ops of CUDA, whose
 // kernels and graphs run on the CPU (core/kernels/cuda/emulation).
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 
 #include <stdexcept>
@@ -46,9 +47,10 @@ std::shared_ptr<const TransformerWeights> small_gemma(uint64_t seed = 1) {
 /// A model with graphs beside one without: each forward gives both the same bits.
 class GraphPair {
  public:
-  explicit GraphPair(std::shared_ptr<const TransformerWeights> weights, int64_t graphs = 32)
-      : GraphPair(std::move(weights), with_graphs(graphs)) {}
-  GraphPair(std::shared_ptr<const TransformerWeights> weights, const TransformerOptions& options)
+  explicit GraphPair(const std::shared_ptr<const TransformerWeights>& weights, int64_t graphs = 32)
+      : GraphPair(weights, with_graphs(graphs)) {}
+  GraphPair(const std::shared_ptr<const TransformerWeights>& weights,
+            const TransformerOptions& options)
       : graphed_(weights, paged_kv(), options), plain_(weights, paged_kv(), with_graphs(0)) {}
 
   /// Nothing of the result is kept, so that its memory is used again.
@@ -67,12 +69,12 @@ class GraphPair {
       EXPECT_EQ(result.best[i].gap, wanted.best[i].gap);
     }
   }
-  void forward(std::vector<Token> tokens, const ForwardOptions& options = {}) {
+  void forward(const std::vector<Token>& tokens, const ForwardOptions& options = {}) {
     forward(batch_of(tokens), options);
   }
   /// Keeps the tokens.
-  void extend(std::vector<Token> tokens) {
-    forward(std::move(tokens));
+  void extend(const std::vector<Token>& tokens) {
+    forward(tokens);
     each([](TransformerModel& model) { commit_all(model); });
   }
   void extend_by(int64_t count) {
@@ -80,7 +82,7 @@ class GraphPair {
     for (int64_t i = 0; i < count; ++i) {
       tokens.push_back(static_cast<Token>((graphed_.length() + 3 * i) % 40));
     }
-    extend(std::move(tokens));
+    extend(tokens);
   }
   void truncate(int64_t length, RowId row = 0) {
     each([=](TransformerModel& model) { model.truncate(length, row); });
@@ -143,6 +145,17 @@ class CudaGraphModelTest : public testing::Test {
   std::shared_ptr<const TransformerWeights> weights_ = small_gemma();
   GraphPair pair_{weights_};
 };
+
+TEST_F(CudaGraphModelTest, InferenceModeMayEnd) {
+  {
+    const c10::InferenceMode inference;
+    pair_.extend_by(1);
+  }
+  pair_.extend_by(1);
+  const c10::InferenceMode inference;
+  pair_.extend_by(1);
+  EXPECT_THAT(pair_.counts(), ElementsAre(1, 1, 1));
+}
 
 TEST_F(CudaGraphModelTest, DecodesTwentyTokens) {
   pair_.extend_by(4);
