@@ -23,10 +23,12 @@ ForwardResult join(std::vector<ForwardResult> pieces, Hidden wanted) {
   ForwardResult whole;
   whole.logits = pieces.back().logits;
   whole.best = pieces.back().best;
+  whole.sampler = pieces.back().sampler;
   std::vector<Tensor> hidden;
   std::vector<std::vector<Tensor>> captured(pieces.back().captured.size());
   for (const ForwardResult& piece : pieces) {
     hidden.push_back(piece.final_hidden);
+    whole.read_backs += piece.read_backs;
     for (size_t layer = 0; layer < captured.size(); ++layer) {
       captured[layer].push_back(piece.captured[layer]);
     }

@@ -105,9 +105,15 @@ int64_t PrefixCachedModel::rewindable_to(int64_t length, RowId row) const {
 void PrefixCachedModel::cut(int64_t length) {
   const int64_t left = model_->rewindable_to(length);
   model_->truncate(left);
-  rows_[0].kept.resize(static_cast<size_t>(length));
-  if (left < length) {
-    model_->extend(rows_[0].kept, {.logits = Logits::kNone});
+  std::vector<Token>& kept = rows_[0].kept;
+  kept.resize(static_cast<size_t>(length));
+  if (left < length) {  // then all of it is gone
+    const std::vector<Token> text = std::exchange(kept, {});
+    const std::vector<States> states = std::exchange(states_, {});
+    replayed_ = -1;
+    model_->extend(text, {.logits = Logits::kNone});
+    kept = text;
+    states_ = states;
     reused_ -= length;
   }
   rows_[0].pending.clear();

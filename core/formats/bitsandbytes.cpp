@@ -122,6 +122,20 @@ CompressedMatrix describe_bits4(const TensorFiles& files, const TensorEntry& cod
   return matrix;
 }
 
+/// Older releases of the library may have saved a matrix in an order of a GPU's.
+void check_row_order(const TensorFiles& files, const std::string& module) {
+  const TensorEntry* order = files.find(module + ".weight_format");
+  if (order == nullptr) {
+    return;
+  }
+  const bool is_number = order->dtype == DType::kU8 && order->bytes.size() == 1;
+  if (!is_number || order->bytes.front() != std::byte{0}) {
+    fail_tensor(files, *order,
+                "says that the matrix is not saved row after row; save it again with a newer "
+                "release of bitsandbytes");
+  }
+}
+
 CompressedMatrix describe_bits8(const TensorFiles& files, const TensorEntry& codes,
                                 const CompressionScheme& scheme) {
   constexpr std::string_view kEnd = ".weight";
@@ -137,6 +151,7 @@ CompressedMatrix describe_bits8(const TensorFiles& files, const TensorEntry& cod
   matrix.columns = codes.shape[1];
   checks.require_size();
   checks.require(matrix.scales, "SCB", {matrix.rows});
+  check_row_order(files, codes.name.substr(0, codes.name.size() - kEnd.size()));
   checks.require_type(*matrix.scales, {DType::kF32});
   return matrix;
 }

@@ -124,8 +124,8 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     return store_->snapshot(row);
   }
   void kv_restore(const KvSnapshot& snapshot, int64_t length, RowId row) override {
-    pending_.forget(row);
     store_->restore(row, snapshot, length);
+    pending_.forget(row);
   }
 
   const AdapterStack& adapters() const { return adapters_; }
@@ -219,6 +219,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     if (leaves_out(batch, options, nodes)) {
       evaluate_last(pass, a);
     } else if (is_recordable(pass, all)) {
+      SPECDEC_CHECK(longest > 0, "forward: tables that do not say how long their rows are");
       pass.context = context_bucket(longest);
       const Tensor tokens = graphs_.place_tokens(batch.tokens, weights_->place.device);
       graphs_.run(key_of(pass), [&] { evaluate_all(tokens, all, pass, a); });

@@ -1,6 +1,7 @@
 #include "decoders/drafters/assistant.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <utility>
 
@@ -58,6 +59,13 @@ Tensor AssistantDrafter::expand(const Draft& partial, std::span<const int64_t> f
 std::optional<DraftRoom> AssistantDrafter::begin_draft(const DraftContext& context) {
   if (target_.length() == 0) {
     return std::nullopt;  // there is no key to read yet
+  }
+  const int64_t first = target_.length() - steps_.older_keys;
+  if (first > 0 && target_.rewindable_to(first) != first) {
+    throw Error(fmt::format(
+        "the assistant reads {} keys behind the target's windows, which its cache has given back: "
+        "raise window_slack to {} or more, or lower sliding_keys",
+        steps_.older_keys, steps_.older_keys));
   }
   committed_ = context.committed;
   last_hidden_ = last_hidden_state(context);

@@ -16,6 +16,7 @@ struct AssistantDrafterOptions {
 struct AssistantSteps {
   int64_t hidden_size = 0;  ///< of the target
   int64_t vocab_size = 0;
+  int64_t older_keys = 0;  ///< that its sliding layers see beyond the target's windows
   struct Step {
     Tensor logits;  ///< [n, vocab]
     Tensor hidden;  ///< [n, hidden] of the steps after

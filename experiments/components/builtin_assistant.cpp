@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "core/error.h"
@@ -30,6 +31,16 @@ OptionTable<AssistantConfigOptions> assistant_options() {
            "score - 1, as transformers does, false never drafts them");
 }
 
+/// Keys that the sliding layers see beyond their window; the one that transformers gives is always
+/// there.
+int64_t older_keys(const AssistantHead& head, int64_t sliding_keys) {
+  int64_t older = 0;
+  for (const LayerPlan& layer : head.weights.plan) {
+    older = std::max(older, layer.window > 0 ? sliding_keys - layer.window - 1 : 0);
+  }
+  return older;
+}
+
 DrafterRegistry::Make prepare_assistant(const ConfigNode& node, const RunPlan& plan) {
   const AssistantConfigOptions given = assistant_options().read(node);
   const AssistantOptions model{
@@ -53,6 +64,7 @@ DrafterRegistry::Make prepare_assistant(const ConfigNode& node, const RunPlan& p
     const AssistantSteps steps{
         .hidden_size = loaded.head->target_hidden,
         .vocab_size = loaded.head->weights.config.vocab_size,
+        .older_keys = older_keys(*loaded.head, given.sliding_keys),
         .step = [assistant](const Tensor& embeddings, const Tensor& hidden,
                             const Internals& internals) -> AssistantSteps::Step {
           AssistantModel::Step step = assistant->step(embeddings, hidden, internals, 0);

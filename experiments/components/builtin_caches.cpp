@@ -100,7 +100,7 @@ OptionTable<WindowOptions> window_options() {
 CacheRegistry::Make prepare_window(const ConfigNode& node, const RunPlan&) {
   const WindowOptions given = window_options().read(node);
   return [given](const CacheContext& context) {
-    if (!context.store.device.is_cpu()) {
+    if (!context.store.device.is_cpu() && !context.store.device.is_meta()) {  // or measured
       throw Error("a cache of type window is for the CPU: its sink is not read on other devices");
     }
     KvCacheOptions options = cache_options(context);
@@ -137,17 +137,12 @@ std::optional<KvFormat> read_format(const ConfigNode& cache) {
   return std::nullopt;
 }
 
-/// What a cache changes: its type where that is lossy, and its format; "" = nothing.
-std::string loss_of(const ConfigNode& cache, const Components& components,
-                    const std::optional<KvFormat>& format) {
+/// Whether a cache's type is lossy, or it has a format.
+bool is_lossy(const ConfigNode& cache, const Components& components,
+              const std::optional<KvFormat>& format) {
   const auto& entries = components.caches.entries();
   const auto entry = entries.find(cache.has("type") ? cache.get<std::string>("type", "") : "");
-  const bool lossy_type = entry != entries.end() && entry->second.promise == Promise::kLossy;
-  std::string loss = lossy_type ? "type " + entry->first : "";
-  if (format) {
-    loss += fmt::format("{}format {}", lossy_type ? ", " : "", kv_format_name(*format));
-  }
-  return loss;
+  return format || (entry != entries.end() && entry->second.promise == Promise::kLossy);
 }
 
 /// A target's cache: one that is lossy needs `lossy: true`, and no other has it.
@@ -169,9 +164,12 @@ void check_lossy(const ConfigNode& cache, const std::string& loss,
 
 CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
                         const std::optional<KvFormat>& format) {
-  CacheChoice choice{.loss = loss_of(cache, plan.components, format), .format = format};
+  CacheChoice choice{.format = format};
   choice.make = plan.components.caches.prepare(cache, plan);
   choice.yaml = write_yaml(*cache.resolved());
+  if (is_lossy(cache, plan.components, format)) {
+    choice.loss = write_yaml_flow(*cache.resolved());
+  }
   return choice;
 }
 

@@ -306,8 +306,8 @@ std::unique_ptr<Drafter> draft_with(BuildContext& context, const std::filesystem
   }
   context.draft_model = model.get();
   context.draft_model_name = folder.string();
-  if (cache && cache->format) {
-    context.draft_model_name += fmt::format(" (cache {})", kv_format_name(*cache->format));
+  if (cache && !cache->loss.empty()) {  // what its forwards read depends on its options
+    context.draft_model_name += fmt::format(" (cache {})", cache->loss);
   }
   return std::make_unique<DraftModelDrafter>(std::move(model), options);
 }

@@ -24,7 +24,7 @@ struct CacheContext {
 /// The type and options of a model's key/value cache.
 struct CacheChoice {
   std::string yaml = {};  ///< with all options; "" = none was chosen: `paged`
-  std::string loss = {};  ///< what it changes: "type window, format q8"; "" = it is exact
+  std::string loss = {};  ///< of one that is lossy: its type and options, in a line
   std::function<std::unique_ptr<KvStore>(const CacheContext&)> make = {};
   /// What `format` chose for keys and values: a lossy one; none = as kv_dtype says.
   std::optional<KvFormat> format = {};

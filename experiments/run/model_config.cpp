@@ -66,6 +66,12 @@ void check_formats(const ConfigNode& node, const ModelOptions& options) {
                           "or choose another dtype",
                           options.kv_dtype));
   }
+  if (!options.cache.loss.empty() && !options.cache.format && options.device != "cpu") {
+    node.child("cache").fail("type",
+                             fmt::format("is for the CPU, but device is {}; choose an exact "
+                                         "cache, or device: cpu",
+                                         options.device));
+  }
   if (options.cache.format && (options.dtype == "float64" || options.device != "cpu")) {
     node.child("cache").fail(
         "format", fmt::format("{} is for float32 activations on the CPU, but {}; leave it out, or "

@@ -38,7 +38,7 @@ struct SamplerStep {
   cuda::SamplerTables tables;
   SamplerResults results;
   int64_t first = 0;        ///< node from which on distributions are needed
-  double* probs = nullptr;  ///< [n, vocab]
+  double* probs = nullptr;  ///< [n - first, vocab]
 
   int64_t nodes() const { return logits.size(0); }
   int64_t vocab() const { return logits.size(1); }
@@ -72,13 +72,14 @@ class CudaSampler final : public DeviceSampler {
                                        const SampledDraft& sampled) override {
     check_sampled(logits, sampled);
     const int64_t nodes = logits.size(0);
+    const int64_t first = sampled.rule == DeviceRule::kDraw ? nodes - 1 : 0;
     const SamplerStep step{
         .logits = logits,
         .sampled = sampled,
         .tables = cuda::upload_tables(sampled, device_),
         .results = SamplerResults(nodes, !sampled.masks.empty(), device_),
-        .first = sampled.rule == DeviceRule::kDraw ? nodes - 1 : 0,
-        .probs = reserve((nodes + kWorkspaceRows) * logits.size(1)),
+        .first = first,
+        .probs = reserve((nodes - first + kWorkspaceRows) * logits.size(1)),
     };
     find_probs(step);
     switch (sampled.rule) {
@@ -112,7 +113,7 @@ class CudaSampler final : public DeviceSampler {
     const SamplingParams& sampling = step.sampled.sampling;
     cuda::TargetProbsTask task{};
     task.logits = cuda::floats(step.logits) + step.first * step.vocab();
-    task.probs = step.probs + step.first * step.vocab();
+    task.probs = step.probs;
     task.stride = step.vocab();
     task.count = narrow(step.nodes() - step.first);
     task.vocab = narrow(step.vocab());
@@ -133,7 +134,7 @@ class CudaSampler final : public DeviceSampler {
   void follow_drawn(const SamplerStep& step) const {
     const cuda::SamplerTables& tables = step.tables;
     cuda::DrawRowsTask drawn{};
-    drawn.probs = step.probs + step.first * step.vocab();
+    drawn.probs = step.probs;
     drawn.key = tables.key;
     drawn.positions = tables.positions + step.first;
     drawn.tokens = tables.choices + step.first;
@@ -220,6 +221,11 @@ class CudaSampler final : public DeviceSampler {
         .verified = {.path = chain_path(*found.accepted() + 1), .next = *found.next()},
         .masses = {},
         .read_backs = {1, static_cast<int64_t>(found.memory.nbytes())}};
+    const int32_t* valid = found.valid();
+    const int32_t* end = valid + found.nodes;
+    if (step.sampled.rule == DeviceRule::kBlock && std::find(valid, end, 0) != end) {
+      return std::nullopt;  // its choices depend on all rows
+    }
     for (size_t i = 0; i < decision.verified.path.size(); ++i) {
       int64_t& node = decision.verified.path[i];
       node = step.is_chain_rule() ? node : found.path()[i];

@@ -90,6 +90,7 @@ void LayerPager::wait_for(int64_t layer, std::unique_lock<std::mutex>& lock) {
   if (std::find(wanted_.begin(), wanted_.end(), layer) == wanted_.end()) {  // all know: try again
     buffer.failure = nullptr;
     buffer.layer = -1;
+    work_.notify_one();  // another layer of this buffer may be waited for
   }
   std::rethrow_exception(failure);
 }

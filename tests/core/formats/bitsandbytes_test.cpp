@@ -105,6 +105,13 @@ TEST(BitsandbytesTest, RowsOfEightBitsHaveTheirLargestValue) {
   const char* bits = "load_in_8bit";
   EXPECT_EQ(complaint({{"a.weight", codes}, {"a.SCB", zeros_of(DType::kF32, {4})}}, bits),
             "no error");
+  OwnedTensor order = zeros_of(DType::kU8, {});
+  OwnedTensors tensors = {
+      {"a.weight", codes}, {"a.SCB", zeros_of(DType::kF32, {4})}, {"a.weight_format", order}};
+  EXPECT_EQ(complaint(tensors, bits), "no error");
+  tensors["a.weight_format"].bytes[0] = std::byte{2};
+  EXPECT_THAT(complaint(tensors, bits),
+              HasSubstr("'a.weight_format' says that the matrix is not saved row after row"));
   EXPECT_THAT(complaint({{"a.weight", codes}}, bits), HasSubstr("has no SCB beside it"));
   EXPECT_THAT(complaint({{"a.weight", codes}, {"a.SCB", zeros_of(DType::kF16, {4})}}, bits),
               HasSubstr("'a.SCB' has dtype F16; it should be F32"));
