@@ -34,7 +34,8 @@ struct ReadBacks {
   bool operator==(const ReadBacks&) const = default;
 };
 
-/// Tokens that may follow a node, as TokenMask of grammar/ has them. Borrowed.
+/// Tokens that may follow a node, as TokenMask of grammar/ has them; one of no token stands where
+/// the text is over, and masks nothing. Borrowed.
 struct NodeMask {
   AllowedTokens base;  ///< nullptr: none
   std::span<const Token> added, removed;
