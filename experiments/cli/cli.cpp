@@ -68,6 +68,7 @@ ModelOptions CommandContext::model_options(const ActiveLayers& active) const {
           .device = flags.device.empty() ? "cpu" : flags.device,
           .cache = parse_cache(flags.cache, components),
           .threads = flags.threads,
+          .cuda_graphs = flags.cuda_graphs.value_or(ModelOptions{}.cuda_graphs),
           .active_layers = active};
 }
 
@@ -87,6 +88,9 @@ std::vector<std::string> CommandContext::overrides() const {
   }
   if (!flags.cache.empty()) {
     texts.push_back("model.cache=" + cache_yaml(flags.cache));
+  }
+  if (flags.cuda_graphs) {
+    texts.push_back(fmt::format("model.cuda_graphs={}", *flags.cuda_graphs));
   }
   if (flags.no_machine_profile) {
     texts.emplace_back("model.machine_profile=false");

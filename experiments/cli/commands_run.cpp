@@ -165,6 +165,7 @@ void add_check_command(CLI::App& app, CommandContext& context) {
       "                     written; default: as the activations\n"
       "  cache              {type: ...}, see 'specdec list cache' (default: paged)\n"
       "  device             cpu (default), cuda, cuda:N, mps\n"
+      "  cuda_graphs        forwards that are kept as CUDA graphs, at most; 0 = none; default 32\n"
       "  max_length         tokens of prompt and output; default: the config's, at most 8192\n"
       "  active_layers      run the model with so many of its layers, the first ones; default 0: "
       "all\n"

@@ -66,7 +66,8 @@ std::shared_ptr<LanguageModel> model_of_layers(BuildContext& context,
   const auto weights = weights_of_layers(target, layers);
   auto model = std::make_shared<TransformerModel>(
       weights, context.models.kv_store(),
-      TransformerOptions{.max_length = context.target.max_length()});
+      TransformerOptions{.max_length = context.target.max_length(),
+                         .graphs = context.models.options().cuda_graphs});
   if (adapters != nullptr) {
     for (const ScaledAdapter& one : adapters->adapters()) {
       model->push_adapter({adapter_of_layers(*one.adapter, layers, weights), one.scale});

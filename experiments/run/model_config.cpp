@@ -11,6 +11,8 @@
 namespace specdec {
 namespace {
 
+constexpr int64_t kMostGraphs = 4096;
+
 /// One of the known types; "auto" for another, which is an error.
 std::string read_model_type(const ConfigNode& node) {
   const auto type = node.get<std::string>("type", "auto");
@@ -111,6 +113,7 @@ std::filesystem::path read_model(const ConfigNode& node, const Components& compo
   options.kv_dtype =
       node.get<std::string>("kv_dtype", says_format ? std::string() : profile.take_kv_dtype());
   options.device = node.get<std::string>("device", "cpu");
+  options.cuda_graphs = node.get<int64_t>("cuda_graphs", options.cuda_graphs, {0, kMostGraphs});
   options.max_length = node.get<int64_t>("max_length", 0, {0, kMaxTokens});
   profile.take_cache(options, components);
   profile.take_threads(options);

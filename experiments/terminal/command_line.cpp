@@ -67,6 +67,9 @@ void add_global_flags(CLI::App& app, GlobalFlags& flags) {
                  "CPU threads (default: one or LibTorch's number, whichever is faster when a model "
                  "is loaded)")
       ->check(CLI::Range(1, 1024));
+  app.add_option("--cuda-graphs", flags.cuda_graphs,
+                 "forwards that are kept as CUDA graphs, at most; 0 = none (default: 32)")
+      ->check(CLI::Range(0, 4096));
   app.add_flag("--no-machine-profile", flags.no_machine_profile,
                "generate, chat and run take no defaults from the model's specdec-profile.yaml");
   app.add_flag("--quiet", flags.quiet, "no progress and no logs");

@@ -17,6 +17,7 @@ struct GlobalFlags {
   std::string kv_dtype = {};
   std::string cache = {};
   int64_t threads = 0;
+  std::optional<int64_t> cuda_graphs = {};
   bool quiet = false;
   bool no_machine_profile = false;
 };

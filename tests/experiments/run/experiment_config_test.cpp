@@ -467,6 +467,16 @@ TEST_F(ExperimentConfigTest, ActiveLayersMakeAnotherModel) {
   EXPECT_THAT(message(text("", drafter), {"model.active_layers=2"}), HasSubstr("drafter"));
 }
 
+TEST_F(ExperimentConfigTest, CudaGraphsAreANumber) {
+  EXPECT_EQ(load(text("")).points[0].config.model.cuda_graphs, TransformerOptions{}.graphs);
+  const auto plan = load(text("sweep: {model.cuda_graphs: [0, 8]}\n"));
+  ASSERT_EQ(plan.points.size(), 2U);
+  EXPECT_EQ(plan.points[0].config.model.cuda_graphs, 0);
+  EXPECT_NE(model_key(plan.points[0].config), model_key(plan.points[1].config));
+  EXPECT_THAT(message(text(""), {"model.cuda_graphs=-1"}), HasSubstr("model.cuda_graphs"));
+  EXPECT_THAT(message(text(""), {"model.cuda_graphs=false"}), HasSubstr("model.cuda_graphs"));
+}
+
 TEST_F(ExperimentConfigTest, SweptKeysAreConditionsOrChoices) {
   for (const char* key : {"sampling.temperature", "sampling.top_p", "model.weights", "model.dtype",
                           "model.kv_dtype", "model.device", "grammar.json_schema", "prompts.file",
