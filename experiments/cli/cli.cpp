@@ -4,9 +4,12 @@
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
+#include <algorithm>
 #include <iostream>
+#include <iterator>
 
 #include "core/error.h"
 #include "experiments/cli/commands.h"
@@ -25,6 +28,20 @@ bool is_out_of_memory(const c10::Error& error) {
 [[noreturn]] void fail_out_of_memory(const c10::Error& error) {
   throw Error("out of memory; try a smaller model.max_length or model: " +
               std::string(error.what_without_backtrace()));
+}
+
+/// Throws ConfigError for a limit that is none, or that the command would not keep.
+void check_memory_limit(const GlobalFlags& flags, const std::string& command) {
+  (void)parse_memory_limit(flags.memory_limit, flags.layer_file);
+  constexpr const char* kReading[] = {"run", "check", "generate", "chat", "logits"};
+  const bool reads =
+      std::find(std::begin(kReading), std::end(kReading), command) != std::end(kReading);
+  if (!reads && !flags.memory_limit.empty()) {
+    throw ConfigError(
+        fmt::format("--memory-limit: '{}' keeps all weights in memory; leave it out. Layers are "
+                    "read from disk by {}.",
+                    command, fmt::join(kReading, ", ")));
+  }
 }
 
 int dispatch(const std::vector<std::string>& arguments, CommandContext& context) {
@@ -55,6 +72,7 @@ int dispatch(const std::vector<std::string>& arguments, CommandContext& context)
   if (!context.flags.device.empty()) {
     (void)parse_device(context.flags.device);
   }
+  check_memory_limit(context.flags, command_name(arguments));
   context.apply_threads();
   return context.action();
 }
@@ -62,6 +80,8 @@ int dispatch(const std::vector<std::string>& arguments, CommandContext& context)
 }  // namespace
 
 ModelOptions CommandContext::model_options(const ActiveLayers& active) const {
+  MemoryLimit memory = parse_memory_limit(flags.memory_limit, flags.layer_file);
+  memory.model = active.model;
   return {.dtype = flags.dtype,
           .activations = flags.activations,
           .kv_dtype = flags.kv_dtype,
@@ -69,6 +89,7 @@ ModelOptions CommandContext::model_options(const ActiveLayers& active) const {
           .cache = parse_cache(flags.cache, components),
           .threads = flags.threads,
           .cuda_graphs = flags.cuda_graphs.value_or(ModelOptions{}.cuda_graphs),
+          .memory = memory,
           .active_layers = active};
 }
 
@@ -91,6 +112,12 @@ std::vector<std::string> CommandContext::overrides() const {
   }
   if (flags.cuda_graphs) {
     texts.push_back(fmt::format("model.cuda_graphs={}", *flags.cuda_graphs));
+  }
+  if (!flags.memory_limit.empty()) {
+    texts.push_back("model.memory_limit=" + flags.memory_limit);
+  }
+  if (!flags.layer_file.empty()) {
+    texts.push_back("model.layer_file=" + flags.layer_file);
   }
   if (flags.no_machine_profile) {
     texts.emplace_back("model.machine_profile=false");

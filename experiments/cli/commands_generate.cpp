@@ -93,7 +93,7 @@ class TokenPrinter {
   bool first_ = true;
 };
 
-/// Generates once; streams to the output if asked to, and logs the statistics then.
+/// Generates once; streams to the output if asked to.
 Generation run_one(const CommandContext& context, const Request& request, bool streams,
                    DecodingStrategy& strategy) {
   TokenPrinter printer(context.out, request.tokenizer, request.resumed);
@@ -110,9 +110,6 @@ Generation run_one(const CommandContext& context, const Request& request, bool s
   const Generation generation = strategy.generate(streamed);
   if (streams) {
     printer.finish();
-    if (!context.flags.quiet) {
-      context.err << metrics_line(request_metrics(generation, std::ssize(request.prompt)));
-    }
   }
   return generation;
 }
@@ -188,7 +185,17 @@ std::shared_ptr<const CompiledGrammar> compiled_grammar(const std::optional<Gram
                  : nullptr;
 }
 
-/// Of one sample; `text` is what it continues.
+/// Of a generation of the model, which had read as much from disk `before` it.
+RequestMetrics metrics_of(const Generation& generation, const Request& request,
+                          const TransformerModel& model, const std::optional<LayerReads>& before) {
+  RequestMetrics metrics = request_metrics(generation, std::ssize(request.prompt));
+  if (before) {
+    metrics.disk = *layer_reads(model.weights()) - *before;
+  }
+  return metrics;
+}
+
+/// Of one sample, without its statistics; `text` is what it continues.
 nlohmann::json sample_json(const GenerateArguments& arguments, const Generation& generation,
                            const Request& request, LanguageModel& target,
                            const std::vector<Token>& text) {
@@ -258,10 +265,14 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
                           .constraint = constraint,
                           .resumed = resumed,
                           .prefixes = prefixes.get()};
+    const auto reads = layer_reads(model->weights());
     const Generation generation =
         run_saved(context, request, !json.replaces_text(), *strategy, saver);
+    const RequestMetrics metrics = metrics_of(generation, request, *model, reads);
+    context.err << (json.replaces_text() || context.flags.quiet ? "" : metrics_line(metrics));
     if (json.is_wanted()) {
       results.push_back(sample_json(arguments, generation, request, target, text));
+      results.back()["statistics"] = metrics_json(metrics);
     }
   }
   write_results(json, results);

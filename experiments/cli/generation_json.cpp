@@ -7,7 +7,6 @@
 #include <span>
 
 #include "decoders/analysis/sequence_score.h"
-#include "experiments/metrics/request_metrics.h"
 #include "experiments/run/prompts.h"
 
 namespace specdec {
@@ -64,11 +63,9 @@ nlohmann::json logprobs_json(LanguageModel& target, const std::vector<Token>& pr
 }
 
 nlohmann::json generation_json(const Generation& generation, const Request& request) {
-  nlohmann::json json = {
-      {"tokens", generation.tokens},
-      {"text", decode_text(request.tokenizer, generation.tokens)},
-      {"stop_reason", stop_reason_name(generation.stop_reason)},
-      {"statistics", metrics_json(request_metrics(generation, std::ssize(request.prompt)))}};
+  nlohmann::json json = {{"tokens", generation.tokens},
+                         {"text", decode_text(request.tokenizer, generation.tokens)},
+                         {"stop_reason", stop_reason_name(generation.stop_reason)}};
   if (!generation.hypotheses.empty()) {
     json["hypotheses"] = hypotheses_json(generation);
   }

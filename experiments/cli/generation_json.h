@@ -8,8 +8,8 @@
 
 namespace specdec {
 
-/// What `generate --json` says of a generation: tokens, text, stop_reason, statistics, and
-/// hypotheses of a beam search. Without a tokenizer the text is null.
+/// What `generate --json` says of a generation: tokens, text, stop_reason, and hypotheses
+/// of a beam search; its statistics are metrics_json. Without a tokenizer the text is null.
 nlohmann::json generation_json(const Generation& generation, const Request& request);
 
 /// The raw distribution's log-probability of each token of `output` after `prompt`, by one more

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/families/limited_model.h"
 #include "core/families/model.h"
 #include "core/formats/safetensors.h"
 #include "core/tokenizers/gguf_tokenizer.h"
@@ -311,6 +312,29 @@ std::string gpu_name(const at::Device& device) {
 ModelLoader::ModelLoader(ModelOptions options, const ModelCatalog* catalog)
     : options_(std::move(options)), catalog_(catalog) {}
 
+std::shared_ptr<const TransformerWeights> ModelLoader::read_weights(
+    const std::filesystem::path& folder, const LoadOptions& options) {
+  const MemoryLimit& memory = options_.memory;
+  const bool is_limited = memory.bytes > 0 && (memory.model.empty() || memory.model == folder);
+  if (options_.random_weights) {
+    require_config(
+        !is_limited,
+        "random weights are made in memory, where a memory limit cannot hold them: leave "
+        "out one of the two");
+    return random_weights(describe_model(folder), options);
+  }
+  const ModelFiles* files = catalog_ == nullptr ? nullptr : catalog_->find(folder);
+  const OpenModel model = files == nullptr ? open_model(folder) : *files->open;
+  if (!is_limited) {
+    return load_model(model, options);
+  }
+  auto weights = load_model_within(model, options, {memory.bytes, memory.layer_file});
+  if (weights->source != nullptr) {
+    note_warning(fmt::format("{}: {} (memory limit)", folder.string(), disk_text(*weights)));
+  }
+  return weights;
+}
+
 std::shared_ptr<const TransformerWeights> ModelLoader::weights(
     const std::filesystem::path& folder) {
   auto& weights = weights_[folder.string()];
@@ -320,10 +344,7 @@ std::shared_ptr<const TransformerWeights> ModelLoader::weights(
     const LoadOptions options{.dtype = parse_dtype(options_.dtype),
                               .place = placement_on(parse_device(options_.device)),
                               .activations = parse_activations(options_.activations)};
-    const ModelFiles* files = catalog_ == nullptr ? nullptr : catalog_->find(folder);
-    weights = options_.random_weights
-                  ? random_weights(describe_model(folder), options)
-                  : load_model(files == nullptr ? open_model(folder) : *files->open, options);
+    weights = read_weights(folder, options);
     if (!weights->place.device.is_cpu() && weights->compute_dtype() != at::kFloat) {
       throw Error(
           fmt::format("{} holds float64 weights, which run on the CPU only, not on '{}'; "

@@ -12,6 +12,7 @@
 #include "core/transformer/transformer_model.h"
 #include "experiments/components/adapter_choice.h"
 #include "experiments/components/cache_choice.h"
+#include "experiments/components/memory_limit.h"
 
 namespace specdec {
 
@@ -79,6 +80,7 @@ struct ModelOptions {
   std::string thread_reason = "asked for";            ///< by whom, where `threads` is not 0
   bool random_weights = false;  ///< of the shape that config.json says, for timings; none are read
   std::vector<AdapterChoice> adapters = {};  ///< of the target alone, see ModelLoader::load
+  MemoryLimit memory = {};                   ///< of weights
   ActiveLayers active_layers = {};           ///< wherever the run uses this checkpoint
 };
 
@@ -147,6 +149,8 @@ class ModelLoader {
   std::map<std::string, std::string> fingerprints() const;
 
  private:
+  std::shared_ptr<const TransformerWeights> read_weights(const std::filesystem::path& folder,
+                                                         const LoadOptions& options);
   std::shared_ptr<const LoraAdapter> adapter(const std::filesystem::path& model,
                                              const std::filesystem::path& folder);
 

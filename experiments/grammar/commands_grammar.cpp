@@ -47,7 +47,9 @@ void refuse_model_flags(const GlobalFlags& flags) {
                                     {"--dtype", flags.dtype},
                                     {"--activations", flags.activations},
                                     {"--kv-dtype", flags.kv_dtype},
-                                    {"--cache", flags.cache}}) {
+                                    {"--cache", flags.cache},
+                                    {"--memory-limit", flags.memory_limit},
+                                    {"--layer-file", flags.layer_file}}) {
     if (!value.empty() && value != "cpu") {
       throw ConfigError(fmt::format(
           "{} {}: grammars are followed on the CPU, without a model; leave it out", name, value));

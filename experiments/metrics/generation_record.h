@@ -54,6 +54,11 @@ struct GenerationRecord {
   std::optional<double> cache_shared_pages = {};
   std::optional<double> cache_free_pages = {};  ///< spare ones of rows included
   std::optional<double> cache_fragmentation = {};
+  // Of a target with layers on disk, see LayerReads.
+  std::optional<double> disk_bytes = {};
+  std::optional<double> disk_layers = {};
+  std::optional<double> disk_layers_ready = {};
+  std::optional<double> disk_wait_seconds = {};
   std::optional<double> copied_share = {};    ///< of the whole text, see copied_share()
   std::optional<ThinkingSpan> thinking = {};  ///< of the new tokens, see thinking_span()
   bool shortened = false;                     ///< by before_loops; never stored

@@ -181,6 +181,10 @@ struct SummaryRow {
   std::optional<double> copied_share = {};  ///< mean over the generations that have one
   std::optional<double> cache_bytes = {};   ///< most bytes of pages that a generation ended with
   std::optional<double> cache_fragmentation = {};  ///< mean over the generations that have one
+  // Of a target with layers on disk, in all generations together.
+  std::optional<double> disk_bytes_per_token = {};  ///< of weights, by new token, prefills included
+  std::optional<double> disk_ready_share = {};      ///< of the layers' uses: without waiting
+  std::optional<double> disk_wait_seconds = {};     ///< of forwards, for their layers
   int64_t shortened = 0;                   ///< generations of which before_loops left a part
   std::optional<Speedup> with_loops = {};  ///< by summarize_before_loops: of whole texts
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace specdec {
@@ -52,6 +53,12 @@ nlohmann::json metrics_json(const RequestMetrics& metrics) {
     json["mask_fallbacks"] = counts.mask_fallbacks;
     json["samples"] = counts.samples;
   }
+  if (metrics.disk) {
+    json["disk_bytes"] = metrics.disk->bytes;
+    json["disk_layers"] = metrics.disk->layers;
+    json["disk_layers_ready"] = metrics.disk->ready;
+    json["disk_wait_seconds"] = metrics.disk->wait_seconds;
+  }
   if (metrics.beams) {
     json["beam_steps"] = counts.committed + 1;
     json["target_calls_saved"] = counts.committed - counts.steps;
@@ -76,6 +83,14 @@ std::string metrics_line(const RequestMetrics& metrics) {
   if (metrics.reused_tokens > 0) {
     line += fmt::format("; {} of {} prompt tokens from the cache", metrics.reused_tokens,
                         metrics.prompt_tokens);
+  }
+  if (metrics.disk) {
+    line +=
+        fmt::format("; {:.1f} MB of layers from disk a token, waited {:.2f} s for {} of {} layers",
+                    static_cast<double>(metrics.disk->bytes) / 1e6 /
+                        static_cast<double>(std::max<int64_t>(counts.tokens, 1)),
+                    metrics.disk->wait_seconds, metrics.disk->layers - metrics.disk->ready,
+                    metrics.disk->layers);
   }
   return line + "]\n";
 }

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "core/layer_reads.h"
 #include "decoders/decoding_strategy.h"
 #include "experiments/metrics/metrics.h"
 
@@ -17,6 +18,7 @@ struct RequestMetrics {
   Counts counts = {};                                    ///< of this generation alone
   std::optional<double> prefill_tokens_per_second = {};  ///< of the tokens that were prefilled
   bool constrained = false;                              ///< is_constrained
+  std::optional<LayerReads> disk = {};                   ///< of a target with layers on disk
   bool beams = false;  ///< `counts.committed` counts beam steps; the prefill yields one more
 };
 
@@ -26,7 +28,8 @@ RequestMetrics request_metrics(const Generation& generation, int64_t prompt_toke
 
 /// All metrics under their names in reports; null where one has no value (no drafts, no time).
 /// Under a grammar also log_allowed, mask_seconds, mask_fallbacks, samples; of a beam search also
-/// beam_steps, target_calls_saved.
+/// beam_steps, target_calls_saved; of a target with layers on disk also disk_bytes, disk_layers,
+/// disk_layers_ready, disk_wait_seconds.
 nlohmann::json metrics_json(const RequestMetrics& metrics);
 
 /// For readers: "[5 tokens, max_new_tokens; 180 tokens/s, 1.00 tokens/step]\n".

@@ -166,6 +166,10 @@ constexpr std::pair<const char*, std::optional<double> GenerationRecord::*> kMea
     {"cache_shared_pages", &GenerationRecord::cache_shared_pages},
     {"cache_free_pages", &GenerationRecord::cache_free_pages},
     {"cache_fragmentation", &GenerationRecord::cache_fragmentation},
+    {"disk_bytes", &GenerationRecord::disk_bytes},
+    {"disk_layers", &GenerationRecord::disk_layers},
+    {"disk_layers_ready", &GenerationRecord::disk_layers_ready},
+    {"disk_wait_seconds", &GenerationRecord::disk_wait_seconds},
     {"copied_share", &GenerationRecord::copied_share}};
 
 Json generation_json(const GenerationRecord& record) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "experiments/metrics/metrics.h"
@@ -200,6 +201,24 @@ class Summarizer {
     row.cache_fragmentation = mean_number(records, &GenerationRecord::cache_fragmentation);
   }
 
+  static void add_disk(std::span<const GenerationRecord* const> records, SummaryRow& row) {
+    const auto total = [&](std::optional<double> GenerationRecord::*number) {
+      const std::vector<double> numbers = numbers_of(records, number);
+      return numbers.empty() ? std::nullopt
+                             : std::optional(std::accumulate(numbers.begin(), numbers.end(), 0.0));
+    };
+    const auto bytes = total(&GenerationRecord::disk_bytes);
+    const auto layers = total(&GenerationRecord::disk_layers);
+    const auto ready = total(&GenerationRecord::disk_layers_ready);
+    row.disk_wait_seconds = total(&GenerationRecord::disk_wait_seconds);
+    if (bytes && row.counts.tokens > 0) {
+      row.disk_bytes_per_token = *bytes / static_cast<double>(row.counts.tokens);
+    }
+    if (ready && layers.value_or(0.0) > 0.0) {
+      row.disk_ready_share = *ready / *layers;
+    }
+  }
+
   static void add_counts(std::span<const GenerationRecord* const> records, SummaryRow& row) {
     std::map<std::string, Counts> by_question;
     for (const GenerationRecord* record : records) {
@@ -211,6 +230,7 @@ class Summarizer {
     row.valid_share = share_of(records, &GenerationRecord::is_valid);
     row.copied_share = mean_number(records, &GenerationRecord::copied_share);
     add_cache(records, row);
+    add_disk(records, row);
     row.groups = group_steps(records);
     row.bytes_per_second = bytes_per_second(records);
     row.shortened = std::count_if(records.begin(), records.end(),

@@ -263,10 +263,12 @@ GenerationRecord ExperimentRun::record(const Group& group, const Arm& arm, const
   request.log_rejected = is_example;
   request.prefixes = arm.prefixes.get();
   GenerationRecord record;
+  const auto reads = layer_reads(group.target->weights());
   const LoadMeter meter;
   record.generation = arm.strategy->generate(request);
   record.load = meter.read();
   note_cache(*group.target, record);
+  note_disk(*group.target, reads, record);
   record.key = item.key(arm);
   record.category = item.prompt->category;
   record.prompt_tokens = static_cast<int64_t>(item.tokens.size());

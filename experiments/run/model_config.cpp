@@ -129,6 +129,14 @@ std::filesystem::path read_model(const ConfigNode& node, const Components& compo
                           "checked on a GPU yet: use device: cpu, or leave it out",
                           options.device));
   }
+  options.memory = read_memory_limit(node);
+  options.memory.model = weights;
+  if (options.memory.bytes > 0 && options.device != "cpu") {
+    node.fail("memory_limit",
+              fmt::format("reads layers from disk, which device '{}' does not support yet: use "
+                          "device: cpu, or leave it out",
+                          options.device));
+  }
   options.active_layers = {weights, node.get<int64_t>("active_layers", 0, {0, kMaxTokens})};
   files = nullptr;
   if (weights.empty()) {

@@ -66,6 +66,18 @@ void note_cache(const TransformerModel& model, GenerationRecord& record) {
   record.cache_fragmentation = use.fragmentation();
 }
 
+void note_disk(const TransformerModel& model, const std::optional<LayerReads>& before,
+               GenerationRecord& record) {
+  if (!before) {
+    return;
+  }
+  const LayerReads reads = *layer_reads(model.weights()) - *before;
+  record.disk_bytes = static_cast<double>(reads.bytes);
+  record.disk_layers = static_cast<double>(reads.layers);
+  record.disk_layers_ready = static_cast<double>(reads.ready);
+  record.disk_wait_seconds = reads.wait_seconds;
+}
+
 std::optional<double> bytes_per_step(const Group& group, const Item& item,
                                      const Generation& generation) {
   if (generation.steps.empty()) {

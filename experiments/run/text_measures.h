@@ -1,4 +1,5 @@
 #pragma once
+#include "core/layer_reads.h"
 #include "core/randomness.h"
 #include "experiments/run/arms.h"
 
@@ -12,6 +13,9 @@ bool traces_loss(const Group& group, const Arm& arm);
 
 /// Notes how the model's cache is used now.
 void note_cache(const TransformerModel& model, GenerationRecord& record);
+/// What was read from disk of the target's layers since `before`, if some lie there.
+void note_disk(const TransformerModel& model, const std::optional<LayerReads>& before,
+               GenerationRecord& record);
 
 /// See GenerationRecord::bytes_per_step; none without steps.
 std::optional<double> bytes_per_step(const Group& group, const Item& item,

@@ -63,6 +63,11 @@ void add_global_flags(CLI::App& app, GlobalFlags& flags) {
   app.add_option("--cache", flags.cache,
                  "key/value cache: a type of 'specdec list cache', or with options a map such as "
                  "'{type: paged, megabytes: 64}' (default: paged)");
+  app.add_option("--memory-limit", flags.memory_limit,
+                 "most memory of the model's weights, such as 8GB, 0.5GB or 512MiB: layers that do "
+                 "not fit are read from disk in each forward (default: no limit)");
+  app.add_option("--layer-file", flags.layer_file,
+                 "where these layers are written, packed (default: in ~/.cache/specdec)");
   app.add_option("--threads", flags.threads,
                  "CPU threads (default: one or LibTorch's number, whichever is faster when a model "
                  "is loaded)")

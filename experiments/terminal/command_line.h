@@ -16,6 +16,8 @@ struct GlobalFlags {
   std::string activations = {};
   std::string kv_dtype = {};
   std::string cache = {};
+  std::string memory_limit = {};
+  std::string layer_file = {};
   int64_t threads = 0;
   std::optional<int64_t> cuda_graphs = {};
   bool quiet = false;
