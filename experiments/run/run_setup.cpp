@@ -75,11 +75,11 @@ void RunSetup::load_group(Group& group) {
     model.threads = at::get_num_threads();
     model.prefill_threads = prefill_threads_;
   }
-  const auto key = fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", model.dtype, model.activations,
-                               model.kv_dtype, model.device, model.max_length, model.cache.yaml, model.cuda_graphs,
-                               model.active_layers.model.string(), model.active_layers.count,
-                               model.memory.model.string(), model.memory.bytes,
-                               model.memory.layer_file.string());
+  const auto key = fmt::format(
+      "{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", model.dtype, model.activations, model.kv_dtype,
+      model.device, model.max_length, model.cache.yaml, model.cuda_graphs,
+      model.active_layers.model.string(), model.active_layers.count, model.memory.model.string(),
+      model.memory.bytes, model.memory.layer_file.string());
   auto& loader = loaders_[key];
   if (loader == nullptr) {
     loader = std::make_unique<ModelLoader>(model, &catalog_);
