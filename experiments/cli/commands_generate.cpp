@@ -206,6 +206,56 @@ nlohmann::json sample_json(const GenerateArguments& arguments, const Generation&
   return json;
 }
 
+/// What the samples of a call share.
+struct SampledCall {
+  const GenerateArguments& arguments;
+  const ModelFiles& files;
+  const StopRule& stop;
+  const Constraint& constraint;
+  const TransformerModel& model;
+  LanguageModel& target;
+  DecodingStrategy& strategy;
+};
+
+/// Generates the samples and prints them; returns what --json says of each.
+nlohmann::json run_samples(const CommandContext& context, const SampledCall& call,
+                           GenerationState& state, const JsonOutput& json) {
+  const GenerateArguments& arguments = call.arguments;
+  const std::vector<Token> resumed = state.output;
+  const c10::InferenceMode guard;
+  const InterruptGuard interrupts;
+  const auto prefixes = known_prefixes(arguments.prefix_cache_mb, state, call.target);
+  StateSaver saver(arguments.save_state, state, call.target);
+  auto results = nlohmann::json::array();
+  for (int64_t sample = 0; sample < arguments.samples; ++sample) {
+    if (arguments.samples > 1 && !json.replaces_text()) {
+      context.out << fmt::format("[sample {} of {}]\n", sample + 1, arguments.samples);
+    }
+    state.repeat += sample > 0 ? 1 : 0;
+    CounterRandomness random = state.randomness();
+    const std::vector<Token> text = state.text();
+    const Request request{.prompt = state.prompt,
+                          .sampling = state.sampling,
+                          .stop = call.stop,
+                          .random = random,
+                          .tokenizer = call.files.tokenizer.get(),
+                          .on_tokens = saver.collector(),
+                          .constraint = call.constraint,
+                          .resumed = resumed,
+                          .prefixes = prefixes.get()};
+    const auto reads = layer_reads(call.model.weights());
+    const Generation generation =
+        run_saved(context, request, !json.replaces_text(), call.strategy, saver);
+    const RequestMetrics metrics = metrics_of(generation, request, call.model, reads);
+    context.err << (json.replaces_text() || context.flags.quiet ? "" : metrics_line(metrics));
+    if (json.is_wanted()) {
+      results.push_back(sample_json(arguments, generation, request, call.target, text));
+      results.back()["statistics"] = metrics_json(metrics);
+    }
+  }
+  return results;
+}
+
 int generate(const CommandContext& context, const GenerateArguments& arguments) {
   check_arguments(arguments);
   ModelCatalog catalog;
@@ -216,9 +266,8 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   JsonOutput json(arguments.json, context.out);
   const auto grammar = read_grammar_text(arguments, files);
   GenerationState state = begin_generation(arguments, files, grammar);
-  const std::vector<Token> resumed = state.output;
   auto stop = make_stop(arguments, files, arguments.ignore_eos);
-  stop.max_new_tokens += std::ssize(resumed);
+  stop.max_new_tokens += std::ssize(state.output);
   ProfileDefaults profile = context.machine_profile(arguments.model);
   const RunPlan plan{.components = context.components,
                      .target = &files,
@@ -244,38 +293,8 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
     check_can_resume(*strategy);
   }
 
-  const c10::InferenceMode guard;
-  const InterruptGuard interrupts;
-  const auto prefixes = known_prefixes(arguments.prefix_cache_mb, state, target);
-  StateSaver saver(arguments.save_state, state, target);
-  auto results = nlohmann::json::array();
-  for (int64_t sample = 0; sample < arguments.samples; ++sample) {
-    if (arguments.samples > 1 && !json.replaces_text()) {
-      context.out << fmt::format("[sample {} of {}]\n", sample + 1, arguments.samples);
-    }
-    state.repeat += sample > 0 ? 1 : 0;
-    CounterRandomness random = state.randomness();
-    const std::vector<Token> text = state.text();
-    const Request request{.prompt = state.prompt,
-                          .sampling = state.sampling,
-                          .stop = stop,
-                          .random = random,
-                          .tokenizer = files.tokenizer.get(),
-                          .on_tokens = saver.collector(),
-                          .constraint = constraint,
-                          .resumed = resumed,
-                          .prefixes = prefixes.get()};
-    const auto reads = layer_reads(model->weights());
-    const Generation generation =
-        run_saved(context, request, !json.replaces_text(), *strategy, saver);
-    const RequestMetrics metrics = metrics_of(generation, request, *model, reads);
-    context.err << (json.replaces_text() || context.flags.quiet ? "" : metrics_line(metrics));
-    if (json.is_wanted()) {
-      results.push_back(sample_json(arguments, generation, request, target, text));
-      results.back()["statistics"] = metrics_json(metrics);
-    }
-  }
-  write_results(json, results);
+  const SampledCall call{arguments, files, stop, constraint, *model, target, *strategy};
+  write_results(json, run_samples(context, call, state, json));
   return 0;
 }
 
