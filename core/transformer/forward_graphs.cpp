@@ -24,7 +24,7 @@ void add_tables(const BatchTables& tables, GraphKey& key) {
   key.push_back(tables.page_tables.size(2));
 }
 
-int64_t context_bucket(int64_t longest) {
+int64_t launched_context(int64_t longest) {
   constexpr uint64_t kSmallest = 128;
   return static_cast<int64_t>(std::bit_ceil(std::max(static_cast<uint64_t>(longest), kSmallest)));
 }

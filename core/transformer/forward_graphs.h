@@ -23,7 +23,7 @@ void add_address(const Tensor& tensor, GraphKey& key);
 void add_tables(const BatchTables& tables, GraphKey& key);
 /// Positions that attention is launched for where rows are shorter than `longest`: the power of two
 /// from there, at least 128.
-int64_t context_bucket(int64_t longest);
+int64_t launched_context(int64_t longest);
 
 /// What became of the forwards that were given to ForwardGraphs.
 struct GraphCounts {

@@ -220,7 +220,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
       evaluate_last(pass, a);
     } else if (is_recordable(pass, all)) {
       SPECDEC_CHECK(longest > 0, "forward: tables that do not say how long their rows are");
-      pass.context = context_bucket(longest);
+      pass.context = launched_context(longest);
       const Tensor tokens = graphs_.place_tokens(batch.tokens, weights_->place.device);
       graphs_.run(key_of(pass), [&] { evaluate_all(tokens, all, pass, a); });
     } else {

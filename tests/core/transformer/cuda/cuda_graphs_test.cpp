@@ -430,7 +430,7 @@ TEST(CudaGraphOpsTest, AWorkspaceDoesNotGrowWhileItIsRecorded) {
 TEST(ForwardGraphsTest, ContextsAreRoundedUpToPowersOfTwo) {
   for (const auto& [longest, bucket] : std::vector<std::pair<int64_t, int64_t>>{
            {1, 128}, {128, 128}, {129, 256}, {256, 256}, {1000, 1024}, {131072, 131072}}) {
-    EXPECT_EQ(context_bucket(longest), bucket) << longest;
+    EXPECT_EQ(launched_context(longest), bucket) << longest;
   }
 }
 
