@@ -17,15 +17,15 @@ namespace {
 using Byte = unsigned char;
 
 /// Inputs of the larger blocks of GGUF.
-constexpr int kSuperInputs = 256;
+constexpr int64_t kSuperInputs = 256;
 
 uint32_t word16(const Byte* bytes) { return bytes[0] | uint32_t{bytes[1]} << 8U; }
 uint32_t word32(const Byte* bytes) { return word16(bytes) | word16(bytes + 2) << 16U; }
 float half_scale(const Byte* bytes) { return half_value(static_cast<uint16_t>(word16(bytes))); }
 
 /// `count` codes, those in the low halves of bytes first.
-void nibble_codes(const Byte* bytes, int count, uint8_t* codes) {
-  for (int k = 0; k < count; ++k) {
+void nibble_codes(const Byte* bytes, int64_t count, uint8_t* codes) {
+  for (int64_t k = 0; k < count; ++k) {
     codes[k] = k < count / 2 ? bytes[k] & 15U : bytes[k - count / 2] >> 4U;
   }
 }
@@ -58,10 +58,10 @@ void shifted_eight(uint32_t digits, bool up, uint8_t* codes) {
 
 void iq1_s(const Byte* block, uint8_t* codes, float* scales) {
   const float d = half_scale(block);
-  for (int part = 0; part < 8; ++part) {
+  for (int64_t part = 0; part < 8; ++part) {
     const uint32_t high = word16(block + 34 + 2 * part);
     scales[part] = d * static_cast<float>(2 * (high >> 12U & 7U) + 1);
-    for (int i = 0; i < 4; ++i) {
+    for (int64_t i = 0; i < 4; ++i) {
       const uint32_t entry = block[2 + 4 * part + i] | (high >> 3 * i & 7U) << 8U;
       shifted_eight(kIq1Grid[entry], (high & 0x8000U) == 0, codes + 32 * part + 8 * i);
     }
@@ -73,14 +73,14 @@ void iq1_m(const Byte* block, uint8_t* codes, float* scales) {
   const Byte* high = block + 32;
   const Byte* words = block + 48;
   uint32_t half = 0;
-  for (int i = 0; i < 4; ++i) {
+  for (int64_t i = 0; i < 4; ++i) {
     half |= (word16(words + 2 * i) >> 12U) << 4 * i;
   }
   const float d = half_value(static_cast<uint16_t>(half));
-  for (int part = 0; part < 16; ++part) {
+  for (int64_t part = 0; part < 16; ++part) {
     const uint32_t scale = word16(words + part / 4 * 2) >> part % 4 * 3 & 7U;
     scales[part] = d * static_cast<float>(2 * scale + 1);
-    for (int i = 2 * part; i < 2 * part + 2; ++i) {
+    for (int64_t i = 2 * part; i < 2 * part + 2; ++i) {
       const uint32_t bits = static_cast<uint32_t>(high[part]) >> i % 2 * 4;
       shifted_eight(kIq1Grid[block[i] | (bits & 7U) << 8U], (bits & 8U) == 0, codes + 8 * i);
     }
@@ -89,11 +89,11 @@ void iq1_m(const Byte* block, uint8_t* codes, float* scales) {
 
 void iq2_xxs(const Byte* block, uint8_t* codes, float* scales) {
   const float d = half_scale(block);
-  for (int part = 0; part < 8; ++part) {
+  for (int64_t part = 0; part < 8; ++part) {
     const Byte* entries = block + 2 + 8 * part;
     const uint32_t bits = word32(entries + 4);
     scales[part] = d * (0.5F + static_cast<float>(bits >> 28U)) * 0.25F;
-    for (int i = 0; i < 4; ++i) {
+    for (int64_t i = 0; i < 4; ++i) {
       signed_eight(kIq2XxsGrid[entries[i]], even_signs(bits >> 7 * i & 127U),
                    codes + 32 * part + 8 * i);
     }
@@ -101,17 +101,17 @@ void iq2_xxs(const Byte* block, uint8_t* codes, float* scales) {
 }
 
 /// The scale of 16 inputs of IQ2_XS and IQ2_S, of four bits.
-float iq2_scale(float d, const Byte* scales, int part) {
+float iq2_scale(float d, const Byte* scales, int64_t part) {
   const int bits = scales[part / 2] >> part % 2 * 4 & 15;
   return d * (0.5F + static_cast<float>(bits)) * 0.25F;
 }
 
 void iq2_xs(const Byte* block, uint8_t* codes, float* scales) {
   const float d = half_scale(block);
-  for (int part = 0; part < 16; ++part) {
+  for (int64_t part = 0; part < 16; ++part) {
     scales[part] = iq2_scale(d, block + 66, part);
   }
-  for (int i = 0; i < kSuperInputs / 8; ++i) {
+  for (int64_t i = 0; i < kSuperInputs / 8; ++i) {
     const uint32_t word = word16(block + 2 + 2 * i);
     signed_eight(kIq2XsGrid[word & 511U], even_signs(word >> 9U), codes + 8 * i);
   }
@@ -121,10 +121,10 @@ void iq2_s(const Byte* block, uint8_t* codes, float* scales) {
   const float d = half_scale(block);
   const Byte* signs = block + 34;
   const Byte* high = block + 66;
-  for (int part = 0; part < 16; ++part) {
+  for (int64_t part = 0; part < 16; ++part) {
     scales[part] = iq2_scale(d, block + 74, part);
   }
-  for (int i = 0; i < kSuperInputs / 8; ++i) {
+  for (int64_t i = 0; i < kSuperInputs / 8; ++i) {
     const uint32_t entry = block[2 + i] | (high[i / 4] >> i % 4 * 2 & 3U) << 8U;
     signed_eight(kIq2SGrid[entry], signs[i], codes + 8 * i);
   }
@@ -132,10 +132,10 @@ void iq2_s(const Byte* block, uint8_t* codes, float* scales) {
 
 void iq3_xxs(const Byte* block, uint8_t* codes, float* scales) {
   const float d = half_scale(block);
-  for (int part = 0; part < 8; ++part) {
+  for (int64_t part = 0; part < 8; ++part) {
     const uint32_t bits = word32(block + 66 + 4 * part);
     scales[part] = d * (0.5F + static_cast<float>(bits >> 28U)) * 0.5F;
-    for (int i = 0; i < 8; ++i) {
+    for (int64_t i = 0; i < 8; ++i) {
       const uint32_t signs = even_signs(bits >> i / 2 * 7 & 127U) >> i % 2 * 4;
       signed_four(kIq3XxsGrid[block[2 + 8 * part + i]], signs, codes + 32 * part + 4 * i);
     }
@@ -147,10 +147,10 @@ void iq3_s(const Byte* block, uint8_t* codes, float* scales) {
   const Byte* high = block + 66;
   const Byte* signs = block + 74;
   const Byte* parts = block + 106;
-  for (int part = 0; part < 8; ++part) {
+  for (int64_t part = 0; part < 8; ++part) {
     scales[part] = d * static_cast<float>(1 + 2 * (parts[part / 2] >> part % 2 * 4 & 15));
   }
-  for (int i = 0; i < kSuperInputs / 4; ++i) {
+  for (int64_t i = 0; i < kSuperInputs / 4; ++i) {
     const uint32_t entry = block[2 + i] | (high[i / 8] >> i % 8 & 1U) << 8U;
     signed_four(kIq3SGrid[entry], static_cast<uint32_t>(signs[i / 2]) >> i % 2 * 4, codes + 4 * i);
   }
@@ -164,7 +164,7 @@ void iq4_nl(const Byte* block, uint8_t* codes, float* scales) {
 void iq4_xs(const Byte* block, uint8_t* codes, float* scales) {
   const float d = half_scale(block);
   const uint32_t high = word16(block + 2);
-  for (int part = 0; part < 8; ++part) {
+  for (int64_t part = 0; part < 8; ++part) {
     const int low = block[4 + part / 2] >> part % 2 * 4 & 15;
     const int scale = (low | static_cast<int>(high >> 2 * part & 3U) << 4) - 32;
     scales[part] = d * static_cast<float>(scale);
@@ -173,14 +173,14 @@ void iq4_xs(const Byte* block, uint8_t* codes, float* scales) {
 }
 
 /// Five digits of base 3 a byte, as the fraction byte / 256: the first one highest.
-uint8_t ternary_digit(Byte byte, int digit) {
+uint8_t ternary_digit(Byte byte, int64_t digit) {
   constexpr unsigned kPowers[] = {1, 3, 9, 27, 81};
   return static_cast<uint8_t>((byte * kPowers[digit] & 255U) * 3 >> 8U);
 }
 
 void tq1_0(const Byte* block, uint8_t* codes, float* scales) {
   std::fill_n(scales, kSuperInputs / 32, half_scale(block + 52));
-  for (int k = 0; k < kSuperInputs; ++k) {
+  for (int64_t k = 0; k < kSuperInputs; ++k) {
     codes[k] = k < 160   ? ternary_digit(block[k % 32], k / 32)
                : k < 240 ? ternary_digit(block[32 + (k - 160) % 16], (k - 160) / 16)
                          : ternary_digit(block[48 + (k - 240) % 4], (k - 240) / 4);
@@ -189,7 +189,7 @@ void tq1_0(const Byte* block, uint8_t* codes, float* scales) {
 
 void tq2_0(const Byte* block, uint8_t* codes, float* scales) {
   std::fill_n(scales, kSuperInputs / 32, half_scale(block + 64));
-  for (int k = 0; k < kSuperInputs; ++k) {
+  for (int64_t k = 0; k < kSuperInputs; ++k) {
     codes[k] = static_cast<uint8_t>(block[k / 128 * 32 + k % 32] >> k % 128 / 32 * 2 & 3);
   }
 }
@@ -203,7 +203,7 @@ void mxfp4(const Byte* block, uint8_t* codes, float* scales) {
 
 /// Half a number of type E4M3 without its sign; what would be NaN is 0.
 void nvfp4(const Byte* block, uint8_t* codes, float* scales) {
-  for (int part = 0; part < 4; ++part) {
+  for (int64_t part = 0; part < 4; ++part) {
     const auto bits = static_cast<uint8_t>(block[part] & 0x7F);
     scales[part] = bits == 0x7F ? 0.0F : float8_value(bits) * 0.5F;
     nibble_codes(block + 4 + 8 * part, 16, codes + 16 * part);
