@@ -146,18 +146,16 @@ bool is_lossy(const ConfigNode& cache, const Components& components,
 }
 
 /// A target's cache: one that is lossy needs `lossy: true`, and no other has it.
-void check_lossy(const ConfigNode& cache, const std::string& loss,
-                 const std::optional<KvFormat>& format) {
-  const bool lossy = cache.has("lossy") && cache.get<bool>("lossy", false);
-  if (cache.has("format") && !format) {
+void check_lossy(const ConfigNode& cache, const CacheChoice& choice, bool lossy) {
+  if (cache.has("format") && !choice.format) {
     return;  // a mistake, which is noted
   }
-  if (!loss.empty() && !lossy) {
-    cache.fail(format ? "format" : "type",
+  if (!choice.loss.empty() && !lossy) {
+    cache.fail(choice.format ? "format" : "type",
                fmt::format("{} changes what the target sees of its keys and values, which makes "
                            "another model of it: say so with lossy: true, or choose an exact cache",
-                           loss));
-  } else if (lossy && loss.empty()) {
+                           choice.loss));
+  } else if (lossy && choice.loss.empty()) {
     cache.fail("lossy", "is true, but type and format of the cache are exact: leave it out");
   }
 }
@@ -203,8 +201,9 @@ CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan) {
   const ConfigNode node = model.child("cache");
   const auto format = read_format(node);
   node.ignore("lossy");  // known, also where it is not given
+  const bool lossy = node.has("lossy") && node.get<bool>("lossy", false);
   CacheChoice choice = read_choice(node, plan, format);
-  check_lossy(node, choice.loss, format);
+  check_lossy(node, choice, lossy);
   return choice;
 }
 
