@@ -128,7 +128,7 @@ TEST(CompressionSchemeTest, WhatIsNotSupportedIsNamed) {
   EXPECT_THAT(
       scheme_complaint([](json& keys, json&) { keys["quant_method"] = "aqlm"; }),
       HasSubstr("is 'aqlm', which is not supported; known: compressed-tensors, fp8, modelopt, "
-                "gptq, awq. Use"));
+                "gptq, awq, bitsandbytes. Use"));
   EXPECT_THAT(scheme_complaint([](json& keys, json&) { keys["format"] = "nvfp4-pack-quantized"; }),
               HasSubstr("is 'nvfp4-pack-quantized' with weights of type 'int'"));
   EXPECT_THAT(scheme_complaint([](json&, json& weights) { weights["num_bits"] = 3; }),
