@@ -93,8 +93,14 @@ std::vector<fs::path> weight_files(const fs::path& model) {
 std::string model_text(const OpenModel& model, const ModelSizes& sizes) {
   std::string text = model.description.text;
   for (const fs::path& file : weight_files(model.tensors->folder())) {
-    text += fmt::format("\n{} {} {}", file.filename().string(), fs::file_size(file),
-                        fs::last_write_time(file).time_since_epoch().count());
+    std::error_code code;
+    const auto size = fs::file_size(file, code);
+    const auto written = code ? fs::file_time_type() : fs::last_write_time(file, code);
+    if (code) {
+      throw WeightsError(fmt::format("{}: cannot be looked at: {}", file.string(), code.message()));
+    }
+    text += fmt::format("\n{} {} {}", file.filename().string(), size,
+                        written.time_since_epoch().count());
   }
   for (const auto& layer : sizes.layers) {
     visit_matrices(layer, [&text](const MatrixSize& matrix) {

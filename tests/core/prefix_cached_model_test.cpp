@@ -121,5 +121,54 @@ TEST_F(PrefixCachedModelTest, AFailedPrefillKeepsTheCacheUsable) {
   EXPECT_EQ(prefill({1, 2, 3, 1}, {}), 1);
 }
 
+/// A model that can only be truncated to nothing, as one whose windows left much behind.
+class ForgetfulModel final : public LanguageModel {
+ public:
+  ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options) override {
+    if (fails) {
+      throw Error("no room");
+    }
+    return model_.forward(batch, options);
+  }
+  void commit(std::span<const int64_t> path, RowId row) override { model_.commit(path, row); }
+  void truncate(int64_t length, RowId row) override {
+    EXPECT_TRUE(length == 0 || length == model_.length(row)) << length;
+    model_.truncate(length, row);
+  }
+  int64_t rewindable_to(int64_t length, RowId row) const override {
+    return length < model_.length(row) ? 0 : length;
+  }
+  RowId open() override { return model_.open(); }
+  RowId fork(RowId row, int64_t length) override { return model_.fork(row, length); }
+  void close(RowId row) override { model_.close(row); }
+  int64_t length(RowId row) const override { return model_.length(row); }
+  int64_t pending(RowId row) const override { return model_.pending(row); }
+  int64_t vocab_size() const override { return model_.vocab_size(); }
+  int64_t max_length() const override { return model_.max_length(); }
+
+  bool fails = false;
+
+ private:
+  FakeModel model_{kEntries, random_table(kEntries, 3, 4), 2000};
+};
+
+TEST(PrefixCachedModelRewindTest, WhatCouldNotBeReadAgainIsForgotten) {
+  auto own = std::make_unique<ForgetfulModel>();
+  ForgetfulModel& inner = *own;
+  PrefixCachedModel cached(std::move(own));
+  FakeModel plain(kEntries, random_table(kEntries, 3, 4), 2000);
+  const auto same = [&](const Tokens& prompt) {
+    return at::equal(cached.prefill(prompt).logits, plain.prefill(prompt).logits);
+  };
+  EXPECT_TRUE(same({1, 2, 3, 4}));
+  EXPECT_TRUE(same({1, 2, 0, 1}));  // the common beginning is read again
+  inner.fails = true;
+  EXPECT_THROW(cached.prefill(Tokens{1, 2, 4, 4}), Error);
+  inner.fails = false;
+  EXPECT_TRUE(same({1, 2, 0, 1, 3}));
+  EXPECT_TRUE(same({1, 2, 0, 1, 3, 2}));
+  EXPECT_GT(cached.reused(), 0);
+}
+
 }  // namespace
 }  // namespace specdec

@@ -224,6 +224,11 @@ void LayerFile::read_bytes(int64_t offset, std::span<std::byte> memory) {
     if (count < 0 && errno == EINTR) {
       continue;
     }
+    if (count < 0 && errno == EINVAL && is_direct_) {  // some file systems only open files so
+      is_direct_ = false;
+      ::fcntl(descriptor_, F_SETFL, 0);
+      continue;
+    }
     if (count <= 0) {
       throw Error(
           fmt::format("{}: cannot be read at byte {}: {}. Check the disk, or delete the "
