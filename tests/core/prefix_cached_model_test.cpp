@@ -158,12 +158,12 @@ TEST(PrefixCachedModelRewindTest, WhatCouldNotBeReadAgainIsForgotten) {
   PrefixCachedModel cached(std::move(own));
   FakeModel plain(kEntries, random_table(kEntries, 3, 4), 2000);
   const auto same = [&](const Tokens& prompt) {
-    return at::equal(cached.prefill(prompt).logits, plain.prefill(prompt).logits);
+    return at::equal(cached.prefill(prompt, {}).logits, plain.prefill(prompt, {}).logits);
   };
   EXPECT_TRUE(same({1, 2, 3, 4}));
   EXPECT_TRUE(same({1, 2, 0, 1}));  // the common beginning is read again
   inner.fails = true;
-  EXPECT_THROW(cached.prefill(Tokens{1, 2, 4, 4}), Error);
+  EXPECT_THROW(cached.prefill(Tokens{1, 2, 4, 4}, {}), Error);
   inner.fails = false;
   EXPECT_TRUE(same({1, 2, 0, 1, 3}));
   EXPECT_TRUE(same({1, 2, 0, 1, 3, 2}));
