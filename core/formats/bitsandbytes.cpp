@@ -51,7 +51,7 @@ QuantState read_state(const TensorFiles& files, const TensorEntry& codes) {
   const std::string where = (files.folder() / entry.name).string();
   const auto parsed = parse_json_object(text, where);
   const JsonKeys keys(parsed, where);
-  const auto shape = keys.at("shape");
+  const auto& shape = keys.at("shape");
   const bool is_pair = shape.is_array() && shape.size() == 2 && shape[0].is_number_integer() &&
                        shape[1].is_number_integer();
   if (!is_pair) {
