@@ -84,6 +84,36 @@ void check_formats(const ConfigNode& node, const ModelOptions& options) {
   }
 }
 
+/// What devices other than the CPU do not do.
+void check_device_options(const ConfigNode& node, const ModelOptions& options) {
+  if (node.get<bool>("verify_consistent", false) && options.device != "cpu") {
+    node.fail("verify_consistent",
+              fmt::format("is true, but that device '{}' sums every token alike has not been "
+                          "checked on a GPU yet: use device: cpu, or leave it out",
+                          options.device));
+  }
+  if (options.memory.bytes > 0 && options.device != "cpu") {
+    node.fail("memory_limit",
+              fmt::format("reads layers from disk, which device '{}' does not support yet: use "
+                          "device: cpu, or leave it out",
+                          options.device));
+  }
+}
+
+/// What the checkpoint cannot do.
+void check_of_files(const ConfigNode& node, const ModelOptions& options,
+                    const std::filesystem::path& weights, const ModelFiles& files) {
+  if (options.include_mtp && !has_mtp(weights)) {
+    node.fail("include_mtp",
+              "is true, but the checkpoint has no multi-token-prediction modules (tensors 'mtp.*', "
+              "or mtp.safetensors); leave it out");
+  }
+  if (options.max_length > files.config.max_position_embeddings) {
+    node.fail("max_length", fmt::format("{} is more than the model's max_position_embeddings ({})",
+                                        options.max_length, files.config.max_position_embeddings));
+  }
+}
+
 /// nullptr where they cannot be read.
 const ModelFiles* read_files(const ConfigNode& node, ModelCatalog& catalog,
                              const ActiveLayers& active) {
@@ -123,20 +153,9 @@ std::filesystem::path read_model(const ConfigNode& node, const Components& compo
   check_formats(node, options);
   note_error(node, "device", [&] { (void)parse_device(options.device); });
   options.include_mtp = node.get<bool>("include_mtp", false);
-  if (node.get<bool>("verify_consistent", false) && options.device != "cpu") {
-    node.fail("verify_consistent",
-              fmt::format("is true, but that device '{}' sums every token alike has not been "
-                          "checked on a GPU yet: use device: cpu, or leave it out",
-                          options.device));
-  }
   options.memory = read_memory_limit(node);
   options.memory.model = weights;
-  if (options.memory.bytes > 0 && options.device != "cpu") {
-    node.fail("memory_limit",
-              fmt::format("reads layers from disk, which device '{}' does not support yet: use "
-                          "device: cpu, or leave it out",
-                          options.device));
-  }
+  check_device_options(node, options);
   options.active_layers = {weights, node.get<int64_t>("active_layers", 0, {0, kMaxTokens})};
   files = nullptr;
   if (weights.empty()) {
@@ -151,14 +170,8 @@ std::filesystem::path read_model(const ConfigNode& node, const Components& compo
   if (files != nullptr && (options.dtype.empty() || options.dtype == "stored")) {
     note_error(node, "activations", [&] { check_stored_activations(options, *files); });
   }
-  if (files != nullptr && options.include_mtp && !has_mtp(weights)) {
-    node.fail("include_mtp",
-              "is true, but the checkpoint has no multi-token-prediction modules (tensors 'mtp.*', "
-              "or mtp.safetensors); leave it out");
-  }
-  if (files != nullptr && options.max_length > files->config.max_position_embeddings) {
-    node.fail("max_length", fmt::format("{} is more than the model's max_position_embeddings ({})",
-                                        options.max_length, files->config.max_position_embeddings));
+  if (files != nullptr) {
+    check_of_files(node, options, weights, *files);
   }
   return weights;
 }
