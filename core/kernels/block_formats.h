@@ -42,8 +42,11 @@ struct PanelScales<false> {
   Fp16 scales[kPanel];
 };
 
-/// What all blocks of GGUF have in common.
-struct GgufBlock {
+/// What a block has not, unless its type says so.
+struct BlockTraits {
+  static constexpr int kOffset = 0;
+  static constexpr bool kHasMinima = false;
+  static constexpr bool kHasParts = false;
   static constexpr bool kHasZeros = false;
   static constexpr bool kIsFloat8 = false;
   static constexpr bool kHasCodebook = false;
@@ -51,11 +54,10 @@ struct GgufBlock {
 
 /// GGUF's Q8_0 (with 128 added to a code), Q4_0, Q4_1, Q5_0 and Q5_1.
 template <int kBits, bool kMinima>
-struct PlainBlock : GgufBlock, PanelScales<kMinima> {
+struct PlainBlock : BlockTraits, PanelScales<kMinima> {
   static constexpr int kCodeBits = kBits;
   static constexpr int kOffset = kMinima ? 0 : 1 << (kBits - 1);
   static constexpr bool kHasMinima = kMinima;
-  static constexpr bool kHasParts = false;
   static constexpr int64_t kInputs = kBlockInputs;
   static constexpr int64_t kScaleInputs = kBlockInputs;
   static constexpr int64_t kStoredBytes = (kMinima ? 4 : 2) + kInputs * kBits / 8;
@@ -76,7 +78,7 @@ struct PartScales<false> {
 /// GGUF's Q4_K and Q5_K, with scales and minima of 32 inputs in a byte instead of six bits, and
 /// Q6_K, which has scales of 16 inputs.
 template <int kBits, bool kMinima>
-struct SuperBlock : GgufBlock, PanelScales<kMinima> {
+struct SuperBlock : BlockTraits, PanelScales<kMinima> {
   static constexpr int kCodeBits = kBits;
   static constexpr int kOffset = kMinima ? 0 : 1 << (kBits - 1);
   static constexpr bool kHasMinima = kMinima;
@@ -90,14 +92,9 @@ struct SuperBlock : GgufBlock, PanelScales<kMinima> {
 
 /// FP8_128 and FP8_32: the weight of a code is the number of type E4M3 times the scale.
 template <int64_t kBlock>
-struct Float8Block {
+struct Float8Block : BlockTraits {
   static constexpr int kCodeBits = 8;
-  static constexpr int kOffset = 0;
-  static constexpr bool kHasMinima = false;
-  static constexpr bool kHasParts = false;
-  static constexpr bool kHasZeros = false;
   static constexpr bool kIsFloat8 = true;
-  static constexpr bool kHasCodebook = false;
   static constexpr int64_t kInputs = kBlock;
   static constexpr int64_t kScaleInputs = kBlockInputs;
   static constexpr int64_t kStoredBytes = 4 + kInputs;
@@ -107,14 +104,10 @@ struct Float8Block {
 
 /// INT4_128 (Scale: float) and INT4_32 (Bf16): the minimum is -zero * scale, which is exact.
 template <class Scale, int64_t kBlock>
-struct Int4Block {
+struct Int4Block : BlockTraits {
   static constexpr int kCodeBits = 4;
-  static constexpr int kOffset = 0;
   static constexpr bool kHasMinima = true;
-  static constexpr bool kHasParts = false;
   static constexpr bool kHasZeros = true;
-  static constexpr bool kIsFloat8 = false;
-  static constexpr bool kHasCodebook = false;
   static constexpr int64_t kInputs = kBlock;
   static constexpr int64_t kScaleInputs = kBlockInputs;
   static constexpr int64_t kStoredBytes = sizeof(Scale) + 1 + kInputs / 2;
@@ -124,15 +117,10 @@ struct Int4Block {
 };
 
 /// All formats of core/formats/codebook_blocks.h: the weight is a number of the format's table
-/// times the scale. As large as the file's largest of them, 5 or 6 bits a weight.
+/// times the scale. 5 or 6 bits a weight, whatever the file's type takes.
 template <int64_t kScale>
-struct CodebookBlock {
+struct CodebookBlock : BlockTraits {
   static constexpr int kCodeBits = 4;
-  static constexpr int kOffset = 0;
-  static constexpr bool kHasMinima = false;
-  static constexpr bool kHasParts = false;
-  static constexpr bool kHasZeros = false;
-  static constexpr bool kIsFloat8 = false;
   static constexpr bool kHasCodebook = true;
   static constexpr int64_t kInputs = kBlockInputs;
   static constexpr int64_t kScaleInputs = kScale;
