@@ -11,6 +11,8 @@ struct ModelDescription {
   TransformerConfig config = {};
   std::vector<LayerPlan> plan = {};
   double norm_offset = 0.0;  ///< a stored norm w multiplies by norm_offset + w: Gemma 1, Llama 0
+  /// The norm before the MLP of layers without post_norms. In Gemma 1 and Llama that of this name.
+  std::string mlp_norm = "post_attention_layernorm";
   bool scaled_embedding = false;  ///< Gemma: embeddings are multiplied with sqrt(hidden size)
   std::string text = {};          ///< says the same in one way only: part of the fingerprint
 };

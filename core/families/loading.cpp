@@ -86,12 +86,13 @@ std::shared_ptr<TransformerOf<Matrix>> load_from(TensorSource& source,
   }
   load_family<Matrix>(source, format, *weights);
   for (size_t i = 0; i < weights->plan.size(); ++i) {
-    const LayerToLoad layer{
-        .source = source,
-        .format = {.prefix = fmt::format("model.layers.{}.", i), .norm_offset = model.norm_offset},
-        .plan = weights->plan[i],
-        .hidden_size = hidden,
-        .matrices = format};
+    const LayerToLoad layer{.source = source,
+                            .format = {.prefix = fmt::format("model.layers.{}.", i),
+                                       .norm_offset = model.norm_offset,
+                                       .mlp_norm = model.mlp_norm},
+                            .plan = weights->plan[i],
+                            .hidden_size = hidden,
+                            .matrices = format};
     weights->layers.push_back(make_layer ? make_layer(layer) : layer.load<Matrix>());
   }
   weights->final_norm =

@@ -256,8 +256,7 @@ class LayerParts {
       layer_.mlp_norm = loader_.norm("pre_feedforward_layernorm", hidden_);
       layer_.mlp_post_norm = loader_.norm("post_feedforward_layernorm", hidden_);
     } else {
-      // In Gemma 1 and Llama this name is the norm BEFORE the MLP.
-      layer_.mlp_norm = loader_.norm("post_attention_layernorm", hidden_);
+      layer_.mlp_norm = loader_.norm(format_.mlp_norm, hidden_);
     }
   }
 
@@ -436,7 +435,7 @@ void write_layer(TensorWriter& writer, const LayerFormat& format, const LayerPla
     add_norm("pre_feedforward_layernorm", layer.mlp_norm);
     add_norm("post_feedforward_layernorm", layer.mlp_post_norm);
   } else {
-    add_norm("post_attention_layernorm", layer.mlp_norm);
+    add_norm(format.mlp_norm, layer.mlp_norm);
   }
   if (plan.qk_norm) {
     add_norm("self_attn.q_norm", layer.q_norm);

@@ -14,6 +14,8 @@ struct LayerFormat {
   double norm_offset = 0.0;  ///< a stored scale w means norm_offset + w: Gemma 1, Llama 0
   /// The norm of the residual stream before attention; "" = the layer has none.
   std::string attention_norm = "input_layernorm";
+  /// The norm before the MLP of a layer without norms after attention and MLP (post_norms).
+  std::string mlp_norm = "post_attention_layernorm";
 };
 
 /// What matrices become that are loaded.

@@ -51,7 +51,7 @@ class TensorLister {
       add_norm(prefix + "self_attn.q_norm", plan.head_dim);
       add_norm(prefix + "self_attn.k_norm", plan.head_dim);
     }
-    add_norm(prefix + "post_attention_layernorm", hidden);
+    add_norm(prefix + (plan.post_norms ? "post_attention_layernorm" : model_.mlp_norm), hidden);
     if (plan.post_norms) {
       add_norm(prefix + "pre_feedforward_layernorm", hidden);
       add_norm(prefix + "post_feedforward_layernorm", hidden);

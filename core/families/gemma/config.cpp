@@ -21,6 +21,7 @@ using nlohmann::json;
 
 constexpr const char* kGemma1 = "gemma";
 constexpr const char* kGemma2 = "gemma2";
+constexpr const char* kVault = "vaultgemma";
 constexpr const char* kGemma3 = "gemma3_text";
 constexpr const char* kWrapper = "gemma3";
 
@@ -90,9 +91,9 @@ class GemmaReader {
 
   void read_family() {
     config().family = wrapped_ && !keys_.has("model_type") ? kGemma3 : keys_.text("model_type", "");
-    if (!is(kGemma1) && !is(kGemma2) && !is(kGemma3)) {
-      keys_.fail("model_type", fmt::format("is '{}'; supported: gemma, gemma2, gemma3_text, and "
-                                           "gemma3 (its text part)",
+    if (!is(kGemma1) && !is(kGemma2) && !is(kVault) && !is(kGemma3)) {
+      keys_.fail("model_type", fmt::format("is '{}'; supported: gemma, gemma2, vaultgemma, "
+                                           "gemma3_text, and gemma3 (its text part)",
                                            config().family));
     }
   }
@@ -145,8 +146,9 @@ class GemmaReader {
     }
     layer_.query_scale = 1.0 / std::sqrt(scalar);
     layer_.qk_norm = is(kGemma3);
-    layer_.post_norms = !is(kGemma1);
-    if (is(kGemma2)) {
+    layer_.post_norms = !is(kGemma1) && !is(kVault);
+    model_.mlp_norm = gemma_mlp_norm(config().family);
+    if (is(kGemma2) || is(kVault)) {
       layer_.soft_cap = keys_.soft_cap("attn_logit_softcapping", 50.0);
       config().final_soft_cap = keys_.soft_cap("final_logit_softcapping", 30.0);
     } else if (is(kGemma3)) {
@@ -159,7 +161,7 @@ class GemmaReader {
   }
 
   std::vector<bool> default_pattern() const {
-    int64_t pattern = 2;  // Gemma 2: every second layer is full, sliding first
+    int64_t pattern = 2;  // Gemma 2, VaultGemma: every second layer is full, sliding first
     if (is(kGemma3)) {
       // transformers writes "_sliding_window_pattern" beside layer_types and never reads it.
       pattern = keys_.positive("sliding_window_pattern", 6);
@@ -250,8 +252,12 @@ std::string stored_dtype(const JsonKeys& keys) {
 }  // namespace
 
 const std::vector<std::string>& gemma_model_types() {
-  static const std::vector<std::string> types = {kGemma1, kGemma2, kGemma3, kWrapper};
+  static const std::vector<std::string> types = {kGemma1, kGemma2, kVault, kGemma3, kWrapper};
   return types;
+}
+
+const char* gemma_mlp_norm(const std::string& family) {
+  return family == kVault ? "pre_feedforward_layernorm" : "post_attention_layernorm";
 }
 
 ModelDescription parse_gemma_config(const std::string& text, const std::string& where,

@@ -8,12 +8,17 @@
 
 namespace specdec {
 
-/// The model_types of Gemma 1 to 3: "gemma", "gemma2", "gemma3_text" and the multimodal wrapper
-/// "gemma3", of which the text model is read.
+/// The model_types of Gemma 1 to 3: "gemma", "gemma2", "vaultgemma" (Gemma 2 without norms after
+/// attention and MLP), "gemma3_text" and the multimodal wrapper "gemma3", of which the text model
+/// is read.
 const std::vector<std::string>& gemma_model_types();
 
 /// A norm scale w in these checkpoints means kGemmaNormOffset + w.
 inline constexpr double kGemmaNormOffset = 1.0;
+
+/// The name of the norm before the MLP of a model_type whose layers have none after it
+/// (post_norms).
+const char* gemma_mlp_norm(const std::string& family);
 
 /// Reads the text of such a config.json, in the old (transformers 4) or new (5) style. Throws
 /// WeightsError naming `where` and the key, as `names` calls it: not JSON, a missing or mistyped

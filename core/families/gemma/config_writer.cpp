@@ -41,9 +41,10 @@ class GemmaConfigWriter {
 
  private:
   json sizes() const {
-    const char* class_name = config_.family == "gemma"    ? "GemmaForCausalLM"
-                             : config_.family == "gemma2" ? "Gemma2ForCausalLM"
-                                                          : "Gemma3ForCausalLM";
+    const char* class_name = config_.family == "gemma"        ? "GemmaForCausalLM"
+                             : config_.family == "gemma2"     ? "Gemma2ForCausalLM"
+                             : config_.family == "vaultgemma" ? "VaultGemmaForCausalLM"
+                                                              : "Gemma3ForCausalLM";
     return {
         {"architectures", json::array({class_name})},
         {"attention_bias", false},

@@ -28,7 +28,8 @@ void write_tensors(const TransformerTensors& weights, double norm_offset,
   writer.add("model.embed_tokens.weight", weights.embedding);
   for (size_t i = 0; i < weights.layers.size(); ++i) {
     const LayerFormat format{.prefix = fmt::format("model.layers.{}.", i),
-                             .norm_offset = norm_offset};
+                             .norm_offset = norm_offset,
+                             .mlp_norm = gemma_mlp_norm(weights.config.family)};
     write_layer(writer, format, weights.plan[i], weights.layers[i]);
   }
   writer.add("model.norm.weight", weights.final_norm - norm_offset);

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
 #include "core/error.h"
+#include "core/families/unsupported_models.h"
 #include "core/transformer/plan.h"
 #include "tests/support/golden.h"
 #include "tests/support/parameter_name.h"
@@ -53,6 +55,28 @@ TEST(GemmaConfigTest, Gemma2CapsAndPattern) {
   EXPECT_THAT(sliding_layers(model), testing::ElementsAre(true, false, true, false));
   EXPECT_EQ(model.plan[0].window, 6);
   EXPECT_EQ(model.plan[1].window, 0);
+}
+
+TEST(GemmaConfigTest, VaultGemmaIsGemma2WithoutPostNorms) {
+  const ModelDescription model = load_gemma_config(test_data("vaultgemma-a"));
+  EXPECT_FALSE(model.plan[0].post_norms);
+  EXPECT_FALSE(model.plan[0].qk_norm);
+  EXPECT_EQ(model.mlp_norm, "pre_feedforward_layernorm");
+  EXPECT_DOUBLE_EQ(model.plan[0].query_scale, 1.0 / std::sqrt(12.0));
+  EXPECT_DOUBLE_EQ(model.plan[0].soft_cap, 0.0);  // null
+  EXPECT_DOUBLE_EQ(model.config.final_soft_cap, 20.0);
+  EXPECT_THAT(sliding_layers(model), testing::ElementsAre(true, false, true));
+  json config = json::parse(model.text);
+  config.erase("layer_types");
+  config.erase("attn_logit_softcapping");
+  EXPECT_THAT(sliding_layers(parse(config)), testing::ElementsAre(true, false, true));
+  EXPECT_DOUBLE_EQ(parse(config).plan[0].soft_cap, 50.0);
+}
+
+TEST(GemmaConfigTest, FamiliesThatAreNotReadAreExplained) {
+  EXPECT_THAT(unsupported_family("recurrent_gemma"), testing::HasSubstr("recurrent state"));
+  EXPECT_THAT(unsupported_family("t5gemma"), testing::HasSubstr("an encoder and a decoder"));
+  EXPECT_EQ(unsupported_family("phi3"), "");
 }
 
 TEST(GemmaConfigTest, Gemma2CapsMissingOrNull) {
@@ -167,7 +191,9 @@ TEST(GemmaConfigTest, WritesWholeNumbersAsTransformersReadsThem) {
 }
 
 TEST(GemmaConfigTest, WrittenConfigsAreReadBack) {
-  for (const std::string& name : gemma_golden_names()) {
+  std::vector<std::string> names = gemma_golden_names();
+  names.emplace_back("vaultgemma-a");
+  for (const std::string& name : names) {
     const ModelDescription model = load_gemma_config(test_data(name));
     const ModelDescription again = parse_gemma_config(model.text, "config.json");
     EXPECT_EQ(again.text, model.text) << name;

@@ -64,7 +64,7 @@ class WeightsTest : public testing::Test {
 };
 
 TEST_F(WeightsTest, SaveThenLoadIsTheSame) {
-  for (const char* name : {"gemma-a", "gemma2-a", "gemma3-a"}) {
+  for (const char* name : {"gemma-a", "gemma2-a", "gemma3-a", "vaultgemma-a"}) {
     const auto weights = load_model_tensors(test_data(name));
     save_gemma(*weights, load_gemma_config(test_data(name)).text, folder_, at::kFloat);
     const auto again = load_model_tensors(folder_);
