@@ -31,12 +31,13 @@ namespace context = boost::context::detail;
 
 constexpr size_t kLanes = 32;
 constexpr size_t kStackBytes = size_t{128} << 10U;
+constexpr size_t kStagger = 192;
 constexpr unsigned kMaxThreads = 1024;
 constexpr unsigned kMaxSharedBytes = 227U << 10U;  // of an sm_90 block
 constexpr int kPoison = 0xFF;                      // a float32 and a float64 of such bytes is NaN
-/// A warp runs for about so many turns before another may. So one comes to its next barrier while
-/// others have not moved, which shows a missing one.
-constexpr uint64_t kTurns = 512;
+/// A warp runs for about 2^kTurnBits turns before another may. So one comes to its next barrier
+/// while others have not moved, which shows a missing one.
+constexpr unsigned kTurnBits = 9;
 constexpr const char* kBarrier = "__syncthreads";
 
 /// A stack and where execution on it goes on. Tells ASan of each switch.
@@ -59,11 +60,9 @@ void before_switch(Strand* from, const Strand& to) {
 }
 
 /// On the strand that runs now; writes where the one before has its stack.
-void after_switch(const Strand& now, Strand* before) {
+void after_switch(const Strand& now, Strand& before) {
 #if SPECDEC_FIBERS_ARE_SANITIZED
-  __sanitizer_finish_switch_fiber(now.fake_stack,
-                                  before == nullptr ? nullptr : &before->stack_bottom,
-                                  before == nullptr ? nullptr : &before->stack_bytes);
+  __sanitizer_finish_switch_fiber(now.fake_stack, &before.stack_bottom, &before.stack_bytes);
 #else
   (void)now;
   (void)before;
@@ -79,8 +78,6 @@ struct Fiber {
   unsigned exchanges = 0;  ///< of the warp so far
 };
 
-/// What the lanes of a warp pass to each other. A lane can be one exchange ahead of others that
-/// have not yet read: so two of each.
 using Slot = std::array<uint32_t, 6>;  // of a lane
 using Slots = std::array<Slot, kLanes>;
 
@@ -97,10 +94,27 @@ struct Warp {
   std::abort();
 }
 
+/// Order of fibers and blocks. One multiplication a number: it is drawn at each switch of fibers.
+class Order {
+ public:
+  void seed(uint64_t seed) { engine_.seed(seed); }
+  /// Below `count`; sets `rarely` once in 2^kTurnBits calls.
+  size_t pick(size_t count, bool* rarely = nullptr) {
+    const uint64_t bits = engine_();  // the high ones are the random ones
+    if (rarely != nullptr) {
+      *rarely = (bits >> (32U - kTurnBits) & ((1U << kTurnBits) - 1U)) == 0;
+    }
+    return static_cast<size_t>((bits >> 32U) * count >> 32U);
+  }
+
+ private:
+  std::linear_congruential_engine<uint64_t, 6364136223846793005U, 1442695040888963407U, 0> engine_;
+};
+
 /// One block of threads after another, on the calling thread.
 class Emulator {
  public:
-  void seed(uint64_t seed) { random_.seed(seed); }
+  void seed(uint64_t seed) { order_.seed(seed); }
   void run(const LaunchShape& shape, const std::function<void()>& thread);
   bool running() const { return current_ != nullptr; }
 
@@ -110,26 +124,30 @@ class Emulator {
   const Slots& exchange(const char* name, const Slot& slot);
 
  private:
-  static void enter(context::transfer_t from);
+  static void enter(context::transfer_t before);
   void run_block(const LaunchShape& shape);
   void begin(Fiber& fiber, unsigned thread);
-  void resume(Fiber& fiber);
+  void start(Fiber& fiber);
+  void switch_strands(Strand* from, const Strand& to);
   void wait(const char* name);
   Fiber& pick_ready();
   [[noreturn]] void report_missing() const;
   std::string state_of(const Fiber& fiber) const;
 
-  std::mt19937_64 random_;
+  Order order_;
   const std::function<void()>* thread_ = nullptr;
   std::vector<Fiber> fibers_;  ///< kept between launches; a block uses the first threads_
   unsigned threads_ = 0;
   std::vector<Warp> warps_;
   std::vector<std::vector<unsigned>> ready_;  ///< of each warp, threads that can run
   size_t favourite_ = 0;                      ///< warp that runs ahead of the others
+  unsigned running_ = 0;                      ///< threads that have not ended
   unsigned at_barrier_ = 0;
   bool vote_ = false, last_vote_ = false;  ///< of the barrier that threads come to; of the last one
   std::unique_ptr<unsigned char[]> shared_;
-  Strand scheduler_;
+  Strand caller_;               ///< of run()
+  Strand ended_;                ///< of a fiber that has ended
+  Strand* previous_ = nullptr;  ///< which ran before the one that runs now
   Fiber* current_ = nullptr;
 };
 
@@ -151,7 +169,9 @@ void Emulator::run(const LaunchShape& shape, const std::function<void()>& thread
   gridDim = {shape.grid_x, shape.grid_y, shape.grid_z};
   std::vector<uint64_t> order(blocks);
   std::iota(order.begin(), order.end(), 0);
-  std::shuffle(order.begin(), order.end(), random_);
+  for (size_t left = order.size(); left > 1; --left) {
+    std::swap(order[order_.pick(left)], order[left - 1]);
+  }
   for (const uint64_t block : order) {
     blockIdx = {static_cast<unsigned>(block % shape.grid_x),
                 static_cast<unsigned>(block / shape.grid_x % shape.grid_y),
@@ -178,11 +198,10 @@ void Emulator::run_block(const LaunchShape& shape) {
   for (unsigned t = 0; t < threads_; ++t) {
     begin(fibers_[t], t);
   }
-  for (unsigned done = 0; done < threads_;) {
-    Fiber& fiber = pick_ready();
-    resume(fiber);
-    done += fiber.done ? 1U : 0U;
-  }
+  favourite_ = order_.pick(ready_.size());
+  running_ = threads_;
+  start(pick_ready());
+  switch_strands(&caller_, current_->strand);
 }
 
 void Emulator::begin(Fiber& fiber, unsigned thread) {
@@ -192,8 +211,11 @@ void Emulator::begin(Fiber& fiber, unsigned thread) {
   fiber.strand = {};
   fiber.strand.stack_bottom = fiber.stack.get();
   fiber.strand.stack_bytes = kStackBytes;
+  // Stacks begin at the same place of a memory page: without a stagger the lanes' newest frames
+  // would share a few lines of the processor's cache.
+  const size_t stack_bytes = kStackBytes - thread % kLanes * kStagger;
   fiber.strand.resume =
-      context::make_fcontext(fiber.stack.get() + kStackBytes, kStackBytes, Emulator::enter);
+      context::make_fcontext(fiber.stack.get() + stack_bytes, stack_bytes, Emulator::enter);
 #if SPECDEC_FIBERS_ARE_SANITIZED
   ASAN_UNPOISON_MEMORY_REGION(fiber.stack.get(), kStackBytes);
 #endif
@@ -204,48 +226,63 @@ void Emulator::begin(Fiber& fiber, unsigned thread) {
 }
 
 Fiber& Emulator::pick_ready() {
-  if (ready_[favourite_ % ready_.size()].empty() || random_() % kTurns == 0) {
-    favourite_ = random_();
+  if (ready_[favourite_].empty()) {
+    favourite_ = order_.pick(ready_.size());
   }
   for (size_t i = 0; i < ready_.size(); ++i) {
-    std::vector<unsigned>& ready = ready_[(favourite_ + i) % ready_.size()];
+    std::vector<unsigned>& ready = ready_[favourite_];
     if (!ready.empty()) {
-      favourite_ = (favourite_ + i) % ready_.size();
-      std::swap(ready[random_() % ready.size()], ready.back());
+      bool changes = false;
+      std::swap(ready[order_.pick(ready.size(), &changes)], ready.back());
       Fiber& fiber = fibers_[ready.back()];
       ready.pop_back();
+      if (changes) {
+        favourite_ = order_.pick(ready_.size());
+      }
       return fiber;
     }
+    favourite_ = favourite_ + 1 == ready_.size() ? 0 : favourite_ + 1;
   }
   report_missing();
 }
 
-void Emulator::resume(Fiber& fiber) {
+/// Makes a fiber the one that runs next.
+void Emulator::start(Fiber& fiber) {
   current_ = &fiber;
   threadIdx = {fiber.thread, 0, 0};
-  before_switch(&scheduler_, fiber.strand);
-  fiber.strand.resume = context::jump_fcontext(fiber.strand.resume, this).fctx;
-  after_switch(scheduler_, nullptr);
+}
+
+/// Leaves the strand `from`, until another one switches back; for good where it is nullptr.
+void Emulator::switch_strands(Strand* from, const Strand& to) {
+  previous_ = from == nullptr ? &ended_ : from;
+  before_switch(from, to);
+  const context::transfer_t before = context::jump_fcontext(to.resume, this);
+  after_switch(*from, *previous_);
+  previous_->resume = before.fctx;
 }
 
 /// First on a new stack.
-void Emulator::enter(context::transfer_t from) {
-  auto& self = *static_cast<Emulator*>(from.data);
-  after_switch(self.current_->strand, &self.scheduler_);
-  self.scheduler_.resume = from.fctx;
+void Emulator::enter(context::transfer_t before) {
+  auto& self = *static_cast<Emulator*>(before.data);
+  after_switch(self.current_->strand, *self.previous_);
+  self.previous_->resume = before.fctx;
   (*self.thread_)();
   self.current_->done = true;
-  before_switch(nullptr, self.scheduler_);
-  context::jump_fcontext(self.scheduler_.resume, nullptr);
+  if (--self.running_ == 0) {
+    self.switch_strands(nullptr, self.caller_);
+  }
+  self.start(self.pick_ready());
+  self.switch_strands(nullptr, self.current_->strand);
 }
 
-/// Back to the scheduler, until this fiber is ready again.
+/// Lets others run, until this fiber is ready again.
 void Emulator::wait(const char* name) {
   Fiber& fiber = *current_;
   fiber.waits_at = name;
-  before_switch(&fiber.strand, scheduler_);
-  scheduler_.resume = context::jump_fcontext(scheduler_.resume, nullptr).fctx;
-  after_switch(fiber.strand, &scheduler_);
+  start(pick_ready());
+  if (current_ != &fiber) {
+    switch_strands(&fiber.strand, current_->strand);
+  }
 }
 
 void Emulator::sync_block() {
@@ -287,7 +324,8 @@ const Slots& Emulator::exchange(const char* name, const Slot& slot) {
     if (t == fiber.thread) {
       continue;
     }
-    if (fibers_[t].waits_at == nullptr || std::strcmp(fibers_[t].waits_at, name) != 0) {
+    const char* other = fibers_[t].waits_at;
+    if (other != name && (other == nullptr || std::strcmp(other, name) != 0)) {
       end_process("thread " + std::to_string(fiber.thread) + " is at " + name + ", but " +
                   state_of(fibers_[t]));
     }
