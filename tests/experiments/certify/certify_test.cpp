@@ -402,8 +402,6 @@ TEST(CertifyCliTest, ListsTheMatrix) {
     EXPECT_LE(line.size(), 130U) << line;
   }
   EXPECT_LE(count, 310);
-  const auto json = nlohmann::json::parse(cli({"list", "--matrix", "--json", "--quiet"}).out);
-  EXPECT_EQ(json["rows"].size(), 2 * certify_cells(builtin_components()).size());
 }
 
 }  // namespace
