@@ -5,6 +5,7 @@
 #include <functional>
 #include <ostream>
 
+#include "experiments/report/conditions.h"
 #include "experiments/report/report_text.h"
 
 namespace specdec {
@@ -58,8 +59,8 @@ std::string markdown_text(const std::string& text) {
   return escape_markdown_cell(one_line(text, 80));
 }
 
-void write_one(std::ostream& out, const SpecBenchTable& table, const Summary& summary,
-               const std::vector<std::string>& tasks) {
+void write_one(std::ostream& out, const SpecBenchTable& table, const Report& report,
+               const Summary& summary, const std::vector<std::string>& tasks) {
   out << "## " << table.title << "\n\n" << table.definition << "\n\n| strategy |";
   for (const auto& task : tasks) {
     out << " " << (task.empty() ? "overall" : markdown_text(task)) << " |";
@@ -73,7 +74,8 @@ void write_one(std::ostream& out, const SpecBenchTable& table, const Summary& su
     if (!first.category.empty()) {
       continue;
     }
-    out << "| " << markdown_text(arm_name(summary.rows, first.strategy, first.sweep_point)) << " |";
+    out << "| " << markdown_text(arm_name(summary.rows, first.strategy, first.sweep_point))
+        << (is_lossy_row(report, first) ? " (lossy) |" : " |");
     for (const auto& task : tasks) {
       const auto row =
           std::find_if(summary.rows.begin(), summary.rows.end(), [&](const SummaryRow& other) {
@@ -94,7 +96,8 @@ std::string spec_bench_task(const std::string& category) {
   return mt_bench ? "mt_bench" : category;
 }
 
-void write_spec_bench(std::ostream& out, std::span<const GenerationRecord> records) {
+void write_spec_bench(std::ostream& out, const Report& report,
+                      std::span<const GenerationRecord> records) {
   const Summary summary = summarize(records, {.category_of = spec_bench_task});
   std::vector<std::string> tasks;
   for (const SummaryRow& row : summary.rows) {
@@ -106,7 +109,7 @@ void write_spec_bench(std::ostream& out, std::span<const GenerationRecord> recor
   tasks.emplace_back();  // all
   out << "# By task, as Spec-Bench's tables are\n\n";
   for (const SpecBenchTable& table : tables()) {
-    write_one(out, table, summary, tasks);
+    write_one(out, table, report, summary, tasks);
   }
 }
 

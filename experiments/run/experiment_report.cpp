@@ -194,7 +194,7 @@ void write_report_files(RunFolder& folder, const Report& report) {
   }
   write_answer_files(folder);
   std::ostringstream tables;
-  write_spec_bench(tables, folder.records());
+  write_spec_bench(tables, report, folder.records());
   folder.write("spec_bench.md", tables.str());
 }
 

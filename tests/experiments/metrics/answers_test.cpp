@@ -172,7 +172,7 @@ TEST(SpecBenchTest, TheBaselinesTokensAreThoseOfItsText) {
   EXPECT_NEAR(summary.rows[1].spec_bench->speedup.value(), 4.0 / 1.5, 1e-12);
   EXPECT_NEAR(summary.rows[1].speedup->ratio, 2.0, 1e-12);
   std::ostringstream out;
-  write_spec_bench(out, records);
+  write_spec_bench(out, {}, records);
   EXPECT_THAT(out.str(), HasSubstr("| strategy | mt_bench | qa | overall |"));
   EXPECT_THAT(out.str(), HasSubstr("| fast | 2.00 | 2.00 | 2.00 |"));
   EXPECT_THAT(out.str(), HasSubstr("| fast | 2.67 | 2.67 | 2.67 |"));

@@ -139,8 +139,18 @@ TEST(MissingQuestionsTest, DataFilesHaveTheCounts) {
 
 TEST(MissingQuestionsTest, SpecBenchsTablesTellThem) {
   std::ostringstream out;
-  write_spec_bench(out, uneven_records());
+  write_spec_bench(out, {}, uneven_records());
   EXPECT_THAT(out.str(), AllOf(HasSubstr("## Questions"), HasSubstr(kFast)));
+}
+
+TEST(SpecBenchTest, LossyStrategiesAreCalledSo) {
+  const ReportSample sample = {.strategies = {"plain", "fast"}};
+  Report report = sample_report(sample);
+  report.strategies[1].lossy = true;
+  std::ostringstream out;
+  write_spec_bench(out, report, sample_records(sample));
+  EXPECT_THAT(out.str(), AllOf(HasSubstr("| fast (lossy) |"), HasSubstr("| plain |"),
+                               Not(HasSubstr("| fast |"))));
 }
 
 TEST(MissingQuestionsTest, APivotTellsThemWhereStrategiesDiffer) {
