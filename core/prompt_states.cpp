@@ -60,6 +60,7 @@ PromptStates PromptStates::first(int64_t length) const {
 void PromptStates::prepend_to(ForwardResult& result) const {
   const auto prepend = [this](size_t stream, Tensor& rest) {
     std::vector<Tensor> all;
+    all.reserve(pieces_.size() + 1);
     for (const std::vector<Tensor>& piece : pieces_) {
       all.push_back(piece[stream]);
     }
