@@ -17,12 +17,15 @@ KvCopies::KvCopies(std::vector<LayerKeyValues> layers, int64_t length, int64_t s
   }
 }
 
-int64_t KvCopies::bytes() const {
-  int64_t bytes = 0;
+MemoryParts KvCopies::parts() const {
+  MemoryParts parts;
   for (const LayerKeyValues& layer : layers_) {
-    bytes += static_cast<int64_t>(layer.keys.nbytes() + layer.values.nbytes());
+    for (const Tensor* numbers : {&layer.keys, &layer.values}) {
+      parts.push_back(
+          {.owner = numbers->const_data_ptr(), .bytes = static_cast<int64_t>(numbers->nbytes())});
+    }
   }
-  return bytes;
+  return parts;
 }
 
 }  // namespace specdec

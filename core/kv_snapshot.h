@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/memory_parts.h"
 #include "core/types.h"
 
 namespace specdec {
@@ -21,7 +22,8 @@ struct LayerKeyValues {
 };
 
 /// Keys and values of the tokens that a row kept, apart from the row: later changes of the row, or
-/// its end, do not change them. Of one thread, that of the store it came from.
+/// its end, do not change them. Any thread may read it, copy it and let it go; a row is restored
+/// from it by the thread of that row's store.
 class KvSnapshot {
  public:
   virtual ~KvSnapshot() = default;
@@ -36,8 +38,10 @@ class KvSnapshot {
   virtual int64_t shortest_length() const = 0;
   /// The largest length that a row can be restored to, at most `length`: that, or 0.
   int64_t rewindable_to(int64_t length) const { return length < shortest_length() ? 0 : length; }
-  /// Memory that it keeps in use; pages that others hold too are counted.
-  virtual int64_t bytes() const = 0;
+  /// Memory that it keeps in use, in pieces that other snapshots may share.
+  virtual MemoryParts parts() const = 0;
+  /// Bytes of these; those that others hold too are counted.
+  int64_t bytes() const { return bytes_of(parts()); }
   /// Copies in the host's memory, of the layers with keys and values of their own, in order; zeros
   /// where the cache had given a token back.
   virtual std::vector<LayerKeyValues> copy() const = 0;
@@ -51,7 +55,7 @@ class KvCopies final : public KvSnapshot {
 
   int64_t length() const override { return length_; }
   int64_t shortest_length() const override { return shortest_length_; }
-  int64_t bytes() const override;
+  MemoryParts parts() const override;
   std::vector<LayerKeyValues> copy() const override { return layers_; }
   const std::vector<LayerKeyValues>& layers() const { return layers_; }
 

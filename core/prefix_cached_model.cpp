@@ -29,7 +29,11 @@ bool is_plain_chain(const TokenBatch& batch, const ForwardOptions& options) {
          !has_own_inputs(batch.inputs);
 }
 
+/// Tokens as a row's text holds them.
 std::vector<Token> tokens_of(const TokenBatch& batch) {
+  if (!batch.tokens.defined()) {
+    return std::vector<Token>(static_cast<size_t>(batch.inputs.embeddings.size(0)), kOwnInputs);
+  }
   const Tensor tokens = batch.tokens.cpu().contiguous();
   const auto* first = tokens.const_data_ptr<Token>();
   return {first, first + tokens.numel()};
@@ -148,22 +152,19 @@ int64_t PrefixCachedModel::count_reusable(const TokenBatch& batch,
 
 ForwardResult PrefixCachedModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
   SPECDEC_CHECK(skipped_ == 0, "forward: {} nodes of a prompt are not committed yet", skipped_);
-  if (!batch.tokens.defined()) {
-    throw Error(
-        "a model that keeps the prefix of its newest text finds it by tokens: give tokens beside "
-        "embeddings, or take the model within");
-  }
+  SPECDEC_CHECK(batch.tokens.defined() || batch.inputs.embeddings.defined(),
+                "forward: there are neither tokens nor embeddings");
   return replays() ? replay(batch, options) : evaluate(batch, options);
 }
 
 ForwardResult PrefixCachedModel::replay(const TokenBatch& batch, const ForwardOptions& options) {
   const int64_t begin = replayed_;
   const int64_t reusable = count_reusable(batch, options);
-  const int64_t nodes = batch.tokens.size(0);
   if (reusable == 0) {
     cut(begin);
     return evaluate(batch, options);
   }
+  const int64_t nodes = batch.tokens.size(0);
   ForwardResult result;
   if (reusable < nodes) {
     cut(begin + reusable);

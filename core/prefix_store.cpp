@@ -1,6 +1,7 @@
 #include "core/prefix_store.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "core/snapshot_error.h"
@@ -31,10 +32,15 @@ CachedPrefix cached_prefix(LanguageModel& model, TokenSpan text) {
           .snapshot = snapshots.kv_snapshot()};
 }
 
-int64_t reusable_tokens(const CachedPrefix& prefix, TokenSpan prompt) {
-  return prompt.empty() ? 0
-                        : prefix.snapshot->rewindable_to(
-                              common_tokens(prefix.tokens, prompt.first(prompt.size() - 1)));
+int64_t reusable_tokens(const CachedPrefix& prefix, TokenSpan prompt,
+                        const ForwardOptions& options) {
+  const std::string states = PromptStates::name_of(options);
+  if (prompt.empty() || states != prefix.states.name()) {
+    return 0;
+  }
+  const int64_t common = common_tokens(prefix.tokens, prompt.first(prompt.size() - 1));
+  return prefix.snapshot->rewindable_to(states.empty() ? common
+                                                       : std::min(common, prefix.states.length()));
 }
 
 ForwardResult prime_with_prefix(LanguageModel& model, TokenSpan prompt, const CachedPrefix& prefix,
@@ -46,85 +52,167 @@ ForwardResult prime_with_prefix(LanguageModel& model, TokenSpan prompt, const Ca
         "read the prompt anew",
         prefix.key, key));
   }
-  const int64_t known = reusable_tokens(prefix, prompt);
+  const int64_t known = reusable_tokens(prefix, prompt, options);
   if (known == 0 || std::ssize(prompt) > model.max_length()) {  // whose error is the prefill's
     return model.prefill(prompt, options);
   }
   snapshots.kv_restore(*prefix.snapshot, known);
-  return model.extend(prompt.subspan(static_cast<size_t>(known)), options);
+  ForwardResult result = model.extend(prompt.subspan(static_cast<size_t>(known)), options);
+  if (!prefix.states.name().empty()) {
+    prefix.states.first(known).prepend_to(result);
+  }
+  return result;
 }
 
 ForwardResult PrefixStore::prefill(LanguageModel& model, TokenSpan prompt,
                                    const ForwardOptions& options) {
-  ++statistics_.prompts;
-  statistics_.prompt_tokens += std::ssize(prompt);
+  PrefixStatistics counts{.prompts = 1, .prompt_tokens = std::ssize(prompt)};
+  const std::string states = PromptStates::name_of(options);
   KvSnapshots* snapshots = model.snapshots();
-  if (snapshots == nullptr || options.hidden == Hidden::kAll || !options.capture_layers.empty()) {
-    ++statistics_.bypassed;
+  if (snapshots == nullptr || (states_ == StatesPolicy::kRecompute && !states.empty())) {
+    counts.bypassed = 1;
+    count(counts);
     return model.prefill(prompt, options);
   }
-  const CachedPrefix* known = match(snapshots->kv_key(), prompt);
-  ForwardResult result = known == nullptr ? model.prefill(prompt, options)
-                                          : prime_with_prefix(model, prompt, *known, options);
-  if (known != nullptr) {
-    ++statistics_.hits;
-    statistics_.reused_tokens += reusable_tokens(*known, prompt);
+  const std::optional<CachedPrefix> known = match(snapshots->kv_key(), prompt, states);
+  ForwardResult result =
+      known ? prime_with_prefix(model, prompt, *known, options) : model.prefill(prompt, options);
+  CachedPrefix read = cached_prefix(model, prompt);
+  if (known) {
+    counts.hits = 1;
+    counts.reused_tokens = std::ssize(known->tokens);
+    read.states = known->states;
+  } else {
+    read.states = PromptStates(options);
   }
-  insert(cached_prefix(model, prompt));
+  if (!states.empty()) {
+    read.states.append(result, counts.reused_tokens);
+  }
+  count(counts);
+  insert(std::move(read));
   return result;
 }
 
-ForwardResult prefill_with(PrefixStore* store, LanguageModel& model, TokenSpan prompt,
-                           const ForwardOptions& options) {
-  return store == nullptr ? model.prefill(prompt, options) : store->prefill(model, prompt, options);
-}
-
-const CachedPrefix* PrefixStore::match(const std::string& key, TokenSpan prompt) {
-  auto best = entries_.end();
-  int64_t most = 0;
-  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-    const int64_t known = entry->key == key ? reusable_tokens(*entry, prompt) : 0;
-    if (known > most) {
-      best = entry;
-      most = known;
-    }
+std::optional<CachedPrefix> PrefixStore::match(const std::string& key, TokenSpan prompt,
+                                               const std::string& states) {
+  const std::lock_guard lock(mutex_);
+  const auto tree = trees_.find({key, states});
+  if (tree == trees_.end() || prompt.empty()) {
+    return std::nullopt;
   }
-  if (best == entries_.end()) {
-    return nullptr;
+  const auto [id, length] = tree->second.match(prompt.first(prompt.size() - 1));
+  if (id < 0) {
+    return std::nullopt;
   }
-  entries_.splice(entries_.begin(), entries_, best);
-  return &entries_.front();
+  make_newest(id);
+  return CachedPrefix{.key = key,
+                      .tokens = {prompt.begin(), prompt.begin() + length},
+                      .snapshot = entries_.front().snapshot,
+                      .states = entries_.front().states.first(length)};
 }
 
 void PrefixStore::insert(CachedPrefix prefix) {
   SPECDEC_CHECK(
       prefix.snapshot != nullptr && prefix.snapshot->length() >= std::ssize(prefix.tokens),
       "a prefix of {} tokens needs their keys and values", prefix.tokens.size());
-  const int64_t bytes = prefix.snapshot->bytes();
-  if (bytes > max_bytes_) {
+  if (!prefix.states.name().empty()) {
+    prefix.tokens.resize(
+        std::min(prefix.tokens.size(), static_cast<size_t>(prefix.states.length())));
+  }
+  const auto length = std::ssize(prefix.tokens);
+  const int64_t shortest = prefix.snapshot->shortest_length();
+  if (length == 0 || length < shortest ||
+      bytes_of(parts_of(*prefix.snapshot, prefix.states)) > max_bytes_) {
     return;
   }
-  for (auto entry = entries_.begin(); entry != entries_.end();) {
-    const bool begins = entry->key == prefix.key &&
-                        common_tokens(entry->tokens, prefix.tokens) == std::ssize(entry->tokens);
-    entry = begins ? erase(entry) : std::next(entry);
+  const std::lock_guard lock(mutex_);
+  PrefixTree& tree = trees_[{prefix.key, prefix.states.name()}];
+  if (const auto [id, served] = tree.match(prefix.tokens);
+      served == length && places_.at(id)->snapshot->shortest_length() <= shortest) {
+    make_newest(id);
+    return;
   }
-  while (bytes_ + bytes > max_bytes_) {
-    erase(std::prev(entries_.end()));
+  for (const PrefixTree::Id id : tree.beginnings(prefix.tokens)) {
+    if (places_.at(id)->snapshot->shortest_length() >= shortest) {  // the text holds what it holds
+      erase(id);
+    }
+  }
+  add(tree, std::move(prefix));
+  while (bytes_.bytes() > max_bytes_) {
+    erase(entries_.back().id);
     ++statistics_.evicted;
   }
-  bytes_ += bytes;
-  entries_.push_front(std::move(prefix));
+}
+
+void PrefixStore::add(PrefixTree& tree, CachedPrefix prefix) {
+  const PrefixTree::Id id = next_id_++;
+  tree.insert(prefix.tokens, id, prefix.snapshot->shortest_length());
+  bytes_.add(parts_of(*prefix.snapshot, prefix.states));
+  entries_.push_front({id, &tree, std::move(prefix.snapshot), std::move(prefix.states)});
+  places_.emplace(id, entries_.begin());
+}
+
+void PrefixStore::erase(PrefixTree::Id id) {
+  const auto place = places_.find(id);
+  const Entry& entry = *place->second;
+  entry.tree->erase(id);
+  bytes_.remove(parts_of(*entry.snapshot, entry.states));
+  entries_.erase(place->second);
+  places_.erase(place);
+}
+
+void PrefixStore::make_newest(PrefixTree::Id id) {
+  entries_.splice(entries_.begin(), entries_, places_.at(id));
+}
+
+MemoryParts PrefixStore::parts_of(const KvSnapshot& snapshot, const PromptStates& states) {
+  MemoryParts parts = snapshot.parts();
+  const MemoryParts more = states.parts();
+  parts.insert(parts.end(), more.begin(), more.end());
+  return parts;
+}
+
+void PrefixStore::count(const PrefixStatistics& more) {
+  const std::lock_guard lock(mutex_);
+  statistics_.prompts += more.prompts;
+  statistics_.hits += more.hits;
+  statistics_.bypassed += more.bypassed;
+  statistics_.prompt_tokens += more.prompt_tokens;
+  statistics_.reused_tokens += more.reused_tokens;
 }
 
 void PrefixStore::clear() {
+  const std::lock_guard lock(mutex_);
   entries_.clear();
-  bytes_ = 0;
+  places_.clear();
+  trees_.clear();
+  bytes_ = {};
 }
 
-PrefixStore::Entries::iterator PrefixStore::erase(Entries::iterator entry) {
-  bytes_ -= entry->snapshot->bytes();
-  return entries_.erase(entry);
+int64_t PrefixStore::entries() const {
+  const std::lock_guard lock(mutex_);
+  return std::ssize(entries_);
+}
+
+int64_t PrefixStore::nodes() const {
+  const std::lock_guard lock(mutex_);
+  return std::accumulate(trees_.begin(), trees_.end(), int64_t{0},
+                         [](int64_t sum, const auto& tree) { return sum + tree.second.nodes(); });
+}
+
+int64_t PrefixStore::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_.bytes();
+}
+
+PrefixStatistics PrefixStore::statistics() const {
+  const std::lock_guard lock(mutex_);
+  return statistics_;
+}
+
+ForwardResult prefill_with(PrefixStore* store, LanguageModel& model, TokenSpan prompt,
+                           const ForwardOptions& options) {
+  return store == nullptr ? model.prefill(prompt, options) : store->prefill(model, prompt, options);
 }
 
 }  // namespace specdec

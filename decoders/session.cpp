@@ -124,6 +124,7 @@ ForwardResult Session::read(LanguageModel& target, TokenSpan text,
 ForwardResult Session::prefill(LanguageModel& target, const ForwardOptions& options) {
   const bool goes_on = !request_.resumed.empty();
   const TokenSpan text = goes_on ? committed().first(committed().size() - 1) : committed();
+  wants_states_ = !PromptStates::name_of(options).empty();
   ForwardOptions own = options;
   own.best_only = reads_best_only();
   own.keep_logits = samples_on_device();
@@ -139,7 +140,8 @@ ForwardResult Session::prefill(LanguageModel& target, const ForwardOptions& opti
 
 void Session::remember(LanguageModel& target) const {
   const bool by_tokens = !request_.embeddings.defined() && !request_.prompt_logits.defined();
-  if (by_tokens && request_.prefixes != nullptr && target.snapshots() != nullptr) {
+  if (by_tokens && !wants_states_ && request_.prefixes != nullptr &&
+      target.snapshots() != nullptr) {
     request_.prefixes->insert(cached_prefix(target, committed()));
   }
 }

@@ -64,7 +64,8 @@ class Session {
   /// is not read again. The results are those of LanguageModel::prefill.
   ForwardResult prefill(LanguageModel& target, const ForwardOptions& options);
   /// Lets Request::prefixes remember a text that was given by its tokens, whose beginning is what
-  /// the target keeps in row 0.
+  /// the target keeps in row 0. Where the strategy reads the states of whole prompts, those of the
+  /// output are not there: then the prompt alone is remembered, by prefill().
   void remember(LanguageModel& target) const;
 
   // Of a forward, logits [n, vocab] or the best tokens of its n nodes.
@@ -122,6 +123,7 @@ class Session {
   LapClock clock_;
   Generation generation_;
   std::vector<TakenToken> unmeasured_;  // tokens whose masses are not computed yet
+  bool wants_states_ = false;           // of all tokens of the prompt
 };
 
 }  // namespace specdec

@@ -10,6 +10,7 @@
 namespace specdec {
 
 KvStatistics KvCache::statistics() const {
+  groups_->take_back();
   std::vector<int64_t> lengths(rows_.places());
   for (const RowId row : rows()) {
     lengths[rows_.place(row)] = length(row) + pending(row);
@@ -39,8 +40,10 @@ KvStatistics KvCache::statistics() const {
 void KvCache::touch(int64_t tokens) {
   const int64_t pages = page_count(std::min(tokens, options_.max_length));
   for (PageGroup& group : groups_->all()) {
-    group.pool.touch(
-        std::min(windowed_pages(group.window, pages, options_), group.pool.capacity()));
+    const int64_t most =
+        std::min(windowed_pages(group.window, pages, options_), group.pool.capacity());
+    groups_->reserve(group, most);
+    group.pool.touch(most);
   }
 }
 
@@ -111,6 +114,7 @@ int64_t KvCache::pages_of(const PageGroup& group, std::span<const GrownRow> rows
 }
 
 bool KvCache::fits(std::span<const Growth> rows, std::span<const RowId> closed) const {
+  groups_->take_back();
   const std::vector<RowId> open = this->rows();
   std::vector<GrownRow> grown;
   int64_t forks = 0;

@@ -36,6 +36,7 @@ void KvCache::extend(const NewNodes& nodes) {
   find_spans(nodes);
   check_parents(nodes);
   check_capacity();
+  groups_->take_back();
   // All that may run out of memory comes first, so that then nothing has changed.
   reserve_tables(nodes);
   ranges_.clear();
@@ -328,7 +329,7 @@ void KvCache::reserve_pages(PageGroup& group, std::span<const PageRange> ranges)
     pages = group.pool.capacity();
   }
   // The pool grows first: should memory run out, no row refers to a page that does not exist.
-  group.pool.reserve(pages);
+  groups_->reserve(group, pages);
   copies_.clear();
   for (const PageRange& range : ranges) {
     table.make_writable(range.place, range.first, range.end, copies_);

@@ -1,7 +1,6 @@
 // Snapshots of a KvCache's rows: pages that are held, or copies of what lies in them.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
@@ -12,47 +11,34 @@ namespace specdec {
 /// Kept tokens of a row by reference to their pages.
 class KvCache::PageSnapshot final : public KvSnapshot {
  public:
-  /// `pages`: of each group.
-  PageSnapshot(std::shared_ptr<PageGroups> groups, std::vector<std::vector<PageTable::Page>> pages,
-               const Row& row)
+  PageSnapshot(std::shared_ptr<PageGroups> groups, PageGroups::HeldPages pages, const Row& row)
       : groups_(std::move(groups)),
         pages_(std::move(pages)),
         length_(row.length),
         shortest_length_(row.shortest) {}
-  ~PageSnapshot() override {
-    for (size_t group = 0; group < pages_.size(); ++group) {
-      groups_->all()[group].table.release(pages_[group]);
-    }
-  }
+  ~PageSnapshot() override { groups_->give_back(std::move(pages_)); }
 
   int64_t length() const override { return length_; }
   int64_t shortest_length() const override { return shortest_length_; }
-  int64_t bytes() const override {
-    int64_t bytes = 0;
+  MemoryParts parts() const override {
+    MemoryParts parts;
     for (size_t group = 0; group < pages_.size(); ++group) {
-      const auto given_back =
-          std::count(pages_[group].begin(), pages_[group].end(), PageTable::kNone);
-      bytes += groups_->all()[group].pool.page_bytes() * (std::ssize(pages_[group]) - given_back);
-    }
-    return bytes;
-  }
-  std::vector<LayerKeyValues> copy() const override {
-    std::vector<LayerKeyValues> copies;
-    for (int64_t layer = 0; layer < groups_->layers(); ++layer) {
-      const PagePool& pool = groups_->of(layer).pool;
-      if (pool.geometry(layer).source_layer < 0) {
-        const auto group = static_cast<size_t>(groups_->number_of(layer));
-        copies.push_back(pool.copy_out(layer, pages_[group], length_));
+      const PageGroup& own = groups_->all()[group];
+      for (const PageTable::Page page : pages_[group]) {
+        if (page != PageTable::kNone) {
+          parts.push_back({&own, page, own.pool.page_bytes()});
+        }
       }
     }
-    return copies;
+    return parts;
   }
+  std::vector<LayerKeyValues> copy() const override { return groups_->copy_out(pages_, length_); }
   const PageGroups* groups() const { return groups_.get(); }
   std::span<const PageTable::Page> pages(size_t group) const { return pages_[group]; }
 
  private:
   std::shared_ptr<PageGroups> groups_;
-  std::vector<std::vector<PageTable::Page>> pages_;
+  PageGroups::HeldPages pages_;
   int64_t length_;
   int64_t shortest_length_;
 };
@@ -61,7 +47,8 @@ std::shared_ptr<const KvSnapshot> KvCache::snapshot(RowId row) {
   SPECDEC_CHECK(pending(row) == 0,
                 "snapshot: {} pending nodes are left on row {}; commit or truncate them first",
                 pending(row), row);
-  std::vector<std::vector<PageTable::Page>> held;
+  groups_->take_back();
+  PageGroups::HeldPages held;
   bool has_room = true;
   for (PageGroup& group : groups_->all()) {
     held.push_back(group.table.hold(place(row), page_count(length(row))));
@@ -79,6 +66,7 @@ void KvCache::restore(RowId row, const KvSnapshot& snapshot, int64_t length) {
   SPECDEC_CHECK(length >= 0 && length <= snapshot.length(), "restore: {} tokens of {}", length,
                 snapshot.length());
   check_rewindable("restore", length, snapshot.shortest_length());
+  groups_->take_back();
   rows_[row] = {};
   spans_.clear();
   check_length(length);

@@ -1,6 +1,7 @@
 #include "kv/page_groups.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 
@@ -34,6 +35,38 @@ PageGroups::PageGroups(const std::vector<LayerKv>& layers, const KvCacheOptions&
 int64_t PageGroups::number_of(int64_t layer) const {
   SPECDEC_CHECK(layer >= 0 && layer < layers(), "cache: layer {} of {}", layer, layers());
   return group_of_layer_[static_cast<size_t>(layer)];
+}
+
+void PageGroups::give_back(HeldPages pages) {
+  const std::lock_guard lock(mutex_);
+  given_back_.push_back(std::move(pages));
+}
+
+void PageGroups::take_back() {
+  const std::lock_guard lock(mutex_);
+  for (const HeldPages& pages : given_back_) {
+    for (size_t group = 0; group < groups_.size(); ++group) {
+      groups_[group].table.release(pages[group]);
+    }
+  }
+  given_back_.clear();
+}
+
+void PageGroups::reserve(PageGroup& group, int64_t pages) {
+  const std::lock_guard lock(mutex_);
+  group.pool.reserve(pages);
+}
+
+std::vector<LayerKeyValues> PageGroups::copy_out(const HeldPages& pages, int64_t tokens) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<LayerKeyValues> copies;
+  for (int64_t layer = 0; layer < layers(); ++layer) {
+    const PagePool& pool = of(layer).pool;
+    if (pool.geometry(layer).source_layer < 0) {
+      copies.push_back(pool.copy_out(layer, pages[static_cast<size_t>(number_of(layer))], tokens));
+    }
+  }
+  return copies;
 }
 
 }  // namespace specdec

@@ -1,4 +1,5 @@
 #pragma once
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -22,7 +23,8 @@ struct PageGroup {
   PageTable table;
 };
 
-/// All layers of a cache: one group, or with window_slack one for each distinct window.
+/// All layers of a cache: one group, or with window_slack one for each distinct window. Of the
+/// cache's thread, but for what holders of pages may call from any.
 class PageGroups {
  public:
   /// Throws InternalError for layers that cannot be, and for one that reads a layer of another
@@ -39,9 +41,22 @@ class PageGroups {
     return groups_[static_cast<size_t>(number_of(layer))];
   }
 
+  using HeldPages = std::vector<std::vector<PageTable::Page>>;  ///< of each group
+  /// Ends the holding of pages, from any thread: the tables learn of it by take_back().
+  void give_back(HeldPages pages);
+  /// Releases what holders have given back.
+  void take_back();
+  /// Lets page numbers of a group below `pages` be used (PagePool::reserve).
+  void reserve(PageGroup& group, int64_t pages);
+  /// Copies of the first `tokens` tokens of all layers with keys and values of their own, in held
+  /// pages; from any thread.
+  std::vector<LayerKeyValues> copy_out(const HeldPages& pages, int64_t tokens) const;
+
  private:
   std::vector<PageGroup> groups_;
   std::vector<int64_t> group_of_layer_;
+  mutable std::mutex mutex_;  // of given_back_, and of pools that grow
+  std::vector<HeldPages> given_back_;
 };
 
 }  // namespace specdec

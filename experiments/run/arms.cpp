@@ -120,7 +120,7 @@ std::vector<std::string> prefix_notes(const std::vector<Group>& groups) {
       if (arm.prefixes == nullptr || !noted.insert(arm.prefixes.get()).second) {
         continue;
       }
-      const PrefixStatistics& counts = arm.prefixes->statistics();
+      const PrefixStatistics counts = arm.prefixes->statistics();
       const std::string name =
           group.config->prefix_cache.shared ? "all strategies" : arm.config->name;
       std::string note = fmt::format(
@@ -129,8 +129,10 @@ std::vector<std::string> prefix_notes(const std::vector<Group>& groups) {
           name, arm.sweep_point.empty() ? "" : " at ", arm.sweep_point, counts.hits, counts.prompts,
           counts.reused_tokens, counts.prompt_tokens, arm.prefixes->bytes() >> 20U, counts.evicted);
       if (counts.bypassed > 0) {
-        note += fmt::format("; {} were read whole, since the drafter follows their hidden states",
-                            counts.bypassed);
+        note += fmt::format(
+            "; {} were read whole, since the drafter follows their hidden states, "
+            "which are not kept (prefix_cache.states)",
+            counts.bypassed);
       }
       notes.push_back(note + ".");
     }

@@ -187,6 +187,17 @@ std::string read_name(const ConfigNode& root, const std::filesystem::path& file)
   return name;
 }
 
+StatesPolicy read_states_policy(const ConfigNode& node) {
+  const auto states = node.get<std::string>("states", "keep");
+  if (states != "keep" && states != "recompute") {
+    node.fail("states",
+              fmt::format("is '{}': write 'keep' to keep the hidden states of prompts for "
+                          "drafters on them, or 'recompute' to read such prompts whole",
+                          one_line(states, 40)));
+  }
+  return states == "recompute" ? StatesPolicy::kRecompute : StatesPolicy::kKeep;
+}
+
 PrefixCacheConfig read_prefix_cache(const ConfigNode& root) {
   root.ignore("prefix_cache");  // known, also where it is not given
   if (!root.has("prefix_cache")) {
@@ -194,7 +205,8 @@ PrefixCacheConfig read_prefix_cache(const ConfigNode& root) {
   }
   const ConfigNode node = root.child("prefix_cache");
   return {.megabytes = node.get<int64_t>("megabytes", 256, {1, kMaxTokens}),
-          .shared = node.get<bool>("shared", false)};
+          .shared = node.get<bool>("shared", false),
+          .states = read_states_policy(node)};
 }
 
 ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,

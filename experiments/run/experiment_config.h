@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/prefix_store.h"
 #include "decoders/draft_trace.h"
 #include "decoders/grammar_correction.h"
 #include "experiments/components/components.h"
@@ -33,6 +34,7 @@ struct StrategyConfig {
 struct PrefixCacheConfig {
   int64_t megabytes = 0;  ///< of each strategy; 0 = none are kept
   bool shared = false;    ///< one cache for all strategies, who then find each other's texts
+  StatesPolicy states = StatesPolicy::kKeep;  ///< hidden states of prompts, for drafters on them
 };
 
 /// One set of settings, checked; nothing is loaded yet.

@@ -116,16 +116,18 @@ void RunSetup::build(Group& group) {
 
 /// The store of a new arm: its own, unless all of the model share one.
 std::shared_ptr<PrefixStore> RunSetup::prefixes(const ExperimentConfig& config) {
-  const auto [megabytes, is_shared] = config.prefix_cache;
+  const auto [megabytes, is_shared, states] = config.prefix_cache;
   if (megabytes == 0) {
     return nullptr;
   }
-  const int64_t bytes = megabytes << 20U;
-  const auto make = [bytes] { return std::make_shared<PrefixStore>(bytes); };
+  const auto make = [bytes = megabytes << 20U, states = states] {
+    return std::make_shared<PrefixStore>(bytes, states);
+  };
   if (!is_shared) {
     return make();
   }
-  auto& shared = shared_prefixes_[fmt::format("{}|{}", model_key(config), megabytes)];
+  auto& shared = shared_prefixes_[fmt::format("{}|{}|{}", model_key(config), megabytes,
+                                              states == StatesPolicy::kKeep)];
   if (shared == nullptr) {
     shared = make();
   }

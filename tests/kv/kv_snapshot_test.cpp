@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <random>
+#include <thread>
 
 #include "core/error.h"
 #include "tests/kv/cache_model.h"
@@ -131,6 +132,43 @@ TEST(KvSnapshotTest, SharesPagesUntilTheyAreWritten) {
   EXPECT_EQ(model.cache().allocated_bytes(), bytes + bytes / 3) << "the last page was copied";
   model.check();
   check_copy(taken);
+}
+
+TEST(KvSnapshotTest, PagesThatSeveralShareCountOnce) {
+  CacheModel model;
+  model.extend(chain(10));
+  model.commit(0, first_nodes(10));
+  const Taken first = take(model, 0);
+  model.extend(chain(3));
+  model.commit(0, first_nodes(3));
+  const Taken second = take(model, 0);
+  SharedBytes bytes;
+  bytes.add(first.snapshot->parts());
+  bytes.add(second.snapshot->parts());
+  EXPECT_EQ(bytes.bytes(), first.snapshot->bytes() / 3 * 5)
+      << "two of them, and a third each twice";
+  model.truncate(0, 0);
+  EXPECT_EQ(bytes.bytes(), model.cache().statistics().used_bytes());
+}
+
+TEST(KvSnapshotTest, OtherThreadsMayReadThemAndLetThemGo) {
+  CacheModel model;
+  for (int round = 0; round < 20; ++round) {
+    model.extend(chain(8));
+    model.commit(0, first_nodes(8));
+    std::vector<std::thread> readers;
+    for (int reader = 0; reader < 3; ++reader) {
+      readers.emplace_back([taken = take(model, 0)] { check_copy(taken); });
+    }
+    model.extend(chain(9));  // the pool grows, and pages are copied
+    model.commit(0, first_nodes(9));
+    model.check();
+    for (std::thread& reader : readers) {
+      reader.join();
+    }
+    model.truncate(0, 0);
+  }
+  EXPECT_EQ(model.cache().statistics().used_pages, 0) << "all were given back";
 }
 
 TEST(KvSnapshotTest, OutlivesItsCacheAndFitsAnother) {

@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-std::string json_complaint(const std::string& text) {
+std::string strict_json_complaint(const std::string& text) {
   return error_message<WeightsError>([&] { parse_strict_json(text, "f.json"); });
 }
 
@@ -26,22 +26,22 @@ TEST(StrictJsonTest, ReadsJson) {
 }
 
 TEST(StrictJsonTest, NamesLineAndColumn) {
-  EXPECT_THAT(json_complaint("{\n  \"a\": 1,\n  oops\n}"),
+  EXPECT_THAT(strict_json_complaint("{\n  \"a\": 1,\n  oops\n}"),
               StartsWith("f.json:3:3: not valid JSON: "));
-  EXPECT_THAT(json_complaint(""), StartsWith("f.json:1:1: not valid JSON: "));
-  EXPECT_THAT(json_complaint("{} x"), StartsWith("f.json:1:4: not valid JSON: "));
-  EXPECT_THAT(json_complaint("[1e999]"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(strict_json_complaint(""), StartsWith("f.json:1:1: not valid JSON: "));
+  EXPECT_THAT(strict_json_complaint("{} x"), StartsWith("f.json:1:4: not valid JSON: "));
+  EXPECT_THAT(strict_json_complaint("[1e999]"), HasSubstr("not valid JSON"));
 }
 
 TEST(StrictJsonTest, RefusesAKeyTwiceInOneObject) {
-  EXPECT_THAT(json_complaint(R"({"a": {"x": 1, "y": 2, "x": 3}})"),
+  EXPECT_THAT(strict_json_complaint(R"({"a": {"x": 1, "y": 2, "x": 3}})"),
               HasSubstr("\"x\" stands twice"));
-  EXPECT_EQ(json_complaint(R"([{"x": 1}, {"x": 1}])"), "no error");
-  EXPECT_EQ(json_complaint(R"({"x": {"x": 1}})"), "no error");
+  EXPECT_EQ(strict_json_complaint(R"([{"x": 1}, {"x": 1}])"), "no error");
+  EXPECT_EQ(strict_json_complaint(R"({"x": {"x": 1}})"), "no error");
 }
 
 TEST(StrictJsonTest, RefusesDeepNesting) {
-  EXPECT_THAT(json_complaint(std::string(100'000, '[')), HasSubstr("levels deep"));
+  EXPECT_THAT(strict_json_complaint(std::string(100'000, '[')), HasSubstr("levels deep"));
 }
 
 TEST(StrictJsonTest, ReadFileNamesWhatItCannotRead) {

@@ -193,25 +193,26 @@ TEST(NormalizedTokenTest, IsFoundAnywhereBeforeMetaspace) {
               HasSubstr("the added token \"a b\" is \"normalized\" and has spaces"));
 }
 
-std::string json_complaint(const std::string& text) {
+std::string metaspace_complaint(const std::string& text) {
   return error_message<WeightsError>([&] { (void)bpe_tokenizer(text, "t.json"); });
 }
 
 TEST(PrefixSpaceErrorTest, OtherWaysToPutItAreNamed) {
-  EXPECT_EQ(json_complaint(metaspace_json("never")), "no error");
-  EXPECT_THAT(json_complaint(metaspace_json("last")),
+  EXPECT_EQ(metaspace_complaint(metaspace_json("never")), "no error");
+  EXPECT_THAT(metaspace_complaint(metaspace_json("last")),
               HasSubstr("pre_tokenizer.prepend_scheme \"last\" is not supported; known: "
                         "\"always\", \"first\", \"never\""));
-  EXPECT_THAT(json_complaint(metaspace_json("first", true)), HasSubstr("split true"));
+  EXPECT_THAT(metaspace_complaint(metaspace_json("first", true)), HasSubstr("split true"));
   json root = json::parse(tokenizer_fixture(kJson));
   root["normalizer"]["normalizers"][0]["prepend"] = "_";
-  EXPECT_THAT(json_complaint(root.dump()), HasSubstr("normalizer Sequence is not supported"));
+  EXPECT_THAT(metaspace_complaint(root.dump()), HasSubstr("normalizer Sequence is not supported"));
   root["normalizer"] = nullptr;
-  EXPECT_THAT(json_complaint(root.dump()), HasSubstr("normalizer null is not supported"));
+  EXPECT_THAT(metaspace_complaint(root.dump()), HasSubstr("normalizer null is not supported"));
   root = json::parse(metaspace_json("first"));
   root["normalizer"] = {
       {"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpaceMark}};
-  EXPECT_THAT(json_complaint(root.dump()), HasSubstr("Metaspace where the normalizer is null"));
+  EXPECT_THAT(metaspace_complaint(root.dump()),
+              HasSubstr("Metaspace where the normalizer is null"));
 }
 
 TEST(GgufSentencePieceTest, AddBosTokenIsReadAndConverted) {

@@ -169,17 +169,45 @@ TEST_F(PrefixStoreTest, TheLeastRecentlyUsedLeaveFirst) {
   read(store, second);
   EXPECT_EQ(store.bytes(), 2 * page_bytes());
   const std::string key = model_.snapshots()->kv_key();
-  EXPECT_NE(store.match(key, first), nullptr);  // now the newest
+  EXPECT_TRUE(store.match(key, first));  // now the newest
   read(store, {7, 8});
   EXPECT_EQ(store.entries(), 2);
-  EXPECT_NE(store.match(key, first), nullptr);
-  EXPECT_EQ(store.match(key, second), nullptr);
+  EXPECT_TRUE(store.match(key, first));
+  EXPECT_FALSE(store.match(key, second));
   EXPECT_EQ(store.statistics().evicted, 1);
   read(store, {1, 2, 3, 4, 5, 6, 7, 8, 9});
   EXPECT_EQ(store.entries(), 2) << "three pages are more than it may hold";
   store.clear();
   EXPECT_EQ(store.bytes(), 0);
-  EXPECT_EQ(store.match(key, first), nullptr);
+  EXPECT_EQ(store.nodes(), 0);
+  EXPECT_FALSE(store.match(key, first));
+}
+
+TEST_F(PrefixStoreTest, PagesThatTextsShareCountOnce) {
+  PrefixStore store(1 << 20);
+  Tokens text(42, 3);  // ten pages and a half
+  for (Token last = 0; last < 8; ++last) {
+    text.back() = last;
+    read(store, text);
+  }
+  EXPECT_EQ(store.entries(), 8);
+  EXPECT_EQ(store.nodes(), 9) << "the texts, and where they part";
+  EXPECT_EQ(store.bytes(), (10 + 8) * page_bytes());
+  model_.truncate(0);
+  EXPECT_EQ(store.bytes(), model_.cache().statistics().used_bytes());
+  store.clear();
+  EXPECT_EQ(model_.cache().statistics().used_bytes(), 0);
+}
+
+TEST_F(PrefixStoreTest, ATextThatAnotherHoldsIsNotKeptTwice) {
+  PrefixStore store(1 << 20);
+  const Tokens text = {1, 2, 3, 4, 5, 6};
+  read(store, {1, 2, 3});
+  read(store, text);
+  EXPECT_EQ(store.entries(), 1) << "the longer one holds the shorter one";
+  read(store, {1, 2, 3, 4});
+  EXPECT_EQ(store.entries(), 1);
+  EXPECT_EQ(store.match(model_.snapshots()->kv_key(), text)->tokens, Tokens({1, 2, 3, 4, 5}));
 }
 
 TEST_F(PrefixStoreTest, CountsWhatIsReused) {
@@ -189,7 +217,7 @@ TEST_F(PrefixStoreTest, CountsWhatIsReused) {
   read(store, {1, 2, 9});
   read(store, {9});
   EXPECT_EQ(store.entries(), 3) << "the first and second prompt are one";
-  const PrefixStatistics& counts = store.statistics();
+  const PrefixStatistics counts = store.statistics();
   EXPECT_EQ(counts.prompts, 4);
   EXPECT_EQ(counts.hits, 2);
   EXPECT_EQ(counts.bypassed, 0);
@@ -197,8 +225,43 @@ TEST_F(PrefixStoreTest, CountsWhatIsReused) {
   EXPECT_EQ(counts.reused_tokens, 4 + 2);
 }
 
-TEST_F(PrefixStoreTest, PromptsWhoseStatesAreWantedAreReadWhole) {
+TEST_F(PrefixStoreTest, StatesAreKeptBesideKeysAndValues) {
   PrefixStore store(1 << 20);
+  TransformerModel cold(weights_, paged_kv(4));
+  const ForwardOptions options = {.capture_layers = {0, 2}, .hidden = Hidden::kAll};
+  for (const Tokens& prompt : {Tokens{1, 2, 3, 4, 5, 6}, Tokens{1, 2, 3, 9, 8}, Tokens{1, 2, 3}}) {
+    const ForwardResult result = store.prefill(model_, prompt, options);
+    const ForwardResult wanted = cold.prefill(prompt, options);
+    EXPECT_TRUE(at::equal(result.logits, wanted.logits));
+    EXPECT_TRUE(at::equal(result.final_hidden, wanted.final_hidden));
+    EXPECT_TRUE(at::equal(result.captured[0], wanted.captured[0]));
+    EXPECT_TRUE(at::equal(result.captured[1], wanted.captured[1]));
+  }
+  EXPECT_EQ(store.statistics().reused_tokens, 3 + 2);
+  // Pieces of 6 and 2 tokens, of three times 16 numbers each.
+  model_.truncate(0);
+  EXPECT_EQ(store.bytes(), model_.cache().statistics().used_bytes() + (6 + 2) * 3 * 16 * 4);
+}
+
+TEST_F(PrefixStoreTest, OtherStatesAreNotTakenForThoseWanted) {
+  PrefixStore store(1 << 20);
+  const Tokens prompt = {1, 2, 3, 4, 5};
+  read(store, prompt);
+  for (const int64_t layer : {1, 0}) {
+    const ForwardResult result = store.prefill(model_, prompt, {.capture_layers = {layer}});
+    EXPECT_EQ(result.captured[0].size(0), 5);
+    EXPECT_EQ(store.statistics().hits, 0);
+  }
+  EXPECT_EQ(store.prefill(model_, prompt, {.hidden = Hidden::kAll}).final_hidden.size(0), 5);
+  EXPECT_EQ(store.statistics().hits, 0);
+  EXPECT_EQ(store.entries(), 4);
+  const CachedPrefix plain = cached_prefix(model_, prompt);
+  EXPECT_EQ(reusable_tokens(plain, prompt), 4);
+  EXPECT_EQ(reusable_tokens(plain, prompt, {.hidden = Hidden::kAll}), 0);
+}
+
+TEST_F(PrefixStoreTest, PromptsWhoseStatesAreNotKeptAreReadWhole) {
+  PrefixStore store(1 << 20, StatesPolicy::kRecompute);
   const Tokens prompt = {1, 2, 3, 4, 5};
   read(store, prompt);
   EXPECT_EQ(store.prefill(model_, prompt, {.hidden = Hidden::kAll}).final_hidden.size(0), 5);

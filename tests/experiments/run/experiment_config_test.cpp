@@ -201,6 +201,7 @@ TEST_F(ExperimentConfigTest, RefusesMistakesWithTheirPlace) {
        "quality.margin: this key cannot be swept: all rows"},
       {"sweep: {loops: [keep, cut]}\n", "loops: this key cannot be swept"},
       {"loops: drop\n", "c.yaml:6: loops: is 'drop': write 'keep'"},
+      {"prefix_cache: {states: all}\n", "prefix_cache.states: is 'all': write 'keep'"},
       {"sweep: {seed: [1, 1]}\n", "two points of the sweep are called 'seed=1'"},
       {"model: {}\n", "c.yaml:6: the key 'model' is given twice (first at "},
   };
