@@ -7,6 +7,7 @@
 //
 // Exit code 77: there is no GPU.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -96,6 +97,9 @@ void run_products(const Device& device, const Plan& plan, const ModelShape& shap
   }
 }
 
+/// In the order of CudaKv.
+constexpr std::array kKvNames = {"float32", "bfloat16", "float16", "fp8_e4m3", "q8", "q4"};
+
 void run_attention(const Device& device, const ModelShape& shape, const AttentionSize& size) {
   const int copies = cold_copies(device, cache_bytes_of(size));
   const PreparedAttention attention = prepare_attention(size, copies);
@@ -110,12 +114,13 @@ void run_attention(const Device& device, const ModelShape& shape, const Attentio
                         {"nodes", size.nodes},
                         {"window", size.window},
                         {"draft", size.tree ? "tree" : "chain"},
-                        {"cache", size.bfloat16 ? "bfloat16" : "float32"}};
+                        {"cache", kKvNames[static_cast<size_t>(size.format)]}};
   print(timed(std::move(row), device, timing, attention.cache_bytes));
 }
 
 void run_attentions(const Device& device, const Plan& plan, const ModelShape& shape) {
-  AttentionSize size = {shape.heads, shape.kv_heads, shape.head_dim, 0, 0, 0, false, true};
+  AttentionSize size = {shape.heads, shape.kv_heads, shape.head_dim,   0, 0,
+                        0,           false,          CudaKv::kBFloat16};
   for (const int32_t context : plan.contexts) {
     size.context = context;
     for (const int32_t nodes : plan.nodes) {
@@ -128,9 +133,13 @@ void run_attentions(const Device& device, const Plan& plan, const ModelShape& sh
       }
     }
     size.nodes = 1;
-    size.bfloat16 = false;
-    run_attention(device, shape, size);
-    size.bfloat16 = true;
+    for (size_t format = 0; format < kKvNames.size(); ++format) {
+      size.format = static_cast<CudaKv>(format);
+      if (size.format != CudaKv::kBFloat16) {
+        run_attention(device, shape, size);
+      }
+    }
+    size.format = CudaKv::kBFloat16;
     if (context > shape.window) {
       size.window = shape.window;
       run_attention(device, shape, size);
@@ -160,12 +169,12 @@ bool smoke() {
       report(kernel.format + " " + kernel.kernel, product.out);
     }
   }
-  for (const bool bfloat16 : {false, true}) {
+  for (size_t format = 0; format < kKvNames.size(); ++format) {
     for (const int32_t window : {0, 100}) {
       const PreparedAttention attention =
-          prepare_attention({4, 1, 64, 150, 7, window, true, bfloat16}, 1);
+          prepare_attention({4, 1, 64, 150, 7, window, true, static_cast<CudaKv>(format)}, 1);
       attention.run(0, nullptr);
-      report("attention", attention.out);
+      report(std::string("attention ") + kKvNames[format], attention.out);
     }
   }
   return good;

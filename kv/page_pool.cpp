@@ -125,10 +125,9 @@ void check_format(const KvCacheOptions& options) {
                     "{} out, or choose dtype: float32",
                     name, half ? "kv_dtype" : "the cache's format"));
   }
-  const bool on_cpu = options.device.is_cpu() || options.device.is_meta();  // the latter: no memory
-  if (!half && !on_cpu) {
+  if (!half && options.device.is_mps()) {
     throw Error(
-        fmt::format("a key/value cache in {} runs on the CPU only; on {} there are float32 "
+        fmt::format("a key/value cache in {} is for the CPU and CUDA; on {} there are float32 "
                     "and kv_dtype: bfloat16",
                     name, options.device.str()));
   }

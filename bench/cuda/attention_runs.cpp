@@ -5,8 +5,6 @@
 #include <numeric>
 #include <random>
 
-#include "core/kernels/cuda/kernels.h"
-
 namespace specdec::cuda {
 namespace {
 
@@ -56,11 +54,43 @@ Tables make_tables(const AttentionSize& size) {
           *std::max_element(positions.begin(), positions.end())};
 }
 
-/// Random numbers, float32 or bfloat16.
-std::vector<std::byte> random_numbers(bool bfloat16) {
+/// Elements of a key or value of a head, and bytes of one.
+struct KvElement {
+  int32_t width;
+  size_t bytes;
+};
+
+KvElement element_of(CudaKv format, int32_t head_dim) {
+  const int32_t scale_bytes = 2 * ((head_dim + 31) / 32);
+  switch (format) {
+    case CudaKv::kFloat32:
+      return {head_dim, 4};
+    case CudaKv::kBFloat16:
+    case CudaKv::kFloat16:
+      return {head_dim, 2};
+    case CudaKv::kFp8E4m3:
+      break;
+    case CudaKv::kQ8:
+      return {head_dim + scale_bytes, 1};
+    case CudaKv::kQ4:
+      return {head_dim / 2 + scale_bytes, 1};
+  }
+  return {head_dim, 1};
+}
+
+/// Random numbers in a format. Those narrower than bfloat16 are bytes that are small numbers as
+/// halves, scales and eight bits alike.
+std::vector<std::byte> random_numbers(CudaKv format) {
   constexpr size_t kCount = size_t{1} << 18U;
-  const size_t each = bfloat16 ? 2 : 4;
   std::mt19937 random(4);
+  if (format != CudaKv::kFloat32 && format != CudaKv::kBFloat16) {
+    std::vector<std::byte> bytes(2 * kCount);
+    for (std::byte& byte : bytes) {
+      byte = static_cast<std::byte>((random() & 0x8FU) | 0x20U);
+    }
+    return bytes;
+  }
+  const size_t each = element_of(format, 1).bytes;
   std::normal_distribution<float> normal;
   std::vector<std::byte> bytes(kCount * each);
   for (size_t i = 0; i < kCount; ++i) {
@@ -72,9 +102,10 @@ std::vector<std::byte> random_numbers(bool bfloat16) {
 
 PagedCache cache_of(const AttentionSize& size, const Tables& tables) {
   PagedCache cache{};
-  cache.bfloat16 = size.bfloat16;
+  cache.format = size.format;
   cache.kv_heads = size.kv_heads;
   cache.head_dim = size.head_dim;
+  cache.width = element_of(size.format, size.head_dim).width;
   cache.page_size = kPageSize;
   cache.window = size.window;
   cache.page_stride = tables.page_stride;
@@ -89,8 +120,8 @@ PagedCache cache_of(const AttentionSize& size, const Tables& tables) {
 }
 
 size_t token_bytes(const AttentionSize& size) {  // of keys, and of values
-  return static_cast<size_t>(size.kv_heads) * static_cast<size_t>(size.head_dim) *
-         (size.bfloat16 ? 2 : 4);
+  const KvElement element = element_of(size.format, size.head_dim);
+  return static_cast<size_t>(size.kv_heads) * static_cast<size_t>(element.width) * element.bytes;
 }
 
 }  // namespace
@@ -102,11 +133,11 @@ size_t cache_bytes_of(const AttentionSize& size) {
 PreparedAttention prepare_attention(const AttentionSize& size, int copies) {
   const size_t half = cache_bytes_of(size) / 2;
   const DeviceArray pages(2 * half * static_cast<size_t>(copies));
-  pages.tile(random_numbers(size.bfloat16));
+  pages.tile(random_numbers(size.format));
   const size_t numbers = static_cast<size_t>(size.nodes) * static_cast<size_t>(size.heads) *
                          static_cast<size_t>(size.head_dim);
   const DeviceArray queries(numbers * sizeof(float));
-  queries.tile(random_numbers(false));
+  queries.tile(random_numbers(CudaKv::kFloat32));
   const DeviceArray out(numbers * sizeof(float));
   out.tile(std::vector<std::byte>(4096, std::byte{0xFF}));  // NaN
   const Tables tables = make_tables(size);

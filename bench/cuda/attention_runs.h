@@ -3,6 +3,7 @@
 
 #include "bench/cuda/device.h"
 #include "bench/cuda/shapes.h"
+#include "core/kernels/cuda/kernels.h"
 
 namespace specdec::cuda {
 
@@ -11,7 +12,7 @@ struct AttentionSize {
   int32_t heads, kv_heads, head_dim;
   int32_t context, nodes, window;  ///< window 0: all
   bool tree;                       ///< each node has two children; else a chain
-  bool bfloat16;                   ///< the cache
+  CudaKv format;                   ///< of the cache
 };
 
 /// Copies of a cache on the device, full of random numbers.

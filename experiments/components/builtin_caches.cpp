@@ -100,8 +100,8 @@ OptionTable<WindowOptions> window_options() {
 CacheRegistry::Make prepare_window(const ConfigNode& node, const RunPlan&) {
   const WindowOptions given = window_options().read(node);
   return [given](const CacheContext& context) {
-    if (!context.store.device.is_cpu() && !context.store.device.is_meta()) {  // or measured
-      throw Error("a cache of type window is for the CPU: its sink is not read on other devices");
+    if (context.store.device.is_mps()) {
+      throw Error("a cache of type window is for the CPU and CUDA: Metal reads no sink");
     }
     KvCacheOptions options = cache_options(context);
     options.page_size = given.page_size;
@@ -173,8 +173,9 @@ CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
 
 /// The keys that all caches have.
 std::vector<OptionHelp> with_format(std::vector<OptionHelp> options) {
-  options.push_back({"format", "as kv_dtype says", "float16, fp8_e4m3, q8 or q4",
-                     "of keys and values, rounded when they are written: lossy, on the CPU only"});
+  options.push_back(
+      {"format", "as kv_dtype says", "float16, fp8_e4m3, q8 or q4",
+       "of keys and values, rounded when they are written: lossy, on the CPU and CUDA"});
   options.push_back({"lossy", "false", "true or false",
                      "true where a target's cache is lossy, which makes another model of it"});
   return options;

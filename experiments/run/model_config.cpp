@@ -60,7 +60,7 @@ ProfileDefaults read_profile_defaults(const ConfigNode& node,
   return profile;
 }
 
-/// Types of the cache that dtype or device rule out.
+/// Types and formats of the cache that dtype or device rule out.
 void check_formats(const ConfigNode& node, const ModelOptions& options) {
   if (!options.kv_dtype.empty() && options.dtype == "float64") {
     node.fail("kv_dtype",
@@ -68,19 +68,18 @@ void check_formats(const ConfigNode& node, const ModelOptions& options) {
                           "or choose another dtype",
                           options.kv_dtype));
   }
-  if (!options.cache.loss.empty() && !options.cache.format && options.device != "cpu") {
+  const bool metal = options.device == "mps";
+  if (!options.cache.loss.empty() && !options.cache.format && metal) {
     node.child("cache").fail("type",
-                             fmt::format("is for the CPU, but device is {}; choose an exact "
-                                         "cache, or device: cpu",
-                                         options.device));
+                             "is for the CPU and CUDA, but device is mps; choose an exact cache, "
+                             "or device: cpu");
   }
-  if (options.cache.format && (options.dtype == "float64" || options.device != "cpu")) {
+  if (options.cache.format && (options.dtype == "float64" || metal)) {
     node.child("cache").fail(
-        "format", fmt::format("{} is for float32 activations on the CPU, but {}; leave it out, or "
-                              "change that",
+        "format", fmt::format("{} is for float32 activations on the CPU and CUDA, but {}; leave it "
+                              "out, or change that",
                               kv_format_name(*options.cache.format),
-                              options.device != "cpu" ? "device is " + options.device
-                                                      : std::string("dtype is float64")));
+                              metal ? "device is mps" : "dtype is float64"));
   }
 }
 

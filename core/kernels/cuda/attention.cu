@@ -3,6 +3,7 @@
 // position, dimension after dimension, and mixes one dimension, position after position, so a row's
 // bits do not depend on its neighbours or on the slots its keys lie in.
 #include "core/kernels/cuda/kernels.h"
+#include "core/kernels/cuda/kv_formats.cuh"
 #include "core/kernels/cuda/reduce.cuh"
 #include "core/kernels/device/activations.h"
 #include "core/kernels/device/cache_address.h"
@@ -70,7 +71,7 @@ unsigned shared_bytes(int head_dim) {
 /// Row of the values, page after page, that row `row` sees at a position; kHidden = none.
 __device__ inline int32_t visible_row(const PagedCache& cache, int32_t node, int32_t kv_head,
                                       int32_t position) {
-  if (!device::sees(cache.positions[node], position, cache.window)) {
+  if (!device::sees(cache.positions[node], position, cache.window, cache.sink)) {
     return kHidden;
   }
   const int32_t batch_row = cache.rows[node];
@@ -112,41 +113,52 @@ __device__ inline void fill_tile(const PagedAttentionTask& task, const Layout& l
   tile.common[thread] = common;
 }
 
-/// Where dimension 0 of the key of a row of values lies.
+/// Where element 0 of the key of a row of values lies.
 __device__ inline int64_t key_of(const PagedCache& cache, int32_t row) {
   const int32_t in_page = row % cache.page_size;
-  return static_cast<int64_t>(row - in_page) * cache.head_dim + in_page;
+  return static_cast<int64_t>(row - in_page) * cache.width + in_page;
+}
+
+/// q.k of all rows with one key.
+template <class Kv>
+__device__ inline void score_common(const PagedCache& cache, const Tile& tile, int32_t row,
+                                    float* scores) {
+  const auto* key = static_cast<const typename Kv::Element*>(cache.keys) + key_of(cache, row);
+  for (int begin = 0; begin < cache.head_dim; begin += kWarp) {
+    const float scale = Kv::scale(key, cache.page_size, cache.head_dim, begin / kWarp);
+    const int end = begin + kWarp < cache.head_dim ? begin + kWarp : cache.head_dim;
+#pragma unroll 4
+    for (int d = begin; d < end; ++d) {
+      const float number = Kv::code(key, cache.page_size, d) * scale;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        scores[r] = device::fused(tile.queries[d * kRows + r], number, scores[r]);
+      }
+    }
+  }
 }
 
 /// q.k of each row that sees a key at this thread's position.
 template <class Kv>
 __device__ inline void score_position(const PagedCache& cache, const Tile& tile,
                                       const int32_t* visible, float* scores) {
-  const Kv* keys = static_cast<const Kv*>(cache.keys);
+  const auto* keys = static_cast<const typename Kv::Element*>(cache.keys);
   const int32_t common = tile.common[threadIdx.x];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     scores[r] = 0.0F;
   }
   if (common >= 0) {
-    const Kv* key = keys + key_of(cache, common);
-#pragma unroll 4
-    for (int d = 0; d < cache.head_dim; ++d) {
-      const float number = device::widen(key[static_cast<int64_t>(d) * cache.page_size]);
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        scores[r] = device::fused(tile.queries[d * kRows + r], number, scores[r]);
-      }
-    }
+    score_common<Kv>(cache, tile, common, scores);
   } else if (common == kDifferent) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (visible[r] != kHidden) {
-        const Kv* key = keys + key_of(cache, visible[r]);
+        const auto* key = keys + key_of(cache, visible[r]);
+#pragma unroll 1
         for (int d = 0; d < cache.head_dim; ++d) {
-          scores[r] = device::fused(tile.queries[d * kRows + r],
-                                    device::widen(key[static_cast<int64_t>(d) * cache.page_size]),
-                                    scores[r]);
+          const float number = number_at<Kv>(key, cache.page_size, cache.head_dim, d);
+          scores[r] = device::fused(tile.queries[d * kRows + r], number, scores[r]);
         }
       }
     }
@@ -201,12 +213,18 @@ __device__ inline device::SoftmaxPart soften_row(const Tile& tile, int r) {
   return {largest, warp_sum(total)};
 }
 
+/// Number d of a row of values.
+template <class Kv>
+__device__ inline float value_at(const PagedCache& cache, int32_t row, int d) {
+  const auto* values = static_cast<const typename Kv::Element*>(cache.values);
+  return number_at<Kv>(values + static_cast<int64_t>(row) * cache.width, 1, cache.head_dim, d);
+}
+
 /// The values of dimension d, mixed by each row's weights, position after position. A hidden value
 /// is not multiplied: it may be anything.
 template <class Kv>
 __device__ inline void mix_dimension(const PagedCache& cache, const Tile& tile, int d,
                                      float* mixed) {
-  const Kv* values = static_cast<const Kv*>(cache.values) + d;
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     mixed[r] = 0.0F;
@@ -216,17 +234,13 @@ __device__ inline void mix_dimension(const PagedCache& cache, const Tile& tile, 
     if (common == kHidden) {
       continue;
     }
-    const float shared_value =
-        common >= 0 ? device::widen(values[static_cast<int64_t>(common) * cache.head_dim]) : 0.0F;
+    const float shared_value = common >= 0 ? value_at<Kv>(cache, common, d) : 0.0F;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const float weight = tile.weights[j * kRows + r];
       if (!(weight < 0.0F)) {
         const float value =
-            common >= 0
-                ? shared_value
-                : device::widen(
-                      values[static_cast<int64_t>(tile.visible[j * kRows + r]) * cache.head_dim]);
+            common >= 0 ? shared_value : value_at<Kv>(cache, tile.visible[j * kRows + r], d);
         mixed[r] = device::fused(weight, value, mixed[r]);
       }
     }
@@ -242,7 +256,8 @@ __device__ inline bool sees_chunk(const PagedAttentionTask& task, const Layout& 
   for (int32_t node = layout.node(row); node <= layout.node(end - 1); ++node) {
     const int32_t position = task.cache.positions[node];
     if (position >= begin &&
-        device::first_seen(position, task.cache.window) < begin + kCudaAttentionChunk) {
+        (begin < task.cache.sink ||
+         device::first_seen(position, task.cache.window) < begin + kCudaAttentionChunk)) {
       return true;
     }
   }
@@ -296,6 +311,8 @@ __global__ void __launch_bounds__(kThreads) join_kernel(PagedAttentionTask task)
   const auto node = static_cast<int32_t>(blockIdx.y);
   const int dim = task.cache.head_dim;
   const int32_t position = task.cache.positions[node];
+  // Chunks of the sink, then those from the window's first on.
+  const int32_t sink = (task.cache.sink + kCudaAttentionChunk - 1) / kCudaAttentionChunk;
   const int32_t first = device::first_seen(position, task.cache.window) / kCudaAttentionChunk;
   const device::SoftmaxPart* parts = parts_of(task) + part_index(task, node, head, 0);
   const float* mixed = task.workspace + part_index(task, node, head, 0) * dim;
@@ -307,7 +324,8 @@ __global__ void __launch_bounds__(kThreads) join_kernel(PagedAttentionTask task)
     }
     device::SoftmaxPart sum = device::nothing_seen();
     float number = 0.0F;
-    for (int32_t chunk = first; chunk <= position / kCudaAttentionChunk; ++chunk) {
+    for (int32_t chunk = sink > 0 ? 0 : first; chunk <= position / kCudaAttentionChunk; ++chunk) {
+      chunk = chunk >= sink && chunk < first ? first : chunk;
       const device::SoftmaxMerge merged = device::merge(sum, parts[chunk]);
       number = device::merge_mixed(merged, number, mixed[static_cast<int64_t>(chunk) * dim + d]);
       sum = merged.part;
@@ -322,7 +340,7 @@ bool is_valid(const PagedAttentionTask& task) {
   return task.nodes > 0 && task.nodes <= kMaxGridY && task.chunks > 0 && task.chunks <= kMaxGridY &&
          cache.kv_heads > 0 && cache.kv_heads <= kMaxGridY && task.heads > 0 &&
          task.heads % cache.kv_heads == 0 && cache.page_size > 0 && cache.head_dim > 0 &&
-         cache.head_dim <= kMaxHeadDim && cache.window >= 0;
+         cache.head_dim <= kMaxHeadDim && cache.width > 0 && cache.window >= 0 && cache.sink >= 0;
 }
 
 }  // namespace
@@ -345,9 +363,9 @@ int specdec_cuda_paged_attention(const PagedAttentionTask* task, void* stream) {
   shape.grid_z = static_cast<unsigned>(task->chunks);
   shape.threads = kThreads;
   shape.shared_bytes = shared_bytes(task->cache.head_dim);
-  const int error = task->cache.bfloat16
-                        ? launch(chunk_kernel<device::Bfloat16Bits>, shape, stream, *task)
-                        : launch(chunk_kernel<float>, shape, stream, *task);
+  const int error = with_kv_format(task->cache.format, [&](auto kv) {
+    return launch(chunk_kernel<decltype(kv)>, shape, stream, *task);
+  });
   if (error != 0) {
     return error;
   }

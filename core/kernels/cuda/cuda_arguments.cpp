@@ -65,18 +65,17 @@ int64_t rows_of(const at::Tensor& tensor) {
 }
 
 PagedCache paged_cache(const KvView& view) {
-  SPECDEC_CHECK(view.format == KvFormat::kNative || view.format == KvFormat::kBFloat16,
-                "CUDA: a cache in {}", kv_format_name(view.format));
-  SPECDEC_CHECK(view.sink == 0, "CUDA: a cache with a sink");
   const BatchTables& tables = *view.tables;
   PagedCache cache{};
   cache.keys = view.keys.mutable_data_ptr();
   cache.values = view.values.mutable_data_ptr();
-  cache.bfloat16 = view.format == KvFormat::kBFloat16;
+  cache.format = static_cast<CudaKv>(view.format);
   cache.kv_heads = narrow(view.kv_heads());
   cache.head_dim = narrow(view.head_dim());
   cache.page_size = narrow(view.page_size());
+  cache.width = narrow(view.values.size(3));
   cache.window = narrow(view.window);
+  cache.sink = narrow(view.sink);
   cache.page_stride = narrow(view.page_stride());
   cache.rows = integers(tables.rows);
   cache.slots = integers(tables.slots);

@@ -65,13 +65,18 @@ struct ArgmaxTask {
   float* workspace;     ///< specdec_cuda_argmax_workspace() numbers; what they are means nothing
 };
 
+/// What a cache's numbers are: KvFormat, in its order.
+enum class CudaKv : int32_t { kFloat32, kBFloat16, kFloat16, kFp8E4m3, kQ8, kQ4 };
+
 /// One layer's cache and the forward's tables: KvView and BatchTables as pointers.
 struct PagedCache {
-  void* keys;     ///< [pages, kv_heads, head_dim, page_size]
-  void* values;   ///< [pages, kv_heads, page_size, head_dim]
-  bool bfloat16;  ///< keys and values; else float32
+  void* keys;    ///< [pages, kv_heads, width, page_size]
+  void* values;  ///< [pages, kv_heads, page_size, width]
+  CudaKv format;
   int32_t kv_heads, head_dim, page_size;
+  int32_t width;             ///< elements of a key or value
   int32_t window;            ///< 0 = all
+  int32_t sink;              ///< first positions that are seen beside the window
   int32_t page_stride;       ///< from a row of page_table to the next
   const int32_t* rows;       ///< [nodes]
   const int32_t* slots;      ///< [nodes]

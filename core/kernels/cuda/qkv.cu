@@ -1,4 +1,5 @@
 #include "core/kernels/cuda/kernels.h"
+#include "core/kernels/cuda/kv_formats.cuh"
 #include "core/kernels/cuda/reduce.cuh"
 #include "core/kernels/device/cache_address.h"
 #include "core/kernels/device/numbers.h"
@@ -8,17 +9,6 @@ namespace specdec::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-
-/// Where the numbers of a head go: number i to first[i * stride].
-template <class T>
-struct HeadOutput {
-  T* first;
-  int stride;
-
-  __device__ void put(int i, float number) const {
-    first[static_cast<int64_t>(i) * stride] = device::narrow(number, T{});
-  }
-};
 
 /// A head of the projection, and at which angles it is rotated.
 struct HeadInput {
@@ -41,8 +31,7 @@ __device__ inline float inverse_rms(const HeadInput& head, float* scratch) {
 }
 
 /// Norms and rotates a head; the whole block.
-template <class T>
-__device__ inline void rotate_head(const HeadInput& head, float* scratch, HeadOutput<T> out) {
+__device__ inline void rotate_head(const HeadInput& head, float* scratch, float* out) {
   const float factor = head.scale == nullptr ? 1.0F : inverse_rms(head, scratch);
   const int half = head.head_dim / 2;
   for (int i = static_cast<int>(threadIdx.x); i < half; i += kThreads) {
@@ -51,17 +40,16 @@ __device__ inline void rotate_head(const HeadInput& head, float* scratch, HeadOu
       pair = {pair.low * factor * head.scale[i], pair.high * factor * head.scale[half + i]};
     }
     pair = device::rotate(pair, head.cosines[i], head.sines[i]);
-    out.put(i, pair.low);
-    out.put(half + i, pair.high);
+    out[i] = pair.low;
+    out[half + i] = pair.high;
   }
 }
 
-/// Norms a head of values, where that is asked for; the whole block.
-template <class Kv>
-__device__ inline void write_value(const HeadInput& head, bool norm, float* scratch, Kv* value) {
+/// A head of values, normed where that is asked for; the whole block.
+__device__ inline void scale_value(const HeadInput& head, bool norm, float* scratch, float* out) {
   const float factor = norm ? inverse_rms(head, scratch) : 1.0F;  // * 1 changes no bit
   for (int i = static_cast<int>(threadIdx.x); i < head.head_dim; i += kThreads) {
-    value[i] = device::narrow(head.numbers[i] * factor, Kv{});
+    out[i] = head.numbers[i] * factor;
   }
 }
 
@@ -76,10 +64,25 @@ __device__ inline Target target_of(const PagedCache& cache, int64_t node) {
   return {cache.page_table[row + slot / cache.page_size], slot % cache.page_size};
 }
 
-/// A block takes a head of a node: query, key or value.
+/// Writes the numbers of a head to the cache, as a key or a value; the whole block.
+template <class Kv>
+__device__ inline void write_head(const PagedCache& cache, int64_t node, int kv_head, bool is_key,
+                                  const float* numbers) {
+  using Element = typename Kv::Element;
+  const Target target = target_of(cache, node);
+  const device::PageShape shape = {cache.kv_heads, cache.width, cache.page_size};
+  Element* first = is_key ? static_cast<Element*>(cache.keys) +
+                                device::key_offset(shape, target.page, kv_head, target.in_page)
+                          : static_cast<Element*>(cache.values) +
+                                device::value_offset(shape, target.page, kv_head, target.in_page);
+  Kv::template write<kThreads>(numbers, cache.head_dim, first, is_key ? cache.page_size : 1);
+}
+
+/// A block takes a head of a node: query, key or value. Keys and values are made in shared memory.
 template <class Kv>
 __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvToCacheTask task) {
   auto* scratch = reinterpret_cast<float*>(shared_memory());
+  float* numbers = scratch + kThreads / kWarp;
   const PagedCache& cache = task.cache;
   const int head = static_cast<int>(blockIdx.x);
   const auto node = static_cast<int64_t>(blockIdx.y);
@@ -96,26 +99,21 @@ __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvToCacheTask task) {
                      dim,
                      task.eps};
   if (head < task.heads) {
-    rotate_head(input, scratch,
-                HeadOutput<float>{task.queries + (node * task.heads + head) * dim, 1});
+    rotate_head(input, scratch, task.queries + (node * task.heads + head) * dim);
     return;
   }
-  const Target target = target_of(cache, node);
-  const device::PageShape shape = {cache.kv_heads, dim, cache.page_size};
-  const int kv_head = (head - task.heads) % cache.kv_heads;
-  if (head < task.heads + cache.kv_heads) {
+  const bool is_key = head < task.heads + cache.kv_heads;
+  if (is_key) {
     input.scale = task.k_scale;
-    Kv* key = static_cast<Kv*>(cache.keys) +
-              device::key_offset(shape, target.page, kv_head, target.in_page);
-    rotate_head(input, scratch, HeadOutput<Kv>{key, cache.page_size});
-    return;
+    rotate_head(input, scratch, numbers);
+  } else {
+    if (task.kv_projections == 1) {
+      input.numbers -= static_cast<int64_t>(cache.kv_heads) * dim;
+    }
+    scale_value(input, task.value_norm, scratch, numbers);
   }
-  if (task.kv_projections == 1) {
-    input.numbers -= static_cast<int64_t>(cache.kv_heads) * dim;
-  }
-  write_value(input, task.value_norm, scratch,
-              static_cast<Kv*>(cache.values) +
-                  device::value_offset(shape, target.page, kv_head, target.in_page));
+  __syncthreads();
+  write_head<Kv>(cache, node, (head - task.heads) % cache.kv_heads, is_key, numbers);
 }
 
 /// Whether the kernel can take the sizes of a task.
@@ -141,9 +139,11 @@ int specdec_cuda_qkv_to_cache(const QkvToCacheTask* task, void* stream) {
                                        (task->kv_projections == 0 ? 0 : 2 * task->cache.kv_heads));
   shape.grid_y = static_cast<unsigned>(task->nodes);
   shape.threads = kThreads;
-  shape.shared_bytes = kThreads / kWarp * sizeof(float);
-  return task->cache.bfloat16 ? launch(qkv_kernel<device::Bfloat16Bits>, shape, stream, *task)
-                              : launch(qkv_kernel<float>, shape, stream, *task);
+  shape.shared_bytes =
+      static_cast<unsigned>((kThreads / kWarp + task->cache.head_dim) * sizeof(float));
+  return with_kv_format(task->cache.format, [&](auto kv) {
+    return launch(qkv_kernel<decltype(kv)>, shape, stream, *task);
+  });
 }
 
 }  // namespace specdec::cuda

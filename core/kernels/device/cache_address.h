@@ -8,9 +8,10 @@ SPECDEC_DEVICE int32_t first_seen(int32_t position, int32_t window) {
   return window > 0 && position >= window ? position - window + 1 : 0;
 }
 
-/// Whether a node at `position` sees the key at position `key`.
-SPECDEC_DEVICE bool sees(int32_t position, int32_t key, int32_t window) {
-  return key <= position && key >= first_seen(position, window);
+/// Whether a node at `position` sees the key at position `key`: one of its window, or of the first
+/// `sink` positions.
+SPECDEC_DEVICE bool sees(int32_t position, int32_t key, int32_t window, int32_t sink) {
+  return key <= position && (key < sink || key >= first_seen(position, window));
 }
 
 /// Slot of the key that a node sees at a position: those of its pending ancestors, from position
@@ -21,23 +22,22 @@ SPECDEC_DEVICE int32_t slot_at(int32_t position, int32_t length, int32_t path_st
   return path_start >= 0 && position >= length ? paths[path_start + position - length] : position;
 }
 
-/// Sizes of a page of keys or values; see KvView.
+/// Sizes of a page of keys or values; see KvView. `width`: elements of a key or value.
 struct PageShape {
-  int32_t kv_heads, head_dim, page_size;
+  int32_t kv_heads, width, page_size;
 };
 
-/// Where dimension 0 of a key lies; the next one is page_size numbers further.
+/// Where element 0 of a key lies; the next one is page_size elements further.
 SPECDEC_DEVICE int64_t key_offset(PageShape shape, int32_t page, int32_t kv_head, int32_t in_page) {
-  return (static_cast<int64_t>(page) * shape.kv_heads + kv_head) * shape.head_dim *
-             shape.page_size +
+  return (static_cast<int64_t>(page) * shape.kv_heads + kv_head) * shape.width * shape.page_size +
          in_page;
 }
 
-/// Where dimension 0 of a value lies; the next one follows it.
+/// Where element 0 of a value lies; the next one follows it.
 SPECDEC_DEVICE int64_t value_offset(PageShape shape, int32_t page, int32_t kv_head,
                                     int32_t in_page) {
   return ((static_cast<int64_t>(page) * shape.kv_heads + kv_head) * shape.page_size + in_page) *
-         shape.head_dim;
+         shape.width;
 }
 
 }  // namespace specdec::portable

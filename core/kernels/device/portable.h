@@ -31,6 +31,7 @@ SPECDEC_DEVICE float fused(float a, float b, float c) { return metal::fma(a, b, 
 SPECDEC_DEVICE float exponential(float x) { return metal::precise::exp(x); }
 SPECDEC_DEVICE float hyperbolic_tangent(float x) { return metal::precise::tanh(x); }
 SPECDEC_DEVICE float square_root(float x) { return metal::precise::sqrt(x); }
+SPECDEC_DEVICE float nearest_integer(float x) { return metal::rint(x); }
 SPECDEC_DEVICE float float_of(uint32_t bits) { return as_type<float>(bits); }
 SPECDEC_DEVICE uint32_t bits_of(float number) { return as_type<uint32_t>(number); }
 #else
@@ -39,6 +40,8 @@ SPECDEC_DEVICE float fused(float a, float b, float c) { return fmaf(a, b, c); }
 SPECDEC_DEVICE float exponential(float x) { return expf(x); }
 SPECDEC_DEVICE float hyperbolic_tangent(float x) { return tanhf(x); }
 SPECDEC_DEVICE float square_root(float x) { return sqrtf(x); }
+/// Ties to even.
+SPECDEC_DEVICE float nearest_integer(float x) { return rintf(x); }
 /// The float32 of these bits.
 SPECDEC_DEVICE float float_of(uint32_t bits) {
   float number = 0.0F;
@@ -62,6 +65,7 @@ SPECDEC_DEVICE float rounded_product(float a, float b) {
 #endif
 }
 
+SPECDEC_DEVICE float magnitude_of(float number) { return float_of(bits_of(number) & 0x7FFFFFFFU); }
 SPECDEC_DEVICE float infinity() { return float_of(0x7F800000U); }
 SPECDEC_DEVICE float minus_infinity() { return float_of(0xFF800000U); }
 

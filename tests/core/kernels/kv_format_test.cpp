@@ -107,7 +107,7 @@ TEST(KvFormatTest, EveryCodeOfFp8IsWrittenAsItself) {
     decode_kv(KvFormat::kFp8E4m3, {&bits, 1}, 1, &number);
     uint8_t again = 0;
     encode_kv(KvFormat::kFp8E4m3, &number, 1, {&again, 1});
-    EXPECT_EQ(again, std::isnan(number) ? 0x7F : bits) << number;
+    EXPECT_EQ(again, bits) << number;
   }
 }
 

@@ -398,6 +398,25 @@ TEST_F(ExperimentConfigTest, LogitsOfAnyWidthAreConsistentOnTheCpuOnly) {
   EXPECT_NE(message(text(""), {"model.verify_consistent=perhaps"}), "no error");
 }
 
+TEST_F(ExperimentConfigTest, MetalReadsNoLossyCache) {
+  const auto on = [&](const std::string& device, const std::string& type,
+                      const std::string& format) {
+    std::vector<std::string> overrides = {"model.device=" + device, "model.cache.type=" + type,
+                                          "model.cache.lossy=true"};
+    if (!format.empty()) {
+      overrides.push_back("model.cache.format=" + format);
+    }
+    return message(text(""), overrides);
+  };
+  EXPECT_EQ(on("cpu", "paged", "q8"), "no error");
+  EXPECT_THAT(on("mps", "paged", "q8"), HasSubstr("q8 is for float32 activations on the CPU and "
+                                                  "CUDA, but device is mps"));
+  EXPECT_THAT(on("mps", "window", ""),
+              HasSubstr("type: is for the CPU and CUDA, but device is mps"));
+  EXPECT_THAT(on("cuda", "paged", "q8"), Not(HasSubstr("float32 activations")));
+  EXPECT_THAT(on("cuda", "window", "q4"), Not(HasSubstr("is for the CPU and CUDA")));
+}
+
 TEST_F(ExperimentConfigTest, OverridesNameTheirText) {
   EXPECT_THAT(message(text(""), {"max_new_tokens=none"}),
               HasSubstr("--set max_new_tokens=none: max_new_tokens: expected a whole number"));

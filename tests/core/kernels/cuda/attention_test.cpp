@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "core/kernels/cuda/emulation/emulation.h"
@@ -177,8 +178,48 @@ INSTANTIATE_TEST_SUITE_P(
                     AttentionCase{at::kFloat, 1, 1, 2, 0, 0, false},
                     AttentionCase{at::kFloat, 6, 2, 128, 130, 50, false, 32, KvFormat::kBFloat16},
                     AttentionCase{at::kFloat, 4, 2, 256, 0, 0, false, 16, KvFormat::kBFloat16},
-                    AttentionCase{at::kFloat, 2, 1, 512, 7, 0, false, 16}),
+                    AttentionCase{at::kFloat, 2, 1, 512, 7, 0, false, 16},
+                    AttentionCase{at::kFloat, 4, 2, 32, 10, 0, false, 16, KvFormat::kNative, 5},
+                    AttentionCase{at::kFloat, 4, 1, 64, 40, 0, true, 16, KvFormat::kFloat16, 130},
+                    AttentionCase{at::kFloat, 4, 2, 40, 0, 5, false, 16, KvFormat::kFp8E4m3},
+                    AttentionCase{at::kFloat, 3, 1, 72, 100, 0, false, 16, KvFormat::kQ8},
+                    AttentionCase{at::kFloat, 8, 2, 64, 0, 0, true, 16, KvFormat::kQ4},
+                    AttentionCase{at::kFloat, 2, 1, 6, 3, 0, false, 4, KvFormat::kQ4, 2}),
     ParameterName());
+
+class CudaAttentionFormatTest : public testing::TestWithParam<KvFormat> {};
+
+/// Numbers are widened exactly: the bits of a float32 cache that holds the rounded ones.
+TEST_P(CudaAttentionFormatTest, ReadsTheRoundedNumbers) {
+  at::manual_seed(5);
+  const AttentionCase narrow{at::kFloat, 4, 2, 72, 100, 0, false, 16, GetParam()};
+  const AttentionCase wide{at::kFloat, 4, 2, 72, 100, 0, false, 16};
+  const std::vector<int64_t> parents = {-1, 0, 0, 1, 2};
+  const Tensor prompt = at::randn({150, 8 * 72});
+  const Tensor drafted = at::randn({5, 8 * 72});
+  const auto attend = [&](const AttentionCase& shape, bool round) {
+    const auto given = [&](const Tensor& qkv) {
+      Tensor rounded = qkv.clone();
+      Tensor kv = rounded.narrow(1, 4 * 72, 4 * 72);
+      kv.copy_(rounded_to(GetParam(), kv.reshape({-1, 72})).view(kv.sizes()));
+      return round ? rounded : qkv;
+    };
+    AttentionCache cache(shape);
+    cache.extend({}, {}, given(prompt));
+    std::vector<int64_t> path(150);
+    std::iota(path.begin(), path.end(), 0);
+    cache.kv().commit(0, path);
+    return cuda_attend(cache, cache.extend({}, parents, given(drafted)));
+  };
+  const Tensor read = attend(narrow, false);
+  EXPECT_TRUE(at::equal(read, attend(wide, true)));
+  EXPECT_FALSE(at::equal(read, attend(wide, false))) << "a format that rounds nothing";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaAttentionFormatTest,
+                         testing::Values(KvFormat::kBFloat16, KvFormat::kFloat16,
+                                         KvFormat::kFp8E4m3, KvFormat::kQ8, KvFormat::kQ4),
+                         [](const auto& info) { return std::string(kv_format_name(info.param)); });
 
 TEST(CudaAttentionChecksTest, RefusesShapesThatItCannotTake) {
   cuda::PagedAttentionTask task{};

@@ -5,6 +5,7 @@
 
 #include <limits>
 #include <ostream>
+#include <string>
 #include <vector>
 
 #include "core/kernels/cuda/emulation/emulation.h"
@@ -30,8 +31,8 @@ struct CudaQkvCase {
 
 void PrintTo(const CudaQkvCase& one, std::ostream* out) {
   *out << "heads " << one.heads << " kv " << one.kv_heads << " dim " << one.head_dim
-       << (one.norm ? " norm" : "") << (one.format == KvFormat::kBFloat16 ? " bfloat16" : "")
-       << " projections " << one.kv_projections << (one.value_norm ? " value norm" : "");
+       << (one.norm ? " norm" : "") << " " << kv_format_name(one.format) << " projections "
+       << one.kv_projections << (one.value_norm ? " value norm" : "");
 }
 
 class CudaQkvTest : public testing::TestWithParam<CudaQkvCase> {
@@ -80,6 +81,20 @@ class CudaQkvTest : public testing::TestWithParam<CudaQkvCase> {
     ASSERT_EQ(specdec_cuda_qkv_to_cache(&task, nullptr), 0);
   }
 
+  /// Whether keys or values are the same, but for a step of the format where a number lies within
+  /// float32's rounding of a border of it.
+  static void expect_written(const Tensor& written, const Tensor& expected) {
+    constexpr double kSteps[] = {2e-6, 0x1.01p-8, 0x1.01p-11, 0x1.01p-4, 0x1.1p-7, 0x1.1p-3};
+    const KvFormat format = GetParam().format;
+    const double step = kSteps[static_cast<int>(format)];
+    const Tensor range = has_scales(format) ? expected.abs().amax(-1, true) : expected.abs();
+    const double floor = format == KvFormat::kFp8E4m3 ? 0x1.01p-9 : 3e-6;
+    EXPECT_TRUE(((written - expected).abs() <= range * step + floor).all().item<bool>());
+    EXPECT_GT(at::isclose(written, expected, 2e-6, 3e-6).to(at::kFloat).mean().item<float>(),
+              format == KvFormat::kNative ? 0.9999F : 0.9F)
+        << "a format rounds alike, but for numbers at its borders";
+  }
+
   QkvOptions options_;
 };
 
@@ -111,10 +126,9 @@ TEST_P(CudaQkvTest, WritesWhatTheOpWrites) {
   }
   const auto expected = host.key_values(0, 0);
   const auto written = device.key_values(0, 0);
-  const double rounding = c.format == KvFormat::kBFloat16 ? 0x1.01p-8 : 2e-6;
-  EXPECT_TRUE(at::allclose(written.first, expected.first, rounding, 3e-6));
+  expect_written(written.first, expected.first);
   if (c.value_norm) {
-    EXPECT_TRUE(at::allclose(written.second, expected.second, rounding, 3e-6));
+    expect_written(written.second, expected.second);
   } else {
     EXPECT_TRUE(at::equal(written.second, expected.second));
   }
@@ -139,24 +153,29 @@ TEST_P(CudaQkvTest, RotatesByTheAngle) {
   EXPECT_TRUE(at::allclose(queries, expected, 2e-6, 3e-6));
   host.commit(0, std::vector<int64_t>{0, 1, 2});
   device.commit(0, std::vector<int64_t>{0, 1, 2});
-  const double rounding = c.format == KvFormat::kBFloat16 ? 0x1.01p-8 : 2e-6;
-  EXPECT_TRUE(
-      at::allclose(device.key_values(0, 0).first, host.key_values(0, 0).first, rounding, 3e-6));
+  expect_written(device.key_values(0, 0).first, host.key_values(0, 0).first);
 }
 
 TEST_P(CudaQkvTest, LeavesPaddingAlone) {
   const CudaQkvCase& c = GetParam();
-  KvCache cache = new_cache();
-  cache.extend({.count = 3});
-  const KvView view = cache.view(0);
-  Tensor positions = view.tables->positions;
-  positions[2] = -1;
-  view.values.fill_(7);
-  const Tensor queries = at::full({3, c.heads, c.head_dim}, 9.0F);
-  cuda_qkv(at::randn({3, c.width()}), view, queries);
-  EXPECT_TRUE((queries[2] == 9).all().item<bool>());
-  EXPECT_EQ((view.values == 7).sum().item<int64_t>(),
-            view.values.numel() - (c.kv_projections > 0 ? 2 * c.kv_heads * c.head_dim : 0));
+  const Tensor qkv = at::randn({3, c.width()});
+  Tensor untouched;  // what holds both of two numbers that stood there before
+  for (const int before : {7, 9}) {
+    KvCache cache = new_cache();
+    cache.extend({.count = 3});
+    const KvView view = cache.view(0);
+    Tensor positions = view.tables->positions;
+    positions[2] = -1;
+    view.values.fill_(before);
+    const Tensor queries = at::full({3, c.heads, c.head_dim}, 9.0F);
+    cuda_qkv(qkv, view, queries);
+    EXPECT_TRUE((queries[2] == 9).all().item<bool>());
+    const Tensor same = view.values == before;
+    untouched = untouched.defined() ? untouched.logical_and(same) : same;
+  }
+  const int64_t head_elements = untouched.size(3);
+  EXPECT_EQ(untouched.sum().item<int64_t>(),
+            untouched.numel() - (c.kv_projections > 0 ? 2 * c.kv_heads * head_elements : 0));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaQkvTest,
@@ -170,8 +189,78 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaQkvTest,
                                          CudaQkvCase{4, 2, 512, true, KvFormat::kBFloat16, 1, true},
                                          CudaQkvCase{3, 1, 16, false, KvFormat::kNative, 1, true},
                                          CudaQkvCase{4, 2, 64, true, KvFormat::kNative, 0},
-                                         CudaQkvCase{2, 1, 8, false, KvFormat::kBFloat16, 0}),
+                                         CudaQkvCase{2, 1, 8, false, KvFormat::kBFloat16, 0},
+                                         CudaQkvCase{4, 2, 40, true, KvFormat::kFloat16},
+                                         CudaQkvCase{4, 1, 64, true, KvFormat::kFp8E4m3, 2, true},
+                                         CudaQkvCase{4, 2, 64, true, KvFormat::kQ8},
+                                         CudaQkvCase{3, 1, 40, true, KvFormat::kQ8, 1, true},
+                                         CudaQkvCase{4, 2, 256, true, KvFormat::kQ4, 2, true},
+                                         CudaQkvCase{2, 1, 6, false, KvFormat::kQ4},
+                                         CudaQkvCase{2, 1, 512, false, KvFormat::kQ4, 1}),
                          ParameterName());
+
+class CudaKvFormatTest : public testing::TestWithParam<KvFormat> {};
+
+/// Numbers of every size, zeros, infinities and NaN, neither normed nor rotated, in three groups of
+/// a head: the bytes of the host.
+TEST_P(CudaKvFormatTest, WritesTheBytesOfTheHost) {
+  constexpr int64_t kTokens = 24;
+  constexpr int64_t kDim = 72;
+  at::manual_seed(4);
+  Tensor qkv = at::randn({kTokens, 3 * kDim});
+  qkv.mul_(at::pow(10.0, at::arange(kTokens) - 12).to(at::kFloat).unsqueeze(1));
+  qkv[3].zero_();
+  qkv[4].copy_(at::full({3 * kDim}, -2.5F));  // equal magnitudes: the first one counts
+  qkv[4].narrow(0, kDim, kDim).copy_(at::where(at::arange(kDim) % 2 == 0, 2.5F, -2.5F));
+  for (const int64_t at_dim : {kDim + 5, 2 * kDim + 40}) {
+    qkv[5][at_dim] = std::numeric_limits<float>::infinity();
+    qkv[6][at_dim] = std::numeric_limits<float>::quiet_NaN();
+  }
+  QkvOptions options;
+  options.heads = 1;
+  options.cos = at::ones({64, kDim / 2});
+  options.sin = at::zeros({64, kDim / 2});
+  Tensor pages[2][2];
+  for (const bool on_device : {false, true}) {
+    KvCache cache({{1, kDim, 0, -1}}, {.dtype = at::kFloat,
+                                       .format = GetParam(),
+                                       .device = at::kCPU,
+                                       .page_size = 16,
+                                       .max_length = 64});
+    cache.extend({.count = kTokens});
+    const KvView view = cache.view(0);
+    view.keys.zero_();
+    view.values.zero_();
+    Tensor queries = at::empty({kTokens, 1, kDim});
+    if (on_device) {
+      cuda::QkvToCacheTask task{};
+      task.qkv = qkv.const_data_ptr<float>();
+      task.cosines = options.cos.const_data_ptr<float>();
+      task.sines = options.sin.const_data_ptr<float>();
+      task.queries = queries.mutable_data_ptr<float>();
+      task.cache = cuda_cache(view);
+      task.nodes = kTokens;
+      task.heads = 1;
+      task.kv_projections = 2;
+      ASSERT_EQ(specdec_cuda_qkv_to_cache(&task, nullptr), 0);
+    } else {
+      qkv_to_cache(qkv, options, view, queries);
+    }
+    pages[on_device ? 1 : 0][0] = view.keys.clone();
+    pages[on_device ? 1 : 0][1] = view.values.clone();
+  }
+  for (const int64_t half : {0, 1}) {
+    const Tensor host = pages[0][half].view(at::kByte);
+    const Tensor device = pages[1][half].view(at::kByte);
+    EXPECT_GT((host != 0).sum().item<int64_t>(), 0);
+    EXPECT_EQ((host != device).sum().item<int64_t>(), 0) << (half == 0 ? "keys" : "values");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaKvFormatTest,
+                         testing::Values(KvFormat::kFloat16, KvFormat::kFp8E4m3, KvFormat::kQ8,
+                                         KvFormat::kQ4),
+                         [](const auto& info) { return std::string(kv_format_name(info.param)); });
 
 TEST(CudaQkvChecksTest, RefusesShapesThatItCannotTake) {
   cuda::QkvToCacheTask task{};

@@ -300,7 +300,12 @@ INSTANTIATE_TEST_SUITE_P(
                     AttentionCase{at::kFloat, 8, 4, 128, 130, 50, false, 32, KvFormat::kBFloat16},
                     AttentionCase{at::kFloat, 4, 1, 256, 0, 0, false, 16, KvFormat::kBFloat16},
                     AttentionCase{at::kFloat, 8, 1, 256, 512, 0, false, 16},
-                    AttentionCase{at::kFloat, 2, 1, 512, 0, 0, false, 16}),
+                    AttentionCase{at::kFloat, 2, 1, 512, 0, 0, false, 16},
+                    AttentionCase{at::kFloat, 4, 1, 64, 50, 0, false, 16, KvFormat::kNative, 4},
+                    AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kFloat16},
+                    AttentionCase{at::kFloat, 4, 1, 128, 100, 0, false, 16, KvFormat::kFp8E4m3},
+                    AttentionCase{at::kFloat, 6, 2, 64, 0, 0, false, 16, KvFormat::kQ8},
+                    AttentionCase{at::kFloat, 4, 1, 256, 60, 0, false, 16, KvFormat::kQ4, 9}),
     ParameterName());
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The device functions against the host's ops and formats.
 #include <ATen/ATen.h>
+#include <c10/util/Float8_e4m3fn.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,6 +52,36 @@ TEST(DeviceNumbersTest, WidensEveryHalf) {
   }
 }
 
+TEST(DeviceNumbersTest, RoundsToHalvesAndFloat8AsTheHostDoes) {
+  std::mt19937 bits(2);
+  for (int i = 0; i < 200'000; ++i) {
+    // Every other one of a size that eight bits hold.
+    const auto random = static_cast<uint32_t>(bits());
+    const float number =
+        device::float_of(i % 2 == 0 ? random : (random & 0x87FFFFFFU) | 0x38000000U);
+    const uint16_t half = device::narrow(number, device::HalfBits{}).bits;
+    const uint8_t small = device::narrow(number, device::Float8Bits{}).bits;
+    if (std::isnan(number)) {
+      ASSERT_TRUE(std::isnan(device::widen(device::HalfBits{half})));
+      ASSERT_TRUE(std::isnan(device::widen(device::Float8Bits{small})));
+      continue;
+    }
+    ASSERT_EQ(half, at::Half(std::clamp(number, -65504.0F, 65504.0F)).x) << number;
+    ASSERT_EQ(small, c10::Float8_e4m3fn(std::clamp(number, -448.0F, 448.0F)).x) << number;
+  }
+}
+
+TEST(DeviceNumbersTest, WidensEveryFloat8) {
+  for (int bits = 0; bits < 256; ++bits) {
+    const auto code = static_cast<uint8_t>(bits);
+    const auto expected =
+        static_cast<float>(c10::Float8_e4m3fn(code, c10::Float8_e4m3fn::from_bits()));
+    const float widened = device::widen(device::Float8Bits{code});
+    ASSERT_TRUE(widened == expected || (std::isnan(widened) && std::isnan(expected))) << bits;
+    ASSERT_EQ(std::signbit(widened), std::signbit(expected)) << bits;
+  }
+}
+
 TEST(DeviceActivationsTest, EqualTheOps) {
   const Tensor gates = at::linspace(-30, 30, 601);
   const Tensor gate_up = at::cat({gates, at::ones({601})}).view({1, 1202});
@@ -80,10 +111,17 @@ TEST(DeviceCacheAddressTest, AWindowHoldsItsNumberOfPositions) {
   EXPECT_EQ(device::first_seen(9, 0), 0);
   EXPECT_EQ(device::first_seen(2, 3), 0);
   EXPECT_EQ(device::first_seen(3, 3), 1);
+  for (const int32_t window : {1, 3}) {
+    for (int32_t key = 0; key < 20; ++key) {
+      EXPECT_EQ(device::sees(10, key, window, 4), key <= 10 && (key < 4 || 10 - key < window))
+          << key;
+    }
+  }
+  EXPECT_FALSE(device::sees(2, 3, 1, 4)) << "a later position of the sink";
   for (const int32_t window : {0, 1, 3, 100}) {
     int seen = 0;
     for (int32_t key = 0; key < 20; ++key) {
-      const bool visible = device::sees(10, key, window);
+      const bool visible = device::sees(10, key, window, 0);
       EXPECT_EQ(visible, key <= 10 && (window == 0 || 10 - key < window)) << key;
       seen += visible ? 1 : 0;
     }
