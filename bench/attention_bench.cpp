@@ -45,13 +45,14 @@ std::unique_ptr<KvCache> filled_cache(int64_t context, int64_t nodes, KvFormat f
   return cache;
 }
 
-void paged_attention_bench(benchmark::State& state, KvFormat format) {
+void paged_attention_bench(benchmark::State& state, KvFormat format, KvRead read = KvRead::kAll) {
   at::set_num_threads(1);
   const int64_t nodes = state.range(1);
   const auto cache = filled_cache(state.range(0), nodes, format);
   const Tensor queries = at::randn({nodes, kHeads, kHeadDim});
   Tensor out = at::empty_like(queries);
-  const KvView view = cache->view(0);
+  KvView view = cache->view(0);
+  view.read = read;
   for ([[maybe_unused]] auto _ : state) {
     paged_attention(queries, view, {0.125, 0.0, {}}, out);
   }
@@ -82,6 +83,10 @@ BENCHMARK_CAPTURE(paged_attention_bench, float16, KvFormat::kFloat16)->Apply(sha
 BENCHMARK_CAPTURE(paged_attention_bench, fp8_e4m3, KvFormat::kFp8E4m3)->Apply(shapes);
 BENCHMARK_CAPTURE(paged_attention_bench, q8, KvFormat::kQ8)->Apply(shapes);
 BENCHMARK_CAPTURE(paged_attention_bench, q4, KvFormat::kQ4)->Apply(shapes);
+BENCHMARK_CAPTURE(paged_attention_bench, q3, KvFormat::kQ3)->Apply(shapes);
+BENCHMARK_CAPTURE(paged_attention_bench, hierarchical, KvFormat::kHierarchical)->Apply(shapes);
+BENCHMARK_CAPTURE(paged_attention_bench, upper_half, KvFormat::kHierarchical, KvRead::kUpperHalf)
+    ->Apply(shapes);
 BENCHMARK(at_attention_bench)->Apply(shapes);
 
 }  // namespace

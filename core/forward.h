@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/device_sampler.h"
+#include "core/kernels/kv_format.h"
 #include "core/types.h"
 
 namespace specdec {
@@ -59,6 +60,10 @@ struct ForwardOptions {
   /// Adapters for the model's weights that `layers`, which are not all, apply in this forward
   /// alone, beside the model's own: those of a draft (core/transformer/adapters/). Borrowed.
   const AdapterStack* draft_adapters = nullptr;
+  /// What attention reads of the cache, of the new nodes too. Nodes of kUpperHalf are drafts: their
+  /// keys and values are not those of a forward that reads all, so they cannot be committed. Throws
+  /// Error for a cache of another format than kHierarchical.
+  KvRead kv_read = KvRead::kAll;
   Logits logits = Logits::kAll;  ///< kLast: the last node of each row in the batch
   /// Of a row of logits nothing but greedy_choice is read. A model on a device then finds it there
   /// (ForwardResult::best), and the logits stay where they are.

@@ -47,6 +47,12 @@ class KvSnapshot {
   virtual std::vector<LayerKeyValues> copy() const = 0;
 };
 
+/// Tokens of a row, from `begin` on.
+struct TokenRange {
+  int64_t begin = 0;
+  int64_t end = -1;  ///< -1 = all that are kept
+};
+
 /// A snapshot that owns its numbers, for any store with such layers.
 class KvCopies final : public KvSnapshot {
  public:
@@ -65,6 +71,8 @@ class KvCopies final : public KvSnapshot {
   int64_t shortest_length_;
 };
 
+class Internals;
+
 /// Snapshots of a model's rows (LanguageModel::snapshots).
 class KvSnapshots {
  public:
@@ -81,6 +89,11 @@ class KvSnapshots {
   /// that the snapshot is not rewindable to or does not hold; InternalError for layers of another
   /// geometry.
   virtual void kv_restore(const KvSnapshot& snapshot, int64_t length, RowId row = 0) = 0;
+  /// The row, without pending nodes, keeps more tokens, to `length`: what row 0 of a model of the
+  /// same layers has kept of them, rounded as this cache does. So a cache in a format follows an
+  /// exact one without a forward. Throws Error where they do not fit, and keeps those before;
+  /// InternalError where the other has not so many.
+  virtual void kv_follow(const Internals& other, int64_t length, RowId row = 0) = 0;
 };
 
 }  // namespace specdec

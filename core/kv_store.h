@@ -113,6 +113,12 @@ class KvStore {
   virtual std::shared_ptr<const KvSnapshot> snapshot(RowId row) = 0;
   /// See KvSnapshots::kv_restore. Not between an extend and its undo.
   virtual void restore(RowId row, const KvSnapshot& snapshot, int64_t length) = 0;
+  /// Numbers of new tokens in a layer with keys and values of its own: each [kv_heads, count,
+  /// head_dim], of the activations' dtype, in the host's memory.
+  using NumbersOfLayer = std::function<std::pair<Tensor, Tensor>(int64_t layer)>;
+  /// The row keeps `count` more tokens, of these numbers, which are asked for layer after layer. It
+  /// has no pending nodes. Throws as extend does; changes nothing then.
+  virtual void append(RowId row, int64_t count, const NumbersOfLayer& numbers) = 0;
 
   virtual std::vector<RowId> rows() const = 0;  ///< open ones, ascending
   virtual int64_t length(RowId row) const = 0;
@@ -130,9 +136,10 @@ class KvStore {
   /// may be written. They hold until the next call of readers() or the row's next change. Throws
   /// InternalError for an empty row.
   virtual BatchTables readers(RowId row, int64_t nodes, int64_t angle) const = 0;
-  /// Copies of a layer's kept keys and values: each [kv_heads, length(row), head_dim]; NaN where
-  /// the store has given a token back that no node sees any more.
-  virtual std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row) const = 0;
+  /// Copies of a layer's kept keys and values: each [kv_heads, tokens, head_dim], of all or some;
+  /// NaN where the store has given a token back that no node sees any more.
+  virtual std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row,
+                                               TokenRange tokens = {}) const = 0;
 };
 
 /// Makes the store of a model.

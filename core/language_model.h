@@ -6,12 +6,12 @@
 #include "core/draft.h"
 #include "core/forward.h"
 #include "core/kernels/kv_view.h"
+#include "core/kv_snapshot.h"
 #include "core/types.h"
 
 namespace specdec {
 
 class DraftVocabulary;
-class KvSnapshots;
 
 /// What heads that live on a model need (EAGLE, MTP, Medusa).
 class Internals {
@@ -26,8 +26,10 @@ class Internals {
   virtual bool embeds_by_layer() const { return false; }
   /// Final-normed hidden states to logits, soft cap included: [n, hidden] -> [n, vocab].
   virtual Tensor head(const Tensor& hidden) const = 0;
-  /// Kept keys and values of a layer, normed and roped: each [kv_heads, length(row), head_dim].
-  virtual std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row) const = 0;
+  /// Kept keys and values of a layer, normed and roped: each [kv_heads, tokens, head_dim], of all
+  /// or some.
+  virtual std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row,
+                                               TokenRange tokens = {}) const = 0;
   /// Kept keys and values of a layer without a copy, for query-only layers: KvStore::view with the
   /// tables of KvStore::readers, which have to outlive it.
   virtual KvView read_keys(int64_t layer, const BatchTables& readers) const = 0;

@@ -23,10 +23,11 @@ bool has_own_inputs(const ForwardInputs& inputs) {
          inputs.features.defined() || inputs.attention_bias.defined();
 }
 
-/// A chain of tokens after the last pending node of row 0, through all layers.
+/// A chain of tokens after the last pending node of row 0, through all layers, which read
+/// all of the cache.
 bool is_plain_chain(const TokenBatch& batch, const ForwardOptions& options) {
   return batch.rows.empty() && batch.parents.empty() && options.layers.empty() &&
-         !has_own_inputs(batch.inputs);
+         options.kv_read == KvRead::kAll && !has_own_inputs(batch.inputs);
 }
 
 /// Tokens as a row's text holds them.

@@ -42,8 +42,8 @@ class RowView final : public LanguageModel, private Internals, private KvSnapsho
   Tensor embed(const Tensor& tokens) const override { return inner().embed(tokens); }
   bool embeds_by_layer() const override { return inner().embeds_by_layer(); }
   Tensor head(const Tensor& hidden) const override { return inner().head(hidden); }
-  std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row) const override {
-    return inner().key_values(layer, own(row));
+  std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row, TokenRange tokens) const override {
+    return inner().key_values(layer, own(row), tokens);
   }
   KvView read_keys(int64_t layer, const BatchTables& readers) const override {
     return inner().read_keys(layer, readers);
@@ -60,6 +60,9 @@ class RowView final : public LanguageModel, private Internals, private KvSnapsho
   }
   void kv_restore(const KvSnapshot& snapshot, int64_t length, RowId row) override {
     model_.snapshots()->kv_restore(snapshot, length, own(row));
+  }
+  void kv_follow(const Internals& other, int64_t length, RowId row) override {
+    model_.snapshots()->kv_follow(other, length, own(row));
   }
 
   LanguageModel& model_;

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "core/error.h"
 
@@ -76,6 +75,7 @@ KvView KvCache::view(int64_t layer) const {
   view.keys = pool.keys(layer);
   view.values = pool.values(layer);
   view.format = options_.format;
+  view.rotation = options_.rotation;
   view.tables = &tables_.device();
   return view;
 }
@@ -201,44 +201,6 @@ BatchTables KvCache::readers(RowId row, int64_t nodes, int64_t angle) const {
   fill_row_tables(tables, 0, row);
   readers_.upload(nodes, length(row));
   return readers_.device();
-}
-
-std::pair<Tensor, Tensor> KvCache::key_values(int64_t layer, RowId row) const {
-  const PageGroup& group = groups_->of(layer);
-  const LayerKv& geometry = group.pool.geometry(layer);
-  const Tensor keys =
-      at::zeros({geometry.kv_heads, length(row), group.pool.width_of(geometry)},
-                at::TensorOptions().dtype(group.pool.page_dtype()).device(options_.device));
-  std::pair<Tensor, Tensor> copies{keys, at::zeros_like(keys)};
-  int64_t first = 0;  // that is there
-  for (int64_t token = 0; token < length(row); ++token) {
-    const PagePool::Place from = page_place(group, row, token);
-    if (from.page == PageTable::kNone) {
-      first = token + 1;
-    } else {
-      group.pool.read_token(layer, from, token, copies);
-    }
-  }
-  copies = {widened(copies.first), widened(copies.second)};
-  for (const Tensor& all : {copies.first, copies.second}) {
-    all.narrow(1, 0, first).fill_(std::numeric_limits<double>::quiet_NaN());
-  }
-  return copies;
-}
-
-/// [kv_heads, tokens, head_dim] of the activations' dtype, of what a cache stores.
-Tensor KvCache::widened(const Tensor& stored) const {
-  if (stored.scalar_type() != at::kByte) {
-    return stored.to(options_.dtype);
-  }
-  const int64_t head_dim = kv_head_dim(options_.format, stored.size(2));
-  Tensor numbers = at::empty({stored.size(0), stored.size(1), head_dim}, at::kFloat);
-  auto* from = stored.mutable_data_ptr<uint8_t>();
-  auto* to = numbers.mutable_data_ptr<float>();
-  for (int64_t i = 0; i < stored.size(0) * stored.size(1); ++i) {
-    decode_kv(options_.format, {from + i * stored.size(2), 1}, head_dim, to + i * head_dim);
-  }
-  return numbers;
 }
 
 void KvCache::find_spans(const NewNodes& nodes) {
@@ -377,11 +339,12 @@ PagePool::Place KvCache::page_place(const PageGroup& group, RowId row, int64_t s
   return {group.table.pages(place(row))[index], slot % options_.page_size};
 }
 
-KvStoreFactory paged_kv(int64_t page_size, KvFormat format, int64_t max_pages,
-                        int64_t window_slack) {
+KvStoreFactory paged_kv(int64_t page_size, KvFormat format, int64_t max_pages, int64_t window_slack,
+                        KvRotation rotation) {
   return [=](const std::vector<LayerKv>& layers, const KvStoreOptions& options) {
     const KvCacheOptions paged{.dtype = options.dtype,
                                .format = format,
+                               .rotation = rotation,
                                .device = options.device,
                                .page_size = page_size,
                                .max_length = options.max_length,

@@ -44,6 +44,7 @@ class KvCache final : public KvStore {
   std::shared_ptr<const KvSnapshot> snapshot(RowId row) override;
   /// Shares the pages of this cache's own snapshots, copies others.
   void restore(RowId row, const KvSnapshot& snapshot, int64_t length) override;
+  void append(RowId row, int64_t count, const NumbersOfLayer& numbers) override;
 
   /// A row that is to get new nodes.
   struct Growth {
@@ -66,7 +67,8 @@ class KvCache final : public KvStore {
   KvStatistics statistics() const override;
   void touch(int64_t tokens) override;
   BatchTables readers(RowId row, int64_t nodes, int64_t angle) const override;
-  std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row) const override;
+  std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row,
+                                       TokenRange tokens = {}) const override;
   /// Bytes of the pages that have been used: what the cache takes in memory. Where pages are
   /// allocated at once, bytes of all.
   int64_t allocated_bytes() const { return statistics().allocated_bytes(); }
@@ -130,6 +132,7 @@ class KvCache final : public KvStore {
   void copy_in(RowId row, const KvSnapshot& snapshot, int64_t length);
   PagePool::Place page_place(const PageGroup& group, RowId row, int64_t slot) const;
   Tensor widened(const Tensor& stored) const;
+  Tensor rounded(const Tensor& numbers) const;
 
   KvCacheOptions options_;
   std::shared_ptr<PageGroups> groups_;  // shared with snapshots
@@ -147,8 +150,9 @@ class KvCache final : public KvStore {
 constexpr int64_t kDefaultPageSize = 16;
 
 /// Makes a model's KvCache, with `page_size` tokens a page; multiples of 16 are read fastest.
-/// `max_pages`, `window_slack`: see KvCacheOptions.
+/// `max_pages`, `window_slack`, `rotation`: see KvCacheOptions.
 KvStoreFactory paged_kv(int64_t page_size = kDefaultPageSize, KvFormat format = KvFormat::kNative,
-                        int64_t max_pages = 0, int64_t window_slack = 0);
+                        int64_t max_pages = 0, int64_t window_slack = 0,
+                        KvRotation rotation = KvRotation::kNone);
 
 }  // namespace specdec

@@ -96,7 +96,7 @@ void KvCache::copy_in(RowId row, const KvSnapshot& snapshot, int64_t length) {
     PageGroup& group = groups_->of(layer);
     if (group.pool.geometry(layer).source_layer < 0) {
       SPECDEC_CHECK(next < copies.size(), "restore: the snapshot has {} layers", copies.size());
-      group.pool.copy_in(layer, group.table.pages(place(row)), length, copies[next++]);
+      group.pool.copy_in(layer, group.table.pages(place(row)), {0, length}, copies[next++]);
     }
   }
   SPECDEC_CHECK(next == copies.size(), "restore: the snapshot has {} layers, not {}", copies.size(),

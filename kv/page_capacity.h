@@ -11,6 +11,7 @@ namespace specdec {
 struct KvCacheOptions {
   at::ScalarType dtype = at::kFloat;  ///< dtype of the activations
   KvFormat format = KvFormat::kNative;
+  KvRotation rotation = KvRotation::kNone;  ///< of formats with scales
   at::Device device = at::kCPU;
   int64_t page_size = 16;  ///< tokens a page
   int64_t max_length = 0;  ///< most tokens of a row, kept and pending together

@@ -125,11 +125,37 @@ void check_format(const KvCacheOptions& options) {
                     "{} out, or choose dtype: float32",
                     name, half ? "kv_dtype" : "the cache's format"));
   }
-  if (!half && options.device.is_mps()) {
-    throw Error(
-        fmt::format("a key/value cache in {} is for the CPU and CUDA; on {} there are float32 "
-                    "and kv_dtype: bfloat16",
-                    name, options.device.str()));
+  const bool cpu_only = is_for_cpu_only(options.format);
+  const bool on_cpu = options.device.is_cpu() || options.device.is_meta();  // the latter: no memory
+  if (!half && (options.device.is_mps() || (cpu_only && !on_cpu))) {
+    throw Error(fmt::format(
+        "a key/value cache in {} is for the CPU{}; on {} there are float32 and kv_dtype: bfloat16",
+        name, cpu_only ? " alone" : " and CUDA", options.device.str()));
+  }
+}
+
+void check_rotation(const KvCacheOptions& options) {
+  if (options.rotation == KvRotation::kNone) {
+    return;
+  }
+  SPECDEC_CHECK(has_scales(options.format), "cache: a rotation in {}",
+                kv_format_name(options.format));
+  if (!options.device.is_cpu() && !options.device.is_meta()) {
+    throw Error(fmt::format(
+        "a cache with rotation: hadamard runs on the CPU only, not on {}: leave the rotation out",
+        options.device.str()));
+  }
+}
+
+/// Throws Error for a head that the format cannot hold.
+void check_head_dims(const std::vector<LayerKv>& layers, KvFormat format) {
+  for (const LayerKv& layer : layers) {
+    if (layer.head_dim % kv_multiple(format) != 0) {
+      throw Error(fmt::format(
+          "a key/value cache in {} takes heads of a multiple of {} dimensions, and the model has "
+          "heads of {}: choose another format",
+          kv_format_name(format), kv_multiple(format), layer.head_dim));
+    }
   }
 }
 
@@ -145,6 +171,7 @@ void check_options(const KvCacheOptions& options) {
   SPECDEC_CHECK(options.dtype == at::kFloat || options.dtype == at::kDouble,
                 "cache: activations of dtype {}", c10::toString(options.dtype));
   check_format(options);
+  check_rotation(options);
 }
 
 }  // namespace
@@ -154,6 +181,7 @@ PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options,
     : layers_(std::move(layers)), options_(options), window_(window), pages_(layers_.size()) {
   check_options(options_);
   check_layers(layers_);
+  check_head_dims(layers_, options_.format);
   capacity_ = windowed_pages(window.value_or(0), page_capacity(layers_, options_), options_);
   const auto elements = at::TensorOptions().dtype(page_dtype()).device(options_.device);
   for (size_t i = 0; i < pages_.size(); ++i) {
@@ -315,25 +343,27 @@ LayerKeyValues PagePool::copy_out(int64_t layer, std::span<const int32_t> pages,
   return copies;
 }
 
-void PagePool::copy_in(int64_t layer, std::span<const int32_t> pages, int64_t tokens,
+void PagePool::copy_in(int64_t layer, std::span<const int32_t> pages, TokenRange tokens,
                        const LayerKeyValues& from) {
   const LayerKv& own = geometry(layer);
   SPECDEC_CHECK(from.keys.dim() == 3 && from.keys.size(0) == own.kv_heads &&
-                    from.keys.size(1) >= tokens && from.keys.size(2) == width_of(own) &&
-                    from.keys.scalar_type() == page_dtype(),
-                "restore: layer {} has {} kv heads of {} in {}, not those of the snapshot", layer,
+                    from.keys.size(1) >= tokens.end - tokens.begin &&
+                    from.keys.size(2) == width_of(own) && from.keys.scalar_type() == page_dtype(),
+                "cache: layer {} has {} kv heads of {} in {}, not those of what it restores", layer,
                 own.kv_heads, own.head_dim, kv_format_name(options_.format));
   const int64_t size = options_.page_size;
-  for (int64_t first = 0; first < tokens; first += size) {
-    const int64_t count = std::min(size, tokens - first);
+  for (int64_t first = tokens.begin; first < tokens.end;) {
+    const int64_t in_page = first % size;
+    const int64_t count = std::min(size - in_page, tokens.end - first);
     const int64_t page = pages[static_cast<size_t>(first / size)];
-    if (page < 0) {
-      continue;
+    if (page >= 0) {
+      const int64_t given = first - tokens.begin;
+      copy_elsewhere(keys(layer).select(0, page).narrow(2, in_page, count),
+                     from.keys.narrow(1, given, count).transpose(1, 2));
+      copy_elsewhere(values(layer).select(0, page).narrow(1, in_page, count),
+                     from.values.narrow(1, given, count));
     }
-    copy_elsewhere(keys(layer).select(0, page).narrow(2, 0, count),
-                   from.keys.narrow(1, first, count).transpose(1, 2));
-    copy_elsewhere(values(layer).select(0, page).narrow(1, 0, count),
-                   from.values.narrow(1, first, count));
+    first += count;
   }
 }
 

@@ -59,9 +59,9 @@ class PagePool {
   /// Copies of the first `tokens` tokens in some pages of a layer with keys and values of its own,
   /// in the host's memory; zeros for those of page -1.
   LayerKeyValues copy_out(int64_t layer, std::span<const int32_t> pages, int64_t tokens) const;
-  /// Copies the first `tokens` tokens of a layer into pages, from their beginning on; none into
-  /// page -1. InternalError where they have another geometry or dtype.
-  void copy_in(int64_t layer, std::span<const int32_t> pages, int64_t tokens,
+  /// Copies tokens of a layer, the first of which is `tokens.begin`, to their places in pages; none
+  /// into page -1. InternalError where they have another geometry or dtype.
+  void copy_in(int64_t layer, std::span<const int32_t> pages, TokenRange tokens,
                const LayerKeyValues& from);
   /// Copies one token out: column `token` of keys and values, each [kv_heads, tokens,
   /// width_of(layer)] of the pages' dtype.

@@ -9,6 +9,7 @@
 
 #include "core/kernels/attention_task.h"
 #include "core/kernels/checks.h"
+#include "core/kernels/hadamard.h"
 #include "core/kernels/team.h"
 
 namespace specdec {
@@ -56,6 +57,7 @@ struct Operands {
         width(view.values.size(3)),
         window(view.window),
         sink(view.sink),
+        rotated(view.rotation == KvRotation::kHadamard),
         scale(static_cast<T>(options.scale)),
         soft_cap(static_cast<T>(options.soft_cap)) {}
 
@@ -77,6 +79,7 @@ struct Operands {
   const int32_t *rows, *positions, *path_starts, *paths, *lengths, *page_table;
   int64_t table_stride;  ///< from a row's page table to the next
   int64_t nodes, heads, kv_heads, group, page_size, head_dim, width, window, sink;
+  bool rotated;  ///< the values, with KvRotation::kHadamard
   T scale, soft_cap;
 };
 
@@ -282,8 +285,11 @@ template <class T, class Kv>
 void finish(const Operands<T, Kv>& o, const AttentionTask<T>& task, const RowPart<T>* sums) {
   for (int64_t node = task.tile.begin; node < task.tile.end; ++node) {
     for (int64_t head = 0; head < o.group; ++head, ++sums) {
-      SPECDEC_SIMD_CALL(finish_row, *sums, o.head_dim,
-                        o.out + o.row_offset(node, task.kv_head, head));
+      T* row = o.out + o.row_offset(node, task.kv_head, head);
+      SPECDEC_SIMD_CALL(finish_row, *sums, o.head_dim, row);
+      if (o.rotated) {
+        hadamard(row, o.head_dim);
+      }
     }
   }
 }
@@ -385,6 +391,8 @@ void check(const Tensor& queries, const KvView& view, const AttentionOptions& op
                     queries.size(2) == view.head_dim() && out.numel() == queries.numel(),
                 "paged_attention: queries and out should be [{}, heads, {}]", view.tables->nodes,
                 view.head_dim());
+  SPECDEC_CHECK(view.read == KvRead::kAll || view.format == KvFormat::kHierarchical,
+                "paged_attention: upper halves of a cache in {}", kv_format_name(view.format));
   SPECDEC_CHECK(queries.size(1) % view.kv_heads() == 0,
                 "paged_attention: {} query heads for {} kv heads", queries.size(1),
                 view.kv_heads());
@@ -415,6 +423,13 @@ void paged_attention(const Tensor& queries, const KvView& view, const AttentionO
       return run(Operands<float, Q8Code>(queries, view, options, out));
     case KvFormat::kQ4:
       return run(Operands<float, Q4Codes>(queries, view, options, out));
+    case KvFormat::kQ3:
+      return run(Operands<float, Q3Codes>(queries, view, options, out));
+    case KvFormat::kHierarchical:
+      if (view.read == KvRead::kUpperHalf) {  // they and the scales lie as kQ4's do
+        return run(Operands<float, Q4Codes>(queries, view, options, out));
+      }
+      return run(Operands<float, HalfCodes>(queries, view, options, out));
   }
 }
 

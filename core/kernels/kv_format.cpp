@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/error.h"
 #include "core/kernels/device/numbers.h"
@@ -10,12 +11,29 @@
 namespace specdec {
 namespace {
 
+constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
 constexpr int64_t kScaleBytes = 2;
 static_assert(kKvGroup == device::kScaledGroup);
 
 int64_t groups_of(int64_t head_dim) { return (head_dim + kKvGroup - 1) / kKvGroup; }
 
-int64_t numbers_a_byte(KvFormat format) { return format == KvFormat::kQ4 ? 2 : 1; }
+/// Elements before the scales.
+int64_t elements_before_scales(KvFormat format, int64_t head_dim) {
+  switch (format) {
+    case KvFormat::kQ4:
+    case KvFormat::kHierarchical:
+      return head_dim / 2;
+    case KvFormat::kQ3:
+      return head_dim / kQ3Block * 3;
+    default:
+      return head_dim;
+  }
+}
+
+/// Elements behind the scales.
+int64_t elements_behind_scales(KvFormat format, int64_t head_dim) {
+  return format == KvFormat::kHierarchical ? head_dim / 2 : 0;
+}
 
 template <class Element>
 Element* element(const KvElements& elements, int64_t i) {
@@ -37,60 +55,174 @@ void decode_each(const KvElements& from, int64_t head_dim, float* numbers) {
   }
 }
 
-/// Codes of kBits of a group, in the low bits; returns the scale.
-template <int kBits>
-device::HalfBits encode_group(const float* numbers, int64_t count, uint8_t* codes) {
+/// Those of kHierarchical are all whose halves have 4 bits each and that lie about zero: its scale
+/// is that of the upper halves.
+device::IntegerCodes codes_of(KvFormat format) {
+  switch (format) {
+    case KvFormat::kQ4:
+      return device::integer_codes(4);
+    case KvFormat::kHierarchical:
+      return {-119, 119, 0x1p-4F};
+    default:
+      return device::integer_codes(8);
+  }
+}
+
+/// code / 16, rounded to the nearest, and what is left, -8 to 7.
+int upper_half(int code) { return (code + 8) >> 4; }
+int lower_half(int code) { return code - 16 * upper_half(code); }
+
+/// A group's dimensions, and the element that lower halves begin at.
+struct GroupPlace {
+  int64_t first, count, lower;
+};
+
+/// Eight codes of kQ3 in three elements.
+void write_levels(const int* codes, uint8_t* to, int64_t stride) {
+  int elements[3] = {};
+  for (int64_t i = 0; i < kQ3Block; ++i) {
+    elements[i / 4] |= (codes[i] & 3) << (i % 4 * 2);
+    elements[2] |= codes[i] >> 2 << i;
+  }
+  for (int64_t i = 0; i < 3; ++i) {
+    to[i * stride] = static_cast<uint8_t>(elements[i]);
+  }
+}
+
+/// Rounds a group to integers; the bits of its scale.
+uint16_t round_group(const float* numbers, int64_t count, const device::IntegerCodes& range,
+                     int* codes) {
   float most = 0;
   bool finite = true;
   for (int64_t i = 0; i < count; ++i) {
     most = std::fabs(numbers[i]) > std::fabs(most) ? numbers[i] : most;
     finite = finite && std::isfinite(numbers[i]);
   }
-  const device::HalfBits scale = device::group_scale<kBits>(most, finite);
+  const device::HalfBits scale = device::group_scale(most, finite, range);
   for (int64_t i = 0; i < count; ++i) {
-    codes[i] = device::group_code<kBits>(numbers[i], scale);
+    codes[i] = device::group_code(numbers[i], scale, range);
   }
-  return scale;
+  return scale.bits;
 }
 
-void encode_blocks(KvFormat format, const float* numbers, int64_t head_dim, const KvElements& to) {
-  const bool pairs = format == KvFormat::kQ4;
-  const int64_t scales = head_dim / numbers_a_byte(format);
-  for (int64_t group = 0; group < groups_of(head_dim); ++group) {
-    const int64_t first = group * kKvGroup;
-    const int64_t count = std::min(kKvGroup, head_dim - first);
-    uint8_t codes[kKvGroup] = {};
-    const uint16_t bits =
-        (pairs ? encode_group<4> : encode_group<8>)(numbers + first, count, codes).bits;
-    *element<uint8_t>(to, scales + kScaleBytes * group) = static_cast<uint8_t>(bits);
-    *element<uint8_t>(to, scales + kScaleBytes * group + 1) = static_cast<uint8_t>(bits >> 8U);
-    for (int64_t i = 0; i < count; i += numbers_a_byte(format)) {
-      *element<uint8_t>(to, (first + i) / numbers_a_byte(format)) =
-          static_cast<uint8_t>(pairs ? codes[i] | codes[i + 1] << 4 : codes[i]);
+/// Which of the levels of kQ3 is nearest, in the low bits, and the sign.
+int nearest_level(float number) {
+  const float size = std::fabs(number);
+  int level = 0;
+  while (level < 3 && size > (kQ3Levels[level] + kQ3Levels[level + 1]) / 2) {
+    ++level;
+  }
+  return level | (std::signbit(number) ? 4 : 0);
+}
+
+/// Codes of kQ3 and their scale: the root mean square, for which the levels are the best, then the
+/// one of least squared error for these codes.
+uint16_t choose_levels(const float* numbers, int64_t count, int* codes) {
+  double squares = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    squares += static_cast<double>(numbers[i]) * numbers[i];
+  }
+  const double rms = std::sqrt(squares / static_cast<double>(count));
+  double products = 0;
+  double levels = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    codes[i] = rms > 0 ? nearest_level(static_cast<float>(numbers[i] / rms)) : 0;
+    const double level = kQ3Levels[codes[i] & 3];
+    products += std::fabs(numbers[i]) * level;
+    levels += level * level;
+  }
+  const float scale = std::isfinite(rms) ? static_cast<float>(products / levels) : kNoNumber;
+  return device::narrow(scale, device::HalfBits{}).bits;
+}
+
+/// Rounds a group to codes; the bits of its scale.
+uint16_t encode_group(KvFormat format, const float* numbers, int64_t count, int* codes) {
+  return format == KvFormat::kQ3 ? choose_levels(numbers, count, codes)
+                                 : round_group(numbers, count, codes_of(format), codes);
+}
+
+/// The elements of a group that begins at dimension `first`.
+void write_codes(KvFormat format, const int* codes, const GroupPlace& at, const KvElements& to) {
+  const auto byte = [&](int64_t i) -> uint8_t& { return *element<uint8_t>(to, i); };
+  for (int64_t i = 0; i < at.count; i += kv_multiple(format)) {
+    const int64_t dim = at.first + i;
+    const auto pair = [&](int low, int high) {
+      return static_cast<uint8_t>((low & 15) | (high & 15) << 4);
+    };
+    switch (format) {
+      case KvFormat::kQ4:
+        byte(dim / 2) = pair(codes[i], codes[i + 1]);
+        break;
+      case KvFormat::kHierarchical:
+        byte(dim / 2) = pair(upper_half(codes[i]), upper_half(codes[i + 1]));
+        byte(at.lower + dim / 2) = pair(lower_half(codes[i]), lower_half(codes[i + 1]));
+        break;
+      case KvFormat::kQ3:
+        write_levels(codes + i, &byte(dim / kQ3Block * 3), to.stride);
+        break;
+      default:
+        byte(dim) = static_cast<uint8_t>(codes[i]);
     }
   }
 }
 
-float code_at(KvFormat format, const KvElements& from, int64_t i) {
-  if (format == KvFormat::kQ8) {
-    return device::code_value<8>(*element<uint8_t>(from, i));
+void encode_blocks(KvFormat format, const float* numbers, int64_t head_dim, const KvElements& to) {
+  const int64_t scales = elements_before_scales(format, head_dim);
+  const int64_t lower = scales + kScaleBytes * groups_of(head_dim);
+  for (int64_t group = 0; group < groups_of(head_dim); ++group) {
+    const int64_t first = group * kKvGroup;
+    const GroupPlace at{first, std::min(kKvGroup, head_dim - first), lower};
+    int codes[kKvGroup] = {};
+    const uint16_t bits = encode_group(format, numbers + first, at.count, codes);
+    *element<uint8_t>(to, scales + kScaleBytes * group) = static_cast<uint8_t>(bits);
+    *element<uint8_t>(to, scales + kScaleBytes * group + 1) = static_cast<uint8_t>(bits >> 8U);
+    write_codes(format, codes, at, to);
   }
-  return device::code_value<4>(*element<uint8_t>(from, i / 2) >> (i % 2 * 4) & 15);
+}
+
+/// The signed nibble of dimension `dim` in the pairs from element `first` on.
+int nibble_at(const KvElements& from, int64_t first, int64_t dim) {
+  const int nibble = *element<uint8_t>(from, first + dim / 2) >> (dim % 2 * 4) & 15;
+  return nibble >= 8 ? nibble - 16 : nibble;
+}
+
+float level_at(const KvElements& from, int64_t dim) {
+  const int64_t block = dim / kQ3Block * 3;
+  const int64_t i = dim % kQ3Block;
+  const int level = *element<uint8_t>(from, block + i / 4) >> (i % 4 * 2) & 3;
+  return (*element<uint8_t>(from, block + 2) >> i & 1) != 0 ? -kQ3Levels[level] : kQ3Levels[level];
+}
+
+/// The number of a dimension, before its scale.
+float unscaled(KvFormat format, const KvElements& from, int64_t dim, int64_t lower) {
+  switch (format) {
+    case KvFormat::kQ4:
+      return static_cast<float>(nibble_at(from, 0, dim));
+    case KvFormat::kHierarchical:
+      return static_cast<float>(16 * nibble_at(from, 0, dim) + nibble_at(from, lower, dim));
+    case KvFormat::kQ3:
+      return level_at(from, dim);
+    default:
+      return element<Q8Code>(from, dim)->code;
+  }
 }
 
 void decode_blocks(KvFormat format, const KvElements& from, int64_t head_dim, float* numbers) {
-  const int64_t scales = head_dim / numbers_a_byte(format);
+  const int64_t scales = elements_before_scales(format, head_dim);
+  const int64_t lower = scales + kScaleBytes * groups_of(head_dim);
   for (int64_t i = 0; i < head_dim; ++i) {
     const int64_t scale = scales + kScaleBytes * (i / kKvGroup);
     const int bits = *element<uint8_t>(from, scale) | *element<uint8_t>(from, scale + 1) << 8;
-    numbers[i] = code_at(format, from, i) * device::widen_half(static_cast<uint32_t>(bits));
+    numbers[i] = unscaled(format, from, i, lower) *
+                 (device::widen_half(static_cast<uint32_t>(bits)) * codes_of(format).unit);
   }
 }
 
 }  // namespace
 
 const char* kv_format_name(KvFormat format) {
-  constexpr const char* kNames[] = {"float32", "bfloat16", "float16", "fp8_e4m3", "q8", "q4"};
+  constexpr const char* kNames[] = {"float32", "bfloat16", "float16", "fp8_e4m3",
+                                    "q8",      "q4",       "q3",      "hierarchical"};
   return kNames[static_cast<int>(format)];
 }
 
@@ -105,25 +237,43 @@ at::ScalarType kv_element_type(KvFormat format, at::ScalarType activations) {
     case KvFormat::kFp8E4m3:
     case KvFormat::kQ8:
     case KvFormat::kQ4:
+    case KvFormat::kQ3:
+    case KvFormat::kHierarchical:
       break;
   }
   return at::kByte;
 }
 
+int64_t kv_multiple(KvFormat format) {
+  switch (format) {
+    case KvFormat::kQ4:
+    case KvFormat::kHierarchical:
+      return 2;
+    case KvFormat::kQ3:
+      return kQ3Block;
+    default:
+      return 1;
+  }
+}
+
 int64_t kv_width(KvFormat format, int64_t head_dim) {
-  SPECDEC_CHECK(format != KvFormat::kQ4 || head_dim % 2 == 0, "cache: head_dim {} in {}", head_dim,
-                kv_format_name(format));
-  return has_scales(format) ? head_dim / numbers_a_byte(format) + kScaleBytes * groups_of(head_dim)
-                            : head_dim;
+  SPECDEC_CHECK(head_dim % kv_multiple(format) == 0,
+                "cache: head_dim {} in {}, not a multiple of {}", head_dim, kv_format_name(format),
+                kv_multiple(format));
+  if (!has_scales(format)) {
+    return head_dim;
+  }
+  return elements_before_scales(format, head_dim) + kScaleBytes * groups_of(head_dim) +
+         elements_behind_scales(format, head_dim);
 }
 
 int64_t kv_head_dim(KvFormat format, int64_t width) {
   if (!has_scales(format)) {
     return width;
   }
-  const int64_t group_bytes = kKvGroup / numbers_a_byte(format) + kScaleBytes;
+  const int64_t group_bytes = kv_width(format, kKvGroup);
   const int64_t groups = (width + group_bytes - 1) / group_bytes;
-  return (width - kScaleBytes * groups) * numbers_a_byte(format);
+  return (width - kScaleBytes * groups) * kKvGroup / (group_bytes - kScaleBytes);
 }
 
 void encode_kv(KvFormat format, const float* numbers, int64_t head_dim, const KvElements& to) {
@@ -138,6 +288,8 @@ void encode_kv(KvFormat format, const float* numbers, int64_t head_dim, const Kv
       return encode_each<device::Float8Bits>(numbers, head_dim, to);
     case KvFormat::kQ8:
     case KvFormat::kQ4:
+    case KvFormat::kQ3:
+    case KvFormat::kHierarchical:
       return encode_blocks(format, numbers, head_dim, to);
   }
 }
@@ -154,8 +306,14 @@ void decode_kv(KvFormat format, const KvElements& from, int64_t head_dim, float*
       return decode_each<device::Float8Bits>(from, head_dim, numbers);
     case KvFormat::kQ8:
     case KvFormat::kQ4:
+    case KvFormat::kQ3:
+    case KvFormat::kHierarchical:
       return decode_blocks(format, from, head_dim, numbers);
   }
+}
+
+void decode_upper_half(const KvElements& from, int64_t head_dim, float* numbers) {
+  decode_blocks(KvFormat::kQ4, from, head_dim, numbers);
 }
 
 }  // namespace specdec

@@ -14,16 +14,29 @@ enum class KvFormat {
   kFp8E4m3,   ///< likewise, at most 448 (Micikevicius et al., 2022, arXiv:2209.05433)
   kQ8,        ///< 8-bit integers times a float16 scale of 32 dimensions of a head
   kQ4,        ///< 4-bit integers, likewise
+  kQ3,        ///< one of eight numbers, the best of 3 bits for a normal distribution, likewise
+  /// 8-bit integers, likewise, in two halves, of which the upper one is a 4-bit integer that can be
+  /// read alone (QuantSpec: Tiwari et al., 2025, arXiv:2502.10424)
+  kHierarchical,
 };
 
-constexpr KvFormat kKvFormats[] = {KvFormat::kNative,  KvFormat::kBFloat16, KvFormat::kFloat16,
-                                   KvFormat::kFp8E4m3, KvFormat::kQ8,       KvFormat::kQ4};
+constexpr KvFormat kKvFormats[] = {KvFormat::kNative,  KvFormat::kBFloat16,    KvFormat::kFloat16,
+                                   KvFormat::kFp8E4m3, KvFormat::kQ8,          KvFormat::kQ4,
+                                   KvFormat::kQ3,      KvFormat::kHierarchical};
+
+/// What is read of the numbers in a cache: all, or of kHierarchical the upper halves.
+enum class KvRead { kAll, kUpperHalf };
+
+/// What keys, queries and values are multiplied with before they are rounded; see
+/// core/kernels/hadamard.h.
+enum class KvRotation { kNone, kHadamard };
 
 /// Dimensions of a head that share a scale.
 constexpr int64_t kKvGroup = 32;
 
 // Elements of pages whose numbers are no C++ type, of one byte each. The key or value of a token
-// takes its codes, then the scales of its groups, low byte first.
+// takes its codes, then the scales of its groups, low byte first; a hierarchical one its upper
+// halves and scales, which have the layout of kQ4, then its lower halves.
 struct Fp8Code {
   uint8_t bits;
 };
@@ -33,18 +46,42 @@ struct Q8Code {
 struct Q4Codes {
   uint8_t pair;  ///< of dimensions 2 i, in the low four bits, and 2 i + 1
 };
+/// Eight dimensions take three: the magnitudes of four, two bits each from the low end on, those of
+/// the other four, and the signs of all.
+struct Q3Codes {
+  uint8_t bits;
+};
+struct HalfCodes {
+  uint8_t pair;  ///< as Q4Codes; code = 16 upper + lower
+};
+
+/// Dimensions whose codes of kQ3 lie together.
+constexpr int64_t kQ3Block = 8;
+/// Magnitudes of kQ3, in units of the scale: the levels of least squared error for a normal
+/// distribution (Max, 1960, doi:10.1109/TIT.1960.1057548).
+constexpr float kQ3Levels[] = {0.2451F, 0.7560F, 1.3439F, 2.1520F};
 
 /// Whether groups of numbers have scales.
 constexpr bool has_scales(KvFormat format) {
-  return format == KvFormat::kQ8 || format == KvFormat::kQ4;
+  return format == KvFormat::kQ8 || format == KvFormat::kQ4 || format == KvFormat::kQ3 ||
+         format == KvFormat::kHierarchical;
 }
 
-/// "float32" (the native one), "bfloat16", "float16", "fp8_e4m3", "q8" or "q4".
+/// Whether only the CPU's kernels read and write it. Metal's have kNative and kBFloat16 alone.
+constexpr bool is_for_cpu_only(KvFormat format) {
+  return format == KvFormat::kQ3 || format == KvFormat::kHierarchical;
+}
+
+/// "float32" (the native one), "bfloat16", "float16", "fp8_e4m3", "q8", "q4", "q3" or
+/// "hierarchical".
 const char* kv_format_name(KvFormat format);
 /// The dtype of a page's elements beside activations of `activations`; bytes (uint8) where the
 /// numbers have none.
 at::ScalarType kv_element_type(KvFormat format, at::ScalarType activations);
-/// Elements that a key or value of head_dim numbers takes; kQ4 needs an even one.
+/// Dimensions that a head's number of them has to be a multiple of: 2 of kQ4 and kHierarchical,
+/// 8 of kQ3.
+int64_t kv_multiple(KvFormat format);
+/// Elements that a key or value of head_dim numbers takes, a multiple of kv_multiple(format).
 int64_t kv_width(KvFormat format, int64_t head_dim);
 /// The inverse.
 int64_t kv_head_dim(KvFormat format, int64_t width);
@@ -60,5 +97,7 @@ struct KvElements {
 void encode_kv(KvFormat format, const float* numbers, int64_t head_dim, const KvElements& to);
 /// Reads what encode_kv wrote.
 void decode_kv(KvFormat format, const KvElements& from, int64_t head_dim, float* numbers);
+/// Reads what an attention does that reads the upper halves of kHierarchical.
+void decode_upper_half(const KvElements& from, int64_t head_dim, float* numbers);
 
 }  // namespace specdec

@@ -42,7 +42,9 @@ struct KvView {
   Tensor keys;    ///< [pages, kv_heads, width, page_size], width = kv_width(format, head_dim)
   Tensor values;  ///< [pages, kv_heads, page_size, width]
   KvFormat format = KvFormat::kNative;
-  int64_t group = 0;   ///< whose pages the layer's are
+  KvRead read = KvRead::kAll;
+  KvRotation rotation = KvRotation::kNone;  ///< that the pages' keys and values have
+  int64_t group = 0;                        ///< whose pages the layer's are
   int64_t window = 0;  ///< a key at position p is seen from q when q - p < window; 0 = always
   int64_t sink = 0;    ///< first positions that are seen beside those of the window
   const BatchTables* tables = nullptr;  ///< owned by the cache; valid until its next change

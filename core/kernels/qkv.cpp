@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/kernels/checks.h"
+#include "core/kernels/hadamard.h"
 #include "core/kernels/team.h"
 
 namespace specdec {
@@ -15,6 +16,7 @@ struct QkvTask {
   const T *qkv, *q_scale, *k_scale, *cos, *sin;
   T* queries;
   KvFormat format;
+  bool rotates;  ///< keys, queries and values with KvRotation::kHadamard
   char *keys, *values;
   int64_t element_bytes, width;  ///< of the pages; elements of a key or value
   const int32_t *rows, *slots, *angles, *page_table;
@@ -74,6 +76,7 @@ void run(const Tensor& qkv, const QkvOptions& options, const KvView& view, Tenso
   task.sin = options.sin.const_data_ptr<T>();
   task.queries = queries.mutable_data_ptr<T>();
   task.format = view.format;
+  task.rotates = view.rotation == KvRotation::kHadamard;
   task.keys = static_cast<char*>(view.keys.mutable_data_ptr());
   task.values = static_cast<char*>(view.values.mutable_data_ptr());
   task.element_bytes = static_cast<int64_t>(view.values.element_size());

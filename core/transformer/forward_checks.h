@@ -27,5 +27,7 @@ LayerList first_layers(int64_t count);
 LayerList evaluated_layers(const std::vector<int64_t>& layers, const std::vector<LayerPlan>& plan);
 /// Throws InternalError for a layer that is to be captured and is not among those evaluated.
 void check_captured(const std::vector<int64_t>& captured, const std::vector<int64_t>& evaluated);
+/// Throws Error where the store's format has no such part.
+void check_kv_read(KvRead read, const KvStore& store);
 
 }  // namespace specdec

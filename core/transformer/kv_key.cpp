@@ -8,10 +8,11 @@ namespace specdec {
 
 std::string kv_key_of(const TransformerWeights& weights, const std::string& fingerprint,
                       const KvStore& store) {
-  std::string text =
-      fmt::format("{};{};{};{};{};", fingerprint, c10::toString(weights.compute_dtype()),
-                  static_cast<int>(weights.activations), static_cast<int>(store.view(0).format),
-                  c10::DeviceTypeName(weights.place.device.type()));
+  std::string text = fmt::format(
+      "{};{};{};{};{};", fingerprint, c10::toString(weights.compute_dtype()),
+      static_cast<int>(weights.activations),
+      static_cast<int>(store.view(0).format) + 64 * static_cast<int>(store.view(0).rotation),
+      c10::DeviceTypeName(weights.place.device.type()));
   for (size_t i = 0; i < weights.plan.size(); ++i) {
     const LayerPlan& layer = weights.plan[i];
     const KvView view = store.view(static_cast<int64_t>(i));

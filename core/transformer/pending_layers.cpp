@@ -18,6 +18,14 @@ bool holds_all(const LayerList& evaluated, const LayerList& layers) {
 
 }  // namespace
 
+LayerList upper_half_layers(const std::vector<int64_t>& layers, int64_t all) {
+  auto marks = std::make_shared<std::vector<int64_t>>(layers);
+  for (int64_t& layer : *marks) {
+    layer -= all;
+  }
+  return marks;
+}
+
 const std::vector<LayerList>& PendingLayers::of_row(RowId row) const {
   static const std::vector<LayerList> none;
   const auto found = rows_.find(row);
@@ -34,10 +42,11 @@ void PendingLayers::check_parents(const TokenBatch& batch, int64_t nodes,
     const int64_t parent = chained ? static_cast<int64_t>(pending.size()) - 1
                                    : batch.parents[static_cast<size_t>(node)];
     const bool old = parent >= 0 && parent < static_cast<int64_t>(pending.size());
-    SPECDEC_CHECK(!old || holds_all(pending[static_cast<size_t>(parent)], layers),
-                  "forward: pending node {} was evaluated by some layers only, and cannot be "
-                  "followed by others",
-                  parent);
+    SPECDEC_CHECK(
+        !old || holds_all(pending[static_cast<size_t>(parent)], layers),
+        "forward: pending node {} was evaluated by some layers only, or by upper halves of "
+        "the cache, and cannot be followed by others",
+        parent);
   }
 }
 
@@ -46,10 +55,11 @@ void PendingLayers::check_commit(std::span<const int64_t> path, RowId row,
   const auto& pending = of_row(row);
   for (const int64_t node : path) {
     const bool exists = node >= 0 && node < static_cast<int64_t>(pending.size());
-    SPECDEC_CHECK(!exists || holds_all(pending[static_cast<size_t>(node)], all),
-                  "commit: node {} of row {} was evaluated by some layers only; run a full forward "
-                  "of it first",
-                  node, row);
+    SPECDEC_CHECK(
+        !exists || holds_all(pending[static_cast<size_t>(node)], all),
+        "commit: node {} of row {} was evaluated by some layers only, or by upper halves of "
+        "the cache; run a full forward of it first",
+        node, row);
   }
 }
 

@@ -13,6 +13,10 @@ namespace specdec {
 /// Layers of a forward, ascending.
 using LayerList = std::shared_ptr<const std::vector<int64_t>>;
 
+/// Stands for layers of a model of `all` that evaluated a node by upper halves of the cache
+/// (ForwardOptions::kv_read): they are no layers of any other forward.
+LayerList upper_half_layers(const std::vector<int64_t>& layers, int64_t all);
+
 /// Which layers have evaluated each pending node: the cache lacks its keys of the others, so such a
 /// node can be followed by no other layers and never be committed.
 class PendingLayers {

@@ -68,12 +68,14 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     const int64_t nodes = check(batch, options);
     const ThreadsDuring threads(nodes < kFewestPrefillTokens ? 0 : prefill_threads_);
     const LayerList layers = layers_of(options);
-    pending_.check_parents(batch, nodes, layers);
+    const LayerList noted =
+        options.kv_read == KvRead::kAll ? layers : upper_half_layers(*layers, num_layers());
+    pending_.check_parents(batch, nodes, noted);
     store_->extend({.count = nodes, .rows = batch.rows, .parents = batch.parents});
     const AppliedDraft draft(*adapted_, options.draft_adapters);
     try {
       ForwardResult result = evaluate(batch, options, nodes, layers);
-      pending_.note(batch, nodes, layers);
+      pending_.note(batch, nodes, noted);
       return result;
     } catch (...) {
       store_->undo_extend();
@@ -127,6 +129,17 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     store_->restore(row, snapshot, length);
     pending_.forget(row);
   }
+  void kv_follow(const Internals& other, int64_t length, RowId row) override {
+    while (store_->length(row) < length) {
+      const int64_t begin = store_->length(row);
+      const TokenRange piece{begin, std::min(length, begin + kPrefillTokens)};
+      store_->append(row, piece.end - begin, [&](int64_t layer) {
+        const auto [keys, values] = other.key_values(layer, 0, piece);
+        return std::pair(keys.cpu(), values.cpu());
+      });
+    }
+    pending_.forget(row);
+  }
 
   const AdapterStack& adapters() const { return adapters_; }
   const KvStore& store() const { return *store_; }
@@ -148,8 +161,8 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     return logits;
   }
 
-  std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row) const override {
-    return store_->key_values(layer, row);
+  std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row, TokenRange tokens) const override {
+    return store_->key_values(layer, row, tokens);
   }
   KvView read_keys(int64_t layer, const BatchTables& readers) const override {
     KvView view = store_->view(layer);
@@ -173,6 +186,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
       options.draft_adapters->check_draft(*weights_, std::ssize(*layers));
     }
     check_captured(options.capture_layers, *layers);
+    check_kv_read(options.kv_read, *store_);
     return nodes;
   }
 
@@ -306,6 +320,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     BatchTables tables;
     for (const int64_t layer : layers) {
       KvView view = store_->view(layer);
+      view.read = pass.options.kv_read;
       if (chosen.defined() || pass.context > 0) {
         if (tables.nodes == 0) {  // the same for all layers
           tables = chosen.defined() ? selected_nodes(*view.tables, chosen) : *view.tables;

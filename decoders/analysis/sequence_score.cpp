@@ -29,7 +29,9 @@ void compare(const Tensor& log_p, const Tensor& log_q, SequenceScore::Comparison
   const Tensor q = log_q.exp();
   // A token without mass adds nothing, whatever its logarithm.
   const Tensor terms = at::where(p > 0.0, p * (log_p - log_q), at::zeros_like(p));
-  sums.kl += terms.sum().item<double>();
+  const Tensor kl = terms.sum(1);
+  sums.kl.insert(sums.kl.end(), kl.const_data_ptr<double>(),
+                 kl.const_data_ptr<double>() + kl.numel());
   sums.overlap += at::minimum(p, q).sum().item<double>();
   sums.same_best += (log_p.argmax(1) == log_q.argmax(1)).sum().item<int64_t>();
 }
@@ -100,6 +102,21 @@ SequenceScore score_sequence(LanguageModel& model, TokenSpan tokens, LanguageMod
     }
   }
   return score;
+}
+
+std::vector<double> kl_by_quarter(std::span<const SequenceScore> scores) {
+  constexpr size_t kQuarters = 4;
+  std::vector<double> means(kQuarters, 0.0);
+  std::vector<double> counts(kQuarters, 0.0);
+  for (const SequenceScore& score : scores) {
+    const std::vector<double>& kl = score.comparison->kl;
+    for (size_t at = 0; at < kl.size(); ++at) {
+      const size_t quarter = at * kQuarters / kl.size();
+      counts[quarter] += 1.0;
+      means[quarter] += (kl[at] - means[quarter]) / counts[quarter];
+    }
+  }
+  return means;
 }
 
 double output_log_prob(LanguageModel& model, TokenSpan prompt, TokenSpan output) {

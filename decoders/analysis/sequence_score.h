@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/language_model.h"
@@ -34,12 +35,12 @@ class LogProbReader {
 /// What a model says of a given sequence.
 struct SequenceScore {
   std::vector<double> log_probs;  ///< log-probability of each token but the first
-  /// Comparison with another model q, summed over the same positions; p is the model itself.
+  /// Comparison with another model q at the same positions; p is the model itself.
   struct Comparison {
     std::vector<double> log_probs;  ///< log-probabilities by q
-    double kl = 0.0;                ///< KL(p || q), nats
-    double overlap = 0.0;   ///< sum_x min(p, q) = 1 - total variation: the probability that a
-                            ///< token drafted by q is accepted
+    std::vector<double> kl;         ///< KL(p || q) of each token's distributions, nats
+    double overlap = 0.0;   ///< summed: sum_x min(p, q) = 1 - total variation: the probability that
+                            ///< a token drafted by q is accepted
     int64_t same_best = 0;  ///< positions where both have the same most likely token
   };
   std::optional<Comparison> comparison;
@@ -48,6 +49,9 @@ struct SequenceScore {
 /// Scores tokens[1...]; the first token (<bos>) is only context. `other` is nullptr, or has the
 /// same vocabulary. As LogProbReader, it forgets the rows of both.
 SequenceScore score_sequence(LanguageModel& model, TokenSpan tokens, LanguageModel* other);
+
+/// Mean KL of the tokens in each quarter of their sequences, all of which were compared: 4 numbers.
+std::vector<double> kl_by_quarter(std::span<const SequenceScore> scores);
 
 /// Sum of the log-probabilities of `output`, which follows `prompt`; neither is empty. As
 /// LogProbReader, it forgets the model's rows.

@@ -2,9 +2,13 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <chrono>
 #include <set>
+#include <utility>
 
 #include "core/error.h"
+#include "core/kv_snapshot.h"
 
 namespace specdec {
 
@@ -26,20 +30,30 @@ std::vector<int64_t> drafting_layers(const SelfDrafterOptions& options, int64_t 
       layers.push_back(layer);
     }
   }
-  if (layers.empty() || std::ssize(layers) == all) {
+  if (layers.empty() || (std::ssize(layers) == all && !options.upper_half)) {
     throw ConfigError(fmt::format(
         "{} of the target's {} layers draft: give 'layers', the first so many (1 to {}), or "
-        "'skip', those left out",
+        "'skip', those left out, or a cache that reads less ('cache', 'upper_half')",
         layers.empty() ? "none" : "all", all, all - 1));
   }
   return layers;
 }
 
-SelfDrafter::SelfDrafter(LanguageModel& target, const SelfDrafterOptions& options)
-    : DistributionDrafter(options.sample), target_(target), options_(options) {
-  if (const Internals* internals = target.internals()) {
-    forward_.layers = drafting_layers(options, internals->num_layers());
+SelfDrafter::SelfDrafter(LanguageModel& target, const SelfDrafterOptions& options,
+                         std::unique_ptr<LanguageModel> copy)
+    : DistributionDrafter(options.sample),
+      target_(target),
+      copy_(std::move(copy)),
+      model_(copy_ ? *copy_ : target),
+      options_(options) {
+  const Internals* internals = target.internals();
+  if (internals != nullptr && copy_ == nullptr) {
+    const std::vector<int64_t> layers = drafting_layers(options, internals->num_layers());
+    if (std::ssize(layers) < internals->num_layers()) {
+      forward_.layers = layers;
+    }
     forward_.draft_adapters = options_.adapters.get();
+    forward_.kv_read = options.upper_half ? KvRead::kUpperHalf : KvRead::kAll;
   }
 }
 
@@ -48,32 +62,58 @@ void SelfDrafter::check(const LanguageModel& target) const {
   const Internals* internals = target_.internals();
   if (internals == nullptr) {
     throw ConfigError(
-        "drafting with some of the target's own layers needs a target that can leave the others "
-        "out; this one cannot. Choose another drafter");
+        "drafting with the target's own layers needs a target that can leave some out or give its "
+        "keys and values; this one cannot. Choose another drafter");
   }
 }
 
 Tensor SelfDrafter::expand(const Draft& partial, std::span<const int64_t> frontier) {
   ForwardOptions options = forward_;
   if (frontier.size() != 1 || frontier.front() != 0) {
-    return target_.forward(nodes_.batch(partial, frontier, target_.pending()), options).logits;
+    return model_.forward(nodes_.batch(partial, frontier, model_.pending()), options).logits;
   }
   // The root, and before it the tokens that a grammar has forced and nobody evaluated.
-  const TokenSpan uncached = committed_.subspan(static_cast<size_t>(target_.length()));
+  const TokenSpan uncached = committed_.subspan(static_cast<size_t>(model_.length()));
   options.logits = Logits::kLast;
   nodes_.begin(std::ssize(uncached) - 1);
-  return target_.forward({.tokens = token_tensor(uncached), .rows = {}, .parents = {}}, options)
+  return model_.forward({.tokens = token_tensor(uncached), .rows = {}, .parents = {}}, options)
       .logits;
+}
+
+void SelfDrafter::follow_target() {
+  const TokenSpan kept = committed_.first(static_cast<size_t>(target_.length()));
+  const bool continues = followed_.size() <= kept.size() &&
+                         std::equal(followed_.begin(), followed_.end(), kept.begin());
+  if (!continues || model_.length() != std::ssize(followed_)) {
+    followed_.clear();
+  }
+  model_.truncate(std::ssize(followed_));
+  model_.snapshots()->kv_follow(*target_.internals(), std::ssize(kept));
+  followed_.assign(kept.begin(), kept.end());
 }
 
 std::optional<DraftRoom> SelfDrafter::begin_draft(const DraftContext& context) {
   committed_ = context.committed;
-  return DraftRoom{.evaluated = target_.max_length() - std::ssize(context.committed)};
+  const int64_t room = model_.max_length() - std::ssize(context.committed);
+  if (room < 0) {
+    return std::nullopt;
+  }
+  if (copy_) {
+    const bool is_prompt = followed_.empty();
+    const auto begin = std::chrono::steady_clock::now();
+    follow_target();
+    if (is_prompt && context.prompt_seconds != nullptr) {
+      *context.prompt_seconds +=
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    }
+  }
+  return DraftRoom{.evaluated = room};
 }
 
 void SelfDrafter::end_draft() {
-  // Nodes of an early exit lack the deeper layers' keys, so verification starts afresh.
-  target_.truncate(target_.length());
+  // Drafted nodes lack the deeper layers' keys, or have not the target's, so verification starts
+  // afresh.
+  model_.truncate(model_.length());
 }
 
 }  // namespace specdec

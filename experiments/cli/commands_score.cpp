@@ -28,13 +28,21 @@ namespace specdec {
 namespace {
 
 struct ScoreArguments {
-  std::string model, file, against, against_dtype;
+  std::string model, file, against, against_dtype, against_cache;
   std::vector<std::string> adapters;
   int64_t window = 0;
   JsonOption json;
   bool tokens = false;
 
-  bool compares() const { return !against.empty() || !against_dtype.empty(); }
+  bool compares() const {
+    return !against.empty() || !against_dtype.empty() || !against_cache.empty();
+  }
+  /// The other model, in words.
+  std::string other() const {
+    return (against.empty() ? model : against) +
+           (against_dtype.empty() ? "" : " as " + against_dtype) +
+           (against_cache.empty() ? "" : " with cache " + against_cache);
+  }
 };
 
 /// Something to score: the first token is only context.
@@ -174,6 +182,7 @@ nlohmann::json tokens_json(const std::vector<Passage>& passages, const std::vect
                             {"log_prob", scores[i].log_probs[at]}};
       if (scores[i].comparison) {
         row["log_prob_against"] = scores[i].comparison->log_probs[at];
+        row["kl"] = scores[i].comparison->kl[at];
       }
       rows.push_back(std::move(row));
     }
@@ -192,13 +201,14 @@ nlohmann::json summary_json(const std::vector<Passage>& passages,
   int64_t tokens = 0;
   double nats = 0.0;
   double nats_other = 0.0;
+  double kl = 0.0;
   SequenceScore::Comparison sums;
   for (const SequenceScore& score : scores) {
     tokens += static_cast<int64_t>(score.log_probs.size());
     nats -= sum(score.log_probs);
     if (score.comparison) {
       nats_other -= sum(score.comparison->log_probs);
-      sums.kl += score.comparison->kl;
+      kl += sum(score.comparison->kl);
       sums.overlap += score.comparison->overlap;
       sums.same_best += score.comparison->same_best;
     }
@@ -210,7 +220,8 @@ nlohmann::json summary_json(const std::vector<Passage>& passages,
   json["windows"] = scores.size();
   if (scores.front().comparison) {
     json["against"] = likelihood_json(nats_other, count, passages);
-    json["against"]["kl"] = sums.kl / count;
+    json["against"]["kl"] = kl / count;
+    json["against"]["kl_by_quarter"] = kl_by_quarter(scores);
     json["against"]["top1_agreement"] = static_cast<double>(sums.same_best) / count;
     json["against"]["overlap"] = sums.overlap / count;
   }
@@ -258,12 +269,17 @@ void print_summary(std::ostream& out, const nlohmann::json& json) {
   }
 }
 
-/// The other model, or the same one and its adapters with another dtype; nullptr when nothing is
-/// compared.
-std::unique_ptr<LanguageModel> load_other(const ScoreArguments& arguments, ModelOptions options,
+/// The other model, or the same one and its adapters with another dtype or cache; nullptr when
+/// nothing is compared.
+std::unique_ptr<LanguageModel> load_other(const CommandContext& context,
+                                          const ScoreArguments& arguments, ModelOptions options,
                                           const ModelFiles& files, ModelCatalog& catalog) {
   if (!arguments.compares()) {
     return nullptr;
+  }
+  if (!arguments.against_cache.empty()) {
+    options.cache = parse_cache(arguments.against_cache, context.components, "--against-cache");
+    options.kv_dtype = options.cache.format ? std::string() : options.kv_dtype;
   }
   const std::string& folder = arguments.against.empty() ? arguments.model : arguments.against;
   const ModelFiles& others = catalog.read(folder);
@@ -297,7 +313,7 @@ int score(const CommandContext& context, const ScoreArguments& arguments) {
   ModelOptions options = context.model_options();
   options.suppresses = false;  // a text's tokens all count
   ModelLoader loader(options, &catalog);
-  const auto other = load_other(arguments, options, files, catalog);
+  const auto other = load_other(context, arguments, options, files, catalog);
   const auto model = loader.load(arguments.model, parse_adapters(arguments.adapters));
   const int64_t window = choose_window(arguments.window, *model, other.get());
   const std::vector<Window> windows = split(passages, window);
@@ -313,9 +329,7 @@ int score(const CommandContext& context, const ScoreArguments& arguments) {
   json["file"] = arguments.file;
   json["window"] = window;
   if (json.contains("against")) {
-    const auto& folder = arguments.against.empty() ? arguments.model : arguments.against;
-    json["against"]["model"] =
-        folder + (arguments.against_dtype.empty() ? "" : " as " + arguments.against_dtype);
+    json["against"]["model"] = arguments.other();
   }
   const auto rows = arguments.tokens ? tokens_json(passages, windows, scores) : nlohmann::json();
   if (!output.replaces_text()) {
@@ -334,7 +348,7 @@ int score(const CommandContext& context, const ScoreArguments& arguments) {
 
 void add_score_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand(
-      "score", "score a text: perplexity, and how much two models or dtypes differ on it");
+      "score", "score a text: perplexity, and how much two models, dtypes or caches differ on it");
   const auto arguments = std::make_shared<ScoreArguments>();
   command->add_option("MODEL", arguments->model, kModelHelp)->required();
   command
@@ -349,6 +363,8 @@ void add_score_command(CLI::App& app, CommandContext& context) {
                    "dtype of --against, or of a second copy of the model, with float32 "
                    "activations")
       ->check(CLI::IsMember({"stored", "float32", "float64", "bfloat16", "float16", "int8"}));
+  command->add_option("--against-cache", arguments->against_cache,
+                      "cache of --against, or of a second copy of the model, as --cache names it");
   add_adapter_option(*command, arguments->adapters);
   command
       ->add_option("--window", arguments->window,
@@ -365,7 +381,9 @@ void add_score_command(CLI::App& app, CommandContext& context) {
       "  specdec score models/target configs/prompts/pair.jsonl --against models/draft\n"
       "  specdec score models/target speech.txt --adapter my_lora --against models/target\n"
       "  specdec score models/target speech.txt --dtype int8 --activations int8\n"
-      "    --against-dtype float32");
+      "    --against-dtype float32\n"
+      "  specdec score models/target speech.txt\n"
+      "    --against-cache \"{type: paged, format: q4, lossy: true}\"");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] {
       arguments->model = find_model(arguments->model).string();

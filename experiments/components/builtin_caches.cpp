@@ -20,6 +20,7 @@ constexpr int64_t kMostMegabytes = int64_t{1} << 30;
 KvCacheOptions cache_options(const CacheContext& context) {
   return {.dtype = context.store.dtype,
           .format = context.format,
+          .rotation = context.rotation,
           .device = context.store.device,
           .max_length = context.store.max_length};
 }
@@ -117,8 +118,12 @@ CacheRegistry::Make prepare_window(const ConfigNode& node, const RunPlan&) {
 }
 
 /// Formats that a cache's `format` names; the others are said by kv_dtype.
-constexpr KvFormat kLossyFormats[] = {KvFormat::kFloat16, KvFormat::kFp8E4m3, KvFormat::kQ8,
-                                      KvFormat::kQ4};
+constexpr KvFormat kLossyFormats[] = {KvFormat::kFloat16, KvFormat::kFp8E4m3,
+                                      KvFormat::kQ8,      KvFormat::kQ4,
+                                      KvFormat::kQ3,      KvFormat::kHierarchical};
+
+/// The names of kLossyFormats.
+constexpr const char* kLossyNames = "float16, fp8_e4m3, q8, q4, q3 or hierarchical";
 
 std::optional<KvFormat> read_format(const ConfigNode& cache) {
   cache.ignore("format");  // known, also where it is not given
@@ -131,10 +136,29 @@ std::optional<KvFormat> read_format(const ConfigNode& cache) {
       return format;
     }
   }
-  cache.fail("format", fmt::format("unknown format '{}'; known: float16, fp8_e4m3, q8, q4. "
-                                   "float32 and bfloat16 are values of the model's kv_dtype",
-                                   name));
+  cache.fail("format",
+             fmt::format("unknown format '{}'; known: {}. float32 and bfloat16 are values "
+                         "of the model's kv_dtype",
+                         name, kLossyNames));
   return std::nullopt;
+}
+
+KvRotation read_rotation(const ConfigNode& cache, const std::optional<KvFormat>& format) {
+  cache.ignore("rotation");  // known, also where it is not given
+  const auto name =
+      cache.has("rotation") ? cache.get<std::string>("rotation", "") : std::string("none");
+  if (name == "none") {
+    return KvRotation::kNone;
+  }
+  if (name != "hadamard") {
+    cache.fail("rotation", fmt::format("unknown rotation '{}'; known: none, hadamard", name));
+  } else if (!format || !has_scales(*format)) {
+    cache.fail("rotation",
+               "is for formats with scales, whose error it lowers: give format: q8, q4, q3 or "
+               "hierarchical, or leave it out");
+    return KvRotation::kNone;
+  }
+  return KvRotation::kHadamard;
 }
 
 /// Whether a cache's type is lossy, or it has a format.
@@ -162,7 +186,7 @@ void check_lossy(const ConfigNode& cache, const CacheChoice& choice, bool lossy)
 
 CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
                         const std::optional<KvFormat>& format) {
-  CacheChoice choice{.format = format};
+  CacheChoice choice{.format = format, .rotation = read_rotation(cache, format)};
   choice.make = plan.components.caches.prepare(cache, plan);
   choice.yaml = write_yaml(*cache.resolved());
   if (is_lossy(cache, plan.components, format)) {
@@ -174,8 +198,12 @@ CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
 /// The keys that all caches have.
 std::vector<OptionHelp> with_format(std::vector<OptionHelp> options) {
   options.push_back(
-      {"format", "as kv_dtype says", "float16, fp8_e4m3, q8 or q4",
-       "of keys and values, rounded when they are written: lossy, on the CPU and CUDA"});
+      {"format", "as kv_dtype says", kLossyNames,
+       "of keys and values, rounded when they are written: lossy, on the CPU, but for q3 and "
+       "hierarchical on CUDA too"});
+  options.push_back({"rotation", "none", "none or hadamard",
+                     "what keys and values are multiplied with before a format with scales rounds "
+                     "them"});
   options.push_back({"lossy", "false", "true or false",
                      "true where a target's cache is lossy, which makes another model of it"});
   return options;
@@ -188,8 +216,9 @@ KvStoreFactory CacheChoice::factory(KvFormat kv_dtype) const {
   if (!make) {
     return paged_kv(kDefaultPageSize, chosen);
   }
-  return [make = make, chosen](std::vector<LayerKv> layers, const KvStoreOptions& store) {
-    return make({std::move(layers), store, chosen});
+  return [make = make, chosen, rotation = rotation](std::vector<LayerKv> layers,
+                                                    const KvStoreOptions& store) {
+    return make({std::move(layers), store, chosen, rotation});
   };
 }
 
@@ -229,13 +258,14 @@ std::string cache_yaml(const std::string& text) {
   return is_name ? "{type: " + text + "}" : text;
 }
 
-CacheChoice parse_cache(const std::string& text, const Components& components) {
+CacheChoice parse_cache(const std::string& text, const Components& components,
+                        const std::string& flag) {
   if (text.empty()) {
     return {};
   }
   const auto errors = std::make_shared<ConfigErrors>();
   const auto model = YamlTree::map("--cache");
-  model->set("cache", "--cache", parse_yaml(cache_yaml(text), "--cache " + text, false));
+  model->set("cache", flag, parse_yaml(cache_yaml(text), flag + " " + text, false));
   ModelCatalog models;
   CacheChoice choice =
       read_cache(ConfigNode(model, errors),

@@ -13,6 +13,7 @@
 #include "core/transformer/adapters/lora_writer.h"
 #include "decoders/drafters/self_drafter.h"
 #include "experiments/components/builtin.h"
+#include "kv/kv_cache.h"
 
 namespace specdec {
 namespace {
@@ -58,18 +59,21 @@ std::shared_ptr<const LoraAdapter> adapter_of_layers(
   return moved;
 }
 
+/// A cache of which attention reads as many bytes as the upper halves of a hierarchical one have.
+KvStoreFactory upper_half_store() { return paged_kv(kDefaultPageSize, KvFormat::kQ4); }
+
 /// Some of the target's layers as a model of their own, which a cost curve can be measured of.
 std::shared_ptr<LanguageModel> model_of_layers(BuildContext& context,
                                                const TransformerWeights& target,
                                                const LayerNumbers& layers,
-                                               const AdapterStack* adapters) {
+                                               const SelfDrafterOptions& options) {
   const auto weights = weights_of_layers(target, layers);
   auto model = std::make_shared<TransformerModel>(
-      weights, context.models.kv_store(),
+      weights, options.upper_half ? upper_half_store() : context.models.kv_store(),
       TransformerOptions{.max_length = context.target.max_length(),
                          .graphs = context.models.options().cuda_graphs});
-  if (adapters != nullptr) {
-    for (const ScaledAdapter& one : adapters->adapters()) {
+  if (options.adapters != nullptr) {
+    for (const ScaledAdapter& one : options.adapters->adapters()) {
       model->push_adapter({adapter_of_layers(*one.adapter, layers, weights), one.scale});
     }
   }
@@ -138,31 +142,44 @@ OptionTable<SelfDrafterOptions> self_options() {
       .describe({{"adapter", "none", "a folder, or {path: ..., scale: 1}",
                   "LoRA of these layers that drafts pass and the target does not"}})
       .describe({draft_cache_help("the target's")})
+      .add("upper_half", &SelfDrafterOptions::upper_half,
+           "drafts read the upper 4 bits alone of the target's cache, of format hierarchical")
       .add("sample", &SelfDrafterOptions::sample, kSampleMeaning, {}, kSampleDefault);
+}
+
+/// Notes a mistake where drafts read the upper halves of a target's cache that has none.
+void check_upper_half(const ConfigNode& node, const RunPlan& plan) {
+  if (plan.target_cache != nullptr && plan.target_cache->format != KvFormat::kHierarchical) {
+    node.fail("upper_half",
+              "reads the upper halves of the target's cache, which has none: give the model "
+              "cache: {type: paged, format: hierarchical, lossy: true}");
+  }
 }
 
 /// All of the target's layers, over a cache of their own that rounds.
 DrafterRegistry::Make prepare_cached_self(const ConfigNode& node, const RunPlan& plan,
                                           const SelfDrafterOptions& given,
                                           const std::optional<CacheChoice>& cache) {
-  if (given.layers > 0 || !given.skip.empty() || node.has("adapter")) {
+  if (given.layers > 0 || !given.skip.empty() || given.upper_half || node.has("adapter")) {
     node.fail("cache",
               "is for all layers of the target, which draft with a cache of their own: leave out "
-              "layers, skip and adapter, or leave out the cache");
+              "layers, skip, upper_half and adapter, or leave out the cache");
   } else if (cache->loss.empty()) {
     node.fail("cache",
               "is exact, so drafts would cost what they save: give a format, as in {type: paged, "
               "format: q4}, or a type that reads less, as {type: window}");
   }
   const auto folder = plan.target == nullptr ? std::filesystem::path() : plan.target->folder;
-  return [folder, cache,
-          options = DraftModelOptions{.sample = given.sample}](BuildContext& context) {
+  return [folder, cache, given](BuildContext& context) {
     if (!context.models.options().adapters.empty()) {
       context.models.note_warning(
           "self: with a cache of its own it drafts without the target's adapters. The output stays "
           "correct, but fewer drafts may be accepted.");
     }
-    return draft_with(context, folder, options, cache);
+    std::unique_ptr<LanguageModel> copy = context.models.load(folder, {}, cache);
+    context.draft_model = copy.get();
+    context.draft_model_name = fmt::format("{} (cache {})", folder.string(), cache->loss);
+    return std::make_unique<SelfDrafter>(context.target, given, std::move(copy));
   };
 }
 
@@ -172,6 +189,9 @@ DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) 
   check_sample(node, plan, given.sample);
   if (const auto cache = read_draft_cache(node, plan)) {
     return prepare_cached_self(node, plan, given, cache);
+  }
+  if (given.upper_half) {
+    check_upper_half(node, plan);
   }
   std::filesystem::path folder;
   LayerNumbers layers;
@@ -190,14 +210,15 @@ DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) 
   return [=](BuildContext& context) {
     const auto target = context.models.weights(folder);
     SelfDrafterOptions options = given;
-    context.draft_model_name = fmt::format("{} ({} layers)", folder.string(), layers.size());
+    context.draft_model_name = fmt::format("{} ({} layers{})", folder.string(), layers.size(),
+                                           given.upper_half ? ", upper halves" : "");
     if (adapter) {
       options.adapters = context.models.draft_adapter(folder, *adapter);
       context.models.note_warning(
           check_adapter(*options.adapters->adapters().front().adapter, layers));
       context.draft_model_name += " with " + adapter_text(*adapter);
     }
-    *measured = model_of_layers(context, *target, layers, options.adapters.get());
+    *measured = model_of_layers(context, *target, layers, options);
     context.draft_model = measured->get();
     return std::make_unique<SelfDrafter>(context.target, options);
   };
@@ -217,7 +238,8 @@ void add_self_drafter(DrafterRegistry& drafters) {
       "self",
       {.help = "the target's own first layers, or all but some, with its norm and head; or all of "
                "them with a lossy cache",
-       .source = "LayerSkip, arXiv:2404.16710; Draft & Verify, arXiv:2309.08168",
+       .source = "LayerSkip, arXiv:2404.16710; Draft & Verify, arXiv:2309.08168; QuantSpec, "
+                 "arXiv:2502.10424",
        .page = "docs/self.md",
        .options = self_options().help(),
        .promise = Promise::kLossless,

@@ -19,6 +19,7 @@ struct CacheContext {
   std::vector<LayerKv> layers;
   KvStoreOptions store;
   KvFormat format = KvFormat::kNative;
+  KvRotation rotation = KvRotation::kNone;
 };
 
 /// The type and options of a model's key/value cache.
@@ -28,6 +29,7 @@ struct CacheChoice {
   std::function<std::unique_ptr<KvStore>(const CacheContext&)> make = {};
   /// What `format` chose for keys and values: a lossy one; none = as kv_dtype says.
   std::optional<KvFormat> format = {};
+  KvRotation rotation = KvRotation::kNone;
 
   /// Makes the caches of models whose kv_dtype is this.
   KvStoreFactory factory(KvFormat kv_dtype) const;
@@ -43,7 +45,9 @@ std::optional<CacheChoice> read_draft_cache(const ConfigNode& drafter, const Run
 OptionHelp draft_cache_help(const std::string& fallback);
 /// The value of --cache as YAML: a type's name alone is {type: NAME}.
 std::string cache_yaml(const std::string& text);
-/// Reads the value of --cache; "" chooses none. Throws ConfigError with all mistakes.
-CacheChoice parse_cache(const std::string& text, const Components& components);
+/// Reads the value of --cache, or of another flag; "" chooses none. Throws ConfigError with all
+/// mistakes.
+CacheChoice parse_cache(const std::string& text, const Components& components,
+                        const std::string& flag = "--cache");
 
 }  // namespace specdec

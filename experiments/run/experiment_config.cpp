@@ -244,7 +244,8 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
                      .max_new_tokens = config.stop.max_new_tokens,
                      .include_mtp = config.model.include_mtp,
                      .grammar = config.grammar.has_value(),
-                     .profile = &profile};
+                     .profile = &profile,
+                     .target_cache = &config.model.cache};
   std::set<std::string> names;
   const auto nodes = root.children("strategies");
   if (nodes.empty() && root.is_list("strategies")) {

@@ -74,12 +74,23 @@ void check_formats(const ConfigNode& node, const ModelOptions& options) {
                              "is for the CPU and CUDA, but device is mps; choose an exact cache, "
                              "or device: cpu");
   }
-  if (options.cache.format && (options.dtype == "float64" || metal)) {
+  if (!options.cache.format) {
+    return;
+  }
+  const bool cpu_only = is_for_cpu_only(*options.cache.format);
+  const bool other_device = metal || (cpu_only && options.device != "cpu");
+  if (options.dtype == "float64" || other_device) {
     node.child("cache").fail(
-        "format", fmt::format("{} is for float32 activations on the CPU and CUDA, but {}; leave it "
-                              "out, or change that",
-                              kv_format_name(*options.cache.format),
-                              metal ? "device is mps" : "dtype is float64"));
+        "format",
+        fmt::format("{} is for float32 activations on the CPU{}, but {}; leave it out, or change "
+                    "that",
+                    kv_format_name(*options.cache.format), cpu_only ? "" : " and CUDA",
+                    other_device ? "device is " + options.device : "dtype is float64"));
+  }
+  if (options.cache.rotation != KvRotation::kNone && options.device != "cpu") {
+    node.child("cache").fail("rotation", fmt::format("is for the CPU, but device is {}; leave it "
+                                                     "out, or change that",
+                                                     options.device));
   }
 }
 

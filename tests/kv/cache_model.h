@@ -28,6 +28,10 @@ inline KvCacheOptions small_pages(KvFormat format = KvFormat::kNative) {
           .max_length = kMaxLength};
 }
 
+/// Formats that hold a head of exact_number() exactly; kv/ moves the bytes of all alike.
+constexpr KvFormat kExactFormats[] = {KvFormat::kNative,  KvFormat::kBFloat16, KvFormat::kFloat16,
+                                      KvFormat::kFp8E4m3, KvFormat::kQ8,       KvFormat::kQ4};
+
 /// Another number for each index, which the format holds exactly; those of fewer bits begin again
 /// after 28.
 inline float exact_number(KvFormat format, int64_t index) {

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "core/error.h"
+#include "core/kernels/hadamard.h"
 #include "tests/kv/cache_model.h"
 
 namespace specdec {
@@ -30,7 +31,7 @@ TEST_P(KvCacheFormatTest, RandomHistoriesHoldWhatTheyShould) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, KvCacheFormatTest, testing::ValuesIn(kKvFormats),
+INSTANTIATE_TEST_SUITE_P(Formats, KvCacheFormatTest, testing::ValuesIn(kExactFormats),
                          [](const auto& info) { return kv_format_name(info.param); });
 
 TEST(KvCacheTest, PendingNodesSeeTheirAncestorsOverForwards) {
@@ -59,8 +60,9 @@ TEST(KvCacheTest, BFloat16TakesHalfTheBytesAndIsReadAsTheActivations) {
 TEST(KvCacheTest, FormatsTakeTheirCodesAndTheScales) {
   const std::vector<LayerKv> layer = {{2, 80, 0, -1}};  // three groups of a head, the last of 16
   const std::pair<KvFormat, int64_t> head_bytes[] = {
-      {KvFormat::kNative, 320}, {KvFormat::kBFloat16, 160}, {KvFormat::kFloat16, 160},
-      {KvFormat::kFp8E4m3, 80}, {KvFormat::kQ8, 86},        {KvFormat::kQ4, 46}};
+      {KvFormat::kNative, 320}, {KvFormat::kBFloat16, 160},   {KvFormat::kFloat16, 160},
+      {KvFormat::kFp8E4m3, 80}, {KvFormat::kQ8, 86},          {KvFormat::kQ4, 46},
+      {KvFormat::kQ3, 36},      {KvFormat::kHierarchical, 86}};
   for (const auto& [format, bytes] : head_bytes) {
     KvCache cache(layer, small_pages(format));
     EXPECT_EQ(cache.statistics().layers[0].page_bytes, 2 * 2 * 4 * bytes) << kv_format_name(format);
@@ -70,18 +72,21 @@ TEST(KvCacheTest, FormatsTakeTheirCodesAndTheScales) {
   }
 }
 
-TEST(KvCacheTest, MetalHasNoLossyFormats) {
-  for (const KvFormat format :
-       {KvFormat::kFloat16, KvFormat::kFp8E4m3, KvFormat::kQ8, KvFormat::kQ4}) {
+TEST(KvCacheTest, DevicesHaveFewerFormats) {
+  const std::pair<KvFormat, at::DeviceType> refused[] = {
+      {KvFormat::kFloat16, at::kMPS}, {KvFormat::kFp8E4m3, at::kMPS},
+      {KvFormat::kQ8, at::kMPS},      {KvFormat::kQ4, at::kMPS},
+      {KvFormat::kQ3, at::kCUDA},     {KvFormat::kHierarchical, at::kCUDA}};
+  for (const auto& [format, device] : refused) {
     KvCacheOptions options = small_pages(format);
-    options.device = at::kMPS;
+    options.device = device;
     try {
-      const KvCache cache(three_layers(), options);
+      const KvCache cache({{2, 64, 0, -1}}, options);
       FAIL() << "accepted";
     } catch (const Error& error) {
       const std::string message = error.what();
       EXPECT_NE(message.find(kv_format_name(format)), std::string::npos) << message;
-      EXPECT_NE(message.find("is for the CPU and CUDA"), std::string::npos) << message;
+      EXPECT_NE(message.find("is for the CPU"), std::string::npos) << message;
     }
   }
 }
@@ -310,6 +315,102 @@ TEST(KvCacheTest, PagesAndTablesMayLieOnADevice) {
   EXPECT_EQ(view.tables->nodes, 3);
   EXPECT_TRUE(cache.readers(0, 2, 7).positions.is_meta());
   EXPECT_EQ(cache.key_values(1, 0).first.sizes(), (std::vector<int64_t>{2, 3, 34}));
+}
+
+TEST(KvCacheTest, ARotationIsForTheCpuAndForFormatsWithScales) {
+  KvCacheOptions options = small_pages(KvFormat::kQ8);
+  options.rotation = KvRotation::kHadamard;
+  EXPECT_EQ(KvCache(three_layers(), options).view(0).rotation, KvRotation::kHadamard);
+  options.device = at::kCUDA;
+  EXPECT_THROW(KvCache(three_layers(), options), Error);
+  options = small_pages(KvFormat::kFloat16);
+  options.rotation = KvRotation::kHadamard;
+  EXPECT_THROW(KvCache(three_layers(), options), InternalError);
+}
+
+TEST(KvCacheTest, AFormatRefusesHeadsThatItCannotHold) {
+  try {
+    const KvCache cache({{1, 36, 0, -1}}, small_pages(KvFormat::kQ3));
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    EXPECT_NE(message.find("q3 takes heads of a multiple of 8 dimensions"), std::string::npos)
+        << message;
+  }
+}
+
+/// Numbers [kv_heads, tokens, head_dim] as key_values gives them of a cache that rounds them.
+Tensor as_stored(const KvCacheOptions& options, const Tensor& numbers) {
+  Tensor stored = numbers.contiguous().clone();
+  const int64_t head_dim = stored.size(2);
+  std::vector<double> bytes(static_cast<size_t>(head_dim));
+  for (int64_t i = 0; i < stored.numel(); i += head_dim) {
+    float* head = stored.mutable_data_ptr<float>() + i;
+    const bool rotated = options.rotation == KvRotation::kHadamard;
+    if (rotated) {
+      hadamard(head, head_dim);
+    }
+    encode_kv(options.format, head, head_dim, {bytes.data(), 1});
+    decode_kv(options.format, {bytes.data(), 1}, head_dim, head);
+    if (rotated) {
+      hadamard(head, head_dim);
+    }
+  }
+  return stored;
+}
+
+/// Three tokens, then eight more than a page has left; layers 0 and 1 have keys of their own.
+void check_appended(const KvCacheOptions& options) {
+  at::manual_seed(3);
+  const std::vector<LayerKv> layers = {{1, 40, 0, -1}, {2, 64, 4, -1}, {1, 40, 0, 0}};
+  KvCache cache(layers, options);
+  std::vector<std::pair<Tensor, Tensor>> all;
+  for (size_t layer = 0; layer < 2; ++layer) {
+    const std::vector<int64_t> sizes = {layers[layer].kv_heads, 11, layers[layer].head_dim};
+    all.emplace_back(at::randn(sizes), at::randn(sizes));
+  }
+  for (const auto& [begin, count] : {std::pair{0, 3}, std::pair{3, 8}}) {
+    cache.append(0, count, [&, first = begin, tokens = count](int64_t layer) {
+      const auto& [keys, values] = all.at(static_cast<size_t>(layer));
+      return std::pair(keys.narrow(1, first, tokens), values.narrow(1, first, tokens));
+    });
+  }
+  ASSERT_EQ(cache.length(0), 11);
+  for (int64_t layer = 0; layer < 3; ++layer) {
+    const auto& [keys, values] = all.at(layer == 1 ? 1 : 0);
+    const auto held = cache.key_values(layer, 0);
+    EXPECT_TRUE(at::equal(held.first, as_stored(options, keys))) << layer;
+    EXPECT_TRUE(at::equal(held.second, as_stored(options, values))) << layer;
+    const auto some = cache.key_values(layer, 0, {2, 9});
+    EXPECT_TRUE(at::equal(some.first, held.first.narrow(1, 2, 7)));
+    EXPECT_TRUE(at::equal(some.second, held.second.narrow(1, 2, 7)));
+  }
+}
+
+TEST(KvCacheTest, AppendedNumbersAreRoundedAsWrittenOnes) {
+  for (const KvFormat format : kKvFormats) {
+    SCOPED_TRACE(kv_format_name(format));
+    KvCacheOptions options = small_pages(format);
+    check_appended(options);
+    if (has_scales(format)) {
+      options.rotation = KvRotation::kHadamard;
+      check_appended(options);
+    }
+  }
+}
+
+TEST(KvCacheTest, AnAppendThatFailsChangesNothing) {
+  KvCache cache(three_layers(), small_pages());
+  const KvStore::NumbersOfLayer none = [](int64_t) -> std::pair<Tensor, Tensor> {
+    throw Error("no numbers");
+  };
+  EXPECT_THROW(cache.append(0, 3, none), Error);
+  EXPECT_EQ(cache.length(0), 0);
+  EXPECT_EQ(cache.pending(0), 0);
+  EXPECT_THROW(cache.append(0, kMaxLength + 1, none), Error) << "too long";
+  cache.extend(chain(1).nodes());
+  EXPECT_THROW(cache.append(0, 1, none), InternalError) << "pending nodes";
+  EXPECT_THROW((void)cache.key_values(0, 0, {0, 1}), InternalError) << "not kept";
 }
 
 }  // namespace

@@ -97,7 +97,7 @@ void walk(const KvCacheOptions& options, uint32_t seed) {
 
 TEST(KvSnapshotTest, RandomWalksHoldWhatTheyShould) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
-    for (const KvFormat format : kKvFormats) {
+    for (const KvFormat format : kExactFormats) {
       walk(small_pages(format), seed);
     }
   }
@@ -111,7 +111,7 @@ TEST(KvSnapshotTest, RandomWalksHoldWhatTheyShouldOnADevice) {
 
 TEST(KvSnapshotTest, RandomWalksHoldWhatWindowsHaveNotLeftBehind) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
-    KvCacheOptions options = small_pages(kKvFormats[seed % std::size(kKvFormats)]);
+    KvCacheOptions options = small_pages(kExactFormats[seed % std::size(kExactFormats)]);
     options.window_slack = 1 + seed % 7;
     options.page_size = 1 + seed % 5;
     options.as_device = seed % 5 == 4 && options.format == KvFormat::kNative;

@@ -51,7 +51,8 @@ struct ScaledKv {
       const bool inside = d + lane < head_dim;
       const float number = inside ? numbers[d + lane] : 0.0F;
       const device::HalfBits bits = scale_of(number);
-      uint32_t code = device::group_code<kBits>(number, bits);
+      const int32_t integer = device::group_code(number, bits, device::integer_codes(kBits));
+      uint32_t code = static_cast<uint32_t>(integer) & ((1U << kBits) - 1U);
       if (kCodes == 2) {
         code |= __shfl_xor_sync(kAllLanes, code, 1) << kBits;
       }
@@ -75,7 +76,8 @@ struct ScaledKv {
     const unsigned largest = __ballot_sync(kAllLanes, magnitude == warp_largest(magnitude));
     const int first = __popc((largest & (0U - largest)) - 1U);
     const float most = __shfl_sync(kAllLanes, finite ? number : 0.0F, first);
-    return device::group_scale<kBits>(most, __ballot_sync(kAllLanes, !finite) == 0);
+    return device::group_scale(most, __ballot_sync(kAllLanes, !finite) == 0,
+                               device::integer_codes(kBits));
   }
 };
 

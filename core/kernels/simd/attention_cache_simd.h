@@ -80,7 +80,7 @@ inline Vec<T> load_cache(const Q8Code* from) {
 
 /// Of a value: both numbers of each element.
 template <class T>
-inline Vec<T> load_cache(const Q4Codes* from) {
+inline Vec<T> load_nibbles(const void* from) {
   typedef uint8_t Pairs __attribute__((vector_size(kVectorBytes / 8)));
   typedef uint16_t Shorts __attribute__((vector_size(kVectorBytes / 4)));
   typedef uint32_t Words __attribute__((vector_size(kVectorBytes / 2)));
@@ -90,11 +90,61 @@ inline Vec<T> load_cache(const Q4Codes* from) {
   return signed_nibbles(same_bits<typename Lanes<T>::Int>(pairs | pairs << 28));
 }
 
+template <class T>
+inline Vec<T> load_cache(const Q4Codes* from) {
+  return load_nibbles<T>(from);
+}
+
+template <class T>
+inline Vec<T> load_cache(const HalfCodes* from) {
+  return load_nibbles<T>(from);
+}
+
+/// Levels of kQ3 of their numbers, 0 to 3, with a sign in the lowest bit of `signs`.
+inline Vec<float> signed_levels(typename Lanes<float>::Int levels,
+                                typename Lanes<float>::Int signs) {
+  const Vec<float> low = (levels & 1) != 0 ? splat(kQ3Levels[1]) : splat(kQ3Levels[0]);
+  const Vec<float> high = (levels & 1) != 0 ? splat(kQ3Levels[3]) : splat(kQ3Levels[2]);
+  const Vec<float> sizes = (levels & 2) != 0 ? high : low;
+  return same_bits<Vec<float>>(same_bits<typename Lanes<float>::Int>(sizes) ^ signs << 31);
+}
+
+/// Of a value: the numbers of blocks, from number `first` of the first block on.
+template <class T>
+inline Vec<T> load_levels(const Q3Codes* from, int64_t first) {
+  using Int = typename Lanes<T>::Int;
+  Int blocks = {};
+  Int places = {};
+#pragma GCC unroll 16
+  for (int lane = 0; lane < Lanes<T>::kCount; ++lane) {
+    const Q3Codes* block = from + lane / kQ3Block * 3;
+    blocks[lane] = block[0].bits | block[1].bits << 8 | block[2].bits << 16;
+    places[lane] = lane % kQ3Block;
+  }
+  places += static_cast<int32_t>(first);
+  return signed_levels(blocks >> (places * 2) & 3, blocks >> (places + 16) & 1);
+}
+
 template <class Kv>
-constexpr bool kHasScales = std::is_same_v<Kv, Q8Code> || std::is_same_v<Kv, Q4Codes>;
-/// Numbers of an element.
+constexpr bool kHasScales = sizeof(Kv) == 1 && !std::is_same_v<Kv, Fp8Code>;
+/// What the scales in pages are multiplied with.
 template <class Kv>
-constexpr int64_t kPacked = std::is_same_v<Kv, Q4Codes> ? 2 : 1;
+constexpr float kScaleUnit = std::is_same_v<Kv, HalfCodes> ? 0x1p-4F : 1.0F;
+
+/// Elements of so many numbers, before their scales: of kHierarchical their upper halves.
+template <class Kv>
+inline int64_t elements_of(int64_t numbers) {
+  if constexpr (std::is_same_v<Kv, Q3Codes>) {
+    return numbers / kQ3Block * 3;
+  } else {
+    return std::is_same_v<Kv, Q4Codes> || std::is_same_v<Kv, HalfCodes> ? numbers / 2 : numbers;
+  }
+}
+
+/// From an upper half of kHierarchical to the lower half of the same numbers, in elements.
+inline int64_t lower_half_offset(int64_t head_dim) {
+  return head_dim / 2 + (head_dim + kKvGroup - 1) / kKvGroup * 2;
+}
 
 /// `count` elements, fewer than a vector's, and zeros behind them.
 template <class T, class Kv>

@@ -6,17 +6,39 @@ struct KeyRun {
   int64_t position, slot, count;
 };
 
-/// Dimensions of a value from `dim` on: a vector, or the last ones.
+/// Dimensions of a value from `dim` on, before their scale: a vector, or the last ones.
+template <bool kWhole, class T, class Kv>
+inline Vec<T> load_numbers(const ChunkTask<T, Kv>& task, const Kv* value, int64_t dim) {
+  if constexpr (!kWhole) {
+    const int64_t left = elements_of<Kv>(task.head_dim - dim);
+    const auto part = [&](const Kv* from) { return PartOfVector<T, Kv>(from, left); };
+    const Kv* from = value + elements_of<Kv>(dim);
+    if constexpr (std::is_same_v<Kv, Q3Codes>) {
+      return load_levels<T>(part(from).elements, dim % kQ3Block);
+    } else if constexpr (std::is_same_v<Kv, HalfCodes>) {
+      return load_cache<T>(part(from).elements) * 16.0F +
+             load_cache<T>(part(from + lower_half_offset(task.head_dim)).elements);
+    } else {
+      return load_cache<T>(part(from).elements);
+    }
+  } else if constexpr (std::is_same_v<Kv, Q3Codes>) {
+    return load_levels<T>(value + elements_of<Kv>(dim), dim % kQ3Block);
+  } else if constexpr (std::is_same_v<Kv, HalfCodes>) {
+    const Kv* from = value + elements_of<Kv>(dim);
+    return load_cache<T>(from) * 16.0F + load_cache<T>(from + lower_half_offset(task.head_dim));
+  } else {
+    return load_cache<T>(value + elements_of<Kv>(dim));
+  }
+}
+
+/// The same times their scale.
 template <bool kWhole, class T, class Kv>
 inline Vec<T> load_value(const ChunkTask<T, Kv>& task, const Kv* value, int64_t dim) {
-  const Kv* from = value + dim / kPacked<Kv>;
-  const int64_t left = (task.head_dim - dim) / kPacked<Kv>;
-  const Vec<T> numbers =
-      kWhole ? load_cache<T>(from) : load_cache<T>(PartOfVector<T, Kv>(from, left).elements);
+  const Vec<T> numbers = load_numbers<kWhole>(task, value, dim);
   if constexpr (kHasScales<Kv>) {
     uint16_t bits;
-    std::memcpy(&bits, value + task.head_dim / kPacked<Kv> + dim / kKvGroup * 2, sizeof bits);
-    return numbers * widen_halves(HalfBits{} + bits);
+    std::memcpy(&bits, value + elements_of<Kv>(task.head_dim) + dim / kKvGroup * 2, sizeof bits);
+    return numbers * (widen_halves(HalfBits{} + bits) * kScaleUnit<Kv>);
   } else {
     return numbers;
   }

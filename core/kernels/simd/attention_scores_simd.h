@@ -9,16 +9,40 @@ struct KeyVector {
   int64_t column;  ///< of the scores
 };
 
-/// Dimension `dim` of `count` neighbouring keys; `from` is at its element in the first.
+/// Bytes of `count` neighbouring keys.
 template <bool kWhole, class T, class Kv>
-inline Vec<T> load_keys(const Kv* from, int64_t count, int64_t dim) {
-  if constexpr (!kWhole) {
-    return load_keys<true, T>(PartOfVector<T, Kv>(from, count).elements, count, dim);
-  } else if constexpr (std::is_same_v<Kv, Q4Codes>) {
-    const HalfBits pairs = __builtin_convertvector(load_raw<Bytes>(from), HalfBits);
-    return signed_nibbles(__builtin_convertvector(pairs, typename Lanes<T>::Int) >> (dim % 2 * 4));
+inline HalfBits load_bytes(const Kv* from, int64_t count) {
+  return __builtin_convertvector(
+      kWhole ? load_raw<Bytes>(from) : load_raw<Bytes>(PartOfVector<T, Kv>(from, count).elements),
+      HalfBits);
+}
+
+/// The signed four bits of dimension `dim` in bytes of pairs.
+template <class T>
+inline Vec<T> nibbles_of(HalfBits pairs, int64_t dim) {
+  return signed_nibbles(__builtin_convertvector(pairs, typename Lanes<T>::Int) >> (dim % 2 * 4));
+}
+
+/// Dimension `dim` of neighbouring keys.
+template <bool kWhole, class T, class Kv>
+inline Vec<T> load_keys(const ChunkTask<T, Kv>& task, const KeyVector<Kv>& vector, int64_t dim) {
+  const auto row = [&](int64_t i) { return vector.keys + i * task.page_size; };
+  const auto bytes = [&](int64_t i) { return load_bytes<kWhole, T>(row(i), vector.count); };
+  if constexpr (std::is_same_v<Kv, Q4Codes>) {
+    return nibbles_of<T>(bytes(dim / 2), dim);
+  } else if constexpr (std::is_same_v<Kv, HalfCodes>) {
+    const Vec<T> upper = nibbles_of<T>(bytes(dim / 2), dim);
+    const int64_t lower = lower_half_offset(task.head_dim) + dim / 2;
+    return upper * 16.0F + nibbles_of<T>(bytes(lower), dim);
+  } else if constexpr (std::is_same_v<Kv, Q3Codes>) {
+    const int64_t block = dim / kQ3Block * 3;
+    const int64_t i = dim % kQ3Block;
+    using Int = typename Lanes<T>::Int;
+    return signed_levels(__builtin_convertvector(bytes(block + i / 4) >> (i % 4 * 2) & 3, Int),
+                         __builtin_convertvector(bytes(block + 2) >> i & 1, Int));
   } else {
-    return load_cache<T>(from);
+    return kWhole ? load_cache<T>(row(dim))
+                  : load_cache<T>(PartOfVector<T, Kv>(row(dim), vector.count).elements);
   }
 }
 
@@ -26,15 +50,11 @@ inline Vec<T> load_keys(const Kv* from, int64_t count, int64_t dim) {
 template <bool kWhole, class T, class Kv>
 inline Vec<T> load_key_scales(const ChunkTask<T, Kv>& task, const KeyVector<Kv>& vector,
                               int64_t dim) {
-  const int64_t row = task.head_dim / kPacked<Kv> + dim / kKvGroup * 2;
+  const int64_t row = elements_of<Kv>(task.head_dim) + dim / kKvGroup * 2;
   const auto load_row = [&](int64_t i) {
-    const Kv* from = vector.keys + (row + i) * task.page_size;
-    return __builtin_convertvector(
-        kWhole ? load_raw<Bytes>(from)
-               : load_raw<Bytes>(PartOfVector<T, Kv>(from, vector.count).elements),
-        HalfBits);
+    return load_bytes<kWhole, T>(vector.keys + (row + i) * task.page_size, vector.count);
   };
-  return widen_halves(load_row(0) | load_row(1) << 8);
+  return widen_halves(load_row(0) | load_row(1) << 8) * kScaleUnit<Kv>;
 }
 
 /// scores[r][column + i] = q_r . k_i for R rows and P vectors of keys.
@@ -42,15 +62,10 @@ template <int R, int P, bool kWhole, class T, class Kv>
 inline void score_tile(const ChunkTask<T, Kv>& task, const TileRow<T>* rows,
                        const KeyVector<Kv>* vectors) {
   const T* queries[R];
-  const Kv* keys[P];
   Vec<T> sums[R][P] = {};
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r) {
     queries[r] = rows[r].query;
-  }
-#pragma GCC unroll 4
-  for (int p = 0; p < P; ++p) {
-    keys[p] = vectors[p].keys;
   }
   const int64_t group = kHasScales<Kv> ? kKvGroup : task.head_dim;
   for (int64_t first = 0; first < task.head_dim; first += group) {
@@ -66,8 +81,7 @@ inline void score_tile(const ChunkTask<T, Kv>& task, const TileRow<T>* rows,
       Vec<T> k[P];
 #pragma GCC unroll 4
       for (int p = 0; p < P; ++p) {
-        const Kv* from = keys[p] + d / kPacked<Kv> * task.page_size;
-        k[p] = load_keys<kWhole, T>(from, vectors[p].count, d);
+        k[p] = load_keys<kWhole, T>(task, vectors[p], d);
         if constexpr (kHasScales<Kv>) {
           k[p] *= scales[p];
         }

@@ -36,23 +36,29 @@ inline void rotate_head(const HeadTask<T>& head, T factor, T* out) {
 }
 
 template <class T>
-inline void norm_and_rotate(const HeadTask<T>& head, T eps, T* out) {
+inline void norm_and_rotate(const QkvTask<T>& task, const HeadTask<T>& head, T* out) {
   if (head.scale == nullptr) {
     rotate_head<false>(head, T{1}, out);
   } else {
-    rotate_head<true>(head, inverse_rms(head.input, 2 * head.half, eps), out);
+    rotate_head<true>(head, inverse_rms(head.input, 2 * head.half, task.eps), out);
+  }
+  if (task.rotates) {
+    hadamard(out, 2 * head.half);
   }
 }
 
-/// A head of values as it goes into a page: in `head`, where it is normed.
+/// A head of values as it goes into a page: in `head`, where it is normed or multiplied.
 template <class T>
-inline const T* normed_value(const QkvTask<T>& task, const T* value, T* head) {
-  if (!task.value_norm) {
+inline const T* value_to_store(const QkvTask<T>& task, const T* value, T* head) {
+  if (!task.value_norm && !task.rotates) {
     return value;
   }
-  const T factor = inverse_rms(value, task.head_dim, task.eps);
+  const T factor = task.value_norm ? inverse_rms(value, task.head_dim, task.eps) : T{1};
   std::transform(value, value + task.head_dim, head,
                  [factor](T number) { return number * factor; });
+  if (task.rotates) {
+    hadamard(head, task.head_dim);
+  }
   return head;
 }
 
@@ -68,10 +74,10 @@ inline void write_keys_and_values(const QkvTask<T>& task, int64_t node, HeadTask
   input.scale = task.k_scale;
   for (int64_t h = 0; h < task.kv_heads; ++h, input.input += dim, value += dim) {
     const int64_t target = (page * task.kv_heads + h) * task.page_size * task.width;
-    norm_and_rotate(input, task.eps, rotated);
+    norm_and_rotate(task, input, rotated);
     write_head(task, rotated,
                {task.keys + (target + in_page) * task.element_bytes, task.page_size});
-    write_head(task, normed_value(task, value, rotated),
+    write_head(task, value_to_store(task, value, rotated),
                {task.values + (target + in_page * task.width) * task.element_bytes, 1});
   }
 }
@@ -86,7 +92,7 @@ inline void qkv_nodes(const QkvTask<T>& task, int64_t begin, int64_t end, T* rot
     HeadTask<T> head{input, task.q_scale, task.cos + angle, task.sin + angle, dim / 2};
     T* queries = task.queries + node * task.heads * dim;
     for (int64_t h = 0; h < task.heads; ++h, head.input += dim, queries += dim) {
-      norm_and_rotate(head, task.eps, queries);
+      norm_and_rotate(task, head, queries);
     }
     if (task.kv_projections > 0) {
       write_keys_and_values(task, node, head, rotated);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/kernels/attention.h"
+#include "core/kernels/hadamard.h"
 #include "core/kernels/qkv.h"
 #include "kv/kv_cache.h"
 
@@ -20,6 +21,7 @@ struct AttentionCase {
   int64_t page_size = 4;
   KvFormat format = KvFormat::kNative;
   int64_t sink = 0;
+  KvRotation rotation = KvRotation::kNone;
 };
 
 inline void PrintTo(const AttentionCase& one, std::ostream* out) {
@@ -27,11 +29,14 @@ inline void PrintTo(const AttentionCase& one, std::ostream* out) {
        << " window " << one.window << " cap " << one.soft_cap << (one.bias ? " bias" : "")
        << " page " << one.page_size << (one.format == KvFormat::kNative ? "" : " ")
        << (one.format == KvFormat::kNative ? "" : kv_format_name(one.format))
-       << (one.sink > 0 ? " sink " + std::to_string(one.sink) : "");
+       << (one.sink > 0 ? " sink " + std::to_string(one.sink) : "")
+       << (one.rotation == KvRotation::kHadamard ? " hadamard" : "");
 }
 
-/// The numbers [..., head_dim] as a cache holds them.
-inline Tensor rounded_to(KvFormat format, const Tensor& numbers) {
+/// The numbers [..., head_dim] as a cache holds them, and as an attention reads them.
+inline Tensor rounded_to(const AttentionCase& c, const Tensor& numbers,
+                         KvRead read = KvRead::kAll) {
+  const KvFormat format = c.format;
   if (format == KvFormat::kNative) {
     return numbers;
   }
@@ -40,10 +45,27 @@ inline Tensor rounded_to(KvFormat format, const Tensor& numbers) {
   std::vector<double> stored(static_cast<size_t>(head_dim));  // more than any format takes
   for (int64_t i = 0; i < rounded.numel(); i += head_dim) {
     float* head = rounded.mutable_data_ptr<float>() + i;
+    if (c.rotation == KvRotation::kHadamard) {
+      hadamard(head, head_dim);
+    }
     encode_kv(format, head, head_dim, {stored.data(), 1});
-    decode_kv(format, {stored.data(), 1}, head_dim, head);
+    if (read == KvRead::kUpperHalf) {
+      decode_upper_half({stored.data(), 1}, head_dim, head);
+    } else {
+      decode_kv(format, {stored.data(), 1}, head_dim, head);
+    }
   }
   return rounded;
+}
+
+/// Rows [..., head_dim] in the activations' dtype, multiplied as the case's keys and values are.
+template <class T>
+Tensor rotated_as(const AttentionCase& c, const Tensor& rows) {
+  Tensor rotated = rows.contiguous().clone();
+  for (int64_t i = 0; c.rotation == KvRotation::kHadamard && i < rows.numel(); i += c.head_dim) {
+    hadamard(rotated.mutable_data_ptr<T>() + i, c.head_dim);
+  }
+  return rotated;
 }
 
 /// A cache of one layer that holds keys and values as they are given: without norm or rotation.
@@ -56,6 +78,7 @@ class AttentionCache {
       : case_(c),
         cache_({{c.kv_heads, c.head_dim, c.window, -1, c.sink}}, {.dtype = c.dtype,
                                                                   .format = c.format,
+                                                                  .rotation = c.rotation,
                                                                   .device = at::kCPU,
                                                                   .page_size = c.page_size,
                                                                   .max_length = kMaxLength}) {
@@ -79,9 +102,11 @@ class AttentionCache {
   }
 
   /// Of the nodes of the newest extend.
-  Tensor attend(const Tensor& queries, const Tensor& bias = {}) const {
+  Tensor attend(const Tensor& queries, const Tensor& bias = {}, KvRead read = KvRead::kAll) const {
     Tensor out = at::full_like(queries, 99);
-    paged_attention(queries, cache_.view(0), {kScale, case_.soft_cap, bias}, out);
+    KvView view = cache_.view(0);
+    view.read = read;
+    paged_attention(queries, view, {kScale, case_.soft_cap, bias}, out);
     return out;
   }
 

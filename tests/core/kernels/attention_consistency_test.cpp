@@ -221,6 +221,12 @@ INSTANTIATE_TEST_SUITE_P(
                     AttentionCase{at::kFloat, 7, 1, 38, 33, 3, true, 4, KvFormat::kQ8},
                     AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kQ4},
                     AttentionCase{at::kFloat, 7, 1, 38, 33, 3, true, 4, KvFormat::kQ4},
+                    AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kHierarchical},
+                    AttentionCase{at::kFloat, 7, 1, 72, 33, 3, true, 4, KvFormat::kQ3},
+                    AttentionCase{at::kFloat, 7, 1, 38, 33, 3, true, 4, KvFormat::kHierarchical, 0,
+                                  KvRotation::kHadamard},
+                    AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kQ3, 0,
+                                  KvRotation::kHadamard},
                     AttentionCase{at::kFloat, 4, 2, 64, 9, 0, false, 16, KvFormat::kNative, 4},
                     AttentionCase{at::kFloat, 7, 1, 38, 33, 3, true, 4, KvFormat::kQ8, 140}),
     ParameterName());

@@ -28,7 +28,7 @@ class CacheWithRecord {
     const int64_t nodes = qkv.size(0);
     Tensor queries = cache_.extend({}, parents, qkv);
     const Tensor heads = qkv.view({nodes, case_.heads + 2 * case_.kv_heads, case_.head_dim});
-    const Tensor stored = rounded_to(case_.format, heads).to(at::kDouble);
+    const Tensor stored = rounded_to(case_, heads).to(at::kDouble);
     for (int64_t i = 0; i < nodes; ++i) {
       const int64_t parent = parents[static_cast<size_t>(i)];
       nodes_.push_back({parent, parent < 0 ? length() : position(parent) + 1,
@@ -74,7 +74,7 @@ class CacheWithRecord {
       scores = at::tanh(scores / case_.soft_cap) * case_.soft_cap;
     }
     const Tensor weights = at::softmax(scores + at::stack(biases), -1);
-    return at::matmul(weights.unsqueeze(1), v).squeeze(1);
+    return rotated_as<double>(case_, at::matmul(weights.unsqueeze(1), v).squeeze(1));
   }
 
   std::vector<int64_t> path_to(int64_t node) const {
@@ -167,37 +167,101 @@ INSTANTIATE_TEST_SUITE_P(
                     AttentionCase{at::kFloat, 7, 1, 70, 21, 50, true, 20, KvFormat::kQ8},
                     AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kQ4},
                     AttentionCase{at::kFloat, 7, 1, 70, 21, 50, true, 20, KvFormat::kQ4},
+                    AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kHierarchical},
+                    AttentionCase{at::kFloat, 7, 1, 70, 21, 50, true, 20, KvFormat::kHierarchical,
+                                  0, KvRotation::kHadamard},
+                    AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kQ3},
+                    AttentionCase{at::kFloat, 7, 1, 72, 21, 50, true, 20, KvFormat::kQ3, 0,
+                                  KvRotation::kHadamard},
+                    AttentionCase{at::kFloat, 6, 2, 64, 140, 3, true, 4, KvFormat::kQ4, 0,
+                                  KvRotation::kHadamard},
                     AttentionCase{at::kFloat, 4, 1, 64, 6, 0, false, 16, KvFormat::kNative, 4},
                     AttentionCase{at::kFloat, 6, 2, 22, 140, 3, true, 4, KvFormat::kQ8, 130},
                     AttentionCase{at::kDouble, 5, 1, 24, 1, 0, true, 5, KvFormat::kNative, 3}),
     ParameterName());
 
-class AttentionFormatTest : public testing::TestWithParam<KvFormat> {};
+struct PageFormatCase {
+  KvFormat format;
+  KvRotation rotation = KvRotation::kNone;
+  KvRead read = KvRead::kAll;
+};
+
+std::string page_format_name(const testing::TestParamInfo<PageFormatCase>& info) {
+  return std::string(kv_format_name(info.param.format)) +
+         (info.param.rotation == KvRotation::kHadamard ? "_hadamard" : "") +
+         (info.param.read == KvRead::kUpperHalf ? "_upper_half" : "");
+}
+
+std::vector<PageFormatCase> page_format_cases() {
+  std::vector<PageFormatCase> all;
+  for (const KvFormat format : kKvFormats) {
+    all.push_back({format});
+    if (has_scales(format)) {
+      all.push_back({format, KvRotation::kHadamard});
+    }
+  }
+  all.push_back({KvFormat::kHierarchical, KvRotation::kNone, KvRead::kUpperHalf});
+  all.push_back({KvFormat::kHierarchical, KvRotation::kHadamard, KvRead::kUpperHalf});
+  return all;
+}
+
+class AttentionFormatTest : public testing::TestWithParam<PageFormatCase> {};
 
 /// Reading a format widens its numbers and rounds nothing: a float32 cache that holds the same
 /// numbers gives the same bits.
 TEST_P(AttentionFormatTest, HasTheBitsOfAFloat32CacheOfTheRoundedNumbers) {
   at::manual_seed(4);
-  for (const int64_t head_dim : {2, 22, 64, 70, 256}) {
+  const auto [format, rotation, read] = GetParam();
+  for (const int64_t head_dim : {2, 22, 64, 70, 72, 256}) {
+    if (head_dim % kv_multiple(format) != 0) {
+      continue;
+    }
     for (const int64_t page_size : {7, 16}) {
-      const AttentionCase c{at::kFloat, 4, 2, head_dim, 0, 0, false, page_size, GetParam()};
-      AttentionCase plain = c;
-      plain.format = KvFormat::kNative;
+      const AttentionCase c{at::kFloat, 4,         2,      head_dim, 0,       0,
+                            false,      page_size, format, 0,        rotation};
+      const AttentionCase plain{at::kFloat, 4, 2, head_dim, 0, 0, false, page_size};
       AttentionCache stored(c);
       AttentionCache rounded(plain);
       const Tensor qkv = stored.random_qkv(kAttentionChunk + 30) * 3;
       const Tensor heads = qkv.view({-1, c.heads + 2 * c.kv_heads, head_dim});
       Tensor same = heads.clone();
-      same.slice(1, c.heads).copy_(rounded_to(c.format, heads.slice(1, c.heads)));
+      same.slice(1, c.heads).copy_(rounded_to(c, heads.slice(1, c.heads), read));
       const Tensor queries = stored.extend({}, {}, qkv);
       rounded.extend({}, {}, same.view_as(qkv));
-      EXPECT_TRUE(at::equal(stored.attend(queries), rounded.attend(queries))) << head_dim;
+      EXPECT_TRUE(at::equal(stored.attend(queries, {}, read),
+                            rotated_as<float>(c, rounded.attend(queries))))
+          << head_dim;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, AttentionFormatTest, testing::ValuesIn(kKvFormats),
-                         [](const auto& info) { return kv_format_name(info.param); });
+INSTANTIATE_TEST_SUITE_P(Formats, AttentionFormatTest, testing::ValuesIn(page_format_cases()),
+                         page_format_name);
+
+TEST(AttentionRotationTest, AProductOfRotatedHeadsIsThatOfThePlainOnes) {
+  at::manual_seed(5);
+  for (const int64_t head_dim : {2, 24, 64, 96, 256}) {
+    const AttentionCase c{at::kFloat,           1, 1, head_dim, 0, 0, false, 16, KvFormat::kQ8, 0,
+                          KvRotation::kHadamard};
+    const Tensor rows = at::randn({2, head_dim}, at::kDouble);
+    const Tensor rotated = rotated_as<double>(c, rows);
+    EXPECT_NEAR(at::dot(rotated[0], rotated[1]).item<double>(),
+                at::dot(rows[0], rows[1]).item<double>(), 1e-12);
+    EXPECT_LT((rotated_as<double>(c, rotated) - rows).abs().max().item<double>(), 1e-13)
+        << "its own inverse";
+    Tensor one = at::zeros({1, head_dim}, at::kDouble);
+    one[0][0] = 1;
+    const double block = static_cast<double>(head_dim & -head_dim);
+    EXPECT_NEAR(rotated_as<double>(c, one).abs().max().item<double>(), 1 / std::sqrt(block), 1e-15)
+        << "one number is spread over its block";
+  }
+}
+
+TEST(AttentionUpperHalfTest, OtherFormatsHaveNone) {
+  AttentionCache cache({at::kFloat, 2, 1, 64, 0, 0, false, 16, KvFormat::kQ8});
+  const Tensor queries = cache.extend({}, {}, cache.random_qkv(3));
+  EXPECT_THROW((void)cache.attend(queries, {}, KvRead::kUpperHalf), InternalError);
+}
 
 TEST(AttentionBiasTest, AChunkHiddenByTheBiasCountsForNothing) {
   at::manual_seed(3);

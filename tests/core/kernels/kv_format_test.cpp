@@ -48,14 +48,19 @@ std::vector<float> many_numbers() {
 
 TEST(KvFormatTest, WidthsAndHeadDimensionsAreInverses) {
   for (const KvFormat format : kKvFormats) {
-    for (int64_t head_dim = 2; head_dim <= 520; head_dim += 2) {
+    const int64_t step = std::max<int64_t>(2, kv_multiple(format));
+    for (int64_t head_dim = step; head_dim <= 520; head_dim += step) {
       EXPECT_EQ(kv_head_dim(format, kv_width(format, head_dim)), head_dim)
           << kv_format_name(format) << " " << head_dim;
     }
   }
   EXPECT_EQ(kv_width(KvFormat::kQ8, 128), 136);
   EXPECT_EQ(kv_width(KvFormat::kQ4, 128), 72);
+  EXPECT_EQ(kv_width(KvFormat::kQ3, 128), 56) << "3.5 bits a number, scales included";
+  EXPECT_EQ(kv_width(KvFormat::kHierarchical, 128), 136);
   EXPECT_THROW((void)kv_width(KvFormat::kQ4, 7), InternalError);
+  EXPECT_THROW((void)kv_width(KvFormat::kQ3, 12), InternalError);
+  EXPECT_THROW((void)kv_width(KvFormat::kHierarchical, 7), InternalError);
 }
 
 TEST(KvFormatTest, FloatsRoundAsAtenDoes) {
@@ -113,7 +118,8 @@ TEST(KvFormatTest, EveryCodeOfFp8IsWrittenAsItself) {
 
 TEST(KvFormatTest, IntegersAreTheNearestMultiplesOfTheScale) {
   const std::vector<float> numbers = many_numbers();
-  for (const auto& [format, codes] : {std::pair{KvFormat::kQ8, 128}, std::pair{KvFormat::kQ4, 8}}) {
+  for (const auto& [format, codes] : {std::pair{KvFormat::kQ8, 128}, std::pair{KvFormat::kQ4, 8},
+                                      std::pair{KvFormat::kHierarchical, 119}}) {
     for (const size_t head_dim : {2U, 22U, 64U, 70U}) {
       for (size_t first = 0; first + head_dim <= numbers.size(); first += 97) {
         const std::vector<float> head(numbers.begin() + static_cast<int64_t>(first),
@@ -152,21 +158,95 @@ TEST(KvFormatTest, IntegersOfAKnownGroup) {
 }
 
 TEST(KvFormatTest, AGroupWithoutNumbersIsNone) {
-  for (const KvFormat format : {KvFormat::kQ8, KvFormat::kQ4}) {
+  for (const KvFormat format :
+       {KvFormat::kQ8, KvFormat::kQ4, KvFormat::kQ3, KvFormat::kHierarchical}) {
     for (const float fault : {kNotANumber, kUnbounded}) {
       std::vector<float> numbers(2 * kKvGroup, 1.0F);
       numbers[5] = fault;
       const auto read = written_and_read(format, numbers);
       EXPECT_TRUE(std::isnan(read[0]) && std::isnan(read[5]));
-      EXPECT_EQ(read[kKvGroup], 1.0F) << "the other group";
+      EXPECT_NEAR(read[kKvGroup], 1.0F, 1e-3F) << "the other group";
     }
-    const auto zeros = written_and_read(format, std::vector<float>(34, 0.0F));
-    EXPECT_EQ(zeros, std::vector<float>(34, 0.0F));
-    const auto tiny = written_and_read(format, std::vector<float>(34, 1e-30F));
-    EXPECT_EQ(tiny, std::vector<float>(34, 0.0F)) << "less than a scale can be";
-    const auto huge = written_and_read(format, std::vector<float>(34, 1e30F));
+    const auto zeros = written_and_read(format, std::vector<float>(40, 0.0F));
+    EXPECT_EQ(zeros, std::vector<float>(40, 0.0F));
+    const auto tiny = written_and_read(format, std::vector<float>(40, 1e-30F));
+    EXPECT_EQ(tiny, std::vector<float>(40, 0.0F)) << "less than a scale can be";
+    const auto huge = written_and_read(format, std::vector<float>(40, 1e30F));
     EXPECT_TRUE(std::isfinite(huge[0]));
   }
+}
+
+/// The code of each number of the first group of a hierarchical head of 32, and its two halves.
+struct Halves {
+  explicit Halves(const std::vector<float>& numbers) {
+    encode_kv(KvFormat::kHierarchical, numbers.data(), kKvGroup, {bytes, 1});
+    decode_kv(KvFormat::kHierarchical, {bytes, 1}, kKvGroup, all);
+    decode_upper_half({bytes, 1}, kKvGroup, upper);
+  }
+  uint8_t bytes[34] = {};
+  float all[32] = {};
+  float upper[32] = {};
+};
+
+TEST(KvFormatTest, TheUpperHalfIsTheCodeRoundedToAMultipleOf16) {
+  std::vector<float> numbers(kKvGroup, 0.0F);
+  for (int first = -119; first <= 119; first += 31) {
+    numbers[0] = -119;  // the scale is 1 then, as every code is an integer
+    for (int i = 1; i < 32; ++i) {
+      numbers[static_cast<size_t>(i)] = static_cast<float>(std::min(first + i - 1, 119));
+    }
+    const Halves halves(numbers);
+    for (size_t i = 0; i < 32; ++i) {
+      EXPECT_EQ(halves.all[i], numbers[i]);
+      EXPECT_EQ(halves.upper[i], 16 * std::floor((numbers[i] + 8) / 16)) << numbers[i];
+      EXPECT_LE(std::fabs(halves.upper[i]), 112) << "four bits";
+    }
+  }
+}
+
+TEST(KvFormatTest, TheUpperHalfLiesAsFourBitsDo) {
+  std::vector<float> numbers = many_numbers();
+  numbers.resize(kKvGroup);
+  const Halves halves(numbers);
+  std::vector<float> four(kKvGroup);
+  decode_kv(KvFormat::kQ4, {const_cast<uint8_t*>(halves.bytes), 1}, kKvGroup, four.data());
+  EXPECT_EQ(four, std::vector<float>(halves.upper, halves.upper + kKvGroup));
+  EXPECT_NE(four, std::vector<float>(halves.all, halves.all + kKvGroup));
+}
+
+TEST(KvFormatTest, ThreeBitsAreTheNearestLevels) {
+  // As often as in a normal distribution, about: their root mean square is then near the scale.
+  constexpr int kOften[] = {0, 0, 0, 1, 1, 2, 2, 3};
+  std::vector<float> numbers;
+  for (int i = 0; i < kKvGroup; ++i) {
+    numbers.push_back(kQ3Levels[kOften[i % 8]] * (i / 8 % 2 == 0 ? 1.0F : -1.0F));
+  }
+  const auto read = written_and_read(KvFormat::kQ3, numbers);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    EXPECT_NEAR(read[i], numbers[i], 1e-3F * std::fabs(numbers[i]));
+  }
+}
+
+/// Max's table gives a squared error of 0.03454 for a normal distribution and 8 levels. The scale
+/// follows the numbers of a group here, which lowers it, and is a float16.
+TEST(KvFormatTest, ThreeBitsOfNormalNumbersHaveThePublishedError) {
+  std::mt19937_64 random(5);
+  std::normal_distribution<float> normal(0, 3);
+  double squares = 0;
+  double errors = 0;
+  for (int head = 0; head < 500; ++head) {
+    std::vector<float> numbers(64);
+    for (float& number : numbers) {
+      number = normal(random);
+    }
+    const auto read = written_and_read(KvFormat::kQ3, numbers);
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      squares += numbers[i] * numbers[i];
+      errors += (read[i] - numbers[i]) * (read[i] - numbers[i]);
+    }
+  }
+  EXPECT_GT(errors / squares, 0.029);
+  EXPECT_LT(errors / squares, 0.0355);
 }
 
 }  // namespace

@@ -24,22 +24,29 @@ struct QkvCase {
   int64_t heads, kv_heads, head_dim;
   bool norm;
   KvFormat format = KvFormat::kNative;
+  KvRotation rotation = KvRotation::kNone;
+
+  /// The same, as far as a cache knows it.
+  AttentionCase cache() const {
+    return {dtype, heads, kv_heads, head_dim, 0, 0, false, 4, format, 0, rotation};
+  }
 };
 
 void PrintTo(const QkvCase& one, std::ostream* out) {
   *out << one.dtype << " heads " << one.heads << " kv " << one.kv_heads << " dim " << one.head_dim
        << (one.norm ? " norm" : "") << (one.format == KvFormat::kNative ? "" : " ")
-       << (one.format == KvFormat::kNative ? "" : kv_format_name(one.format));
+       << (one.format == KvFormat::kNative ? "" : kv_format_name(one.format))
+       << (one.rotation == KvRotation::kHadamard ? " hadamard" : "");
 }
 
 /// Most that rounding changes a number of a head whose largest magnitude is 1, and a number beside
 /// its own magnitude.
 double rounding_of(KvFormat format) {
-  const std::map<KvFormat, double> units = {{KvFormat::kBFloat16, 0x1.001p-8},
-                                            {KvFormat::kFloat16, 0x1.01p-11},
-                                            {KvFormat::kFp8E4m3, 0x1.001p-4},
-                                            {KvFormat::kQ8, 0x1.05p-7},
-                                            {KvFormat::kQ4, 0x1.05p-3}};
+  const std::map<KvFormat, double> units = {
+      {KvFormat::kBFloat16, 0x1.001p-8},  {KvFormat::kFloat16, 0x1.01p-11},
+      {KvFormat::kFp8E4m3, 0x1.001p-4},   {KvFormat::kQ8, 0x1.05p-7},
+      {KvFormat::kQ4, 0x1.05p-3},         {KvFormat::kQ3, 0.5},
+      {KvFormat::kHierarchical, 0x1.1p-7}};
   return units.at(format);
 }
 
@@ -85,6 +92,7 @@ TEST_P(QkvTest, SplitsNormsRotatesAndWrites) {
   const double tolerance = c.dtype == at::kFloat ? 3e-6 : 1e-14;
   KvCache cache({{c.kv_heads, c.head_dim, 0, -1}}, {.dtype = c.dtype,
                                                     .format = c.format,
+                                                    .rotation = c.rotation,
                                                     .device = at::kCPU,
                                                     .page_size = 4,
                                                     .max_length = kPositions});
@@ -100,7 +108,8 @@ TEST_P(QkvTest, SplitsNormsRotatesAndWrites) {
       const int64_t position = cache.length(0) + node;
       for (int64_t h = 0; h < c.heads; ++h) {
         const Tensor exact = exact_head(heads[node][h], options_.q_scale, position);
-        EXPECT_LT(max_difference(queries[node][h], exact), tolerance);
+        EXPECT_LT(max_difference(queries[node][h], rotated_as<double>(c.cache(), exact)),
+                  tolerance);
       }
       for (int64_t h = 0; h < c.kv_heads; ++h) {
         keys.push_back(exact_head(heads[node][c.heads + h], options_.k_scale, position));
@@ -118,8 +127,10 @@ TEST_P(QkvTest, SplitsNormsRotatesAndWrites) {
   if (c.format != KvFormat::kNative) {
     const Tensor largest = std::get<0>(exact_keys.abs().max(-1, true));
     EXPECT_LE(((stored.first - exact_keys) / largest).abs().max().item<double>(),
-              rounding_of(c.format));
-    exact_values = rounded_to(c.format, exact_values.to(at::kFloat)).to(at::kDouble);
+              rounding_of(c.format) * (c.rotation == KvRotation::kHadamard ? 2 : 1))
+        << "the rotation back adds up errors of other dimensions";
+    exact_values = rotated_as<float>(c.cache(), rounded_to(c.cache(), exact_values.to(at::kFloat)))
+                       .to(at::kDouble);
   } else {
     EXPECT_LT(max_difference(stored.first, exact_keys), tolerance);
   }
@@ -136,6 +147,11 @@ INSTANTIATE_TEST_SUITE_P(
                     QkvCase{at::kFloat, 4, 2, 40, true, KvFormat::kQ8},
                     QkvCase{at::kFloat, 3, 1, 64, false, KvFormat::kQ4},
                     QkvCase{at::kFloat, 4, 2, 70, true, KvFormat::kQ4},
+                    QkvCase{at::kFloat, 4, 2, 40, true, KvFormat::kQ3},
+                    QkvCase{at::kFloat, 4, 2, 70, true, KvFormat::kHierarchical},
+                    QkvCase{at::kFloat, 4, 2, 64, true, KvFormat::kQ8, KvRotation::kHadamard},
+                    QkvCase{at::kFloat, 3, 1, 40, false, KvFormat::kHierarchical,
+                            KvRotation::kHadamard},
                     QkvCase{at::kDouble, 4, 2, 24, true}, QkvCase{at::kDouble, 2, 1, 6, false}),
     ParameterName());
 

@@ -297,8 +297,11 @@ class FailingStore final : public KvStore {
   int64_t pending(RowId row) const override { return store_->pending(row); }
   int64_t max_length() const override { return store_->max_length(); }
   KvStatistics statistics() const override { return store_->statistics(); }
-  std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row) const override {
-    return store_->key_values(layer, row);
+  void append(RowId row, int64_t count, const NumbersOfLayer& numbers) override {
+    store_->append(row, count, numbers);
+  }
+  std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row, TokenRange tokens) const override {
+    return store_->key_values(layer, row, tokens);
   }
   BatchTables readers(RowId row, int64_t nodes, int64_t angle) const override {
     return store_->readers(row, nodes, angle);

@@ -34,6 +34,8 @@ struct WidthCase {
   /// need rows of 256 inputs.
   std::optional<std::pair<WeightFormat, WeightFormat>> stored = {};
   std::string gemma4 = {};  ///< instead of the family: a Gemma 3n or 4, what its config says more
+  KvRotation rotation = KvRotation::kNone;
+  int64_t head_dim = 26;  ///< of the families
 };
 
 void PrintTo(const WidthCase& one, std::ostream* out) { *out << one.name; }
@@ -116,10 +118,10 @@ std::shared_ptr<const TransformerWeights> random_weights(const WidthCase& asked)
   const auto text = fmt::format(
       R"({{"model_type": "{}", "vocab_size": 515, "hidden_size": 90, "intermediate_size": 163,
            "num_hidden_layers": 3, "num_attention_heads": 3, "num_key_value_heads": 1,
-           "head_dim": 26, "query_pre_attn_scalar": 25, "max_position_embeddings": 640,
+           "head_dim": {}, "query_pre_attn_scalar": 25, "max_position_embeddings": 640,
            "sliding_window": 21,
            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]{}}})",
-      asked.family,
+      asked.family, asked.head_dim,
       asked.family == std::string("gemma2")
           ? R"(, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 1.5)"
           : "");
@@ -191,8 +193,8 @@ class WidthTest : public testing::TestWithParam<WidthCase> {
   int threads_ = at::get_num_threads();
   std::mt19937_64 random_{17};
   std::shared_ptr<const TransformerWeights> weights_ = random_weights(GetParam());
-  TransformerModel model_{weights_, paged_kv(16, GetParam().cache)};
-  TransformerModel plain_{weights_, paged_kv(16, GetParam().cache)};
+  TransformerModel model_{weights_, paged_kv(16, GetParam().cache, 0, 0, GetParam().rotation)};
+  TransformerModel plain_{weights_, paged_kv(16, GetParam().cache, 0, 0, GetParam().rotation)};
   std::vector<Token> prompt_ = random_tokens(kPrompt);
 };
 
@@ -275,6 +277,17 @@ TEST_P(WidthTest, TreesOfTwoRowsInOneForwardHaveDecodingsBits) {
   EXPECT_TRUE(at::equal(logits.slice(0, 4), decoded(trees[1])));
 }
 
+WidthCase rotated_case(WidthCase one) {
+  one.rotation = KvRotation::kHadamard;
+  return one;
+}
+
+WidthCase three_bits(const std::string& name, const char* family, int threads) {
+  WidthCase one{name, family, at::kFloat, threads, KvFormat::kQ3};
+  one.head_dim = 40;
+  return one;
+}
+
 WidthCase gemma4_case(const std::string& name, const char* config, int threads,
                       at::ScalarType dtype = at::kFloat, KvFormat cache = KvFormat::kNative) {
   WidthCase one{name, nullptr, dtype, threads, cache};
@@ -291,6 +304,8 @@ INSTANTIATE_TEST_SUITE_P(
                                 KvFormat::kBFloat16),
                     gemma4_case("sharing_q8_cache", kSharing, 1, at::kFloat, KvFormat::kQ8),
                     gemma4_case("dense_q4_cache", kDense, 2, at::kFloat, KvFormat::kQ4),
+                    rotated_case(gemma4_case("sharing_rotated_q4_cache", kSharing, 2, at::kFloat,
+                                             KvFormat::kQ4)),
                     gemma4_case("gemma3n", kGemma3n, 1),
                     gemma4_case("gemma3n_2_threads_bfloat16", kGemma3n, 2, at::kBFloat16)),
     [](const auto& info) { return info.param.name; });
@@ -309,6 +324,12 @@ INSTANTIATE_TEST_SUITE_P(
         WidthCase{"gemma2_fp8_cache", "gemma2", at::kFloat, 1, KvFormat::kFp8E4m3},
         WidthCase{"gemma3_q8_cache", "gemma3_text", at::kBFloat16, 2, KvFormat::kQ8},
         WidthCase{"gemma2_q4_cache", "gemma2", at::kFloat, 2, KvFormat::kQ4},
+        three_bits("gemma3_q3_cache", "gemma3_text", 1),
+        WidthCase{"gemma2_hierarchical_cache", "gemma2", at::kFloat, 2, KvFormat::kHierarchical},
+        rotated_case({"gemma3_rotated_q8_cache", "gemma3_text", at::kFloat, 2, KvFormat::kQ8}),
+        rotated_case(three_bits("gemma2_rotated_q3_cache", "gemma2", 2)),
+        rotated_case({"gemma3_rotated_hierarchical_cache", "gemma3_text", at::kBFloat16, 1,
+                      KvFormat::kHierarchical}),
         WidthCase{"gemma3_int8", "gemma3_text", at::kChar, 1},
         WidthCase{"gemma2_int8_activations", "gemma2", at::kChar, 1, KvFormat::kNative,
                   ActivationFormat::kInt8},

@@ -50,7 +50,7 @@ TEST(SequenceScoreTest, SumsAreThoseOfTheTables) {
   const SequenceScore score = score_sequence(p_model, tokens, &q_model);
   ASSERT_EQ(score.log_probs.size(), 600U);
   ASSERT_TRUE(score.comparison);
-  double kl = 0.0;
+  double total_kl = 0.0;
   double overlap = 0.0;
   int64_t same = 0;
   for (size_t i = 1; i < tokens.size(); ++i) {
@@ -60,16 +60,18 @@ TEST(SequenceScoreTest, SumsAreThoseOfTheTables) {
     const auto token = static_cast<size_t>(tokens[i]);
     EXPECT_NEAR(score.log_probs[i - 1], std::log(p[token]), 1e-12);
     EXPECT_NEAR(score.comparison->log_probs[i - 1], std::log(q[token]), 1e-12);
+    double kl = 0.0;
     for (size_t x = 0; x < p.size(); ++x) {
       kl += p[x] * std::log(p[x] / q[x]);
       overlap += std::min(p[x], q[x]);
     }
+    EXPECT_NEAR(score.comparison->kl[i - 1], kl, 1e-11);
+    total_kl += kl;
     same += argmax(p) == argmax(q) ? 1 : 0;
   }
-  EXPECT_NEAR(score.comparison->kl, kl, 1e-9);
   EXPECT_NEAR(score.comparison->overlap, overlap, 1e-9);
   EXPECT_EQ(score.comparison->same_best, same);
-  EXPECT_GT(kl, 1.0);
+  EXPECT_GT(total_kl, 1.0);
 }
 
 TEST(SequenceScoreTest, AnOutputIsScoredAfterItsPrompt) {
@@ -90,7 +92,7 @@ TEST(SequenceScoreTest, AModelEqualsItself) {
   FakeModel same(kScoreVocab, table);
   const SequenceScore score = score_sequence(model, some_tokens(20), &same);
   EXPECT_EQ(score.comparison->log_probs, score.log_probs);
-  EXPECT_EQ(score.comparison->kl, 0.0);
+  EXPECT_EQ(score.comparison->kl, std::vector<double>(19, 0.0));
   EXPECT_NEAR(score.comparison->overlap, 19.0, 1e-12);
   EXPECT_EQ(score.comparison->same_best, 19);
 }
@@ -100,7 +102,9 @@ TEST(SequenceScoreTest, ForbiddenTokensHaveNoShareInTheDivergence) {
   FakeModel model(2, [=](TokenSpan) { return std::vector<double>{0.0, never}; });
   FakeModel other(2, [](TokenSpan) { return std::vector<double>{0.0, 0.0}; });
   const std::vector<Token> tokens = {0, 0, 0};
-  EXPECT_NEAR(score_sequence(model, tokens, &other).comparison->kl, 2 * std::log(2.0), 1e-12);
+  const SequenceScore score = score_sequence(model, tokens, &other);
+  EXPECT_NEAR(score.comparison->kl[0], std::log(2.0), 1e-12);
+  EXPECT_NEAR(score.comparison->kl[1], std::log(2.0), 1e-12);
 }
 
 TEST(SequenceScoreTest, ReadsFromTheFirstTokenAskedFor) {

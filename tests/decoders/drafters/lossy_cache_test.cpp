@@ -103,7 +103,8 @@ TEST_P(LossyCacheTest, GreedyTokensAreThoseOfPlainDecoding) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, LossyCacheTest,
                          testing::Values(KvFormat::kBFloat16, KvFormat::kFloat16,
-                                         KvFormat::kFp8E4m3, KvFormat::kQ8, KvFormat::kQ4),
+                                         KvFormat::kFp8E4m3, KvFormat::kQ8, KvFormat::kQ4,
+                                         KvFormat::kQ3, KvFormat::kHierarchical),
                          [](const auto& info) { return kv_format_name(info.param); });
 
 }  // namespace

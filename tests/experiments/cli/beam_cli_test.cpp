@@ -301,6 +301,36 @@ TEST(ScoreTest, ComparesDtypes) {
   EXPECT_THAT(table.out, HasSubstr("top-1 agreement"));
 }
 
+TEST(ScoreTest, ComparesCaches) {
+  const TemporaryFolder folder;
+  const auto file =
+      folder.write("tokens.jsonl", "{\"tokens\": [2, 5, 7, 11, 13, 17, 19, 23, 29]}\n").string();
+  const auto against = [&](const std::string& cache) {
+    return json_of({"score", kBeamModel, file, "--json", "--tokens", "--dtype", "float32",
+                    "--against-cache", cache});
+  };
+  const Json same = against("{type: paged, page_size: 4}");
+  EXPECT_EQ(same["against"]["kl"], 0.0);
+  const Json rounded = against("{type: paged, format: q4, lossy: true}");
+  const double kl = rounded["against"]["kl"].get<double>();
+  EXPECT_GT(kl, 1e-7);
+  double tokens = 0;
+  for (const Json& token : rounded["token_log_probs"]) {
+    tokens += token["kl"].get<double>() / 8;
+  }
+  EXPECT_NEAR(tokens, kl, 1e-12);
+  double quarters = 0;  // of two tokens each
+  for (const Json& quarter : rounded["against"]["kl_by_quarter"]) {
+    quarters += quarter.get<double>() / 4;
+  }
+  EXPECT_NEAR(quarters, kl, 1e-12);
+  EXPECT_THAT(rounded["against"]["model"].get<std::string>(), HasSubstr("with cache {type: paged"));
+  const CliResult wrong =
+      cli({"score", kBeamModel, file, "--against-cache", "{type: paged, format: q5}"});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("--against-cache"));
+}
+
 TEST(ScoreTest, RefusesWhatCannotBeScored) {
   const TemporaryFolder folder;
   const auto refused = [](const Arguments& arguments, const std::string& why) {

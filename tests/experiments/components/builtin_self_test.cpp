@@ -79,6 +79,54 @@ TEST_F(BuiltinSelfTest, TheShippedTargetsTokensAreKeptByAnyAdapter) {
   EXPECT_THAT(report.environment.warnings, Not(Contains(HasSubstr("with adapters"))));
 }
 
+TEST_F(BuiltinSelfTest, DraftsByUpperHalvesAndFollowingCachesKeepTheTargetsTokens) {
+  const std::string self = ", type: speculative, draft_length: 3, drafter: {type: self, ";
+  write_config("{weights: " SPECDEC_SOURCE_DIR
+               "/models/target, cache: {type: paged, format: hierarchical, lossy: true}}",
+               "  - {name: halves" + self + "upper_half: true}}\n" + "  - {name: layers" + self +
+                   "upper_half: true, layers: 4}}\n" + "  - {name: q3" + self +
+                   "cache: {type: paged, format: q3, rotation: hadamard}}}\n"
+                   "  - {name: dynamic, type: speculative, tree: {type: dynamic, nodes: 4}, "
+                   "drafter: {type: self, upper_half: true}}\n");
+  const Report report = run();
+  EXPECT_TRUE(report.summary.divergences.empty());
+  std::map<std::string, std::set<std::vector<Token>>> by_prompt;
+  std::map<std::string, int64_t> accepted;
+  for (const GenerationRecord& record : records()) {
+    by_prompt[record.key.prompt_id].insert(record.generation.tokens);
+    for (const StepStatistics& step : record.generation.steps) {
+      accepted[record.key.strategy] += step.accepted;
+    }
+  }
+  for (const auto& [id, different] : by_prompt) {
+    EXPECT_EQ(different.size(), 1U) << id;
+  }
+  for (const char* name : {"halves", "q3", "dynamic"}) {
+    EXPECT_GT(accepted[name], 10) << name;
+  }
+}
+
+TEST_F(BuiltinSelfTest, UpperHalvesNeedACacheThatHasThem) {
+  const auto refused = [&](const std::string& cache, const std::string& drafter) {
+    write_config(
+        "{weights: " + test_data("gemma3-a").string() + cache + "}",
+        "  - {type: speculative, draft_length: 2, drafter: {type: self, " + drafter + "}}\n");
+    return plan_error();
+  };
+  const std::string halves = ", cache: {type: paged, format: hierarchical, lossy: true}";
+  EXPECT_EQ(refused(halves, "upper_half: true"), "no error");
+  EXPECT_THAT(refused("", "upper_half: true"),
+              AllOf(HasSubstr("drafter.upper_half"), HasSubstr("format: hierarchical")));
+  EXPECT_THAT(refused(", cache: {type: paged, format: q8, lossy: true}", "upper_half: true"),
+              HasSubstr("which has none"));
+  EXPECT_THAT(refused(halves, "upper_half: true, cache: {type: paged, format: q4}"),
+              HasSubstr("leave out layers, skip, upper_half and adapter"));
+  EXPECT_THAT(refused(", device: cuda" + halves, "upper_half: true"),
+              HasSubstr("hierarchical is for float32 activations on the CPU"));
+  EXPECT_THAT(refused("", "cache: {type: paged, format: q3, rotation: fourier}"),
+              HasSubstr("known: none, hadamard"));
+}
+
 TEST_F(BuiltinSelfTest, AnAdapterThatDoesNotFitIsRefused) {
   const std::string target = test_data("gemma3-a").string();
   write_adapter(target, 3, "lora");

@@ -186,8 +186,8 @@ TEST(CachesTest, ALossyFormatOfATargetSaysSo) {
   EXPECT_THAT(error("{type: paged, format: bfloat16, lossy: true}"),
               HasSubstr("values of the model's kv_dtype"));
   for (const char* type : {"paged", "contiguous"}) {
-    for (const KvFormat format :
-         {KvFormat::kFloat16, KvFormat::kFp8E4m3, KvFormat::kQ8, KvFormat::kQ4}) {
+    for (const KvFormat format : {KvFormat::kFloat16, KvFormat::kFp8E4m3, KvFormat::kQ8,
+                                  KvFormat::kQ4, KvFormat::kQ3, KvFormat::kHierarchical}) {
       const auto text =
           fmt::format("{{type: {}, format: {}, lossy: true}}", type, kv_format_name(format));
       const CacheChoice choice = parse_cache(text, all);
@@ -197,6 +197,25 @@ TEST(CachesTest, ALossyFormatOfATargetSaysSo) {
                              choice.factory(KvFormat::kNative));
       EXPECT_EQ(model.cache().view(0).format, format);
     }
+  }
+}
+
+TEST(CachesTest, ARotationIsSaidWithAFormatThatHasScales) {
+  const Components all = builtin_components();
+  const auto error = [&](const std::string& text) {
+    return error_message<ConfigError>([&] { (void)parse_cache(text, all); });
+  };
+  EXPECT_THAT(error("{type: paged, rotation: hadamard}"), HasSubstr("formats with scales"));
+  EXPECT_THAT(error("{type: paged, format: float16, rotation: hadamard, lossy: true}"),
+              HasSubstr("give format: q8, q4, q3 or hierarchical"));
+  EXPECT_THAT(error("{type: paged, format: q4, rotation: fourier, lossy: true}"),
+              HasSubstr("unknown rotation 'fourier'; known: none, hadamard"));
+  for (const char* type : {"paged", "contiguous", "window"}) {
+    const CacheChoice choice = parse_cache(
+        fmt::format("{{type: {}, format: q4, rotation: hadamard, lossy: true}}", type), all);
+    TransformerModel model(tiny_gemma(kCacheVocab, at::kFloat), choice.factory(KvFormat::kNative));
+    EXPECT_EQ(model.cache().view(0).rotation, KvRotation::kHadamard);
+    EXPECT_THAT(choice.loss, HasSubstr("rotation: hadamard"));
   }
 }
 
