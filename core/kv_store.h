@@ -3,12 +3,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "core/kernels/kv_view.h"
 #include "core/kv_snapshot.h"
+#include "core/kv_tiers.h"
 #include "core/types.h"
 
 namespace specdec {
@@ -57,6 +59,7 @@ struct KvStatistics {
   int64_t tokens = 0;  ///< kept and pending tokens of rows; shared ones count once
   int64_t slots = 0;   ///< of the pages that hold them
   std::vector<Layer> layers = {};
+  std::optional<KvTiers> tiers = {};  ///< none where all pages lie in memory
 
   int64_t used_bytes() const { return bytes(&Layer::used_pages); }
   int64_t allocated_bytes() const { return bytes(&Layer::allocated_pages); }

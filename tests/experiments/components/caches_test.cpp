@@ -4,13 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <random>
-
 #include "core/error.h"
 #include "core/transformer/transformer_model.h"
 #include "experiments/components/components.h"
 #include "kv/kv_cache.h"
+#include "tests/support/cache_pair.h"
 #include "tests/support/error_message.h"
 #include "tests/support/tiny_gemma.h"
 
@@ -21,97 +19,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr int64_t kCacheVocab = 40;
-
-/// Two models with different caches, which take the same steps: chains and trees on up to three
-/// rows, commits, truncations, snapshots, forks and closed rows.
-class CachePair {
- public:
-  CachePair(const KvStoreFactory& cache, KvFormat format, uint32_t seed)
-      : random_(seed),
-        weights_(tiny_gemma(kCacheVocab, at::kFloat)),
-        model_(weights_, cache),
-        plain_(weights_, paged_kv(kDefaultPageSize, format)) {}
-
-  void step() {
-    switch (below(7)) {
-      case 0:
-        return both([length = model_.rewindable_to(below(model_.length() + 1))](auto& m) {
-          m.truncate(length);
-        });
-      case 1:
-        return change_rows();
-      case 2:
-        return restore();
-      default:
-        return forward();
-    }
-  }
-
- private:
-  template <class F>
-  void both(const F& change) {
-    change(model_);
-    change(plain_);
-  }
-  int64_t below(int64_t bound) {
-    return static_cast<int64_t>(random_() % static_cast<uint64_t>(bound));
-  }
-
-  void forward() {
-    const RowId row = any_row();
-    std::vector<Token> tokens(static_cast<size_t>(1 + below(9)));
-    std::vector<int64_t> rows(tokens.size(), row);
-    std::vector<int64_t> parents(tokens.size());
-    both([&](auto& m) { m.truncate(m.length(row), row); });
-    if (model_.length(row) + std::ssize(tokens) > model_.max_length()) {
-      return both([&](auto& m) { m.truncate(0, row); });
-    }
-    for (size_t node = 0; node < tokens.size(); ++node) {
-      tokens[node] = static_cast<Token>(below(kCacheVocab));
-      parents[node] = below(2) == 0 ? static_cast<int64_t>(node) - 1
-                                    : below(static_cast<int64_t>(node) + 1) - 1;
-    }
-    const TokenBatch batch{
-        .tokens = at::tensor(tokens, at::kInt), .rows = rows, .parents = parents};
-    ASSERT_TRUE(at::equal(model_.forward(batch).logits, plain_.forward(batch).logits));
-    std::vector<int64_t> path;
-    for (int64_t node = below(std::ssize(tokens)); node >= 0;
-         node = parents[static_cast<size_t>(node)]) {
-      path.insert(path.begin(), node);
-    }
-    both([&](auto& m) { m.commit(path, row); });
-  }
-
-  RowId any_row() {
-    const std::vector<RowId> rows = model_.cache().rows();
-    return rows[static_cast<size_t>(below(std::ssize(rows)))];
-  }
-
-  void change_rows() {
-    const RowId row = any_row();
-    if (model_.cache().rows().size() < 3) {
-      const int64_t length = model_.rewindable_to(below(model_.length(row) + 1), row);
-      both([&](auto& m) { m.fork(row, length); });
-    } else if (row != 0) {
-      both([&](auto& m) { m.close(row); });
-    }
-  }
-
-  void restore() {
-    const int64_t length = model_.rewindable_to(below(model_.length() + 1));
-    both([&](auto& m) {
-      m.truncate(m.length());
-      const auto snapshot = m.snapshots()->kv_snapshot(0);
-      m.truncate(0);
-      m.snapshots()->kv_restore(*snapshot, length);
-    });
-  }
-
-  std::mt19937 random_;
-  std::shared_ptr<TransformerWeights> weights_;
-  TransformerModel model_;
-  TransformerModel plain_;
-};
 
 TEST(CachesTest, ExactCachesGiveTheSameBits) {
   const c10::InferenceMode guard;
@@ -124,7 +31,8 @@ TEST(CachesTest, ExactCachesGiveTheSameBits) {
     for (const Example& example : entry.examples) {
       for (const KvFormat format : kKvFormats) {
         SCOPED_TRACE(example.yaml);
-        CachePair pair(parse_cache(example.yaml, all).factory(format), format, 3);
+        CachePair pair(tiny_gemma(kCacheVocab, at::kFloat),
+                       parse_cache(example.yaml, all).factory(format), format, 3);
         for (int step = 0; step < 60 && !testing::Test::HasFatalFailure(); ++step) {
           pair.step();
         }
@@ -137,7 +45,8 @@ TEST(CachesTest, AWindowThatNoTokenLeavesGivesTheSameBits) {
   const c10::InferenceMode guard;
   const CacheChoice choice =
       parse_cache("{type: window, sink: 3, recent: 4096, lossy: true}", builtin_components());
-  CachePair pair(choice.factory(KvFormat::kNative), KvFormat::kNative, 5);
+  CachePair pair(tiny_gemma(kCacheVocab, at::kFloat), choice.factory(KvFormat::kNative),
+                 KvFormat::kNative, 5);
   for (int step = 0; step < 60 && !testing::Test::HasFatalFailure(); ++step) {
     pair.step();
   }
