@@ -15,6 +15,9 @@
 
 namespace specdec {
 
+class Ops;
+struct KvTrace;
+
 /// Geometry of one layer's keys and values.
 struct LayerKv {
   int64_t kv_heads = 1;
@@ -136,6 +139,12 @@ class KvStore {
   /// Copies of a layer's kept keys and values: each [kv_heads, length(row), head_dim]; NaN where
   /// the store has given a token back that no node sees any more.
   virtual std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row) const = 0;
+
+  /// What runs the forwards over this store: `ops`, or others that call them and note what they
+  /// read and write. Called once, by the model that owns the store.
+  virtual std::shared_ptr<Ops> observed(std::shared_ptr<Ops> ops) { return ops; }
+  /// What was written and read since the store was made; nullptr where nothing is traced.
+  virtual const KvTrace* trace() const { return nullptr; }
 };
 
 /// Makes the store of a model.
