@@ -68,11 +68,11 @@ void check_formats(const ConfigNode& node, const ModelOptions& options) {
                           "or choose another dtype",
                           options.kv_dtype));
   }
-  if (!options.cache.loss.empty() && !options.cache.format && options.device != "cpu") {
+  if (!options.cache.cpu_only.empty() && options.device != "cpu") {
     node.child("cache").fail("type",
-                             fmt::format("is for the CPU, but device is {}; choose an exact "
+                             fmt::format("{} is for the CPU, but device is {}; choose another "
                                          "cache, or device: cpu",
-                                         options.device));
+                                         options.cache.cpu_only, options.device));
   }
   if (options.cache.format && (options.dtype == "float64" || options.device != "cpu")) {
     node.child("cache").fail(

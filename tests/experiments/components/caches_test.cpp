@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "core/error.h"
+#include "core/kv_trace.h"
 #include "core/transformer/transformer_model.h"
 #include "experiments/components/components.h"
 #include "kv/kv_cache.h"
@@ -69,6 +72,82 @@ TEST(CachesTest, AWindowThinsLayersOfFullAttention) {
   EXPECT_TRUE(has_full);
   TransformerModel plain(weights, paged_kv());
   EXPECT_NE(model.snapshots()->kv_key(), plain.snapshots()->kv_key());
+}
+
+/// Of one of a trace's layers.
+int64_t keys_seen(const KvTrace::Layer& layer) {
+  return std::accumulate(layer.keys.begin(), layer.keys.end(), int64_t{0});
+}
+
+TEST(CachesTest, ATraceCountsWhatForwardsWriteAndRead) {
+  const c10::InferenceMode guard;
+  const CacheChoice choice =
+      parse_cache("{type: tracing, of: {type: paged, page_size: 4}}", builtin_components());
+  TransformerModel model(tiny_gemma(kCacheVocab, at::kFloat), choice.factory(KvFormat::kNative));
+  const std::vector<Token> prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  (void)model.forward({.tokens = at::tensor(prompt, at::kInt)});
+  std::vector<int64_t> path(prompt.size());
+  std::iota(path.begin(), path.end(), 0);
+  model.commit(path);
+  const KvTrace before = *model.cache().trace();
+  const std::vector<Token> draft = {3, 4, 5};
+  (void)model.forward({.tokens = at::tensor(draft, at::kInt), .parents = {-1, 0, 0}});
+  const KvTrace trace = *model.cache().trace() - before;
+  EXPECT_EQ(before.forwards, 1);
+  EXPECT_EQ(trace.forwards, 1);
+  ASSERT_EQ(trace.layers.size(), 3U);
+  int64_t all_keys = 0;
+  for (size_t i = 0; i < trace.layers.size(); ++i) {
+    const bool is_full = i == 1;
+    EXPECT_EQ(before.layers[i].written, 10);
+    EXPECT_EQ(before.layers[i].nodes, 10);
+    EXPECT_EQ(keys_seen(before.layers[i]), is_full ? 55 : 15 + 5 * 6);
+    const KvTrace::Layer& layer = trace.layers[i];
+    EXPECT_EQ(layer.written, 3);
+    EXPECT_EQ(layer.nodes, 3);
+    EXPECT_EQ(keys_seen(layer), is_full ? 11 + 12 + 12 : 3 * 6);
+    EXPECT_EQ(layer.keys[age_bucket(0)], 3) << "each node sees itself, and none of its siblings";
+    EXPECT_EQ(layer.keys[age_bucket(2)], 6);
+    EXPECT_NEAR(std::accumulate(layer.mass.begin(), layer.mass.end(), 0.0), 3.0, 1e-9);
+    all_keys += keys_seen(layer);
+  }
+  ASSERT_EQ(trace.pages.size(), 1U);
+  int64_t written = 0;
+  int64_t read = 0;
+  for (const KvTrace::Page& page : trace.pages.front()) {
+    written += page.written;
+    read += page.read;
+  }
+  EXPECT_EQ(written, 3 * 3);
+  EXPECT_EQ(read, all_keys);
+  EXPECT_EQ(trace.pages.front().front().written, 0) << "the first four tokens";
+  EXPECT_EQ(trace.pages.front()[2].written, 3 * 2) << "slots 10 and 11";
+}
+
+TEST(CachesTest, ATraceIsAsLossyAsWhatItTraces) {
+  const Components all = builtin_components();
+  const auto error = [&](const std::string& text) {
+    return error_message<ConfigError>([&] { (void)parse_cache(text, all); });
+  };
+  EXPECT_THAT(error("{type: tracing, of: {type: window}}"), HasSubstr("say so with lossy: true"));
+  EXPECT_THAT(error("{type: tracing, lossy: true}"), HasSubstr("are exact"));
+  EXPECT_THAT(error("{type: tracing, of: {type: radox}}"), HasSubstr("unknown type 'radox'"));
+  EXPECT_THAT(error("{type: tracing, of: {type: paged, format: q8}}"), HasSubstr("format"));
+  const CacheChoice choice = parse_cache("{type: tracing, format: q4, lossy: true}", all);
+  TransformerModel model(tiny_gemma(kCacheVocab, at::kFloat), choice.factory(KvFormat::kNative));
+  EXPECT_EQ(model.cache().view(0).format, KvFormat::kQ4);
+}
+
+TEST(CachesTest, SomeTypesAreForTheCpu) {
+  for (const char* type : {"tracing", "tiered", "{type: window, lossy: true}"}) {
+    const CacheChoice choice = parse_cache(type, builtin_components());
+    EXPECT_FALSE(choice.cpu_only.empty());
+    EXPECT_THAT(error_message<Error>([&] {
+                  (void)choice.factory(KvFormat::kNative)(
+                      {{1, 8}}, {.device = at::Device(at::kCUDA), .max_length = 16});
+                }),
+                HasSubstr("is for the CPU, not for cuda"));
+  }
 }
 
 TEST(CachesTest, AnUnknownTypeOrOptionNamesTheKnownOnes) {
