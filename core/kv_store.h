@@ -3,15 +3,20 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "core/kernels/kv_view.h"
 #include "core/kv_snapshot.h"
+#include "core/kv_tiers.h"
 #include "core/types.h"
 
 namespace specdec {
+
+class Ops;
+struct KvTrace;
 
 /// Geometry of one layer's keys and values.
 struct LayerKv {
@@ -57,6 +62,7 @@ struct KvStatistics {
   int64_t tokens = 0;  ///< kept and pending tokens of rows; shared ones count once
   int64_t slots = 0;   ///< of the pages that hold them
   std::vector<Layer> layers = {};
+  std::optional<KvTiers> tiers = {};  ///< none where all pages lie in memory
 
   int64_t used_bytes() const { return bytes(&Layer::used_pages); }
   int64_t allocated_bytes() const { return bytes(&Layer::allocated_pages); }
@@ -140,6 +146,12 @@ class KvStore {
   /// NaN where the store has given a token back that no node sees any more.
   virtual std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row,
                                                TokenRange tokens = {}) const = 0;
+
+  /// What runs the forwards over this store: `ops`, or others that call them and note what they
+  /// read and write. Called once, by the model that owns the store.
+  virtual std::shared_ptr<Ops> observed(std::shared_ptr<Ops> ops) { return ops; }
+  /// What was written and read since the store was made; nullptr where nothing is traced.
+  virtual const KvTrace* trace() const { return nullptr; }
 };
 
 /// Makes the store of a model.

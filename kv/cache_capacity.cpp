@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "kv/kv_cache.h"
+#include "kv/page_tiers.h"
 
 namespace specdec {
 
@@ -33,6 +34,9 @@ KvStatistics KvCache::statistics() const {
             page_bytes(group.pool.geometry(layer), options_), use.used, allocated};
       }
     }
+  }
+  if (PageTiers* tiers = groups_->all().front().pool.tiers()) {
+    statistics.tiers = tiers->statistics();
   }
   return statistics;
 }

@@ -32,6 +32,7 @@ KvCache::KvCache(const std::vector<LayerKv>& layers, const KvCacheOptions& optio
 }
 
 void KvCache::extend(const NewNodes& nodes) {
+  read_row_ = -1;
   find_spans(nodes);
   check_parents(nodes);
   check_capacity();
@@ -56,6 +57,7 @@ void KvCache::extend(const NewNodes& nodes) {
     longest = std::max(longest, length(span.row) + pending(span.row));
   }
   tables_.upload(nodes.count, longest);
+  begin_tiers();
 }
 
 void KvCache::undo_extend() {
@@ -67,6 +69,7 @@ void KvCache::undo_extend() {
 }
 
 KvView KvCache::view(int64_t layer) const {
+  bring_pages(layer);
   const PagePool& pool = groups_->of(layer).pool;
   KvView view;
   view.group = groups_->number_of(layer);
@@ -200,6 +203,7 @@ BatchTables KvCache::readers(RowId row, int64_t nodes, int64_t angle) const {
   all(tables.path_starts, -1);
   fill_row_tables(tables, 0, row);
   readers_.upload(nodes, length(row));
+  read_row_ = row;
   return readers_.device();
 }
 
@@ -290,6 +294,7 @@ void KvCache::reserve_pages(PageGroup& group, std::span<const PageRange> ranges)
     check_pages(group, ranges);
     pages = group.pool.capacity();
   }
+  hold_shared_pages(group, ranges);
   // The pool grows first: should memory run out, no row refers to a page that does not exist.
   groups_->reserve(group, pages);
   copies_.clear();

@@ -69,8 +69,8 @@ class KvCache final : public KvStore {
   BatchTables readers(RowId row, int64_t nodes, int64_t angle) const override;
   std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row,
                                        TokenRange tokens = {}) const override;
-  /// Bytes of the pages that have been used: what the cache takes in memory. Where pages are
-  /// allocated at once, bytes of all.
+  /// Bytes of the pages that have been used, on disk too where some lie there: what the cache takes
+  /// in memory. Where pages are allocated at once, bytes of all.
   int64_t allocated_bytes() const { return statistics().allocated_bytes(); }
 
  private:
@@ -128,6 +128,12 @@ class KvCache final : public KvStore {
   void check_pages(const PageGroup& group, std::span<const PageRange> ranges) const;
   int64_t pages_of(const PageGroup& group, std::span<const GrownRow> rows) const;
   void add_node(const RowSpan& span, int64_t parent, int64_t index);
+  void begin_tiers();
+  void hold_shared_pages(PageGroup& group, std::span<const PageRange> ranges);
+  void add_uses(const PageGroup& group, RowId row, int64_t window,
+                std::vector<PageUse>& uses) const;
+  std::vector<PageUse> page_uses(int64_t layer) const;
+  void bring_pages(int64_t layer) const;
   void fill_row_tables(const BatchTables& tables, int64_t entry, RowId row) const;
   void copy_in(RowId row, const KvSnapshot& snapshot, int64_t length);
   PagePool::Place page_place(const PageGroup& group, RowId row, int64_t slot) const;
@@ -137,7 +143,8 @@ class KvCache final : public KvStore {
   KvCacheOptions options_;
   std::shared_ptr<PageGroups> groups_;  // shared with snapshots
   TableBlock tables_;
-  mutable TableBlock readers_;  // of the newest readers(); kept to allocate nothing
+  mutable TableBlock readers_;   // of the newest readers(); kept to allocate nothing
+  mutable RowId read_row_ = -1;  // of a readers() since the newest extend
   NamedRows<Row> rows_;
   std::vector<RowSpan> spans_;           // of the newest extend; kept to allocate nothing
   std::vector<PageRange> ranges_;        // likewise

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <vector>
 
 #include "core/kv_store.h"
@@ -27,6 +28,10 @@ struct KvCacheOptions {
   int64_t max_bytes = 0;    ///< most bytes of the pages of all layers; 0 = any number
   int64_t max_rows = 0;     ///< most rows at a time; 0 = any number
   int64_t max_pending = 0;  ///< most pending nodes of a row; 0 = max_length
+  /// Most bytes of pages in memory, on the CPU; others lie in a file without a name in `disk`,
+  /// which has room for all pages from the beginning. 0 = all lie in memory.
+  int64_t memory_bytes = 0;
+  std::filesystem::path disk = {};  ///< a folder; "" = the system's for temporary files
   /// The CPU is treated as a device: kernels read a copy of the tables, and pages are copied by
   /// ATen (for tests).
   bool as_device = false;

@@ -4,93 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
 #include "core/error.h"
+#include "kv/page_tiers.h"
 
 namespace specdec {
 namespace {
-
-/// Copies as plain memory: at::Tensor::copy_ refuses tensors made in inference mode outside of it.
-void copy_numbers(const Tensor& to, int64_t to_offset, const Tensor& from, int64_t from_offset,
-                  int64_t count) {
-  const auto size = static_cast<int64_t>(to.element_size());
-  std::memcpy(static_cast<char*>(to.mutable_data_ptr()) + to_offset * size,
-              static_cast<const char*>(from.const_data_ptr()) + from_offset * size,
-              static_cast<size_t>(count * size));
-}
-
-/// Copies by ATen, wherever the tensors are and in whichever mode they were made.
-void copy_elsewhere(const Tensor& to, const Tensor& from) {
-  const c10::InferenceMode inference;
-  to.copy_(from);
-}
-
-/// Numbers of a tensor from an offset on, each `stride` after the one before.
-struct Column {
-  const Tensor& tensor;
-  int64_t offset;
-  int64_t stride;
-};
-
-template <class Bits>
-void copy_column_of(const Column& to, const Column& from, int64_t count) {
-  auto* target = static_cast<Bits*>(to.tensor.mutable_data_ptr()) + to.offset;
-  const auto* source = static_cast<const Bits*>(from.tensor.const_data_ptr()) + from.offset;
-  for (int64_t i = 0; i < count; ++i) {
-    target[i * to.stride] = source[i * from.stride];
-  }
-}
-
-void copy_column(const Column& to, const Column& from, int64_t count) {
-  switch (to.tensor.element_size()) {
-    case 1:
-      return copy_column_of<uint8_t>(to, from, count);
-    case 2:
-      return copy_column_of<uint16_t>(to, from, count);
-    case 4:
-      return copy_column_of<uint32_t>(to, from, count);
-    default:
-      return copy_column_of<uint64_t>(to, from, count);
-  }
-}
-
-/// View of a token, [kv_heads, head_dim], in pages whose slots are dimension `slots` of a page.
-Tensor token_of(const Tensor& pages, PagePool::Place place, int64_t slots) {
-  return pages.select(0, place.page).select(slots, place.index);
-}
-
-/// Indices of pages and of slots within them, each int64 [moves] on a device.
-struct MovedSlots {
-  Tensor from_pages;
-  Tensor from_slots;
-  Tensor to_pages;
-  Tensor to_slots;
-};
-
-MovedSlots moved_slots(std::span<const PagePool::Move> moves, at::Device device) {
-  const Tensor host = at::empty({4, std::ssize(moves)}, at::kLong);
-  auto* index = host.mutable_data_ptr<int64_t>();
-  const size_t count = moves.size();
-  for (size_t i = 0; i < count; ++i) {
-    index[i] = moves[i].from.page;
-    index[count + i] = moves[i].from.index;
-    index[2 * count + i] = moves[i].to.page;
-    index[3 * count + i] = moves[i].to.index;
-  }
-  const Tensor all = host.to(device);
-  return {all[0], all[1], all[2], all[3]};
-}
-
-/// Moves slots of pages [pages, kv_heads, page_size, head_dim] with ATen: reads all, then writes.
-void move_elsewhere(const Tensor& pages, const MovedSlots& slots) {
-  const c10::InferenceMode inference;
-  const Tensor by_slot = pages.transpose(1, 2);  // [pages, page_size, kv_heads, head_dim]
-  const Tensor moved = at::index(by_slot, {slots.from_pages, slots.from_slots});
-  Tensor written = by_slot;
-  at::index_put_(written, {slots.to_pages, slots.to_slots}, moved);
-}
 
 void check_layers(const std::vector<LayerKv>& layers) {
   for (size_t i = 0; i < layers.size(); ++i) {
@@ -184,6 +104,7 @@ PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options,
   check_head_dims(layers_, options_.format);
   capacity_ = windowed_pages(window.value_or(0), page_capacity(layers_, options_), options_);
   const auto elements = at::TensorOptions().dtype(page_dtype()).device(options_.device);
+  make_tiers();
   for (size_t i = 0; i < pages_.size(); ++i) {
     const LayerKv& layer = layers_[i];
     if (owns(i)) {
@@ -192,6 +113,44 @@ PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options,
       pages_[i].keys = {{heads, width, options_.page_size}, elements, capacity_};
       pages_[i].values = {{heads, options_.page_size, width}, elements, capacity_};
     }
+  }
+}
+
+void PagePool::make_tiers() {
+  if (options_.memory_bytes == 0 || options_.device.is_meta()) {
+    return;
+  }
+  SPECDEC_CHECK(on_host() && !window_, "cache: memory_bytes of a cache on {} or with window_slack",
+                options_.device.str());
+  if (allocates_at_once(options_.device)) {
+    throw Error(
+        "pages of a cache cannot lie on disk where the program replaces LibTorch's allocator: "
+        "choose a cache of type paged");
+  }
+  TieredPages pages{.page_bytes = {}, .memory_bytes = options_.memory_bytes};
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    pages.page_bytes.push_back(owns(i) ? specdec::page_bytes(layers_[i], options_) / 2 : 0);
+  }
+  const int64_t block = PageTiers::pages_per_block(pages.page_bytes);
+  capacity_ = std::max(block, capacity_ / block * block);
+  pages.capacity = capacity_;
+  auto file = temporary_page_file(options_.disk, PageTiers::file_bytes(pages));
+  tiers_ = std::make_shared<PageTiers>(std::move(pages), std::move(file));
+}
+
+void PagePool::place_tiers() {
+  for (size_t i = 0; i < pages_.size(); ++i) {
+    if (owns(i)) {
+      tiers_->place(static_cast<int64_t>(i),
+                    static_cast<std::byte*>(pages_[i].keys.pages().mutable_data_ptr()),
+                    static_cast<std::byte*>(pages_[i].values.pages().mutable_data_ptr()));
+    }
+  }
+}
+
+void PagePool::bring(int64_t layer, std::span<const PageUse> uses) const {
+  if (tiers_ != nullptr) {
+    tiers_->bring(source_of(layer), uses);
   }
 }
 
@@ -225,18 +184,26 @@ void PagePool::reserve(int64_t pages) {
     return;
   }
   // Twice as many, so that the system is asked now and then only.
-  const int64_t usable = std::min(std::max(pages, 2 * usable_), capacity_);
+  // Tiers move whole blocks, so the last one has to be there too.
+  const int64_t usable =
+      tiers_ != nullptr ? capacity_ : std::min(std::max(pages, 2 * usable_), capacity_);
   for (size_t i = 0; i < pages_.size(); ++i) {
     if (owns(i)) {
       pages_[i].keys.reserve(usable);
       pages_[i].values.reserve(usable);
     }
   }
+  if (tiers_ != nullptr && usable_ == 0) {  // they never move
+    place_tiers();
+  }
   usable_ = usable;
 }
 
 void PagePool::touch(int64_t pages) {
   reserve(pages);
+  if (tiers_ != nullptr) {
+    return;  // the others' memory would be taken for them
+  }
   for (size_t i = 0; i < pages_.size(); ++i) {
     if (owns(i)) {
       pages_[i].keys.touch(pages);
@@ -245,131 +212,13 @@ void PagePool::touch(int64_t pages) {
   }
 }
 
-void PagePool::copy_within(const Tensor& pages, int64_t from, int64_t to) const {
-  if (on_host()) {
-    const int64_t numbers = pages.stride(0);
-    copy_numbers(pages, to * numbers, pages, from * numbers, numbers);
-    return;
-  }
-  copy_elsewhere(pages.select(0, to), pages.select(0, from));
-}
-
-void PagePool::copy_page(int64_t from, int64_t to) {
-  for (size_t i = 0; i < pages_.size(); ++i) {
-    if (owns(i)) {
-      copy_within(pages_[i].keys.pages(), from, to);
-      copy_within(pages_[i].values.pages(), from, to);
-    }
-  }
-}
-
-void PagePool::move_slots(std::span<const Move> moves) {
-  if (moves.empty()) {
-    return;
-  }
-  const bool host = on_host();
-  const MovedSlots slots = host ? MovedSlots() : moved_slots(moves, options_.device);
-  for (size_t i = 0; i < pages_.size(); ++i) {
-    if (!owns(i)) {
-      continue;
-    }
-    if (!host) {
-      move_elsewhere(pages_[i].keys.pages().transpose(2, 3), slots);
-      move_elsewhere(pages_[i].values.pages(), slots);
-      continue;
-    }
-    for (const Move& move : moves) {
-      copy_token(i, move);
-    }
-  }
-}
-
-void PagePool::copy_token(size_t layer, const Move& move) const {
-  const LayerKv& own = layers_[layer];
-  const Tensor& keys = pages_[layer].keys.pages();
-  const Tensor& values = pages_[layer].values.pages();
-  int64_t source = page_offset(own, move.from.page);
-  int64_t target = page_offset(own, move.to.page);
-  const int64_t width = width_of(own);
-  for (int64_t head = 0; head < own.kv_heads; ++head) {
-    copy_column({keys, target + move.to.index, options_.page_size},
-                {keys, source + move.from.index, options_.page_size}, width);
-    copy_numbers(values, target + move.to.index * width, values, source + move.from.index * width,
-                 width);
-    source += options_.page_size * width;
-    target += options_.page_size * width;
-  }
-}
-
-void PagePool::read_token(int64_t layer, Place place, int64_t token,
-                          std::pair<Tensor, Tensor>& out) const {
-  const LayerKv& own = geometry(layer);
-  const Tensor& stored_keys = keys(layer);
-  const Tensor& stored_values = values(layer);
-  if (!on_host()) {
-    copy_elsewhere(out.first.select(1, token), token_of(stored_keys, place, 2));
-    copy_elsewhere(out.second.select(1, token), token_of(stored_values, place, 1));
-    return;
-  }
-  const int64_t width = width_of(own);
-  int64_t from = page_offset(own, place.page);
-  int64_t to = token * width;
-  for (int64_t head = 0; head < own.kv_heads; ++head) {
-    copy_column({out.first, to, 1}, {stored_keys, from + place.index, options_.page_size}, width);
-    copy_numbers(out.second, to, stored_values, from + place.index * width, width);
-    from += options_.page_size * width;
-    to += out.first.size(1) * width;
-  }
-}
-
-LayerKeyValues PagePool::copy_out(int64_t layer, std::span<const int32_t> pages,
-                                  int64_t tokens) const {
-  const LayerKv& own = geometry(layer);
-  const Tensor numbers =
-      at::zeros({own.kv_heads, tokens, width_of(own)}, at::TensorOptions().dtype(page_dtype()));
-  LayerKeyValues copies{numbers, at::zeros_like(numbers)};
-  const int64_t size = options_.page_size;
-  for (int64_t first = 0; first < tokens; first += size) {
-    const int64_t count = std::min(size, tokens - first);
-    const int64_t page = pages[static_cast<size_t>(first / size)];
-    if (page < 0) {
-      continue;
-    }
-    copy_elsewhere(copies.keys.narrow(1, first, count),
-                   keys(layer).select(0, page).narrow(2, 0, count).transpose(1, 2));
-    copy_elsewhere(copies.values.narrow(1, first, count),
-                   values(layer).select(0, page).narrow(1, 0, count));
-  }
-  return copies;
-}
-
-void PagePool::copy_in(int64_t layer, std::span<const int32_t> pages, TokenRange tokens,
-                       const LayerKeyValues& from) {
-  const LayerKv& own = geometry(layer);
-  SPECDEC_CHECK(from.keys.dim() == 3 && from.keys.size(0) == own.kv_heads &&
-                    from.keys.size(1) >= tokens.end - tokens.begin &&
-                    from.keys.size(2) == width_of(own) && from.keys.scalar_type() == page_dtype(),
-                "cache: layer {} has {} kv heads of {} in {}, not those of what it restores", layer,
-                own.kv_heads, own.head_dim, kv_format_name(options_.format));
-  const int64_t size = options_.page_size;
-  for (int64_t first = tokens.begin; first < tokens.end;) {
-    const int64_t in_page = first % size;
-    const int64_t count = std::min(size - in_page, tokens.end - first);
-    const int64_t page = pages[static_cast<size_t>(first / size)];
-    if (page >= 0) {
-      const int64_t given = first - tokens.begin;
-      copy_elsewhere(keys(layer).select(0, page).narrow(2, in_page, count),
-                     from.keys.narrow(1, given, count).transpose(1, 2));
-      copy_elsewhere(values(layer).select(0, page).narrow(1, in_page, count),
-                     from.values.narrow(1, given, count));
-    }
-    first += count;
-  }
+int64_t PagePool::source_of(int64_t layer) const {
+  const int64_t other = geometry(layer).source_layer;
+  return other < 0 ? layer : other;
 }
 
 const PagePool::Pages& PagePool::source(int64_t layer) const {
-  const int64_t other = geometry(layer).source_layer;
-  return pages_[static_cast<size_t>(other < 0 ? layer : other)];
+  return pages_[static_cast<size_t>(source_of(layer))];
 }
 
 int64_t PagePool::page_offset(const LayerKv& layer, int64_t page) const {

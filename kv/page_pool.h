@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -11,6 +12,9 @@
 #include "kv/page_memory.h"
 
 namespace specdec {
+
+class PageTiers;
+struct PageUse;
 
 /// The bytes of the pages of all layers, or of those with one window: a page number means a page of
 /// each of them. Pages never move. It knows nothing of rows.
@@ -46,6 +50,14 @@ class PagePool {
   /// Elements of a token's key or value in a page.
   int64_t width_of(const LayerKv& layer) const;
 
+  /// Moves pages between memory and disk; nullptr where all lie in memory. Pages have to be brought
+  /// before keys() and values() of their layer are read or written; all other calls do it.
+  PageTiers* tiers() const { return tiers_.get(); }
+  /// Brings pages of a layer, which lie in that of source_of(); nothing without tiers.
+  void bring(int64_t layer, std::span<const PageUse> uses) const;
+  /// The layer whose keys and values a layer reads: itself, as a rule.
+  int64_t source_of(int64_t layer) const;
+
   /// Page numbers that there can be.
   int64_t capacity() const { return capacity_; }
   /// Lets page numbers below `pages`, at most capacity(), be used. Copies nothing.
@@ -72,6 +84,8 @@ class PagePool {
     PageMemory keys;
     PageMemory values;
   };
+  void make_tiers();
+  void place_tiers();
   const Pages& source(int64_t layer) const;
   /// Whether the pages of a layer are its own, and of this pool.
   bool owns(size_t layer) const {
@@ -87,6 +101,7 @@ class PagePool {
   KvCacheOptions options_;
   std::optional<int64_t> window_;
   std::vector<Pages> pages_;  // [layers]; empty for those that it does not own
+  std::shared_ptr<PageTiers> tiers_;
   int64_t capacity_;
   int64_t usable_ = 0;
 };

@@ -49,9 +49,10 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
        const TransformerOptions& options)
       : weights_(first_layers(std::move(weights), options.active_layers)),
         adapters_(weights_),
-        adapted_(std::make_shared<AdaptedOps>(ops_of(options, *weights_), adapters_)),
-        ops_(adapted_),
         store_(make_store(*weights_, store, options)),
+        adapted_(
+            std::make_shared<AdaptedOps>(store_->observed(ops_of(options, *weights_)), adapters_)),
+        ops_(adapted_),
         results_on_host_(options.results_on_host),
         prefill_threads_(options.prefill_threads),
         hooks_(options.hooks),
@@ -348,9 +349,9 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
 
   std::shared_ptr<const TransformerWeights> weights_;
   AdapterStack adapters_;
+  std::unique_ptr<KvStore> store_;
   std::shared_ptr<AdaptedOps> adapted_;
   std::shared_ptr<Ops> ops_;  ///< the same
-  std::unique_ptr<KvStore> store_;
   bool results_on_host_;
   int64_t prefill_threads_;
   LayerHooks hooks_;

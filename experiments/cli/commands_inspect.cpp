@@ -88,6 +88,7 @@ nlohmann::json memory_json(const MemoryNeeds& needs) {
           {"cache", needs.cache()},
           {"cache_of_sliding_layers", needs.sliding_cache},
           {"cache_of_full_layers", needs.full_cache},
+          {"cache_on_disk", needs.cache_on_disk},
           {"activations", needs.activations},
           {"rotations", needs.rotations},
           {"results", needs.results},

@@ -9,6 +9,7 @@
 #include "experiments/components/builtin.h"
 #include "experiments/config/yaml_writer.h"
 #include "kv/kv_cache.h"
+#include "kv/tracing_store.h"
 
 namespace specdec {
 namespace {
@@ -56,6 +57,45 @@ CacheRegistry::Make prepare_paged(const ConfigNode& node, const RunPlan&) {
     options.max_pages = given.max_pages;
     options.max_bytes = given.megabytes << 20U;
     options.window_slack = given.window_slack;
+    return std::make_unique<KvCache>(context.layers, options);
+  };
+}
+
+struct TieredOptions {
+  int64_t memory_megabytes = 256;
+  int64_t megabytes = 1024;
+  std::filesystem::path disk = {};
+  int64_t page_size = kDefaultPageSize;
+};
+
+OptionTable<TieredOptions> tiered_options() {
+  using Options = TieredOptions;
+  return OptionTable<Options>()
+      .add("memory_megabytes", &Options::memory_megabytes,
+           "most memory of the pages of all layers, in MiB", {1, kMostMegabytes})
+      .add("megabytes", &Options::megabytes,
+           "room on the disk for the pages of all layers, in MiB, taken when the cache is made",
+           {1, kMostMegabytes})
+      .describe(
+          {{"disk", "the system's", "a folder",
+            "where the file of pages lies, which has no name there and ends with the program; "
+            "by default where the system keeps temporary files"}})
+      .add("page_size", &Options::page_size, "tokens of a page; multiples of 16 are read fastest",
+           {1, 1 << 20});
+}
+
+CacheRegistry::Make prepare_tiered(const ConfigNode& node, const RunPlan&) {
+  TieredOptions given = tiered_options().read(node);
+  node.ignore("disk");  // known, also where it is not given
+  if (node.has("disk")) {
+    given.disk = node.require_path("disk");
+  }
+  return [given](const CacheContext& context) {
+    KvCacheOptions options = cache_options(context);
+    options.page_size = given.page_size;
+    options.max_bytes = given.megabytes << 20U;
+    options.memory_bytes = given.memory_megabytes << 20U;
+    options.disk = given.disk;
     return std::make_unique<KvCache>(context.layers, options);
   };
 }
@@ -117,6 +157,14 @@ CacheRegistry::Make prepare_window(const ConfigNode& node, const RunPlan&) {
   };
 }
 
+CacheRegistry::Make prepare_tracing(const ConfigNode& node, const RunPlan& plan) {
+  const CacheRegistry::Make make =
+      plan.components.caches.prepare(node.typed_child("of", "paged"), plan);
+  return [make](const CacheContext& context) {
+    return std::make_unique<TracingStore>(make(context), std::ssize(context.layers));
+  };
+}
+
 /// Formats that a cache's `format` names; the others are said by kv_dtype.
 constexpr KvFormat kLossyFormats[] = {KvFormat::kFloat16, KvFormat::kFp8E4m3,
                                       KvFormat::kQ8,      KvFormat::kQ4,
@@ -161,12 +209,22 @@ KvRotation read_rotation(const ConfigNode& cache, const std::optional<KvFormat>&
   return KvRotation::kHadamard;
 }
 
-/// Whether a cache's type is lossy, or it has a format.
-bool is_lossy(const ConfigNode& cache, const Components& components,
-              const std::optional<KvFormat>& format) {
-  const auto& entries = components.caches.entries();
-  const auto entry = entries.find(cache.has("type") ? cache.get<std::string>("type", "") : "");
-  return format || (entry != entries.end() && entry->second.promise == Promise::kLossy);
+std::string type_of(const ConfigNode& cache) {
+  return cache.has("type") ? cache.get<std::string>("type", "") : "";
+}
+
+/// The type of a cache that no other device than the CPU has.
+std::string find_cpu_only(const ConfigNode& cache) {
+  const std::string type = type_of(cache);
+  return type == "tiered" || type == "tracing" ? type : "";
+}
+
+/// See CacheChoice::memory_bytes; of a cache that traces, that of the other one.
+int64_t find_memory_bytes(const ConfigNode& cache) {
+  if (type_of(cache) == "tracing" && cache.is_map("of")) {
+    return find_memory_bytes(cache.child("of"));
+  }
+  return type_of(cache) == "tiered" ? tiered_options().read(cache).memory_megabytes << 20U : 0;
 }
 
 /// A target's cache: one that is lossy needs `lossy: true`, and no other has it.
@@ -186,10 +244,15 @@ void check_lossy(const ConfigNode& cache, const CacheChoice& choice, bool lossy)
 
 CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
                         const std::optional<KvFormat>& format) {
+  Promise promise = Promise::kLossless;  // of the type, and of the one that it wraps
+  RunPlan own = plan;
+  own.promise = &promise;
   CacheChoice choice{.format = format, .rotation = read_rotation(cache, format)};
-  choice.make = plan.components.caches.prepare(cache, plan);
+  choice.make = plan.components.caches.prepare(cache, own);
   choice.yaml = write_yaml(*cache.resolved());
-  if (is_lossy(cache, plan.components, format)) {
+  choice.cpu_only = find_cpu_only(cache);
+  choice.memory_bytes = find_memory_bytes(cache);
+  if (format || promise == Promise::kLossy) {
     choice.loss = write_yaml_flow(*cache.resolved());
   }
   return choice;
@@ -216,8 +279,12 @@ KvStoreFactory CacheChoice::factory(KvFormat kv_dtype) const {
   if (!make) {
     return paged_kv(kDefaultPageSize, chosen);
   }
-  return [make = make, chosen, rotation = rotation](std::vector<LayerKv> layers,
-                                                    const KvStoreOptions& store) {
+  return [make = make, chosen, rotation = rotation, type = cpu_only](std::vector<LayerKv> layers,
+                                                                     const KvStoreOptions& store) {
+    if (!type.empty() && !store.device.is_cpu() && !store.device.is_meta()) {  // or measured
+      throw Error(fmt::format("a cache of type {} is for the CPU, not for {}: choose another type",
+                              type, store.device.str()));
+    }
     return make({std::move(layers), store, chosen, rotation});
   };
 }
@@ -243,9 +310,7 @@ std::optional<CacheChoice> read_draft_cache(const ConfigNode& drafter, const Run
     return std::nullopt;
   }
   const ConfigNode node = drafter.child("cache");
-  RunPlan of_drafts = plan;  // whose losses the target makes good
-  of_drafts.promise = nullptr;
-  return read_choice(node, of_drafts, read_format(node));
+  return read_choice(node, plan, read_format(node));  // whose losses the target makes good
 }
 
 OptionHelp draft_cache_help(const std::string& fallback) {
@@ -301,6 +366,25 @@ void add_caches(CacheRegistry& caches) {
                         .promise = Promise::kLossy,
                         .prepare = prepare_window,
                         .examples = {{"{type: window, sink: 1, recent: 2, lossy: true}"}}});
+  caches.add("tiered",
+             {.help = "paged, with the pages that a memory budget does not hold on disk: the same "
+                      "bits; layers are read ahead in turn",
+              .page = "docs/caches.md",
+              .options = with_format(tiered_options().help()),
+              .promise = Promise::kLossless,
+              .prepare = prepare_tiered,
+              .examples = {{"{type: tiered, memory_megabytes: 1, megabytes: 16}"}}});
+  caches.add(
+      "tracing",
+      {.help = "another cache, the same bits, that counts what forwards write and read by "
+               "layer, page and age: slow, for a figure of how far back attention looks",
+       .page = "docs/caches.md",
+       .options = with_format({{"of", "{type: paged}", "a cache",
+                                "the type and options of the cache that is traced"}}),
+       .promise = Promise::kLossless,
+       .prepare = prepare_tracing,
+       .examples = {{"{type: tracing}"},
+                    {"{type: tracing, of: {type: paged, page_size: 4, window_slack: 16}}"}}});
 }
 
 }  // namespace specdec

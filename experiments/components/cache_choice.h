@@ -26,6 +26,9 @@ struct CacheContext {
 struct CacheChoice {
   std::string yaml = {};  ///< with all options; "" = none was chosen: `paged`
   std::string loss = {};  ///< of one that is lossy: its type and options, in a line
+  /// Most bytes of pages in memory, of one that keeps the others on disk; 0 = all lie in memory.
+  int64_t memory_bytes = 0;
+  std::string cpu_only = {};  ///< the type that other devices do not have; "" = they do
   std::function<std::unique_ptr<KvStore>(const CacheContext&)> make = {};
   /// What `format` chose for keys and values: a lossy one; none = as kv_dtype says.
   std::optional<KvFormat> format = {};

@@ -55,6 +55,9 @@ void add_cache(const ModelSize& size, const ModelOptions& model, MemoryNeeds& ne
     (layers[layer].window > 0 ? needs.sliding_cache : needs.full_cache) += pages[layer] * bytes;
     needs.cache_per_token += bytes / statistics.page_size;
   }
+  if (const int64_t most = model.cache.memory_bytes; most > 0) {
+    needs.cache_on_disk = std::max<int64_t>(0, needs.cache() - most);
+  }
 }
 
 void add_rotations(const TransformerInfo& info, int64_t number_bytes, MemoryNeeds& needs) {

@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "core/kv_tiers.h"
+#include "core/kv_trace.h"
 #include "decoders/analysis/draft_bias.h"
 #include "decoders/decoding_strategy.h"
 #include "experiments/metrics/machine_load.h"
@@ -54,6 +56,8 @@ struct GenerationRecord {
   std::optional<double> cache_shared_pages = {};
   std::optional<double> cache_free_pages = {};  ///< spare ones of rows included
   std::optional<double> cache_fragmentation = {};
+  std::optional<KvTiers> cache_tiers = {};  ///< counts are those of the generation alone
+  std::optional<KvTrace> cache_trace = {};  ///< of the generation; of a target's cache that traces
   // Of a target with layers on disk, see LayerReads.
   std::optional<double> disk_bytes = {};
   std::optional<double> disk_layers = {};

@@ -181,6 +181,8 @@ struct SummaryRow {
   std::optional<double> copied_share = {};  ///< mean over the generations that have one
   std::optional<double> cache_bytes = {};   ///< most bytes of pages that a generation ended with
   std::optional<double> cache_fragmentation = {};  ///< mean over the generations that have one
+  /// Of a cache with tiers: most bytes, and counts of all generations together.
+  std::optional<KvTiers> cache_tiers = {};
   // Of a target with layers on disk, in all generations together.
   std::optional<double> disk_bytes_per_token = {};  ///< of weights, by new token, prefills included
   std::optional<double> disk_ready_share = {};      ///< of the layers' uses: without waiting

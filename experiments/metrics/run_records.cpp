@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/formats/json_text.h"
 #include "core/formats/strict_json.h"
+#include "experiments/metrics/cache_records.h"
 #include "experiments/metrics/load_records.h"
 #include "experiments/metrics/metrics.h"
 
@@ -211,6 +212,12 @@ Json generation_json(const GenerationRecord& record) {
       json[key] = *(record.*number);
     }
   }
+  if (record.cache_tiers) {
+    json["cache_tiers"] = cache_tiers_json(*record.cache_tiers);
+  }
+  if (record.cache_trace) {
+    json["cache_trace"] = cache_trace_json(*record.cache_trace);
+  }
   if (record.thinking) {
     json["thinking"] = {record.thinking->begin, record.thinking->end};
   }
@@ -254,6 +261,12 @@ GenerationRecord parse_generation(const Json& line) {
     if (line.contains(key)) {
       record.*number = line.at(key).get<double>();
     }
+  }
+  if (line.contains("cache_tiers")) {
+    record.cache_tiers = parse_cache_tiers(line.at("cache_tiers"));
+  }
+  if (line.contains("cache_trace")) {
+    record.cache_trace = parse_cache_trace(line.at("cache_trace"));
   }
   if (line.contains("thinking")) {
     const auto& span = line.at("thinking");

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "experiments/metrics/cache_records.h"
 #include "experiments/metrics/metrics.h"
 
 namespace specdec {
@@ -199,6 +200,12 @@ class Summarizer {
       row.cache_bytes = *std::max_element(bytes.begin(), bytes.end());
     }
     row.cache_fragmentation = mean_number(records, &GenerationRecord::cache_fragmentation);
+    for (const GenerationRecord* record : records) {
+      if (record->cache_tiers) {
+        add_tiers(*record->cache_tiers,
+                  row.cache_tiers ? *row.cache_tiers : row.cache_tiers.emplace());
+      }
+    }
   }
 
   static void add_disk(std::span<const GenerationRecord* const> records, SummaryRow& row) {

@@ -63,5 +63,6 @@ void add_speed_by_log_prob(const Report& report, FigureList& figures);
 void add_speed_by_answers(const Report& report, FigureList& figures);
 void add_rank_trees(const Report& report, FigureList& figures);
 void add_sweep(const Report& report, FigureList& figures);
+void add_attention_ages(const Report& report, FigureList& figures);
 
 }  // namespace specdec

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/formats/json_text.h"
+#include "experiments/metrics/cache_records.h"
 #include "experiments/report/conditions.h"
 #include "experiments/report/headline.h"
 #include "experiments/report/report.h"
@@ -290,6 +291,7 @@ Json row_json(const SummaryRow& row) {
       {"bytes_per_second", json_number(row.bytes_per_second)},
       {"cache_bytes", json_number(row.cache_bytes)},
       {"cache_fragmentation", json_number(row.cache_fragmentation)},
+      {"cache_tiers", row.cache_tiers ? cache_tiers_json(*row.cache_tiers) : Json()},
       {"disk_bytes_per_token", json_number(row.disk_bytes_per_token)},
       {"disk_ready_share", json_number(row.disk_ready_share)},
       {"disk_wait_seconds", json_number(row.disk_wait_seconds)},

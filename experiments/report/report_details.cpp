@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -144,6 +145,37 @@ std::vector<HitTree> hit_trees(std::span<const TraceRecord> traces) {
     }
   }
   return trees;
+}
+
+AttentionAges attention_ages(std::span<const GenerationRecord> records) {
+  AttentionAges shares;
+  std::vector<double> nodes;
+  for (const GenerationRecord& record : records) {
+    if (!record.cache_trace) {
+      continue;
+    }
+    const auto& layers = record.cache_trace->layers;
+    if (shares.empty()) {
+      shares.resize(layers.size());
+      nodes.resize(layers.size());
+    }
+    if (layers.size() != shares.size()) {
+      return {};
+    }
+    for (size_t layer = 0; layer < layers.size(); ++layer) {
+      const std::vector<double>& mass = layers[layer].mass;
+      shares[layer].resize(std::max(shares[layer].size(), mass.size()));
+      std::transform(mass.begin(), mass.end(), shares[layer].begin(), shares[layer].begin(),
+                     std::plus<>());
+      nodes[layer] += static_cast<double>(layers[layer].nodes);
+    }
+  }
+  for (size_t layer = 0; layer < shares.size(); ++layer) {
+    for (double& share : shares[layer]) {
+      share /= std::max(1.0, nodes[layer]);
+    }
+  }
+  return shares;
 }
 
 /// Writes the pieces of one generation: of each step what was accepted, what was rejected, and the
@@ -300,7 +332,8 @@ ReportDetails collect_details(const DetailSources& sources) {
           .widths = width_costs(sources.records),
           .predictions = predictions(sources),
           .trees = hit_trees(sources.traces),
-          .examples = example_texts(sources)};
+          .examples = example_texts(sources),
+          .attention_ages = attention_ages(sources.records)};
 }
 
 }  // namespace specdec

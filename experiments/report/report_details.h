@@ -68,6 +68,11 @@ struct ExampleText {
   bool cut = false;  ///< more follows
 };
 
+/// How far back a target looks: [layers][ages] share of a layer's attention on keys of an age, by
+/// age_bucket, in all forwards. Empty where the cache was not traced, or by caches of several
+/// models.
+using AttentionAges = std::vector<std::vector<double>>;
+
 /// What a report shows beside its summary. Parts without data are empty.
 struct ReportDetails {
   std::vector<QuestionResult> questions;
@@ -76,6 +81,7 @@ struct ReportDetails {
   std::vector<SpeedPrediction> predictions;
   std::vector<HitTree> trees;
   std::vector<ExampleText> examples;
+  AttentionAges attention_ages;
 };
 
 /// What details are made from.

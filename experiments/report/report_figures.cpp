@@ -192,6 +192,7 @@ ReportFigures draw_figures(const Report& report) {
   add_cost_curve(report, figures);
   add_predictions(report, figures);
   add_rank_trees(report, figures);
+  add_attention_ages(report, figures);
   return figures.take();
 }
 

@@ -264,10 +264,11 @@ GenerationRecord ExperimentRun::record(const Group& group, const Arm& arm, const
   request.prefixes = arm.prefixes.get();
   GenerationRecord record;
   const auto reads = layer_reads(group.target->weights());
+  const CacheState cache = cache_state(*group.target);
   const LoadMeter meter;
   record.generation = arm.strategy->generate(request);
   record.load = meter.read();
-  note_cache(*group.target, record);
+  note_cache(*group.target, cache, record);
   note_disk(*group.target, reads, record);
   record.key = item.key(arm);
   record.category = item.prompt->category;

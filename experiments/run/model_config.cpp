@@ -68,6 +68,12 @@ void check_formats(const ConfigNode& node, const ModelOptions& options) {
                           "or choose another dtype",
                           options.kv_dtype));
   }
+  if (!options.cache.cpu_only.empty() && options.device != "cpu") {
+    node.child("cache").fail("type",
+                             fmt::format("{} is for the CPU, but device is {}; choose another "
+                                         "cache, or device: cpu",
+                                         options.cache.cpu_only, options.device));
+  }
   const bool metal = options.device == "mps";
   if (!options.cache.loss.empty() && !options.cache.format && metal) {
     node.child("cache").fail("type",

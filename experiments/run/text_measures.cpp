@@ -5,6 +5,7 @@
 
 #include "decoders/analysis/draft_bias.h"
 #include "decoders/analysis/sequence_score.h"
+#include "experiments/metrics/cache_records.h"
 
 namespace specdec {
 namespace {
@@ -57,13 +58,25 @@ bool traces_loss(const Group& group, const Arm& arm) {
   return measures_loss(group, arm) && is_lossy(arm) && !group.config->sampling.greedy();
 }
 
-void note_cache(const TransformerModel& model, GenerationRecord& record) {
+CacheState cache_state(const TransformerModel& model) {
+  const KvTrace* trace = model.cache().trace();
+  return {.tiers = model.cache().statistics().tiers,
+          .trace = trace == nullptr ? std::nullopt : std::optional(*trace)};
+}
+
+void note_cache(const TransformerModel& model, const CacheState& before, GenerationRecord& record) {
   const KvStatistics use = model.cache().statistics();
   record.cache_bytes = static_cast<double>(use.used_bytes());
   record.cache_pages = static_cast<double>(use.used_pages);
   record.cache_shared_pages = static_cast<double>(use.shared_pages);
   record.cache_free_pages = static_cast<double>(use.free_pages + use.spare_pages);
   record.cache_fragmentation = use.fragmentation();
+  if (before.tiers && use.tiers) {
+    record.cache_tiers = tiers_between(*before.tiers, *use.tiers);
+  }
+  if (before.trace) {
+    record.cache_trace = *model.cache().trace() - *before.trace;
+  }
 }
 
 void note_disk(const TransformerModel& model, const std::optional<LayerReads>& before,

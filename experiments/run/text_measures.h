@@ -11,8 +11,14 @@ bool measures_loss(const Group& group, const Arm& arm);
 /// True where an arm's texts are traced too: a lossy strategy samples. The arm then has a tracer.
 bool traces_loss(const Group& group, const Arm& arm);
 
-/// Notes how the model's cache is used now.
-void note_cache(const TransformerModel& model, GenerationRecord& record);
+/// What a model's cache has counted.
+struct CacheState {
+  std::optional<KvTiers> tiers = {};  ///< of one with pages on disk
+  std::optional<KvTrace> trace = {};  ///< of one that traces
+};
+CacheState cache_state(const TransformerModel& model);
+/// Notes how the model's cache is used now, and what it counted since `before`.
+void note_cache(const TransformerModel& model, const CacheState& before, GenerationRecord& record);
 /// What was read from disk of the target's layers since `before`, if some lie there.
 void note_disk(const TransformerModel& model, const std::optional<LayerReads>& before,
                GenerationRecord& record);

@@ -2,8 +2,8 @@
 #include <memory>
 #include <utility>
 
+#include "core/kernels/forwarding_ops.h"
 #include "core/transformer/adapters/adapter_stack.h"
-#include "core/transformer/forwarding_ops.h"
 
 namespace specdec {
 

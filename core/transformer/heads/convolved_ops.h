@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/transformer/forwarding_ops.h"
+#include "core/kernels/forwarding_ops.h"
 #include "core/transformer/heads/block_correction.h"
 #include "core/transformer/weights.h"
 

@@ -1,7 +1,6 @@
 #include "core/transformer/paging/layer_file.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -81,24 +80,6 @@ std::string key_text(const std::string& model) {
   return fmt::format("{:016x} {}", hash, kPacking);
 }
 
-/// Past the page cache, if the file system can; `is_direct` says so.
-int open_for_layers(const std::filesystem::path& path, bool& is_direct) {
-  int descriptor = -1;
-  is_direct = false;
-#ifdef O_DIRECT
-  descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
-  is_direct = descriptor >= 0;
-#endif
-  return descriptor >= 0 ? descriptor : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-}
-
-void drop_pages([[maybe_unused]] int descriptor, [[maybe_unused]] int64_t offset,
-                [[maybe_unused]] int64_t bytes) {
-#ifdef POSIX_FADV_DONTNEED
-  ::posix_fadvise(descriptor, offset, bytes, POSIX_FADV_DONTNEED);
-#endif
-}
-
 }  // namespace
 
 LayerFileWriter::LayerFileWriter(const std::filesystem::path& path, LayerFileKey key)
@@ -163,22 +144,20 @@ std::unique_ptr<LayerFile> LayerFile::open(const std::filesystem::path& path,
     throw Error(fmt::format("{}: is no file. Name a file for the model's layers.", path.string()));
   }
   std::ifstream file(path, std::ios::binary);
-  bool is_direct = false;
-  const int descriptor = file ? open_for_layers(path, is_direct) : -1;
+  const int descriptor = file ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC) : -1;
   if (descriptor < 0) {
     throw Error(fmt::format("{}: cannot be read: {}. Check who may read it, or name another file.",
                             path.string(), std::strerror(errno)));
   }
-  std::unique_ptr<LayerFile> layers(new LayerFile(path, descriptor, is_direct));
+  std::unique_ptr<LayerFile> layers(new LayerFile(path, descriptor));
   require_kind(path, file);
   const std::string table = table_text(path, file);
   return !table.empty() && layers->read_table(table, key) ? std::move(layers) : nullptr;
 }
 
-LayerFile::LayerFile(std::filesystem::path path, int descriptor, bool is_direct)
-    : path_(std::move(path)), descriptor_(descriptor), is_direct_(is_direct) {}
-
-LayerFile::~LayerFile() { ::close(descriptor_); }
+LayerFile::LayerFile(std::filesystem::path path, int descriptor)
+    : path_(std::move(path)),
+      file_(path_, descriptor, "Check the disk, or delete the file: it will be written again.") {}
 
 bool LayerFile::read_table(const std::string& text, const LayerFileKey& key) {
   const json table = json::parse(text);  // its checksum was right
@@ -203,10 +182,7 @@ int64_t LayerFile::bytes(int64_t layer) const {
 
 void LayerFile::read(int64_t layer, std::span<std::byte> memory) {
   Layer& stored = layers_.at(static_cast<size_t>(layer));
-  read_bytes(stored.offset, memory);
-  if (!is_direct_) {
-    drop_pages(descriptor_, stored.offset, stored.bytes);
-  }
+  file_.read(stored.offset, memory);
   if (!stored.is_checked) {
     if (hash_bytes(kHashStart, memory.data(), memory.size()) != stored.checksum) {
       throw Error(fmt::format(
@@ -215,28 +191,6 @@ void LayerFile::read(int64_t layer, std::span<std::byte> memory) {
           path_.string(), layer));
     }
     stored.is_checked = true;
-  }
-}
-
-void LayerFile::read_bytes(int64_t offset, std::span<std::byte> memory) {
-  while (!memory.empty()) {
-    const ssize_t count = ::pread(descriptor_, memory.data(), memory.size(), offset);
-    if (count < 0 && errno == EINTR) {
-      continue;
-    }
-    if (count < 0 && errno == EINVAL && is_direct_) {  // some file systems only open files so
-      is_direct_ = false;
-      ::fcntl(descriptor_, F_SETFL, 0);
-      continue;
-    }
-    if (count <= 0) {
-      throw Error(
-          fmt::format("{}: cannot be read at byte {}: {}. Check the disk, or delete the "
-                      "file: it will be written again.",
-                      path_.string(), offset, count < 0 ? std::strerror(errno) : "it ends there"));
-    }
-    memory = memory.subspan(static_cast<size_t>(count));
-    offset += count;
   }
 }
 

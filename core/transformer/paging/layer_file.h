@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/formats/atomic_file.h"
+#include "core/formats/direct_file.h"
 #include "core/hash.h"
 #include "core/transformer/paging/layer_store.h"
 #include "core/transformer/weights.h"
@@ -46,9 +47,8 @@ class LayerFileWriter {
 };
 
 /// The layers of a file that LayerFileWriter has written, read past the page cache, so that they
-/// take the memory of their buffers only: with O_DIRECT, or, where the file system has none, with
-/// pages dropped after each layer. Bytes are compared with their checksum when a layer is read for
-/// the first time.
+/// take the memory of their buffers only (DirectFile). Bytes are compared with their checksum when
+/// a layer is read for the first time.
 class LayerFile final : public LayerStore {
  public:
   /// nullptr where there is no such file, or one that was cut off, damaged in its table or made of
@@ -56,8 +56,6 @@ class LayerFile final : public LayerStore {
   /// kind.
   static std::unique_ptr<LayerFile> open(const std::filesystem::path& path,
                                          const LayerFileKey& key);
-  ~LayerFile() override;
-
   const LayerFileNames& names() const { return names_; }
   int64_t layers() const override { return static_cast<int64_t>(layers_.size()); }
   int64_t bytes(int64_t layer) const override;
@@ -69,14 +67,12 @@ class LayerFile final : public LayerStore {
     uint64_t checksum;
     bool is_checked = false;
   };
-  LayerFile(std::filesystem::path path, int descriptor, bool is_direct);
+  LayerFile(std::filesystem::path path, int descriptor);
   /// False where it does not fit the key.
   bool read_table(const std::string& table, const LayerFileKey& key);
-  void read_bytes(int64_t offset, std::span<std::byte> memory);
 
   std::filesystem::path path_;
-  int descriptor_;
-  bool is_direct_;
+  DirectFile file_;
   LayerFileNames names_;
   std::vector<Layer> layers_;
 };

@@ -4,13 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <random>
+#include <numeric>
 
 #include "core/error.h"
+#include "core/kv_trace.h"
 #include "core/transformer/transformer_model.h"
 #include "experiments/components/components.h"
 #include "kv/kv_cache.h"
+#include "tests/support/cache_pair.h"
 #include "tests/support/error_message.h"
 #include "tests/support/tiny_gemma.h"
 
@@ -21,97 +22,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr int64_t kCacheVocab = 40;
-
-/// Two models with different caches, which take the same steps: chains and trees on up to three
-/// rows, commits, truncations, snapshots, forks and closed rows.
-class CachePair {
- public:
-  CachePair(const KvStoreFactory& cache, KvFormat format, uint32_t seed)
-      : random_(seed),
-        weights_(tiny_gemma(kCacheVocab, at::kFloat)),
-        model_(weights_, cache),
-        plain_(weights_, paged_kv(kDefaultPageSize, format)) {}
-
-  void step() {
-    switch (below(7)) {
-      case 0:
-        return both([length = model_.rewindable_to(below(model_.length() + 1))](auto& m) {
-          m.truncate(length);
-        });
-      case 1:
-        return change_rows();
-      case 2:
-        return restore();
-      default:
-        return forward();
-    }
-  }
-
- private:
-  template <class F>
-  void both(const F& change) {
-    change(model_);
-    change(plain_);
-  }
-  int64_t below(int64_t bound) {
-    return static_cast<int64_t>(random_() % static_cast<uint64_t>(bound));
-  }
-
-  void forward() {
-    const RowId row = any_row();
-    std::vector<Token> tokens(static_cast<size_t>(1 + below(9)));
-    std::vector<int64_t> rows(tokens.size(), row);
-    std::vector<int64_t> parents(tokens.size());
-    both([&](auto& m) { m.truncate(m.length(row), row); });
-    if (model_.length(row) + std::ssize(tokens) > model_.max_length()) {
-      return both([&](auto& m) { m.truncate(0, row); });
-    }
-    for (size_t node = 0; node < tokens.size(); ++node) {
-      tokens[node] = static_cast<Token>(below(kCacheVocab));
-      parents[node] = below(2) == 0 ? static_cast<int64_t>(node) - 1
-                                    : below(static_cast<int64_t>(node) + 1) - 1;
-    }
-    const TokenBatch batch{
-        .tokens = at::tensor(tokens, at::kInt), .rows = rows, .parents = parents};
-    ASSERT_TRUE(at::equal(model_.forward(batch).logits, plain_.forward(batch).logits));
-    std::vector<int64_t> path;
-    for (int64_t node = below(std::ssize(tokens)); node >= 0;
-         node = parents[static_cast<size_t>(node)]) {
-      path.insert(path.begin(), node);
-    }
-    both([&](auto& m) { m.commit(path, row); });
-  }
-
-  RowId any_row() {
-    const std::vector<RowId> rows = model_.cache().rows();
-    return rows[static_cast<size_t>(below(std::ssize(rows)))];
-  }
-
-  void change_rows() {
-    const RowId row = any_row();
-    if (model_.cache().rows().size() < 3) {
-      const int64_t length = model_.rewindable_to(below(model_.length(row) + 1), row);
-      both([&](auto& m) { m.fork(row, length); });
-    } else if (row != 0) {
-      both([&](auto& m) { m.close(row); });
-    }
-  }
-
-  void restore() {
-    const int64_t length = model_.rewindable_to(below(model_.length() + 1));
-    both([&](auto& m) {
-      m.truncate(m.length());
-      const auto snapshot = m.snapshots()->kv_snapshot(0);
-      m.truncate(0);
-      m.snapshots()->kv_restore(*snapshot, length);
-    });
-  }
-
-  std::mt19937 random_;
-  std::shared_ptr<TransformerWeights> weights_;
-  TransformerModel model_;
-  TransformerModel plain_;
-};
 
 TEST(CachesTest, ExactCachesGiveTheSameBits) {
   const c10::InferenceMode guard;
@@ -124,7 +34,8 @@ TEST(CachesTest, ExactCachesGiveTheSameBits) {
     for (const Example& example : entry.examples) {
       for (const KvFormat format : kKvFormats) {
         SCOPED_TRACE(example.yaml);
-        CachePair pair(parse_cache(example.yaml, all).factory(format), format, 3);
+        CachePair pair(tiny_gemma(kCacheVocab, at::kFloat),
+                       parse_cache(example.yaml, all).factory(format), format, 3);
         for (int step = 0; step < 60 && !testing::Test::HasFatalFailure(); ++step) {
           pair.step();
         }
@@ -137,7 +48,8 @@ TEST(CachesTest, AWindowThatNoTokenLeavesGivesTheSameBits) {
   const c10::InferenceMode guard;
   const CacheChoice choice =
       parse_cache("{type: window, sink: 3, recent: 4096, lossy: true}", builtin_components());
-  CachePair pair(choice.factory(KvFormat::kNative), KvFormat::kNative, 5);
+  CachePair pair(tiny_gemma(kCacheVocab, at::kFloat), choice.factory(KvFormat::kNative),
+                 KvFormat::kNative, 5);
   for (int step = 0; step < 60 && !testing::Test::HasFatalFailure(); ++step) {
     pair.step();
   }
@@ -160,6 +72,82 @@ TEST(CachesTest, AWindowThinsLayersOfFullAttention) {
   EXPECT_TRUE(has_full);
   TransformerModel plain(weights, paged_kv());
   EXPECT_NE(model.snapshots()->kv_key(), plain.snapshots()->kv_key());
+}
+
+/// Of one of a trace's layers.
+int64_t keys_seen(const KvTrace::Layer& layer) {
+  return std::accumulate(layer.keys.begin(), layer.keys.end(), int64_t{0});
+}
+
+TEST(CachesTest, ATraceCountsWhatForwardsWriteAndRead) {
+  const c10::InferenceMode guard;
+  const CacheChoice choice =
+      parse_cache("{type: tracing, of: {type: paged, page_size: 4}}", builtin_components());
+  TransformerModel model(tiny_gemma(kCacheVocab, at::kFloat), choice.factory(KvFormat::kNative));
+  const std::vector<Token> prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  (void)model.forward({.tokens = at::tensor(prompt, at::kInt)});
+  std::vector<int64_t> path(prompt.size());
+  std::iota(path.begin(), path.end(), 0);
+  model.commit(path);
+  const KvTrace before = *model.cache().trace();
+  const std::vector<Token> draft = {3, 4, 5};
+  (void)model.forward({.tokens = at::tensor(draft, at::kInt), .parents = {-1, 0, 0}});
+  const KvTrace trace = *model.cache().trace() - before;
+  EXPECT_EQ(before.forwards, 1);
+  EXPECT_EQ(trace.forwards, 1);
+  ASSERT_EQ(trace.layers.size(), 3U);
+  int64_t all_keys = 0;
+  for (size_t i = 0; i < trace.layers.size(); ++i) {
+    const bool is_full = i == 1;
+    EXPECT_EQ(before.layers[i].written, 10);
+    EXPECT_EQ(before.layers[i].nodes, 10);
+    EXPECT_EQ(keys_seen(before.layers[i]), is_full ? 55 : 15 + 5 * 6);
+    const KvTrace::Layer& layer = trace.layers[i];
+    EXPECT_EQ(layer.written, 3);
+    EXPECT_EQ(layer.nodes, 3);
+    EXPECT_EQ(keys_seen(layer), is_full ? 11 + 12 + 12 : 3 * 6);
+    EXPECT_EQ(layer.keys[age_bucket(0)], 3) << "each node sees itself, and none of its siblings";
+    EXPECT_EQ(layer.keys[age_bucket(2)], 6);
+    EXPECT_NEAR(std::accumulate(layer.mass.begin(), layer.mass.end(), 0.0), 3.0, 1e-9);
+    all_keys += keys_seen(layer);
+  }
+  ASSERT_EQ(trace.pages.size(), 1U);
+  int64_t written = 0;
+  int64_t read = 0;
+  for (const KvTrace::Page& page : trace.pages.front()) {
+    written += page.written;
+    read += page.read;
+  }
+  EXPECT_EQ(written, 3 * 3);
+  EXPECT_EQ(read, all_keys);
+  EXPECT_EQ(trace.pages.front().front().written, 0) << "the first four tokens";
+  EXPECT_EQ(trace.pages.front()[2].written, 3 * 2) << "slots 10 and 11";
+}
+
+TEST(CachesTest, ATraceIsAsLossyAsWhatItTraces) {
+  const Components all = builtin_components();
+  const auto error = [&](const std::string& text) {
+    return error_message<ConfigError>([&] { (void)parse_cache(text, all); });
+  };
+  EXPECT_THAT(error("{type: tracing, of: {type: window}}"), HasSubstr("say so with lossy: true"));
+  EXPECT_THAT(error("{type: tracing, lossy: true}"), HasSubstr("are exact"));
+  EXPECT_THAT(error("{type: tracing, of: {type: radox}}"), HasSubstr("unknown type 'radox'"));
+  EXPECT_THAT(error("{type: tracing, of: {type: paged, format: q8}}"), HasSubstr("format"));
+  const CacheChoice choice = parse_cache("{type: tracing, format: q4, lossy: true}", all);
+  TransformerModel model(tiny_gemma(kCacheVocab, at::kFloat), choice.factory(KvFormat::kNative));
+  EXPECT_EQ(model.cache().view(0).format, KvFormat::kQ4);
+}
+
+TEST(CachesTest, SomeTypesAreForTheCpu) {
+  for (const char* type : {"tracing", "tiered", "{type: window, lossy: true}"}) {
+    const CacheChoice choice = parse_cache(type, builtin_components());
+    EXPECT_FALSE(choice.cpu_only.empty());
+    EXPECT_THAT(error_message<Error>([&] {
+                  (void)choice.factory(KvFormat::kNative)(
+                      {{1, 8}}, {.device = at::Device(at::kCUDA), .max_length = 16});
+                }),
+                HasSubstr("is for the CPU, not for cuda"));
+  }
 }
 
 TEST(CachesTest, AnUnknownTypeOrOptionNamesTheKnownOnes) {

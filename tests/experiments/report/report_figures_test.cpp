@@ -68,6 +68,15 @@ TEST(ReportFiguresTest, RunWithAllDataHasAllFigures) {
   }
 }
 
+TEST(ReportFiguresTest, AttentionByAgeIsAShareOfEachLayer) {
+  const auto figures = draw_figures(sample_report({}));
+  const ReportFigure* figure = find_figure(figures, "attention_ages");
+  ASSERT_NE(figure, nullptr);
+  ASSERT_EQ(figure->data.rows.size(), 2U);
+  EXPECT_EQ(figure->data.rows[0], (Cells{"0", "0.75", "0.25", "-"}));
+  EXPECT_EQ(figure->data.rows[1], (Cells{"1", "0.25", "0.25", "0.5"}));
+}
+
 TEST(ReportFiguresTest, WhatHasNoDataIsLeftOutWithTheReason) {
   Report report = sample_report({});
   report.details = {};
@@ -78,7 +87,8 @@ TEST(ReportFiguresTest, WhatHasNoDataIsLeftOutWithTheReason) {
   }
   EXPECT_THAT(
       reasons,
-      AllOf(HasSubstr("Tree of drafts with hit rates: drafters were not traced"),
+      AllOf(HasSubstr("How far back attention looks: the cache was not traced"),
+            HasSubstr("Tree of drafts with hit rates: drafters were not traced"),
             HasSubstr("Predicted and measured speed-up: no cost curve"),
             HasSubstr("Speed-up along a sweep: the run has none"),
             HasSubstr("Cost of a forward pass over n tokens, v(n): no forward pass was timed")));

@@ -20,6 +20,8 @@ GenerationRecord sample_record(const GenerationKey& key, int64_t accepted, int64
   record.key = key;
   record.category = question % 2 == 0 ? "prose" : "json";
   record.prompt_tokens = 8;
+  record.cache_trace = KvTrace{
+      .forwards = 1, .layers = {{4, 4, {4, 3}, {3.0, 1.0}}, {4, 4, {4, 3, 5}, {1.0, 1.0, 2.0}}}};
   record.question_id = key.prompt_id;
   Generation& generation = record.generation;
   const int64_t drafted = accepted > 0 ? 4 : 0;

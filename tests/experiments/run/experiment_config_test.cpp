@@ -417,6 +417,14 @@ TEST_F(ExperimentConfigTest, MetalReadsNoLossyCache) {
   EXPECT_THAT(on("cuda", "window", "q4"), Not(HasSubstr("is for the CPU and CUDA")));
 }
 
+TEST_F(ExperimentConfigTest, SomeCachesAreForTheCpuOnly) {
+  EXPECT_EQ(message(text(""), {"model.cache={type: tracing}"}), "no error");
+  EXPECT_THAT(message(text(""), {"model.cache={type: tracing}", "model.device=cuda"}),
+              HasSubstr("tracing is for the CPU, but device is cuda"));
+  EXPECT_THAT(message(text(""), {"model.cache={type: paged}", "model.device=cuda"}),
+              Not(HasSubstr("is for the CPU")));
+}
+
 TEST_F(ExperimentConfigTest, OverridesNameTheirText) {
   EXPECT_THAT(message(text(""), {"max_new_tokens=none"}),
               HasSubstr("--set max_new_tokens=none: max_new_tokens: expected a whole number"));

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
@@ -72,6 +73,28 @@ TEST_F(ExperimentTest, AContiguousCacheGivesTheSameTokens) {
   EXPECT_EQ(records("contiguous").front().cache_pages, 1);
   EXPECT_GT(records("contiguous").front().cache_fragmentation,
             records("paged").front().cache_fragmentation);
+}
+
+TEST_F(ExperimentTest, ATracedCacheGivesTheSameTokensAndAFigure) {
+  (void)run({}, "plain");
+  const auto report = run({"model.cache={type: tracing}"}, "traced");
+  EXPECT_EQ(tokens(records("plain")), tokens(records("traced")));
+  for (const GenerationRecord& record : records("traced")) {
+    ASSERT_TRUE(record.cache_trace.has_value());
+    EXPECT_GE(record.cache_trace->forwards, std::ssize(record.generation.steps));
+    for (const KvTrace::Layer& layer : record.cache_trace->layers) {
+      const double mass = std::accumulate(layer.mass.begin(), layer.mass.end(), 0.0);
+      EXPECT_NEAR(mass, static_cast<double>(layer.nodes), 1e-6);
+    }
+  }
+  EXPECT_FALSE(records("plain").front().cache_trace.has_value());
+  EXPECT_EQ(report.details.attention_ages.size(),
+            records("traced").front().cache_trace->layers.size());
+  const auto html = [&](const char* run) {
+    return read_file(folder_.path() / run / "report.html");
+  };
+  EXPECT_THAT(html("traced"), testing::Not(HasSubstr("the cache was not traced")));
+  EXPECT_THAT(html("plain"), HasSubstr("the cache was not traced"));
 }
 
 /// Renames a piece of a tokenizer.model; both names have as many bytes.

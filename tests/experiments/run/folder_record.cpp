@@ -12,6 +12,9 @@ GenerationRecord folder_record(const std::string& prompt, size_t steps) {
   record.category = "prose";
   record.prompt_tokens = 12;
   record.thinking = ThinkingSpan{0, 1};
+  record.cache_trace = KvTrace{.forwards = 2,
+                               .layers = {{3, 4, {5, 6}, {0.25, 1.0 / 3.0}}, {}},
+                               .pages = {{{1, 2}, {}, {0, 7}}, {}}};
   record.text = "\"quoted\"\n\xc3\xa9";
   Generation& generation = record.generation;
   generation.stop_reason = StopReason::kStopString;
@@ -45,6 +48,7 @@ void expect_equal(const GenerationRecord& left, const GenerationRecord& right) {
   EXPECT_EQ(left.scorer, right.scorer);
   EXPECT_EQ(left.log_prob, right.log_prob);
   EXPECT_EQ(left.thinking, right.thinking);
+  EXPECT_EQ(left.cache_trace, right.cache_trace);
   ASSERT_EQ(left.bias.has_value(), right.bias.has_value());
   if (left.bias) {
     EXPECT_EQ(left.bias->tokens, right.bias->tokens);

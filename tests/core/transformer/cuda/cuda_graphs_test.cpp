@@ -8,8 +8,8 @@
 
 #include "core/error.h"
 #include "core/families/gemma/config.h"
+#include "core/kernels/forwarding_ops.h"
 #include "core/transformer/adapters/lora_adapter.h"
-#include "core/transformer/forwarding_ops.h"
 #include "core/transformer/random_weights.h"
 #include "kv/kv_cache.h"
 #include "tests/core/transformer/cuda/emulated_model.h"

@@ -1,0 +1,80 @@
+#include "core/formats/direct_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+#ifdef O_DIRECT
+constexpr int kDirect = O_DIRECT;
+#else
+constexpr int kDirect = 0;
+#endif
+
+}  // namespace
+
+DirectFile::DirectFile(std::filesystem::path path, int descriptor, std::string advice)
+    : path_(std::move(path)), descriptor_(descriptor), advice_(std::move(advice)) {
+  if (kDirect != 0) {
+    (void)::fcntl(descriptor_, F_SETFL, ::fcntl(descriptor_, F_GETFL) | kDirect);
+  }
+}
+
+DirectFile::~DirectFile() { ::close(descriptor_); }
+
+/// True where the file was direct until now: some file systems only open files so.
+bool DirectFile::gives_up_direct() {
+  const int flags = ::fcntl(descriptor_, F_GETFL);
+  return (flags & kDirect) != 0 && ::fcntl(descriptor_, F_SETFL, flags & ~kDirect) == 0;
+}
+
+void DirectFile::drop_pages([[maybe_unused]] int64_t offset, [[maybe_unused]] size_t bytes) const {
+#ifdef POSIX_FADV_DONTNEED
+  if ((::fcntl(descriptor_, F_GETFL) & kDirect) == 0) {
+    (void)::posix_fadvise(descriptor_, offset, static_cast<off_t>(bytes), POSIX_FADV_DONTNEED);
+  }
+#endif
+}
+
+void DirectFile::read(int64_t offset, std::span<std::byte> memory) {
+  const int64_t begin = offset;
+  while (!memory.empty()) {
+    const ssize_t count = ::pread(descriptor_, memory.data(), memory.size(), offset);
+    if (count < 0 && (errno == EINTR || (errno == EINVAL && gives_up_direct()))) {
+      continue;
+    }
+    if (count <= 0) {
+      throw Error(fmt::format("{}: cannot be read at byte {}: {}. {}", path_.string(), offset,
+                              count < 0 ? std::strerror(errno) : "it ends there", advice_));
+    }
+    memory = memory.subspan(static_cast<size_t>(count));
+    offset += count;
+  }
+  drop_pages(begin, static_cast<size_t>(offset - begin));
+}
+
+void DirectFile::write(int64_t offset, std::span<const std::byte> memory) {
+  const int64_t begin = offset;
+  while (!memory.empty()) {
+    const ssize_t count = ::pwrite(descriptor_, memory.data(), memory.size(), offset);
+    if (count < 0 && (errno == EINTR || (errno == EINVAL && gives_up_direct()))) {
+      continue;
+    }
+    if (count <= 0) {
+      throw Error(fmt::format("{}: cannot be written at byte {}: {}. {}", path_.string(), offset,
+                              count < 0 ? std::strerror(errno) : "no bytes are taken", advice_));
+    }
+    memory = memory.subspan(static_cast<size_t>(count));
+    offset += count;
+  }
+  drop_pages(begin, static_cast<size_t>(offset - begin));
+}
+
+}  // namespace specdec

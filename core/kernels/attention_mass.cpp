@@ -1,0 +1,146 @@
+#include "core/kernels/attention_mass.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "core/kernels/checks.h"
+
+namespace specdec {
+namespace {
+
+/// What nodes see, as plain numbers.
+class MassReader {
+ public:
+  MassReader(const Tensor& queries, const KvView& view, const AttentionOptions& options)
+      : view_(view),
+        options_(options),
+        queries_(queries.to(at::kDouble).contiguous()),
+        heads_(queries.size(1)),
+        head_dim_(queries.size(2)) {}
+
+  void read(int64_t node, const std::function<void(const SeenKey&)>& use) {
+    find_keys(node);
+    for (int64_t head = 0; head < heads_; ++head) {
+      add_weights(node, head);
+    }
+    for (const SeenKey& key : keys_) {
+      use(key);
+    }
+  }
+
+ private:
+  static int64_t entry(const Tensor& table, int64_t index) {
+    return table.const_data_ptr<int32_t>()[index];
+  }
+
+  /// Where the key at a position lies that the node sees.
+  int64_t slot(int64_t node, int64_t position) const {
+    const BatchTables& tables = *view_.tables;
+    const int64_t kept = entry(tables.lengths, entry(tables.rows, node));
+    const int64_t start = entry(tables.path_starts, node);
+    return position < kept || start < 0 ? position : entry(tables.paths, start + position - kept);
+  }
+
+  void find_keys(int64_t node) {
+    const int64_t own = entry(view_.tables->positions, node);
+    const int64_t first = view_.window > 0 ? std::max<int64_t>(0, own - view_.window + 1) : 0;
+    const int64_t row = entry(view_.tables->rows, node) * view_.page_stride();
+    keys_.clear();
+    slots_.clear();
+    for (int64_t position = 0; position <= own; ++position) {
+      if (position < first && position >= view_.sink) {
+        position = first;
+      }
+      const int64_t at = slot(node, position);
+      const int64_t page = view_.page_table()[row + at / view_.page_size()];
+      keys_.push_back({node, page, position, own - position, 0.0});
+      slots_.push_back(at);
+    }
+  }
+
+  /// Into key_.
+  void decode_key(size_t index, int64_t kv_head) {
+    const int64_t width = view_.keys.size(2);
+    const int64_t size = view_.page_size();
+    const int64_t from = (keys_[index].page * view_.kv_heads() + kv_head) * width * size;
+    if (view_.format == KvFormat::kNative && view_.keys.scalar_type() == at::kDouble) {
+      const double* numbers = view_.keys.const_data_ptr<double>() + from + slots_[index] % size;
+      for (int64_t i = 0; i < head_dim_; ++i) {
+        key_[static_cast<size_t>(i)] = numbers[i * size];
+      }
+      return;
+    }
+    auto* bytes = static_cast<char*>(view_.keys.data_ptr());
+    bytes += (from + slots_[index] % size) * static_cast<int64_t>(view_.keys.element_size());
+    if (view_.read == KvRead::kUpperHalf) {
+      decode_upper_half({bytes, size}, head_dim_, floats_.data());
+    } else {
+      decode_kv(view_.format, {bytes, size}, head_dim_, floats_.data());
+    }
+    std::copy(floats_.begin(), floats_.end(), key_.begin());
+  }
+
+  /// Of the key that was decoded.
+  double score(int64_t node, int64_t head, int64_t slot) const {
+    const double* query = queries_.const_data_ptr<double>() + (node * heads_ + head) * head_dim_;
+    double score = 0.0;
+    for (int64_t i = 0; i < head_dim_; ++i) {
+      score += query[i] * key_[static_cast<size_t>(i)];
+    }
+    score *= options_.scale;
+    if (options_.soft_cap > 0) {
+      score = options_.soft_cap * std::tanh(score / options_.soft_cap);
+    }
+    const Tensor& bias = options_.bias;
+    return bias.defined() && slot < bias.size(1)
+               ? score + bias.const_data_ptr<float>()[node * bias.size(1) + slot]
+               : score;
+  }
+
+  void add_weights(int64_t node, int64_t head) {
+    key_.resize(static_cast<size_t>(head_dim_));
+    floats_.resize(static_cast<size_t>(head_dim_));
+    scores_.resize(keys_.size());
+    double largest = -std::numeric_limits<double>::infinity();
+    for (size_t i = 0; i < keys_.size(); ++i) {
+      decode_key(i, head / (heads_ / view_.kv_heads()));
+      scores_[i] = score(node, head, slots_[i]);
+      largest = std::max(largest, scores_[i]);
+    }
+    double sum = 0.0;
+    for (double& each : scores_) {
+      each = std::exp(each - largest);
+      sum += each;
+    }
+    if (sum == 0.0 || std::isnan(sum)) {  // the bias hides all of them
+      return;
+    }
+    for (size_t i = 0; i < keys_.size(); ++i) {
+      keys_[i].weight += scores_[i] / sum / static_cast<double>(heads_);
+    }
+  }
+
+  const KvView& view_;
+  const AttentionOptions& options_;
+  const Tensor queries_;  ///< [n, heads, head_dim] float64
+  const int64_t heads_, head_dim_;
+  std::vector<SeenKey> keys_;   ///< of the node
+  std::vector<int64_t> slots_;  ///< that the keys lie at
+  std::vector<double> scores_;  ///< of each key, for a query head
+  std::vector<double> key_;     ///< the one that was decoded last
+  std::vector<float> floats_;
+};
+
+}  // namespace
+
+void attention_mass(const Tensor& queries, const KvView& view, const AttentionOptions& options,
+                    const std::function<void(const SeenKey&)>& use) {
+  MassReader reader(queries, view, options);
+  for (int64_t node = 0; node < view.tables->nodes; ++node) {
+    reader.read(node, use);
+  }
+}
+
+}  // namespace specdec

@@ -1,0 +1,26 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+
+#include "core/kernels/attention.h"
+
+namespace specdec {
+
+/// A key that a node sees.
+struct SeenKey {
+  int64_t node;
+  int64_t page;  ///< number of the page that it lies in
+  int64_t position;
+  int64_t age;    ///< position of the node less that of the key
+  double weight;  ///< mean over query heads of its attention weight
+};
+
+/// Calls `use` for each key that paged_attention with these arguments reads, node by node and
+/// by ascending position, with the weight that the softmax gives it: computed in float64 from the
+/// queries and from the keys as they are stored. Plain loops, many times slower than attention
+/// itself. On the CPU.
+void attention_mass(const Tensor& queries, const KvView& view, const AttentionOptions& options,
+                    const std::function<void(const SeenKey&)>& use);
+
+}  // namespace specdec
