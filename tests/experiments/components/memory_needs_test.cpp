@@ -107,6 +107,23 @@ std::vector<MemoryCase> memory_cases() {
 
 INSTANTIATE_TEST_SUITE_P(All, MemoryNeedsTest, testing::ValuesIn(memory_cases()));
 
+TEST(MemoryNeedsOfModelsTest, WhatATieredCacheHasNoMemoryForLiesOnDisk) {
+  const ModelFiles files = read_model_files(SPECDEC_SOURCE_DIR "/models/target");
+  const auto needs = [&](const std::string& cache) {
+    return memory_needs(files, {.dtype = "", .cache = parse_cache(cache, builtin_components())},
+                        1000);
+  };
+  const MemoryNeeds paged = needs("paged");
+  for (const char* cache : {"{type: tiered, memory_megabytes: 1}",
+                            "{type: tracing, of: {type: tiered, memory_megabytes: 1}}"}) {
+    const MemoryNeeds tiered = needs(cache);
+    EXPECT_EQ(tiered.cache(), paged.cache());
+    EXPECT_EQ(tiered.cache_on_disk, paged.cache() - (1 << 20));
+    EXPECT_EQ(tiered.total(), paged.total() - tiered.cache_on_disk);
+  }
+  EXPECT_EQ(needs("tiered").cache_on_disk, 0) << "256 MiB hold all";
+}
+
 TEST(MemoryNeedsOfModelsTest, WithSlackWindowsTakeWhatAPieceOfAPromptNeeds) {
   const ModelFiles files = read_model_files(SPECDEC_SOURCE_DIR "/models/target");
   const auto needs = [&](int64_t slack, const std::string& device) {

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <nlohmann/json.hpp>
+
+#include "experiments/metrics/cache_records.h"
 
 namespace specdec {
 
@@ -12,6 +15,7 @@ GenerationRecord folder_record(const std::string& prompt, size_t steps) {
   record.category = "prose";
   record.prompt_tokens = 12;
   record.thinking = ThinkingSpan{0, 1};
+  record.cache_tiers = KvTiers{1, 2, 3, 4, 5, 6, 7, 8, 1.0 / 3.0};
   record.cache_trace = KvTrace{.forwards = 2,
                                .layers = {{3, 4, {5, 6}, {0.25, 1.0 / 3.0}}, {}},
                                .pages = {{{1, 2}, {}, {0, 7}}, {}}};
@@ -49,6 +53,11 @@ void expect_equal(const GenerationRecord& left, const GenerationRecord& right) {
   EXPECT_EQ(left.log_prob, right.log_prob);
   EXPECT_EQ(left.thinking, right.thinking);
   EXPECT_EQ(left.cache_trace, right.cache_trace);
+  ASSERT_EQ(left.cache_tiers.has_value(), right.cache_tiers.has_value());
+  if (left.cache_tiers) {
+    EXPECT_EQ(cache_tiers_json(*left.cache_tiers), cache_tiers_json(*right.cache_tiers));
+    EXPECT_EQ(left.cache_tiers->wait_seconds, right.cache_tiers->wait_seconds);
+  }
   ASSERT_EQ(left.bias.has_value(), right.bias.has_value());
   if (left.bias) {
     EXPECT_EQ(left.bias->tokens, right.bias->tokens);
