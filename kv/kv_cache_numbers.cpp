@@ -43,9 +43,10 @@ Tensor KvCache::widened(const Tensor& stored) const {
   if (stored.scalar_type() != at::kByte) {
     return stored.to(options_.dtype);
   }
+  const Tensor bytes = stored.cpu();
   const int64_t head_dim = kv_head_dim(options_.format, stored.size(2));
   Tensor numbers = at::empty({stored.size(0), stored.size(1), head_dim}, at::kFloat);
-  auto* from = stored.mutable_data_ptr<uint8_t>();
+  auto* from = bytes.mutable_data_ptr<uint8_t>();
   auto* to = numbers.mutable_data_ptr<float>();
   for (int64_t i = 0; i < stored.size(0) * stored.size(1); ++i) {
     decode_kv(options_.format, {from + i * stored.size(2), 1}, head_dim, to + i * head_dim);
@@ -53,7 +54,7 @@ Tensor KvCache::widened(const Tensor& stored) const {
       hadamard(to + i * head_dim, head_dim);
     }
   }
-  return numbers;
+  return numbers.to(options_.device);
 }
 
 /// What a cache stores of numbers [kv_heads, tokens, head_dim] of the activations' dtype, in the
@@ -63,7 +64,7 @@ Tensor KvCache::rounded(const Tensor& numbers) const {
   if (options_.format == KvFormat::kNative) {
     return numbers.to(elements);
   }
-  Tensor from = numbers.to(at::kFloat).contiguous().clone();
+  Tensor from = numbers.to(at::kCPU, at::kFloat).contiguous().clone();
   const int64_t head_dim = from.size(2);
   const int64_t width = kv_width(options_.format, head_dim);
   const Tensor stored = at::empty({from.size(0), from.size(1), width}, elements);

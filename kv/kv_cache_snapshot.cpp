@@ -50,13 +50,15 @@ std::shared_ptr<const KvSnapshot> KvCache::snapshot(RowId row) {
   groups_->take_back();
   PageGroups::HeldPages held;
   bool has_room = true;
+  bool is_tiered = false;  // pages on disk are brought by the model's thread alone
   for (PageGroup& group : groups_->all()) {
+    is_tiered = is_tiered || group.pool.tiers() != nullptr;
     held.push_back(group.table.hold(place(row), page_count(length(row))));
     const int64_t of_row = windowed_pages(group.window, page_count(options_.max_length), options_);
     has_room = has_room && group.table.held_pages() + of_row <= group.pool.capacity();
   }
   auto shared = std::make_shared<PageSnapshot>(groups_, std::move(held), rows_[row]);
-  if (has_room) {
+  if (has_room && !is_tiered) {
     return shared;
   }
   return std::make_shared<KvCopies>(shared->copy(), length(row), shared->shortest_length());

@@ -202,9 +202,13 @@ LayerKeyValues PagePool::copy_out(int64_t layer, std::span<const int32_t> pages,
   const Tensor numbers =
       at::zeros({own.kv_heads, tokens, width_of(own)}, at::TensorOptions().dtype(page_dtype()));
   LayerKeyValues copies{numbers, at::zeros_like(numbers)};
-  bring(layer, uses_of(pages, false));
+  constexpr size_t kBrought = 16;  // pages at a time: memory need not hold all
   const int64_t size = options_.page_size;
   for (int64_t first = 0; first < tokens; first += size) {
+    const auto index = static_cast<size_t>(first / size);
+    if (index % kBrought == 0) {
+      bring(layer, uses_of(pages.subspan(index, std::min(kBrought, pages.size() - index)), false));
+    }
     const int64_t count = std::min(size, tokens - first);
     const int64_t page = pages[static_cast<size_t>(first / size)];
     if (page < 0) {

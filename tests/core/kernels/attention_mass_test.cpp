@@ -46,7 +46,7 @@ class AttentionMassTest : public testing::TestWithParam<AttentionCase> {
   Tensor take(const Tensor& qkv) {
     const AttentionCase& c = GetParam();
     const Tensor heads = qkv.view({qkv.size(0), c.heads + 2, c.head_dim});
-    values_.push_back(rounded_to(c.format, heads.select(1, c.heads + 1)).to(at::kDouble));
+    values_.push_back(rounded_to(c, heads.select(1, c.heads + 1)).to(at::kDouble));
     return qkv;
   }
 

@@ -201,7 +201,7 @@ TEST_P(CudaAttentionFormatTest, ReadsTheRoundedNumbers) {
     const auto given = [&](const Tensor& qkv) {
       Tensor rounded = qkv.clone();
       Tensor kv = rounded.narrow(1, 4 * 72, 4 * 72);
-      kv.copy_(rounded_to(GetParam(), kv.reshape({-1, 72})).view(kv.sizes()));
+      kv.copy_(rounded_to(narrow, kv.reshape({-1, 72})).view(kv.sizes()));
       return round ? rounded : qkv;
     };
     AttentionCache cache(shape);
