@@ -139,7 +139,7 @@ TEST(CachesTest, ATraceIsAsLossyAsWhatItTraces) {
 }
 
 TEST(CachesTest, SomeTypesAreForTheCpu) {
-  for (const char* type : {"tracing", "tiered", "{type: window, lossy: true}"}) {
+  for (const char* type : {"tracing", "tiered"}) {
     const CacheChoice choice = parse_cache(type, builtin_components());
     EXPECT_FALSE(choice.cpu_only.empty());
     EXPECT_THAT(error_message<Error>([&] {
