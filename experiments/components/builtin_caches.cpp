@@ -274,21 +274,6 @@ std::vector<OptionHelp> with_format(std::vector<OptionHelp> options) {
 
 }  // namespace
 
-KvStoreFactory CacheChoice::factory(KvFormat kv_dtype) const {
-  const KvFormat chosen = format.value_or(kv_dtype);
-  if (!make) {
-    return paged_kv(kDefaultPageSize, chosen);
-  }
-  return [make = make, chosen, rotation = rotation, type = cpu_only](std::vector<LayerKv> layers,
-                                                                     const KvStoreOptions& store) {
-    if (!type.empty() && !store.device.is_cpu() && !store.device.is_meta()) {  // or measured
-      throw Error(fmt::format("a cache of type {} is for the CPU, not for {}: choose another type",
-                              type, store.device.str()));
-    }
-    return make({std::move(layers), store, chosen, rotation});
-  };
-}
-
 CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan) {
   model.refuse_old_name("max_pages", "cache: {type: paged, max_pages: ...}");
   model.ignore("cache");  // known, also where it is not given
@@ -310,17 +295,22 @@ std::optional<CacheChoice> read_draft_cache(const ConfigNode& drafter, const Run
     return std::nullopt;
   }
   const ConfigNode node = drafter.child("cache");
-  return read_choice(node, plan, read_format(node));  // whose losses the target makes good
+  if (node.has("lossy")) {
+    node.ignore("lossy");
+    node.fail("lossy",
+              "is for a target's cache: a drafter's may lose what it likes, since the "
+              "target verifies; leave it out");
+  }
+  CacheChoice choice = read_choice(node, plan, read_format(node));
+  if (plan.target_options != nullptr) {
+    check_cache(drafter, choice, *plan.target_options);
+  }
+  return choice;
 }
 
 OptionHelp draft_cache_help(const std::string& fallback) {
   return {"cache", fallback, "{type: paged, format: q4}",
           "a cache of its own, of any type and format: the output stays the target's"};
-}
-
-std::string cache_yaml(const std::string& text) {
-  const bool is_name = text.find_first_of("{}[]:,") == std::string::npos;
-  return is_name ? "{type: " + text + "}" : text;
 }
 
 CacheChoice parse_cache(const std::string& text, const Components& components,

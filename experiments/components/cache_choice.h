@@ -10,6 +10,7 @@
 namespace specdec {
 
 struct Components;
+struct ModelOptions;
 struct OptionHelp;
 struct RunPlan;
 class ConfigNode;
@@ -38,11 +39,14 @@ struct CacheChoice {
   KvStoreFactory factory(KvFormat kv_dtype) const;
 };
 
+/// Notes as mistakes of `model`'s key `cache` what the dtype or device of `options` rules out.
+void check_cache(const ConfigNode& model, const CacheChoice& choice, const ModelOptions& options);
+
 /// The key `cache` of a model, a map with a type. Notes a mistake where a lossy one is given
 /// without `lossy: true`.
 CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan);
 /// The key `cache` of a drafter, of any type and format, since the target verifies; nullopt where
-/// there is none.
+/// there is none. Notes as a mistake what the target's dtype or device rules out.
 std::optional<CacheChoice> read_draft_cache(const ConfigNode& drafter, const RunPlan& plan);
 /// What `specdec list` says of that key, `fallback` where it is not given.
 OptionHelp draft_cache_help(const std::string& fallback);
