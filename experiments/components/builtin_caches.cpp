@@ -262,8 +262,8 @@ CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
 std::vector<OptionHelp> with_format(std::vector<OptionHelp> options) {
   options.push_back(
       {"format", "as kv_dtype says", kLossyNames,
-       "of keys and values, rounded when they are written: lossy, on the CPU, but for q3 and "
-       "hierarchical on CUDA too"});
+       "of keys and values, rounded when they are written: lossy; q3 and hierarchical on the CPU "
+       "only, the others on CUDA too"});
   options.push_back({"rotation", "none", "none or hadamard",
                      "what keys and values are multiplied with before a format with scales rounds "
                      "them"});
