@@ -90,6 +90,14 @@ CacheRegistry::Make prepare_tiered(const ConfigNode& node, const RunPlan&) {
   if (node.has("disk")) {
     given.disk = node.require_path("disk");
   }
+  if (given.memory_megabytes > given.megabytes) {
+    node.fail(
+        "memory_megabytes",
+        fmt::format("{} is more than megabytes ({}), the room for all pages: nothing would go "
+                    "to disk. Raise megabytes, lower memory_megabytes, or choose "
+                    "type: paged",
+                    given.memory_megabytes, given.megabytes));
+  }
   return [given](const CacheContext& context) {
     KvCacheOptions options = cache_options(context);
     options.page_size = given.page_size;
@@ -158,10 +166,20 @@ CacheRegistry::Make prepare_window(const ConfigNode& node, const RunPlan&) {
 }
 
 CacheRegistry::Make prepare_tracing(const ConfigNode& node, const RunPlan& plan) {
-  const CacheRegistry::Make make =
-      plan.components.caches.prepare(node.typed_child("of", "paged"), plan);
-  return [make](const CacheContext& context) {
-    return std::make_unique<TracingStore>(make(context), std::ssize(context.layers));
+  const ConfigNode traced = node.typed_child("of", "paged");
+  for (const char* key : {"format", "rotation", "lossy"}) {
+    if (traced.has(key)) {
+      traced.ignore(key);
+      traced.fail(key, "belongs beside 'of', not under it: {type: tracing, of: ..., format: ...}");
+    }
+  }
+  const CacheRegistry::Make make = plan.components.caches.prepare(traced, plan);
+  return [make](const CacheContext& context) -> std::unique_ptr<KvStore> {
+    auto store = make(context);
+    if (!context.traced) {
+      return store;
+    }
+    return std::make_unique<TracingStore>(std::move(store), std::ssize(context.layers));
   };
 }
 

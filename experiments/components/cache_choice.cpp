@@ -47,6 +47,18 @@ KvStoreFactory CacheChoice::factory(KvFormat kv_dtype) const {
   };
 }
 
+CacheChoice CacheChoice::untraced() const {
+  CacheChoice other = *this;
+  if (make) {
+    other.make = [make = make](const CacheContext& context) {
+      CacheContext plain = context;
+      plain.traced = false;
+      return make(plain);
+    };
+  }
+  return other;
+}
+
 void check_cache(const ConfigNode& model, const CacheChoice& choice, const ModelOptions& options) {
   const ConfigNode cache = model.child("cache");
   if (!choice.cpu_only.empty() && options.device != "cpu") {

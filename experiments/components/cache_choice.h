@@ -21,6 +21,7 @@ struct CacheContext {
   KvStoreOptions store;
   KvFormat format = KvFormat::kNative;
   KvRotation rotation = KvRotation::kNone;
+  bool traced = true;  ///< false: a cache of type tracing is the one that it would wrap
 };
 
 /// The type and options of a model's key/value cache.
@@ -37,6 +38,9 @@ struct CacheChoice {
 
   /// Makes the caches of models whose kv_dtype is this.
   KvStoreFactory factory(KvFormat kv_dtype) const;
+  /// The same for heads and draft models beside the target: nobody reads a trace of theirs, and its
+  /// time would be in their cost curves.
+  CacheChoice untraced() const;
 };
 
 /// Notes as mistakes of `model`'s key `cache` what the dtype or device of `options` rules out.
