@@ -70,14 +70,29 @@ void SelfDrafter::check(const LanguageModel& target) const {
 Tensor SelfDrafter::expand(const Draft& partial, std::span<const int64_t> frontier) {
   ForwardOptions options = forward_;
   if (frontier.size() != 1 || frontier.front() != 0) {
-    return model_.forward(nodes_.batch(partial, frontier, model_.pending()), options).logits;
+    return forward(nodes_.batch(partial, frontier, model_.pending()), options);
   }
   // The root, and before it the tokens that a grammar has forced and nobody evaluated.
   const TokenSpan uncached = committed_.subspan(static_cast<size_t>(model_.length()));
   options.logits = Logits::kLast;
   nodes_.begin(std::ssize(uncached) - 1);
-  return model_.forward({.tokens = token_tensor(uncached), .rows = {}, .parents = {}}, options)
-      .logits;
+  return forward({.tokens = token_tensor(uncached), .rows = {}, .parents = {}}, options);
+}
+
+Tensor SelfDrafter::forward(const TokenBatch& batch, const ForwardOptions& options) {
+  try {
+    return model_.forward(batch, options).logits;
+  } catch (const Error& error) {
+    rethrow_of_copy(error);
+  }
+}
+
+void SelfDrafter::rethrow_of_copy(const Error& error) const {
+  if (copy_ == nullptr) {
+    throw;
+  }
+  throw Error(fmt::format("drafter self: its own cache (drafter.cache, not model.cache) failed: {}",
+                          error.what()));
 }
 
 void SelfDrafter::follow_target() {
@@ -88,7 +103,11 @@ void SelfDrafter::follow_target() {
     followed_.clear();
   }
   model_.truncate(std::ssize(followed_));
-  model_.snapshots()->kv_follow(*target_.internals(), std::ssize(kept));
+  try {
+    model_.snapshots()->kv_follow(*target_.internals(), std::ssize(kept));
+  } catch (const Error& error) {
+    rethrow_of_copy(error);
+  }
   followed_.assign(kept.begin(), kept.end());
 }
 

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/error.h"
 #include "core/language_model.h"
 #include "decoders/drafters/distribution_drafter.h"
 #include "decoders/drafters/pending_nodes.h"
@@ -50,6 +51,10 @@ class SelfDrafter final : public DistributionDrafter {
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
   /// The copy keeps what the target has kept of `committed`.
   void follow_target();
+  /// Logits of the model that drafts.
+  Tensor forward(const TokenBatch& batch, const ForwardOptions& options);
+  /// Throws the error that is being caught: one of the copy names the drafter's cache as the place.
+  [[noreturn]] void rethrow_of_copy(const Error& error) const;
 
   LanguageModel& target_;
   std::unique_ptr<LanguageModel> copy_;

@@ -363,8 +363,12 @@ void add_score_command(CLI::App& app, CommandContext& context) {
                    "dtype of --against, or of a second copy of the model, with float32 "
                    "activations")
       ->check(CLI::IsMember({"stored", "float32", "float64", "bfloat16", "float16", "int8"}));
-  command->add_option("--against-cache", arguments->against_cache,
-                      "cache of --against, or of a second copy of the model, as --cache names it");
+  command
+      ->add_option("--against-cache", arguments->against_cache,
+                   "cache of --against, or of a second copy of the model, as --cache names it")
+      ->check([](const std::string& text) -> std::string {
+        return text.empty() ? "is empty: name a cache, such as contiguous, or leave it out" : "";
+      });
   add_adapter_option(*command, arguments->adapters);
   command
       ->add_option("--window", arguments->window,

@@ -90,6 +90,14 @@ CacheRegistry::Make prepare_tiered(const ConfigNode& node, const RunPlan&) {
   if (node.has("disk")) {
     given.disk = node.require_path("disk");
   }
+  if (given.memory_megabytes > given.megabytes) {
+    node.fail(
+        "memory_megabytes",
+        fmt::format("{} is more than megabytes ({}), the room for all pages: nothing would go "
+                    "to disk. Raise megabytes, lower memory_megabytes, or choose "
+                    "type: paged",
+                    given.memory_megabytes, given.megabytes));
+  }
   return [given](const CacheContext& context) {
     KvCacheOptions options = cache_options(context);
     options.page_size = given.page_size;
@@ -158,10 +166,20 @@ CacheRegistry::Make prepare_window(const ConfigNode& node, const RunPlan&) {
 }
 
 CacheRegistry::Make prepare_tracing(const ConfigNode& node, const RunPlan& plan) {
-  const CacheRegistry::Make make =
-      plan.components.caches.prepare(node.typed_child("of", "paged"), plan);
-  return [make](const CacheContext& context) {
-    return std::make_unique<TracingStore>(make(context), std::ssize(context.layers));
+  const ConfigNode traced = node.typed_child("of", "paged");
+  for (const char* key : {"format", "rotation", "lossy"}) {
+    if (traced.has(key)) {
+      traced.ignore(key);
+      traced.fail(key, "belongs beside 'of', not under it: {type: tracing, of: ..., format: ...}");
+    }
+  }
+  const CacheRegistry::Make make = plan.components.caches.prepare(traced, plan);
+  return [make](const CacheContext& context) -> std::unique_ptr<KvStore> {
+    auto store = make(context);
+    if (!context.traced) {
+      return store;
+    }
+    return std::make_unique<TracingStore>(std::move(store), std::ssize(context.layers));
   };
 }
 
@@ -262,8 +280,8 @@ CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
 std::vector<OptionHelp> with_format(std::vector<OptionHelp> options) {
   options.push_back(
       {"format", "as kv_dtype says", kLossyNames,
-       "of keys and values, rounded when they are written: lossy, on the CPU, but for q3 and "
-       "hierarchical on CUDA too"});
+       "of keys and values, rounded when they are written: lossy; q3 and hierarchical on the CPU "
+       "only, the others on CUDA too"});
   options.push_back({"rotation", "none", "none or hadamard",
                      "what keys and values are multiplied with before a format with scales rounds "
                      "them"});
@@ -273,21 +291,6 @@ std::vector<OptionHelp> with_format(std::vector<OptionHelp> options) {
 }
 
 }  // namespace
-
-KvStoreFactory CacheChoice::factory(KvFormat kv_dtype) const {
-  const KvFormat chosen = format.value_or(kv_dtype);
-  if (!make) {
-    return paged_kv(kDefaultPageSize, chosen);
-  }
-  return [make = make, chosen, rotation = rotation, type = cpu_only](std::vector<LayerKv> layers,
-                                                                     const KvStoreOptions& store) {
-    if (!type.empty() && !store.device.is_cpu() && !store.device.is_meta()) {  // or measured
-      throw Error(fmt::format("a cache of type {} is for the CPU, not for {}: choose another type",
-                              type, store.device.str()));
-    }
-    return make({std::move(layers), store, chosen, rotation});
-  };
-}
 
 CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan) {
   model.refuse_old_name("max_pages", "cache: {type: paged, max_pages: ...}");
@@ -310,17 +313,22 @@ std::optional<CacheChoice> read_draft_cache(const ConfigNode& drafter, const Run
     return std::nullopt;
   }
   const ConfigNode node = drafter.child("cache");
-  return read_choice(node, plan, read_format(node));  // whose losses the target makes good
+  if (node.has("lossy")) {
+    node.ignore("lossy");
+    node.fail("lossy",
+              "is for a target's cache: a drafter's may lose what it likes, since the "
+              "target verifies; leave it out");
+  }
+  CacheChoice choice = read_choice(node, plan, read_format(node));
+  if (plan.target_options != nullptr) {
+    check_cache(drafter, choice, *plan.target_options);
+  }
+  return choice;
 }
 
 OptionHelp draft_cache_help(const std::string& fallback) {
   return {"cache", fallback, "{type: paged, format: q4}",
           "a cache of its own, of any type and format: the output stays the target's"};
-}
-
-std::string cache_yaml(const std::string& text) {
-  const bool is_name = text.find_first_of("{}[]:,") == std::string::npos;
-  return is_name ? "{type: " + text + "}" : text;
 }
 
 CacheChoice parse_cache(const std::string& text, const Components& components,

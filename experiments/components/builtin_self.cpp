@@ -149,10 +149,23 @@ OptionTable<SelfDrafterOptions> self_options() {
 
 /// Notes a mistake where drafts read the upper halves of a target's cache that has none.
 void check_upper_half(const ConfigNode& node, const RunPlan& plan) {
-  if (plan.target_cache != nullptr && plan.target_cache->format != KvFormat::kHierarchical) {
+  if (plan.target_options != nullptr &&
+      plan.target_options->cache.format != KvFormat::kHierarchical) {
     node.fail("upper_half",
               "reads the upper halves of the target's cache, which has none: give the model "
               "cache: {type: paged, format: hierarchical, lossy: true}");
+  }
+}
+
+/// Notes a mistake where all layers of the target draft, with an adapter that it does not have.
+void check_all_layers(const ConfigNode& node, const RunPlan& plan, const SelfDrafterOptions& given,
+                      const LayerNumbers& layers) {
+  const bool all = plan.target == nullptr ? given.layers == 0 && given.skip.empty()
+                                          : std::ssize(layers) == plan.target->config.num_layers;
+  if (given.upper_half && all) {
+    node.fail("adapter",
+              "is for some of the target's layers, but all of them draft: give 'layers' or 'skip' "
+              "beside upper_half, or leave the adapter out");
   }
 }
 
@@ -203,6 +216,7 @@ DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) 
     });
   }
   if (adapter && !adapter->path.empty()) {
+    check_all_layers(node, plan, given, layers);
     note_error(node, "adapter", [&] { check_adapter_config(*adapter, layers); });
   }
   // Kept as long as the strategy can be built: the context only borrows it.

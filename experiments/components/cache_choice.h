@@ -10,6 +10,7 @@
 namespace specdec {
 
 struct Components;
+struct ModelOptions;
 struct OptionHelp;
 struct RunPlan;
 class ConfigNode;
@@ -20,6 +21,7 @@ struct CacheContext {
   KvStoreOptions store;
   KvFormat format = KvFormat::kNative;
   KvRotation rotation = KvRotation::kNone;
+  bool traced = true;  ///< false: a cache of type tracing is the one that it would wrap
 };
 
 /// The type and options of a model's key/value cache.
@@ -36,13 +38,19 @@ struct CacheChoice {
 
   /// Makes the caches of models whose kv_dtype is this.
   KvStoreFactory factory(KvFormat kv_dtype) const;
+  /// The same for heads and draft models beside the target: nobody reads a trace of theirs, and its
+  /// time would be in their cost curves.
+  CacheChoice untraced() const;
 };
+
+/// Notes as mistakes of `model`'s key `cache` what the dtype or device of `options` rules out.
+void check_cache(const ConfigNode& model, const CacheChoice& choice, const ModelOptions& options);
 
 /// The key `cache` of a model, a map with a type. Notes a mistake where a lossy one is given
 /// without `lossy: true`.
 CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan);
 /// The key `cache` of a drafter, of any type and format, since the target verifies; nullopt where
-/// there is none.
+/// there is none. Notes as a mistake what the target's dtype or device rules out.
 std::optional<CacheChoice> read_draft_cache(const ConfigNode& drafter, const RunPlan& plan);
 /// What `specdec list` says of that key, `fallback` where it is not given.
 OptionHelp draft_cache_help(const std::string& fallback);

@@ -49,7 +49,7 @@ struct RunPlan {
   bool* hidden_states = nullptr;
   /// What the target's profile says of drafts; nullptr = nothing. See machine_profile.h.
   ProfileDefaults* profile = nullptr;
-  const CacheChoice* target_cache = nullptr;  ///< nullptr = not known
+  const ModelOptions* target_options = nullptr;  ///< nullptr = not known
 };
 
 /// A tree that is being prepared gives no drafted token more children than this.

@@ -388,9 +388,11 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
                                    .suppressed = suppressed_tokens(options_, *shared, files),
                                    .prefill_threads = options_.prefill_threads,
                                    .graphs = options_.cuda_graphs};
-  auto model = std::make_unique<TransformerModel>(
-      std::move(shared), cache ? cache->factory(parse_kv_dtype(options_.kv_dtype)) : kv_store(),
-      options);
+  auto model =
+      std::make_unique<TransformerModel>(std::move(shared),
+                                         cache ? cache->factory(parse_kv_dtype(options_.kv_dtype))
+                                               : options_.cache.factory(kv_format_of(options_)),
+                                         options);
   if (!options_.cache.loss.empty()) {
     note_warning(fmt::format(
         "the cache is lossy ({}): the target is another model than with an exact cache, by as much "
@@ -441,7 +443,7 @@ std::shared_ptr<const AdapterStack> ModelLoader::draft_adapter(const std::filesy
 }
 
 KvStoreFactory ModelLoader::kv_store() const {
-  return options_.cache.factory(kv_format_of(options_));
+  return options_.cache.untraced().factory(kv_format_of(options_));
 }
 
 void ModelLoader::note_fingerprint(const std::string& name, const std::string& fingerprint) {

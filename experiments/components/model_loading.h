@@ -134,7 +134,7 @@ class ModelLoader {
   /// loaded once and recorded as a head is.
   std::shared_ptr<const AdapterStack> draft_adapter(const std::filesystem::path& model,
                                                     const AdapterChoice& choice);
-  /// Makes the caches of these models, and of heads beside them.
+  /// Makes the caches of heads and draft models beside the target: of its type, not traced.
   KvStoreFactory kv_store() const;
   const ModelOptions& options() const { return options_; }
   /// Why there are as many threads as there are: asked for, or measured with the first model that

@@ -245,7 +245,7 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
                      .include_mtp = config.model.include_mtp,
                      .grammar = config.grammar.has_value(),
                      .profile = &profile,
-                     .target_cache = &config.model.cache};
+                     .target_options = &config.model};
   std::set<std::string> names;
   const auto nodes = root.children("strategies");
   if (nodes.empty() && root.is_list("strategies")) {

@@ -60,7 +60,7 @@ ProfileDefaults read_profile_defaults(const ConfigNode& node,
   return profile;
 }
 
-/// Types and formats of the cache that dtype or device rule out.
+/// Formats of the cache that dtype or device rule out.
 void check_formats(const ConfigNode& node, const ModelOptions& options) {
   if (!options.kv_dtype.empty() && options.dtype == "float64") {
     node.fail("kv_dtype",
@@ -68,35 +68,8 @@ void check_formats(const ConfigNode& node, const ModelOptions& options) {
                           "or choose another dtype",
                           options.kv_dtype));
   }
-  if (!options.cache.cpu_only.empty() && options.device != "cpu") {
-    node.child("cache").fail("type",
-                             fmt::format("{} is for the CPU, but device is {}; choose another "
-                                         "cache, or device: cpu",
-                                         options.cache.cpu_only, options.device));
-  }
-  const bool metal = options.device == "mps";
-  if (!options.cache.loss.empty() && !options.cache.format && metal) {
-    node.child("cache").fail("type",
-                             "is for the CPU and CUDA, but device is mps; choose an exact cache, "
-                             "or device: cpu");
-  }
-  if (!options.cache.format) {
-    return;
-  }
-  const bool cpu_only = is_for_cpu_only(*options.cache.format);
-  const bool other_device = metal || (cpu_only && options.device != "cpu");
-  if (options.dtype == "float64" || other_device) {
-    node.child("cache").fail(
-        "format",
-        fmt::format("{} is for float32 activations on the CPU{}, but {}; leave it out, or change "
-                    "that",
-                    kv_format_name(*options.cache.format), cpu_only ? "" : " and CUDA",
-                    other_device ? "device is " + options.device : "dtype is float64"));
-  }
-  if (options.cache.rotation != KvRotation::kNone && options.device != "cpu") {
-    node.child("cache").fail("rotation", fmt::format("is for the CPU, but device is {}; leave it "
-                                                     "out, or change that",
-                                                     options.device));
+  if (node.has("cache")) {
+    check_cache(node, options.cache, options);
   }
 }
 

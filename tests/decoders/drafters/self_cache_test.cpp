@@ -168,6 +168,26 @@ INSTANTIATE_TEST_SUITE_P(
                     SelfCase{"q4_of_q8", KvFormat::kQ8, paged_kv(4, KvFormat::kQ4)}),
     [](const auto& info) { return info.param.name; });
 
+/// One page holds less than the target's prompt, two no draft of it: what overflows is the cache of
+/// the drafter, which the error says.
+TEST(SelfCacheErrorsTest, ACacheThatIsTooSmallIsNamed) {
+  const SelfWeights weights = tiny_gemma(97, at::kFloat);
+  for (const int64_t pages : {1, 2}) {
+    SelfDecoding self({"small", KvFormat::kNative, paged_kv(4, KvFormat::kQ4, pages)}, weights,
+                      std::make_unique<ExactMatchVerifier>(),
+                      std::make_unique<FixedDraftLength>(5));
+    CounterRandomness random(1);
+    const Task task{.prompt = {3, 1, 4, 50, 9, 2, 6}, .stop = {.max_new_tokens = 8}};
+    try {
+      (void)self.decoding->generate(task.request(random));
+      FAIL() << "accepted with " << pages << " pages";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("drafter.cache, not model.cache"), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
 TEST(UpperHalfTest, NodesThatReadItAreDraftsOnly) {
   TransformerModel model(tiny_gemma(97, at::kFloat), paged_kv(4, KvFormat::kHierarchical));
   model.prefill_get_last_logits(std::vector<Token>{3, 1, 4});

@@ -329,6 +329,9 @@ TEST(ScoreTest, ComparesCaches) {
       cli({"score", kBeamModel, file, "--against-cache", "{type: paged, format: q5}"});
   EXPECT_EQ(wrong.code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("--against-cache"));
+  const CliResult empty = cli({"score", kBeamModel, file, "--against-cache", ""});
+  EXPECT_EQ(empty.code, 2);
+  EXPECT_THAT(empty.err, HasSubstr("--against-cache: is empty"));
 }
 
 TEST(ScoreTest, RefusesWhatCannotBeScored) {

@@ -127,6 +127,53 @@ TEST_F(BuiltinSelfTest, UpperHalvesNeedACacheThatHasThem) {
               HasSubstr("known: none, hadamard"));
 }
 
+TEST_F(BuiltinSelfTest, AllLayersHaveNoAdapterOfTheirOwn) {
+  const std::string target = test_data("gemma3-a").string();
+  write_adapter(target, 1, "lora");
+  const auto refused = [&](const std::string& drafter) {
+    write_config(
+        "{weights: " + target + ", cache: {type: paged, format: hierarchical, lossy: true}}",
+        "  - {type: speculative, draft_length: 2, drafter: {type: self, upper_half: true, "
+        "adapter: lora" +
+            drafter + "}}\n");
+    return plan_error();
+  };
+  const int64_t all = load_model(target)->config.num_layers;
+  for (const std::string& layers : {std::string(), fmt::format(", layers: {}", all)}) {
+    EXPECT_THAT(refused(layers), AllOf(HasSubstr("drafter.adapter"),
+                                       HasSubstr("give 'layers' or 'skip' beside upper_half")));
+  }
+  EXPECT_EQ(refused(fmt::format(", layers: {}", all - 1)), "no error");
+  EXPECT_EQ(refused(", skip: [1]"), "no error");
+}
+
+TEST_F(BuiltinSelfTest, ACacheOfItsOwnIsCheckedAsTheTargetsIs) {
+  const std::string target = test_data("gemma3-a").string();
+  const auto refused = [&](const std::string& options, const std::string& drafter) {
+    write_config("{weights: " + target + options + "}",
+                 "  - {type: speculative, draft_length: 2, drafter: {" + drafter + "}}\n");
+    return plan_error();
+  };
+  for (const std::string& drafter :
+       {std::string("type: self"), "type: draft_model, weights: " + target}) {
+    const auto with_cache = [&](const std::string& options, const std::string& cache) {
+      return refused(options, drafter + ", cache: {" + cache + "}");
+    };
+    EXPECT_EQ(with_cache("", "type: paged, format: q3"), "no error");
+    EXPECT_THAT(with_cache(", device: cuda", "type: paged, format: q3"),
+                HasSubstr("drafter.cache.format: q3 is for float32 activations on the CPU, but "
+                          "device is cuda"));
+    EXPECT_THAT(with_cache(", device: cuda", "type: tracing, format: q8"),
+                HasSubstr("drafter.cache.type: tracing is for the CPU, but device is cuda"));
+    EXPECT_THAT(with_cache(", dtype: float64", "type: paged, format: q4"),
+                HasSubstr("drafter.cache.format: q4 is for float32 activations on the CPU and "
+                          "CUDA, but dtype is float64"));
+    EXPECT_THAT(with_cache("", "type: paged, format: q4, lossy: true"),
+                AllOf(HasSubstr("drafter.cache.lossy: is for a target's cache"),
+                      Not(HasSubstr("unknown key"))));
+  }
+}
+
 TEST_F(BuiltinSelfTest, AnAdapterThatDoesNotFitIsRefused) {
   const std::string target = test_data("gemma3-a").string();
   write_adapter(target, 3, "lora");

@@ -1,5 +1,6 @@
 // The promise of every registered cache: an exact one gives the bits of the paged one.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,10 +10,11 @@
 #include "core/error.h"
 #include "core/kv_trace.h"
 #include "core/transformer/transformer_model.h"
-#include "experiments/components/components.h"
+#include "experiments/components/builtin.h"
 #include "kv/kv_cache.h"
 #include "tests/support/cache_pair.h"
 #include "tests/support/error_message.h"
+#include "tests/support/golden.h"
 #include "tests/support/tiny_gemma.h"
 
 namespace specdec {
@@ -132,10 +134,46 @@ TEST(CachesTest, ATraceIsAsLossyAsWhatItTraces) {
   EXPECT_THAT(error("{type: tracing, of: {type: window}}"), HasSubstr("say so with lossy: true"));
   EXPECT_THAT(error("{type: tracing, lossy: true}"), HasSubstr("are exact"));
   EXPECT_THAT(error("{type: tracing, of: {type: radox}}"), HasSubstr("unknown type 'radox'"));
-  EXPECT_THAT(error("{type: tracing, of: {type: paged, format: q8}}"), HasSubstr("format"));
+  for (const char* key : {"format: q8", "rotation: hadamard", "lossy: true"}) {
+    const std::string name(key, std::string(key).find(':'));
+    EXPECT_THAT(error(fmt::format("{{type: tracing, of: {{type: paged, {}}}}}", key)),
+                AllOf(HasSubstr("cache.of." + name + ": belongs beside 'of', not under it"),
+                      testing::Not(HasSubstr("unknown key"))));
+  }
   const CacheChoice choice = parse_cache("{type: tracing, format: q4, lossy: true}", all);
   TransformerModel model(tiny_gemma(kCacheVocab, at::kFloat), choice.factory(KvFormat::kNative));
   EXPECT_EQ(model.cache().view(0).format, KvFormat::kQ4);
+}
+
+TEST(CachesTest, OnlyTheTargetsCacheIsTraced) {
+  const Components all = builtin_components();
+  ModelOptions options;
+  options.threads = at::get_num_threads();
+  options.cache = parse_cache("{type: tracing, of: {type: window, recent: 5}, lossy: true}", all);
+  ModelLoader loader(options);
+  const std::filesystem::path folder = test_data("gemma3-a");
+  const auto target = loader.load(folder);
+  EXPECT_NE(target->cache().trace(), nullptr);
+  const auto of_head =
+      loader.kv_store()(std::vector<LayerKv>{LayerKv{.kv_heads = 1, .head_dim = 8}},
+                        {.dtype = at::kFloat, .max_length = 16});
+  EXPECT_EQ(of_head->trace(), nullptr);
+  EXPECT_EQ(of_head->view(0).window, 5) << "the cache that is wrapped";
+  BuildContext context{.target = *target, .models = loader, .cost_curve = {}};
+  const auto drafter = draft_with(context, folder, {}, std::nullopt);
+  const auto* draft = dynamic_cast<const TransformerModel*>(context.draft_model);
+  ASSERT_NE(draft, nullptr);
+  EXPECT_EQ(draft->cache().trace(), nullptr);
+}
+
+TEST(CachesTest, TiersHoldNoMoreInMemoryThanInAll) {
+  const Components all = builtin_components();
+  const auto error = [&](const std::string& text) {
+    return error_message<ConfigError>([&] { (void)parse_cache(text, all); });
+  };
+  EXPECT_THAT(error("{type: tiered, memory_megabytes: 17, megabytes: 16}"),
+              HasSubstr("memory_megabytes: 17 is more than megabytes (16)"));
+  EXPECT_EQ(error("{type: tiered, memory_megabytes: 16, megabytes: 16}"), "no error");
 }
 
 TEST(CachesTest, SomeTypesAreForTheCpu) {

@@ -203,7 +203,7 @@ TEST(LlamaConfigTest, UnknownFamiliesAreToldTheKnownOnes) {
     FAIL() << "accepted";
   } catch (const WeightsError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("'mamba'; known: gemma, gemma2, vaultgemma, "
-                                                 "gemma3, gemma3n_text, gemma3n, gemma4_text, "
+                                                 "gemma3_text, gemma3, gemma3n_text, gemma3n, gemma4_text, "
                                                  "gemma4, gemma4_unified_text, gemma4_unified, "
                                                  "llama, mistral, qwen2, qwen3"));
   }
