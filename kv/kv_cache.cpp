@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "kv/page_tiers.h"
 
 namespace specdec {
 namespace {
@@ -294,15 +295,23 @@ void KvCache::reserve_pages(PageGroup& group, std::span<const PageRange> ranges)
     check_pages(group, ranges);
     pages = group.pool.capacity();
   }
-  hold_shared_pages(group, ranges);
   // The pool grows first: should memory run out, no row refers to a page that does not exist.
   groups_->reserve(group, pages);
   copies_.clear();
-  for (const PageRange& range : ranges) {
-    table.make_writable(range.place, range.first, range.end, copies_);
-  }
-  for (const PageTable::Copy& copy : copies_) {
-    group.pool.copy_page(copy.from, copy.to);
+  try {
+    hold_shared_pages(group, ranges);
+    for (const PageRange& range : ranges) {
+      table.make_writable(range.place, range.first, range.end, copies_);
+    }
+    for (const PageTable::Copy& copy : copies_) {
+      group.pool.copy_page(copy.from, copy.to);
+    }
+  } catch (...) {  // tiers that are full, or a disk that fails: the rows share the pages on
+    table.undo_copies(copies_);
+    if (PageTiers* tiers = group.pool.tiers()) {
+      tiers->end_holds();
+    }
+    throw;
   }
 }
 

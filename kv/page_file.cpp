@@ -31,6 +31,30 @@ int open_unnamed(const std::filesystem::path& folder) {
   return named;
 }
 
+/// Gives a file room on its disk; 0, or the number of an error.
+int take_room(int descriptor, int64_t bytes) {
+#ifdef __APPLE__
+  fstore_t room{};
+  room.fst_flags = F_ALLOCATEALL;
+  room.fst_posmode = F_PEOFPOSMODE;
+  room.fst_length = bytes;
+  const bool fails =
+      ::fcntl(descriptor, F_PREALLOCATE, &room) == -1 || ::ftruncate(descriptor, bytes) != 0;
+  return fails ? errno : 0;
+#else
+  return ::posix_fallocate(descriptor, 0, bytes);
+#endif
+}
+
+std::string no_room(const std::filesystem::path& folder, int64_t bytes, int code) {
+  const bool is_full = code == ENOSPC || code == EFBIG || code == EDQUOT;
+  return fmt::format(
+      "{}: {} {} MiB of pages of a cache: {}. Lower the cache's megabytes, or name another folder "
+      "with its disk.",
+      folder.string(), is_full ? "the disk has no room for" : "no file can be given", bytes >> 20U,
+      std::strerror(code));
+}
+
 class TemporaryPageFile final : public PageFile {
  public:
   TemporaryPageFile(const std::filesystem::path& folder, int descriptor)
@@ -58,14 +82,13 @@ std::unique_ptr<PageFile> temporary_page_file(const std::filesystem::path& folde
                     "another folder with the cache's disk.",
                     place.string(), std::strerror(errno)));
   }
-  auto file = std::make_unique<TemporaryPageFile>(place, descriptor);
-  if (const int code = ::posix_fallocate(descriptor, 0, bytes); code != 0) {
-    throw Error(
-        fmt::format("{}: the disk has no room for {} MiB of pages of a cache: {}. Lower "
-                    "the cache's megabytes, or name another folder with its disk.",
-                    place.string(), bytes >> 20U, std::strerror(code)));
+  // Before the file is direct: where the file system reserves no room, the C library writes single
+  // bytes.
+  if (const int code = take_room(descriptor, bytes); code != 0) {
+    ::close(descriptor);
+    throw Error(no_room(place, bytes, code));
   }
-  return file;
+  return std::make_unique<TemporaryPageFile>(place, descriptor);
 }
 
 }  // namespace specdec

@@ -129,6 +129,8 @@ void PagePool::make_tiers() {
   }
   TieredPages pages{.page_bytes = {}, .memory_bytes = options_.memory_bytes};
   for (size_t i = 0; i < layers_.size(); ++i) {
+    SPECDEC_CHECK(layers_[i].sink == 0,
+                  "cache: memory_bytes would leave the sink of layer {} on disk", i);
     pages.page_bytes.push_back(owns(i) ? specdec::page_bytes(layers_[i], options_) / 2 : 0);
   }
   const int64_t block = PageTiers::pages_per_block(pages.page_bytes);

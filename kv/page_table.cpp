@@ -103,6 +103,16 @@ void PageTable::make_writable(int64_t row, int64_t first, int64_t end, std::vect
   }
 }
 
+void PageTable::undo_copies(std::span<const Copy> copies) {
+  for (const Copy& copy : copies) {
+    for (auto& pages : rows_) {  // one of them owns the copy alone
+      std::replace(pages.begin(), pages.end(), copy.to, copy.from);
+    }
+    refer({&copy.from, 1});
+    release(copy.to);
+  }
+}
+
 std::vector<PageTable::Page> PageTable::hold(int64_t row, int64_t count) {
   const auto pages = this->pages(row);
   SPECDEC_CHECK(count >= 0 && count <= std::ssize(pages), "{} pages of the {} of row {}", count,

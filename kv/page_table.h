@@ -58,6 +58,9 @@ class PageTable {
   /// Lets `row` own its pages from index `first` to `end` alone: adds what is missing of them, and
   /// splits off those that it shares, which `copies` then lists.
   void make_writable(int64_t row, int64_t first, int64_t end, std::vector<Copy>& copies);
+  /// Takes back what make_writable() has split off: the rows share the pages again, and the copies
+  /// are free. Nothing else has changed since.
+  void undo_copies(std::span<const Copy> copies);
   /// Refers to the first `count` pages of a row on behalf of a holder that is no row; until
   /// release() nobody writes what lies in them now.
   std::vector<Page> hold(int64_t row, int64_t count);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -34,13 +35,26 @@ class WaitMeter {
   std::chrono::steady_clock::time_point begin_;
 };
 
+/// Bytes that reads and writes are multiples of, and what the system gives back of memory.
+int64_t block_alignment() {
+  return std::max<int64_t>(kDirectAlignment, ::sysconf(_SC_PAGESIZE));  // both are powers of two
+}
+
+/// A large page of the system would make all blocks in it resident with the first one.
+void forbid_large_pages([[maybe_unused]] std::span<std::byte> memory) {
+#ifdef MADV_NOHUGEPAGE
+  (void)::madvise(memory.data(), memory.size(), MADV_NOHUGEPAGE);  // fails where there are none
+#endif
+}
+
 }  // namespace
 
 int64_t PageTiers::pages_per_block(std::span<const int64_t> page_bytes) {
   int64_t most = 1;
+  const int64_t alignment = block_alignment();
   for (const int64_t bytes : page_bytes) {
     if (bytes > 0) {
-      most = std::lcm(most, kDirectAlignment / std::gcd(kDirectAlignment, bytes));
+      most = std::lcm(most, alignment / std::gcd(alignment, bytes));
     }
   }
   return most;
@@ -81,6 +95,9 @@ PageTiers::~PageTiers() {
 void PageTiers::place(int64_t layer, std::byte* keys, std::byte* values) {
   keys_[static_cast<size_t>(layer)] = keys;
   values_[static_cast<size_t>(layer)] = values;
+  const auto blocks = static_cast<size_t>(pages_.capacity / per_block_);
+  forbid_large_pages(memory({layer, 0}, false, blocks));
+  forbid_large_pages(memory({layer, 0}, true, blocks));
 }
 
 int64_t PageTiers::half_bytes(int64_t layer) const {
@@ -111,11 +128,13 @@ uint64_t PageTiers::checksum(Place place) const {
 }
 
 bool PageTiers::is_pinned(int64_t block) const {
-  return std::binary_search(pinned_.begin(), pinned_.end(), block);
+  return std::binary_search(pinned_.begin(), pinned_.end(), block) ||
+         std::find(held_.begin(), held_.end(), block) != held_.end();
 }
 
 void PageTiers::begin_forward(std::vector<int64_t> pinned) {
   ++forward_;
+  end_holds();
   pinned_ = std::move(pinned);
   for (int64_t& page : pinned_) {
     page /= per_block_;
@@ -124,8 +143,7 @@ void PageTiers::begin_forward(std::vector<int64_t> pinned) {
 }
 
 void PageTiers::hold(int64_t page) {
-  const auto place = std::lower_bound(pinned_.begin(), pinned_.end(), page / per_block_);
-  pinned_.insert(place, page / per_block_);
+  held_.push_back(page / per_block_);
   const PageUse use{page, true};
   for (size_t layer = 0; layer < pages_.page_bytes.size(); ++layer) {
     if (pages_.page_bytes[layer] > 0) {

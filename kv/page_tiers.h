@@ -54,8 +54,9 @@ class PageTiers {
   /// Another forward begins, which counts as a use; until the next one these pages stay in memory,
   /// in every layer, once they are brought: those of pending nodes.
   void begin_forward(std::vector<int64_t> pinned);
-  /// Brings a page in every layer, and pins it until the next begin_forward().
+  /// Brings a page in every layer, and pins it until the next begin_forward() or end_holds().
   void hold(int64_t page);
+  void end_holds() { held_.clear(); }
   /// Brings pages of a layer into memory. They stay until the next call. Throws Error where the
   /// memory does not hold them beside what is pinned, or the disk fails; all pages keep their
   /// numbers then.
@@ -110,6 +111,7 @@ class PageTiers {
   std::vector<std::vector<Block>> blocks_;  ///< [layers][blocks], all in memory or not
   std::vector<Place> needed_;               ///< whose is_needed is set
   std::vector<int64_t> pinned_;             ///< blocks, ascending
+  std::vector<int64_t> held_;               ///< blocks pinned by hold()
   int64_t forward_ = 0;
   KvTiers counts_;
 

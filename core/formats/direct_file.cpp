@@ -29,15 +29,16 @@ DirectFile::DirectFile(std::filesystem::path path, int descriptor, std::string a
 
 DirectFile::~DirectFile() { ::close(descriptor_); }
 
-/// True where the file was direct until now: some file systems only open files so.
-bool DirectFile::gives_up_direct() {
-  const int flags = ::fcntl(descriptor_, F_GETFL);
-  return (flags & kDirect) != 0 && ::fcntl(descriptor_, F_SETFL, flags & ~kDirect) == 0;
+bool DirectFile::is_direct() const { return (::fcntl(descriptor_, F_GETFL) & kDirect) != 0; }
+
+/// For file systems that only open files so. True too where another thread was first.
+bool DirectFile::give_up_direct() {
+  return ::fcntl(descriptor_, F_SETFL, ::fcntl(descriptor_, F_GETFL) & ~kDirect) == 0;
 }
 
 void DirectFile::drop_pages([[maybe_unused]] int64_t offset, [[maybe_unused]] size_t bytes) const {
 #ifdef POSIX_FADV_DONTNEED
-  if ((::fcntl(descriptor_, F_GETFL) & kDirect) == 0) {
+  if (!is_direct()) {
     (void)::posix_fadvise(descriptor_, offset, static_cast<off_t>(bytes), POSIX_FADV_DONTNEED);
   }
 #endif
@@ -46,8 +47,9 @@ void DirectFile::drop_pages([[maybe_unused]] int64_t offset, [[maybe_unused]] si
 void DirectFile::read(int64_t offset, std::span<std::byte> memory) {
   const int64_t begin = offset;
   while (!memory.empty()) {
+    const bool was_direct = is_direct();
     const ssize_t count = ::pread(descriptor_, memory.data(), memory.size(), offset);
-    if (count < 0 && (errno == EINTR || (errno == EINVAL && gives_up_direct()))) {
+    if (count < 0 && (errno == EINTR || (errno == EINVAL && was_direct && give_up_direct()))) {
       continue;
     }
     if (count <= 0) {
@@ -63,8 +65,9 @@ void DirectFile::read(int64_t offset, std::span<std::byte> memory) {
 void DirectFile::write(int64_t offset, std::span<const std::byte> memory) {
   const int64_t begin = offset;
   while (!memory.empty()) {
+    const bool was_direct = is_direct();
     const ssize_t count = ::pwrite(descriptor_, memory.data(), memory.size(), offset);
-    if (count < 0 && (errno == EINTR || (errno == EINVAL && gives_up_direct()))) {
+    if (count < 0 && (errno == EINTR || (errno == EINVAL && was_direct && give_up_direct()))) {
       continue;
     }
     if (count <= 0) {

@@ -27,7 +27,8 @@ class DirectFile {
   void write(int64_t offset, std::span<const std::byte> memory);
 
  private:
-  bool gives_up_direct();
+  bool is_direct() const;
+  bool give_up_direct();
   void drop_pages(int64_t offset, size_t bytes) const;
 
   std::filesystem::path path_;

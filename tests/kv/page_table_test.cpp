@@ -86,6 +86,22 @@ TEST(PageTableTest, SharedPagesAreSplitOffOnlyWhenWritten) {
   EXPECT_TRUE(copies.empty());
 }
 
+TEST(PageTableTest, CopiesTakenBackAreSharedAgain) {
+  PageTable table = table_of(1, 3);
+  table.add_rows(2);
+  table.attach(1, table.pages(0));
+  std::vector<PageTable::Copy> copies;
+  table.make_writable(0, 1, 4, copies);
+  table.make_writable(1, 1, 3, copies);  // alone with its pages by now
+  ASSERT_EQ(copies.size(), 2U);
+  table.undo_copies(copies);
+  EXPECT_THAT(table.pages(0), ElementsAre(0, 1, 2, 5));
+  EXPECT_THAT(table.pages(1), ElementsAre(0, 1, 2));
+  EXPECT_EQ(table.free_pages(), 2);
+  EXPECT_EQ(table.pages_needed(0, 0, 4), 3) << "the new page stays with its row";
+  EXPECT_EQ(table.pages_needed(1, 0, 3), 3);
+}
+
 TEST(PageTableTest, CountsThePagesOfRowsThatAreToCome) {
   const PageTable table = table_of(2, 3);
   using Branch = PageTable::Branch;

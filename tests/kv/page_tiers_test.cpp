@@ -4,15 +4,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <random>
+#include <string>
 
 #include "core/error.h"
+#include "core/formats/direct_file.h"
 #include "kv/page_memory.h"
 #include "tests/kv/cache_model.h"
 #include "tests/support/error_message.h"
@@ -170,7 +175,8 @@ TEST_F(PageTiersTest, IdlePagesLeaveFirstAndUnchangedOnesAreNotWrittenAgain) {
   bring_and_check(0, 0);
   bring_and_check(2, 0);
   EXPECT_EQ(tiers_.statistics().promotions, before.promotions + 1);
-  EXPECT_GE(tiers_.statistics().written_bytes, written);
+  // As much of the fill left as came: two blocks of the first layer, one of the last.
+  EXPECT_EQ(tiers_.statistics().written_bytes, written + 2 * 8192 + 16384);
   for (int round = 0; round < 4; ++round) {
     tiers_.begin_forward({});
     for (int64_t page = 0; page < kPages; page += 2) {
@@ -184,6 +190,61 @@ TEST_F(PageTiersTest, IdlePagesLeaveFirstAndUnchangedOnesAreNotWrittenAgain) {
   }
   EXPECT_EQ(tiers_.statistics().written_bytes, later.written_bytes) << "nothing has changed";
   EXPECT_GT(tiers_.statistics().read_bytes, later.read_bytes);
+}
+
+TEST_F(PageTiersTest, HeldPagesStayUntilTheirEnd) {
+  fill();
+  tiers_.begin_forward({});
+  tiers_.hold(5);
+  const auto read_all = [this] {
+    for (int64_t page = 8; page < kPages; ++page) {
+      bring_and_check(2, page);
+    }
+    const int64_t promotions = tiers_.statistics().promotions;
+    bring_and_check(0, 5);
+    bring_and_check(2, 5);
+    return tiers_.statistics().promotions - promotions;
+  };
+  EXPECT_EQ(read_all(), 0);
+  tiers_.end_holds();
+  EXPECT_GT(read_all(), 0);
+}
+
+/// Flags of the mapping that an address lies in; "" where the system does not tell.
+std::string flags_of_memory(const void* address) {
+  std::ifstream maps("/proc/self/smaps");
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  bool is_inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long begin = 0;
+    unsigned long end = 0;
+    if (sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {
+      is_inside = begin <= at && at < end;
+    } else if (is_inside && line.rfind("VmFlags:", 0) == 0) {
+      return line;
+    }
+  }
+  return "";
+}
+
+TEST_F(PageTiersTest, NoLargePageHoldsSeveralBlocks) {
+  if (!std::filesystem::exists("/sys/kernel/mm/transparent_hugepage") ||
+      flags_of_memory(keys_[0]->data()).empty()) {
+    GTEST_SKIP() << "the system has no large pages, or does not tell";
+  }
+  for (const int64_t layer : {0, 2}) {
+    EXPECT_THAT(flags_of_memory(keys_[layer]->data()), HasSubstr(" nh"));
+    EXPECT_THAT(flags_of_memory(values_[layer]->data()), HasSubstr(" nh"));
+  }
+}
+
+TEST(PagesPerBlockTest, BlocksAreWholePagesOfTheSystemAndOfTheDisk) {
+  const std::vector<int64_t> page_bytes = {96, 0, 2560, 4096};
+  const int64_t pages = PageTiers::pages_per_block(page_bytes);
+  for (const int64_t bytes : page_bytes) {
+    EXPECT_EQ(pages * bytes % kDirectAlignment, 0);
+    EXPECT_EQ(pages * bytes % sysconf(_SC_PAGESIZE), 0);
+  }
 }
 
 TEST_F(PageTiersTest, PinnedPagesStayInEveryLayer) {
@@ -267,7 +328,9 @@ TEST(TemporaryPageFileTest, AFullDiskOrNoFolderIsAnError) {
   const TemporaryFolder folder;
   EXPECT_THAT(
       error_message<Error>([&] { (void)temporary_page_file(folder.path(), int64_t{1} << 55U); }),
-      HasSubstr("MiB of pages of a cache"));
+      HasSubstr("the disk has no room for"));
+  EXPECT_THAT(error_message<Error>([&] { (void)temporary_page_file(folder.path(), -1); }),
+              HasSubstr("no file can be given -1 MiB of pages of a cache"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   EXPECT_THAT(error_message<Error>([&] { (void)temporary_page_file(folder.path() / "no", 4096); }),
               HasSubstr("no file can be made here"));
@@ -309,6 +372,91 @@ TEST(TieredCacheTest, RandomHistoriesHoldWhatTheyShould) {
     EXPECT_LE(tiers.peak_memory_bytes, options.memory_bytes);
     EXPECT_GT(tiers.disk_bytes, options.memory_bytes);
   }
+}
+
+/// While it lives, files do not grow and writes beyond their first bytes fail.
+class FullDisk {
+ public:
+  FullDisk() : handler_(signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &limit_);
+    const rlimit none{0, limit_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &none);
+  }
+  ~FullDisk() {
+    setrlimit(RLIMIT_FSIZE, &limit_);
+    signal(SIGXFSZ, handler_);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit limit_{};
+  void (*handler_)(int);
+};
+
+constexpr int64_t kFirstLayerBlock = 2 * 512 * 2 * 4;  // keys and values: bytes of a row's page
+constexpr int64_t kSecondLayerBlock = 2 * 512 * 2 * 34 * 4;
+
+KvCacheOptions with_memory(int64_t memory_bytes, const std::filesystem::path& disk) {
+  KvCacheOptions options = with_tiers(KvFormat::kNative, disk);
+  options.memory_bytes = memory_bytes;
+  return options;
+}
+
+/// Rows 0 and 1 share a page, row 2 has its own.
+void share_a_page(CacheModel& model) {
+  model.extend(chain(20));
+  model.commit(0, first_nodes(20));
+  model.fork(0, 15);
+  const RowId other = model.open();
+  model.extend(batch_of(std::vector<int64_t>(9, other), {}));
+  model.commit(other, first_nodes(9));
+}
+
+TEST(TieredCacheTest, AnExtendThatADiskFailsChangesNothing) {
+  const TemporaryFolder folder;
+  CacheModel model(with_memory(2 * (kFirstLayerBlock + kSecondLayerBlock), folder.path()));
+  share_a_page(model);
+  const KvStatistics before = model.cache().statistics();
+  {
+    const FullDisk full;  // the copy needs the memory of row 2's page
+    EXPECT_THAT(error_message<Error>([&] {
+                  model.extend(batch_of({1, 1, 1, 0}, {}));
+                }),
+                HasSubstr("(pages of a cache): cannot be written"));
+  }
+  EXPECT_EQ(model.cache().statistics().shared_pages, 1);
+  EXPECT_EQ(model.cache().statistics().used_pages, before.used_pages);
+  model.check();
+  model.extend(batch_of({1, 1, 1, 0}, {}));
+  model.commit(1, first_nodes(3));
+  model.check();
+  EXPECT_EQ(model.cache().statistics().shared_pages, 0);
+}
+
+TEST(TieredCacheTest, AnExtendWhoseCopyTheMemoryDoesNotHoldChangesNothing) {
+  const TemporaryFolder folder;
+  // Room for the copy in the first layer only, beside the page that is held.
+  CacheModel model(with_memory(2 * kFirstLayerBlock + kSecondLayerBlock, folder.path()));
+  share_a_page(model);
+  EXPECT_THAT(error_message<Error>([&] { model.extend(chain(2)); }),
+              HasSubstr("raise the cache's memory_megabytes"));
+  EXPECT_EQ(model.cache().statistics().shared_pages, 1);
+  model.check();  // reads row 2's page too: nothing is held any more
+  model.close(1);
+  model.extend(chain(2));
+  model.commit(0, first_nodes(2));
+  model.check();
+}
+
+TEST(TieredCacheTest, LayersWithASinkAreRefused) {
+  const TemporaryFolder folder;
+  std::vector<LayerKv> layers = three_layers();
+  layers[1].sink = 2;
+  EXPECT_THAT(error_message<InternalError>([&] {
+                const KvCache cache(layers, with_tiers(KvFormat::kNative, folder.path()));
+              }),
+              HasSubstr("memory_bytes would leave the sink of layer 1 on disk"));
 }
 
 TEST(TieredCacheTest, AKilledProcessLeavesNoFile) {
