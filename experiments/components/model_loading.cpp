@@ -399,6 +399,11 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
         "as 'specdec score' says",
         options_.cache.loss));
   }
+  if (model->cache().trace() != nullptr) {
+    note_warning(
+        "the target's cache is traced: its attention is computed twice, so times and speed-ups of "
+        "this run say nothing; those of a run with cache: paged do");
+  }
   set_adapters(*model, folder, adapters);
   if (thread_reason_.empty() && options_.threads > 0) {
     at::set_num_threads(static_cast<int>(options_.threads));

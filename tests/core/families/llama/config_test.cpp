@@ -202,10 +202,11 @@ TEST(LlamaConfigTest, UnknownFamiliesAreToldTheKnownOnes) {
     describe_model(folder.path());
     FAIL() << "accepted";
   } catch (const WeightsError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("'mamba'; known: gemma, gemma2, vaultgemma, "
-                                                 "gemma3_text, gemma3, gemma3n_text, gemma3n, gemma4_text, "
-                                                 "gemma4, gemma4_unified_text, gemma4_unified, "
-                                                 "llama, mistral, qwen2, qwen3"));
+    EXPECT_THAT(error.what(),
+                testing::HasSubstr("'mamba'; known: gemma, gemma2, vaultgemma, "
+                                   "gemma3_text, gemma3, gemma3n_text, gemma3n, gemma4_text, "
+                                   "gemma4, gemma4_unified_text, gemma4_unified, "
+                                   "llama, mistral, qwen2, qwen3"));
   }
 }
 
