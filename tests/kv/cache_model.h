@@ -188,6 +188,12 @@ class CacheModel {
     rows_.at(row) = {.kept = std::move(tokens)};
   }
 
+  /// A copy of a row, which steps leave alone.
+  RowId set_aside(RowId row) {
+    aside_.push_back(cache_.fork(row, cache_.length(row)));
+    return aside_.back();
+  }
+
   std::vector<int64_t> path_to(RowId row, int64_t node) const {
     std::vector<int64_t> path;
     for (; node >= 0; node = rows_.at(row).pending[static_cast<size_t>(node)].parent) {
@@ -198,7 +204,10 @@ class CacheModel {
 
   /// Compares everything that the cache holds.
   void check() const {
-    ASSERT_EQ(cache_.rows(), names());
+    std::vector<RowId> all = names();
+    all.insert(all.end(), aside_.begin(), aside_.end());
+    std::sort(all.begin(), all.end());
+    ASSERT_EQ(cache_.rows(), all);
     for (const auto& [row, owner] : rows_) {
       ASSERT_EQ(cache_.length(row), static_cast<int64_t>(owner.kept.size()));
       ASSERT_EQ(cache_.pending(row), static_cast<int64_t>(owner.pending.size()));
@@ -263,6 +272,7 @@ class CacheModel {
   KvFormat format_;
   bool has_slack_;
   std::map<RowId, Row> rows_;
+  std::vector<RowId> aside_;
   int64_t next_number_ = 0;
 };
 

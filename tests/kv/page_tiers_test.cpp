@@ -336,7 +336,7 @@ TEST(TemporaryPageFileTest, AFullDiskOrNoFolderIsAnError) {
               HasSubstr("no file can be made here"));
 }
 
-/// A page for each row or snapshot. Memory for the pages of four rows and for copies of each.
+/// A page for each row. Memory for the pages of four rows and for copies of each.
 KvCacheOptions with_tiers(KvFormat format, const std::filesystem::path& disk) {
   KvCacheOptions options = small_pages(format);
   options.page_size = 512;
@@ -352,15 +352,14 @@ TEST(TieredCacheTest, RandomHistoriesHoldWhatTheyShould) {
     std::mt19937 random(9);
     const KvCacheOptions options = with_tiers(format, folder.path());
     CacheModel model(options);
-    std::vector<std::pair<std::shared_ptr<const KvSnapshot>, std::vector<float>>> snapshots;
+    std::vector<std::pair<RowId, std::vector<float>>> idle;  // rows that forwards do not use
     for (int step = 0; step < 400; ++step) {
       random_step(model, random);
       if (step % 7 == 0) {
-        model.truncate(0, model.cache().length(0));  // a snapshot has no pending nodes
-        snapshots.emplace_back(model.cache().snapshot(0), model.rows().at(0).kept);
-      } else if (step % 11 == 0 && !snapshots.empty()) {
-        const auto& [snapshot, tokens] = snapshots[random() % snapshots.size()];
-        model.restore(0, *snapshot, tokens);
+        idle.emplace_back(model.set_aside(0), model.rows().at(0).kept);
+      } else if (step % 11 == 0 && !idle.empty()) {
+        const auto& [row, tokens] = idle[random() % idle.size()];
+        model.restore(0, *model.cache().snapshot(row), tokens);
       }
       model.check();
       if (testing::Test::HasFatalFailure()) {
