@@ -250,16 +250,17 @@ int run_chat(const CommandContext& context, const ChatArguments& arguments) {
   const auto grammar = read_grammar_text(arguments, files);
   const StopRule stop = make_stop(arguments, files, false);
   ProfileDefaults profile = context.machine_profile(arguments.model);
+  ModelOptions options = context.model_options({arguments.model, arguments.active_layers});
   const RunPlan plan{.components = context.components,
                      .target = &files,
                      .models = catalog,
                      .sampling = sampling,
                      .max_new_tokens = arguments.max_new_tokens,
                      .grammar = grammar.has_value(),
-                     .profile = &profile};
+                     .profile = &profile,
+                     .target_options = &options};
   const auto config = read_strategy_text(arguments.strategy, plan, context.components);
   check_chat(files, grammar ? &*grammar : nullptr, {});
-  ModelOptions options = context.model_options({arguments.model, arguments.active_layers});
   profile.take_all(options, context.components);
   context.note_profile(profile);
   ModelLoader loader(options, &catalog);

@@ -269,18 +269,19 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   auto stop = make_stop(arguments, files, arguments.ignore_eos);
   stop.max_new_tokens += std::ssize(state.output);
   ProfileDefaults profile = context.machine_profile(arguments.model);
+  ModelOptions options = context.model_options({arguments.model, arguments.active_layers});
   const RunPlan plan{.components = context.components,
                      .target = &files,
                      .models = catalog,
                      .sampling = state.sampling,
                      .max_new_tokens = stop.max_new_tokens,
                      .grammar = grammar.has_value(),
-                     .profile = &profile};
+                     .profile = &profile,
+                     .target_options = &options};
   const auto config = read_strategy_text(arguments.strategy, plan, context.components);
   Constraint constraint = config.constraint;
   constraint.grammar = compiled_grammar(grammar, files, stop);
 
-  ModelOptions options = context.model_options({arguments.model, arguments.active_layers});
   profile.take_all(options, context.components);
   context.note_profile(profile);
   ModelLoader loader(options, &catalog);

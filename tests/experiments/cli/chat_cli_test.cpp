@@ -268,5 +268,16 @@ TEST(ChatCliTest, CtrlCStopsTheAnswerAndNotTheChat) {
   EXPECT_GT(text.size(), first.size() + 2) << "the second turn is answered";
 }
 
+TEST(ChatCliTest, WhatADrafterReadsOfTheCacheIsCheckedBeforeTheFirstToken) {
+  const std::string self = "{type: speculative, drafter: {type: self, upper_half: true}}";
+  for (const CliResult& result :
+       {chat("My lord?\n", {"--strategy", self}),
+        cli({"generate", kChatModel, "--prompt", "My lord", "--strategy", self})}) {
+    EXPECT_EQ(result.code, 2);
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(result.err, HasSubstr("drafter.upper_half"));
+  }
+}
+
 }  // namespace
 }  // namespace specdec
