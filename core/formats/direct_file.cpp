@@ -44,17 +44,18 @@ void DirectFile::drop_pages([[maybe_unused]] int64_t offset, [[maybe_unused]] si
 #endif
 }
 
-void DirectFile::read(int64_t offset, std::span<std::byte> memory) {
+template <class Memory, class Call>
+void DirectFile::transfer(int64_t offset, Memory memory, const Words& words, const Call& call) {
   const int64_t begin = offset;
   while (!memory.empty()) {
     const bool was_direct = is_direct();
-    const ssize_t count = ::pread(descriptor_, memory.data(), memory.size(), offset);
+    const ssize_t count = call(memory.data(), memory.size(), offset);
     if (count < 0 && (errno == EINTR || (errno == EINVAL && was_direct && give_up_direct()))) {
       continue;
     }
     if (count <= 0) {
-      throw Error(fmt::format("{}: cannot be read at byte {}: {}. {}", path_.string(), offset,
-                              count < 0 ? std::strerror(errno) : "it ends there", advice_));
+      throw Error(fmt::format("{}: cannot be {} at byte {}: {}. {}", path_.string(), words.done,
+                              offset, count < 0 ? std::strerror(errno) : words.nothing, advice_));
     }
     memory = memory.subspan(static_cast<size_t>(count));
     offset += count;
@@ -62,22 +63,18 @@ void DirectFile::read(int64_t offset, std::span<std::byte> memory) {
   drop_pages(begin, static_cast<size_t>(offset - begin));
 }
 
+void DirectFile::read(int64_t offset, std::span<std::byte> memory) {
+  transfer(offset, memory, {"read", "it ends there"},
+           [this](std::byte* to, size_t bytes, int64_t at) {
+             return ::pread(descriptor_, to, bytes, at);
+           });
+}
+
 void DirectFile::write(int64_t offset, std::span<const std::byte> memory) {
-  const int64_t begin = offset;
-  while (!memory.empty()) {
-    const bool was_direct = is_direct();
-    const ssize_t count = ::pwrite(descriptor_, memory.data(), memory.size(), offset);
-    if (count < 0 && (errno == EINTR || (errno == EINVAL && was_direct && give_up_direct()))) {
-      continue;
-    }
-    if (count <= 0) {
-      throw Error(fmt::format("{}: cannot be written at byte {}: {}. {}", path_.string(), offset,
-                              count < 0 ? std::strerror(errno) : "no bytes are taken", advice_));
-    }
-    memory = memory.subspan(static_cast<size_t>(count));
-    offset += count;
-  }
-  drop_pages(begin, static_cast<size_t>(offset - begin));
+  transfer(offset, memory, {"written", "no bytes are taken"},
+           [this](const std::byte* from, size_t bytes, int64_t at) {
+             return ::pwrite(descriptor_, from, bytes, at);
+           });
 }
 
 }  // namespace specdec

@@ -27,6 +27,14 @@ class DirectFile {
   void write(int64_t offset, std::span<const std::byte> memory);
 
  private:
+  /// What an error says was not done, and of a call that moves nothing.
+  struct Words {
+    const char* done;
+    const char* nothing;
+  };
+  /// Calls call(data, bytes, offset), as pread and pwrite are, until all memory is done.
+  template <class Memory, class Call>
+  void transfer(int64_t offset, Memory memory, const Words& words, const Call& call);
   bool is_direct() const;
   bool give_up_direct();
   void drop_pages(int64_t offset, size_t bytes) const;

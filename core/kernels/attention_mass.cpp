@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/kernels/checks.h"
+#include "core/kernels/device/cache_address.h"
 
 namespace specdec {
 namespace {
@@ -31,16 +32,16 @@ class MassReader {
   }
 
  private:
-  static int64_t entry(const Tensor& table, int64_t index) {
+  static int32_t entry(const Tensor& table, int64_t index) {
     return table.const_data_ptr<int32_t>()[index];
   }
 
   /// Where the key at a position lies that the node sees.
   int64_t slot(int64_t node, int64_t position) const {
     const BatchTables& tables = *view_.tables;
-    const int64_t kept = entry(tables.lengths, entry(tables.rows, node));
-    const int64_t start = entry(tables.path_starts, node);
-    return position < kept || start < 0 ? position : entry(tables.paths, start + position - kept);
+    return device::slot_at(static_cast<int32_t>(position),
+                           entry(tables.lengths, entry(tables.rows, node)),
+                           entry(tables.path_starts, node), tables.paths.const_data_ptr<int32_t>());
   }
 
   void find_keys(int64_t node) {
