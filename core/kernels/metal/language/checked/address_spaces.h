@@ -7,6 +7,7 @@
 
 using int32_t = __INT32_TYPE__;
 using int64_t = __INT64_TYPE__;
+using uint8_t = __UINT8_TYPE__;
 using uint16_t = __UINT16_TYPE__;
 using uint32_t = __UINT32_TYPE__;
 using uint64_t = __UINT64_TYPE__;
