@@ -5,6 +5,7 @@
 
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "core/error.h"
 #include "tests/core/kernels/attention_case.h"
@@ -212,26 +213,25 @@ class AttentionFormatTest : public testing::TestWithParam<PageFormatCase> {};
 TEST_P(AttentionFormatTest, HasTheBitsOfAFloat32CacheOfTheRoundedNumbers) {
   at::manual_seed(4);
   const auto [format, rotation, read] = GetParam();
-  for (const int64_t head_dim : {2, 22, 64, 70, 72, 256}) {
+  using Sizes = std::pair<int64_t, int64_t>;
+  for (const auto& [head_dim, page_size] :
+       {Sizes{2, 7}, Sizes{22, 16}, Sizes{64, 16}, Sizes{70, 7}, Sizes{72, 16}, Sizes{256, 7}}) {
     if (head_dim % kv_multiple(format) != 0) {
       continue;
     }
-    for (const int64_t page_size : {7, 16}) {
-      const AttentionCase c{at::kFloat, 4,         2,      head_dim, 0,       0,
-                            false,      page_size, format, 0,        rotation};
-      const AttentionCase plain{at::kFloat, 4, 2, head_dim, 0, 0, false, page_size};
-      AttentionCache stored(c);
-      AttentionCache rounded(plain);
-      const Tensor qkv = stored.random_qkv(kAttentionChunk + 30) * 3;
-      const Tensor heads = qkv.view({-1, c.heads + 2 * c.kv_heads, head_dim});
-      Tensor same = heads.clone();
-      same.slice(1, c.heads).copy_(rounded_to(c, heads.slice(1, c.heads), read));
-      const Tensor queries = stored.extend({}, {}, qkv);
-      rounded.extend({}, {}, same.view_as(qkv));
-      EXPECT_TRUE(at::equal(stored.attend(queries, {}, read),
-                            rotated_as<float>(c, rounded.attend(queries))))
-          << head_dim;
-    }
+    const AttentionCase c{at::kFloat, 4, 2, head_dim, 0, 0, false, page_size, format, 0, rotation};
+    const AttentionCase plain{at::kFloat, 4, 2, head_dim, 0, 0, false, page_size};
+    AttentionCache stored(c);
+    AttentionCache rounded(plain);
+    const Tensor qkv = stored.random_qkv(kAttentionChunk + 30) * 3;
+    const Tensor heads = qkv.view({-1, c.heads + 2 * c.kv_heads, head_dim});
+    Tensor same = heads.clone();
+    same.slice(1, c.heads).copy_(rounded_to(c, heads.slice(1, c.heads), read));
+    const Tensor queries = stored.extend({}, {}, qkv);
+    rounded.extend({}, {}, same.view_as(qkv));
+    EXPECT_TRUE(
+        at::equal(stored.attend(queries, {}, read), rotated_as<float>(c, rounded.attend(queries))))
+        << head_dim;
   }
 }
 
