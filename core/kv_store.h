@@ -18,13 +18,16 @@ namespace specdec {
 class Ops;
 struct KvTrace;
 
-/// Geometry of one layer's keys and values.
+/// Geometry of one layer's keys and values, or size of its states.
 struct LayerKv {
   int64_t kv_heads = 1;
   int64_t head_dim = 0;
   int64_t window = 0;         ///< 0 = sees everything
   int64_t source_layer = -1;  ///< an earlier layer whose keys and values it reads; -1 = its own
   int64_t sink = 0;           ///< first positions that are seen beside those of a window
+  /// Numbers of a recurrent layer's state after a token, which it has instead of keys and values; 0
+  /// = it has keys and values.
+  int64_t state_size = 0;
 };
 
 struct KvStoreOptions {
@@ -63,6 +66,10 @@ struct KvStatistics {
   int64_t slots = 0;   ///< of the pages that hold them
   std::vector<Layer> layers = {};
   std::optional<KvTiers> tiers = {};  ///< none where all pages lie in memory
+  /// States of recurrent layers: of rows' last kept tokens, pending nodes and checkpoints; one that
+  /// several rows share counts once.
+  int64_t states = 0;
+  int64_t state_bytes = 0;  ///< of one, all recurrent layers together
 
   int64_t used_bytes() const { return bytes(&Layer::used_pages); }
   int64_t allocated_bytes() const { return bytes(&Layer::allocated_pages); }
@@ -73,7 +80,7 @@ struct KvStatistics {
 
  private:
   int64_t bytes(int64_t Layer::*pages) const {
-    int64_t bytes = 0;
+    int64_t bytes = states * state_bytes;
     for (const Layer& layer : layers) {
       bytes += layer.page_bytes * layer.*pages;
     }

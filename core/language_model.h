@@ -64,9 +64,10 @@ class LanguageModel {
   /// Forgets pending nodes and the kept tokens from `length` on. Moves no data. Throws Error, and
   /// changes nothing, for a length that the row is not rewindable to.
   virtual void truncate(int64_t length, RowId row = 0) = 0;
-  /// The largest length, at most `length`, that truncate() and fork() take: `length`, but for a
-  /// cache that gives back what windows have left behind (window_slack) and has no longer what the
-  /// next token would see; then 0, and the text has to be read anew.
+  /// The largest length, at most `length`, that truncate() and fork() take, from which the text has
+  /// to be read anew: `length` itself, but 0 for a cache that gives back what windows have left
+  /// behind (window_slack) and has no longer what the next token would see, and the nearest
+  /// checkpoint at or below it for recurrent layers.
   virtual int64_t rewindable_to(int64_t length, RowId row = 0) const {
     (void)row;
     return length;

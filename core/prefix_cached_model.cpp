@@ -112,14 +112,16 @@ void PrefixCachedModel::cut(int64_t length) {
   model_->truncate(left);
   std::vector<Token>& kept = rows_[0].kept;
   kept.resize(static_cast<size_t>(length));
-  if (left < length) {  // then all of it is gone
-    const std::vector<Token> text = std::exchange(kept, {});
-    const std::vector<States> states = std::exchange(states_, {});
+  if (left < length) {  // the rest of it is gone
+    const std::vector<Token> text = kept;
+    const std::vector<States> states = std::move(states_);
+    kept.resize(static_cast<size_t>(left));
+    states_ = {states.begin(), states.begin() + std::min(left, std::ssize(states))};
     replayed_ = -1;
-    model_->extend(text, {.logits = Logits::kNone});
+    model_->extend(TokenSpan(text).subspan(static_cast<size_t>(left)), {.logits = Logits::kNone});
     kept = text;
     states_ = states;
-    reused_ -= length;
+    reused_ -= length - left;
   }
   rows_[0].pending.clear();
   states_.resize(std::min(states_.size(), static_cast<size_t>(length)));

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "kv/page_tiers.h"
+#include "kv/stateful_store.h"
 
 namespace specdec {
 namespace {
@@ -364,7 +365,7 @@ KvStoreFactory paged_kv(int64_t page_size, KvFormat format, int64_t max_pages, i
                                .max_length = options.max_length,
                                .window_slack = window_slack,
                                .max_pages = max_pages};
-    return std::make_unique<KvCache>(layers, paged);
+    return make_cache(layers, paged);
   };
 }
 

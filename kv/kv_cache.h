@@ -156,8 +156,8 @@ class KvCache final : public KvStore {
 
 constexpr int64_t kDefaultPageSize = 16;
 
-/// Makes a model's KvCache, with `page_size` tokens a page; multiples of 16 are read fastest.
-/// `max_pages`, `window_slack`, `rotation`: see KvCacheOptions.
+/// Makes a model's cache (make_cache of kv/stateful_store.h), with `page_size` tokens a page;
+/// multiples of 16 are read fastest. `max_pages`, `window_slack`, `rotation`: see KvCacheOptions.
 KvStoreFactory paged_kv(int64_t page_size = kDefaultPageSize, KvFormat format = KvFormat::kNative,
                         int64_t max_pages = 0, int64_t window_slack = 0,
                         KvRotation rotation = KvRotation::kNone);

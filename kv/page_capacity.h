@@ -9,6 +9,13 @@
 
 namespace specdec {
 
+/// Which states of recurrent layers are kept beside those of pending nodes and last tokens.
+struct StateOptions {
+  int64_t every = 64;             ///< tokens between checkpoints
+  int64_t most_checkpoints = 16;  ///< of a row, the newest ones
+  int64_t max_bytes = 0;          ///< of all states; 0 = any number
+};
+
 struct KvCacheOptions {
   at::ScalarType dtype = at::kFloat;  ///< dtype of the activations
   KvFormat format = KvFormat::kNative;
@@ -32,6 +39,7 @@ struct KvCacheOptions {
   /// which has room for all pages from the beginning. 0 = all lie in memory.
   int64_t memory_bytes = 0;
   std::filesystem::path disk = {};  ///< a folder; "" = the system's for temporary files
+  StateOptions states = {};         ///< of models with recurrent layers
   /// The CPU is treated as a device: kernels read a copy of the tables, and pages are copied by
   /// ATen (for tests).
   bool as_device = false;

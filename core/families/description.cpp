@@ -12,6 +12,9 @@ json rope_text(const RopeConfig& rope) {
   if (rope.rotated_pairs > 0) {
     text["rotated_pairs"] = rope.rotated_pairs;
   }
+  if (rope.exponent_dims > 0) {
+    text["exponent_dims"] = rope.exponent_dims;
+  }
   return text;
 }
 
@@ -34,6 +37,7 @@ void add_family_text(const LayerPlan& layer, json& text) {
   add("streams", layer.altup.streams, plain.altup.streams);
   add("active_stream", layer.altup.active, plain.altup.active);
   add("correct_scale", layer.altup.correct_scale, plain.altup.correct_scale);
+  add("convolution_width", layer.recurrence.convolution_width, int64_t{0});
   add("laurel_rank", layer.laurel_rank, plain.laurel_rank);
   if (layer.sparsity_cut) {
     text["sparsity_cut"] = *layer.sparsity_cut;

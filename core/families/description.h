@@ -14,6 +14,7 @@ struct ModelDescription {
   /// The norm before the MLP of layers without post_norms. In Gemma 1 and Llama that of this name.
   std::string mlp_norm = "post_attention_layernorm";
   bool scaled_embedding = false;  ///< Gemma: embeddings are multiplied with sqrt(hidden size)
+  bool bfloat16_scale = false;    ///< RecurrentGemma: that is rounded to bfloat16
   std::string text = {};          ///< says the same in one way only: part of the fingerprint
 };
 

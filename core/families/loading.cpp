@@ -1,6 +1,7 @@
 #include "core/families/loading.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/BFloat16.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -53,6 +54,9 @@ double embedding_scale(const ModelDescription& model, at::ScalarType compute_dty
     return 1.0;
   }
   const double root = std::sqrt(static_cast<double>(model.config.hidden_size));
+  if (model.bfloat16_scale) {
+    return static_cast<float>(c10::BFloat16(static_cast<float>(root)));
+  }
   return compute_dtype == at::kDouble ? root : static_cast<float>(root);
 }
 

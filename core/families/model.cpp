@@ -13,6 +13,8 @@
 #include "core/families/gguf/gguf_tensors.h"
 #include "core/families/llama/config.h"
 #include "core/families/loading.h"
+#include "core/families/recurrent_gemma/config.h"
+#include "core/families/recurrent_gemma/tensors.h"
 #include "core/families/token_ids.h"
 #include "core/families/unsupported_models.h"
 #include "core/formats/compressed_tensors.h"
@@ -33,9 +35,11 @@ struct Family {
                             const KeyNames& names);
 };
 
-constexpr Family kFamilies[] = {{gemma_model_types, load_gemma_config, parse_gemma_config},
-                                {gemma4_model_types, load_gemma4_config, parse_gemma4_config},
-                                {llama_model_types, load_llama_config, parse_llama_config}};
+constexpr Family kFamilies[] = {
+    {gemma_model_types, load_gemma_config, parse_gemma_config},
+    {gemma4_model_types, load_gemma4_config, parse_gemma4_config},
+    {llama_model_types, load_llama_config, parse_llama_config},
+    {recurrent_gemma_model_types, load_recurrent_gemma_config, parse_recurrent_gemma_config}};
 
 /// That of a config.json's model_type.
 const Family& family_of(const JsonKeys& keys) {
@@ -79,6 +83,10 @@ OpenModel with_values(OpenModel model, const std::string& text, const std::strin
     model.notes = left_out_roundings(text, where);
   }
   return model;
+  const std::vector<LayerPlan>& plan = model.description.plan;
+  if (std::any_of(plan.begin(), plan.end(), is_recurrent)) {
+    model.tensors = std::make_shared<RecurrentGemmaTensors>(std::move(model.tensors), plan);
+  }
 }
 
 OpenModel open_folder(const std::filesystem::path& folder) {

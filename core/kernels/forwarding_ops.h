@@ -76,6 +76,10 @@ class ForwardingOps : public Ops {
   }
   void match_rms(const Tensor& like, Tensor& values) override { ops_->match_rms(like, values); }
   void mean_stream(const Tensor& streams, Tensor& out) override { ops_->mean_stream(streams, out); }
+  void recurrence(const RecurrenceTensors& weights, const NodeStates& states, int64_t offset,
+                  Tensor& branches) override {
+    ops_->recurrence(weights, states, offset, branches);
+  }
   Tensor find_best(const Tensor& logits) override { return ops_->find_best(logits); }
   std::shared_ptr<DeviceSampler> sampler() override { return ops_->sampler(); }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/kernels/kv_format.h"
+#include "core/kernels/recurrence.h"
 
 namespace specdec {
 
@@ -35,7 +36,8 @@ struct BatchTables {
   Tensor page_tables;
 };
 
-/// What an attention kernel reads of one layer's cache: pages, and the forward's tables. Slot s of
+/// What a kernel reads of one layer's cache: pages, and the forward's tables; of a recurrent layer
+/// the states of the forward's nodes in the place of pages. Slot s of
 /// a row lies in page page_tables[row][group][s / page_size] at s % page_size. Keys lie transposed,
 /// so that a vector holds one number of neighbouring keys.
 struct KvView {
@@ -53,6 +55,8 @@ struct KvView {
   int64_t page_size() const { return values.size(2); }
   int64_t head_dim() const { return kv_head_dim(format, values.size(3)); }
   /// Where the layer's table of row 0 begins in tables->page_tables; that of the next row begins
+  const NodeStates* states = nullptr;   ///< of a recurrent layer
+  int64_t state_offset = 0;             ///< where the layer's numbers begin in a state
   /// page_stride() further.
   int64_t page_offset() const { return group * tables->page_tables.size(2); }
   int64_t page_stride() const { return tables->page_tables.size(1) * tables->page_tables.size(2); }

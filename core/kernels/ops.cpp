@@ -91,6 +91,10 @@ class CpuOps final : public Ops {
   void mean_stream(const Tensor& streams, Tensor& out) override {
     specdec::mean_stream(streams, out);
   }
+  void recurrence(const RecurrenceTensors& weights, const NodeStates& states, int64_t offset,
+                  Tensor& branches) override {
+    specdec::recurrence(weights, states, offset, branches);
+  }
   Tensor find_best(const Tensor& /*logits*/) override { return {}; }
 
  private:
@@ -106,6 +110,12 @@ Tensor new_rows(int64_t rows, int64_t width, const Linear& weight) {
 
 std::unique_ptr<OpsGraph> Ops::record(const std::function<void()>& /*calls*/) {
   SPECDEC_CHECK(false, "this device records no graphs");
+}
+
+void Ops::recurrence(const RecurrenceTensors& /*weights*/, const NodeStates& /*states*/,
+                     int64_t /*offset*/, Tensor& branches) {
+  throw Error(fmt::format("recurrent layers run on the CPU only, not on {}: choose device: cpu",
+                          branches.device().str()));
 }
 
 Tensor Ops::linear(const Linear& weight, const Tensor& input) {

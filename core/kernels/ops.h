@@ -12,6 +12,7 @@
 #include "core/kernels/linear.h"
 #include "core/kernels/per_layer_inputs.h"
 #include "core/kernels/qkv.h"
+#include "core/kernels/recurrence.h"
 #include "core/kernels/row_table.h"
 
 namespace specdec {
@@ -74,6 +75,10 @@ class Ops {
                              const Tensor& coefficients, int64_t active, Tensor& streams) = 0;
   virtual void match_rms(const Tensor& like, Tensor& values) = 0;
   virtual void mean_stream(const Tensor& streams, Tensor& out) = 0;
+
+  /// Of recurrent layers, as the function of this name. Throws Error on devices without it.
+  virtual void recurrence(const RecurrenceTensors& weights, const NodeStates& states,
+                          int64_t offset, Tensor& branches);
 
   /// The two largest logits of each of n rows, in a block [3 n] int32 that is read back at once:
   /// the id of the largest, the lowest on a tie, -1 where a number of the row is NaN; then the bits

@@ -62,8 +62,9 @@ class FamilyForward {
   }
 
  private:
-  Tensor project(const Tensor& x, const Tensor& matrix) const {
-    return at::linear(x.to(matmul_dtype_), matrix.to(matmul_dtype_)).to(dtype_);
+  Tensor project(const Tensor& x, const Tensor& matrix, const Tensor& bias = {}) const {
+    const Tensor out = at::linear(x.to(matmul_dtype_), matrix.to(matmul_dtype_)).to(dtype_);
+    return bias.defined() ? out + bias : out;
   }
   Tensor norm(const Tensor& x, const Tensor& scale) const { return reference_norm(x, scale, eps_); }
 
@@ -122,7 +123,7 @@ class FamilyForward {
   Tensor attention(size_t layer, const Tensor& x) {
     const LayerPlan& plan = weights_.plan[layer];
     const LayerTensors& w = weights_.layers[layer];
-    const Tensor projected = project(x, w.qkv);
+    const Tensor projected = project(x, w.qkv, w.qkv_bias);
     const Tensor queries =
         rotate(norm(heads(projected.narrow(-1, 0, query_rows(plan)), plan.heads), w.q_norm), plan);
     if (plan.kv_source < 0) {
@@ -138,7 +139,48 @@ class FamilyForward {
                                            -std::numeric_limits<double>::infinity())
                               .softmax(-1);
     const Tensor mixed = at::matmul(shares, values.repeat_interleave(group, 1));
-    return project(mixed.transpose(1, 2).flatten(2), w.output);
+    return project(mixed.transpose(1, 2).flatten(2), w.output, w.output_bias);
+  }
+
+  /// Products of each block of channels with its matrix: x [rows, T, channels].
+  static Tensor block_gate(const Tensor& x, const Tensor& blocks, const Tensor& bias) {
+    const Tensor parts = x.unflatten(-1, {blocks.size(0), -1});
+    return at::sigmoid(at::einsum("rtbi,bij->rtbj", {parts, blocks}).flatten(2) + bias);
+  }
+
+  /// Griffin's recurrent block (RecurrencePlan).
+  Tensor recurrent_block(size_t layer, const Tensor& input) const {
+    const LayerTensors& w = weights_.layers[layer];
+    const RecurrenceTensors& r = w.recurrence;
+    const auto branches = project(input, w.qkv, w.qkv_bias).chunk(2, -1);
+    const int64_t width = r.convolution.size(0);
+    const int64_t length = input.size(1);
+    const Tensor padded = at::constant_pad_nd(branches[1], {0, 0, width - 1, 0});
+    Tensor x = r.convolution_bias;
+    for (int64_t step = 0; step < width; ++step) {
+      x = x + padded.narrow(1, step, length) * r.convolution[step];
+    }
+    const Tensor log_a = r.decay * block_gate(x, r.decay_gate, r.decay_gate_bias);
+    const Tensor gated = x * block_gate(x, r.input_gate, r.input_gate_bias);
+    const Tensor inputs = gated * (1.0 - at::exp(2.0 * log_a)).sqrt();
+    std::vector<Tensor> states = {gated.select(1, 0)};
+    for (int64_t t = 1; t < length; ++t) {
+      states.push_back(log_a.select(1, t).exp() * states.back() + inputs.select(1, t));
+    }
+    return project(gelu_tanh(branches[0]) * at::stack(states, 1), w.output, w.output_bias);
+  }
+
+  Tensor mixed(size_t layer, const Tensor& x) {
+    return is_recurrent(weights_.plan[layer]) ? recurrent_block(layer, x) : attention(layer, x);
+  }
+
+  Tensor dense(size_t layer, const Tensor& x) const {
+    const LayerTensors& w = weights_.layers[layer];
+    if (!weights_.plan[layer].mlp_bias) {
+      return gated(x, w.gate_up, w.down, weights_.plan[layer].sparsity_cut);
+    }
+    const auto halves = project(x, w.gate_up, w.gate_up_bias).chunk(2, -1);
+    return project(gelu_tanh(halves[0]) * halves[1], w.down, w.down_bias);
   }
 
   Tensor gated(const Tensor& x, const Tensor& gate_up, const Tensor& down,
@@ -176,11 +218,11 @@ class FamilyForward {
   Tensor mlp(size_t layer, const Tensor& residual) {
     const LayerPlan& plan = weights_.plan[layer];
     const LayerTensors& w = weights_.layers[layer];
-    const Tensor dense = gated(norm(residual, w.mlp_norm), w.gate_up, w.down, plan.sparsity_cut);
+    const Tensor out = dense(layer, norm(residual, w.mlp_norm));
     if (plan.experts.count == 0) {
-      return dense;
+      return out;
     }
-    return norm(dense, w.experts.dense_post_norm) +
+    return norm(out, w.experts.dense_post_norm) +
            norm(experts(layer, residual), w.experts.post_norm);
   }
 
@@ -193,7 +235,7 @@ class FamilyForward {
 
   Tensor plain_layer(size_t layer, Tensor x) {
     const LayerTensors& w = weights_.layers[layer];
-    x = x + norm(attention(layer, norm(x, w.attention_norm)), w.attention_post_norm);
+    x = x + norm(mixed(layer, norm(x, w.attention_norm)), w.attention_post_norm);
     x = x + norm(mlp(layer, x), w.mlp_post_norm);
     if (w.per_layer.gate.defined()) {
       x = x + per_layer_branch(layer, x);
@@ -218,8 +260,8 @@ class FamilyForward {
     const Tensor normed = norm(x, w.attention_norm);
     const Tensor laurel =
         normed + norm(project(project(normed, w.laurel.left), w.laurel.right), w.laurel.post_norm);
-    const Tensor mixed = norm(attention(layer, normed), w.attention_post_norm);
-    const Tensor middle = (x + mixed + laurel) * std::sqrt(0.5);
+    const Tensor attended = norm(attention(layer, normed), w.attention_post_norm);
+    const Tensor middle = (x + attended + laurel) * std::sqrt(0.5);
     const Tensor made = middle + norm(mlp(layer, middle), w.mlp_post_norm);
     const Tensor steps = at::linear(stream_routes(w.altup, made), w.altup.correct) + 1.0;
     const Tensor corrected = predicted + steps.unsqueeze(-1) * (made - x).unsqueeze(-2);

@@ -63,9 +63,15 @@ void LayerRunner::run(size_t layer, const KvView& view, const ForwardInputs& inp
   LayerActivations& own = a.layers[layer];
   const Tensor& stream = stream_->enter(layer, a);
   ops_.linear(w.qkv, attention_input(plan, inputs, stream, a), own.qkv);
-  ops_.qkv_to_cache(own.qkv, qkv_options_[layer], view, own.queries);
-  ops_.paged_attention(own.queries, view, {plan.query_scale, plan.soft_cap, inputs.attention_bias},
-                       own.mixed);
+  if (is_recurrent(plan)) {
+    SPECDEC_CHECK(view.states != nullptr, "layer {}: the cache keeps no states", layer);
+    ops_.recurrence(w.recurrence, *view.states, view.state_offset, own.qkv);
+    ops_.gated_activation(own.qkv, plan.activation, own.mixed_flat);
+  } else {
+    ops_.qkv_to_cache(own.qkv, qkv_options_[layer], view, own.queries);
+    ops_.paged_attention(own.queries, view,
+                         {plan.query_scale, plan.soft_cap, inputs.attention_bias}, own.mixed);
+  }
   ops_.linear(w.output, own.mixed_flat, a.branch);
   stream_->add_attention(layer, a);
   run_mlp(layer, a);

@@ -188,7 +188,11 @@ class LayerParts {
   LayerOf<Matrix> load() {
     load_matrices();
     load_norms();
-    load_head_norms();
+    if (is_recurrent(plan_)) {
+      load_recurrence();
+    } else {
+      load_head_norms();
+    }
     if (plan_.layer_scalar && loader_.has("layer_scalar")) {
       layer_.scalar = loader_.numbers("layer_scalar", {1}).template item<double>();
     }
@@ -209,7 +213,12 @@ class LayerParts {
   }
 
  private:
-  void load_matrices() {
+  /// Of the fused matrix that attention, or a recurrent block, begins with.
+  std::vector<Part> first_parts() const {
+    if (is_recurrent(plan_)) {
+      return {{"temporal_block.linear_y", query_rows(plan_)},
+              {"temporal_block.linear_x", query_rows(plan_)}};
+    }
     std::vector<Part> qkv = {{"self_attn.q_proj", query_rows(plan_)}};
     const int64_t own = kv_projections(plan_);
     if (own > 0) {
@@ -218,8 +227,14 @@ class LayerParts {
     if (own > 1) {
       qkv.emplace_back("self_attn.v_proj", kv_rows(plan_));
     }
+    return qkv;
+  }
+
+  void load_matrices() {
+    const std::vector<Part> qkv = first_parts();
     const int64_t mlp_rows = plan_.intermediate_size;
-    const std::vector<Part> output = {{"self_attn.o_proj", hidden_}};
+    const std::vector<Part> output = {
+        {is_recurrent(plan_) ? "temporal_block.linear_out" : "self_attn.o_proj", hidden_}};
     const std::vector<Part> gate_up = {{"mlp.gate_proj", mlp_rows}, {"mlp.up_proj", mlp_rows}};
     const std::vector<Part> down = {{"mlp.down_proj", hidden_}};
     layer_.qkv = loader_.fused(qkv, plan_.joined_inputs ? 2 * hidden_ : hidden_);
@@ -245,6 +260,28 @@ class LayerParts {
       loader_.skip("self_attn.v_proj.weight", {kv_rows(plan_), hidden_});
       loader_.skip("self_attn.k_norm.weight", {plan_.head_dim});
     }
+  }
+
+  void load_recurrence() {
+    const int64_t channels = query_rows(plan_);
+    const int64_t width = plan_.recurrence.convolution_width;
+    const std::vector<int64_t> gate = {plan_.heads, plan_.head_dim, plan_.head_dim};
+    const auto numbers = [&](const char* name, const std::vector<int64_t>& shape) {
+      return loader_.numbers(std::string("temporal_block.") + name, shape);
+    };
+    const auto bias = [&](const char* name) {
+      return numbers(name, {plan_.heads, plan_.head_dim}).flatten();
+    };
+    RecurrenceTensors& to = layer_.recurrence;
+    to.convolution = numbers("conv_1d.weight", {channels, 1, width}).view({channels, width});
+    to.convolution = to.convolution.t().contiguous();
+    to.convolution_bias = numbers("conv_1d.bias", {channels});
+    to.input_gate = numbers("rg_lru.input_gate_weight", gate);
+    to.input_gate_bias = bias("rg_lru.input_gate_bias");
+    to.decay_gate = numbers("rg_lru.recurrent_gate_weight", gate);
+    to.decay_gate_bias = bias("rg_lru.recurrent_gate_bias");
+    constexpr double kDecay = -8.0;  // c of the paper's equation 4
+    to.decay = at::softplus(numbers("rg_lru.recurrent_param", {channels})) * kDecay;
   }
 
   void load_norms() {

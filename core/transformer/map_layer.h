@@ -25,6 +25,7 @@ LayerOf<To> vectors_of(const LayerOf<From>& layer) {
   out.experts.post_norm = layer.experts.post_norm;
   out.per_layer.post_norm = layer.per_layer.post_norm;
   out.laurel.post_norm = layer.laurel.post_norm;
+  out.recurrence = layer.recurrence;
   out.altup = layer.altup;
   return out;
 }

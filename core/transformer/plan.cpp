@@ -11,7 +11,8 @@ namespace specdec {
 bool is_plain(const LayerPlan& layer) {
   return kv_projections(layer) == 2 && !layer.value_norm && !layer.layer_scalar &&
          layer.per_layer_size == 0 && layer.experts.count == 0 && !layer.sparsity_cut &&
-         layer.laurel_rank == 0 && layer.altup.streams == 0 && layer.rope.rotated_pairs == 0;
+         layer.laurel_rank == 0 && layer.altup.streams == 0 && layer.rope.rotated_pairs == 0 &&
+         !is_recurrent(layer);
 }
 
 std::vector<LayerPlan> select_layers(const std::vector<LayerPlan>& plan,

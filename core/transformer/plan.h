@@ -19,6 +19,9 @@ struct RopeConfig {
   /// Pairs i and i + head_dim / 2 that are rotated, the first ones (Gemma 4's full layers); 0 =
   /// all.
   int64_t rotated_pairs = 0;
+  /// Dimensions that the exponents of theta are counted over (RecurrentGemma: those that are
+  /// rotated); 0 = head_dim.
+  int64_t exponent_dims = 0;
 
   bool operator==(const RopeConfig&) const = default;
 };
@@ -36,6 +39,16 @@ struct ExpertsPlan {
   int64_t intermediate_size = 0;
 
   bool operator==(const ExpertsPlan&) const = default;
+};
+
+/// The recurrent block of Griffin (De et al., 2024, arXiv:2402.19427; RecurrentGemma) in
+/// attention's place: a branch through a causal convolution and a gated linear recurrence (RG-LRU),
+/// times a gated one. The layer's heads are the blocks of the recurrence's gates, head_dim channels
+/// each; kv_heads is 0.
+struct RecurrencePlan {
+  int64_t convolution_width = 0;  ///< tokens that the convolution reads; 0 = the layer attends
+
+  bool operator==(const RecurrencePlan&) const = default;
 };
 
 /// Parallel residual streams, of which layers evaluate one (AltUp: Baykal et al., 2023,
@@ -75,29 +88,42 @@ struct LayerPlan {
   ExpertsPlan experts;
   /// Standard deviations above the mean of the gate at which the MLP cuts it (Gemma 3n).
   std::optional<double> sparsity_cut;
+  RecurrencePlan recurrence;
   AltUpConfig altup;        ///< the same in all layers
   int64_t laurel_rank = 0;  ///< of the low-rank branch beside attention (Gemma 3n); 0 = none
 
   bool operator==(const LayerPlan&) const = default;
 };
 
+/// Whether a layer keeps a state instead of keys and values.
+inline bool is_recurrent(const LayerPlan& layer) { return layer.recurrence.convolution_width > 0; }
+/// Numbers of a recurrent layer's state after a token, 0 for others: the last inputs of the
+/// convolution, and the recurrence's own, for each channel.
+inline int64_t state_size(const LayerPlan& layer) {
+  return layer.recurrence.convolution_width * layer.heads * layer.head_dim;
+}
+
 // Rows of a layer's matrices, said here alone.
 
-/// Of the projection of the queries, and columns of the output's.
+/// Of the projection of the queries, and columns of the output's; of a recurrent layer, channels.
 inline int64_t query_rows(const LayerPlan& layer) { return layer.heads * layer.head_dim; }
 /// Of keys or values, whether or not the layer has its own.
 inline int64_t kv_rows(const LayerPlan& layer) { return layer.kv_heads * layer.head_dim; }
 /// Projections of keys and values that it has: 0, 1 (values are raw keys) or 2.
 inline int64_t kv_projections(const LayerPlan& layer) {
-  return layer.kv_source >= 0 ? 0 : layer.values == ValueKind::kRawKeys ? 1 : 2;
+  return layer.kv_source >= 0 || is_recurrent(layer) ? 0
+         : layer.values == ValueKind::kRawKeys       ? 1
+                                                     : 2;
 }
-/// Of the fused projection of queries, keys and values.
+/// Of the fused projection of queries, keys and values; of a recurrent layer, of both branches: the
+/// gate, then what the convolution reads.
 inline int64_t qkv_rows(const LayerPlan& layer) {
-  return query_rows(layer) + kv_projections(layer) * kv_rows(layer);
+  return is_recurrent(layer) ? 2 * query_rows(layer)
+                             : query_rows(layer) + kv_projections(layer) * kv_rows(layer);
 }
 
 /// Whether a layer has nothing beyond Gemma 3's and Llama's: its own keys and values, one dense
-/// MLP, the plain residual stream.
+/// MLP, the plain residual stream, no recurrence.
 bool is_plain(const LayerPlan& layer);
 
 /// Some layers of a plan, in their order, which may name one twice: a kv_source is where the layer

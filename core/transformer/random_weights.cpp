@@ -73,6 +73,25 @@ void add_branches(RandomTensors& random, const LayerPlan& plan, int64_t hidden_s
 
 }  // namespace
 
+/// Decays between some 0.5 and 0.99 a token, and all gates in use.
+static RecurrenceTensors random_recurrence(RandomTensors& random, const LayerPlan& plan) {
+  const int64_t channels = query_rows(plan);
+  const auto around_zero = [&](int64_t count) { return random.norm(count) - 1.0; };
+  const auto gate = [&] {
+    return around_zero(channels * plan.head_dim).view({plan.heads, plan.head_dim, plan.head_dim});
+  };
+  RecurrenceTensors out;
+  const int64_t width = plan.recurrence.convolution_width;
+  out.convolution = random.norm(width * channels).view({width, channels}) / width;
+  out.convolution_bias = around_zero(channels);
+  out.input_gate = gate();
+  out.input_gate_bias = around_zero(channels);
+  out.decay_gate = gate();
+  out.decay_gate_bias = around_zero(channels);
+  out.decay = random.norm(channels).abs() * -0.5;
+  return out;
+}
+
 RandomTensors::RandomTensors(const RandomWeightsOptions& options)
     : options_(options), generator_(options.seed) {}
 
@@ -122,6 +141,9 @@ LayerTensors random_layer(RandomTensors& random, const LayerPlan& plan, int64_t 
     if (kv_projections(plan) > 0) {
       layer.k_norm = random.norm(plan.head_dim);
     }
+  }
+  if (is_recurrent(plan)) {
+    layer.recurrence = random_recurrence(random, plan);
   }
   add_experts(random, plan.experts, hidden_size, layer.experts);
   add_branches(random, plan, hidden_size, layer);

@@ -8,7 +8,8 @@ namespace specdec {
 
 Tensor rope_frequencies(const RopeConfig& rope, int64_t head_dim,
                         const at::TensorOptions& options) {
-  const auto exponent = at::arange(0, head_dim, 2, options) / head_dim;
+  const int64_t dims = rope.exponent_dims > 0 ? rope.exponent_dims : head_dim;
+  const auto exponent = at::arange(0, head_dim, 2, options) / dims;
   const auto frequencies = at::pow(rope.theta, exponent).reciprocal() / rope.factor;
   if (rope.rotated_pairs > 0) {  // the others stay as they are: cos 0 = 1, sin 0 = 0
     frequencies.narrow(0, rope.rotated_pairs, frequencies.size(0) - rope.rotated_pairs).zero_();

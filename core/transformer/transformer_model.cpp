@@ -157,6 +157,10 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   }
   bool embeds_by_layer() const override { return weights_->plan.front().per_layer_size > 0; }
   Tensor head(const Tensor& hidden) const override {
+  /// Whether layers keep states, which snapshots do not hold.
+  bool keeps_states() const {
+    return std::any_of(weights_->plan.begin(), weights_->plan.end(), is_recurrent);
+  }
     Tensor logits = head_logits(*ops_, *weights_, hidden);
     forbidden_.apply(logits);
     return logits;
@@ -372,7 +376,11 @@ std::vector<LayerKv> cache_layers(const std::vector<LayerPlan>& plan) {
   std::vector<LayerKv> layers;
   layers.reserve(plan.size());
   for (const LayerPlan& layer : plan) {
-    layers.push_back({layer.kv_heads, layer.head_dim, layer.window, layer.kv_source});
+    layers.push_back({.kv_heads = layer.kv_heads,
+                      .head_dim = layer.head_dim,
+                      .window = layer.window,
+                      .source_layer = layer.kv_source,
+                      .state_size = state_size(layer)});
   }
   return layers;
 }
@@ -407,7 +415,7 @@ int64_t TransformerModel::pending(RowId row) const { return impl_->store().pendi
 int64_t TransformerModel::vocab_size() const { return impl_->weights().config.vocab_size; }
 int64_t TransformerModel::max_length() const { return impl_->store().max_length(); }
 const Internals* TransformerModel::internals() const { return impl_.get(); }
-KvSnapshots* TransformerModel::snapshots() { return impl_.get(); }
+KvSnapshots* TransformerModel::snapshots() { return impl_->keeps_states() ? nullptr : impl_.get(); }
 void TransformerModel::undo_forward() { impl_->undo_forward(); }
 const TransformerWeights& TransformerModel::weights() const { return impl_->weights(); }
 void TransformerModel::touch_cache(int64_t tokens) { impl_->touch_cache(tokens); }

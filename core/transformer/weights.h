@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/kernels/linear.h"
+#include "core/kernels/recurrence.h"
 #include "core/kernels/row_table.h"
 #include "core/transformer/paging/layer_source.h"
 #include "core/transformer/plan.h"
@@ -57,7 +58,7 @@ struct AltUpTensors {
 template <class Matrix>
 struct LayerOf {
   Matrix qkv;      ///< [qkv_rows(plan), hidden, or 2 * hidden for joined inputs]
-  Matrix output;   ///< [hidden, heads * head_dim]
+  Matrix output;   ///< [hidden, query_rows(plan)]
   Matrix gate_up;  ///< [2 * intermediate, hidden]
   Matrix down;     ///< [hidden, intermediate]
   /// Of the matrices' outputs, in the compute dtype; undefined = none. A Linear has its own too.
@@ -69,6 +70,7 @@ struct LayerOf {
   ExpertsOf<Matrix> experts;
   PerLayerOf<Matrix> per_layer;
   LaurelOf<Matrix> laurel;
+  RecurrenceTensors recurrence;
   AltUpTensors altup;
   /// Its number in the LayerSource, without which its matrices hold nothing; -1: always in memory.
   int64_t in_source = -1;
@@ -105,6 +107,9 @@ void visit_vectors(Layer& layer, const F& f) {
   visit(layer.experts.router_norm, layer.experts.output_scale, layer.experts.dense_post_norm,
         layer.experts.norm, layer.experts.post_norm, layer.per_layer.post_norm,
         layer.laurel.post_norm);
+  visit(layer.recurrence.convolution, layer.recurrence.convolution_bias,
+        layer.recurrence.input_gate, layer.recurrence.input_gate_bias, layer.recurrence.decay_gate,
+        layer.recurrence.decay_gate_bias, layer.recurrence.decay);
   visit(layer.altup.router, layer.altup.router_norm, layer.altup.predict, layer.altup.correct,
         layer.altup.output_scale);
 }

@@ -88,6 +88,7 @@ nlohmann::json memory_json(const MemoryNeeds& needs) {
           {"cache", needs.cache()},
           {"cache_of_sliding_layers", needs.sliding_cache},
           {"cache_of_full_layers", needs.full_cache},
+          {"states_of_recurrent_layers", needs.states},
           {"cache_on_disk", needs.cache_on_disk},
           {"activations", needs.activations},
           {"rotations", needs.rotations},
@@ -162,6 +163,8 @@ std::string extras_text(const nlohmann::json& layer) {
   add(number("experts") > 0, fmt::format("{} of {} experts of {}", number("chosen_experts"),
                                          number("experts"), number("expert_size")));
   add(number("per_layer_size") > 0, fmt::format("own inputs of {}", number("per_layer_size")));
+  add(number("convolution_width") > 0,
+      fmt::format("recurrent, convolution of {}", number("convolution_width")));
   add(number("streams") > 0, fmt::format("{} streams", number("streams")));
   return fmt::format("{}", fmt::join(extras, ", "));
 }
@@ -186,8 +189,10 @@ void print_inspection(std::ostream& out, const nlohmann::json& json) {
     out << fmt::format("{:>5} {:>6} {:>8} {:>9} {:>6} {:>7} {:>10} {:>8}  {}\n", index++,
                        layer["heads"].dump(), layer["kv_heads"].dump(), layer["head_dim"].dump(),
                        layer["intermediate_size"].dump(),
-                       window == 0 ? "full" : std::to_string(window), layer["rope_theta"].dump(),
-                       layer["soft_cap"].dump(), extras_text(layer));
+                       layer["convolution_width"] != 0 ? "none"
+                       : window == 0                   ? "full"
+                                                       : std::to_string(window),
+                       layer["rope_theta"].dump(), layer["soft_cap"].dump(), extras_text(layer));
   }
 }
 

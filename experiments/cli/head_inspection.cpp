@@ -141,6 +141,7 @@ nlohmann::json layer_json(const LayerPlan& layer) {
       {"post_norms", layer.post_norms},
       {"rotated_pairs", layer.rope.rotated_pairs},
       {"kv_source", layer.kv_source},
+      {"convolution_width", layer.recurrence.convolution_width},
       {"raw_key_values", layer.values == ValueKind::kRawKeys},
       {"value_norm", layer.value_norm},
       {"layer_scalar", layer.layer_scalar},

@@ -190,6 +190,11 @@ DrafterRegistry::Make prepare_cached_self(const ConfigNode& node, const RunPlan&
           "correct, but fewer drafts may be accepted.");
     }
     std::unique_ptr<LanguageModel> copy = context.models.load(folder, {}, cache);
+    if (copy->snapshots() == nullptr) {
+      throw ConfigError(
+          "self: a cache of its own follows the target's keys and values, and a model with "
+          "recurrent layers has states beside them: leave out drafter.cache");
+    }
     context.draft_model = copy.get();
     context.draft_model_name = fmt::format("{} (cache {})", folder.string(), cache->loss);
     return std::make_unique<SelfDrafter>(context.target, given, std::move(copy));

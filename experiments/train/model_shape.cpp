@@ -139,7 +139,8 @@ json gemma4_json(const ConfigNode& node) {
 
 /// Whether save_gemma can store a layer.
 bool can_be_stored(const LayerPlan& layer) {
-  return layer.kv_source < 0 && layer.per_layer_size == 0 && layer.altup.streams == 0;
+  return layer.kv_source < 0 && layer.per_layer_size == 0 && layer.altup.streams == 0 &&
+         !is_recurrent(layer);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -59,6 +60,12 @@ class LoraReader {
         base_(base),
         file_(open_adapter(folder)),
         source_(file_, Placement{}) {
+    if (std::any_of(base.plan.begin(), base.plan.end(), is_recurrent)) {
+      throw WeightsError(fmt::format(
+          "{}: adapters of models with recurrent layers are not supported: merge it into the base "
+          "(peft's merge_and_unload, then save_pretrained) and name that folder",
+          folder.string()));
+    }
     for (const LoraModule& module : lora_modules(base)) {
       modules_.emplace(module.name, module);
     }

@@ -74,7 +74,8 @@ TEST(GemmaConfigTest, VaultGemmaIsGemma2WithoutPostNorms) {
 }
 
 TEST(GemmaConfigTest, FamiliesThatAreNotReadAreExplained) {
-  EXPECT_THAT(unsupported_family("recurrent_gemma"), testing::HasSubstr("recurrent state"));
+  EXPECT_THAT(unsupported_family("recurrentgemma"),
+              testing::HasSubstr("name the folder of the hub"));
   EXPECT_THAT(unsupported_family("t5gemma"), testing::HasSubstr("an encoder and a decoder"));
   EXPECT_EQ(unsupported_family("phi3"), "");
 }

@@ -1,0 +1,203 @@
+#include "kv/state_store.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <set>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+constexpr int64_t kStateNumbers = 3;
+
+/// A store and what it should hold, kept the slow way: a state is written as the text that leads to
+/// it would have it, a number of its own.
+class StateModel {
+ public:
+  StateModel(const StateOptions& options, uint32_t seed)
+      : options_(options),
+        store_(kStateNumbers, {.dtype = at::kFloat, .max_length = 1, .states = options}),
+        random_(seed) {
+    rows_[0] = {};
+  }
+
+  void step() {
+    const RowId row = std::next(rows_.begin(), below(std::ssize(rows_)))->first;
+    switch (below(9)) {
+      case 0:
+        return truncate(row);
+      case 1:
+        return change_rows(row);
+      case 2:
+      case 3:
+        return commit(row);
+      default:
+        return extend(row);
+    }
+  }
+
+  void check() {
+    std::set<float> states;
+    for (const auto& [name, row] : rows_) {
+      const auto length = std::ssize(row.kept);
+      for (int64_t wanted = 0; wanted <= length; ++wanted) {
+        ASSERT_EQ(store_.rewindable_to(name, wanted), rewindable(row, wanted)) << wanted;
+      }
+      if (length > 0) {
+        states.insert(row.kept.back());
+      }
+      for (const int64_t at : row.checkpoints) {
+        states.insert(row.kept[static_cast<size_t>(at - 1)]);
+      }
+      for (const auto& [parent, number] : row.pending) {
+        states.insert(number);
+      }
+    }
+    ASSERT_EQ(store_.count(), std::ssize(states));
+  }
+
+ private:
+  struct Row {
+    std::vector<float> kept = {};  ///< the number of each kept token's state
+    std::vector<int64_t> checkpoints = {};
+    std::vector<std::pair<int64_t, float>> pending = {};  ///< parent and number
+  };
+
+  int64_t below(int64_t bound) {
+    return static_cast<int64_t>(random_() % static_cast<uint64_t>(bound));
+  }
+
+  static int64_t rewindable(const Row& row, int64_t length) {
+    if (length == std::ssize(row.kept)) {
+      return length;
+    }
+    int64_t best = 0;
+    for (const int64_t at : row.checkpoints) {
+      best = at <= length ? std::max(best, at) : best;
+    }
+    return best;
+  }
+
+  void extend(RowId name) {
+    Row& row = rows_[name];
+    const int64_t count = 1 + below(4);
+    const std::vector<RowId> rows(static_cast<size_t>(count), name);
+    std::vector<int64_t> parents;
+    for (int64_t node = 0; node < count; ++node) {
+      parents.push_back(below(std::ssize(row.pending) + node + 1) - 1);
+    }
+    store_.extend({.count = count, .rows = rows, .parents = parents});
+    const NodeStates& states = store_.nodes();
+    ASSERT_EQ(std::ssize(states.after), count);
+    const bool is_undone = below(5) == 0;
+    for (size_t node = 0; node < parents.size(); ++node) {
+      const int64_t parent = parents[node];
+      const bool begins = parent < 0 && row.kept.empty();
+      const auto* before = reinterpret_cast<const float*>(states.before[node]);
+      ASSERT_EQ(before == nullptr, begins);
+      if (!begins) {
+        ASSERT_EQ(before[kStateNumbers - 1],
+                  parent < 0 ? row.kept.back() : row.pending[static_cast<size_t>(parent)].second);
+      }
+      auto* after = reinterpret_cast<float*>(states.after[node]);
+      std::fill_n(after, kStateNumbers, ++newest_);
+      row.pending.emplace_back(parent, newest_);
+    }
+    if (is_undone) {
+      store_.undo_extend();
+      row.pending.resize(row.pending.size() - parents.size());
+    }
+  }
+
+  void commit(RowId name) {
+    Row& row = rows_[name];
+    std::vector<int64_t> path;
+    for (int64_t node = below(std::ssize(row.pending) + 1) - 1; node >= 0;
+         node = row.pending[static_cast<size_t>(node)].first) {
+      path.insert(path.begin(), node);
+    }
+    store_.commit(name, path);
+    for (const int64_t node : path) {
+      row.kept.push_back(row.pending[static_cast<size_t>(node)].second);
+      if (std::ssize(row.kept) % options_.every == 0) {
+        row.checkpoints.push_back(std::ssize(row.kept));
+      }
+    }
+    while (std::ssize(row.checkpoints) > options_.most_checkpoints) {
+      row.checkpoints.erase(row.checkpoints.begin());
+    }
+    row.pending.clear();
+  }
+
+  static void cut(Row& row, int64_t length) {
+    row.kept.resize(static_cast<size_t>(length));
+    std::erase_if(row.checkpoints, [length](int64_t at) { return at > length; });
+    row.pending.clear();
+  }
+
+  void truncate(RowId name) {
+    Row& row = rows_[name];
+    const int64_t length = below(std::ssize(row.kept) + 1);
+    if (rewindable(row, length) != length) {
+      EXPECT_THROW(store_.truncate(name, length), Error);
+      return;
+    }
+    store_.truncate(name, length);
+    cut(row, length);
+  }
+
+  void change_rows(RowId name) {
+    if (name != 0 && below(2) == 0) {
+      store_.close(name);
+      rows_.erase(name);
+    } else if (rows_.size() < 4) {
+      const int64_t length = rewindable(rows_[name], below(std::ssize(rows_[name].kept) + 1));
+      store_.fork(name, ++newest_row_, length);
+      Row branch = rows_[name];
+      cut(branch, length);
+      rows_[newest_row_] = std::move(branch);
+    }
+  }
+
+  StateOptions options_;
+  StateStore store_;
+  std::mt19937 random_;
+  std::map<RowId, Row> rows_;
+  RowId newest_row_ = 0;
+  float newest_ = 0.0F;
+};
+
+TEST(StateStoreTest, RandomHistoriesAreThoseOfLists) {
+  for (uint32_t seed = 0; seed < 30; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    StateModel model({.every = 1 + seed % 5, .most_checkpoints = seed % 4}, seed);
+    for (int step = 0; step < 200 && !testing::Test::HasFatalFailure(); ++step) {
+      model.step();
+      model.check();
+    }
+  }
+}
+
+TEST(StateStoreTest, ABudgetCountsSharedStatesOnce) {
+  StateStore store(kStateNumbers, {.dtype = at::kFloat,
+                                   .max_length = 1,
+                                   .states = {.every = 1, .most_checkpoints = 2, .max_bytes = 60}});
+  EXPECT_EQ(store.state_bytes(), 12);
+  store.extend({.count = 4});
+  EXPECT_THROW(store.extend({.count = 2}), Error);
+  const std::vector<int64_t> path = {0, 1, 2, 3};
+  store.commit(0, path);
+  EXPECT_EQ(store.count(), 2) << "the last token's is a checkpoint too";
+  store.fork(0, 1, 4);
+  EXPECT_EQ(store.count(), 2);
+  store.extend({.count = 3});
+  EXPECT_THROW(store.extend({.count = 1}), Error);
+  EXPECT_EQ(store.count(), 5);
+}
+
+}  // namespace
+}  // namespace specdec
