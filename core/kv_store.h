@@ -105,8 +105,12 @@ class KvStore {
   /// Forgets the nodes of the newest extend, as if it had not been: for a forward that fails. Only
   /// between that extend and the next call that changes the store.
   virtual void undo_extend() = 0;
-  /// What attention and the writer of keys and values need of a layer.
+  /// What attention and the writer of keys and values need of a layer, which are about to run:
+  /// pages that lie on disk are read.
   virtual KvView view(int64_t layer) const = 0;
+  /// The same for who asks for format, geometry, window, tables or addresses alone: nothing is read
+  /// from disk or counted as read, so what the pages hold means nothing.
+  virtual KvView describe(int64_t layer) const { return view(layer); }
 
   /// Keeps the pending nodes on `path` (a path from the root: each node's parent is the one before
   /// it); forgets the row's other nodes.

@@ -72,6 +72,10 @@ void KvCache::undo_extend() {
 
 KvView KvCache::view(int64_t layer) const {
   bring_pages(layer);
+  return describe(layer);
+}
+
+KvView KvCache::describe(int64_t layer) const {
   const PagePool& pool = groups_->of(layer).pool;
   KvView view;
   view.group = groups_->number_of(layer);

@@ -32,6 +32,7 @@ class KvCache final : public KvStore {
   /// Tables of the newest extend, as kernels read them.
   const BatchTables& tables() const { return tables_.device(); }
   KvView view(int64_t layer) const override;
+  KvView describe(int64_t layer) const override;
 
   void commit(RowId row, std::span<const int64_t> path) override;
   void truncate(RowId row, int64_t length) override;

@@ -78,6 +78,7 @@ class TracingStore::RecordingOps final : public ForwardingOps {
   }
   void paged_attention(const Tensor& queries, const KvView& view, const AttentionOptions& options,
                        Tensor& out) override {
+    SPECDEC_CHECK(view.pooled == nullptr, "a trace sees keys of tokens, no means");
     ForwardingOps::paged_attention(queries, view, options, out);
     recorder_->note_read(queries, view, options);
   }

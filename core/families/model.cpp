@@ -76,7 +76,8 @@ void require_config(const std::filesystem::path& folder) {
                         folder.string(), file.string()));
 }
 
-/// Its tensors with the values of compressed matrices, if the text of its config.json says so.
+/// Its tensors with the values of compressed matrices, if the text of its config.json says so, and
+/// under the names of other families.
 OpenModel with_values(OpenModel model, const std::string& text, const std::string& where) {
   if (const auto schemes = parse_compression(text, where)) {
     model.tensors = std::make_shared<CompressedTensors>(std::move(model.tensors), *schemes);

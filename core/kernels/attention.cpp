@@ -4,9 +4,11 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
+#include "core/kernels/attention_operands.h"
 #include "core/kernels/attention_task.h"
 #include "core/kernels/checks.h"
 #include "core/kernels/hadamard.h"
@@ -30,80 +32,6 @@ namespace {
 /// Nodes and rows of a tile: so many share what is read.
 constexpr int64_t kTileNodes = 16;
 constexpr int64_t kTileRows = 64;
-
-/// Plain pointers to all that a call reads and writes.
-template <class T, class Kv>
-struct Operands {
-  Operands(const Tensor& queries, const KvView& view, const AttentionOptions& options, Tensor& out)
-      : queries(queries.const_data_ptr<T>()),
-        out(out.mutable_data_ptr<T>()),
-        keys(static_cast<const Kv*>(view.keys.const_data_ptr())),
-        values(static_cast<const Kv*>(view.values.const_data_ptr())),
-        bias(options.bias.defined() ? options.bias.const_data_ptr<float>() : nullptr),
-        bias_columns(options.bias.defined() ? options.bias.size(1) : 0),
-        rows(view.tables->rows.const_data_ptr<int32_t>()),
-        positions(view.tables->positions.const_data_ptr<int32_t>()),
-        path_starts(view.tables->path_starts.const_data_ptr<int32_t>()),
-        paths(view.tables->paths.const_data_ptr<int32_t>()),
-        lengths(view.tables->lengths.const_data_ptr<int32_t>()),
-        page_table(view.page_table()),
-        table_stride(view.page_stride()),
-        nodes(view.tables->nodes),
-        heads(queries.size(1)),
-        kv_heads(view.kv_heads()),
-        group(heads / kv_heads),
-        page_size(view.page_size()),
-        head_dim(view.head_dim()),
-        width(view.values.size(3)),
-        window(view.window),
-        sink(view.sink),
-        rotated(view.rotation == KvRotation::kHadamard),
-        scale(static_cast<T>(options.scale)),
-        soft_cap(static_cast<T>(options.soft_cap)) {}
-
-  int64_t first_seen(int64_t node) const {
-    return window > 0 ? std::max<int64_t>(0, positions[node] - window + 1) : 0;
-  }
-  /// Where the first positions end that a node sees before its window.
-  int64_t sink_end(int64_t node) const { return std::min(sink, first_seen(node)); }
-  /// Of a row: query head `head` of the group of `kv_head`.
-  int64_t row_offset(int64_t node, int64_t kv_head, int64_t head) const {
-    return ((node * kv_heads + kv_head) * group + head) * head_dim;
-  }
-
-  const T* queries;
-  T* out;
-  const Kv *keys, *values;
-  const float* bias;
-  int64_t bias_columns;
-  const int32_t *rows, *positions, *path_starts, *paths, *lengths, *page_table;
-  int64_t table_stride;  ///< from a row's page table to the next
-  int64_t nodes, heads, kv_heads, group, page_size, head_dim, width, window, sink;
-  bool rotated;  ///< the values, with KvRotation::kHadamard
-  T scale, soft_cap;
-};
-
-/// In place of a chunk: what nodes see before their windows.
-constexpr int64_t kSink = -1;
-
-/// Neighbouring nodes of one row of the batch, and the chunks that any of them sees.
-struct Tile {
-  int64_t begin, end;
-  int64_t first_chunk, end_chunk;
-  bool sees_sink = false;
-
-  int64_t chunks() const { return end_chunk - first_chunk + (sees_sink ? 1 : 0); }
-  /// Calls use(chunk), in order.
-  template <class Use>
-  void for_each_chunk(const Use& use) const {
-    if (sees_sink) {
-      use(kSink);
-    }
-    for (int64_t chunk = first_chunk; chunk < end_chunk; ++chunk) {
-      use(chunk);
-    }
-  }
-};
 
 /// Parts of rows, and the memory that their values lie in. It only grows.
 template <class T>
@@ -133,13 +61,14 @@ struct Scratch {
   std::vector<SeenKeys> seen;
   std::vector<TileRow<T>> rows;
   std::vector<T> scores;
+  std::vector<float> weights;  ///< logarithms, of means
   Parts<T> sums, parts;
 };
 
 /// A tile and a kv head, all chunks or, where there are too few of these for all threads, one.
 template <class T>
 struct AttentionTask {
-  Tile tile;
+  NodeTile tile;
   int64_t kv_head;
   RowPart<T>* parts;  ///< [rows] where the chunk's parts go; nullptr = all chunks, to the end
 };
@@ -152,8 +81,8 @@ struct TaskList {
 };
 
 template <class T, class Kv>
-std::vector<Tile>& cut_tiles(const Operands<T, Kv>& o) {
-  thread_local std::vector<Tile> tiles;
+std::vector<NodeTile>& cut_tiles(const Operands<T, Kv>& o) {
+  thread_local std::vector<NodeTile> tiles;
   tiles.clear();
   const int64_t most = std::clamp<int64_t>(kTileRows / o.group, 1, kTileNodes);
   for (int64_t node = 0; node < o.nodes; ++node) {
@@ -168,28 +97,29 @@ std::vector<Tile>& cut_tiles(const Operands<T, Kv>& o) {
     if (node == 0 || o.rows[node] != o.rows[node - 1] || node - tiles.back().begin == most) {
       tiles.push_back({node, node, first, end});
     }
-    Tile& tile = tiles.back();
+    NodeTile& tile = tiles.back();
     tile.end = node + 1;
     tile.first_chunk = std::min(tile.first_chunk, first);
     tile.end_chunk = std::max(tile.end_chunk, end);
     tile.sees_sink = tile.sees_sink || o.sink_end(node) > 0;
+    tile.sees_means = tile.sees_means || o.means(node) > 0;
   }
   return tiles;
 }
 
 /// Fills list.tasks; `split` = one for each chunk.
 template <class T, class Kv>
-void cut_tasks(const Operands<T, Kv>& o, const std::vector<Tile>& tiles, bool split,
+void cut_tasks(const Operands<T, Kv>& o, const std::vector<NodeTile>& tiles, bool split,
                TaskList<T>& list) {
   list.tasks.clear();
   int64_t rows = 0;
-  for (const Tile& tile : tiles) {
+  for (const NodeTile& tile : tiles) {
     rows += (tile.end - tile.begin) * o.heads * tile.chunks();
   }
   RowPart<T>* parts = split ? list.parts.reset(rows, o.head_dim) : nullptr;
   for (size_t i = 0; i < tiles.size(); ++i) {
     // Late tiles of a prefill see most: alternating with early ones, threads get equal shares.
-    const Tile& tile = tiles[i % 2 == 0 ? i / 2 : tiles.size() - 1 - i / 2];
+    const NodeTile& tile = tiles[i % 2 == 0 ? i / 2 : tiles.size() - 1 - i / 2];
     for (int64_t kv_head = 0; kv_head < o.kv_heads; ++kv_head) {
       if (!split) {
         list.tasks.push_back({tile, kv_head, nullptr});
@@ -203,37 +133,22 @@ void cut_tasks(const Operands<T, Kv>& o, const std::vector<Tile>& tiles, bool sp
   }
 }
 
-/// Lists what a tile's nodes see of a chunk, and their rows with where scores and parts go: those
-/// of nodes that see something. `parts` are those of all rows of the tile.
-template <class T, class Kv>
-ChunkTask<T, Kv> begin_chunk(const Operands<T, Kv>& o, const AttentionTask<T>& task, int64_t chunk,
-                             RowPart<T>* parts, Scratch<T>& scratch) {
-  const int64_t batch_row = o.rows[task.tile.begin];
-  ChunkTask<T, Kv> work;
+/// Lists what a tile's nodes see, as see(node) says, and their rows with where scores and parts go:
+/// those of nodes that see something. `parts` are those of all rows of the tile.
+template <class T, class Kv, class Keys, class See>
+void list_rows(const Operands<T, Kv>& o, const AttentionTask<T>& task, RowPart<T>* parts,
+               const See& see, Scratch<T>& scratch, ChunkTask<T, Keys>& work) {
   work.group = o.group;
-  work.page_table = o.page_table + batch_row * o.table_stride;
-  work.page_size = o.page_size;
-  work.page_stride = o.kv_heads * o.page_size * o.width;
   work.head_dim = o.head_dim;
-  work.width = o.width;
-  work.keys = o.keys + task.kv_head * o.page_size * o.width;
-  work.values = o.values + task.kv_head * o.page_size * o.width;
-  work.length = o.lengths[batch_row];
-  work.bias_columns = o.bias_columns;
   work.scale = o.scale;
   work.soft_cap = o.soft_cap;
+  work.length = o.lengths[o.rows[task.tile.begin]];
   work.first_slot = std::numeric_limits<int64_t>::max();
   work.end_slot = 0;
   scratch.seen.clear();
   scratch.rows.clear();
   for (int64_t node = task.tile.begin; node < task.tile.end; ++node, parts += o.group) {
-    const bool sink = chunk == kSink;
-    const SeenKeys seen{
-        sink ? 0 : std::max(o.first_seen(node), chunk * kAttentionChunk),
-        sink ? o.sink_end(node)
-             : std::min<int64_t>(o.positions[node] + 1, (chunk + 1) * kAttentionChunk),
-        o.path_starts[node] < 0 ? nullptr : o.paths + o.path_starts[node],
-        o.bias == nullptr ? nullptr : o.bias + node * o.bias_columns};
+    const SeenKeys seen = see(node);
     if (seen.begin >= seen.end) {
       continue;
     }
@@ -248,18 +163,65 @@ ChunkTask<T, Kv> begin_chunk(const Operands<T, Kv>& o, const AttentionTask<T>& t
   work.seen = scratch.seen.data();
   work.rows = scratch.rows.data();
   work.nodes = static_cast<int64_t>(scratch.seen.size());
+}
+
+/// Of a chunk of positions, or of the sink.
+template <class T, class Kv>
+ChunkTask<T, Kv> begin_chunk(const Operands<T, Kv>& o, const AttentionTask<T>& task, int64_t chunk,
+                             RowPart<T>* parts, Scratch<T>& scratch) {
+  ChunkTask<T, Kv> work;
+  work.page_table = o.page_table + o.rows[task.tile.begin] * o.table_stride;
+  work.page_size = o.page_size;
+  work.page_stride = o.kv_heads * o.page_size * o.width;
+  work.width = o.width;
+  work.keys = o.keys + task.kv_head * o.page_size * o.width;
+  work.values = o.values + task.kv_head * o.page_size * o.width;
+  work.bias_columns = o.bias_columns;
+  const auto see = [&](int64_t node) {
+    const bool sink = chunk == kSink;
+    return SeenKeys{sink ? 0 : std::max(o.first_seen(node), chunk * kAttentionChunk),
+                    sink ? o.sink_end(node)
+                         : std::min<int64_t>(o.positions[node] + 1, (chunk + 1) * kAttentionChunk),
+                    o.path_starts[node] < 0 ? nullptr : o.paths + o.path_starts[node],
+                    o.bias == nullptr ? nullptr : o.bias + node * o.bias_columns};
+  };
+  list_rows(o, task, parts, see, scratch, work);
   return work;
 }
 
-/// A chunk's part of each row of a tile.
+/// Of the means of old keys: a row's lie in one page. A mean of n keys has the weight of n. `own`:
+/// of one node, with means of its own; -1 = of all nodes that have none.
 template <class T, class Kv>
-void attend_chunk(const Operands<T, Kv>& o, const AttentionTask<T>& task, int64_t chunk,
-                  RowPart<T>* parts, Scratch<T>& scratch) {
-  ChunkTask<T, Kv> work = begin_chunk(o, task, chunk, parts, scratch);
+ChunkTask<T, T> begin_means(const Operands<T, Kv>& o, const AttentionTask<T>& task, int64_t own,
+                            RowPart<T>* parts, Scratch<T>& scratch) {
+  static constexpr int32_t kOnlyPage = 0;
+  const PooledKeys::Row& row =
+      own < 0 ? o.pooled->at(o.rows[task.tile.begin]) : *o.pooled->own(own);
+  const int64_t capacity = row.keys.size(2);
+  scratch.weights.assign(static_cast<size_t>(capacity),
+                         std::log(static_cast<float>(o.pooled->pooling().chunk)));
+  ChunkTask<T, T> work;
+  work.page_table = &kOnlyPage;
+  work.page_size = capacity;
+  work.page_stride = 0;
+  work.width = o.head_dim;
+  work.keys = row.keys.template const_data_ptr<T>() + task.kv_head * capacity * o.head_dim;
+  work.values = row.values.template const_data_ptr<T>() + task.kv_head * capacity * o.head_dim;
+  work.bias_columns = capacity;
+  const auto see = [&](int64_t node) {
+    const bool seen = own < 0 ? o.pooled->own(node) == nullptr : node == own;
+    return SeenKeys{0, seen ? o.means(node) : 0, nullptr, scratch.weights.data()};
+  };
+  list_rows(o, task, parts, see, scratch, work);
+  return work;
+}
+
+template <class T, class Kv>
+void run_chunk(ChunkTask<T, Kv> work, Scratch<T>& scratch) {
   if (work.nodes == 0) {
     return;
   }
-  work.first_slot -= work.first_slot % o.page_size % kWidest;  // where a vector of keys begins
+  work.first_slot -= work.first_slot % work.page_size % kWidest;  // where a vector of keys begins
   const int64_t stride = work.end_slot - work.first_slot + 2 * kWidest;
   const auto needed = scratch.rows.size() * static_cast<size_t>(stride);
   if (scratch.scores.size() < needed) {
@@ -273,8 +235,24 @@ void attend_chunk(const Operands<T, Kv>& o, const AttentionTask<T>& task, int64_
   SPECDEC_SIMD_CALL(attend_chunk, work);
 }
 
+/// A chunk's part of each row of a tile.
 template <class T, class Kv>
-void add_parts(const Operands<T, Kv>& o, const Tile& tile, const RowPart<T>* parts,
+void attend_chunk(const Operands<T, Kv>& o, const AttentionTask<T>& task, int64_t chunk,
+                  RowPart<T>* parts, Scratch<T>& scratch) {
+  if (chunk != kMeans) {
+    run_chunk(begin_chunk(o, task, chunk, parts, scratch), scratch);
+    return;
+  }
+  run_chunk(begin_means(o, task, -1, parts, scratch), scratch);
+  for (int64_t node = task.tile.begin; node < task.tile.end; ++node) {
+    if (o.pooled->own(node) != nullptr) {
+      run_chunk(begin_means(o, task, node, parts, scratch), scratch);
+    }
+  }
+}
+
+template <class T, class Kv>
+void add_parts(const Operands<T, Kv>& o, const NodeTile& tile, const RowPart<T>* parts,
                RowPart<T>* sums) {
   for (int64_t r = 0; r < (tile.end - tile.begin) * o.group; ++r) {
     SPECDEC_SIMD_CALL(add_part, parts[r], o.head_dim, sums[r]);
@@ -322,7 +300,7 @@ template <class T, class Kv>
 void join_chunks(const Operands<T, Kv>& o, const std::vector<AttentionTask<T>>& tasks) {
   RowPart<T>* sums = nullptr;
   for (size_t i = 0; i < tasks.size(); ++i) {
-    const Tile& tile = tasks[i].tile;
+    const NodeTile& tile = tasks[i].tile;
     const auto continues = [&](const AttentionTask<T>& other) {
       return other.tile.begin == tile.begin && other.kv_head == tasks[i].kv_head;
     };
@@ -341,7 +319,7 @@ template <class T, class Kv>
 int64_t worthwhile_threads(const Operands<T, Kv>& o) {
   int64_t seen = 0;
   for (int64_t node = 0; node < o.nodes; ++node) {
-    seen += o.positions[node] + 1 - o.first_seen(node) + o.sink_end(node);
+    seen += o.positions[node] + 1 - o.first_seen(node) + o.sink_end(node) + o.means(node);
   }
   return 2 * seen * o.heads * o.head_dim < kParallelWork ? 1 : at::get_num_threads();
 }
@@ -349,14 +327,14 @@ int64_t worthwhile_threads(const Operands<T, Kv>& o) {
 template <class T, class Kv>
 void run(const Operands<T, Kv>& o) {
   thread_local TaskList<T> list;
-  const std::vector<Tile>& tiles = cut_tiles(o);
+  const std::vector<NodeTile>& tiles = cut_tiles(o);
   const int64_t threads = worthwhile_threads(o);
   const auto shares = static_cast<int64_t>(tiles.size()) * o.kv_heads;
   // Few of them are unequal shares where threads do not divide them: 3 heads would take 2 threads
   // as long as 4.
   const bool unequal = shares < threads || (shares < 4 * threads && shares % threads != 0);
   const bool split = unequal && std::any_of(tiles.begin(), tiles.end(),
-                                            [](const Tile& tile) { return tile.chunks() > 1; });
+                                            [](const NodeTile& tile) { return tile.chunks() > 1; });
   cut_tasks(o, tiles, split, list);
   const std::vector<AttentionTask<T>>& tasks = list.tasks;
   const auto run_tasks = [&](int64_t begin, int64_t end) {
@@ -407,6 +385,14 @@ void check(const Tensor& queries, const KvView& view, const AttentionOptions& op
 void paged_attention(const Tensor& queries, const KvView& view, const AttentionOptions& options,
                      Tensor& out) {
   check(queries, view, options, out);
+  if (view.pooled != nullptr) {
+    if (options.bias.defined()) {
+      throw Error(
+          "a cache of type compressed takes no attention_bias, which is of single tokens: choose "
+          "another cache, as type: window");
+    }
+    view.pooled->update(view);
+  }
   if (queries.scalar_type() == at::kDouble) {
     return run(Operands<double, double>(queries, view, options, out));
   }

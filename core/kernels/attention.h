@@ -12,7 +12,8 @@ struct AttentionOptions {
 };
 
 /// Attention of a forward's new nodes over the paged cache: each node sees the kept tokens of its
-/// row and its pending ancestors (itself included), within the view's window. Softmax in the dtype
+/// row and its pending ancestors (itself included), within the view's window or, of a view with
+/// means, beside them. Softmax in the dtype
 /// of `queries` (float32 or float64). Grouped-query: query head h reads kv head h / (heads /
 /// kv_heads). queries, out: [n, heads, head_dim], contiguous.
 ///
@@ -22,7 +23,9 @@ struct AttentionOptions {
 /// - Positions are cut into chunks at multiples of kAttentionChunk. What a node sees of a chunk
 ///   gives (largest score, sum of exp(score - largest), values mixed with these weights), each
 ///   value summed over the positions in their order. A chunk of which it sees nothing gives
-///   nothing.
+///   nothing. The view's sink is a chunk of its own before the others, then come its means, of
+///   which each has the weight of its chunk's keys: the logarithm of their number is added to its
+///   score, behind the cap.
 /// - Chunks are added up in their order, each part scaled to the largest score so far (online
 ///   softmax: Milakov and Gimelshein, 2018, arXiv:1805.02867, algorithm 3); the end result is
 ///   divided by the sum.

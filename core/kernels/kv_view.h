@@ -10,6 +10,8 @@ namespace specdec {
 
 using at::Tensor;
 
+class PooledKeys;
+
 /// Which of a forward's new nodes sees what: the same for all layers of a forward. int32 tensors on
 /// the model's device, kept between forwards: they are as large as the largest forward so far
 /// needed (*_capacity), and only what belongs to the first `nodes` nodes means anything.
@@ -49,6 +51,9 @@ struct KvView {
   int64_t group = 0;                        ///< whose pages the layer's are
   int64_t window = 0;  ///< a key at position p is seen from q when q - p < window; 0 = always
   int64_t sink = 0;    ///< first positions that are seen beside those of the window
+  /// Means that are seen in place of old keys, beside sink, without a window; an attention brings
+  /// them up to date. Owned by the cache; nullptr = there are none.
+  PooledKeys* pooled = nullptr;
   const BatchTables* tables = nullptr;  ///< owned by the cache; valid until its next change
 
   int64_t kv_heads() const { return values.size(1); }

@@ -92,7 +92,7 @@ Encoder::Encoder(std::shared_ptr<const TransformerWeights> weights, const KvStor
 void Encoder::run_layers(const TokenBatch& batch, Activations& a) {
   const TextPlaces texts(batch, batch.tokens.size(0));
   layers_.reserve_positions(texts.longest);
-  const BatchTables tables = whole_texts(*store_->view(0).tables, texts);
+  const BatchTables tables = whole_texts(*store_->describe(0).tables, texts);
   std::map<int64_t, ForwardInputs> inputs;  // by window
   for (size_t layer = 0; layer < weights_->plan.size(); ++layer) {
     KvView view = store_->view(static_cast<int64_t>(layer));

@@ -134,11 +134,11 @@ void check_captured(const std::vector<int64_t>& captured, const std::vector<int6
 }
 
 void check_kv_read(KvRead read, const KvStore& store) {
-  if (read == KvRead::kUpperHalf && store.view(0).format != KvFormat::kHierarchical) {
+  if (read == KvRead::kUpperHalf && store.describe(0).format != KvFormat::kHierarchical) {
     throw Error(fmt::format(
         "reading the upper half of keys and values needs a cache of format hierarchical, and this "
         "one is in {}: give the model cache: {{type: paged, format: hierarchical, lossy: true}}",
-        kv_format_name(store.view(0).format)));
+        kv_format_name(store.describe(0).format)));
   }
 }
 

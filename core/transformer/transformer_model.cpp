@@ -198,6 +198,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   LayerList layers_of(const ForwardOptions& options) const {
     return options.layers.empty() ? all_layers_ : evaluated_layers(options.layers, weights_->plan);
   }
+    view.pooled = nullptr;  // of the rows of a forward; readers see the tokens themselves
 
   /// Says which layers on disk the forward is going to evaluate.
   void read_ahead(const std::vector<int64_t>& layers) {
@@ -226,7 +227,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
 
   ForwardResult evaluate(const TokenBatch& batch, const ForwardOptions& options, int64_t nodes,
                          const LayerList& layers) {
-    const int64_t longest = store_->view(0).tables->longest;
+    const int64_t longest = store_->describe(0).tables->longest;
     layers_.reserve_positions(longest);
     Activations& a = workspace_.activations(nodes);
     find_last_nodes(batch, nodes, last_);
@@ -294,13 +295,13 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   const GraphKey& key_of(const Pass& pass) {
     key_.assign({pass.nodes, pass.context});
     outputs_.add_addresses(key_);
-    add_tables(*store_->view(0).tables, key_);
+    add_tables(*store_->describe(0).tables, key_);
     for (const RopeTable& table : layers_.rotary_tables()) {
       add_address(table.cos(), key_);
       add_address(table.sin(), key_);
     }
     for (const int64_t layer : *pass.layers) {
-      const KvView view = store_->view(layer);
+      const KvView view = store_->describe(layer);
       key_.push_back(layer);
       add_address(view.keys, key_);
       add_address(view.values, key_);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -7,8 +8,8 @@
 
 #include "core/error.h"
 #include "experiments/components/builtin.h"
-#include "experiments/config/yaml_writer.h"
-#include "kv/kv_cache.h"
+#include "kv/compressed_store.h"
+#include "kv/stateful_store.h"
 #include "kv/tracing_store.h"
 
 namespace specdec {
@@ -26,7 +27,20 @@ KvCacheOptions cache_options(const CacheContext& context) {
           .max_length = context.store.max_length};
 }
 
-struct PagedOptions {
+/// Of the states of recurrent layers.
+struct StateChoice {
+  int64_t state_every = StateOptions().every;
+  int64_t state_checkpoints = StateOptions().most_checkpoints;
+  int64_t state_megabytes = 0;
+
+  StateOptions states() const {
+    return {.every = state_every,
+            .most_checkpoints = state_checkpoints,
+            .max_bytes = state_megabytes << 20U};
+  }
+};
+
+struct PagedOptions : StateChoice {
   int64_t page_size = kDefaultPageSize;
   int64_t max_pages = 0;
   int64_t megabytes = 0;
@@ -46,7 +60,16 @@ OptionTable<PagedOptions> paged_options() {
       .add("window_slack", &Options::window_slack,
            "sliding layers give back what lies so many tokens behind their window: at least the "
            "largest draft + 1; 0: they keep all",
-           {0, kMostSlack});
+           {0, kMostSlack})
+      .add("state_every", &Options::state_every,
+           "tokens between the checkpoints of recurrent layers' states, which a row can be cut to",
+           {1, kMostSlack})
+      .add("state_checkpoints", &Options::state_checkpoints,
+           "most checkpoints of a row, the newest ones", {0, kMostSlack})
+      .add("state_megabytes", &Options::state_megabytes,
+           "most memory of recurrent layers' states, those of pending nodes included, in MiB; 0: "
+           "no limit",
+           {0, kMostMegabytes});
 }
 
 CacheRegistry::Make prepare_paged(const ConfigNode& node, const RunPlan&) {
@@ -57,7 +80,8 @@ CacheRegistry::Make prepare_paged(const ConfigNode& node, const RunPlan&) {
     options.max_pages = given.max_pages;
     options.max_bytes = given.megabytes << 20U;
     options.window_slack = given.window_slack;
-    return std::make_unique<KvCache>(context.layers, options);
+    options.states = given.states();
+    return make_cache(context.layers, options);
   };
 }
 
@@ -104,8 +128,12 @@ CacheRegistry::Make prepare_tiered(const ConfigNode& node, const RunPlan&) {
     options.max_bytes = given.megabytes << 20U;
     options.memory_bytes = given.memory_megabytes << 20U;
     options.disk = given.disk;
-    return std::make_unique<KvCache>(context.layers, options);
+    return make_cache(context.layers, options);
   };
+}
+
+int64_t tiered_memory_bytes(const ConfigNode& node, const Components&) {
+  return tiered_options().read(node).memory_megabytes << 20U;
 }
 
 struct ContiguousOptions {
@@ -126,8 +154,21 @@ CacheRegistry::Make prepare_contiguous(const ConfigNode& node, const RunPlan&) {
     KvCacheOptions options = cache_options(context);
     options.page_size = (options.max_length + kVector - 1) / kVector * kVector;
     options.max_pages = max_rows;
-    return std::make_unique<KvCache>(context.layers, options);
+    return make_cache(context.layers, options);
   };
+}
+
+/// Refuses a cache that shortens what layers of full attention see where no layer is one.
+void check_full_attention(const std::vector<LayerKv>& layers, const char* type) {
+  const bool any = std::any_of(layers.begin(), layers.end(), [](const LayerKv& layer) {
+    return layer.window == 0 && layer.state_size == 0;
+  });
+  if (!any) {
+    throw Error(
+        fmt::format("a cache of type {0} shortens layers of full attention, and this model has "
+                    "none: leave {0} out",
+                    type));
+  }
 }
 
 struct WindowOptions {
@@ -152,16 +193,52 @@ CacheRegistry::Make prepare_window(const ConfigNode& node, const RunPlan&) {
     if (context.store.device.is_mps()) {
       throw Error("a cache of type window is for the CPU and CUDA: Metal reads no sink");
     }
+    check_full_attention(context.layers, "window");
     KvCacheOptions options = cache_options(context);
     options.page_size = given.page_size;
     std::vector<LayerKv> layers = context.layers;
     for (LayerKv& layer : layers) {
-      if (layer.window == 0) {
+      if (layer.window == 0 && layer.state_size == 0) {
         layer.window = given.recent;
         layer.sink = given.sink;
       }
     }
-    return std::make_unique<KvCache>(layers, options);
+    return make_cache(layers, options);
+  };
+}
+
+struct CompressedOptions {
+  int64_t chunk = 64;
+  int64_t recent = 256;
+  int64_t sink = 4;
+  int64_t page_size = kDefaultPageSize;
+};
+
+OptionTable<CompressedOptions> compressed_options() {
+  using Options = CompressedOptions;
+  return OptionTable<Options>()
+      .add("chunk", &Options::chunk, "tokens whose keys, and values, become one: their mean",
+           {2, kMostSlack})
+      .add("recent", &Options::recent,
+           "last tokens that a token sees themselves, itself among them", {1, kMostPages})
+      .add("sink", &Options::sink, "first tokens that every token sees themselves", {0, kMostSlack})
+      .add("page_size", &Options::page_size, "tokens of a page; multiples of 16 are read fastest",
+           {1, 1 << 20});
+}
+
+CacheRegistry::Make prepare_compressed(const ConfigNode& node, const RunPlan&) {
+  const CompressedOptions given = compressed_options().read(node);
+  return [given](const CacheContext& context) -> std::unique_ptr<KvStore> {
+    check_full_attention(context.layers, "compressed");
+    KvCacheOptions options = cache_options(context);
+    options.page_size = given.page_size;
+    auto tokens = make_cache(context.layers, options);
+    if (context.store.device.is_meta()) {  // it is measured: nothing reads means
+      return tokens;
+    }
+    return std::make_unique<CompressedStore>(
+        std::move(tokens), context.layers,
+        Pooling{.chunk = given.chunk, .recent = given.recent, .sink = given.sink});
   };
 }
 
@@ -173,6 +250,11 @@ CacheRegistry::Make prepare_tracing(const ConfigNode& node, const RunPlan& plan)
       traced.fail(key, "belongs beside 'of', not under it: {type: tracing, of: ..., format: ...}");
     }
   }
+  if (!cache_facts(traced, plan.components).traceable) {
+    traced.fail("type",
+                "cannot be traced: attention reads other keys than those of tokens there. Trace "
+                "another type");
+  }
   const CacheRegistry::Make make = plan.components.caches.prepare(traced, plan);
   return [make](const CacheContext& context) -> std::unique_ptr<KvStore> {
     auto store = make(context);
@@ -183,103 +265,14 @@ CacheRegistry::Make prepare_tracing(const ConfigNode& node, const RunPlan& plan)
   };
 }
 
-/// Formats that a cache's `format` names; the others are said by kv_dtype.
-constexpr KvFormat kLossyFormats[] = {KvFormat::kFloat16, KvFormat::kFp8E4m3,
-                                      KvFormat::kQ8,      KvFormat::kQ4,
-                                      KvFormat::kQ3,      KvFormat::kHierarchical};
-
-/// The names of kLossyFormats.
-constexpr const char* kLossyNames = "float16, fp8_e4m3, q8, q4, q3 or hierarchical";
-
-std::optional<KvFormat> read_format(const ConfigNode& cache) {
-  cache.ignore("format");  // known, also where it is not given
-  if (!cache.has("format")) {
-    return std::nullopt;
-  }
-  const auto name = cache.get<std::string>("format", "");
-  for (const KvFormat format : kLossyFormats) {
-    if (name == kv_format_name(format)) {
-      return format;
-    }
-  }
-  cache.fail("format",
-             fmt::format("unknown format '{}'; known: {}. float32 and bfloat16 are values "
-                         "of the model's kv_dtype",
-                         name, kLossyNames));
-  return std::nullopt;
-}
-
-KvRotation read_rotation(const ConfigNode& cache, const std::optional<KvFormat>& format) {
-  cache.ignore("rotation");  // known, also where it is not given
-  const auto name =
-      cache.has("rotation") ? cache.get<std::string>("rotation", "") : std::string("none");
-  if (name == "none") {
-    return KvRotation::kNone;
-  }
-  if (name != "hadamard") {
-    cache.fail("rotation", fmt::format("unknown rotation '{}'; known: none, hadamard", name));
-  } else if (!format || !has_scales(*format)) {
-    cache.fail("rotation",
-               "is for formats with scales, whose error it lowers: give format: q8, q4, q3 or "
-               "hierarchical, or leave it out");
-    return KvRotation::kNone;
-  }
-  return KvRotation::kHadamard;
-}
-
-std::string type_of(const ConfigNode& cache) {
-  return cache.has("type") ? cache.get<std::string>("type", "") : "";
-}
-
-/// The type of a cache that no other device than the CPU has.
-std::string find_cpu_only(const ConfigNode& cache) {
-  const std::string type = type_of(cache);
-  return type == "tiered" || type == "tracing" ? type : "";
-}
-
-/// See CacheChoice::memory_bytes; of a cache that traces, that of the other one.
-int64_t find_memory_bytes(const ConfigNode& cache) {
-  if (type_of(cache) == "tracing" && cache.is_map("of")) {
-    return find_memory_bytes(cache.child("of"));
-  }
-  return type_of(cache) == "tiered" ? tiered_options().read(cache).memory_megabytes << 20U : 0;
-}
-
-/// A target's cache: one that is lossy needs `lossy: true`, and no other has it.
-void check_lossy(const ConfigNode& cache, const CacheChoice& choice, bool lossy) {
-  if (cache.has("format") && !choice.format) {
-    return;  // a mistake, which is noted
-  }
-  if (!choice.loss.empty() && !lossy) {
-    cache.fail(choice.format ? "format" : "type",
-               fmt::format("{} changes what the target sees of its keys and values, which makes "
-                           "another model of it: say so with lossy: true, or choose an exact cache",
-                           choice.loss));
-  } else if (lossy && choice.loss.empty()) {
-    cache.fail("lossy", "is true, but type and format of the cache are exact: leave it out");
-  }
-}
-
-CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
-                        const std::optional<KvFormat>& format) {
-  Promise promise = Promise::kLossless;  // of the type, and of the one that it wraps
-  RunPlan own = plan;
-  own.promise = &promise;
-  CacheChoice choice{.format = format, .rotation = read_rotation(cache, format)};
-  choice.make = plan.components.caches.prepare(cache, own);
-  choice.yaml = write_yaml(*cache.resolved());
-  choice.cpu_only = find_cpu_only(cache);
-  choice.memory_bytes = find_memory_bytes(cache);
-  if (format || promise == Promise::kLossy) {
-    choice.loss = write_yaml_flow(*cache.resolved());
-  }
-  return choice;
+int64_t traced_memory_bytes(const ConfigNode& node, const Components& components) {
+  return node.is_map("of") ? cache_memory_bytes(node.child("of"), components) : 0;
 }
 
 /// The keys that all caches have.
 std::vector<OptionHelp> with_format(std::vector<OptionHelp> options) {
   options.push_back(
-      {"format", "as kv_dtype says", kLossyNames,
+      {"format", "as kv_dtype says", lossy_format_names(),
        "of keys and values, rounded when they are written: lossy; q3 and hierarchical on the CPU "
        "only, the others on CUDA too"});
   options.push_back({"rotation", "none", "none or hadamard",
@@ -291,61 +284,6 @@ std::vector<OptionHelp> with_format(std::vector<OptionHelp> options) {
 }
 
 }  // namespace
-
-CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan) {
-  model.refuse_old_name("max_pages", "cache: {type: paged, max_pages: ...}");
-  model.ignore("cache");  // known, also where it is not given
-  if (!model.has("cache")) {
-    return {};
-  }
-  const ConfigNode node = model.child("cache");
-  const auto format = read_format(node);
-  node.ignore("lossy");  // known, also where it is not given
-  const bool lossy = node.has("lossy") && node.get<bool>("lossy", false);
-  CacheChoice choice = read_choice(node, plan, format);
-  check_lossy(node, choice, lossy);
-  return choice;
-}
-
-std::optional<CacheChoice> read_draft_cache(const ConfigNode& drafter, const RunPlan& plan) {
-  drafter.ignore("cache");
-  if (!drafter.has("cache")) {
-    return std::nullopt;
-  }
-  const ConfigNode node = drafter.child("cache");
-  if (node.has("lossy")) {
-    node.ignore("lossy");
-    node.fail("lossy",
-              "is for a target's cache: a drafter's may lose what it likes, since the "
-              "target verifies; leave it out");
-  }
-  CacheChoice choice = read_choice(node, plan, read_format(node));
-  if (plan.target_options != nullptr) {
-    check_cache(drafter, choice, *plan.target_options);
-  }
-  return choice;
-}
-
-OptionHelp draft_cache_help(const std::string& fallback) {
-  return {"cache", fallback, "{type: paged, format: q4}",
-          "a cache of its own, of any type and format: the output stays the target's"};
-}
-
-CacheChoice parse_cache(const std::string& text, const Components& components,
-                        const std::string& flag) {
-  if (text.empty()) {
-    return {};
-  }
-  const auto errors = std::make_shared<ConfigErrors>();
-  const auto model = YamlTree::map("--cache");
-  model->set("cache", flag, parse_yaml(cache_yaml(text), flag + " " + text, false));
-  ModelCatalog models;
-  CacheChoice choice =
-      read_cache(ConfigNode(model, errors),
-                 RunPlan{.components = components, .models = models, .sampling = {}});
-  errors->throw_if_any();
-  return choice;
-}
 
 void add_caches(CacheRegistry& caches) {
   caches.add("paged", {.help = "pages of a few tokens, shared by the rows that begin alike and "
@@ -374,6 +312,18 @@ void add_caches(CacheRegistry& caches) {
                         .promise = Promise::kLossy,
                         .prepare = prepare_window,
                         .examples = {{"{type: window, sink: 1, recent: 2, lossy: true}"}}});
+  caches.add(
+      "compressed",
+      {.help = "layers of full attention see chunks of old tokens as their means, beside the "
+               "first and the last tokens; for drafters, or with lossy: true",
+       .source = "Rae et al., 2019, arXiv:1911.05507; weights as in ToMe, Bolya et al., "
+                 "2022, arXiv:2210.09461",
+       .page = "docs/caches.md",
+       .options = with_format(compressed_options().help()),
+       .promise = Promise::kLossy,
+       .prepare = prepare_compressed,
+       .examples = {{"{type: compressed, chunk: 2, recent: 4, sink: 1, lossy: true}"}},
+       .facts = {.cpu_only = true, .traceable = false}});
   caches.add("tiered",
              {.help = "paged, with the pages that a memory budget does not hold on disk: the same "
                       "bits; layers are read ahead in turn",
@@ -381,18 +331,19 @@ void add_caches(CacheRegistry& caches) {
               .options = with_format(tiered_options().help()),
               .promise = Promise::kLossless,
               .prepare = prepare_tiered,
-              .examples = {{"{type: tiered, memory_megabytes: 1, megabytes: 16}"}}});
-  caches.add(
-      "tracing",
-      {.help = "another cache, the same bits, that counts what forwards write and read by "
-               "layer, page and age: slow, for a figure of how far back attention looks",
-       .page = "docs/caches.md",
-       .options = with_format({{"of", "{type: paged}", "a cache",
-                                "the type and options of the cache that is traced"}}),
-       .promise = Promise::kLossless,
-       .prepare = prepare_tracing,
-       .examples = {{"{type: tracing}"},
-                    {"{type: tracing, of: {type: paged, page_size: 4, window_slack: 16}}"}}});
+              .examples = {{"{type: tiered, memory_megabytes: 1, megabytes: 16}"}},
+              .facts = {.cpu_only = true, .memory_bytes = tiered_memory_bytes}});
+  caches.add("tracing",
+             {.help = "another cache, the same bits, that counts what forwards write and read by "
+                      "layer, page and age: slow, for a figure of how far back attention looks",
+              .page = "docs/caches.md",
+              .options = with_format({{"of", "{type: paged}", "a cache",
+                                       "the type and options of the cache that is traced"}}),
+              .promise = Promise::kLossless,
+              .prepare = prepare_tracing,
+              .examples = {{"{type: tracing}"},
+                           {"{type: tracing, of: {type: paged, page_size: 4, window_slack: 16}}"}},
+              .facts = {.cpu_only = true, .memory_bytes = traced_memory_bytes}});
 }
 
 }  // namespace specdec

@@ -263,11 +263,14 @@ void add_self_drafter(DrafterRegistry& drafters) {
        .options = self_options().help(),
        .promise = Promise::kLossless,
        .prepare = prepare_self,
-       .examples = {{"{type: self, layers: 1, sample: true}"},
-                    {"{type: self, layers: 1, sample: false}"},
-                    {"{type: self, skip: [1], sample: true}"},
-                    {"{type: self, cache: {type: window, sink: 1, recent: 1}, sample: true}"},
-                    {"{type: self, layers: 1, adapter: <folder>/lora, sample: true}"}},
+       .examples =
+           {{"{type: self, layers: 1, sample: true}"},
+            {"{type: self, layers: 1, sample: false}"},
+            {"{type: self, skip: [1], sample: true}"},
+            {"{type: self, cache: {type: window, sink: 1, recent: 1}, sample: true}"},
+            {"{type: self, cache: {type: compressed, chunk: 2, recent: 1, sink: 1}, sample: "
+             "true}"},
+            {"{type: self, layers: 1, adapter: <folder>/lora, sample: true}"}},
        .write_example_files = write_adapter});
 }
 

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "core/error.h"
+#include "experiments/components/components.h"
 #include "experiments/components/model_loading.h"
 #include "experiments/config/config_node.h"
+#include "experiments/config/yaml_writer.h"
 #include "kv/kv_cache.h"
 
 namespace specdec {
@@ -28,6 +30,85 @@ void check_format(const ConfigNode& cache, const CacheChoice& choice, const Mode
                                        "that",
                                        options.device));
   }
+}
+
+/// Formats that a cache's `format` names; the others are said by kv_dtype.
+constexpr KvFormat kLossyFormats[] = {KvFormat::kFloat16, KvFormat::kFp8E4m3,
+                                      KvFormat::kQ8,      KvFormat::kQ4,
+                                      KvFormat::kQ3,      KvFormat::kHierarchical};
+
+/// The names of kLossyFormats.
+constexpr const char* kLossyNames = "float16, fp8_e4m3, q8, q4, q3 or hierarchical";
+
+std::string type_of(const ConfigNode& cache) {
+  return cache.has("type") ? cache.get<std::string>("type", "") : "";
+}
+
+std::optional<KvFormat> read_format(const ConfigNode& cache) {
+  cache.ignore("format");  // known, also where it is not given
+  if (!cache.has("format")) {
+    return std::nullopt;
+  }
+  const auto name = cache.get<std::string>("format", "");
+  for (const KvFormat format : kLossyFormats) {
+    if (name == kv_format_name(format)) {
+      return format;
+    }
+  }
+  cache.fail("format",
+             fmt::format("unknown format '{}'; known: {}. float32 and bfloat16 are values "
+                         "of the model's kv_dtype",
+                         name, kLossyNames));
+  return std::nullopt;
+}
+
+KvRotation read_rotation(const ConfigNode& cache, const std::optional<KvFormat>& format) {
+  cache.ignore("rotation");  // known, also where it is not given
+  const auto name =
+      cache.has("rotation") ? cache.get<std::string>("rotation", "") : std::string("none");
+  if (name == "none") {
+    return KvRotation::kNone;
+  }
+  if (name != "hadamard") {
+    cache.fail("rotation", fmt::format("unknown rotation '{}'; known: none, hadamard", name));
+  } else if (!format || !has_scales(*format)) {
+    cache.fail("rotation",
+               "is for formats with scales, whose error it lowers: give format: q8, q4, q3 or "
+               "hierarchical, or leave it out");
+    return KvRotation::kNone;
+  }
+  return KvRotation::kHadamard;
+}
+
+/// A target's cache: one that is lossy needs `lossy: true`, and no other has it.
+void check_lossy(const ConfigNode& cache, const CacheChoice& choice, bool lossy) {
+  if (cache.has("format") && !choice.format) {
+    return;  // a mistake, which is noted
+  }
+  if (!choice.loss.empty() && !lossy) {
+    cache.fail(choice.format ? "format" : "type",
+               fmt::format("{} changes what the target sees of its keys and values, which makes "
+                           "another model of it: say so with lossy: true, or choose an exact cache",
+                           choice.loss));
+  } else if (lossy && choice.loss.empty()) {
+    cache.fail("lossy", "is true, but type and format of the cache are exact: leave it out");
+  }
+}
+
+CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
+                        const std::optional<KvFormat>& format) {
+  Promise promise = Promise::kLossless;  // of the type, and of the one that it wraps
+  RunPlan own = plan;
+  own.promise = &promise;
+  CacheChoice choice{.format = format, .rotation = read_rotation(cache, format)};
+  choice.make = plan.components.caches.prepare(cache, own);
+  choice.yaml = write_yaml(*cache.resolved());
+  choice.cpu_only = cache_facts(cache, plan.components).cpu_only ? type_of(cache) : "";
+  choice.memory_bytes = cache_memory_bytes(cache, plan.components);
+  if (format || promise == Promise::kLossy) {
+    choice.loss = write_yaml_flow(*cache.resolved());
+  }
+  return choice;
 }
 
 }  // namespace
@@ -66,7 +147,8 @@ void check_cache(const ConfigNode& model, const CacheChoice& choice, const Model
                                    "device: cpu",
                                    choice.cpu_only, options.device));
   }
-  if (!choice.loss.empty() && !choice.format && options.device == "mps") {
+  if (choice.cpu_only.empty() && !choice.loss.empty() && !choice.format &&
+      options.device == "mps") {
     cache.fail("type",
                "is for the CPU and CUDA, but device is mps; choose an exact cache, or device: cpu");
   }
@@ -78,6 +160,73 @@ void check_cache(const ConfigNode& model, const CacheChoice& choice, const Model
 std::string cache_yaml(const std::string& text) {
   const bool is_name = text.find_first_of("{}[]:,") == std::string::npos;
   return is_name ? "{type: " + text + "}" : text;
+}
+
+EntryFacts<KvStore> cache_facts(const ConfigNode& cache, const Components& components) {
+  const auto found = components.caches.entries().find(type_of(cache));
+  return found == components.caches.entries().end() ? EntryFacts<KvStore>() : found->second.facts;
+}
+
+int64_t cache_memory_bytes(const ConfigNode& cache, const Components& components) {
+  const EntryFacts<KvStore> facts = cache_facts(cache, components);
+  return facts.memory_bytes ? facts.memory_bytes(cache, components) : 0;
+}
+
+const char* lossy_format_names() { return kLossyNames; }
+
+CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan) {
+  model.refuse_old_name("max_pages", "cache: {type: paged, max_pages: ...}");
+  model.ignore("cache");  // known, also where it is not given
+  if (!model.has("cache")) {
+    return {};
+  }
+  const ConfigNode node = model.child("cache");
+  const auto format = read_format(node);
+  node.ignore("lossy");  // known, also where it is not given
+  const bool lossy = node.has("lossy") && node.get<bool>("lossy", false);
+  CacheChoice choice = read_choice(node, plan, format);
+  check_lossy(node, choice, lossy);
+  return choice;
+}
+
+std::optional<CacheChoice> read_draft_cache(const ConfigNode& drafter, const RunPlan& plan) {
+  drafter.ignore("cache");
+  if (!drafter.has("cache")) {
+    return std::nullopt;
+  }
+  const ConfigNode node = drafter.child("cache");
+  if (node.has("lossy")) {
+    node.ignore("lossy");
+    node.fail("lossy",
+              "is for a target's cache: a drafter's may lose what it likes, since the "
+              "target verifies; leave it out");
+  }
+  CacheChoice choice = read_choice(node, plan, read_format(node));
+  if (plan.target_options != nullptr) {
+    check_cache(drafter, choice, *plan.target_options);
+  }
+  return choice;
+}
+
+OptionHelp draft_cache_help(const std::string& fallback) {
+  return {"cache", fallback, "{type: paged, format: q4}",
+          "a cache of its own, of any type and format: the output stays the target's"};
+}
+
+CacheChoice parse_cache(const std::string& text, const Components& components,
+                        const std::string& flag) {
+  if (text.empty()) {
+    return {};
+  }
+  const auto errors = std::make_shared<ConfigErrors>();
+  const auto model = YamlTree::map("--cache");
+  model->set("cache", flag, parse_yaml(cache_yaml(text), flag + " " + text, false));
+  ModelCatalog models;
+  CacheChoice choice =
+      read_cache(ConfigNode(model, errors),
+                 RunPlan{.components = components, .models = models, .sampling = {}});
+  errors->throw_if_any();
+  return choice;
 }
 
 }  // namespace specdec

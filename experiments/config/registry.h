@@ -60,6 +60,10 @@ void note_promise(const RunPlan& plan, Promise promise);
 /// A component that nobody has certified becomes a part of it: "drafter 'bigram'".
 void note_uncertified(const RunPlan& plan, const std::string& component);
 
+/// What an entry says of its component that those of other kinds do not; nothing, as a rule.
+template <class Component>
+struct EntryFacts {};
+
 /// The names of one kind of component that YAML can use. A plain object: no globals, no static
 /// registrars. Two phases: `prepare` reads and checks every key and loads nothing, so that all
 /// mistakes of a config are reported at once; the Make that it returns builds the component.
@@ -79,6 +83,7 @@ class Registry {
     std::function<Make(const ConfigNode& node, const RunPlan& plan)> prepare;
     /// None = {type: NAME}.
     std::vector<Example> examples = {};
+    EntryFacts<Component> facts = {};
     /// Writes what the examples name in `<folder>` beside the checkpoints: a head for `target`.
     std::function<void(const std::filesystem::path& folder, uint64_t seed)> write_example_files =
         {};

@@ -121,7 +121,7 @@ Tensor BlockLayers::run(const Tensor& block) {
   ops_->copy(plain_input(block, a.residual), a.residual);
   layers_.begin(a);
   // A row that sees all of the block is one at its end, rotated by its own position.
-  BatchTables at_end = *store_->view(0).tables;
+  BatchTables at_end = *store_->describe(0).tables;
   at_end.positions = at::full_like(at_end.positions, kept + rows - 1);
   for (size_t layer = 0; layer < weights.plan.size(); ++layer) {
     KvView view = store_->view(static_cast<int64_t>(layer));

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/error.h"
 #include "core/families/model.h"
 #include "tests/support/cache_pair.h"
 #include "tests/support/golden.h"
@@ -142,6 +143,34 @@ TEST(TieredModelsTest, ACacheOfFourTimesItsMemoryHasTheSameBits) {
   EXPECT_GE(tiers.disk_bytes, 3 * kMemory);
   EXPECT_GT(tiers.promotions, 12);
   EXPECT_EQ(tiers.read_bytes, tiers.promotions * 2 * 4096);
+}
+
+/// Who asks for the key of a cache, begins a forward that is refused, or describes a layer, uses no
+/// page: here two rows do not fit into memory, and the first one lies on disk.
+TEST(TieredModelsTest, WhoAsksWhatACacheIsReadsNothingFromDisk) {
+  const c10::InferenceMode guard;
+  const auto weights = tiny_gemma(kTieredVocab, at::kFloat);
+  TransformerModel model(weights, tiered_kv(32 << 10));
+  const std::vector<Token> prompt(240, 3);
+  (void)model.prefill_get_last_logits(prompt);
+  const RowId other = model.open();
+  const std::vector<RowId> rows(prompt.size(), other);
+  (void)model.forward({.tokens = at::tensor(prompt, at::kInt), .rows = rows});
+  const KvTiers before = *model.cache().statistics().tiers;
+  EXPECT_GT(before.disk_bytes, 0);
+  (void)model.snapshots()->kv_key();
+  ForwardOptions upper;
+  upper.kv_read = KvRead::kUpperHalf;
+  EXPECT_THROW((void)model.forward({.tokens = at::tensor(prompt, at::kInt)}, upper), Error);
+  for (int64_t layer = 0; layer < 3; ++layer) {
+    const KvView described = model.cache().describe(layer);
+    EXPECT_EQ(described.window, weights->plan[static_cast<size_t>(layer)].window);
+    EXPECT_EQ(described.tables->nodes, 240);
+  }
+  const KvTiers after = *model.cache().statistics().tiers;
+  EXPECT_EQ(after.accesses, before.accesses);
+  EXPECT_EQ(after.promotions, before.promotions);
+  EXPECT_EQ(after.wait_seconds, before.wait_seconds);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "decoders/speculative.h"
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
+#include "kv/compressed_store.h"
 #include "kv/kv_cache.h"
 #include "tests/support/sequence_distribution.h"
 #include "tests/support/tiny_gemma.h"
@@ -39,6 +40,12 @@ KvStoreFactory window_kv(int64_t recent) {
       layer.window = layer.window == 0 ? recent : layer.window;
     }
     return paged_kv(4)(std::move(layers), options);
+  };
+}
+
+KvStoreFactory compressed_kv(const Pooling& pooling) {
+  return [pooling](const std::vector<LayerKv>& layers, const KvStoreOptions& options) {
+    return std::make_unique<CompressedStore>(paged_kv(4)(layers, options), layers, pooling);
   };
 }
 
@@ -165,6 +172,8 @@ INSTANTIATE_TEST_SUITE_P(
                     SelfCase{"q3", KvFormat::kNative, paged_kv(4, KvFormat::kQ3)},
                     SelfCase{"rotated_q4", KvFormat::kNative, rotated_kv(KvFormat::kQ4)},
                     SelfCase{"window", KvFormat::kNative, window_kv(2)},
+                    SelfCase{"compressed", KvFormat::kNative,
+                             compressed_kv({.chunk = 2, .recent = 3, .sink = 0})},
                     SelfCase{"q4_of_q8", KvFormat::kQ8, paged_kv(4, KvFormat::kQ4)}),
     [](const auto& info) { return info.param.name; });
 

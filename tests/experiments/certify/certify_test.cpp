@@ -112,6 +112,33 @@ Components few_components() {
   return few;
 }
 
+/// The target's own drafts would all be accepted, had their cache lost nothing.
+TEST(CertifyTest, DraftsOverAPooledCacheAreNotTheTargets) {
+  const auto all = builtin_components();
+  Components components;
+  components.caches = all.caches;
+  components.strategies.add("speculative", all.strategies.entries().at("speculative"));
+  components.verifiers.add("rejection", all.verifiers.entries().at("rejection"));
+  components.draft_lengths = few_components().draft_lengths;
+  components.trees = few_components().trees;
+  auto self = all.drafters.entries().at("self");
+  std::erase_if(self.examples, [](const Example& example) {
+    return example.yaml.find("type: compressed") == std::string::npos;
+  });
+  components.drafters.add("self", self);
+  const auto result = run(components, {});
+  int64_t sampled = 0;
+  for (const auto& row : result.rows) {
+    EXPECT_EQ(row.finding, Finding::kLossless) << row.cell.yaml << ": " << row.reason;
+    if (!row.greedy) {
+      EXPECT_GT(row.accepted, 0) << row.cell.yaml;
+      EXPECT_LT(row.accepted, row.drafted) << row.cell.yaml;
+      ++sampled;
+    }
+  }
+  EXPECT_GE(sampled, 2) << "chains and trees";
+}
+
 /// Adds a tree that draws: what some bugs need to show.
 Components with_drawn_tree() {
   auto components = few_components();

@@ -57,6 +57,71 @@ TEST(CachesTest, AWindowThatNoTokenLeavesGivesTheSameBits) {
   }
 }
 
+TEST(CachesTest, MeansThatNoTokenSeesGiveTheSameBits) {
+  const c10::InferenceMode guard;
+  const CacheChoice choice = parse_cache(
+      "{type: compressed, chunk: 2, recent: 4096, sink: 0, lossy: true}", builtin_components());
+  CachePair pair(tiny_gemma(kCacheVocab, at::kFloat), choice.factory(KvFormat::kNative),
+                 KvFormat::kNative, 5);
+  for (int step = 0; step < 60 && !testing::Test::HasFatalFailure(); ++step) {
+    pair.step();
+  }
+}
+
+/// The logits of a text's last token, fed in pieces of `piece` tokens.
+Tensor last_logits(TransformerModel& model, const std::vector<Token>& text, size_t piece) {
+  model.truncate(0);
+  Tensor logits;
+  for (size_t first = 0; first < text.size(); first += piece) {
+    const auto count = std::min(piece, text.size() - first);
+    const std::vector<Token> part(text.begin() + static_cast<int64_t>(first),
+                                  text.begin() + static_cast<int64_t>(first + count));
+    logits = model.forward({.tokens = at::tensor(part, at::kInt)}).logits.clone();
+    std::vector<int64_t> path(count);
+    std::iota(path.begin(), path.end(), 0);
+    model.commit(path);
+  }
+  return logits[logits.size(0) - 1];
+}
+
+TEST(CachesTest, ACompressedCacheIsAnotherModelWhoseBitsDependOnTheTextAlone) {
+  const c10::InferenceMode guard;
+  const auto weights = tiny_gemma(kCacheVocab, at::kFloat);
+  for (const char* format : {"", ", format: q8", ", format: q4, rotation: hadamard"}) {
+    const CacheChoice choice = parse_cache(
+        fmt::format("{{type: compressed, chunk: 4, recent: 6, sink: 1, lossy: true{}}}", format),
+        builtin_components());
+    EXPECT_THAT(choice.loss, HasSubstr("type: compressed"));
+    EXPECT_EQ(choice.cpu_only, "compressed");
+    TransformerModel model(weights, choice.factory(KvFormat::kNative));
+    TransformerModel plain(
+        weights, paged_kv(16, choice.format.value_or(KvFormat::kNative), 0, 0, choice.rotation));
+    std::vector<Token> text;
+    for (Token token = 0; token < 30; ++token) {
+      text.push_back(token * 7 % kCacheVocab);
+    }
+    const Tensor at_once = last_logits(model, text, text.size());
+    EXPECT_TRUE(at::equal(last_logits(model, text, 1), at_once));
+    EXPECT_TRUE(at::equal(last_logits(model, text, 7), at_once));
+    EXPECT_FALSE(at::equal(last_logits(plain, text, 7), at_once));
+    EXPECT_NE(model.snapshots()->kv_key(), plain.snapshots()->kv_key());
+    text.resize(10);  // 4 tokens behind the sink are pooled from 11 tokens on
+    EXPECT_TRUE(at::equal(last_logits(model, text, 3), last_logits(plain, text, 3)));
+  }
+}
+
+TEST(CachesTest, ACompressedCacheSaysWhatItCannotDo) {
+  const Components all = builtin_components();
+  const auto error = [&](const std::string& text) {
+    return error_message<ConfigError>([&] { (void)parse_cache(text, all); });
+  };
+  EXPECT_THAT(error("compressed"), HasSubstr("changes what the target sees"));
+  EXPECT_THAT(error("{type: compressed, chunk: 1, lossy: true}"), HasSubstr("chunk"));
+  EXPECT_THAT(error("{type: compressed, recent: 0, lossy: true}"), HasSubstr("recent"));
+  EXPECT_THAT(error("{type: tracing, of: {type: compressed}, lossy: true}"),
+              HasSubstr("cannot be traced"));
+}
+
 TEST(CachesTest, AWindowThinsLayersOfFullAttention) {
   const auto weights = tiny_gemma(kCacheVocab, at::kFloat);
   const CacheChoice choice =
@@ -176,10 +241,22 @@ TEST(CachesTest, TiersHoldNoMoreInMemoryThanInAll) {
   EXPECT_EQ(error("{type: tiered, memory_megabytes: 16, megabytes: 16}"), "no error");
 }
 
+TEST(CachesTest, EntriesSayWhatLiesInMemory) {
+  const Components all = builtin_components();
+  const auto bytes = [&](const std::string& text) { return parse_cache(text, all).memory_bytes; };
+  EXPECT_EQ(bytes("paged"), 0);
+  EXPECT_EQ(bytes("tiered"), 256 << 20);
+  EXPECT_EQ(bytes("{type: tiered, memory_megabytes: 3}"), 3 << 20);
+  EXPECT_EQ(bytes("tracing"), 0);
+  EXPECT_EQ(bytes("{type: tracing, of: {type: tiered, memory_megabytes: 3}}"), 3 << 20);
+}
+
 TEST(CachesTest, SomeTypesAreForTheCpu) {
-  for (const char* type : {"tracing", "tiered"}) {
-    const CacheChoice choice = parse_cache(type, builtin_components());
-    EXPECT_FALSE(choice.cpu_only.empty());
+  for (const std::string type : {"tracing", "tiered", "compressed"}) {
+    const char* lossy = type == "compressed" ? ", lossy: true" : "";
+    const CacheChoice choice =
+        parse_cache(fmt::format("{{type: {}{}}}", type, lossy), builtin_components());
+    EXPECT_EQ(choice.cpu_only, type);
     EXPECT_THAT(error_message<Error>([&] {
                   (void)choice.factory(KvFormat::kNative)(
                       {{1, 8}}, {.device = at::Device(at::kCUDA), .max_length = 16});
