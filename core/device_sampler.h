@@ -3,11 +3,13 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "core/draft.h"
+#include "core/drawn_chain.h"
 #include "core/sampling.h"
 
 namespace specdec {
@@ -19,19 +21,6 @@ enum class DeviceRule {
   kSampleMatch,  ///< decoders/verifiers/sample_match.h
   kRejection,    ///< decoders/verifiers/rejection.h
   kBlock         ///< decoders/verifiers/block.h: chains only
-};
-
-/// Copies from a device's memory to the host's, each of which waits for the device.
-struct ReadBacks {
-  int64_t count = 0;
-  int64_t bytes = 0;
-
-  ReadBacks& operator+=(const ReadBacks& other) {
-    count += other.count;
-    bytes += other.bytes;
-    return *this;
-  }
-  bool operator==(const ReadBacks&) const = default;
 };
 
 /// Tokens that may follow a node, as TokenMask of grammar/ has them; one of no token stands where
@@ -58,6 +47,19 @@ struct DeviceDecision {
   ReadBacks read_backs;
 };
 
+/// A chain in progress, whose tokens are drawn where the logits lie.
+class ChainDrawing {
+ public:
+  virtual ~ChainDrawing() = default;
+  /// Draws the next token by the logits [1, vocab] after those before; returns it, [1] int32 on the
+  /// device, within the vocabulary also where the logits are damaged. InternalError for more tokens
+  /// than were asked for.
+  virtual at::Tensor draw(const at::Tensor& logits) = 0;
+  /// Reads the tokens back, at once. Nothing where logits were not numbers or all -inf: then the
+  /// host says so.
+  virtual std::optional<DrawnChain> read() = 0;
+};
+
 /// Makes distributions of logits where they lie, verifies drafts by them and draws tokens: by the
 /// rules, and with the random numbers, of the host's verifiers. Sums are added in another order, so
 /// a token is another one than on the host where a random number falls within rounding (some 1e-13)
@@ -70,6 +72,8 @@ class DeviceSampler {
   /// draft that is not what its rule or its distributions say.
   virtual std::optional<DeviceDecision> decide(const at::Tensor& logits,
                                                const SampledDraft& sampled) = 0;
+  /// Begins a chain over `vocab` tokens, which borrows nothing.
+  virtual std::unique_ptr<ChainDrawing> begin_chain(const ChainRequest& chain, int64_t vocab) = 0;
 };
 
 }  // namespace specdec

@@ -224,6 +224,11 @@ ForwardResult LanguageModel::verify(const Draft& draft, const ForwardOptions& op
 
 Tensor LanguageModel::verify_get_logits(const Draft& draft) { return verify(draft, {}).logits; }
 
+std::optional<DrawnChain> LanguageModel::draw_chain(TokenSpan, const ChainRequest&,
+                                                    const ForwardOptions&, RowId) {
+  SPECDEC_CHECK(false, "draw_chain: this model does not draw chains");
+}
+
 Tensor token_tensor(TokenSpan tokens) {
   Tensor tensor = at::empty({static_cast<int64_t>(tokens.size())}, at::kInt);
   std::copy(tokens.begin(), tokens.end(), tensor.data_ptr<Token>());

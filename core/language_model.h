@@ -1,9 +1,11 @@
 #pragma once
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "core/draft.h"
+#include "core/drawn_chain.h"
 #include "core/forward.h"
 #include "core/kernels/kv_view.h"
 #include "core/kv_snapshot.h"
@@ -77,6 +79,16 @@ class LanguageModel {
   /// A new row that begins with the first `length` kept tokens of another (beam search, branching),
   /// whose pending nodes stay its own. Shares pages, copies on write. Throws Error as open() does.
   virtual RowId fork(RowId row, int64_t length) = 0;
+  /// Whether draw_chain drafts: on a device that samples.
+  virtual bool draws_chains() const { return false; }
+  /// Evaluates the tokens `fed`, at least one, as a chain after the kept ones of a row that has no
+  /// pending nodes; then drafts a chain behind them on the device, each token from the logits after
+  /// those before, and reads it back at once. Pending afterwards: `fed`, and all drafted tokens but
+  /// the last. Of the options, `layers`, `draft_adapters` and `kv_read` hold for all of these.
+  /// Nothing is drafted, nor pending, where the logits are damaged, which forward() shows.
+  /// InternalError where draws_chains() is false.
+  virtual std::optional<DrawnChain> draw_chain(TokenSpan fed, const ChainRequest& chain,
+                                               const ForwardOptions& options = {}, RowId row = 0);
   /// Ends a row other than 0, which nobody may name any more.
   virtual void close(RowId row) = 0;
   /// Kept tokens of a row.

@@ -20,6 +20,11 @@ class RowView final : public LanguageModel, private Internals, private KvSnapsho
   int64_t rewindable_to(int64_t length, RowId row = 0) const override {
     return model_.rewindable_to(length, own(row));
   }
+  bool draws_chains() const override { return model_.draws_chains(); }
+  std::optional<DrawnChain> draw_chain(TokenSpan fed, const ChainRequest& chain,
+                                       const ForwardOptions& options = {}, RowId row = 0) override {
+    return model_.draw_chain(fed, chain, options, own(row));
+  }
   RowId open() override { return model_.open(); }
   RowId fork(RowId row, int64_t length) override { return model_.fork(own(row), length); }
   /// Not row 0, the view's: whoever opened it closes it.

@@ -38,6 +38,8 @@ class TokenProbs {
   /// The tokens, ascending, of a distribution that keeps few, with their probabilities in visit();
   /// empty for one over all tokens.
   TokenSpan ids() const { return ids_; }
+  /// What makes its probabilities; nullptr where it keeps few tokens, or multiplies what is made.
+  const WeightBlocks* blocks() const { return unit_ == 1.0 ? blocks_.get() : nullptr; }
   /// The probability of a token; InternalError when it is outside the vocabulary.
   double operator[](Token token) const;
   double sum() const;

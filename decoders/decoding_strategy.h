@@ -150,6 +150,8 @@ struct StepStatistics {
   /// Copies to the host of what the target's forward and the decision about the draft came to; none
   /// of a CPU's.
   ReadBacks read_backs = {};
+  /// Those of the drafter's models; of draft_seconds, the waiting is in them.
+  ReadBacks draft_read_backs = {};
 };
 
 /// One way in which a beam search continues the prompt.

@@ -1,8 +1,10 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "core/draft.h"
+#include "core/drawn_chain.h"
 #include "decoders/verifier.h"
 
 namespace specdec {
@@ -37,6 +39,13 @@ class ChildDistribution {
   virtual bool ends(const Draft& partial, int64_t node) {
     (void)partial, (void)node;
     return false;
+  }
+  /// Drafts a chain behind the root on the device of a model that draws them itself
+  /// (LanguageModel::draw_chain), instead of expand; nothing is asked of the draft afterwards.
+  /// nullopt: the shape grows the chain by expand.
+  virtual std::optional<DrawnChain> draw_chain(const ChainRequest& chain) {
+    (void)chain;
+    return std::nullopt;
   }
   /// Whether logits may be -inf: where a grammar or a bias allows none of the others, nothing is
   /// drafted.

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,11 @@ struct DraftContext {
   /// Nodes, beside the root, that the drafter's ChildDistribution can be asked for in this draft:
   /// what its cache has room for. DraftGrowth asks for no more.
   int64_t max_evaluated = std::numeric_limits<int64_t>::max();
+  /// The numbers of `random`, where a device that has them may draw a chain: then its distributions
+  /// stay there, and the host reads them only to verify the draft itself. None = the host draws.
+  std::optional<DeviceRandomness> device_random = {};
+  /// Sum to which a drafter with a model adds what was copied to the host. nullptr = nobody asks.
+  ReadBacks* read_backs = nullptr;
   /// Sum to which a drafter that keeps a cache adds the seconds of reading the prompt into it, once
   /// a request; they are shown apart. nullptr = nobody asks.
   double* prompt_seconds = nullptr;

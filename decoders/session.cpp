@@ -29,6 +29,10 @@ Randomness& Session::random(Purpose purpose) {
   return request_.random;
 }
 
+DeviceRandomness Session::device_random() const {
+  return {.key = request_.random.device_key().value(), .position = std::ssize(committed())};
+}
+
 Draft Session::certain() {
   Draft draft = Draft::root(newest());
   const int64_t most = draft_limits().depth;
@@ -57,6 +61,7 @@ DraftContext Session::context(DraftShape& shape, const StepResult* last_step,
           .max_depth = fits.depth,
           .max_branches = fits.branches,
           .shape = shape,
+          .read_backs = &step_.draft_read_backs,
           .prompt_seconds = &step_.prompt_draft_seconds,
           .mask_seconds = &step_.mask_seconds};
 }

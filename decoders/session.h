@@ -37,6 +37,8 @@ class Session {
   DraftLimits draft_limits() const { return text_.room(); }
   /// The randomness of the request, at the position that is to be decided next.
   Randomness& random(Purpose purpose);
+  /// Its numbers there, where samples_on_device() holds.
+  DeviceRandomness device_random() const;
   const SamplingParams& sampling() const { return request_.sampling; }
   /// The grammar's place after the committed tokens; nullptr without a grammar.
   const GrammarMatcher* grammar() const { return text_.grammar(); }

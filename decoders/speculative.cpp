@@ -68,9 +68,11 @@ Generation SpeculativeDecoding::generate(const Request& request) {
   std::optional<ForwardResult> prompt = session.prefill(target_, prompt_options_);
   StepResult step;
   while (!session.finished()) {
-    StepDraft drafted =
-        step_draft(*drafter_, session.context(*shape_, last(step), features(prompt)), request,
-                   session.grammar());
+    DraftContext context = session.context(*shape_, last(step), features(prompt));
+    if (options_.keep_logits) {  // the draft's distributions are read on a device, too
+      context.device_random = session.device_random();
+    }
+    StepDraft drafted = step_draft(*drafter_, context, request, session.grammar());
     step.draft = std::move(drafted.draft);
     prompt.reset();  // a long prompt's features are large; every drafter has seen them now
     session.drafted();

@@ -52,7 +52,7 @@ void TableBlock::reserve(const TableSizes& sizes) {
                           whole_lines(larger.rows) +
                           whole_lines(larger.rows * options_.groups * larger.pages);
   const auto ints = at::TensorOptions().dtype(at::kInt);
-  const Tensor host = at::zeros({entries}, ints.pinned_memory(options_.device.is_cuda()));
+  const Tensor host = at::zeros({entries}, ints);
   const Tensor device = mirrored() ? at::zeros({entries}, ints.device(options_.device)) : host;
   capacity_ = larger;
   host_block_ = host;
@@ -77,8 +77,17 @@ void TableBlock::upload(int64_t nodes, int64_t longest) {
   }
   // Blocks made in inference mode may not be written outside of it.
   const c10::InferenceMode inference;
-  // Waits, so that the host may write at once.
-  device_block_.narrow(0, 0, entries).copy_(host_block_.narrow(0, 0, entries));
+  const Tensor device = device_block_.narrow(0, 0, entries);
+  if (!options_.device.is_cuda()) {
+    device.copy_(host_block_.narrow(0, 0, entries));
+    return;
+  }
+  // From pinned memory that LibTorch keeps until it is copied: the host waits for no forward, and
+  // may write at once.
+  const Tensor staged = at::empty({entries}, host_block_.options().pinned_memory(true));
+  std::memcpy(staged.mutable_data_ptr(), host_block_.const_data_ptr(),
+              static_cast<size_t>(entries) * sizeof(int32_t));
+  device.copy_(staged, /*non_blocking=*/true);
 }
 
 /// The page tables lie last.

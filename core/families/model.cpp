@@ -83,11 +83,11 @@ OpenModel with_values(OpenModel model, const std::string& text, const std::strin
     model.tensors = std::make_shared<CompressedTensors>(std::move(model.tensors), *schemes);
     model.notes = left_out_roundings(text, where);
   }
-  return model;
   const std::vector<LayerPlan>& plan = model.description.plan;
   if (std::any_of(plan.begin(), plan.end(), is_recurrent)) {
     model.tensors = std::make_shared<RecurrentGemmaTensors>(std::move(model.tensors), plan);
   }
+  return model;
 }
 
 OpenModel open_folder(const std::filesystem::path& folder) {

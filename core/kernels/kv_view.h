@@ -55,13 +55,13 @@ struct KvView {
   /// them up to date. Owned by the cache; nullptr = there are none.
   PooledKeys* pooled = nullptr;
   const BatchTables* tables = nullptr;  ///< owned by the cache; valid until its next change
+  const NodeStates* states = nullptr;   ///< of a recurrent layer
+  int64_t state_offset = 0;             ///< where the layer's numbers begin in a state
 
   int64_t kv_heads() const { return values.size(1); }
   int64_t page_size() const { return values.size(2); }
   int64_t head_dim() const { return kv_head_dim(format, values.size(3)); }
   /// Where the layer's table of row 0 begins in tables->page_tables; that of the next row begins
-  const NodeStates* states = nullptr;   ///< of a recurrent layer
-  int64_t state_offset = 0;             ///< where the layer's numbers begin in a state
   /// page_stride() further.
   int64_t page_offset() const { return group * tables->page_tables.size(2); }
   int64_t page_stride() const { return tables->page_tables.size(1) * tables->page_tables.size(2); }

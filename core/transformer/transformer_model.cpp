@@ -66,7 +66,12 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
         first_sharing_(first_sharing(weights_->plan)) {}
 
   ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options) {
-    const int64_t nodes = check(batch, options);
+    return forward_checked(batch, options, check(batch, options));
+  }
+
+  /// A forward whose `nodes` tokens are in the vocabulary: those on a device are not read.
+  ForwardResult forward_checked(const TokenBatch& batch, const ForwardOptions& options,
+                                int64_t nodes) {
     const ThreadsDuring threads(nodes < kFewestPrefillTokens ? 0 : prefill_threads_);
     const LayerList layers = layers_of(options);
     const LayerList noted =
@@ -82,6 +87,28 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
       store_->undo_extend();
       throw;
     }
+  }
+
+  bool draws_chains() const {
+    return results_on_host_ && hooks_.empty() && !embeds_by_layer() && ops_->sampler() != nullptr;
+  }
+
+  std::optional<DrawnChain> draw_chain(TokenSpan fed, const ChainRequest& chain,
+                                       const ForwardOptions& options, RowId row) {
+    SPECDEC_CHECK(draws_chains(), "draw_chain: this model does not draw chains");
+    SPECDEC_CHECK(store_->pending(row) == 0, "draw_chain: row {} has {} pending nodes", row,
+                  store_->pending(row));
+    std::optional<DrawnChain> drawn;
+    try {
+      drawn = draw_behind(fed, chain, options, row);
+    } catch (...) {
+      truncate(store_->length(row), row);
+      throw;
+    }
+    if (!drawn) {
+      truncate(store_->length(row), row);
+    }
+    return drawn;
   }
 
   void undo_forward() {
@@ -130,6 +157,10 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     store_->restore(row, snapshot, length);
     pending_.forget(row);
   }
+  /// Whether layers keep states, which snapshots do not hold.
+  bool keeps_states() const {
+    return std::any_of(weights_->plan.begin(), weights_->plan.end(), is_recurrent);
+  }
   void kv_follow(const Internals& other, int64_t length, RowId row) override {
     while (store_->length(row) < length) {
       const int64_t begin = store_->length(row);
@@ -157,10 +188,6 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   }
   bool embeds_by_layer() const override { return weights_->plan.front().per_layer_size > 0; }
   Tensor head(const Tensor& hidden) const override {
-  /// Whether layers keep states, which snapshots do not hold.
-  bool keeps_states() const {
-    return std::any_of(weights_->plan.begin(), weights_->plan.end(), is_recurrent);
-  }
     Tensor logits = head_logits(*ops_, *weights_, hidden);
     forbidden_.apply(logits);
     return logits;
@@ -171,6 +198,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   }
   KvView read_keys(int64_t layer, const BatchTables& readers) const override {
     KvView view = store_->view(layer);
+    view.pooled = nullptr;  // of the rows of a forward; readers see the tokens themselves
     view.tables = &readers;
     return view;
   }
@@ -195,10 +223,29 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     return nodes;
   }
 
+  std::optional<DrawnChain> draw_behind(TokenSpan fed, const ChainRequest& chain,
+                                        const ForwardOptions& options, RowId row) {
+    const ForwardOptions own{.layers = options.layers,
+                             .draft_adapters = options.draft_adapters,
+                             .kv_read = options.kv_read,
+                             .logits = Logits::kLast,
+                             .keep_logits = true};
+    const auto drawing = ops_->sampler()->begin_chain(chain, weights_->config.vocab_size);
+    TokenBatch batch{.tokens = token_tensor(fed), .rows = std::vector<RowId>(fed.size(), row)};
+    Tensor logits = forward(batch, own).logits;
+    batch.rows = {row};
+    for (int64_t drawn = 1; drawn < chain.count; ++drawn) {
+      batch.tokens = drawing->draw(logits);
+      logits = Tensor();  // the next ones lie in the same memory
+      logits = forward_checked(batch, own, 1).logits;
+    }
+    drawing->draw(logits);
+    return drawing->read();
+  }
+
   LayerList layers_of(const ForwardOptions& options) const {
     return options.layers.empty() ? all_layers_ : evaluated_layers(options.layers, weights_->plan);
   }
-    view.pooled = nullptr;  // of the rows of a forward; readers see the tokens themselves
 
   /// Says which layers on disk the forward is going to evaluate.
   void read_ahead(const std::vector<int64_t>& layers) {
@@ -407,6 +454,11 @@ void TransformerModel::commit(std::span<const int64_t> path, RowId row) {
 void TransformerModel::truncate(int64_t length, RowId row) { impl_->truncate(length, row); }
 int64_t TransformerModel::rewindable_to(int64_t length, RowId row) const {
   return impl_->store().rewindable_to(row, length);
+}
+bool TransformerModel::draws_chains() const { return impl_->draws_chains(); }
+std::optional<DrawnChain> TransformerModel::draw_chain(TokenSpan fed, const ChainRequest& chain,
+                                                       const ForwardOptions& options, RowId row) {
+  return impl_->draw_chain(fed, chain, options, row);
 }
 RowId TransformerModel::open() { return impl_->open(); }
 RowId TransformerModel::fork(RowId row, int64_t length) { return impl_->fork(row, length); }

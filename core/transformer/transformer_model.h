@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/kernels/ops.h"
@@ -46,6 +47,10 @@ class TransformerModel final : public LanguageModel {
   void commit(std::span<const int64_t> path, RowId row = 0) override;
   void truncate(int64_t length, RowId row = 0) override;
   int64_t rewindable_to(int64_t length, RowId row = 0) const override;
+  /// Not with hooks, nor where layers look up inputs of their own for each token on the host.
+  bool draws_chains() const override;
+  std::optional<DrawnChain> draw_chain(TokenSpan fed, const ChainRequest& chain,
+                                       const ForwardOptions& options = {}, RowId row = 0) override;
   RowId open() override;
   RowId fork(RowId row, int64_t length) override;
   void close(RowId row) override;

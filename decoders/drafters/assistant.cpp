@@ -63,8 +63,8 @@ std::optional<DraftRoom> AssistantDrafter::begin_draft(const DraftContext& conte
   const int64_t first = target_.length() - steps_.older_keys;
   if (first > 0 && target_.rewindable_to(first) != first) {
     throw Error(fmt::format(
-        "the assistant reads {} keys behind the target's windows, which its cache has given back: "
-        "raise window_slack to {} or more, or lower sliding_keys",
+        "the assistant reads {} keys behind the target's windows, and the target's cache cannot be "
+        "cut back that far: raise window_slack to {} or more, or lower sliding_keys",
         steps_.older_keys, steps_.older_keys));
   }
   committed_ = context.committed;

@@ -5,6 +5,7 @@
 namespace specdec {
 
 Draft DistributionDrafter::propose(const DraftContext& context) {
+  read_backs_ = context.read_backs;
   const std::optional<DraftRoom> room = begin_draft(context);
   if (!room) {
     return Draft::root(context.committed.back());
@@ -16,6 +17,13 @@ Draft DistributionDrafter::propose(const DraftContext& context) {
   Draft draft = context.shape.grow(own, *this, draws ? Siblings::kDrawn : Siblings::kBest);
   end_draft();
   return draft;
+}
+
+ForwardResult DistributionDrafter::counted(ForwardResult result) const {
+  if (read_backs_ != nullptr) {
+    *read_backs_ += result.read_backs;
+  }
+  return result;
 }
 
 }  // namespace specdec

@@ -28,6 +28,9 @@ class DistributionDrafter : public Drafter, private ChildDistribution {
   /// takes its best tokens; not given = draws wherever the shape allows it.
   explicit DistributionDrafter(std::optional<bool> sample = {}) : sample_(sample) {}
 
+  /// Counts what a model's forward for the draft in progress has copied to the host.
+  ForwardResult counted(ForwardResult result) const;
+
  private:
   /// A draft begins at context.committed.back(): bring what is cached in line. Returns what there
   /// is room for; nothing = no draft this time.
@@ -36,6 +39,7 @@ class DistributionDrafter : public Drafter, private ChildDistribution {
   virtual void end_draft() {}
 
   std::optional<bool> sample_;
+  ReadBacks* read_backs_ = nullptr;  // of the draft in progress
 };
 
 }  // namespace specdec

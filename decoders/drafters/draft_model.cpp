@@ -10,6 +10,12 @@
 #include "core/error.h"
 
 namespace specdec {
+namespace {
+
+/// Tokens of the text that a drawn chain feeds together with the newest one; more are read before.
+constexpr int64_t kMostFed = 32;
+
+}  // namespace
 
 DraftModelDrafter::DraftModelDrafter(std::unique_ptr<LanguageModel> model,
                                      const DraftModelOptions& options)
@@ -55,25 +61,37 @@ void DraftModelDrafter::commit_accepted() {
   pending_.clear();
 }
 
-Tensor DraftModelDrafter::catch_up() {
+void DraftModelDrafter::keep_common() {
   commit_accepted();
   const auto [mine, theirs] =
       std::mismatch(cached_.begin(), cached_.end(), committed_.begin(), committed_.end());
   // The newest token is always fed: the draft starts from its logits.
   const int64_t common =
       model_->rewindable_to(std::min<int64_t>(mine - cached_.begin(), std::ssize(committed_) - 1));
-  cached_.assign(committed_.begin(), committed_.end());
-  if (common == 0) {
-    return read_prompt();
+  cached_.resize(static_cast<size_t>(common));
+  if (common > 0) {
+    model_->truncate(common);
   }
-  model_->truncate(common);
-  return model_->extend(committed_.subspan(static_cast<size_t>(common)), {.logits = Logits::kLast})
-      .logits;
 }
 
-Tensor DraftModelDrafter::read_prompt() {
+Tensor DraftModelDrafter::catch_up() {
+  keep_common();
+  return read(std::ssize(committed_), Logits::kLast);
+}
+
+Tensor DraftModelDrafter::read(int64_t end, Logits scored) {
+  const TokenSpan text = committed_.first(static_cast<size_t>(end));
+  const size_t known = cached_.size();
+  cached_.assign(text.begin(), text.end());
+  if (known == 0) {
+    return read_prompt(text, scored);
+  }
+  return counted(model_->extend(text.subspan(known), {.logits = scored})).logits;
+}
+
+Tensor DraftModelDrafter::read_prompt(TokenSpan text, Logits scored) {
   const auto begin = std::chrono::steady_clock::now();
-  Tensor logits = model_->prefill(committed_, {.logits = Logits::kLast}).logits;
+  Tensor logits = counted(model_->prefill(text, {.logits = scored})).logits;
   if (prompt_seconds_ != nullptr) {
     *prompt_seconds_ +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -89,7 +107,28 @@ Tensor DraftModelDrafter::expand(const Draft& partial, std::span<const int64_t> 
   for (size_t i = 0; i < frontier.size(); ++i) {
     pending_.push_back({partial.tokens[static_cast<size_t>(frontier[i])], batch.parents[i]});
   }
-  return fitted(model_->forward(batch).logits);
+  return fitted(counted(model_->forward(batch)).logits);
+}
+
+std::optional<DrawnChain> DraftModelDrafter::draw_chain(const ChainRequest& chain) {
+  if (!model_->draws_chains() || vocab_size_ != model_->vocab_size() || committed_.size() < 2) {
+    return std::nullopt;  // one token alone has nothing before it to be kept
+  }
+  keep_common();
+  const auto before = std::ssize(committed_) - 1;  // the newest token
+  if (cached_.empty() || before - std::ssize(cached_) >= kMostFed) {
+    read(before, Logits::kNone);
+  }
+  const TokenSpan fed = committed_.subspan(cached_.size());
+  std::optional<DrawnChain> drawn = model_->draw_chain(fed, chain);
+  if (drawn) {
+    std::vector<Token> evaluated(fed.begin(), fed.end());
+    evaluated.insert(evaluated.end(), drawn->tokens.begin(), drawn->tokens.end() - 1);
+    for (const Token token : evaluated) {
+      pending_.push_back({token, std::ssize(pending_) - 1});
+    }
+  }
+  return drawn;
 }
 
 Tensor DraftModelDrafter::fitted(const Tensor& logits) const {

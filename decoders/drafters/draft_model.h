@@ -36,11 +36,16 @@ class DraftModelDrafter final : public DistributionDrafter {
  private:
   std::optional<DraftRoom> begin_draft(const DraftContext& context) override;
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
-  /// Feeds what `committed` has and the cache has not; the logits after its newest token, [1,
-  /// vocab].
+  std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override;
+  /// Keeps in the cache what it shares with the text before its newest token.
+  void keep_common();
+  /// Feeds what the text has and the cache has not; the logits after its newest token, [1, vocab].
   Tensor catch_up();
+  /// Feeds and keeps the text up to `end`, more than is cached; logits of its last token, [1,
+  /// vocab], where `scored` is kLast.
+  Tensor read(int64_t end, Logits scored);
   /// Reads the prompt, at a request's first draft.
-  Tensor read_prompt();
+  Tensor read_prompt(TokenSpan text, Logits scored);
   /// The draft model's logits [n, its vocabulary] over the drafts' vocabulary.
   Tensor fitted(const Tensor& logits) const;
   /// Keeps the drafted nodes that were committed since.

@@ -47,12 +47,12 @@ void FeatureDrafter::reset() {
 }
 
 Tensor FeatureDrafter::feed(size_t module, TokenSpan tokens, const Tensor& features) {
-  ForwardResult result =
-      modules_[module]->extend(tokens,
-                               {.logits = module == 0 ? Logits::kLast : Logits::kNone,
-                                .hidden = Hidden::kAll,
-                                .draft_columns = true},
-                               {.features = features, .own_features = module > 0});
+  const ForwardResult result =
+      counted(modules_[module]->extend(tokens,
+                                       {.logits = module == 0 ? Logits::kLast : Logits::kNone,
+                                        .hidden = Hidden::kAll,
+                                        .draft_columns = true},
+                                       {.features = features, .own_features = module > 0}));
   root_logits_ = module == 0 ? result.logits : root_logits_;
   return result.final_hidden;
 }
@@ -121,9 +121,9 @@ void FeatureDrafter::evaluate(size_t module, const Draft& partial, std::span<con
   batch.inputs = {.features = features.size() == 1 ? features.front() : at::cat(features),
                   .own_features = true};
   const ForwardResult result =
-      model.forward(batch, {.logits = says_distribution ? Logits::kAll : Logits::kNone,
-                            .hidden = Hidden::kAll,
-                            .draft_columns = true});
+      counted(model.forward(batch, {.logits = says_distribution ? Logits::kAll : Logits::kNone,
+                                    .hidden = Hidden::kAll,
+                                    .draft_columns = true}));
   const bool says_all =
       seen.size() == nodes.size() && std::all_of(nodes.begin(), nodes.end(), [&](int64_t node) {
         return draft_module(nodes_[static_cast<size_t>(node)].depth) == module;

@@ -72,16 +72,25 @@ Tensor SelfDrafter::expand(const Draft& partial, std::span<const int64_t> fronti
   if (frontier.size() != 1 || frontier.front() != 0) {
     return forward(nodes_.batch(partial, frontier, model_.pending()), options);
   }
-  // The root, and before it the tokens that a grammar has forced and nobody evaluated.
-  const TokenSpan uncached = committed_.subspan(static_cast<size_t>(model_.length()));
   options.logits = Logits::kLast;
-  nodes_.begin(std::ssize(uncached) - 1);
-  return forward({.tokens = token_tensor(uncached), .rows = {}, .parents = {}}, options);
+  nodes_.begin(std::ssize(uncached()) - 1);
+  return forward({.tokens = token_tensor(uncached()), .rows = {}, .parents = {}}, options);
+}
+
+std::optional<DrawnChain> SelfDrafter::draw_chain(const ChainRequest& chain) {
+  if (!model_.draws_chains()) {
+    return std::nullopt;
+  }
+  try {
+    return model_.draw_chain(uncached(), chain, forward_);
+  } catch (const Error& error) {
+    rethrow_of_copy(error);
+  }
 }
 
 Tensor SelfDrafter::forward(const TokenBatch& batch, const ForwardOptions& options) {
   try {
-    return model_.forward(batch, options).logits;
+    return counted(model_.forward(batch, options)).logits;
   } catch (const Error& error) {
     rethrow_of_copy(error);
   }

@@ -49,6 +49,10 @@ class SelfDrafter final : public DistributionDrafter {
   std::optional<DraftRoom> begin_draft(const DraftContext& context) override;
   void end_draft() override;
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
+  std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override;
+  /// Tokens of the text that the model does not keep: the root, and before it those that a grammar
+  /// has forced and nobody evaluated.
+  TokenSpan uncached() const { return committed_.subspan(static_cast<size_t>(model_.length())); }
   /// The copy keeps what the target has kept of `committed`.
   void follow_target();
   /// Logits of the model that drafts.

@@ -14,6 +14,9 @@ DraftLimits ChainShape::next(int64_t context) {
 Draft ChainShape::grow(const DraftContext& context, ChildDistribution& distribution,
                        Siblings siblings) {
   DraftGrowth growth(context, distribution, siblings);
+  if (growth.add_drawn_chain()) {
+    return std::move(growth).finish();
+  }
   std::vector<int64_t> newest = {0};
   while (!newest.empty()) {
     growth.expand(newest);

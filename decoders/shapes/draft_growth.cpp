@@ -6,6 +6,7 @@
 #include <cmath>
 #include <variant>
 
+#include "core/device_probs.h"
 #include "core/draft_vocabulary.h"
 #include "core/error.h"
 
@@ -94,7 +95,11 @@ void DraftGrowth::expand(std::span<const int64_t> nodes) {
   if (asked.empty()) {
     return;
   }
-  const Tensor logits = child_distribution_.expand(draft_, asked).cpu();
+  const Tensor found = child_distribution_.expand(draft_, asked);
+  if (!found.is_cpu() && context_.read_backs != nullptr) {
+    *context_.read_backs += {1, static_cast<int64_t>(found.nbytes())};
+  }
+  const Tensor logits = found.cpu();
   SPECDEC_CHECK(logits.dim() == 2 && logits.size(0) == std::ssize(asked),
                 "a drafter was asked for {} distributions", asked.size());
   logits_.resize(draft_.tokens.size());
@@ -190,6 +195,40 @@ std::vector<int64_t> DraftGrowth::add_children(int64_t node, int64_t count) {
     children.push_back(add(candidate.token, node));
   }
   return children;
+}
+
+bool DraftGrowth::may_draw_on_device() const {
+  const SamplingParams& sampling = context_.sampling;
+  return !grammar_ && sampling.repetition_penalty == 1.0 && sampling.logit_bias.empty() &&
+         child_distribution_.vocabulary() == nullptr && !child_distribution_.leaves_out_tokens() &&
+         (!draws_ || context_.device_random.has_value());
+}
+
+bool DraftGrowth::add_drawn_chain() {
+  const int64_t reach = std::min(room(), context_.max_depth);
+  const int64_t count = std::min(reach - 1, evaluations_left_) + 1;
+  if (count < 1 || draft_.proposed() > 0 || !may_draw_on_device()) {
+    return false;
+  }
+  const std::optional<DrawnChain> chain = child_distribution_.draw_chain(
+      {.count = count,
+       .sampling = context_.sampling,
+       .random = draws_ ? context_.device_random : std::optional<DeviceRandomness>()});
+  if (!chain) {
+    return false;
+  }
+  if (context_.read_backs != nullptr) {
+    *context_.read_backs += chain->read_backs;
+  }
+  if (chain->probs.defined()) {
+    draft_.probs = device_probs(chain->probs);
+  }
+  for (const Token token : chain->tokens) {
+    const int64_t parent = draft_.proposed();
+    draft_.child_probs[static_cast<size_t>(parent)] = draft_.probs.empty() ? -1 : parent;
+    add(token, parent);
+  }
+  return true;
 }
 
 std::vector<Candidate> DraftGrowth::best(int64_t node, int64_t count) {

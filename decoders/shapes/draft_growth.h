@@ -54,6 +54,11 @@ class DraftGrowth {
   /// Adds up to `count` children of an expanded node, drawn or best, and returns them; fewer when
   /// no more fit, or the distribution gives no more tokens any mass.
   std::vector<int64_t> add_children(int64_t node, int64_t count);
+  /// Adds the whole chain behind the root, as long as it may be, where the drafter's device draws
+  /// it: the tokens that expand and add_children would find one by one. False, and nothing is
+  /// added, where the host does: under a grammar, a bias or a penalty, for drafters of another
+  /// vocabulary, and for random numbers that the host alone knows.
+  bool add_drawn_chain();
   /// Adds a child that the shape found in `best`, and returns it; -1 when none fits.
   int64_t add(Token token, int64_t node);
   /// The `count` most likely tokens after an expanded node, best first; none after another one.
@@ -76,6 +81,7 @@ class DraftGrowth {
   AllowedTokens allowed(int64_t node);
   LogitRow row(int64_t node) const;
   TokenProbs probs(int64_t node, const SamplingParams& sampling);
+  bool may_draw_on_device() const;
   /// What the penalties of the token after `node` look at.
   std::vector<Token> penalised(int64_t node) const;
   std::vector<int64_t> draw_children(int64_t node, int64_t count);

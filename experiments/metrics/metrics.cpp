@@ -86,6 +86,8 @@ void Counts::add(const Generation& generation) {
     draft_seconds += step.draft_seconds;
     prompt_draft_seconds += step.prompt_draft_seconds;
     verify_seconds += step.verify_seconds;
+    read_backs += step.read_backs;
+    draft_read_backs += step.draft_read_backs;
     for (auto* counts : {&drafted_at, &reached_at, &accepted_at}) {
       grow(*counts, step.depth);
     }
@@ -164,6 +166,18 @@ std::optional<double> acceptance_length(const Counts& counts) {
 
 std::optional<double> drafted_per_step(const Counts& counts) {
   return ratio(as_double(counts.drafted), as_double(counts.steps));
+}
+
+std::optional<ReadBackRates> read_backs_per_step(const Counts& counts) {
+  ReadBacks all = counts.read_backs;
+  all += counts.draft_read_backs;
+  if (all.count == 0 || counts.steps == 0) {
+    return std::nullopt;
+  }
+  const double steps = as_double(counts.steps);
+  return ReadBackRates{.drafting = as_double(counts.draft_read_backs.count) / steps,
+                       .verifying = as_double(counts.read_backs.count) / steps,
+                       .bytes = as_double(all.bytes) / steps};
 }
 
 std::optional<TimeSplit> time_split(const Counts& counts) {

@@ -40,6 +40,8 @@ struct Counts {
   double draft_seconds = 0.0;
   double prompt_draft_seconds = 0.0;  ///< of these, reading prompts into the drafter's cache
   double verify_seconds = 0.0;
+  ReadBacks read_backs = {};        ///< copies to the host, but the drafter's; none of a CPU's
+  ReadBacks draft_read_backs = {};  ///< the drafter's
   /// Wall time of imported generations, in which prefill and steps are not told apart.
   double unsplit_seconds = 0.0;
   std::vector<int64_t> drafted_at;  ///< [i - 1]: steps whose draft is at least i deep
@@ -103,6 +105,15 @@ std::optional<double> accepted_per_step(const Counts& counts);
 /// only; before a stop cuts tokens. Equals 1 + the sum of unconditional_acceptance. EAGLE's tau;
 /// block efficiency in Sun et al., 2023 (SpecTr, arXiv:2310.15141).
 std::optional<double> acceptance_length(const Counts& counts);
+/// Copies from a device's memory to the host in a step, each of which waits for the device: the
+/// drafter's, and those of the target's forward and the decision. None where there were none: on a
+/// CPU.
+struct ReadBackRates {
+  double drafting = 0.0;
+  double verifying = 0.0;
+  double bytes = 0.0;  ///< of both together
+};
+std::optional<ReadBackRates> read_backs_per_step(const Counts& counts);
 /// drafted / steps.
 std::optional<double> drafted_per_step(const Counts& counts);
 /// Shares of the decode time, without that of reading prompts into the drafter's cache. What the

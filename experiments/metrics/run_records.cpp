@@ -118,6 +118,10 @@ Json step_json(const GenerationKey& key, size_t index, const StepStatistics& ste
     json["read_backs"] = step.read_backs.count;
     json["read_back_bytes"] = step.read_backs.bytes;
   }
+  if (step.draft_read_backs.count > 0) {
+    json["draft_read_backs"] = step.draft_read_backs.count;
+    json["draft_read_back_bytes"] = step.draft_read_backs.bytes;
+  }
   return json;
 }
 
@@ -135,7 +139,9 @@ StepStatistics parse_step(const Json& line) {
           .by_freedom = parse_freedom(line),
           .mask_seconds = line.value("mask_seconds", 0.0),
           .read_backs = {line.value("read_backs", int64_t{0}),
-                         line.value("read_back_bytes", int64_t{0})}};
+                         line.value("read_back_bytes", int64_t{0})},
+          .draft_read_backs = {line.value("draft_read_backs", int64_t{0}),
+                               line.value("draft_read_back_bytes", int64_t{0})}};
 }
 
 std::string repaired(const std::string& text) {

@@ -51,6 +51,14 @@ std::string split_cell(const SummaryRow& row) {
                              100.0 * split->verify, 100.0 * split->other)
                : "-";
 }
+std::string read_backs_cell(const SummaryRow& row) {
+  const auto rates = read_backs_per_step(row.counts);
+  return rates ? fmt::format("{:.2f} / {:.2f}", rates->drafting, rates->verifying) : "-";
+}
+std::string read_back_bytes_cell(const SummaryRow& row) {
+  const auto rates = read_backs_per_step(row.counts);
+  return rates ? number_text(rates->bytes, 0) : "-";
+}
 std::string generations_cell(const SummaryRow& row) {
   return fmt::format("{}", row.counts.generations);
 }
@@ -185,6 +193,19 @@ const std::vector<ReportColumn>& loop_columns() {
   return columns;
 }
 
+/// Columns of runs on a device with memory of its own.
+const std::vector<ReportColumn>& read_back_columns() {
+  static const std::vector<ReportColumn> columns = {
+      {"read-backs/step, draft / target",
+       "Copies from the device to the host per step, each of which waits for the device: the "
+       "drafter's models', and those of the target's forward and the decision about the draft.",
+       true, read_backs_cell, ColumnTable::kMore},
+      {"bytes read back/step", "Bytes of these copies.", false, read_back_bytes_cell,
+       ColumnTable::kMore},
+  };
+  return columns;
+}
+
 const std::vector<ReportColumn>& recorded_columns() {
   static const std::vector<ReportColumn> columns = {
       {"GB/s read",
@@ -270,6 +291,8 @@ std::vector<ReportColumn> report_columns(const Report& report) {
   add(phase_columns(),
       [](const SummaryRow& row) { return row.groups.of(Phase::kThinking).steps > 0; });
   add(loop_columns(), [](const SummaryRow& row) { return row.shortened > 0; });
+  add(read_back_columns(),
+      [](const SummaryRow& row) { return read_backs_per_step(row.counts).has_value(); });
   add(recorded_columns(), [](const SummaryRow& row) { return row.copied_share.has_value(); });
   const std::vector<ReportColumn> quality = quality_columns(report);
   columns.insert(columns.end(), quality.begin(), quality.end());

@@ -163,6 +163,19 @@ Json grammar_json(const Counts& counts) {
   return json;
 }
 
+/// null without copies from a device.
+Json read_backs_json(const Counts& counts) {
+  const auto rates = read_backs_per_step(counts);
+  return rates ? Json{{"draft_per_step", rates->drafting},
+                      {"target_per_step", rates->verifying},
+                      {"bytes_per_step", rates->bytes},
+                      {"draft", counts.draft_read_backs.count},
+                      {"draft_bytes", counts.draft_read_backs.bytes},
+                      {"target", counts.read_backs.count},
+                      {"target_bytes", counts.read_backs.bytes}}
+               : Json();
+}
+
 Json step_group_json(const StepGroup& group) {
   return {{"steps", group.steps},
           {"drafted", group.drafted},
@@ -251,6 +264,7 @@ Json own_row_json(const SummaryRow& row) {
           {"draft_share", split ? Json(split->draft) : Json()},
           {"verify_share", split ? Json(split->verify) : Json()},
           {"other_share", split ? Json(split->other) : Json()},
+          {"read_backs", read_backs_json(counts)},
           {"spec_bench", spec_bench_json(row)},
           {"vllm", vllm_json(counts)},
           {"grammar", grammar_json(counts)},

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/kernels/cuda/cuda_arguments.h"
+#include "core/kernels/cuda/cuda_chain.h"
 #include "core/kernels/cuda/run_kernel.h"
 #include "core/kernels/cuda/sampler_tables.h"
 
@@ -98,6 +99,10 @@ class CudaSampler final : public DeviceSampler {
     return read(step);
   }
 
+  std::unique_ptr<ChainDrawing> begin_chain(const ChainRequest& chain, int64_t vocab) override {
+    return cuda_chain(chain, vocab, device_);
+  }
+
  private:
   static constexpr int64_t kWorkspaceRows = 2;  // residuals of both distributions
 
@@ -110,17 +115,9 @@ class CudaSampler final : public DeviceSampler {
   }
 
   void find_probs(const SamplerStep& step) const {
-    const SamplingParams& sampling = step.sampled.sampling;
-    cuda::TargetProbsTask task{};
-    task.logits = cuda::floats(step.logits) + step.first * step.vocab();
-    task.probs = step.probs;
-    task.stride = step.vocab();
-    task.count = narrow(step.nodes() - step.first);
-    task.vocab = narrow(step.vocab());
-    task.temperature = sampling.temperature;
-    task.top_k = narrow(std::min(sampling.top_k, step.vocab()));
-    task.top_p = sampling.top_p;
-    task.min_p = sampling.min_p;
+    cuda::TargetProbsTask task =
+        cuda::target_probs_task(step.logits.narrow(0, step.first, step.nodes() - step.first),
+                                step.sampled.sampling, step.probs);
     task.masks = step.tables.masks;
     if (task.masks.of_row != nullptr) {
       task.masks.of_row += step.first;

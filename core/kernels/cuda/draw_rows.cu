@@ -21,8 +21,9 @@ __global__ void __launch_bounds__(kThreads) draw_rows_kernel(DrawRowsTask task) 
   const RowWeights weights = {task.probs + row * task.vocab};
   sum_blocks<VerifyRules>(weights, task.vocab, sums);
   if (threadIdx.x == 0) {
-    const double uniform = device::uniform(
-        task.key[0], task.key[1], static_cast<uint64_t>(task.positions[row]), task.purpose, 0);
+    const double uniform =
+        device::uniform(task.key[0], task.key[1], static_cast<uint64_t>(task.positions[row]),
+                        task.purpose, task.choice);
     task.tokens[row] = draw(weights, task.vocab, sums, uniform);
   }
 }

@@ -2,10 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <numeric>
 
+#include "core/device_probs.h"
 #include "core/error.h"
 #include "core/kernels/cuda/cuda_arguments.h"
 
@@ -99,11 +101,26 @@ std::vector<int64_t> positions_after(const SampledDraft& sampled) {
 
 void check_mass(const TokenProbs& probs, Token token) {
   SPECDEC_CHECK(
-      probs[token] > 0.0,
+      is_on_device(probs) || probs[token] > 0.0,  // a device draws no other
       "token {} was drafted, but the distribution that it was drawn from gives it no mass", token);
 }
 
 }  // namespace
+
+TargetProbsTask target_probs_task(const at::Tensor& logits, const SamplingParams& sampling,
+                                  double* probs) {
+  TargetProbsTask task{};
+  task.logits = floats(logits);
+  task.probs = probs;
+  task.stride = logits.size(1);
+  task.count = narrow(logits.size(0));
+  task.vocab = narrow(logits.size(1));
+  task.temperature = sampling.temperature;
+  task.top_k = narrow(std::min(sampling.top_k, logits.size(1)));
+  task.top_p = sampling.top_p;
+  task.min_p = sampling.min_p;
+  return task;
+}
 
 SamplerTables upload_tables(const SampledDraft& sampled, at::Device device) {
   const Draft& draft = sampled.draft;
@@ -170,6 +187,9 @@ std::vector<TokenProbs> chain_rows(const Draft& chain, int64_t vocab) {
 
 at::Tensor upload_rows(const std::vector<TokenProbs>& rows, int64_t vocab, at::Device device) {
   const auto options = at::TensorOptions(at::kDouble).device(device);
+  if (const at::Tensor there = rows_on_device(rows); there.defined() && there.size(1) == vocab) {
+    return there.to(device);
+  }
   at::Tensor all = at::zeros({std::ssize(rows), vocab}, options);
   std::vector<int64_t> places;  // of masses of distributions over few tokens
   std::vector<double> masses;

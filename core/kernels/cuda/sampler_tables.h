@@ -27,14 +27,19 @@ struct SamplerTables {
 /// Copies the tables to a device at once.
 SamplerTables upload_tables(const SampledDraft& sampled, at::Device device);
 
+/// The distributions of the rows of logits [n, vocab], to `probs` [n, vocab]; without masks, and
+/// nobody asks whether they are valid.
+TargetProbsTask target_probs_task(const at::Tensor& logits, const SamplingParams& sampling,
+                                  double* probs);
+
 /// The distributions that a draft's children were drawn from, as the rows that rejection reads.
 /// InternalError where one gives a drawn token no mass.
 std::vector<TokenProbs> drafted_rows(const Draft& draft);
 /// The same of a chain for block verification: a row for each drafted token, all of it on the token
 /// where that was chosen deterministically; empty where all were.
 std::vector<TokenProbs> chain_rows(const Draft& chain, int64_t vocab);
-/// Copies distributions over `vocab` tokens to a device, those of few tokens by their masses alone:
-/// [rows, vocab] float64.
+/// Copies distributions over `vocab` tokens to a device, those of few tokens by their masses alone,
+/// and those that lie there already not at all: [rows, vocab] float64.
 at::Tensor upload_rows(const std::vector<TokenProbs>& rows, int64_t vocab, at::Device device);
 
 }  // namespace specdec::cuda

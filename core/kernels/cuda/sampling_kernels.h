@@ -35,13 +35,14 @@ struct TargetProbsTask {
   int32_t* valid = nullptr;
 };
 
-/// A token of each of some rows, drawn with choice 0 of CounterRandomness at the row's position.
+/// A token of each of some rows, drawn with a choice of CounterRandomness at the row's position.
 struct DrawRowsTask {
   const double* probs;       ///< [count, vocab]
   const uint32_t* key;       ///< [2] of the randomness
   const int64_t* positions;  ///< [count]
   int32_t* tokens;           ///< [count]
   uint32_t purpose;          ///< see Purpose of core/randomness.h
+  uint32_t choice = 0;       ///< of (position, purpose); the same in all rows
   int32_t count, vocab;
 };
 

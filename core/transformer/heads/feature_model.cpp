@@ -166,6 +166,7 @@ FeatureModel::FeatureModel(std::unique_ptr<FeatureHead> head,
                            const KvStoreFactory& store, const TransformerOptions& options)
     : head_(std::move(head)),
       target_(std::move(target)),
+      ops_(ops_of(options, *target_)),
       engine_(make_layer_engine(head_->layers(), *target_, store, options)) {}
 
 ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
@@ -210,13 +211,14 @@ ForwardResult FeatureModel::finish(const TokenBatch& batch, const Tensor& output
   const Tensor features = head_->feature(output);
   ForwardResult result;
   if (options.logits != Logits::kNone) {
-    result.logits = head_->logits(scored(output), scored(features)).cpu();
+    result.logits = head_->logits(scored(output), scored(features));
   }
   if (options.hidden == Hidden::kAll) {
-    result.final_hidden = features.cpu();
+    result.final_hidden = features;
   } else if (options.hidden == Hidden::kScored && options.logits != Logits::kNone) {
-    result.final_hidden = scored(features).cpu();
+    result.final_hidden = scored(features);
   }
+  copy_to_host(*ops_, result);
   const DraftVocabulary* vocabulary = head_->draft_vocabulary();
   if (vocabulary != nullptr && !options.draft_columns && result.logits.defined()) {
     result.logits = vocabulary->widened(result.logits);

@@ -109,7 +109,7 @@ TEST_P(SelfCacheTest, TheOutputsDistributionIsTheTargets) {
     return std::vector<double>(data, data + logits.numel());
   };
   const Task task{
-      .prompt = {1, 2, 0, 1}, .sampling = {.temperature = 0.8}, .stop = {.max_new_tokens = 3}};
+      .prompt = {1, 2, 0, 1, 0}, .sampling = {.temperature = 0.8}, .stop = {.max_new_tokens = 3}};
   TransformerModel drafting(weights, one.draft ? one.draft : paged_kv(4, one.target));
   EXPECT_FALSE(
       at::equal(next_logits(drafting, task.prompt, one.draft ? KvRead::kAll : KvRead::kUpperHalf),

@@ -1,5 +1,6 @@
 #include "decoders/shapes/draft_growth.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -97,6 +98,81 @@ TEST(DraftGrowthTest, ANodeThatWasNotExpandedHasNothing) {
   growth.expand(std::vector<int64_t>{0});
   EXPECT_TRUE(growth.logits(0).defined());
   EXPECT_THROW(growth.expand(std::vector<int64_t>{0}), InternalError);
+}
+
+/// A drafter whose device draws the token 3 at every place.
+class DrawnThrees final : public ChildDistribution {
+ public:
+  Tensor expand(const Draft&, std::span<const int64_t>) override { return {}; }
+  std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override {
+    asked_for = chain.count;
+    is_drawn = chain.random.has_value();
+    DrawnChain drawn{.tokens = std::vector<Token>(static_cast<size_t>(chain.count), 3)};
+    if (is_drawn) {
+      drawn.probs = at::full({chain.count, kGrowthVocab}, 0.2, at::kDouble);
+    }
+    drawn.read_backs = {1, 40};
+    return drawn;
+  }
+  bool leaves_out_tokens() const override { return leaves_out; }
+
+  int64_t asked_for = 0;
+  bool is_drawn = false;
+  bool leaves_out = false;
+};
+
+TEST(DraftGrowthTest, AChainThatADeviceDrawsStaysWithinTheLimits) {
+  constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+  for (const bool draws : {true, false}) {
+    const auto drawn = [&](int64_t tokens, int64_t depth, int64_t evaluated) {
+      GrowthBench bench;
+      DrawnThrees device;
+      ReadBacks read_backs;
+      DraftContext context = bench.context(tokens, depth, evaluated);
+      context.device_random = DeviceRandomness{};
+      context.read_backs = &read_backs;
+      DraftGrowth growth(context, device, draws ? Siblings::kDrawn : Siblings::kBest);
+      EXPECT_TRUE(growth.add_drawn_chain());
+      EXPECT_FALSE(growth.add_drawn_chain()) << "a second one";
+      const Draft draft = std::move(growth).finish();
+      EXPECT_EQ(device.is_drawn, draws);
+      EXPECT_EQ(device.asked_for, draft.proposed());
+      EXPECT_EQ(read_backs, (ReadBacks{1, 40}));
+      EXPECT_EQ(draft.depth(), draft.proposed());
+      EXPECT_EQ(draft.tokens.back(), 3);
+      EXPECT_EQ(draft.child_probs.back(), -1);
+      EXPECT_EQ(draft.child_probs.front(), draws ? 0 : -1);
+      EXPECT_EQ(std::ssize(draft.probs), draws ? draft.proposed() : 0);
+      return draft.proposed();
+    };
+    EXPECT_EQ(drawn(9, 4, kAny), 4);
+    EXPECT_EQ(drawn(3, 9, kAny), 3);
+    EXPECT_EQ(drawn(9, 9, 2), 3);
+    EXPECT_EQ(drawn(9, 9, 0), 1);
+  }
+}
+
+TEST(DraftGrowthTest, TheHostDrawsWhatADeviceCannot) {
+  const auto is_drawn = [](const SamplingParams& sampling, std::optional<DeviceRandomness> random,
+                           bool leaves_out = false, int64_t tokens = 9) {
+    GrowthBench bench;
+    bench.sampling = sampling;
+    DrawnThrees device;
+    device.leaves_out = leaves_out;
+    DraftContext context = bench.context(tokens, 9, 9);
+    context.device_random = random;
+    DraftGrowth growth(context, device, Siblings::kDrawn);
+    const bool added = growth.add_drawn_chain();
+    EXPECT_EQ(device.asked_for > 0, added);
+    return added;
+  };
+  EXPECT_TRUE(is_drawn({.temperature = 1.0}, DeviceRandomness{}));
+  EXPECT_TRUE(is_drawn({}, std::nullopt)) << "best tokens need no random numbers";
+  EXPECT_FALSE(is_drawn({.temperature = 1.0}, std::nullopt));
+  EXPECT_FALSE(is_drawn({.repetition_penalty = 1.5}, DeviceRandomness{}));
+  EXPECT_FALSE(is_drawn({.logit_bias = {{1, 2.0}}}, DeviceRandomness{}));
+  EXPECT_FALSE(is_drawn({}, DeviceRandomness{}, true)) << "all tokens may be left out";
+  EXPECT_FALSE(is_drawn({}, DeviceRandomness{}, false, 0)) << "nothing fits";
 }
 
 TEST(DraftGrowthTest, CandidatesAreKeptByName) {

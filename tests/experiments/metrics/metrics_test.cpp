@@ -366,6 +366,23 @@ TEST(MetricsTest, GrammarsHaveMetricsOfTheirOwn) {
   EXPECT_EQ(complete_share(without), std::nullopt);
 }
 
+TEST(MetricsTest, ReadBacksAreCountedPerStep) {
+  Generation generation;
+  generation.steps = {{.drafted = 3,
+                       .accepted = 1,
+                       .committed = 2,
+                       .depth = 3,
+                       .read_backs = {1, 40},
+                       .draft_read_backs = {3, 600}},
+                      {.committed = 1, .read_backs = {1, 16}}};
+  const auto rates = read_backs_per_step(counts_of(generation));
+  ASSERT_TRUE(rates.has_value());
+  EXPECT_EQ(rates->drafting, 1.5);
+  EXPECT_EQ(rates->verifying, 1.0);
+  EXPECT_EQ(rates->bytes, 328.0);
+  EXPECT_FALSE(read_backs_per_step(counts_of(chains({{3, 1}}))).has_value()) << "on a CPU";
+}
+
 TEST(MetricsTest, EmptyOutputsOfAGrammarAreIncompleteOnes) {
   Generation none;
   none.stop_reason = StopReason::kNoneAccepted;

@@ -37,7 +37,8 @@ GenerationRecord folder_record(const std::string& prompt, size_t steps) {
                                 .verify_seconds = 2.0 / 7.0 + static_cast<double>(i),
                                 .other_seconds = 1e-9 / 3.0,
                                 .rejected = {{7, 9}, {262143}},
-                                .read_backs = {1, 48}});
+                                .read_backs = {1, 48},
+                                .draft_read_backs = {2, 64}});
   }
   return record;
 }
@@ -95,6 +96,7 @@ void expect_equal(const GenerationRecord& left, const GenerationRecord& right) {
     EXPECT_EQ(a.steps[i].other_seconds, b.steps[i].other_seconds);
     EXPECT_EQ(a.steps[i].rejected, b.steps[i].rejected);
     EXPECT_EQ(a.steps[i].read_backs, b.steps[i].read_backs);
+    EXPECT_EQ(a.steps[i].draft_read_backs, b.steps[i].draft_read_backs);
   }
 }
 

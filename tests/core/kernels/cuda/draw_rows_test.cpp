@@ -12,9 +12,9 @@
 namespace specdec {
 namespace {
 
-/// Tokens of rows of probabilities, row r at position 40 + r, as `source` draws them.
-std::vector<Token> cuda_drawn(const Tensor& probs, const CounterRandomness& source,
-                              Purpose purpose) {
+/// Tokens of rows of probabilities, row r at position 40 + r, as `source` draws them with a choice.
+std::vector<Token> cuda_drawn(const Tensor& probs, const CounterRandomness& source, Purpose purpose,
+                              uint32_t choice) {
   const auto count = static_cast<size_t>(probs.size(0));
   const auto source_key = *source.device_key();
   const std::vector<uint32_t> key(source_key.begin(), source_key.end());
@@ -28,6 +28,7 @@ std::vector<Token> cuda_drawn(const Tensor& probs, const CounterRandomness& sour
                                 .positions = positions.data(),
                                 .tokens = tokens.data(),
                                 .purpose = static_cast<uint32_t>(purpose),
+                                .choice = choice,
                                 .count = static_cast<int32_t>(count),
                                 .vocab = static_cast<int32_t>(probs.size(1))};
   EXPECT_EQ(specdec_cuda_draw_rows(&task, nullptr), 0);
@@ -42,11 +43,15 @@ TEST(CudaDrawRowsTest, TokensAreThoseOfTheHostsRandomness) {
       Tensor probs = (at::randn({30, vocab}, at::kDouble) * 3).softmax(-1);
       probs = at::where(probs < 1.0 / static_cast<double>(4 * vocab), 0.0, probs);
       CounterRandomness random(99, 3);
-      const std::vector<Token> drawn = cuda_drawn(probs, random, purpose);
+      const uint32_t choice = purpose == Purpose::kDraft ? 3 : 0;
+      const std::vector<Token> drawn = cuda_drawn(probs, random, purpose, choice);
       for (int64_t row = 0; row < 30; ++row) {
         const auto* begin = probs[row].const_data_ptr<double>();
         const TokenProbs wanted(std::vector<double>(begin, begin + vocab));
         random.seek(40 + row, purpose);
+        for (uint32_t before = 0; before < choice; ++before) {
+          random.bernoulli(0.5);
+        }
         ASSERT_EQ(drawn[static_cast<size_t>(row)], wanted.draw(random)) << row << " of " << vocab;
       }
     }

@@ -7,10 +7,8 @@
 #include <stdexcept>
 
 #include "core/error.h"
-#include "core/families/gemma/config.h"
 #include "core/kernels/forwarding_ops.h"
 #include "core/transformer/adapters/lora_adapter.h"
-#include "core/transformer/random_weights.h"
 #include "kv/kv_cache.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/support/golden.h"
@@ -30,18 +28,6 @@ TransformerOptions with_graphs(int64_t graphs, std::shared_ptr<Ops> ops = cuda_o
 
 std::vector<int64_t> numbers_of(const GraphCounts& counts) {
   return {counts.warm_ups, counts.captures, counts.replays};
-}
-
-/// A random Gemma 3 of two layers, one with a window, which takes long contexts.
-std::shared_ptr<const TransformerWeights> small_gemma(uint64_t seed = 1) {
-  const auto config = parse_gemma_config(
-      R"({"model_type": "gemma3_text", "vocab_size": 40, "hidden_size": 16,
-          "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
-          "num_key_value_heads": 1, "head_dim": 8, "query_pre_attn_scalar": 8,
-          "sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"],
-          "max_position_embeddings": 2048, "eos_token_id": []})",
-      "small_gemma");
-  return pack(*random_model(config, {.seed = seed, .norm_deviation = 0.3}), {.place = kEmulated});
 }
 
 /// A model with graphs beside one without: each forward gives both the same bits.

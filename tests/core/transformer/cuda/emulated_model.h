@@ -9,8 +9,10 @@
 #include <span>
 #include <vector>
 
+#include "core/families/gemma/config.h"
 #include "core/families/model.h"
 #include "core/kernels/cuda/cuda_ops.h"
+#include "core/transformer/random_weights.h"
 #include "core/transformer/transformer_model.h"
 
 /// Models on the ops of CUDA, for tests. The emulation's device memory is the host's.
@@ -24,6 +26,18 @@ inline std::shared_ptr<const TransformerWeights> load_rows(
 }
 
 inline TransformerOptions emulated() { return {.ops = cuda_ops(at::kCPU)}; }
+
+/// A random Gemma 3 of two layers, one with a window, which takes long contexts.
+inline std::shared_ptr<const TransformerWeights> small_gemma(uint64_t seed = 1) {
+  const auto config = parse_gemma_config(
+      R"({"model_type": "gemma3_text", "vocab_size": 40, "hidden_size": 16,
+          "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
+          "num_key_value_heads": 1, "head_dim": 8, "query_pre_attn_scalar": 8,
+          "sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"],
+          "max_position_embeddings": 2048, "eos_token_id": []})",
+      "small_gemma");
+  return pack(*random_model(config, {.seed = seed, .norm_deviation = 0.3}), {.place = kEmulated});
+}
 
 inline TokenBatch batch_of(std::span<const Token> tokens) {
   return {.tokens = at::tensor(c10::ArrayRef<Token>(tokens.data(), tokens.size()), at::kInt)};

@@ -1,0 +1,331 @@
+// Chains that a model draws on its device, run on the CPU (core/kernels/cuda/emulation): they have
+// the tokens that the host draws one by one, and are read back once.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <optional>
+
+#include "core/device_probs.h"
+#include "core/error.h"
+#include "core/kernels/cuda/sampler_tables.h"
+#include "core/kernels/forwarding_ops.h"
+#include "core/row_view.h"
+#include "decoders/drafters/draft_model.h"
+#include "decoders/drafters/self_drafter.h"
+#include "decoders/shapes/draft_length.h"
+#include "decoders/speculative.h"
+#include "decoders/verifiers/block.h"
+#include "decoders/verifiers/exact_match.h"
+#include "decoders/verifiers/rejection.h"
+#include "decoders/verifiers/sample_match.h"
+#include "kv/kv_cache.h"
+#include "tests/core/transformer/cuda/emulated_model.h"
+#include "tests/support/locked_model.h"
+#include "tests/support/sequence_distribution.h"
+
+namespace specdec {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+constexpr uint64_t kTargetSeed = 1;
+
+std::unique_ptr<TransformerModel> chain_model(uint64_t seed = kTargetSeed,
+                                              TransformerOptions options = emulated()) {
+  options.max_length = 64;
+  return std::make_unique<TransformerModel>(small_gemma(seed), paged_kv(), options);
+}
+
+/// Who draws a draft: LockedModel hands nothing on that would let the device do it.
+enum class DrawnBy { kDevice, kHost };
+
+/// Speculation whose drafter is a model on the kernels: another one, or the target's first layer.
+class ChainBench {
+ public:
+  ChainBench(DrawnBy who, std::optional<uint64_t> draft_seed, std::unique_ptr<Verifier> verifier,
+             int64_t length)
+      : strategy_(target(who), drafter(who, draft_seed), std::move(verifier),
+                  std::make_unique<FixedDraftLength>(length)) {}
+
+  Generation generate(const std::vector<Token>& prompt, const SamplingParams& sampling,
+                      int64_t tokens = 5) {
+    const Task task{.prompt = prompt, .sampling = sampling, .stop = {.max_new_tokens = tokens}};
+    CounterRandomness random(prompt.size());
+    return strategy_.generate(task.request(random));
+  }
+  const TransformerModel& draft() const { return *draft_; }
+
+ private:
+  LanguageModel& target(DrawnBy who) {
+    if (who == DrawnBy::kHost) {
+      return locked_;
+    }
+    return *target_;
+  }
+  std::unique_ptr<Drafter> drafter(DrawnBy who, std::optional<uint64_t> seed) {
+    if (!seed) {
+      return std::make_unique<SelfDrafter>(target(who), SelfDrafterOptions{.layers = 1});
+    }
+    draft_ = chain_model(*seed);
+    if (who == DrawnBy::kHost) {
+      return std::make_unique<DraftModelDrafter>(std::make_unique<LockedModel>(*draft_));
+    }
+    return std::make_unique<DraftModelDrafter>(std::make_unique<RowView>(*draft_, draft_->open()));
+  }
+
+  std::unique_ptr<TransformerModel> target_ = chain_model();
+  std::unique_ptr<TransformerModel> draft_;
+  LockedModel locked_{*target_};
+  SpeculativeDecoding strategy_;
+};
+
+std::unique_ptr<Verifier> verifier_of(DeviceRule rule) {
+  switch (rule) {
+    case DeviceRule::kRejection:
+      return std::make_unique<RejectionVerifier>();
+    case DeviceRule::kBlock:
+      return std::make_unique<BlockVerifier>();
+    case DeviceRule::kSampleMatch:
+      return std::make_unique<SampleMatchVerifier>();
+    default:
+      return std::make_unique<ExactMatchVerifier>();
+  }
+}
+
+/// Accepted tokens of the device's generation, which has the host's tokens.
+int64_t expect_the_hosts_tokens(const Generation& device, const Generation& host,
+                                int64_t bytes_of_a_token) {
+  EXPECT_EQ(device.tokens, host.tokens);
+  EXPECT_EQ(device.steps.size(), host.steps.size());
+  int64_t accepted = 0;
+  for (size_t i = 0; i < std::min(device.steps.size(), host.steps.size()); ++i) {
+    const StepStatistics& step = device.steps[i];
+    EXPECT_EQ(step.drafted, host.steps[i].drafted);
+    EXPECT_EQ(step.accepted, host.steps[i].accepted);
+    EXPECT_EQ(step.read_backs, host.steps[i].read_backs);
+    EXPECT_EQ(step.draft_read_backs.count, step.drafted > 0 ? 1 : 0);
+    EXPECT_GE(step.draft_read_backs.bytes, bytes_of_a_token * step.drafted);
+    EXPECT_EQ(step.draft_read_backs.bytes % bytes_of_a_token, 0);
+    EXPECT_GE(host.steps[i].draft_read_backs.count, step.drafted);
+    accepted += step.accepted;
+  }
+  return accepted;
+}
+
+/// The later ones begin otherwise, and as the first does.
+const std::vector<std::vector<Token>> kChainPrompts = {{3, 1, 4, 1}, {9}, {3, 1, 4, 2, 6}};
+
+/// A draft model like the target, another one, and the target's own first layer.
+const std::vector<std::optional<uint64_t>> kChainDrafters = {kTargetSeed, 2, std::nullopt};
+
+TEST(DrawnChainTest, GreedyTokensAreTheHosts) {
+  for (const auto& draft_seed : kChainDrafters) {
+    for (const int64_t length : {1, 4}) {
+      SCOPED_TRACE(fmt::format("drafter {}, {} tokens", draft_seed.value_or(0), length));
+      ChainBench device(DrawnBy::kDevice, draft_seed, verifier_of(DeviceRule::kNone), length);
+      ChainBench host(DrawnBy::kHost, draft_seed, verifier_of(DeviceRule::kNone), length);
+      for (const auto& prompt : kChainPrompts) {
+        const int64_t accepted =
+            expect_the_hosts_tokens(device.generate(prompt, {}), host.generate(prompt, {}), 12);
+        EXPECT_TRUE(accepted > 0 || draft_seed != kTargetSeed);
+      }
+    }
+  }
+}
+
+TEST(DrawnChainTest, SampledTokensAreTheHosts) {
+  const std::vector<SamplingParams> cases = {
+      {.temperature = 1.0},
+      {.temperature = 0.7, .top_k = 5},
+      {.temperature = 1.3, .top_k = 1000, .top_p = 0.8},
+      {.temperature = 0.9, .top_k = 20, .top_p = 0.95, .min_p = 0.02}};
+  int64_t accepted = 0;
+  int64_t drafted = 0;
+  size_t next = 0;  // case; the emulation is slow
+  for (const auto& draft_seed : kChainDrafters) {
+    for (const DeviceRule rule :
+         {DeviceRule::kRejection, DeviceRule::kBlock, DeviceRule::kSampleMatch}) {
+      const int64_t length = rule == DeviceRule::kRejection ? 3
+                             : rule == DeviceRule::kBlock   ? 4
+                                                            : 1;
+      SCOPED_TRACE(fmt::format("drafter {}, {} tokens", draft_seed.value_or(0), length));
+      ChainBench device(DrawnBy::kDevice, draft_seed, verifier_of(rule), length);
+      ChainBench host(DrawnBy::kHost, draft_seed, verifier_of(rule), length);
+      for (int request = 0; request < 2; ++request, ++next) {
+        const auto& prompt = kChainPrompts[next % kChainPrompts.size()];
+        const SamplingParams& sampling = cases[next % cases.size()];
+        const Generation drawn = device.generate(prompt, sampling);
+        accepted += expect_the_hosts_tokens(drawn, host.generate(prompt, sampling), 8);
+        for (const StepStatistics& step : drawn.steps) {
+          EXPECT_EQ(step.read_backs.count, 1);
+          drafted += step.drafted;
+        }
+      }
+    }
+  }
+  EXPECT_GT(accepted, drafted / 4);
+  EXPECT_LT(accepted, drafted);
+}
+
+TEST(DrawnChainTest, ChainsRunAsGraphs) {
+  ChainBench bench(DrawnBy::kDevice, 2, verifier_of(DeviceRule::kRejection), 4);
+  for (int request = 0; request < 2; ++request) {
+    bench.generate(kChainPrompts.front(), {.temperature = 1.0}, 20);
+  }
+  const GraphCounts& counts = bench.draft().graph_counts();
+  EXPECT_GT(counts.replays, 10 * counts.captures);
+}
+
+/// The request of a chain.
+struct ChainDraws {
+  SamplingParams sampling{.temperature = 0.8, .top_k = 12, .top_p = 0.95};
+  DeviceRandomness random{.key = *CounterRandomness(8).device_key(), .position = 31};
+
+  ChainRequest drawn(int64_t count) const {
+    return {.count = count, .sampling = sampling, .random = random};
+  }
+  ChainRequest best(int64_t count) const { return {.count = count, .sampling = sampling}; }
+};
+
+TEST(DrawnChainTest, AModelDrawsWhatItsLogitsSay) {
+  const ChainDraws draws;
+  for (const bool is_drawn : {true, false}) {
+    const auto model = chain_model();
+    model->prefill_get_last_logits(std::vector<Token>{5, 6});
+    const std::vector<Token> fed = {7, 8, 9};
+    const auto chain = model->draw_chain(fed, is_drawn ? draws.drawn(4) : draws.best(4));
+    ASSERT_TRUE(chain.has_value());
+    ASSERT_EQ(chain->tokens.size(), 4U);
+    EXPECT_EQ(chain->read_backs, (ReadBacks{1, 4 * (is_drawn ? 8 : 12)}));
+    EXPECT_EQ(chain->probs.defined(), is_drawn);
+    EXPECT_EQ(model->pending(), 6) << "the last token is not evaluated";
+
+    const auto other = chain_model();
+    other->prefill_get_last_logits(std::vector<Token>{5, 6});
+    Tensor logits = other->extend_get_last_logits(fed);
+    CounterRandomness random(8);
+    random.seek(31, Purpose::kDraft);
+    for (size_t i = 0; i < 4; ++i) {
+      const TokenProbs wanted =
+          token_probs(LogitRow::of(logits.unsqueeze(0), 0), {}, draws.sampling);
+      EXPECT_EQ(chain->tokens[i], is_drawn ? wanted.draw(random) : wanted.best()) << i;
+      if (is_drawn) {
+        const Tensor row = at::tensor(wanted.row(), at::kDouble);
+        EXPECT_LT((chain->probs[static_cast<int64_t>(i)] - row).abs().max().item<double>(), 1e-12);
+      }
+      logits = other->extend_get_last_logits({&chain->tokens[i], 1});
+    }
+
+    model->commit(chain_path(5));  // two of the drafted tokens
+    EXPECT_EQ(model->length(), 7);
+    other->truncate(7);
+    EXPECT_TRUE(at::equal(model->extend_get_last_logits(std::vector<Token>{1}),
+                          other->extend_get_last_logits(std::vector<Token>{1})));
+  }
+}
+
+TEST(DrawnChainTest, RowsAreApart) {
+  const ChainDraws draws;
+  const auto model = chain_model();
+  const RowId row = model->open();
+  RowView view(*model, row);
+  EXPECT_TRUE(view.draws_chains());
+  const auto in_view = view.draw_chain(std::vector<Token>{4}, draws.best(3));
+  EXPECT_EQ(model->pending(row), 3);
+  EXPECT_EQ(model->pending(), 0);
+  const auto in_row_0 = model->draw_chain(std::vector<Token>{4}, draws.best(3));
+  EXPECT_EQ(in_view->tokens, in_row_0->tokens);
+}
+
+TEST(DrawnChainTest, TheSamplerReadsTheDraftsDistributionsWhereTheyLie) {
+  const auto model = chain_model();
+  const auto chain = model->draw_chain(std::vector<Token>{4}, ChainDraws().drawn(3));
+  const Tensor there = cuda::upload_rows(device_probs(chain->probs), model->vocab_size(), at::kCPU);
+  EXPECT_EQ(there.const_data_ptr(), chain->probs.const_data_ptr());
+}
+
+/// Ops of a head whose logits become NaN.
+class DamagedHeadOps final : public ForwardingOps {
+ public:
+  DamagedHeadOps(double number, int64_t vocab)
+      : ForwardingOps(cuda_ops(at::kCPU)), number_(number), vocab_(vocab) {}
+  void linear(const Linear& weight, const Tensor& input, Tensor& out) override {
+    ForwardingOps::linear(weight, input, out);
+    if (out.size(1) == vocab_ && ++heads_ > 2) {
+      out.fill_(number_);
+    }
+  }
+
+ private:
+  double number_;
+  int64_t vocab_;
+  int64_t heads_ = 0;
+};
+
+TEST(DrawnChainTest, DamagedLogitsAreTheHostsError) {
+  const ChainDraws draws;
+  for (const double damaged : std::vector<double>{std::nan(""), -INFINITY}) {
+    TransformerOptions options;
+    options.ops = std::make_shared<DamagedHeadOps>(damaged, small_gemma()->config.vocab_size);
+    const auto model = chain_model(kTargetSeed, options);
+    EXPECT_FALSE(model->draw_chain(std::vector<Token>{4}, draws.drawn(5)).has_value());
+    EXPECT_EQ(model->pending(), 0);
+    EXPECT_FALSE(model->draw_chain(std::vector<Token>{4}, draws.best(5)).has_value());
+    EXPECT_EQ(model->pending(), 0);
+
+    const auto target = chain_model();
+    SpeculativeDecoding strategy(
+        *target, std::make_unique<DraftModelDrafter>(std::make_unique<RowView>(*model, 0)),
+        verifier_of(DeviceRule::kRejection), std::make_unique<FixedDraftLength>(3));
+    const Task task{
+        .prompt = {1, 2}, .sampling = {.temperature = 1.0}, .stop = {.max_new_tokens = 5}};
+    CounterRandomness random(1);
+    EXPECT_THAT([&] { strategy.generate(task.request(random)); },
+                ThrowsMessage<Error>(HasSubstr("logit")));
+  }
+}
+
+TEST(DrawnChainTest, WhatTheHostReadsItDraws) {
+  const std::vector<SamplingParams> cases = {{.temperature = 1.0, .repetition_penalty = 1.3},
+                                             {.repetition_penalty = 1.3},
+                                             {.temperature = 1.0, .logit_bias = {{2, 1.0}}}};
+  for (const SamplingParams& sampling : cases) {
+    ChainBench device(DrawnBy::kDevice, 2, verifier_of(DeviceRule::kRejection), 3);
+    ChainBench host(DrawnBy::kHost, 2, verifier_of(DeviceRule::kRejection), 3);
+    const Generation drawn = device.generate(kChainPrompts.front(), sampling);
+    EXPECT_EQ(drawn.tokens, host.generate(kChainPrompts.front(), sampling).tokens);
+    EXPECT_GE(drawn.steps.front().draft_read_backs.count, 3);
+  }
+}
+
+TEST(DrawnChainTest, ModelsOnTheHostDrawNone) {
+  TransformerModel on_the_cpu(small_gemma(), paged_kv());
+  EXPECT_FALSE(on_the_cpu.draws_chains());
+  EXPECT_THROW(on_the_cpu.draw_chain(std::vector<Token>{1}, ChainDraws().best(2)), InternalError);
+  const auto model = chain_model();
+  EXPECT_TRUE(model->draws_chains());
+  LockedModel locked(*model);
+  EXPECT_FALSE(locked.draws_chains());
+  EXPECT_THROW(locked.draw_chain(std::vector<Token>{1}, ChainDraws().best(2)), InternalError);
+}
+
+TEST(DrawnChainTest, ACallOutOfOrderChangesNothing) {
+  const ChainDraws draws;
+  const auto model = chain_model();
+  model->forward(batch_of(std::vector<Token>{3}));
+  EXPECT_THROW(model->draw_chain(std::vector<Token>{4}, draws.best(2)), InternalError);
+  EXPECT_EQ(model->pending(), 1);
+  model->truncate(0);
+  EXPECT_THROW(model->draw_chain(std::vector<Token>{}, draws.best(2)), InternalError);
+  EXPECT_THROW(model->draw_chain(std::vector<Token>{4}, draws.best(0)), InternalError);
+  EXPECT_THROW(model->draw_chain(std::vector<Token>{40}, draws.best(2)), Error);
+  EXPECT_THROW(model->draw_chain(std::vector<Token>{4}, draws.best(65)), Error) << "64 fit";
+  EXPECT_EQ(model->pending(), 0);
+  EXPECT_TRUE(model->draw_chain(std::vector<Token>{4}, draws.best(64)).has_value());
+}
+
+}  // namespace
+}  // namespace specdec
