@@ -47,6 +47,13 @@ struct DeviceDecision {
   ReadBacks read_backs;
 };
 
+/// What is chosen after each of n nodes without randomness.
+struct DeviceChoices {
+  std::vector<GreedyChoice> best;  ///< [n] of the allowed tokens
+  std::vector<LogMasses> masses;   ///< [n] of these tokens
+  ReadBacks read_backs;
+};
+
 /// A chain in progress, whose tokens are drawn where the logits lie.
 class ChainDrawing {
  public:
@@ -72,6 +79,11 @@ class DeviceSampler {
   /// draft that is not what its rule or its distributions say.
   virtual std::optional<DeviceDecision> decide(const at::Tensor& logits,
                                                const SampledDraft& sampled) = 0;
+  /// The best tokens that the masks [n] leave of logits [n, vocab], as greedy_choice and log_masses
+  /// have them. Nothing where a row's logits are not numbers or allow no token: then the host says
+  /// so, if it comes to that row.
+  virtual std::optional<DeviceChoices> choose(const at::Tensor& logits,
+                                              std::span<const NodeMask> masks) = 0;
   /// Begins a chain over `vocab` tokens, which borrows nothing.
   virtual std::unique_ptr<ChainDrawing> begin_chain(const ChainRequest& chain, int64_t vocab) = 0;
 };

@@ -13,7 +13,7 @@ Generation AutoregressiveDecoding::generate(const Request& request) {
   Session session(request, target_);
   session.prefill(target_, {});
   const ForwardOptions options{.best_only = session.reads_best_only(),
-                               .keep_logits = session.samples_on_device()};
+                               .keep_logits = session.keeps_logits()};
   while (!session.finished()) {
     const Draft certain = session.certain();
     const ForwardResult result = target_.verify(certain, options);

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "decoders/draft_grammar.h"
 #include "decoders/mask_timer.h"
+#include "decoders/step_statistics.h"
 
 namespace specdec {
 
@@ -88,17 +89,43 @@ bool LogitsProcessor::samples_on_device(const Request& request) {
          request.weights == nullptr && !request.log_overlaps && request.random.device_key();
 }
 
+bool LogitsProcessor::chooses_on_device(const Request& request) {
+  return request.sampling.reads_best_only() && request.constraint.grammar != nullptr &&
+         request.weights == nullptr && !request.log_overlaps;
+}
+
+std::vector<NodeMask> LogitsProcessor::node_masks() const {
+  std::vector<NodeMask> masks;
+  for (const TokenMask& mask : masks_) {
+    const TokenMask::Content& content = mask.content();
+    masks.push_back({content.base, content.added, content.removed});
+  }
+  return masks;
+}
+
+void LogitsProcessor::choose(DeviceSampler& sampler) {
+  const std::vector<NodeMask> masks = node_masks();
+  LapClock clock;
+  const std::optional<DeviceChoices> choices = sampler.choose(logits_, masks);
+  device_seconds_ = clock.lap();
+  if (!choices) {
+    return;
+  }
+  best_ = choices->best;
+  for (size_t node = 0; node < best_.size(); ++node) {
+    decided_masses_[static_cast<int64_t>(node)] = choices->masses[node];
+  }
+  read_backs_ = choices->read_backs;
+}
+
 std::optional<DeviceDecision> LogitsProcessor::decide(DeviceRule rule, const Draft& draft,
                                                       const ForwardResult& result) {
   if (rule == DeviceRule::kNone || result.sampler == nullptr || !samples_on_device(request_)) {
     return std::nullopt;
   }
   find(draft, result);
-  std::vector<NodeMask> masks;
-  for (const TokenMask& mask : masks_) {
-    const TokenMask::Content& content = mask.content();
-    masks.push_back({content.base, content.added, content.removed});
-  }
+  const std::vector<NodeMask> masks = node_masks();
+  LapClock clock;
   std::optional<DeviceDecision> decided =
       result.sampler->decide(logits_, {.rule = rule,
                                        .draft = draft,
@@ -106,6 +133,7 @@ std::optional<DeviceDecision> LogitsProcessor::decide(DeviceRule rule, const Dra
                                        .masks = masks,
                                        .key = *request_.random.device_key(),
                                        .position = static_cast<int64_t>(committed_)});
+  device_seconds_ = clock.lap();
   for (size_t i = 0; decided && i < decided->masses.size(); ++i) {
     decided_masses_[decided->verified.path[i]] = decided->masses[i];
   }
@@ -115,6 +143,8 @@ std::optional<DeviceDecision> LogitsProcessor::decide(DeviceRule rule, const Dra
 TargetProbs& LogitsProcessor::find(const Draft& draft, const ForwardResult& result) {
   logits_ = result.logits;  // of which rows are copied to the host when they are asked for
   decided_masses_.clear();
+  read_backs_ = {};
+  device_seconds_ = 0.0;
   best_ = result.best;
   if (best_.empty()) {
     SPECDEC_CHECK(logits_.defined() && logits_.dim() == 2 && logits_.size(0) == draft.size() &&
@@ -127,6 +157,9 @@ TargetProbs& LogitsProcessor::find(const Draft& draft, const ForwardResult& resu
                   best_.size(), draft.size());
   }
   find_masks(draft);
+  if (result.sampler != nullptr && chooses_on_device(request_) && !masks_.empty()) {
+    choose(*result.sampler);
+  }
   gaps_.assign(draft.tokens.size(), 0.0);
   probs_ = TargetProbs(draft.size(), vocab_size_, [this](int64_t node) { return make(node); });
   draft_ = {.tokens = draft.tokens, .parents = draft.parents};
@@ -140,7 +173,10 @@ double LogitsProcessor::gap(int64_t node) {
 }
 
 LogMasses LogitsProcessor::masses(int64_t node, TokenSpan history, Token token) const {
-  if (const auto decided = decided_masses_.find(node); decided != decided_masses_.end()) {
+  const auto decided = decided_masses_.find(node);
+  // A verifier may take another token than the best; its row is copied then.
+  const bool is_decided = best_.empty() || best_[static_cast<size_t>(node)].token == token;
+  if (decided != decided_masses_.end() && is_decided) {
     return decided->second;
   }
   return log_masses(LogitRow::of(logits_, node), history, request_.sampling, allowed(node), token);

@@ -25,6 +25,9 @@ class LogitsProcessor {
   /// Whether a device may decide a request by the logits that it made: it samples with random
   /// numbers that the device knows, and nothing but a grammar's mask changes the logits before.
   static bool samples_on_device(const Request& request);
+  /// Whether a device may choose a request's best tokens among those that a grammar allows, by the
+  /// logits that it made: the request is greedy, and nothing but the mask changes them before.
+  static bool chooses_on_device(const Request& request);
 
   /// The distributions after each node of a draft, of which `result` has the logits [n, vocab] or,
   /// where a request reads no more, the best tokens. Each node's history is the text as it is now
@@ -36,6 +39,12 @@ class LogitsProcessor {
                                        const ForwardResult& result);
 
   // Of the draft that `find` saw last.
+
+  /// Copies to the host by which a device chose the best tokens; none after decide(), whose result
+  /// says its own, and none where the host does it in the end.
+  ReadBacks read_backs() const { return read_backs_; }
+  /// Seconds until a device had chosen or decided, the rest of its forward among them.
+  double device_seconds() const { return device_seconds_; }
 
   /// Distributions that `find` returned.
   TargetProbs& probs() { return probs_; }
@@ -49,6 +58,9 @@ class LogitsProcessor {
 
  private:
   void find_masks(const Draft& draft);
+  std::vector<NodeMask> node_masks() const;
+  /// Lets the device where the logits lie find the best tokens and their masses, where it can.
+  void choose(DeviceSampler& sampler);
   AllowedTokens allowed(int64_t node) const;
   /// Makes a node's distribution; its errors say where in the text they are.
   TokenProbs make(int64_t node);
@@ -69,6 +81,8 @@ class LogitsProcessor {
   std::vector<double> gaps_;
   std::vector<TokenMask> masks_;
   std::map<int64_t, LogMasses> decided_masses_;  // by node, of tokens that a device decided
+  ReadBacks read_backs_;
+  double device_seconds_ = 0.0;
 };
 
 }  // namespace specdec

@@ -67,13 +67,17 @@ DraftContext Session::context(DraftShape& shape, const StepResult* last_step,
 }
 
 TargetProbs& Session::target_probs(const Draft& draft, const ForwardResult& result) {
-  return distributions_.find(draft, result);
+  TargetProbs& probs = distributions_.find(draft, result);
+  step_.read_backs += distributions_.read_backs();
+  waited_ += distributions_.device_seconds();
+  return probs;
 }
 
 std::optional<VerifyResult> Session::decide(DeviceRule rule, const Draft& draft,
                                             const ForwardResult& result) {
   step_.read_backs += result.read_backs;
   const std::optional<DeviceDecision> decided = distributions_.decide(rule, draft, result);
+  waited_ += distributions_.device_seconds();
   if (!decided) {
     return std::nullopt;
   }
@@ -132,7 +136,7 @@ ForwardResult Session::prefill(LanguageModel& target, const ForwardOptions& opti
   wants_states_ = !PromptStates::name_of(options).empty();
   ForwardOptions own = options;
   own.best_only = reads_best_only();
-  own.keep_logits = samples_on_device();
+  own.keep_logits = keeps_logits();
   ForwardResult result = read(target, text, own);
   if (goes_on) {
     generation_.prefill_seconds = clock_.lap();
@@ -241,9 +245,15 @@ void Session::measure_masses() {
   clock_.lap();
 }
 
-void Session::start_step() { step_ = {}; }
+void Session::start_step() {
+  step_ = {};
+  waited_ = 0.0;
+}
 
-void Session::end_times() { step_.other_seconds = clock_.lap(); }
+void Session::end_times() {
+  step_.other_seconds = clock_.lap() - waited_;
+  step_.verify_seconds += std::exchange(waited_, 0.0);
+}
 
 void Session::end_step() {
   end_times();

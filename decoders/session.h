@@ -53,6 +53,10 @@ class Session {
   bool reads_best_only() const { return LogitsProcessor::reads_best_only(request_); }
   /// See LogitsProcessor::samples_on_device.
   bool samples_on_device() const { return LogitsProcessor::samples_on_device(request_); }
+  /// See LogitsProcessor::chooses_on_device.
+  bool chooses_on_device() const { return LogitsProcessor::chooses_on_device(request_); }
+  /// Whether logits stay on the device that made them: one of these two.
+  bool keeps_logits() const { return samples_on_device() || chooses_on_device(); }
   /// The target's distributions after each node of a draft; see LogitsProcessor::find.
   TargetProbs& target_probs(const Draft& draft, const ForwardResult& result);
   /// Verifies a draft by the forward's logits: on the device where they stayed, or by the target's
@@ -85,7 +89,8 @@ class Session {
   void commit_given(Token token);
 
   /// The time since the last step's end was spent on drafting; the time since drafted(), or since
-  /// the last step's end, on the target's forward. What is left of a step is other time.
+  /// the last step's end, on the target's forward, with what a device then takes until it has
+  /// decided, since the forward ends there. What is left of a step is other time.
   void drafted() { step_.draft_seconds += clock_.lap(); }
   void verified() { step_.verify_seconds += clock_.lap(); }
 
@@ -112,7 +117,8 @@ class Session {
   /// Notes what is known of the newest token, which was taken from the logits of `node`.
   void note(int64_t node);
   /// Computes log_allowed and log_probs of the tokens that were noted since the last call under a
-  /// grammar: two softmaxes each. Decoding does not need them, so their time does not count.
+  /// grammar: two softmaxes each. Decoding does not need them, so their time does not count, unless
+  /// a device found them with its decision.
   void measure_masses();
   void start_step();
   void end_times();
@@ -123,6 +129,7 @@ class Session {
   StepStatistics step_;  // in progress
   LogitsProcessor distributions_;
   LapClock clock_;
+  double waited_ = 0.0;  // of the step, for a device to decide
   Generation generation_;
   std::vector<TakenToken> unmeasured_;  // tokens whose masses are not computed yet
   bool wants_states_ = false;           // of all tokens of the prompt

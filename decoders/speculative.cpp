@@ -63,13 +63,14 @@ Generation SpeculativeDecoding::generate(const Request& request) {
   shape_->reset();
   Session session(request, target_);
   options_.best_only = session.reads_best_only() && !wants_logits_;
-  options_.keep_logits = session.samples_on_device() && !wants_logits_ &&
-                         verifier_->device_rule() != DeviceRule::kNone;
+  const bool samples = session.samples_on_device() && !wants_logits_ &&
+                       verifier_->device_rule() != DeviceRule::kNone;
+  options_.keep_logits = samples || (session.chooses_on_device() && !wants_logits_);
   std::optional<ForwardResult> prompt = session.prefill(target_, prompt_options_);
   StepResult step;
   while (!session.finished()) {
     DraftContext context = session.context(*shape_, last(step), features(prompt));
-    if (options_.keep_logits) {  // the draft's distributions are read on a device, too
+    if (samples) {  // the draft's distributions are read on a device, too
       context.device_random = session.device_random();
     }
     StepDraft drafted = step_draft(*drafter_, context, request, session.grammar());

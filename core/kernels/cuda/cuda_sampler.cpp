@@ -32,6 +32,22 @@ struct SamplerResults {
   double* token_masses() const { return allowed_masses() + nodes; }
 };
 
+/// What the kernels choose after n nodes, in memory that is read back at once.
+struct ChoiceResults {
+  at::Tensor
+      memory;  ///< allowed masses [n] and token masses [n] float64, tokens [n], largest [n, 2]
+  int64_t nodes;
+
+  ChoiceResults(int64_t n, at::Device device)
+      : memory(at::empty({7 * n}, at::TensorOptions(at::kInt).device(device))), nodes(n) {}
+  double* allowed_masses() const {
+    return reinterpret_cast<double*>(memory.mutable_data_ptr<int32_t>());
+  }
+  double* token_masses() const { return allowed_masses() + nodes; }
+  int32_t* tokens() const { return memory.mutable_data_ptr<int32_t>() + 4 * nodes; }
+  float* largest() const { return reinterpret_cast<float*>(tokens() + nodes); }
+};
+
 /// A decision in progress.
 struct SamplerStep {
   const at::Tensor& logits;
@@ -97,6 +113,35 @@ class CudaSampler final : public DeviceSampler {
       find_masses(step);
     }
     return read(step);
+  }
+
+  std::optional<DeviceChoices> choose(const at::Tensor& logits,
+                                      std::span<const NodeMask> masks) override {
+    SPECDEC_CHECK(logits.dim() == 2 && logits.size(0) == std::ssize(masks),
+                  "sampling: {} logits and {} masks", logits.numel(), masks.size());
+    const cuda::UploadedMasks uploaded = cuda::upload_masks(masks, device_);
+    const ChoiceResults results(logits.size(0), device_);
+    cuda::BestAllowedTask best{};
+    best.logits = cuda::floats(logits);
+    best.tokens = results.tokens();
+    best.largest = results.largest();
+    best.stride = logits.size(1);
+    best.count = narrow(logits.size(0));
+    best.vocab = narrow(logits.size(1));
+    best.masks = uploaded.masks;
+    cuda::run_kernel(device_, "best_allowed", cuda::specdec_cuda_best_allowed, best);
+    cuda::LogMassesTask masses{};
+    masses.logits = best.logits;
+    masses.chosen = best.tokens;
+    masses.allowed = results.allowed_masses();
+    masses.token = results.token_masses();
+    masses.stride = best.stride;
+    masses.temperature = 1.0;
+    masses.nodes = best.count;
+    masses.vocab = best.vocab;
+    masses.masks = uploaded.masks;
+    cuda::run_kernel(device_, "log_masses", cuda::specdec_cuda_log_masses, masses);
+    return read(results);
   }
 
   std::unique_ptr<ChainDrawing> begin_chain(const ChainRequest& chain, int64_t vocab) override {
@@ -209,6 +254,24 @@ class CudaSampler final : public DeviceSampler {
     task.vocab = narrow(step.vocab());
     task.masks = step.tables.masks;
     cuda::run_kernel(device_, "log_masses", cuda::specdec_cuda_log_masses, task);
+  }
+
+  static std::optional<DeviceChoices> read(const ChoiceResults& results) {
+    ChoiceResults found = results;
+    found.memory = found.memory.cpu();
+    DeviceChoices choices{
+        .best = {}, .masses = {}, .read_backs = {1, static_cast<int64_t>(found.memory.nbytes())}};
+    for (int64_t node = 0; node < found.nodes; ++node) {
+      const Token token = found.tokens()[node];
+      if (token < 0) {
+        return std::nullopt;
+      }
+      const float* largest = found.largest() + 2 * node;
+      choices.best.push_back({token, static_cast<double>(largest[0]) - largest[1]});
+      choices.masses.push_back(
+          {.allowed = found.allowed_masses()[node], .token = found.token_masses()[node]});
+    }
+    return choices;
   }
 
   static std::optional<DeviceDecision> read(const SamplerStep& step) {

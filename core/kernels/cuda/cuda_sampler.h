@@ -9,8 +9,8 @@ namespace specdec {
 
 /// Decides by the CUDA kernels (sampling_kernels.h), in order on the device's default stream. A
 /// decision copies tables of the draft to the device at once, and distributions that it was drawn
-/// from; it reads 8 bytes a node and 8 more back at once, under a grammar 24 a node. Keeps memory
-/// for float64 probabilities of the widest draft. One decision at a time.
+/// from; it reads 8 bytes a node and 8 more back at once, under a grammar 24 a node, and of choices
+/// 28 a node. Keeps memory for float64 probabilities of the widest draft. One decision at a time.
 std::shared_ptr<DeviceSampler> cuda_sampler(at::Device device);
 
 }  // namespace specdec

@@ -1,5 +1,5 @@
-// What a grammar's mask leaves of the distribution after each node of a path, and the mass of the
-// token that came there. A block takes a node of the path.
+// What a grammar's mask leaves of the distribution after each node, or those of a path, and the
+// mass of the token that came there. A block takes a node.
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/reduce.cuh"
 #include "core/kernels/cuda/row_mask.cuh"
@@ -36,24 +36,40 @@ struct MassRow {
   }
 };
 
+/// A node whose masses are wanted, and the token after it.
+struct TakenToken {
+  int32_t node;
+  int32_t token;  ///< -1 = none
+
+  /// That at a place; none behind the end of the path.
+  __device__ static TakenToken at(const LogMassesTask& task, int32_t place) {
+    if (task.chosen != nullptr) {
+      return {place, task.chosen[place]};
+    }
+    const int32_t accepted = *task.accepted;
+    if (place > accepted) {
+      return {0, -1};
+    }
+    return {task.path[place], place < accepted ? task.tokens[task.path[place + 1]] : *task.next};
+  }
+};
+
 /// Shared memory: a number for each warp, bits of the allowed tokens.
 __global__ void __launch_bounds__(kThreads) log_masses_kernel(LogMassesTask task) {
   auto* scratch = reinterpret_cast<double*>(shared_memory());
   const auto place = static_cast<int32_t>(blockIdx.x);
-  const int32_t accepted = *task.accepted;
-  if (place > accepted) {
+  const TakenToken taken = TakenToken::at(task, place);
+  if (taken.token < 0) {
     return;
   }
-  const int64_t node = task.path[place];
-  const MassRow row = {task.logits + node * task.stride, task.vocab,
+  const MassRow row = {task.logits + taken.node * task.stride, task.vocab,
                        inverse_temperature(task.temperature), scratch};
   const double all = row.log_sum(nullptr);
   const double left = row.log_sum(allowed_tokens<kThreads>(
-      task.masks, node, task.vocab, reinterpret_cast<uint32_t*>(scratch + kWarps)));
+      task.masks, taken.node, task.vocab, reinterpret_cast<uint32_t*>(scratch + kWarps)));
   if (threadIdx.x == 0) {
-    const int32_t token = place < accepted ? task.tokens[task.path[place + 1]] : *task.next;
     task.allowed[place] = left < all ? left - all : 0.0;
-    task.token[place] = static_cast<double>(row.logits[token]) * row.scale - all;
+    task.token[place] = static_cast<double>(row.logits[taken.token]) * row.scale - all;
   }
 }
 

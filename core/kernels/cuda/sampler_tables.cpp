@@ -46,35 +46,57 @@ Number* array_at(const at::Tensor& block, size_t begin) {
 }
 
 /// Masks of nodes, whose shared bases stand once.
-struct MaskArrays {
-  std::vector<int32_t> of_row, starts = {0}, exceptions;
-  std::vector<uint32_t> bases;
-  size_t words = 0;
+class MaskArrays {
+ public:
+  explicit MaskArrays(std::span<const NodeMask> masks) {
+    for (const NodeMask& mask : masks) {
+      add(mask);
+    }
+  }
+  void add_to(TableBlock& block) {
+    of_row_begin_ = block.add(of_row_);
+    starts_begin_ = block.add(starts_);
+    exceptions_begin_ = block.add(exceptions_);
+    bases_begin_ = block.add(bases_);
+  }
+  /// The masks in the block, once it is uploaded.
+  RowMasks in(const at::Tensor& block) const {
+    if (of_row_.empty()) {
+      return {};
+    }
+    return {array_at<int32_t>(block, of_row_begin_), array_at<uint32_t>(block, bases_begin_),
+            array_at<int32_t>(block, starts_begin_), array_at<int32_t>(block, exceptions_begin_),
+            narrow(static_cast<int64_t>(words_))};
+  }
 
+ private:
   /// Where a mask has no token, the text is over and no token after it is taken: all are allowed,
   /// as the host has it.
   void add(const NodeMask& mask) {
     const bool over = mask.base == nullptr && mask.added.empty();
-    of_row.push_back(over ? kCudaAllTokens : mask.base == nullptr ? -1 : index_of(mask.base));
-    exceptions.insert(exceptions.end(), mask.added.begin(), mask.added.end());
+    of_row_.push_back(over ? kCudaAllTokens : mask.base == nullptr ? -1 : index_of(mask.base));
+    exceptions_.insert(exceptions_.end(), mask.added.begin(), mask.added.end());
     for (const Token token : mask.removed) {
-      exceptions.push_back(~token);
+      exceptions_.push_back(~token);
     }
-    starts.push_back(narrow(std::ssize(exceptions)));
+    starts_.push_back(narrow(std::ssize(exceptions_)));
   }
 
- private:
   int32_t index_of(const AllowedTokens& base) {
     const auto [place, is_new] = indices_.try_emplace(base.get(), narrow(std::ssize(indices_)));
     if (is_new) {
-      SPECDEC_CHECK(words == 0 || words == base->size(), "masks of {} and {} words", words,
+      SPECDEC_CHECK(words_ == 0 || words_ == base->size(), "masks of {} and {} words", words_,
                     base->size());
-      words = base->size();
-      bases.insert(bases.end(), base->begin(), base->end());
+      words_ = base->size();
+      bases_.insert(bases_.end(), base->begin(), base->end());
     }
     return place->second;
   }
 
+  std::vector<int32_t> of_row_, starts_ = {0}, exceptions_;
+  std::vector<uint32_t> bases_;
+  size_t words_ = 0;
+  size_t of_row_begin_ = 0, starts_begin_ = 0, exceptions_begin_ = 0, bases_begin_ = 0;
   std::map<const void*, int32_t> indices_;
 };
 
@@ -126,10 +148,7 @@ SamplerTables upload_tables(const SampledDraft& sampled, at::Device device) {
   const Draft& draft = sampled.draft;
   std::vector<int32_t> chain(draft.tokens.size());
   std::iota(chain.begin(), chain.end(), 0);
-  MaskArrays masks;
-  for (const NodeMask& mask : sampled.masks) {
-    masks.add(mask);
-  }
+  MaskArrays masks(sampled.masks);
   TableBlock block;
   const size_t tokens = block.add(draft.tokens);
   const size_t parents = block.add(narrowed(draft.parents));
@@ -139,28 +158,27 @@ SamplerTables upload_tables(const SampledDraft& sampled, at::Device device) {
   const size_t choices = block.add(first_children(draft));
   const size_t key = block.add(std::vector(sampled.key.begin(), sampled.key.end()));
   const size_t positions = block.add(positions_after(sampled));
-  const size_t of_row = block.add(masks.of_row);
-  const size_t starts = block.add(masks.starts);
-  const size_t exceptions = block.add(masks.exceptions);
-  const size_t bases = block.add(masks.bases);
+  masks.add_to(block);
   const at::Tensor memory = block.upload(device);
-  SamplerTables tables{.memory = memory,
-                       .tokens = array_at<int32_t>(memory, tokens),
-                       .parents = array_at<int32_t>(memory, parents),
-                       .drawn_from = array_at<int32_t>(memory, drawn_from),
-                       .chain = array_at<int32_t>(memory, path),
-                       .nodes = array_at<int32_t>(memory, sizes),
-                       .length = array_at<int32_t>(memory, sizes) + 1,
-                       .choices = array_at<int32_t>(memory, choices),
-                       .key = array_at<uint32_t>(memory, key),
-                       .positions = array_at<int64_t>(memory, positions),
-                       .masks = {}};
-  if (!sampled.masks.empty()) {
-    tables.masks = {array_at<int32_t>(memory, of_row), array_at<uint32_t>(memory, bases),
-                    array_at<int32_t>(memory, starts), array_at<int32_t>(memory, exceptions),
-                    narrow(static_cast<int64_t>(masks.words))};
-  }
-  return tables;
+  return {.memory = memory,
+          .tokens = array_at<int32_t>(memory, tokens),
+          .parents = array_at<int32_t>(memory, parents),
+          .drawn_from = array_at<int32_t>(memory, drawn_from),
+          .chain = array_at<int32_t>(memory, path),
+          .nodes = array_at<int32_t>(memory, sizes),
+          .length = array_at<int32_t>(memory, sizes) + 1,
+          .choices = array_at<int32_t>(memory, choices),
+          .key = array_at<uint32_t>(memory, key),
+          .positions = array_at<int64_t>(memory, positions),
+          .masks = masks.in(memory)};
+}
+
+UploadedMasks upload_masks(std::span<const NodeMask> masks, at::Device device) {
+  MaskArrays arrays(masks);
+  TableBlock block;
+  arrays.add_to(block);
+  const at::Tensor memory = block.upload(device);
+  return {memory, arrays.in(memory)};
 }
 
 std::vector<TokenProbs> drafted_rows(const Draft& draft) {

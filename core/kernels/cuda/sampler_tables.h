@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/device_sampler.h"
@@ -26,6 +27,13 @@ struct SamplerTables {
 
 /// Copies the tables to a device at once.
 SamplerTables upload_tables(const SampledDraft& sampled, at::Device device);
+
+/// Masks of rows on a device, in one piece of memory.
+struct UploadedMasks {
+  at::Tensor memory;
+  RowMasks masks;
+};
+UploadedMasks upload_masks(std::span<const NodeMask> masks, at::Device device);
 
 /// The distributions of the rows of logits [n, vocab], to `probs` [n, vocab]; without masks, and
 /// nobody asks whether they are valid.

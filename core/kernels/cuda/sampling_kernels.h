@@ -35,6 +35,16 @@ struct TargetProbsTask {
   int32_t* valid = nullptr;
 };
 
+/// The best allowed token of each row of logits, as greedy_choice of core/sampling.h.
+struct BestAllowedTask {
+  const float* logits;  ///< of row r: logits[r * stride ..]
+  int32_t* tokens;      ///< [count] the lowest id on a tie; -1 = not TargetProbsTask::valid
+  float* largest;       ///< [count, 2] its logit and the second best, -inf where there is no other
+  int64_t stride;
+  int32_t count, vocab;
+  RowMasks masks = {};
+};
+
 /// A token of each of some rows, drawn with a choice of CounterRandomness at the row's position.
 struct DrawRowsTask {
   const double* probs;       ///< [count, vocab]
@@ -48,12 +58,15 @@ struct DrawRowsTask {
 
 /// Masses of the tokens that follow the nodes of a path, as log_masses of core/sampling.h.
 struct LogMassesTask {
-  const float* logits;      ///< [nodes, stride]
+  const float* logits;  ///< [nodes, stride]
+  /// [nodes] the token after each node, -1 = none; nullptr = by tokens, path, accepted and next,
+  /// which are read only then.
+  const int32_t* chosen = nullptr;
   const int32_t* tokens;    ///< [nodes]
   const int32_t* path;      ///< [nodes] the root first
   const int32_t* accepted;  ///< [1] nodes of the path behind the root
   const int32_t* next;      ///< [1] token after the path
-  double* allowed;          ///< [nodes] of each node of the path: LogMasses::allowed
+  double* allowed;          ///< [nodes] of each such node, by its place: LogMasses::allowed
   double* token;            ///< [nodes] LogMasses::token
   int64_t stride;
   double temperature;  ///< above 0
@@ -118,6 +131,7 @@ struct MatchTreesTask {
 
 extern "C" {
 int specdec_cuda_target_probs(const TargetProbsTask* task, void* stream);
+int specdec_cuda_best_allowed(const BestAllowedTask* task, void* stream);
 int specdec_cuda_draw_rows(const DrawRowsTask* task, void* stream);
 int specdec_cuda_log_masses(const LogMassesTask* task, void* stream);
 int specdec_cuda_verify_chains(const VerifyChainsTask* task, void* stream);

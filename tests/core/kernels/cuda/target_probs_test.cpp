@@ -298,6 +298,112 @@ TEST(CudaLogMassesTest, EqualTheHosts) {
   }
 }
 
+/// What the kernels choose in rows of `vocab` logits.
+struct CudaChoices {
+  Tensor tokens;   ///< [rows]
+  Tensor largest;  ///< [rows, 2]
+  Tensor masses;   ///< [2, rows]
+};
+
+CudaChoices cuda_choices(const Tensor& logits, int64_t vocab, const CudaMasks& masks) {
+  const int64_t rows = logits.size(0);
+  const CudaChoices found{at::full({rows}, -7, at::kInt), at::full({rows, 2}, -7.0, at::kFloat),
+                          at::full({2, rows}, -7.0, at::kDouble)};
+  cuda::BestAllowedTask best{};
+  best.logits = logits.const_data_ptr<float>();
+  best.tokens = found.tokens.mutable_data_ptr<int32_t>();
+  best.largest = found.largest.mutable_data_ptr<float>();
+  best.stride = logits.size(1);
+  best.count = static_cast<int32_t>(rows);
+  best.vocab = static_cast<int32_t>(vocab);
+  best.masks = {masks.of_row.data(), masks.bases.data(), masks.exception_starts.data(),
+                masks.exceptions.data(), masks.words};
+  EXPECT_EQ(specdec_cuda_best_allowed(&best, nullptr), 0);
+  cuda::LogMassesTask task{};
+  task.logits = best.logits;
+  task.chosen = best.tokens;
+  task.allowed = found.masses.mutable_data_ptr<double>();
+  task.token = task.allowed + rows;
+  task.stride = best.stride;
+  task.temperature = 1.0;
+  task.nodes = best.count;
+  task.vocab = best.vocab;
+  task.masks = best.masks;
+  EXPECT_EQ(specdec_cuda_log_masses(&task, nullptr), 0);
+  return found;
+}
+
+TEST(CudaBestAllowedTest, EqualTheHosts) {
+  at::manual_seed(12);
+  std::mt19937_64 random(12);
+  for (const int64_t vocab : {40, 1300}) {
+    for (const bool with_ties : {false, true}) {
+      SCOPED_TRACE(testing::Message() << vocab << (with_ties ? " with ties" : ""));
+      cuda::emulation::set_seed(static_cast<uint64_t>(vocab));
+      const Tensor logits = with_ties ? at::randint(-2, 3, {4, vocab + 3}, at::kFloat)
+                                      : at::randn({4, vocab + 3}) * 3;
+      logits.narrow(1, vocab, 3).fill_(1000);
+      CudaMasks masks{.bases = {},
+                      .of_row = {},
+                      .exceptions = {},
+                      .words = static_cast<int32_t>((vocab + 31) / 32)};
+      std::vector<AllowedTokens> allowed;
+      for (const bool with_base : {true, false, true}) {
+        const TokenMask mask = random_mask(vocab, with_base, random);
+        add_mask(mask, masks);
+        allowed.push_back(words_of(mask));
+      }
+      masks.of_row.push_back(cuda::kCudaAllTokens);
+      masks.exception_starts.push_back(masks.exception_starts.back());
+      allowed.push_back(nullptr);
+      const CudaChoices found = cuda_choices(logits, vocab, masks);
+      for (int64_t row = 0; row < 4; ++row) {
+        const LogitRow own = LogitRow::of(logits.narrow(1, 0, vocab), row);
+        const AllowedTokens& mask = allowed[static_cast<size_t>(row)];
+        const GreedyChoice wanted = greedy_choice(own, {}, {}, mask);
+        EXPECT_EQ(found.tokens[row].item<int32_t>(), wanted.token) << row;
+        EXPECT_EQ(found.largest[row][0].item<double>() - found.largest[row][1].item<double>(),
+                  wanted.gap)
+            << row;
+        const LogMasses masses = log_masses(own, {}, {}, mask, wanted.token);
+        EXPECT_NEAR(found.masses[0][row].item<double>(), masses.allowed, 1e-12) << row;
+        EXPECT_NEAR(found.masses[1][row].item<double>(), masses.token, 1e-12) << row;
+      }
+    }
+  }
+}
+
+TEST(CudaBestAllowedTest, RowsWithoutNumbersHaveNone) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const Tensor logits = at::zeros({6, 1300});
+  logits[1][1299] = std::numeric_limits<float>::quiet_NaN();
+  logits[2][600] = inf;
+  logits[3].fill_(-inf);
+  logits[4].fill_(-inf);
+  logits[4][7] = -3;
+  CudaMasks masks{.bases = {},
+                  .of_row = std::vector<int32_t>(6, cuda::kCudaAllTokens),
+                  .exception_starts = std::vector<int32_t>(7, 0),
+                  .exceptions = {},
+                  .words = 0};
+  masks.of_row[5] = -1;  // allows nothing
+  const CudaChoices found = cuda_choices(logits, 1300, masks);
+  EXPECT_TRUE(at::equal(found.tokens, at::tensor({0, -1, -1, -1, 7, -1}, at::kInt)))
+      << found.tokens;
+  EXPECT_EQ(found.largest[4][1].item<float>(), -inf) << "there is no other";
+  EXPECT_EQ(found.masses[0][5].item<double>(), -7.0) << "nothing is written";
+}
+
+TEST(CudaBestAllowedTest, RefusesMasksWithoutExceptions) {
+  const int32_t base = -1;
+  cuda::BestAllowedTask task{};
+  task.count = 1;
+  task.vocab = 1;
+  task.stride = 1;
+  task.masks.of_row = &base;
+  EXPECT_EQ(specdec_cuda_best_allowed(&task, nullptr), cuda::kInvalidValue);
+}
+
 TEST(CudaLogMassesTest, RefusesTheTemperatureOfNone) {
   cuda::LogMassesTask task{};
   task.nodes = task.vocab = 1;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "core/error.h"
@@ -99,7 +100,8 @@ void expect_the_same_masses(const std::vector<double>& actual, const std::vector
 
 /// The emulation is slow: some strategies, with every rule, drawn and chosen drafts, chains and
 /// trees. Those of the first list are decided by kernels, those of the second on the host, by a
-/// verifier without one or for a drafter that reads logits.
+/// verifier without one or for a drafter that reads logits. Greedy tokens under a grammar are
+/// chosen by kernels for all but the latter.
 const std::vector<std::string> kDecidedByKernels = {"autoregressive",
                                                     "draft_model_block_fixed",
                                                     "draft_model_rejection_fixed",
@@ -137,6 +139,25 @@ TEST_P(CudaSampledTest, TokensAreTheHosts) {
     expect_the_same_masses(device.log_allowed, host.log_allowed);
     expect_the_same_masses(device.log_probs, host.log_probs);
   }
+}
+
+TEST_P(CudaSampledTest, GreedyTokensUnderAGrammarAreTheHosts) {
+  const SampledCase greedy{"greedy", {}, true};
+  const Generation host = sampled_generation(GetParam(), greedy, nullptr);
+  const Generation device = sampled_generation(GetParam(), greedy, cuda_sampler(at::kCPU));
+  ASSERT_EQ(device.tokens, host.tokens);
+  EXPECT_EQ(device.gaps, host.gaps);
+  ASSERT_EQ(device.steps.size(), host.steps.size());
+  const bool reads_logits = GetParam().name.find("recycling") == 0;
+  for (size_t step = 0; step < host.steps.size(); ++step) {
+    EXPECT_EQ(device.steps[step].accepted, host.steps[step].accepted) << step;
+    const ReadBacks& read = device.steps[step].read_backs;
+    EXPECT_EQ(read.count, reads_logits ? 0 : 1) << step;
+    EXPECT_EQ(read.bytes % 28, 0) << step;
+    EXPECT_EQ(read.bytes > 0, !reads_logits) << step;
+  }
+  expect_the_same_masses(device.log_allowed, host.log_allowed);
+  expect_the_same_masses(device.log_probs, host.log_probs);
 }
 
 std::vector<StrategyRow> sampling_rows() {
@@ -182,23 +203,65 @@ TEST(CudaSamplerTest, OutputsHaveTheTargetsDistribution) {
   }
 }
 
-TEST(CudaSamplerTest, AStepReadsEightBytesANodeAndEightMore) {
+TEST(CudaSamplerTest, AStepReadsAFewBytesANode) {
   FakeModel target(kSampledVocab, sampled_target());
   target.keep_logits_for(cuda_sampler(at::kCPU));
   const auto strategy = drawn_chains(target, std::make_unique<RejectionVerifier>());
   Task task{.prompt = {0, 1}, .sampling = {.temperature = 1}, .stop = {.max_new_tokens = 9}};
   CounterRandomness random(3);
-  for (const bool constrained : {false, true}) {
-    task.constraint = {.grammar = constrained ? sampled_grammar() : nullptr, .forced = false};
+  struct Case {
+    bool constrained;
+    double temperature;
+    int64_t of_node, of_step;
+  };
+  for (const Case& one : {Case{false, 1.0, 8, 8}, Case{true, 1.0, 24, 8}, Case{true, 0.0, 28, 0}}) {
+    task.constraint = {.grammar = one.constrained ? sampled_grammar() : nullptr, .forced = false};
+    task.sampling.temperature = one.temperature;
     const Generation generation = strategy->generate(task.request(random));
     ASSERT_FALSE(generation.steps.empty());
     for (const StepStatistics& step : generation.steps) {
       const int64_t nodes = target.forwards()[target.forwards().size() - generation.steps.size() +
                                               static_cast<size_t>(&step - generation.steps.data())];
-      const ReadBacks wanted{1, (constrained ? 24 : 8) * nodes + 8};
+      const ReadBacks wanted{1, one.of_node * nodes + one.of_step};
       EXPECT_EQ(step.read_backs, wanted);
     }
   }
+}
+
+/// Accepts all that is drafted.
+class CredulousVerifier final : public Verifier {
+ public:
+  VerifyResult verify(const Draft& draft, TargetProbs& target, int64_t,
+                      Randomness&) const override {
+    return {.path = chain_path(draft.size()), .next = target.best(draft.proposed())};
+  }
+};
+
+TEST(CudaSamplerTest, MassesAreThoseOfTheTokensThatWereTaken) {
+  Task task{.prompt = {0, 1}, .stop = {.max_new_tokens = 9}};
+  task.constraint.grammar = sampled_grammar();
+  CounterRandomness random(4);
+  std::vector<Generation> both;
+  for (const auto& sampler : {std::shared_ptr<DeviceSampler>(), cuda_sampler(at::kCPU)}) {
+    FakeModel target(kSampledVocab, sampled_target());
+    target.keep_logits_for(sampler);
+    const LogitTable worst = [](TokenSpan history) {
+      std::vector<double> logits = sampled_target()(history);
+      std::transform(logits.begin(), logits.end(), logits.begin(), std::negate<>());
+      return logits;
+    };
+    SpeculativeDecoding strategy(
+        target,
+        std::make_unique<DraftModelDrafter>(std::make_unique<FakeModel>(kSampledVocab, worst)),
+        std::make_unique<CredulousVerifier>(), std::make_unique<FixedDraftLength>(2));
+    both.push_back(strategy.generate(task.request(random)));
+  }
+  EXPECT_EQ(both[1].tokens, both[0].tokens);
+  expect_the_same_masses(both[1].log_allowed, both[0].log_allowed);
+  expect_the_same_masses(both[1].log_probs, both[0].log_probs);
+  FakeModel target(kSampledVocab, sampled_target());
+  const Generation best = AutoregressiveDecoding(target).generate(task.request(random));
+  EXPECT_NE(both[0].tokens, best.tokens) << "other tokens than the best are taken";
 }
 
 TEST(CudaSamplerTest, TokensBeyondAGrammarsVocabularyAreNotDrawn) {
@@ -213,10 +276,13 @@ TEST(CudaSamplerTest, TokensBeyondAGrammarsVocabularyAreNotDrawn) {
   Task task{.prompt = {0, 1}, .sampling = {.temperature = 1}, .stop = {.max_new_tokens = 9}};
   task.constraint.grammar = sampled_grammar();
   CounterRandomness random(5);
-  const Generation generation = AutoregressiveDecoding(target).generate(task.request(random));
-  EXPECT_THAT(generation.tokens, testing::Each(testing::Lt(kSampledVocab)));
-  EXPECT_EQ(generation.steps.front().read_backs.count, 1);
-  EXPECT_LT(generation.log_allowed.front(), -30.0);
+  for (const double temperature : {1.0, 0.0}) {
+    task.sampling.temperature = temperature;
+    const Generation generation = AutoregressiveDecoding(target).generate(task.request(random));
+    EXPECT_THAT(generation.tokens, testing::Each(testing::Lt(kSampledVocab)));
+    EXPECT_EQ(generation.steps.front().read_backs.count, 1);
+    EXPECT_LT(generation.log_allowed.front(), -30.0);
+  }
 }
 
 TEST(CudaSamplerTest, DamagedLogitsAreTheHostsError) {
@@ -229,12 +295,16 @@ TEST(CudaSamplerTest, DamagedLogitsAreTheHostsError) {
       return logits;
     });
     target.keep_logits_for(cuda_sampler(at::kCPU));
-    const Task task{
+    const Task sampled{
         .prompt = {3, 1}, .sampling = {.temperature = 1}, .stop = {.max_new_tokens = 9}};
+    Task greedy{.prompt = {3, 1}, .stop = {.max_new_tokens = 9}};
+    greedy.constraint = {.grammar = sampled_grammar(), .forced = false};
     CounterRandomness random(1);
     AutoregressiveDecoding plain(target);
-    EXPECT_THAT([&] { plain.generate(task.request(random)); },
-                ThrowsMessage<Error>(HasSubstr("the target after 4 tokens")));
+    for (const Task& task : {sampled, greedy}) {
+      EXPECT_THAT([&] { plain.generate(task.request(random)); },
+                  ThrowsMessage<Error>(HasSubstr("the target after 4 tokens")));
+    }
   }
 }
 
