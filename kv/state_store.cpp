@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/prefill_size.h"
 
 namespace specdec {
 
@@ -49,10 +50,10 @@ void StateStore::check_room(int64_t nodes) const {
   const int64_t most = options_.max_bytes / state_bytes();
   if (const int64_t wanted = count() + nodes; wanted > most) {
     throw Error(fmt::format(
-        "the cache holds {} states of recurrent layers ({} bytes each), not {}: raise "
-        "state_megabytes of the cache, lower state_checkpoints, draft fewer tokens, or use fewer "
-        "beams",
-        most, state_bytes(), wanted));
+        "the cache holds {} states of recurrent layers ({} bytes each), not {}: raise its "
+        "state_megabytes (a prompt takes a state for each of up to {} tokens that are read at "
+        "once), lower state_checkpoints, draft fewer tokens, or use fewer beams",
+        most, state_bytes(), wanted, kPrefillTokens));
   }
 }
 
@@ -126,11 +127,11 @@ Tensor StateStore::state_at(const Row& row, int64_t length) const {
                    [length](const Checkpoint& each) { return each.length == length; });
   if (found == row.checkpoints.end()) {
     throw Error(fmt::format(
-        "the row's {} tokens cannot be cut to {}: recurrent layers keep the state of the last "
-        "token and of checkpoints alone. Cut it to {} (rewindable_to) and feed the others again, "
-        "or set state_every of the cache lower (it is {}) or state_checkpoints higher ({})",
-        row.length, length, newest_checkpoint(row, length), options_.every,
-        options_.most_checkpoints));
+        "the row's {} tokens cannot be cut to {} but to {}: recurrent layers keep the states of "
+        "the last token and of {} checkpoints, one in {} tokens. A cache of type paged with "
+        "state_every: 1 keeps all, as far back as its state_checkpoints",
+        row.length, length, newest_checkpoint(row, length), options_.most_checkpoints,
+        options_.every));
   }
   return found->state;
 }

@@ -177,7 +177,7 @@ DrafterRegistry::Make prepare_cached_self(const ConfigNode& node, const RunPlan&
     node.fail("cache",
               "is for all layers of the target, which draft with a cache of their own: leave out "
               "layers, skip, upper_half and adapter, or leave out the cache");
-  } else if (cache->loss.empty()) {
+  } else if (cache->make && cache->loss.empty()) {  // else it is a mistake, which is noted
     node.fail("cache",
               "is exact, so drafts would cost what they save: give a format, as in {type: paged, "
               "format: q4}, or a type that reads less, as {type: window}");
@@ -193,7 +193,7 @@ DrafterRegistry::Make prepare_cached_self(const ConfigNode& node, const RunPlan&
     if (copy->snapshots() == nullptr) {
       throw ConfigError(
           "self: a cache of its own follows the target's keys and values, and a model with "
-          "recurrent layers has states beside them: leave out drafter.cache");
+          "recurrent layers has states beside them: give layers or skip in place of cache");
     }
     context.draft_model = copy.get();
     context.draft_model_name = fmt::format("{} (cache {})", folder.string(), cache->loss);

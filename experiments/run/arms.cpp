@@ -130,8 +130,8 @@ std::vector<std::string> prefix_notes(const std::vector<Group>& groups) {
           counts.reused_tokens, counts.prompt_tokens, arm.prefixes->bytes() >> 20U, counts.evicted);
       if (counts.bypassed > 0) {
         note += fmt::format(
-            "; {} were read whole, since the drafter follows their hidden states, "
-            "which are not kept (prefix_cache.states)",
+            "; {} were read whole, since the drafter follows their hidden states, which are not "
+            "kept (prefix_cache.states), or the model has recurrent layers",
             counts.bypassed);
       }
       notes.push_back(note + ".");

@@ -243,7 +243,7 @@ TEST(RecurrentModelTest, CheckpointsAreTheNewestOfTheirLengths) {
   EXPECT_EQ(model.rewindable_to(11), 0) << "of 8 and 4 there are none any more";
   const std::string error = error_message<Error>([&] { model.truncate(15); });
   EXPECT_THAT(error, HasSubstr("cannot be cut to 15"));
-  EXPECT_THAT(error, HasSubstr("Cut it to 12"));
+  EXPECT_THAT(error, HasSubstr("but to 12"));
   EXPECT_THAT(error, HasSubstr("state_every"));
   EXPECT_EQ(model.length(), 18);
   EXPECT_THAT(error_message<Error>([&] { model.fork(0, 15); }), HasSubstr("state_every"));
