@@ -190,13 +190,12 @@ ChunkTask<T, Kv> begin_chunk(const Operands<T, Kv>& o, const AttentionTask<T>& t
 }
 
 /// Of the means of old keys: a row's lie in one page. A mean of n keys has the weight of n. `own`:
-/// of one node, with means of its own; -1 = of all nodes that have none.
+/// the node whose own means these are; -1 = of all nodes that have none.
 template <class T, class Kv>
-ChunkTask<T, T> begin_means(const Operands<T, Kv>& o, const AttentionTask<T>& task, int64_t own,
-                            RowPart<T>* parts, Scratch<T>& scratch) {
+ChunkTask<T, T> begin_means(const Operands<T, Kv>& o, const AttentionTask<T>& task,
+                            const PooledKeys::Row& row, int64_t own, RowPart<T>* parts,
+                            Scratch<T>& scratch) {
   static constexpr int32_t kOnlyPage = 0;
-  const PooledKeys::Row& row =
-      own < 0 ? o.pooled->at(o.rows[task.tile.begin]) : *o.pooled->own(own);
   const int64_t capacity = row.keys.size(2);
   scratch.weights.assign(static_cast<size_t>(capacity),
                          std::log(static_cast<float>(o.pooled->pooling().chunk)));
@@ -243,10 +242,11 @@ void attend_chunk(const Operands<T, Kv>& o, const AttentionTask<T>& task, int64_
     run_chunk(begin_chunk(o, task, chunk, parts, scratch), scratch);
     return;
   }
-  run_chunk(begin_means(o, task, -1, parts, scratch), scratch);
+  const PooledKeys::Row& shared = o.pooled->at(o.rows[task.tile.begin]);
+  run_chunk(begin_means(o, task, shared, -1, parts, scratch), scratch);
   for (int64_t node = task.tile.begin; node < task.tile.end; ++node) {
-    if (o.pooled->own(node) != nullptr) {
-      run_chunk(begin_means(o, task, node, parts, scratch), scratch);
+    if (const PooledKeys::Row* own = o.pooled->own(node)) {
+      run_chunk(begin_means(o, task, *own, node, parts, scratch), scratch);
     }
   }
 }
