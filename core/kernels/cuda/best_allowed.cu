@@ -38,18 +38,8 @@ __global__ void __launch_bounds__(kThreads) best_allowed_kernel(BestAllowedTask 
 }  // namespace
 
 int specdec_cuda_best_allowed(const BestAllowedTask* task, void* stream) {
-  if (task->count == 0) {
-    return 0;
-  }
-  if (task->count < 0 || task->vocab <= 0 || task->stride < task->vocab ||
-      !masks_are_whole(task->masks)) {
-    return kInvalidValue;
-  }
-  LaunchShape shape;
-  shape.grid_x = static_cast<unsigned>(task->count);
-  shape.threads = kThreads;
-  shape.shared_bytes = kWarps * sizeof(Best) + mask_bytes(task->masks, task->vocab);
-  return launch(best_allowed_kernel, shape, stream, *task);
+  return launch_masked_rows<kThreads>(best_allowed_kernel, *task, task->count,
+                                      kWarps * sizeof(Best), stream);
 }
 
 }  // namespace specdec::cuda

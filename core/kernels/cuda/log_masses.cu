@@ -76,18 +76,11 @@ __global__ void __launch_bounds__(kThreads) log_masses_kernel(LogMassesTask task
 }  // namespace
 
 int specdec_cuda_log_masses(const LogMassesTask* task, void* stream) {
-  if (task->nodes == 0) {
-    return 0;
-  }
-  if (task->nodes < 0 || task->vocab <= 0 || task->stride < task->vocab ||
-      !(task->temperature > 0.0) || !masks_are_whole(task->masks)) {
+  if (task->nodes > 0 && !(task->temperature > 0.0)) {
     return kInvalidValue;
   }
-  LaunchShape shape;
-  shape.grid_x = static_cast<unsigned>(task->nodes);
-  shape.threads = kThreads;
-  shape.shared_bytes = kWarps * sizeof(double) + mask_bytes(task->masks, task->vocab);
-  return launch(log_masses_kernel, shape, stream, *task);
+  return launch_masked_rows<kThreads>(log_masses_kernel, *task, task->nodes,
+                                      kWarps * sizeof(double), stream);
 }
 
 }  // namespace specdec::cuda

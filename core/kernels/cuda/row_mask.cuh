@@ -59,4 +59,22 @@ __device__ inline double inverse_temperature(double temperature) {
   return inverse < kLargest ? inverse : kLargest;
 }
 
+/// Launches a kernel of blocks that each take one of `rows` rows of logits, with `scratch` bytes
+/// and the bits of the allowed tokens in shared memory.
+template <int kThreads, class Task>
+int launch_masked_rows(void (*kernel)(Task), const Task& task, int32_t rows, size_t scratch,
+                       void* stream) {
+  if (rows == 0) {
+    return 0;
+  }
+  if (rows < 0 || task.vocab <= 0 || task.stride < task.vocab || !masks_are_whole(task.masks)) {
+    return kInvalidValue;
+  }
+  LaunchShape shape;
+  shape.grid_x = static_cast<unsigned>(rows);
+  shape.threads = kThreads;
+  shape.shared_bytes = static_cast<unsigned>(scratch) + mask_bytes(task.masks, task.vocab);
+  return launch(kernel, shape, stream, task);
+}
+
 }  // namespace specdec::cuda

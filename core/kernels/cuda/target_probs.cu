@@ -138,18 +138,8 @@ __global__ void __launch_bounds__(kThreads) target_probs_kernel(TargetProbsTask 
 }  // namespace
 
 int specdec_cuda_target_probs(const TargetProbsTask* task, void* stream) {
-  if (task->count == 0) {
-    return 0;
-  }
-  if (task->count < 0 || task->vocab <= 0 || task->stride < task->vocab ||
-      !masks_are_whole(task->masks)) {
-    return kInvalidValue;
-  }
-  LaunchShape shape;
-  shape.grid_x = static_cast<unsigned>(task->count);
-  shape.threads = kThreads;
-  shape.shared_bytes = kWarps * sizeof(double) + mask_bytes(task->masks, task->vocab);
-  return launch(target_probs_kernel, shape, stream, *task);
+  return launch_masked_rows<kThreads>(target_probs_kernel, *task, task->count,
+                                      kWarps * sizeof(double), stream);
 }
 
 }  // namespace specdec::cuda

@@ -210,31 +210,39 @@ TEST(CudaTargetProbsTest, RefusesMasksWithoutExceptions) {
   EXPECT_EQ(specdec_cuda_target_probs(&task, nullptr), cuda::kInvalidValue);
 }
 
-TEST(CudaTargetProbsTest, RowsWithoutNumbersAreNotValid) {
-  const float inf = std::numeric_limits<float>::infinity();
-  const Tensor logits = at::zeros({6, 1300});
-  logits[1][1299] = std::numeric_limits<float>::quiet_NaN();
-  logits[2][600] = inf;
-  logits[3].fill_(-inf);
-  logits[4].fill_(-inf);
-  logits[4][7] = -3;
+/// Rows of which some are damaged, and masks, the last of which allows nothing.
+struct DamagedRows {
+  Tensor logits = at::zeros({6, 1300});
   CudaMasks masks{.bases = {},
                   .of_row = std::vector<int32_t>(6, cuda::kCudaAllTokens),
                   .exception_starts = std::vector<int32_t>(7, 0),
                   .exceptions = {},
                   .words = 0};
-  masks.of_row[5] = -1;  // allows nothing
+
+  DamagedRows() {
+    const float inf = std::numeric_limits<float>::infinity();
+    logits[1][1299] = std::numeric_limits<float>::quiet_NaN();
+    logits[2][600] = inf;
+    logits[3].fill_(-inf);
+    logits[4].fill_(-inf);
+    logits[4][7] = -3;
+    masks.of_row[5] = -1;
+  }
+};
+
+TEST(CudaTargetProbsTest, RowsWithoutNumbersAreNotValid) {
+  const DamagedRows rows;
   const Tensor valid = at::full({6}, -7, at::kInt);
   const Tensor probs = at::empty({6, 1300}, at::kDouble);
   cuda::TargetProbsTask task{};
-  task.logits = logits.const_data_ptr<float>();
+  task.logits = rows.logits.const_data_ptr<float>();
   task.probs = probs.mutable_data_ptr<double>();
   task.stride = task.vocab = 1300;
   task.count = 6;
   task.temperature = task.top_p = 1;
-  task.masks.of_row = masks.of_row.data();
-  task.masks.exception_starts = masks.exception_starts.data();
-  task.masks.exceptions = masks.exceptions.data();
+  task.masks.of_row = rows.masks.of_row.data();
+  task.masks.exception_starts = rows.masks.exception_starts.data();
+  task.masks.exceptions = rows.masks.exceptions.data();
   task.valid = valid.mutable_data_ptr<int32_t>();
   ASSERT_EQ(specdec_cuda_target_probs(&task, nullptr), 0);
   EXPECT_TRUE(at::equal(valid, at::tensor({1, 0, 0, 0, 1, 0}, at::kInt))) << valid;
@@ -374,23 +382,12 @@ TEST(CudaBestAllowedTest, EqualTheHosts) {
 }
 
 TEST(CudaBestAllowedTest, RowsWithoutNumbersHaveNone) {
-  const float inf = std::numeric_limits<float>::infinity();
-  const Tensor logits = at::zeros({6, 1300});
-  logits[1][1299] = std::numeric_limits<float>::quiet_NaN();
-  logits[2][600] = inf;
-  logits[3].fill_(-inf);
-  logits[4].fill_(-inf);
-  logits[4][7] = -3;
-  CudaMasks masks{.bases = {},
-                  .of_row = std::vector<int32_t>(6, cuda::kCudaAllTokens),
-                  .exception_starts = std::vector<int32_t>(7, 0),
-                  .exceptions = {},
-                  .words = 0};
-  masks.of_row[5] = -1;  // allows nothing
-  const CudaChoices found = cuda_choices(logits, 1300, masks);
+  const DamagedRows rows;
+  const CudaChoices found = cuda_choices(rows.logits, 1300, rows.masks);
   EXPECT_TRUE(at::equal(found.tokens, at::tensor({0, -1, -1, -1, 7, -1}, at::kInt)))
       << found.tokens;
-  EXPECT_EQ(found.largest[4][1].item<float>(), -inf) << "there is no other";
+  EXPECT_EQ(found.largest[4][1].item<float>(), -std::numeric_limits<float>::infinity())
+      << "there is no other";
   EXPECT_EQ(found.masses[0][5].item<double>(), -7.0) << "nothing is written";
 }
 
