@@ -9,7 +9,7 @@ namespace specdec {
 
 CompressedStore::CompressedStore(std::unique_ptr<KvStore> store, const std::vector<LayerKv>& layers,
                                  const Pooling& pooling)
-    : store_(std::move(store)),
+    : ForwardingStore(std::move(store)),
       pooling_(pooling),
       means_(layers.size()),
       means_of_layer_(layers.size()) {
@@ -31,8 +31,8 @@ CompressedStore::CompressedStore(std::unique_ptr<KvStore> store, const std::vect
 
 void CompressedStore::extend(const NewNodes& nodes) {
   extended_.clear();
-  store_->extend(nodes);
-  const auto* places = store_->describe(0).tables->rows.const_data_ptr<int32_t>();
+  ForwardingStore::extend(nodes);
+  const auto* places = ForwardingStore::describe(0).tables->rows.const_data_ptr<int32_t>();
   for (int64_t node = 0; node < nodes.count; ++node) {
     const RowId row = nodes.rows.empty() ? 0 : nodes.rows[static_cast<size_t>(node)];
     if (!extended_.empty() && extended_.back() == row) {
@@ -51,7 +51,7 @@ void CompressedStore::extend(const NewNodes& nodes) {
 }
 
 void CompressedStore::undo_extend() {
-  store_->undo_extend();
+  ForwardingStore::undo_extend();
   for (const RowId row : extended_) {
     keep(row, length(row) + pending(row));
   }
@@ -64,17 +64,17 @@ void CompressedStore::commit(RowId row, std::span<const int64_t> path) {
       std::adjacent_find(path.begin(), path.end(),
                          [](int64_t a, int64_t b) { return b != a + 1; }) == path.end() &&
       (path.empty() || path.front() == 0);
-  store_->commit(row, path);
+  ForwardingStore::commit(row, path);
   keep(row, in_place ? length(row) : before);
 }
 
 void CompressedStore::truncate(RowId row, int64_t length) {
-  store_->truncate(row, length);
+  ForwardingStore::truncate(row, length);
   keep(row, length);
 }
 
 RowId CompressedStore::fork(RowId row, int64_t length) {
-  const RowId branch = store_->fork(row, length);
+  const RowId branch = ForwardingStore::fork(row, length);
   for (const auto& means : means_) {
     if (means) {
       means->fork(row, branch, length);
@@ -84,7 +84,7 @@ RowId CompressedStore::fork(RowId row, int64_t length) {
 }
 
 void CompressedStore::close(RowId row) {
-  store_->close(row);
+  ForwardingStore::close(row);
   for (const auto& means : means_) {
     if (means) {
       means->close(row);
@@ -94,7 +94,15 @@ void CompressedStore::close(RowId row) {
 
 void CompressedStore::restore(RowId row, const KvSnapshot& snapshot, int64_t length) {
   keep(row, 0);
-  store_->restore(row, snapshot, length);
+  ForwardingStore::restore(row, snapshot, length);
+}
+
+KvView CompressedStore::view(int64_t layer) const {
+  return with_means(layer, ForwardingStore::view(layer));
+}
+
+KvView CompressedStore::describe(int64_t layer) const {
+  return with_means(layer, ForwardingStore::describe(layer));
 }
 
 KvView CompressedStore::with_means(int64_t layer, KvView view) const {

@@ -88,20 +88,20 @@ class TracingStore::RecordingOps final : public ForwardingOps {
 };
 
 TracingStore::TracingStore(std::unique_ptr<KvStore> store, int64_t layers)
-    : store_(std::move(store)), recorder_(std::make_shared<Recorder>(layers)) {}
+    : ForwardingStore(std::move(store)), recorder_(std::make_shared<Recorder>(layers)) {}
 
 void TracingStore::extend(const NewNodes& nodes) {
-  store_->extend(nodes);
+  ForwardingStore::extend(nodes);
   recorder_->begin_forward();
 }
 
 KvView TracingStore::view(int64_t layer) const {
   recorder_->look_at(layer);
-  return store_->view(layer);
+  return ForwardingStore::view(layer);
 }
 
 std::shared_ptr<Ops> TracingStore::observed(std::shared_ptr<Ops> ops) {
-  return std::make_shared<RecordingOps>(store_->observed(std::move(ops)), recorder_);
+  return std::make_shared<RecordingOps>(ForwardingStore::observed(std::move(ops)), recorder_);
 }
 
 const KvTrace* TracingStore::trace() const { return &recorder_->trace(); }
