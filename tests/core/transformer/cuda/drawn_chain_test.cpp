@@ -121,7 +121,7 @@ const std::vector<std::vector<Token>> kChainPrompts = {{3, 1, 4, 1}, {9}, {3, 1,
 /// A draft model like the target, another one, and the target's own first layer.
 const std::vector<std::optional<uint64_t>> kChainDrafters = {kTargetSeed, 2, std::nullopt};
 
-TEST(DrawnChainTest, GreedyTokensAreTheHosts) {
+TEST(CudaDrawnChainTest, GreedyTokensAreTheHosts) {
   for (const auto& draft_seed : kChainDrafters) {
     for (const int64_t length : {1, 4}) {
       SCOPED_TRACE(fmt::format("drafter {}, {} tokens", draft_seed.value_or(0), length));
@@ -136,7 +136,7 @@ TEST(DrawnChainTest, GreedyTokensAreTheHosts) {
   }
 }
 
-TEST(DrawnChainTest, SampledTokensAreTheHosts) {
+TEST(CudaDrawnChainTest, SampledTokensAreTheHosts) {
   const std::vector<SamplingParams> cases = {
       {.temperature = 1.0},
       {.temperature = 0.7, .top_k = 5},
@@ -170,7 +170,7 @@ TEST(DrawnChainTest, SampledTokensAreTheHosts) {
   EXPECT_LT(accepted, drafted);
 }
 
-TEST(DrawnChainTest, ChainsRunAsGraphs) {
+TEST(CudaDrawnChainTest, ChainsRunAsGraphs) {
   ChainBench bench(DrawnBy::kDevice, 2, verifier_of(DeviceRule::kRejection), 4);
   for (int request = 0; request < 2; ++request) {
     bench.generate(kChainPrompts.front(), {.temperature = 1.0}, 20);
@@ -190,7 +190,7 @@ struct ChainDraws {
   ChainRequest best(int64_t count) const { return {.count = count, .sampling = sampling}; }
 };
 
-TEST(DrawnChainTest, AModelDrawsWhatItsLogitsSay) {
+TEST(CudaDrawnChainTest, AModelDrawsWhatItsLogitsSay) {
   const ChainDraws draws;
   for (const bool is_drawn : {true, false}) {
     const auto model = chain_model();
@@ -227,7 +227,7 @@ TEST(DrawnChainTest, AModelDrawsWhatItsLogitsSay) {
   }
 }
 
-TEST(DrawnChainTest, RowsAreApart) {
+TEST(CudaDrawnChainTest, RowsAreApart) {
   const ChainDraws draws;
   const auto model = chain_model();
   const RowId row = model->open();
@@ -240,7 +240,7 @@ TEST(DrawnChainTest, RowsAreApart) {
   EXPECT_EQ(in_view->tokens, in_row_0->tokens);
 }
 
-TEST(DrawnChainTest, TheSamplerReadsTheDraftsDistributionsWhereTheyLie) {
+TEST(CudaDrawnChainTest, TheSamplerReadsTheDraftsDistributionsWhereTheyLie) {
   const auto model = chain_model();
   const auto chain = model->draw_chain(std::vector<Token>{4}, ChainDraws().drawn(3));
   const Tensor there = cuda::upload_rows(device_probs(chain->probs), model->vocab_size(), at::kCPU);
@@ -265,7 +265,7 @@ class DamagedHeadOps final : public ForwardingOps {
   int64_t heads_ = 0;
 };
 
-TEST(DrawnChainTest, DamagedLogitsAreTheHostsError) {
+TEST(CudaDrawnChainTest, DamagedLogitsAreTheHostsError) {
   const ChainDraws draws;
   for (const double damaged : std::vector<double>{std::nan(""), -INFINITY}) {
     TransformerOptions options;
@@ -288,7 +288,7 @@ TEST(DrawnChainTest, DamagedLogitsAreTheHostsError) {
   }
 }
 
-TEST(DrawnChainTest, WhatTheHostReadsItDraws) {
+TEST(CudaDrawnChainTest, WhatTheHostReadsItDraws) {
   const std::vector<SamplingParams> cases = {{.temperature = 1.0, .repetition_penalty = 1.3},
                                              {.repetition_penalty = 1.3},
                                              {.temperature = 1.0, .logit_bias = {{2, 1.0}}}};
@@ -301,7 +301,7 @@ TEST(DrawnChainTest, WhatTheHostReadsItDraws) {
   }
 }
 
-TEST(DrawnChainTest, ModelsOnTheHostDrawNone) {
+TEST(CudaDrawnChainTest, ModelsOnTheHostDrawNone) {
   TransformerModel on_the_cpu(small_gemma(), paged_kv());
   EXPECT_FALSE(on_the_cpu.draws_chains());
   EXPECT_THROW(on_the_cpu.draw_chain(std::vector<Token>{1}, ChainDraws().best(2)), InternalError);
@@ -312,7 +312,7 @@ TEST(DrawnChainTest, ModelsOnTheHostDrawNone) {
   EXPECT_THROW(locked.draw_chain(std::vector<Token>{1}, ChainDraws().best(2)), InternalError);
 }
 
-TEST(DrawnChainTest, ACallOutOfOrderChangesNothing) {
+TEST(CudaDrawnChainTest, ACallOutOfOrderChangesNothing) {
   const ChainDraws draws;
   const auto model = chain_model();
   model->forward(batch_of(std::vector<Token>{3}));
