@@ -13,6 +13,7 @@
 #include "core/row_view.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/reference.h"
+#include "kv/forwarding_store.h"
 #include "kv/kv_cache.h"
 #include "tests/support/golden.h"
 #include "tests/support/parameter_name.h"
@@ -273,45 +274,19 @@ TEST_F(TransformerModelTest, MisuseIsNamed) {
 }
 
 /// A paged store whose views fail after a number of calls, as an allocation would.
-class FailingStore final : public KvStore {
+class FailingStore final : public ForwardingStore {
  public:
   FailingStore(std::unique_ptr<KvStore> store, int64_t& views_left)
-      : store_(std::move(store)), views_left_(views_left) {}
+      : ForwardingStore(std::move(store)), views_left_(views_left) {}
 
-  void extend(const NewNodes& nodes) override { store_->extend(nodes); }
-  void undo_extend() override { store_->undo_extend(); }
   KvView view(int64_t layer) const override {
     if (views_left_-- == 0) {
       throw std::bad_alloc();
     }
-    return store_->view(layer);
-  }
-  void commit(RowId row, std::span<const int64_t> path) override { store_->commit(row, path); }
-  void truncate(RowId row, int64_t length) override { store_->truncate(row, length); }
-  RowId open() override { return store_->open(); }
-  RowId fork(RowId row, int64_t length) override { return store_->fork(row, length); }
-  void close(RowId row) override { store_->close(row); }
-  std::shared_ptr<const KvSnapshot> snapshot(RowId row) override { return store_->snapshot(row); }
-  void restore(RowId row, const KvSnapshot& snapshot, int64_t length) override {
-    store_->restore(row, snapshot, length);
-  }
-  std::vector<RowId> rows() const override { return store_->rows(); }
-  int64_t length(RowId row) const override { return store_->length(row); }
-  int64_t pending(RowId row) const override { return store_->pending(row); }
-  int64_t max_length() const override { return store_->max_length(); }
-  KvStatistics statistics() const override { return store_->statistics(); }
-  void append(RowId row, int64_t count, const NumbersOfLayer& numbers) override {
-    store_->append(row, count, numbers);
-  }
-  std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row, TokenRange tokens) const override {
-    return store_->key_values(layer, row, tokens);
-  }
-  BatchTables readers(RowId row, int64_t nodes, int64_t angle) const override {
-    return store_->readers(row, nodes, angle);
+    return ForwardingStore::view(layer);
   }
 
  private:
-  std::unique_ptr<KvStore> store_;
   int64_t& views_left_;
 };
 

@@ -157,6 +157,38 @@ std::shared_ptr<const std::vector<uint32_t>> words_of(const TokenMask& mask) {
   return words;
 }
 
+/// Masks of rows as the kernels and the host get them.
+struct MaskedRows {
+  CudaMasks masks;
+  std::vector<AllowedTokens> allowed;  ///< of each row; nullptr = all
+
+  explicit MaskedRows(int64_t vocab)
+      : masks{.bases = {},
+              .of_row = {},
+              .exceptions = {},
+              .words = static_cast<int32_t>((vocab + 31) / 32)} {}
+
+  void add(const TokenMask& mask) {
+    add_mask(mask, masks);
+    allowed.push_back(words_of(mask));
+  }
+  void add_all_tokens() {
+    masks.of_row.push_back(cuda::kCudaAllTokens);
+    masks.exception_starts.push_back(masks.exception_starts.back());
+    allowed.push_back(nullptr);
+  }
+};
+
+/// Three rows with random masks, and one that may have all tokens.
+MaskedRows random_rows(int64_t vocab, std::mt19937_64& random) {
+  MaskedRows rows(vocab);
+  for (const bool with_base : {true, false, true}) {
+    rows.add(random_mask(vocab, with_base, random));
+  }
+  rows.add_all_tokens();
+  return rows;
+}
+
 TEST(CudaTargetProbsTest, GrammarsForbidTokens) {
   at::manual_seed(10);
   std::mt19937_64 random(10);
@@ -167,23 +199,11 @@ TEST(CudaTargetProbsTest, GrammarsForbidTokens) {
     for (const int64_t vocab : {40, 1300}) {
       cuda::emulation::set_seed(static_cast<uint64_t>(vocab));
       const Tensor logits = at::randn({4, vocab}) * 3;
-      CudaMasks masks{.bases = {},
-                      .of_row = {},
-                      .exceptions = {},
-                      .words = static_cast<int32_t>((vocab + 31) / 32)};
-      std::vector<AllowedTokens> allowed;
-      for (const bool with_base : {true, false, true}) {
-        const TokenMask mask = random_mask(vocab, with_base, random);
-        add_mask(mask, masks);
-        allowed.push_back(words_of(mask));
-      }
-      masks.of_row.push_back(cuda::kCudaAllTokens);
-      masks.exception_starts.push_back(masks.exception_starts.back());
-      allowed.push_back(nullptr);
-      const Tensor probs = cuda_probs(logits, vocab, params, &masks);
+      const MaskedRows rows = random_rows(vocab, random);
+      const Tensor probs = cuda_probs(logits, vocab, params, &rows.masks);
       for (int64_t row = 0; row < 4; ++row) {
         SCOPED_TRACE(testing::Message() << "row " << row << " of " << vocab);
-        expect_the_hosts(logits[row], probs[row], params, allowed[static_cast<size_t>(row)]);
+        expect_the_hosts(logits[row], probs[row], params, rows.allowed[static_cast<size_t>(row)]);
       }
     }
   }
@@ -281,23 +301,17 @@ TEST(CudaLogMassesTest, EqualTheHosts) {
       const Tensor logits = at::randn({4, vocab + 3}) * 3;
       logits.narrow(1, vocab, 3).fill_(1000);
       logits[1][5] = -std::numeric_limits<float>::infinity();
-      CudaMasks masks{.bases = {},
-                      .of_row = {},
-                      .exceptions = {},
-                      .words = static_cast<int32_t>((vocab + 31) / 32)};
-      std::vector<AllowedTokens> allowed;
+      MaskedRows rows(vocab);
       for (const bool with_base : {true, false, true, false}) {
-        const TokenMask mask = random_mask(vocab, with_base, random);
-        add_mask(mask, masks);
-        allowed.push_back(words_of(mask));
+        rows.add(random_mask(vocab, with_base, random));
       }
-      const Tensor masses = cuda_masses(logits, masks, temperature);
+      const Tensor masses = cuda_masses(logits, rows.masks, temperature);
       const std::vector<std::pair<int64_t, Token>> path = {{0, 5}, {1, 7}, {3, 9}};
       for (int64_t i = 0; i < std::ssize(path); ++i) {
         const auto [node, token] = path[static_cast<size_t>(i)];
-        const LogMasses wanted =
-            log_masses(LogitRow::of(logits.narrow(1, 0, vocab), node), {},
-                       {.temperature = temperature}, allowed[static_cast<size_t>(node)], token);
+        const LogMasses wanted = log_masses(LogitRow::of(logits.narrow(1, 0, vocab), node), {},
+                                            {.temperature = temperature},
+                                            rows.allowed[static_cast<size_t>(node)], token);
         EXPECT_NEAR(masses[0][i].item<double>(), wanted.allowed, 1e-12) << i;
         EXPECT_NEAR(masses[1][i].item<double>(), wanted.token, 1e-12) << i;
       }
@@ -351,23 +365,11 @@ TEST(CudaBestAllowedTest, EqualTheHosts) {
       const Tensor logits = with_ties ? at::randint(-2, 3, {4, vocab + 3}, at::kFloat)
                                       : at::randn({4, vocab + 3}) * 3;
       logits.narrow(1, vocab, 3).fill_(1000);
-      CudaMasks masks{.bases = {},
-                      .of_row = {},
-                      .exceptions = {},
-                      .words = static_cast<int32_t>((vocab + 31) / 32)};
-      std::vector<AllowedTokens> allowed;
-      for (const bool with_base : {true, false, true}) {
-        const TokenMask mask = random_mask(vocab, with_base, random);
-        add_mask(mask, masks);
-        allowed.push_back(words_of(mask));
-      }
-      masks.of_row.push_back(cuda::kCudaAllTokens);
-      masks.exception_starts.push_back(masks.exception_starts.back());
-      allowed.push_back(nullptr);
-      const CudaChoices found = cuda_choices(logits, vocab, masks);
+      const MaskedRows rows = random_rows(vocab, random);
+      const CudaChoices found = cuda_choices(logits, vocab, rows.masks);
       for (int64_t row = 0; row < 4; ++row) {
         const LogitRow own = LogitRow::of(logits.narrow(1, 0, vocab), row);
-        const AllowedTokens& mask = allowed[static_cast<size_t>(row)];
+        const AllowedTokens& mask = rows.allowed[static_cast<size_t>(row)];
         const GreedyChoice wanted = greedy_choice(own, {}, {}, mask);
         EXPECT_EQ(found.tokens[row].item<int32_t>(), wanted.token) << row;
         EXPECT_EQ(found.largest[row][0].item<double>() - found.largest[row][1].item<double>(),
