@@ -214,7 +214,10 @@ void SpeculativeBeamSearch::settle(const BeamSession& session, const std::vector
       target_.commit(nodes, rows.names()[row]);
     }
     const int64_t lost = std::ssize(path) - common_prefix(path, kept[row]);
-    branches.push_back({places[beam].row, size_of(session.beams()[beam]) - 1 - lost});
+    // Caches that cannot go back to every length say from where the text is read again.
+    const int64_t shared =
+        target_.rewindable_to(size_of(session.beams()[beam]) - 1 - lost, rows.names()[row]);
+    branches.push_back({places[beam].row, shared});
   }
   rows.branch(branches);
 }

@@ -23,7 +23,8 @@ namespace specdec {
 /// that follow the target's hidden states are refused.
 ///
 /// Rows that come from one old row along different paths share what their paths have in common; the
-/// few tokens after that are evaluated again, ahead of the row's next draft.
+/// few tokens after that are evaluated again, ahead of the row's next draft, and so is what a cache
+/// that cannot go back to every length (LanguageModel::rewindable_to) has given up.
 ///
 /// StepStatistics, of one forward: `committed` counts the beam steps that it advanced, `accepted`
 /// those beyond the first, `drafted` the nodes of all trees (not the tokens evaluated again) and

@@ -4,14 +4,17 @@
 
 #include "core/transformer/transformer_model.h"
 #include "decoders/autoregressive.h"
+#include "decoders/beam_search.h"
 #include "decoders/drafters/draft_model.h"
 #include "decoders/drafters/prompt_lookup.h"
 #include "decoders/shapes/draft_length.h"
 #include "decoders/shapes/static_tree.h"
 #include "decoders/speculative.h"
+#include "decoders/speculative_beam.h"
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
 #include "kv/kv_cache.h"
+#include "kv/stateful_store.h"
 #include "tests/support/sequence_distribution.h"
 #include "tests/support/target_table.h"
 #include "tests/support/tiny_gemma.h"
@@ -70,6 +73,48 @@ TEST(RecurrentDecodingTest, GreedySpeculationGivesTheTokensOfGreedyDecoding) {
     SpeculativeDecoding decoding(target, std::make_unique<PromptLookupDrafter>(),
                                  std::make_unique<ExactMatchVerifier>(), recurrent_shape(false));
     EXPECT_EQ(decoding.generate(task.request(random)).tokens, wanted);
+  }
+}
+
+// Beams part within a draft, where a target may have no checkpoint of its states, or pages of its
+// windows any more: it reads again what lies behind the nearest length that it can go back to.
+TEST(RecurrentDecodingTest, SpeculativeBeamsReadAgainWhatTheTargetCannotGoBackTo) {
+  at::set_num_threads(1);
+  const RecurrentWeights recurrent = tiny_recurrent_gemma(kDecodedVocab, at::kFloat);
+  Task task = recurrent_task();
+  task.stop.max_new_tokens = 24;
+  const SpeculativeBeamSearch::Options options{
+      .beams = {.num_beams = 3, .num_return_sequences = 3}, .draft_length = 3, .draft_width = 6};
+  struct Cache {
+    RecurrentWeights weights;
+    StateOptions states;
+    int64_t window_slack;
+  };
+  const Cache caches[] = {{recurrent, {.every = 1, .most_checkpoints = 8}, 0},
+                          {recurrent, {.every = 8, .most_checkpoints = 2}, 0},
+                          {recurrent, {.every = 64, .most_checkpoints = 0}, 0},
+                          {tiny_gemma(kDecodedVocab, at::kFloat), {}, 1}};
+  for (const Cache& one : caches) {
+    CounterRandomness random(1);
+    TransformerModel plain(one.weights, paged_kv());
+    const Generation wanted =
+        BeamSearchDecoding(plain, options.beams).generate(task.request(random));
+    TransformerModel target(one.weights,
+                            [&](const std::vector<LayerKv>& layers, const KvStoreOptions& store) {
+                              return make_cache(layers, {.dtype = store.dtype,
+                                                         .page_size = 2,
+                                                         .max_length = store.max_length,
+                                                         .window_slack = one.window_slack,
+                                                         .states = one.states});
+                            });
+    const Generation found = SpeculativeBeamSearch(target, draft_model_of(one.weights), options)
+                                 .generate(task.request(random));
+    ASSERT_EQ(found.hypotheses.size(), wanted.hypotheses.size());
+    for (size_t i = 0; i < wanted.hypotheses.size(); ++i) {
+      EXPECT_EQ(found.hypotheses[i].tokens, wanted.hypotheses[i].tokens);
+      EXPECT_EQ(found.hypotheses[i].score, wanted.hypotheses[i].score);
+    }
+    EXPECT_LT(found.steps.size(), wanted.steps.size()) << "drafts are accepted";
   }
 }
 
