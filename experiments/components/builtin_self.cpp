@@ -182,6 +182,12 @@ DrafterRegistry::Make prepare_cached_self(const ConfigNode& node, const RunPlan&
               "is exact, so drafts would cost what they save: give a format, as in {type: paged, "
               "format: q4}, or a type that reads less, as {type: window}");
   }
+  if (plan.target != nullptr &&
+      std::any_of(plan.target->plan.begin(), plan.target->plan.end(), is_recurrent)) {
+    node.fail("cache",
+              "follows the target's keys and values, and a model with recurrent layers has states "
+              "beside them: give layers or skip in place of cache");
+  }
   const auto folder = plan.target == nullptr ? std::filesystem::path() : plan.target->folder;
   return [folder, cache, given](BuildContext& context) {
     if (!context.models.options().adapters.empty()) {
@@ -190,11 +196,6 @@ DrafterRegistry::Make prepare_cached_self(const ConfigNode& node, const RunPlan&
           "correct, but fewer drafts may be accepted.");
     }
     std::unique_ptr<LanguageModel> copy = context.models.load(folder, {}, cache);
-    if (copy->snapshots() == nullptr) {
-      throw ConfigError(
-          "self: a cache of its own follows the target's keys and values, and a model with "
-          "recurrent layers has states beside them: give layers or skip in place of cache");
-    }
     context.draft_model = copy.get();
     context.draft_model_name = fmt::format("{} (cache {})", folder.string(), cache->loss);
     return std::make_unique<SelfDrafter>(context.target, given, std::move(copy));

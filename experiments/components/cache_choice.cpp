@@ -89,7 +89,7 @@ void check_lossy(const ConfigNode& cache, const CacheChoice& choice, bool lossy)
     cache.fail(choice.format ? "format" : "type",
                fmt::format("{} changes what the target sees of its keys and values, which makes "
                            "another model of it: say so with lossy: true, or choose an exact cache",
-                           choice.loss));
+                           choice.format ? kv_format_name(*choice.format) : type_of(cache)));
   } else if (lossy && choice.loss.empty()) {
     cache.fail("lossy", "is true, but type and format of the cache are exact: leave it out");
   }

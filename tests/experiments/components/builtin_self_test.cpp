@@ -147,6 +147,18 @@ TEST_F(BuiltinSelfTest, AllLayersHaveNoAdapterOfTheirOwn) {
   EXPECT_EQ(refused(", skip: [1]"), "no error");
 }
 
+TEST_F(BuiltinSelfTest, ACacheOfItsOwnFollowsNoRecurrentLayers) {
+  const auto refused = [&](const std::string& drafter) {
+    write_config(
+        "{weights: " + test_data("recurrentgemma-a").string() + "}",
+        "  - {type: speculative, draft_length: 2, drafter: {type: self, " + drafter + "}}\n");
+    return plan_error();
+  };
+  EXPECT_THAT(refused("cache: {type: paged, format: q8}"),
+              AllOf(HasSubstr("drafter.cache"), HasSubstr("recurrent layers")));
+  EXPECT_EQ(refused("layers: 2"), "no error");
+}
+
 TEST_F(BuiltinSelfTest, ACacheOfItsOwnIsCheckedAsTheTargetsIs) {
   const std::string target = test_data("gemma3-a").string();
   const auto refused = [&](const std::string& options, const std::string& drafter) {

@@ -282,10 +282,11 @@ TEST(CachesTest, ALossyFormatOfATargetSaysSo) {
   const auto error = [&](const std::string& text) {
     return error_message<ConfigError>([&] { (void)parse_cache(text, all); });
   };
-  EXPECT_THAT(error("{type: paged, format: q8}"), HasSubstr("say so with lossy: true"));
+  EXPECT_THAT(error("{type: paged, format: q8}"),
+              AllOf(HasSubstr("format: q8 changes what"), HasSubstr("say so with lossy: true")));
   EXPECT_THAT(error("{type: paged, lossy: true}"),
               HasSubstr("type and format of the cache are exact"));
-  EXPECT_THAT(error("window"), HasSubstr("changes what the target sees"));
+  EXPECT_THAT(error("window"), HasSubstr("type: window changes what the target sees"));
   EXPECT_THAT(error("{type: paged, format: bfloat16, lossy: true}"),
               HasSubstr("values of the model's kv_dtype"));
   for (const char* type : {"paged", "contiguous"}) {
