@@ -1,7 +1,11 @@
 #include "kv/tracing_store.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/kernels/attention_mass.h"
@@ -13,10 +17,36 @@ namespace specdec {
 /// Adds up what ops write and read of the layer that was looked at last.
 class TracingStore::Recorder {
  public:
-  explicit Recorder(int64_t layers) { trace_.layers.resize(static_cast<size_t>(layers)); }
+  Recorder(int64_t layers, std::unique_ptr<TraceFile> events) : events_(std::move(events)) {
+    trace_.layers.resize(static_cast<size_t>(layers));
+    note("begin", [&] { return fmt::format(R"("version":1,"layers":{})", layers); });
+  }
 
-  const KvTrace& trace() const { return trace_; }
-  void begin_forward() { ++trace_.forwards; }
+  const KvTrace& trace() const {
+    check();
+    return trace_;
+  }
+  /// Throws Error where events could not be written.
+  void check() const {
+    if (events_ != nullptr) {
+      events_->check();
+    }
+  }
+  /// Writes an event, where anyone wants them; `fields` gives what belongs to it.
+  template <typename Fields>
+  void note(const char* event, const Fields& fields) {
+    if (events_ != nullptr) {
+      events_->write(event, fields());
+    }
+  }
+  void begin_forward(int64_t nodes) {
+    ++trace_.forwards;
+    note("forward",
+         [&] { return fmt::format(R"("number":{},"nodes":{})", trace_.forwards, nodes); });
+  }
+  void undo_forward() {
+    note("undo", [&] { return fmt::format(R"("number":{})", trace_.forwards); });
+  }
   void look_at(int64_t layer) { layer_ = static_cast<size_t>(layer); }
 
   void note_written(const KvView& view) {
@@ -24,14 +54,22 @@ class TracingStore::Recorder {
     layer().written += tables.nodes;
     const auto* rows = tables.rows.const_data_ptr<int32_t>();
     const auto* slots = tables.slots.const_data_ptr<int32_t>();
+    const auto* positions = tables.positions.const_data_ptr<int32_t>();
+    std::vector<std::vector<int64_t>> tokens;
     for (int64_t node = 0; node < tables.nodes; ++node) {
       const int64_t index = rows[node] * view.page_stride() + slots[node] / view.page_size();
-      ++page(view, view.page_table()[index]).written;
+      const int64_t number = view.page_table()[index];
+      ++page(view, number).written;
+      if (events_ != nullptr) {
+        tokens.push_back({rows[node], positions[node], number, slots[node] % view.page_size()});
+      }
     }
+    note("write", [&] { return fmt::format(R"({},"tokens":{})", place_of(view), tokens); });
   }
 
   void note_read(const Tensor& queries, const KvView& view, const AttentionOptions& options) {
     layer().nodes += view.tables->nodes;
+    std::map<int64_t, ReadPage> pages;
     attention_mass(queries, view, options, [&](const SeenKey& key) {
       const size_t bucket = age_bucket(key.age);
       KvTrace::Layer& own = layer();
@@ -42,10 +80,31 @@ class TracingStore::Recorder {
       ++own.keys[bucket];
       own.mass[bucket] += key.weight;
       ++page(view, key.page).read;
+      if (events_ != nullptr) {
+        ReadPage& read = pages[key.page];
+        ++read.keys;
+        read.mass += key.weight;
+      }
+    });
+    note("read", [&] {
+      std::vector<std::string> texts;
+      for (const auto& [number, read] : pages) {
+        texts.push_back(fmt::format("[{}, {}, {:.6g}]", number, read.keys, read.mass));
+      }
+      return fmt::format(R"({},"pages":[{}])", place_of(view), fmt::join(texts, ", "));
     });
   }
 
  private:
+  /// What the nodes of a forward read of a page: keys, each once for every node that sees it.
+  struct ReadPage {
+    int64_t keys = 0;
+    double mass = 0.0;
+  };
+
+  std::string place_of(const KvView& view) const {
+    return fmt::format(R"("layer":{},"group":{})", layer_, view.group);
+  }
   KvTrace::Layer& layer() { return trace_.layers[layer_]; }
   KvTrace::Page& page(const KvView& view, int64_t number) {
     const auto group = static_cast<size_t>(view.group);
@@ -60,6 +119,7 @@ class TracingStore::Recorder {
   }
 
   KvTrace trace_;
+  std::unique_ptr<TraceFile> events_;
   size_t layer_ = 0;
 };
 
@@ -87,12 +147,61 @@ class TracingStore::RecordingOps final : public ForwardingOps {
   std::shared_ptr<Recorder> recorder_;
 };
 
-TracingStore::TracingStore(std::unique_ptr<KvStore> store, int64_t layers)
-    : ForwardingStore(std::move(store)), recorder_(std::make_shared<Recorder>(layers)) {}
+TracingStore::TracingStore(std::unique_ptr<KvStore> store, int64_t layers,
+                           std::unique_ptr<TraceFile> events)
+    : ForwardingStore(std::move(store)),
+      recorder_(std::make_shared<Recorder>(layers, std::move(events))) {}
 
 void TracingStore::extend(const NewNodes& nodes) {
+  recorder_->check();
   ForwardingStore::extend(nodes);
-  recorder_->begin_forward();
+  recorder_->begin_forward(nodes.count);
+}
+
+void TracingStore::undo_extend() {
+  ForwardingStore::undo_extend();
+  recorder_->undo_forward();
+}
+
+void TracingStore::note_row(const char* event, RowId row) {
+  recorder_->note(event, [&] { return fmt::format(R"("row":{},"length":{})", row, length(row)); });
+}
+
+void TracingStore::commit(RowId row, std::span<const int64_t> path) {
+  ForwardingStore::commit(row, path);
+  note_row("commit", row);
+}
+
+void TracingStore::truncate(RowId row, int64_t length) {
+  ForwardingStore::truncate(row, length);
+  note_row("truncate", row);
+}
+
+RowId TracingStore::open() {
+  const RowId row = ForwardingStore::open();
+  note_row("open", row);
+  return row;
+}
+
+RowId TracingStore::fork(RowId row, int64_t length) {
+  const RowId made = ForwardingStore::fork(row, length);
+  note_row("fork", made);
+  return made;
+}
+
+void TracingStore::close(RowId row) {
+  ForwardingStore::close(row);
+  recorder_->note("close", [&] { return fmt::format(R"("row":{})", row); });
+}
+
+void TracingStore::restore(RowId row, const KvSnapshot& snapshot, int64_t length) {
+  ForwardingStore::restore(row, snapshot, length);
+  note_row("restore", row);
+}
+
+void TracingStore::append(RowId row, int64_t count, const NumbersOfLayer& numbers) {
+  ForwardingStore::append(row, count, numbers);
+  note_row("append", row);
 }
 
 KvView TracingStore::view(int64_t layer) const {

@@ -256,12 +256,21 @@ CacheRegistry::Make prepare_tracing(const ConfigNode& node, const RunPlan& plan)
                 "another type");
   }
   const CacheRegistry::Make make = plan.components.caches.prepare(traced, plan);
-  return [make](const CacheContext& context) -> std::unique_ptr<KvStore> {
+  const std::filesystem::path events = node.get<std::string>("events", "");
+  if (std::filesystem::exists(events)) {
+    node.fail("events", fmt::format("{} exists already, and a trace overwrites nothing: name "
+                                    "another file, or remove it",
+                                    events.string()));
+  }
+  return [make, events](const CacheContext& context) -> std::unique_ptr<KvStore> {
     auto store = make(context);
     if (!context.traced) {
       return store;
     }
-    return std::make_unique<TracingStore>(std::move(store), std::ssize(context.layers));
+    const bool holds_numbers = !context.store.device.is_meta();
+    return std::make_unique<TracingStore>(
+        std::move(store), std::ssize(context.layers),
+        events.empty() || !holds_numbers ? nullptr : std::make_unique<TraceFile>(events));
   };
 }
 
@@ -333,17 +342,20 @@ void add_caches(CacheRegistry& caches) {
               .prepare = prepare_tiered,
               .examples = {{"{type: tiered, memory_megabytes: 1, megabytes: 16}"}},
               .facts = {.cpu_only = true, .memory_bytes = tiered_memory_bytes}});
-  caches.add("tracing",
-             {.help = "another cache, the same bits, that counts what forwards write and read by "
-                      "layer, page and age: slow, for a figure of how far back attention looks",
-              .page = "docs/caches.md",
-              .options = with_format({{"of", "{type: paged}", "a cache",
-                                       "the type and options of the cache that is traced"}}),
-              .promise = Promise::kLossless,
-              .prepare = prepare_tracing,
-              .examples = {{"{type: tracing}"},
-                           {"{type: tracing, of: {type: paged, page_size: 4, window_slack: 16}}"}},
-              .facts = {.cpu_only = true, .memory_bytes = traced_memory_bytes}});
+  caches.add(
+      "tracing",
+      {.help = "another cache, the same bits, that counts what forwards write and read by "
+               "layer, page and age: slow, for a figure of how far back attention looks",
+       .page = "docs/caches.md",
+       .options = with_format(
+           {{"of", "{type: paged}", "a cache", "the type and options of the cache that is traced"},
+            {"events", "none", "a new file",
+             "where each write, read and change of a row goes as a line of JSON"}}),
+       .promise = Promise::kLossless,
+       .prepare = prepare_tracing,
+       .examples = {{"{type: tracing}"},
+                    {"{type: tracing, of: {type: paged, page_size: 4, window_slack: 16}}"}},
+       .facts = {.cpu_only = true, .memory_bytes = traced_memory_bytes}});
 }
 
 }  // namespace specdec

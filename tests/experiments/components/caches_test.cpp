@@ -4,7 +4,11 @@
 #include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "core/error.h"
@@ -15,6 +19,7 @@
 #include "tests/support/cache_pair.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_gemma.h"
 
 namespace specdec {
@@ -189,6 +194,99 @@ TEST(CachesTest, ATraceCountsWhatForwardsWriteAndRead) {
   EXPECT_EQ(read, all_keys);
   EXPECT_EQ(trace.pages.front().front().written, 0) << "the first four tokens";
   EXPECT_EQ(trace.pages.front()[2].written, 3 * 2) << "slots 10 and 11";
+}
+
+/// The events of a trace's file.
+std::vector<nlohmann::json> events_of(const std::filesystem::path& path) {
+  std::vector<nlohmann::json> events;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    events.push_back(nlohmann::json::parse(line));
+  }
+  return events;
+}
+
+TEST(CachesTest, TheEventsOfATraceAddUpToIt) {
+  const c10::InferenceMode guard;
+  const Components all = builtin_components();
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "new" / "events.jsonl";
+  const std::string text = fmt::format(
+      "{{type: tracing, of: {{type: paged, page_size: 4, window_slack: 2}}, events: {}}}",
+      path.string());
+  TransformerModel model(tiny_gemma(kCacheVocab, at::kFloat),
+                         parse_cache(text, all).factory(KvFormat::kNative));
+  (void)model.extend_get_last_logits(std::vector<Token>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+  const RowId row = model.fork(0, 9);
+  (void)model.forward(
+      {.tokens = at::tensor({3, 4, 5}, at::kInt), .rows = {0, row, row}, .parents = {-1, -1, 0}});
+  model.commit(std::vector<int64_t>{0, 1}, row);
+  model.truncate(10, row);
+  model.close(row);
+  const KvTrace& trace = *model.cache().trace();
+  KvTrace sums;
+  sums.layers.resize(trace.layers.size());
+  std::vector<double> mass(trace.layers.size());
+  std::vector<std::string> changes;
+  int64_t of_row = 0;
+  double last = 0.0;
+  for (const nlohmann::json& event : events_of(path)) {
+    EXPECT_GE(event.at("seconds").get<double>(), last);
+    last = event.at("seconds");
+    const std::string name = event.at("event");
+    if (name == "forward") {
+      EXPECT_EQ(event.at("number"), ++sums.forwards);
+    } else if (name == "write") {
+      KvTrace::Layer& layer = sums.layers.at(event.at("layer"));
+      layer.written += std::ssize(event.at("tokens"));
+      for (const auto& token : event.at("tokens")) {
+        EXPECT_EQ(token.at(3), token.at(1).get<int64_t>() % 4) << "a chain's slots follow";
+        of_row += token.at(0) == row ? 1 : 0;
+      }
+    } else if (name == "read") {
+      for (const auto& page : event.at("pages")) {
+        mass.at(event.at("layer")) += page.at(2).get<double>();
+      }
+    } else {
+      changes.push_back(name + (event.contains("length") ? event.at("length").dump() : ""));
+    }
+  }
+  EXPECT_EQ(sums.forwards, trace.forwards);
+  EXPECT_EQ(of_row, 2 * std::ssize(mass));
+  for (size_t i = 0; i < mass.size(); ++i) {
+    EXPECT_EQ(sums.layers[i].written, trace.layers[i].written);
+    EXPECT_NEAR(mass[i], static_cast<double>(trace.layers[i].nodes), 1e-4);
+  }
+  EXPECT_THAT(changes, testing::ElementsAre("begin", "commit10", "fork9", "commit11", "truncate10",
+                                            "close"));
+  EXPECT_THAT(error_message<ConfigError>([&] { (void)parse_cache(text, all); }),
+              HasSubstr("exists already"));
+}
+
+TEST(CachesTest, ATraceThatTheDiskHasNoRoomForEndsBeforeTheNextForward) {
+  const c10::InferenceMode guard;
+  const TemporaryFolder folder;
+  const std::string text =
+      fmt::format("{{type: tracing, events: {}}}", (folder.path() / "events.jsonl").string());
+  TransformerModel model(tiny_gemma(kCacheVocab, at::kFloat),
+                         parse_cache(text, builtin_components()).factory(KvFormat::kNative));
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit limit = before;
+  limit.rlim_cur = 500;  // stands for the full disk
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  const std::string first = error_message<Error>([&] {
+    (void)model.extend_get_last_logits(std::vector<Token>{1, 2, 3});
+  });
+  const std::string next =
+      error_message<Error>([&] { (void)model.extend_get_last_logits(std::vector<Token>{4}); });
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, old_handler);
+  EXPECT_EQ(first, "no error");
+  EXPECT_THAT(next, AllOf(HasSubstr("events.jsonl"), HasSubstr("Make room on the disk")));
+  EXPECT_EQ(model.length(), 3);
+  EXPECT_EQ(model.pending(), 0);
 }
 
 TEST(CachesTest, ATraceIsAsLossyAsWhatItTraces) {

@@ -1,0 +1,51 @@
+#include "kv/trace_file.h"
+
+#include <cerrno>
+#include <system_error>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+}  // namespace
+
+TraceFile::TraceFile(const std::filesystem::path& path) : path_(path), file_(nullptr, std::fclose) {
+  std::error_code ignored;  // the file says what is wrong with its folder
+  std::filesystem::create_directories(path.parent_path(), ignored);
+  file_.reset(std::fopen(path.c_str(), "wx"));
+  if (file_ == nullptr && errno == EEXIST) {
+    throw Error(fmt::format(
+        "{}: exists already, and a trace overwrites nothing: name another file, or remove it",
+        path.string()));
+  }
+  if (file_ == nullptr) {
+    throw Error(fmt::format("{}: the trace cannot be written: {}", path.string(), reason(errno)));
+  }
+}
+
+void TraceFile::write(const char* name, const std::string& fields) {
+  if (error_ != 0) {
+    return;
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin_;
+  const std::string line =
+      fmt::format(R"({{"event":"{}","seconds":{:.6f},{}}})", name, seconds.count(), fields) + '\n';
+  if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() ||
+      std::fflush(file_.get()) != 0) {
+    error_ = errno;
+  }
+}
+
+void TraceFile::check() const {
+  if (error_ != 0) {
+    throw Error(fmt::format(
+        "{}: the trace cannot be written on: {}. Make room on the disk, or leave out the cache's "
+        "'events'",
+        path_.string(), reason(error_)));
+  }
+}
+
+}  // namespace specdec
