@@ -192,11 +192,15 @@ ChatAnswer Chat::generate(const ChatWriter& write) {
                               InterruptGuard::check();
                             },
                         .constraint = constraint};
+  const std::optional<LayerReads> reads = parts_.reads ? parts_.reads() : std::nullopt;
   std::optional<RequestMetrics> metrics;
   try {
     const Generation generation = parts_.strategy.generate(request);
     text.take(generation.tokens);  // of strategies that know their tokens at the end only
     metrics = request_metrics(generation, std::ssize(prompt), parts_.target.reused());
+    if (reads) {
+      metrics->disk = *parts_.reads() - *reads;
+    }
   } catch (const Interrupted&) {
     if (text.size() == 0) {
       turns_.pop_back();  // nothing was answered

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/layer_reads.h"
 #include "core/prefix_cached_model.h"
 #include "experiments/metrics/request_metrics.h"
 #include "experiments/run/experiment_config.h"
@@ -23,6 +24,8 @@ struct ChatParts {
   uint64_t seed = 0;
   Constraint constraint = {};              ///< Constraint::grammar is set for each answer
   const GrammarConfig* grammar = nullptr;  ///< that every answer obeys
+  /// What forwards read from disk so far, of a target that does not lie in memory.
+  std::function<std::optional<LayerReads>()> reads = {};
 };
 
 /// An answer, and what it took.

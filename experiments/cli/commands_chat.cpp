@@ -264,7 +264,9 @@ int run_chat(const CommandContext& context, const ChatArguments& arguments) {
   profile.take_all(options, context.components);
   context.note_profile(profile);
   ModelLoader loader(options, &catalog);
-  PrefixCachedModel target(loader.load(arguments.model, parse_adapters(arguments.adapters)));
+  auto model = loader.load(arguments.model, parse_adapters(arguments.adapters));
+  const TransformerWeights& weights = model->weights();
+  PrefixCachedModel target(std::move(model));
   BuildContext build{.target = target,
                      .models = loader,
                      .cost_curve =
@@ -283,7 +285,8 @@ int run_chat(const CommandContext& context, const ChatArguments& arguments) {
              .stop = stop,
              .seed = arguments.seed,
              .constraint = config.constraint,
-             .grammar = grammar ? &*grammar : nullptr},
+             .grammar = grammar ? &*grammar : nullptr,
+             .reads = [&weights] { return layer_reads(weights); }},
             arguments.system);
   ChatLoop(context, arguments, chat, std::cin).run();
   return 0;

@@ -279,5 +279,19 @@ TEST(ChatCliTest, WhatADrafterReadsOfTheCacheIsCheckedBeforeTheFirstToken) {
   }
 }
 
+TEST(ChatCliTest, AnswersOfLayersOnDiskSayWhatWasRead) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "target.layers").string();
+  const auto in_memory = answers("Who comes?\nAnd then?\n");
+  const auto on_disk =
+      answers("Who comes?\nAnd then?\n", {"--memory-limit", "5MB", "--layer-file", file});
+  ASSERT_EQ(on_disk.size(), 2U);
+  for (size_t turn = 0; turn < 2; ++turn) {
+    EXPECT_EQ(on_disk[turn]["tokens"], in_memory[turn]["tokens"]);
+    EXPECT_GT(on_disk[turn]["statistics"]["disk_bytes"].get<int64_t>(), 0);
+    EXPECT_FALSE(in_memory[turn]["statistics"].contains("disk_bytes"));
+  }
+}
+
 }  // namespace
 }  // namespace specdec
