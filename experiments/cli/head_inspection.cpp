@@ -56,6 +56,10 @@ nlohmann::json eagle_json(const std::filesystem::path& folder, EagleVersion vers
     json["capture_layers"] = config.capture_layers.empty() ? nlohmann::json("by the target")
                                                            : nlohmann::json(config.capture_layers);
   }
+  if (version == EagleVersion::kPEagle) {
+    json["drafts"] = config.drafts;
+    json["mask_token"] = config.mask_token;
+  }
   return json;
 }
 

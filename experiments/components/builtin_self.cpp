@@ -214,7 +214,8 @@ DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) 
   }
   std::filesystem::path folder;
   LayerNumbers layers;
-  if (plan.target != nullptr) {
+  const bool is_read = !node.is_list("layers");  // else a mistake, which is noted
+  if (plan.target != nullptr && is_read) {
     folder = plan.target->folder;
     note_error(node, given.skip.empty() ? "layers" : "skip", [&] {
       layers = drafting_layers(given, plan.target->config.num_layers);

@@ -146,6 +146,12 @@ std::string block_drafter_kind(const JsonKeys& keys) {
     keys.fail("projector_type",
               fmt::format("is '{}'; supported: dflash, dflash2, domino, dspark", projector));
   }
+  if (kind.empty() && keys.has("block_size") && keys.has("target_layer_ids")) {
+    keys.fail("architectures",
+              "names no head that drafts blocks, as block_size and target_layer_ids are of one: "
+              "such a head's class has DFlash, DFlash2, Domino, DSpark or PEagle in its name. Take "
+              "config.json as it was published");
+  }
   return "";
 }
 

@@ -157,6 +157,8 @@ TEST_F(BuiltinSelfTest, ACacheOfItsOwnFollowsNoRecurrentLayers) {
   EXPECT_THAT(refused("cache: {type: paged, format: q8}"),
               AllOf(HasSubstr("drafter.cache"), HasSubstr("recurrent layers")));
   EXPECT_EQ(refused("layers: 2"), "no error");
+  EXPECT_THAT(refused("layers: [0, 1]"),
+              AllOf(HasSubstr("expected a whole number"), Not(HasSubstr("all of the target's"))));
 }
 
 TEST_F(BuiltinSelfTest, ACacheOfItsOwnIsCheckedAsTheTargetsIs) {

@@ -122,6 +122,18 @@ TEST(HeadKindTest, OthersAreRefusedByName) {
       HasSubstr("a xpress draft head, which is not supported"));
 }
 
+TEST(HeadKindTest, AHeadThatDraftsBlocksHasToSayWhichOne) {
+  for (const json& names : {json(), json::array({"Gemma4ForCausalLM"})}) {
+    json config = {{"model_type", "gemma4_text"}, {"block_size", 7}, {"target_layer_ids", {1, 2}}};
+    if (!names.is_null()) {
+      config["architectures"] = names;
+    }
+    EXPECT_THAT(
+        error_message<WeightsError>([&] { (void)head_kind(JsonKeys(config, "config.json")); }),
+        testing::AllOf(HasSubstr("architectures"), HasSubstr("names no head that drafts blocks")));
+  }
+}
+
 TEST(HeadKindTest, PublishedHeadsAreKnown) {
   const json eagle = {{"architectures", {"Eagle3Speculator"}},
                       {"speculators_model_type", "eagle3"}};
