@@ -11,6 +11,7 @@
 #include "core/kernels/attention_operands.h"
 #include "core/kernels/attention_task.h"
 #include "core/kernels/checks.h"
+#include "core/kernels/device/stored_kv.h"
 #include "core/kernels/hadamard.h"
 #include "core/kernels/team.h"
 

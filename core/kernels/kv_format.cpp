@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "core/error.h"
 #include "core/kernels/device/numbers.h"
@@ -11,7 +10,6 @@
 namespace specdec {
 namespace {
 
-constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
 constexpr int64_t kScaleBytes = 2;
 static_assert(kKvGroup == device::kScaledGroup);
 
@@ -55,22 +53,16 @@ void decode_each(const KvElements& from, int64_t head_dim, float* numbers) {
   }
 }
 
-/// Those of kHierarchical are all whose halves have 4 bits each and that lie about zero: its scale
-/// is that of the upper halves.
 device::IntegerCodes codes_of(KvFormat format) {
   switch (format) {
     case KvFormat::kQ4:
       return device::integer_codes(4);
     case KvFormat::kHierarchical:
-      return {-119, 119, 0x1p-4F};
+      return device::halved_codes();
     default:
       return device::integer_codes(8);
   }
 }
-
-/// code / 16, rounded to the nearest, and what is left, -8 to 7.
-int upper_half(int code) { return (code + 8) >> 4; }
-int lower_half(int code) { return code - 16 * upper_half(code); }
 
 /// A group's dimensions, and the element that lower halves begin at.
 struct GroupPlace {
@@ -105,34 +97,32 @@ uint16_t round_group(const float* numbers, int64_t count, const device::IntegerC
   return scale.bits;
 }
 
-/// Which of the levels of kQ3 is nearest, in the low bits, and the sign.
-int nearest_level(float number) {
-  const float size = std::fabs(number);
-  int level = 0;
-  while (level < 3 && size > (kQ3Levels[level] + kQ3Levels[level + 1]) / 2) {
-    ++level;
+/// The sum of terms, one a number of a group, by halves, as a warp of CUDA adds them up.
+double sum_by_halves(double (&terms)[kKvGroup]) {
+  for (int64_t half = kKvGroup / 2; half > 0; half /= 2) {
+    for (int64_t i = 0; i < half; ++i) {
+      terms[i] += terms[i + half];
+    }
   }
-  return level | (std::signbit(number) ? 4 : 0);
+  return terms[0];
 }
 
-/// Codes of kQ3 and their scale: the root mean square, for which the levels are the best, then the
-/// one of least squared error for these codes.
+/// Codes of kQ3; the bits of their scale.
 uint16_t choose_levels(const float* numbers, int64_t count, int* codes) {
-  double squares = 0;
+  double products[kKvGroup] = {};
+  double squares[kKvGroup] = {};
   for (int64_t i = 0; i < count; ++i) {
-    squares += static_cast<double>(numbers[i]) * numbers[i];
+    squares[i] = static_cast<double>(numbers[i]) * numbers[i];
   }
-  const double rms = std::sqrt(squares / static_cast<double>(count));
-  double products = 0;
-  double levels = 0;
+  const double rms = std::sqrt(sum_by_halves(squares) / static_cast<double>(count));
+  std::fill(std::begin(squares), std::end(squares), 0);
   for (int64_t i = 0; i < count; ++i) {
-    codes[i] = rms > 0 ? nearest_level(static_cast<float>(numbers[i] / rms)) : 0;
-    const double level = kQ3Levels[codes[i] & 3];
-    products += std::fabs(numbers[i]) * level;
-    levels += level * level;
+    codes[i] = device::level_code(numbers[i], rms);
+    const double size = device::level_size(codes[i] & 3);
+    products[i] = std::fabs(numbers[i]) * size;
+    squares[i] = size * size;
   }
-  const float scale = std::isfinite(rms) ? static_cast<float>(products / levels) : kNoNumber;
-  return device::narrow(scale, device::HalfBits{}).bits;
+  return device::level_scale(rms, sum_by_halves(products), sum_by_halves(squares)).bits;
 }
 
 /// Rounds a group to codes; the bits of its scale.
@@ -154,8 +144,9 @@ void write_codes(KvFormat format, const int* codes, const GroupPlace& at, const 
         byte(dim / 2) = pair(codes[i], codes[i + 1]);
         break;
       case KvFormat::kHierarchical:
-        byte(dim / 2) = pair(upper_half(codes[i]), upper_half(codes[i + 1]));
-        byte(at.lower + dim / 2) = pair(lower_half(codes[i]), lower_half(codes[i + 1]));
+        byte(dim / 2) = pair(device::upper_half(codes[i]), device::upper_half(codes[i + 1]));
+        byte(at.lower + dim / 2) =
+            pair(device::lower_half(codes[i]), device::lower_half(codes[i + 1]));
         break;
       case KvFormat::kQ3:
         write_levels(codes + i, &byte(dim / kQ3Block * 3), to.stride);
@@ -190,7 +181,8 @@ float level_at(const KvElements& from, int64_t dim) {
   const int64_t block = dim / kQ3Block * 3;
   const int64_t i = dim % kQ3Block;
   const int level = *element<uint8_t>(from, block + i / 4) >> (i % 4 * 2) & 3;
-  return (*element<uint8_t>(from, block + 2) >> i & 1) != 0 ? -kQ3Levels[level] : kQ3Levels[level];
+  const float size = device::level_size(level);
+  return (*element<uint8_t>(from, block + 2) >> i & 1) != 0 ? -size : size;
 }
 
 /// The number of a dimension, before its scale.

@@ -14,7 +14,8 @@ enum class KvFormat {
   kFp8E4m3,   ///< likewise, at most 448 (Micikevicius et al., 2022, arXiv:2209.05433)
   kQ8,        ///< 8-bit integers times a float16 scale of 32 dimensions of a head
   kQ4,        ///< 4-bit integers, likewise
-  kQ3,        ///< one of eight numbers, the best of 3 bits for a normal distribution, likewise
+  kQ3,        ///< one of eight numbers, the best of 3 bits for a normal distribution, likewise;
+              ///< see device::level_size
   /// 8-bit integers, likewise, in two halves, of which the upper one is a 4-bit integer that can be
   /// read alone (QuantSpec: Tiwari et al., 2025, arXiv:2502.10424)
   kHierarchical,
@@ -57,9 +58,6 @@ struct HalfCodes {
 
 /// Dimensions whose codes of kQ3 lie together.
 constexpr int64_t kQ3Block = 8;
-/// Magnitudes of kQ3, in units of the scale: the levels of least squared error for a normal
-/// distribution (Max, 1960, doi:10.1109/TIT.1960.1057548).
-constexpr float kQ3Levels[] = {0.2451F, 0.7560F, 1.3439F, 2.1520F};
 
 /// Whether groups of numbers have scales.
 constexpr bool has_scales(KvFormat format) {

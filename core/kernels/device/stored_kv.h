@@ -1,7 +1,7 @@
 #pragma once
 #include "core/kernels/device/numbers.h"
 
-// Groups of a cached key's or value's numbers as integers times a float16 scale; see KvFormat.
+// Groups of a cached key's or value's numbers as codes times a float16 scale; see KvFormat.
 
 namespace specdec::portable {
 
@@ -50,6 +50,44 @@ template <int kBits>
 SPECDEC_DEVICE float code_value(uint32_t code) {
   const uint32_t sign = 1U << (kBits - 1U);
   return static_cast<float>(static_cast<int32_t>(code ^ sign) - static_cast<int32_t>(sign));
+}
+
+/// Codes of two halves, 16 upper + lower: all whose halves have 4 bits each and that lie about
+/// zero. The scale is that of the upper halves.
+SPECDEC_DEVICE IntegerCodes halved_codes() { return IntegerCodes{-119.0F, 119.0F, 0.0625F}; }
+
+/// code / 16, rounded to the nearest, and what is left, -8 to 7.
+SPECDEC_DEVICE int32_t upper_half(int32_t code) { return (code + 8) >> 4; }
+SPECDEC_DEVICE int32_t lower_half(int32_t code) { return code - 16 * upper_half(code); }
+
+/// Magnitudes of kQ3 in units of the scale, of levels 0 to 3: those of least squared error for a
+/// normal distribution (Max, 1960, doi:10.1109/TIT.1960.1057548).
+SPECDEC_DEVICE float level_size(int32_t level) {
+  const float low = (level & 1) != 0 ? 0.7560F : 0.2451F;
+  const float high = (level & 1) != 0 ? 2.1520F : 1.3439F;
+  return (level & 2) != 0 ? high : low;
+}
+
+/// The code of kQ3 nearest to a number of a group with this root mean square, for which the levels
+/// are the best: the level, and 4 where the number is negative. 0 in a group of zeros and NaN.
+SPECDEC_DEVICE int32_t level_code(float number, double rms) {
+  if (!(rms > 0.0)) {
+    return 0;
+  }
+  const float size = static_cast<float>(magnitude_of(number) / rms);
+  int32_t level = 0;
+  while (level < 3 && size > (level_size(level) + level_size(level + 1)) / 2.0F) {
+    ++level;
+  }
+  return level | static_cast<int32_t>(bits_of(number) >> 31U << 2U);
+}
+
+/// Bits of a group's scale in kQ3: that of least squared error for its codes, by the sums of
+/// magnitudes times their levels' sizes and of these squared. NaN where rms is not finite.
+SPECDEC_DEVICE HalfBits level_scale(double rms, double products, double squares) {
+  const bool finite = rms - rms == 0.0;
+  return narrow(finite ? static_cast<float>(products / squares) : float_of(0x7FC00000U),
+                HalfBits{});
 }
 
 }  // namespace specdec::portable

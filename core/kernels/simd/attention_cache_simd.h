@@ -103,8 +103,10 @@ inline Vec<T> load_cache(const HalfCodes* from) {
 /// Levels of kQ3 of their numbers, 0 to 3, with a sign in the lowest bit of `signs`.
 inline Vec<float> signed_levels(typename Lanes<float>::Int levels,
                                 typename Lanes<float>::Int signs) {
-  const Vec<float> low = (levels & 1) != 0 ? splat(kQ3Levels[1]) : splat(kQ3Levels[0]);
-  const Vec<float> high = (levels & 1) != 0 ? splat(kQ3Levels[3]) : splat(kQ3Levels[2]);
+  const Vec<float> low =
+      (levels & 1) != 0 ? splat(device::level_size(1)) : splat(device::level_size(0));
+  const Vec<float> high =
+      (levels & 1) != 0 ? splat(device::level_size(3)) : splat(device::level_size(2));
   const Vec<float> sizes = (levels & 2) != 0 ? high : low;
   return same_bits<Vec<float>>(same_bits<typename Lanes<float>::Int>(sizes) ^ signs << 31);
 }
