@@ -98,7 +98,8 @@ void run_products(const Device& device, const Plan& plan, const ModelShape& shap
 }
 
 /// In the order of CudaKv.
-constexpr std::array kKvNames = {"float32", "bfloat16", "float16", "fp8_e4m3", "q8", "q4"};
+constexpr std::array kKvNames = {"float32", "bfloat16", "float16", "fp8_e4m3",
+                                 "q8",      "q4",       "q3",      "hierarchical"};
 
 void run_attention(const Device& device, const ModelShape& shape, const AttentionSize& size) {
   const int copies = cold_copies(device, cache_bytes_of(size));

@@ -45,25 +45,11 @@ void check_format(const KvCacheOptions& options) {
                     "{} out, or choose dtype: float32",
                     name, half ? "kv_dtype" : "the cache's format"));
   }
-  const bool cpu_only = is_for_cpu_only(options.format);
-  const bool on_cpu = options.device.is_cpu() || options.device.is_meta();  // the latter: no memory
-  if (!half && (options.device.is_mps() || (cpu_only && !on_cpu))) {
-    throw Error(fmt::format(
-        "a key/value cache in {} is for the CPU{}; on {} there are float32 and kv_dtype: bfloat16",
-        name, cpu_only ? " alone" : " and CUDA", options.device.str()));
-  }
-}
-
-void check_rotation(const KvCacheOptions& options) {
-  if (options.rotation == KvRotation::kNone) {
-    return;
-  }
-  SPECDEC_CHECK(has_scales(options.format), "cache: a rotation in {}",
-                kv_format_name(options.format));
-  if (!options.device.is_cpu() && !options.device.is_meta()) {
-    throw Error(fmt::format(
-        "a cache with rotation: hadamard runs on the CPU only, not on {}: leave the rotation out",
-        options.device.str()));
+  if (!half && options.device.is_mps()) {
+    throw Error(
+        fmt::format("a key/value cache in {} is for the CPU and CUDA; on {} there are float32 and "
+                    "kv_dtype: bfloat16",
+                    name, options.device.str()));
   }
 }
 
@@ -90,8 +76,9 @@ void check_options(const KvCacheOptions& options) {
                 options.max_bytes, options.max_rows, options.max_pending, options.window_slack);
   SPECDEC_CHECK(options.dtype == at::kFloat || options.dtype == at::kDouble,
                 "cache: activations of dtype {}", c10::toString(options.dtype));
+  SPECDEC_CHECK(options.rotation == KvRotation::kNone || has_scales(options.format),
+                "cache: a rotation in {}", kv_format_name(options.format));
   check_format(options);
-  check_rotation(options);
 }
 
 }  // namespace

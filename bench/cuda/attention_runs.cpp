@@ -71,9 +71,12 @@ KvElement element_of(CudaKv format, int32_t head_dim) {
     case CudaKv::kFp8E4m3:
       break;
     case CudaKv::kQ8:
+    case CudaKv::kHierarchical:
       return {head_dim + scale_bytes, 1};
     case CudaKv::kQ4:
       return {head_dim / 2 + scale_bytes, 1};
+    case CudaKv::kQ3:
+      return {head_dim / 8 * 3 + scale_bytes, 1};
   }
   return {head_dim, 1};
 }

@@ -6,7 +6,8 @@
 namespace specdec {
 
 /// What the numbers in the pages of a cache are, rounded when they are written and widened,
-/// exactly, when they are read. All but kNative stand beside float32 activations.
+/// exactly, when they are read. All but kNative stand beside float32 activations. The CPU and CUDA
+/// have all of them, Metal kNative and kBFloat16.
 enum class KvFormat {
   kNative,    ///< of the activations' dtype
   kBFloat16,  ///< to the nearest, ties to even
@@ -63,11 +64,6 @@ constexpr int64_t kQ3Block = 8;
 constexpr bool has_scales(KvFormat format) {
   return format == KvFormat::kQ8 || format == KvFormat::kQ4 || format == KvFormat::kQ3 ||
          format == KvFormat::kHierarchical;
-}
-
-/// Whether only the CPU's kernels read and write it. Metal's have kNative and kBFloat16 alone.
-constexpr bool is_for_cpu_only(KvFormat format) {
-  return format == KvFormat::kQ3 || format == KvFormat::kHierarchical;
 }
 
 /// "float32" (the native one), "bfloat16", "float16", "fp8_e4m3", "q8", "q4", "q3" or

@@ -340,7 +340,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   /// What evaluate_all depends on beside the model. The activations of a number of nodes never
   /// move.
   const GraphKey& key_of(const Pass& pass) {
-    key_.assign({pass.nodes, pass.context});
+    key_.assign({pass.nodes, pass.context, static_cast<int64_t>(pass.options.kv_read)});
     outputs_.add_addresses(key_);
     add_tables(*store_->describe(0).tables, key_);
     for (const RopeTable& table : layers_.rotary_tables()) {

@@ -282,8 +282,7 @@ int64_t traced_memory_bytes(const ConfigNode& node, const Components& components
 std::vector<OptionHelp> with_format(std::vector<OptionHelp> options) {
   options.push_back(
       {"format", "as kv_dtype says", lossy_format_names(),
-       "of keys and values, rounded when they are written: lossy; q3 and hierarchical on the CPU "
-       "only, the others on CUDA too"});
+       "of keys and values, rounded when they are written: lossy; on the CPU and CUDA"});
   options.push_back({"rotation", "none", "none or hadamard",
                      "what keys and values are multiplied with before a format with scales rounds "
                      "them"});

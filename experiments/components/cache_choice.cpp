@@ -14,21 +14,15 @@
 namespace specdec {
 namespace {
 
-/// Formats and rotations that dtype or device rule out.
+/// Formats that dtype or device rule out, and rotations with them.
 void check_format(const ConfigNode& cache, const CacheChoice& choice, const ModelOptions& options) {
-  const bool cpu_only = is_for_cpu_only(*choice.format);
-  const bool other_device = options.device == "mps" || (cpu_only && options.device != "cpu");
-  if (options.dtype == "float64" || other_device) {
-    cache.fail("format",
-               fmt::format("{} is for float32 activations on the CPU{}, but {}; leave it out, or "
-                           "change that",
-                           kv_format_name(*choice.format), cpu_only ? "" : " and CUDA",
-                           other_device ? "device is " + options.device : "dtype is float64"));
-  }
-  if (choice.rotation != KvRotation::kNone && options.device != "cpu") {
-    cache.fail("rotation", fmt::format("is for the CPU, but device is {}; leave it out, or change "
-                                       "that",
-                                       options.device));
+  const bool on_mps = options.device == "mps";
+  if (options.dtype == "float64" || on_mps) {
+    cache.fail(
+        "format",
+        fmt::format("{} is for float32 activations on the CPU and CUDA, but {}; leave it "
+                    "out, or change that",
+                    kv_format_name(*choice.format), on_mps ? "device is mps" : "dtype is float64"));
   }
 }
 

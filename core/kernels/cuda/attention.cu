@@ -2,6 +2,7 @@
 // row (a query head of a node), then the chunks added up in their order. A thread scores one
 // position, dimension after dimension, and mixes one dimension, position after position, so a row's
 // bits do not depend on its neighbours or on the slots its keys lie in.
+#include "core/kernels/cuda/hadamard.cuh"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/kv_formats.cuh"
 #include "core/kernels/cuda/reduce.cuh"
@@ -16,6 +17,9 @@ namespace {
 constexpr int kThreads = kCudaAttentionChunk;
 constexpr int kRows = 8;  // of a tile: query heads of one kv head, of neighbouring nodes
 constexpr int kWarps = kThreads / kWarp;
+// Of a multiprocessor: as many as its shared memory holds with heads of 512. Left to choose, the
+// compiler takes so few registers that some formats spill them.
+constexpr int kBlocks = 9;
 constexpr int32_t kHidden = -1;
 constexpr int32_t kMaxHeadDim = 512;
 
@@ -129,7 +133,7 @@ __device__ inline void score_common(const PagedCache& cache, const Tile& tile, i
     const int end = begin + kWarp < cache.head_dim ? begin + kWarp : cache.head_dim;
 #pragma unroll 4
     for (int d = begin; d < end; ++d) {
-      const float number = Kv::code(key, cache.page_size, d) * scale;
+      const float number = Kv::code(key, cache.page_size, cache.head_dim, d) * scale;
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         scores[r] = device::fused(tile.queries[d * kRows + r], number, scores[r]);
@@ -266,7 +270,7 @@ __device__ inline bool sees_chunk(const PagedAttentionTask& task, const Layout& 
 
 /// A block: a tile of rows, a kv head and a chunk.
 template <class Kv>
-__global__ void __launch_bounds__(kThreads) chunk_kernel(PagedAttentionTask task) {
+__global__ void __launch_bounds__(kThreads, kBlocks) chunk_kernel(PagedAttentionTask task) {
   const Layout layout = layout_of(task);
   if (!sees_chunk(task, layout)) {
     return;  // nobody reads its parts
@@ -305,7 +309,7 @@ __global__ void __launch_bounds__(kThreads) chunk_kernel(PagedAttentionTask task
   }
 }
 
-/// A block adds up the chunks of one head of a node.
+/// A block adds up the chunks of one head of a node, and undoes the rotation of its values.
 __global__ void __launch_bounds__(kThreads) join_kernel(PagedAttentionTask task) {
   const auto head = static_cast<int32_t>(blockIdx.x);
   const auto node = static_cast<int32_t>(blockIdx.y);
@@ -317,9 +321,10 @@ __global__ void __launch_bounds__(kThreads) join_kernel(PagedAttentionTask task)
   const device::SoftmaxPart* parts = parts_of(task) + part_index(task, node, head, 0);
   const float* mixed = task.workspace + part_index(task, node, head, 0) * dim;
   float* out = task.out + (static_cast<int64_t>(node) * task.heads + head) * dim;
+  float* sums = task.cache.hadamard ? reinterpret_cast<float*>(shared_memory()) : out;
   for (int d = static_cast<int>(threadIdx.x); d < dim; d += kThreads) {
     if (position < 0) {
-      out[d] = 0.0F;
+      sums[d] = 0.0F;
       continue;
     }
     device::SoftmaxPart sum = device::nothing_seen();
@@ -330,7 +335,10 @@ __global__ void __launch_bounds__(kThreads) join_kernel(PagedAttentionTask task)
       number = device::merge_mixed(merged, number, mixed[static_cast<int64_t>(chunk) * dim + d]);
       sum = merged.part;
     }
-    out[d] = number * (1.0F / sum.total);
+    sums[d] = number * (1.0F / sum.total);
+  }
+  if (task.cache.hadamard) {
+    hadamard_head<kThreads>(sums, dim, out);
   }
 }
 
@@ -373,6 +381,9 @@ int specdec_cuda_paged_attention(const PagedAttentionTask* task, void* stream) {
   join.grid_x = static_cast<unsigned>(task->heads);
   join.grid_y = static_cast<unsigned>(task->nodes);
   join.threads = kThreads;
+  if (task->cache.hadamard) {
+    join.shared_bytes = static_cast<unsigned>(task->cache.head_dim * sizeof(float));
+  }
   return launch(join_kernel, join, stream, *task);
 }
 

@@ -70,6 +70,7 @@ PagedCache paged_cache(const KvView& view) {
   cache.keys = view.keys.mutable_data_ptr();
   cache.values = view.values.mutable_data_ptr();
   cache.format = static_cast<CudaKv>(view.format);
+  cache.hadamard = view.rotation == KvRotation::kHadamard;
   cache.kv_heads = narrow(view.kv_heads());
   cache.head_dim = narrow(view.head_dim());
   cache.page_size = narrow(view.page_size());
@@ -85,6 +86,16 @@ PagedCache paged_cache(const KvView& view) {
   cache.paths = integers(tables.paths);
   cache.lengths = integers(tables.lengths);
   cache.page_table = view.page_table();
+  return cache;
+}
+
+PagedCache cache_to_read(const KvView& view) {
+  PagedCache cache = paged_cache(view);
+  if (view.read == KvRead::kUpperHalf) {
+    SPECDEC_CHECK(view.format == KvFormat::kHierarchical, "CUDA: upper halves of a cache in {}",
+                  kv_format_name(view.format));
+    cache.format = CudaKv::kQ4;  // they and the scales lie as its codes do
+  }
   return cache;
 }
 

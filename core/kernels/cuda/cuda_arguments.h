@@ -25,6 +25,8 @@ const int32_t* integers(const at::Tensor& tensor);
 int64_t rows_of(const at::Tensor& tensor);
 /// Pages and tables of a layer.
 PagedCache paged_cache(const KvView& view);
+/// The same for attention, which may read upper halves alone.
+PagedCache cache_to_read(const KvView& view);
 
 // Products of a part of a matrix, whose outputs are columns of `out`.
 

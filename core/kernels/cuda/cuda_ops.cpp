@@ -14,6 +14,7 @@
 namespace specdec {
 namespace {
 
+using cuda::cache_to_read;
 using cuda::cuda_format;
 using cuda::floats;
 using cuda::floats_of;
@@ -141,7 +142,7 @@ class CudaOps final : public Ops {
     cuda::PagedAttentionTask task{};
     task.queries = floats(queries);
     task.out = floats_of(out);
-    task.cache = paged_cache(view);
+    task.cache = cache_to_read(view);
     task.bias = floats_or_null(bias);
     task.bias_columns = bias.defined() ? narrow(bias.size(1)) : 0;
     task.nodes = narrow(view.tables->nodes);

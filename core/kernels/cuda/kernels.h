@@ -66,13 +66,23 @@ struct ArgmaxTask {
 };
 
 /// What a cache's numbers are: KvFormat, in its order.
-enum class CudaKv : int32_t { kFloat32, kBFloat16, kFloat16, kFp8E4m3, kQ8, kQ4 };
+enum class CudaKv : int32_t {
+  kFloat32,
+  kBFloat16,
+  kFloat16,
+  kFp8E4m3,
+  kQ8,
+  kQ4,
+  kQ3,
+  kHierarchical
+};
 
 /// One layer's cache and the forward's tables: KvView and BatchTables as pointers.
 struct PagedCache {
   void* keys;    ///< [pages, kv_heads, width, page_size]
   void* values;  ///< [pages, kv_heads, page_size, width]
   CudaKv format;
+  bool hadamard;  ///< keys, values and queries are multiplied; see core/kernels/hadamard.h
   int32_t kv_heads, head_dim, page_size;
   int32_t width;             ///< elements of a key or value
   int32_t window;            ///< 0 = all

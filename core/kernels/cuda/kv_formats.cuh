@@ -14,8 +14,10 @@ struct FloatKv {
   using Element = T;
 
   /// Factor of the codes of a warp's number of dimensions, from kWarp * group on.
-  __device__ static float scale(const Element*, int64_t, int, int) { return 1.0F; }
-  __device__ static float code(const Element* first, int64_t stride, int d) {
+  __device__ static float scale(const Element*, int64_t, int /*head_dim*/, int /*group*/) {
+    return 1.0F;
+  }
+  __device__ static float code(const Element* first, int64_t stride, int /*head_dim*/, int d) {
     return device::widen(first[d * stride]);
   }
   /// Rounds and writes a head; the whole block, of kThreads.
@@ -27,57 +29,166 @@ struct FloatKv {
   }
 };
 
-/// Codes of kBits, then a float16 scale of each 32 of them. As many codes as fill a byte lie in it,
-/// the first in the low bits.
+static_assert(device::kScaledGroup == kWarp, "a number of a group is a lane's");
+
+/// Calls write(d, number) for each group of a head: a group is a warp's, number d a lane's, 0
+/// beyond the head. The whole block, of kThreads.
+template <int kThreads, class Write>
+__device__ inline void for_each_group(const float* numbers, int head_dim, const Write& write) {
+  for (int begin = static_cast<int>(warp_index()) * kWarp; begin < head_dim; begin += kThreads) {
+    const int d = begin + static_cast<int>(lane_index());
+    write(d, d < head_dim ? numbers[d] : 0.0F);
+  }
+}
+
+/// Scale of a group, of those that begin at `scales`.
+__device__ inline float read_scale(const uint8_t* scales, int64_t stride, int group) {
+  const uint8_t* low = scales + 2 * group * stride;
+  return device::widen_half(static_cast<uint32_t>(low[0]) | static_cast<uint32_t>(low[stride])
+                                                                << 8U);
+}
+
+__device__ inline void write_scale(device::HalfBits scale, int group, uint8_t* scales,
+                                   int64_t stride) {
+  const int lane = static_cast<int>(lane_index());
+  if (lane < 2) {
+    scales[(2 * group + lane) * stride] = static_cast<uint8_t>(scale.bits >> (8 * lane));
+  }
+}
+
+/// Bits of the scale of the group whose numbers the lanes have.
+__device__ inline device::HalfBits scale_of(float number, device::IntegerCodes codes) {
+  const bool finite = number - number == 0.0F;
+  const float magnitude = finite ? device::magnitude_of(number) : 0.0F;
+  const unsigned largest = __ballot_sync(kAllLanes, magnitude == warp_largest(magnitude));
+  const int first = __popc((largest & (0U - largest)) - 1U);
+  const float most = __shfl_sync(kAllLanes, finite ? number : 0.0F, first);
+  return device::group_scale(most, __ballot_sync(kAllLanes, !finite) == 0, codes);
+}
+
+/// Codes of kBits: as many as fill a byte lie in it, the first in the low bits.
+template <int kBits>
+struct PackedCodes {
+  static constexpr int kCount = 8 / kBits;  ///< of a byte
+
+  __device__ static float read(const uint8_t* codes, int64_t stride, int d) {
+    const uint32_t byte = codes[d / kCount * stride];
+    return device::code_value<kBits>(byte >> (d % kCount * kBits) & ((1U << kBits) - 1U));
+  }
+  /// Lanes have those of dimensions d.
+  __device__ static void write(int32_t integer, int d, int head_dim, uint8_t* codes,
+                               int64_t stride) {
+    uint32_t code = static_cast<uint32_t>(integer) & ((1U << kBits) - 1U);
+    if (kCount == 2) {
+      code |= __shfl_xor_sync(kAllLanes, code, 1) << kBits;
+    }
+    if (d < head_dim && d % kCount == 0) {
+      codes[d / kCount * stride] = static_cast<uint8_t>(code);
+    }
+  }
+};
+
+/// Codes of kBits, then a float16 scale of each 32 of them.
 template <int kBits>
 struct ScaledKv {
   using Element = uint8_t;
-  static constexpr int kCodes = 8 / kBits;  ///< of a byte
+  using Codes = PackedCodes<kBits>;
 
   __device__ static float scale(const Element* first, int64_t stride, int head_dim, int group) {
-    const Element* low = first + (head_dim / kCodes + 2 * group) * stride;
-    return device::widen_half(static_cast<uint32_t>(low[0]) | static_cast<uint32_t>(low[stride])
-                                                                  << 8U);
+    return read_scale(first + head_dim / Codes::kCount * stride, stride, group);
   }
-  __device__ static float code(const Element* first, int64_t stride, int d) {
-    const uint32_t codes = first[d / kCodes * stride];
-    return device::code_value<kBits>(codes >> (d % kCodes * kBits) & ((1U << kBits) - 1U));
+  __device__ static float code(const Element* first, int64_t stride, int /*head_dim*/, int d) {
+    return Codes::read(first, stride, d);
   }
-  /// A group is a warp's, a number a lane's.
   template <int kThreads>
   __device__ static void write(const float* numbers, int head_dim, Element* first, int64_t stride) {
-    const int lane = static_cast<int>(lane_index());
-    for (int d = static_cast<int>(warp_index()) * kWarp; d < head_dim; d += kThreads) {
-      const bool inside = d + lane < head_dim;
-      const float number = inside ? numbers[d + lane] : 0.0F;
-      const device::HalfBits bits = scale_of(number);
-      const int32_t integer = device::group_code(number, bits, device::integer_codes(kBits));
-      uint32_t code = static_cast<uint32_t>(integer) & ((1U << kBits) - 1U);
-      if (kCodes == 2) {
-        code |= __shfl_xor_sync(kAllLanes, code, 1) << kBits;
-      }
-      if (inside && lane % kCodes == 0) {
-        first[(d + lane) / kCodes * stride] = static_cast<Element>(code);
-      }
-      if (lane < 2) {
-        const int64_t at = head_dim / kCodes + d / kWarp * 2 + lane;
-        first[at * stride] = static_cast<Element>(bits.bits >> (8 * lane));
-      }
-    }
+    for_each_group<kThreads>(numbers, head_dim, [=](int d, float number) {
+      const device::IntegerCodes range = device::integer_codes(kBits);
+      const device::HalfBits scale = scale_of(number, range);
+      Codes::write(device::group_code(number, scale, range), d, head_dim, first, stride);
+      write_scale(scale, d / kWarp, first + head_dim / Codes::kCount * stride, stride);
+    });
+  }
+};
+
+/// Upper halves and scales as ScaledKv<4> has its codes, then lower halves.
+struct HalvesKv {
+  using Element = uint8_t;
+  using Half = PackedCodes<4>;
+
+  __device__ static float scale(const Element* first, int64_t stride, int head_dim, int group) {
+    return ScaledKv<4>::scale(first, stride, head_dim, group) * device::halved_codes().unit;
+  }
+  __device__ static float code(const Element* first, int64_t stride, int head_dim, int d) {
+    const float upper = Half::read(first, stride, d);
+    return device::fused(16.0F, upper, Half::read(first + lower(head_dim) * stride, stride, d));
+  }
+  template <int kThreads>
+  __device__ static void write(const float* numbers, int head_dim, Element* first, int64_t stride) {
+    for_each_group<kThreads>(numbers, head_dim, [=](int d, float number) {
+      const device::IntegerCodes range = device::halved_codes();
+      const device::HalfBits scale = scale_of(number, range);
+      const int32_t code = device::group_code(number, scale, range);
+      Element* lower_halves = first + lower(head_dim) * stride;
+      Half::write(device::upper_half(code), d, head_dim, first, stride);
+      Half::write(device::lower_half(code), d, head_dim, lower_halves, stride);
+      write_scale(scale, d / kWarp, first + head_dim / 2 * stride, stride);
+    });
   }
 
  private:
-  static_assert(device::kScaledGroup == kWarp, "a number of a group is a lane's");
+  /// Elements before the lower halves.
+  __device__ static int lower(int head_dim) {
+    return head_dim / 2 + (head_dim + kWarp - 1) / kWarp * 2;
+  }
+};
 
-  /// Of the group whose numbers the lanes have.
-  __device__ static device::HalfBits scale_of(float number) {
-    const bool finite = number - number == 0.0F;
-    const float magnitude = finite ? device::magnitude_of(number) : 0.0F;
-    const unsigned largest = __ballot_sync(kAllLanes, magnitude == warp_largest(magnitude));
-    const int first = __popc((largest & (0U - largest)) - 1U);
-    const float most = __shfl_sync(kAllLanes, finite ? number : 0.0F, first);
-    return device::group_scale(most, __ballot_sync(kAllLanes, !finite) == 0,
-                               device::integer_codes(kBits));
+/// Levels with signs, eight in three bytes as Q3Codes says, then a float16 scale of each 32.
+struct LevelsKv {
+  using Element = uint8_t;
+  static constexpr int kBlock = 8;
+
+  __device__ static float scale(const Element* first, int64_t stride, int head_dim, int group) {
+    return read_scale(first + head_dim / kBlock * 3 * stride, stride, group);
+  }
+  __device__ static float code(const Element* first, int64_t stride, int /*head_dim*/, int d) {
+    const Element* block = first + d / kBlock * 3 * stride;
+    const uint32_t levels = block[d % kBlock / 4 * stride];
+    const uint32_t signs = block[2 * stride];
+    const float size = device::level_size(static_cast<int32_t>(levels >> (d % 4 * 2) & 3U));
+    return (signs >> (d % kBlock) & 1U) != 0 ? -size : size;
+  }
+  template <int kThreads>
+  __device__ static void write(const float* numbers, int head_dim, Element* first, int64_t stride) {
+    for_each_group<kThreads>(numbers, head_dim, [=](int d, float number) {
+      const int begin = d / kWarp * kWarp;
+      const int count = head_dim - begin < kWarp ? head_dim - begin : kWarp;
+      const double squares = warp_sum(static_cast<double>(number) * number);
+      const double rms = sqrt(squares / count);
+      const int32_t code = device::level_code(number, rms);
+      const double size = d < head_dim ? device::level_size(code & 3) : 0.0F;
+      const double products = warp_sum(device::magnitude_of(number) * size);
+      write_codes(code, d, head_dim, first, stride);
+      write_scale(device::level_scale(rms, products, warp_sum(size * size)), d / kWarp,
+                  first + head_dim / kBlock * 3 * stride, stride);
+    });
+  }
+
+ private:
+  /// Lanes have the codes of dimensions d.
+  __device__ static void write_codes(int32_t code, int d, int head_dim, Element* first,
+                                     int64_t stride) {
+    const unsigned signs = __ballot_sync(kAllLanes, code > 3);
+    uint32_t levels = static_cast<uint32_t>(code & 3) << (d % 4 * 2);
+    levels |= __shfl_xor_sync(kAllLanes, levels, 1);
+    levels |= __shfl_xor_sync(kAllLanes, levels, 2);
+    Element* block = first + d / kBlock * 3 * stride;
+    if (d < head_dim && d % 4 == 0) {
+      block[d % kBlock / 4 * stride] = static_cast<Element>(levels);
+    }
+    if (d < head_dim && d % kBlock == 0) {
+      block[2 * stride] = static_cast<Element>(signs >> (d % kWarp));
+    }
   }
 };
 
@@ -85,7 +196,7 @@ struct ScaledKv {
 template <class Kv>
 __device__ inline float number_at(const typename Kv::Element* first, int64_t stride, int head_dim,
                                   int d) {
-  return Kv::code(first, stride, d) * Kv::scale(first, stride, head_dim, d / kWarp);
+  return Kv::code(first, stride, head_dim, d) * Kv::scale(first, stride, head_dim, d / kWarp);
 }
 
 /// Calls use(kv) with a format's reader and writer; kInvalidValue for one that does not exist.
@@ -104,6 +215,10 @@ int with_kv_format(CudaKv format, const Use& use) {
       return use(ScaledKv<8>{});
     case CudaKv::kQ4:
       return use(ScaledKv<4>{});
+    case CudaKv::kQ3:
+      return use(LevelsKv{});
+    case CudaKv::kHierarchical:
+      return use(HalvesKv{});
   }
   return kInvalidValue;
 }

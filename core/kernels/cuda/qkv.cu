@@ -1,3 +1,4 @@
+#include "core/kernels/cuda/hadamard.cuh"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/kv_formats.cuh"
 #include "core/kernels/cuda/reduce.cuh"
@@ -78,7 +79,8 @@ __device__ inline void write_head(const PagedCache& cache, int64_t node, int kv_
   Kv::template write<kThreads>(numbers, cache.head_dim, first, is_key ? cache.page_size : 1);
 }
 
-/// A block takes a head of a node: query, key or value. Keys and values are made in shared memory.
+/// A block takes a head of a node: query, key or value. Keys and values, and what a Hadamard matrix
+/// is multiplied with, are made in shared memory.
 template <class Kv>
 __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvToCacheTask task) {
   auto* scratch = reinterpret_cast<float*>(shared_memory());
@@ -99,7 +101,11 @@ __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvToCacheTask task) {
                      dim,
                      task.eps};
   if (head < task.heads) {
-    rotate_head(input, scratch, task.queries + (node * task.heads + head) * dim);
+    float* query = task.queries + (node * task.heads + head) * dim;
+    rotate_head(input, scratch, cache.hadamard ? numbers : query);
+    if (cache.hadamard) {
+      hadamard_head<kThreads>(numbers, dim, query);
+    }
     return;
   }
   const bool is_key = head < task.heads + cache.kv_heads;
@@ -111,6 +117,9 @@ __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvToCacheTask task) {
       input.numbers -= static_cast<int64_t>(cache.kv_heads) * dim;
     }
     scale_value(input, task.value_norm, scratch, numbers);
+  }
+  if (cache.hadamard) {
+    hadamard_head<kThreads>(numbers, dim, numbers);
   }
   __syncthreads();
   write_head<Kv>(cache, node, (head - task.heads) % cache.kv_heads, is_key, numbers);

@@ -1,5 +1,6 @@
 #pragma once
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <ostream>
 #include <string>
@@ -31,6 +32,19 @@ inline void PrintTo(const AttentionCase& one, std::ostream* out) {
        << (one.format == KvFormat::kNative ? "" : kv_format_name(one.format))
        << (one.sink > 0 ? " sink " + std::to_string(one.sink) : "")
        << (one.rotation == KvRotation::kHadamard ? " hadamard" : "");
+}
+
+/// Pages, and what is read of them.
+struct PageFormatCase {
+  KvFormat format;
+  KvRotation rotation = KvRotation::kNone;
+  KvRead read = KvRead::kAll;
+};
+
+inline std::string page_format_name(const testing::TestParamInfo<PageFormatCase>& info) {
+  return std::string(kv_format_name(info.param.format)) +
+         (info.param.rotation == KvRotation::kHadamard ? "_hadamard" : "") +
+         (info.param.read == KvRead::kUpperHalf ? "_upper_half" : "");
 }
 
 /// The numbers [..., head_dim] as a cache holds them, and as an attention reads them.

@@ -181,18 +181,6 @@ INSTANTIATE_TEST_SUITE_P(
                     AttentionCase{at::kDouble, 5, 1, 24, 1, 0, true, 5, KvFormat::kNative, 3}),
     ParameterName());
 
-struct PageFormatCase {
-  KvFormat format;
-  KvRotation rotation = KvRotation::kNone;
-  KvRead read = KvRead::kAll;
-};
-
-std::string page_format_name(const testing::TestParamInfo<PageFormatCase>& info) {
-  return std::string(kv_format_name(info.param.format)) +
-         (info.param.rotation == KvRotation::kHadamard ? "_hadamard" : "") +
-         (info.param.read == KvRead::kUpperHalf ? "_upper_half" : "");
-}
-
 std::vector<PageFormatCase> page_format_cases() {
   std::vector<PageFormatCase> all;
   for (const KvFormat format : kKvFormats) {

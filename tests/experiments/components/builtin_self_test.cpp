@@ -122,7 +122,9 @@ TEST_F(BuiltinSelfTest, UpperHalvesNeedACacheThatHasThem) {
   EXPECT_THAT(refused(halves, "upper_half: true, cache: {type: paged, format: q4}"),
               HasSubstr("leave out layers, skip, upper_half and adapter"));
   EXPECT_THAT(refused(", device: cuda" + halves, "upper_half: true"),
-              HasSubstr("hierarchical is for float32 activations on the CPU"));
+              Not(HasSubstr("hierarchical")));
+  EXPECT_THAT(refused(", device: mps" + halves, "upper_half: true"),
+              HasSubstr("hierarchical is for float32 activations on the CPU and CUDA"));
   EXPECT_THAT(refused("", "cache: {type: paged, format: q3, rotation: fourier}"),
               HasSubstr("known: none, hadamard"));
 }
@@ -174,9 +176,11 @@ TEST_F(BuiltinSelfTest, ACacheOfItsOwnIsCheckedAsTheTargetsIs) {
       return refused(options, drafter + ", cache: {" + cache + "}");
     };
     EXPECT_EQ(with_cache("", "type: paged, format: q3"), "no error");
-    EXPECT_THAT(with_cache(", device: cuda", "type: paged, format: q3"),
-                HasSubstr("drafter.cache.format: q3 is for float32 activations on the CPU, but "
-                          "device is cuda"));
+    EXPECT_THAT(with_cache(", device: cuda", "type: paged, format: q3, rotation: hadamard"),
+                Not(HasSubstr("drafter.cache")));
+    EXPECT_THAT(with_cache(", device: mps", "type: paged, format: q3"),
+                HasSubstr("drafter.cache.format: q3 is for float32 activations on the CPU and "
+                          "CUDA, but device is mps"));
     EXPECT_THAT(with_cache(", device: cuda", "type: tracing, format: q8"),
                 HasSubstr("drafter.cache.type: tracing is for the CPU, but device is cuda"));
     EXPECT_THAT(with_cache(", dtype: float64", "type: paged, format: q4"),

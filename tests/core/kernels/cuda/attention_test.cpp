@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "core/kernels/cuda/cuda_arguments.h"
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/launch_shape.h"
 #include "tests/core/kernels/attention_case.h"
-#include "tests/core/kernels/cuda/cache_arguments.h"
 #include "tests/support/parameter_name.h"
 
 namespace specdec {
@@ -22,13 +22,15 @@ namespace {
 constexpr float kUnwritten = std::numeric_limits<float>::quiet_NaN();
 
 /// What AttentionCache::attend does, by the CUDA kernels.
-Tensor cuda_attend(const AttentionCache& cache, const Tensor& queries, const Tensor& bias = {}) {
+Tensor cuda_attend(const AttentionCache& cache, const Tensor& queries, const Tensor& bias = {},
+                   KvRead read = KvRead::kAll) {
   const Tensor out = at::full_like(queries, kUnwritten);
-  const KvView view = cache.kv().view(0);
+  KvView view = cache.kv().view(0);
+  view.read = read;
   cuda::PagedAttentionTask task{};
   task.queries = queries.const_data_ptr<float>();
   task.out = out.mutable_data_ptr<float>();
-  task.cache = cuda_cache(view);
+  task.cache = cuda::cache_to_read(view);
   task.bias = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
   task.bias_columns = bias.defined() ? static_cast<int32_t>(bias.size(1)) : 0;
   task.nodes = static_cast<int32_t>(queries.size(0));
@@ -184,42 +186,61 @@ INSTANTIATE_TEST_SUITE_P(
                     AttentionCase{at::kFloat, 4, 2, 40, 0, 5, false, 16, KvFormat::kFp8E4m3},
                     AttentionCase{at::kFloat, 3, 1, 72, 100, 0, false, 16, KvFormat::kQ8},
                     AttentionCase{at::kFloat, 8, 2, 64, 0, 0, true, 16, KvFormat::kQ4},
-                    AttentionCase{at::kFloat, 2, 1, 6, 3, 0, false, 4, KvFormat::kQ4, 2}),
+                    AttentionCase{at::kFloat, 2, 1, 6, 3, 0, false, 4, KvFormat::kQ4, 2},
+                    AttentionCase{at::kFloat, 4, 2, 96, 0, 5, false, 16, KvFormat::kQ4, 0,
+                                  KvRotation::kHadamard},
+                    AttentionCase{at::kFloat, 3, 1, 70, 0, 0, true, 16, KvFormat::kHierarchical},
+                    AttentionCase{at::kFloat, 4, 2, 40, 100, 3, false, 16, KvFormat::kQ3},
+                    AttentionCase{at::kFloat, 1, 1, 512, 60, 0, false, 16, KvFormat::kHierarchical,
+                                  4, KvRotation::kHadamard}),
     ParameterName());
 
-class CudaAttentionFormatTest : public testing::TestWithParam<KvFormat> {};
+class CudaAttentionFormatTest : public testing::TestWithParam<PageFormatCase> {};
 
 /// Numbers are widened exactly: the bits of a float32 cache that holds the rounded ones.
 TEST_P(CudaAttentionFormatTest, ReadsTheRoundedNumbers) {
   at::manual_seed(5);
-  const AttentionCase narrow{at::kFloat, 4, 2, 72, 100, 0, false, 16, GetParam()};
-  const AttentionCase wide{at::kFloat, 4, 2, 72, 100, 0, false, 16};
-  const std::vector<int64_t> parents = {-1, 0, 0, 1, 2};
+  const auto [format, rotation, read] = GetParam();
+  const AttentionCase narrow{at::kFloat, 4, 2, 72, 100, 3, false, 16, format, 0, rotation};
+  const AttentionCase wide{at::kFloat, 4, 2, 72, 100, 3, false, 16};
   const Tensor prompt = at::randn({150, 8 * 72});
   const Tensor drafted = at::randn({5, 8 * 72});
-  const auto attend = [&](const AttentionCase& shape, bool round) {
+  AttentionCache stored(narrow);
+  AttentionCache rounded(wide);
+  AttentionCache exact(wide);
+  const auto fill = [&, half = read](AttentionCache& cache, bool round) {  // returns the queries
     const auto given = [&](const Tensor& qkv) {
-      Tensor rounded = qkv.clone();
-      Tensor kv = rounded.narrow(1, 4 * 72, 4 * 72);
-      kv.copy_(rounded_to(narrow, kv.reshape({-1, 72})).view(kv.sizes()));
-      return round ? rounded : qkv;
+      Tensor all = qkv.clone();
+      Tensor kv = all.narrow(1, 4 * 72, 4 * 72);
+      kv.copy_(rounded_to(narrow, kv.reshape({-1, 72}), half).view(kv.sizes()));
+      return round ? all : qkv;
     };
-    AttentionCache cache(shape);
     cache.extend({}, {}, given(prompt));
     std::vector<int64_t> path(150);
     std::iota(path.begin(), path.end(), 0);
     cache.kv().commit(0, path);
-    return cuda_attend(cache, cache.extend({}, parents, given(drafted)));
+    return cache.extend({}, {-1, 0, 0, 1, 2}, given(drafted));
   };
-  const Tensor read = attend(narrow, false);
-  EXPECT_TRUE(at::equal(read, attend(wide, true)));
-  EXPECT_FALSE(at::equal(read, attend(wide, false))) << "a format that rounds nothing";
+  const Tensor queries = fill(stored, false);
+  fill(rounded, true);
+  const Tensor out = cuda_attend(stored, queries, {}, read);
+  EXPECT_TRUE(at::equal(out, rotated_as<float>(narrow, cuda_attend(rounded, queries))));
+  EXPECT_FALSE(at::equal(out, cuda_attend(exact, fill(exact, false))))
+      << "a format that rounds nothing";
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaAttentionFormatTest,
-                         testing::Values(KvFormat::kBFloat16, KvFormat::kFloat16,
-                                         KvFormat::kFp8E4m3, KvFormat::kQ8, KvFormat::kQ4),
-                         [](const auto& info) { return std::string(kv_format_name(info.param)); });
+INSTANTIATE_TEST_SUITE_P(
+    All, CudaAttentionFormatTest,
+    testing::Values(PageFormatCase{KvFormat::kBFloat16}, PageFormatCase{KvFormat::kFloat16},
+                    PageFormatCase{KvFormat::kFp8E4m3}, PageFormatCase{KvFormat::kQ8},
+                    PageFormatCase{KvFormat::kQ4}, PageFormatCase{KvFormat::kQ3},
+                    PageFormatCase{KvFormat::kHierarchical},
+                    PageFormatCase{KvFormat::kQ3, KvRotation::kHadamard},
+                    PageFormatCase{KvFormat::kHierarchical, KvRotation::kHadamard},
+                    PageFormatCase{KvFormat::kHierarchical, KvRotation::kNone, KvRead::kUpperHalf},
+                    PageFormatCase{KvFormat::kHierarchical, KvRotation::kHadamard,
+                                   KvRead::kUpperHalf}),
+    page_format_name);
 
 TEST(CudaAttentionChecksTest, RefusesShapesThatItCannotTake) {
   cuda::PagedAttentionTask task{};

@@ -8,10 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "core/kernels/cuda/cuda_arguments.h"
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/launch_shape.h"
 #include "kv/kv_cache.h"
-#include "tests/core/kernels/cuda/cache_arguments.h"
+#include "tests/core/kernels/attention_case.h"
 #include "tests/support/parameter_name.h"
 
 namespace specdec {
@@ -25,6 +26,7 @@ struct CudaQkvCase {
   KvFormat format = KvFormat::kNative;
   int64_t kv_projections = 2;
   bool value_norm = false;
+  KvRotation rotation = KvRotation::kNone;
 
   int64_t width() const { return (heads + kv_projections * kv_heads) * head_dim; }
 };
@@ -32,7 +34,8 @@ struct CudaQkvCase {
 void PrintTo(const CudaQkvCase& one, std::ostream* out) {
   *out << "heads " << one.heads << " kv " << one.kv_heads << " dim " << one.head_dim
        << (one.norm ? " norm" : "") << " " << kv_format_name(one.format) << " projections "
-       << one.kv_projections << (one.value_norm ? " value norm" : "");
+       << one.kv_projections << (one.value_norm ? " value norm" : "")
+       << (one.rotation == KvRotation::kHadamard ? " hadamard" : "");
 }
 
 class CudaQkvTest : public testing::TestWithParam<CudaQkvCase> {
@@ -57,6 +60,7 @@ class CudaQkvTest : public testing::TestWithParam<CudaQkvCase> {
     const CudaQkvCase& c = GetParam();
     return KvCache({{c.kv_heads, c.head_dim, 0, -1}}, {.dtype = at::kFloat,
                                                        .format = c.format,
+                                                       .rotation = c.rotation,
                                                        .device = at::kCPU,
                                                        .page_size = 4,
                                                        .max_length = kCudaQkvPositions});
@@ -72,7 +76,7 @@ class CudaQkvTest : public testing::TestWithParam<CudaQkvCase> {
                                        data(options_.cos),
                                        data(options_.sin),
                                        queries.mutable_data_ptr<float>(),
-                                       cuda_cache(view),
+                                       cuda::paged_cache(view),
                                        static_cast<int32_t>(qkv.size(0)),
                                        static_cast<int32_t>(options_.heads),
                                        static_cast<float>(options_.eps),
@@ -83,9 +87,15 @@ class CudaQkvTest : public testing::TestWithParam<CudaQkvCase> {
 
   /// Whether keys or values are the same, but for a step of the format where a number lies within
   /// float32's rounding of a border of it.
-  static void expect_written(const Tensor& written, const Tensor& expected) {
-    constexpr double kSteps[] = {2e-6, 0x1.01p-8, 0x1.01p-11, 0x1.01p-4, 0x1.1p-7, 0x1.1p-3};
-    const KvFormat format = GetParam().format;
+  static void expect_written(const Tensor& read, const Tensor& wanted) {
+    const CudaQkvCase& c = GetParam();
+    const AttentionCase pages{at::kFloat, c.heads, c.kv_heads, c.head_dim, 0,         0,
+                              false,      4,       c.format,   0,          c.rotation};
+    const Tensor written = rotated_as<float>(pages, read);  // as they were rounded
+    const Tensor expected = rotated_as<float>(pages, wanted);
+    constexpr double kSteps[] = {2e-6,     0x1.01p-8, 0x1.01p-11, 0x1.01p-4,
+                                 0x1.1p-7, 0x1.1p-3,  0.4,        0x1.1p-7};
+    const KvFormat format = c.format;
     const double step = kSteps[static_cast<int>(format)];
     const Tensor range = has_scales(format) ? expected.abs().amax(-1, true) : expected.abs();
     const double floor = format == KvFormat::kFp8E4m3 ? 0x1.01p-9 : 3e-6;
@@ -178,73 +188,79 @@ TEST_P(CudaQkvTest, LeavesPaddingAlone) {
             untouched.numel() - (c.kv_projections > 0 ? 2 * c.kv_heads * head_elements : 0));
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, CudaQkvTest,
-                         testing::Values(CudaQkvCase{4, 1, 64, true}, CudaQkvCase{4, 2, 16, false},
-                                         CudaQkvCase{3, 3, 24, true}, CudaQkvCase{1, 1, 2, true},
-                                         CudaQkvCase{4, 1, 256, true, KvFormat::kBFloat16},
-                                         CudaQkvCase{2, 1, 512, true},
-                                         CudaQkvCase{4, 2, 40, false, KvFormat::kBFloat16},
-                                         CudaQkvCase{4, 2, 32, true, KvFormat::kNative, 2, true},
-                                         CudaQkvCase{4, 2, 8, true, KvFormat::kNative, 1, false},
-                                         CudaQkvCase{4, 2, 512, true, KvFormat::kBFloat16, 1, true},
-                                         CudaQkvCase{3, 1, 16, false, KvFormat::kNative, 1, true},
-                                         CudaQkvCase{4, 2, 64, true, KvFormat::kNative, 0},
-                                         CudaQkvCase{2, 1, 8, false, KvFormat::kBFloat16, 0},
-                                         CudaQkvCase{4, 2, 40, true, KvFormat::kFloat16},
-                                         CudaQkvCase{4, 1, 64, true, KvFormat::kFp8E4m3, 2, true},
-                                         CudaQkvCase{4, 2, 64, true, KvFormat::kQ8},
-                                         CudaQkvCase{3, 1, 40, true, KvFormat::kQ8, 1, true},
-                                         CudaQkvCase{4, 2, 256, true, KvFormat::kQ4, 2, true},
-                                         CudaQkvCase{2, 1, 6, false, KvFormat::kQ4},
-                                         CudaQkvCase{2, 1, 512, false, KvFormat::kQ4, 1}),
-                         ParameterName());
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, CudaQkvTest,
+    testing::Values(
+        CudaQkvCase{4, 1, 64, true}, CudaQkvCase{4, 2, 16, false}, CudaQkvCase{3, 3, 24, true},
+        CudaQkvCase{1, 1, 2, true}, CudaQkvCase{4, 1, 256, true, KvFormat::kBFloat16},
+        CudaQkvCase{2, 1, 512, true}, CudaQkvCase{4, 2, 40, false, KvFormat::kBFloat16},
+        CudaQkvCase{4, 2, 32, true, KvFormat::kNative, 2, true},
+        CudaQkvCase{4, 2, 8, true, KvFormat::kNative, 1, false},
+        CudaQkvCase{4, 2, 512, true, KvFormat::kBFloat16, 1, true},
+        CudaQkvCase{3, 1, 16, false, KvFormat::kNative, 1, true},
+        CudaQkvCase{4, 2, 64, true, KvFormat::kNative, 0},
+        CudaQkvCase{2, 1, 8, false, KvFormat::kBFloat16, 0},
+        CudaQkvCase{4, 2, 40, true, KvFormat::kFloat16},
+        CudaQkvCase{4, 1, 64, true, KvFormat::kFp8E4m3, 2, true},
+        CudaQkvCase{4, 2, 64, true, KvFormat::kQ8},
+        CudaQkvCase{3, 1, 40, true, KvFormat::kQ8, 1, true},
+        CudaQkvCase{4, 2, 256, true, KvFormat::kQ4, 2, true},
+        CudaQkvCase{2, 1, 6, false, KvFormat::kQ4}, CudaQkvCase{2, 1, 512, false, KvFormat::kQ4, 1},
+        CudaQkvCase{4, 2, 40, true, KvFormat::kQ3},
+        CudaQkvCase{3, 1, 70, true, KvFormat::kHierarchical},
+        CudaQkvCase{4, 2, 96, true, KvFormat::kQ4, 2, false, KvRotation::kHadamard},
+        CudaQkvCase{2, 1, 512, true, KvFormat::kQ8, 1, true, KvRotation::kHadamard},
+        CudaQkvCase{2, 1, 64, false, KvFormat::kHierarchical, 0, false, KvRotation::kHadamard}),
+    ParameterName());
 
-class CudaKvFormatTest : public testing::TestWithParam<KvFormat> {};
+class CudaKvFormatTest : public testing::TestWithParam<PageFormatCase> {};
 
-/// Numbers of every size, zeros, infinities and NaN, neither normed nor rotated, in three groups of
-/// a head: the bytes of the host.
+/// Numbers of every size, zeros, infinities and NaN, neither normed nor turned, in three groups of
+/// a head: the bytes of the host, and the bits of its queries.
 TEST_P(CudaKvFormatTest, WritesTheBytesOfTheHost) {
   constexpr int64_t kTokens = 24;
-  constexpr int64_t kDim = 72;
+  const int64_t dim = GetParam().rotation == KvRotation::kNone ? 72 : 96;
   at::manual_seed(4);
-  Tensor qkv = at::randn({kTokens, 3 * kDim});
+  Tensor qkv = at::randn({kTokens, 3 * dim});
   qkv.mul_(at::pow(10.0, at::arange(kTokens) - 12).to(at::kFloat).unsqueeze(1));
   qkv[3].zero_();
-  qkv[4].copy_(at::full({3 * kDim}, -2.5F));  // equal magnitudes: the first one counts
-  qkv[4].narrow(0, kDim, kDim).copy_(at::where(at::arange(kDim) % 2 == 0, 2.5F, -2.5F));
-  for (const int64_t at_dim : {kDim + 5, 2 * kDim + 40}) {
+  qkv[4].copy_(at::full({3 * dim}, -2.5F));  // equal magnitudes: the first one counts
+  qkv[4].narrow(0, dim, dim).copy_(at::where(at::arange(dim) % 2 == 0, 2.5F, -2.5F));
+  for (const int64_t at_dim : {dim + 5, 2 * dim + 40}) {
     qkv[5][at_dim] = std::numeric_limits<float>::infinity();
     qkv[6][at_dim] = std::numeric_limits<float>::quiet_NaN();
   }
   QkvOptions options;
   options.heads = 1;
-  options.cos = at::ones({64, kDim / 2});
-  options.sin = at::zeros({64, kDim / 2});
+  options.cos = at::ones({64, dim / 2});
+  options.sin = at::zeros({64, dim / 2});
   Tensor pages[2][2];
+  Tensor queries[2];
   for (const bool on_device : {false, true}) {
-    KvCache cache({{1, kDim, 0, -1}}, {.dtype = at::kFloat,
-                                       .format = GetParam(),
-                                       .device = at::kCPU,
-                                       .page_size = 16,
-                                       .max_length = 64});
+    KvCache cache({{1, dim, 0, -1}}, {.dtype = at::kFloat,
+                                      .format = GetParam().format,
+                                      .rotation = GetParam().rotation,
+                                      .device = at::kCPU,
+                                      .page_size = 16,
+                                      .max_length = 64});
     cache.extend({.count = kTokens});
     const KvView view = cache.view(0);
     view.keys.zero_();
     view.values.zero_();
-    Tensor queries = at::empty({kTokens, 1, kDim});
+    queries[on_device ? 1 : 0] = at::empty({kTokens, 1, dim});
     if (on_device) {
       cuda::QkvToCacheTask task{};
       task.qkv = qkv.const_data_ptr<float>();
       task.cosines = options.cos.const_data_ptr<float>();
       task.sines = options.sin.const_data_ptr<float>();
-      task.queries = queries.mutable_data_ptr<float>();
-      task.cache = cuda_cache(view);
+      task.queries = queries[1].mutable_data_ptr<float>();
+      task.cache = cuda::paged_cache(view);
       task.nodes = kTokens;
       task.heads = 1;
       task.kv_projections = 2;
       ASSERT_EQ(specdec_cuda_qkv_to_cache(&task, nullptr), 0);
     } else {
-      qkv_to_cache(qkv, options, view, queries);
+      qkv_to_cache(qkv, options, view, queries[0]);
     }
     pages[on_device ? 1 : 0][0] = view.keys.clone();
     pages[on_device ? 1 : 0][1] = view.values.clone();
@@ -255,12 +271,17 @@ TEST_P(CudaKvFormatTest, WritesTheBytesOfTheHost) {
     EXPECT_GT((host != 0).sum().item<int64_t>(), 0);
     EXPECT_EQ((host != device).sum().item<int64_t>(), 0) << (half == 0 ? "keys" : "values");
   }
+  EXPECT_TRUE(at::allclose(queries[1], queries[0], 0, 0, true));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaKvFormatTest,
-                         testing::Values(KvFormat::kFloat16, KvFormat::kFp8E4m3, KvFormat::kQ8,
-                                         KvFormat::kQ4),
-                         [](const auto& info) { return std::string(kv_format_name(info.param)); });
+INSTANTIATE_TEST_SUITE_P(
+    All, CudaKvFormatTest,
+    testing::Values(PageFormatCase{KvFormat::kFloat16}, PageFormatCase{KvFormat::kFp8E4m3},
+                    PageFormatCase{KvFormat::kQ8}, PageFormatCase{KvFormat::kQ4},
+                    PageFormatCase{KvFormat::kQ3}, PageFormatCase{KvFormat::kHierarchical},
+                    PageFormatCase{KvFormat::kQ8, KvRotation::kHadamard},
+                    PageFormatCase{KvFormat::kQ3, KvRotation::kHadamard}),
+    page_format_name);
 
 TEST(CudaQkvChecksTest, RefusesShapesThatItCannotTake) {
   cuda::QkvToCacheTask task{};

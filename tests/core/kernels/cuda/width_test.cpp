@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "core/kernels/cuda/cuda_arguments.h"
 #include "core/kernels/linear.h"
 #include "core/kernels/weight_fragments.h"
 #include "tests/core/kernels/attention_case.h"
-#include "tests/core/kernels/cuda/cache_arguments.h"
 #include "tests/core/kernels/cuda/machine.h"
 #include "tests/support/parameter_name.h"
 #include "tests/support/stored_blocks.h"
@@ -191,7 +191,7 @@ Tensor attend_width(const AttentionCache& cache, const Tensor& queries) {
   cuda::PagedAttentionTask task{};
   task.queries = queries.const_data_ptr<float>();
   task.out = out.mutable_data_ptr<float>();
-  task.cache = cuda_cache(view);
+  task.cache = cuda::paged_cache(view);
   task.nodes = static_cast<int32_t>(nodes);
   task.heads = static_cast<int32_t>(queries.size(1));
   task.chunks =
@@ -305,7 +305,10 @@ INSTANTIATE_TEST_SUITE_P(
                     AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kFloat16},
                     AttentionCase{at::kFloat, 4, 1, 128, 100, 0, false, 16, KvFormat::kFp8E4m3},
                     AttentionCase{at::kFloat, 6, 2, 64, 0, 0, false, 16, KvFormat::kQ8},
-                    AttentionCase{at::kFloat, 4, 1, 256, 60, 0, false, 16, KvFormat::kQ4, 9}),
+                    AttentionCase{at::kFloat, 4, 1, 256, 60, 0, false, 16, KvFormat::kQ4, 9},
+                    AttentionCase{at::kFloat, 4, 1, 96, 0, 5, false, 16, KvFormat::kQ3, 0,
+                                  KvRotation::kHadamard},
+                    AttentionCase{at::kFloat, 6, 2, 64, 80, 0, false, 16, KvFormat::kHierarchical}),
     ParameterName());
 
 }  // namespace

@@ -19,6 +19,7 @@ struct CudaCacheCase {
   KvFormat format;
   int64_t sink = 0, recent = 0;
   double tolerance = 3e-2;  ///< of logits: a number near a border may round otherwise
+  KvRotation rotation = KvRotation::kNone;
 
   KvStoreFactory factory() const {
     return [*this](std::vector<LayerKv> layers, const KvStoreOptions& options) {
@@ -28,7 +29,7 @@ struct CudaCacheCase {
           layer.sink = sink;
         }
       }
-      return paged_kv(4, format)(layers, options);
+      return paged_kv(4, format, 0, 0, rotation)(layers, options);
     };
   }
 };
@@ -48,12 +49,21 @@ TEST_P(CudaCacheTest, LogitsFollowTheCpu) {
   TransformerModel host(weights, GetParam().factory());
   TransformerModel exact(weights, paged_kv());
   const TokenBatch batch = batch_of(std::span(tokens_).first(8));
-  const Tensor logits = model_.forward(batch).logits;
-  const Tensor difference = (logits - host.forward(batch).logits).abs();
-  EXPECT_LE(difference.max().item<double>(), GetParam().tolerance);
-  const Tensor effect = (logits - exact.forward(batch).logits).abs();
-  EXPECT_GT(effect.mean().item<double>(), difference.mean().item<double>())
-      << "nothing is rounded or hidden";
+  const Tensor unrounded = exact.forward(batch).logits;
+  for (const KvRead read : {KvRead::kAll, KvRead::kUpperHalf}) {
+    if (read == KvRead::kUpperHalf && GetParam().format != KvFormat::kHierarchical) {
+      continue;
+    }
+    const ForwardOptions options{.kv_read = read};
+    const Tensor logits = model_.forward(batch, options).logits;
+    const Tensor difference = (logits - host.forward(batch, options).logits).abs();
+    EXPECT_LE(difference.max().item<double>(), GetParam().tolerance);
+    const Tensor effect = (logits - unrounded).abs();
+    EXPECT_GT(effect.mean().item<double>(), difference.mean().item<double>())
+        << "nothing is rounded or hidden";
+    model_.truncate(0);
+    host.truncate(0);
+  }
 }
 
 TEST_P(CudaCacheTest, AVerifiedTokenHasTheBitsOfADecodedOne) {
@@ -75,14 +85,16 @@ TEST_P(CudaCacheTest, AVerifiedTokenHasTheBitsOfADecodedOne) {
   EXPECT_TRUE(at::equal(next[1], decoded(model_, all.subspan(9, 2))[1])) << "moved pages";
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaCacheTest,
-                         testing::Values(CudaCacheCase{"float16", KvFormat::kFloat16, 0, 0, 5e-3},
-                                         CudaCacheCase{"fp8_e4m3", KvFormat::kFp8E4m3},
-                                         CudaCacheCase{"q8", KvFormat::kQ8},
-                                         CudaCacheCase{"q4", KvFormat::kQ4},
-                                         CudaCacheCase{"window", KvFormat::kNative, 2, 3, 1e-4},
-                                         CudaCacheCase{"window_q8", KvFormat::kQ8, 1, 2}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    All, CudaCacheTest,
+    testing::Values(CudaCacheCase{"float16", KvFormat::kFloat16, 0, 0, 5e-3},
+                    CudaCacheCase{"fp8_e4m3", KvFormat::kFp8E4m3},
+                    CudaCacheCase{"q8", KvFormat::kQ8}, CudaCacheCase{"q4", KvFormat::kQ4},
+                    CudaCacheCase{"q3_hadamard", KvFormat::kQ3, 0, 0, 3e-2, KvRotation::kHadamard},
+                    CudaCacheCase{"hierarchical", KvFormat::kHierarchical},
+                    CudaCacheCase{"window", KvFormat::kNative, 2, 3, 1e-4},
+                    CudaCacheCase{"window_q8", KvFormat::kQ8, 1, 2}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace specdec

@@ -36,8 +36,8 @@ class GraphPair {
   explicit GraphPair(const std::shared_ptr<const TransformerWeights>& weights, int64_t graphs = 32)
       : GraphPair(weights, with_graphs(graphs)) {}
   GraphPair(const std::shared_ptr<const TransformerWeights>& weights,
-            const TransformerOptions& options)
-      : graphed_(weights, paged_kv(), options), plain_(weights, paged_kv(), with_graphs(0)) {}
+            const TransformerOptions& options, const KvStoreFactory& kv = paged_kv())
+      : graphed_(weights, kv, options), plain_(weights, kv, with_graphs(0)) {}
 
   /// Nothing of the result is kept, so that its memory is used again.
   void forward(const TokenBatch& batch, const ForwardOptions& options = {}) {
@@ -239,6 +239,19 @@ TEST_F(CudaGraphModelTest, WhatIsAskedForIsPartOfAGraph) {
   }
   // best_only and kScored launch what the first of them does.
   EXPECT_THAT(pair_.counts(), ElementsAre(10, 9, 18));
+}
+
+// A target and `self`, which reads upper halves, take turns on the same pages.
+TEST_F(CudaGraphModelTest, WhatIsReadOfThePagesIsPartOfAGraph) {
+  GraphPair pair(weights_, with_graphs(8), paged_kv(4, KvFormat::kHierarchical));
+  pair.extend_by(9);
+  for (Token round = 0; round < 3; ++round) {
+    for (const KvRead read : {KvRead::kAll, KvRead::kUpperHalf}) {
+      pair.forward({round, 12}, {.kv_read = read});
+      pair.truncate(9);
+    }
+  }
+  EXPECT_THAT(pair.counts(), ElementsAre(3, 2, 2));
 }
 
 TEST_F(CudaGraphModelTest, ResultsThatAreHeldStayAsTheyAre) {
