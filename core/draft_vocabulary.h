@@ -17,6 +17,8 @@ class DraftVocabulary {
 
   int64_t vocab_size() const { return vocab_size_; }
   int64_t columns() const { return static_cast<int64_t>(tokens_.size()); }
+  /// [columns] the target's token of each, ascending.
+  TokenSpan tokens() const { return tokens_; }
   /// token_probs over the target's vocabulary, of logits [columns]; `history` and `allowed` are of
   /// the target's tokens. Empty when mask and bias leave none of the columns.
   TokenProbs probs(LogitRow logits, TokenSpan history, const SamplingParams& params,

@@ -73,12 +73,14 @@ struct ForwardOptions {
   /// Layers that read the keys and values of earlier ones are evaluated for the last node of each
   /// row alone where all is not wanted, only that node has logits, and none of them is captured.
   Hidden hidden = Hidden::kNone;
+  /// Hidden states and captured layers stay on the model's device, where a head reads them.
+  bool keep_hidden = false;
   /// Logits have a column for each token of LanguageModel::draft_vocabulary(), where there is one.
   bool draft_columns = false;
 };
 
 /// Results of a forward, owned by the caller: they outlive commit and truncate. They lie in the
-/// host's memory, but for logits that a sampler reads.
+/// host's memory, but for logits that a sampler reads and what the options keep on the device.
 struct ForwardResult {
   Tensor logits = {};  ///< [n, or rows in the batch, vocab], float32 (float64 for float64 models)
   /// Instead of logits, where only these are read and a device has found them: the best token of

@@ -225,7 +225,8 @@ ForwardResult LanguageModel::verify(const Draft& draft, const ForwardOptions& op
 Tensor LanguageModel::verify_get_logits(const Draft& draft) { return verify(draft, {}).logits; }
 
 std::optional<DrawnChain> LanguageModel::draw_chain(TokenSpan, const ChainRequest&,
-                                                    const ForwardOptions&, RowId) {
+                                                    const ForwardOptions&, const ForwardInputs&,
+                                                    RowId) {
   SPECDEC_CHECK(false, "draw_chain: this model does not draw chains");
 }
 

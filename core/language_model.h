@@ -81,14 +81,16 @@ class LanguageModel {
   virtual RowId fork(RowId row, int64_t length) = 0;
   /// Whether draw_chain drafts: on a device that samples.
   virtual bool draws_chains() const { return false; }
-  /// Evaluates the tokens `fed`, at least one, as a chain after the kept ones of a row that has no
-  /// pending nodes; then drafts a chain behind them on the device, each token from the logits after
-  /// those before, and reads it back at once. Pending afterwards: `fed`, and all drafted tokens but
-  /// the last. Of the options, `layers`, `draft_adapters` and `kv_read` hold for all of these.
+  /// Evaluates the tokens `fed`, at least one, with their `inputs` as a chain after the kept ones
+  /// of a row that has no pending nodes; then drafts a chain behind them on the device, each token
+  /// from the logits after those before, and reads it back at once. A head feeds each drafted token
+  /// with its own feature of the token before. Pending afterwards: `fed`, and all drafted tokens
+  /// but the last. Of the options, `layers`, `draft_adapters` and `kv_read` hold for all of these.
   /// Nothing is drafted, nor pending, where the logits are damaged, which forward() shows.
   /// InternalError where draws_chains() is false.
   virtual std::optional<DrawnChain> draw_chain(TokenSpan fed, const ChainRequest& chain,
-                                               const ForwardOptions& options = {}, RowId row = 0);
+                                               const ForwardOptions& options = {},
+                                               const ForwardInputs& inputs = {}, RowId row = 0);
   /// Ends a row other than 0, which nobody may name any more.
   virtual void close(RowId row) = 0;
   /// Kept tokens of a row.

@@ -181,7 +181,9 @@ ForwardResult PrefixCachedModel::replay(const TokenBatch& batch, const ForwardOp
 }
 
 ForwardResult PrefixCachedModel::evaluate(const TokenBatch& batch, const ForwardOptions& options) {
-  ForwardResult result = model_->forward(batch, options);
+  ForwardOptions own = options;
+  own.keep_hidden = false;  // states are kept with those of earlier forwards, on the host
+  ForwardResult result = model_->forward(batch, own);
   const std::vector<Token> tokens = tokens_of(batch);
   for (size_t i = 0; i < tokens.size(); ++i) {
     rows_[batch.rows.empty() ? 0 : batch.rows[i]].pending.push_back(

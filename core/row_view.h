@@ -22,8 +22,9 @@ class RowView final : public LanguageModel, private Internals, private KvSnapsho
   }
   bool draws_chains() const override { return model_.draws_chains(); }
   std::optional<DrawnChain> draw_chain(TokenSpan fed, const ChainRequest& chain,
-                                       const ForwardOptions& options = {}, RowId row = 0) override {
-    return model_.draw_chain(fed, chain, options, own(row));
+                                       const ForwardOptions& options = {},
+                                       const ForwardInputs& inputs = {}, RowId row = 0) override {
+    return model_.draw_chain(fed, chain, options, inputs, own(row));
   }
   RowId open() override { return model_.open(); }
   RowId fork(RowId row, int64_t length) override { return model_.fork(own(row), length); }

@@ -23,6 +23,8 @@ struct Needs {
   bool internals = false;                    ///< LanguageModel::internals()
   /// With internals: final hidden states of the whole prompt; false: of its last token.
   bool prompt_states = true;
+  /// Hidden states and layers of StepResult may lie on the target's device.
+  bool on_device = false;
   bool logits = false;  ///< StepResult's logits; without them it may have the best tokens alone
 };
 

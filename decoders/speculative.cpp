@@ -37,6 +37,7 @@ SpeculativeDecoding::SpeculativeDecoding(LanguageModel& target, std::unique_ptr<
   options_.capture_layers = needs.capture_layers;
   options_.hidden = needs.internals ? Hidden::kAll : Hidden::kNone;
   prompt_options_ = options_;
+  options_.keep_hidden = needs.on_device;
   if (needs.internals && !needs.prompt_states) {
     prompt_options_.hidden = Hidden::kScored;
   }
@@ -77,6 +78,7 @@ Generation SpeculativeDecoding::generate(const Request& request) {
     step.draft = std::move(drafted.draft);
     prompt.reset();  // a long prompt's features are large; every drafter has seen them now
     session.drafted();
+    step.result = {};  // the next one may lie in its memory
     step.result = target_.verify(step.draft, options_);
     session.verified();
     step.verified = session.verify(*verifier_, step.draft, step.result);

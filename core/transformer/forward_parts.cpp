@@ -89,7 +89,7 @@ static Tensor on_host(const Tensor& tensor) {
       .copy_(tensor);
 }
 
-void copy_to_host(Ops& ops, ForwardResult& result) {
+void copy_to_host(Ops& ops, const ForwardOptions& options, ForwardResult& result) {
   const bool samples = ops.sampler() != nullptr;
   const auto copy = [&](Tensor& tensor) {
     if (!tensor.defined() || (tensor.is_cpu() && !samples)) {
@@ -100,6 +100,9 @@ void copy_to_host(Ops& ops, ForwardResult& result) {
   };
   if (result.sampler == nullptr) {
     copy(result.logits);
+  }
+  if (options.keep_hidden) {
+    return;
   }
   copy(result.final_hidden);
   for (Tensor& captured : result.captured) {

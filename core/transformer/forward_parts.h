@@ -31,8 +31,8 @@ BatchTables selected_nodes(const BatchTables& all, const Tensor& nodes);
 std::vector<GreedyChoice> best_tokens(Ops& ops, const Tensor& logits);
 constexpr int64_t kBestTokenBytes = 12;  ///< that a row's best token is read back in
 /// Copies what a forward gives to the host's memory, and counts the copies; nothing where it lies
-/// there. Logits that a sampler reads stay. Ops that sample count as a device's, also where its
-/// memory is the host's.
-void copy_to_host(Ops& ops, ForwardResult& result);
+/// there. Logits that a sampler reads stay, and what the options keep. Ops that sample count as a
+/// device's, also where its memory is the host's.
+void copy_to_host(Ops& ops, const ForwardOptions& options, ForwardResult& result);
 
 }  // namespace specdec

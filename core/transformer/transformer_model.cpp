@@ -9,6 +9,7 @@
 #include "core/kernels/threads_during.h"
 #include "core/prefill_size.h"
 #include "core/transformer/adapters/adapted_ops.h"
+#include "core/transformer/chain_steps.h"
 #include "core/transformer/forbidden_tokens.h"
 #include "core/transformer/forward_checks.h"
 #include "core/transformer/forward_graphs.h"
@@ -94,13 +95,17 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   }
 
   std::optional<DrawnChain> draw_chain(TokenSpan fed, const ChainRequest& chain,
-                                       const ForwardOptions& options, RowId row) {
+                                       const ForwardOptions& options, const ForwardInputs& inputs,
+                                       RowId row) {
     SPECDEC_CHECK(draws_chains(), "draw_chain: this model does not draw chains");
     SPECDEC_CHECK(store_->pending(row) == 0, "draw_chain: row {} has {} pending nodes", row,
                   store_->pending(row));
     std::optional<DrawnChain> drawn;
     try {
-      drawn = draw_behind(fed, chain, options, row);
+      drawn = draw_behind({.tokens = token_tensor(fed),
+                           .rows = std::vector<RowId>(fed.size(), row),
+                           .inputs = inputs},
+                          chain, options);
     } catch (...) {
       truncate(store_->length(row), row);
       throw;
@@ -223,24 +228,20 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     return nodes;
   }
 
-  std::optional<DrawnChain> draw_behind(TokenSpan fed, const ChainRequest& chain,
-                                        const ForwardOptions& options, RowId row) {
+  /// `fed`: of one row.
+  std::optional<DrawnChain> draw_behind(const TokenBatch& fed, const ChainRequest& chain,
+                                        const ForwardOptions& options) {
     const ForwardOptions own{.layers = options.layers,
                              .draft_adapters = options.draft_adapters,
                              .kv_read = options.kv_read,
                              .logits = Logits::kLast,
                              .keep_logits = true};
-    const auto drawing = ops_->sampler()->begin_chain(chain, weights_->config.vocab_size);
-    TokenBatch batch{.tokens = token_tensor(fed), .rows = std::vector<RowId>(fed.size(), row)};
-    Tensor logits = forward(batch, own).logits;
-    batch.rows = {row};
-    for (int64_t drawn = 1; drawn < chain.count; ++drawn) {
-      batch.tokens = drawing->draw(logits);
-      logits = Tensor();  // the next ones lie in the same memory
-      logits = forward_checked(batch, own, 1).logits;
-    }
-    drawing->draw(logits);
-    return drawing->read();
+    const auto logits = [&](const Tensor& newest) {
+      return newest.defined()
+                 ? forward_checked({.tokens = newest, .rows = {fed.rows.front()}}, own, 1).logits
+                 : forward(fed, own).logits;
+    };
+    return draw_steps(*ops_->sampler(), chain, weights_->config.vocab_size, logits);
   }
 
   LayerList layers_of(const ForwardOptions& options) const {
@@ -295,7 +296,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     }
     outputs_.give(options, pass.result);
     if (results_on_host_) {
-      copy_to_host(*ops_, pass.result);
+      copy_to_host(*ops_, options, pass.result);
     }
     return std::move(pass.result);
   }
@@ -457,8 +458,9 @@ int64_t TransformerModel::rewindable_to(int64_t length, RowId row) const {
 }
 bool TransformerModel::draws_chains() const { return impl_->draws_chains(); }
 std::optional<DrawnChain> TransformerModel::draw_chain(TokenSpan fed, const ChainRequest& chain,
-                                                       const ForwardOptions& options, RowId row) {
-  return impl_->draw_chain(fed, chain, options, row);
+                                                       const ForwardOptions& options,
+                                                       const ForwardInputs& inputs, RowId row) {
+  return impl_->draw_chain(fed, chain, options, inputs, row);
 }
 RowId TransformerModel::open() { return impl_->open(); }
 RowId TransformerModel::fork(RowId row, int64_t length) { return impl_->fork(row, length); }

@@ -50,7 +50,8 @@ class TransformerModel final : public LanguageModel {
   /// Not with hooks, nor where layers look up inputs of their own for each token on the host.
   bool draws_chains() const override;
   std::optional<DrawnChain> draw_chain(TokenSpan fed, const ChainRequest& chain,
-                                       const ForwardOptions& options = {}, RowId row = 0) override;
+                                       const ForwardOptions& options = {},
+                                       const ForwardInputs& inputs = {}, RowId row = 0) override;
   RowId open() override;
   RowId fork(RowId row, int64_t length) override;
   void close(RowId row) override;

@@ -21,15 +21,20 @@ void AssistantDrafter::check(const LanguageModel& target) const {
 
 AssistantSteps::Step AssistantDrafter::step(TokenSpan tokens, const Tensor& hidden) const {
   const Internals& target = *target_.internals();
-  return steps_.step(target.embed(token_tensor(tokens)), hidden, target);
+  AssistantSteps::Step next = steps_.step(target.embed(token_tensor(tokens)), hidden, target);
+  (void)counted({.read_backs = next.read_backs});
+  return next;
+}
+
+TokenSpan AssistantDrafter::unseen() const {
+  return committed_.subspan(static_cast<size_t>(target_.length()));
 }
 
 Tensor AssistantDrafter::begin() {
   Tensor hidden = last_hidden_;
   Tensor logits;
-  const TokenSpan unseen = committed_.subspan(static_cast<size_t>(target_.length()));
-  for (size_t i = 0; i < unseen.size(); ++i) {
-    AssistantSteps::Step next = step(unseen.subspan(i, 1), hidden);
+  for (const Token& token : unseen()) {
+    AssistantSteps::Step next = step({&token, 1}, hidden);
     hidden = next.hidden;
     logits = next.logits;
   }
@@ -54,6 +59,11 @@ Tensor AssistantDrafter::expand(const Draft& partial, std::span<const int64_t> f
     hidden_[static_cast<size_t>(frontier[i])] = next.hidden.narrow(0, static_cast<int64_t>(i), 1);
   }
   return next.logits;
+}
+
+std::optional<DrawnChain> AssistantDrafter::draw_chain(const ChainRequest& chain) {
+  return steps_.draw_chain ? steps_.draw_chain(unseen(), last_hidden_, *target_.internals(), chain)
+                           : std::nullopt;
 }
 
 std::optional<DraftRoom> AssistantDrafter::begin_draft(const DraftContext& context) {

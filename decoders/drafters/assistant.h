@@ -18,13 +18,19 @@ struct AssistantSteps {
   int64_t vocab_size = 0;
   int64_t older_keys = 0;  ///< that its sliding layers see beyond the target's windows
   struct Step {
-    Tensor logits;  ///< [n, vocab]
-    Tensor hidden;  ///< [n, hidden] of the steps after
+    Tensor logits;              ///< [n, vocab]
+    Tensor hidden;              ///< [n, hidden] of the steps after
+    ReadBacks read_backs = {};  ///< copies of these two to the host
   };
   /// One step of n nodes, from their tokens' embeddings [n, hidden] as the target's first layer
   /// sees them and the hidden states [n, hidden] before them, over the kept tokens of the target's
   /// row 0.
   std::function<Step(const Tensor& embeddings, const Tensor& hidden, const Internals& target)> step;
+  /// Draws a chain on the head's device (ChildDistribution::draw_chain) behind the tokens `fed`, at
+  /// least one, the first of which follows the hidden state [1, hidden]; empty = the host draws.
+  std::function<std::optional<DrawnChain>(TokenSpan fed, const Tensor& hidden,
+                                          const Internals& target, const ChainRequest& chain)>
+      draw_chain = {};
 };
 
 /// Drafts with Gemma 4's assistant: each node is one step from its parent's hidden state, the first
@@ -36,7 +42,7 @@ class AssistantDrafter final : public DistributionDrafter {
   AssistantDrafter(LanguageModel& target, AssistantSteps steps,
                    const AssistantDrafterOptions& options = {});
   Needs needs() const override {
-    return {.capture_layers = {}, .internals = true, .prompt_states = false};
+    return {.capture_layers = {}, .internals = true, .prompt_states = false, .on_device = true};
   }
   /// Refuses another target than its own, one without internals, and one whose hidden states or
   /// vocabulary have another size.
@@ -44,10 +50,13 @@ class AssistantDrafter final : public DistributionDrafter {
 
  private:
   std::optional<DraftRoom> begin_draft(const DraftContext& context) override;
+  void end_draft() override { last_hidden_ = Tensor(); }
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
+  std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override;
   AssistantSteps::Step step(TokenSpan tokens, const Tensor& hidden) const;
-  /// The step of the newest committed token, after those that nobody evaluated (which a grammar has
-  /// forced).
+  /// The newest committed token, behind those that nobody evaluated (which a grammar has forced).
+  TokenSpan unseen() const;
+  /// The steps of the unseen tokens; the newest one's logits.
   Tensor begin();
 
   LanguageModel& target_;

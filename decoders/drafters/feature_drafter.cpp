@@ -10,6 +10,12 @@
 #include "decoders/drafters/hidden_states.h"
 
 namespace specdec {
+namespace {
+
+/// Committed tokens that a drawn chain feeds together; those before are read first.
+constexpr int64_t kMostFeatures = 32;
+
+}  // namespace
 
 FeatureDrafter::FeatureDrafter(std::vector<std::unique_ptr<LanguageModel>> modules,
                                FeatureDrafterOptions options)
@@ -21,7 +27,7 @@ FeatureDrafter::FeatureDrafter(std::vector<std::unique_ptr<LanguageModel>> modul
 }
 
 Needs FeatureDrafter::needs() const {
-  return {.capture_layers = options_.capture_layers, .internals = true};
+  return {.capture_layers = options_.capture_layers, .internals = true, .on_device = true};
 }
 
 void FeatureDrafter::check(const LanguageModel& target) const {
@@ -46,30 +52,41 @@ void FeatureDrafter::reset() {
   root_logits_ = Tensor();
 }
 
-Tensor FeatureDrafter::feed(size_t module, TokenSpan tokens, const Tensor& features) {
-  const ForwardResult result =
-      counted(modules_[module]->extend(tokens,
-                                       {.logits = module == 0 ? Logits::kLast : Logits::kNone,
-                                        .hidden = Hidden::kAll,
-                                        .draft_columns = true},
-                                       {.features = features, .own_features = module > 0}));
-  root_logits_ = module == 0 ? result.logits : root_logits_;
-  return result.final_hidden;
+ForwardResult FeatureDrafter::feed(size_t module, TokenSpan tokens, const Tensor& features,
+                                   Logits scored) {
+  const bool reads_prompt = modules_[module]->length() == 0 && prompt_seconds_ != nullptr;
+  const auto begin = std::chrono::steady_clock::now();
+  ForwardResult result = counted(modules_[module]->extend(
+      tokens,
+      {.logits = scored, .hidden = Hidden::kAll, .keep_hidden = true, .draft_columns = true},
+      {.features = features, .own_features = module > 0}));
+  if (reads_prompt) {
+    *prompt_seconds_ +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+  return result;
 }
 
-void FeatureDrafter::catch_up() {
+void FeatureDrafter::forget_pending() {
   for (const auto& module : modules_) {
     if (module->pending() > 0) {
       module->truncate(module->length());
     }
   }
+}
+
+void FeatureDrafter::catch_up() {
+  forget_pending();
   Tensor features = target_features_.take();
   if (!features.defined()) {
     return;
   }
   TokenSpan tokens = committed_.last(static_cast<size_t>(features.size(0)));
   for (size_t module = 0; module < modules_.size() && !tokens.empty(); ++module) {
-    const Tensor out = feed(module, tokens, features);
+    const ForwardResult result =
+        feed(module, tokens, features, module == 0 ? Logits::kLast : Logits::kNone);
+    root_logits_ = module == 0 ? result.logits : root_logits_;
+    const Tensor& out = result.final_hidden;
     const Tensor before = std::exchange(newest_[module], out.narrow(0, out.size(0) - 1, 1));
     features = out.narrow(0, 0, out.size(0) - 1);
     if (before.defined()) {
@@ -123,6 +140,7 @@ void FeatureDrafter::evaluate(size_t module, const Draft& partial, std::span<con
   const ForwardResult result =
       counted(model.forward(batch, {.logits = says_distribution ? Logits::kAll : Logits::kNone,
                                     .hidden = Hidden::kAll,
+                                    .keep_hidden = true,
                                     .draft_columns = true}));
   const bool says_all =
       seen.size() == nodes.size() && std::all_of(nodes.begin(), nodes.end(), [&](int64_t node) {
@@ -146,6 +164,8 @@ Tensor FeatureDrafter::expand(const Draft& partial, std::span<const int64_t> fro
                     .pending = std::vector<int64_t>(modules_.size(), -1)};
   nodes_.resize(partial.tokens.size(), unseen);
   if (frontier.size() == 1 && frontier.front() == 0) {
+    catch_up();
+    SPECDEC_CHECK(root_logits_.defined(), "a head drafts again behind the same text");
     nodes_.front().features = newest_;
     return root_logits_;
   }
@@ -160,6 +180,32 @@ Tensor FeatureDrafter::expand(const Draft& partial, std::span<const int64_t> fro
   return logits.size() == 1 ? logits.front() : at::cat(logits);
 }
 
+std::optional<DrawnChain> FeatureDrafter::draw_chain(const ChainRequest& chain) {
+  LanguageModel& head = *modules_.front();
+  const Tensor features = target_features_.untaken();
+  if (modules_.size() > 1 || !head.draws_chains() || !features.defined()) {
+    return std::nullopt;
+  }
+  forget_pending();
+  const int64_t size = features.size(0);
+  const TokenSpan tokens = committed_.last(static_cast<size_t>(size));
+  const int64_t before = head.length() == 0 || size > kMostFeatures ? size - 1 : 0;
+  if (before > 0) {
+    feed(0, tokens.first(static_cast<size_t>(before)), features.narrow(0, 0, before),
+         Logits::kNone);
+    target_features_.drop(before);
+  }
+  std::optional<DrawnChain> drawn =
+      head.draw_chain(tokens.subspan(static_cast<size_t>(before)), chain, {},
+                      {.features = features.narrow(0, before, size - before)});
+  if (drawn) {
+    head.commit(chain_path(size - before));
+    target_features_.drop(size - before);
+    root_logits_ = Tensor();
+  }
+  return drawn;
+}
+
 std::optional<DraftRoom> FeatureDrafter::begin_draft(const DraftContext& context) {
   target_features_.collect(context);
   committed_ = context.committed;
@@ -167,13 +213,7 @@ std::optional<DraftRoom> FeatureDrafter::begin_draft(const DraftContext& context
   if (room < 0) {
     return std::nullopt;
   }
-  const bool reads_prompt = modules_.front()->length() == 0 && context.prompt_seconds != nullptr;
-  const auto begin = std::chrono::steady_clock::now();
-  catch_up();
-  if (reads_prompt) {
-    *context.prompt_seconds +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  }
+  prompt_seconds_ = context.prompt_seconds;
   nodes_.clear();
   return DraftRoom{.evaluated = room};
 }

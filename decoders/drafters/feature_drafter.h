@@ -52,14 +52,18 @@ class FeatureDrafter final : public DistributionDrafter {
 
   std::optional<DraftRoom> begin_draft(const DraftContext& context) override;
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
+  /// By one module; several are asked one by one.
+  std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override;
   const DraftVocabulary* vocabulary() const override {
     return modules_.front()->draft_vocabulary();
   }
+  void forget_pending();
   /// Feeds the target's features of what was committed since; root_logits_ and newest_ are then
   /// those of the newest committed token.
   void catch_up();
-  /// Feeds and keeps tokens on a module; its features [n, hidden].
-  Tensor feed(size_t module, TokenSpan tokens, const Tensor& features);
+  /// Feeds and keeps tokens on a module: its features [n, hidden], and logits of the last one where
+  /// `scored` is kLast. Counts the time of the prompt.
+  ForwardResult feed(size_t module, TokenSpan tokens, const Tensor& features, Logits scored);
   /// Evaluates those of the nodes that the module has to see; fills `logits` where it says the
   /// distribution.
   void evaluate(size_t module, const Draft& partial, std::span<const int64_t> nodes,
@@ -71,9 +75,10 @@ class FeatureDrafter final : public DistributionDrafter {
   std::vector<std::unique_ptr<LanguageModel>> modules_;
   FeatureDrafterOptions options_;
   TargetFeatures target_features_;
-  TokenSpan committed_;
+  TokenSpan committed_;               // of the draft in progress
+  double* prompt_seconds_ = nullptr;  // the same
   std::vector<Tensor> newest_;  // [modules] features at the newest committed token, [1, hidden]
-  Tensor root_logits_;          // [1, vocab]
+  Tensor root_logits_;          // [1, vocab]; undefined after a chain that a device drew
   std::vector<Node> nodes_;     // of the draft in progress
 };
 

@@ -17,7 +17,7 @@ void MedusaDrafter::check(const LanguageModel& target) const {
 const Tensor& MedusaDrafter::distribution(int64_t head) {
   Tensor& distribution = distributions_[static_cast<size_t>(head)];
   if (!distribution.defined()) {
-    distribution = heads_.logits(hidden_, head)[0];
+    distribution = counted(heads_.logits(hidden_, head)).logits[0];
   }
   return distribution;
 }
@@ -30,6 +30,10 @@ Tensor MedusaDrafter::expand(const Draft& partial, std::span<const int64_t> fron
     rows.push_back(distribution(depths[static_cast<size_t>(node)]));
   }
   return at::stack(rows);
+}
+
+std::optional<DrawnChain> MedusaDrafter::draw_chain(const ChainRequest& chain) {
+  return heads_.draw_chain ? heads_.draw_chain(hidden_, chain) : std::nullopt;
 }
 
 std::optional<DraftRoom> MedusaDrafter::begin_draft(const DraftContext& context) {

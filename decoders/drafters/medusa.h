@@ -22,7 +22,11 @@ struct MedusaHeads {
   int64_t vocab_size = 0;
   /// Logits [1, vocab] of head `index`, which says the token index + 2 places after the one whose
   /// hidden state [1, hidden] it is given.
-  std::function<Tensor(const Tensor& hidden, int64_t index)> logits;
+  std::function<ForwardResult(const Tensor& hidden, int64_t index)> logits;
+  /// Draws a chain of all heads in turn on their device (ChildDistribution::draw_chain); empty =
+  /// the host draws.
+  std::function<std::optional<DrawnChain>(const Tensor& hidden, const ChainRequest& chain)>
+      draw_chain = {};
   /// The tokens that have logits, when these are not all: [1, columns] then.
   std::optional<DraftVocabulary> vocabulary = {};
 };
@@ -35,7 +39,7 @@ class MedusaDrafter final : public DistributionDrafter {
  public:
   explicit MedusaDrafter(MedusaHeads heads, const MedusaOptions& options = {});
   Needs needs() const override {
-    return {.capture_layers = {}, .internals = true, .prompt_states = false};
+    return {.capture_layers = {}, .internals = true, .prompt_states = false, .on_device = true};
   }
   /// Refuses a target that does not give its hidden states, or whose hidden states or vocabulary
   /// have another size.
@@ -43,7 +47,9 @@ class MedusaDrafter final : public DistributionDrafter {
 
  private:
   std::optional<DraftRoom> begin_draft(const DraftContext& context) override;
+  void end_draft() override { hidden_ = Tensor(); }
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
+  std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override;
   const DraftVocabulary* vocabulary() const override {
     return heads_.vocabulary ? &*heads_.vocabulary : nullptr;
   }

@@ -22,6 +22,10 @@ class TargetFeatures {
   /// Committed tokens whose features were collected: all but the newest one.
   int64_t known() const { return known_; }
   /// Features [n, width] of those that were not taken yet; undefined when there are none.
+  Tensor untaken();
+  /// Takes the first `count` of them, which are known.
+  void drop(int64_t count);
+  /// Takes them all.
   Tensor take();
 
  private:
@@ -29,7 +33,7 @@ class TargetFeatures {
 
   std::vector<int64_t> capture_layers_;
   int64_t known_ = 0;
-  std::vector<Tensor> untaken_;  // [n, width] each
+  std::vector<Tensor> parts_;  // untaken, [n, width] each
 };
 
 }  // namespace specdec

@@ -200,7 +200,7 @@ std::vector<int64_t> DraftGrowth::add_children(int64_t node, int64_t count) {
 bool DraftGrowth::may_draw_on_device() const {
   const SamplingParams& sampling = context_.sampling;
   return !grammar_ && sampling.repetition_penalty == 1.0 && sampling.logit_bias.empty() &&
-         child_distribution_.vocabulary() == nullptr && !child_distribution_.leaves_out_tokens() &&
+         !child_distribution_.leaves_out_tokens() &&
          (!draws_ || context_.device_random.has_value());
 }
 

@@ -56,8 +56,8 @@ class DraftGrowth {
   std::vector<int64_t> add_children(int64_t node, int64_t count);
   /// Adds the whole chain behind the root, as long as it may be, where the drafter's device draws
   /// it: the tokens that expand and add_children would find one by one. False, and nothing is
-  /// added, where the host does: under a grammar, a bias or a penalty, for drafters of another
-  /// vocabulary, and for random numbers that the host alone knows.
+  /// added, where the host does: under a grammar, a bias or a penalty, and for random numbers that
+  /// the host alone knows.
   bool add_drawn_chain();
   /// Adds a child that the shape found in `best`, and returns it; -1 when none fits.
   int64_t add(Token token, int64_t node);

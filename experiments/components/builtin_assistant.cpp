@@ -61,15 +61,21 @@ DrafterRegistry::Make prepare_assistant(const ConfigNode& node, const RunPlan& p
     context.models.note_fingerprint(given.weights.string(), loaded.head->weights.fingerprint);
     context.models.note_warning(loaded.note);
     const auto assistant = std::make_shared<AssistantModel>(loaded.head, model);
-    const AssistantSteps steps{
+    AssistantSteps steps{
         .hidden_size = loaded.head->target_hidden,
         .vocab_size = loaded.head->weights.config.vocab_size,
         .older_keys = older_keys(*loaded.head, given.sliding_keys),
         .step = [assistant](const Tensor& embeddings, const Tensor& hidden,
                             const Internals& internals) -> AssistantSteps::Step {
           AssistantModel::Step step = assistant->step(embeddings, hidden, internals, 0);
-          return {.logits = step.logits, .hidden = step.hidden};
+          return {.logits = step.logits, .hidden = step.hidden, .read_backs = step.read_backs};
         }};
+    if (assistant->draws_chains()) {
+      steps.draw_chain = [assistant](TokenSpan fed, const Tensor& hidden,
+                                     const Internals& internals, const ChainRequest& chain) {
+        return assistant->draw_chain(fed, hidden, internals, chain);
+      };
+    }
     return std::make_unique<AssistantDrafter>(context.target, steps,
                                               AssistantDrafterOptions{.sample = given.sample});
   };

@@ -33,13 +33,17 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
     context.models.note_fingerprint(folder.string(), head.fingerprint);
     context.models.note_warning(head.note);
     const auto model = std::make_shared<const MedusaModel>(head, target);
-    const MedusaHeads heads{
-        .count = head.config.num_heads,
-        .hidden_size = head.config.hidden_size,
-        .vocab_size = head.config.vocab_size,
-        .logits = [model](const Tensor& hidden,
-                          int64_t index) { return model->logits(hidden, index); },
-        .vocabulary = model->vocabulary()};
+    MedusaHeads heads{.count = head.config.num_heads,
+                      .hidden_size = head.config.hidden_size,
+                      .vocab_size = head.config.vocab_size,
+                      .logits = [model](const Tensor& hidden,
+                                        int64_t index) { return model->logits(hidden, index); },
+                      .vocabulary = model->vocabulary()};
+    if (model->draws_chains()) {
+      heads.draw_chain = [model](const Tensor& hidden, const ChainRequest& chain) {
+        return model->draw_chain(hidden, chain);
+      };
+    }
     return std::make_unique<MedusaDrafter>(heads, options);
   };
 }

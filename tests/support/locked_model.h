@@ -48,6 +48,7 @@ class LockedModel final : public LanguageModel {
     return model_.pending(row);
   }
   int64_t vocab_size() const override { return model_.vocab_size(); }
+  const DraftVocabulary* draft_vocabulary() const override { return model_.draft_vocabulary(); }
   int64_t max_length() const override { return model_.max_length(); }
   const Internals* internals() const override { return model_.internals(); }
 

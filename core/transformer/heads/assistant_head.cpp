@@ -7,6 +7,8 @@
 
 #include "core/error.h"
 #include "core/kernels/linear_rows.h"
+#include "core/transformer/chain_steps.h"
+#include "core/transformer/forward_parts.h"
 #include "core/transformer/random_weights.h"
 
 namespace specdec {
@@ -28,6 +30,43 @@ AssistantModel::AssistantModel(std::shared_ptr<const AssistantHead> head,
 
 AssistantModel::Step AssistantModel::step(const Tensor& embeddings, const Tensor& hidden,
                                           const Internals& target, int64_t row) {
+  Step on_device = device_step(embeddings, hidden, target, row);
+  ForwardResult result{.logits = std::move(on_device.logits),
+                       .final_hidden = std::move(on_device.hidden)};
+  copy_to_host(*ops_, {}, result);
+  return {.logits = result.logits, .hidden = result.final_hidden, .read_backs = result.read_backs};
+}
+
+bool AssistantModel::draws_chains() const {
+  return ops_->sampler() != nullptr && !head_->ordered.centroids.defined();
+}
+
+std::optional<DrawnChain> AssistantModel::draw_chain(TokenSpan fed, const Tensor& hidden,
+                                                     const Internals& target,
+                                                     const ChainRequest& chain) {
+  SPECDEC_CHECK(draws_chains() && !fed.empty(),
+                "draw_chain: {} tokens are fed, and this assistant {} chains", fed.size(),
+                draws_chains() ? "draws" : "does not draw");
+  Tensor before = hidden;
+  const auto after = [&](const Tensor& token) {
+    Step next = device_step(target.embed(token), before, target, 0);
+    before = next.hidden;
+    return next.logits;
+  };
+  const auto logits = [&](const Tensor& newest) {
+    if (newest.defined()) {
+      return after(newest);
+    }
+    for (const Token& token : fed.first(fed.size() - 1)) {
+      (void)after(token_tensor({&token, 1}));
+    }
+    return after(token_tensor(fed.last(1)));
+  };
+  return draw_steps(*ops_->sampler(), chain, head_->weights.config.vocab_size, logits);
+}
+
+AssistantModel::Step AssistantModel::device_step(const Tensor& embeddings, const Tensor& hidden,
+                                                 const Internals& target, int64_t row) {
   const TransformerWeights& weights = head_->weights;
   const int64_t nodes = embeddings.size(0);
   SPECDEC_CHECK(embeddings.dim() == 2 && embeddings.sizes() == hidden.sizes() &&
@@ -51,8 +90,7 @@ AssistantModel::Step AssistantModel::step(const Tensor& embeddings, const Tensor
   }
   layers_.leave(a);
   const Tensor states = ops_->rms_norm(a.residual, weights.final_norm, weights.config.rms_norm_eps);
-  return {.logits = logits(states).cpu(),
-          .hidden = ops_->linear(head_->post_projection, states).cpu()};
+  return {.logits = logits(states), .hidden = ops_->linear(head_->post_projection, states)};
 }
 
 Tensor AssistantModel::logits(const Tensor& states) const {
@@ -120,12 +158,13 @@ std::shared_ptr<AssistantHead> random_assistant(const TransformerInfo& target,
   tensors.embedding = tensors.head = random.matrix(target.config.vocab_size, shape.hidden_size);
   tensors.final_norm = random.norm(shape.hidden_size);
   auto head = std::make_shared<AssistantHead>();
-  head->weights = *pack(tensors);
+  const PackOptions packing{.place = target.place};
+  head->weights = *pack(tensors, packing);
   head->target_hidden = target.config.hidden_size;
-  head->pre_projection = pack(random.matrix(shape.hidden_size, 2 * head->target_hidden));
-  head->post_projection = pack(random.matrix(head->target_hidden, shape.hidden_size));
+  head->pre_projection = pack(random.matrix(shape.hidden_size, 2 * head->target_hidden), packing);
+  head->post_projection = pack(random.matrix(head->target_hidden, shape.hidden_size), packing);
   if (shape.clusters > 0) {
-    head->ordered.centroids = pack(random.matrix(shape.clusters, shape.hidden_size));
+    head->ordered.centroids = pack(random.matrix(shape.clusters, shape.hidden_size), packing);
     head->ordered.ordering =
         at::arange(target.config.vocab_size, at::kLong).view({shape.clusters, -1});
     head->ordered.chosen = shape.chosen;

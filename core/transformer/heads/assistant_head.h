@@ -57,17 +57,29 @@ class AssistantModel {
                  std::shared_ptr<Ops> ops = nullptr);
 
   struct Step {
-    Tensor logits;  ///< [n, vocab]
-    Tensor hidden;  ///< [n, target_hidden], of the step after it
+    Tensor logits;              ///< [n, vocab]
+    Tensor hidden;              ///< [n, target_hidden], of the step after it
+    ReadBacks read_backs = {};  ///< copies of these two to the host, where they lie
   };
   /// One step of n nodes: embeddings [n, target_hidden] of their tokens as the target's first layer
   /// sees them, and the hidden states [n, target_hidden] before them. Reads the kept keys of a row
   /// of the target, which must not be empty.
   Step step(const Tensor& embeddings, const Tensor& hidden, const Internals& target, int64_t row);
+  /// Whether draw_chain drafts: on a device that samples, and not by an ordered head, whose
+  /// clusters the host reads.
+  bool draws_chains() const;
+  /// Draws a chain on the device behind the tokens `fed`, at least one, which follow the hidden
+  /// state [1, target_hidden] one after the other: a step of row 0 each. Nothing where logits are
+  /// damaged.
+  std::optional<DrawnChain> draw_chain(TokenSpan fed, const Tensor& hidden, const Internals& target,
+                                       const ChainRequest& chain);
 
   const AssistantHead& head() const { return *head_; }
 
  private:
+  /// step() with its results where the weights lie.
+  Step device_step(const Tensor& embeddings, const Tensor& hidden, const Internals& target,
+                   int64_t row);
   Tensor logits(const Tensor& states) const;
   Tensor ordered_logits(const Tensor& states) const;
 

@@ -167,6 +167,7 @@ FeatureModel::FeatureModel(std::unique_ptr<FeatureHead> head,
     : head_(std::move(head)),
       target_(std::move(target)),
       ops_(ops_of(options, *target_)),
+      columns_(target_->config.vocab_size, head_->draft_vocabulary(), target_->place.device),
       engine_(make_layer_engine(head_->layers(), *target_, store, options)) {}
 
 ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
@@ -175,6 +176,11 @@ ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOption
                     !batch.inputs.attention_inputs.defined() && batch.tokens.defined(),
                 "forward: a head takes tokens and features, and has no layers to choose from");
   check_vocabulary(*target_, batch.tokens);
+  return forward_checked(batch, options);
+}
+
+ForwardResult FeatureModel::forward_checked(const TokenBatch& batch,
+                                            const ForwardOptions& options) {
   const int64_t nodes = batch.tokens.size(0);
   const int64_t width =
       batch.inputs.own_features ? target_->config.hidden_size : head_->feature_width();
@@ -212,18 +218,61 @@ ForwardResult FeatureModel::finish(const TokenBatch& batch, const Tensor& output
   ForwardResult result;
   if (options.logits != Logits::kNone) {
     result.logits = head_->logits(scored(output), scored(features));
+    result.sampler = options.keep_logits ? ops_->sampler() : nullptr;
   }
   if (options.hidden == Hidden::kAll) {
     result.final_hidden = features;
   } else if (options.hidden == Hidden::kScored && options.logits != Logits::kNone) {
     result.final_hidden = scored(features);
   }
-  copy_to_host(*ops_, result);
+  copy_to_host(*ops_, options, result);
   const DraftVocabulary* vocabulary = head_->draft_vocabulary();
   if (vocabulary != nullptr && !options.draft_columns && result.logits.defined()) {
     result.logits = vocabulary->widened(result.logits);
   }
   return result;
+}
+
+bool FeatureModel::draws_chains() const { return ops_->sampler() != nullptr; }
+
+std::optional<DrawnChain> FeatureModel::draw_chain(TokenSpan fed, const ChainRequest& chain,
+                                                   const ForwardOptions&,
+                                                   const ForwardInputs& inputs, RowId row) {
+  SPECDEC_CHECK(draws_chains(), "draw_chain: this head does not draw chains");
+  SPECDEC_CHECK(!fed.empty() && pending(row) == 0,
+                "draw_chain: {} tokens are fed to row {}, which has {} pending nodes", fed.size(),
+                row, pending(row));
+  const ForwardOptions own{.logits = Logits::kLast,
+                           .keep_logits = true,
+                           .hidden = Hidden::kScored,
+                           .keep_hidden = true,
+                           .draft_columns = true};
+  Tensor feature;
+  const auto logits = [&](const Tensor& newest) {
+    TokenBatch batch{
+        .tokens = newest, .rows = {row}, .inputs = {.features = feature, .own_features = true}};
+    if (!newest.defined()) {
+      batch = {.tokens = token_tensor(fed),
+               .rows = std::vector<RowId>(fed.size(), row),
+               .inputs = inputs};
+      check_vocabulary(*target_, batch.tokens);
+    }
+    ForwardResult result = forward_checked(batch, own);
+    feature = result.final_hidden;
+    return result.logits;
+  };
+  const int64_t kept = length(row);
+  std::optional<DrawnChain> drawn;
+  try {
+    drawn = columns_.draw(*ops_->sampler(), chain, logits);
+  } catch (...) {
+    truncate(kept, row);
+    throw;
+  }
+  if (!drawn) {
+    truncate(kept, row);
+  }
+  return drawn;
 }
 
 void FeatureModel::commit(std::span<const int64_t> path, RowId row) { engine_->commit(path, row); }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/language_model.h"
+#include "core/transformer/chain_steps.h"
 #include "core/transformer/heads/eagle_head.h"
 #include "core/transformer/heads/mtp_head.h"
 
@@ -45,6 +46,10 @@ class FeatureModel final : public LanguageModel {
   void commit(std::span<const int64_t> path, RowId row = 0) override;
   void truncate(int64_t length, RowId row = 0) override;
   int64_t rewindable_to(int64_t length, RowId row = 0) const override;
+  bool draws_chains() const override;
+  std::optional<DrawnChain> draw_chain(TokenSpan fed, const ChainRequest& chain,
+                                       const ForwardOptions& options = {},
+                                       const ForwardInputs& inputs = {}, RowId row = 0) override;
   RowId open() override;
   RowId fork(RowId row, int64_t length) override;
   void close(RowId row) override;
@@ -55,12 +60,15 @@ class FeatureModel final : public LanguageModel {
   int64_t max_length() const override;
 
  private:
+  /// A forward of tokens that are in the vocabulary: those on a device are not read.
+  ForwardResult forward_checked(const TokenBatch& batch, const ForwardOptions& options);
   ForwardResult finish(const TokenBatch& batch, const Tensor& output,
                        const ForwardOptions& options) const;
 
   std::unique_ptr<FeatureHead> head_;
   std::shared_ptr<const TransformerWeights> target_;
   std::shared_ptr<Ops> ops_;
+  ChainColumns columns_;
   std::unique_ptr<TransformerModel> engine_;
 };
 

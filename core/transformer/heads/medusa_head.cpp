@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
 #include "core/formats/json_keys.h"
+#include "core/transformer/forward_parts.h"
 #include "core/transformer/tensor_source.h"
 #include "core/transformer/tensor_writer.h"
 
@@ -110,7 +111,9 @@ MedusaModel::MedusaModel(const MedusaHead& head, std::shared_ptr<const Transform
     : target_(std::move(target)),
       ops_(ops_of(options, *target_)),
       vocabulary_(draft_vocabulary(head.target_ids, head.config.vocab_size)),
-      rows_(head.target_ids, target_) {
+      rows_(head.target_ids, target_),
+      columns_(head.config.vocab_size, vocabulary_ ? &*vocabulary_ : nullptr,
+               target_->place.device) {
   for (const std::vector<MedusaBlock>& layers : head.blocks) {
     std::vector<Linear>& blocks = blocks_.emplace_back();
     for (const MedusaBlock& block : layers) {
@@ -122,15 +125,29 @@ MedusaModel::MedusaModel(const MedusaHead& head, std::shared_ptr<const Transform
   }
 }
 
-Tensor MedusaModel::logits(const Tensor& hidden, int64_t index) const {
+Tensor MedusaModel::device_logits(const Tensor& hidden, int64_t index) const {
   const auto number = static_cast<size_t>(index);
   Tensor x = hidden.to(target_->place.device);
   for (const Linear& block : blocks_[number]) {
     x = x + at::silu(ops_->linear(block, x));
   }
-  const Tensor logits =
-      outputs_.empty() ? rows_.logits(*ops_, x) : ops_->linear(outputs_[number], x);
-  return logits.cpu();
+  return outputs_.empty() ? rows_.logits(*ops_, x) : ops_->linear(outputs_[number], x);
+}
+
+ForwardResult MedusaModel::logits(const Tensor& hidden, int64_t index) const {
+  ForwardResult result{.logits = device_logits(hidden, index)};
+  copy_to_host(*ops_, {}, result);
+  return result;
+}
+
+std::optional<DrawnChain> MedusaModel::draw_chain(const Tensor& hidden,
+                                                  const ChainRequest& chain) const {
+  SPECDEC_CHECK(draws_chains() && chain.count <= std::ssize(blocks_),
+                "draw_chain: {} tokens of {} heads, which {} draw chains", chain.count,
+                blocks_.size(), draws_chains() ? "do" : "do not");
+  int64_t head = 0;
+  return columns_.draw(*ops_->sampler(), chain,
+                       [&](const Tensor&) { return device_logits(hidden, head++); });
 }
 
 CheckpointTensors medusa_tensors(const std::filesystem::path& folder) {

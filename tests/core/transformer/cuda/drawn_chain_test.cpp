@@ -16,11 +16,8 @@
 #include "decoders/drafters/self_drafter.h"
 #include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
-#include "decoders/verifiers/block.h"
-#include "decoders/verifiers/exact_match.h"
-#include "decoders/verifiers/rejection.h"
-#include "decoders/verifiers/sample_match.h"
 #include "kv/kv_cache.h"
+#include "tests/core/transformer/cuda/drawn_chain_bench.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/support/locked_model.h"
 #include "tests/support/sequence_distribution.h"
@@ -39,9 +36,6 @@ std::unique_ptr<TransformerModel> chain_model(uint64_t seed = kTargetSeed,
   return std::make_unique<TransformerModel>(small_gemma(seed), paged_kv(), options);
 }
 
-/// Who draws a draft: LockedModel hands nothing on that would let the device do it.
-enum class DrawnBy { kDevice, kHost };
-
 /// Speculation whose drafter is a model on the kernels: another one, or the target's first layer.
 class ChainBench {
  public:
@@ -52,9 +46,7 @@ class ChainBench {
 
   Generation generate(const std::vector<Token>& prompt, const SamplingParams& sampling,
                       int64_t tokens = 5) {
-    const Task task{.prompt = prompt, .sampling = sampling, .stop = {.max_new_tokens = tokens}};
-    CounterRandomness random(prompt.size());
-    return strategy_.generate(task.request(random));
+    return generate_chains(strategy_, prompt, sampling, tokens);
   }
   const TransformerModel& draft() const { return *draft_; }
 
@@ -81,42 +73,6 @@ class ChainBench {
   LockedModel locked_{*target_};
   SpeculativeDecoding strategy_;
 };
-
-std::unique_ptr<Verifier> verifier_of(DeviceRule rule) {
-  switch (rule) {
-    case DeviceRule::kRejection:
-      return std::make_unique<RejectionVerifier>();
-    case DeviceRule::kBlock:
-      return std::make_unique<BlockVerifier>();
-    case DeviceRule::kSampleMatch:
-      return std::make_unique<SampleMatchVerifier>();
-    default:
-      return std::make_unique<ExactMatchVerifier>();
-  }
-}
-
-/// Accepted tokens of the device's generation, which has the host's tokens.
-int64_t expect_the_hosts_tokens(const Generation& device, const Generation& host,
-                                int64_t bytes_of_a_token) {
-  EXPECT_EQ(device.tokens, host.tokens);
-  EXPECT_EQ(device.steps.size(), host.steps.size());
-  int64_t accepted = 0;
-  for (size_t i = 0; i < std::min(device.steps.size(), host.steps.size()); ++i) {
-    const StepStatistics& step = device.steps[i];
-    EXPECT_EQ(step.drafted, host.steps[i].drafted);
-    EXPECT_EQ(step.accepted, host.steps[i].accepted);
-    EXPECT_EQ(step.read_backs, host.steps[i].read_backs);
-    EXPECT_EQ(step.draft_read_backs.count, step.drafted > 0 ? 1 : 0);
-    EXPECT_GE(step.draft_read_backs.bytes, bytes_of_a_token * step.drafted);
-    EXPECT_EQ(step.draft_read_backs.bytes % bytes_of_a_token, 0);
-    EXPECT_GE(host.steps[i].draft_read_backs.count, step.drafted);
-    accepted += step.accepted;
-  }
-  return accepted;
-}
-
-/// The later ones begin otherwise, and as the first does.
-const std::vector<std::vector<Token>> kChainPrompts = {{3, 1, 4, 1}, {9}, {3, 1, 4, 2, 6}};
 
 /// A draft model like the target, another one, and the target's own first layer.
 const std::vector<std::optional<uint64_t>> kChainDrafters = {kTargetSeed, 2, std::nullopt};

@@ -1,0 +1,40 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "core/device_sampler.h"
+#include "core/draft_vocabulary.h"
+
+namespace specdec {
+
+/// Logits [1, columns] of a chain's next token on the device, after its newest one there: [1] int32,
+/// undefined before the first. They may lie in the same memory each time.
+using ChainLogits = std::function<at::Tensor(const at::Tensor& newest)>;
+
+/// Draws a chain over `vocab` tokens on a sampler's device, and reads it back at once. Nothing where
+/// logits were not numbers or all -inf.
+std::optional<DrawnChain> draw_steps(DeviceSampler& sampler, const ChainRequest& chain,
+                                     int64_t vocab, const ChainLogits& logits);
+
+/// The tokens that a head's logits are of, on its device: all of the target's, or those of a draft
+/// vocabulary.
+class ChainColumns {
+ public:
+  /// `vocabulary` nullptr: all `vocab` tokens.
+  ChainColumns(int64_t vocab, const DraftVocabulary* vocabulary, at::Device device);
+  /// Draws as draw_steps does, by logits of these columns; tokens and distributions are the
+  /// target's.
+  std::optional<DrawnChain> draw(DeviceSampler& sampler, const ChainRequest& chain,
+                                 const ChainLogits& logits) const;
+
+ private:
+  int64_t vocab_;
+  std::vector<Token> tokens_;  // [columns]; empty = all
+  at::Tensor on_device_;       // the same, int32
+};
+
+}  // namespace specdec

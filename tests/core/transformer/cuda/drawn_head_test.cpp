@@ -1,0 +1,283 @@
+// Chains that heads on a target draw on its device, run on the CPU (core/kernels/cuda/emulation):
+// they have the tokens that the host draws one by one, and are read back once.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "core/kernels/forwarding_ops.h"
+#include "core/transformer/heads/assistant_head.h"
+#include "core/transformer/heads/feature_model.h"
+#include "core/transformer/heads/medusa_head.h"
+#include "decoders/drafters/assistant.h"
+#include "decoders/drafters/feature_drafter.h"
+#include "decoders/drafters/medusa.h"
+#include "decoders/shapes/draft_length.h"
+#include "decoders/speculative.h"
+#include "kv/kv_cache.h"
+#include "tests/core/transformer/cuda/drawn_chain_bench.h"
+#include "tests/core/transformer/cuda/emulated_model.h"
+#include "tests/support/locked_model.h"
+
+namespace specdec {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+using Modules = std::vector<std::unique_ptr<LanguageModel>>;
+
+TransformerOptions head_options(std::shared_ptr<Ops> ops = cuda_ops(at::kCPU)) {
+  return {.max_length = 64, .ops = std::move(ops)};
+}
+
+/// Speculation on a small target whose drafter is a head.
+class HeadBench {
+ public:
+  using MakeDrafter = std::unique_ptr<Drafter> (*)(HeadBench&);
+  HeadBench(DrawnBy who, MakeDrafter make, std::unique_ptr<Verifier> verifier, int64_t length,
+            std::shared_ptr<Ops> ops = cuda_ops(at::kCPU))
+      : who_(who),
+        ops_(std::move(ops)),
+        strategy_(target_, make(*this), std::move(verifier),
+                  std::make_unique<FixedDraftLength>(length)) {}
+
+  Generation generate(const std::vector<Token>& prompt, const SamplingParams& sampling) {
+    return generate_chains(strategy_, prompt, sampling, 6);
+  }
+
+  DrawnBy who() const { return who_; }
+  const std::shared_ptr<const TransformerWeights>& weights() const { return weights_; }
+  TransformerModel& target() { return target_; }
+  TransformerOptions options() const { return head_options(ops_); }
+  /// A drafter's module, which draws no chains where the host does.
+  std::unique_ptr<LanguageModel> module(std::unique_ptr<LanguageModel> module) {
+    if (who_ == DrawnBy::kDevice) {
+      return module;
+    }
+    modules_.push_back(std::move(module));
+    return std::make_unique<LockedModel>(*modules_.back());
+  }
+
+ private:
+  DrawnBy who_;
+  std::shared_ptr<Ops> ops_;
+  std::shared_ptr<const TransformerWeights> weights_ = small_gemma();
+  TransformerModel target_{weights_, paged_kv(), head_options()};
+  Modules modules_;
+  SpeculativeDecoding strategy_;
+};
+
+std::unique_ptr<Drafter> eagle_on(HeadBench& bench, const std::shared_ptr<const EagleHead>& head) {
+  Modules modules;
+  modules.push_back(
+      bench.module(make_eagle_model(head, bench.weights(), paged_kv(), bench.options())));
+  return std::make_unique<FeatureDrafter>(
+      std::move(modules),
+      FeatureDrafterOptions{
+          .capture_layers = eagle_capture_layers(head->config, bench.weights()->config),
+          .hidden_size = head->config.hidden_size});
+}
+
+std::unique_ptr<Drafter> drawn_eagle(HeadBench& bench) {
+  const auto config = make_eagle_config(EagleVersion::kEagle, LayerStyle::kGemma, *bench.weights());
+  return eagle_on(bench, random_eagle_head(config, {.seed = 5}));
+}
+
+/// Its draft vocabulary is 24 of the target's 40 tokens, in disorder.
+std::unique_ptr<Drafter> drawn_eagle3(HeadBench& bench) {
+  auto config = make_eagle_config(EagleVersion::kEagle3, LayerStyle::kLlama, *bench.weights());
+  config.capture_layers = {0, 1};
+  config.draft_vocab_size = 24;
+  const auto head = random_eagle_head(config, {.seed = 6});
+  head->target_ids = (at::arange(24) * 7 + 3).remainder(40);
+  return eagle_on(bench, head);
+}
+
+std::unique_ptr<Drafter> mtp_on(HeadBench& bench, size_t modules) {
+  const auto head = random_mtp_head(*bench.weights(), 2, {.seed = 7});
+  Modules all;
+  for (size_t i = 0; i < modules; ++i) {
+    all.push_back(
+        bench.module(make_mtp_model(head, i, bench.weights(), paged_kv(), bench.options())));
+  }
+  return std::make_unique<FeatureDrafter>(std::move(all), FeatureDrafterOptions{.hidden_size = 16});
+}
+
+std::unique_ptr<Drafter> drawn_mtp(HeadBench& bench) { return mtp_on(bench, 1); }
+std::unique_ptr<Drafter> two_modules(HeadBench& bench) { return mtp_on(bench, 2); }
+
+/// Five heads over every other token of the target's head.
+std::unique_ptr<Drafter> drawn_medusa(HeadBench& bench) {
+  MedusaHead head = new_medusa_head({.num_heads = 5, .num_layers = 1, .share_lm_head = true},
+                                    unpack(*bench.weights()), at::kFloat);
+  RandomTensors random({.seed = 8});
+  for (auto& blocks : head.blocks) {
+    blocks.front().weight = random.matrix(16, 16);
+  }
+  head.target_ids = at::arange(0, 40, 2);
+  const auto model = std::make_shared<const MedusaModel>(head, bench.weights(), bench.options());
+  MedusaHeads heads{.count = 5,
+                    .hidden_size = 16,
+                    .vocab_size = 40,
+                    .logits = [model](const Tensor& hidden,
+                                      int64_t index) { return model->logits(hidden, index); },
+                    .vocabulary = model->vocabulary()};
+  if (bench.who() == DrawnBy::kDevice) {
+    heads.draw_chain = [model](const Tensor& hidden, const ChainRequest& chain) {
+      return model->draw_chain(hidden, chain);
+    };
+  }
+  return std::make_unique<MedusaDrafter>(heads);
+}
+
+std::unique_ptr<Drafter> drawn_assistant(HeadBench& bench) {
+  const auto head = random_assistant(
+      *bench.weights(), {.hidden_size = 8, .intermediate_size = 12, .heads = 2, .layers = 3},
+      {.seed = 9});
+  const auto model =
+      std::make_shared<AssistantModel>(head, AssistantOptions{}, bench.options().ops);
+  AssistantSteps steps{.hidden_size = 16,
+                       .vocab_size = 40,
+                       .step = [model](const Tensor& embeddings, const Tensor& hidden,
+                                       const Internals& target) -> AssistantSteps::Step {
+                         const AssistantModel::Step step =
+                             model->step(embeddings, hidden, target, 0);
+                         return {step.logits, step.hidden, step.read_backs};
+                       }};
+  if (bench.who() == DrawnBy::kDevice) {
+    steps.draw_chain = [model](TokenSpan fed, const Tensor& hidden, const Internals& target,
+                               const ChainRequest& chain) {
+      return model->draw_chain(fed, hidden, target, chain);
+    };
+  }
+  return std::make_unique<AssistantDrafter>(bench.target(), steps);
+}
+
+struct HeadKind {
+  std::string name;
+  HeadBench::MakeDrafter make;
+};
+
+const std::vector<HeadKind> kDrawnHeads = {{"eagle", drawn_eagle},
+                                           {"eagle3", drawn_eagle3},
+                                           {"mtp", drawn_mtp},
+                                           {"medusa", drawn_medusa},
+                                           {"assistant", drawn_assistant}};
+
+/// A step reads the chain, 12 or 8 bytes a token, and the decision about it: features stay.
+void expect_few_read_backs(const Generation& generation, bool samples) {
+  for (const StepStatistics& step : generation.steps) {
+    EXPECT_EQ(step.read_backs.count, 1);
+    EXPECT_EQ(step.draft_read_backs.bytes, (samples ? 8 : 12) * step.drafted);
+  }
+}
+
+TEST(CudaDrawnHeadTest, GreedyTokensAreTheHosts) {
+  for (const HeadKind& kind : kDrawnHeads) {
+    SCOPED_TRACE(kind.name);
+    HeadBench device(DrawnBy::kDevice, kind.make, verifier_of(DeviceRule::kNone), 4);
+    HeadBench host(DrawnBy::kHost, kind.make, verifier_of(DeviceRule::kNone), 4);
+    for (size_t request = 0; request < 2; ++request) {
+      const Generation drawn = device.generate(kChainPrompts[request], {});
+      expect_the_hosts_tokens(drawn, host.generate(kChainPrompts[request], {}), 12);
+      expect_few_read_backs(drawn, false);
+    }
+  }
+}
+
+TEST(CudaDrawnHeadTest, SampledTokensAreTheHosts) {
+  const std::vector<SamplingParams> cases = {
+      {.temperature = 1.0}, {.temperature = 1.2, .top_k = 1000, .top_p = 0.9}};
+  for (const HeadKind& kind : kDrawnHeads) {
+    SCOPED_TRACE(kind.name);
+    const DeviceRule rule = kind.name == "mtp" ? DeviceRule::kBlock : DeviceRule::kRejection;
+    HeadBench device(DrawnBy::kDevice, kind.make, verifier_of(rule), 3);
+    HeadBench host(DrawnBy::kHost, kind.make, verifier_of(rule), 3);
+    int64_t accepted = 0;
+    int64_t drafted = 0;
+    for (size_t request = 0; request < kChainPrompts.size(); ++request) {
+      const auto& prompt = kChainPrompts[request];
+      const SamplingParams& sampling = cases[request % cases.size()];
+      const Generation drawn = device.generate(prompt, sampling);
+      accepted += expect_the_hosts_tokens(drawn, host.generate(prompt, sampling), 8);
+      expect_few_read_backs(drawn, true);
+      for (const StepStatistics& step : drawn.steps) {
+        drafted += step.drafted;
+      }
+    }
+    EXPECT_GT(accepted, 0);
+    EXPECT_LT(accepted, drafted);
+  }
+}
+
+TEST(CudaDrawnHeadTest, WhatTheHostReadsItDraws) {
+  const SamplingParams penalised{.temperature = 1.0, .repetition_penalty = 1.3};
+  HeadBench device(DrawnBy::kDevice, drawn_eagle3, verifier_of(DeviceRule::kRejection), 3);
+  HeadBench host(DrawnBy::kHost, drawn_eagle3, verifier_of(DeviceRule::kRejection), 3);
+  for (const SamplingParams& sampling : {penalised, SamplingParams{.temperature = 1.0}, penalised}) {
+    EXPECT_EQ(device.generate(kChainPrompts.front(), sampling).tokens,
+              host.generate(kChainPrompts.front(), sampling).tokens);
+  }
+  HeadBench several(DrawnBy::kDevice, two_modules, verifier_of(DeviceRule::kRejection), 3);
+  HeadBench one_by_one(DrawnBy::kHost, two_modules, verifier_of(DeviceRule::kRejection), 3);
+  const Generation drawn = several.generate(kChainPrompts.front(), {.temperature = 1.0});
+  EXPECT_EQ(drawn.tokens, one_by_one.generate(kChainPrompts.front(), {.temperature = 1.0}).tokens);
+  EXPECT_EQ(drawn.steps.front().draft_read_backs.count, 3) << "the logits of each token alone";
+}
+
+/// Ops whose logits become NaN from the second row on.
+class DamagedRowOps final : public ForwardingOps {
+ public:
+  DamagedRowOps() : ForwardingOps(cuda_ops(at::kCPU)) {}
+  void linear(const Linear& weight, const Tensor& input, Tensor& out) override {
+    ForwardingOps::linear(weight, input, out);
+    if (out.size(1) == 40 && ++heads_ > 1) {
+      out.fill_(std::nan(""));
+    }
+  }
+
+ private:
+  int64_t heads_ = 0;
+};
+
+TEST(CudaDrawnHeadTest, DamagedLogitsAreTheHostsError) {
+  for (const auto make : {drawn_eagle, drawn_mtp}) {
+    HeadBench bench(DrawnBy::kDevice, make, verifier_of(DeviceRule::kRejection), 3,
+                    std::make_shared<DamagedRowOps>());
+    EXPECT_THAT([&] { bench.generate(kChainPrompts.front(), {.temperature = 1.0}); },
+                ThrowsMessage<Error>(HasSubstr("logit")));
+  }
+}
+
+TEST(CudaDrawnHeadTest, AHeadDrawsBehindWhatItKeepsOrNothing) {
+  const auto weights = small_gemma();
+  const auto head = random_mtp_head(*weights, 1, {.seed = 7});
+  const SamplingParams greedy;
+  const ChainRequest chain{.count = 3, .sampling = greedy};
+  const std::vector<Token> fed = {7, 8};
+  const ForwardInputs inputs{.features = at::randn({2, 16})};
+
+  const auto model = make_mtp_model(head, 0, weights, paged_kv(), head_options());
+  ASSERT_TRUE(model->draws_chains());
+  const auto drawn = model->draw_chain(fed, chain, {}, inputs);
+  ASSERT_TRUE(drawn.has_value());
+  EXPECT_EQ(drawn->read_backs, (ReadBacks{1, 3 * 12}));
+  EXPECT_EQ(model->pending(), 4) << "the last token is not evaluated";
+  EXPECT_THROW(model->draw_chain(fed, chain, {}, inputs), InternalError) << "nodes are pending";
+  EXPECT_EQ(model->pending(), 4);
+  model->truncate(0);
+  EXPECT_THROW(model->draw_chain({}, chain), InternalError);
+  EXPECT_THROW(model->draw_chain(std::vector<Token>{40}, chain), Error);
+  EXPECT_THROW(model->draw_chain(std::vector<Token>{7}, {.count = 65, .sampling = greedy}), Error);
+  EXPECT_EQ(model->pending(), 0);
+
+  const auto damaged =
+      make_mtp_model(head, 0, weights, paged_kv(), head_options(std::make_shared<DamagedRowOps>()));
+  EXPECT_FALSE(damaged->draw_chain(fed, chain, {}, inputs).has_value());
+  EXPECT_EQ(damaged->pending(), 0);
+}
+
+}  // namespace
+}  // namespace specdec
