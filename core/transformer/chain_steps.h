@@ -11,12 +11,12 @@
 
 namespace specdec {
 
-/// Logits [1, columns] of a chain's next token on the device, after its newest one there: [1] int32,
-/// undefined before the first. They may lie in the same memory each time.
+/// Logits [1, columns] of a chain's next token on the device, after its newest one there: [1]
+/// int32, undefined before the first. They may lie in the same memory each time.
 using ChainLogits = std::function<at::Tensor(const at::Tensor& newest)>;
 
-/// Draws a chain over `vocab` tokens on a sampler's device, and reads it back at once. Nothing where
-/// logits were not numbers or all -inf.
+/// Draws a chain over `vocab` tokens on a sampler's device, and reads it back at once. Nothing
+/// where logits were not numbers or all -inf.
 std::optional<DrawnChain> draw_steps(DeviceSampler& sampler, const ChainRequest& chain,
                                      int64_t vocab, const ChainLogits& logits);
 

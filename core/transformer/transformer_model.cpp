@@ -269,7 +269,8 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     const ForwardOptions& options;
     const LayerList& layers;
     int64_t nodes;
-    int64_t context = 0;  ///< attention is launched for so many positions; 0 = for those there are
+    ForwardInputs inputs;  ///< those of the batch
+    int64_t context = 0;   ///< attention is launched for so many positions; 0 = for those there are
     ForwardResult result = {};
   };
 
@@ -279,7 +280,11 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     layers_.reserve_positions(longest);
     Activations& a = workspace_.activations(nodes);
     find_last_nodes(batch, nodes, last_);
-    Pass pass{.batch = batch, .options = options, .layers = layers, .nodes = nodes};
+    Pass pass{.batch = batch,
+              .options = options,
+              .layers = layers,
+              .nodes = nodes,
+              .inputs = batch.inputs};
     const bool all = options.logits == Logits::kAll || std::ssize(last_) == nodes;
     outputs_.reserve(options, nodes, all ? nodes : std::ssize(last_));
     layers_.look_up(batch.tokens, a);
@@ -289,7 +294,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     } else if (is_recordable(pass, all)) {
       SPECDEC_CHECK(longest > 0, "forward: tables that do not say how long their rows are");
       pass.context = launched_context(longest);
-      const Tensor tokens = graphs_.place_tokens(batch.tokens, weights_->place.device);
+      const Tensor tokens = place_inputs(pass, a);
       graphs_.run(key_of(pass), [&] { evaluate_all(tokens, all, pass, a); });
     } else {
       evaluate_all(batch.tokens, all, pass, a);
@@ -301,9 +306,25 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     return std::move(pass.result);
   }
 
+  /// Copies what a graph reads to where it lies in every forward of so many nodes; returns the
+  /// tokens there, which embeddings replace.
+  Tensor place_inputs(Pass& pass, Activations& a) {
+    ForwardInputs& inputs = pass.inputs;
+    if (inputs.attention_inputs.defined()) {
+      ops_->copy(plain_input(inputs.attention_inputs, a.residual), a.attention_inputs);
+      inputs.attention_inputs = a.attention_inputs;
+    }
+    if (!inputs.embeddings.defined()) {
+      return graphs_.place_tokens(pass.batch.tokens, weights_->place.device);
+    }
+    ops_->copy(plain_input(inputs.embeddings, a.residual), a.residual);
+    inputs.embeddings = a.residual;
+    return {};
+  }
+
   /// All layers of all nodes. `all`: of which each has logits.
   void evaluate_all(const Tensor& tokens, bool all, Pass& pass, Activations& a) {
-    begin(tokens, pass.batch, a);
+    begin(tokens, pass, a);
     run(*pass.layers, {}, a, pass);
     layers_.leave(a);
     if (all) {
@@ -315,7 +336,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
 
   /// The last layers, which only read keys and values, for the last node of each row.
   void evaluate_last(Pass& pass, Activations& a) {
-    begin(pass.batch.tokens, pass.batch, a);
+    begin(pass.batch.tokens, pass, a);
     const std::span<const int64_t> layers(*pass.layers);
     const auto first = std::lower_bound(layers.begin(), layers.end(), first_sharing_);
     const auto before = static_cast<size_t>(first - layers.begin());
@@ -332,16 +353,15 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
 
   /// Whether evaluate_all calls ops alone, on memory that key_of names.
   bool is_recordable(const Pass& pass, bool all) const {
-    const ForwardInputs& inputs = pass.batch.inputs;
     return graphs_.enabled() && pass.nodes <= Workspace::kMostSelected && hooks_.empty() &&
-           (all || last_.size() == 1) && !inputs.embeddings.defined() &&
-           !inputs.attention_inputs.defined() && !inputs.attention_bias.defined();
+           (all || last_.size() == 1) && !pass.inputs.attention_bias.defined();
   }
 
   /// What evaluate_all depends on beside the model. The activations of a number of nodes never
   /// move.
   const GraphKey& key_of(const Pass& pass) {
-    key_.assign({pass.nodes, pass.context, static_cast<int64_t>(pass.options.kv_read)});
+    key_.assign({pass.nodes, pass.context, static_cast<int64_t>(pass.options.kv_read),
+                 pass.inputs.embeddings.defined() ? 1 : 0});
     outputs_.add_addresses(key_);
     add_tables(*store_->describe(0).tables, key_);
     for (const RopeTable& table : layers_.rotary_tables()) {
@@ -383,7 +403,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
         view.tables = &tables;
       }
       if (hooks_.empty()) {
-        layers_.run(static_cast<size_t>(layer), view, pass.batch.inputs, a);
+        layers_.run(static_cast<size_t>(layer), view, pass.inputs, a);
       } else {
         layers_.run(hooks_, static_cast<size_t>(layer), view, pass.batch, a);
       }
@@ -391,11 +411,12 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     }
   }
 
-  void begin(const Tensor& tokens, const TokenBatch& batch, Activations& a) {
-    if (batch.inputs.embeddings.defined()) {
-      ops_->copy(plain_input(batch.inputs.embeddings, a.residual), a.residual);
-    } else {
+  void begin(const Tensor& tokens, const Pass& pass, Activations& a) {
+    const Tensor& embeddings = pass.inputs.embeddings;
+    if (!embeddings.defined()) {
       ops_->embed_rows(weights_->embedding, tokens, weights_->embedding_scale, a.residual);
+    } else if (!embeddings.is_same(a.residual)) {
+      ops_->copy(plain_input(embeddings, a.residual), a.residual);
     }
     layers_.begin(a);
   }

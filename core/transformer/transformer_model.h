@@ -29,8 +29,8 @@ struct TransformerOptions {
   /// at::get_num_threads() says. Bits do not depend on it.
   int64_t prefill_threads = 0;
   /// Forwards that a device records as graphs at a time, where its ops do (Ops::records); 0 = none.
-  /// Bits do not depend on it. Forwards of more than 64 nodes, with adapters, hooks or inputs
-  /// beside tokens run without.
+  /// Bits do not depend on it. Forwards of more than 64 nodes, with adapters, hooks or a bias of
+  /// attention run without.
   int64_t graphs = 32;
   LayerHooks hooks = {};  ///< stages of one's own around the layers; without them none is looked at
 };

@@ -76,6 +76,7 @@ Activations Workspace::allocate(int64_t nodes) const {
   a.normed = rows(nodes, hidden_);
   if (widest(plan_, [](const LayerPlan& layer) { return layer.joined_inputs ? 1 : 0; }) > 0) {
     a.joined = rows(nodes, 2 * hidden_);
+    a.attention_inputs = rows(nodes, hidden_);
   }
   a.branch = rows(nodes, hidden_);
   allocate_layers(nodes, a);
@@ -150,7 +151,7 @@ int64_t activation_bytes(const TransformerInfo& model, int64_t nodes) {
     };
     (one(tensors), ...);
   };
-  add(a.residual, a.normed, a.joined, a.branch);
+  add(a.residual, a.normed, a.joined, a.attention_inputs, a.branch);
   for (const LayerActivations& layer : a.layers) {
     add(layer.qkv, layer.queries, layer.mixed, layer.gate_up, layer.gated);
   }

@@ -41,11 +41,12 @@ struct FamilyActivations {
 
 /// Activations of one forward, allocated once for each number of new nodes that comes up often.
 struct Activations {
-  Tensor residual;  ///< [n, hidden] the residual stream, of AltUp the active one
-  Tensor last;      ///< [1, hidden] its last row
-  Tensor normed;    ///< [n, hidden]
-  Tensor joined;    ///< [n, 2 * hidden] for layers with joined inputs, else undefined
-  Tensor branch;    ///< [n, hidden] what attention or MLP adds
+  Tensor residual;          ///< [n, hidden] the residual stream, of AltUp the active one
+  Tensor last;              ///< [1, hidden] its last row
+  Tensor normed;            ///< [n, hidden]
+  Tensor joined;            ///< [n, 2 * hidden] for layers with joined inputs, else undefined
+  Tensor attention_inputs;  ///< [n, hidden] the same: where those of a recorded forward lie
+  Tensor branch;            ///< [n, hidden] what attention or MLP adds
   std::vector<LayerActivations> layers;  ///< [layers]
   FamilyActivations family;
 };

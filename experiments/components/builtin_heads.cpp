@@ -18,8 +18,9 @@ namespace {
 
 constexpr const char* kHeadWeights = "the head's folder, trained for this target";
 
-TransformerOptions engine_options(const LanguageModel& target) {
-  return {.max_length = target.max_length()};
+TransformerOptions engine_options(const BuildContext& context) {
+  return {.max_length = context.target.max_length(),
+          .graphs = context.models.options().cuda_graphs};
 }
 
 DrafterRegistry::Make prepare_eagle(const ConfigNode& node, const RunPlan& plan,
@@ -49,12 +50,12 @@ DrafterRegistry::Make prepare_eagle(const ConfigNode& node, const RunPlan& plan,
     if (version == EagleVersion::kPEagle) {
       return std::make_unique<BlockDrafter>(
           std::make_unique<ParallelEagleModel>(head, target, context.models.kv_store(),
-                                               engine_options(context.target)),
+                                               engine_options(context)),
           BlockDrafterOptions{.sample = options.sample, .capture_layers = options.capture_layers});
     }
     std::vector<std::unique_ptr<LanguageModel>> modules;
     modules.push_back(
-        make_eagle_model(head, target, context.models.kv_store(), engine_options(context.target)));
+        make_eagle_model(head, target, context.models.kv_store(), engine_options(context)));
     context.draft_model = modules.front().get();
     context.draft_model_name = folder.string();
     return std::make_unique<FeatureDrafter>(std::move(modules), options);
@@ -112,7 +113,7 @@ DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
     std::vector<std::unique_ptr<LanguageModel>> modules;
     for (int64_t i = 0; i < (wanted == 0 ? count : wanted); ++i) {
       modules.push_back(make_mtp_model(head, static_cast<size_t>(i), target,
-                                       context.models.kv_store(), engine_options(context.target)));
+                                       context.models.kv_store(), engine_options(context)));
     }
     context.draft_model = modules.front().get();
     context.draft_model_name = folder.string() + " (mtp)";

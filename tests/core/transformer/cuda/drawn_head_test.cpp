@@ -44,13 +44,18 @@ class HeadBench {
                   std::make_unique<FixedDraftLength>(length)) {}
 
   Generation generate(const std::vector<Token>& prompt, const SamplingParams& sampling) {
-    return generate_chains(strategy_, prompt, sampling, 6);
+    return generate_chains(strategy_, prompt, sampling, 5);
   }
 
   DrawnBy who() const { return who_; }
   const std::shared_ptr<const TransformerWeights>& weights() const { return weights_; }
   TransformerModel& target() { return target_; }
-  TransformerOptions options() const { return head_options(ops_); }
+  /// Without graphs where the host draws.
+  TransformerOptions options() const {
+    TransformerOptions options = head_options(ops_);
+    options.graphs = who_ == DrawnBy::kDevice ? options.graphs : 0;
+    return options;
+  }
   /// A drafter's module, which draws no chains where the host does.
   std::unique_ptr<LanguageModel> module(std::unique_ptr<LanguageModel> module) {
     if (who_ == DrawnBy::kDevice) {
@@ -74,10 +79,9 @@ std::unique_ptr<Drafter> eagle_on(HeadBench& bench, const std::shared_ptr<const 
   modules.push_back(
       bench.module(make_eagle_model(head, bench.weights(), paged_kv(), bench.options())));
   return std::make_unique<FeatureDrafter>(
-      std::move(modules),
-      FeatureDrafterOptions{
-          .capture_layers = eagle_capture_layers(head->config, bench.weights()->config),
-          .hidden_size = head->config.hidden_size});
+      std::move(modules), FeatureDrafterOptions{.capture_layers = eagle_capture_layers(
+                                                    head->config, bench.weights()->config),
+                                                .hidden_size = head->config.hidden_size});
 }
 
 std::unique_ptr<Drafter> drawn_eagle(HeadBench& bench) {
@@ -177,29 +181,27 @@ void expect_few_read_backs(const Generation& generation, bool samples) {
 TEST(CudaDrawnHeadTest, GreedyTokensAreTheHosts) {
   for (const HeadKind& kind : kDrawnHeads) {
     SCOPED_TRACE(kind.name);
-    HeadBench device(DrawnBy::kDevice, kind.make, verifier_of(DeviceRule::kNone), 4);
-    HeadBench host(DrawnBy::kHost, kind.make, verifier_of(DeviceRule::kNone), 4);
-    for (size_t request = 0; request < 2; ++request) {
-      const Generation drawn = device.generate(kChainPrompts[request], {});
-      expect_the_hosts_tokens(drawn, host.generate(kChainPrompts[request], {}), 12);
-      expect_few_read_backs(drawn, false);
-    }
+    HeadBench device(DrawnBy::kDevice, kind.make, verifier_of(DeviceRule::kNone), 3);
+    HeadBench host(DrawnBy::kHost, kind.make, verifier_of(DeviceRule::kNone), 3);
+    const Generation drawn = device.generate(kChainPrompts.front(), {});
+    expect_the_hosts_tokens(drawn, host.generate(kChainPrompts.front(), {}), 12);
+    expect_few_read_backs(drawn, false);
   }
 }
 
 TEST(CudaDrawnHeadTest, SampledTokensAreTheHosts) {
-  const std::vector<SamplingParams> cases = {
-      {.temperature = 1.0}, {.temperature = 1.2, .top_k = 1000, .top_p = 0.9}};
+  const std::vector<SamplingParams> cases = {{.temperature = 1.0},
+                                             {.temperature = 1.2, .top_k = 1000, .top_p = 0.9}};
+  int64_t accepted = 0;
+  int64_t drafted = 0;
   for (const HeadKind& kind : kDrawnHeads) {
     SCOPED_TRACE(kind.name);
     const DeviceRule rule = kind.name == "mtp" ? DeviceRule::kBlock : DeviceRule::kRejection;
     HeadBench device(DrawnBy::kDevice, kind.make, verifier_of(rule), 3);
     HeadBench host(DrawnBy::kHost, kind.make, verifier_of(rule), 3);
-    int64_t accepted = 0;
-    int64_t drafted = 0;
-    for (size_t request = 0; request < kChainPrompts.size(); ++request) {
+    for (size_t request = 0; request < cases.size(); ++request) {
       const auto& prompt = kChainPrompts[request];
-      const SamplingParams& sampling = cases[request % cases.size()];
+      const SamplingParams& sampling = cases[request];
       const Generation drawn = device.generate(prompt, sampling);
       accepted += expect_the_hosts_tokens(drawn, host.generate(prompt, sampling), 8);
       expect_few_read_backs(drawn, true);
@@ -207,16 +209,16 @@ TEST(CudaDrawnHeadTest, SampledTokensAreTheHosts) {
         drafted += step.drafted;
       }
     }
-    EXPECT_GT(accepted, 0);
-    EXPECT_LT(accepted, drafted);
   }
+  EXPECT_GT(accepted, drafted / 10);
+  EXPECT_LT(accepted, drafted);
 }
 
 TEST(CudaDrawnHeadTest, WhatTheHostReadsItDraws) {
   const SamplingParams penalised{.temperature = 1.0, .repetition_penalty = 1.3};
   HeadBench device(DrawnBy::kDevice, drawn_eagle3, verifier_of(DeviceRule::kRejection), 3);
   HeadBench host(DrawnBy::kHost, drawn_eagle3, verifier_of(DeviceRule::kRejection), 3);
-  for (const SamplingParams& sampling : {penalised, SamplingParams{.temperature = 1.0}, penalised}) {
+  for (const SamplingParams& sampling : {penalised, SamplingParams{.temperature = 1.0}}) {
     EXPECT_EQ(device.generate(kChainPrompts.front(), sampling).tokens,
               host.generate(kChainPrompts.front(), sampling).tokens);
   }
