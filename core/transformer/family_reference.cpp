@@ -162,10 +162,12 @@ class FamilyForward {
     }
     const Tensor log_a = r.decay * block_gate(x, r.decay_gate, r.decay_gate_bias);
     const Tensor gated = x * block_gate(x, r.input_gate, r.input_gate_bias);
-    const Tensor inputs = gated * (1.0 - at::exp(2.0 * log_a)).sqrt();
+    // expm1: the root's derivative stays finite where a gate is nearly closed.
+    const auto inputs = (gated * (-at::expm1(2.0 * log_a)).sqrt()).unbind(1);
+    const auto decays = log_a.exp().unbind(1);  // select's gradient would be as large as all of x
     std::vector<Tensor> states = {gated.select(1, 0)};
-    for (int64_t t = 1; t < length; ++t) {
-      states.push_back(log_a.select(1, t).exp() * states.back() + inputs.select(1, t));
+    for (size_t t = 1; t < inputs.size(); ++t) {
+      states.push_back(at::addcmul(inputs[t], decays[t], states.back()));
     }
     return project(gelu_tanh(branches[0]) * at::stack(states, 1), w.output, w.output_bias);
   }

@@ -7,9 +7,10 @@
 
 namespace specdec {
 
-/// As reference_forward, for Gemma 3n and 4: layers that read keys and values of others, experts,
-/// per-layer inputs, AltUp and Laurel, in ATen ops alone. Of AltUp, `layers` are the active
-/// stream's. Differentiable but for the per-layer table, which is only looked up.
+/// As reference_forward, for Gemma 3n, 4 and RecurrentGemma: layers that read keys and values of
+/// others, experts, per-layer inputs, AltUp, Laurel and recurrences, in ATen ops alone. Of AltUp,
+/// `layers` are the active stream's. Differentiable but for the per-layer table, which is only
+/// looked up.
 ReferenceResult family_reference_forward(const TransformerTensors& weights, const Tensor& tokens,
                                          std::optional<at::ScalarType> matmul_dtype = std::nullopt);
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/transformer/decay_parameter.h"
 
 namespace specdec {
 namespace {
@@ -280,8 +281,7 @@ class LayerParts {
     to.input_gate_bias = bias("rg_lru.input_gate_bias");
     to.decay_gate = numbers("rg_lru.recurrent_gate_weight", gate);
     to.decay_gate_bias = bias("rg_lru.recurrent_gate_bias");
-    constexpr double kDecay = -8.0;  // c of the paper's equation 4
-    to.decay = at::softplus(numbers("rg_lru.recurrent_param", {channels})) * kDecay;
+    to.decay = decay_of_parameter(numbers("rg_lru.recurrent_param", {channels}));
   }
 
   void load_norms() {
@@ -414,76 +414,5 @@ template LayerTensors load_layer<Tensor>(TensorSource&, const LayerFormat&, cons
                                          int64_t, const MatrixFormat&);
 template LayerWeights load_layer<Linear>(TensorSource&, const LayerFormat&, const LayerPlan&,
                                          int64_t, const MatrixFormat&);
-
-namespace {
-
-/// As the hub's files hold them: stacked.
-void write_experts(TensorWriter& writer, const LayerFormat& format,
-                   const ExpertsOf<Tensor>& experts) {
-  const auto add = [&](const std::string& part, const Tensor& tensor) {
-    writer.add(format.prefix + part, tensor);
-  };
-  const auto add_norm = [&](const std::string& part, const Tensor& scale) {
-    add(part + ".weight", scale - format.norm_offset);
-  };
-  add("router.proj.weight", experts.router);
-  add("router.scale", experts.router_norm * std::sqrt(static_cast<double>(experts.norm.numel())));
-  add("router.per_expert_scale", experts.output_scale);
-  add("experts.gate_up_proj", at::stack(experts.gate_up));
-  add("experts.down_proj", at::stack(experts.down));
-  add_norm("post_feedforward_layernorm_1", experts.dense_post_norm);
-  add_norm("pre_feedforward_layernorm_2", experts.norm);
-  add_norm("post_feedforward_layernorm_2", experts.post_norm);
-}
-
-}  // namespace
-
-void write_layer(TensorWriter& writer, const LayerFormat& format, const LayerPlan& plan,
-                 const LayerTensors& layer) {
-  LayerPlan rest = plan;  // beside Gemma 4's keys and values, which heads have, and its experts
-  rest.values = ValueKind::kProjected;
-  rest.value_norm = rest.layer_scalar = false;
-  rest.experts = {};
-  rest.rope.rotated_pairs = 0;
-  SPECDEC_CHECK(!plan.qkv_bias && !plan.output_bias && !plan.mlp_bias && is_plain(rest),
-                "write_layer: no family that is written has biases, or more than Gemma 3's layers");
-  const std::string& name = format.prefix;
-  std::vector<int64_t> sizes(static_cast<size_t>(1 + kv_projections(plan)), kv_rows(plan));
-  sizes.front() = query_rows(plan);
-  const auto qkv = layer.qkv.split_with_sizes(sizes, 0);
-  const auto gate_up = layer.gate_up.chunk(2, 0);
-  const auto add_norm = [&](const std::string& part, const Tensor& scale) {
-    writer.add(name + part + ".weight", scale - format.norm_offset);
-  };
-  writer.add(name + "self_attn.q_proj.weight", qkv[0]);
-  writer.add(name + "self_attn.k_proj.weight", qkv[1]);
-  if (qkv.size() > 2) {
-    writer.add(name + "self_attn.v_proj.weight", qkv[2]);
-  }
-  writer.add(name + "self_attn.o_proj.weight", layer.output);
-  writer.add(name + "mlp.gate_proj.weight", gate_up[0]);
-  writer.add(name + "mlp.up_proj.weight", gate_up[1]);
-  writer.add(name + "mlp.down_proj.weight", layer.down);
-  if (!format.attention_norm.empty()) {
-    add_norm(format.attention_norm, layer.attention_norm);
-  }
-  if (plan.post_norms) {
-    add_norm("post_attention_layernorm", layer.attention_post_norm);
-    add_norm("pre_feedforward_layernorm", layer.mlp_norm);
-    add_norm("post_feedforward_layernorm", layer.mlp_post_norm);
-  } else {
-    add_norm(format.mlp_norm, layer.mlp_norm);
-  }
-  if (plan.qk_norm) {
-    add_norm("self_attn.q_norm", layer.q_norm);
-    add_norm("self_attn.k_norm", layer.k_norm);
-  }
-  if (plan.layer_scalar) {
-    writer.add(name + "layer_scalar", at::full({1}, layer.scalar, layer.mlp_norm.options()));
-  }
-  if (plan.experts.count > 0) {
-    write_experts(writer, format, layer.experts);
-  }
-}
 
 }  // namespace specdec

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "core/transformer/tensor_source.h"
-#include "core/transformer/tensor_writer.h"
 #include "core/transformer/weights.h"
 
 namespace specdec {
@@ -46,8 +45,5 @@ Matrix load_matrix(TensorSource& source, const std::string& name, const std::vec
 template <class Matrix>
 LayerOf<Matrix> load_layer(TensorSource& source, const LayerFormat& format, const LayerPlan& plan,
                            int64_t hidden_size, const MatrixFormat& matrices);
-/// The inverse.
-void write_layer(TensorWriter& writer, const LayerFormat& format, const LayerPlan& plan,
-                 const LayerTensors& layer);
 
 }  // namespace specdec

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <utility>
+
 #include "core/error.h"
 #include "core/transformer/tensor_source.h"
 
@@ -32,7 +34,9 @@ DType stored_type(at::ScalarType type) {
 
 }  // namespace
 
-TensorWriter::TensorWriter(at::ScalarType dtype) : dtype_(dtype) {}
+TensorWriter::TensorWriter(at::ScalarType dtype,
+                           std::function<std::string(const std::string&)> stored_name)
+    : dtype_(dtype), stored_name_(std::move(stored_name)) {}
 
 void TensorWriter::add(const std::string& name, const Tensor& tensor) {
   if (!tensor.is_floating_point()) {
@@ -60,7 +64,7 @@ void TensorWriter::add_stored(const std::string& name, const Tensor& tensor) {
   const at::ScalarType type = tensor.scalar_type();
   kept_.push_back(tensor.detach().to(at::kCPU).contiguous());
   const Tensor& stored = kept_.back();
-  list_.push_back({name,
+  list_.push_back({stored_name_ ? stored_name_(name) : name,
                    stored_type(type),
                    stored.sizes().vec(),
                    {static_cast<const std::byte*>(stored.const_data_ptr()), stored.nbytes()}});

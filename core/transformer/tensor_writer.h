@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -17,7 +18,9 @@ class TensorWriter {
  public:
   /// `dtype`: of the stored floating-point tensors: float32, bfloat16, float64, or kChar: matrices
   /// as int8 codes with scales (see kInt8Inputs), where the rows allow it, all else as bfloat16.
-  explicit TensorWriter(at::ScalarType dtype);
+  /// `stored_name`: of a tensor that is added under another name, where a family has its own.
+  explicit TensorWriter(at::ScalarType dtype,
+                        std::function<std::string(const std::string&)> stored_name = {});
 
   /// A copy, converted when it is floating-point; int64 and bool are kept.
   void add(const std::string& name, const Tensor& tensor);
@@ -29,6 +32,7 @@ class TensorWriter {
   void add_int8(const std::string& name, const Tensor& matrix);
 
   at::ScalarType dtype_;
+  std::function<std::string(const std::string&)> stored_name_;
   std::vector<Tensor> kept_;
   std::vector<TensorToWrite> list_;
 };

@@ -1,6 +1,7 @@
 #include "experiments/train/model_shape.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include "core/error.h"
 #include "core/families/gemma/config.h"
 #include "core/families/gemma/gemma4_config.h"
+#include "core/families/recurrent_gemma/config.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
 #include "experiments/config/config_node.h"
@@ -18,6 +20,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kGemma4Text = "gemma4_text";
+constexpr const char* kRecurrentGemma = "recurrent_gemma";
 const Range<int64_t> kAnySize{1, 1 << 24};
 
 /// What the config.json of either family says.
@@ -137,22 +140,82 @@ json gemma4_json(const ConfigNode& node) {
   return config;
 }
 
+/// Layers of a recurrence between those of local attention, as `block_types` repeats them.
+json recurrent_json(const ConfigNode& node) {
+  json config = read_sizes(node);
+  const auto hidden = config["hidden_size"].get<int64_t>();
+  const auto heads = config["num_attention_heads"].get<int64_t>();
+  const auto head_dim = config["head_dim"].get<int64_t>();
+  const auto width = node.get<int64_t>("lru_width", hidden, kAnySize);
+  if (hidden != heads * head_dim || head_dim % 4 != 0) {
+    node.fail("head_dim", fmt::format("is {}, of {} heads; RecurrentGemma's is hidden_size {} / "
+                                      "heads, a multiple of 4: half of a head is rotated, in pairs",
+                                      head_dim, heads, hidden));
+  }
+  if (width % heads != 0) {
+    node.fail("lru_width", fmt::format("is {}, no multiple of the {} heads, whose blocks its gates "
+                                       "have",
+                                       width, heads));
+  }
+  const auto types =
+      node.get_list<std::string>("block_types", {"recurrent", "recurrent", "attention"});
+  const auto is_known = [](const std::string& type) {
+    return type == "recurrent" || type == "attention";
+  };
+  if (types.empty() || !std::all_of(types.begin(), types.end(), is_known)) {
+    node.fail("block_types", fmt::format("is [{}]; should be a list of 'recurrent' and 'attention'",
+                                         fmt::join(types, ", ")));
+  }
+  const auto window = config["sliding_window"].get<int64_t>();
+  const auto mlp = config["intermediate_size"].get<int64_t>();
+  config.erase("sliding_window");
+  config.update(
+      {{"architectures", {"RecurrentGemmaForCausalLM"}},
+       {"attention_window_size", window},
+       {"block_types", types},
+       {"conv1d_width", node.get<int64_t>("convolution_width", 4, {1, 64})},
+       {"eos_token_id", 1},
+       {"intermediate_size", 2 * mlp},  // in its config.json, of gate and up together
+       {"logits_soft_cap", node.get<double>("final_logit_softcapping", 30.0, {1e-3, 1e6})},
+       {"lru_width", width},
+       {"model_type", kRecurrentGemma},
+       {"partial_rotary_factor", 0.5},
+       {"rope_theta", node.get<double>("rope_theta", 1e4, {1.0, 1e12})}});
+  return config;
+}
+
+struct ShapeFamily {
+  const char* name;
+  json (*read)(const ConfigNode& node);
+};
+
+constexpr ShapeFamily kShapeFamilies[] = {
+    {"gemma3", gemma3_json}, {"gemma4", gemma4_json}, {"recurrent_gemma", recurrent_json}};
+
 /// Whether save_gemma can store a layer.
 bool can_be_stored(const LayerPlan& layer) {
-  return layer.kv_source < 0 && layer.per_layer_size == 0 && layer.altup.streams == 0 &&
-         !is_recurrent(layer);
+  return layer.kv_source < 0 && layer.per_layer_size == 0 && layer.altup.streams == 0;
+}
+
+std::string stored_recurrent_shape(const std::string& text, const std::string& where) {
+  if (!parse_recurrent_gemma_config(text, where).config.tie_word_embeddings) {
+    throw WeightsError(fmt::format(
+        "{}: tie_word_embeddings is false; only models whose head is the embedding can be trained",
+        where));
+  }
+  return text;
 }
 
 }  // namespace
 
 std::string read_model_shape(const ConfigNode& node) {
   const auto family = node.get<std::string>("family", "gemma3");
-  if (family == "gemma4") {
-    return gemma4_json(node).dump(2) + "\n";
+  for (const ShapeFamily& known : kShapeFamilies) {
+    if (family == known.name) {
+      return known.read(node).dump(2) + "\n";
+    }
   }
-  if (family != "gemma3") {
-    node.fail("family", fmt::format("is '{}'; known: gemma3, gemma4", family));
-  }
+  node.fail("family", fmt::format("is '{}'; known: gemma3, gemma4, recurrent_gemma", family));
   return gemma3_json(node).dump(2) + "\n";
 }
 
@@ -161,6 +224,9 @@ std::string checkpoint_shape(const std::filesystem::path& folder) {
   const std::string text = read_file(path);
   const std::string type =
       JsonKeys(parse_json_object(text, path.string()), path.string()).text("model_type", "");
+  if (type == kRecurrentGemma) {
+    return stored_recurrent_shape(text, path.string());
+  }
   const auto& newer = gemma4_model_types();
   if (std::find(newer.begin(), newer.end(), type) == newer.end()) {
     return load_gemma_config(folder).text;
@@ -187,8 +253,10 @@ std::string shape_with_vocabulary(const std::string& shape, int64_t vocab_size) 
 
 ModelDescription describe_shape(const std::string& shape) {
   const std::string where = "the model's shape";
-  return json::parse(shape).at("model_type") == kGemma4Text ? parse_gemma4_config(shape, where)
-                                                            : parse_gemma_config(shape, where);
+  const std::string type = json::parse(shape).at("model_type");
+  return type == kGemma4Text       ? parse_gemma4_config(shape, where)
+         : type == kRecurrentGemma ? parse_recurrent_gemma_config(shape, where)
+                                   : parse_gemma_config(shape, where);
 }
 
 }  // namespace specdec

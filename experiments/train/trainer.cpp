@@ -5,11 +5,14 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/families/gemma/weights.h"
 #include "core/families/model.h"
 #include "core/tokenizers/tokenizer.h"
+#include "core/transformer/decay_parameter.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/reference.h"
 #include "core/transformer/weights.h"
@@ -103,7 +106,11 @@ class Trainer {
                       .train_tokens = data_->train_tokens(),
                       .tokens_per_step = config_.text.batch_size * config_.text.sequence_length,
                       .loss = [this](int64_t step) { return loss(step); },
-                      .evaluate = [this] { return report(*model_, kQuickWindows); },
+                      .evaluate =
+                          [this] {
+                            set_decays();
+                            return report(*model_, kQuickWindows);
+                          },
                       .finish = [this] { return store(); },
                       .log = options_.log};
     take_parameters(task);
@@ -148,14 +155,18 @@ class Trainer {
     random.seed = config_.text.seed;
     random.norm_deviation = 0.0;
     const auto weights = random_model(describe_shape(config_.model), random);
-    RandomTensors routers({.seed = config_.text.seed + 1});
+    RandomTensors random_parts({.seed = config_.text.seed + 1});
     for (size_t i = 0; i < weights->layers.size(); ++i) {
       const LayerPlan& plan = weights->plan[i];
-      if (plan.query_scale == 1.0) {  // Gemma 4's norms of queries hold the usual scale
+      if (plan.qk_norm &&
+          plan.query_scale == 1.0) {  // Gemma 4's norms of queries hold the usual scale
         weights->layers[i].q_norm /= std::sqrt(static_cast<double>(plan.head_dim));
       }
       if (plan.experts.count > 0) {
-        start_router(routers, weights->layers[i].experts);
+        start_router(random_parts, weights->layers[i].experts);
+      }
+      if (is_recurrent(plan)) {
+        start_recurrence(random_parts, weights->layers[i].recurrence);
       }
     }
     return weights;
@@ -170,6 +181,19 @@ class Trainer {
     experts.router_norm /= root;
   }
 
+  /// As De et al., 2024, Section 2.4: a state's decay with open gates lies between 0.9 and 0.999,
+  /// evenly spread over the channels; gates and convolution are those of a linear layer.
+  static void start_recurrence(RandomTensors& random, RecurrenceTensors& recurrence) {
+    const auto normal = [&](at::Tensor& tensor, int64_t inputs) {
+      tensor = random.matrix(tensor.numel() / inputs, inputs).view_as(tensor);
+    };
+    normal(recurrence.convolution, recurrence.convolution.size(0));
+    normal(recurrence.input_gate, recurrence.input_gate.size(1));
+    normal(recurrence.decay_gate, recurrence.decay_gate.size(1));
+    const int64_t channels = recurrence.decay.numel();
+    recurrence.decay = at::linspace(0.9, 0.999, channels, recurrence.decay.options()).log();
+  }
+
   /// Makes the model's tensors leaves and hands them to the task.
   void take_parameters(TrainingTask& task) {
     const auto take = [&](at::Tensor& tensor, std::vector<at::Tensor>& list) {
@@ -180,8 +204,21 @@ class Trainer {
     model_->head = model_->embedding;
     take(model_->final_norm, task.others);
     for (LayerTensors& layer : model_->layers) {
+      if (layer.recurrence.defined()) {
+        layer.recurrence.decay = parameter_of_decay(layer.recurrence.decay);
+      }
       visit_matrices(layer, [&](at::Tensor& matrix) { take(matrix, task.matrices); });
       visit_vectors(layer, [&](at::Tensor& vector) { take(vector, task.others); });
+      if (layer.recurrence.defined()) {
+        decay_parameters_.emplace_back(&layer.recurrence, layer.recurrence.decay);
+      }
+    }
+  }
+
+  /// Recurrent layers read a decay that is made of the parameter that is trained.
+  void set_decays() const {
+    for (const auto& [recurrence, parameter] : decay_parameters_) {
+      recurrence->decay = decay_of_parameter(parameter);
     }
   }
 
@@ -190,6 +227,7 @@ class Trainer {
   }
 
   at::Tensor loss(int64_t step) const {
+    set_decays();
     const at::Tensor batch = data_->batch(step).to(options_.device);
     const int64_t length = config_.text.sequence_length;
     const auto inputs = batch.narrow(1, 0, length);
@@ -237,6 +275,7 @@ class Trainer {
   }
 
   HeldOutReport store() const {
+    set_decays();
     save_gemma(*model_, config_.model, config_.out, at::kBFloat16);
     LoadOptions load;
     load.dtype = at::kFloat;
@@ -251,6 +290,7 @@ class Trainer {
   std::shared_ptr<const TransformerTensors> teacher_;
   std::shared_ptr<TransformerTensors> model_;
   std::unique_ptr<SequenceUnlikelihood> continuations_;
+  std::vector<std::pair<RecurrenceTensors*, at::Tensor>> decay_parameters_;
 };
 
 }  // namespace

@@ -1,7 +1,10 @@
 #include "core/families/recurrent_gemma/tensors.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "core/error.h"
@@ -34,6 +37,18 @@ std::string renamed(std::string name, std::string_view PartName::*from,
     }
   }
   return name;
+}
+
+/// The place of a head's dimension `place` in the order of other families, of `dim` dimensions of
+/// which 2 * pairs are rotated: both halves of these begin a half of the head, others follow in
+/// order.
+size_t common_place(size_t place, size_t dim, size_t pairs) {
+  const size_t other = place - std::min(place, 2 * pairs);  // among those not rotated
+  const size_t left = dim / 2 - pairs;                      // of them in the first half
+  return place < pairs       ? place
+         : place < 2 * pairs ? dim / 2 + place - pairs
+         : other < left      ? pairs + other
+                             : dim / 2 + pairs + other - left;
 }
 
 bool holds(const std::string& name, const char* part) {
@@ -95,15 +110,8 @@ void RecurrentGemmaTensors::provide(const TensorEntry& entry) const {
   const auto dim = static_cast<size_t>(head_dim_);
   const auto pairs = static_cast<size_t>(rotated_pairs_);
   for (size_t row = 0; row < rows; ++row) {
-    // Both halves of the rotated dimensions begin a half of the head, others follow in order.
     const size_t place = row % dim;
-    const size_t other = place - std::min(place, 2 * pairs);  // among those not rotated
-    const size_t left = dim / 2 - pairs;                      // of them in the first half
-    const size_t in_order = place < pairs       ? place
-                            : place < 2 * pairs ? dim / 2 + place - pairs
-                            : other < left      ? pairs + other
-                                                : dim / 2 + pairs + other - left;
-    std::memcpy(part.memory.get() + (row - place + in_order) * row_bytes,
+    std::memcpy(part.memory.get() + (row - place + common_place(place, dim, pairs)) * row_bytes,
                 from.data() + row * row_bytes, row_bytes);
   }
   part.entry.bytes = {part.memory.get(), from.size()};
@@ -132,9 +140,34 @@ std::vector<std::pair<std::string, std::string>> RecurrentGemmaTensors::missing(
 
 std::string RecurrentGemmaTensors::stored_name(const std::string& name) const {
   const auto found = parts_.find(name);
-  return stored_->stored_name(found != parts_.end()
-                                  ? found->second.stored->name
-                                  : renamed(name, &PartName::common, &PartName::stored));
+  return stored_->stored_name(found != parts_.end() ? found->second.stored->name
+                                                    : recurrent_gemma_name(name));
+}
+
+std::string recurrent_gemma_name(const std::string& name) {
+  return renamed(name, &PartName::common, &PartName::stored);
+}
+
+LayerTensors in_stored_order(const LayerPlan& plan, const LayerTensors& layer) {
+  LayerTensors out = layer;
+  if (is_recurrent(plan) || plan.rope.rotated_pairs == 0) {
+    return out;
+  }
+  std::vector<int64_t> rows(static_cast<size_t>(qkv_rows(plan)));
+  std::iota(rows.begin(), rows.end(), 0);
+  const auto dim = static_cast<size_t>(plan.head_dim);
+  const auto pairs = static_cast<size_t>(plan.rope.rotated_pairs);
+  const auto reordered = static_cast<size_t>(query_rows(plan) + kv_rows(plan));  // not the values
+  for (size_t row = 0; row < reordered; ++row) {
+    const size_t place = row % dim;
+    rows[row] = static_cast<int64_t>(row - place + common_place(place, dim, pairs));
+  }
+  const at::Tensor index = at::tensor(rows, at::kLong).to(layer.qkv.device());
+  out.qkv = layer.qkv.index_select(0, index);
+  if (layer.qkv_bias.defined()) {
+    out.qkv_bias = layer.qkv_bias.index_select(0, index);
+  }
+  return out;
 }
 
 }  // namespace specdec

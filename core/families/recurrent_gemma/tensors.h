@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/formats/safetensors.h"
-#include "core/transformer/plan.h"
+#include "core/transformer/weights.h"
 
 namespace specdec {
 
@@ -46,5 +46,12 @@ class RecurrentGemmaTensors final : public TensorFiles {
   mutable std::mutex mutex_;
   mutable std::map<std::string, Part, std::less<>> parts_;
 };
+
+// The inverse, of what is written.
+
+/// The name in a RecurrentGemma checkpoint of what other Gemmas call `name`.
+std::string recurrent_gemma_name(const std::string& name);
+/// A layer whose rows of q and k are in the order of such a checkpoint.
+LayerTensors in_stored_order(const LayerPlan& plan, const LayerTensors& layer);
 
 }  // namespace specdec

@@ -9,6 +9,7 @@
 #include "core/transformer/forward_checks.h"
 #include "core/transformer/heads/draft_rows.h"
 #include "core/transformer/layer_tensors.h"
+#include "core/transformer/layer_writer.h"
 
 namespace specdec {
 namespace {

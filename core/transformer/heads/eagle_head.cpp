@@ -8,6 +8,7 @@
 #include "core/formats/atomic_file.h"
 #include "core/transformer/heads/draft_rows.h"
 #include "core/transformer/layer_tensors.h"
+#include "core/transformer/layer_writer.h"
 
 namespace specdec {
 namespace {

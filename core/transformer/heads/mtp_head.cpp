@@ -6,6 +6,7 @@
 #include "core/formats/gguf.h"
 #include "core/transformer/heads/head_files.h"
 #include "core/transformer/layer_tensors.h"
+#include "core/transformer/layer_writer.h"
 
 namespace specdec {
 namespace {

@@ -151,6 +151,46 @@ TEST_F(TrainerTest, MistakesOfExperts) {
   EXPECT_THAT(mistake({"model.experts={count: 4}"}), testing::HasSubstr("experts"));
 }
 
+constexpr const char* kRecurrentShape =
+    "model: {family: recurrent_gemma, hidden_size: 16, intermediate_size: 32, layers: 3, heads: 2, "
+    "head_dim: 8, sliding_window: 8}\ntokenizer: {vocab_size: 400}\n";
+
+TEST_F(TrainerTest, ARecurrentModelIsTrainedAndReadByTheForward) {
+  train_model(config({}, kRecurrentShape), {});
+  const fs::path out = folder_.path() / "model";
+  expect_learned(out);
+  const auto weights = load_model(out);
+  ASSERT_TRUE(is_recurrent(weights->plan.front()));
+  EXPECT_EQ(weights->plan.back().window, 8);
+  const std::vector<Token> text = {2, 9, 4, 17, 300, 255, 31, 9, 9, 120, 9, 31};
+  const Tensor tokens = token_tensor(text);
+  const auto stored = load_model_tensors(out, {.dtype = at::kFloat});
+  const Tensor wanted = reference_forward(*stored, tokens.unsqueeze(0)).logits[0];
+  TransformerModel model(weights, paged_kv());
+  EXPECT_TRUE(at::allclose(model.forward({.tokens = tokens}).logits, wanted, 1e-4, 1e-4));
+  const Tensor& decay = stored->layers.front().recurrence.decay;
+  EXPECT_LT(decay.max().item<double>(), 0.0);
+  EXPECT_FALSE(at::allclose(decay.exp(), at::linspace(0.9, 0.999, 16), 1e-3, 1e-3)) << "it learned";
+  const auto further =
+      config({"steps=3", "continuation_share=1", "sequence_length=64",
+              "out=" + (folder_.path() / "further").string()},
+             "initial: " + out.string() + "\ntokenizer: {from: " + out.string() + "}\n");
+  train_model(further, {});
+  EXPECT_NE(load_model(folder_.path() / "further")->fingerprint, weights->fingerprint);
+}
+
+TEST_F(TrainerTest, MistakesOfRecurrentModels) {
+  const auto mistake = [&](const std::string& override) {
+    return error_message<ConfigError>([&] { config({override}, kRecurrentShape); });
+  };
+  EXPECT_THAT(mistake("model.heads=4"), testing::HasSubstr("model.head_dim: is 8, of 4 heads"));
+  EXPECT_THAT(mistake("model.lru_width=17"), testing::HasSubstr("model.lru_width: is 17"));
+  EXPECT_THAT(mistake("model.block_types=[recurrent, full]"),
+              testing::HasSubstr("model.block_types: is [recurrent, full]"));
+  EXPECT_THAT(mistake("model.block_types=[]"), testing::HasSubstr("model.block_types"));
+  EXPECT_THAT(mistake("model.experts={count: 4}"), testing::HasSubstr("experts"));
+}
+
 TEST_F(TrainerTest, OfGemma4OnlyModelsThatCanBeStoredAreTrained) {
   EXPECT_THAT(
       error_message<ConfigError>([&] {

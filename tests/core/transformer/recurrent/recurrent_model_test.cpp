@@ -1,23 +1,30 @@
 // Models with recurrent layers: the reference's numbers, and the same bits in whatever pieces and
 // trees tokens are read.
 #include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <random>
 
 #include "core/error.h"
+#include "core/families/gemma/weights.h"
+#include "core/formats/safetensors.h"
+#include "core/formats/strict_json.h"
 #include "core/kernels/forwarding_ops.h"
 #include "core/prefix_cached_model.h"
+#include "core/transformer/decay_parameter.h"
 #include "core/transformer/reference.h"
 #include "core/transformer/transformer_model.h"
 #include "kv/stateful_store.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
 #include "tests/support/max_difference.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_recurrent_gemma.h"
 
 namespace specdec {
@@ -96,6 +103,26 @@ TEST_F(RecurrentGoldenTest, Float64IsThatOfTheReferenceForward) {
                                           golden_.tensor("tokens").unsqueeze(0))
                             .logits[0];
   EXPECT_LE(max_difference(model.forward(recurrent_batch(tokens)).logits, wanted), 1e-12);
+}
+
+TEST_F(RecurrentGoldenTest, SaveThenLoadIsTheSame) {
+  const auto weights = load_model_tensors(golden_.folder());
+  TemporaryFolder folder;
+  save_gemma(*weights, read_file(golden_.folder() / "config.json"), folder.path(), at::kBFloat16);
+  const SafetensorsFile before(golden_.folder() / "model.safetensors");
+  const SafetensorsFile after(folder.path() / "model.safetensors");
+  ASSERT_EQ(after.tensors().size(), before.tensors().size());
+  for (const TensorEntry& entry : before.tensors()) {
+    const TensorEntry* same = after.find(entry.name);
+    ASSERT_NE(same, nullptr) << entry.name;
+    ASSERT_EQ(same->shape, entry.shape) << entry.name;
+    const auto values = [](const TensorEntry& tensor) {
+      return at::from_blob(const_cast<std::byte*>(tensor.bytes.data()), tensor.shape,
+                           at::kBFloat16);
+    };
+    // A norm is stored less 1, which rounds the smallest numbers.
+    EXPECT_LE(max_difference(values(*same), values(entry)), 1e-6) << entry.name;
+  }
 }
 
 TEST_F(RecurrentGoldenTest, GreedyIsExact) {
@@ -205,6 +232,45 @@ class RecurrentHistory {
   TransformerModel plain_;
   std::map<RowId, std::vector<Token>> texts_;
 };
+
+/// Central differences of the loss by two numbers of each tensor.
+TEST(RecurrentModelTest, GradientsOfTheReferenceAreItsDifferences) {
+  at::set_num_threads(1);
+  TransformerTensors model = unpack(*tiny_recurrent_gemma(kRecurrentVocab));
+  const Tensor tokens = at::tensor(recurrent_text(18, 1), at::kLong).view({2, 9});
+  const Tensor factors = at::sin(at::arange(18 * kRecurrentVocab, at::kDouble));
+  const auto loss = [&](const Tensor& decay) {
+    model.layers[1].recurrence.decay = decay_of_parameter(decay);
+    return (reference_forward(model, tokens).logits.flatten() * factors).sum();
+  };
+  RecurrenceTensors& recurrence = model.layers[1].recurrence;
+  Tensor decay = parameter_of_decay(recurrence.decay);
+  std::vector<Tensor> leaves = {model.layers[1].qkv,         recurrence.convolution,
+                                recurrence.convolution_bias, recurrence.input_gate,
+                                recurrence.input_gate_bias,  recurrence.decay_gate,
+                                recurrence.decay_gate_bias,  decay};
+  for (Tensor& leaf : leaves) {
+    leaf.set_requires_grad(true);
+  }
+  loss(decay).backward();
+  const c10::NoGradGuard no_grad;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const Tensor values = leaves[i].view(-1);
+    for (const int64_t place : {int64_t{3}, values.size(0) - 2}) {
+      constexpr double kStep = 1e-5;
+      const double before = values[place].item<double>();
+      const auto moved = [&](double step) {
+        values[place] = before + step;
+        return loss(decay).item<double>();
+      };
+      const double difference = (moved(kStep) - moved(-kStep)) / (2 * kStep);
+      values[place] = before;
+      const double gradient = leaves[i].grad().view(-1)[place].item<double>();
+      EXPECT_NE(gradient, 0.0) << i;
+      EXPECT_NEAR(gradient, difference, 1e-6 * (1 + std::abs(difference))) << i;
+    }
+  }
+}
 
 TEST(RecurrentModelTest, RandomHistoriesHaveTheBitsOfDecodingAlone) {
   const c10::InferenceMode guard;
