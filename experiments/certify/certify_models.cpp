@@ -9,6 +9,7 @@
 #include "core/families/gemma/config.h"
 #include "core/families/gemma/weights.h"
 #include "core/families/model.h"
+#include "core/families/recurrent_gemma/config.h"
 #include "core/transformer/random_weights.h"
 #include "decoders/grammar_correction.h"
 #include "experiments/run/experiment_config.h"
@@ -27,9 +28,19 @@ std::string tiny_config() {
                      CertifyModels::kVocab);
 }
 
-void save_random(const std::filesystem::path& folder, uint64_t seed) {
-  const ModelDescription model = parse_gemma_config(tiny_config(), "the certifier's model");
-  save_gemma(*random_model(model, {.seed = seed}), model.text, folder, at::kFloat);
+/// Of a RecurrentGemma: two layers that keep states and one that attends, within the same window.
+std::string tiny_recurrent_config() {
+  return fmt::format(R"({{
+    "model_type": "recurrent_gemma", "vocab_size": {}, "hidden_size": 8, "intermediate_size": 16,
+    "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1,
+    "max_position_embeddings": 64, "attention_window_size": 4, "bos_token_id": 0,
+    "eos_token_id": []}})",
+                     CertifyModels::kVocab);
+}
+
+void save_random(const ModelDescription& model, const std::string& config,
+                 const std::filesystem::path& folder, uint64_t seed) {
+  save_gemma(*random_model(model, {.seed = seed}), config, folder, at::kFloat);
 }
 
 }  // namespace
@@ -51,8 +62,14 @@ ScratchFolder::~ScratchFolder() {
 
 CertifyModels::CertifyModels(uint64_t seed, const WriteFiles& write_files)
     : loader_({.dtype = "float64", .device = "cpu", .max_length = 0}) {
-  save_random(folder_.path() / "target", 2 * seed);
-  save_random(folder_.path() / "draft", 2 * seed + 1);
+  constexpr const char* kWhere = "the certifier's model";
+  const std::string config = tiny_config();
+  const ModelDescription model = parse_gemma_config(config, kWhere);
+  save_random(model, config, folder_.path() / "target", 2 * seed);
+  save_random(model, config, folder_.path() / "draft", 2 * seed + 1);
+  const std::string recurrent = tiny_recurrent_config();
+  save_random(parse_recurrent_gemma_config(recurrent, kWhere), recurrent,
+              folder_.path() / "recurrent_draft", 2 * seed + 1);
   if (write_files) {
     write_files(folder_.path(), seed);
   }

@@ -29,7 +29,8 @@ class ScratchFolder {
 /// from YAML: the code that certify runs is the code that experiments run, in float64.
 ///
 /// `target` and `draft` have a vocabulary of 3 tokens (every outcome can be enumerated), two layers
-/// and a sliding window of 4 tokens, which every task wraps.
+/// and a sliding window of 4 tokens, which every task wraps; `recurrent_draft` is a RecurrentGemma
+/// of that vocabulary, whose states every rejection takes back.
 class CertifyModels {
  public:
   static constexpr int64_t kVocab = 3;

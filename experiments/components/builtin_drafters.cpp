@@ -322,7 +322,9 @@ void add_drafters(DrafterRegistry& drafters) {
                 .promise = Promise::kLossless,
                 .prepare = prepare_draft_model,
                 .examples = {{"{type: draft_model, weights: <folder>/draft, sample: true}"},
-                             {"{type: draft_model, weights: <folder>/draft, sample: false}"}}});
+                             {"{type: draft_model, weights: <folder>/draft, sample: false}"},
+                             {"{type: draft_model, weights: <folder>/recurrent_draft, "
+                              "cache: {type: paged, state_every: 2}}"}}});
   add_lookups(drafters);
   add_own_guesses(drafters);
   add_cascade(drafters);

@@ -101,6 +101,7 @@ Components few_components() {
   const auto all = builtin_components();
   Components few;
   few.strategies = all.strategies;
+  few.caches = all.caches;
   for (const char* name : {"draft_model", "prompt_lookup"}) {
     few.drafters.add(name, all.drafters.entries().at(name));
   }
