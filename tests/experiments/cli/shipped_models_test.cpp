@@ -16,11 +16,13 @@
 #include "decoders/drafters/draft_model.h"
 #include "decoders/drafters/prompt_lookup.h"
 #include "decoders/shapes/draft_length.h"
+#include "decoders/shapes/static_tree.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/block.h"
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
 #include "kv/kv_cache.h"
+#include "kv/stateful_store.h"
 
 namespace specdec {
 namespace {
@@ -97,6 +99,46 @@ TEST_F(ShippedModelsTest, GreedySpeculationGivesGreedyTokens) {
     const auto wanted = plain.generate(request).tokens;
     EXPECT_EQ(with_draft->generate(request).tokens, wanted) << text;
     EXPECT_EQ(with_lookup->generate(request).tokens, wanted) << text;
+  }
+}
+
+/// With a checkpoint of every token, of some, and of none within the text.
+TEST_F(ShippedModelsTest, ARecurrentDraftIsTakenBackToItsCheckpoints) {
+  CounterRandomness random(1);
+  AutoregressiveDecoding plain(target_);
+  const auto weights = load_float("recurrent_draft");
+  ASSERT_TRUE(is_recurrent(weights->plan.front()));
+  const auto tokens = prompt("The people of the United States");
+  Request request{.prompt = tokens, .sampling = {}, .stop = {}, .random = random};
+  request.stop.max_new_tokens = 60;
+  const auto wanted = plain.generate(request).tokens;
+  for (const int64_t every : {1, 5, 1000}) {
+    const auto cache = [every](const std::vector<LayerKv>& layers, const KvStoreOptions& options) {
+      return make_cache(layers, {.dtype = options.dtype,
+                                 .max_length = options.max_length,
+                                 .states = {.every = every, .most_checkpoints = 8}});
+    };
+    for (const bool tree : {false, true}) {
+      std::unique_ptr<DraftShape> shape = std::make_unique<FixedDraftLength>(3);
+      if (tree) {
+        shape =
+            std::make_unique<StaticTreeShape>(tree_of_paths({{0}, {1}, {0, 0}, {1, 0}, {0, 0, 0}}));
+      }
+      SpeculativeDecoding decoding(
+          target_,
+          std::make_unique<DraftModelDrafter>(std::make_unique<TransformerModel>(weights, cache)),
+          std::make_unique<ExactMatchVerifier>(), std::move(shape));
+      const Generation generation = decoding.generate(request);
+      EXPECT_EQ(generation.tokens, wanted) << every << (tree ? " tree" : " chain");
+      int64_t accepted = 0;
+      int64_t rejected = 0;
+      for (const StepStatistics& step : generation.steps) {
+        accepted += step.accepted;
+        rejected += step.drafted - step.accepted;
+      }
+      EXPECT_GT(accepted, 0);
+      EXPECT_GT(rejected, 0);
+    }
   }
 }
 
