@@ -6,10 +6,14 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/prefill_size.h"
 #include "core/prefix_store.h"
 
 namespace specdec {
 namespace {
+
+/// Tokens of a row that are evaluated together with its draft; more are read before it.
+constexpr int64_t kMostReadWithDraft = 32;
 
 /// The child of `node` that has this token; -1 when it was not drafted.
 int64_t find_child(const Draft& draft, int64_t node, Token token) {
@@ -220,6 +224,28 @@ void SpeculativeBeamSearch::settle(const BeamSession& session, const std::vector
     branches.push_back({places[beam].row, shared});
   }
   rows.branch(branches);
+  read_again(session, rows);
+}
+
+void SpeculativeBeamSearch::read_again(const BeamSession& session, const BeamRows& rows) {
+  for (size_t beam = 0; beam < session.beams().size(); ++beam) {
+    const TokenSpan committed = session.beams()[beam].tokens;
+    const RowId row = rows.names()[beam];
+    int64_t known = target_.length(row);
+    for (int64_t missing = std::ssize(committed) - 1 - known; missing > kMostReadWithDraft;) {
+      const int64_t count = std::min(missing, kPrefillTokens);
+      const std::vector<int64_t> chain = chain_path(count);
+      TokenBatch piece{.tokens = token_tensor(committed.subspan(static_cast<size_t>(known),
+                                                                static_cast<size_t>(count))),
+                       .rows = std::vector<RowId>(static_cast<size_t>(count), row)};
+      piece.parents.push_back(-1);
+      piece.parents.insert(piece.parents.end(), chain.begin(), chain.end() - 1);
+      (void)target_.forward(piece, {.logits = Logits::kNone});
+      target_.commit(chain, row);
+      known += count;
+      missing -= count;
+    }
+  }
 }
 
 StepStatistics SpeculativeBeamSearch::count(int64_t beam_steps) const {

@@ -65,6 +65,8 @@ class SpeculativeBeamSearch final : public DecodingStrategy {
   /// Advances the session as far as the verified logits reach; returns the place of each running
   /// beam's last verified token.
   std::vector<Place> replay(BeamSession& session, const Tensor& logits) const;
+  /// Evaluates and keeps, in pieces, what rows have given up and no draft's forward should take.
+  void read_again(const BeamSession& session, const BeamRows& rows);
   /// Rows follow the beams: what was verified of each beam is kept, as far as rows can share it.
   void settle(const BeamSession& session, const std::vector<Place>& places, BeamRows& rows);
   /// What each beam's next proposal may look at: its own last step.

@@ -13,8 +13,8 @@ namespace specdec {
 /// What happens in a cache, event by event, as a file of JSON lines for other tools: one that
 /// replays another page policy, a notebook. docs/caches.md lists the events.
 ///
-/// A line is written at once and as a whole, so that a program that is killed leaves a readable
-/// file.
+/// Lines are written at once, so that a program that is killed leaves a file of which all but the
+/// last line can be read.
 class TraceFile {
  public:
   /// Makes the file, and the folder that it lies in. Throws Error where it exists already or cannot

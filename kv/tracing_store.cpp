@@ -39,10 +39,13 @@ class TracingStore::Recorder {
       events_->write(event, fields());
     }
   }
-  void begin_forward(int64_t nodes) {
+  void begin_forward(const NewNodes& nodes) {
     ++trace_.forwards;
-    note("forward",
-         [&] { return fmt::format(R"("number":{},"nodes":{})", trace_.forwards, nodes); });
+    note("forward", [&] {
+      rows_.assign(nodes.rows.begin(), nodes.rows.end());
+      rows_.resize(static_cast<size_t>(nodes.count));  // without rows all are of row 0
+      return fmt::format(R"("number":{},"nodes":{})", trace_.forwards, nodes.count);
+    });
   }
   void undo_forward() {
     note("undo", [&] { return fmt::format(R"("number":{})", trace_.forwards); });
@@ -52,16 +55,17 @@ class TracingStore::Recorder {
   void note_written(const KvView& view) {
     const BatchTables& tables = *view.tables;
     layer().written += tables.nodes;
-    const auto* rows = tables.rows.const_data_ptr<int32_t>();
+    const auto* places = tables.rows.const_data_ptr<int32_t>();
     const auto* slots = tables.slots.const_data_ptr<int32_t>();
     const auto* positions = tables.positions.const_data_ptr<int32_t>();
     std::vector<std::vector<int64_t>> tokens;
     for (int64_t node = 0; node < tables.nodes; ++node) {
-      const int64_t index = rows[node] * view.page_stride() + slots[node] / view.page_size();
+      const int64_t index = places[node] * view.page_stride() + slots[node] / view.page_size();
       const int64_t number = view.page_table()[index];
       ++page(view, number).written;
       if (events_ != nullptr) {
-        tokens.push_back({rows[node], positions[node], number, slots[node] % view.page_size()});
+        tokens.push_back({rows_[static_cast<size_t>(node)], positions[node], number,
+                          slots[node] % view.page_size()});
       }
     }
     note("write", [&] { return fmt::format(R"({},"tokens":{})", place_of(view), tokens); });
@@ -120,6 +124,7 @@ class TracingStore::Recorder {
 
   KvTrace trace_;
   std::unique_ptr<TraceFile> events_;
+  std::vector<RowId> rows_;  // [nodes] names of the newest forward's rows, for events
   size_t layer_ = 0;
 };
 
@@ -155,7 +160,7 @@ TracingStore::TracingStore(std::unique_ptr<KvStore> store, int64_t layers,
 void TracingStore::extend(const NewNodes& nodes) {
   recorder_->check();
   ForwardingStore::extend(nodes);
-  recorder_->begin_forward(nodes.count);
+  recorder_->begin_forward(nodes);
 }
 
 void TracingStore::undo_extend() {
@@ -163,13 +168,14 @@ void TracingStore::undo_extend() {
   recorder_->undo_forward();
 }
 
-void TracingStore::note_row(const char* event, RowId row) {
-  recorder_->note(event, [&] { return fmt::format(R"("row":{},"length":{})", row, length(row)); });
+void TracingStore::note_row(const char* event, RowId row, const std::string& more) {
+  recorder_->note(event,
+                  [&] { return fmt::format(R"("row":{},"length":{}{})", row, length(row), more); });
 }
 
 void TracingStore::commit(RowId row, std::span<const int64_t> path) {
   ForwardingStore::commit(row, path);
-  note_row("commit", row);
+  note_row("commit", row, fmt::format(R"(,"path":[{}])", fmt::join(path, ", ")));
 }
 
 void TracingStore::truncate(RowId row, int64_t length) {
@@ -185,7 +191,7 @@ RowId TracingStore::open() {
 
 RowId TracingStore::fork(RowId row, int64_t length) {
   const RowId made = ForwardingStore::fork(row, length);
-  note_row("fork", made);
+  note_row("fork", made, fmt::format(R"(,"from":{})", row));
   return made;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <memory>
 #include <span>
+#include <string>
 
 #include "kv/forwarding_store.h"
 #include "kv/trace_file.h"
@@ -34,7 +35,8 @@ class TracingStore final : public ForwardingStore {
  private:
   class Recorder;
   class RecordingOps;
-  void note_row(const char* event, RowId row);
+  /// `more`: further keys of the event.
+  void note_row(const char* event, RowId row, const std::string& more = "");
   std::shared_ptr<Recorder> recorder_;  ///< shared with the ops
 };
 

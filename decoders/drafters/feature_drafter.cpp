@@ -56,9 +56,10 @@ ForwardResult FeatureDrafter::feed(size_t module, TokenSpan tokens, const Tensor
                                    Logits scored) {
   const bool reads_prompt = modules_[module]->length() == 0 && prompt_seconds_ != nullptr;
   const auto begin = std::chrono::steady_clock::now();
+  // The next module reads those of all tokens; a prompt's would take much memory of a device.
+  const Hidden hidden = modules_.size() > 1 ? Hidden::kAll : Hidden::kScored;
   ForwardResult result = counted(modules_[module]->extend(
-      tokens,
-      {.logits = scored, .hidden = Hidden::kAll, .keep_hidden = true, .draft_columns = true},
+      tokens, {.logits = scored, .hidden = hidden, .keep_hidden = true, .draft_columns = true},
       {.features = features, .own_features = module > 0}));
   if (reads_prompt) {
     *prompt_seconds_ +=
@@ -202,6 +203,7 @@ std::optional<DrawnChain> FeatureDrafter::draw_chain(const ChainRequest& chain) 
     head.commit(chain_path(size - before));
     target_features_.drop(size - before);
     root_logits_ = Tensor();
+    newest_.front() = Tensor();
   }
   return drawn;
 }

@@ -51,18 +51,21 @@ class FeatureDrafter final : public DistributionDrafter {
   };
 
   std::optional<DraftRoom> begin_draft(const DraftContext& context) override;
+  void end_draft() override { nodes_.clear(); }
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
   /// By one module; several are asked one by one.
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override;
   const DraftVocabulary* vocabulary() const override {
     return modules_.front()->draft_vocabulary();
   }
+  /// Of all modules.
   void forget_pending();
   /// Feeds the target's features of what was committed since; root_logits_ and newest_ are then
   /// those of the newest committed token.
   void catch_up();
-  /// Feeds and keeps tokens on a module: its features [n, hidden], and logits of the last one where
-  /// `scored` is kLast. Counts the time of the prompt.
+  /// Feeds and keeps tokens on a module: logits of the last one where `scored` is kLast, and its
+  /// features [n, hidden], of which one module alone gives those of scored tokens only. Counts the
+  /// time of the prompt.
   ForwardResult feed(size_t module, TokenSpan tokens, const Tensor& features, Logits scored);
   /// Evaluates those of the nodes that the module has to see; fills `logits` where it says the
   /// distribution.

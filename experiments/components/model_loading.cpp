@@ -408,6 +408,8 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
   if (thread_reason_.empty() && options_.threads > 0) {
     at::set_num_threads(static_cast<int>(options_.threads));
     thread_reason_ = options_.thread_reason;
+  } else if (thread_reason_.empty() && model->cache().trace() != nullptr) {
+    thread_reason_ = "not measured, since the cache is traced";
   } else if (thread_reason_.empty()) {
     thread_reason_ = measure_threads(*model).reason;
   }

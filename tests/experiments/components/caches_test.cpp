@@ -217,6 +217,7 @@ TEST(CachesTest, TheEventsOfATraceAddUpToIt) {
   TransformerModel model(tiny_gemma(kCacheVocab, at::kFloat),
                          parse_cache(text, all).factory(KvFormat::kNative));
   (void)model.extend_get_last_logits(std::vector<Token>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+  model.close(model.fork(0, 3));  // the next row takes its place and another name
   const RowId row = model.fork(0, 9);
   (void)model.forward(
       {.tokens = at::tensor({3, 4, 5}, at::kInt), .rows = {0, row, row}, .parents = {-1, -1, 0}});
@@ -248,6 +249,12 @@ TEST(CachesTest, TheEventsOfATraceAddUpToIt) {
         mass.at(event.at("layer")) += page.at(2).get<double>();
       }
     } else {
+      if (name == "fork") {
+        EXPECT_EQ(event.at("from"), 0);
+      }
+      if (name == "commit") {
+        EXPECT_EQ(event.at("path").size(), event.at("row") == row ? 2U : 10U);
+      }
       changes.push_back(name + (event.contains("length") ? event.at("length").dump() : ""));
     }
   }
@@ -257,11 +264,32 @@ TEST(CachesTest, TheEventsOfATraceAddUpToIt) {
     EXPECT_EQ(sums.layers[i].written, trace.layers[i].written);
     EXPECT_NEAR(mass[i], static_cast<double>(trace.layers[i].nodes), 1e-4);
   }
-  EXPECT_THAT(changes, testing::ElementsAre("begin", "commit10", "fork9", "commit11", "truncate10",
-                                            "close"));
+  EXPECT_THAT(changes, testing::ElementsAre("begin", "commit10", "fork3", "close", "fork9",
+                                            "commit11", "truncate10", "close"));
   EXPECT_THAT(error_message<ConfigError>([&] { (void)parse_cache(text, all); }),
               HasSubstr("exists already"));
 }
+
+/// Files of this program may have so many bytes while it lives, which stands for a full disk.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    (void)::getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    (void)::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FullDisk() {
+    (void)::setrlimit(RLIMIT_FSIZE, &before_);
+    (void)std::signal(SIGXFSZ, handler_);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  void (*handler_)(int);
+  rlimit before_ = {};
+};
 
 TEST(CachesTest, ATraceThatTheDiskHasNoRoomForEndsBeforeTheNextForward) {
   const c10::InferenceMode guard;
@@ -270,19 +298,15 @@ TEST(CachesTest, ATraceThatTheDiskHasNoRoomForEndsBeforeTheNextForward) {
       fmt::format("{{type: tracing, events: {}}}", (folder.path() / "events.jsonl").string());
   TransformerModel model(tiny_gemma(kCacheVocab, at::kFloat),
                          parse_cache(text, builtin_components()).factory(KvFormat::kNative));
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  rlimit limit = before;
-  limit.rlim_cur = 500;  // stands for the full disk
-  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
-  const std::string first = error_message<Error>([&] {
-    (void)model.extend_get_last_logits(std::vector<Token>{1, 2, 3});
-  });
-  const std::string next =
-      error_message<Error>([&] { (void)model.extend_get_last_logits(std::vector<Token>{4}); });
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
-  std::signal(SIGXFSZ, old_handler);
+  std::string first;
+  std::string next;
+  {
+    const FullDisk disk(500);
+    first = error_message<Error>([&] {
+      (void)model.extend_get_last_logits(std::vector<Token>{1, 2, 3});
+    });
+    next = error_message<Error>([&] { (void)model.extend_get_last_logits(std::vector<Token>{4}); });
+  }
   EXPECT_EQ(first, "no error");
   EXPECT_THAT(next, AllOf(HasSubstr("events.jsonl"), HasSubstr("Make room on the disk")));
   EXPECT_EQ(model.length(), 3);

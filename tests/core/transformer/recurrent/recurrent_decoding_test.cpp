@@ -82,6 +82,9 @@ TEST(RecurrentDecodingTest, SpeculativeBeamsReadAgainWhatTheTargetCannotGoBackTo
   at::set_num_threads(1);
   const RecurrentWeights recurrent = tiny_recurrent_gemma(kDecodedVocab, at::kFloat);
   Task task = recurrent_task();
+  for (Token token = 0; token < 50; ++token) {  // more than is read together with a draft
+    task.prompt.push_back(token * 7 % kDecodedVocab);
+  }
   task.stop.max_new_tokens = 24;
   const SpeculativeBeamSearch::Options options{
       .beams = {.num_beams = 3, .num_return_sequences = 3}, .draft_length = 3, .draft_width = 6};
