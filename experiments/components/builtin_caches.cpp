@@ -291,6 +291,23 @@ std::vector<OptionHelp> with_format(std::vector<OptionHelp> options) {
   return options;
 }
 
+void add_tracing(CacheRegistry& caches) {
+  caches.add(
+      "tracing",
+      {.help = "another cache, the same bits, that counts what forwards write and read by "
+               "layer, page and age: slow, for a figure of how far back attention looks",
+       .page = "docs/caches.md",
+       .options = with_format(
+           {{"of", "{type: paged}", "a cache", "the type and options of the cache that is traced"},
+            {"events", "none", "a new file",
+             "where each write, read and change of a row goes as a line of JSON"}}),
+       .promise = Promise::kLossless,
+       .prepare = prepare_tracing,
+       .examples = {{"{type: tracing}"},
+                    {"{type: tracing, of: {type: paged, page_size: 4, window_slack: 16}}"}},
+       .facts = {.cpu_only = true, .memory_bytes = traced_memory_bytes}});
+}
+
 }  // namespace
 
 void add_caches(CacheRegistry& caches) {
@@ -341,20 +358,7 @@ void add_caches(CacheRegistry& caches) {
               .prepare = prepare_tiered,
               .examples = {{"{type: tiered, memory_megabytes: 1, megabytes: 16}"}},
               .facts = {.cpu_only = true, .memory_bytes = tiered_memory_bytes}});
-  caches.add(
-      "tracing",
-      {.help = "another cache, the same bits, that counts what forwards write and read by "
-               "layer, page and age: slow, for a figure of how far back attention looks",
-       .page = "docs/caches.md",
-       .options = with_format(
-           {{"of", "{type: paged}", "a cache", "the type and options of the cache that is traced"},
-            {"events", "none", "a new file",
-             "where each write, read and change of a row goes as a line of JSON"}}),
-       .promise = Promise::kLossless,
-       .prepare = prepare_tracing,
-       .examples = {{"{type: tracing}"},
-                    {"{type: tracing, of: {type: paged, page_size: 4, window_slack: 16}}"}},
-       .facts = {.cpu_only = true, .memory_bytes = traced_memory_bytes}});
+  add_tracing(caches);
 }
 
 }  // namespace specdec
