@@ -400,9 +400,10 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
         options_.cache.loss));
   }
   if (model->cache().trace() != nullptr) {
-    note_warning(
-        "the target's cache is traced: its attention is computed twice, so times and speed-ups of "
-        "this run say nothing; those of a run with cache: paged do");
+    note_warning(fmt::format(
+        "{}: its cache is traced, so its attention is computed twice, and times and speed-ups of "
+        "this run say nothing; those of a run with cache: paged do",
+        folder.string()));
   }
   set_adapters(*model, folder, adapters);
   if (thread_reason_.empty() && options_.threads > 0) {

@@ -147,12 +147,13 @@ json recurrent_json(const ConfigNode& node) {
   const auto heads = config["num_attention_heads"].get<int64_t>();
   const auto head_dim = config["head_dim"].get<int64_t>();
   const auto width = node.get<int64_t>("lru_width", hidden, kAnySize);
-  if (hidden != heads * head_dim || head_dim % 4 != 0) {
+  const bool has_heads = heads > 0;  // else an error is recorded
+  if (has_heads && (hidden != heads * head_dim || head_dim % 4 != 0)) {
     node.fail("head_dim", fmt::format("is {}, of {} heads; RecurrentGemma's is hidden_size {} / "
                                       "heads, a multiple of 4: half of a head is rotated, in pairs",
                                       head_dim, heads, hidden));
   }
-  if (width % heads != 0) {
+  if (has_heads && width % heads != 0) {
     node.fail("lru_width", fmt::format("is {}, no multiple of the {} heads, whose blocks its gates "
                                        "have",
                                        width, heads));
@@ -165,6 +166,14 @@ json recurrent_json(const ConfigNode& node) {
   if (types.empty() || !std::all_of(types.begin(), types.end(), is_known)) {
     node.fail("block_types", fmt::format("is [{}]; should be a list of 'recurrent' and 'attention'",
                                          fmt::join(types, ", ")));
+  }
+  const auto used = std::min(std::ssize(types), config["num_hidden_layers"].get<int64_t>());
+  if (used > 0 &&
+      std::find(types.begin(), types.begin() + used, "recurrent") == types.begin() + used) {
+    node.fail("block_types",
+              fmt::format("makes none of the model's layers recurrent: [{}]; name one, or train a "
+                          "model of family gemma3",
+                          fmt::join(types, ", ")));
   }
   const auto window = config["sliding_window"].get<int64_t>();
   const auto mlp = config["intermediate_size"].get<int64_t>();

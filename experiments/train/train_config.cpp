@@ -1,5 +1,7 @@
 #include "experiments/train/train_config.h"
 
+#include <fmt/format.h>
+
 #include "core/error.h"
 #include "core/families/model.h"
 #include "core/tokenizers/tokenizer.h"
@@ -29,6 +31,21 @@ std::vector<TextSource> read_sources(const ConfigNode& node) {
     node.fail("data", "names no text to train on");
   }
   return sources;
+}
+
+/// Notes a mistake where the model that a training goes on from has not as many tokens as the
+/// tokenizer.
+void check_vocabulary(const ConfigNode& tokenizer, const TrainConfig& config, int64_t tokens) {
+  if (config.initial.empty() || config.model.empty()) {
+    return;  // no such model, or a mistake, which is noted
+  }
+  const int64_t known = describe_shape(config.model).config.vocab_size;
+  if (known != tokens) {
+    tokenizer.fail(config.tokenizer_from.empty() ? "vocab_size" : "from",
+                   fmt::format("gives {} tokens, and the model of 'initial', {}, has {}: take the "
+                               "tokenizer that it was trained with",
+                               tokens, config.initial.string(), known));
+  }
 }
 
 }  // namespace
@@ -82,11 +99,14 @@ TrainConfig load_train_config(const std::filesystem::path& file,
   if (tokenizer.has("from")) {
     config.tokenizer_from = tokenizer.require_path("from");
     if (!config.tokenizer_from.empty()) {
-      note_error(tokenizer, "from", [&] { (void)load_tokenizer(config.tokenizer_from); });
+      note_error(tokenizer, "from", [&] {
+        check_vocabulary(tokenizer, config, load_tokenizer(config.tokenizer_from)->vocab_size());
+      });
     }
   } else {
     config.tokenizer_vocab_size =
         tokenizer.get<int64_t>("vocab_size", config.tokenizer_vocab_size, {300, 1 << 20});
+    check_vocabulary(tokenizer, config, config.tokenizer_vocab_size);
   }
   config.text = read_text_plan(node);
   config.schedule = read_schedule(node);

@@ -188,6 +188,9 @@ TEST_F(TrainerTest, MistakesOfRecurrentModels) {
   EXPECT_THAT(mistake("model.block_types=[recurrent, full]"),
               testing::HasSubstr("model.block_types: is [recurrent, full]"));
   EXPECT_THAT(mistake("model.block_types=[]"), testing::HasSubstr("model.block_types"));
+  EXPECT_THAT(mistake("model.block_types=[attention]"),
+              testing::HasSubstr("none of the model's layers recurrent"));
+  EXPECT_THAT(mistake("model.heads=0"), testing::HasSubstr("model.heads: 0 is not between"));
   EXPECT_THAT(mistake("model.experts={count: 4}"), testing::HasSubstr("experts"));
 }
 
@@ -333,6 +336,15 @@ TEST_F(TrainerTest, AnInitialModelThatIsMissingIsAMistakeOfItsKey) {
   EXPECT_THAT(
       [&] { (void)config({}, "initial: nowhere\ntokenizer: {vocab_size: 400}\n"); },
       testing::ThrowsMessage<ConfigError>(testing::HasSubstr("initial: 'nowhere' does not exist")));
+}
+
+TEST_F(TrainerTest, AnInitialModelHasTheTokenizersTokens) {
+  const std::string initial = "initial: " + test_data("recurrentgemma-a").string() + "\n";
+  for (const char* tokenizer : {"tokenizer: {vocab_size: 400}\n",
+                                "tokenizer: {from: " SPECDEC_SOURCE_DIR "/models/target}\n"}) {
+    EXPECT_THAT(error_message<ConfigError>([&] { config({}, initial + tokenizer); }),
+                testing::AllOf(testing::HasSubstr("tokenizer."), testing::HasSubstr("'initial'")));
+  }
 }
 
 TEST_F(TrainerTest, ConfigMistakesComeTogether) {
