@@ -20,6 +20,8 @@ class TraceFile {
   /// Makes the file, and the folder that it lies in. Throws Error where it exists already or cannot
   /// be made.
   explicit TraceFile(const std::filesystem::path& path);
+  /// Throws Error where the file exists already.
+  static void refuse_existing(const std::filesystem::path& path);
 
   /// Writes the event `name` with the time since the file was made and `fields`, the rest of its
   /// JSON object. Where the disk takes no more, check() says so: events come from the midst of

@@ -168,14 +168,19 @@ void TracingStore::undo_extend() {
   recorder_->undo_forward();
 }
 
-void TracingStore::note_row(const char* event, RowId row, const std::string& more) {
-  recorder_->note(event,
-                  [&] { return fmt::format(R"("row":{},"length":{}{})", row, length(row), more); });
+std::string TracingStore::state_of(RowId row) const {
+  return fmt::format(R"("row":{},"length":{})", row, length(row));
+}
+
+void TracingStore::note_row(const char* event, RowId row) {
+  recorder_->note(event, [&] { return state_of(row); });
 }
 
 void TracingStore::commit(RowId row, std::span<const int64_t> path) {
   ForwardingStore::commit(row, path);
-  note_row("commit", row, fmt::format(R"(,"path":[{}])", fmt::join(path, ", ")));
+  recorder_->note("commit", [&] {
+    return fmt::format(R"({},"path":[{}])", state_of(row), fmt::join(path, ", "));
+  });
 }
 
 void TracingStore::truncate(RowId row, int64_t length) {
@@ -191,7 +196,7 @@ RowId TracingStore::open() {
 
 RowId TracingStore::fork(RowId row, int64_t length) {
   const RowId made = ForwardingStore::fork(row, length);
-  note_row("fork", made, fmt::format(R"(,"from":{})", row));
+  recorder_->note("fork", [&] { return fmt::format(R"({},"from":{})", state_of(made), row); });
   return made;
 }
 

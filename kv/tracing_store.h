@@ -35,8 +35,9 @@ class TracingStore final : public ForwardingStore {
  private:
   class Recorder;
   class RecordingOps;
-  /// `more`: further keys of the event.
-  void note_row(const char* event, RowId row, const std::string& more = "");
+  /// What events of rows have: a row's name and kept tokens.
+  std::string state_of(RowId row) const;
+  void note_row(const char* event, RowId row);
   std::shared_ptr<Recorder> recorder_;  ///< shared with the ops
 };
 

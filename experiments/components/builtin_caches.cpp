@@ -257,11 +257,7 @@ CacheRegistry::Make prepare_tracing(const ConfigNode& node, const RunPlan& plan)
   }
   const CacheRegistry::Make make = plan.components.caches.prepare(traced, plan);
   const std::filesystem::path events = node.get<std::string>("events", "");
-  if (std::filesystem::exists(events)) {
-    node.fail("events", fmt::format("{} exists already, and a trace overwrites nothing: name "
-                                    "another file, or remove it",
-                                    events.string()));
-  }
+  note_error(node, "events", [&] { TraceFile::refuse_existing(events); });
   return [make, events](const CacheContext& context) -> std::unique_ptr<KvStore> {
     auto store = make(context);
     if (!context.traced) {
