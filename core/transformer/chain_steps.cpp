@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "core/error.h"
+
 namespace specdec {
 
 std::optional<DrawnChain> draw_steps(DeviceSampler& sampler, const ChainRequest& chain,
@@ -12,6 +14,24 @@ std::optional<DrawnChain> draw_steps(DeviceSampler& sampler, const ChainRequest&
     newest = drawing->draw(logits(newest));
   }
   return drawing->read();
+}
+
+std::optional<DrawnChain> draw_in_row(LanguageModel& model, RowId row,
+                                      const std::function<std::optional<DrawnChain>()>& draw) {
+  SPECDEC_CHECK(model.draws_chains(), "draw_chain: this model does not draw chains");
+  SPECDEC_CHECK(model.pending(row) == 0, "draw_chain: row {} has {} pending nodes", row,
+                model.pending(row));
+  std::optional<DrawnChain> drawn;
+  try {
+    drawn = draw();
+  } catch (...) {
+    model.truncate(model.length(row), row);
+    throw;
+  }
+  if (!drawn) {
+    model.truncate(model.length(row), row);
+  }
+  return drawn;
 }
 
 ChainColumns::ChainColumns(int64_t vocab, const DraftVocabulary* vocabulary, at::Device device)

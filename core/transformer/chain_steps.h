@@ -8,6 +8,7 @@
 
 #include "core/device_sampler.h"
 #include "core/draft_vocabulary.h"
+#include "core/language_model.h"
 
 namespace specdec {
 
@@ -19,6 +20,11 @@ using ChainLogits = std::function<at::Tensor(const at::Tensor& newest)>;
 /// where logits were not numbers or all -inf.
 std::optional<DrawnChain> draw_steps(DeviceSampler& sampler, const ChainRequest& chain,
                                      int64_t vocab, const ChainLogits& logits);
+
+/// What LanguageModel::draw_chain leaves of a row around `draw`: nothing may be pending before it
+/// (InternalError), and nothing is after it where it throws or draws nothing.
+std::optional<DrawnChain> draw_in_row(LanguageModel& model, RowId row,
+                                      const std::function<std::optional<DrawnChain>()>& draw);
 
 /// The tokens that a head's logits are of, on its device: all of the target's, or those of a draft
 /// vocabulary.

@@ -97,23 +97,10 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   std::optional<DrawnChain> draw_chain(TokenSpan fed, const ChainRequest& chain,
                                        const ForwardOptions& options, const ForwardInputs& inputs,
                                        RowId row) {
-    SPECDEC_CHECK(draws_chains(), "draw_chain: this model does not draw chains");
-    SPECDEC_CHECK(store_->pending(row) == 0, "draw_chain: row {} has {} pending nodes", row,
-                  store_->pending(row));
-    std::optional<DrawnChain> drawn;
-    try {
-      drawn = draw_behind({.tokens = token_tensor(fed),
-                           .rows = std::vector<RowId>(fed.size(), row),
-                           .inputs = inputs},
-                          chain, options);
-    } catch (...) {
-      truncate(store_->length(row), row);
-      throw;
-    }
-    if (!drawn) {
-      truncate(store_->length(row), row);
-    }
-    return drawn;
+    return draw_behind({.tokens = token_tensor(fed),
+                        .rows = std::vector<RowId>(fed.size(), row),
+                        .inputs = inputs},
+                       chain, options);
   }
 
   void undo_forward() {
@@ -481,7 +468,8 @@ bool TransformerModel::draws_chains() const { return impl_->draws_chains(); }
 std::optional<DrawnChain> TransformerModel::draw_chain(TokenSpan fed, const ChainRequest& chain,
                                                        const ForwardOptions& options,
                                                        const ForwardInputs& inputs, RowId row) {
-  return impl_->draw_chain(fed, chain, options, inputs, row);
+  return draw_in_row(*this, row,
+                     [&] { return impl_->draw_chain(fed, chain, options, inputs, row); });
 }
 RowId TransformerModel::open() { return impl_->open(); }
 RowId TransformerModel::fork(RowId row, int64_t length) { return impl_->fork(row, length); }

@@ -238,10 +238,7 @@ bool FeatureModel::draws_chains() const { return ops_->sampler() != nullptr; }
 std::optional<DrawnChain> FeatureModel::draw_chain(TokenSpan fed, const ChainRequest& chain,
                                                    const ForwardOptions&,
                                                    const ForwardInputs& inputs, RowId row) {
-  SPECDEC_CHECK(draws_chains(), "draw_chain: this head does not draw chains");
-  SPECDEC_CHECK(!fed.empty() && pending(row) == 0,
-                "draw_chain: {} tokens are fed to row {}, which has {} pending nodes", fed.size(),
-                row, pending(row));
+  SPECDEC_CHECK(!fed.empty(), "draw_chain: no tokens are fed");
   const ForwardOptions own{.logits = Logits::kLast,
                            .keep_logits = true,
                            .hidden = Hidden::kScored,
@@ -261,18 +258,7 @@ std::optional<DrawnChain> FeatureModel::draw_chain(TokenSpan fed, const ChainReq
     feature = result.final_hidden;
     return result.logits;
   };
-  const int64_t kept = length(row);
-  std::optional<DrawnChain> drawn;
-  try {
-    drawn = columns_.draw(*ops_->sampler(), chain, logits);
-  } catch (...) {
-    truncate(kept, row);
-    throw;
-  }
-  if (!drawn) {
-    truncate(kept, row);
-  }
-  return drawn;
+  return draw_in_row(*this, row, [&] { return columns_.draw(*ops_->sampler(), chain, logits); });
 }
 
 void FeatureModel::commit(std::span<const int64_t> path, RowId row) { engine_->commit(path, row); }
