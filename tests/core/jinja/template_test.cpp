@@ -238,8 +238,7 @@ std::string nested_macros(int macros, int loops) {
   return all + fmt::format("{{{{ f{}() }}}}", macros - 1);
 }
 
-TEST(JinjaTemplateTest, NoTemplateExhaustsStackTimeOrMemory) {
-  const std::string grow = in_turns(24, "{% set n.t = n.t ~ n.t %}");
+TEST(JinjaTemplateTest, NoTemplateExhaustsTheStack) {
   const std::pair<std::string, const char*> cases[] = {
       {"{{ " + repeated("(", 10000) + "x" + repeated(")", 10000) + " }}", "nested too deeply"},
       {"{{ x" + repeated(" ~ x", 10000) + " }}", "nested too deeply"},
@@ -250,7 +249,15 @@ TEST(JinjaTemplateTest, NoTemplateExhaustsStackTimeOrMemory) {
       {nested_macros(29, 185), "nested too deeply"},
       {in_turns(9999, "{% set n.l = [n.l] %}"), "nested more than 200 deep"},
       {in_turns(9999, "{% set n.l = {'a': n.l}.items() %}"), "nested more than 200 deep"},
-      {in_turns(9999, "{% set n.l = {'a': n.l}.get %}"), "nested more than 200 deep"},
+      {in_turns(9999, "{% set n.l = {'a': n.l}.get %}"), "nested more than 200 deep"}};
+  for (const auto& [source, expected] : cases) {
+    EXPECT_THAT(complaint(source), HasSubstr(expected)) << source.substr(0, 90);
+  }
+}
+
+TEST(JinjaTemplateTest, NoTemplateExhaustsTimeOrMemory) {
+  const std::string grow = in_turns(24, "{% set n.t = n.t ~ n.t %}");
+  const std::pair<std::string, const char*> cases[] = {
       {in_turns(40, "{% set n.t = n.t ~ n.t %}"), "more than 256 MB"},
       {in_turns(40, "{% set n.l = n.l + n.l %}"), "more than 256 MB to render"},
       {in_turns(60, "{% set n.l = [n.l, n.l] %}", "{{ n.l == n.l }}"), "more than 256 MB"},
