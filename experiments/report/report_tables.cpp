@@ -129,23 +129,18 @@ ReportTable divergences_table(const Report& report) {
                     .rows = {},
                     .names = 2,
                     .styles = {}};
-  const auto gap_text = [](double gap) {
-    return !std::isnan(gap) ? fmt::format("{:.3g}", gap) : "-";
-  };
-  const auto token_text = [](Token token) {
-    return token < 0 ? std::string("ended") : fmt::format("{}", token);
-  };
   for (const Divergence& each : report.summary.divergences) {
     if (table.rows.size() >= kMaxDivergences) {
       table.caption += fmt::format(" {} more are in summary.json.",
                                    report.summary.divergences.size() - kMaxDivergences);
       break;
     }
-    table.rows.push_back({arm_name(report.summary.rows, each.key.strategy, each.key.sweep_point),
-                          each.key.prompt_id, fmt::format("{}", each.key.repeat),
-                          fmt::format("{}", each.position), gap_text(each.gap_first),
-                          gap_text(each.gap_other), token_text(each.token_first),
-                          token_text(each.token_other)});
+    Cells cells = {arm_name(report.summary.rows, each.key.strategy, each.key.sweep_point),
+                   each.key.prompt_id, fmt::format("{}", each.key.repeat)};
+    for (std::string& cell : divergence_cells(each)) {
+      cells.push_back(std::move(cell));
+    }
+    table.rows.push_back(std::move(cells));
   }
   return table;
 }
@@ -266,6 +261,17 @@ std::string latex_line(const Cells& cells, size_t names) {
 }
 
 }  // namespace
+
+Cells divergence_cells(const Divergence& divergence) {
+  const auto gap = [](double value) {
+    return !std::isnan(value) ? fmt::format("{:.3g}", value) : "-";
+  };
+  const auto token = [](Token value) {
+    return value < 0 ? std::string("ended") : fmt::format("{}", value);
+  };
+  return {fmt::format("{}", divergence.position), gap(divergence.gap_first),
+          gap(divergence.gap_other), token(divergence.token_first), token(divergence.token_other)};
+}
 
 std::string style_mark(size_t style) {
   constexpr std::array<const char*, 4> kShapes = {"", " round", " triangle", " lozenge"};

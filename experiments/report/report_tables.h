@@ -27,6 +27,9 @@ std::string table_csv(const ReportTable& table);
 /// LaTeX for the package booktabs, to be put in with \input.
 std::string table_latex(const ReportTable& table);
 
+/// Where two greedy generations differ first: position, both gaps, both tokens ("ended" for none).
+Cells divergence_cells(const Divergence& divergence);
+
 /// The tables of a report that have rows: results, quality, grammar and further results, over all
 /// prompts and by category; speed-ups by condition and strategy; acceptance by position, questions,
 /// divergences.

@@ -19,6 +19,9 @@ constexpr const char* kSideA = "A";
 constexpr const char* kSideB = "B";
 /// The two columns that a terminal is too narrow for begin here.
 constexpr int64_t kAcceptanceColumn = 9;
+/// Most differences that are shown; JSON has all.
+constexpr size_t kDifferencesInTerminal = 10;
+constexpr size_t kDifferencesOnPage = 100;
 
 GenerationRecord as_side(const GenerationRecord& record, const char* side) {
   GenerationRecord copy = record;
@@ -88,7 +91,7 @@ void compare_arm(const std::vector<GenerationRecord>& records, ComparedArm& arm)
   }
   arm.b_over_a = arm.shared_b ? arm.shared_b->speedup : std::nullopt;
   arm.texts = summary.compared;
-  arm.unlike_texts = static_cast<int64_t>(summary.divergences.size());
+  arm.unlike = summary.divergences;
 }
 
 void add_notes(RunComparison& comparison) {
@@ -120,6 +123,16 @@ void add_notes(RunComparison& comparison) {
 
 std::string cell_of(const std::optional<SummaryRow>& row, std::string (*text)(const SummaryRow&)) {
   return row ? text(*row) : "-";
+}
+
+/// "4 of 4", or "2 of 4, 1 near tie".
+std::string same_texts(const ComparedArm& arm) {
+  if (arm.texts == 0) {
+    return "-";
+  }
+  const int64_t ties = near_ties(arm);
+  return fmt::format("{} of {}{}", arm.texts - std::ssize(arm.unlike), arm.texts,
+                     ties == 0 ? "" : fmt::format(", {} near tie{}", ties, ties == 1 ? "" : "s"));
 }
 
 std::string speed_text(const SummaryRow& row) {
@@ -167,6 +180,34 @@ nlohmann::ordered_json optional_number(std::optional<double> number) {
   return number ? nlohmann::ordered_json(*number) : nlohmann::ordered_json();
 }
 
+nlohmann::ordered_json differences_json(const ComparedArm& arm) {
+  auto json = nlohmann::ordered_json::array();
+  for (const Divergence& each : arm.unlike) {
+    json.push_back({{"prompt", each.key.prompt_id},
+                    {"repeat", each.key.repeat},
+                    {"position", each.position},
+                    {"gap_a", each.gap_first},  // NaN is written as null
+                    {"gap_b", each.gap_other},
+                    {"token_a", each.token_first},
+                    {"token_b", each.token_other}});
+  }
+  return json;
+}
+
+void write_differences(std::ostream& out, const ReportTable& table) {
+  if (table.rows.empty()) {
+    return;
+  }
+  std::vector<Cells> rows = {table.header};
+  rows.insert(rows.end(), table.rows.begin(), table.rows.end());
+  for (Cells& cells : rows) {
+    cells[0] = one_line(cells[0], 40);
+    cells[1] = one_line(cells[1], 40);
+  }
+  out << table.caption << "\n";
+  write_aligned(out, rows, 2);
+}
+
 nlohmann::ordered_json ratio_interval_json(const ComparedArm& arm) {
   auto json = nlohmann::ordered_json::array();
   if (arm.b_over_a && arm.b_over_a->interval) {
@@ -177,6 +218,12 @@ nlohmann::ordered_json ratio_interval_json(const ComparedArm& arm) {
 }
 
 }  // namespace
+
+int64_t near_ties(const ComparedArm& arm) {
+  return std::count_if(arm.unlike.begin(), arm.unlike.end(), [](const Divergence& each) {
+    return each.gap_first <= kNearTieGap && each.gap_other <= kNearTieGap;
+  });
+}
 
 RunComparison compare_runs(const ComparedRun& a, const ComparedRun& b) {
   RunComparison comparison{.name_a = a.name, .name_b = b.name, .arms = {}, .notes = {}};
@@ -212,7 +259,36 @@ ReportTable comparison_table(const RunComparison& comparison) {
          cell_of(arm.a, speedup_text), cell_of(arm.b, speedup_text), cell_of(arm.a, step_text),
          cell_of(arm.b, step_text), signed_text(difference(arm, tokens_per_step), 1.0, ""),
          cell_of(arm.a, rate_text), cell_of(arm.b, rate_text), questions_of_both(arm),
-         arm.texts > 0 ? fmt::format("{} of {}", arm.texts - arm.unlike_texts, arm.texts) : "-"});
+         same_texts(arm)});
+  }
+  return table;
+}
+
+ReportTable differences_table(const RunComparison& comparison, size_t rows) {
+  ReportTable table{
+      .id = "differences",
+      .caption = "Where greedy texts differ first. Gap: best minus second-best logit.",
+      .header = {"strategy", "prompt", "repeat", "position", "gap A", "gap B", "token A",
+                 "token B"},
+      .rows = {},
+      .names = 2,
+      .styles = {}};
+  size_t left_out = 0;
+  for (const ComparedArm& arm : comparison.arms) {
+    for (const Divergence& each : arm.unlike) {
+      if (table.rows.size() == rows) {
+        ++left_out;
+        continue;
+      }
+      Cells cells = {arm.name, each.key.prompt_id, fmt::format("{}", each.key.repeat)};
+      for (std::string& cell : divergence_cells(each)) {
+        cells.push_back(std::move(cell));
+      }
+      table.rows.push_back(std::move(cells));
+    }
+  }
+  if (left_out > 0) {
+    table.caption += fmt::format(" {} more are in --json.", left_out);
   }
   return table;
 }
@@ -228,6 +304,7 @@ void write_comparison(std::ostream& out, const RunComparison& comparison) {
   out << "A: " << one_line(comparison.name_a, 200) << "\nB: " << one_line(comparison.name_b, 200)
       << "\n";
   write_aligned(out, rows, 1);
+  write_differences(out, differences_table(comparison, kDifferencesInTerminal));
   for (const std::string& note : comparison.notes) {
     out << "Note: " << one_line(note, 400) << "\n";
   }
@@ -243,7 +320,9 @@ nlohmann::ordered_json comparison_json(const RunComparison& comparison) {
          {"tokens_per_step_difference", optional_number(difference(arm, tokens_per_step))},
          {"acceptance_rate_difference", optional_number(difference(arm, acceptance_rate))},
          {"greedy_texts", arm.texts},
-         {"unlike_greedy_texts", arm.unlike_texts},
+         {"unlike_greedy_texts", std::ssize(arm.unlike)},
+         {"near_ties", near_ties(arm)},
+         {"differences", differences_json(arm)},
          {"a", optional_row(arm.a)},
          {"b", optional_row(arm.b)},
          {"shared_a", optional_row(arm.shared_a)},
@@ -268,13 +347,19 @@ void write_comparison_html(std::ostream& out, const RunComparison& comparison) {
     }
     out << "</ul></div>\n";
   }
+  const ReportTable differences = differences_table(comparison, kDifferencesOnPage);
   out << table_html(comparison_table(comparison))
+      << (differences.rows.empty()
+              ? ""
+              : "<h2>" + escape_html(differences.caption) + "</h2>\n" + table_html(differences))
       << "<p class=\"soft\">Speed B/A: decoding speed of B relative to A on the generations that "
          "both "
          "have, paired by question, with its 95 % interval. Tokens/step B-A: the difference on the "
          "same generations. The other columns are each run's own, with speed-ups over its own "
          "first strategy. Questions: those that a run answered, and those behind B/A where they "
-         "differ. Same texts: greedy generations with equal tokens.</p>\n"
+         "differ. Same texts: greedy generations with equal tokens; a near tie is a difference "
+         "where "
+         "the two best logits lie within 0.001 of each other in both runs.</p>\n"
       << page_end();
 }
 

@@ -19,8 +19,14 @@ struct ComparedArm {
   std::optional<SummaryRow> shared_a = {}, shared_b = {};
   std::optional<Speedup> b_over_a = {};  ///< how many times as fast B is on those
   int64_t texts = 0;                     ///< greedy generations that both have
-  int64_t unlike_texts = 0;              ///< of those, with other tokens
+  std::vector<Divergence> unlike = {};   ///< where those with other tokens leave A's
 };
+
+/// A greedy choice between two logits that lie closer than this in both runs is a near tie:
+/// rounding of another device, dtype or program can turn it over.
+inline constexpr double kNearTieGap = 1e-3;
+/// Of an arm's texts that differ, those that part at a near tie.
+int64_t near_ties(const ComparedArm& arm);
 
 /// One of the runs.
 struct ComparedRun {
@@ -40,6 +46,8 @@ struct RunComparison {
 RunComparison compare_runs(const ComparedRun& a, const ComparedRun& b);
 
 ReportTable comparison_table(const RunComparison& comparison);
+/// The first token that differs of each greedy text that both runs have: at most `rows` of them.
+ReportTable differences_table(const RunComparison& comparison, size_t rows);
 /// Writes a comparison for a terminal: which run is A and B, the table, notes.
 void write_comparison(std::ostream& out, const RunComparison& comparison);
 nlohmann::ordered_json comparison_json(const RunComparison& comparison);

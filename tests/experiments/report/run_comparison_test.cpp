@@ -53,6 +53,49 @@ TEST(RunComparisonTest, OnlyWhatBothHaveCountsInB_A) {
   EXPECT_THAT(comparison.notes, Contains(HasSubstr("1 generations of equal names were left out")));
 }
 
+TEST(RunComparisonTest, DifferencesAreListedAndNearTiesCounted) {
+  auto a = sample_records({});
+  for (GenerationRecord& record : a) {
+    record.generation.gaps.assign(record.generation.tokens.size(), 2.0);
+  }
+  auto b = a;
+  // The first three of one arm: a near tie, a near tie of B alone, a shorter text.
+  const auto change = [&](size_t i, double gap_a, double gap_b) {
+    a[i].generation.gaps[1] = gap_a;
+    b[i].generation.gaps[1] = gap_b;
+    b[i].generation.tokens[1] += 1;
+  };
+  change(0, 1e-4, 2e-4);
+  change(1, 0.5, 2e-4);
+  b[2].generation.tokens.resize(1);
+  b[2].generation.gaps.resize(1);
+  const auto comparison = compare_runs({"a", a}, {"b", b});
+  const auto json = comparison_json(comparison);
+  int64_t ties = 0;
+  std::vector<nlohmann::ordered_json> differences;
+  for (const auto& arm : json.at("arms")) {
+    ties += arm.at("near_ties").get<int64_t>();
+    EXPECT_EQ(arm.at("differences").size(), arm.at("unlike_greedy_texts").get<size_t>());
+    differences.insert(differences.end(), arm.at("differences").begin(),
+                       arm.at("differences").end());
+  }
+  EXPECT_EQ(ties, 1);
+  ASSERT_EQ(differences.size(), 3);
+  for (const auto& each : differences) {
+    EXPECT_EQ(each.at("position"), 1);
+    EXPECT_NE(each.at("token_a"), each.at("token_b"));
+  }
+  EXPECT_EQ(differences_table(comparison, 2).rows.size(), 2);
+  EXPECT_THAT(differences_table(comparison, 2).caption, HasSubstr("1 more are in --json"));
+  std::ostringstream out;
+  write_comparison(out, comparison);
+  EXPECT_THAT(out.str(), AllOf(HasSubstr("near tie"), HasSubstr("Where greedy texts differ"),
+                               HasSubstr("0.0001"), HasSubstr("ended")));
+  std::ostringstream page;
+  write_comparison_html(page, comparison);
+  EXPECT_THAT(page.str(), HasSubstr("Where greedy texts differ"));
+}
+
 TEST(RunComparisonTest, ArmsOfOneRunAreListedAndNoted) {
   const auto a = sample_records({.strategies = {"plain", "old"}});
   const auto b = sample_records({.strategies = {"plain", "new"}});
@@ -92,7 +135,7 @@ TEST(RunComparisonTest, GreedyTextsAreCompared) {
   b[0].generation.tokens[3] += 1;
   const auto comparison = compare_runs({"a", a}, {"b", b});
   EXPECT_EQ(comparison.arms[0].texts, 12);
-  EXPECT_EQ(comparison.arms[0].unlike_texts, 1);
+  EXPECT_EQ(comparison.arms[0].unlike.size(), 1);
   EXPECT_EQ(comparison_table(comparison).rows[0].back(), "11 of 12");
 }
 
