@@ -1,11 +1,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/pickled_file.h"
 #include "core/formats/safetensors.h"
 #include "core/formats/strict_json.h"
 
@@ -16,6 +19,8 @@ using nlohmann::json;
 
 constexpr const char* kWeightsFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
+constexpr const char* kPickledFile = "pytorch_model.bin";
+constexpr const char* kPickledIndexFile = "pytorch_model.bin.index.json";
 
 // A shard is a file beside the index: a name that leads elsewhere is refused.
 bool is_plain_name(const std::string& name) {
@@ -49,7 +54,7 @@ std::map<std::string, std::string> read_index(const std::filesystem::path& path)
 
 /// A tensor that the index puts elsewhere might be of another checkpoint; one that it does not name
 /// (a buffer such as rotary_emb.inv_freq) is there for whoever asks for it.
-void check_shard(const SafetensorsFile& file, const std::map<std::string, std::string>& index,
+void check_shard(const TensorFile& file, const std::map<std::string, std::string>& index,
                  const std::filesystem::path& index_path) {
   const std::string shard = file.path().filename().string();
   for (const TensorEntry& entry : file.tensors()) {
@@ -63,17 +68,24 @@ void check_shard(const SafetensorsFile& file, const std::map<std::string, std::s
   }
 }
 
-/// PyTorch's own files are programs that are run when they are read.
-void refuse_pickled(const std::filesystem::path& folder) {
+std::unique_ptr<const TensorFile> open_file(const std::filesystem::path& path) {
+  const auto extension = path.extension();
+  if (extension == ".bin" || extension == ".pt") {
+    return std::make_unique<const PickledFile>(path);
+  }
+  return std::make_unique<const SafetensorsFile>(path);
+}
+
+/// The first of a folder's files that is there.
+std::optional<std::filesystem::path> first_of(const std::filesystem::path& folder,
+                                              std::initializer_list<const char*> names) {
   std::error_code code;
-  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+  for (const char* name : names) {
     if (std::filesystem::exists(folder / name, code)) {
-      throw WeightsError(fmt::format(
-          "{}: its weights are in PyTorch's own format ({}), which is not read. Convert them: load "
-          "the model with transformers and call save_pretrained(..., safe_serialization=True).",
-          folder.string(), name));
+      return folder / name;
     }
   }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -86,18 +98,18 @@ CheckpointTensors::CheckpointTensors(const std::filesystem::path& folder) : fold
                     "which holds config.json and {}.",
                     folder.string(), kWeightsFile));
   }
-  if (std::filesystem::exists(folder / kWeightsFile, code)) {
-    files_.emplace_back(folder / kWeightsFile);
+  const auto found = first_of(folder, {kWeightsFile, kIndexFile, kPickledFile, kPickledIndexFile});
+  if (!found) {
+    throw WeightsError(
+        fmt::format("{}: it holds none of {}, {} and {}. Name a GGUF file itself instead of "
+                    "its folder; other formats must be converted to safetensors first.",
+                    folder.string(), kWeightsFile, kIndexFile, kPickledFile));
+  }
+  if (found->extension() != ".json") {
+    files_.push_back(open_file(*found));
     return;
   }
-  const std::filesystem::path index_path = folder / kIndexFile;
-  if (!std::filesystem::exists(index_path, code)) {
-    refuse_pickled(folder);
-    throw WeightsError(
-        fmt::format("{}: it holds neither {} nor {}. Name a GGUF file itself instead of "
-                    "its folder; other formats must be converted to safetensors first.",
-                    folder.string(), kWeightsFile, kIndexFile));
-  }
+  const std::filesystem::path& index_path = *found;
   const auto index = read_index(index_path);
   std::map<std::string, bool> opened;
   for (const auto& [tensor, shard] : index) {
@@ -108,8 +120,8 @@ CheckpointTensors::CheckpointTensors(const std::filesystem::path& folder) : fold
                         "into the same folder.",
                         index_path.string(), shard, tensor));
       }
-      files_.emplace_back(folder / shard);
-      check_shard(files_.back(), index, index_path);
+      files_.push_back(open_file(folder / shard));
+      check_shard(*files_.back(), index, index_path);
     }
   }
   for (const auto& [tensor, shard] : index) {
@@ -121,12 +133,12 @@ CheckpointTensors::CheckpointTensors(const std::filesystem::path& folder) : fold
 
 CheckpointTensors::CheckpointTensors(const std::filesystem::path& folder, const std::string& file)
     : folder_(folder) {
-  files_.emplace_back(folder / file);
+  files_.push_back(open_file(folder / file));
 }
 
 const TensorEntry* CheckpointTensors::find(std::string_view name) const {
-  for (const SafetensorsFile& file : files_) {
-    if (const TensorEntry* entry = file.find(name)) {
+  for (const auto& file : files_) {
+    if (const TensorEntry* entry = file->find(name)) {
       return entry;
     }
   }
@@ -135,8 +147,8 @@ const TensorEntry* CheckpointTensors::find(std::string_view name) const {
 
 std::vector<const TensorEntry*> CheckpointTensors::tensors() const {
   std::vector<const TensorEntry*> all;
-  for (const SafetensorsFile& file : files_) {
-    for (const TensorEntry& entry : file.tensors()) {
+  for (const auto& file : files_) {
+    for (const TensorEntry& entry : file->tensors()) {
       all.push_back(&entry);
     }
   }
@@ -145,9 +157,9 @@ std::vector<const TensorEntry*> CheckpointTensors::tensors() const {
 
 void CheckpointTensors::release(const TensorEntry& entry, size_t begin, size_t size) const {
   const auto file = std::find_if(files_.begin(), files_.end(),
-                                 [&entry](const SafetensorsFile& one) { return one.holds(entry); });
+                                 [&entry](const auto& one) { return one->holds(entry); });
   SPECDEC_CHECK(file != files_.end(), "{} is not a tensor of {}", entry.name, folder_.string());
-  file->release(entry, begin, size);
+  (*file)->release(entry, begin, size);
 }
 
 }  // namespace specdec

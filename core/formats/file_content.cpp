@@ -20,7 +20,9 @@ struct KnownContent {
 };
 constexpr KnownContent kKnownContents[] = {
     {"version https://git-lfs", "a pointer of Git LFS, not the file itself: run 'git lfs pull'"},
-    {"PK\x03\x04", "a zip archive, as PyTorch saves weights"},
+    {"PK\x03\x04",
+     "a zip archive, as PyTorch saves weights: name the folder with it, as pytorch_model.bin, and "
+     "the model's config.json"},
     {"\x80\x02", "a Python pickle, as PyTorch saves weights"},
     {"\x1f\x8b", "compressed with gzip: decompress it"},
     {"lmgg", "an old file of llama.cpp (GGML), from before GGUF"},

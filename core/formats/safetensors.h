@@ -10,47 +10,21 @@
 #include <vector>
 
 #include "core/formats/dtype.h"
-#include "core/formats/mapped_file.h"
+#include "core/formats/tensor_file.h"
 
 namespace specdec {
 
-/// A tensor in a file: its description, and where its bytes lie.
-struct TensorEntry {
-  std::string name;
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;
-  /// Row-major, blocks along the rows, in the mapped file; lives as long as the reader. A file need
-  /// not align it to the element size.
-  std::span<const std::byte> bytes;
-  /// Each group of so many rows is stored in the order 0, n/2, 1, n/2 + 1, ...; 0 = in order.
-  int64_t interleaved_rows = 0;
-};
-
-/// One .safetensors file, memory-mapped. The constructor checks the whole header (length, JSON,
-/// names, dtypes, shapes, offsets that neither overlap nor leave the file nor leave holes) and
-/// throws WeightsError naming file and tensor.
-class SafetensorsFile {
+/// One .safetensors file. The constructor checks the whole header (length, JSON, names, dtypes,
+/// shapes, offsets that neither overlap nor leave the file nor leave holes) and throws WeightsError
+/// naming file and tensor.
+class SafetensorsFile final : public TensorFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);
 
-  const std::filesystem::path& path() const { return path_; }
-  /// In the order of the data.
-  const std::vector<TensorEntry>& tensors() const { return tensors_; }
   /// The header's __metadata__.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  /// nullptr when there is none of this name.
-  const TensorEntry* find(std::string_view name) const;
-  /// True for an entry of tensors(), not for a copy of one.
-  bool holds(const TensorEntry& entry) const;
-  /// Gives the pages of a tensor that has been copied, or of `size` bytes of it, back to the
-  /// system.
-  void release(const TensorEntry& entry, size_t begin = 0, size_t size = SIZE_MAX) const;
 
  private:
-  std::filesystem::path path_;
-  MappedFile file_;
-  std::vector<TensorEntry> tensors_;
-  std::vector<size_t> by_name_;  // indices into tensors_
   std::map<std::string, std::string> metadata_;
 };
 
@@ -78,7 +52,8 @@ class TensorFiles {
 };
 
 /// The weights of a checkpoint folder: model.safetensors, or the shards that
-/// model.safetensors.index.json names (no tensor may be in another shard than the index says).
+/// model.safetensors.index.json names (no tensor may be in another shard than the index says); in a
+/// folder without safetensors pytorch_model.bin, or the shards of its index.
 class CheckpointTensors final : public TensorFiles {
  public:
   /// Throws WeightsError: no such folder, neither file present, an index that does not fit.
@@ -95,7 +70,7 @@ class CheckpointTensors final : public TensorFiles {
 
  private:
   std::filesystem::path folder_;
-  std::vector<SafetensorsFile> files_;
+  std::vector<std::unique_ptr<const TensorFile>> files_;
   std::vector<std::pair<std::string, std::string>> missing_;
 };
 

@@ -18,6 +18,7 @@ namespace specdec {
 namespace {
 
 constexpr const char* kAdapterFile = "adapter_model.safetensors";
+constexpr const char* kPickledFile = "adapter_model.bin";
 constexpr std::string_view kModel = "model.";
 constexpr const char* kHead = "lm_head";
 constexpr const char* kWrappedHead = "language_model.lm_head";
@@ -41,15 +42,14 @@ bool remove_suffix(std::string& text, const std::string& suffix) {
 
 std::shared_ptr<const CheckpointTensors> open_adapter(const std::filesystem::path& folder) {
   std::error_code code;
-  if (!std::filesystem::exists(folder / kAdapterFile, code)) {
-    const bool pickled = std::filesystem::exists(folder / "adapter_model.bin", code);
-    throw WeightsError(fmt::format(
-        "{}: it holds no {}{}", folder.string(), kAdapterFile,
-        pickled ? ", but adapter_model.bin, which is not read: save the adapter again with "
-                  "safe_serialization=True."
-                : ", which peft's save_pretrained writes."));
+  for (const char* name : {kAdapterFile, kPickledFile}) {
+    if (std::filesystem::exists(folder / name, code)) {
+      return std::make_shared<const CheckpointTensors>(folder, name);
+    }
   }
-  return std::make_shared<const CheckpointTensors>(folder, kAdapterFile);
+  throw WeightsError(
+      fmt::format("{}: it holds neither {} nor {}, which peft's save_pretrained writes.",
+                  folder.string(), kAdapterFile, kPickledFile));
 }
 
 /// Reads the matrices of one adapter's file.

@@ -151,7 +151,12 @@ std::optional<DrawnChain> MedusaModel::draw_chain(const Tensor& hidden,
 }
 
 CheckpointTensors medusa_tensors(const std::filesystem::path& folder) {
-  return head_tensors(folder, "medusa_lm_head.safetensors");
+  constexpr const char* kPickled = "medusa_lm_head.pt";
+  const char* file = "medusa_lm_head.safetensors";
+  return head_tensors(
+      folder, std::filesystem::exists(folder / file) || !std::filesystem::exists(folder / kPickled)
+                  ? file
+                  : kPickled);
 }
 
 MedusaHead load_medusa_head(const std::filesystem::path& folder, const TransformerInfo& target,

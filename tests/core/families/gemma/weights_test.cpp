@@ -19,6 +19,7 @@
 #include "core/transformer/tensor_source.h"
 #include "core/transformer/weights.h"
 #include "tests/support/golden.h"
+#include "tests/support/pickled_file.h"
 
 namespace specdec {
 namespace {
@@ -174,6 +175,32 @@ TEST_F(WeightsTest, AnIndexMayBeSilentOnWhatAShardHolds) {
   changed["weight_map"].erase("model.norm.weight");
   std::ofstream(index) << changed.dump();
   EXPECT_NO_THROW(load_model_tensors(folder_));
+}
+
+TEST_F(WeightsTest, PickledWeightsAreTheSame) {
+  for (const char* name : {"gemma3-a", "gemma3-bf16-sharded-a"}) {
+    fs::remove_all(folder_);
+    copy_golden(name);
+    fs::remove(folder_ / "golden.safetensors");
+    const std::string before = load_model_tensors(folder_)->fingerprint;
+    for (const fs::path& file : std::vector<fs::path>(fs::directory_iterator(folder_), {})) {
+      const std::string stem = file.stem().string();
+      if (file.extension() == ".safetensors") {
+        copy_pickled(file, folder_ / (stem == "model" ? "pytorch_model.bin" : stem + ".bin"));
+        fs::remove(file);
+      }
+    }
+    const fs::path index = folder_ / "model.safetensors.index.json";
+    if (fs::exists(index)) {
+      auto shards = nlohmann::json::parse(read_file(index));
+      for (auto& shard : shards["weight_map"]) {
+        shard = fs::path(shard.get<std::string>()).stem().string() + ".bin";
+      }
+      std::ofstream(folder_ / "pytorch_model.bin.index.json") << shards.dump();
+      fs::remove(index);
+    }
+    EXPECT_EQ(load_model_tensors(folder_)->fingerprint, before) << name;
+  }
 }
 
 TEST_F(WeightsTest, ASingleValueIsRead) {

@@ -290,16 +290,5 @@ TEST(UnsupportedModelTest, IsNamedForWhatItIs) {
                              HasSubstr("merge_and_unload")));
 }
 
-TEST(UnsupportedModelTest, PickledWeightsSayHowToConvertThem) {
-  for (const char* file : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
-    const TemporaryFolder folder;
-    folder.write("config.json", smallest("llama").dump());
-    folder.write(file, "");
-    EXPECT_THAT(error_message<WeightsError>([&] { open_model(folder.path()); }),
-                testing::HasSubstr("save_pretrained(..., safe_serialization=True)"))
-        << file;
-  }
-}
-
 }  // namespace
 }  // namespace specdec

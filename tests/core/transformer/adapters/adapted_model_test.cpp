@@ -271,7 +271,7 @@ TEST_P(AdaptedBlocksTest, BlocksStayAndTheAdapterIsAdded) {
 
 INSTANTIATE_TEST_SUITE_P(All, AdaptedBlocksTest,
                          testing::ValuesIn(found_golden_gguf({"gemma2-q4_k", "gemma3-mixed",
-                                                              "llama-q8_0", "llama-q4_1"})),
+                                                              "llama-q4_1"})),
                          ParameterName());
 
 class AdapterStackTest : public AdaptedGoldenTest {

@@ -12,6 +12,7 @@
 #include "core/transformer/tensor_writer.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
+#include "tests/support/pickled_file.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_gemma.h"
 
@@ -94,6 +95,9 @@ TEST(MedusaHeadTest, ReadsAPublishedFolder) {
   EXPECT_TRUE(at::equal(head.blocks[0][0].bias, tensors["0.0.linear.bias"].to(at::kBFloat16)));
   EXPECT_EQ(load_medusa_head(folder.path(), *tiny_gemma(kMedusaVocab)).outputs[0].scalar_type(),
             at::kDouble);
+  copy_pickled(folder.path() / "medusa_lm_head.safetensors", folder.path() / "medusa_lm_head.pt");
+  std::filesystem::remove(folder.path() / "medusa_lm_head.safetensors");
+  EXPECT_EQ(load_medusa_head(folder.path(), *target).fingerprint, head.fingerprint);
 }
 
 TEST(MedusaHeadTest, SavesWhatItLoads) {
