@@ -69,18 +69,21 @@ struct KvStatistics {
   /// States of recurrent layers: of rows' last kept tokens, pending nodes and checkpoints; one that
   /// several rows share counts once.
   int64_t states = 0;
+  /// States that take memory: as many as were ever used at a time, or all where they are allocated
+  /// at once.
+  int64_t allocated_states = 0;
   int64_t state_bytes = 0;  ///< of one, all recurrent layers together
 
-  int64_t used_bytes() const { return bytes(&Layer::used_pages); }
-  int64_t allocated_bytes() const { return bytes(&Layer::allocated_pages); }
+  int64_t used_bytes() const { return bytes(&Layer::used_pages, states); }
+  int64_t allocated_bytes() const { return bytes(&Layer::allocated_pages, allocated_states); }
   /// Share of the slots in the pages of rows that hold nothing.
   double fragmentation() const {
     return slots == 0 ? 0.0 : static_cast<double>(slots - tokens) / static_cast<double>(slots);
   }
 
  private:
-  int64_t bytes(int64_t Layer::*pages) const {
-    int64_t bytes = states * state_bytes;
+  int64_t bytes(int64_t Layer::*pages, int64_t number_of_states) const {
+    int64_t bytes = number_of_states * state_bytes;
     for (const Layer& layer : layers) {
       bytes += layer.page_bytes * layer.*pages;
     }

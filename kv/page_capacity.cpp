@@ -30,6 +30,11 @@ double bytes_of_pages(const std::vector<LayerKv>& layers, int64_t pages,
   return bytes;
 }
 
+/// Pending nodes of a row, as a rule: of a piece of a prompt.
+int64_t new_tokens(const KvCacheOptions& options) {
+  return options.max_pending > 0 ? options.max_pending : kPrefillTokens;
+}
+
 constexpr int64_t kMostPageNumbers = std::numeric_limits<int32_t>::max();
 
 /// Most pages of so many bytes.
@@ -59,10 +64,9 @@ int64_t windowed_pages(int64_t window, int64_t pages, const KvCacheOptions& opti
     return pages;
   }
   const int64_t of_row = pages_of(options.max_length, options);
-  const int64_t new_tokens = options.max_pending > 0 ? options.max_pending : kPrefillTokens;
   // The first and the last page may hold one token each.
   const int64_t windowed =
-      std::min(of_row, pages_of(window + options.window_slack + new_tokens, options) + 1);
+      std::min(of_row, pages_of(window + options.window_slack + new_tokens(options), options) + 1);
   return pages / of_row * windowed + std::min(pages % of_row, windowed);
 }
 
@@ -87,6 +91,16 @@ int64_t page_capacity(const std::vector<LayerKv>& layers, const KvCacheOptions& 
   }
   const int64_t addressed = affordable_pages(layers, kReservedBytes, options);
   return std::min(std::max(of_row, std::min(kReservedRows * of_row, addressed)), kMostPageNumbers);
+}
+
+int64_t state_capacity(int64_t state_bytes, const KvCacheOptions& options) {
+  const StateOptions& states = options.states;
+  const bool at_once = allocates_at_once(options.device);
+  const int64_t rows = at_once ? std::max<int64_t>(1, options.max_rows) : kReservedRows;
+  const int64_t most = states.max_bytes > 0
+                           ? states.max_bytes / state_bytes
+                           : rows * (1 + states.most_checkpoints) + new_tokens(options);
+  return std::min({most, at_once ? most : kReservedBytes / state_bytes, kMostPageNumbers});
 }
 
 }  // namespace specdec

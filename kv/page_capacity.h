@@ -9,11 +9,14 @@
 
 namespace specdec {
 
-/// Which states of recurrent layers are kept beside those of pending nodes and last tokens.
+/// Which states of recurrent layers are kept beside those of pending nodes and last tokens, and how
+/// many there may be.
 struct StateOptions {
   int64_t every = 64;             ///< tokens between checkpoints
   int64_t most_checkpoints = 16;  ///< of a row, the newest ones
-  int64_t max_bytes = 0;          ///< of all states; 0 = any number
+  /// Of all states. 0 = those of the nodes of a prompt's piece, and of as many rows as max_pages =
+  /// 0 has pages for.
+  int64_t max_bytes = 0;
 };
 
 struct KvCacheOptions {
@@ -53,5 +56,7 @@ int64_t windowed_pages(int64_t window, int64_t pages, const KvCacheOptions& opti
 /// Pages that a layer of these holds at most which sees everything; others hold windowed_pages().
 /// Throws Error where max_bytes are less than a page.
 int64_t page_capacity(const std::vector<LayerKv>& layers, const KvCacheOptions& options);
+/// States of recurrent layers that a cache holds at most, each of so many bytes.
+int64_t state_capacity(int64_t state_bytes, const KvCacheOptions& options);
 
 }  // namespace specdec

@@ -4,89 +4,85 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <utility>
 
 #include "core/error.h"
 #include "core/prefill_size.h"
 
 namespace specdec {
+namespace {
+
+constexpr int64_t kNodeNumbers = sizeof(NodeState) / sizeof(int32_t);
+constexpr int64_t kFewestNodes = 32;
+
+const StateOptions& checked(int64_t numbers, const StateOptions& options) {
+  SPECDEC_CHECK(
+      numbers > 0 && options.every > 0 && options.most_checkpoints >= 0 && options.max_bytes >= 0,
+      "states: {} numbers, checkpoints every {} tokens, {} of them, {} bytes", numbers,
+      options.every, options.most_checkpoints, options.max_bytes);
+  return options;
+}
+
+}  // namespace
 
 StateStore::StateStore(int64_t numbers, const KvCacheOptions& options)
-    : numbers_(numbers),
-      elements_(at::TensorOptions().dtype(options.dtype).device(options.device)),
-      options_(options.states) {
-  SPECDEC_CHECK(numbers > 0 && options_.every > 0 && options_.most_checkpoints >= 0 &&
-                    options_.max_bytes >= 0,
-                "states: {} numbers, checkpoints every {} tokens, {} of them, {} bytes", numbers,
-                options_.every, options_.most_checkpoints, options_.max_bytes);
+    : state_bytes_(numbers * static_cast<int64_t>(c10::elementSize(options.dtype))),
+      options_(checked(numbers, options.states)),
+      pool_(numbers, at::TensorOptions().dtype(options.dtype).device(options.device),
+            state_capacity(state_bytes_, options)),
+      table_(options.device, options.as_device) {
   open(0);
 }
 
-int64_t StateStore::state_bytes() const {
-  return numbers_ * static_cast<int64_t>(elements_.dtype().itemsize());
-}
-
-int64_t StateStore::count() const {
-  std::set<const void*> states;
-  const auto add = [&states](const Tensor& state) {
-    if (state.defined()) {
-      states.insert(state.unsafeGetTensorImpl());
-    }
-  };
-  for (const auto& [name, row] : rows_) {
-    add(row.last);
-    std::for_each(row.pending.begin(), row.pending.end(), add);
-    for (const Checkpoint& checkpoint : row.checkpoints) {
-      add(checkpoint.state);
-    }
-  }
-  return std::ssize(states);
-}
-
 void StateStore::check_room(int64_t nodes) const {
-  if (options_.max_bytes == 0) {
-    return;
-  }
-  const int64_t most = options_.max_bytes / state_bytes();
-  if (const int64_t wanted = count() + nodes; wanted > most) {
+  if (const int64_t wanted = count() + nodes; wanted > pool_.capacity()) {
     throw Error(fmt::format(
         "the cache holds {} states of recurrent layers ({} bytes each), not {}: raise its "
         "state_megabytes (a prompt takes a state for each of up to {} tokens that are read at "
         "once), lower state_checkpoints, draft fewer tokens, or use fewer beams",
-        most, state_bytes(), wanted, kPrefillTokens));
+        pool_.capacity(), state_bytes_, wanted, kPrefillTokens));
   }
+}
+
+/// Room for new nodes in the pool and in the table.
+void StateStore::reserve(int64_t nodes) {
+  pool_.reserve(nodes);
+  if (const int64_t numbers = nodes * kNodeNumbers; numbers > table_.size()) {
+    table_.allocate(std::max({numbers, 2 * table_.size(), kFewestNodes * kNodeNumbers}));
+    nodes_.nodes = table_.device().view({-1, kNodeNumbers});
+  }
+  nodes_.memory = pool_.memory();
 }
 
 void StateStore::extend(const NewNodes& nodes) {
   check_room(nodes.count);
-  std::vector<Tensor> states;
-  for (int64_t node = 0; node < nodes.count; ++node) {
-    states.push_back(at::empty({numbers_}, elements_));
-  }
+  reserve(nodes.count);
   spans_.clear();
-  nodes_.before.clear();
-  nodes_.after.clear();
+  auto* states = reinterpret_cast<NodeState*>(table_.host().mutable_data_ptr<int32_t>());
   for (int64_t node = 0; node < nodes.count; ++node) {
     const auto place = static_cast<size_t>(node);
     const RowId name = nodes.rows.empty() ? 0 : nodes.rows[place];
-    Row& row = rows_.at(name);
-    const int64_t parent =
-        nodes.parents.empty() ? std::ssize(row.pending) - 1 : nodes.parents[place];
-    const Tensor& before = parent < 0 ? row.last : row.pending[static_cast<size_t>(parent)];
-    nodes_.before.push_back(
-        before.defined() ? static_cast<const std::byte*>(before.const_data_ptr()) : nullptr);
-    nodes_.after.push_back(static_cast<std::byte*>(states[place].mutable_data_ptr()));
-    row.pending.push_back(std::move(states[place]));
     if (spans_.empty() || spans_.back().row != name) {
       spans_.push_back({name, 0});
     }
+    Row& row = rows_.at(name);
+    const int64_t pending = std::ssize(row.pending);
+    const int64_t parent = nodes.parents.empty() ? pending - 1 : nodes.parents[place];
+    const HeldState& before = parent < 0 ? row.last : row.pending[static_cast<size_t>(parent)];
+    const bool is_new = parent >= pending - spans_.back().nodes;
+    HeldState after(pool_);
+    states[node] = {.parent = is_new ? static_cast<int32_t>(node - (pending - parent)) : -1,
+                    .before = before.number(),
+                    .after = after.number()};
+    row.pending.push_back(std::move(after));
     ++spans_.back().nodes;
   }
+  table_.upload(nodes.count * kNodeNumbers);
 }
 
 void StateStore::undo_extend() {
   for (const Span& span : spans_) {
-    std::vector<Tensor>& pending = rows_.at(span.row).pending;
+    std::vector<HeldState>& pending = rows_.at(span.row).pending;
     pending.resize(pending.size() - static_cast<size_t>(span.nodes));
   }
   spans_.clear();
@@ -118,9 +114,9 @@ int64_t StateStore::rewindable_to(RowId name, int64_t length) const {
   return length >= row.length ? row.length : newest_checkpoint(row, length);
 }
 
-Tensor StateStore::state_at(const Row& row, int64_t length) const {
+HeldState StateStore::state_at(const Row& row, int64_t length) const {
   if (length == 0 || length == row.length) {
-    return length == 0 ? Tensor() : row.last;
+    return length == 0 ? HeldState() : row.last;
   }
   const auto found =
       std::find_if(row.checkpoints.begin(), row.checkpoints.end(),

@@ -7,14 +7,18 @@
 
 #include "core/kernels/recurrence.h"
 #include "core/kv_store.h"
+#include "kv/mirrored_ints.h"
 #include "kv/page_capacity.h"
+#include "kv/state_pool.h"
 
 namespace specdec {
 
 /// States of recurrent layers, for the rows of a cache and trees of pending nodes: the lifecycle of
 /// a KvStore without pages, under the rows' names. A state holds the numbers of all layers after
 /// one token and never changes once a forward has written it, so rows, forks and checkpoints share
-/// it. Each node starts from its parent's, the first nodes from that of the row's last kept token.
+/// it: it is kept, handed on and forgotten by its number, and no call but a forward's ops reads or
+/// writes what it holds. Each node starts from its parent's, the first nodes from that of the row's
+/// last kept token.
 ///
 /// Of kept tokens the last one's state is there, and those of checkpoints: at lengths that are a
 /// multiple of StateOptions::every, the newest of them. A row can be truncated to these lengths and
@@ -45,19 +49,21 @@ class StateStore {
   void close(RowId row);
 
   /// States that are in use; one that several refer to counts once.
-  int64_t count() const;
-  int64_t state_bytes() const;
+  int64_t count() const { return pool_.used(); }
+  /// States that take memory.
+  int64_t allocated() const { return pool_.allocated(); }
+  int64_t state_bytes() const { return state_bytes_; }
 
  private:
   struct Checkpoint {
     int64_t length;
-    Tensor state;
+    HeldState state;
   };
   struct Row {
     int64_t length = 0;
-    Tensor last = {};  ///< undefined for no tokens
+    HeldState last = {};  ///< none for no tokens
     std::vector<Checkpoint> checkpoints = {};
-    std::vector<Tensor> pending = {};
+    std::vector<HeldState> pending = {};
   };
   struct Span {
     RowId row;
@@ -66,16 +72,18 @@ class StateStore {
 
   const Row& row_of(RowId row) const { return rows_.at(row); }
   void check_room(int64_t nodes) const;
+  void reserve(int64_t nodes);
   /// The largest length, at most `length`, that a row has a checkpoint of; 0 = none.
   static int64_t newest_checkpoint(const Row& row, int64_t length);
-  /// The state after so many tokens; undefined for none. Throws Error where the row is not
+  /// The state after so many tokens; none for none. Throws Error where the row is not
   /// rewindable to it.
-  Tensor state_at(const Row& row, int64_t length) const;
+  HeldState state_at(const Row& row, int64_t length) const;
   static void cut(Row& row, int64_t length);
 
-  int64_t numbers_;
-  at::TensorOptions elements_;
+  int64_t state_bytes_;
   StateOptions options_;
+  StatePool pool_;  ///< before what holds its states
+  MirroredInts table_;
   std::map<RowId, Row> rows_;
   std::vector<Span> spans_;  ///< of the newest extend
   NodeStates nodes_;

@@ -23,9 +23,10 @@ constexpr int64_t kUnreadDimensions = 32;
 
 StatefulStore::Layout StatefulStore::layout_of(const std::vector<LayerKv>& layers,
                                                const KvCacheOptions& options) {
-  if (!options.device.is_cpu() && !options.device.is_meta()) {  // the latter: no memory
-    throw Error(fmt::format("recurrent layers run on the CPU only, not on {}: choose device: cpu",
-                            options.device.str()));
+  if (options.device.is_mps()) {
+    throw Error(
+        fmt::format("recurrent layers run on the CPU and CUDA only, not on {}: choose device: cpu",
+                    options.device.str()));
   }
   Layout layout;
   for (const LayerKv& layer : layers) {
@@ -147,6 +148,7 @@ KvStatistics StatefulStore::statistics() const {
   }
   statistics.layers = std::move(layers);
   statistics.states = states_.count();
+  statistics.allocated_states = states_.allocated();
   statistics.state_bytes = states_.state_bytes();
   return statistics;
 }

@@ -9,11 +9,11 @@
 namespace specdec {
 
 /// The cache of a model with recurrent layers: pages of the others in a KvCache, beside them a
-/// StateStore with the same rows, lengths and pending nodes. On the CPU.
+/// StateStore with the same rows, lengths and pending nodes.
 class StatefulStore final : public KvStore {
  public:
-  /// Throws Error for a device. Where no layer has keys and values, pages of a layer that nobody
-  /// reads count the tokens: 256 bytes of float32 a token, in no statistics.
+  /// Throws Error for a device of Metal. Where no layer has keys and values, pages of a layer that
+  /// nobody reads count the tokens: 256 bytes of float32 a token, in no statistics.
   StatefulStore(const std::vector<LayerKv>& layers, const KvCacheOptions& options);
 
   void extend(const NewNodes& nodes) override;

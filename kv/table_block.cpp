@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstring>
 
 namespace specdec {
 namespace {
@@ -51,14 +50,10 @@ void TableBlock::reserve(const TableSizes& sizes) {
   const int64_t entries = node_tables * whole_lines(larger.nodes) + whole_lines(larger.paths) +
                           whole_lines(larger.rows) +
                           whole_lines(larger.rows * options_.groups * larger.pages);
-  const auto ints = at::TensorOptions().dtype(at::kInt);
-  const Tensor host = at::zeros({entries}, ints);
-  const Tensor device = mirrored() ? at::zeros({entries}, ints.device(options_.device)) : host;
+  block_.allocate(entries);
   capacity_ = larger;
-  host_block_ = host;
-  device_block_ = device;
-  host_ = lay_out(host_block_);
-  device_ = mirrored() ? lay_out(device_block_) : host_;
+  host_ = lay_out(block_.host());
+  device_ = block_.is_twice() ? lay_out(block_.device()) : host_;
 }
 
 void TableBlock::upload(int64_t nodes, int64_t longest) {
@@ -66,28 +61,9 @@ void TableBlock::upload(int64_t nodes, int64_t longest) {
     tables->nodes = nodes;
     tables->longest = longest;
   }
-  if (!mirrored() || !host_block_.defined()) {
-    return;
+  if (block_.size() > 0) {
+    block_.upload(used_entries());
   }
-  const int64_t entries = used_entries();
-  if (options_.device.is_cpu()) {
-    std::memcpy(device_block_.mutable_data_ptr(), host_block_.const_data_ptr(),
-                static_cast<size_t>(entries) * sizeof(int32_t));
-    return;
-  }
-  // Blocks made in inference mode may not be written outside of it.
-  const c10::InferenceMode inference;
-  const Tensor device = device_block_.narrow(0, 0, entries);
-  if (!options_.device.is_cuda()) {
-    device.copy_(host_block_.narrow(0, 0, entries));
-    return;
-  }
-  // From pinned memory that LibTorch keeps until it is copied: the host waits for no forward, and
-  // may write at once.
-  const Tensor staged = at::empty({entries}, host_block_.options().pinned_memory(true));
-  std::memcpy(staged.mutable_data_ptr(), host_block_.const_data_ptr(),
-              static_cast<size_t>(entries) * sizeof(int32_t));
-  device.copy_(staged, /*non_blocking=*/true);
 }
 
 /// The page tables lie last.

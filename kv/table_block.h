@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/kernels/kv_view.h"
+#include "kv/mirrored_ints.h"
 
 namespace specdec {
 
@@ -15,9 +16,8 @@ struct TableSizes {
   int64_t pages = 0;  ///< of the row that has most
 };
 
-/// The tables of a forward in one block of int32. The host writes host(); kernels read device().
-/// Where the kernels run elsewhere the two are blocks of the same layout, and upload copies one to
-/// the other at once; else they are the same tensors and nothing is copied.
+/// The tables of a forward in one block (MirroredInts). The host writes host(); kernels read
+/// device().
 class TableBlock {
  public:
   struct Options {
@@ -27,7 +27,8 @@ class TableBlock {
     int64_t groups = 1;       ///< of layers, with page tables of their own
   };
 
-  explicit TableBlock(const Options& options) : options_(options) {}
+  explicit TableBlock(const Options& options)
+      : options_(options), block_(options.device, options.mirror) {}
 
   /// Makes room. Where a table was too small, both blocks are new, and their contents lost.
   void reserve(const TableSizes& sizes);
@@ -40,7 +41,6 @@ class TableBlock {
   const BatchTables& device() const { return device_; }
 
  private:
-  bool mirrored() const { return options_.mirror || !options_.device.is_cpu(); }
   BatchTables lay_out(const Tensor& block) const;
 
   int64_t used_entries() const;
@@ -48,8 +48,7 @@ class TableBlock {
   Options options_;
   TableSizes capacity_;
   TableSizes used_;
-  Tensor host_block_;
-  Tensor device_block_;
+  MirroredInts block_;
   BatchTables host_;
   BatchTables device_;
 };

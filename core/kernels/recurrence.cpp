@@ -19,8 +19,9 @@ struct RecurrenceTask {
   const T* decay_gate;
   const T* decay_gate_bias;
   const T* decay;
-  const NodeStates* states;
-  int64_t offset;
+  const NodeState* nodes_of;  ///< [nodes]
+  T* states;                  ///< of state s from s * state_size on
+  int64_t state_size;
   T* branches;
   int64_t nodes, channels, width, block;
 };
@@ -34,6 +35,11 @@ struct RecurrenceTask {
 namespace specdec {
 namespace {
 
+const NodeState* node_states(const NodeStates& states) {
+  static_assert(sizeof(NodeState) == 3 * sizeof(int32_t));
+  return reinterpret_cast<const NodeState*>(states.nodes.const_data_ptr<int32_t>());
+}
+
 template <class T>
 void run(const RecurrenceTensors& weights, const NodeStates& states, int64_t offset,
          Tensor& branches) {
@@ -45,8 +51,9 @@ void run(const RecurrenceTensors& weights, const NodeStates& states, int64_t off
                                .decay_gate = data(weights.decay_gate),
                                .decay_gate_bias = data(weights.decay_gate_bias),
                                .decay = data(weights.decay),
-                               .states = &states,
-                               .offset = offset,
+                               .nodes_of = node_states(states),
+                               .states = states.memory.mutable_data_ptr<T>() + offset,
+                               .state_size = states.memory.size(1),
                                .branches = branches.mutable_data_ptr<T>(),
                                .nodes = branches.size(0),
                                .channels = weights.convolution.size(1),
@@ -84,9 +91,15 @@ void recurrence(const RecurrenceTensors& weights, const NodeStates& states, int6
     SPECDEC_CHECK(is_plain(*row, dtype) && row->numel() == channels,
                   "recurrence: biases and decay should be [{}]", channels);
   }
-  const auto nodes = static_cast<size_t>(branches.size(0));
-  SPECDEC_CHECK(states.before.size() == nodes && states.after.size() == nodes,
-                "recurrence: {} states for {} nodes", states.after.size(), nodes);
+  const int64_t nodes = branches.size(0);
+  SPECDEC_CHECK(is_plain(states.nodes, at::kInt) && states.nodes.dim() == 2 &&
+                    states.nodes.size(0) >= nodes && states.nodes.size(1) == 3 &&
+                    is_plain(states.memory, dtype) && states.memory.dim() == 2,
+                "recurrence: states should be numbers of the branches' dtype, with places of {} "
+                "nodes",
+                nodes);
+  SPECDEC_CHECK(offset >= 0 && offset + weights.convolution.numel() <= states.memory.size(1),
+                "recurrence: a layer at {} of states of {}", offset, states.memory.size(1));
   if (dtype == at::kDouble) {
     run<double>(weights, states, offset, branches);
   } else {

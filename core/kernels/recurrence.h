@@ -1,19 +1,25 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <cstddef>
-#include <vector>
+#include <cstdint>
 
 namespace specdec {
 
 using at::Tensor;
 
+/// Of a new node in a forward over recurrent layers. States are named by their number.
+struct NodeState {
+  int32_t parent;  ///< node of this forward, an earlier one; -1 = none of them
+  int32_t before;  ///< state that the node starts from; -1 = it begins a text
+  int32_t after;   ///< state that it leaves behind, no other node's and none that one starts from
+};
+
 /// States of the recurrent layers that a forward's new nodes start from and leave behind, each
-/// a block of numbers of the activations' dtype in which every layer has its place. Owned by the
-/// cache; valid until its next change.
+/// a row of numbers in which every layer has its place. On the model's device; owned by the cache,
+/// valid until its next change, and kept between forwards.
 struct NodeStates {
-  std::vector<const std::byte*> before;  ///< [nodes] nullptr = the node begins a text
-  std::vector<std::byte*> after;         ///< [nodes]
+  Tensor memory;  ///< [states, numbers] of the activations' dtype
+  Tensor nodes;   ///< [node_capacity, 3] int32: a NodeState of each of the forward's nodes
 };
 
 /// What a recurrent layer reads beside its matrices, in the compute dtype; undefined in others.
@@ -38,7 +44,7 @@ struct RecurrenceTensors {
 ///
 /// and h = i * x where a text begins. Nodes are evaluated in order, each from its state before, so
 /// that a node's bits depend on its own path alone. A layer's state [width, channels] begins at
-/// `offset` (in numbers) of a block: the convolution's inputs of the last width - 1 tokens, oldest
+/// number `offset` of a state: the convolution's inputs of the last width - 1 tokens, oldest
 /// first, then h.
 void recurrence(const RecurrenceTensors& weights, const NodeStates& states, int64_t offset,
                 Tensor& branches);

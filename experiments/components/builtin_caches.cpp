@@ -68,7 +68,7 @@ OptionTable<PagedOptions> paged_options() {
            "most checkpoints of a row, the newest ones", {0, kMostSlack})
       .add("state_megabytes", &Options::state_megabytes,
            "most memory of recurrent layers' states, those of pending nodes included, in MiB; 0: "
-           "no limit",
+           "no limit on the CPU, those of one row on a GPU",
            {0, kMostMegabytes});
 }
 

@@ -32,7 +32,8 @@ std::vector<int64_t> most_pages(KvStore& cache, int64_t context, bool on_cpu, in
     const int64_t count = std::min(context - length, kPrefillTokens);
     cache.extend({.count = count});
     const KvStatistics statistics = cache.statistics();
-    states = std::max(states, statistics.states * statistics.state_bytes);
+    const int64_t held = on_cpu ? statistics.states : statistics.allocated_states;
+    states = std::max(states, held * statistics.state_bytes);
     for (size_t layer = 0; layer < most.size(); ++layer) {
       const KvStatistics::Layer& pages = statistics.layers[layer];
       most[layer] = std::max(most[layer], on_cpu ? pages.used_pages : pages.allocated_pages);

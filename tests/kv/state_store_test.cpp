@@ -7,7 +7,9 @@
 #include <random>
 #include <set>
 
+#include "core/draft.h"
 #include "core/error.h"
+#include "core/prefill_size.h"
 
 namespace specdec {
 namespace {
@@ -91,20 +93,22 @@ class StateModel {
       parents.push_back(below(std::ssize(row.pending) + node + 1) - 1);
     }
     store_.extend({.count = count, .rows = rows, .parents = parents});
-    const NodeStates& states = store_.nodes();
-    ASSERT_EQ(std::ssize(states.after), count);
+    const auto already = std::ssize(row.pending);
+    const Tensor& memory = store_.nodes().memory;
+    const auto places = store_.nodes().nodes.accessor<int32_t, 2>();
+    ASSERT_GE(places.size(0), count);
     const bool is_undone = below(5) == 0;
     for (size_t node = 0; node < parents.size(); ++node) {
+      const auto place = places[static_cast<int64_t>(node)];
       const int64_t parent = parents[node];
+      ASSERT_EQ(place[0], parent < already ? -1 : parent - already);
       const bool begins = parent < 0 && row.kept.empty();
-      const auto* before = reinterpret_cast<const float*>(states.before[node]);
-      ASSERT_EQ(before == nullptr, begins);
+      ASSERT_EQ(place[1] < 0, begins);
       if (!begins) {
-        ASSERT_EQ(before[kStateNumbers - 1],
+        ASSERT_EQ(memory[place[1]][kStateNumbers - 1].item<float>(),
                   parent < 0 ? row.kept.back() : row.pending[static_cast<size_t>(parent)].second);
       }
-      auto* after = reinterpret_cast<float*>(states.after[node]);
-      std::fill_n(after, kStateNumbers, ++newest_);
+      memory[place[2]].fill_(++newest_);
       row.pending.emplace_back(parent, newest_);
     }
     if (is_undone) {
@@ -197,6 +201,23 @@ TEST(StateStoreTest, ABudgetCountsSharedStatesOnce) {
   store.extend({.count = 3});
   EXPECT_THROW(store.extend({.count = 1}), Error);
   EXPECT_EQ(store.count(), 5);
+}
+
+// As a GPU has it: all states are allocated at once, and the places of nodes go up.
+TEST(StateStoreTest, ADeviceHoldsTheStatesOfARowAndOfAPromptsPiece) {
+  StateStore store(kStateNumbers, {.dtype = at::kFloat,
+                                   .device = at::kMeta,
+                                   .max_length = 1,
+                                   .states = {.every = 1, .most_checkpoints = 3}});
+  const int64_t states = 1 + 3 + kPrefillTokens;
+  EXPECT_EQ(store.allocated(), states);
+  for (int piece = 0; piece < 3; ++piece) {
+    store.extend({.count = kPrefillTokens});
+    EXPECT_EQ(store.nodes().memory.sizes(), (std::vector<int64_t>{states, kStateNumbers}));
+    store.commit(0, chain_path(kPrefillTokens));
+  }
+  EXPECT_EQ(store.count(), 3) << "the last one is a checkpoint too";
+  EXPECT_THROW(store.extend({.count = states}), Error);
 }
 
 }  // namespace

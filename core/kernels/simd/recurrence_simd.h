@@ -83,12 +83,11 @@ inline void recurrence_blocks(const RecurrenceTask<T>& task, int64_t begin, int6
                               T* scratch) {
   for (int64_t block = begin; block < end; ++block) {
     for (int64_t node = 0; node < task.nodes; ++node) {
-      const auto place = static_cast<size_t>(node);
-      const auto* before = reinterpret_cast<const T*>(task.states->before[place]);
-      auto* after = reinterpret_cast<T*>(task.states->after[place]) + task.offset;
+      const NodeState& place = task.nodes_of[node];
+      const T* before = place.before < 0 ? nullptr : task.states + place.before * task.state_size;
+      T* after = task.states + place.after * task.state_size;
       T* branch = task.branches + (2 * node + 1) * task.channels;
-      recurrence_node(task, before == nullptr ? nullptr : before + task.offset, after, branch,
-                      block, scratch);
+      recurrence_node(task, before, after, branch, block, scratch);
     }
   }
 }

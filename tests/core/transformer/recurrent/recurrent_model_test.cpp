@@ -420,7 +420,7 @@ TEST(RecurrentModelTest, WhatIsNotSupportedSaysSo) {
   EXPECT_EQ(model.snapshots(), nullptr);
   const auto layers = cache_layers(weights->plan);
   EXPECT_THAT(
-      error_message<Error>([&] { make_cache(layers, {.device = at::kCUDA, .max_length = 8}); }),
+      error_message<Error>([&] { make_cache(layers, {.device = at::kMPS, .max_length = 8}); }),
       HasSubstr("choose device: cpu"));
   const auto cache = make_cache(layers, {.max_length = 8});
   EXPECT_THAT(error_message<Error>([&] { cache->snapshot(0); }), HasSubstr("recurrent layers"));
