@@ -114,8 +114,9 @@ std::unique_ptr<OpsGraph> Ops::record(const std::function<void()>& /*calls*/) {
 
 void Ops::recurrence(const RecurrenceTensors& /*weights*/, const NodeStates& /*states*/,
                      int64_t /*offset*/, Tensor& branches) {
-  throw Error(fmt::format("recurrent layers run on the CPU only, not on {}: choose device: cpu",
-                          branches.device().str()));
+  throw Error(
+      fmt::format("recurrent layers run on the CPU and CUDA only, not on {}: choose device: cpu",
+                  branches.device().str()));
 }
 
 Tensor Ops::linear(const Linear& weight, const Tensor& input) {

@@ -24,6 +24,11 @@ void add_tables(const BatchTables& tables, GraphKey& key) {
   key.push_back(tables.page_tables.size(2));
 }
 
+void add_states(const NodeStates& states, GraphKey& key) {
+  add_address(states.memory, key);
+  add_address(states.nodes, key);
+}
+
 int64_t launched_context(int64_t longest) {
   constexpr uint64_t kSmallest = 128;
   return static_cast<int64_t>(std::bit_ceil(std::max(static_cast<uint64_t>(longest), kSmallest)));

@@ -360,6 +360,9 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
       key_.push_back(layer);
       add_address(view.keys, key_);
       add_address(view.values, key_);
+      if (view.states != nullptr) {
+        add_states(*view.states, key_);
+      }
     }
     return key_;
   }

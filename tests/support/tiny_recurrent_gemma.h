@@ -12,7 +12,8 @@ namespace specdec {
 /// with a window of 6, hidden size 16, 24 channels in 2 blocks.
 inline std::shared_ptr<TransformerWeights> tiny_recurrent_gemma(int64_t vocab,
                                                                 at::ScalarType dtype = at::kDouble,
-                                                                uint64_t seed = 1) {
+                                                                uint64_t seed = 1,
+                                                                const Placement& place = {}) {
   const auto text = fmt::format(
       R"({{"model_type": "recurrent_gemma", "vocab_size": {}, "hidden_size": 16,
            "intermediate_size": 48, "num_hidden_layers": 5, "num_attention_heads": 2,
@@ -20,7 +21,8 @@ inline std::shared_ptr<TransformerWeights> tiny_recurrent_gemma(int64_t vocab,
            "max_position_embeddings": 256, "eos_token_id": []}})",
       vocab);
   return pack(*random_model(parse_recurrent_gemma_config(text, "tiny_recurrent_gemma"),
-                            {.seed = seed, .dtype = dtype, .norm_deviation = 0.3}));
+                            {.seed = seed, .dtype = dtype, .norm_deviation = 0.3}),
+              {.place = place});
 }
 
 }  // namespace specdec

@@ -99,6 +99,36 @@ PagedCache cache_to_read(const KvView& view) {
   return cache;
 }
 
+int32_t attention_chunks(const KvView& view) {
+  const int64_t positions = view.tables->longest;
+  SPECDEC_CHECK(positions > 0, "CUDA: tables that do not say how long their rows are");
+  return narrow((positions + kCudaAttentionChunk - 1) / kCudaAttentionChunk);
+}
+
+RecurrenceTask recurrence_task(const RecurrenceTensors& weights, const NodeStates& states,
+                               int64_t offset, Tensor& branches) {
+  static_assert(sizeof(RecurrenceNode) == sizeof(NodeState));
+  SPECDEC_CHECK(branches.size(0) <= states.nodes.size(0), "CUDA: {} nodes have {} states",
+                branches.size(0), states.nodes.size(0));
+  RecurrenceTask task{};
+  task.branches = floats_of(branches);
+  task.states = const_cast<float*>(floats(states.memory)) + offset;
+  task.nodes = reinterpret_cast<const RecurrenceNode*>(integers(states.nodes));
+  task.convolution = floats(weights.convolution);
+  task.convolution_bias = floats(weights.convolution_bias);
+  task.input_gate = floats(weights.input_gate);
+  task.input_gate_bias = floats(weights.input_gate_bias);
+  task.decay_gate = floats(weights.decay_gate);
+  task.decay_gate_bias = floats(weights.decay_gate_bias);
+  task.decay = floats(weights.decay);
+  task.state_stride = states.memory.size(1);
+  task.count = narrow(branches.size(0));
+  task.channels = narrow(weights.convolution.size(1));
+  task.width = narrow(weights.convolution.size(0));
+  task.blocks = narrow(weights.input_gate.size(0));
+  return task;
+}
+
 LinearTask linear_task(const Linear& weight, const Linear::Part& part, const Tensor& input,
                        Tensor& out) {
   const float* bias = floats_or_null(weight.bias());

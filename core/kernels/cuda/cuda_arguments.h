@@ -27,6 +27,11 @@ int64_t rows_of(const at::Tensor& tensor);
 PagedCache paged_cache(const KvView& view);
 /// The same for attention, which may read upper halves alone.
 PagedCache cache_to_read(const KvView& view);
+/// Chunks of attention from position 0 to the last one of the batch's longest row.
+int32_t attention_chunks(const KvView& view);
+/// Of a layer at number `offset` of its states; without its workspace.
+RecurrenceTask recurrence_task(const RecurrenceTensors& weights, const NodeStates& states,
+                               int64_t offset, Tensor& branches);
 
 // Products of a part of a matrix, whose outputs are columns of `out`.
 

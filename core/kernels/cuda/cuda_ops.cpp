@@ -147,7 +147,7 @@ class CudaOps final : public Ops {
     task.bias_columns = bias.defined() ? narrow(bias.size(1)) : 0;
     task.nodes = narrow(view.tables->nodes);
     task.heads = narrow(queries.size(1));
-    task.chunks = chunks_of(view);
+    task.chunks = cuda::attention_chunks(view);
     task.scale = static_cast<float>(options.scale);
     task.soft_cap = static_cast<float>(options.soft_cap);
     task.workspace = workspace(cuda::specdec_cuda_attention_workspace(&task));
@@ -280,6 +280,13 @@ class CudaOps final : public Ops {
     run("mean_stream", cuda::specdec_cuda_mean_stream, task);
   }
 
+  void recurrence(const RecurrenceTensors& weights, const NodeStates& states, int64_t offset,
+                  Tensor& branches) override {
+    cuda::RecurrenceTask task = cuda::recurrence_task(weights, states, offset, branches);
+    task.workspace = workspace(cuda::specdec_cuda_recurrence_workspace(&task));
+    run("recurrence", cuda::specdec_cuda_recurrence, task);
+  }
+
   Tensor find_best(const Tensor& logits) override {
     check_unrecorded(false, "best tokens, which take memory");
     const int64_t rows = logits.size(0);
@@ -369,13 +376,6 @@ class CudaOps final : public Ops {
     task.columns = narrow(input.size(1));
     task.factor = 1.0F;
     run("copy_rows", cuda::specdec_cuda_copy_rows, task);
-  }
-
-  /// From position 0 to the last one of the batch's longest row.
-  static int32_t chunks_of(const KvView& view) {
-    const int64_t positions = view.tables->longest;
-    SPECDEC_CHECK(positions > 0, "CUDA: tables that do not say how long their rows are");
-    return narrow((positions + cuda::kCudaAttentionChunk - 1) / cuda::kCudaAttentionChunk);
   }
 
   void expert_linear(const std::vector<Linear>& experts, const Tensor& input, const Routes& routes,

@@ -263,6 +263,30 @@ struct ExpertSumTask {
   int32_t rows, chosen, size;
 };
 
+/// Of a new node over recurrent layers: NodeState of core/kernels/recurrence.h.
+struct RecurrenceNode {
+  int32_t parent, before, after;
+};
+
+/// The branch of a recurrent block through its convolution and its recurrence; see recurrence of
+/// core/kernels/recurrence.h.
+struct RecurrenceTask {
+  float* branches;                ///< [count, 2 * channels]; the second half of a row is replaced
+  float* states;                  ///< of state s the layer's [width, channels] at s * state_stride
+  const RecurrenceNode* nodes;    ///< [count]
+  const float* convolution;       ///< [width, channels]
+  const float* convolution_bias;  ///< [channels], as those below
+  const float* input_gate;        ///< [blocks, size, size], size = channels / blocks
+  const float* input_gate_bias;
+  const float* decay_gate;  ///< as input_gate
+  const float* decay_gate_bias;
+  const float* decay;
+  float* workspace;  ///< specdec_cuda_recurrence_workspace() numbers
+  int64_t state_stride;
+  int32_t count;  ///< nodes
+  int32_t channels, width, blocks;
+};
+
 /// The same as LinearTask on tensor cores: inputs are split into three bfloat16 numbers each, which
 /// carry all their bits. How a sum is cut depends on the number of inputs and the format alone.
 struct TensorLinearTask {
@@ -304,6 +328,8 @@ int specdec_cuda_mean_stream(const MeanStreamTask* task, void* stream);
 int specdec_cuda_route(const RouteTask* task, void* stream);
 int specdec_cuda_expert_linear(const ExpertLinearTask* task, void* stream);
 int specdec_cuda_expert_sum(const ExpertSumTask* task, void* stream);
+int64_t specdec_cuda_recurrence_workspace(const RecurrenceTask* task);
+int specdec_cuda_recurrence(const RecurrenceTask* task, void* stream);
 int64_t specdec_cuda_attention_workspace(const PagedAttentionTask* task);
 int specdec_cuda_paged_attention(const PagedAttentionTask* task, void* stream);
 }

@@ -15,6 +15,8 @@
 namespace specdec {
 namespace {
 
+using at::Tensor;
+
 /// Grammar masks of some rows, as the kernel gets them.
 struct CudaMasks {
   std::vector<uint32_t> bases;

@@ -10,6 +10,7 @@
 #include "core/kernels/forwarding_ops.h"
 #include "core/transformer/adapters/lora_adapter.h"
 #include "kv/kv_cache.h"
+#include "kv/stateful_store.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/support/golden.h"
 #include "tests/support/parameter_name.h"
@@ -90,6 +91,16 @@ class GraphPair {
   TransformerModel graphed_, plain_;
 };
 
+/// A cache whose rows can be truncated to any length, where layers keep states too.
+KvStoreFactory every_state_kv() {
+  return [](const std::vector<LayerKv>& layers, const KvStoreOptions& options) {
+    return make_cache(layers, {.dtype = options.dtype,
+                               .device = options.device,
+                               .max_length = options.max_length,
+                               .states = {.every = 1}});
+  };
+}
+
 class CudaGraphGoldenTest : public testing::TestWithParam<std::string> {};
 
 // The second token of a number of nodes is recorded, the third one replayed. Chains and trees of as
@@ -98,7 +109,7 @@ TEST_P(CudaGraphGoldenTest, ReplayedTokensHaveTheBitsOfVerifiedOnes) {
   const Golden golden(GetParam());
   const auto tokens = golden.tokens("tokens");
   const Token a = tokens[1], b = tokens[2], c = tokens[3];
-  TransformerModel model(load_rows(golden.folder(), at::kFloat), paged_kv(), with_graphs(8));
+  TransformerModel model(load_rows(golden.folder(), at::kFloat), every_state_kv(), with_graphs(8));
   model.prefill_get_last_logits({tokens.data(), 1});  // a first forward of one node
   std::vector<Tensor> alone;
   for (const Token token : {a, b, c}) {
@@ -123,7 +134,7 @@ TEST_P(CudaGraphGoldenTest, ReplayedTokensHaveTheBitsOfVerifiedOnes) {
   EXPECT_THAT(numbers_of(model.graph_counts()), ElementsAre(2, 2, 3));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaGraphGoldenTest, testing::ValuesIn(all_golden_names()),
+INSTANTIATE_TEST_SUITE_P(All, CudaGraphGoldenTest, testing::ValuesIn(cuda_golden_names()),
                          ParameterName());
 
 class CudaGraphModelTest : public testing::Test {

@@ -63,7 +63,7 @@ TEST_P(CudaGoldenTest, GreedyIsExact) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaGoldenTest, testing::ValuesIn(all_golden_names()),
+INSTANTIATE_TEST_SUITE_P(All, CudaGoldenTest, testing::ValuesIn(cuda_golden_names()),
                          ParameterName());
 
 class CudaStoredTest : public testing::TestWithParam<std::string> {};

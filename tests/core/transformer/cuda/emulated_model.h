@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/families/gemma/config.h"
@@ -14,6 +15,7 @@
 #include "core/kernels/cuda/cuda_ops.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/transformer_model.h"
+#include "tests/support/golden.h"
 
 /// Models on the ops of CUDA, for tests. The emulation's device memory is the host's.
 namespace specdec {
@@ -26,6 +28,13 @@ inline std::shared_ptr<const TransformerWeights> load_rows(
 }
 
 inline TransformerOptions emulated() { return {.ops = cuda_ops(at::kCPU)}; }
+
+/// Golden sets of the families that run on the CUDA ops: all.
+inline std::vector<std::string> cuda_golden_names() {
+  std::vector<std::string> names = all_golden_names();
+  names.emplace_back("recurrentgemma-a");
+  return names;
+}
 
 /// A random Gemma 3 of two layers, one with a window, which takes long contexts.
 inline std::shared_ptr<const TransformerWeights> small_gemma(uint64_t seed = 1) {
