@@ -169,6 +169,23 @@ TEST(MemoryNeedsOfModelsTest, LayersThatShareKeysTakeNoneAndTablesStayInTheirFil
                               files.plan.front().per_layer_size * 4);
 }
 
+TEST(MemoryNeedsOfModelsTest, StatesAreThoseOfAPromptOnTheCpuAndAllOfThemOnADevice) {
+  const ModelFiles files = read_model_files(test_data("recurrentgemma-a"));
+  const int64_t state = 3 * 4 * 24 * 4;  // layers, width, channels, bytes
+  const auto states = [&](const std::string& device, const std::string& cache = "paged") {
+    return memory_needs(
+               files,
+               {.dtype = "", .device = device, .cache = parse_cache(cache, builtin_components())},
+               100)
+        .states;
+  };
+  EXPECT_EQ(states("cpu"), 100 * state);
+  EXPECT_EQ(states("cuda"), (512 + 1 + 16) * state);
+  EXPECT_EQ(states("cuda", "{type: paged, state_checkpoints: 3}"), (512 + 1 + 3) * state);
+  EXPECT_EQ(states("cuda", "{type: paged, state_megabytes: 1}"), (1 << 20) / state * state);
+  EXPECT_EQ(states("cuda", "contiguous"), states("cuda"));
+}
+
 TEST(MemoryNeedsOfModelsTest, ContextsThatTheModelDoesNotHoldAreErrors) {
   const ModelFiles files = read_model_files(test_data("gemma4-e-a"));
   for (const int64_t context : {0, 513}) {
