@@ -32,20 +32,45 @@ CompressedStore::CompressedStore(std::unique_ptr<KvStore> store, const std::vect
 void CompressedStore::extend(const NewNodes& nodes) {
   extended_.clear();
   ForwardingStore::extend(nodes);
-  const auto* places = ForwardingStore::describe(0).tables->rows.const_data_ptr<int32_t>();
-  for (int64_t node = 0; node < nodes.count; ++node) {
-    const RowId row = nodes.rows.empty() ? 0 : nodes.rows[static_cast<size_t>(node)];
-    if (!extended_.empty() && extended_.back() == row) {
-      continue;
-    }
-    extended_.push_back(row);
-    const auto place = static_cast<size_t>(places[node]);
-    places_.resize(std::max(places_.size(), place + 1));
-    places_[place] = row;
+  try {
+    reserve(sizes_of(nodes));
+  } catch (...) {
+    undo_extend();
+    throw;
   }
-  for (const auto& means : means_) {
-    if (means) {
-      means->set_places(places_);
+}
+
+/// What the means of nodes that are pending already may need.
+PooledKeys::Sizes CompressedStore::sizes_of(const NewNodes& nodes) {
+  PooledKeys::Sizes sizes{.rows = static_cast<int64_t>(rows_.places()), .nodes = nodes.count};
+  const auto row_of = [&nodes](int64_t node) {
+    return nodes.rows.empty() ? 0 : nodes.rows[static_cast<size_t>(node)];
+  };
+  for (int64_t begin = 0, end = 0; begin < nodes.count; begin = end) {
+    const RowId name = row_of(begin);
+    extended_.push_back(name);
+    while (end < nodes.count && row_of(end) == name) {
+      ++end;
+    }
+    Row& row = rows_[name];
+    const int64_t first = pending(name) - (end - begin);
+    for (int64_t node = begin; node < end && !nodes.parents.empty(); ++node) {
+      row.is_chain &= nodes.parents[static_cast<size_t>(node)] == first + node - begin - 1;
+    }
+    const int64_t means = pooling_.means_at(length(name) + pending(name) - 1);
+    row.most_made = std::max(row.most_made, means);
+    sizes.means = std::max(sizes.means, means);
+    if (!row.is_chain) {
+      sizes.own = std::max(sizes.own, means - pooling_.chunks_in(length(name)));
+    }
+  }
+  return sizes;
+}
+
+void CompressedStore::reserve(const PooledKeys::Sizes& sizes) {
+  for (size_t layer = 0; layer < means_.size() && sizes.means > 0; ++layer) {
+    if (means_[layer]) {
+      means_[layer]->reserve(ForwardingStore::describe(static_cast<int64_t>(layer)), sizes);
     }
   }
 }
@@ -54,6 +79,7 @@ void CompressedStore::undo_extend() {
   ForwardingStore::undo_extend();
   for (const RowId row : extended_) {
     keep(row, length(row) + pending(row));
+    rows_[row].is_chain |= pending(row) == 0;
   }
   extended_.clear();
 }
@@ -65,36 +91,51 @@ void CompressedStore::commit(RowId row, std::span<const int64_t> path) {
                          [](int64_t a, int64_t b) { return b != a + 1; }) == path.end() &&
       (path.empty() || path.front() == 0);
   ForwardingStore::commit(row, path);
+  rows_[row].is_chain = true;
   keep(row, in_place ? length(row) : before);
 }
 
 void CompressedStore::truncate(RowId row, int64_t length) {
   ForwardingStore::truncate(row, length);
+  rows_[row].is_chain = true;
   keep(row, length);
+}
+
+RowId CompressedStore::open() {
+  const RowId row = ForwardingStore::open();
+  rows_.open();
+  return row;
 }
 
 RowId CompressedStore::fork(RowId row, int64_t length) {
   const RowId branch = ForwardingStore::fork(row, length);
-  for (const auto& means : means_) {
-    if (means) {
-      means->fork(row, branch, length);
+  rows_.open();
+  const int64_t means = std::min(rows_[row].most_made, pooling_.chunks_in(length));
+  try {
+    reserve({.rows = static_cast<int64_t>(rows_.places()), .means = means});
+  } catch (...) {
+    close(branch);
+    throw;
+  }
+  rows_[branch].most_made = means;
+  for (const auto& layer : means_) {
+    if (layer && means > 0) {
+      layer->fork(place(row), place(branch), means);
     }
   }
   return branch;
 }
 
 void CompressedStore::close(RowId row) {
+  keep(row, 0);
   ForwardingStore::close(row);
-  for (const auto& means : means_) {
-    if (means) {
-      means->close(row);
-    }
-  }
+  rows_.close(row);
 }
 
 void CompressedStore::restore(RowId row, const KvSnapshot& snapshot, int64_t length) {
   keep(row, 0);
   ForwardingStore::restore(row, snapshot, length);
+  rows_[row].is_chain = true;
 }
 
 KvView CompressedStore::view(int64_t layer) const {
@@ -115,9 +156,14 @@ KvView CompressedStore::with_means(int64_t layer, KvView view) const {
 
 /// Forgets what is not of the row's first tokens.
 void CompressedStore::keep(RowId row, int64_t tokens) {
-  for (const auto& means : means_) {
-    if (means) {
-      means->keep(row, tokens);
+  const int64_t means = pooling_.chunks_in(tokens);
+  if (means >= rows_[row].most_made) {
+    return;
+  }
+  rows_[row].most_made = means;
+  for (const auto& layer : means_) {
+    if (layer) {
+      layer->keep(place(row), means);
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "core/kernels/attention_operands.h"
@@ -62,7 +63,8 @@ struct Scratch {
   std::vector<SeenKeys> seen;
   std::vector<TileRow<T>> rows;
   std::vector<T> scores;
-  std::vector<float> weights;  ///< logarithms, of means
+  std::vector<float> weights;    ///< logarithms, of means
+  std::vector<int32_t> columns;  ///< numbers of those of means
   Parts<T> sums, parts;
 };
 
@@ -143,7 +145,6 @@ void list_rows(const Operands<T, Kv>& o, const AttentionTask<T>& task, RowPart<T
   work.head_dim = o.head_dim;
   work.scale = o.scale;
   work.soft_cap = o.soft_cap;
-  work.length = o.lengths[o.rows[task.tile.begin]];
   work.first_slot = std::numeric_limits<int64_t>::max();
   work.end_slot = 0;
   scratch.seen.clear();
@@ -171,6 +172,7 @@ template <class T, class Kv>
 ChunkTask<T, Kv> begin_chunk(const Operands<T, Kv>& o, const AttentionTask<T>& task, int64_t chunk,
                              RowPart<T>* parts, Scratch<T>& scratch) {
   ChunkTask<T, Kv> work;
+  work.length = o.lengths[o.rows[task.tile.begin]];
   work.page_table = o.page_table + o.rows[task.tile.begin] * o.table_stride;
   work.page_size = o.page_size;
   work.page_stride = o.kv_heads * o.page_size * o.width;
@@ -190,27 +192,34 @@ ChunkTask<T, Kv> begin_chunk(const Operands<T, Kv>& o, const AttentionTask<T>& t
   return work;
 }
 
-/// Of the means of old keys: a row's lie in one page. A mean of n keys has the weight of n. `own`:
-/// the node whose own means these are; -1 = of all nodes that have none.
+/// Of the means of old keys: a row's lie in one page, in their columns. A mean of n keys has the
+/// weight of n.
 template <class T, class Kv>
 ChunkTask<T, T> begin_means(const Operands<T, Kv>& o, const AttentionTask<T>& task,
-                            const PooledKeys::Row& row, int64_t own, RowPart<T>* parts,
-                            Scratch<T>& scratch) {
+                            RowPart<T>* parts, Scratch<T>& scratch) {
   static constexpr int32_t kOnlyPage = 0;
-  const int64_t capacity = row.keys.size(2);
-  scratch.weights.assign(static_cast<size_t>(capacity),
-                         std::log(static_cast<float>(o.pooled->pooling().chunk)));
+  const PooledKeys& pooled = *o.pooled;
+  const int64_t place = o.rows[task.tile.begin];
+  const int64_t columns = pooled.columns();
+  const int64_t head = (place * o.kv_heads + task.kv_head) * columns * o.head_dim;
+  scratch.weights.assign(static_cast<size_t>(columns),
+                         std::log(static_cast<float>(pooled.pooling().chunk)));
+  scratch.columns.resize(static_cast<size_t>(columns));
+  std::iota(scratch.columns.begin(), scratch.columns.end(), 0);
   ChunkTask<T, T> work;
+  work.length = pooled.pooling().chunks_in(o.lengths[place]);
   work.page_table = &kOnlyPage;
-  work.page_size = capacity;
+  work.page_size = columns;
   work.page_stride = 0;
   work.width = o.head_dim;
-  work.keys = row.keys.template const_data_ptr<T>() + task.kv_head * capacity * o.head_dim;
-  work.values = row.values.template const_data_ptr<T>() + task.kv_head * capacity * o.head_dim;
-  work.bias_columns = capacity;
+  work.keys = pooled.keys().template const_data_ptr<T>() + head;
+  work.values = pooled.values().template const_data_ptr<T>() + head;
+  work.bias_columns = columns;
   const auto see = [&](int64_t node) {
-    const bool seen = own < 0 ? o.pooled->own(node) == nullptr : node == own;
-    return SeenKeys{0, seen ? o.means(node) : 0, nullptr, scratch.weights.data()};
+    const int64_t means = o.means(node);
+    const bool has_own = o.path_starts[node] >= 0 && means > work.length;
+    return SeenKeys{0, means, has_own ? scratch.columns.data() + pooled.own_column(node) : nullptr,
+                    scratch.weights.data()};
   };
   list_rows(o, task, parts, see, scratch, work);
   return work;
@@ -239,16 +248,10 @@ void run_chunk(ChunkTask<T, Kv> work, Scratch<T>& scratch) {
 template <class T, class Kv>
 void attend_chunk(const Operands<T, Kv>& o, const AttentionTask<T>& task, int64_t chunk,
                   RowPart<T>* parts, Scratch<T>& scratch) {
-  if (chunk != kMeans) {
+  if (chunk == kMeans) {
+    run_chunk(begin_means(o, task, parts, scratch), scratch);
+  } else {
     run_chunk(begin_chunk(o, task, chunk, parts, scratch), scratch);
-    return;
-  }
-  const PooledKeys::Row& shared = o.pooled->at(o.rows[task.tile.begin]);
-  run_chunk(begin_means(o, task, shared, -1, parts, scratch), scratch);
-  for (int64_t node = task.tile.begin; node < task.tile.end; ++node) {
-    if (const PooledKeys::Row* own = o.pooled->own(node)) {
-      run_chunk(begin_means(o, task, *own, node, parts, scratch), scratch);
-    }
   }
 }
 
@@ -387,11 +390,7 @@ void paged_attention(const Tensor& queries, const KvView& view, const AttentionO
                      Tensor& out) {
   check(queries, view, options, out);
   if (view.pooled != nullptr) {
-    if (options.bias.defined()) {
-      throw Error(
-          "a cache of type compressed takes no attention_bias, which is of single tokens: choose "
-          "another cache, as type: window");
-    }
+    PooledKeys::check_bias(options.bias);
     view.pooled->update(view);
   }
   if (queries.scalar_type() == at::kDouble) {

@@ -1,8 +1,11 @@
 #include "core/kernels/pooled_keys.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <span>
+#include <type_traits>
 
 #include "core/error.h"
 
@@ -49,108 +52,120 @@ void write_means(const std::vector<double>& sums, int64_t count, int64_t first, 
   }
 }
 
+/// At least `needed`; twice as many as there are where these are too few.
+int64_t grown(int64_t there, int64_t needed) {
+  return needed <= there ? there : std::max(needed, 2 * there);
+}
+
+int64_t whole_vectors(int64_t means) {
+  return (means + kMeansOfVector - 1) / kMeansOfVector * kMeansOfVector;
+}
+
 }  // namespace
 
-void PooledKeys::keep(int64_t row, int64_t tokens) {
-  if (const auto found = rows_.find(row); found != rows_.end()) {
-    found->second.count = std::min(found->second.count, pooling_.chunks_in(tokens));
+void PooledKeys::check_bias(const Tensor& bias) {
+  if (bias.defined()) {
+    throw Error(
+        "a cache of type compressed takes no attention_bias, which is of single tokens: choose "
+        "another cache, as type: window");
   }
 }
 
-void PooledKeys::fork(int64_t from, int64_t to, int64_t tokens) {
-  const auto found = rows_.find(from);
-  if (found == rows_.end() || found->second.count == 0) {
+void PooledKeys::reserve(const KvView& view, const Sizes& sizes) {
+  Sizes room{.rows = grown(room_.rows, sizes.rows),
+             .means = whole_vectors(grown(room_.means, sizes.means)),
+             .nodes = room_.nodes,
+             .own = room_.own};
+  if (sizes.own > 0) {
+    room.nodes = grown(room_.nodes, sizes.nodes);
+    room.own = grown(room_.own, sizes.own);
+  }
+  const int64_t columns = whole_vectors(room.means + room.nodes * room.own);
+  if (room.rows == room_.rows && room.means == room_.means && columns == this->columns()) {
+    room_ = room;
     return;
   }
-  const Row& row = found->second;
-  rows_[to] = {row.keys.clone(), row.values.clone(), row.count};
-  keep(to, tokens);
+  const c10::InferenceMode inference;  // what is made in it may not be written outside of it
+  const auto numbers =
+      view.keys.options().dtype(view.keys.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  const Tensor keys = at::zeros({room.rows, view.kv_heads(), view.head_dim(), columns}, numbers);
+  const Tensor values = at::zeros({room.rows, view.kv_heads(), columns, view.head_dim()}, numbers);
+  const Tensor made = at::zeros({room.rows, 2 * view.kv_heads()}, numbers.dtype(at::kInt));
+  if (keys_.defined()) {
+    const auto before = [this](const Tensor& all, int64_t dimension) {
+      return all.narrow(0, 0, room_.rows).narrow(dimension, 0, room_.means);
+    };
+    before(keys, 3).copy_(before(keys_, 3));
+    before(values, 2).copy_(before(values_, 2));
+    made.narrow(0, 0, room_.rows).copy_(made_);
+  }
+  keys_ = keys;
+  values_ = values;
+  made_ = made;
+  room_ = room;
 }
 
-PooledKeys::Sight PooledKeys::sight_of(int64_t node, const BatchTables& tables) {
-  const int32_t place = tables.rows.const_data_ptr<int32_t>()[node];
-  const int32_t start = tables.path_starts.const_data_ptr<int32_t>()[node];
-  return {place, tables.lengths.const_data_ptr<int32_t>()[place],
-          start < 0 ? nullptr : tables.paths.const_data_ptr<int32_t>() + start};
+void PooledKeys::keep(int64_t place, int64_t means) {
+  if (place < room_.rows) {
+    const c10::InferenceMode inference;
+    made_.select(0, place).clamp_max_(means);
+  }
+}
+
+void PooledKeys::fork(int64_t from, int64_t to, int64_t means) {
+  if (from >= room_.rows || to >= room_.rows) {
+    return;  // nothing is made
+  }
+  const c10::InferenceMode inference;
+  keys_.select(0, to).narrow(2, 0, means).copy_(keys_.select(0, from).narrow(2, 0, means));
+  values_.select(0, to).narrow(1, 0, means).copy_(values_.select(0, from).narrow(1, 0, means));
+  made_.select(0, to).copy_(made_.select(0, from).clamp_max(means));
 }
 
 void PooledKeys::update(const KvView& view) {
   const BatchTables& tables = *view.tables;
-  const auto* positions = tables.positions.const_data_ptr<int32_t>();
-  own_.clear();
-  own_of_node_.assign(static_cast<size_t>(tables.nodes), -1);
   for (int64_t node = 0; node < tables.nodes; ++node) {
-    const int64_t means = pooling_.means_at(positions[node]);
+    const int64_t means = pooling_.means_at(tables.positions.const_data_ptr<int32_t>()[node]);
     if (means == 0) {
       continue;
     }
-    const Sight sight = sight_of(node, tables);
-    SPECDEC_CHECK(sight.place < std::ssize(places_), "pooled keys: row {} of {}", sight.place,
-                  places_.size());
-    Row& row = rows_[places_[static_cast<size_t>(sight.place)]];
-    const int64_t kept = pooling_.chunks_in(sight.length);
-    if (sight.path == nullptr || means <= kept) {
-      extend(row, means, sight, view);
-      continue;
+    const int64_t place = tables.rows.const_data_ptr<int32_t>()[node];
+    const int64_t length = tables.lengths.const_data_ptr<int32_t>()[place];
+    const int64_t start = tables.path_starts.const_data_ptr<int32_t>()[node];
+    const int64_t kept = pooling_.chunks_in(length);
+    const int64_t shared = start < 0 ? means : std::min(means, kept);
+    SPECDEC_CHECK(place < room_.rows && shared <= room_.means && means - shared <= room_.own,
+                  "pooled keys: no room for {} means of row {}", means, place);
+    auto made = std::span(made_.mutable_data_ptr<int32_t>() + place * made_.size(1),
+                          static_cast<size_t>(made_.size(1)));
+    for (int64_t chunk = made.front(); chunk < shared; ++chunk) {
+      pool({place, chunk, chunk, length, nullptr}, view);
+      std::fill(made.begin(), made.end(), static_cast<int32_t>(chunk + 1));
     }
-    extend(row, kept, sight, view);
-    Row own;
-    reserve(own, means, view);
-    if (kept > 0) {
-      own.keys.narrow(2, 0, kept).copy_(row.keys.narrow(2, 0, kept));
-      own.values.narrow(1, 0, kept).copy_(row.values.narrow(1, 0, kept));
+    for (int64_t chunk = shared; chunk < means; ++chunk) {
+      pool({place, chunk, own_column(node) + chunk - kept, length,
+            tables.paths.const_data_ptr<int32_t>() + start},
+           view);
     }
-    own.count = kept;
-    extend(own, means, sight, view);
-    own_of_node_[static_cast<size_t>(node)] = std::ssize(own_);
-    own_.push_back(std::move(own));
   }
 }
 
-/// Makes the means of a row's first chunks that are missing.
-void PooledKeys::extend(Row& row, int64_t means, const Sight& sight, const KvView& view) {
-  reserve(row, std::max<int64_t>(1, means), view);  // attention reads rows without means too
-  for (; row.count < means; ++row.count) {
-    pool(row, sight, view);
-  }
-}
-
-void PooledKeys::reserve(Row& row, int64_t means, const KvView& view) const {
-  const int64_t capacity = row.keys.defined() ? row.keys.size(2) : 0;
-  if (means <= capacity) {
-    return;
-  }
-  const int64_t vectors = (means + kMeansOfVector - 1) / kMeansOfVector;
-  const int64_t larger = std::max(2 * capacity, vectors * kMeansOfVector);
-  const at::ScalarType dtype = view.keys.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  Row grown{at::zeros({view.kv_heads(), view.head_dim(), larger}, dtype),
-            at::zeros({view.kv_heads(), larger, view.head_dim()}, dtype), row.count};
-  if (row.count > 0) {
-    grown.keys.narrow(2, 0, row.count).copy_(row.keys.narrow(2, 0, row.count));
-    grown.values.narrow(1, 0, row.count).copy_(row.values.narrow(1, 0, row.count));
-  }
-  row = std::move(grown);
-}
-
-/// The mean of the chunk behind those that the row has.
-void PooledKeys::pool(Row& row, const Sight& sight, const KvView& view) {
+void PooledKeys::pool(const Mean& mean, const KvView& view) {
   const int64_t heads = view.kv_heads();
   const int64_t dim = view.head_dim();
   const int64_t size = view.page_size();
   const int64_t width = view.values.size(3);
-  const int64_t capacity = row.keys.size(2);
-  const int32_t* pages = view.page_table() + sight.place * view.page_stride();
-  const int64_t chunk = row.count;
-  const int64_t first = pooling_.sink + chunk * pooling_.chunk;
+  const int32_t* pages = view.page_table() + mean.place * view.page_stride();
+  const int64_t first = pooling_.sink + mean.chunk * pooling_.chunk;
   floats_.resize(static_cast<size_t>(dim));
   numbers_.resize(static_cast<size_t>(dim));
   for (int64_t head = 0; head < heads; ++head) {
     for (const bool is_key : {true, false}) {
       sums_.assign(static_cast<size_t>(dim), 0.0);
       for (int64_t position = first; position < first + pooling_.chunk; ++position) {
-        const int64_t slot = sight.path == nullptr || position < sight.length
+        const int64_t slot = mean.path == nullptr || position < mean.length
                                  ? position
-                                 : sight.path[position - sight.length];
+                                 : mean.path[position - mean.length];
         const int64_t begin = (pages[slot / size] * heads + head) * size * width;
         const int64_t in_page = slot % size;
         read_head(view.format,
@@ -161,10 +176,11 @@ void PooledKeys::pool(Row& row, const Sight& sight, const KvView& view) {
           sums_[i] += numbers_[i];
         }
       }
+      const int64_t row = (mean.place * heads + head) * columns();
       if (is_key) {
-        write_means(sums_, pooling_.chunk, head * dim * capacity + chunk, capacity, row.keys);
+        write_means(sums_, pooling_.chunk, row * dim + mean.column, columns(), keys_);
       } else {
-        write_means(sums_, pooling_.chunk, (head * capacity + chunk) * dim, 1, row.values);
+        write_means(sums_, pooling_.chunk, (row + mean.column) * dim, 1, values_);
       }
     }
   }

@@ -2,10 +2,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <map>
-#include <span>
 #include <vector>
 
+#include "core/kernels/device/cache_address.h"
 #include "core/kernels/kv_view.h"
 
 namespace specdec {
@@ -19,8 +18,7 @@ struct Pooling {
   /// Chunks whose means the token at `position` sees: those behind the sink that end before its
   /// recent tokens begin.
   int64_t means_at(int64_t position) const {
-    const int64_t old = position - recent + 1 - sink;
-    return old > 0 ? old / chunk : 0;
+    return device::means_at(position, chunk, recent, sink);
   }
   /// First position behind the sink that it sees itself.
   int64_t first_at(int64_t position) const {
@@ -28,63 +26,66 @@ struct Pooling {
     return means > 0 ? sink + means * chunk : 0;
   }
   /// Chunks that lie among the first `tokens` tokens.
-  int64_t chunks_in(int64_t tokens) const { return tokens > sink ? (tokens - sink) / chunk : 0; }
+  int64_t chunks_in(int64_t tokens) const { return device::chunks_in(tokens, chunk, sink); }
 };
 
-/// Means of the keys and values of one layer, in the activations' dtype, for rows by their names.
-/// They are of the numbers that the pages hold, after rotary embedding, rotation and rounding: a
-/// score is linear in its key, so a mean of rotated keys has the mean of its chunk's scores, for
-/// every query. Made when an attention first needs them, from pages that have all tokens still, so
+/// Means of the keys and values of one layer, in the activations' dtype, where the pages lie. They
+/// are of the numbers that the pages hold, after rotary embedding, rotation and rounding: a score
+/// is linear in its key, so a mean of rotated keys has the mean of its chunk's scores, for every
+/// query. Made when an attention first needs them, from pages that have all tokens still, so
 /// whoever shortens a row says so. Of one thread.
+///
+/// A row's means lie in columns, chunk by chunk. A node of a tree that sees means of its pending
+/// ancestors, which lie at other slots than those of their positions, has columns of its own
+/// for them, from own_column() on, behind those of the chunks among the row's kept tokens.
 class PooledKeys {
  public:
   explicit PooledKeys(const Pooling& pooling) : pooling_(pooling) {}
 
-  struct Row {
-    at::Tensor keys;    ///< [kv_heads, head_dim, capacity], a multiple of 16, zeros behind `count`
-    at::Tensor values;  ///< [kv_heads, capacity, head_dim]
-    int64_t count = 0;  ///< means
+  /// What a forward needs.
+  struct Sizes {
+    int64_t rows = 0;   ///< places of rows in the tables
+    int64_t means = 0;  ///< of the row that has most
+    int64_t nodes = 0;
+    int64_t own = 0;  ///< means of its own of the node that has most
   };
 
   const Pooling& pooling() const { return pooling_; }
-  /// Names of the rows that the tables of the next attentions mean, by their places.
-  void set_places(std::span<const int64_t> names) { places_.assign(names.begin(), names.end()); }
-  /// Forgets means of other tokens than the row's first `tokens`.
-  void keep(int64_t row, int64_t tokens);
-  /// Gives a new row the means of another one's first `tokens` tokens.
-  void fork(int64_t from, int64_t to, int64_t tokens);
-  void close(int64_t row) { rows_.erase(row); }
-
+  /// Makes room for a layer that `view` describes. What was made stays; it may lie elsewhere.
+  void reserve(const KvView& view, const Sizes& sizes);
+  /// Forgets all but the first `means` means of a row, by its place in the tables.
+  void keep(int64_t place, int64_t means);
+  /// Gives a row the first `means` means of another one, as far as they are made.
+  void fork(int64_t from, int64_t to, int64_t means);
   /// Makes the means that the nodes of view.tables see and that are missing, of a layer's pages on
   /// the CPU.
   void update(const KvView& view);
-  /// That of a place in the tables, for the nodes without means of their own.
-  const Row& at(int64_t place) const { return rows_.at(places_[static_cast<size_t>(place)]); }
-  /// Means of a node's own: one of a tree that sees means of its pending ancestors, which lie at
-  /// other slots than those of their positions. nullptr for others.
-  const Row* own(int64_t node) const {
-    const int64_t index = own_of_node_[static_cast<size_t>(node)];
-    return index < 0 ? nullptr : &own_[static_cast<size_t>(index)];
-  }
+  /// Throws Error for a defined bias, which is of single tokens.
+  static void check_bias(const Tensor& bias);
+
+  /// [rows, kv_heads, head_dim, columns], a multiple of 16 columns, finite where nothing was made;
+  /// undefined before any room was made.
+  const Tensor& keys() const { return keys_; }
+  const Tensor& values() const { return values_; }  ///< [rows, kv_heads, columns, head_dim]
+  /// int32 [rows, 2 * kv_heads] means that are made of a row: of each head's keys, then values.
+  const Tensor& made() const { return made_; }
+  int64_t columns() const { return keys_.defined() ? keys_.size(3) : 0; }
+  /// First column of the means that node `node` of a forward has of its own.
+  int64_t own_column(int64_t node) const { return room_.means + node * room_.own; }
+  int64_t own_columns() const { return room_.own; }  ///< of a node
 
  private:
-  /// What a node sees: its place, the kept tokens of its row, and the slots of those behind them,
-  /// nullptr where these are their positions.
-  struct Sight {
-    int64_t place, length;
-    const int32_t* path;
+  struct Mean {
+    int64_t place, chunk, column;
+    int64_t length;       ///< kept tokens of the row
+    const int32_t* path;  ///< slots of the tokens behind them; nullptr = those of their positions
   };
-  static Sight sight_of(int64_t node, const BatchTables& tables);
-  void extend(Row& row, int64_t means, const Sight& sight, const KvView& view);
-  void reserve(Row& row, int64_t means, const KvView& view) const;
-  void pool(Row& row, const Sight& sight, const KvView& view);
+  void pool(const Mean& mean, const KvView& view);
 
   Pooling pooling_;
-  std::map<int64_t, Row> rows_;
-  std::vector<int64_t> places_;
-  std::vector<Row> own_;              // of nodes of the newest update
-  std::vector<int64_t> own_of_node_;  // its index there, or -1; kept to allocate nothing
-  std::vector<float> floats_;         // likewise, of a head
+  Sizes room_;
+  Tensor keys_, values_, made_;
+  std::vector<float> floats_;  // of a head; kept to allocate nothing
   std::vector<double> numbers_, sums_;
 };
 

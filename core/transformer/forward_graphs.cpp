@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/kernels/pooled_keys.h"
 #include "core/transformer/workspace.h"
 
 namespace specdec {
@@ -27,6 +28,18 @@ void add_tables(const BatchTables& tables, GraphKey& key) {
 void add_states(const NodeStates& states, GraphKey& key) {
   add_address(states.memory, key);
   add_address(states.nodes, key);
+}
+
+void add_pages(const KvView& view, GraphKey& key) {
+  add_address(view.keys, key);
+  add_address(view.values, key);
+  if (view.pooled != nullptr) {
+    const PooledKeys& means = *view.pooled;
+    add_address(means.keys(), key);
+    add_address(means.values(), key);
+    add_address(means.made(), key);
+    key.insert(key.end(), {means.columns(), means.own_column(0), means.own_columns()});
+  }
 }
 
 int64_t launched_context(int64_t longest) {

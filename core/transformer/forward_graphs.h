@@ -23,6 +23,8 @@ void add_address(const Tensor& tensor, GraphKey& key);
 void add_tables(const BatchTables& tables, GraphKey& key);
 /// Adds where a recurrent layer's states and those of a forward's nodes lie.
 void add_states(const NodeStates& states, GraphKey& key);
+/// Adds where a layer's keys and values lie, and the means of old ones, and how.
+void add_pages(const KvView& view, GraphKey& key);
 /// Positions that attention is launched for where rows are shorter than `longest`: the power of two
 /// from there, at least 128.
 int64_t launched_context(int64_t longest);

@@ -356,10 +356,9 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
       add_address(table.sin(), key_);
     }
     for (const int64_t layer : *pass.layers) {
-      const KvView view = store_->describe(layer);
       key_.push_back(layer);
-      add_address(view.keys, key_);
-      add_address(view.values, key_);
+      const KvView view = store_->describe(layer);
+      add_pages(view, key_);
       if (view.states != nullptr) {
         add_states(*view.states, key_);
       }

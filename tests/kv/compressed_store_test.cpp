@@ -11,7 +11,7 @@
 #include <random>
 
 #include "core/error.h"
-#include "tests/core/kernels/attention_case.h"
+#include "tests/kv/pooled_cache.h"
 #include "tests/support/error_message.h"
 #include "tests/support/parameter_name.h"
 
@@ -19,58 +19,6 @@ namespace specdec {
 namespace {
 
 using testing::HasSubstr;
-
-struct PoolingCase {
-  AttentionCase shape;
-  Pooling pooling;
-};
-
-void PrintTo(const PoolingCase& one, std::ostream* out) {
-  PrintTo(one.shape, out);
-  *out << " chunk " << one.pooling.chunk << " recent " << one.pooling.recent << " sink "
-       << one.pooling.sink;
-}
-
-constexpr int64_t kMaxTokens = 2048;
-
-/// One layer, without norm or rotary embedding.
-class PooledCache {
- public:
-  explicit PooledCache(const PoolingCase& c, int64_t page_size) : case_(c) {
-    const AttentionCase& shape = c.shape;
-    const std::vector<LayerKv> layers = {{shape.kv_heads, shape.head_dim}};
-    store_ = std::make_unique<CompressedStore>(
-        std::make_unique<KvCache>(layers, KvCacheOptions{.dtype = shape.dtype,
-                                                         .format = shape.format,
-                                                         .rotation = shape.rotation,
-                                                         .page_size = page_size,
-                                                         .max_length = kMaxTokens}),
-        layers, c.pooling);
-    options_.heads = shape.heads;
-    options_.cos = at::ones({kMaxTokens, shape.head_dim / 2}, shape.dtype);
-    options_.sin = at::zeros({kMaxTokens, shape.head_dim / 2}, shape.dtype);
-  }
-
-  KvStore& store() { return *store_; }
-
-  /// Attention of new nodes with these queries, keys and values.
-  Tensor extend(RowId row, const std::vector<int64_t>& parents, const Tensor& qkv) {
-    const int64_t nodes = qkv.size(0);
-    const std::vector<RowId> rows(static_cast<size_t>(nodes), row);
-    store_->extend({.count = nodes, .rows = rows, .parents = parents});
-    Tensor queries = at::empty({nodes, case_.shape.heads, case_.shape.head_dim}, case_.shape.dtype);
-    qkv_to_cache(qkv, options_, store_->view(0), queries);
-    Tensor out = at::full_like(queries, 99);
-    paged_attention(queries, store_->view(0),
-                    {AttentionCache::kScale, case_.shape.soft_cap, Tensor()}, out);
-    return out;
-  }
-
- private:
-  PoolingCase case_;
-  std::unique_ptr<CompressedStore> store_;
-  QkvOptions options_;
-};
 
 /// Of the last of some tokens, [n, (heads + 2 kv_heads) * head_dim], in float64 by the definition.
 Tensor exact_attention(const PoolingCase& c, const Tensor& qkv) {

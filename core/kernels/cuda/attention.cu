@@ -1,11 +1,12 @@
 // Attention over the paged cache, in two kernels: what each chunk of positions contributes to each
-// row (a query head of a node), then the chunks added up in their order. A thread scores one
-// position, dimension after dimension, and mixes one dimension, position after position, so a row's
-// bits do not depend on its neighbours or on the slots its keys lie in.
-#include "core/kernels/cuda/hadamard.cuh"
+// row (a query head of a node), then the chunks added up in their order (join_chunks.cu). A thread
+// scores one position, dimension after dimension, and mixes one dimension, position after position,
+// so a row's bits do not depend on its neighbours or on the slots its keys lie in.
+#include "core/kernels/cuda/attention_parts.cuh"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/kv_formats.cuh"
 #include "core/kernels/cuda/reduce.cuh"
+#include "core/kernels/cuda/seen_keys.cuh"
 #include "core/kernels/device/activations.h"
 #include "core/kernels/device/cache_address.h"
 #include "core/kernels/device/numbers.h"
@@ -20,8 +21,14 @@ constexpr int kWarps = kThreads / kWarp;
 // Of a multiprocessor: as many as its shared memory holds with heads of 512. Left to choose, the
 // compiler takes so few registers that some formats spill them.
 constexpr int kBlocks = 9;
-constexpr int32_t kHidden = -1;
 constexpr int32_t kMaxHeadDim = 512;
+
+/// A launch of the first kernel: over chunks of tokens, or of means, whose columns are the pages of
+/// the task's cache then.
+struct ChunkPass {
+  PagedAttentionTask task;
+  bool of_means;
+};
 
 /// Rows and chunks as the two kernels number them.
 struct Layout {
@@ -37,18 +44,6 @@ SPECDEC_DEVICE Layout layout_of(const PagedAttentionTask& task) {
   const int32_t group = task.heads / task.cache.kv_heads;
   const int32_t rows = task.nodes * group;
   return {group, rows, (rows + kRows - 1) / kRows};
-}
-
-/// Where the part of a head of a node and a chunk stands.
-__device__ inline int64_t part_index(const PagedAttentionTask& task, int32_t node, int32_t head,
-                                     int32_t chunk) {
-  return (static_cast<int64_t>(node) * task.heads + head) * task.chunks + chunk;
-}
-
-/// The workspace: mixed values [parts, head_dim], then [parts] SoftmaxPart.
-__device__ inline device::SoftmaxPart* parts_of(const PagedAttentionTask& task) {
-  const int64_t parts = static_cast<int64_t>(task.nodes) * task.heads * task.chunks;
-  return reinterpret_cast<device::SoftmaxPart*>(task.workspace + parts * task.cache.head_dim);
 }
 
 /// Shared memory of a block: what its rows see of the chunk.
@@ -72,24 +67,10 @@ unsigned shared_bytes(int head_dim) {
          (head_dim * kRows + 2 * kThreads * kRows + kThreads);
 }
 
-/// Row of the values, page after page, that row `row` sees at a position; kHidden = none.
-__device__ inline int32_t visible_row(const PagedCache& cache, int32_t node, int32_t kv_head,
-                                      int32_t position) {
-  if (!device::sees(cache.positions[node], position, cache.window, cache.sink)) {
-    return kHidden;
-  }
-  const int32_t batch_row = cache.rows[node];
-  const int32_t slot =
-      device::slot_at(position, cache.lengths[batch_row], cache.path_starts[node], cache.paths);
-  const int32_t page =
-      cache
-          .page_table[static_cast<int64_t>(batch_row) * cache.page_stride + slot / cache.page_size];
-  return (page * cache.kv_heads + kv_head) * cache.page_size + slot % cache.page_size;
-}
-
 /// Reads the queries of the tile's rows, and what each sees at this thread's position.
-__device__ inline void fill_tile(const PagedAttentionTask& task, const Layout& layout,
-                                 const Tile& tile, int32_t* visible) {
+__device__ inline void fill_tile(const ChunkPass& pass, const Layout& layout, const Tile& tile,
+                                 int32_t* visible) {
+  const PagedAttentionTask& task = pass.task;
   const int thread = static_cast<int>(threadIdx.x);
   const auto first = static_cast<int32_t>(blockIdx.x) * kRows;
   const auto kv_head = static_cast<int32_t>(blockIdx.y);
@@ -101,7 +82,10 @@ __device__ inline void fill_tile(const PagedAttentionTask& task, const Layout& l
     const int32_t row = first + r;
     visible[r] = kHidden;
     if (row < layout.rows) {
-      visible[r] = visible_row(task.cache, layout.node(row), kv_head, position);
+      visible[r] =
+          pass.of_means
+              ? visible_mean(task.cache, task.pooled, layout.node(row), kv_head, position)
+              : visible_token(task.cache, task.pooled, layout.node(row), kv_head, position);
       const float* query =
           task.queries +
           (static_cast<int64_t>(layout.node(row)) * task.heads + layout.head(row, kv_head)) * dim;
@@ -179,14 +163,17 @@ __device__ inline float bias_at(const PagedAttentionTask& task, int32_t node, in
 }
 
 /// Scores of this thread's position, scaled, capped and biased, to the tile.
-__device__ inline void write_scores(const PagedAttentionTask& task, const Layout& layout,
-                                    const Tile& tile, const int32_t* visible, const float* scores) {
+__device__ inline void write_scores(const ChunkPass& pass, const Layout& layout, const Tile& tile,
+                                    const int32_t* visible, const float* scores) {
+  const PagedAttentionTask& task = pass.task;
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const int32_t position = static_cast<int32_t>(blockIdx.z) * kCudaAttentionChunk + thread;
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     float score = device::soft_cap(scores[r] * task.scale, task.soft_cap);
-    if (task.bias != nullptr && visible[r] != kHidden) {
+    if (pass.of_means) {
+      score += task.pooled.log_chunk;
+    } else if (task.bias != nullptr && visible[r] != kHidden) {
       score += bias_at(task, layout.node(static_cast<int32_t>(blockIdx.x) * kRows + r), position);
     }
     tile.weights[thread * kRows + r] = score;
@@ -251,17 +238,26 @@ __device__ inline void mix_dimension(const PagedCache& cache, const Tile& tile, 
   }
 }
 
-/// Whether a row of this block's tile sees a position of its chunk: the same in all threads. A
+/// Whether a node at `position` sees something of the chunk that begins at `begin`.
+__device__ inline bool sees_chunk(const ChunkPass& pass, int32_t position, int32_t begin) {
+  const PagedCache& cache = pass.task.cache;
+  const PooledCache& pooled = pass.task.pooled;
+  if (pass.of_means) {
+    return begin < means_at(cache, pooled, position);
+  }
+  return position >= begin &&
+         (begin < cache.sink || device::first_seen(position, window_at(cache, pooled, position)) <
+                                    begin + kCudaAttentionChunk);
+}
+
+/// Whether a row of this block's tile sees something of its chunk: the same in all threads. A
 /// graph launches blocks for more positions than there are.
-__device__ inline bool sees_chunk(const PagedAttentionTask& task, const Layout& layout) {
+__device__ inline bool sees_chunk(const ChunkPass& pass, const Layout& layout) {
   const auto row = static_cast<int32_t>(blockIdx.x) * kRows;
   const int32_t begin = static_cast<int32_t>(blockIdx.z) * kCudaAttentionChunk;
   const int32_t end = row + kRows < layout.rows ? row + kRows : layout.rows;
   for (int32_t node = layout.node(row); node <= layout.node(end - 1); ++node) {
-    const int32_t position = task.cache.positions[node];
-    if (position >= begin &&
-        (begin < task.cache.sink ||
-         device::first_seen(position, task.cache.window) < begin + kCudaAttentionChunk)) {
+    if (sees_chunk(pass, pass.task.cache.positions[node], begin)) {
       return true;
     }
   }
@@ -270,21 +266,22 @@ __device__ inline bool sees_chunk(const PagedAttentionTask& task, const Layout& 
 
 /// A block: a tile of rows, a kv head and a chunk.
 template <class Kv>
-__global__ void __launch_bounds__(kThreads, kBlocks) chunk_kernel(PagedAttentionTask task) {
+__global__ void __launch_bounds__(kThreads, kBlocks) chunk_kernel(ChunkPass pass) {
+  const PagedAttentionTask& task = pass.task;
   const Layout layout = layout_of(task);
-  if (!sees_chunk(task, layout)) {
+  if (!sees_chunk(pass, layout)) {
     return;  // nobody reads its parts
   }
   const Tile tile = tile_in_shared(task.cache.head_dim);
   const auto first = static_cast<int32_t>(blockIdx.x) * kRows;
   const auto kv_head = static_cast<int32_t>(blockIdx.y);
-  const auto chunk = static_cast<int32_t>(blockIdx.z);
+  const int32_t chunk = static_cast<int32_t>(blockIdx.z) + (pass.of_means ? 0 : task.mean_chunks);
   int32_t visible[kRows];
-  fill_tile(task, layout, tile, visible);
+  fill_tile(pass, layout, tile, visible);
   __syncthreads();
   float numbers[kRows];
   score_position<Kv>(task.cache, tile, visible, numbers);
-  write_scores(task, layout, tile, visible, numbers);
+  write_scores(pass, layout, tile, visible, numbers);
   __syncthreads();
   for (int r = static_cast<int>(warp_index()); r < kRows; r += kWarps) {
     const device::SoftmaxPart part = soften_row(tile, r);
@@ -309,52 +306,44 @@ __global__ void __launch_bounds__(kThreads, kBlocks) chunk_kernel(PagedAttention
   }
 }
 
-/// A block adds up the chunks of one head of a node, and undoes the rotation of its values.
-__global__ void __launch_bounds__(kThreads) join_kernel(PagedAttentionTask task) {
-  const auto head = static_cast<int32_t>(blockIdx.x);
-  const auto node = static_cast<int32_t>(blockIdx.y);
-  const int dim = task.cache.head_dim;
-  const int32_t position = task.cache.positions[node];
-  // Chunks of the sink, then those from the window's first on.
-  const int32_t sink = (task.cache.sink + kCudaAttentionChunk - 1) / kCudaAttentionChunk;
-  const int32_t first = device::first_seen(position, task.cache.window) / kCudaAttentionChunk;
-  const device::SoftmaxPart* parts = parts_of(task) + part_index(task, node, head, 0);
-  const float* mixed = task.workspace + part_index(task, node, head, 0) * dim;
-  float* out = task.out + (static_cast<int64_t>(node) * task.heads + head) * dim;
-  float* sums = task.cache.hadamard ? reinterpret_cast<float*>(shared_memory()) : out;
-  for (int d = static_cast<int>(threadIdx.x); d < dim; d += kThreads) {
-    if (position < 0) {
-      sums[d] = 0.0F;
-      continue;
-    }
-    device::SoftmaxPart sum = device::nothing_seen();
-    float number = 0.0F;
-    for (int32_t chunk = sink > 0 ? 0 : first; chunk <= position / kCudaAttentionChunk; ++chunk) {
-      chunk = chunk >= sink && chunk < first ? first : chunk;
-      const device::SoftmaxMerge merged = device::merge(sum, parts[chunk]);
-      number = device::merge_mixed(merged, number, mixed[static_cast<int64_t>(chunk) * dim + d]);
-      sum = merged.part;
-    }
-    sums[d] = number * (1.0F / sum.total);
-  }
-  if (task.cache.hadamard) {
-    hadamard_head<kThreads>(sums, dim, out);
-  }
-}
-
 /// Whether the kernels can take the sizes of a task.
 bool is_valid(const PagedAttentionTask& task) {
   const PagedCache& cache = task.cache;
   return task.nodes > 0 && task.nodes <= kMaxGridY && task.chunks > 0 && task.chunks <= kMaxGridY &&
-         cache.kv_heads > 0 && cache.kv_heads <= kMaxGridY && task.heads > 0 &&
-         task.heads % cache.kv_heads == 0 && cache.page_size > 0 && cache.head_dim > 0 &&
-         cache.head_dim <= kMaxHeadDim && cache.width > 0 && cache.window >= 0 && cache.sink >= 0;
+         task.mean_chunks >= 0 && task.mean_chunks <= kMaxGridY && cache.kv_heads > 0 &&
+         cache.kv_heads <= kMaxGridY && task.heads > 0 && task.heads % cache.kv_heads == 0 &&
+         cache.page_size > 0 && cache.head_dim > 0 && cache.head_dim <= kMaxHeadDim &&
+         cache.width > 0 && cache.window >= 0 && cache.sink >= 0;
+}
+
+int launch_chunks(const ChunkPass& pass, int32_t chunks, void* stream) {
+  const PagedCache& cache = pass.task.cache;
+  LaunchShape shape;
+  shape.grid_x = static_cast<unsigned>(layout_of(pass.task).tiles);
+  shape.grid_y = static_cast<unsigned>(cache.kv_heads);
+  shape.grid_z = static_cast<unsigned>(chunks);
+  shape.threads = kThreads;
+  shape.shared_bytes = shared_bytes(cache.head_dim);
+  return with_kv_format(cache.format, [&](auto kv) {
+    return launch(chunk_kernel<decltype(kv)>, shape, stream, pass);
+  });
+}
+
+ChunkPass pass_of_means(const PagedAttentionTask& task) {
+  ChunkPass pass = {task, true};
+  PagedCache& cache = pass.task.cache;
+  cache.keys = task.pooled.keys;
+  cache.values = task.pooled.values;
+  cache.format = CudaKv::kFloat32;
+  cache.page_size = task.pooled.columns;
+  cache.width = cache.head_dim;
+  return pass;
 }
 
 }  // namespace
 
 int64_t specdec_cuda_attention_workspace(const PagedAttentionTask* task) {
-  return static_cast<int64_t>(task->nodes) * task->heads * task->chunks *
+  return static_cast<int64_t>(task->nodes) * task->heads * all_chunks(*task) *
          (task->cache.head_dim + 2);
 }
 
@@ -365,26 +354,14 @@ int specdec_cuda_paged_attention(const PagedAttentionTask* task, void* stream) {
   if (!is_valid(*task)) {
     return kInvalidValue;
   }
-  LaunchShape shape;
-  shape.grid_x = static_cast<unsigned>(layout_of(*task).tiles);
-  shape.grid_y = static_cast<unsigned>(task->cache.kv_heads);
-  shape.grid_z = static_cast<unsigned>(task->chunks);
-  shape.threads = kThreads;
-  shape.shared_bytes = shared_bytes(task->cache.head_dim);
-  const int error = with_kv_format(task->cache.format, [&](auto kv) {
-    return launch(chunk_kernel<decltype(kv)>, shape, stream, *task);
-  });
+  int error = launch_chunks({*task, false}, task->chunks, stream);
+  if (error == 0 && task->mean_chunks > 0) {
+    error = launch_chunks(pass_of_means(*task), task->mean_chunks, stream);
+  }
   if (error != 0) {
     return error;
   }
-  LaunchShape join;
-  join.grid_x = static_cast<unsigned>(task->heads);
-  join.grid_y = static_cast<unsigned>(task->nodes);
-  join.threads = kThreads;
-  if (task->cache.hadamard) {
-    join.shared_bytes = static_cast<unsigned>(task->cache.head_dim * sizeof(float));
-  }
-  return launch(join_kernel, join, stream, *task);
+  return join_chunks(*task, stream);
 }
 
 }  // namespace specdec::cuda

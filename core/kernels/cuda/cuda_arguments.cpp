@@ -1,9 +1,11 @@
 #include "core/kernels/cuda/cuda_arguments.h"
 
+#include <cmath>
 #include <cstddef>
 #include <limits>
 
 #include "core/error.h"
+#include "core/kernels/pooled_keys.h"
 
 namespace specdec::cuda {
 
@@ -99,12 +101,6 @@ PagedCache cache_to_read(const KvView& view) {
   return cache;
 }
 
-int32_t attention_chunks(const KvView& view) {
-  const int64_t positions = view.tables->longest;
-  SPECDEC_CHECK(positions > 0, "CUDA: tables that do not say how long their rows are");
-  return narrow((positions + kCudaAttentionChunk - 1) / kCudaAttentionChunk);
-}
-
 RecurrenceTask recurrence_task(const RecurrenceTensors& weights, const NodeStates& states,
                                int64_t offset, Tensor& branches) {
   static_assert(sizeof(RecurrenceNode) == sizeof(NodeState));
@@ -126,6 +122,56 @@ RecurrenceTask recurrence_task(const RecurrenceTensors& weights, const NodeState
   task.channels = narrow(weights.convolution.size(1));
   task.width = narrow(weights.convolution.size(0));
   task.blocks = narrow(weights.input_gate.size(0));
+  return task;
+}
+
+PooledCache pooled_cache(const KvView& view) {
+  PooledCache cache{};
+  if (view.pooled == nullptr || view.pooled->columns() == 0) {
+    return cache;
+  }
+  const PooledKeys& means = *view.pooled;
+  Tensor made = means.made();
+  Tensor keys = means.keys();
+  Tensor values = means.values();
+  cache.keys = floats_of(keys);
+  cache.values = floats_of(values);
+  cache.made = made.mutable_data_ptr<int32_t>();
+  cache.columns = narrow(means.columns());
+  cache.own_first = narrow(means.own_column(0));
+  cache.own_each = narrow(means.own_columns());
+  cache.chunk = narrow(means.pooling().chunk);
+  cache.recent = narrow(means.pooling().recent);
+  cache.log_chunk = std::log(static_cast<float>(means.pooling().chunk));
+  return cache;
+}
+
+PoolKeysTask pool_keys_task(const KvView& view) {
+  return {.cache = paged_cache(view),
+          .pooled = pooled_cache(view),
+          .nodes = narrow(view.tables->nodes)};
+}
+
+PagedAttentionTask attention_task(const Tensor& queries, const KvView& view,
+                                  const AttentionOptions& options, Tensor& out) {
+  const int64_t positions = view.tables->longest;
+  SPECDEC_CHECK(positions > 0, "CUDA: tables that do not say how long their rows are");
+  const auto chunks_of = [](int64_t keys) {
+    return narrow((keys + kCudaAttentionChunk - 1) / kCudaAttentionChunk);
+  };
+  PagedAttentionTask task{};
+  task.queries = floats(queries);
+  task.out = floats_of(out);
+  task.cache = cache_to_read(view);
+  task.nodes = narrow(view.tables->nodes);
+  task.heads = narrow(queries.size(1));
+  task.chunks = chunks_of(positions);
+  task.pooled = pooled_cache(view);
+  if (task.pooled.keys != nullptr) {
+    task.mean_chunks = chunks_of(view.pooled->pooling().means_at(positions - 1));
+  }
+  task.scale = static_cast<float>(options.scale);
+  task.soft_cap = static_cast<float>(options.soft_cap);
   return task;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/kernels/attention.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/kv_view.h"
 #include "core/kernels/linear.h"
@@ -27,11 +28,16 @@ int64_t rows_of(const at::Tensor& tensor);
 PagedCache paged_cache(const KvView& view);
 /// The same for attention, which may read upper halves alone.
 PagedCache cache_to_read(const KvView& view);
-/// Chunks of attention from position 0 to the last one of the batch's longest row.
-int32_t attention_chunks(const KvView& view);
 /// Of a layer at number `offset` of its states; without its workspace.
 RecurrenceTask recurrence_task(const RecurrenceTensors& weights, const NodeStates& states,
                                int64_t offset, Tensor& branches);
+/// Means of a layer; empty where `view` has none.
+PooledCache pooled_cache(const KvView& view);
+/// Of a view with means that have columns.
+PoolKeysTask pool_keys_task(const KvView& view);
+/// Chunks as far as the tables say that positions go; without bias and workspace.
+PagedAttentionTask attention_task(const Tensor& queries, const KvView& view,
+                                  const AttentionOptions& options, Tensor& out);
 
 // Products of a part of a matrix, whose outputs are columns of `out`.
 

@@ -10,11 +10,11 @@
 #include "core/kernels/cuda/cuda_sampler.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/run_kernel.h"
+#include "core/kernels/pooled_keys.h"
 
 namespace specdec {
 namespace {
 
-using cuda::cache_to_read;
 using cuda::cuda_format;
 using cuda::floats;
 using cuda::floats_of;
@@ -136,20 +136,18 @@ class CudaOps final : public Ops {
 
   void paged_attention(const Tensor& queries, const KvView& view, const AttentionOptions& options,
                        Tensor& out) override {
+    if (view.pooled != nullptr) {
+      PooledKeys::check_bias(options.bias);
+      if (view.pooled->columns() > 0) {
+        run("pool_keys", cuda::specdec_cuda_pool_keys, cuda::pool_keys_task(view));
+      }
+    }
     const Tensor bias =
         options.bias.defined() ? options.bias.to(queries.options()).contiguous() : Tensor();
     check_unrecorded(bias.is_same(options.bias), "a bias that has to be copied");
-    cuda::PagedAttentionTask task{};
-    task.queries = floats(queries);
-    task.out = floats_of(out);
-    task.cache = cache_to_read(view);
+    cuda::PagedAttentionTask task = cuda::attention_task(queries, view, options, out);
     task.bias = floats_or_null(bias);
     task.bias_columns = bias.defined() ? narrow(bias.size(1)) : 0;
-    task.nodes = narrow(view.tables->nodes);
-    task.heads = narrow(queries.size(1));
-    task.chunks = cuda::attention_chunks(view);
-    task.scale = static_cast<float>(options.scale);
-    task.soft_cap = static_cast<float>(options.soft_cap);
     task.workspace = workspace(cuda::specdec_cuda_attention_workspace(&task));
     run("paged_attention", cuda::specdec_cuda_paged_attention, task);
   }

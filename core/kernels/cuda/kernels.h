@@ -98,6 +98,25 @@ struct PagedCache {
   const int32_t* page_table;
 };
 
+/// Means that nodes see in place of old keys and values: PooledKeys as pointers.
+struct PooledCache {
+  float* keys;    ///< [rows, kv_heads, head_dim, columns]; nullptr = there are none
+  float* values;  ///< [rows, kv_heads, columns, head_dim]
+  int32_t* made;  ///< [rows, 2 * kv_heads] means of each head's keys, then values
+  int32_t columns;
+  int32_t own_first;      ///< column of node 0's own means
+  int32_t own_each;       ///< columns of a node
+  int32_t chunk, recent;  ///< of Pooling
+  float log_chunk;        ///< what is added to a mean's score
+};
+
+/// Makes the means that nodes see and that are missing, of the numbers that the pages hold.
+struct PoolKeysTask {
+  PagedCache cache;
+  PooledCache pooled;
+  int32_t nodes;
+};
+
 /// From a fused projection to attention's inputs; see core/kernels/qkv.h.
 struct QkvToCacheTask {
   const float* qkv;      ///< [nodes, (heads + kv_projections * kv_heads) * head_dim]
@@ -118,7 +137,8 @@ struct QkvToCacheTask {
 constexpr int32_t kCudaAttentionChunk = 128;
 
 /// Attention of new nodes over one layer's cache; see core/kernels/attention.h, whose arithmetic it
-/// follows with shorter chunks. A node's bits depend on what it sees alone.
+/// follows with shorter chunks, of which those of means come first. A node's bits depend on what it
+/// sees alone.
 struct PagedAttentionTask {
   const float* queries;  ///< [nodes, heads, head_dim]
   float* out;            ///< [nodes, heads, head_dim]; zeros for padding
@@ -127,6 +147,8 @@ struct PagedAttentionTask {
   int32_t bias_columns;
   int32_t nodes, heads;
   int32_t chunks;  ///< from position 0, at least to the last position
+  PooledCache pooled;
+  int32_t mean_chunks;  ///< chunks of means from the first on, at least to the last one; 0 = none
   float scale, soft_cap;
   float* workspace;  ///< specdec_cuda_attention_workspace() numbers; what they are means nothing
 };
@@ -330,6 +352,7 @@ int specdec_cuda_expert_linear(const ExpertLinearTask* task, void* stream);
 int specdec_cuda_expert_sum(const ExpertSumTask* task, void* stream);
 int64_t specdec_cuda_recurrence_workspace(const RecurrenceTask* task);
 int specdec_cuda_recurrence(const RecurrenceTask* task, void* stream);
+int specdec_cuda_pool_keys(const PoolKeysTask* task, void* stream);
 int64_t specdec_cuda_attention_workspace(const PagedAttentionTask* task);
 int specdec_cuda_paged_attention(const PagedAttentionTask* task, void* stream);
 }

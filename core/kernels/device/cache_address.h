@@ -14,6 +14,19 @@ SPECDEC_DEVICE bool sees(int32_t position, int32_t key, int32_t window, int32_t 
   return key <= position && (key < sink || key >= first_seen(position, window));
 }
 
+/// Chunks of `chunk` tokens behind the first `sink` ones that lie among the first `tokens`.
+template <class Int>
+SPECDEC_DEVICE Int chunks_in(Int tokens, Int chunk, Int sink) {
+  return tokens > sink ? (tokens - sink) / chunk : 0;
+}
+
+/// Chunks that a node at `position` sees as their means: those that end before its last `recent`
+/// tokens begin, itself among them.
+template <class Int>
+SPECDEC_DEVICE Int means_at(Int position, Int chunk, Int recent, Int sink) {
+  return chunks_in(position - recent + 1, chunk, sink);
+}
+
 /// Slot of the key that a node sees at a position: those of its pending ancestors, from position
 /// `length` on, are listed in its path, which begins at paths[path_start]; path_start -1: the slot
 /// is the position.

@@ -6,23 +6,38 @@
 #include <string>
 #include <vector>
 
+#include "core/kv_trace.h"
+#include "decoders/drafters/self_drafter.h"
+#include "decoders/shapes/draft_length.h"
+#include "decoders/speculative.h"
+#include "kv/compressed_store.h"
 #include "kv/kv_cache.h"
+#include "kv/tracing_store.h"
+#include "tests/core/transformer/cuda/drawn_chain_bench.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/support/golden.h"
 
 namespace specdec {
 namespace {
 
-/// A paged cache, whose layers with full attention see `sink` + `recent` tokens where recent > 0.
+/// A paged cache, whose layers with full attention see `sink` + `recent` tokens where recent > 0,
+/// and means of `chunk` others where chunk > 0.
 struct CudaCacheCase {
   std::string name;
   KvFormat format;
   int64_t sink = 0, recent = 0;
   double tolerance = 3e-2;  ///< of logits: a number near a border may round otherwise
   KvRotation rotation = KvRotation::kNone;
+  int64_t chunk = 0;
 
   KvStoreFactory factory() const {
-    return [*this](std::vector<LayerKv> layers, const KvStoreOptions& options) {
+    return [*this](std::vector<LayerKv> layers,
+                   const KvStoreOptions& options) -> std::unique_ptr<KvStore> {
+      if (chunk > 0) {
+        return std::make_unique<CompressedStore>(
+            paged_kv(4, format, 0, 0, rotation)(layers, options), layers,
+            Pooling{.chunk = chunk, .recent = recent, .sink = sink});
+      }
       for (LayerKv& layer : layers) {
         if (layer.window == 0) {
           layer.window = recent;
@@ -93,8 +108,79 @@ INSTANTIATE_TEST_SUITE_P(
                     CudaCacheCase{"q3_hadamard", KvFormat::kQ3, 0, 0, 3e-2, KvRotation::kHadamard},
                     CudaCacheCase{"hierarchical", KvFormat::kHierarchical},
                     CudaCacheCase{"window", KvFormat::kNative, 2, 3, 1e-4},
-                    CudaCacheCase{"window_q8", KvFormat::kQ8, 1, 2}),
+                    CudaCacheCase{"window_q8", KvFormat::kQ8, 1, 2},
+                    CudaCacheCase{"compressed", KvFormat::kNative, 1, 2, 1e-4, KvRotation::kNone,
+                                  2}),
     [](const auto& info) { return info.param.name; });
+
+TEST(CudaTraceTest, CountsWhatTheCpuDoes) {
+  const KvStoreFactory traced = [](const std::vector<LayerKv>& layers,
+                                   const KvStoreOptions& options) {
+    return std::make_unique<TracingStore>(paged_kv(4)(layers, options), std::ssize(layers));
+  };
+  TransformerModel device(small_gemma(), traced, emulated());
+  TransformerModel host(small_gemma(1, Placement()), traced);
+  const std::vector<Token> prompt = {3, 1, 4, 1, 5, 9};
+  for (TransformerModel* model : {&device, &host}) {
+    model->prefill_get_last_logits(prompt);
+    TokenBatch tree = batch_of(std::vector<Token>{2, 6, 5});
+    tree.parents = {-1, 0, 0};
+    (void)model->forward(tree);
+    model->commit(std::vector<int64_t>{0, 2});
+  }
+  const KvTrace& counts = *device.cache().trace();
+  const KvTrace& expected = *host.cache().trace();
+  EXPECT_EQ(counts.forwards, 2);
+  EXPECT_EQ(counts.pages, expected.pages);
+  ASSERT_EQ(counts.layers.size(), expected.layers.size());
+  for (size_t i = 0; i < expected.layers.size(); ++i) {
+    EXPECT_EQ(counts.layers[i].written, expected.layers[i].written);
+    EXPECT_EQ(counts.layers[i].nodes, 9);
+    EXPECT_EQ(counts.layers[i].keys, expected.layers[i].keys);
+    for (size_t age = 0; age < expected.layers[i].mass.size(); ++age) {
+      EXPECT_NEAR(counts.layers[i].mass[age], expected.layers[i].mass[age], 1e-4);
+    }
+  }
+}
+
+/// Changes nothing, but chains are drawn by the host.
+class NoHook final : public LayerHook {
+ public:
+  std::string fingerprint() const override { return ""; }
+  void run(LayerPass& pass) override { pass.evaluate(); }
+};
+
+/// `self: {cache: {type: compressed}}`, whose chains are drawn on the device or not.
+TEST(CudaCompressedCopyTest, DrawnChainsHaveTheHostsTokens) {
+  const CudaCacheCase cache{"", KvFormat::kQ8, 1, 2, 0, KvRotation::kNone, 2};
+  const auto generate = [&](bool on_device, const SamplingParams& sampling) {
+    TransformerOptions options = emulated();
+    options.max_length = 64;
+    TransformerModel target(small_gemma(), paged_kv(), options);
+    if (!on_device) {
+      options.hooks = {std::make_shared<NoHook>()};
+    }
+    auto copy = std::make_unique<TransformerModel>(small_gemma(), cache.factory(), options);
+    SpeculativeDecoding strategy(
+        target, std::make_unique<SelfDrafter>(target, SelfDrafterOptions{}, std::move(copy)),
+        verifier_of(DeviceRule::kRejection), std::make_unique<FixedDraftLength>(3));
+    return generate_chains(strategy, {3, 1, 4, 1, 5, 9, 2}, sampling, 8);
+  };
+  for (const double temperature : {0.0, 0.9}) {
+    const Generation device = generate(true, {.temperature = temperature});
+    const Generation host = generate(false, {.temperature = temperature});
+    EXPECT_EQ(device.tokens, host.tokens);
+    ASSERT_EQ(device.steps.size(), host.steps.size());
+    int64_t accepted = 0;
+    for (size_t i = 0; i < device.steps.size(); ++i) {
+      accepted += device.steps[i].accepted;
+      EXPECT_EQ(device.steps[i].rejected, host.steps[i].rejected);
+      EXPECT_EQ(device.steps[i].draft_read_backs.count, device.steps[i].drafted > 0 ? 1 : 0);
+      EXPECT_GE(host.steps[i].draft_read_backs.count, host.steps[i].drafted);
+    }
+    EXPECT_GT(accepted, 0);
+  }
+}
 
 }  // namespace
 }  // namespace specdec

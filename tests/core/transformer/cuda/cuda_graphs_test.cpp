@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/kernels/forwarding_ops.h"
 #include "core/transformer/adapters/lora_adapter.h"
+#include "kv/compressed_store.h"
 #include "kv/kv_cache.h"
 #include "kv/stateful_store.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
@@ -263,6 +264,39 @@ TEST_F(CudaGraphModelTest, WhatIsReadOfThePagesIsPartOfAGraph) {
     }
   }
   EXPECT_THAT(pair.counts(), ElementsAre(3, 2, 2));
+}
+
+/// Means are made within graphs, which a larger memory of means makes anew.
+TEST_F(CudaGraphModelTest, MeansAreThoseOfEachForward) {
+  const KvStoreFactory kv = [](const std::vector<LayerKv>& layers, const KvStoreOptions& options) {
+    return std::make_unique<CompressedStore>(paged_kv(4)(layers, options), layers,
+                                             Pooling{.chunk = 2, .recent = 3, .sink = 1});
+  };
+  GraphPair pair(weights_, with_graphs(8), kv);
+  for (int i = 0; i < 12; ++i) {
+    pair.extend_by(1);
+  }
+  EXPECT_THAT(pair.counts(), ElementsAre(2, 2, 8)) << "the first means made memory for them";
+  RowId other = 0;
+  pair.each([&](TransformerModel& model) { other = model.fork(0, 10); });
+  TokenBatch batch = batch_of(std::vector<Token>{7, 8, 9, 10, 11, 12});
+  batch.parents = {-1, -1, 1, 2, 3, 4};  // deeper than 3
+  for (const RowId row : {RowId{0}, other, RowId{0}, other}) {
+    batch.rows = std::vector<RowId>(6, row);
+    pair.forward(batch);
+    pair.each([&](TransformerModel& model) {
+      model.commit(std::vector<int64_t>{1, 2}, row);
+      model.truncate(model.length(row) - 1, row);
+    });
+    pair.forward({1});
+    pair.truncate(pair.graphed().length());
+  }
+  EXPECT_GE(pair.counts()[2], 12);
+  pair.extend_by(40);  // more means than there was room for
+  pair.extend_by(1);
+  pair.extend_by(1);
+  pair.truncate(20);
+  pair.extend_by(1);
 }
 
 TEST_F(CudaGraphModelTest, ResultsThatAreHeldStayAsTheyAre) {

@@ -1,0 +1,72 @@
+// The second kernel of attention (attention.cu): chunks added up in their order.
+#include "core/kernels/cuda/attention_parts.cuh"
+#include "core/kernels/cuda/hadamard.cuh"
+#include "core/kernels/cuda/seen_keys.cuh"
+
+namespace specdec::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+/// What the chunks so far contribute to one head of a node, and number d of their mixed values.
+struct JoinedChunks {
+  device::SoftmaxPart sum;
+  float number;
+
+  __device__ void add(device::SoftmaxPart part, float mixed) {
+    const device::SoftmaxMerge merged = device::merge(sum, part);
+    number = device::merge_mixed(merged, number, mixed);
+    sum = merged.part;
+  }
+};
+
+/// A block adds up the chunks of one head of a node, and undoes the rotation of its values.
+__global__ void __launch_bounds__(kThreads) join_kernel(PagedAttentionTask task) {
+  const auto head = static_cast<int32_t>(blockIdx.x);
+  const auto node = static_cast<int32_t>(blockIdx.y);
+  const int dim = task.cache.head_dim;
+  const int32_t position = task.cache.positions[node];
+  // Chunks of means, of the sink, then those from the window's first on.
+  const int32_t means = means_at(task.cache, task.pooled, position);
+  const int32_t sink = (task.cache.sink + kCudaAttentionChunk - 1) / kCudaAttentionChunk;
+  const int32_t window = window_at(task.cache, task.pooled, position);
+  const int32_t first = device::first_seen(position, window) / kCudaAttentionChunk;
+  const device::SoftmaxPart* parts = parts_of(task) + part_index(task, node, head, 0);
+  const float* mixed = task.workspace + part_index(task, node, head, 0) * dim;
+  float* out = task.out + (static_cast<int64_t>(node) * task.heads + head) * dim;
+  float* sums = task.cache.hadamard ? reinterpret_cast<float*>(shared_memory()) : out;
+  for (int d = static_cast<int>(threadIdx.x); d < dim; d += kThreads) {
+    if (position < 0) {
+      sums[d] = 0.0F;
+      continue;
+    }
+    JoinedChunks joined = {device::nothing_seen(), 0.0F};
+    for (int32_t chunk = 0; chunk * kCudaAttentionChunk < means; ++chunk) {
+      joined.add(parts[chunk], mixed[static_cast<int64_t>(chunk) * dim + d]);
+    }
+    for (int32_t chunk = sink > 0 ? 0 : first; chunk <= position / kCudaAttentionChunk; ++chunk) {
+      chunk = chunk >= sink && chunk < first ? first : chunk;
+      const int32_t part = task.mean_chunks + chunk;
+      joined.add(parts[part], mixed[static_cast<int64_t>(part) * dim + d]);
+    }
+    sums[d] = joined.number * (1.0F / joined.sum.total);
+  }
+  if (task.cache.hadamard) {
+    hadamard_head<kThreads>(sums, dim, out);
+  }
+}
+
+}  // namespace
+
+int join_chunks(const PagedAttentionTask& task, void* stream) {
+  LaunchShape join;
+  join.grid_x = static_cast<unsigned>(task.heads);
+  join.grid_y = static_cast<unsigned>(task.nodes);
+  join.threads = kThreads;
+  if (task.cache.hadamard) {
+    join.shared_bytes = static_cast<unsigned>(task.cache.head_dim * sizeof(float));
+  }
+  return launch(join_kernel, join, stream, task);
+}
+
+}  // namespace specdec::cuda
