@@ -52,8 +52,10 @@ class TracingStore::Recorder {
   }
   void look_at(int64_t layer) { layer_ = static_cast<size_t>(layer); }
 
-  void note_written(const KvView& view) {
-    const BatchTables& tables = *view.tables;
+  void note_written(const KvView& written) {
+    const BatchTables tables = host_tables(*written.tables);
+    KvView view = written;
+    view.tables = &tables;
     layer().written += tables.nodes;
     const auto* places = tables.rows.const_data_ptr<int32_t>();
     const auto* slots = tables.slots.const_data_ptr<int32_t>();

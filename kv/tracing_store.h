@@ -10,8 +10,9 @@ namespace specdec {
 
 /// Another store, whose forwards' writes and reads are counted by layer, page and age (KvTrace),
 /// with the weights that attention gave to what it read. On demand each write, read and change of a
-/// row becomes an event of a TraceFile, too. Changes no bit. On the CPU; attention
-/// is computed once more in float64, which takes many times as long as the forward itself.
+/// row becomes an event of a TraceFile, too. Changes no bit. Attention is computed once more in
+/// float64, on the host, which takes many times as long as the forward itself; of a device, each
+/// layer's tables, queries and keys are copied there, and forwards run without graphs.
 class TracingStore final : public ForwardingStore {
  public:
   /// `layers`: how many there are. `events`: where events go; nullptr = nowhere.

@@ -1,8 +1,11 @@
 #include "core/kernels/attention_mass.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <vector>
 
 #include "core/kernels/checks.h"
@@ -15,11 +18,20 @@ namespace {
 class MassReader {
  public:
   MassReader(const Tensor& queries, const KvView& view, const AttentionOptions& options)
-      : view_(view),
+      : tables_(host_tables(*view.tables)),
+        view_(view),
         options_(options),
-        queries_(queries.to(at::kDouble).contiguous()),
+        queries_(queries.to(at::kCPU, at::kDouble).contiguous()),
         heads_(queries.size(1)),
-        head_dim_(queries.size(2)) {}
+        head_dim_(queries.size(2)) {
+    view_.tables = &tables_;
+    if (!view.keys.is_cpu()) {
+      view_.keys = copy_read_keys(view, tables_);
+    }
+    if (options_.bias.defined()) {
+      options_.bias = options_.bias.cpu();
+    }
+  }
 
   void read(int64_t node, const std::function<void(const SeenKey&)>& use) {
     find_keys(node);
@@ -123,8 +135,9 @@ class MassReader {
     }
   }
 
-  const KvView& view_;
-  const AttentionOptions& options_;
+  const BatchTables tables_;
+  KvView view_;
+  AttentionOptions options_;
   const Tensor queries_;  ///< [n, heads, head_dim] float64
   const int64_t heads_, head_dim_;
   std::vector<SeenKey> keys_;   ///< of the node
@@ -135,6 +148,36 @@ class MassReader {
 };
 
 }  // namespace
+
+BatchTables host_tables(const BatchTables& tables) {
+  BatchTables there = tables;
+  for (Tensor BatchTables::*table :
+       {&BatchTables::rows, &BatchTables::slots, &BatchTables::positions, &BatchTables::angles,
+        &BatchTables::path_starts, &BatchTables::paths, &BatchTables::lengths,
+        &BatchTables::page_tables}) {
+    there.*table = (there.*table).cpu();
+  }
+  return there;
+}
+
+Tensor copy_read_keys(const KvView& view, const BatchTables& tables) {
+  std::set<int64_t> pages;
+  for (int64_t node = 0; node < tables.nodes; ++node) {
+    const int64_t row = tables.rows.const_data_ptr<int32_t>()[node];
+    const int64_t last = tables.slots.const_data_ptr<int32_t>()[node] / view.page_size();
+    const int32_t* table = tables.page_tables.const_data_ptr<int32_t>() + view.page_offset() +
+                           row * view.page_stride();
+    for (int64_t i = 0; i <= last; ++i) {
+      if (table[i] >= 0) {  // else the cache has given it back
+        pages.insert(table[i]);
+      }
+    }
+  }
+  const Tensor numbers = at::tensor(std::vector<int64_t>(pages.begin(), pages.end()), at::kLong);
+  Tensor keys = at::empty(view.keys.sizes(), view.keys.options().device(at::kCPU));
+  keys.index_copy_(0, numbers, view.keys.index_select(0, numbers.to(view.keys.device())).cpu());
+  return keys;
+}
 
 void attention_mass(const Tensor& queries, const KvView& view, const AttentionOptions& options,
                     const std::function<void(const SeenKey&)>& use) {

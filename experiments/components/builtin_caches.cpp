@@ -229,6 +229,9 @@ OptionTable<CompressedOptions> compressed_options() {
 CacheRegistry::Make prepare_compressed(const ConfigNode& node, const RunPlan&) {
   const CompressedOptions given = compressed_options().read(node);
   return [given](const CacheContext& context) -> std::unique_ptr<KvStore> {
+    if (context.store.device.is_mps()) {
+      throw Error("a cache of type compressed is for the CPU and CUDA: Metal makes no means");
+    }
     check_full_attention(context.layers, "compressed");
     KvCacheOptions options = cache_options(context);
     options.page_size = given.page_size;
@@ -259,6 +262,9 @@ CacheRegistry::Make prepare_tracing(const ConfigNode& node, const RunPlan& plan)
   const std::filesystem::path events = node.get<std::string>("events", "");
   note_error(node, "events", [&] { TraceFile::refuse_existing(events); });
   return [make, events](const CacheContext& context) -> std::unique_ptr<KvStore> {
+    if (context.traced && context.store.device.is_mps()) {
+      throw Error("a cache of type tracing is for the CPU and CUDA: choose another type");
+    }
     auto store = make(context);
     if (!context.traced) {
       return store;
@@ -301,7 +307,7 @@ void add_tracing(CacheRegistry& caches) {
        .prepare = prepare_tracing,
        .examples = {{"{type: tracing}"},
                     {"{type: tracing, of: {type: paged, page_size: 4, window_slack: 16}}"}},
-       .facts = {.cpu_only = true, .memory_bytes = traced_memory_bytes}});
+       .facts = {.memory_bytes = traced_memory_bytes}});
 }
 
 }  // namespace
@@ -344,7 +350,7 @@ void add_caches(CacheRegistry& caches) {
        .promise = Promise::kLossy,
        .prepare = prepare_compressed,
        .examples = {{"{type: compressed, chunk: 2, recent: 4, sink: 1, lossy: true}"}},
-       .facts = {.cpu_only = true, .traceable = false}});
+       .facts = {.traceable = false}});
   caches.add("tiered",
              {.help = "paged, with the pages that a memory budget does not hold on disk: the same "
                       "bits; layers are read ahead in turn",

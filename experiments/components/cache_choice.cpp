@@ -38,6 +38,14 @@ std::string type_of(const ConfigNode& cache) {
   return cache.has("type") ? cache.get<std::string>("type", "") : "";
 }
 
+/// The type that only the CPU has: the cache's, or that of the one that it wraps; "" = neither.
+std::string cpu_only_type(const ConfigNode& cache, const Components& components) {
+  if (cache_facts(cache, components).cpu_only) {
+    return type_of(cache);
+  }
+  return cache.is_map("of") ? cpu_only_type(cache.child("of"), components) : "";
+}
+
 std::optional<KvFormat> read_format(const ConfigNode& cache) {
   cache.ignore("format");  // known, also where it is not given
   if (!cache.has("format")) {
@@ -97,7 +105,7 @@ CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
   CacheChoice choice{.format = format, .rotation = read_rotation(cache, format)};
   choice.make = plan.components.caches.prepare(cache, own);
   choice.yaml = write_yaml(*cache.resolved());
-  choice.cpu_only = cache_facts(cache, plan.components).cpu_only ? type_of(cache) : "";
+  choice.cpu_only = cpu_only_type(cache, plan.components);
   choice.memory_bytes = cache_memory_bytes(cache, plan.components);
   if (format || promise == Promise::kLossy) {
     choice.loss = write_yaml_flow(*cache.resolved());

@@ -40,7 +40,7 @@ uint32_t product_bytes(int64_t rows) {
 }
 
 mps::CacheSizes cache_sizes(const KvView& view) {
-  SPECDEC_CHECK(view.sink == 0, "Metal: a cache with a sink");
+  SPECDEC_CHECK(view.sink == 0 && view.pooled == nullptr, "Metal: a cache with a sink or means");
   return {int_of(view.kv_heads()), int_of(view.head_dim()), int_of(view.page_size()),
           int_of(view.window), int_of(view.page_stride())};
 }

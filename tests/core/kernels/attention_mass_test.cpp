@@ -76,6 +76,22 @@ TEST_P(AttentionMassTest, TheWeightedValuesAreAttentionsOutput) {
   }
 }
 
+/// What is copied from a device has all that is read.
+TEST_P(AttentionMassTest, CopiedKeysHaveTheSameWeights) {
+  const Tensor queries = fill();
+  KvView view = cache_.kv().view(0);
+  const AttentionOptions options{AttentionCache::kScale, GetParam().soft_cap, {}};
+  const auto weights = [&] {
+    std::vector<double> all;
+    attention_mass(queries, view, options, [&](const SeenKey& key) { all.push_back(key.weight); });
+    return all;
+  };
+  const std::vector<double> there = weights();
+  view.keys = copy_read_keys(view, *view.tables);
+  EXPECT_FALSE(view.keys.is_alias_of(cache_.kv().view(0).keys));
+  EXPECT_EQ(weights(), there);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Shapes, AttentionMassTest,
     testing::Values(AttentionCase{at::kDouble, 2, 1, 8, 0, 0.0, false},

@@ -97,7 +97,7 @@ TEST(CachesTest, ACompressedCacheIsAnotherModelWhoseBitsDependOnTheTextAlone) {
         fmt::format("{{type: compressed, chunk: 4, recent: 6, sink: 1, lossy: true{}}}", format),
         builtin_components());
     EXPECT_THAT(choice.loss, HasSubstr("type: compressed"));
-    EXPECT_EQ(choice.cpu_only, "compressed");
+    EXPECT_EQ(choice.cpu_only, "") << "CUDA has it too";
     TransformerModel model(weights, choice.factory(KvFormat::kNative));
     TransformerModel plain(
         weights, paged_kv(16, choice.format.value_or(KvFormat::kNative), 0, 0, choice.rotation));
@@ -374,17 +374,19 @@ TEST(CachesTest, EntriesSayWhatLiesInMemory) {
 }
 
 TEST(CachesTest, SomeTypesAreForTheCpu) {
-  for (const std::string type : {"tracing", "tiered", "compressed"}) {
+  const auto error = [](const std::string& type, at::DeviceType device) {
     const char* lossy = type == "compressed" ? ", lossy: true" : "";
     const CacheChoice choice =
         parse_cache(fmt::format("{{type: {}{}}}", type, lossy), builtin_components());
-    EXPECT_EQ(choice.cpu_only, type);
-    EXPECT_THAT(error_message<Error>([&] {
-                  (void)choice.factory(KvFormat::kNative)(
-                      {{1, 8}}, {.device = at::Device(at::kCUDA), .max_length = 16});
-                }),
-                HasSubstr("is for the CPU, not for cuda"));
-  }
+    return error_message<Error>([&] {
+      (void)choice.factory(KvFormat::kNative)({{1, 8}},
+                                              {.device = at::Device(device), .max_length = 16});
+    });
+  };
+  EXPECT_THAT(error("tiered", at::kCUDA), HasSubstr("is for the CPU, not for cuda"));
+  EXPECT_THAT(error("tracing, of: {type: tiered}", at::kCUDA), HasSubstr("type tiered is for"));
+  EXPECT_THAT(error("tracing", at::kMPS), HasSubstr("is for the CPU and CUDA"));
+  EXPECT_THAT(error("compressed", at::kMPS), HasSubstr("is for the CPU and CUDA"));
 }
 
 TEST(CachesTest, AnUnknownTypeOrOptionNamesTheKnownOnes) {

@@ -418,11 +418,14 @@ TEST_F(ExperimentConfigTest, MetalReadsNoLossyCache) {
 }
 
 TEST_F(ExperimentConfigTest, SomeCachesAreForTheCpuOnly) {
-  EXPECT_EQ(message(text(""), {"model.cache={type: tracing}"}), "no error");
-  EXPECT_THAT(message(text(""), {"model.cache={type: tracing}", "model.device=cuda"}),
-              HasSubstr("tracing is for the CPU, but device is cuda"));
-  EXPECT_THAT(message(text(""), {"model.cache={type: paged}", "model.device=cuda"}),
-              Not(HasSubstr("is for the CPU")));
+  EXPECT_EQ(message(text(""), {"model.cache={type: tiered}"}), "no error");
+  EXPECT_THAT(message(text(""), {"model.cache={type: tiered}", "model.device=cuda"}),
+              HasSubstr("tiered is for the CPU, but device is cuda"));
+  for (const char* cache : {"paged", "tracing", "compressed, lossy: true"}) {
+    EXPECT_THAT(
+        message(text(""), {fmt::format("model.cache={{type: {}}}", cache), "model.device=cuda"}),
+        Not(HasSubstr("is for the CPU")));
+  }
 }
 
 TEST_F(ExperimentConfigTest, OverridesNameTheirText) {
