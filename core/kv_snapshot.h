@@ -42,8 +42,8 @@ class KvSnapshot {
   virtual MemoryParts parts() const = 0;
   /// Bytes of these; those that others hold too are counted.
   int64_t bytes() const { return bytes_of(parts()); }
-  /// Copies in the host's memory, of the layers with keys and values of their own, in order; zeros
-  /// where the cache had given a token back.
+  /// Copies in the host's memory, of the layers with keys and values of their own, in order, then
+  /// of their ExactPages, where there are any; zeros where the cache had given a token back.
   virtual std::vector<LayerKeyValues> copy() const = 0;
 };
 

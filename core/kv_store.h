@@ -46,7 +46,7 @@ struct NewNodes {
 
 /// How the memory of a store is used. A page holds `page_size` tokens, in every layer of a group;
 /// rows and snapshots may share it. Pages, tokens and slots are summed over the groups: one, or
-/// with window_slack (KvCacheOptions) one for each window.
+/// with window_slack (KvCacheOptions) one for each window, and with exact_recent one more.
 struct KvStatistics {
   /// Of one layer.
   struct Layer {
@@ -65,7 +65,8 @@ struct KvStatistics {
   int64_t tokens = 0;  ///< kept and pending tokens of rows; shared ones count once
   int64_t slots = 0;   ///< of the pages that hold them
   std::vector<Layer> layers = {};
-  std::optional<KvTiers> tiers = {};  ///< none where all pages lie in memory
+  std::vector<Layer> exact_layers = {};  ///< their ExactPages; empty where there are none
+  std::optional<KvTiers> tiers = {};     ///< none where all pages lie in memory
   /// States of recurrent layers: of rows' last kept tokens, pending nodes and checkpoints; one that
   /// several rows share counts once.
   int64_t states = 0;
@@ -84,8 +85,10 @@ struct KvStatistics {
  private:
   int64_t bytes(int64_t Layer::*pages, int64_t number_of_states) const {
     int64_t bytes = number_of_states * state_bytes;
-    for (const Layer& layer : layers) {
-      bytes += layer.page_bytes * layer.*pages;
+    for (const std::vector<Layer>* form : {&layers, &exact_layers}) {
+      for (const Layer& layer : *form) {
+        bytes += layer.page_bytes * layer.*pages;
+      }
     }
     return bytes;
   }
@@ -156,8 +159,9 @@ class KvStore {
   /// may be written. They hold until the next call of readers() or the row's next change. Throws
   /// InternalError for an empty row.
   virtual BatchTables readers(RowId row, int64_t nodes, int64_t angle) const = 0;
-  /// Copies of a layer's kept keys and values: each [kv_heads, tokens, head_dim], of all or some;
-  /// NaN where the store has given a token back that no node sees any more.
+  /// Copies of a layer's kept keys and values, as the row's last token reads them: each [kv_heads,
+  /// tokens, head_dim], of all or some; NaN where the store has given a token back that no node
+  /// sees any more.
   virtual std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row,
                                                TokenRange tokens = {}) const = 0;
 

@@ -29,9 +29,12 @@ KvStatistics KvCache::statistics() const {
     statistics.tokens += use.tokens;
     statistics.slots += use.filled * options_.page_size;
     for (int64_t layer = 0; layer < groups_->layers(); ++layer) {
-      if (&groups_->of(layer) == &group) {
-        statistics.layers[static_cast<size_t>(layer)] = {
-            page_bytes(group.pool.geometry(layer), options_), use.used, allocated};
+      const KvStatistics::Layer own{page_bytes(group.pool.geometry(layer), group.options), use.used,
+                                    allocated};
+      if (&group == groups_->exact()) {
+        statistics.exact_layers.push_back(own);
+      } else if (&groups_->of(layer) == &group) {
+        statistics.layers[static_cast<size_t>(layer)] = own;
       }
     }
   }
@@ -44,8 +47,7 @@ KvStatistics KvCache::statistics() const {
 void KvCache::touch(int64_t tokens) {
   const int64_t pages = page_count(std::min(tokens, options_.max_length));
   for (PageGroup& group : groups_->all()) {
-    const int64_t most =
-        std::min(windowed_pages(group.window, pages, options_), group.pool.capacity());
+    const int64_t most = std::min(group.windowed(pages), group.pool.capacity());
     groups_->reserve(group, most);
     group.pool.touch(most);
   }

@@ -85,8 +85,17 @@ KvView KvCache::describe(int64_t layer) const {
   view.values = pool.values(layer);
   view.format = options_.format;
   view.rotation = options_.rotation;
+  if (const PageGroup* exact = groups_->exact()) {
+    view.exact = {exact->pool.keys(layer), exact->pool.values(layer), groups_->count() - 1,
+                  exact_recent(layer)};
+  }
   view.tables = &tables_.device();
   return view;
+}
+
+int64_t KvCache::exact_recent(int64_t layer) const {
+  const int64_t window = groups_->of(layer).pool.geometry(layer).window;
+  return window > 0 ? std::min(window, options_.exact_recent) : options_.exact_recent;
 }
 
 void KvCache::commit(RowId row, std::span<const int64_t> path) {
@@ -118,7 +127,7 @@ void KvCache::commit(RowId row, std::span<const int64_t> path) {
 }
 
 int64_t KvCache::pages_behind(const PageGroup& group, int64_t length) const {
-  const int64_t behind = length - group.window - options_.window_slack;
+  const int64_t behind = length - group.window - group.options.window_slack;
   return group.window == 0 ? 0 : std::max<int64_t>(0, behind) / options_.page_size;
 }
 
@@ -139,10 +148,11 @@ int64_t KvCache::rewindable_to(RowId row, int64_t length) const {
 void KvCache::check_rewindable(const char* call, int64_t length, int64_t shortest) const {
   if (length > 0 && length < shortest) {
     throw Error(fmt::format(
-        "{} to {} tokens: the cache has given back keys and values that the layers' windows left "
+        "{} to {} tokens: the cache has given back keys and values that the layers' windows{} left "
         "behind, and holds what {} tokens or more need, or none: raise window_slack of the cache "
         "({}), or read the text anew",
-        call, length, shortest, options_.window_slack));
+        call, length, options_.exact_recent > 0 ? " or exact_recent" : "", shortest,
+        options_.window_slack));
   }
 }
 

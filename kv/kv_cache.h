@@ -18,7 +18,8 @@ namespace specdec {
 /// + k), also for sliding-window layers, so truncating moves no data and is exact to any length;
 /// commit moves what does not lie in place already. All layers share one page table, or with
 /// window_slack (KvCacheOptions) those of each window, which then give back the pages that a commit
-/// leaves behind the window: truncating is exact as far as rewindable_to() says. Pages are
+/// leaves behind the window: truncating is exact as far as rewindable_to() says. With exact_recent
+/// the same holds for pages of recent tokens as they are beside those of a format. Pages are
 /// shared between rows after a fork and copied on write. Truncated pages stay with their row,
 /// until others need them. The capacity is fixed (KvCacheOptions): nothing that lies in it ever
 /// moves.
@@ -115,6 +116,7 @@ class KvCache final : public KvStore {
   /// First pages of a row of so many kept tokens that its windows have left behind.
   int64_t pages_behind(const PageGroup& group, int64_t length) const;
   void give_back_pages(RowId row);
+  int64_t exact_recent(int64_t layer) const;
   void check_rewindable(const char* call, int64_t length, int64_t shortest) const;
   int64_t place(RowId row) const { return static_cast<int64_t>(rows_.place(row)); }
   void find_spans(const NewNodes& nodes);
@@ -138,8 +140,10 @@ class KvCache final : public KvStore {
   void fill_row_tables(const BatchTables& tables, int64_t entry, RowId row) const;
   void copy_in(RowId row, const KvSnapshot& snapshot, int64_t length);
   PagePool::Place page_place(const PageGroup& group, RowId row, int64_t slot) const;
-  Tensor widened(const Tensor& stored) const;
-  Tensor rounded(const Tensor& numbers) const;
+  std::pair<Tensor, Tensor> read_out(const PageGroup& group, int64_t layer, RowId row,
+                                     TokenRange tokens) const;
+  Tensor widened(KvFormat format, const Tensor& stored) const;
+  Tensor rounded(KvFormat format, const Tensor& numbers) const;
 
   KvCacheOptions options_;
   std::shared_ptr<PageGroups> groups_;  // shared with snapshots

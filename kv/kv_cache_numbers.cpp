@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <numeric>
 
@@ -16,14 +17,25 @@ std::pair<Tensor, Tensor> KvCache::key_values(int64_t layer, RowId row, TokenRan
   SPECDEC_CHECK(tokens.begin >= 0 && tokens.begin <= end && end <= length(row),
                 "key_values: tokens {} to {} of row {}, which holds {}", tokens.begin, end, row,
                 length(row));
-  const PageGroup& group = groups_->of(layer);
+  const PageGroup* exact = groups_->exact();
+  if (exact == nullptr) {
+    return read_out(groups_->of(layer), layer, row, {tokens.begin, end});
+  }
+  const int64_t first = std::clamp(length(row) - exact_recent(layer), tokens.begin, end);
+  const auto old = read_out(groups_->of(layer), layer, row, {tokens.begin, first});
+  const auto recent = read_out(*exact, layer, row, {first, end});
+  return {at::cat({old.first, recent.first}, 1), at::cat({old.second, recent.second}, 1)};
+}
+
+std::pair<Tensor, Tensor> KvCache::read_out(const PageGroup& group, int64_t layer, RowId row,
+                                            TokenRange tokens) const {
   const LayerKv& geometry = group.pool.geometry(layer);
   const Tensor keys =
-      at::zeros({geometry.kv_heads, end - tokens.begin, group.pool.width_of(geometry)},
+      at::zeros({geometry.kv_heads, tokens.end - tokens.begin, group.pool.width_of(geometry)},
                 at::TensorOptions().dtype(group.pool.page_dtype()).device(options_.device));
   std::pair<Tensor, Tensor> copies{keys, at::zeros_like(keys)};
   int64_t missing = 0;
-  for (int64_t token = tokens.begin; token < end; ++token) {
+  for (int64_t token = tokens.begin; token < tokens.end; ++token) {
     const PagePool::Place from = page_place(group, row, token);
     if (from.page == PageTable::kNone) {
       missing = token + 1 - tokens.begin;
@@ -31,51 +43,55 @@ std::pair<Tensor, Tensor> KvCache::key_values(int64_t layer, RowId row, TokenRan
       group.pool.read_token(layer, from, token - tokens.begin, copies);
     }
   }
-  copies = {widened(copies.first), widened(copies.second)};
+  const KvFormat format = group.options.format;
+  copies = {widened(format, copies.first), widened(format, copies.second)};
   for (const Tensor& all : {copies.first, copies.second}) {
     all.narrow(1, 0, missing).fill_(std::numeric_limits<double>::quiet_NaN());
   }
   return copies;
 }
 
-/// [kv_heads, tokens, head_dim] of the activations' dtype, of what a cache stores.
-Tensor KvCache::widened(const Tensor& stored) const {
-  if (stored.scalar_type() != at::kByte) {
+/// [kv_heads, tokens, head_dim] of the activations' dtype, of what pages hold.
+Tensor KvCache::widened(KvFormat format, const Tensor& stored) const {
+  const bool rotated = options_.rotation == KvRotation::kHadamard;
+  if (stored.scalar_type() != at::kByte && !rotated) {
     return stored.to(options_.dtype);
   }
-  const Tensor bytes = stored.cpu();
-  const int64_t head_dim = kv_head_dim(options_.format, stored.size(2));
+  const Tensor elements = stored.cpu();
+  const int64_t head_dim = kv_head_dim(format, stored.size(2));
   Tensor numbers = at::empty({stored.size(0), stored.size(1), head_dim}, at::kFloat);
-  auto* from = bytes.mutable_data_ptr<uint8_t>();
+  const auto bytes = static_cast<int64_t>(stored.element_size()) * stored.size(2);
+  auto* from = static_cast<char*>(elements.mutable_data_ptr());
   auto* to = numbers.mutable_data_ptr<float>();
-  for (int64_t i = 0; i < stored.size(0) * stored.size(1); ++i) {
-    decode_kv(options_.format, {from + i * stored.size(2), 1}, head_dim, to + i * head_dim);
-    if (options_.rotation == KvRotation::kHadamard) {
-      hadamard(to + i * head_dim, head_dim);
+  for (int64_t i = 0; i < stored.size(0) * stored.size(1); ++i, from += bytes, to += head_dim) {
+    decode_kv(format, {from, 1}, head_dim, to);
+    if (rotated) {
+      hadamard(to, head_dim);
     }
   }
   return numbers.to(options_.device);
 }
 
-/// What a cache stores of numbers [kv_heads, tokens, head_dim] of the activations' dtype, in the
-/// host's memory.
-Tensor KvCache::rounded(const Tensor& numbers) const {
-  const at::ScalarType elements = kv_element_type(options_.format, options_.dtype);
-  if (options_.format == KvFormat::kNative) {
+/// What pages hold of numbers [kv_heads, tokens, head_dim] of the activations' dtype, in the host's
+/// memory.
+Tensor KvCache::rounded(KvFormat format, const Tensor& numbers) const {
+  const at::ScalarType elements = kv_element_type(format, options_.dtype);
+  const bool rotated = options_.rotation == KvRotation::kHadamard;
+  if (format == KvFormat::kNative && !rotated) {
     return numbers.to(elements);
   }
   Tensor from = numbers.to(at::kCPU, at::kFloat).contiguous().clone();
   const int64_t head_dim = from.size(2);
-  const int64_t width = kv_width(options_.format, head_dim);
+  const int64_t width = kv_width(format, head_dim);
   const Tensor stored = at::empty({from.size(0), from.size(1), width}, elements);
   const auto bytes = static_cast<int64_t>(stored.element_size()) * width;
   auto* head = from.mutable_data_ptr<float>();
   auto* to = static_cast<char*>(stored.mutable_data_ptr());
   for (int64_t i = 0; i < from.size(0) * from.size(1); ++i, head += head_dim, to += bytes) {
-    if (options_.rotation == KvRotation::kHadamard) {
+    if (rotated) {
       hadamard(head, head_dim);
     }
-    encode_kv(options_.format, head, head_dim, {to, 1});
+    encode_kv(format, head, head_dim, {to, 1});
   }
   return stored;
 }
@@ -88,11 +104,16 @@ void KvCache::append(RowId row, int64_t count, const NumbersOfLayer& numbers) {
   try {
     const TokenRange tokens{length(row), length(row) + count};
     for (int64_t layer = 0; layer < groups_->layers(); ++layer) {
-      PageGroup& group = groups_->of(layer);
-      if (group.pool.geometry(layer).source_layer < 0) {
-        const auto [keys, values] = numbers(layer);
-        group.pool.copy_in(layer, group.table.pages(place(row)), tokens,
-                           {rounded(keys), rounded(values)});
+      if (groups_->of(layer).pool.geometry(layer).source_layer >= 0) {
+        continue;
+      }
+      const auto given = numbers(layer);
+      for (PageGroup* group : {&groups_->of(layer), groups_->exact()}) {
+        if (group != nullptr) {
+          const KvFormat format = group->options.format;
+          group->pool.copy_in(layer, group->table.pages(place(row)), tokens,
+                              {rounded(format, given.first), rounded(format, given.second)});
+        }
       }
     }
   } catch (...) {

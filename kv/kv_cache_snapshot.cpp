@@ -54,7 +54,7 @@ std::shared_ptr<const KvSnapshot> KvCache::snapshot(RowId row) {
   for (PageGroup& group : groups_->all()) {
     is_tiered = is_tiered || group.pool.tiers() != nullptr;
     held.push_back(group.table.hold(place(row), page_count(length(row))));
-    const int64_t of_row = windowed_pages(group.window, page_count(options_.max_length), options_);
+    const int64_t of_row = group.windowed(page_count(options_.max_length));
     has_room = has_room && group.table.held_pages() + of_row <= group.pool.capacity();
   }
   auto shared = std::make_shared<PageSnapshot>(groups_, std::move(held), rows_[row]);
@@ -94,12 +94,17 @@ void KvCache::copy_in(RowId row, const KvSnapshot& snapshot, int64_t length) {
   }
   const std::vector<LayerKeyValues> copies = snapshot.copy();
   size_t next = 0;
-  for (int64_t layer = 0; layer < groups_->layers(); ++layer) {
-    PageGroup& group = groups_->of(layer);
+  const auto copy = [&](PageGroup& group, int64_t layer) {
     if (group.pool.geometry(layer).source_layer < 0) {
       SPECDEC_CHECK(next < copies.size(), "restore: the snapshot has {} layers", copies.size());
       group.pool.copy_in(layer, group.table.pages(place(row)), {0, length}, copies[next++]);
     }
+  };
+  for (int64_t layer = 0; layer < groups_->layers(); ++layer) {
+    copy(groups_->of(layer), layer);
+  }
+  for (int64_t layer = 0; groups_->exact() != nullptr && layer < groups_->layers(); ++layer) {
+    copy(*groups_->exact(), layer);
   }
   SPECDEC_CHECK(next == copies.size(), "restore: the snapshot has {} layers, not {}", copies.size(),
                 next);

@@ -19,6 +19,16 @@ int64_t pages_of(int64_t tokens, const KvCacheOptions& options) {
   return (tokens + options.page_size - 1) / options.page_size;
 }
 
+/// The options of exact pages, but for their number.
+KvCacheOptions exact_form(const KvCacheOptions& options) {
+  KvCacheOptions exact = options;
+  exact.format = KvFormat::kNative;
+  exact.rotation = KvRotation::kNone;  // they are given rotated
+  exact.window_slack = options.window_slack > 0 ? options.window_slack : kExactSlack;
+  exact.exact_recent = 0;
+  return exact;
+}
+
 /// Of all layers, where one that sees everything has `pages`. A double, since there may be many.
 double bytes_of_pages(const std::vector<LayerKv>& layers, int64_t pages,
                       const KvCacheOptions& options) {
@@ -27,7 +37,9 @@ double bytes_of_pages(const std::vector<LayerKv>& layers, int64_t pages,
     bytes += static_cast<double>(page_bytes(layer, options)) *
              static_cast<double>(windowed_pages(layer.window, pages, options));
   }
-  return bytes;
+  return options.exact_recent == 0
+             ? bytes
+             : bytes + bytes_of_pages(exact_layers(layers, options), pages, exact_form(options));
 }
 
 /// Pending nodes of a row, as a rule: of a piece of a prompt.
@@ -101,6 +113,21 @@ int64_t state_capacity(int64_t state_bytes, const KvCacheOptions& options) {
                            ? states.max_bytes / state_bytes
                            : rows * (1 + states.most_checkpoints) + new_tokens(options);
   return std::min({most, at_once ? most : kReservedBytes / state_bytes, kMostPageNumbers});
+}
+
+std::vector<LayerKv> exact_layers(std::vector<LayerKv> layers, const KvCacheOptions& options) {
+  for (LayerKv& layer : layers) {
+    layer.window = options.exact_recent;
+    layer.sink = 0;
+  }
+  return layers;
+}
+
+KvCacheOptions exact_options(const std::vector<LayerKv>& layers, const KvCacheOptions& options) {
+  KvCacheOptions exact = exact_form(options);
+  exact.max_pages = page_capacity(layers, options);
+  exact.max_bytes = 0;
+  return exact;
 }
 
 }  // namespace specdec

@@ -31,6 +31,12 @@ struct KvCacheOptions {
   /// back once its last token lies more than window + window_slack behind a row's kept tokens: a
   /// row can be truncated by window_slack tokens then, or to 0. At least the largest draft + 1.
   int64_t window_slack = 0;
+  /// A key or value at position p is read in the activations' dtype from q when q - p <
+  /// exact_recent, else as `format`, which is not kNative, rounds it. Both forms are written. The
+  /// exact ones are a group more, of all layers, which gives pages back as one with this window
+  /// does; its slack is window_slack, or kExactSlack where that is 0. On the CPU; 0 = there are
+  /// none.
+  int64_t exact_recent = 0;
   /// Most pages of a layer with own keys (windowed_pages() of one with a window). 0 = as many as
   /// max_length tokens of max_rows rows take, where max_rows is 0 too: of one row where pages are
   /// allocated at once, else of 4096 rows, but no more than a terabyte of address space holds.
@@ -48,6 +54,9 @@ struct KvCacheOptions {
   bool as_device = false;
 };
 
+/// Tokens that a row can be truncated by where window_slack does not say it.
+constexpr int64_t kExactSlack = 64;
+
 /// Bytes of a layer's page of keys and values; 0 for a layer that reads another's.
 int64_t page_bytes(const LayerKv& layer, const KvCacheOptions& options);
 /// Pages of a layer with a window, where one that sees everything has `pages`: as many, or with
@@ -58,5 +67,9 @@ int64_t windowed_pages(int64_t window, int64_t pages, const KvCacheOptions& opti
 int64_t page_capacity(const std::vector<LayerKv>& layers, const KvCacheOptions& options);
 /// States of recurrent layers that a cache holds at most, each of so many bytes.
 int64_t state_capacity(int64_t state_bytes, const KvCacheOptions& options);
+/// The layers and options of the exact pages of a cache with exact_recent, as a pool of their own
+/// has them.
+std::vector<LayerKv> exact_layers(std::vector<LayerKv> layers, const KvCacheOptions& options);
+KvCacheOptions exact_options(const std::vector<LayerKv>& layers, const KvCacheOptions& options);
 
 }  // namespace specdec

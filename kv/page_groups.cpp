@@ -8,7 +8,15 @@
 namespace specdec {
 
 PageGroups::PageGroups(const std::vector<LayerKv>& layers, const KvCacheOptions& options)
-    : group_of_layer_(layers.size()) {
+    : has_exact_(options.exact_recent > 0), group_of_layer_(layers.size()) {
+  add_groups(layers, options);
+  if (has_exact_) {
+    groups_.emplace_back(exact_layers(layers, options), exact_options(layers, options),
+                         options.exact_recent);
+  }
+}
+
+void PageGroups::add_groups(const std::vector<LayerKv>& layers, const KvCacheOptions& options) {
   if (options.window_slack == 0) {
     groups_.emplace_back(layers, options, std::nullopt);
     return;
@@ -60,11 +68,16 @@ void PageGroups::reserve(PageGroup& group, int64_t pages) {
 std::vector<LayerKeyValues> PageGroups::copy_out(const HeldPages& pages, int64_t tokens) const {
   const std::lock_guard lock(mutex_);
   std::vector<LayerKeyValues> copies;
-  for (int64_t layer = 0; layer < layers(); ++layer) {
-    const PagePool& pool = of(layer).pool;
-    if (pool.geometry(layer).source_layer < 0) {
-      copies.push_back(pool.copy_out(layer, pages[static_cast<size_t>(number_of(layer))], tokens));
+  const auto copy = [&](const PageGroup& group, int64_t number, int64_t layer) {
+    if (group.pool.geometry(layer).source_layer < 0) {
+      copies.push_back(group.pool.copy_out(layer, pages[static_cast<size_t>(number)], tokens));
     }
+  };
+  for (int64_t layer = 0; layer < layers(); ++layer) {
+    copy(of(layer), number_of(layer), layer);
+  }
+  for (int64_t layer = 0; has_exact_ && layer < layers(); ++layer) {
+    copy(groups_.back(), count() - 1, layer);
   }
   return copies;
 }

@@ -16,15 +16,20 @@ struct PageGroup {
   /// back.
   PageGroup(const std::vector<LayerKv>& layers, const KvCacheOptions& options,
             std::optional<int64_t> window)
-      : window(window.value_or(0)), pool(layers, options, window) {}
+      : options(options), window(window.value_or(0)), pool(layers, options, window) {}
 
-  int64_t window;  ///< 0 = no page is given back before its row ends
+  /// Pages that it needs where one that sees everything needs `pages`.
+  int64_t windowed(int64_t pages) const { return windowed_pages(window, pages, options); }
+
+  KvCacheOptions options;  ///< the cache's, or those of exact pages
+  int64_t window;          ///< 0 = no page is given back before its row ends
   PagePool pool;
   PageTable table;
 };
 
-/// All layers of a cache: one group, or with window_slack one for each distinct window. Of the
-/// cache's thread, but for what holders of pages may call from any.
+/// All layers of a cache: one group, or with window_slack one for each distinct window, and with
+/// exact_recent one of all layers' exact pages. Of the cache's thread, but for what holders of
+/// pages may call from any.
 class PageGroups {
  public:
   /// Throws InternalError for layers that cannot be, and for one that reads a layer of another
@@ -34,6 +39,9 @@ class PageGroups {
   std::vector<PageGroup>& all() { return groups_; }
   const std::vector<PageGroup>& all() const { return groups_; }
   int64_t count() const { return std::ssize(groups_); }
+  /// Of exact pages; nullptr where there are none.
+  PageGroup* exact() { return has_exact_ ? &groups_.back() : nullptr; }
+  const PageGroup* exact() const { return has_exact_ ? &groups_.back() : nullptr; }
   int64_t layers() const { return std::ssize(group_of_layer_); }
   int64_t number_of(int64_t layer) const;
   PageGroup& of(int64_t layer) { return groups_[static_cast<size_t>(number_of(layer))]; }
@@ -48,12 +56,15 @@ class PageGroups {
   void take_back();
   /// Lets page numbers of a group below `pages` be used (PagePool::reserve).
   void reserve(PageGroup& group, int64_t pages);
-  /// Copies of the first `tokens` tokens of all layers with keys and values of their own, in held
-  /// pages; from any thread.
+  /// Copies of the first `tokens` tokens of all layers with keys and values of their own, then of
+  /// their exact pages, in held pages; from any thread.
   std::vector<LayerKeyValues> copy_out(const HeldPages& pages, int64_t tokens) const;
 
  private:
+  void add_groups(const std::vector<LayerKv>& layers, const KvCacheOptions& options);
+
   std::vector<PageGroup> groups_;
+  bool has_exact_;
   std::vector<int64_t> group_of_layer_;
   mutable std::mutex mutex_;  // of given_back_, and of pools that grow
   std::vector<HeldPages> given_back_;

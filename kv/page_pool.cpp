@@ -65,6 +65,25 @@ void check_head_dims(const std::vector<LayerKv>& layers, KvFormat format) {
   }
 }
 
+void check_exact_recent(const KvCacheOptions& options) {
+  SPECDEC_CHECK(options.exact_recent >= 0, "cache: exact_recent {}", options.exact_recent);
+  if (options.exact_recent == 0) {
+    return;
+  }
+  if (options.format == KvFormat::kNative) {
+    throw Error(
+        "exact_recent is for a cache whose format rounds keys and values, and this one keeps them "
+        "as they are: leave exact_recent out, or give it a format");
+  }
+  if (!options.device.is_cpu() && !options.device.is_meta()) {  // the latter is measured
+    throw Error(fmt::format(
+        "a cache with exact_recent is for the CPU, not for {}: leave exact_recent out, or choose "
+        "device: cpu",
+        options.device.str()));
+  }
+  SPECDEC_CHECK(options.memory_bytes == 0, "cache: memory_bytes with exact_recent");
+}
+
 void check_options(const KvCacheOptions& options) {
   SPECDEC_CHECK(options.page_size > 0, "cache: page_size {}", options.page_size);
   SPECDEC_CHECK(options.max_length > 0 &&
@@ -79,6 +98,7 @@ void check_options(const KvCacheOptions& options) {
   SPECDEC_CHECK(options.rotation == KvRotation::kNone || has_scales(options.format),
                 "cache: a rotation in {}", kv_format_name(options.format));
   check_format(options);
+  check_exact_recent(options);
 }
 
 }  // namespace

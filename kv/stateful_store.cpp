@@ -141,12 +141,14 @@ void StatefulStore::append(RowId /*row*/, int64_t /*count*/, const NumbersOfLaye
 
 KvStatistics StatefulStore::statistics() const {
   KvStatistics statistics = pages_.statistics();
-  std::vector<KvStatistics::Layer> layers;
-  for (const Place& own : places_) {
-    layers.push_back(own.in_pages >= 0 ? statistics.layers[static_cast<size_t>(own.in_pages)]
-                                       : KvStatistics::Layer());
+  for (std::vector<KvStatistics::Layer>* form : {&statistics.layers, &statistics.exact_layers}) {
+    std::vector<KvStatistics::Layer> layers;
+    for (size_t layer = 0; layer < places_.size() && !form->empty(); ++layer) {
+      const int64_t own = places_[layer].in_pages;
+      layers.push_back(own >= 0 ? form->at(static_cast<size_t>(own)) : KvStatistics::Layer());
+    }
+    *form = std::move(layers);
   }
-  statistics.layers = std::move(layers);
   statistics.states = states_.count();
   statistics.allocated_states = states_.allocated();
   statistics.state_bytes = states_.state_bytes();

@@ -73,7 +73,8 @@ template <class T>
 struct AttentionTask {
   NodeTile tile;
   int64_t kv_head;
-  RowPart<T>* parts;  ///< [rows] where the chunk's parts go; nullptr = all chunks, to the end
+  RowPart<T>* parts;    ///< [rows] where the chunk's parts go; nullptr = all chunks, to the end
+  KeyChunk chunk = {};  ///< with parts
 };
 
 /// What the tasks of a call are; kept by the calling thread, like Scratch.
@@ -83,27 +84,31 @@ struct TaskList {
   Parts<T> parts;
 };
 
+/// Pages are given back from a row's beginning on, so the first one that a node reads tells.
+template <class T, class Kv>
+void check_held(const Operands<T, Kv>& o, const int32_t* page_table, int64_t node, int64_t begin,
+                int64_t end) {
+  SPECDEC_CHECK(
+      begin >= end || page_table[o.rows[node] * o.table_stride + begin / o.page_size] >= 0,
+      "paged_attention: node {} sees position {}, which the cache has given back", node, begin);
+}
+
 template <class T, class Kv>
 std::vector<NodeTile>& cut_tiles(const Operands<T, Kv>& o) {
   thread_local std::vector<NodeTile> tiles;
   tiles.clear();
   const int64_t most = std::clamp<int64_t>(kTileRows / o.group, 1, kTileNodes);
   for (int64_t node = 0; node < o.nodes; ++node) {
-    const int64_t seen = o.first_seen(node);
-    // Pages are given back from a row's beginning on, so the first one that a node reads tells.
-    SPECDEC_CHECK(o.positions[node] < 0 ||
-                      o.page_table[o.rows[node] * o.table_stride + seen / o.page_size] >= 0,
-                  "paged_attention: node {} sees position {}, which the cache has given back", node,
-                  seen);
-    const int64_t first = seen / kAttentionChunk;
-    const int64_t end = o.positions[node] / kAttentionChunk + 1;
     if (node == 0 || o.rows[node] != o.rows[node - 1] || node - tiles.back().begin == most) {
-      tiles.push_back({node, node, first, end});
+      tiles.push_back({node, node});
     }
+    const int64_t exact = o.first_exact(node);
+    check_held(o, o.pages.page_table, node, o.first_seen(node), exact);
+    check_held(o, o.exact.page_table, node, exact, o.positions[node] + 1);
     NodeTile& tile = tiles.back();
     tile.end = node + 1;
-    tile.first_chunk = std::min(tile.first_chunk, first);
-    tile.end_chunk = std::max(tile.end_chunk, end);
+    tile.pages.include(o.first_seen(node), exact);
+    tile.exact.include(exact, o.positions[node] + 1);
     tile.sees_sink = tile.sees_sink || o.sink_end(node) > 0;
     tile.sees_means = tile.sees_means || o.means(node) > 0;
   }
@@ -125,11 +130,11 @@ void cut_tasks(const Operands<T, Kv>& o, const std::vector<NodeTile>& tiles, boo
     const NodeTile& tile = tiles[i % 2 == 0 ? i / 2 : tiles.size() - 1 - i / 2];
     for (int64_t kv_head = 0; kv_head < o.kv_heads; ++kv_head) {
       if (!split) {
-        list.tasks.push_back({tile, kv_head, nullptr});
+        list.tasks.push_back({tile, kv_head, nullptr, {}});
         continue;
       }
-      tile.for_each_chunk([&](int64_t chunk) {
-        list.tasks.push_back({{tile.begin, tile.end, chunk, chunk + 1}, kv_head, parts});
+      tile.for_each_chunk([&](const KeyChunk& chunk) {
+        list.tasks.push_back({tile, kv_head, parts, chunk});
         parts += (tile.end - tile.begin) * o.group;
       });
     }
@@ -167,27 +172,37 @@ void list_rows(const Operands<T, Kv>& o, const AttentionTask<T>& task, RowPart<T
   work.nodes = static_cast<int64_t>(scratch.seen.size());
 }
 
-/// Of a chunk of positions, or of the sink.
+/// What a node sees of a chunk of positions, or of the sink.
 template <class T, class Kv>
-ChunkTask<T, Kv> begin_chunk(const Operands<T, Kv>& o, const AttentionTask<T>& task, int64_t chunk,
-                             RowPart<T>* parts, Scratch<T>& scratch) {
-  ChunkTask<T, Kv> work;
+SeenKeys seen_keys(const Operands<T, Kv>& o, const KeyChunk& chunk, int64_t node) {
+  SeenKeys seen{0, o.sink_end(node),
+                o.path_starts[node] < 0 ? nullptr : o.paths + o.path_starts[node],
+                o.bias == nullptr ? nullptr : o.bias + node * o.bias_columns};
+  if (chunk.kind != KeyChunk::kSink) {
+    const bool exact = chunk.kind == KeyChunk::kExact;
+    seen.begin =
+        std::max(exact ? o.first_exact(node) : o.first_seen(node), chunk.number * kAttentionChunk);
+    seen.end = std::min(exact ? o.positions[node] + 1 : o.first_exact(node),
+                        (chunk.number + 1) * kAttentionChunk);
+  }
+  return seen;
+}
+
+/// Of a chunk of positions, or of the sink, in `pages`.
+template <class T, class Kv, class Keys>
+ChunkTask<T, Keys> begin_chunk(const Operands<T, Kv>& o, const PagesOf<Keys>& pages,
+                               const AttentionTask<T>& task, const KeyChunk& chunk,
+                               RowPart<T>* parts, Scratch<T>& scratch) {
+  ChunkTask<T, Keys> work;
   work.length = o.lengths[o.rows[task.tile.begin]];
-  work.page_table = o.page_table + o.rows[task.tile.begin] * o.table_stride;
+  work.page_table = pages.page_table + o.rows[task.tile.begin] * o.table_stride;
   work.page_size = o.page_size;
-  work.page_stride = o.kv_heads * o.page_size * o.width;
-  work.width = o.width;
-  work.keys = o.keys + task.kv_head * o.page_size * o.width;
-  work.values = o.values + task.kv_head * o.page_size * o.width;
+  work.page_stride = o.kv_heads * o.page_size * pages.width;
+  work.width = pages.width;
+  work.keys = pages.keys + task.kv_head * o.page_size * pages.width;
+  work.values = pages.values + task.kv_head * o.page_size * pages.width;
   work.bias_columns = o.bias_columns;
-  const auto see = [&](int64_t node) {
-    const bool sink = chunk == kSink;
-    return SeenKeys{sink ? 0 : std::max(o.first_seen(node), chunk * kAttentionChunk),
-                    sink ? o.sink_end(node)
-                         : std::min<int64_t>(o.positions[node] + 1, (chunk + 1) * kAttentionChunk),
-                    o.path_starts[node] < 0 ? nullptr : o.paths + o.path_starts[node],
-                    o.bias == nullptr ? nullptr : o.bias + node * o.bias_columns};
-  };
+  const auto see = [&](int64_t node) { return seen_keys(o, chunk, node); };
   list_rows(o, task, parts, see, scratch, work);
   return work;
 }
@@ -246,13 +261,17 @@ void run_chunk(ChunkTask<T, Kv> work, Scratch<T>& scratch) {
 
 /// A chunk's part of each row of a tile.
 template <class T, class Kv>
-void attend_chunk(const Operands<T, Kv>& o, const AttentionTask<T>& task, int64_t chunk,
+void attend_chunk(const Operands<T, Kv>& o, const AttentionTask<T>& task, const KeyChunk& chunk,
                   RowPart<T>* parts, Scratch<T>& scratch) {
-  if (chunk == kMeans) {
-    run_chunk(begin_means(o, task, parts, scratch), scratch);
-  } else {
-    run_chunk(begin_chunk(o, task, chunk, parts, scratch), scratch);
+  if (chunk.kind == KeyChunk::kExact) {
+    run_chunk(begin_chunk(o, o.exact, task, chunk, parts, scratch), scratch);
+    return;
   }
+  if (chunk.kind != KeyChunk::kMeans) {
+    run_chunk(begin_chunk(o, o.pages, task, chunk, parts, scratch), scratch);
+    return;
+  }
+  run_chunk(begin_means(o, task, parts, scratch), scratch);
 }
 
 template <class T, class Kv>
@@ -286,12 +305,12 @@ template <class T, class Kv>
 void run_task(const Operands<T, Kv>& o, const AttentionTask<T>& task) {
   Scratch<T>& scratch = thread_scratch<T>();
   if (task.parts != nullptr) {
-    attend_chunk(o, task, task.tile.first_chunk, task.parts, scratch);
+    attend_chunk(o, task, task.chunk, task.parts, scratch);
     return;
   }
   const int64_t rows = (task.tile.end - task.tile.begin) * o.group;
   RowPart<T>* sums = scratch.sums.reset(rows, o.head_dim);
-  task.tile.for_each_chunk([&](int64_t chunk) {
+  task.tile.for_each_chunk([&](const KeyChunk& chunk) {
     RowPart<T>* parts = scratch.parts.reset(rows, o.head_dim);
     attend_chunk(o, task, chunk, parts, scratch);
     add_parts(o, task.tile, parts, sums);
@@ -369,6 +388,11 @@ void check(const Tensor& queries, const KvView& view, const AttentionOptions& op
                     (view.format == KvFormat::kNative || dtype == at::kFloat),
                 "paged_attention: the cache's pages should be {}, contiguous, beside queries of {}",
                 c10::toString(elements), c10::toString(dtype));
+  SPECDEC_CHECK(view.exact.recent == 0 ||
+                    (is_plain(view.exact.keys, dtype) && is_plain(view.exact.values, dtype) &&
+                     view.exact.values.size(3) == queries.size(2)),
+                "paged_attention: exact pages should be {}, contiguous, as the queries",
+                c10::toString(dtype));
   SPECDEC_CHECK(queries.dim() == 3 && queries.size(0) == view.tables->nodes &&
                     queries.size(2) == view.head_dim() && out.numel() == queries.numel(),
                 "paged_attention: queries and out should be [{}, heads, {}]", view.tables->nodes,

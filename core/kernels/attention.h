@@ -25,7 +25,8 @@ struct AttentionOptions {
 ///   value summed over the positions in their order. A chunk of which it sees nothing gives
 ///   nothing. The view's sink is a chunk of its own before the others, then come its means, of
 ///   which each has the weight of its chunk's keys: the logarithm of their number is added to its
-///   score, behind the cap.
+///   score, behind the cap. What the node reads in the view's exact pages, which depends on its
+///   position alone, follows all others, in chunks at the same multiples.
 /// - Chunks are added up in their order, each part scaled to the largest score so far (online
 ///   softmax: Milakov and Gimelshein, 2018, arXiv:1805.02867, algorithm 3); the end result is
 ///   divided by the sum.

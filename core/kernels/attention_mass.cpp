@@ -56,10 +56,14 @@ class MassReader {
                            entry(tables.path_starts, node), tables.paths.const_data_ptr<int32_t>());
   }
 
+  int64_t page_of(const int32_t* page_table, int64_t node, int64_t slot) const {
+    const int64_t row = entry(view_.tables->rows, node) * view_.page_stride();
+    return page_table[row + slot / view_.page_size()];
+  }
+
   void find_keys(int64_t node) {
     const int64_t own = entry(view_.tables->positions, node);
     const int64_t first = view_.window > 0 ? std::max<int64_t>(0, own - view_.window + 1) : 0;
-    const int64_t row = entry(view_.tables->rows, node) * view_.page_stride();
     keys_.clear();
     slots_.clear();
     for (int64_t position = 0; position <= own; ++position) {
@@ -67,7 +71,7 @@ class MassReader {
         position = first;
       }
       const int64_t at = slot(node, position);
-      const int64_t page = view_.page_table()[row + at / view_.page_size()];
+      const int64_t page = page_of(view_.page_table(), node, at);
       keys_.push_back({node, page, position, own - position, 0.0});
       slots_.push_back(at);
     }
@@ -75,22 +79,27 @@ class MassReader {
 
   /// Into key_.
   void decode_key(size_t index, int64_t kv_head) {
-    const int64_t width = view_.keys.size(2);
+    const SeenKey& key = keys_[index];
+    const bool exact = key.age < view_.exact.recent;
+    const Tensor& keys = exact ? view_.exact.keys : view_.keys;
     const int64_t size = view_.page_size();
-    const int64_t from = (keys_[index].page * view_.kv_heads() + kv_head) * width * size;
-    if (view_.format == KvFormat::kNative && view_.keys.scalar_type() == at::kDouble) {
-      const double* numbers = view_.keys.const_data_ptr<double>() + from + slots_[index] % size;
+    const int64_t page =
+        exact ? page_of(view_.exact_page_table(), key.node, slots_[index]) : key.page;
+    const int64_t from =
+        (page * view_.kv_heads() + kv_head) * keys.size(2) * size + slots_[index] % size;
+    if (keys.scalar_type() == at::kDouble) {
+      const double* numbers = keys.const_data_ptr<double>() + from;
       for (int64_t i = 0; i < head_dim_; ++i) {
         key_[static_cast<size_t>(i)] = numbers[i * size];
       }
       return;
     }
-    auto* bytes = static_cast<char*>(view_.keys.data_ptr());
-    bytes += (from + slots_[index] % size) * static_cast<int64_t>(view_.keys.element_size());
-    if (view_.read == KvRead::kUpperHalf) {
+    auto* bytes =
+        static_cast<char*>(keys.data_ptr()) + from * static_cast<int64_t>(keys.element_size());
+    if (view_.read == KvRead::kUpperHalf && !exact) {
       decode_upper_half({bytes, size}, head_dim_, floats_.data());
     } else {
-      decode_kv(view_.format, {bytes, size}, head_dim_, floats_.data());
+      decode_kv(exact ? KvFormat::kNative : view_.format, {bytes, size}, head_dim_, floats_.data());
     }
     std::copy(floats_.begin(), floats_.end(), key_.begin());
   }

@@ -10,7 +10,7 @@ namespace specdec {
 /// A key that a node sees.
 struct SeenKey {
   int64_t node;
-  int64_t page;  ///< number of the page that it lies in
+  int64_t page;  ///< number of the page that it lies in, beside an exact one too
   int64_t position;
   int64_t age;    ///< position of the node less that of the key
   double weight;  ///< mean over query heads of its attention weight

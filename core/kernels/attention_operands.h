@@ -1,11 +1,28 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "core/kernels/attention.h"
 #include "core/kernels/pooled_keys.h"
 
 namespace specdec {
+
+/// Pages of keys and values in one form.
+template <class Kv>
+struct PagesOf {
+  PagesOf() = default;
+  PagesOf(const Tensor& keys, const Tensor& values, const int32_t* page_table)
+      : keys(static_cast<const Kv*>(keys.const_data_ptr())),
+        values(static_cast<const Kv*>(values.const_data_ptr())),
+        page_table(page_table),
+        width(values.size(3)) {}
+
+  const Kv* keys = nullptr;
+  const Kv* values = nullptr;
+  const int32_t* page_table = nullptr;  ///< of row 0
+  int64_t width = 0;                    ///< elements of a key or value
+};
 
 /// Plain pointers to all that a call reads and writes.
 template <class T, class Kv>
@@ -13,8 +30,7 @@ struct Operands {
   Operands(const Tensor& queries, const KvView& view, const AttentionOptions& options, Tensor& out)
       : queries(queries.const_data_ptr<T>()),
         out(out.mutable_data_ptr<T>()),
-        keys(static_cast<const Kv*>(view.keys.const_data_ptr())),
-        values(static_cast<const Kv*>(view.values.const_data_ptr())),
+        pages(view.keys, view.values, view.page_table()),
         bias(options.bias.defined() ? options.bias.const_data_ptr<float>() : nullptr),
         bias_columns(options.bias.defined() ? options.bias.size(1) : 0),
         rows(view.tables->rows.const_data_ptr<int32_t>()),
@@ -22,7 +38,6 @@ struct Operands {
         path_starts(view.tables->path_starts.const_data_ptr<int32_t>()),
         paths(view.tables->paths.const_data_ptr<int32_t>()),
         lengths(view.tables->lengths.const_data_ptr<int32_t>()),
-        page_table(view.page_table()),
         table_stride(view.page_stride()),
         nodes(view.tables->nodes),
         heads(queries.size(1)),
@@ -30,13 +45,17 @@ struct Operands {
         group(heads / kv_heads),
         page_size(view.page_size()),
         head_dim(view.head_dim()),
-        width(view.values.size(3)),
         window(view.window),
         sink(view.sink),
+        exact_recent(view.exact.recent),
         pooled(view.pooled),
         rotated(view.rotation == KvRotation::kHadamard),
         scale(static_cast<T>(options.scale)),
-        soft_cap(static_cast<T>(options.soft_cap)) {}
+        soft_cap(static_cast<T>(options.soft_cap)) {
+    if (exact_recent > 0) {
+      exact = {view.exact.keys, view.exact.values, view.exact_page_table()};
+    }
+  }
 
   /// Of the positions that a node sees behind its sink and means.
   int64_t first_seen(int64_t node) const {
@@ -44,6 +63,11 @@ struct Operands {
       return pooled->pooling().first_at(positions[node]);
     }
     return window > 0 ? std::max<int64_t>(0, positions[node] - window + 1) : 0;
+  }
+  /// First of the positions that it reads in exact pages, where those in `pages` end.
+  int64_t first_exact(int64_t node) const {
+    const int64_t end = positions[node] + 1;
+    return exact_recent > 0 ? std::max(first_seen(node), end - exact_recent) : end;
   }
   /// Means that a node sees.
   int64_t means(int64_t node) const {
@@ -58,42 +82,64 @@ struct Operands {
 
   const T* queries;
   T* out;
-  const Kv *keys, *values;
+  PagesOf<Kv> pages;
+  PagesOf<T> exact;  ///< of recent keys and values, where exact_recent > 0
   const float* bias;
   int64_t bias_columns;
-  const int32_t *rows, *positions, *path_starts, *paths, *lengths, *page_table;
+  const int32_t *rows, *positions, *path_starts, *paths, *lengths;
   int64_t table_stride;  ///< from a row's page table to the next
-  int64_t nodes, heads, kv_heads, group, page_size, head_dim, width, window, sink;
+  int64_t nodes, heads, kv_heads, group, page_size, head_dim, window, sink, exact_recent;
   const PooledKeys* pooled;
   bool rotated;  ///< the values, with KvRotation::kHadamard
   T scale, soft_cap;
 };
 
-// In place of a chunk: what nodes see before their windows, and means of old keys.
-constexpr int64_t kSink = -2;
-constexpr int64_t kMeans = -1;
+/// What a task reads: a chunk of positions, in the pages or the exact ones, what nodes see before
+/// their windows, or means of old keys.
+struct KeyChunk {
+  enum Kind { kSink, kMeans, kPages, kExact } kind;
+  int64_t number = 0;  ///< of a chunk of positions
+};
+
+/// Chunks of positions.
+struct ChunkRange {
+  int64_t first = std::numeric_limits<int64_t>::max();
+  int64_t end = 0;
+
+  int64_t count() const { return std::max(first, end) - first; }
+  /// Extends it to the chunks of these positions.
+  void include(int64_t begin_position, int64_t end_position) {
+    if (begin_position < end_position) {
+      first = std::min(first, begin_position / kAttentionChunk);
+      end = std::max(end, (end_position - 1) / kAttentionChunk + 1);
+    }
+  }
+};
 
 /// Neighbouring nodes of one row of the batch, and the chunks that any of them sees.
 struct NodeTile {
   int64_t begin, end;
-  int64_t first_chunk, end_chunk;
+  ChunkRange pages = {}, exact = {};
   bool sees_sink = false;
   bool sees_means = false;
 
   int64_t chunks() const {
-    return end_chunk - first_chunk + (sees_sink ? 1 : 0) + (sees_means ? 1 : 0);
+    return pages.count() + exact.count() + (sees_sink ? 1 : 0) + (sees_means ? 1 : 0);
   }
   /// Calls use(chunk), in order.
   template <class Use>
   void for_each_chunk(const Use& use) const {
     if (sees_sink) {
-      use(kSink);
+      use(KeyChunk{KeyChunk::kSink});
     }
     if (sees_means) {
-      use(kMeans);
+      use(KeyChunk{KeyChunk::kMeans});
     }
-    for (int64_t chunk = first_chunk; chunk < end_chunk; ++chunk) {
-      use(chunk);
+    for (int64_t chunk = pages.first; chunk < pages.end; ++chunk) {
+      use(KeyChunk{KeyChunk::kPages, chunk});
+    }
+    for (int64_t chunk = exact.first; chunk < exact.end; ++chunk) {
+      use(KeyChunk{KeyChunk::kExact, chunk});
     }
   }
 };

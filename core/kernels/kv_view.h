@@ -38,6 +38,15 @@ struct BatchTables {
   Tensor page_tables;
 };
 
+/// Recent keys and values of a layer in the activations' dtype: what a format rounds to the numbers
+/// of its other pages, with the same rotation, at the same slots. In pages of the same size.
+struct ExactPages {
+  Tensor keys;         ///< [pages, kv_heads, head_dim, page_size]
+  Tensor values;       ///< [pages, kv_heads, page_size, head_dim]
+  int64_t group = 0;   ///< whose page table is theirs
+  int64_t recent = 0;  ///< a key at position p is read here from q when q - p < recent; 0 = none is
+};
+
 /// What a kernel reads of one layer's cache: pages, and the forward's tables; of a recurrent layer
 /// the states of the forward's nodes in the place of pages. Slot s of
 /// a row lies in page page_tables[row][group][s / page_size] at s % page_size. Keys lie transposed,
@@ -51,6 +60,8 @@ struct KvView {
   int64_t group = 0;                        ///< whose pages the layer's are
   int64_t window = 0;  ///< a key at position p is seen from q when q - p < window; 0 = always
   int64_t sink = 0;    ///< first positions that are seen beside those of the window
+  /// Read in place of keys and values that are recent. At most those of the window.
+  ExactPages exact = {};
   /// Means that are seen in place of old keys, beside sink, without a window; an attention brings
   /// them up to date. Owned by the cache; nullptr = there are none.
   PooledKeys* pooled = nullptr;
@@ -67,6 +78,10 @@ struct KvView {
   int64_t page_stride() const { return tables->page_tables.size(1) * tables->page_tables.size(2); }
   const int32_t* page_table() const {
     return tables->page_tables.const_data_ptr<int32_t>() + page_offset();
+  }
+  /// The same of the exact pages.
+  const int32_t* exact_page_table() const {
+    return page_table() + (exact.group - group) * tables->page_tables.size(2);
   }
 };
 

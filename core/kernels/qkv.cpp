@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
+#include <span>
 #include <vector>
 
 #include "core/kernels/checks.h"
@@ -11,15 +13,29 @@
 namespace specdec {
 namespace {
 
+/// Pages that keys and values are written into.
+struct WrittenPages {
+  WrittenPages(const Tensor& keys, const Tensor& values, KvFormat format, const int32_t* page_table)
+      : format(format),
+        keys(static_cast<char*>(keys.mutable_data_ptr())),
+        values(static_cast<char*>(values.mutable_data_ptr())),
+        element_bytes(static_cast<int64_t>(values.element_size())),
+        width(values.size(3)),
+        page_table(page_table) {}
+
+  KvFormat format;
+  char *keys, *values;
+  int64_t element_bytes, width;  ///< width: elements of a key or value
+  const int32_t* page_table;
+};
+
 template <class T>
 struct QkvTask {
   const T *qkv, *q_scale, *k_scale, *cos, *sin;
   T* queries;
-  KvFormat format;
   bool rotates;  ///< keys, queries and values with KvRotation::kHadamard
-  char *keys, *values;
-  int64_t element_bytes, width;  ///< of the pages; elements of a key or value
-  const int32_t *rows, *slots, *angles, *page_table;
+  std::span<const WrittenPages> forms;
+  const int32_t *rows, *slots, *angles;
   int64_t table_stride, page_size;
   int64_t nodes, heads, kv_heads, head_dim;
   int64_t kv_projections;
@@ -39,12 +55,12 @@ struct HeadTask {
 };
 
 /// Writes a head of the type of the activations, which a cache may hold too, or rounds it.
-void write_head(const QkvTask<float>& task, const float* head, const KvElements& to) {
-  encode_kv(task.format, head, task.head_dim, to);
+void write_head(KvFormat format, const float* head, int64_t head_dim, const KvElements& to) {
+  encode_kv(format, head, head_dim, to);
 }
 
-void write_head(const QkvTask<double>& task, const double* head, const KvElements& to) {
-  for (int64_t i = 0; i < task.head_dim; ++i) {
+void write_head(KvFormat /*format*/, const double* head, int64_t head_dim, const KvElements& to) {
+  for (int64_t i = 0; i < head_dim; ++i) {
     static_cast<double*>(to.data)[i * to.stride] = head[i];
   }
 }
@@ -75,16 +91,18 @@ void run(const Tensor& qkv, const QkvOptions& options, const KvView& view, Tenso
   task.cos = options.cos.const_data_ptr<T>();
   task.sin = options.sin.const_data_ptr<T>();
   task.queries = queries.mutable_data_ptr<T>();
-  task.format = view.format;
   task.rotates = view.rotation == KvRotation::kHadamard;
-  task.keys = static_cast<char*>(view.keys.mutable_data_ptr());
-  task.values = static_cast<char*>(view.values.mutable_data_ptr());
-  task.element_bytes = static_cast<int64_t>(view.values.element_size());
-  task.width = view.values.size(3);
+  const ExactPages& exact = view.exact;
+  const bool has_exact = exact.recent > 0;
+  const WrittenPages pages(view.keys, view.values, view.format, view.page_table());
+  const std::array forms = {
+      pages,
+      has_exact ? WrittenPages(exact.keys, exact.values, KvFormat::kNative, view.exact_page_table())
+                : pages};
+  task.forms = {forms.data(), has_exact ? 2U : 1U};
   task.rows = tables.rows.const_data_ptr<int32_t>();
   task.slots = tables.slots.const_data_ptr<int32_t>();
   task.angles = tables.angles.const_data_ptr<int32_t>();
-  task.page_table = view.page_table();
   task.table_stride = view.page_stride();
   task.page_size = view.page_size();
   task.nodes = tables.nodes;
@@ -123,6 +141,9 @@ void check(const Tensor& qkv, const QkvOptions& options, const KvView& view,
                     is_plain(view.keys, elements) && is_plain(view.values, elements) &&
                     is_plain(options.cos, dtype) && is_plain(options.sin, dtype),
                 "qkv_to_cache: operands should be contiguous, all float32 or all float64");
+  SPECDEC_CHECK(view.exact.recent == 0 ||
+                    (is_plain(view.exact.keys, dtype) && is_plain(view.exact.values, dtype)),
+                "qkv_to_cache: exact pages should be of the activations' dtype");
   SPECDEC_CHECK(qkv.dim() == 2 && qkv.size(0) == nodes && qkv.size(1) == width,
                 "qkv_to_cache: qkv should be [{}, {}]", nodes, width);
   SPECDEC_CHECK(queries.numel() == nodes * options.heads * head_dim,

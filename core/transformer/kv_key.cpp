@@ -20,6 +20,9 @@ std::string kv_key_of(const TransformerWeights& weights, const std::string& fing
     const KvView view = store.describe(static_cast<int64_t>(i));
     text += fmt::format("{}x{}/{}+{}/{},", layer.kv_heads, layer.head_dim, view.window, view.sink,
                         layer.kv_source);
+    if (view.exact.recent > 0) {
+      text += fmt::format("e{},", view.exact.recent);
+    }
     if (view.pooled != nullptr) {
       const Pooling& pooling = view.pooled->pooling();
       text += fmt::format("p{}/{},", pooling.chunk, pooling.recent);

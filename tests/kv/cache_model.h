@@ -42,6 +42,7 @@ inline float exact_number(KvFormat format, int64_t index) {
 }
 
 constexpr float kSecondLayer = 4.0F;  // what it holds is a multiple of the first's numbers
+constexpr float kExactForm = 3.0F;    // and of exact pages, so that it shows which are read
 
 /// New nodes and what they borrow.
 struct NodeBatch {
@@ -87,23 +88,39 @@ inline std::vector<int32_t> visible(const BatchTables& tables, int64_t index) {
   return slots;
 }
 
-/// Writes one number into all keys and its negative into all values of a slot of the row at a place
-/// of the tables, as a kernel would: a head's numbers are equal, so that all formats hold them
-/// exactly.
+/// Pages of keys and values in a format.
+struct WrittenForm {
+  KvFormat format;
+  const Tensor& all_keys;
+  const Tensor& all_values;
+};
+
+/// Writes one number into all keys and its negative into all values of a slot of a page.
+inline void write_number(const WrittenForm& form, int64_t page, int64_t in_page, float number) {
+  ASSERT_GE(page, 0) << "given back";
+  ASSERT_LT(page, form.all_keys.size(0));
+  const int64_t head_dim = kv_head_dim(form.format, form.all_values.size(3));
+  const std::vector<float> keys(static_cast<size_t>(head_dim), number);
+  const std::vector<float> values(keys.size(), -number);
+  for (int64_t head = 0; head < form.all_keys.size(1); ++head) {
+    const Tensor key = form.all_keys[page][head].select(1, in_page);
+    encode_kv(form.format, keys.data(), head_dim, {key.mutable_data_ptr(), form.all_keys.size(3)});
+    const Tensor value = form.all_values[page][head][in_page];
+    encode_kv(form.format, values.data(), head_dim, {value.mutable_data_ptr(), 1});
+  }
+}
+
+/// The same in a slot of the row at a place of the tables, as a kernel would: a head's numbers are
+/// equal, so that all formats hold them exactly.
 inline void write_slot(const KvCache& cache, int64_t layer, int64_t place, int64_t slot,
                        float number) {
   const KvView view = cache.view(layer);
-  const int64_t page_size = view.page_size();
-  const int64_t page = view.page_table()[place * view.page_stride() + slot / page_size];
-  ASSERT_GE(page, 0) << "given back";
-  ASSERT_LT(page, view.keys.size(0));
-  const std::vector<float> keys(static_cast<size_t>(view.head_dim()), number);
-  const std::vector<float> values(keys.size(), -number);
-  for (int64_t head = 0; head < view.kv_heads(); ++head) {
-    const Tensor key = view.keys[page][head].select(1, slot % page_size);
-    encode_kv(view.format, keys.data(), view.head_dim(), {key.mutable_data_ptr(), page_size});
-    const Tensor value = view.values[page][head][slot % page_size];
-    encode_kv(view.format, values.data(), view.head_dim(), {value.mutable_data_ptr(), 1});
+  const int64_t entry = place * view.page_stride() + slot / view.page_size();
+  const int64_t in_page = slot % view.page_size();
+  write_number({view.format, view.keys, view.values}, view.page_table()[entry], in_page, number);
+  if (view.exact.recent > 0) {
+    write_number({KvFormat::kNative, view.exact.keys, view.exact.values},
+                 view.exact_page_table()[entry], in_page, number * kExactForm);
   }
 }
 
@@ -211,8 +228,10 @@ class CacheModel {
     for (const auto& [row, owner] : rows_) {
       ASSERT_EQ(cache_.length(row), static_cast<int64_t>(owner.kept.size()));
       ASSERT_EQ(cache_.pending(row), static_cast<int64_t>(owner.pending.size()));
-      const Tensor numbers = at::tensor(owner.kept, at::kFloat).view({1, -1, 1});
       for (int64_t layer = 0; layer < 3; ++layer) {
+        const Tensor numbers = at::tensor(owner.kept, at::kFloat).view({1, -1, 1});
+        const int64_t recent = std::min(cache_.view(layer).exact.recent, numbers.size(1));
+        numbers.narrow(1, numbers.size(1) - recent, recent).mul_(kExactForm);
         const auto [all_keys, all_values] = cache_.key_values(layer, row);
         const int64_t first = check_given_back(all_keys, layer);
         const auto left = [first](const Tensor& all) {

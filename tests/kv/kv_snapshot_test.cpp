@@ -17,10 +17,12 @@ struct Taken {
   std::shared_ptr<const KvSnapshot> snapshot;
   std::vector<float> tokens;
   KvFormat format;
+  int64_t exact_recent;
 };
 
 Taken take(CacheModel& model, int64_t row) {
-  return {model.cache().snapshot(row), model.rows().at(row).kept, model.cache().view(0).format};
+  const KvView view = model.cache().view(0);
+  return {model.cache().snapshot(row), model.rows().at(row).kept, view.format, view.exact.recent};
 }
 
 /// [kv_heads, tokens, head_dim] of what a cache stored.
@@ -41,19 +43,25 @@ Tensor numbers_of(KvFormat format, const Tensor& stored) {
 
 void check_copy(const Taken& taken) {
   const std::vector<LayerKeyValues> layers = taken.snapshot->copy();
-  ASSERT_EQ(layers.size(), 2U) << "the third layer reads the first's";
+  ASSERT_EQ(layers.size(), taken.exact_recent > 0 ? 4U : 2U) << "the third layer reads the first's";
   const Tensor numbers = at::tensor(taken.tokens, at::kFloat).view({1, -1, 1});
-  for (size_t layer = 0; layer < 2; ++layer) {
-    const Tensor keys = numbers_of(taken.format, layers[layer].keys);
-    const Tensor wanted = (layer == 1 ? numbers * kSecondLayer : numbers).expand_as(keys);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const size_t layer = i % 2;
+    const bool exact = i >= 2;
+    const Tensor keys = numbers_of(exact ? KvFormat::kNative : taken.format, layers[i].keys);
+    const Tensor wanted =
+        ((layer == 1 ? numbers * kSecondLayer : numbers) * (exact ? kExactForm : 1.0F))
+            .expand_as(keys);
     const int64_t given_back =
-        layer == 0 ? 0 : keys[0].eq(0).all(1).sum().item<int64_t>();  // no number is 0
-    ASSERT_LE(given_back, std::max<int64_t>(0, taken.snapshot->shortest_length() - 4));
+        i == 0 ? 0 : keys[0].eq(0).all(1).sum().item<int64_t>();  // no number is 0
+    const int64_t window = exact ? taken.exact_recent : 4;
+    ASSERT_LE(given_back, std::max<int64_t>(0, taken.snapshot->shortest_length() - window));
     const auto left = [given_back](const Tensor& all) {
       return all.narrow(1, given_back, all.size(1) - given_back);
     };
     ASSERT_TRUE(at::equal(left(keys), left(wanted))) << "layer " << layer;
-    ASSERT_TRUE(at::equal(left(numbers_of(taken.format, layers[layer].values)), -left(wanted)));
+    const Tensor values = numbers_of(exact ? KvFormat::kNative : taken.format, layers[i].values);
+    ASSERT_TRUE(at::equal(left(values), -left(wanted)));
   }
 }
 
@@ -115,6 +123,7 @@ TEST(KvSnapshotTest, RandomWalksHoldWhatWindowsHaveNotLeftBehind) {
     options.window_slack = 1 + seed % 7;
     options.page_size = 1 + seed % 5;
     options.as_device = seed % 5 == 4 && options.format == KvFormat::kNative;
+    options.exact_recent = seed % 2 == 1 && options.format != KvFormat::kNative ? 1 + seed % 6 : 0;
     walk(options, seed);
   }
 }

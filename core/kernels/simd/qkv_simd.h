@@ -62,23 +62,36 @@ inline const T* value_to_store(const QkvTask<T>& task, const T* value, T* head) 
   return head;
 }
 
+/// Where the first element of a node's key or value lies: `token` elements for each token of the
+/// page before it.
+template <class T>
+inline char* place_in_pages(const QkvTask<T>& task, const WrittenPages& pages, char* numbers,
+                            int64_t node, int64_t kv_head, int64_t token) {
+  const int64_t slot = task.slots[node];
+  const int64_t entry = task.rows[node] * task.table_stride + slot / task.page_size;
+  const int64_t head = pages.page_table[entry] * task.kv_heads + kv_head;
+  return numbers + (head * task.page_size * pages.width + slot % task.page_size * token) *
+                       pages.element_bytes;
+}
+
 /// Keys and values of a node; `input` is at its first key, `rotated` holds a head.
 template <class T>
 inline void write_keys_and_values(const QkvTask<T>& task, int64_t node, HeadTask<T> input,
                                   T* rotated) {
   const int64_t dim = task.head_dim;
-  const int64_t slot = task.slots[node];
-  const int64_t page = task.page_table[task.rows[node] * task.table_stride + slot / task.page_size];
-  const int64_t in_page = slot % task.page_size;
   const T* value = task.kv_projections == 2 ? input.input + task.kv_heads * dim : input.input;
   input.scale = task.k_scale;
   for (int64_t h = 0; h < task.kv_heads; ++h, input.input += dim, value += dim) {
-    const int64_t target = (page * task.kv_heads + h) * task.page_size * task.width;
     norm_and_rotate(task, input, rotated);
-    write_head(task, rotated,
-               {task.keys + (target + in_page) * task.element_bytes, task.page_size});
-    write_head(task, value_to_store(task, value, rotated),
-               {task.values + (target + in_page * task.width) * task.element_bytes, 1});
+    for (const WrittenPages& pages : task.forms) {
+      write_head(pages.format, rotated, dim,
+                 {place_in_pages(task, pages, pages.keys, node, h, 1), task.page_size});
+    }
+    const T* stored = value_to_store(task, value, rotated);
+    for (const WrittenPages& pages : task.forms) {
+      write_head(pages.format, stored, dim,
+                 {place_in_pages(task, pages, pages.values, node, h, pages.width), 1});
+    }
   }
 }
 

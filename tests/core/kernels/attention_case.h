@@ -23,6 +23,12 @@ struct AttentionCase {
   KvFormat format = KvFormat::kNative;
   int64_t sink = 0;
   KvRotation rotation = KvRotation::kNone;
+  int64_t exact_recent = 0;
+
+  /// Whether a key is read as it is, so many positions behind a node.
+  bool reads_exact(int64_t age) const {
+    return age < exact_recent && (window == 0 || age < window);
+  }
 };
 
 inline void PrintTo(const AttentionCase& one, std::ostream* out) {
@@ -31,7 +37,8 @@ inline void PrintTo(const AttentionCase& one, std::ostream* out) {
        << " page " << one.page_size << (one.format == KvFormat::kNative ? "" : " ")
        << (one.format == KvFormat::kNative ? "" : kv_format_name(one.format))
        << (one.sink > 0 ? " sink " + std::to_string(one.sink) : "")
-       << (one.rotation == KvRotation::kHadamard ? " hadamard" : "");
+       << (one.rotation == KvRotation::kHadamard ? " hadamard" : "")
+       << (one.exact_recent > 0 ? " exact " + std::to_string(one.exact_recent) : "");
 }
 
 /// Pages, and what is read of them.
@@ -95,7 +102,8 @@ class AttentionCache {
                                                                   .rotation = c.rotation,
                                                                   .device = at::kCPU,
                                                                   .page_size = c.page_size,
-                                                                  .max_length = kMaxLength}) {
+                                                                  .max_length = kMaxLength,
+                                                                  .exact_recent = c.exact_recent}) {
     options_.heads = c.heads;
     options_.cos = at::ones({kMaxLength, c.head_dim / 2}, c.dtype);
     options_.sin = at::zeros({kMaxLength, c.head_dim / 2}, c.dtype);

@@ -228,7 +228,11 @@ INSTANTIATE_TEST_SUITE_P(
                     AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kQ3, 0,
                                   KvRotation::kHadamard},
                     AttentionCase{at::kFloat, 4, 2, 64, 9, 0, false, 16, KvFormat::kNative, 4},
-                    AttentionCase{at::kFloat, 7, 1, 38, 33, 3, true, 4, KvFormat::kQ8, 140}),
+                    AttentionCase{at::kFloat, 7, 1, 38, 33, 3, true, 4, KvFormat::kQ8, 140},
+                    AttentionCase{at::kFloat, 4, 2, 64, 0, 0, true, 4, KvFormat::kQ4, 0,
+                                  KvRotation::kHadamard, 5},
+                    AttentionCase{at::kFloat, 7, 1, 38, 133, 3, false, 16, KvFormat::kFp8E4m3, 0,
+                                  KvRotation::kNone, 48}),
     ParameterName());
 
 }  // namespace

@@ -23,15 +23,16 @@ class AttentionMassTest : public testing::TestWithParam<AttentionCase> {
     return cache_.extend({}, parents_, take(cache_.random_qkv(std::ssize(parents_))));
   }
 
-  /// Value [head_dim] of the key that a node sees at a position, as it is stored.
+  /// Value [head_dim] of the key that a node sees at a position, as it reads it.
   Tensor value(int64_t node, int64_t position) const {
+    const auto& values = GetParam().reads_exact(kKept + depth(node) - position) ? exact_ : stored_;
     if (position < kKept) {
-      return values_[0][position];
+      return values[0][position];
     }
     while (kKept + depth(node) > position) {
       node = parents_[static_cast<size_t>(node)];
     }
-    return values_[1][node];
+    return values[1][node];
   }
 
   int64_t depth(int64_t node) const {
@@ -46,11 +47,12 @@ class AttentionMassTest : public testing::TestWithParam<AttentionCase> {
   Tensor take(const Tensor& qkv) {
     const AttentionCase& c = GetParam();
     const Tensor heads = qkv.view({qkv.size(0), c.heads + 2, c.head_dim});
-    values_.push_back(rounded_to(c, heads.select(1, c.heads + 1)).to(at::kDouble));
+    exact_.push_back(heads.select(1, c.heads + 1).to(at::kDouble));
+    stored_.push_back(rounded_to(c, heads.select(1, c.heads + 1)).to(at::kDouble));
     return qkv;
   }
 
-  std::vector<Tensor> values_;  // of the kept tokens, and of the tree
+  std::vector<Tensor> stored_, exact_;  // of the kept tokens, and of the tree
 };
 
 TEST_P(AttentionMassTest, TheWeightedValuesAreAttentionsOutput) {
@@ -100,7 +102,9 @@ INSTANTIATE_TEST_SUITE_P(
                     AttentionCase{at::kDouble, 2, 1, 8, 4, 0.0, false, 4, KvFormat::kNative, 3},
                     AttentionCase{at::kFloat, 2, 1, 32, 0, 0.0, false},
                     AttentionCase{at::kFloat, 2, 1, 32, 7, 0.0, false, 4, KvFormat::kBFloat16},
-                    AttentionCase{at::kFloat, 2, 1, 32, 0, 0.0, false, 4, KvFormat::kQ4}));
+                    AttentionCase{at::kFloat, 2, 1, 32, 0, 0.0, false, 4, KvFormat::kQ4},
+                    AttentionCase{at::kFloat, 2, 1, 32, 0, 0.0, true, 4, KvFormat::kQ4, 0,
+                                  KvRotation::kNone, 3}));
 
 }  // namespace
 }  // namespace specdec

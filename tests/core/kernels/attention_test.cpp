@@ -30,11 +30,20 @@ class CacheWithRecord {
     Tensor queries = cache_.extend({}, parents, qkv);
     const Tensor heads = qkv.view({nodes, case_.heads + 2 * case_.kv_heads, case_.head_dim});
     const Tensor stored = rounded_to(case_, heads).to(at::kDouble);
+    const Tensor exact =
+        (case_.dtype == at::kFloat ? rotated_as<float>(case_, heads) : heads).to(at::kDouble);
+    const auto keys_of = [&](const Tensor& all) {
+      return all.narrow(0, case_.heads, case_.kv_heads);
+    };
+    const auto values_of = [&](const Tensor& all) {
+      return all.slice(0, case_.heads + case_.kv_heads);
+    };
     for (int64_t i = 0; i < nodes; ++i) {
       const int64_t parent = parents[static_cast<size_t>(i)];
-      nodes_.push_back({parent, parent < 0 ? length() : position(parent) + 1,
-                        stored[i].narrow(0, case_.heads, case_.kv_heads),
-                        stored[i].slice(0, case_.heads + case_.kv_heads)});
+      nodes_.push_back({parent,
+                        parent < 0 ? length() : position(parent) + 1,
+                        {keys_of(stored[i]), values_of(stored[i])},
+                        {keys_of(exact[i]), values_of(exact[i])}});
     }
     return queries;
   }
@@ -55,8 +64,10 @@ class CacheWithRecord {
           seen.position >= case_.sink) {
         return;
       }
-      keys.push_back(seen.key);
-      values.push_back(seen.value);
+      const auto& [key, value] =
+          case_.reads_exact(position(node) - seen.position) ? seen.exact : seen.stored;
+      keys.push_back(key);
+      values.push_back(value);
       const bool biased = bias.defined() && column < bias.size(0);
       biases.push_back(biased ? bias[column].to(at::kDouble) : at::zeros({}, at::kDouble));
     };
@@ -92,7 +103,7 @@ class CacheWithRecord {
  private:
   struct Node {
     int64_t parent, position;
-    Tensor key, value;  // [kv_heads, head_dim]
+    std::pair<Tensor, Tensor> stored, exact;  // key and value, each [kv_heads, head_dim]
   };
   int64_t position(int64_t node) const { return nodes_[static_cast<size_t>(node)].position; }
 
@@ -178,7 +189,13 @@ INSTANTIATE_TEST_SUITE_P(
                                   KvRotation::kHadamard},
                     AttentionCase{at::kFloat, 4, 1, 64, 6, 0, false, 16, KvFormat::kNative, 4},
                     AttentionCase{at::kFloat, 6, 2, 22, 140, 3, true, 4, KvFormat::kQ8, 130},
-                    AttentionCase{at::kDouble, 5, 1, 24, 1, 0, true, 5, KvFormat::kNative, 3}),
+                    AttentionCase{at::kDouble, 5, 1, 24, 1, 0, true, 5, KvFormat::kNative, 3},
+                    AttentionCase{at::kFloat, 4, 2, 64, 0, 0, true, 4, KvFormat::kQ4, 0,
+                                  KvRotation::kNone, 3},
+                    AttentionCase{at::kFloat, 6, 2, 64, 140, 3, false, 16, KvFormat::kQ3, 0,
+                                  KvRotation::kHadamard, 40},
+                    AttentionCase{at::kFloat, 3, 1, 38, 6, 0, false, 5, KvFormat::kBFloat16, 2,
+                                  KvRotation::kNone, 300}),
     ParameterName());
 
 std::vector<PageFormatCase> page_format_cases() {
