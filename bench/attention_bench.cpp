@@ -30,11 +30,14 @@ void fill(KvCache& cache, int64_t nodes) {
   qkv_to_cache(at::randn({nodes, (kHeads + 2) * kHeadDim}), options, cache.view(0), queries);
 }
 
-std::unique_ptr<KvCache> filled_cache(int64_t context, int64_t nodes, KvFormat format) {
-  auto cache = std::make_unique<KvCache>(
-      std::vector<LayerKv>{{1, kHeadDim, 0, -1}},
-      KvCacheOptions{
-          .dtype = at::kFloat, .format = format, .device = at::kCPU, .max_length = kMaxLength});
+std::unique_ptr<KvCache> filled_cache(int64_t context, int64_t nodes, KvFormat format,
+                                      int64_t exact_recent) {
+  auto cache = std::make_unique<KvCache>(std::vector<LayerKv>{{1, kHeadDim, 0, -1}},
+                                         KvCacheOptions{.dtype = at::kFloat,
+                                                        .format = format,
+                                                        .device = at::kCPU,
+                                                        .max_length = kMaxLength,
+                                                        .exact_recent = exact_recent});
   std::vector<int64_t> path(static_cast<size_t>(context));
   std::iota(path.begin(), path.end(), 0);
   if (context > 0) {
@@ -45,10 +48,11 @@ std::unique_ptr<KvCache> filled_cache(int64_t context, int64_t nodes, KvFormat f
   return cache;
 }
 
-void paged_attention_bench(benchmark::State& state, KvFormat format, KvRead read = KvRead::kAll) {
+void paged_attention_bench(benchmark::State& state, KvFormat format, KvRead read = KvRead::kAll,
+                           int64_t exact_recent = 0) {
   at::set_num_threads(1);
   const int64_t nodes = state.range(1);
-  const auto cache = filled_cache(state.range(0), nodes, format);
+  const auto cache = filled_cache(state.range(0), nodes, format, exact_recent);
   const Tensor queries = at::randn({nodes, kHeads, kHeadDim});
   Tensor out = at::empty_like(queries);
   KvView view = cache->view(0);
@@ -83,6 +87,8 @@ BENCHMARK_CAPTURE(paged_attention_bench, float16, KvFormat::kFloat16)->Apply(sha
 BENCHMARK_CAPTURE(paged_attention_bench, fp8_e4m3, KvFormat::kFp8E4m3)->Apply(shapes);
 BENCHMARK_CAPTURE(paged_attention_bench, q8, KvFormat::kQ8)->Apply(shapes);
 BENCHMARK_CAPTURE(paged_attention_bench, q4, KvFormat::kQ4)->Apply(shapes);
+BENCHMARK_CAPTURE(paged_attention_bench, q4_exact_recent_128, KvFormat::kQ4, KvRead::kAll, 128)
+    ->Apply(shapes);
 BENCHMARK_CAPTURE(paged_attention_bench, q3, KvFormat::kQ3)->Apply(shapes);
 BENCHMARK_CAPTURE(paged_attention_bench, hierarchical, KvFormat::kHierarchical)->Apply(shapes);
 BENCHMARK_CAPTURE(paged_attention_bench, upper_half, KvFormat::kHierarchical, KvRead::kUpperHalf)

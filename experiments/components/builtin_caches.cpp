@@ -24,7 +24,8 @@ KvCacheOptions cache_options(const CacheContext& context) {
           .format = context.format,
           .rotation = context.rotation,
           .device = context.store.device,
-          .max_length = context.store.max_length};
+          .max_length = context.store.max_length,
+          .exact_recent = context.exact_recent};
 }
 
 /// Of the states of recurrent layers.
@@ -247,7 +248,7 @@ CacheRegistry::Make prepare_compressed(const ConfigNode& node, const RunPlan&) {
 
 CacheRegistry::Make prepare_tracing(const ConfigNode& node, const RunPlan& plan) {
   const ConfigNode traced = node.typed_child("of", "paged");
-  for (const char* key : {"format", "rotation", "lossy"}) {
+  for (const char* key : {"format", "rotation", "exact_recent", "lossy"}) {
     if (traced.has(key)) {
       traced.ignore(key);
       traced.fail(key, "belongs beside 'of', not under it: {type: tracing, of: ..., format: ...}");
@@ -288,6 +289,9 @@ std::vector<OptionHelp> with_format(std::vector<OptionHelp> options) {
   options.push_back({"rotation", "none", "none or hadamard",
                      "what keys and values are multiplied with before a format with scales rounds "
                      "them"});
+  options.push_back({"exact_recent", "0", "0 to 1073741824",
+                     "last tokens, itself among them, that a token reads as they are beside a "
+                     "format; 0: none; on the CPU, not tiered"});
   options.push_back({"lossy", "false", "true or false",
                      "true where a target's cache is lossy, which makes another model of it"});
   return options;

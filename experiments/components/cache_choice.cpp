@@ -82,6 +82,21 @@ KvRotation read_rotation(const ConfigNode& cache, const std::optional<KvFormat>&
   return KvRotation::kHadamard;
 }
 
+int64_t read_exact_recent(const ConfigNode& cache) {
+  constexpr int64_t kMostRecent = int64_t{1} << 30;
+  cache.ignore("exact_recent");  // known, also where it is not given
+  const int64_t tokens =
+      cache.has("exact_recent") ? cache.get<int64_t>("exact_recent", 0, {0, kMostRecent}) : 0;
+  if (tokens > 0 && !cache.has("format")) {
+    cache.fail("exact_recent",
+               fmt::format("counts the last tokens that a format does not round: give format: {}, "
+                           "or leave it out",
+                           kLossyNames));
+    return 0;
+  }
+  return tokens;
+}
+
 /// A target's cache: one that is lossy needs `lossy: true`, and no other has it.
 void check_lossy(const ConfigNode& cache, const CacheChoice& choice, bool lossy) {
   if (cache.has("format") && !choice.format) {
@@ -102,11 +117,17 @@ CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
   Promise promise = Promise::kLossless;  // of the type, and of the one that it wraps
   RunPlan own = plan;
   own.promise = &promise;
-  CacheChoice choice{.format = format, .rotation = read_rotation(cache, format)};
+  CacheChoice choice{.format = format,
+                     .rotation = read_rotation(cache, format),
+                     .exact_recent = read_exact_recent(cache)};
   choice.make = plan.components.caches.prepare(cache, own);
   choice.yaml = write_yaml(*cache.resolved());
   choice.cpu_only = cpu_only_type(cache, plan.components);
   choice.memory_bytes = cache_memory_bytes(cache, plan.components);
+  if (choice.exact_recent > 0 && choice.memory_bytes > 0) {
+    cache.fail("exact_recent",
+               "is not for a cache of type tiered: leave it out, or choose type: paged");
+  }
   if (format || promise == Promise::kLossy) {
     choice.loss = write_yaml_flow(*cache.resolved());
   }
@@ -120,13 +141,13 @@ KvStoreFactory CacheChoice::factory(KvFormat kv_dtype) const {
   if (!make) {
     return paged_kv(kDefaultPageSize, chosen);
   }
-  return [make = make, chosen, rotation = rotation, type = cpu_only](std::vector<LayerKv> layers,
-                                                                     const KvStoreOptions& store) {
+  return [make = make, chosen, rotation = rotation, exact_recent = exact_recent, type = cpu_only](
+             std::vector<LayerKv> layers, const KvStoreOptions& store) {
     if (!type.empty() && !store.device.is_cpu() && !store.device.is_meta()) {  // or measured
       throw Error(fmt::format("a cache of type {} is for the CPU, not for {}: choose another type",
                               type, store.device.str()));
     }
-    return make({std::move(layers), store, chosen, rotation});
+    return make({std::move(layers), store, chosen, rotation, exact_recent});
   };
 }
 
@@ -156,6 +177,11 @@ void check_cache(const ConfigNode& model, const CacheChoice& choice, const Model
   }
   if (choice.format) {
     check_format(cache, choice, options);
+  }
+  if (choice.exact_recent > 0 && options.device != "cpu") {
+    cache.fail("exact_recent", fmt::format("is for the CPU, but device is {}; leave it out, or "
+                                           "choose device: cpu",
+                                           options.device));
   }
 }
 

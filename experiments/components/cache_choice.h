@@ -21,7 +21,8 @@ struct CacheContext {
   KvStoreOptions store;
   KvFormat format = KvFormat::kNative;
   KvRotation rotation = KvRotation::kNone;
-  bool traced = true;  ///< false: a cache of type tracing is the one that it would wrap
+  int64_t exact_recent = 0;  ///< see KvCacheOptions
+  bool traced = true;        ///< false: a cache of type tracing is the one that it would wrap
 };
 
 /// The type and options of a model's key/value cache.
@@ -35,6 +36,7 @@ struct CacheChoice {
   /// What `format` chose for keys and values: a lossy one; none = as kv_dtype says.
   std::optional<KvFormat> format = {};
   KvRotation rotation = KvRotation::kNone;
+  int64_t exact_recent = 0;  ///< last tokens that are read as they are, beside a `format`
 
   /// Makes the caches of models whose kv_dtype is this.
   KvStoreFactory factory(KvFormat kv_dtype) const;

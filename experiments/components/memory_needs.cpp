@@ -24,9 +24,9 @@ void for_pieces(int64_t tokens, const F& grow) {
   }
 }
 
-/// Most pages of each layer, and bytes of states, that take memory while a row of the context is
+/// Most bytes of each layer's pages, and of states, that take memory while a row of the context is
 /// read; devices allocate all when the model is loaded.
-std::vector<int64_t> most_pages(KvStore& cache, int64_t context, bool on_cpu, int64_t& states) {
+std::vector<int64_t> most_bytes(KvStore& cache, int64_t context, bool on_cpu, int64_t& states) {
   std::vector<int64_t> most(cache.statistics().layers.size());
   for (int64_t length = 0; length < context;) {
     const int64_t count = std::min(context - length, kPrefillTokens);
@@ -34,9 +34,13 @@ std::vector<int64_t> most_pages(KvStore& cache, int64_t context, bool on_cpu, in
     const KvStatistics statistics = cache.statistics();
     const int64_t held = on_cpu ? statistics.states : statistics.allocated_states;
     states = std::max(states, held * statistics.state_bytes);
+    const auto bytes = [&](const std::vector<KvStatistics::Layer>& form, size_t layer) {
+      const KvStatistics::Layer pages = form.empty() ? KvStatistics::Layer() : form[layer];
+      return pages.page_bytes * (on_cpu ? pages.used_pages : pages.allocated_pages);
+    };
     for (size_t layer = 0; layer < most.size(); ++layer) {
-      const KvStatistics::Layer& pages = statistics.layers[layer];
-      most[layer] = std::max(most[layer], on_cpu ? pages.used_pages : pages.allocated_pages);
+      most[layer] = std::max(
+          most[layer], bytes(statistics.layers, layer) + bytes(statistics.exact_layers, layer));
     }
     cache.commit(0, chain_path(count));
     length += count;
@@ -50,13 +54,12 @@ void add_cache(const ModelSize& size, const ModelOptions& model, MemoryNeeds& ne
   const int64_t longest = std::max(max_length_of(model, size.info.config), needs.context);
   const auto cache = model.cache.factory(kv_format_of(model))(
       layers, {.dtype = size.info.compute_dtype(), .device = at::kMeta, .max_length = longest});
-  const std::vector<int64_t> pages =
-      most_pages(*cache, needs.context, model.device == "cpu", needs.states);
+  const std::vector<int64_t> bytes =
+      most_bytes(*cache, needs.context, model.device == "cpu", needs.states);
   const KvStatistics statistics = cache->statistics();
   for (size_t layer = 0; layer < layers.size(); ++layer) {
-    const int64_t bytes = statistics.layers[layer].page_bytes;
-    (layers[layer].window > 0 ? needs.sliding_cache : needs.full_cache) += pages[layer] * bytes;
-    needs.cache_per_token += bytes / statistics.page_size;
+    (layers[layer].window > 0 ? needs.sliding_cache : needs.full_cache) += bytes[layer];
+    needs.cache_per_token += statistics.layers[layer].page_bytes / statistics.page_size;
   }
   if (const int64_t most = model.cache.memory_bytes; most > 0) {
     needs.cache_on_disk = std::max<int64_t>(0, needs.sliding_cache + needs.full_cache - most);

@@ -18,9 +18,11 @@ class CachePair {
  public:
   CachePair(const std::shared_ptr<const TransformerWeights>& weights, const KvStoreFactory& cache,
             KvFormat format, uint32_t seed)
-      : random_(seed),
-        model_(weights, cache),
-        plain_(weights, paged_kv(kDefaultPageSize, format)) {}
+      : CachePair(weights, cache, paged_kv(kDefaultPageSize, format), seed) {}
+  /// `plain`: keeps what the other one gives back.
+  CachePair(const std::shared_ptr<const TransformerWeights>& weights, const KvStoreFactory& cache,
+            const KvStoreFactory& plain, uint32_t seed)
+      : random_(seed), model_(weights, cache), plain_(weights, plain) {}
 
   void step() {
     switch (below(7)) {

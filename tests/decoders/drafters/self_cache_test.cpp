@@ -49,6 +49,16 @@ KvStoreFactory compressed_kv(const Pooling& pooling) {
   };
 }
 
+KvStoreFactory exact_recent_kv(KvFormat format, int64_t recent) {
+  return [format, recent](const std::vector<LayerKv>& layers, const KvStoreOptions& options) {
+    return std::make_unique<KvCache>(layers, KvCacheOptions{.dtype = options.dtype,
+                                                            .format = format,
+                                                            .page_size = 4,
+                                                            .max_length = options.max_length,
+                                                            .exact_recent = recent});
+  };
+}
+
 KvStoreFactory rotated_kv(KvFormat format) {
   return paged_kv(4, format, 0, 0, KvRotation::kHadamard);
 }
@@ -171,11 +181,37 @@ INSTANTIATE_TEST_SUITE_P(
                     SelfCase{"q4", KvFormat::kNative, paged_kv(4, KvFormat::kQ4)},
                     SelfCase{"q3", KvFormat::kNative, paged_kv(4, KvFormat::kQ3)},
                     SelfCase{"rotated_q4", KvFormat::kNative, rotated_kv(KvFormat::kQ4)},
+                    SelfCase{"q3_exact_recent", KvFormat::kNative,
+                             exact_recent_kv(KvFormat::kQ3, 2)},
                     SelfCase{"window", KvFormat::kNative, window_kv(2)},
                     SelfCase{"compressed", KvFormat::kNative,
                              compressed_kv({.chunk = 2, .recent = 3, .sink = 0})},
                     SelfCase{"q4_of_q8", KvFormat::kQ8, paged_kv(4, KvFormat::kQ4)}),
     [](const auto& info) { return info.param.name; });
+
+/// Drafted tokens that are accepted with a cache of drafts.
+int64_t accepted_with(const KvStoreFactory& draft) {
+  const SelfWeights weights = tiny_gemma(97, at::kFloat);
+  int64_t accepted = 0;
+  for (Token first = 0; first < 4; ++first) {
+    const SelfDecoding self({"accepted", KvFormat::kNative, draft}, weights,
+                            std::make_unique<ExactMatchVerifier>(),
+                            std::make_unique<FixedDraftLength>(4));
+    const Task task{.prompt = {first, 1, 4, 50, 9}, .stop = {.max_new_tokens = 40}};
+    CounterRandomness random(1);
+    for (const StepStatistics& step : self.decoding->generate(task.request(random)).steps) {
+      accepted += step.accepted;
+    }
+  }
+  return accepted;
+}
+
+TEST(SelfCacheAcceptanceTest, ExactRecentTokensDraftBetter) {
+  const int64_t rounded = accepted_with(paged_kv(4, KvFormat::kQ3));
+  const int64_t exact = accepted_with(exact_recent_kv(KvFormat::kQ3, 16));
+  EXPECT_GT(exact, rounded);
+  EXPECT_GE(accepted_with(exact_recent_kv(KvFormat::kQ3, 100)), exact) << "nothing is rounded";
+}
 
 /// One page holds less than the target's prompt, two no draft of it: what overflows is the cache of
 /// the drafter, which the error says.
