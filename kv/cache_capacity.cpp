@@ -95,13 +95,20 @@ void KvCache::check_pages(const PageGroup& group, std::span<const PageRange> ran
       }
     }
   }
-  if (const int64_t pages = group.table.pages_of(branches); pages > group.pool.capacity()) {
-    throw Error(fmt::format(
-        "the key/value cache holds {} pages of {} tokens, not {}: raise the limit of model.cache "
-        "(max_pages, megabytes, or max_rows), or use fewer beams, a shorter prompt or fewer new "
-        "tokens",
-        group.pool.capacity(), options_.page_size, pages));
+  const int64_t pages = group.table.pages_of(branches);
+  if (pages <= group.pool.capacity()) {
+    return;
   }
+  if (options_.page_size >= options_.max_length) {  // as in a contiguous cache
+    throw Error(fmt::format(
+        "the key/value cache holds {} rows of {} tokens, not {}: raise the limit of model.cache "
+        "(max_rows; of pages max_pages or megabytes), or use fewer beams or snapshots",
+        group.pool.capacity(), options_.max_length, pages));
+  }
+  throw Error(fmt::format(
+      "the key/value cache holds {} pages of {} tokens, not {}: raise the limit of model.cache "
+      "(max_pages or megabytes), or use fewer beams, a shorter prompt or fewer new tokens",
+      group.pool.capacity(), options_.page_size, pages));
 }
 
 /// Pages that are in use when these are all the rows.

@@ -48,6 +48,18 @@ TEST(CacheCapacityTest, PagesBeyondItAreAnErrorThatNamesTheOption) {
   model.check();
 }
 
+TEST(CacheCapacityTest, APageThatHoldsARowIsCalledOne) {
+  KvCacheOptions options = pages(1);
+  options.page_size = options.max_length;
+  CacheModel model(options);
+  model.extend(chain(3));
+  model.commit(0, first_nodes(3));
+  const RowId row = model.cache().fork(0, 2);
+  const RowId rows[] = {row};
+  EXPECT_THAT(error_message<Error>([&] { model.cache().extend({.count = 1, .rows = rows}); }),
+              HasSubstr("holds 1 rows of"));
+}
+
 TEST(CacheCapacityTest, StatisticsCountPagesAndWhatTheyLeaveEmpty) {
   CacheModel model(small_pages());
   model.extend(chain(6));
