@@ -76,10 +76,23 @@ void require_config(const std::filesystem::path& folder) {
                         folder.string(), file.string()));
 }
 
-/// Its tensors with the values of compressed matrices, if the text of its config.json says so, and
-/// under the names of other families.
+/// How matrices are compressed, by the text of a config.json or the quantize_config.json beside it;
+/// none for those that are not.
+std::optional<CompressionSchemes> compression_of(const std::string& text,
+                                                 const std::filesystem::path& where) {
+  const std::filesystem::path gptq = where.parent_path() / "quantize_config.json";
+  std::error_code ignored;
+  auto schemes = parse_compression(text, where.string());
+  if (!schemes && std::filesystem::exists(gptq, ignored)) {
+    schemes = parse_quantize_config(read_file(gptq), gptq.string());
+  }
+  return schemes;
+}
+
+/// Its tensors with the values of compressed matrices, if its config says so, and under the names
+/// of other families. `where`: the path of the config.json with the text.
 OpenModel with_values(OpenModel model, const std::string& text, const std::string& where) {
-  if (const auto schemes = parse_compression(text, where)) {
+  if (const auto schemes = compression_of(text, where)) {
     model.tensors = std::make_shared<CompressedTensors>(std::move(model.tensors), *schemes);
     model.notes = left_out_roundings(text, where);
   }

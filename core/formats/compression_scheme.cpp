@@ -230,6 +230,9 @@ CompressionScheme read_gptq(const JsonKeys& keys) {
               fmt::format("is '{}', which is not supported; known: gptq, gptq_v2", format));
   }
   scheme.zeros_less_one = format == "gptq";
+  if (keys.boolean("is_marlin_format", false)) {
+    keys.fail("is_marlin_format", "is true: weights in Marlin's order are not supported");
+  }
   if (keys.has("dynamic") && !keys.at("dynamic").empty()) {
     keys.fail("dynamic", "stores some modules otherwise than the rest, which is not supported");
   }
@@ -347,37 +350,44 @@ std::vector<std::string> left_out_roundings(const std::string& config, const std
   return notes;
 }
 
+static CompressionSchemes read_method(const JsonKeys& keys, const std::string& method) {
+  if (method == "compressed-tensors") {
+    return read_compressed_tensors(keys);
+  }
+  if (method == "fp8") {
+    return read_fp8(keys);
+  }
+  if (method == "modelopt") {
+    return read_modelopt(keys);
+  }
+  if (method == "gptq") {
+    return read_gptq(keys);
+  }
+  if (method == "awq") {
+    return read_awq(keys);
+  }
+  if (method == "bitsandbytes") {
+    return read_bitsandbytes(keys);
+  }
+  keys.fail("quant_method",
+            fmt::format("is '{}', which is not supported; known: "
+                        "compressed-tensors, fp8, modelopt, gptq, awq, bitsandbytes. Use "
+                        "the original checkpoint or a GGUF file",
+                        method));
+}
+
 std::optional<CompressionSchemes> parse_compression(const std::string& config,
                                                     const std::string& where) {
   const json parsed = parse_json_object(config, where);
   const auto keys = compression_keys(JsonKeys(parsed, where));
-  if (!keys) {
-    return std::nullopt;
-  }
-  const std::string method = keys->text("quant_method", "unknown");
-  if (method == "compressed-tensors") {
-    return read_compressed_tensors(*keys);
-  }
-  if (method == "fp8") {
-    return read_fp8(*keys);
-  }
-  if (method == "modelopt") {
-    return read_modelopt(*keys);
-  }
-  if (method == "gptq") {
-    return read_gptq(*keys);
-  }
-  if (method == "awq") {
-    return read_awq(*keys);
-  }
-  if (method == "bitsandbytes") {
-    return read_bitsandbytes(*keys);
-  }
-  keys->fail("quant_method",
-             fmt::format("is '{}', which is not supported; known: "
-                         "compressed-tensors, fp8, modelopt, gptq, awq, bitsandbytes. Use "
-                         "the original checkpoint or a GGUF file",
-                         method));
+  return keys ? std::optional(read_method(*keys, keys->text("quant_method", "unknown")))
+              : std::nullopt;
+}
+
+CompressionSchemes parse_quantize_config(const std::string& config, const std::string& where) {
+  const json parsed = parse_json_object(config, where);
+  const JsonKeys keys(parsed, where);
+  return read_method(keys, keys.text("quant_method", "gptq"));
 }
 
 }  // namespace specdec

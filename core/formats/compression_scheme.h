@@ -86,6 +86,10 @@ class CompressionSchemes {
 std::optional<CompressionSchemes> parse_compression(const std::string& config,
                                                     const std::string& where);
 
+/// What the text of a quantize_config.json says, in which folders of AutoGPTQ keep what others have
+/// in config.json; its quant_method is gptq where it names none. Throws as parse_compression does.
+CompressionSchemes parse_quantize_config(const std::string& config, const std::string& where);
+
 /// What a reader should know of a text of which parse_compression makes schemes: roundings that it
 /// asks for and that are not done, a sentence each.
 std::vector<std::string> left_out_roundings(const std::string& config, const std::string& where);

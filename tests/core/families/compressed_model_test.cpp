@@ -204,6 +204,20 @@ TEST_P(BrokenGptqTest, TensorsThatDoNotFitAreNamed) {
   EXPECT_THAT(complaint(), HasSubstr("'bits' is 3, which is not supported; known: 2, 4, 8"));
 }
 
+/// As AutoGPTQ writes it: in a file of its own, without the method's name.
+TEST_P(BrokenGptqTest, ADescriptionBesideTheConfigIsRead) {
+  const Tensor wanted = logits(folder_);
+  json own = config_["quantization_config"];
+  own.erase("quant_method");
+  write_file(folder_.path() / "quantize_config.json", own.dump());
+  config_.erase("quantization_config");
+  write(folder_, compressed_, config_);
+  EXPECT_TRUE(at::equal(logits(folder_), wanted));
+  own["bits"] = 3;
+  write_file(folder_.path() / "quantize_config.json", own.dump());
+  EXPECT_THAT(complaint(), HasSubstr("quantize_config.json: 'bits' is 3"));
+}
+
 TEST_P(BrokenGptqTest, BiasesOfZerosAreLeftOutAndOthersAreNot) {
   const Tensor wanted = logits(folder_);
   Tensor bias = at::zeros({tensor(".scales").shape[1]}, at::kHalf);
