@@ -75,6 +75,11 @@ std::string damaged_logits(std::optional<int64_t> tokens) {
       tokens ? fmt::format(" after {} tokens", *tokens) : "");
 }
 
+std::string forbidden_logits() {
+  return "sampling.logit_bias forbids (-inf) every token that may come next, here all that the "
+         "grammar allows, if there is one: forbid fewer tokens, or change the grammar";
+}
+
 LogitRow LogitRow::of(const at::Tensor& logits, int64_t row) {
   SPECDEC_CHECK(logits.dim() == 2 && row >= 0 && row < logits.size(0),
                 "row {} of logits with {} dimensions", row, logits.dim());
@@ -138,7 +143,7 @@ Scores::Scores(LogitRow logits, const LogitBias& bias, const RepetitionPenalty& 
   find_maxima();
   best_ = largest_of(maxima_);
   if (!std::isfinite(best_)) {
-    throw Error(damaged_logits());
+    throw Error(forbids_all(bias, allowed_, size_) ? forbidden_logits() : damaged_logits());
   }
 }
 

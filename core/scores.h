@@ -29,6 +29,8 @@ struct LogitRow {
 
 /// Says that logits are no numbers, after how many tokens where that is known, and what helps.
 std::string damaged_logits(std::optional<int64_t> tokens = {});
+/// What to say where a bias of -inf forbids every token, or all that a grammar allows.
+std::string forbidden_logits();
 
 /// Set of allowed tokens: one bit each, 32 to a word, the lowest first; tokens beyond the last
 /// word are forbidden. nullptr = all are allowed.

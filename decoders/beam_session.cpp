@@ -39,7 +39,8 @@ Scores scores_after(TokenSpan sequence, const Tensor& logits, const LogitBias& b
   try {
     return {LogitRow::of(logits), bias, {}, nullptr};
   } catch (const Error&) {
-    throw Error(damaged_logits(std::ssize(sequence)));
+    const bool forbidden = forbids_all(bias, nullptr, logits.size(0));
+    throw Error(forbidden ? forbidden_logits() : damaged_logits(std::ssize(sequence)));
   }
 }
 
@@ -228,6 +229,9 @@ void BeamSession::advance(std::span<const Tensor> logits) {
     } else if (rank < wanted) {
       add_hypothesis(*std::move(next), generated_);
     }
+  }
+  if (running.empty() && hypotheses_.empty()) {  // all else that ends a beam leaves a hypothesis
+    throw Error(forbidden_logits());
   }
   beams_ = std::move(running);
   finished_ = beams_.empty() || !can_improve();

@@ -289,6 +289,21 @@ TEST(SamplingTest, DamagedLogitsAreAnError) {
   }
 }
 
+TEST(SamplingTest, ABiasThatForbidsAllIsNamed) {
+  const auto message = [](const LogitBias& bias, const AllowedTokens& allowed) {
+    const std::vector<double> logits = {1.0, 2.0, 3.0};
+    try {
+      (void)token_probs({{}, std::span<const double>(logits)}, {}, {.logit_bias = bias}, allowed);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const auto last = std::make_shared<const std::vector<uint32_t>>(std::vector<uint32_t>{4});
+  EXPECT_EQ(message({{2, -kInfinity}}, nullptr), "");
+  EXPECT_EQ(message({{2, -kInfinity}}, last), forbidden_logits());
+}
+
 TEST(SamplingTest, ValidateNamesWhatIsOutOfRange) {
   const auto message = [](const SamplingParams& params) -> std::string {
     try {

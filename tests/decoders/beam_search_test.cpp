@@ -245,7 +245,13 @@ TEST(BeamSearchTest, RefusesWhatCannotWork) {
   bad({.length_penalty = std::nan("")}, "length_penalty");
   FakeModel broken(2, constant_table({0.0, std::nan("")}));
   EXPECT_THAT([&] { search(broken, {{0}}, {}); }, ThrowsMessage<Error>(HasSubstr("NaN")));
-  FakeModel infinite(2, constant_table({0.0, std::numeric_limits<double>::infinity()}));
+  const double infinity = std::numeric_limits<double>::infinity();
+  Task task{{0}, {}, {.max_new_tokens = 2}, nullptr, {letter_grammar({"a", ""}, "a")}};
+  task.sampling.logit_bias = {{0, -infinity}};
+  FakeModel forbidden(2, constant_table({0.0, 1.0}));
+  EXPECT_THAT([&] { search(forbidden, task, {}); },
+              ThrowsMessage<Error>(HasSubstr("all that the grammar allows")));
+  FakeModel infinite(2, constant_table({0.0, infinity}));
   EXPECT_THAT([&] { search(infinite, {{0}}, {}); }, ThrowsMessage<Error>(HasSubstr("+inf")));
 }
 
