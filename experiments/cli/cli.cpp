@@ -134,7 +134,8 @@ ProfileDefaults CommandContext::machine_profile(const std::filesystem::path& mod
   }
   const Environment machine = read_environment();
   return {model,
-          {.processor = machine.cpu, .cores = machine.cores, .device = model_options().device}};
+          {.processor = machine.cpu, .cores = machine.cores, .device = model_options().device},
+          components};
 }
 
 void CommandContext::note_profile(const ProfileDefaults& profile) const {

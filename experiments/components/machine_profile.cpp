@@ -36,8 +36,23 @@ std::shared_ptr<YamlTree> drafter_in(const std::filesystem::path& folder, const 
   return tree;
 }
 
+/// Notes a mistake where the key `drafter` is no map, or has a type that there is not.
+void check_drafter(const ConfigNode& draft, const YamlTree* drafter, const Components& components) {
+  if (drafter == nullptr || drafter->kind != YamlTree::Kind::kMap) {
+    draft.fail("drafter", "should be a drafter's config, such as {type: prompt_lookup}");
+    return;
+  }
+  const auto* type = drafter->find("type");
+  const std::string name = type == nullptr ? "" : type->value->text;
+  if (components.drafters.entries().count(name) == 0) {
+    draft.fail("drafter", fmt::format("unknown type '{}'{}", name,
+                                      known_names_text(name, components.drafters.names())));
+  }
+}
+
 /// `from`: where the file is.
-std::vector<ProfiledDraft> read_drafts(const ConfigNode& root, const std::filesystem::path& from) {
+std::vector<ProfiledDraft> read_drafts(const ConfigNode& root, const std::filesystem::path& from,
+                                       const Components& components) {
   root.ignore("drafts");  // known, also where it is not given
   std::vector<ProfiledDraft> drafts;
   for (const ConfigNode& node :
@@ -45,9 +60,8 @@ std::vector<ProfiledDraft> read_drafts(const ConfigNode& root, const std::filesy
     ProfiledDraft draft;
     draft.draft_length = node.require<int64_t>("draft_length", {1, kMaxDraftLength});
     const auto drafter = node.raw("drafter");
-    if (drafter == nullptr || drafter->kind != YamlTree::Kind::kMap) {
-      node.fail("drafter", "should be a drafter's config, such as {type: prompt_lookup}");
-    } else {
+    check_drafter(node, drafter.get(), components);
+    if (drafter != nullptr) {
       draft.drafter = drafter_text(*drafter, from);
     }
     drafts.push_back(std::move(draft));
@@ -68,7 +82,8 @@ std::filesystem::path machine_profile_file(const std::filesystem::path& model) {
              : std::filesystem::path(fmt::format("{}.{}", model.string(), kFileName));
 }
 
-MachineProfile read_machine_profile(const std::filesystem::path& file) {
+MachineProfile read_machine_profile(const std::filesystem::path& file,
+                                    const Components& components) {
   const auto errors = std::make_shared<ConfigErrors>();
   const ConfigNode root(load_config(file, {}, *errors), errors, file.parent_path());
   MachineProfile profile;
@@ -86,7 +101,7 @@ MachineProfile read_machine_profile(const std::filesystem::path& file) {
   profile.kv_dtype = root.get<std::string>("kv_dtype", "");
   note_error(root, "dtype", [&] { (void)parse_dtype(profile.dtype); });
   note_error(root, "kv_dtype", [&] { (void)parse_kv_dtype(profile.kv_dtype); });
-  profile.drafts = read_drafts(root, file.parent_path());
+  profile.drafts = read_drafts(root, file.parent_path(), components);
   root.refuse_unknown_keys();
   errors->throw_if_any();
   return profile;
@@ -151,14 +166,15 @@ std::string drafter_text(const YamlTree& drafter, const std::filesystem::path& f
   return write_yaml_flow(*tree);
 }
 
-ProfileDefaults::ProfileDefaults(const std::filesystem::path& model, const MachineKind& machine) {
+ProfileDefaults::ProfileDefaults(const std::filesystem::path& model, const MachineKind& machine,
+                                 const Components& components) {
   const auto file = machine_profile_file(model);
   std::error_code code;
   if (!std::filesystem::exists(file, code)) {
     return;
   }
   file_ = file;
-  MachineProfile profile = read_machine_profile(file);
+  MachineProfile profile = read_machine_profile(file, components);
   if (machine.device != "cpu") {
     unused_ = fmt::format("it is of the CPU, and this runs on '{}'", machine.device);
   } else if (profile.processor != machine.processor || profile.cores != machine.cores) {

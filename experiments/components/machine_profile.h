@@ -29,8 +29,9 @@ struct MachineProfile {
 /// FILE.gguf.specdec-profile.yaml.
 std::filesystem::path machine_profile_file(const std::filesystem::path& model);
 /// Throws ConfigError with all mistakes, each with file, line and key: no YAML, keys that are
-/// missing, unknown or of a wrong type.
-MachineProfile read_machine_profile(const std::filesystem::path& file);
+/// missing, unknown or of a wrong type, drafters of types that `components` do not have.
+MachineProfile read_machine_profile(const std::filesystem::path& file,
+                                    const Components& components);
 /// Writes the file whole or not at all; throws Error where it cannot.
 void write_machine_profile(const std::filesystem::path& file, const MachineProfile& profile);
 
@@ -52,7 +53,8 @@ class ProfileDefaults {
   ProfileDefaults() = default;
   /// Those of the model's file, if there is one and it is of this machine. Throws as
   /// read_machine_profile does.
-  ProfileDefaults(const std::filesystem::path& model, const MachineKind& machine);
+  ProfileDefaults(const std::filesystem::path& model, const MachineKind& machine,
+                  const Components& components);
 
   /// dtype and kv_dtype; "" = none.
   std::string take_dtype();

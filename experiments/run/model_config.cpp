@@ -43,8 +43,8 @@ void check_stored_activations(const ModelOptions& options, const ModelFiles& fil
 
 /// The profile of the weights, unless `machine_profile: false`; none where it is damaged, which is
 /// a mistake.
-ProfileDefaults read_profile_defaults(const ConfigNode& node,
-                                      const std::filesystem::path& weights) {
+ProfileDefaults read_profile_defaults(const ConfigNode& node, const std::filesystem::path& weights,
+                                      const Components& components) {
   node.ignore("machine_profile");  // known, also where it is not given
   const bool wanted = !node.has("machine_profile") || node.get<bool>("machine_profile", true);
   ProfileDefaults profile;
@@ -52,9 +52,11 @@ ProfileDefaults read_profile_defaults(const ConfigNode& node,
     const auto device = node.raw("device");
     const Environment machine = read_environment();
     note_error(node, "weights", [&] {
-      profile = ProfileDefaults(weights, {.processor = machine.cpu,
-                                          .cores = machine.cores,
-                                          .device = device == nullptr ? "cpu" : device->text});
+      profile = ProfileDefaults(weights,
+                                {.processor = machine.cpu,
+                                 .cores = machine.cores,
+                                 .device = device == nullptr ? "cpu" : device->text},
+                                components);
     });
   }
   return profile;
@@ -122,7 +124,7 @@ std::filesystem::path read_model(const ConfigNode& node, const Components& compo
   const std::string type = read_model_type(node);
   const auto weights = node.require_model("weights");
   options.adapters = read_adapters(node);
-  profile = read_profile_defaults(node, weights);
+  profile = read_profile_defaults(node, weights, components);
   options.dtype =
       node.get<std::string>("dtype", node.has("dtype") ? std::string() : profile.take_dtype());
   options.activations = node.get<std::string>("activations", "");

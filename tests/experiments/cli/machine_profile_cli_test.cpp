@@ -74,7 +74,7 @@ TEST_F(MachineProfileCliTest, SavesWhatGenerateReads) {
   EXPECT_THAT(saved.out, AllOf(HasSubstr("threads of prefills: "), HasSubstr("page size: "),
                                HasSubstr("draft length with {type: prompt_lookup}"),
                                HasSubstr(file_.string() + ": written")));
-  const MachineProfile found = read_machine_profile(file_);
+  const MachineProfile found = read_machine_profile(file_, builtin_components());
   EXPECT_EQ(found.processor, read_environment().cpu);
   EXPECT_GE(found.prefill_threads, 1);
   EXPECT_EQ(found.dtype, "");  // nobody asked for one

@@ -32,7 +32,7 @@ MachineProfile saved_profile() {
 class MachineProfileTest : public testing::Test {
  protected:
   ProfileDefaults defaults(const MachineKind& machine = kMachine) const {
-    return {folder_.path(), machine};
+    return {folder_.path(), machine, components_};
   }
   /// The mistakes of a file with this text.
   std::string complaint(const std::string& text) const {
@@ -48,7 +48,7 @@ class MachineProfileTest : public testing::Test {
 TEST_F(MachineProfileTest, IsReadAsItWasWritten) {
   const MachineProfile written = saved_profile();
   write_machine_profile(file_, written);
-  const MachineProfile read = read_machine_profile(file_);
+  const MachineProfile read = read_machine_profile(file_, components_);
   EXPECT_EQ(read.processor, written.processor);
   EXPECT_EQ(read.cores, 4);
   EXPECT_EQ(read.prefill_threads, 4);
@@ -63,8 +63,8 @@ TEST_F(MachineProfileTest, IsReadAsItWasWritten) {
   least.processor = "x";
   least.cores = 1;
   write_machine_profile(file_, least);
-  EXPECT_THAT(read_machine_profile(file_).drafts, IsEmpty());
-  EXPECT_EQ(read_machine_profile(file_).decode_threads, 0);
+  EXPECT_THAT(read_machine_profile(file_, components_).drafts, IsEmpty());
+  EXPECT_EQ(read_machine_profile(file_, components_).decode_threads, 0);
 }
 
 TEST_F(MachineProfileTest, LiesBesideTheModel) {
@@ -125,6 +125,12 @@ TEST_F(MachineProfileTest, OfAnotherMachineGivesNothingAndSaysSo) {
     EXPECT_THAT(profile.text(),
                 AllOf(HasSubstr(file_.string() + ": not used: "), HasSubstr(reason)));
   }
+}
+
+TEST_F(MachineProfileTest, UnknownDraftersAreRefused) {
+  EXPECT_THAT(complaint("processor: x\ncores: 1\ndrafts:\n  - {drafter: {type: prompt_lokup}, "
+                        "draft_length: 2}\n"),
+              HasSubstr("drafts[0].drafter: unknown type 'prompt_lokup'; did you mean"));
 }
 
 TEST_F(MachineProfileTest, NoFileIsNoProfile) {
