@@ -41,6 +41,8 @@ DrafterRegistry::Make prepare_draft_model(const ConfigNode& node, const RunPlan&
         node.fail("weights",
                   "is an encoder (bidirectional attention), which cannot decode; 'specdec embed' "
                   "gives its embeddings");
+      } else {
+        check_draft_layers(node, plan, draft.plan, draft.config, cache);
       }
     });
   }

@@ -187,6 +187,8 @@ DrafterRegistry::Make prepare_cached_self(const ConfigNode& node, const RunPlan&
     node.fail("cache",
               "follows the target's keys and values, and a model with recurrent layers has states "
               "beside them: give layers or skip in place of cache");
+  } else if (plan.target != nullptr) {
+    check_draft_layers(node, plan, plan.target->plan, plan.target->config, cache);
   }
   const auto folder = plan.target == nullptr ? std::filesystem::path() : plan.target->folder;
   return [folder, cache, given](BuildContext& context) {

@@ -51,24 +51,26 @@ std::optional<KvFormat> read_format(const ConfigNode& cache) {
   if (!cache.has("format")) {
     return std::nullopt;
   }
-  const auto name = cache.get<std::string>("format", "");
+  const auto name = cache.find<std::string>("format");
+  if (!name) {
+    return std::nullopt;  // a mistake, which is noted
+  }
   for (const KvFormat format : kLossyFormats) {
-    if (name == kv_format_name(format)) {
+    if (*name == kv_format_name(format)) {
       return format;
     }
   }
   cache.fail("format",
              fmt::format("unknown format '{}'; known: {}. float32 and bfloat16 are values "
                          "of the model's kv_dtype",
-                         name, kLossyNames));
+                         *name, kLossyNames));
   return std::nullopt;
 }
 
 KvRotation read_rotation(const ConfigNode& cache, const std::optional<KvFormat>& format) {
-  cache.ignore("rotation");  // known, also where it is not given
-  const auto name =
-      cache.has("rotation") ? cache.get<std::string>("rotation", "") : std::string("none");
-  if (name == "none") {
+  const auto name = cache.find<std::string>("rotation").value_or("none");
+  const bool is_mistaken = cache.has("format") && !format;  // which is noted
+  if (name == "none" || (name == "hadamard" && is_mistaken)) {
     return KvRotation::kNone;
   }
   if (name != "hadamard") {
@@ -182,6 +184,29 @@ void check_cache(const ConfigNode& model, const CacheChoice& choice, const Model
     cache.fail("exact_recent", fmt::format("is for the CPU, but device is {}; leave it out, or "
                                            "choose device: cpu",
                                            options.device));
+  }
+}
+
+void check_cache_layers(const ConfigNode& owner, const CacheChoice& choice,
+                        const std::vector<LayerPlan>& plan, const TransformerConfig& config,
+                        const ModelOptions& options) {
+  const bool is_half = options.kv_dtype == "bfloat16";
+  const bool is_double = options.dtype == "float64" && !is_half && !choice.format;  // else noted
+  const char* key = owner.has("cache") ? "cache" : owner.has("weights") ? "weights" : "type";
+  note_error(owner, key, [&] {
+    (void)choice.factory(is_half ? KvFormat::kBFloat16 : KvFormat::kNative)(
+        cache_layers(plan), {.dtype = is_double ? at::kDouble : at::kFloat,
+                             .device = at::kMeta,
+                             .max_length = max_length_of(options, config)});
+  });
+}
+
+void check_draft_layers(const ConfigNode& drafter, const RunPlan& run,
+                        const std::vector<LayerPlan>& plan, const TransformerConfig& config,
+                        const std::optional<CacheChoice>& own) {
+  if (run.target_options != nullptr) {
+    check_cache_layers(drafter, own.value_or(run.target_options->cache), plan, config,
+                       *run.target_options);
   }
 }
 

@@ -10,9 +10,11 @@
 namespace specdec {
 
 struct Components;
+struct LayerPlan;
 struct ModelOptions;
 struct OptionHelp;
 struct RunPlan;
+struct TransformerConfig;
 class ConfigNode;
 
 /// What a cache is made for: the layers of a model, and the type of its keys and values.
@@ -47,6 +49,16 @@ struct CacheChoice {
 
 /// Notes as mistakes of `model`'s key `cache` what the dtype or device of `options` rules out.
 void check_cache(const ConfigNode& model, const CacheChoice& choice, const ModelOptions& options);
+/// Notes as a mistake of `owner`'s key `cache`, or of its `weights` where the target's cache is
+/// used, what layers of this plan rule out: makes the cache, for at most
+/// config.max_position_embeddings tokens, on a device without memory.
+void check_cache_layers(const ConfigNode& owner, const CacheChoice& choice,
+                        const std::vector<LayerPlan>& plan, const TransformerConfig& config,
+                        const ModelOptions& options);
+/// The same of a drafter's layers, over its own cache or one like the target's.
+void check_draft_layers(const ConfigNode& drafter, const RunPlan& run,
+                        const std::vector<LayerPlan>& plan, const TransformerConfig& config,
+                        const std::optional<CacheChoice>& own = {});
 
 /// The key `cache` of a model, a map with a type. Notes a mistake where a lossy one is given
 /// without `lossy: true`.

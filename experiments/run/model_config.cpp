@@ -163,6 +163,7 @@ std::filesystem::path read_model(const ConfigNode& node, const Components& compo
   }
   if (files != nullptr) {
     check_of_files(node, options, weights, *files);
+    check_cache_layers(node, options.cache, files->plan, files->config, options);
   }
   return weights;
 }

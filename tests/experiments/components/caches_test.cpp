@@ -270,6 +270,15 @@ TEST(CachesTest, TheEventsOfATraceAddUpToIt) {
               HasSubstr("exists already"));
 }
 
+TEST(CachesTest, AWrongKindOfValueIsOneMistake) {
+  const std::string message = error_message<ConfigError>([] {
+    (void)parse_cache("{type: paged, format: [q4], rotation: hadamard, lossy: true}",
+                      builtin_components());
+  });
+  EXPECT_THAT(message, HasSubstr("format: expected text, found a list"));
+  EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 0) << message;
+}
+
 /// Files of this program may have so many bytes while it lives, which stands for a full disk.
 class FullDisk {
  public:

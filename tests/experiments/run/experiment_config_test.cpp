@@ -428,6 +428,24 @@ TEST_F(ExperimentConfigTest, SomeCachesAreForTheCpuOnly) {
   }
 }
 
+TEST_F(ExperimentConfigTest, CachesThatLayersRuleOutAreMistakes) {
+  const auto on = [&](const std::string& key, const std::string& cache) {
+    return message(text("", fmt::format("strategies: [{{type: speculative, drafter: {{type: "
+                                        "draft_model, weights: {}/models/recurrent_draft}}}}]\n",
+                                        SPECDEC_SOURCE_DIR)),
+                   {fmt::format("model.weights={}/models/target", SPECDEC_SOURCE_DIR),
+                    fmt::format("{}cache={}", key, cache)});
+  };
+  EXPECT_EQ(on("strategies.0.drafter.", "{type: paged, format: q4}"), "no error");
+  EXPECT_THAT(on("strategies.0.drafter.", "{type: paged, format: q3}"),
+              HasSubstr("drafter.cache: a key/value cache in q3 takes heads of a multiple of 8 "
+                        "dimensions, and the model has heads of 28"));
+  EXPECT_THAT(on("model.", "{type: paged, format: q3, lossy: true}"),
+              HasSubstr("strategies[0].drafter.weights: a key/value cache in q3"));
+  EXPECT_THAT(on("model.", "{type: paged, page_size: 1000000, megabytes: 1}"),
+              HasSubstr("model.cache: a key/value cache of 1048576 bytes holds no page"));
+}
+
 TEST_F(ExperimentConfigTest, OverridesNameTheirText) {
   EXPECT_THAT(message(text(""), {"max_new_tokens=none"}),
               HasSubstr("--set max_new_tokens=none: max_new_tokens: expected a whole number"));
