@@ -12,22 +12,20 @@ std::string reason(int error) { return std::generic_category().message(error); }
 
 }  // namespace
 
-void TraceFile::refuse_existing(const std::filesystem::path& path) {
-  std::error_code ignored;  // a folder that cannot be read is noticed when the file is made
-  if (std::filesystem::exists(path, ignored)) {
-    throw Error(fmt::format(
-        "{}: exists already, and a trace overwrites nothing: name another file, or remove it",
-        path.string()));
-  }
-}
-
 TraceFile::TraceFile(const std::filesystem::path& path) : path_(path), file_(nullptr, std::fclose) {
-  refuse_existing(path);
   std::error_code ignored;  // the file says what is wrong with its folder
   std::filesystem::create_directories(path.parent_path(), ignored);
-  file_.reset(std::fopen(path.c_str(), "wx"));
-  if (file_ == nullptr) {
-    throw Error(fmt::format("{}: the trace cannot be written: {}", path.string(), reason(errno)));
+  for (int part = 2; file_ == nullptr; ++part) {
+    file_.reset(std::fopen(path_.c_str(), "wx"));
+    if (file_ != nullptr) {
+      return;
+    }
+    if (errno != EEXIST) {
+      throw Error(
+          fmt::format("{}: the trace cannot be written: {}", path_.string(), reason(errno)));
+    }
+    path_.replace_filename(
+        fmt::format("{}.{}{}", path.stem().string(), part, path.extension().string()));
   }
 }
 

@@ -17,11 +17,9 @@ namespace specdec {
 /// last line can be read.
 class TraceFile {
  public:
-  /// Makes the file, and the folder that it lies in. Throws Error where it exists already or cannot
-  /// be made.
+  /// Makes the file, and the folder that it lies in. A trace overwrites nothing: where events.jsonl
+  /// exists, it is events.2.jsonl, else events.3.jsonl, ... Throws Error where none can be made.
   explicit TraceFile(const std::filesystem::path& path);
-  /// Throws Error where the file exists already.
-  static void refuse_existing(const std::filesystem::path& path);
 
   /// Writes the event `name` with the time since the file was made and `fields`, the rest of its
   /// JSON object. Where the disk takes no more, check() says so: events come from the midst of

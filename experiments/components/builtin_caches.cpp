@@ -260,8 +260,7 @@ CacheRegistry::Make prepare_tracing(const ConfigNode& node, const RunPlan& plan)
                 "another type");
   }
   const CacheRegistry::Make make = plan.components.caches.prepare(traced, plan);
-  const std::filesystem::path events = node.get<std::string>("events", "");
-  note_error(node, "events", [&] { TraceFile::refuse_existing(events); });
+  const std::filesystem::path events = node.output_path("events");
   return [make, events](const CacheContext& context) -> std::unique_ptr<KvStore> {
     if (context.traced && context.store.device.is_mps()) {
       throw Error("a cache of type tracing is for the CPU and CUDA: choose another type");
@@ -306,7 +305,8 @@ void add_tracing(CacheRegistry& caches) {
        .options = with_format(
            {{"of", "{type: paged}", "a cache", "the type and options of the cache that is traced"},
             {"events", "none", "a new file",
-             "where each write, read and change of a row goes as a line of JSON"}}),
+             "where each write, read and change of a row goes as a line of JSON; where it exists, "
+             "its name gets a number"}}),
        .promise = Promise::kLossless,
        .prepare = prepare_tracing,
        .examples = {{"{type: tracing}"},

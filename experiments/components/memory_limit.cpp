@@ -45,7 +45,7 @@ MemoryLimit parse_memory_limit(const std::string& limit, const std::string& laye
 
 MemoryLimit read_memory_limit(const ConfigNode& model) {
   const auto limit = model.get<std::string>("memory_limit", "");
-  const auto file = model.get<std::string>("layer_file", "");
+  const auto file = model.output_path("layer_file").string();
   MemoryLimit read;
   note_error(model, limit.empty() ? "layer_file" : "memory_limit",
              [&] { read = parse_memory_limit(limit, file); });

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <system_error>
 #include <utility>
 
 #include "core/error.h"
@@ -27,6 +28,13 @@ void ConfigErrors::add(const std::string& place, const std::string& path,
   }
 }
 
+std::string ConfigErrors::name_output(const std::filesystem::path& file, const std::string& path) {
+  std::error_code ignored;
+  const auto whole = std::filesystem::absolute(file, ignored).lexically_normal();
+  const std::string& owner = outputs_.emplace(whole, path).first->second;
+  return owner == path ? "" : owner;
+}
+
 void ConfigErrors::throw_if_any() const {
   if (mistakes_.empty()) {
     return;
@@ -36,6 +44,24 @@ void ConfigErrors::throw_if_any() const {
     return line_of(a) < line_of(b);
   });
   throw ConfigError(fmt::format("{}", fmt::join(sorted, "\n")));
+}
+
+std::filesystem::path ConfigNode::output_path(const std::string& key) const {
+  const auto text = get<std::string>(key, "");
+  if (text.empty()) {
+    return {};
+  }
+  std::error_code ignored;
+  if (text == "~" || text.rfind("~/", 0) == 0) {
+    fail(key, "'~' stands for no folder in a config: write the path out");
+  } else if (std::filesystem::is_directory(text, ignored)) {
+    fail(key, fmt::format("{} is a folder: name a file in it", text));
+  } else if (const std::string other =
+                 errors()->name_output(text, path().empty() ? key : path() + "." + key);
+             !other.empty()) {
+    fail(key, fmt::format("{} is written for {} already: name another file", text, other));
+  }
+  return text;
 }
 
 void note_error(const ConfigNode& node, const std::string& key, const std::function<void()>& call) {

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,11 +22,15 @@ class ConfigErrors {
   /// `place`: "configs/a.yaml:7"; `path`: "strategies[1].drafter", or "" for the whole config.
   void add(const std::string& place, const std::string& path, const std::string& message);
   bool empty() const { return mistakes_.empty(); }
+  /// Notes that the key at `path` names a file to be written. The key that named it before; ""
+  /// where there is none but `path` itself, which a sweep reads for each of its points.
+  std::string name_output(const std::filesystem::path& file, const std::string& path);
   /// Throws ConfigError holding one line a mistake, in the order of the file.
   void throw_if_any() const;
 
  private:
   std::vector<std::string> mistakes_;
+  std::map<std::filesystem::path, std::string> outputs_;  ///< files to be written, with their keys
 };
 
 /// A map of a config, read strictly and by type. Every read makes its key known; a mistake
@@ -69,6 +74,11 @@ class ConfigNode {
 
   /// Path of a model, which may be a name of the hub that its cache holds; else as require_path.
   std::filesystem::path require_model(const std::string& key) const;
+
+  /// Path of a file that is to be written; "" where the key is missing. A folder, a path that
+  /// begins with '~' (no path of a config is expanded) and a file that another key names are
+  /// mistakes.
+  std::filesystem::path output_path(const std::string& key) const;
 
   /// The map under `key`; a missing one is empty and a mistake if `required`.
   ConfigNode child(const std::string& key, bool required = true) const;

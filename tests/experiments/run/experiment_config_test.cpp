@@ -446,6 +446,21 @@ TEST_F(ExperimentConfigTest, CachesThatLayersRuleOutAreMistakes) {
               HasSubstr("model.cache: a key/value cache of 1048576 bytes holds no page"));
 }
 
+TEST_F(ExperimentConfigTest, CachesShareNoEvents) {
+  const auto with = [&](const std::string& events, const std::string& drafter) {
+    return message(
+        text("", fmt::format("strategies: [{{type: speculative, drafter: {{type: draft_model, "
+                             "weights: {}, cache: {{type: tracing, events: {}}}}}}}]\n",
+                             test_data("gemma3-a").string(), drafter)),
+        {fmt::format("model.cache={{type: tracing, events: {}}}", events), "sweep={seed: [0, 1]}"});
+  };
+  EXPECT_EQ(with("a.jsonl", "b.jsonl"), "no error");
+  EXPECT_THAT(with("a.jsonl", "x/../a.jsonl"),
+              HasSubstr("events: x/../a.jsonl is written for model.cache.events already"));
+  EXPECT_THAT(with("~/a.jsonl", "b.jsonl"), HasSubstr("'~' stands for no folder"));
+  EXPECT_THAT(with(folder_.path().string(), "b.jsonl"), HasSubstr("is a folder: name a file"));
+}
+
 TEST_F(ExperimentConfigTest, OverridesNameTheirText) {
   EXPECT_THAT(message(text(""), {"max_new_tokens=none"}),
               HasSubstr("--set max_new_tokens=none: max_new_tokens: expected a whole number"));
