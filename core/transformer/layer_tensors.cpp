@@ -195,7 +195,8 @@ class LayerParts {
       load_head_norms();
     }
     if (plan_.layer_scalar && loader_.has("layer_scalar")) {
-      layer_.scalar = loader_.numbers("layer_scalar", {1}).template item<double>();
+      const Tensor scalar = loader_.numbers("layer_scalar", {1});
+      layer_.scalar = scalar.is_meta() ? 1.0 : scalar.template item<double>();
     }
     if (plan_.experts.count > 0) {
       load_experts();

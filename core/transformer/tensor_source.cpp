@@ -85,7 +85,7 @@ std::string scales_name(const std::string& name) { return name + ".scales"; }
 }  // namespace
 
 TensorSource::TensorSource(std::shared_ptr<const TensorFiles> checkpoint, const Placement& place)
-    : checkpoint_(std::move(checkpoint)), place_(place) {}
+    : checkpoint_(std::move(checkpoint)), place_(place), reads_bytes_(!place.device.is_meta()) {}
 
 TensorSource::TensorSource(CheckpointTensors checkpoint, const Placement& place)
     : TensorSource(std::make_shared<const CheckpointTensors>(std::move(checkpoint)), place) {}
@@ -128,6 +128,9 @@ void TensorSource::copy_into(Tensor& matrix, int64_t first, const std::string& n
 void TensorSource::copy_into(Linear& matrix, int64_t first, const std::string& name,
                              const std::vector<int64_t>& shape) {
   const TensorEntry& entry = take(name, shape, kFloats);
+  if (place_.device.is_meta()) {
+    return;
+  }
   checkpoint_->provide(entry);
   if (is_block(entry.dtype) && linear_format(entry.dtype) == matrix.format(first)) {
     set_blocks(entry, matrix, first);
@@ -141,6 +144,9 @@ template <class Matrix>
 void TensorSource::copy_stack(std::vector<Matrix>& matrices, int64_t first, const std::string& name,
                               const std::vector<int64_t>& shape) {
   const TensorEntry& entry = take(name, shape, kFloats);
+  if (place_.device.is_meta()) {
+    return;
+  }
   checkpoint_->provide(entry);
   const size_t bytes = entry.bytes.size() / static_cast<size_t>(shape[0]);
   for (int64_t i = 0; i < shape[0]; ++i) {
@@ -195,6 +201,9 @@ void TensorSource::set_blocks(const TensorEntry& entry, Linear& matrix, int64_t 
 void TensorSource::for_rows(
     const TensorEntry& entry,
     const std::function<void(int64_t first, const Tensor& rows)>& use) const {
+  if (place_.device.is_meta()) {
+    return;
+  }
   checkpoint_->provide(entry);
   if (entry.shape.empty()) {
     use(0, mapped_tensor(entry).reshape({1}));

@@ -30,7 +30,8 @@ struct TensorNames {
 
 /// Takes tensors of a checkpoint by name, checks shape and dtype, and remembers which were taken.
 /// Every complaint is a WeightsError that names folder and tensor; values that are NaN or infinite
-/// are one.
+/// are one. On a meta device names, shapes and dtypes are checked, and nothing but integers is
+/// read.
 class TensorSource {
  public:
   TensorSource(std::shared_ptr<const TensorFiles> checkpoint, const Placement& place);
@@ -116,7 +117,7 @@ class TensorSource {
   std::shared_ptr<const TensorFiles> checkpoint_;
   Placement place_;
   TensorNames names_;
-  bool reads_bytes_ = true;
+  bool reads_bytes_;
   std::set<std::string> taken_;
   uint64_t hash_ = kHashStart;
 };

@@ -15,6 +15,7 @@
 #include "core/families/model.h"
 #include "core/formats/json_text.h"
 #include "core/hub_cache.h"
+#include "core/transformer/heads/head_files.h"
 #include "core/transformer/heads/mtp_head.h"
 #include "core/transformer/plan.h"
 #include "experiments/cli/commands.h"
@@ -107,6 +108,15 @@ void print_memory(std::ostream& out, const nlohmann::json& needs) {
                      static_cast<double>(total) / (1 << 30), needs["context"].get<int64_t>());
 }
 
+/// The multi-token-prediction modules of a checkpoint, whose tensors are checked.
+int64_t checked_mtp_modules(const ModelFiles& files) {
+  const int64_t modules = count_mtp_modules(files.folder);
+  if (modules > 0) {
+    (void)load_mtp_head(files.folder, unloaded_target(files.config, files.plan));
+  }
+  return modules;
+}
+
 nlohmann::json inspect_json(const ModelFiles& files, const MemoryNeeds& needs) {
   const auto& config = files.config;
   auto layers = nlohmann::json::array();
@@ -137,7 +147,7 @@ nlohmann::json inspect_json(const ModelFiles& files, const MemoryNeeds& needs) {
           {"suppressed_ids", config.suppressed_ids},
           {"cache_bytes_per_token", needs.cache_per_token},
           {"memory_needed", memory_json(needs)},
-          {"mtp_modules", count_mtp_modules(files.folder)},
+          {"mtp_modules", checked_mtp_modules(files)},
           {"weights", model_weights_json(*files.open)},
           {"tokenizer", tokenizer},
           {"notes", files.notes},

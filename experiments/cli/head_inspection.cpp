@@ -5,12 +5,13 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include "core/error.h"
 #include "core/families/gemma/assistant.h"
-#include "core/transformer/heads/block_head_config.h"
-#include "core/transformer/heads/eagle_config.h"
+#include "core/transformer/heads/block_head.h"
+#include "core/transformer/heads/eagle_head.h"
 #include "core/transformer/heads/head_files.h"
 #include "core/transformer/heads/medusa_head.h"
 
@@ -42,11 +43,30 @@ nlohmann::json target_json(const HeadTarget& target) {
   return json;
 }
 
+/// More layers than targets have, where a head does not say how many its target has.
+constexpr int64_t kAnyLayers = 1024;
+
+/// The target that a head fits, to check the head's tensors for; none where its sizes are not
+/// known.
+std::optional<TransformerInfo> fitting_target(const HeadTarget& fits) {
+  if (fits.hidden_size == 0 || fits.vocab_size == 0) {
+    return std::nullopt;
+  }
+  TransformerConfig config;
+  config.hidden_size = fits.hidden_size;
+  config.vocab_size = fits.vocab_size;
+  config.num_layers = fits.num_layers > 0 ? fits.num_layers : kAnyLayers;
+  return unloaded_target(config);
+}
+
 nlohmann::json eagle_json(const std::filesystem::path& folder, EagleVersion version) {
   const EagleConfig config = load_eagle_config(folder, version);
   HeadTarget target = config.trained_for;
   target.hidden_size = config.hidden_size;
   target.vocab_size = config.vocab_size;
+  if (const auto fits = fitting_target(target)) {
+    (void)load_eagle_head(folder, version, *fits);
+  }
   nlohmann::json json = {{"num_layers", config.layers},
                          {"target", target_json(target)},
                          {"weights", weights_json(CheckpointTensors(folder))},
@@ -68,6 +88,9 @@ nlohmann::json medusa_json(const std::filesystem::path& folder) {
   HeadTarget target = config.trained_for;
   target.hidden_size = config.hidden_size;
   target.vocab_size = config.vocab_size;
+  if (const auto fits = fitting_target(target)) {
+    (void)load_medusa_head(folder, *fits);
+  }
   return {{"num_heads", config.num_heads},
           {"num_layers", config.num_layers},
           {"share_lm_head", config.share_lm_head},
@@ -80,6 +103,9 @@ nlohmann::json block_head_json(const std::filesystem::path& folder) {
   HeadTarget target = config.trained_for;
   target.hidden_size = config.hidden_size;
   target.vocab_size = config.vocab_size;
+  if (const auto fits = fitting_target(target)) {
+    (void)load_block_head(folder, *fits);
+  }
   return {{"num_layers", config.plan.size()},
           {"block_size", config.block_size},
           {"drafts", config.drafts},
@@ -95,6 +121,12 @@ nlohmann::json block_head_json(const std::filesystem::path& folder) {
 nlohmann::json assistant_json(const std::filesystem::path& path) {
   const OpenAssistant open = open_assistant(path);
   const TransformerConfig& layers = open.config.layers.config;
+  auto fits = fitting_target(open.config.trained_for).value();
+  fits.plan = open.config.layers.plan;  // which has the geometry of the target's keys and values
+  for (LayerPlan& layer : fits.plan) {
+    layer.kv_source = -1;
+  }
+  (void)load_assistant(path, fits);
   nlohmann::json json = {{"num_layers", layers.num_layers},
                          {"hidden_size", layers.hidden_size},
                          {"target", target_json(open.config.trained_for)},

@@ -51,8 +51,9 @@ DrafterRegistry::Make prepare_assistant(const ConfigNode& node, const RunPlan& p
   std::filesystem::path target_folder;
   if (!given.weights.empty() && plan.target != nullptr) {
     target_folder = plan.target->folder;
-    note_error(node, "weights",
-               [&] { check_assistant(given.weights, plan.target->config, plan.target->plan); });
+    note_error(node, "weights", [&] {
+      (void)load_assistant(given.weights, unloaded_target(plan.target->config, plan.target->plan));
+    });
   }
   return [=](BuildContext& context) {
     const auto target = context.models.weights(target_folder);

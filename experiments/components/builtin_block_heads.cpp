@@ -46,8 +46,9 @@ void check_block_head(const ConfigNode& node, const RunPlan& plan, BlockMethod m
                       "that out",
                       given.weights.string()));
     }
-    (void)CheckpointTensors(given.weights);
+    (void)load_block_head(given.weights, unloaded_target(plan.target->config, plan.target->plan));
     options.capture_layers = block_capture_layers(config, plan.target->config);
+    check_draft_layers(node, plan, config.plan, plan.target->config);
   });
 }
 

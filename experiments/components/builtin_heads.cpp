@@ -36,9 +36,11 @@ DrafterRegistry::Make prepare_eagle(const ConfigNode& node, const RunPlan& plan,
     note_error(node, "weights", [&] {
       const EagleConfig config = load_eagle_config(folder, version);
       check_eagle_config(config, plan.target->config, folder);
-      (void)CheckpointTensors(folder);
+      (void)load_eagle_head(folder, version, unloaded_target(plan.target->config));
       options.capture_layers = eagle_capture_layers(config, plan.target->config);
       options.hidden_size = config.hidden_size;
+      const std::vector<LayerPlan> layers(static_cast<size_t>(config.layers), config.plan);
+      check_draft_layers(node, plan, layers, plan.target->config);
     });
   }
   return [=](BuildContext& context) -> std::unique_ptr<Drafter> {
@@ -89,6 +91,10 @@ void check_mtp(const ConfigNode& node, const RunPlan& plan, int64_t wanted) {
   } else if (wanted > count) {
     node.fail("modules", fmt::format("is {}, but {} holds {} modules: give at most that many",
                                      wanted, plan.target->folder.string(), count));
+  } else if (plan.target != nullptr) {
+    const auto head =
+        load_mtp_head(plan.target->folder, unloaded_target(plan.target->config, plan.target->plan));
+    check_draft_layers(node, plan, {head->layers.front().plan}, plan.target->config);
   }
 }
 

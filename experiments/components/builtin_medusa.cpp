@@ -21,10 +21,8 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
   std::filesystem::path target_folder;
   if (!folder.empty() && plan.target != nullptr) {
     target_folder = plan.target->folder;
-    note_error(node, "weights", [&] {
-      (void)read_medusa_config(folder, plan.target->config);
-      (void)medusa_tensors(folder);
-    });
+    note_error(node, "weights",
+               [&] { (void)load_medusa_head(folder, unloaded_target(plan.target->config)); });
   }
   return [=](BuildContext& context) {
     const auto target = context.models.weights(target_folder);

@@ -87,6 +87,7 @@ ModelFiles read_model_files(const std::filesystem::path& folder) {
   } catch (const Error& error) {
     files.tokenizer_error = error.what();
   }
+  (void)measure_weights(*open);  // their names, shapes and dtypes
   if (files.tokenizer != nullptr) {
     add_tokenizers_end(*files.tokenizer, open->description.config, files.notes);
     files.config = open->description.config;

@@ -33,8 +33,9 @@ struct ModelFiles {
   }
 };
 
-/// Reads config.json and the tokenizer, and checks the headers of the weights. Throws WeightsError,
-/// but not for a tokenizer that is not supported: by token ids the model can be used.
+/// Reads config.json and the tokenizer, and checks the headers of the weights: that all tensors are
+/// there which config.json speaks of, with their shapes. Throws WeightsError, but not for a
+/// tokenizer that is not supported: by token ids the model can be used.
 ModelFiles read_model_files(const std::filesystem::path& folder);
 
 /// Writes a line for each of its notes.

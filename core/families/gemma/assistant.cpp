@@ -263,12 +263,6 @@ void write_layers(TensorWriter& writer, const TransformerTensors& model) {
 
 }  // namespace
 
-void check_assistant(const std::filesystem::path& path, const TransformerConfig& target,
-                     const std::vector<LayerPlan>& target_plan) {
-  const AssistantTarget known{target, target_plan};
-  (void)open_for(path, &known);
-}
-
 bool is_assistant(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path)) {
     const std::filesystem::path file = path / "config.json";

@@ -41,11 +41,6 @@ struct LoadedAssistant {
 LoadedAssistant load_assistant(const std::filesystem::path& path, const TransformerInfo& target,
                                std::optional<at::ScalarType> dtype = std::nullopt);
 
-/// Throws WeightsError, as load_assistant does for what config.json or the metadata says, and for
-/// damaged headers; reads no weights.
-void check_assistant(const std::filesystem::path& path, const TransformerConfig& target,
-                     const std::vector<LayerPlan>& target_plan);
-
 /// Writes config.json and model.safetensors, with weights of `dtype`.
 void save_assistant(const AssistantHead& head, const TransformerInfo& target,
                     const std::filesystem::path& folder, at::ScalarType dtype);

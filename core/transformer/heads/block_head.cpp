@@ -80,7 +80,8 @@ class BlockHeadLoader {
   HeadTensors tensors() {
     return {.small =
                 [this](const std::string& name, const std::vector<int64_t>& shape) {
-                  return source_.load(name, shape, target_.compute_dtype()).cpu();
+                  const Tensor loaded = source_.load(name, shape, target_.compute_dtype());
+                  return loaded.is_meta() ? loaded : loaded.cpu();
                 },
             .matrix =
                 [this](const std::string& name, const std::vector<int64_t>& shape,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/error.h"
 #include "core/formats/json_keys.h"
@@ -12,6 +13,14 @@ namespace specdec {
 HeadTarget head_target(const TransformerInfo& target) {
   return {target.fingerprint, target.weights_fingerprint, target.config.vocab_size,
           target.config.hidden_size, target.config.num_layers};
+}
+
+TransformerInfo unloaded_target(const TransformerConfig& config, std::vector<LayerPlan> plan) {
+  TransformerInfo target;
+  target.config = config;
+  target.plan = std::move(plan);
+  target.place = placement_on(at::kMeta);
+  return target;
 }
 
 HeadTarget read_head_target(const JsonKeys& keys) {

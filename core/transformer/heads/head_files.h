@@ -23,6 +23,10 @@ struct HeadTarget {
 };
 
 HeadTarget head_target(const TransformerInfo& target);
+/// A target of which only this is known, on a device without memory. Loaders of heads check for it
+/// all that they check for others, names, shapes and dtypes of tensors included, and read no
+/// weights: what they return cannot run.
+TransformerInfo unloaded_target(const TransformerConfig& config, std::vector<LayerPlan> plan = {});
 /// Reads `trained_for` of a config; all unknown when it has none.
 HeadTarget read_head_target(const JsonKeys& keys);
 nlohmann::json head_target_json(const HeadTarget& target);

@@ -4,14 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "core/error.h"
 #include "core/families/model.h"
+#include "core/formats/strict_json.h"
 #include "core/transformer/heads/block_head.h"
 #include "core/transformer/heads/eagle_head.h"
 #include "core/transformer/heads/mtp_head.h"
+#include "experiments/cli/head_inspection.h"
 #include "experiments/components/builtin.h"
 #include "experiments/run/experiment.h"
 #include "experiments/run/run_folder.h"
@@ -126,6 +129,40 @@ TEST_F(BuiltinHeadsTest, MistakesAreFoundBeforeAnythingIsLoaded) {
   fs::remove(path("target") / "mtp.safetensors");
   EXPECT_THAT(plan_error("type: self, layers: 1"),
               AllOf(HasSubstr("include_mtp"), HasSubstr("no multi-token-prediction modules")));
+}
+
+/// A config that speaks of other tensors than a head's file holds is a mistake for check and
+/// inspect.
+TEST_F(BuiltinHeadsTest, TensorsAreComparedWithTheConfig) {
+  const auto widen = [&](const std::string& head, const std::string& key) {
+    const fs::path file = path(head) / "config.json";
+    auto config = nlohmann::json::parse(read_file(file));
+    config[key] = config[key].get<int64_t>() + 2;
+    folder_.write(head + "/config.json", config.dump());
+  };
+  const std::map<std::string, std::string> tensors = {{"eagle", "layers.0.mlp.gate_proj.weight"},
+                                                      {"eagle3", "midlayer.mlp.gate_proj.weight"},
+                                                      {"peagle", "midlayer.mlp.gate_proj.weight"},
+                                                      {"dflash", "layers.0.mlp.gate_proj.weight"},
+                                                      {"dspark", "layers.0.mlp.gate_proj.weight"}};
+  for (const auto& [head, tensor] : tensors) {
+    const std::string drafter = fmt::format("type: {0}, weights: {0}", head);
+    EXPECT_NO_THROW((void)plan({drafter}));
+    EXPECT_NO_THROW((void)inspect_head(path(head), head));
+    widen(head, "intermediate_size");
+    const std::string complaint =
+        fmt::format("{}: tensor '{}' has shape [", path(head).string(), tensor);
+    EXPECT_THAT(plan_error(drafter), AllOf(HasSubstr(complaint), HasSubstr("asks for [")));
+    EXPECT_THAT(error_message<WeightsError>([&] { (void)inspect_head(path(head), head); }),
+                HasSubstr(complaint));
+  }
+  std::string mtp = read_file(path("target") / "mtp.safetensors");
+  mtp.replace(mtp.find("mtp.norm.weight"), 15, "mtp.norm.height");
+  folder_.write("target/mtp.safetensors", mtp);
+  EXPECT_THAT(plan_error("type: mtp"), HasSubstr("tensor 'mtp.norm.weight' is missing"));
+  widen("target", "intermediate_size");
+  EXPECT_THAT(plan_error("type: self, layers: 1"),
+              HasSubstr("tensor 'model.layers.0.mlp.gate_proj.weight' has shape ["));
 }
 
 TEST_F(BuiltinHeadsTest, AHeadIsNoModel) {
