@@ -5,6 +5,8 @@
 #include <CLI/Formatter.hpp>
 #include <memory>
 #include <ostream>
+#include <string>
+#include <utility>
 
 #include "core/error.h"
 #include "experiments/cli/commands.h"
@@ -15,6 +17,26 @@
 #include "experiments/train/trainer.h"
 
 namespace specdec {
+namespace {
+
+/// Flags that would change how a model computes, which a training does not let them.
+void refuse_flags(const GlobalFlags& flags) {
+  const std::pair<const char*, const std::string&> given[] = {{"--dtype", flags.dtype},
+                                                              {"--activations", flags.activations},
+                                                              {"--kv-dtype", flags.kv_dtype},
+                                                              {"--cache", flags.cache}};
+  for (const auto& [name, value] : given) {
+    if (!value.empty()) {
+      throw ConfigError(
+          fmt::format("{}: a training computes in float32 and keeps no cache: leave it out. The "
+                      "config's bfloat16_products multiplies matrices in bfloat16, and head.stored "
+                      "says how a head is written",
+                      name));
+    }
+  }
+}
+
+}  // namespace
 
 void add_train_command(CLI::App& app, CommandContext& context) {
   struct Arguments {
@@ -50,6 +72,7 @@ void add_train_command(CLI::App& app, CommandContext& context) {
                           "'head'; an experiment is started with: specdec run " +
                           arguments->file);
       }
+      refuse_flags(context.flags);
       const InterruptGuard interrupts;
       TrainOptions options;
       options.device = parse_device(context.model_options().device);

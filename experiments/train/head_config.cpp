@@ -208,14 +208,18 @@ void check_exit(const ConfigNode& node, int64_t layers, const ModelDescription& 
   }
 }
 
-/// What of the shape does not fit the target.
-void check_target(const ConfigNode& node, const HeadTrainConfig& config) {
+/// What of the shape, or of the text, does not fit the target.
+void check_target(const ConfigNode& root, const HeadTrainConfig& config) {
   if (config.target.empty()) {
     return;
   }
+  const ConfigNode node = root.child("head");
   try {
     const ModelDescription description = describe_model(config.target);
     const TransformerConfig& target = description.config;
+    if (config.answers.folder.empty()) {
+      check_sequence_length(root, config.text, "the target's", target);
+    }
     if (config.shape.type == HeadType::kSelf) {
       check_exit(node, config.shape.lora.layers, description);
     }
@@ -337,8 +341,8 @@ HeadTrainConfig load_head_train_config(const std::filesystem::path& file,
   config.target = node.child("target").require_model("weights");
   config.shape = read_shape(node.child("head"));
   config.loss = read_loss(node.child("loss", /*required=*/false), config.shape);
-  check_target(node.child("head"), config);
   read_material(node, config);
+  check_target(node, config);
   TrainSchedule usual;
   usual.weight_decay = 0.01;
   config.schedule = read_schedule(node, usual);

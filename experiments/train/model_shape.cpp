@@ -92,13 +92,14 @@ json gemma3_json(const ConfigNode& node) {
 
 /// Of Gemma 4's mixtures of experts; a missing key means that there are none.
 json read_experts(const ConfigNode& node) {
+  node.ignore("experts");  // known, also where it is not given
   if (!node.has("experts")) {
     return {{"enable_moe_block", false}};
   }
   const ConfigNode experts = node.child("experts");
   const auto count = experts.require<int64_t>("count", {1, 1024});
   const auto chosen = experts.require<int64_t>("chosen", {1, 1024});
-  if (chosen > count) {
+  if (count > 0 && chosen > count) {  // else a mistake, which is noted
     experts.fail("chosen", fmt::format("is {}, of {} experts", chosen, count));
   }
   return {{"enable_moe_block", true},

@@ -48,6 +48,26 @@ void check_vocabulary(const ConfigNode& tokenizer, const TrainConfig& config, in
   }
 }
 
+/// The model's shape, or the checkpoint that says it: one of the two.
+void read_start(const ConfigNode& node, TrainConfig& config) {
+  node.ignore("initial");  // known, also where it is not given
+  if (!node.has("initial")) {
+    config.model = read_model_shape(node.child("model"));
+    return;
+  }
+  node.ignore("model");
+  if (node.has("model")) {
+    node.fail(
+        "model",
+        "is the shape of a training that starts anew, and 'initial' names a checkpoint, which "
+        "has its own: leave out one of the two, as with --set model=null");
+  }
+  config.initial = node.require_path("initial");
+  if (!config.initial.empty()) {
+    note_error(node, "initial", [&] { config.model = checkpoint_shape(config.initial); });
+  }
+}
+
 }  // namespace
 
 TextPlan read_text_plan(const ConfigNode& node) {
@@ -72,6 +92,17 @@ TrainSchedule read_schedule(const ConfigNode& node, const TrainSchedule& default
   return out;
 }
 
+void check_sequence_length(const ConfigNode& node, const TextPlan& text, const std::string& whose,
+                           const TransformerConfig& model) {
+  if (text.sequence_length > model.max_position_embeddings) {
+    node.fail(
+        "sequence_length",
+        fmt::format("is {}, more than {} max_position_embeddings ({}): lower the one or raise "
+                    "the other",
+                    text.sequence_length, whose, model.max_position_embeddings));
+  }
+}
+
 bool describes_training(const std::filesystem::path& file,
                         const std::vector<std::string>& overrides) {
   const auto errors = std::make_shared<ConfigErrors>();
@@ -87,14 +118,7 @@ TrainConfig load_train_config(const std::filesystem::path& file,
   TrainConfig config;
   config.name = node.get<std::string>("name", file.stem().string());
   config.out = node.require<std::string>("out");
-  if (node.has("initial")) {
-    config.initial = node.require_path("initial");
-    if (!config.initial.empty()) {
-      note_error(node, "initial", [&] { config.model = checkpoint_shape(config.initial); });
-    }
-  } else {
-    config.model = read_model_shape(node.child("model"));
-  }
+  read_start(node, config);
   const ConfigNode tokenizer = node.child("tokenizer");
   if (tokenizer.has("from")) {
     config.tokenizer_from = tokenizer.require_path("from");
@@ -123,9 +147,15 @@ TrainConfig load_train_config(const std::filesystem::path& file,
     const ConfigNode teacher = node.child("teacher");
     config.teacher = teacher.require_model("weights");
     if (!config.teacher.empty()) {
-      note_error(teacher, "weights", [&] { (void)describe_model(config.teacher); });
+      note_error(teacher, "weights", [&] {
+        check_sequence_length(node, config.text, "the teacher's",
+                              describe_model(config.teacher).config);
+      });
     }
     config.teacher_share = teacher.get<double>("share", 0.5, {0.0, 1.0});
+  }
+  if (errors->empty()) {  // else the shape may be none
+    check_sequence_length(node, config.text, "the model's", describe_shape(config.model).config);
   }
   node.refuse_unknown_keys();
   errors->throw_if_any();

@@ -7,6 +7,7 @@
 namespace specdec {
 
 class ConfigNode;
+struct TransformerConfig;
 
 /// One file of training text. Its last part is held out and never trained on.
 struct TextSource {
@@ -57,6 +58,10 @@ struct TrainConfig {
 TextPlan read_text_plan(const ConfigNode& node);
 /// Keys that are missing have the values of `defaults`.
 TrainSchedule read_schedule(const ConfigNode& node, const TrainSchedule& defaults = {});
+
+/// Notes a mistake where sequences are longer than a model takes that reads them: "the teacher's".
+void check_sequence_length(const ConfigNode& node, const TextPlan& text, const std::string& whose,
+                           const TransformerConfig& model);
 
 /// True when the config at `file` is that of a training (of a model or a head), not an experiment.
 bool describes_training(const std::filesystem::path& file,

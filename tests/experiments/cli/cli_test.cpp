@@ -64,6 +64,9 @@ TEST(CliTest, EachCommandNamesTheOneThatAConfigIsFor) {
     EXPECT_THAT(refused.err, HasSubstr("make them with: specdec answers " + answers));
   }
   EXPECT_THAT(cli({"check", answers}).err, testing::Not(HasSubstr("strategies")));
+  const std::string training = std::string(SPECDEC_SOURCE_DIR) + "/configs/train/draft.yaml";
+  EXPECT_THAT(cli({"train", training, "--dtype", "float64"}).err,
+              HasSubstr("--dtype: a training computes in float32"));
   for (const char* config : {"pair.yaml", "train/draft.yaml", "train/smollm2_eagle3.yaml"}) {
     const auto refused = cli({"answers", std::string(SPECDEC_SOURCE_DIR) + "/configs/" + config});
     EXPECT_EQ(refused.code, 2);

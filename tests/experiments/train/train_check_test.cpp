@@ -43,6 +43,24 @@ TEST(TrainCheckTest, EveryTrainingThatComesWithItIsInOrder) {
   }
 }
 
+TEST(TrainCheckTest, MistakesSayWhatToDo) {
+  const auto message = [](const std::string& name, std::vector<std::string> sets) {
+    sets.insert(sets.begin(), "out=" + (fs::temp_directory_path() / "specdec_none").string());
+    return error_message<ConfigError>([&] { (void)check_training("configs/train/" + name, sets); });
+  };
+  EXPECT_THAT(message("draft.yaml", {"sequence_length=1025", "model.max_position_embeddings=2048"}),
+              HasSubstr("sequence_length: is 1025, more than the teacher's "
+                        "max_position_embeddings (1024)"));
+  EXPECT_THAT(message("gemma4.yaml", {"sequence_length=1025"}), HasSubstr("more than the model's"));
+  EXPECT_THAT(message("medusa.yaml", {"sequence_length=1025"}),
+              HasSubstr("more than the target's"));
+  EXPECT_THAT(message("draft.yaml", {"initial=models/draft"}), HasSubstr("--set model=null"));
+  EXPECT_EQ(message("draft.yaml", {"initial=models/draft", "model=null"}), "no error");
+  EXPECT_EQ(message("gemma4_moe.yaml", {"model.experts=null", "balance_share=0"}), "no error");
+  const std::string experts = message("gemma4_moe.yaml", {"model.experts={chosen: 2, count: x}"});
+  EXPECT_THAT(experts, testing::Not(HasSubstr("of 0 experts")));
+}
+
 TEST(TrainCheckTest, TrainingsForADownloadLackNothingElse) {
   for (const fs::path& file : train_configs()) {
     if (file.filename().string().rfind("smollm2", 0) != 0 || fs::exists("models/smollm2")) {
