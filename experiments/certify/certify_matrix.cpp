@@ -164,13 +164,26 @@ std::vector<std::string> component_names(const Components& components) {
   return {names.begin(), names.end()};
 }
 
+/// What names that no combination has are refused with.
+static std::string unknown_component(const Components& components, const std::string& name,
+                                     const std::vector<std::string>& known) {
+  const auto cache = components.caches.entries().find(name);
+  if (cache == components.caches.entries().end()) {
+    return fmt::format("nothing is registered as '{}'{}", name, known_names_text(name, known));
+  }
+  return fmt::format(
+      "'{0}' is a cache, and certify combines strategies, drafters, verifiers, draft lengths and "
+      "trees. Test the strategies of a config over it: specdec certify --config CONFIG --cache "
+      "'{1}'",
+      name, examples_of(name, cache->second).front().yaml);
+}
+
 std::vector<CertifyCell> select_cells(const Components& components,
                                       const std::vector<std::string>& names) {
   const auto known = component_names(components);
   for (const auto& name : names) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      throw ConfigError(
-          fmt::format("nothing is registered as '{}'{}", name, known_names_text(name, known)));
+      throw ConfigError(unknown_component(components, name, known));
     }
   }
   auto cells = certify_cells(components);

@@ -62,7 +62,14 @@ void add_global_flags(CLI::App& app, GlobalFlags& flags) {
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option("--cache", flags.cache,
                  "key/value cache: a type of 'specdec list cache', or with options a map such as "
-                 "'{type: paged, megabytes: 64}' (default: paged)");
+                 "'{type: paged, megabytes: 64}' (default: paged)")
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            return text.find_first_not_of(" \t") == std::string::npos
+                       ? "is empty: name a type of 'specdec list cache', or leave --cache out"
+                       : std::string();
+          },
+          ""));
   app.add_option("--memory-limit", flags.memory_limit,
                  "most memory of the model's weights, such as 8GB, 0.5GB or 512MiB: layers that do "
                  "not fit are read from disk in each forward (default: no limit)");

@@ -417,6 +417,10 @@ TEST(CertifyCliTest, ListsTheMatrixOfOneType) {
   const auto unknown = cli({"list", "sufix", "--matrix", "--quiet"});
   EXPECT_EQ(unknown.code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("did you mean 'suffix'?"));
+  EXPECT_THAT(cli({"certify", "window"}).err,
+              HasSubstr("certify --config CONFIG --cache '{type: window, sink: 1, recent: 2, "
+                        "lossy: true}'"));
+  EXPECT_THAT(cli({"list", "--cache", ""}).err, HasSubstr("--cache: is empty"));
 }
 
 TEST(CertifyCliTest, ListsTheMatrix) {
