@@ -142,6 +142,13 @@ std::optional<StepCosts> read_costs(const SimulateArguments& arguments, const Tr
   if (costs && arguments.draft_cost) {
     set_draft_cost(*costs, *arguments.draft_cost);
   }
+  if (costs && costs->draft.empty()) {
+    throw ConfigError(fmt::format(
+        "--profile {}: holds no drafter, as one by layers does not: say what a drafted token costs "
+        "with --draft-cost, in forwards of one token, or measure a drafter with specdec profile "
+        "MODEL --draft DRAFTER --json FILE",
+        arguments.profile));
+  }
   return costs;
 }
 

@@ -39,8 +39,9 @@ struct StepCosts {
 };
 
 /// The costs in a profile, v(n) that of a text's tokens where the target has experts. `drafter`
-/// names one of its drafters; "" = its only one. Throws
-/// ConfigError when there is none of that name, or several to choose from.
+/// names one of its drafters; "" = its only one, or where it has none no costs of drafts, which
+/// set_draft_cost then gives. Throws ConfigError when there is none of that name, or several to
+/// choose from.
 StepCosts costs_of(const Profile& profile, const std::string& drafter);
 /// The costs of the run itself: its cost curve, scaled to what its steps took, and the mean times
 /// of the steps of `strategy` by depth. Throws Error when the run has no steps without a draft, or

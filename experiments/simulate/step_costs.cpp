@@ -173,19 +173,23 @@ StepCosts costs_of(const Profile& profile, const std::string& drafter) {
       found = &one;
     }
   }
-  if (found == nullptr) {
-    throw ConfigError(
-        names.empty()
-            ? std::string("the profile holds no drafter; measure it with specdec profile MODEL "
-                          "--draft DRAFTER --json FILE")
-            : fmt::format("the profile holds these drafters: {}; name one with --drafter",
-                          join_names(names)));
-  }
   StepCosts costs;
   costs.verify = curve_of_text(profile.target, profile.experts);
+  costs.other[1] = profile.plain.other.median;
+  if (names.empty() && drafter.empty()) {
+    return costs;
+  }
+  if (found == nullptr) {
+    throw ConfigError(
+        names.empty() ? fmt::format("the profile holds no drafter '{}': leave --drafter out and "
+                                    "give --draft-cost",
+                                    drafter)
+                      : fmt::format("the profile holds these drafters: {}; name one with "
+                                    "--drafter",
+                                    join_names(names)));
+  }
   costs.draft[0] = 0.0;
   costs.prompt_token = found->prompt_token;
-  costs.other[1] = profile.plain.other.median;
   for (const DraftCost& cost : found->lengths) {
     costs.draft[cost.drafted] = cost.draft.median;
     costs.other[cost.drafted + 1] = cost.other.median;

@@ -338,6 +338,13 @@ TEST(SimulateTest, ProfilesAreReadBack) {
   EXPECT_EQ(costs.draft_seconds(1), 0.25);
   EXPECT_THAT([&] { (void)costs_of(read, "e"); },
               ThrowsMessage<ConfigError>(HasSubstr("name one with --drafter")));
+  Profile by_layer = some_profile();
+  by_layer.drafters.clear();
+  StepCosts given = costs_of(by_layer, "");
+  EXPECT_TRUE(given.draft.empty());
+  set_draft_cost(given, 0.5);
+  EXPECT_EQ(given.draft_seconds(2), 0.5);
+  EXPECT_EQ(given.other_seconds(1), 0.5);
 }
 
 TEST(SimulateTest, BadProfilesAreRefused) {
