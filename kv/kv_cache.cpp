@@ -147,12 +147,13 @@ int64_t KvCache::rewindable_to(RowId row, int64_t length) const {
 
 void KvCache::check_rewindable(const char* call, int64_t length, int64_t shortest) const {
   if (length > 0 && length < shortest) {
+    const PageGroup* exact = groups_->exact();
     throw Error(fmt::format(
         "{} to {} tokens: the cache has given back keys and values that the layers' windows{} left "
         "behind, and holds what {} tokens or more need, or none: raise window_slack of the cache "
         "({}), or read the text anew",
-        call, length, options_.exact_recent > 0 ? " or exact_recent" : "", shortest,
-        options_.window_slack));
+        call, length, exact != nullptr ? " or exact_recent" : "", shortest,
+        exact != nullptr ? exact->options.window_slack : options_.window_slack));
   }
 }
 

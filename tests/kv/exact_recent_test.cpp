@@ -90,6 +90,14 @@ TEST(ExactRecentTest, TruncatingBeyondTheSlackIsAnErrorThatNamesIt) {
   EXPECT_EQ(wide.cache().rewindable_to(0, 1), 1) << "it can be cut by kExactSlack";
   wide.truncate(0, 1);
   wide.check();
+  KvCacheOptions longer = exact_of(5, 0);
+  longer.max_length = 100;
+  KvCache cache(three_layers(), longer);
+  cache.extend(chain(100).nodes());
+  cache.commit(0, first_nodes(100));
+  EXPECT_EQ(cache.rewindable_to(0, 100 - kExactSlack), 100 - kExactSlack);
+  EXPECT_THAT(error_message<Error>([&] { cache.truncate(0, 20); }),
+              HasSubstr("window_slack of the cache (64)"));
 }
 
 TEST(ExactRecentTest, SnapshotsAndTheirCopiesHoldBothForms) {
