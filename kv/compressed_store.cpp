@@ -67,9 +67,10 @@ PooledKeys::Sizes CompressedStore::sizes_of(const NewNodes& nodes) {
   return sizes;
 }
 
+/// Once a row has means, kernels look at the counts of all rows of a batch.
 void CompressedStore::reserve(const PooledKeys::Sizes& sizes) {
-  for (size_t layer = 0; layer < means_.size() && sizes.means > 0; ++layer) {
-    if (means_[layer]) {
+  for (size_t layer = 0; layer < means_.size(); ++layer) {
+    if (means_[layer] && (sizes.means > 0 || means_[layer]->columns() > 0)) {
       means_[layer]->reserve(ForwardingStore::describe(static_cast<int64_t>(layer)), sizes);
     }
   }

@@ -31,10 +31,11 @@ ReservedMemory::ReservedMemory(int64_t bytes)
   data_ = mmap(nullptr, static_cast<size_t>(bytes_), PROT_NONE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data_ == MAP_FAILED) {
-    throw Error(fmt::format(
-        "cannot reserve {} bytes of address space for keys and values: set "
-        "model.cache.max_pages, a smaller model.max_length, or raise the limit (ulimit -v)",
-        bytes_));
+    throw Error(
+        fmt::format("cannot reserve {} bytes of address space for keys and values, or states: set "
+                    "model.cache.max_pages (state_megabytes where layers are recurrent), a smaller "
+                    "model.max_length, or raise the limit (ulimit -v)",
+                    bytes_));
   }
 }
 

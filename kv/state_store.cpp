@@ -55,9 +55,12 @@ void StateStore::reserve(int64_t nodes) {
 }
 
 void StateStore::extend(const NewNodes& nodes) {
+  spans_.clear();
+  if (nodes.count == 0) {
+    return;
+  }
   check_room(nodes.count);
   reserve(nodes.count);
-  spans_.clear();
   auto* states = reinterpret_cast<NodeState*>(table_.host().mutable_data_ptr<int32_t>());
   for (int64_t node = 0; node < nodes.count; ++node) {
     const auto place = static_cast<size_t>(node);

@@ -36,8 +36,7 @@ DenseLayers::DenseLayers(const std::vector<DenseModule>& modules, int64_t width,
           fmt::format("{}/config.json: 'in_features' is {}, but what is before it gives {} numbers",
                       module.folder.string(), module.in, out_));
     }
-    TensorSource source(CheckpointTensors(module.folder, "model.safetensors"),
-                        placement_on(at::kCPU));
+    TensorSource source(CheckpointTensors(module.folder), placement_on(at::kCPU));
     Layer layer{.weight = source.load("linear.weight", {module.out, module.in}, dtype),
                 .bias = module.bias ? source.load("linear.bias", {module.out}, dtype) : Tensor(),
                 .activation = module.activation};

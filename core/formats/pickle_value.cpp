@@ -11,6 +11,7 @@ namespace specdec::pickle {
 namespace {
 
 constexpr size_t kMostDimensions = 64;
+constexpr size_t kLongestKey = 64;  ///< torch.save counts: 0, 1, ...
 
 const std::map<std::string_view, DType>& dtypes() {
   static const std::map<std::string_view, DType> known = {
@@ -105,8 +106,11 @@ Storage storage_of(const Value& id, const std::string& where) {
   if (found == dtypes().end() && name != "torch.storage UntypedStorage") {
     fail(where, fmt::format("values of the type {} are not supported", name));
   }
-  return {found != dtypes().end() ? std::optional(found->second) : std::nullopt,
-          argument<std::string>(id, 2, "a storage's key", where)};
+  const std::string& key = argument<std::string>(id, 2, "a storage's key", where);
+  if (key.size() > kLongestKey) {
+    fail(where, "a storage's key is too long");
+  }
+  return {found != dtypes().end() ? std::optional(found->second) : std::nullopt, key};
 }
 
 Value made_by(const Value& function, const Value& arguments, const std::string& where) {

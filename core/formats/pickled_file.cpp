@@ -108,7 +108,7 @@ std::span<const std::byte> values_of(const PickledTensor& tensor,
   int64_t values = 0;
   int64_t end = 0;
   if (!extent_of(tensor, values, end) || (values > 0 && (end > held || values > held))) {
-    fail(fmt::format("does not lie within the {} values of its storage, or overlaps itself", held));
+    fail(fmt::format("does not lie within the {} values of its storage", held));
   }
   return values == 0 ? std::span<const std::byte>()
                      : storage->second.subspan(static_cast<size_t>(tensor.offset * wide));
@@ -133,6 +133,7 @@ PickledFile::PickledFile(const std::filesystem::path& path) : TensorFile(path) {
   if (order != files.end() && as_text(order->second) != "little") {
     throw WeightsError(where + ": its numbers are big-endian, which is not read.");
   }
+  size_t copied = 0;
   std::vector<TensorEntry> entries;
   for (PickledTensor& tensor :
        read_pickled_tensors(files.at(folder + std::string(kPickle)), where)) {
@@ -140,6 +141,14 @@ PickledFile::PickledFile(const std::filesystem::path& path) : TensorFile(path) {
     if (!bytes.empty()) {
       const size_t size = bytes_of(tensor);
       if (!is_row_major(tensor)) {
+        copied += size;
+        if (copied > file_bytes().size()) {
+          throw WeightsError(
+              fmt::format("{}: its tensors are views of one another in other orders, which take "
+                          "more memory than "
+                          "the file has bytes: save them with .contiguous().",
+                          where));
+        }
         auto& copy = copies_.emplace_back(std::make_unique<std::byte[]>(size));
         copy_strided(tensor, 0, bytes.data(), copy.get());
         bytes = {copy.get(), size};

@@ -12,7 +12,7 @@ namespace specdec {
 /// medusa_lm_head.pt, adapter_model.bin. Tensors lie in the mapped file; those whose values are not
 /// in row-major order are copied. No code of the file is run. Throws WeightsError naming file and
 /// tensor: another kind of file, one of PyTorch before 1.6, other objects than tensors, a tensor
-/// outside its storage or whose values overlap, a damaged archive.
+/// that does not lie within its storage or has more values than that, a damaged archive.
 class PickledFile final : public TensorFile {
  public:
   explicit PickledFile(const std::filesystem::path& path);

@@ -275,8 +275,11 @@ bool TensorSource::skip_copy(const std::string& name, const std::string& other,
   checkpoint_->provide(*a);
   checkpoint_->provide(*b);
   const bool same = std::equal(a->bytes.begin(), a->bytes.end(), b->bytes.begin(), b->bytes.end());
+  checkpoint_->release(*b);
   if (same) {
     skip(name, shape);
+  } else {
+    checkpoint_->release(*a);
   }
   return same;
 }

@@ -108,13 +108,17 @@ void print_memory(std::ostream& out, const nlohmann::json& needs) {
                      static_cast<double>(total) / (1 << 30), needs["context"].get<int64_t>());
 }
 
-/// The multi-token-prediction modules of a checkpoint, whose tensors are checked.
-int64_t checked_mtp_modules(const ModelFiles& files) {
-  const int64_t modules = count_mtp_modules(files.folder);
-  if (modules > 0) {
-    (void)load_mtp_head(files.folder, unloaded_target(files.config, files.plan));
+/// What keeps a checkpoint's multi-token-prediction modules from being drafters; the model itself
+/// can be used without them.
+std::vector<std::string> mtp_notes(const ModelFiles& files, int64_t modules) {
+  try {
+    if (modules > 0) {
+      (void)load_mtp_head(files.folder, unloaded_target(files.config, files.plan));
+    }
+  } catch (const WeightsError& error) {
+    return {fmt::format("its mtp modules cannot draft: {}", error.what())};
   }
-  return modules;
+  return {};
 }
 
 nlohmann::json inspect_json(const ModelFiles& files, const MemoryNeeds& needs) {
@@ -122,6 +126,11 @@ nlohmann::json inspect_json(const ModelFiles& files, const MemoryNeeds& needs) {
   auto layers = nlohmann::json::array();
   for (const auto& layer : files.plan) {
     layers.push_back(layer_json(layer));
+  }
+  const int64_t modules = count_mtp_modules(files.folder);
+  std::vector<std::string> notes = files.notes;
+  for (std::string& note : mtp_notes(files, modules)) {
+    notes.push_back(std::move(note));
   }
   nlohmann::json tokenizer;
   if (files.tokenizer != nullptr) {
@@ -147,10 +156,10 @@ nlohmann::json inspect_json(const ModelFiles& files, const MemoryNeeds& needs) {
           {"suppressed_ids", config.suppressed_ids},
           {"cache_bytes_per_token", needs.cache_per_token},
           {"memory_needed", memory_json(needs)},
-          {"mtp_modules", checked_mtp_modules(files)},
+          {"mtp_modules", modules},
           {"weights", model_weights_json(*files.open)},
           {"tokenizer", tokenizer},
-          {"notes", files.notes},
+          {"notes", notes},
           {"layers", layers}};
 }
 

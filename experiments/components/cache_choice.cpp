@@ -75,7 +75,9 @@ KvRotation read_rotation(const ConfigNode& cache, const std::optional<KvFormat>&
   }
   if (name != "hadamard") {
     cache.fail("rotation", fmt::format("unknown rotation '{}'; known: none, hadamard", name));
-  } else if (!format || !has_scales(*format)) {
+    return KvRotation::kNone;
+  }
+  if (!format || !has_scales(*format)) {
     cache.fail("rotation",
                "is for formats with scales, whose error it lowers: give format: q8, q4, q3 or "
                "hierarchical, or leave it out");
@@ -84,7 +86,7 @@ KvRotation read_rotation(const ConfigNode& cache, const std::optional<KvFormat>&
   return KvRotation::kHadamard;
 }
 
-int64_t read_exact_recent(const ConfigNode& cache) {
+int64_t read_exact_recent(const ConfigNode& cache, const std::optional<KvFormat>& format) {
   constexpr int64_t kMostRecent = int64_t{1} << 30;
   cache.ignore("exact_recent");  // known, also where it is not given
   const int64_t tokens =
@@ -94,9 +96,8 @@ int64_t read_exact_recent(const ConfigNode& cache) {
                fmt::format("counts the last tokens that a format does not round: give format: {}, "
                            "or leave it out",
                            kLossyNames));
-    return 0;
   }
-  return tokens;
+  return format ? tokens : 0;  // else a mistake is noted
 }
 
 /// A target's cache: one that is lossy needs `lossy: true`, and no other has it.
@@ -121,7 +122,7 @@ CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
   own.promise = &promise;
   CacheChoice choice{.format = format,
                      .rotation = read_rotation(cache, format),
-                     .exact_recent = read_exact_recent(cache)};
+                     .exact_recent = read_exact_recent(cache, format)};
   choice.make = plan.components.caches.prepare(cache, own);
   choice.yaml = write_yaml(*cache.resolved());
   choice.cpu_only = cpu_only_type(cache, plan.components);
@@ -129,6 +130,7 @@ CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
   if (choice.exact_recent > 0 && choice.memory_bytes > 0) {
     cache.fail("exact_recent",
                "is not for a cache of type tiered: leave it out, or choose type: paged");
+    choice.exact_recent = 0;
   }
   if (format || promise == Promise::kLossy) {
     choice.loss = write_yaml_flow(*cache.resolved());

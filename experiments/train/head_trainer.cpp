@@ -127,14 +127,11 @@ class HeadTrainer {
                       "folder with --set out=FOLDER.",
                       config_.out.string()));
     }
-    for (const char* weights : {"model.safetensors", "model.safetensors.index.json"}) {
-      if (is_finished(config_.out, weights)) {
-        throw Error(
-            fmt::format("{} holds a model, beside which nothing is trained; train into a folder of "
-                        "its own with "
-                        "--set out=FOLDER.",
-                        config_.out.string()));
-      }
+    if (finished_model(config_.out)) {
+      throw Error(
+          fmt::format("{} holds a model, beside which nothing is trained; train into a folder of "
+                      "its own with --set out=FOLDER.",
+                      config_.out.string()));
     }
   }
 

@@ -22,13 +22,13 @@ std::string plan_text(const TextPlan& text, const TrainSchedule& schedule) {
                      static_cast<double>(bytes) / 1e6, text.sources.size());
 }
 
-void warn_of_finished(const std::filesystem::path& out, const std::string& file,
+void warn_of_finished(const std::filesystem::path& out, const std::optional<std::string>& file,
                       std::vector<std::string>& warnings) {
-  if (is_finished(out, file)) {
+  if (file) {
     warnings.push_back(
         fmt::format("out: {} holds a {} already, which train does not overwrite; give another "
                     "folder with --set out=FOLDER",
-                    out.string(), file));
+                    out.string(), *file));
   }
 }
 
@@ -58,13 +58,15 @@ TrainCheck check_training(const std::filesystem::path& file,
     if (!config.answers.folder.empty()) {
       warn_of_answers(config, check.warnings);
     }
-    warn_of_finished(config.out, head_file_name(config.shape.type), check.warnings);
+    const std::string head = head_file_name(config.shape.type);
+    warn_of_finished(config.out, is_finished(config.out, head) ? head : finished_model(config.out),
+                     check.warnings);
   } else {
     const TrainConfig config = load_train_config(file, overrides);
     check.summary = fmt::format("trains a model of {} layers: {}",
                                 describe_shape(config.model).config.num_layers,
                                 plan_text(config.text, config.schedule));
-    warn_of_finished(config.out, "model.safetensors", check.warnings);
+    warn_of_finished(config.out, finished_model(config.out), check.warnings);
   }
   return check;
 }

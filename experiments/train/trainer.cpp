@@ -120,7 +120,7 @@ class Trainer {
  private:
   /// A finished model is never overwritten: it may be what experiments were run on.
   void refuse_finished() const {
-    if (is_finished(config_.out, "model.safetensors")) {
+    if (finished_model(config_.out)) {
       throw Error(
           fmt::format("{} holds a model already; remove it first, or train into another "
                       "folder with --set out=FOLDER.",

@@ -270,4 +270,14 @@ bool is_finished(const fs::path& out, const std::string& file) {
   return fs::exists(out / file) && !fs::exists(out / kState);
 }
 
+std::optional<std::string> finished_model(const fs::path& out) {
+  for (const char* file : {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+                           "pytorch_model.bin.index.json"}) {
+    if (is_finished(out, file)) {
+      return file;
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace specdec

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,5 +51,8 @@ void make_training_folder(const std::filesystem::path& out);
 /// True when `out` holds the weights `file` of a training that ended. One that was stopped while
 /// its stored weights were evaluated left its state too, and resumes.
 bool is_finished(const std::filesystem::path& out, const std::string& file);
+/// The file of `out` that makes it a model, or shards' index: of a training that ended, or a
+/// checkpoint of another program; none where there is none.
+std::optional<std::string> finished_model(const std::filesystem::path& out);
 
 }  // namespace specdec

@@ -28,10 +28,10 @@ struct LoraAdapter {
   std::vector<LoraPair> pairs;
 };
 
-/// Reads adapter_config.json and adapter_model.safetensors of a folder. Modules of vision and audio
-/// parts, and keys and values that nothing reads, are left out. Throws WeightsError naming file and
-/// tensor: what LoraConfig refuses, a module that the base does not have, a matrix of another
-/// shape, one that is missing or that the config does not name.
+/// Reads adapter_config.json and adapter_model.safetensors or .bin of a folder. Modules of vision
+/// and audio parts, and keys and values that nothing reads, are left out. Throws WeightsError
+/// naming file and tensor: what LoraConfig refuses, a module that the base does not have, a matrix
+/// of another shape, one that is missing or that the config does not name.
 std::shared_ptr<const LoraAdapter> load_lora(const std::filesystem::path& folder,
                                              std::shared_ptr<const TransformerWeights> base);
 

@@ -84,6 +84,7 @@ TEST(PickledFileTest, OtherFilesAreRefused) {
   EXPECT_THAT(complaint(saved("number")), HasSubstr("'step' is an integer, not a tensor"));
   EXPECT_THAT(complaint(saved("before_1_6")), HasSubstr("torch.save(torch.load(FILE), FILE)"));
   EXPECT_THAT(complaint(saved("expanded")), HasSubstr("tensor 'a' of shape [3]"));
+  EXPECT_THAT(complaint(saved("views_of_one")), HasSubstr("take more memory than the file"));
   const TemporaryFolder folder;
   EXPECT_THAT(complaint(folder.write("empty.bin", "")), HasSubstr("empty"));
   EXPECT_THAT(complaint(folder.write("text.bin", "weights")), HasSubstr("download it again"));

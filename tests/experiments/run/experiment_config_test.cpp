@@ -21,6 +21,7 @@
 namespace specdec {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -335,6 +336,13 @@ TEST_F(ExperimentConfigTest, RefusesModelsAndPrompts) {
               HasSubstr("needs float32 activations, but dtype is float64"));
   EXPECT_THAT(set("model.cache.type=page"), HasSubstr("unknown type 'page'; did you mean 'paged'"));
   EXPECT_THAT(set("model.cache={type: paged, pages: 3}"), HasSubstr("pages: unknown key"));
+  EXPECT_THAT(
+      set("model.cache={type: tiered, format: q4, exact_recent: 8, lossy: true}"),
+      AllOf(HasSubstr("is not for a cache of type tiered"), Not(HasSubstr("internal error"))));
+  EXPECT_THAT(set("model.cache={type: paged, rotation: hadamrd}"),
+              HasSubstr("unknown rotation 'hadamrd'"));
+  EXPECT_THAT(set("model.cache={type: paged, format: q9, exact_recent: 8, lossy: true}"),
+              AllOf(HasSubstr("unknown format 'q9'"), Not(HasSubstr("keeps them as they are"))));
   EXPECT_THAT(set("model.max_pages=3"), HasSubstr("is now called 'cache: {type: paged"));
   EXPECT_THAT(set("model.device=tpu"), HasSubstr("unknown device 'tpu'"));
   EXPECT_THAT(set("model.max_length=100000"), HasSubstr("max_position_embeddings (512)"));

@@ -264,6 +264,9 @@ TEST_F(TrainerTest, ATrainingStoppedInItsLastEvaluationResumes) {
   train_model(config({"steps=10", "checkpoint_every=4"}), {});
   EXPECT_EQ(load_model(folder_.path() / "model")->fingerprint, fingerprint);
   EXPECT_THROW(train_model(config({"steps=10"}), {}), Error) << "now it is finished";
+  std::filesystem::rename(config({}).out / "model.safetensors",
+                          config({}).out / "pytorch_model.bin");
+  EXPECT_THROW(train_model(config({"steps=10"}), {}), Error) << "a model in another file";
 }
 
 TEST_F(TrainerTest, RefusesWhatItWouldSpoil) {

@@ -113,6 +113,28 @@ INSTANTIATE_TEST_SUITE_P(
                                   2}),
     [](const auto& info) { return info.param.name; });
 
+TEST(CudaCompressedTest, ARowWithoutMeansMayStandBesideOneWithMeans) {
+  const CudaCacheCase means{"compressed", KvFormat::kNative, 1, 2, 1e-4, KvRotation::kNone, 2};
+  TransformerModel model(small_gemma(), means.factory(), emulated());
+  const std::vector<Token> text(40, 3);
+  const std::vector<Token> first = {5, 7};
+  model.prefill_get_last_logits(first);
+  const Tensor alone = model.decode_get_logits(std::span(text).first(1)).clone();
+  model.truncate(0);
+  model.prefill_get_last_logits(text);
+  std::vector<RowId> rows;
+  for (int i = 0; i < 3; ++i) {  // more rows than there is room for
+    rows.push_back(model.open());
+  }
+  TokenBatch batch = batch_of(first);
+  batch.rows = {rows.back(), rows.back()};
+  (void)model.forward(batch);
+  model.commit(std::vector<int64_t>{0, 1}, rows.back());
+  TokenBatch next = batch_of(std::span(text).first(1));
+  next.rows = {rows.back()};
+  EXPECT_TRUE(at::equal(model.forward(next).logits[0], alone.reshape({-1})));
+}
+
 TEST(CudaTraceTest, CountsWhatTheCpuDoes) {
   const KvStoreFactory traced = [](const std::vector<LayerKv>& layers,
                                    const KvStoreOptions& options) {
