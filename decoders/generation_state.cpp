@@ -278,7 +278,8 @@ void check_target(const GenerationState& state, LanguageModel& target) {
   if (key != state.cached.key) {
     throw SnapshotModelError(fmt::format(
         "the state is of another model than this one, or of the same with other adapters, dtype, "
-        "activations, kv_dtype or device: it was made with '{}' (key {}, here {}). Resume it with "
+        "activations, kv_dtype, cache format or device: it was made with '{}' (key {}, here {}). "
+        "Resume it with "
         "the same model and options",
         state.model, state.cached.key, key));
   }

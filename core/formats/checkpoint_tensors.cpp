@@ -101,9 +101,10 @@ CheckpointTensors::CheckpointTensors(const std::filesystem::path& folder) : fold
   const auto found = first_of(folder, {kWeightsFile, kIndexFile, kPickledFile, kPickledIndexFile});
   if (!found) {
     throw WeightsError(
-        fmt::format("{}: it holds none of {}, {} and {}. Name a GGUF file itself instead of "
+        fmt::format("{}: it holds none of {}, {}, {} and {}: files of other names are not looked "
+                    "for. Name a GGUF file itself instead of "
                     "its folder; other formats must be converted to safetensors first.",
-                    folder.string(), kWeightsFile, kIndexFile, kPickledFile));
+                    folder.string(), kWeightsFile, kIndexFile, kPickledFile, kPickledIndexFile));
   }
   if (found->extension() != ".json") {
     files_.push_back(open_file(*found));

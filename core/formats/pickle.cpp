@@ -127,6 +127,16 @@ class Machine {
     return value;
   }
 
+  /// Of a module's name and one in it.
+  Global global_of(const Values& names) const {
+    const auto* module = std::get_if<std::string>(&names[0]->is);
+    const auto* name = std::get_if<std::string>(&names[1]->is);
+    if (module == nullptr || name == nullptr) {
+      fail("a class has no name");
+    }
+    return {*module + " " + *name};
+  }
+
   bool constant(char operation) {
     switch (operation) {
       case 'N':
@@ -158,6 +168,9 @@ class Machine {
         return true;
       case '\x8c':
         push(std::string(take(number<uint8_t>())));
+        return true;
+      case '\x93':
+        push(global_of(pop_values(2)));
         return true;
       case 'c': {
         const std::string module(line());
@@ -298,6 +311,17 @@ class Machine {
 }  // namespace
 }  // namespace pickle
 
+/// How to save what a training checkpoint holds beside other things.
+static std::string saving_advice(const pickle::Dictionary& dictionary) {
+  for (const auto& [key, value] : dictionary.items) {
+    const auto* name = std::get_if<std::string>(&key->is);
+    if (name != nullptr && std::holds_alternative<pickle::Dictionary>(value->is)) {
+      return fmt::format("torch.save(x['{}'], FILE)", *name);
+    }
+  }
+  return "torch.save(model.state_dict(), FILE)";
+}
+
 std::vector<PickledTensor> read_pickled_tensors(std::span<const std::byte> code,
                                                 const std::string& where) {
   pickle::Machine machine(code, where);
@@ -319,9 +343,8 @@ std::vector<PickledTensor> read_pickled_tensors(std::span<const std::byte> code,
     }
     if (tensor == nullptr) {
       throw WeightsError(
-          fmt::format("{}: '{}' is {}, not a tensor. Save the state dict alone, such as "
-                      "torch.save(x['{}'], FILE).",
-                      where, *name, kind_of(*value), *name));
+          fmt::format("{}: '{}' is {}, not a tensor. Save the tensors alone, such as {}.", where,
+                      *name, kind_of(*value), saving_advice(*dictionary)));
     }
     tensors.push_back(*tensor);
     tensors.back().name = *name;

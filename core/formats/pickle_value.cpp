@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <string_view>
 
@@ -129,10 +130,13 @@ Value made_by(const Value& function, const Value& arguments, const std::string& 
   if (name == "torch._utils _rebuild_parameter") {
     return {argument<PickledTensor>(arguments, 0, "a parameter's tensor", where)};
   }
+  std::string shown = name;  // of a damaged file it may be anything
+  std::replace_if(
+      shown.begin(), shown.end(), [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
   fail(where, fmt::format(
                   "it makes a '{}', and only dictionaries of tensors are read. Save the state dict "
                   "alone: torch.save(model.state_dict(), FILE)",
-                  name));
+                  shown));
 }
 
 }  // namespace specdec::pickle

@@ -368,7 +368,7 @@ TEST(LogitBiasTest, DeadEndsOfTheGrammarEndDraftsThatGetThere) {
                        std::make_unique<FixedDraftLength>(3))
                  : std::make_unique<AutoregressiveDecoding>(stuck);
       EXPECT_THAT([&] { decoding->generate(task.request(random)); },
-                  ThrowsMessage<Error>(HasSubstr("everything was forbidden")));
+                  ThrowsMessage<Error>(HasSubstr("forbids (-inf) every token")));
     }
   }
 }

@@ -77,6 +77,12 @@ TEST(PickledFileTest, ReadsViewsAndAllTypes) {
   EXPECT_THAT(values<uint8_t>(file, "fp8"), ElementsAre(0x38, 0x40));
 }
 
+TEST(PickledFileTest, ReadsANewerProtocol) {
+  const PickledFile file(saved("protocol_4"));
+  EXPECT_THAT(values<float>(file, "a"), ElementsAre(0, 1, 2));
+  EXPECT_THAT(values<float>(file, "b"), ElementsAre(1));
+}
+
 TEST(PickledFileTest, OtherFilesAreRefused) {
   EXPECT_THAT(complaint(saved("nested")), AllOf(HasSubstr("'state_dict' is a dictionary"),
                                                 HasSubstr("torch.save(x['state_dict']")));
