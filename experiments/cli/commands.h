@@ -58,6 +58,9 @@ std::vector<AdapterChoice> parse_adapters(const std::vector<std::string>& texts)
 /// Adds --active-layers.
 void add_active_layers_option(CLI::App& command, int64_t& layers);
 
+/// Throws ConfigError, which says why, where a flag is given that changes how a model computes.
+void refuse_model_flags(const GlobalFlags& flags, const std::string& why);
+
 /// Ids written as "2,5,7". Throws ConfigError: not numbers, negative, none.
 std::vector<Token> parse_token_list(const std::string& text);
 

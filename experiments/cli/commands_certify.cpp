@@ -39,24 +39,10 @@ struct CertifyArguments {
   JsonOption json;
 };
 
-/// Flags of a model: the exact test has tiny models of its own.
-void refuse_model_flags(const GlobalFlags& flags) {
-  const std::pair<const char*, const std::string&> given[] = {{"--dtype", flags.dtype},
-                                                              {"--activations", flags.activations},
-                                                              {"--kv-dtype", flags.kv_dtype},
-                                                              {"--cache", flags.cache}};
-  for (const auto& [name, value] : given) {
-    if (!value.empty()) {
-      throw ConfigError(
-          fmt::format("{}: certify without --config enumerates tiny models of its own in float64: "
-                      "leave it out, or test your model with --config FILE",
-                      name));
-    }
-  }
-}
-
 int certify_exactly(const CommandContext& context, CertifyArguments& arguments) {
-  refuse_model_flags(context.flags);
+  refuse_model_flags(context.flags,
+                     "certify without --config enumerates tiny models of its own in float64: leave "
+                     "it out, or test your model with --config FILE");
   JsonOutput json(arguments.json, context.out);
   const InterruptGuard guard;
   arguments.exact.quiet = context.flags.quiet;

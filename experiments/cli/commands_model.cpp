@@ -118,6 +118,18 @@ int logits(const CommandContext& context, const LogitsArguments& arguments) {
 
 }  // namespace
 
+void refuse_model_flags(const GlobalFlags& flags, const std::string& why) {
+  const std::pair<const char*, const std::string&> given[] = {{"--dtype", flags.dtype},
+                                                              {"--activations", flags.activations},
+                                                              {"--kv-dtype", flags.kv_dtype},
+                                                              {"--cache", flags.cache}};
+  for (const auto& [name, value] : given) {
+    if (!value.empty()) {
+      throw ConfigError(fmt::format("{}: {}", name, why));
+    }
+  }
+}
+
 std::vector<Token> parse_token_list(const std::string& text) {
   std::vector<Token> tokens;
   size_t begin = 0;

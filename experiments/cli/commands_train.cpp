@@ -17,26 +17,6 @@
 #include "experiments/train/trainer.h"
 
 namespace specdec {
-namespace {
-
-/// Flags that would change how a model computes, which a training does not let them.
-void refuse_flags(const GlobalFlags& flags) {
-  const std::pair<const char*, const std::string&> given[] = {{"--dtype", flags.dtype},
-                                                              {"--activations", flags.activations},
-                                                              {"--kv-dtype", flags.kv_dtype},
-                                                              {"--cache", flags.cache}};
-  for (const auto& [name, value] : given) {
-    if (!value.empty()) {
-      throw ConfigError(
-          fmt::format("{}: a training computes in float32 and keeps no cache: leave it out. The "
-                      "config's bfloat16_products multiplies matrices in bfloat16, and head.stored "
-                      "says how a head is written",
-                      name));
-    }
-  }
-}
-
-}  // namespace
 
 void add_train_command(CLI::App& app, CommandContext& context) {
   struct Arguments {
@@ -72,7 +52,11 @@ void add_train_command(CLI::App& app, CommandContext& context) {
                           "'head'; an experiment is started with: specdec run " +
                           arguments->file);
       }
-      refuse_flags(context.flags);
+      refuse_model_flags(
+          context.flags,
+          "a training computes in float32 and keeps no cache: leave it out. The config's "
+          "bfloat16_products multiplies matrices in bfloat16, and head.stored says how a head is "
+          "written");
       const InterruptGuard interrupts;
       TrainOptions options;
       options.device = parse_device(context.model_options().device);

@@ -376,6 +376,14 @@ TEST(CertifyCliTest, AnUnknownNameIsAnError) {
   EXPECT_THAT(result.err, HasSubstr("did you mean 'rejection'?"));
 }
 
+TEST(CertifyCliTest, AModelsFlagsNeedAConfig) {
+  for (const char* flag : {"--cache=window", "--dtype=float32"}) {
+    const auto result = cli({"certify", "autoregressive", flag});
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.err, HasSubstr("--config FILE"));
+  }
+}
+
 CertifyRow matrix_row(const std::string& verifier, bool greedy, Finding finding,
                       const std::string& reason = "") {
   CertifyRow row;
