@@ -173,11 +173,14 @@ void check_all_layers(const ConfigNode& node, const RunPlan& plan, const SelfDra
 DrafterRegistry::Make prepare_cached_self(const ConfigNode& node, const RunPlan& plan,
                                           const SelfDrafterOptions& given,
                                           const std::optional<CacheChoice>& cache) {
+  const ConfigNode own = node.child("cache");
+  const bool is_mistaken =  // which is noted
+      !cache->make || ((own.has("format") || own.has("exact_recent")) && !cache->format);
   if (given.layers > 0 || !given.skip.empty() || given.upper_half || node.has("adapter")) {
     node.fail("cache",
               "is for all layers of the target, which draft with a cache of their own: leave out "
               "layers, skip, upper_half and adapter, or leave out the cache");
-  } else if (cache->make && cache->loss.empty()) {  // else it is a mistake, which is noted
+  } else if (!is_mistaken && cache->loss.empty()) {
     node.fail("cache",
               "is exact, so drafts would cost what they save: give a format, as in {type: paged, "
               "format: q4}, or a type that reads less, as {type: window}");

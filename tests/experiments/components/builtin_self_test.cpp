@@ -125,6 +125,8 @@ TEST_F(BuiltinSelfTest, UpperHalvesNeedACacheThatHasThem) {
               Not(HasSubstr("hierarchical")));
   EXPECT_THAT(refused(", device: mps" + halves, "upper_half: true"),
               HasSubstr("hierarchical is for float32 activations on the CPU and CUDA"));
+  EXPECT_THAT(refused("", "cache: {type: paged}"), HasSubstr("is exact, so drafts would cost"));
+  EXPECT_THAT(refused("", "cache: {type: paged, format: [q4]}"), Not(HasSubstr("is exact")));
   EXPECT_THAT(refused("", "cache: {type: paged, format: q3, rotation: fourier}"),
               HasSubstr("known: none, hadamard"));
 }
