@@ -283,7 +283,7 @@ TEST_F(CheckpointTensorsTest, RefusesFoldersWithoutWeights) {
   EXPECT_THAT(error_message<WeightsError>([&] { CheckpointTensors all(folder_.path() / "no"); }),
               HasSubstr("no such folder"));
   EXPECT_THAT(error_message<WeightsError>([&] { CheckpointTensors all(folder_.path()); }),
-              HasSubstr("neither model.safetensors nor"));
+              HasSubstr("none of model.safetensors"));
 }
 
 }  // namespace
