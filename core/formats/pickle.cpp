@@ -347,7 +347,7 @@ std::vector<PickledTensor> read_pickled_tensors(std::span<const std::byte> code,
                       *name, kind_of(*value), saving_advice(*dictionary)));
     }
     tensors.push_back(*tensor);
-    tensors.back().name = *name;
+    tensors.back().layout.name = *name;
   }
   return tensors;
 }

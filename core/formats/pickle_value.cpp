@@ -57,10 +57,11 @@ std::vector<int64_t> integers(const Sequence& sequence, const std::string& where
 PickledTensor tensor_of(const Value& arguments, bool names_dtype, const std::string& where) {
   const auto& values = argument<Storage>(arguments, 0, "a tensor's storage", where);
   PickledTensor tensor{
-      .name = {},
+      .layout = {.name = {},
+                 .shape =
+                     integers(argument<Sequence>(arguments, 2, "a tensor's shape", where), where)},
       .storage = values.key,
       .offset = argument<int64_t>(arguments, 1, "a tensor's offset", where),
-      .shape = integers(argument<Sequence>(arguments, 2, "a tensor's shape", where), where),
       .strides = integers(argument<Sequence>(arguments, 3, "a tensor's strides", where), where)};
   std::optional<DType> dtype = values.dtype;
   if (names_dtype) {
@@ -71,10 +72,10 @@ PickledTensor tensor_of(const Value& arguments, bool names_dtype, const std::str
     }
     dtype = found->second;
   }
-  if (!dtype || tensor.strides.size() != tensor.shape.size()) {
+  if (!dtype || tensor.strides.size() != tensor.layout.shape.size()) {
     fail(where, "a tensor has no type, or not as many strides as dimensions");
   }
-  tensor.dtype = *dtype;
+  tensor.layout.dtype = *dtype;
   return tensor;
 }
 

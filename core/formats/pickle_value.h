@@ -7,16 +7,15 @@
 #include <vector>
 
 #include "core/formats/dtype.h"
+#include "core/formats/tensor_layout.h"
 
 namespace specdec {
 
 /// A tensor that a pickle describes: a view of a storage, which is a file of its own.
 struct PickledTensor {
-  std::string name;
-  DType dtype = DType::kF32;
-  std::string storage;  ///< its key: the name of the file with its values
-  int64_t offset = 0;   ///< of the first value, in values
-  std::vector<int64_t> shape;
+  TensorLayout layout;
+  std::string storage;           ///< its key: the name of the file with its values
+  int64_t offset = 0;            ///< of the first value, in values
   std::vector<int64_t> strides;  ///< in values, one for each dimension
 };
 

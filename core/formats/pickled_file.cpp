@@ -27,10 +27,10 @@ constexpr std::string_view kOldBegin = "\x80\x02";  ///< a bare pickle, before P
 bool extent_of(const PickledTensor& tensor, int64_t& values, int64_t& end) {
   values = 1;
   end = tensor.offset;
-  for (size_t i = 0; i < tensor.shape.size(); ++i) {
+  for (size_t i = 0; i < tensor.layout.shape.size(); ++i) {
     int64_t reach = 0;
-    if (__builtin_mul_overflow(values, tensor.shape[i], &values) ||
-        __builtin_mul_overflow(std::max<int64_t>(0, tensor.shape[i] - 1), tensor.strides[i],
+    if (__builtin_mul_overflow(values, tensor.layout.shape[i], &values) ||
+        __builtin_mul_overflow(std::max<int64_t>(0, tensor.layout.shape[i] - 1), tensor.strides[i],
                                &reach) ||
         __builtin_add_overflow(end, reach, &end)) {
       return false;
@@ -41,11 +41,11 @@ bool extent_of(const PickledTensor& tensor, int64_t& values, int64_t& end) {
 
 bool is_row_major(const PickledTensor& tensor) {
   int64_t expected = 1;
-  for (size_t i = tensor.shape.size(); i-- > 0;) {
-    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) {
+  for (size_t i = tensor.layout.shape.size(); i-- > 0;) {
+    if (tensor.layout.shape[i] != 1 && tensor.strides[i] != expected) {
       return false;
     }
-    expected *= tensor.shape[i];
+    expected *= tensor.layout.shape[i];
   }
   return true;
 }
@@ -53,24 +53,16 @@ bool is_row_major(const PickledTensor& tensor) {
 /// Copies dimension `axis` and those behind it in row-major order; returns where the next goes.
 std::byte* copy_strided(const PickledTensor& tensor, size_t axis, const std::byte* from,
                         std::byte* to) {
-  const auto wide = static_cast<size_t>(dtype_bytes(tensor.dtype));
-  if (axis == tensor.shape.size()) {
+  const auto wide = static_cast<size_t>(dtype_bytes(tensor.layout.dtype));
+  if (axis == tensor.layout.shape.size()) {
     std::memcpy(to, from, wide);
     return to + wide;
   }
-  for (int64_t i = 0; i < tensor.shape[axis]; ++i) {
+  for (int64_t i = 0; i < tensor.layout.shape[axis]; ++i) {
     to = copy_strided(tensor, axis + 1, from + static_cast<size_t>(i * tensor.strides[axis]) * wide,
                       to);
   }
   return to;
-}
-
-size_t bytes_of(const PickledTensor& tensor) {
-  int64_t values = 1;
-  for (const int64_t size : tensor.shape) {
-    values *= size;
-  }
-  return static_cast<size_t>(values * dtype_bytes(tensor.dtype));
 }
 
 std::string_view as_text(std::span<const std::byte> bytes) {
@@ -95,15 +87,15 @@ std::span<const std::byte> values_of(const PickledTensor& tensor,
                                      const std::map<std::string, std::span<const std::byte>>& files,
                                      const std::string& folder, const std::string& where) {
   const auto fail = [&](const std::string& problem) {
-    throw WeightsError(fmt::format("{}: tensor '{}' of shape [{}] {}.", where, tensor.name,
-                                   fmt::join(tensor.shape, ", "), problem));
+    throw WeightsError(fmt::format("{}: tensor '{}' of shape [{}] {}.", where, tensor.layout.name,
+                                   fmt::join(tensor.layout.shape, ", "), problem));
   };
   const auto storage = files.find(fmt::format("{}/data/{}", folder, tensor.storage));
   if (storage == files.end()) {
     fail(fmt::format("has its values in data/{}, which is missing: copy or download the file again",
                      tensor.storage));
   }
-  const int64_t wide = dtype_bytes(tensor.dtype);
+  const int64_t wide = dtype_bytes(tensor.layout.dtype);
   const auto held = static_cast<int64_t>(storage->second.size()) / wide;
   int64_t values = 0;
   int64_t end = 0;
@@ -139,14 +131,13 @@ PickledFile::PickledFile(const std::filesystem::path& path) : TensorFile(path) {
        read_pickled_tensors(files.at(folder + std::string(kPickle)), where)) {
     auto bytes = values_of(tensor, files, folder, where);
     if (!bytes.empty()) {
-      const size_t size = bytes_of(tensor);
+      const size_t size = static_cast<size_t>(tensor.layout.bytes());
       if (!is_row_major(tensor)) {
         copied += size;
         if (copied > file_bytes().size()) {
           throw WeightsError(
               fmt::format("{}: its tensors are views of one another in other orders, which take "
-                          "more memory than "
-                          "the file has bytes: save them with .contiguous().",
+                          "more memory than the file has bytes: save them with .contiguous().",
                           where));
         }
         auto& copy = copies_.emplace_back(std::make_unique<std::byte[]>(size));
@@ -155,9 +146,9 @@ PickledFile::PickledFile(const std::filesystem::path& path) : TensorFile(path) {
       }
       bytes = bytes.first(size);
     }
-    entries.push_back({.name = std::move(tensor.name),
-                       .dtype = tensor.dtype,
-                       .shape = std::move(tensor.shape),
+    entries.push_back({.name = std::move(tensor.layout.name),
+                       .dtype = tensor.layout.dtype,
+                       .shape = std::move(tensor.layout.shape),
                        .bytes = bytes});
   }
   set_tensors(std::move(entries));

@@ -31,7 +31,7 @@ struct TensorNames {
 /// Takes tensors of a checkpoint by name, checks shape and dtype, and remembers which were taken.
 /// Every complaint is a WeightsError that names folder and tensor; values that are NaN or infinite
 /// are one. On a meta device names, shapes and dtypes are checked, and nothing but integers is
-/// read.
+/// read, and what skip_copy compares.
 class TensorSource {
  public:
   TensorSource(std::shared_ptr<const TensorFiles> checkpoint, const Placement& place);

@@ -80,7 +80,7 @@ std::string check_head_target(const HeadTarget& expected, const TransformerInfo&
 std::string read_head_config(const std::filesystem::path& folder) {
   if (!std::filesystem::is_directory(folder)) {
     throw WeightsError(fmt::format(
-        "{}: no such folder. Name a head's folder, which holds config.json and model.safetensors.",
+        "{}: no such folder. Name a head's folder, which holds config.json and its weights.",
         folder.string()));
   }
   return read_file(folder / "config.json");

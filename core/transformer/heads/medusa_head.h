@@ -97,7 +97,7 @@ MedusaConfig read_medusa_config(const std::filesystem::path& folder,
 CheckpointTensors medusa_tensors(const std::filesystem::path& folder);
 
 /// Loads FasterDecoding/Medusa's files: config.json and medusa_lm_head.safetensors (or
-/// model.safetensors) with `{head}.{layer}.linear.weight`, `.bias` and
+/// .pt, or a checkpoint's files) with `{head}.{layer}.linear.weight`, `.bias` and
 /// `{head}.{num_layers}.weight`, on the target's device. All is converted to `dtype`: see
 /// plain_dtype. hidden_size and vocab_size are the target's where
 /// config.json leaves them out. Throws WeightsError: see read_medusa_config and check_head_target;
