@@ -18,11 +18,13 @@
 #include <numeric>
 #include <random>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "core/error.h"
 #include "core/tokenizers/tokenizer.h"
+#include "experiments/config/config_file.h"
 #include "grammar/grammar_matcher.h"
 #include "grammar/schema/json_value.h"
 
@@ -38,10 +40,7 @@ struct Case {
 };
 
 std::vector<Case> read_cases(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) {
-    throw ConfigError(path + ": cannot be read; give a file of schemas, one JSON object a line");
-  }
+  std::istringstream file(read_text_file(path, size_t{1} << 30U));
   std::vector<Case> cases;
   for (std::string line; std::getline(file, line);) {
     const JsonValue value = parse_json(line, path);
@@ -307,7 +306,7 @@ void run(const std::vector<std::string>& arguments) {
   const auto argument = [&](size_t i, const char* usual) {
     return arguments.size() > i ? arguments[i] : usual;
   };
-  const auto cases = read_cases(argument(0, "tests/data/grammar/jsonschemabench_subset.jsonl"));
+  const auto cases = read_cases(argument(0, "tests/data/grammar/jsonschemabench_subset.jsonl.gz"));
   const size_t count = std::stoul(argument(1, "11000"));
   const auto tokenizer = load_tokenizer(argument(2, "models/target"));
   const uint64_t seed = std::stoul(argument(3, "1"));

@@ -5,7 +5,7 @@
     VENV/bin/python bench/peers/grammar_keywords.py           prints the table
     VENV/bin/python bench/peers/grammar_keywords.py --write   writes it into docs/grammar.md
 
-Probes: lines {group, id, schema, valid, invalid} of tests/data/grammar/keyword_probes.jsonl. Instances stand as
+Probes: lines {group, id, schema, valid, invalid} of tests/data/grammar/keyword_probes.jsonl.gz. Instances stand as
 values, or as texts (`valid_text`, `invalid_text`) where the spelling is what matters; a line without instances is a
 schema that is wrong. `specdec` and `error` say what specdec does instead of being right, and what its error names;
 `registry` holds documents that the schema means. Every outcome is checked with python-jsonschema first, but for lines
@@ -14,6 +14,7 @@ the probes say; tests/grammar/json/keyword_probes_test.cpp asks the same without
 """
 import argparse
 import datetime
+import gzip
 import importlib.metadata
 import json
 import re
@@ -27,7 +28,7 @@ import grammar
 
 ROOT = grammar.ROOT
 PAGE = ROOT / "docs/grammar.md"
-PROBES = ROOT / "tests/data/grammar/keyword_probes.jsonl"
+PROBES = ROOT / "tests/data/grammar/keyword_probes.jsonl.gz"
 MARKS = ["<!-- bench/peers/grammar_keywords.py writes from here -->", "<!-- to here -->"]
 RIGHT, ERROR, NARROW, IGNORED, BOTH = OUTCOMES = ["right", "error", "too narrow", "ignored", "both"]
 
@@ -45,7 +46,7 @@ def parse_options():
 
 def read_probes():
     """Each with its instances as `tests`: {valid, data} or {valid, text}."""
-    probes = [json.loads(line) for line in PROBES.read_text(encoding="utf-8").splitlines()]
+    probes = [json.loads(line) for line in gzip.decompress(PROBES.read_bytes()).decode().splitlines()]
     for probe in probes:
         probe["tests"] = [{"valid": valid, key: instance} for valid, name in [(True, "valid"), (False, "invalid")]
                           for key, ending in [("data", ""), ("text", "_text")]

@@ -51,7 +51,7 @@ TEST(ArrayWalksTest, NoTextOf500BytesIsADeadEnd) {
   if (std::getenv("SPECDEC_LONG_WALKS") == nullptr) {
     GTEST_SKIP() << "SPECDEC_LONG_WALKS is not set";
   }
-  std::vector<std::string> lines = grammar_data("jsonschemabench_subset.jsonl");
+  std::vector<std::string> lines = grammar_data("jsonschemabench_subset.jsonl.gz");
   for (const auto& more :
        {grammar_data("samples.jsonl"),
         lines_of(SPECDEC_SOURCE_DIR "/../shared/schemas/jsonschemabench_dev.jsonl")}) {

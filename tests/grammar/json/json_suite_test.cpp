@@ -147,7 +147,7 @@ TEST(JsonSuiteTest, Draft7Optional) {
 }
 
 TEST(JsonSuiteTest, PartOfJsonSchemaBench) {
-  const Outcome outcome = check_bench(grammar_data("jsonschemabench_subset.jsonl"));
+  const Outcome outcome = check_bench(grammar_data("jsonschemabench_subset.jsonl.gz"));
   EXPECT_EQ(outcome.groups, 43);
   EXPECT_EQ(outcome.accepted, Names());
   EXPECT_EQ(outcome.not_right, Names());

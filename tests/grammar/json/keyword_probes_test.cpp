@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 std::vector<JsonValue> keyword_probes() {
   std::vector<JsonValue> probes;
-  for (const std::string& line : grammar_data("keyword_probes.jsonl")) {
+  for (const std::string& line : grammar_data("keyword_probes.jsonl.gz")) {
     probes.push_back(parse_json(line, "keyword_probes.jsonl"));
   }
   return probes;
