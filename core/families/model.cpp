@@ -293,8 +293,8 @@ std::shared_ptr<const TransformerWeights> random_weights(const ModelDescription&
   const at::ScalarType dtype = options.dtype.value_or(at::kFloat);
   // Blocks are made of bfloat16, which takes less memory beside them.
   const at::ScalarType plain = dtype == at::kChar ? at::kBFloat16 : dtype;
-  const auto weights =
-      pack(*random_model(description, {.dtype = plain}), {.dtype = dtype, .place = options.place});
+  const auto weights = pack(*random_model(description, {.dtype = plain, .repeats = true}),
+                            {.dtype = dtype, .place = options.place});
   set_activations(*weights, options.activations);
   return weights;
 }

@@ -101,7 +101,11 @@ Tensor RandomTensors::normal(at::IntArrayRef shape, double deviation, at::Scalar
   at::Tensor flat = out.view(-1);
   for (int64_t at = 0; at < flat.numel(); at += kPart) {
     at::Tensor part = flat.narrow(0, at, std::min(kPart, flat.numel() - at));
-    part.copy_(normal_values(part.numel(), generator_) * deviation);
+    if (at > 0 && options_.repeats) {
+      part.copy_(flat.narrow(0, 0, part.numel()));
+    } else {
+      part.copy_(normal_values(part.numel(), generator_) * deviation);
+    }
   }
   return out;
 }

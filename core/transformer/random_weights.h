@@ -11,6 +11,9 @@ struct RandomWeightsOptions {
   uint64_t seed = 0;
   at::ScalarType dtype = at::kFloat;
   double norm_deviation = 0.1;  ///< of the norms' scales around 1
+  /// The numbers of a matrix repeat after 2^20, for models that are only timed: those of a large
+  /// one are made in seconds.
+  bool repeats = false;
 };
 
 /// Random tensors, the same on every platform.

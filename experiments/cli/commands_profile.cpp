@@ -34,6 +34,7 @@ constexpr int64_t kComparedTokens = 64;
 
 struct ProfileArguments {
   std::string model, contexts = "16,128,512", lengths = "1,2,4,8";
+  std::string new_tokens = "1,2,3,4,5,6,8,12,16,32";
   JsonOption json;
   std::vector<std::string> drafters;
   bool random_weights = false;
@@ -177,10 +178,15 @@ CostCurveOptions Profiler::curve_options() const {
   CostCurveOptions options;
   options.repeats = arguments_.repeats;
   options.between = InterruptGuard::check;
-  options.contexts.clear();
-  for (const Token length : parse_token_list(arguments_.contexts)) {
-    options.contexts.push_back(length);
-  }
+  const auto numbers = [](const std::string& option, const std::string& list) {
+    const std::vector<Token> parsed = parse_token_list(list);
+    if (std::find(parsed.begin(), parsed.end(), 0) != parsed.end()) {
+      throw ConfigError(fmt::format("{} {}: every number must be at least 1", option, list));
+    }
+    return std::vector<int64_t>(parsed.begin(), parsed.end());
+  };
+  options.contexts = numbers("--contexts", arguments_.contexts);
+  options.new_tokens = numbers("--new-tokens", arguments_.new_tokens);
   return options;
 }
 
@@ -237,6 +243,7 @@ Profile Profiler::run() {
                   .temperature = arguments_.sampling.temperature,
                   .plain = {},
                   .drafters = {}};
+  profile.reads = forward_reads(*target_, profile.target);
   profile.experts =
       measure_experts(loader_.weights(arguments_.model), loader_.kv_store(),
                       {.repeats = arguments_.repeats, .between = InterruptGuard::check});
@@ -392,7 +399,8 @@ void add_save_options(CLI::App& command, ProfileArguments& arguments) {
 
 void add_profile_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand(
-      "profile", "time forwards of 1 to 32 tokens, and drafters: where speculation pays off");
+      "profile",
+      "time forwards of several numbers of tokens, and drafters: where speculation pays off");
   const auto arguments = std::make_shared<ProfileArguments>();
   command->add_option("MODEL", arguments->model, kModelHelp)->required();
   command->add_flag("--random", arguments->random_weights,
@@ -421,6 +429,8 @@ void add_profile_command(CLI::App& app, CommandContext& context) {
   command->add_option("--lengths", arguments->lengths, "draft lengths to time")
       ->capture_default_str();
   command->add_option("--contexts", arguments->contexts, "context lengths to time at")
+      ->capture_default_str();
+  command->add_option("--new-tokens", arguments->new_tokens, "numbers of tokens of timed forwards")
       ->capture_default_str();
   command->add_option("--repeats", arguments->repeats, "measurements per median")
       ->check(CLI::Range(int64_t{1}, int64_t{100000}))

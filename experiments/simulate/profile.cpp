@@ -92,6 +92,9 @@ Profile parse_profile(const nlohmann::json& json) {
       profile.drafters.back().lengths.push_back(parse_cost(cost));
     }
   }
+  if (const auto reads = json.find("reads"); reads != json.end()) {
+    profile.reads = parse_reads(*reads);
+  }
   if (const auto experts = json.find("experts"); experts != json.end()) {
     profile.experts = parse_experts(*experts);
   }
@@ -139,7 +142,57 @@ void print_curve(std::ostream& out, const CostCurve& curve) {
   write_aligned(out, rows, 0);
 }
 
+/// What the first width reads in a second, by context.
+void print_reads(std::ostream& out, const Profile& profile) {
+  const int64_t width = profile.target.points.front().new_tokens;
+  for (const CostPoint& point : profile.target.points) {
+    const auto cache = profile.reads.cache.find(point.context);
+    if (point.new_tokens != width || cache == profile.reads.cache.end()) {
+      continue;
+    }
+    const auto bytes = static_cast<double>(profile.reads.weights + cache->second);
+    out << fmt::format(
+        "a forward of {} after {}: {:.1f} MB of weights and {:.1f} MB of keys and "
+        "values, {:.1f} GB/s\n",
+        width, point.context, 1e-6 * static_cast<double>(profile.reads.weights),
+        1e-6 * static_cast<double>(cache->second), 1e-9 * bytes / point.seconds);
+  }
+}
+
+Json reads_json(const ForwardReads& reads) {
+  Json cache = Json::array();
+  for (const auto& [context, bytes] : reads.cache) {
+    cache.push_back({{"context", context}, {"bytes", bytes}});
+  }
+  return {{"weight_bytes", reads.weights}, {"cache", std::move(cache)}};
+}
+
+ForwardReads parse_reads(const nlohmann::json& json) {
+  ForwardReads reads{.weights = json.at("weight_bytes").get<int64_t>(), .cache = {}};
+  for (const auto& entry : json.at("cache")) {
+    reads.cache[entry.at("context").get<int64_t>()] = entry.at("bytes").get<int64_t>();
+  }
+  return reads;
+}
+
 }  // namespace
+
+ForwardReads forward_reads(const TransformerModel& model, const CostCurve& curve) {
+  ForwardReads reads{.weights = forward_bytes(model.weights()), .cache = {}};
+  const KvStatistics statistics = model.cache().statistics();
+  const std::vector<LayerPlan>& plan = model.weights().plan;
+  for (const CostPoint& point : curve.points) {
+    int64_t& bytes = reads.cache[point.context];
+    bytes = 0;
+    for (const LayerPlan& layer : plan) {
+      const auto& own = layer.kv_source < 0 ? layer : plan[static_cast<size_t>(layer.kv_source)];
+      const auto at = static_cast<size_t>(&own - plan.data());
+      const int64_t seen = layer.window > 0 ? std::min(layer.window, point.context) : point.context;
+      bytes += seen * statistics.layers[at].page_bytes / statistics.page_size;
+    }
+  }
+  return reads;
+}
 
 Spread spread_of(std::vector<double> seconds) {
   SPECDEC_CHECK(!seconds.empty(), "the spread of nothing");
@@ -204,6 +257,7 @@ void time_in_turns(std::span<StepTimer> timers, int64_t steps) {
 
 void print_profile(std::ostream& out, const Profile& profile) {
   print_curve(out, profile.target);
+  print_reads(out, profile);
   if (profile.experts) {
     print_experts(out, *profile.experts);
   }
@@ -254,6 +308,7 @@ std::string write_profile(const Profile& profile) {
                {"model", profile.model},
                {"machine", profile.machine},
                {"target", std::move(target)},
+               {"reads", reads_json(profile.reads)},
                {"temperature", profile.temperature},
                {"plain", cost_json(profile.plain)},
                {"drafters", std::move(drafters)}};

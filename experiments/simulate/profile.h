@@ -2,12 +2,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <iosfwd>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/sampling.h"
+#include "core/transformer/transformer_model.h"
 #include "decoders/analysis/cost_curve.h"
 #include "decoders/decoding_strategy.h"
 #include "experiments/components/layer_profile.h"
@@ -41,11 +43,18 @@ struct DrafterProfile {
   double prompt_token = 0.0;
 };
 
+/// Bytes that a forward of one token reads, each once.
+struct ForwardReads {
+  int64_t weights = 0;               ///< forward_bytes
+  std::map<int64_t, int64_t> cache;  ///< by context: keys and values that its layers see
+};
+
 /// What a machine takes for forwards and drafts: measured once, read by `simulate`.
 struct Profile {
   std::string model;
   std::string machine;       ///< processor, threads, dtype; for readers
   CostCurve target;          ///< v(n)
+  ForwardReads reads = {};   ///< of the target; nothing where no whole model was measured
   double temperature = 0.0;  ///< of the steps below: distributions and draws take time too
   DraftCost plain;
   std::vector<DrafterProfile> drafters;
@@ -53,6 +62,9 @@ struct Profile {
   /// The parts that `target` was put together from, where no whole model was measured.
   std::optional<LayerProfile> layers = {};
 };
+
+/// Of a model at the contexts of a curve that was measured.
+ForwardReads forward_reads(const TransformerModel& model, const CostCurve& curve);
 
 /// Median and quartiles. `seconds` must not be empty.
 Spread spread_of(std::vector<double> seconds);

@@ -134,6 +134,8 @@ TEST(CliTest, WrongUsageExitsWithTwo) {
       {"inspect", "/no/such/model"},
       {"profile", kModel, "--contexts", "none"},
       {"profile", kModel, "--contexts", "100000"},
+      {"profile", kModel, "--contexts", "0"},
+      {"profile", kModel, "--new-tokens", "1,0"},
       {"profile", kModel, "--repeats", "0"},
       {"profile", kModel, "--temperature", "-1"},
       {"profile", kModel, "--draft", "{type: nonsense}"},
@@ -512,15 +514,21 @@ TEST(CliTest, ProfilesForwardsAndDrafters) {
   ASSERT_EQ(profile.target.points.size(), 20U);
   EXPECT_EQ(profile.target.points[0].new_tokens, 1);
   EXPECT_GT(profile.target.points[0].seconds, 0.0);
+  EXPECT_GT(profile.reads.weights, 0);
+  // Two of six layers see all tokens, the others 5: keys and values of 2 heads of 24 float32.
+  constexpr int64_t kToken = 2 * 2 * 24 * 4;
+  EXPECT_EQ(profile.reads.cache.at(8), (2 * 8 + 4 * 5) * kToken);
+  EXPECT_EQ(profile.reads.cache.at(64), (2 * 64 + 4 * 5) * kToken);
   ASSERT_EQ(profile.drafters.size(), 1U);
   EXPECT_EQ(profile.drafters[0].name, "draft_model");
   ASSERT_EQ(profile.drafters[0].lengths.size(), 2U);
   EXPECT_EQ(profile.drafters[0].lengths[1].drafted, 3);
   EXPECT_GT(profile.drafters[0].lengths[1].draft.median, 0.0);
-  const auto printed = cli({"profile", kModel, "--contexts", "8", "--repeats", "1", "--temperature",
-                            "0.5", "--draft", kModel, "--json", "-"});
+  const auto printed =
+      cli({"profile", kModel, "--contexts", "8", "--new-tokens", "1,5", "--repeats", "1",
+           "--temperature", "0.5", "--draft", kModel, "--json", "-"});
   ASSERT_EQ(printed.code, 0) << printed.err;
-  EXPECT_EQ(nlohmann::json::parse(printed.out)["target"].size(), 10U);
+  EXPECT_EQ(nlohmann::json::parse(printed.out)["target"].size(), 2U);
   EXPECT_EQ(nlohmann::json::parse(printed.out)["temperature"], 0.5);
 }
 

@@ -318,6 +318,7 @@ Profile some_profile() {
   Profile profile{.model = "m", .machine = "a, b", .target = {}, .plain = {}, .drafters = {}};
   profile.target.points = {
       {.new_tokens = 1, .context = 16, .seconds = 0.5, .low = 0.25, .high = 0.75}};
+  profile.reads = {.weights = 1000, .cache = {{16, 32}}};
   const Spread spread{.median = 0.5, .low = 0.25, .high = 1.0};
   profile.plain = {.drafted = 0, .steps = 9, .draft = {}, .verify = spread, .other = spread};
   profile.drafters = {
@@ -332,6 +333,7 @@ TEST(SimulateTest, ProfilesAreReadBack) {
   const auto file = folder.write("p.json", write_profile(some_profile()));
   const Profile read = read_profile(file);
   EXPECT_EQ(write_profile(read), write_profile(some_profile()));
+  EXPECT_EQ(read.reads.cache.at(16), 32);
   const StepCosts costs = costs_of(read, "");
   EXPECT_EQ(costs.verify.seconds(1, 16), 0.5);
   EXPECT_EQ(costs.draft_seconds(2), 0.5);
