@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/kernels/cuda/cuda_copy_queue.h"
 #include "core/kernels/cuda/cuda_ops.h"
 
 namespace specdec {
@@ -11,6 +12,14 @@ std::shared_ptr<Ops> device_ops(at::Device device) {
                             device.str()));
   }
   return device.is_cpu() ? cpu_ops() : cuda_ops(device);
+}
+
+std::shared_ptr<CopyQueue> device_copies(at::Device device) {
+  if (!device.is_cpu() && !device.is_cuda()) {
+    throw Error(
+        fmt::format("copies beside a computation are made on CUDA, not on {}", device.str()));
+  }
+  return device.is_cpu() ? nullptr : cuda_copy_queue(device);
 }
 
 }  // namespace specdec

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/kernels/copy_queue.h"
 #include "core/kernels/metal/metal_ops.h"
 
 namespace specdec {
@@ -11,6 +12,14 @@ std::shared_ptr<Ops> device_ops(at::Device device) {
                             device.str()));
   }
   return device.is_cpu() ? cpu_ops() : mps_ops(device);
+}
+
+std::shared_ptr<CopyQueue> device_copies(at::Device device) {
+  if (!device.is_cpu()) {
+    throw Error(
+        fmt::format("copies beside a computation are made on CUDA, not on {}", device.str()));
+  }
+  return nullptr;
 }
 
 }  // namespace specdec

@@ -6,6 +6,7 @@
 
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/emulation/stream_capture.h"
+#include "core/kernels/cuda/emulation/stream_copies.h"
 #include "core/kernels/cuda/launch_shape.h"
 
 // NOLINTBEGIN(bugprone-reserved-identifier): CUDA's names.
@@ -83,8 +84,10 @@ inline void multiply_tiles(float (&c)[4], const uint32_t (&a)[4], const uint32_t
 /// 0, or the error of a launch beside the captured stream.
 template <class Task>
 int launch(void (*kernel)(Task), const LaunchShape& shape, void* stream, const Task& task) {
-  return emulation::launch_grid(
-      stream, [kernel, shape, task] { emulation::run_grid(shape, [&] { kernel(task); }); });
+  return emulation::launch_grid(stream, [kernel, shape, task] {
+    emulation::begin_launch(&task, sizeof(task));
+    emulation::run_grid(shape, [&] { kernel(task); });
+  });
 }
 
 }  // namespace specdec::cuda

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/kernels/cuda/emulation/stream_copies.h"
 #include "core/kernels/cuda/launch_shape.h"
 
 namespace specdec::cuda {
@@ -67,7 +68,9 @@ int destroy_graph(void* graph) {
   return 0;
 }
 
-int synchronize(void* /*stream*/) { return capture == nullptr ? 0 : invalidate(); }
+int synchronize(void* stream) {
+  return capture == nullptr ? emulation::finish_stream(stream) : invalidate();
+}
 
 const char* error_name(int error) {
   switch (error) {
@@ -79,6 +82,8 @@ const char* error_name(int error) {
       return "cudaErrorStreamCaptureUnsupported";
     case kCaptureInvalidated:
       return "cudaErrorStreamCaptureInvalidated";
+    case kCopyOvertakesLaunch:
+      return "a copy that overtakes a launch, whose end it has to wait for";
     default:
       return "unrecognized error code";
   }
