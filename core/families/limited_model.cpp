@@ -51,7 +51,7 @@ int64_t other_bytes(const ModelSizes& sizes) {
   rest.layers.clear();
   const auto add_matrix = [&bytes](const MatrixSize& matrix) {
     for (const LinearPart& part : matrix.parts) {
-      bytes += packed_bytes(part, matrix.columns);
+      bytes += packed_bytes(part, matrix.columns, matrix.form);
     }
   };
   visit_forward_matrices(rest, add_matrix);
@@ -89,6 +89,15 @@ std::vector<fs::path> weight_files(const fs::path& model) {
   return files;
 }
 
+/// How the numbers of a form lie; "" for the CPU's, whose files said nothing before there were
+/// others.
+std::string form_text(const LinearForm& form) {
+  if (form.layout == WeightLayout::kPanels) {
+    return {};
+  }
+  return form.is_arranged ? " in fragments of 16 x 64" : " in rows";
+}
+
 /// Says which weights these are, in which formats.
 std::string model_text(const OpenModel& model, const ModelSizes& sizes) {
   std::string text = model.description.text;
@@ -104,7 +113,7 @@ std::string model_text(const OpenModel& model, const ModelSizes& sizes) {
   }
   for (const auto& layer : sizes.layers) {
     visit_matrices(layer, [&text](const MatrixSize& matrix) {
-      text += fmt::format("\n{}", matrix.columns);
+      text += fmt::format("\n{}{}", matrix.columns, form_text(matrix.form));
       for (const LinearPart& part : matrix.parts) {
         text += fmt::format(" {} {}", part.out, format_name(part.format));
       }
@@ -130,14 +139,15 @@ void remove_leftovers(const fs::path& file) {
   }
 }
 
-/// Packs and writes the layers, one in memory at a time.
+/// Packs and writes the layers, one in memory at a time: the host's.
 void write_layer_file(const OpenModel& model, const LoadOptions& options, const fs::path& path,
                       const LayerFileKey& key) {
   remove_leftovers(path);
   LayerFileWriter writer(path, key);
-  TensorSource source(model.tensors, options.place);
+  const Placement place = {.device = at::kCPU, .layout = options.place.layout};
+  TensorSource source(model.tensors, place);
   const auto rest =
-      load_from<Linear>(source, model.description, {.dtype = options.dtype, .place = options.place},
+      load_from<Linear>(source, model.description, {.dtype = options.dtype, .place = place},
                         [&writer](const LayerToLoad& layer) {
                           writer.add(layer.load<Linear>());
                           return LayerWeights();
@@ -160,30 +170,59 @@ std::shared_ptr<LayerFile> open_layers(const OpenModel& model, const LoadOptions
   return file;
 }
 
+/// Reads layers that stay in memory: the host's, or a device's.
+class LayerReader {
+ public:
+  LayerReader(std::shared_ptr<LayerFile> file, std::shared_ptr<CopyQueue> copies)
+      : file_(std::move(file)), copies_(std::move(copies)) {}
+
+  std::shared_ptr<std::byte> read(int64_t layer) {
+    const int64_t bytes = file_->bytes(layer);
+    if (copies_ == nullptr) {
+      auto memory = layer_memory(bytes);
+      file_->read(layer, {memory.get(), static_cast<size_t>(bytes)});
+      return memory;
+    }
+    if (pinned_bytes_ < bytes) {
+      pinned_ = copies_->pinned(bytes);
+      pinned_bytes_ = bytes;
+    }
+    file_->read(layer, {pinned_.get(), static_cast<size_t>(bytes)});
+    auto memory = copies_->on_device(bytes);
+    copies_->copy(memory.get(), pinned_.get(), bytes);
+    copies_->wait(copies_->mark());
+    return memory;
+  }
+
+ private:
+  std::shared_ptr<LayerFile> file_;
+  std::shared_ptr<CopyQueue> copies_;
+  std::shared_ptr<std::byte> pinned_;
+  int64_t pinned_bytes_ = 0;
+};
+
 /// All but the layers on disk from the checkpoint and the layer file.
 std::shared_ptr<const TransformerWeights> load_over(const std::shared_ptr<LayerFile>& file,
                                                     const Residency& residency,
                                                     const OpenModel& model,
-                                                    const LoadOptions& options) {
+                                                    const LoadOptions& options,
+                                                    const LayerPager::Copies& copies) {
   std::vector<int64_t> on_disk;
   for (size_t i = 0; i < residency.in_memory.size(); ++i) {
     if (!residency.in_memory[i]) {
       on_disk.push_back(static_cast<int64_t>(i));
     }
   }
-  const auto pager = std::make_shared<LayerPager>(file, std::move(on_disk));
+  LayerReader reader(file, copies.front());
+  const auto pager = std::make_shared<LayerPager>(file, std::move(on_disk), copies);
   TensorSource source(model.tensors, options.place);
   int64_t next = 0;
   const auto make_layer = [&](const LayerToLoad& layer) {
     layer.source.leave_out_bytes();  // they come from the file
     const int64_t number = next++;
     const bool stays = residency.in_memory[static_cast<size_t>(number)];
-    const int64_t bytes = file->bytes(number);
-    const auto memory = stays ? layer_memory(bytes) : pager->memory(number);
-    if (stays) {
-      file->read(number, {memory.get(), static_cast<size_t>(bytes)});
-    }
-    LayerWeights weights = layer_in(memory, layer.load<MatrixSize>());
+    const auto memory = stays ? reader.read(number) : pager->memory(number);
+    LayerWeights weights = layer_in(memory, layer.load<MatrixSize>(), options.place.device);
     weights.in_source = stays ? -1 : number;
     return weights;
   };
@@ -198,8 +237,9 @@ std::shared_ptr<const TransformerWeights> load_over(const std::shared_ptr<LayerF
 
 fs::path default_layer_file(const OpenModel& model, const LoadOptions& options) {
   fs::path name = model.tensors->folder();
-  const std::string text = fmt::format("{}|{}", fs::absolute(name).lexically_normal().string(),
-                                       options.dtype ? static_cast<int>(*options.dtype) : -1);
+  const std::string text = fmt::format("{}|{}{}", fs::absolute(name).lexically_normal().string(),
+                                       options.dtype ? static_cast<int>(*options.dtype) : -1,
+                                       form_text({.layout = options.place.layout}));
   name = name.has_filename() ? name : name.parent_path();
   return user_cache_folder() / "specdec" /
          fmt::format("{}-{:016x}.layers", name.filename().string(),
@@ -209,9 +249,9 @@ fs::path default_layer_file(const OpenModel& model, const LoadOptions& options) 
 std::shared_ptr<const TransformerWeights> load_model_within(const OpenModel& model,
                                                             const LoadOptions& options,
                                                             const WeightLimit& limit) {
-  require_config(options.place.device.is_cpu(),
-                 "a memory limit is for models on the CPU: layers on disk are not supported on "
-                 "GPUs yet. Use device: cpu, or leave out the limit.");
+  require_config(!options.place.device.is_mps(),
+                 "a memory limit is for models on the CPU and on CUDA: layers on disk are not "
+                 "supported on Apple GPUs. Use device: cpu, or leave out the limit.");
   const auto sizes = measure(model, options);
   LayerFileKey key{.model = {}, .layer_bytes = bytes_of_layers(*sizes)};
   const Residency residency = plan_residency(key.layer_bytes, other_bytes(*sizes), limit.bytes);
@@ -224,7 +264,9 @@ std::shared_ptr<const TransformerWeights> load_model_within(const OpenModel& mod
                                                               : limit.layer_file);
   std::error_code code;
   fs::create_directories(path.parent_path(), code);  // else writing says what is wrong
-  return load_over(open_layers(model, options, path, key), residency, model, options);
+  LayerPager::Copies copies;
+  std::ranges::generate(copies, [&] { return limit.copies(options.place.device); });
+  return load_over(open_layers(model, options, path, key), residency, model, options, copies);
 }
 
 }  // namespace specdec

@@ -228,7 +228,7 @@ ModelSize measure_model(const OpenModel& model, const LoadOptions& options) {
   bool has_blocks = false;
   for (const MatrixSize* matrix : all) {
     for (const LinearPart& part : matrix->parts) {
-      size.matrices[format_name(part.format)] += packed_bytes(part, matrix->columns);
+      size.matrices[format_name(part.format)] += packed_bytes(part, matrix->columns, matrix->form);
       has_blocks = has_blocks || has_integer_blocks(part.format);
     }
   }

@@ -56,7 +56,15 @@ const char* format_name(WeightFormat format) {
   return kNames[static_cast<size_t>(format)];
 }
 
-int64_t packed_bytes(const LinearPart& part, int64_t in) {
+bool LinearForm::in_fragments(WeightFormat format) const {
+  return layout == WeightLayout::kRows && is_arranged && has_fragments(format);
+}
+
+int64_t packed_bytes(const LinearPart& part, int64_t in, const LinearForm& form) {
+  if (form.layout == WeightLayout::kRows) {
+    return form.in_fragments(part.format) ? fragment_bytes(part.out, in, part.format)
+                                          : weight_row_bytes(in, part.format) * part.out;
+  }
   const int64_t panels = (part.out + kPanel - 1) / kPanel;
   if (!is_in_blocks(part.format)) {
     return panels * kPanel * in * static_cast<int64_t>(c10::elementSize(scalar_type(part.format)));
@@ -68,16 +76,30 @@ int64_t packed_bytes(const LinearPart& part, int64_t in) {
 }
 
 /// Of a part, with what aligns the next one.
-static int64_t aligned_bytes(const LinearPart& part, int64_t in) {
-  return (packed_bytes(part, in) + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+static int64_t aligned_bytes(const LinearPart& part, int64_t in, const LinearForm& form) {
+  return (packed_bytes(part, in, form) + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
 }
 
-int64_t stored_panel_bytes(const std::vector<LinearPart>& parts, int64_t in) {
+int64_t stored_bytes(const std::vector<LinearPart>& parts, int64_t in, const LinearForm& form) {
   int64_t bytes = 0;
   for (const LinearPart& part : parts) {
-    bytes += aligned_bytes(part, in);
+    bytes += aligned_bytes(part, in, form);
   }
   return bytes;
+}
+
+/// What a part of a form holds, in memory of a device.
+static Tensor packed_in(const std::shared_ptr<std::byte>& memory, const LinearPart& part,
+                        int64_t in, const LinearForm& form, at::Device device) {
+  if (form.layout == WeightLayout::kPanels) {
+    return panels_in(memory, part.out, in, part.format);
+  }
+  if (!form.in_fragments(part.format)) {
+    return weight_rows_in(memory, part.out, in, part.format, device);
+  }
+  return at::from_blob(
+      memory.get(), {packed_bytes(part, in, form)}, [memory](void* /*data*/) {},
+      at::TensorOptions(at::kByte).device(device));
 }
 
 Linear::Linear(int64_t out, int64_t in, WeightFormat format, const Placement& place)
@@ -96,14 +118,16 @@ Linear::Linear(const std::vector<LinearPart>& parts, int64_t in, const Placement
   }
 }
 
-Linear::Linear(const std::vector<LinearPart>& parts, int64_t in, std::shared_ptr<std::byte> memory)
-    : in_(in) {
+Linear::Linear(const std::vector<LinearPart>& parts, int64_t in, const LinearForm& form,
+               at::Device device, std::shared_ptr<std::byte> memory)
+    : in_(in), layout_(form.layout) {
   for (const LinearPart& each : parts) {
     parts_.push_back({.first = out_,
                       .out = each.out,
                       .format = each.format,
-                      .packed = panels_in(memory, each.out, in, each.format)});
-    memory = {memory, memory.get() + aligned_bytes(each, in)};
+                      .packed = packed_in(memory, each, in, form, device),
+                      .in_fragments = form.in_fragments(each.format)});
+    memory = {memory, memory.get() + aligned_bytes(each, in, form)};
     out_ += each.out;
   }
 }

@@ -28,13 +28,21 @@ struct LinearPart {
   WeightFormat format;
 };
 
-/// Memory that a part takes.
-int64_t packed_bytes(const LinearPart& part, int64_t in);
+/// How the weights of a Linear's parts lie in memory.
+struct LinearForm {
+  WeightLayout layout = WeightLayout::kPanels;
+  bool is_arranged = false;  ///< as Linear::arrange does
 
-/// Bytes of the panels of a matrix where they lie one part after another, each aligned to
-/// kPartAlignment.
+  /// Whether a part lies in fragments (weight_fragments.h).
+  bool in_fragments(WeightFormat format) const;
+};
+
+/// Memory that a part takes.
+int64_t packed_bytes(const LinearPart& part, int64_t in, const LinearForm& form = {});
+
+/// Bytes of a matrix whose parts lie one after another, each aligned to kPartAlignment.
 inline constexpr int64_t kPartAlignment = 64;
-int64_t stored_panel_bytes(const std::vector<LinearPart>& parts, int64_t in);
+int64_t stored_bytes(const std::vector<LinearPart>& parts, int64_t in, const LinearForm& form);
 
 /// A linear layer as data: the weight [out, in], laid out for the products of its device
 /// (WeightLayout; on the CPU linear_product.h), and its bias. Immutable once it is filled; copies
@@ -51,9 +59,10 @@ class Linear {
   /// Zeros, to be filled by set_rows while weights are loaded.
   Linear(int64_t out, int64_t in, WeightFormat format, const Placement& place);
   Linear(const std::vector<LinearPart>& parts, int64_t in, const Placement& place);
-  /// Over memory that holds the panels of its parts (stored_panel_bytes), or will hold them before
-  /// each product; it shares that memory.
-  Linear(const std::vector<LinearPart>& parts, int64_t in, std::shared_ptr<std::byte> memory);
+  /// Over memory of a device that holds its parts (stored_bytes), or will hold them before each
+  /// product; it shares that memory.
+  Linear(const std::vector<LinearPart>& parts, int64_t in, const LinearForm& form,
+         at::Device device, std::shared_ptr<std::byte> memory);
 
   /// What inputs are rounded to before they are multiplied; int8 takes weights in blocks of
   /// integers, and other parts keep float32.

@@ -189,6 +189,11 @@ Tensor scales_of(const Tensor& bytes, int64_t chunk_bytes, int64_t chunks,
 
 bool has_fragments(WeightFormat format) { return has_codes(format); }
 
+int64_t fragment_bytes(int64_t out, int64_t in, WeightFormat format) {
+  return fragment_tiles(out) * fragment_chunks(in) *
+         (code_bytes(fragment_format(format)) + kFragmentOutputs * chunk_scale_bytes(format));
+}
+
 Tensor pack_fragments(const Tensor& rows, WeightFormat format) {
   const FragmentFormat& layout = fragment_format(format);
   const CodesAndScales parts = codes_and_scales(rows, format);

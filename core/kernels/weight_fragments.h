@@ -11,6 +11,8 @@ namespace specdec {
 
 /// Whether tensor cores multiply with matrices of a format.
 bool has_fragments(WeightFormat format);
+/// Bytes of a matrix [out, in] in fragments.
+int64_t fragment_bytes(int64_t out, int64_t in, WeightFormat format);
 /// Rearranges a matrix of the layout kRows (weight_rows.h), which has fragments. The result is
 /// bytes, of one dimension, on the matrix's device.
 at::Tensor pack_fragments(const at::Tensor& rows, WeightFormat format);

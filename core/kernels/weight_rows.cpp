@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <array>
+
 #include "core/error.h"
 #include "core/formats/gguf_blocks.h"
 #include "core/formats/gguf_quantize.h"
@@ -12,11 +14,6 @@
 namespace specdec {
 namespace {
 
-int64_t row_bytes(int64_t in, WeightFormat format) {
-  const DType type = stored_dtype(format);
-  return in / block_values(type) * dtype_bytes(type);
-}
-
 std::byte* bytes_of(const at::Tensor& tensor) {
   return reinterpret_cast<std::byte*>(tensor.mutable_data_ptr<uint8_t>());
 }
@@ -25,9 +22,28 @@ at::Tensor quantized_rows(const at::Tensor& rows, WeightFormat format) {
   SPECDEC_CHECK(format == WeightFormat::kInt8, "weights of {} are stored, not made",
                 format_name(format));
   const at::Tensor values = rows.to(at::kCPU, at::kFloat).contiguous();
-  at::Tensor blocks = at::empty({rows.size(0), row_bytes(rows.size(1), format)}, at::kByte);
+  at::Tensor blocks = at::empty({rows.size(0), weight_row_bytes(rows.size(1), format)}, at::kByte);
   quantize_q8_0(values.const_data_ptr<float>(), values.numel(), bytes_of(blocks));
   return blocks;
+}
+
+/// Of a weight [out, in].
+struct RowShape {
+  std::array<int64_t, 2> sizes;
+  at::ScalarType dtype;
+};
+
+RowShape row_shape(int64_t out, int64_t in, WeightFormat format) {
+  if (!is_in_blocks(format)) {
+    return {{out, in}, scalar_type(format)};
+  }
+  if (const int64_t block = block_values(stored_dtype(format)); in % block != 0) {
+    throw Error(fmt::format(
+        "a matrix of {} inputs has no whole blocks of {} for {}, which kernels of GPUs need; "
+        "use another dtype, or device: cpu",
+        in, block, format_name(format)));
+  }
+  return {{out, weight_row_bytes(in, format)}, at::kByte};
 }
 
 }  // namespace
@@ -36,18 +52,22 @@ Placement placement_on(at::Device device) {
   return {device, device.is_cpu() ? WeightLayout::kPanels : WeightLayout::kRows};
 }
 
+int64_t weight_row_bytes(int64_t in, WeightFormat format) {
+  const DType type = stored_dtype(format);
+  return in / block_values(type) * dtype_bytes(type);
+}
+
 at::Tensor empty_weight_rows(int64_t out, int64_t in, WeightFormat format, at::Device device) {
-  const auto options = at::TensorOptions().device(device);
-  if (!is_in_blocks(format)) {
-    return at::zeros({out, in}, options.dtype(scalar_type(format)));
-  }
-  if (const int64_t block = block_values(stored_dtype(format)); in % block != 0) {
-    throw Error(fmt::format(
-        "a matrix of {} inputs has no whole blocks of {} for {}, which device {} needs; "
-        "use another dtype, or device: cpu",
-        in, block, format_name(format), device.str()));
-  }
-  return at::zeros({out, row_bytes(in, format)}, options.dtype(at::kByte));
+  const RowShape shape = row_shape(out, in, format);
+  return at::zeros(shape.sizes, at::TensorOptions(shape.dtype).device(device));
+}
+
+at::Tensor weight_rows_in(const std::shared_ptr<std::byte>& memory, int64_t out, int64_t in,
+                          WeightFormat format, at::Device device) {
+  const RowShape shape = row_shape(out, in, format);
+  return at::from_blob(
+      memory.get(), shape.sizes, [memory](void* /*data*/) {},
+      at::TensorOptions(shape.dtype).device(device));
 }
 
 void write_weight_rows(const at::Tensor& rows, int64_t first, WeightFormat format,

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "core/kernels/panels.h"
@@ -26,8 +27,13 @@ Placement placement_on(at::Device device);
 
 // The layout kRows: a tensor [out, in] of the format's dtype; in blocks, [out, bytes of one row].
 
+/// Bytes of one output.
+int64_t weight_row_bytes(int64_t in, WeightFormat format);
 /// Zeros for a weight. Throws Error where `in` is not a multiple of the format's block.
 at::Tensor empty_weight_rows(int64_t out, int64_t in, WeightFormat format, at::Device device);
+/// The same over memory of the device that holds such rows, which it shares.
+at::Tensor weight_rows_in(const std::shared_ptr<std::byte>& memory, int64_t out, int64_t in,
+                          WeightFormat format, at::Device device);
 /// Writes rows [n, in], of any floating dtype, as outputs first .. first + n - 1, converted to the
 /// format as pack_rows of panels.h does.
 void write_weight_rows(const at::Tensor& rows, int64_t first, WeightFormat format,

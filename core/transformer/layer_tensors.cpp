@@ -44,7 +44,7 @@ MatrixSize begin(const Whole& whole, const TensorSource& source, const MatrixFor
       parts.push_back({.out = count, .format = here});
     }
   }
-  return {parts, whole.columns};
+  return {parts, whole.columns, {.layout = source.place().layout}};
 }
 
 Linear begin(const Whole& whole, const TensorSource& source, const MatrixFormat& format,
@@ -75,7 +75,7 @@ void join_rows(std::vector<MatrixSize>& /*matrices*/) {}
 
 void arrange(Tensor& /*matrix*/) {}
 
-void arrange(MatrixSize& /*matrix*/) {}
+void arrange(MatrixSize& matrix) { matrix.form.is_arranged = true; }
 
 void arrange(Linear& matrix) { matrix.arrange(); }
 

@@ -30,6 +30,7 @@ struct MatrixFormat {
 struct MatrixSize {
   std::vector<LinearPart> parts;
   int64_t columns = 0;
+  LinearForm form = {};  ///< that a Linear of it has
   bool defined() const { return !parts.empty(); }
 };
 

@@ -338,10 +338,10 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     outputs_.write(own.residual, own.residual);
   }
 
-  /// Whether evaluate_all calls ops alone, on memory that key_of names.
+  /// Whether evaluate_all calls ops alone, on memory that key_of names: no host waits for layers.
   bool is_recordable(const Pass& pass, bool all) const {
-    return graphs_.enabled() && pass.nodes <= Workspace::kMostSelected && hooks_.empty() &&
-           (all || last_.size() == 1) && !pass.inputs.attention_bias.defined();
+    return graphs_.enabled() && on_disk_.empty() && pass.nodes <= Workspace::kMostSelected &&
+           hooks_.empty() && (all || last_.size() == 1) && !pass.inputs.attention_bias.defined();
   }
 
   /// What evaluate_all depends on beside the model. The activations of a number of nodes never

@@ -83,11 +83,10 @@ void check_device_options(const ConfigNode& node, const ModelOptions& options) {
                           "checked on a GPU yet: use device: cpu, or leave it out",
                           options.device));
   }
-  if (options.memory.bytes > 0 && options.device != "cpu") {
+  if (options.memory.bytes > 0 && options.device == "mps") {
     node.fail("memory_limit",
-              fmt::format("reads layers from disk, which device '{}' does not support yet: use "
-                          "device: cpu, or leave it out",
-                          options.device));
+              "reads layers from disk, which device 'mps' does not support: use device: cpu, or "
+              "leave it out");
   }
 }
 

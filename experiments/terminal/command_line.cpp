@@ -71,8 +71,9 @@ void add_global_flags(CLI::App& app, GlobalFlags& flags) {
           },
           ""));
   app.add_option("--memory-limit", flags.memory_limit,
-                 "most memory of the model's weights, such as 8GB, 0.5GB or 512MiB: layers that do "
-                 "not fit are read from disk in each forward (default: no limit)");
+                 "most memory of the model's weights, the GPU's with --device cuda, such as 8GB, "
+                 "0.5GB or 512MiB: layers that do not fit are read from disk in each forward "
+                 "(default: no limit)");
   app.add_option("--layer-file", flags.layer_file,
                  "where these layers are written, packed (default: in ~/.cache/specdec)");
   app.add_option("--threads", flags.threads,

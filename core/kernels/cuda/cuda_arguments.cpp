@@ -213,11 +213,13 @@ ExpertLinearTask expert_linear_task(const std::vector<Linear>& experts, const Te
   const auto* begin = static_cast<const std::byte*>(first.parts().front().packed.const_data_ptr());
   const auto* last =
       static_cast<const std::byte*>(experts.back().parts().front().packed.const_data_ptr());
-  SPECDEC_CHECK(last - begin == (std::ssize(experts) - 1) * first.bytes(),
+  const int64_t steps = std::ssize(experts) - 1;
+  const int64_t step = steps == 0 ? first.bytes() : (last - begin) / steps;
+  SPECDEC_CHECK(step >= first.bytes() && begin + steps * step == last,
                 "CUDA: experts that do not follow one another");
   ExpertLinearTask task{};
   task.weight = begin;
-  task.expert_bytes = first.bytes();
+  task.expert_bytes = step;
   task.format = cuda_format(first.format());
   task.experts = integers(chosen);
   task.input = floats(input);

@@ -58,6 +58,21 @@ std::shared_ptr<Handle> make_event(at::Device device) {
                                   cuda::specdec_cuda_destroy_event, "the making of an event");
 }
 
+at::Tensor empty_bytes(int64_t bytes, const at::TensorOptions& options, const char* what) {
+  try {
+    return at::empty({bytes}, options);
+  } catch (const c10::Error& error) {
+    throw Error(fmt::format("CUDA: there are no {} bytes of {}: {}", bytes, what,
+                            error.what_without_backtrace()));
+  }
+}
+
+/// Bytes from the beginning of some memory to the first aligned one.
+uintptr_t gap_of(const at::Tensor& memory, int64_t alignment) {
+  const auto step = static_cast<uintptr_t>(alignment);
+  return (step - reinterpret_cast<uintptr_t>(memory.const_data_ptr()) % step) % step;
+}
+
 class CudaCopyQueue final : public CopyQueue {
  public:
   explicit CudaCopyQueue(at::Device device)
@@ -122,23 +137,19 @@ class CudaCopyQueue final : public CopyQueue {
     const c10::OptionalDeviceGuard guard(device_);
     const std::lock_guard lock(mutex_);
     check_copies(cuda::specdec_cuda_record_event(barrier_->get(), first), "an event");
-    check_copies(cuda::specdec_cuda_wait_for_event(second, barrier_->get()), "the wait of a stream");
+    check_copies(cuda::specdec_cuda_wait_for_event(second, barrier_->get()),
+                 "the wait of a stream");
   }
 
   std::shared_ptr<std::byte> allocate(int64_t bytes, int64_t alignment,
                                       const at::TensorOptions& options, const char* what) {
     SPECDEC_CHECK(bytes >= 0, "CopyQueue: {} bytes of {}", bytes, what);
-    at::Tensor memory;
-    try {
-      memory = at::empty({bytes + alignment}, options);
-    } catch (const c10::Error& error) {
-      throw Error(fmt::format("CUDA: there are no {} bytes of {}: {}", bytes, what,
-                              error.what_without_backtrace()));
+    at::Tensor memory = empty_bytes(bytes, options, what);
+    if (gap_of(memory, alignment) > 0) {  // LibTorch's on a GPU begin at a page, or at 512 bytes
+      memory = empty_bytes(bytes + alignment, options, what);
     }
     wait_for_ops();  // they may still use what they gave back
-    const auto address = reinterpret_cast<uintptr_t>(memory.data_ptr());
-    const auto step = static_cast<uintptr_t>(alignment);
-    auto* first = memory.mutable_data_ptr<uint8_t>() + (step - address % step) % step;
+    auto* first = memory.mutable_data_ptr<uint8_t>() + gap_of(memory, alignment);
     const auto give_back = [memory, stream = stream_, device = device_](std::byte*) mutable {
       const c10::OptionalDeviceGuard guard(device);
       cuda::specdec_cuda_synchronize(stream->get());
@@ -150,9 +161,9 @@ class CudaCopyQueue final : public CopyQueue {
   const at::Device device_;
   const std::shared_ptr<Handle> stream_;
   const std::shared_ptr<Handle> barrier_;
-  std::mutex mutex_;                            // of all below, and the barrier
+  std::mutex mutex_;                           // of all below, and the barrier
   std::deque<std::shared_ptr<Handle>> marks_;  ///< from first_mark_ on
-  int64_t first_mark_ = 0;                      ///< that nobody has waited for
+  int64_t first_mark_ = 0;                     ///< that nobody has waited for
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace specdec {
 
 /// What a layer file has to have been made of to be read.
 struct LayerFileKey {
-  std::string model;                 ///< says which weights these are, in which formats
+  std::string model;  ///< says which weights these are, in which formats, and how they lie
   std::vector<int64_t> layer_bytes;  ///< of each layer, see stored_layer_bytes
 };
 

@@ -11,7 +11,7 @@ namespace specdec {
 int64_t stored_layer_bytes(const LayerOf<MatrixSize>& layer) {
   int64_t bytes = 0;
   visit_matrices(layer, [&bytes](const MatrixSize& matrix) {
-    bytes += stored_panel_bytes(matrix.parts, matrix.columns);
+    bytes += stored_bytes(matrix.parts, matrix.columns, matrix.form);
   });
   return (bytes + kLayerAlignment - 1) / kLayerAlignment * kLayerAlignment;
 }
@@ -25,11 +25,12 @@ std::shared_ptr<std::byte> layer_memory(int64_t bytes) {
   return {memory, [](std::byte* pointer) { std::free(pointer); }};
 }
 
-LayerWeights layer_in(const std::shared_ptr<std::byte>& memory, const LayerOf<MatrixSize>& layer) {
+LayerWeights layer_in(const std::shared_ptr<std::byte>& memory, const LayerOf<MatrixSize>& layer,
+                      at::Device device) {
   std::shared_ptr<std::byte> next = memory;
-  return map_matrices<Linear>(layer, [&next](const MatrixSize& size, const Tensor& bias) {
-    Linear matrix(size.parts, size.columns, next);
-    next = {next, next.get() + stored_panel_bytes(size.parts, size.columns)};
+  return map_matrices<Linear>(layer, [&](const MatrixSize& size, const Tensor& bias) {
+    Linear matrix(size.parts, size.columns, size.form, device, next);
+    next = {next, next.get() + stored_bytes(size.parts, size.columns, size.form)};
     if (bias.defined()) {
       matrix.set_bias(bias);
     }

@@ -9,7 +9,8 @@
 
 namespace specdec {
 
-LayerPager::LayerPager(std::shared_ptr<LayerStore> store, std::vector<int64_t> layers)
+LayerPager::LayerPager(std::shared_ptr<LayerStore> store, std::vector<int64_t> layers,
+                       Copies copies)
     : store_(std::move(store)), layers_(std::move(layers)) {
   for (const int64_t layer : layers_) {
     SPECDEC_CHECK(layer >= 0 && layer < store_->layers(), "LayerPager: layer {} of {}", layer,
@@ -20,7 +21,11 @@ LayerPager::LayerPager(std::shared_ptr<LayerStore> store, std::vector<int64_t> l
     for (size_t i = buffer; i < layers_.size(); i += buffers_.size()) {
       bytes = std::max(bytes, store_->bytes(layers_[i]));
     }
-    buffers_[buffer].memory = layer_memory(std::max(bytes, kLayerAlignment));
+    bytes = std::max(bytes, kLayerAlignment);
+    Buffer& made = buffers_[buffer];
+    made.copies = std::move(copies[buffer]);
+    made.memory = made.copies == nullptr ? layer_memory(bytes) : made.copies->on_device(bytes);
+    made.pinned = made.copies == nullptr ? nullptr : made.copies->pinned(bytes);
   }
   reader_ = std::thread([this] { run(); });
 }
@@ -66,6 +71,9 @@ void LayerPager::acquire(int64_t layer) {
     ++reads_.ready;
   } else {
     wait_for(layer, lock);
+  }
+  if (buffer.copies != nullptr) {
+    buffer.copies->let_ops_wait();
   }
   ++buffer.holders;
   if (!std::exchange(buffer.was_used, true)) {
@@ -149,7 +157,7 @@ void LayerPager::fill(int64_t layer, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   std::exception_ptr failure;
   try {
-    store_->read(layer, {buffer.memory.get(), static_cast<size_t>(store_->bytes(layer))});
+    read(layer, buffer);
   } catch (...) {
     failure = std::current_exception();
   }
@@ -157,6 +165,22 @@ void LayerPager::fill(int64_t layer, std::unique_lock<std::mutex>& lock) {
   buffer.is_filled = failure == nullptr;
   buffer.failure = failure;
   changed_.notify_all();
+}
+
+void LayerPager::read(int64_t layer, Buffer& buffer) {
+  const int64_t bytes = store_->bytes(layer);
+  const auto size = static_cast<size_t>(bytes);
+  if (buffer.copies == nullptr) {
+    store_->read(layer, {buffer.memory.get(), size});
+    return;
+  }
+  buffer.copies->wait_for_ops();  // of those that held the layer before: nobody does now
+  if (buffer.copied >= 0) {
+    buffer.copies->wait(buffer.copied);
+  }
+  store_->read(layer, {buffer.pinned.get(), size});
+  buffer.copies->copy(buffer.memory.get(), buffer.pinned.get(), bytes);
+  buffer.copied = buffer.copies->mark();
 }
 
 void LayerPager::run() {

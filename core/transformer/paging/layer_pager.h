@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/kernels/copy_queue.h"
 #include "core/transformer/paging/layer_source.h"
 #include "core/transformer/paging/layer_store.h"
 
@@ -16,13 +17,17 @@ namespace specdec {
 
 /// Reads layers from a store into two buffers, in which they take turns: a thread of its own reads
 /// ahead while forwards compute. Layers that follow one another in a forward should be neighbours
-/// in the list of its layers, since those lie in different buffers.
+/// in the list of its layers, since those lie in different buffers. On a device a layer is read
+/// into pinned memory of the host and copied from there: into a buffer after the ops that were
+/// called while the layer before was held, and before those that are called while this one is.
 class LayerPager final : public LayerSource {
  public:
   static constexpr int64_t kBuffers = 2;
+  /// The copies to each buffer of a device, whose memory it is; nullptr: of the host.
+  using Copies = std::array<std::shared_ptr<CopyQueue>, kBuffers>;
 
   /// `layers`: numbers of the store's layers, ascending.
-  LayerPager(std::shared_ptr<LayerStore> store, std::vector<int64_t> layers);
+  LayerPager(std::shared_ptr<LayerStore> store, std::vector<int64_t> layers, Copies copies = {});
   /// Waits for a read that has begun.
   ~LayerPager() override;
 
@@ -36,7 +41,10 @@ class LayerPager final : public LayerSource {
 
  private:
   struct Buffer {
+    std::shared_ptr<CopyQueue> copies = nullptr;
     std::shared_ptr<std::byte> memory = nullptr;
+    std::shared_ptr<std::byte> pinned = nullptr;  ///< on a device: what is copied to it
+    int64_t copied = -1;                          ///< mark of the newest copy
     int64_t layer = -1;  ///< that it holds, is being filled with, or could not be
     bool is_filled = false;
     bool was_used = false;  ///< since it was filled
@@ -52,6 +60,8 @@ class LayerPager final : public LayerSource {
   std::optional<int64_t> next() const;
   void wait_for(int64_t layer, std::unique_lock<std::mutex>& lock);
   void fill(int64_t layer, std::unique_lock<std::mutex>& lock);
+  /// Into the buffer's memory.
+  void read(int64_t layer, Buffer& buffer);
   void run();
 
   const std::shared_ptr<LayerStore> store_;

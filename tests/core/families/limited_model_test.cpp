@@ -338,12 +338,12 @@ TEST_F(LimitedGemmaTest, RefusesWhatItCannotDo) {
       },
       ThrowsMessage<ConfigError>(HasSubstr("too small")));
   LoadOptions on_gpu;
-  on_gpu.place.device = at::Device("cuda");
+  on_gpu.place.device = at::Device("mps");
   EXPECT_THAT(
       [&] {
         load_model_within(model_, on_gpu, {limit_, file_});
       },
-      ThrowsMessage<ConfigError>(HasSubstr("not supported on GPUs")));
+      ThrowsMessage<ConfigError>(HasSubstr("not supported on Apple GPUs")));
   auto memory = std::make_shared<MemoryTensors>("my model");
   const auto bytes =
       std::make_shared<std::string>(read_file(test_data("gemma3-a") / "model.safetensors"));

@@ -76,7 +76,7 @@ TEST_F(MemoryLimitRunTest, SaysWhatIsWrong) {
               AllOf(HasSubstr("memory_limit"), HasSubstr("such as 8GB")));
   EXPECT_THAT(config_error({set_file()}), AllOf(HasSubstr("layer_file"), HasSubstr("no limit")));
   EXPECT_THAT(config_error({set_limit("5kB"), set_file()}), HasSubstr("too small"));
-  EXPECT_THAT(config_error({set_limit(kLimit), "model.device=cuda"}), HasSubstr("memory_limit"));
+  EXPECT_THAT(config_error({set_limit(kLimit), "model.device=mps"}), HasSubstr("memory_limit"));
 }
 
 TEST_F(MemoryLimitRunTest, GenerateTakesTheFlags) {
