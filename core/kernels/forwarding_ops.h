@@ -80,7 +80,11 @@ class ForwardingOps : public Ops {
                   Tensor& branches) override {
     ops_->recurrence(weights, states, offset, branches);
   }
-  Tensor find_best(const Tensor& logits) override { return ops_->find_best(logits); }
+  void forbid(const ForbiddenTokens& tokens, Tensor& logits) override {
+    ops_->forbid(tokens, logits);
+  }
+  bool finds_best() const override { return ops_->finds_best(); }
+  void find_best(const Tensor& logits, Tensor& found) override { ops_->find_best(logits, found); }
   std::shared_ptr<DeviceSampler> sampler() override { return ops_->sampler(); }
 
  protected:

@@ -95,7 +95,6 @@ class CpuOps final : public Ops {
                   Tensor& branches) override {
     specdec::recurrence(weights, states, offset, branches);
   }
-  Tensor find_best(const Tensor& /*logits*/) override { return {}; }
 
  private:
   RouteWatch watch_;
@@ -110,6 +109,12 @@ Tensor new_rows(int64_t rows, int64_t width, const Linear& weight) {
 
 std::unique_ptr<OpsGraph> Ops::record(const std::function<void()>& /*calls*/) {
   SPECDEC_CHECK(false, "this device records no graphs");
+}
+
+void Ops::forbid(const ForbiddenTokens& tokens, Tensor& logits) { tokens.apply(logits); }
+
+void Ops::find_best(const Tensor& /*logits*/, Tensor& /*found*/) {
+  SPECDEC_CHECK(false, "this device leaves best tokens to the host");
 }
 
 void Ops::recurrence(const RecurrenceTensors& /*weights*/, const NodeStates& /*states*/,

@@ -8,6 +8,7 @@
 #include "core/kernels/altup.h"
 #include "core/kernels/attention.h"
 #include "core/kernels/experts.h"
+#include "core/kernels/forbidden_tokens.h"
 #include "core/kernels/gated_activation.h"
 #include "core/kernels/linear.h"
 #include "core/kernels/per_layer_inputs.h"
@@ -80,10 +81,15 @@ class Ops {
   virtual void recurrence(const RecurrenceTensors& weights, const NodeStates& states,
                           int64_t offset, Tensor& branches);
 
-  /// The two largest logits of each of n rows, in a block [3 n] int32 that is read back at once:
+  /// Logits [n, vocab or more] of tokens that may not be generated become -inf.
+  virtual void forbid(const ForbiddenTokens& tokens, Tensor& logits);
+  /// Whether the device finds best tokens; else rows lie on the host, which looks at those it
+  /// needs.
+  virtual bool finds_best() const { return false; }
+  /// The two largest logits of each of n rows, in a block of 3 n int32 that is read back at once:
   /// the id of the largest, the lowest on a tie, -1 where a number of the row is NaN; then the bits
-  /// of both, [n, 2] float32. Undefined where rows lie on the host, which looks at those it needs.
-  virtual Tensor find_best(const Tensor& logits) = 0;
+  /// of both, [n, 2] float32. Throws InternalError where finds_best() is false.
+  virtual void find_best(const Tensor& logits, Tensor& found);
   /// What decides about sampled drafts by logits on the device; nullptr where the host does.
   virtual std::shared_ptr<DeviceSampler> sampler() { return nullptr; }
 

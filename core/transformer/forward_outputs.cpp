@@ -20,6 +20,7 @@ ForwardOutputs::ForwardOutputs(Ops& ops, const TransformerWeights& weights,
       weights_(weights),
       forbidden_(forbidden),
       logits_memory_(weights.head.out(), result_options(weights)),
+      best_memory_(3, result_options(weights).dtype(at::kInt)),
       hidden_memory_(weights.config.hidden_size, result_options(weights)),
       scored_memory_(weights.config.hidden_size, result_options(weights)) {}
 
@@ -37,6 +38,9 @@ void ForwardOutputs::reserve(const ForwardOptions& options, int64_t nodes, int64
   if (options.logits != Logits::kNone) {
     scored_ = hidden_.defined() && scored == nodes ? hidden_ : scored_memory_.rows(scored);
     logits_ = logits_memory_.rows(scored);
+    if (options.best_only && ops_.finds_best()) {
+      best_ = best_memory_.rows(scored);
+    }
   }
 }
 
@@ -44,6 +48,7 @@ void ForwardOutputs::add_addresses(GraphKey& key) const {
   add_address(hidden_, key);
   add_address(scored_, key);
   add_address(logits_, key);
+  add_address(best_, key);
   key.push_back(logits_.defined() ? logits_.size(0) : 0);
   key.push_back(std::ssize(captured_));
   for (const Captured& captured : captured_) {
@@ -71,20 +76,19 @@ void ForwardOutputs::write(const Tensor& residual, const Tensor& scored) {
     final_norm(scored, scored_);
   }
   head_logits(ops_, weights_, scored_, logits_);
+  ops_.forbid(forbidden_, logits_);
+  if (best_.defined()) {
+    ops_.find_best(logits_, best_);
+  }
 }
 
 void ForwardOutputs::give(const ForwardOptions& options, ForwardResult& result) {
-  if (logits_.defined()) {
-    forbidden_.apply(logits_);
-    if (options.best_only) {
-      result.best = best_tokens(ops_, logits_);
-    }
-    if (result.best.empty()) {
-      result.logits = logits_;
-      result.sampler = options.keep_logits ? ops_.sampler() : nullptr;
-    } else {
-      result.read_backs += {1, kBestTokenBytes * std::ssize(result.best)};
-    }
+  if (best_.defined()) {
+    result.best = read_best(best_);
+    result.read_backs += {1, kBestTokenBytes * std::ssize(result.best)};
+  } else if (logits_.defined()) {
+    result.logits = logits_;
+    result.sampler = options.keep_logits ? ops_.sampler() : nullptr;
   }
   result.final_hidden = options.hidden == Hidden::kScored ? scored_ : hidden_;
   for (Captured& captured : captured_) {
@@ -94,7 +98,7 @@ void ForwardOutputs::give(const ForwardOptions& options, ForwardResult& result) 
 }
 
 void ForwardOutputs::release() {
-  for (Tensor* memory : {&hidden_, &scored_, &logits_}) {
+  for (Tensor* memory : {&hidden_, &scored_, &logits_, &best_}) {
     memory->reset();
   }
   captured_.clear();

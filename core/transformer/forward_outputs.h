@@ -5,16 +5,17 @@
 #include <vector>
 
 #include "core/forward.h"
+#include "core/kernels/forbidden_tokens.h"
 #include "core/kernels/ops.h"
-#include "core/transformer/forbidden_tokens.h"
 #include "core/transformer/forward_graphs.h"
 #include "core/transformer/result_memory.h"
 #include "core/transformer/weights.h"
 
 namespace specdec {
 
-/// What a forward gives: captured layers, final norm and head. The memory of these results is taken
-/// before the layers run, so that a graph may hold all ops between. Borrows all it is made with.
+/// What a forward gives: captured layers, final norm, head and best tokens. The memory of these
+/// results is taken before the layers run, so that a graph may hold all ops between. Borrows all it
+/// is made with.
 class ForwardOutputs {
  public:
   ForwardOutputs(Ops& ops, const TransformerWeights& weights, const ForbiddenTokens& forbidden);
@@ -28,7 +29,8 @@ class ForwardOutputs {
   /// calls ops only, as write does.
   void capture(int64_t layer, const Tensor& residual);
   /// Writes the others. `residual` [nodes, hidden] is what the layers came to, `scored`
-  /// [scored, hidden] its rows with logits.
+  /// [scored, hidden] its rows with logits. Logits of forbidden tokens are -inf, and best tokens
+  /// are found, where they are enough and the ops find them.
   void write(const Tensor& residual, const Tensor& scored);
   /// Moves what the options ask for to the result: best tokens alone where these are enough.
   void give(const ForwardOptions& options, ForwardResult& result);
@@ -46,13 +48,14 @@ class ForwardOutputs {
   Ops& ops_;
   const TransformerWeights& weights_;
   const ForbiddenTokens& forbidden_;
-  ResultMemory logits_memory_;
+  ResultMemory logits_memory_, best_memory_;
   ResultMemory hidden_memory_, scored_memory_;  ///< of all nodes, of those with logits
   std::vector<ResultMemory> captured_memory_;
   std::vector<Captured> captured_;
   Tensor hidden_;  ///< [nodes, hidden] final-normed states; undefined = not asked for
   Tensor scored_;  ///< [scored, hidden] those with logits, where there are logits
   Tensor logits_;  ///< [scored, vocab]; undefined = not asked for
+  Tensor best_;    ///< [scored, 3] int32 of Ops::find_best; undefined = logits are read
 };
 
 }  // namespace specdec

@@ -62,15 +62,11 @@ BatchTables selected_nodes(const BatchTables& all, const Tensor& nodes) {
   return some;
 }
 
-std::vector<GreedyChoice> best_tokens(Ops& ops, const Tensor& logits) {
-  const Tensor block = ops.find_best(logits);
-  if (!block.defined()) {
-    return {};
-  }
-  const Tensor found = block.cpu();
-  const int64_t rows = logits.size(0);
-  const auto* ids = found.const_data_ptr<Token>();
-  const Tensor largest = found.narrow(0, rows, 2 * rows).view(at::kFloat);
+std::vector<GreedyChoice> read_best(const Tensor& found) {
+  const Tensor block = found.cpu().flatten();
+  const int64_t rows = block.size(0) / 3;
+  const auto* ids = block.const_data_ptr<Token>();
+  const Tensor largest = block.narrow(0, rows, 2 * rows).view(at::kFloat);
   const auto* numbers = largest.const_data_ptr<float>();
   std::vector<GreedyChoice> best;
   for (int64_t row = 0; row < rows; ++row, numbers += 2) {

@@ -26,9 +26,8 @@ Tensor rows_of_nodes(const Tensor& values, const std::vector<int64_t>& nodes);
 int64_t first_sharing(const std::vector<LayerPlan>& plan);
 /// Tables of some of a batch's nodes, which only read.
 BatchTables selected_nodes(const BatchTables& all, const Tensor& nodes);
-/// The best token of each row of logits, -1 where a row holds no numbers; empty where the ops leave
-/// this to the host.
-std::vector<GreedyChoice> best_tokens(Ops& ops, const Tensor& logits);
+/// The best token of each row, -1 where a row holds no numbers: reads what Ops::find_best found.
+std::vector<GreedyChoice> read_best(const Tensor& found);
 constexpr int64_t kBestTokenBytes = 12;  ///< that a row's best token is read back in
 /// Copies what a forward gives to the host's memory, and counts the copies; nothing where it lies
 /// there. Logits that a sampler reads stay, and what the options keep. Ops that sample count as a

@@ -10,7 +10,6 @@
 #include "core/prefill_size.h"
 #include "core/transformer/adapters/adapted_ops.h"
 #include "core/transformer/chain_steps.h"
-#include "core/transformer/forbidden_tokens.h"
 #include "core/transformer/forward_checks.h"
 #include "core/transformer/forward_graphs.h"
 #include "core/transformer/forward_outputs.h"
@@ -181,7 +180,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   bool embeds_by_layer() const override { return weights_->plan.front().per_layer_size > 0; }
   Tensor head(const Tensor& hidden) const override {
     Tensor logits = head_logits(*ops_, *weights_, hidden);
-    forbidden_.apply(logits);
+    ops_->forbid(forbidden_, logits);
     return logits;
   }
 

@@ -123,12 +123,14 @@ class RecordingOps final : public Ops {
     device_->mean_stream(streams, out);
     note("mean_stream", streams, out);
   }
-  Tensor find_best(const Tensor& logits) override {
-    Tensor found = device_->find_best(logits);
-    if (found.defined()) {
-      note("find_best", logits, found);
-    }
-    return found;
+  void forbid(const ForbiddenTokens& tokens, Tensor& logits) override {
+    device_->forbid(tokens, logits);
+    note("forbid", logits, logits);
+  }
+  bool finds_best() const override { return device_->finds_best(); }
+  void find_best(const Tensor& logits, Tensor& found) override {
+    device_->find_best(logits, found);
+    note("find_best", logits, found);
   }
 
  private:

@@ -285,10 +285,24 @@ class CudaOps final : public Ops {
     run("recurrence", cuda::specdec_cuda_recurrence, task);
   }
 
-  Tensor find_best(const Tensor& logits) override {
-    check_unrecorded(false, "best tokens, which take memory");
+  void forbid(const ForbiddenTokens& tokens, Tensor& logits) override {
+    tokens.check(logits);
+    cuda::ForbidTask task{};
+    task.logits = floats_of(logits);
+    task.suppressed = tokens.suppressed().const_data_ptr<int64_t>();
+    task.rows = narrow(logits.size(0));
+    task.size = narrow(logits.size(1));
+    task.usable = narrow(tokens.usable());
+    task.count = narrow(tokens.suppressed().size(0));
+    run("forbid", cuda::specdec_cuda_forbid, task);
+  }
+
+  bool finds_best() const override { return true; }
+  void find_best(const Tensor& logits, Tensor& found) override {
     const int64_t rows = logits.size(0);
-    Tensor found = at::empty({3 * rows}, logits.options().dtype(at::kInt));
+    SPECDEC_CHECK(
+        found.scalar_type() == at::kInt && found.is_contiguous() && found.numel() == 3 * rows,
+        "CUDA: best tokens of {} rows need 3 int32 each", rows);
     cuda::ArgmaxTask task{};
     task.rows = floats(logits);
     task.ids = found.mutable_data_ptr<int32_t>();
@@ -298,7 +312,6 @@ class CudaOps final : public Ops {
     task.size = narrow(logits.size(1));
     task.workspace = workspace(cuda::specdec_cuda_argmax_workspace(&task));
     run("argmax", cuda::specdec_cuda_argmax, task);
-    return found;
   }
 
   std::shared_ptr<DeviceSampler> sampler() override { return sampler_; }

@@ -57,6 +57,20 @@ __global__ void __launch_bounds__(kThreads) copy_rows_kernel(CopyRowsTask task) 
       task.scale == nullptr ? number : number * task.scale[column];
 }
 
+/// A thread forbids a column of a row: the unusable ones first, then those that are named.
+__global__ void __launch_bounds__(kThreads) forbid_kernel(ForbidTask task) {
+  const int64_t unusable = task.size - task.usable;
+  const int64_t columns = unusable + task.count;
+  const int64_t i = element();
+  if (i >= task.rows * columns) {
+    return;
+  }
+  const int64_t row = i / columns;
+  const int64_t index = i - row * columns;
+  const int64_t column = index < unusable ? task.usable + index : task.suppressed[index - unusable];
+  task.logits[row * task.size + column] = device::minus_infinity();
+}
+
 }  // namespace
 
 int specdec_cuda_gated_activation(const GatedActivationTask* task, void* stream) {
@@ -74,6 +88,15 @@ int specdec_cuda_copy_rows(const CopyRowsTask* task, void* stream) {
   }
   const int64_t elements = task->rows * task->columns;
   return elements == 0 ? 0 : launch(copy_rows_kernel, shape_for(elements), stream, *task);
+}
+
+int specdec_cuda_forbid(const ForbidTask* task, void* stream) {
+  if (task->usable < 0 || task->usable > task->size || task->count < 0) {
+    return kInvalidValue;
+  }
+  const int64_t elements =
+      static_cast<int64_t>(task->rows) * (task->size - task->usable + task->count);
+  return elements == 0 ? 0 : launch(forbid_kernel, shape_for(elements), stream, *task);
 }
 
 }  // namespace specdec::cuda

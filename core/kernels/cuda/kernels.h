@@ -52,6 +52,15 @@ struct CopyRowsTask {
   float factor;
 };
 
+/// Tokens that may not be generated: their logits become -inf.
+struct ForbidTask {
+  float* logits;              ///< [rows, size]
+  const int64_t* suppressed;  ///< [count] columns below size
+  int32_t rows, size;
+  int32_t usable;  ///< columns from here on are forbidden too
+  int32_t count;
+};
+
 /// Numbers of a row that a block of argmax looks through.
 constexpr int32_t kCudaArgmaxChunk = 8192;
 
@@ -328,6 +337,7 @@ int specdec_cuda_rms_norm(const RmsNormTask* task, void* stream);
 int specdec_cuda_gated_activation(const GatedActivationTask* task, void* stream);
 int specdec_cuda_elementwise(const ElementwiseTask* task, void* stream);
 int specdec_cuda_copy_rows(const CopyRowsTask* task, void* stream);
+int specdec_cuda_forbid(const ForbidTask* task, void* stream);
 int64_t specdec_cuda_argmax_workspace(const ArgmaxTask* task);
 int specdec_cuda_argmax(const ArgmaxTask* task, void* stream);
 int specdec_cuda_qkv_to_cache(const QkvToCacheTask* task, void* stream);

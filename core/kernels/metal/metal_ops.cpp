@@ -243,14 +243,13 @@ class MetalOps final : public Ops {
              mps::StreamSizes{int_of(streams.size(0)), 1, int_of(out.numel()), 0, 0.0F}, "altup");
   }
 
-  Tensor find_best(const Tensor& logits) override {
+  bool finds_best() const override { return true; }
+  void find_best(const Tensor& logits, Tensor& found) override {
     const int64_t rows = logits.size(0);
-    const Tensor found = at::empty({3 * rows}, logits.options().dtype(at::kInt));
     KernelLaunch launch = row_launch("argmax", "argmax", rows);
     launch.arrays = {plain(logits), {found}, {found, rows}};
     launch.group_bytes *= 3;
     run(launch, mps::ArgmaxSizes{int_of(logits.size(1))});
-    return found;
   }
 
  private:

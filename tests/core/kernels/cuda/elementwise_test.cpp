@@ -10,9 +10,11 @@
 
 #include "core/error.h"
 #include "core/kernels/cuda/cuda_arguments.h"
+#include "core/kernels/cuda/cuda_ops.h"
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/launch_shape.h"
+#include "core/kernels/forbidden_tokens.h"
 #include "core/kernels/gated_activation.h"
 #include "core/kernels/soft_cap.h"
 #include "core/sampling.h"
@@ -39,6 +41,25 @@ TEST(CudaElementwiseTest, OperandsNeedNotLieInTheHostsMemory) {
   EXPECT_EQ(cuda::floats(on_device(at::kFloat, {3, 1})), static_cast<const void*>(memory.data()));
   EXPECT_THROW((void)cuda::floats(on_device(at::kFloat, {1, 2})), InternalError);
   EXPECT_THROW((void)cuda::floats(on_device(at::kDouble, {3, 1})), InternalError);
+}
+
+TEST(CudaElementwiseTest, ForbidsAsTheOpDoes) {
+  at::manual_seed(4);
+  const auto ops = cuda_ops(at::kCPU);
+  for (const auto& tokens : {ForbiddenTokens(300, 0, {}), ForbiddenTokens(300, 0, {0, 299, 7}),
+                             ForbiddenTokens(300, 290, {}), ForbiddenTokens(300, 40, {3, 39})}) {
+    for (const int64_t columns : {300, 320}) {
+      for (const int64_t rows : {0, 1, 5}) {
+        Tensor logits = at::randn({rows, columns});
+        Tensor expected = logits.clone();
+        tokens.apply(expected);
+        ops->forbid(tokens, logits);
+        EXPECT_TRUE(at::equal(logits, expected)) << columns;
+      }
+    }
+  }
+  const cuda::ForbidTask task{nullptr, nullptr, 1, 4, 5, 0};
+  EXPECT_EQ(specdec_cuda_forbid(&task, nullptr), cuda::kInvalidValue);
 }
 
 TEST(CudaElementwiseTest, GatesAsTheOpDoes) {

@@ -16,13 +16,18 @@ class ForbiddenTokens {
   ForbiddenTokens(int64_t vocab, int64_t usable, std::vector<Token> suppressed,
                   at::Device device = at::kCPU);
 
-  /// Their logits [n, vocab or more, contiguous] become -inf.
+  /// Their logits [n, vocab or more, contiguous] become -inf, by the tensors' own operators where
+  /// these are not on the host.
   void apply(at::Tensor& logits) const;
+  /// Throws InternalError for logits that apply does not take.
+  void check(const at::Tensor& logits) const;
+  int64_t usable() const { return usable_; }
+  const at::Tensor& suppressed() const { return ids_; }  ///< [m] int64 on the device
 
  private:
   int64_t usable_;
   std::vector<Token> suppressed_;
-  at::Tensor ids_;  ///< the same, [n] int64 on the device
+  at::Tensor ids_;  ///< the same
 };
 
 }  // namespace specdec

@@ -1,4 +1,4 @@
-#include "core/transformer/forbidden_tokens.h"
+#include "core/kernels/forbidden_tokens.h"
 
 #include <ATen/ATen.h>
 
@@ -37,9 +37,13 @@ ForbiddenTokens::ForbiddenTokens(int64_t vocab, int64_t usable, std::vector<Toke
   ids_ = at::tensor(suppressed_, at::kLong).to(device);
 }
 
-void ForbiddenTokens::apply(at::Tensor& logits) const {
+void ForbiddenTokens::check(const at::Tensor& logits) const {
   SPECDEC_CHECK(logits.dim() == 2 && logits.size(1) >= usable_ && logits.is_contiguous(),
                 "forbidden tokens: logits should be contiguous [n, {} or more]", usable_);
+}
+
+void ForbiddenTokens::apply(at::Tensor& logits) const {
+  check(logits);
   if (logits.is_cpu() && logits.scalar_type() == at::kFloat) {
     return forbid_on_host<float>(usable_, suppressed_, logits);
   }

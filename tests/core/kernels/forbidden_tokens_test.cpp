@@ -1,4 +1,4 @@
-#include "core/transformer/forbidden_tokens.h"
+#include "core/kernels/forbidden_tokens.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
