@@ -36,12 +36,12 @@ struct KvStoreOptions {
   int64_t max_length = 0;  ///< most tokens of a row, kept and pending together
 };
 
-/// New nodes that an extend makes room for: numbered as those of a TokenBatch, without what they
-/// hold. Borrows.
+/// New nodes that an extend makes room for: numbered as those of a TokenBatch. Borrows.
 struct NewNodes {
   int64_t count = 0;
   std::span<const RowId> rows = {};       ///< [count]; see TokenBatch
   std::span<const int64_t> parents = {};  ///< [count]; see TokenBatch
+  TokenSpan tokens = {};                  ///< [count] for BatchTables::tokens; empty = none
 };
 
 /// How the memory of a store is used. A page holds `page_size` tokens, in every layer of a group;

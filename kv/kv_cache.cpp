@@ -58,6 +58,7 @@ void KvCache::extend(const NewNodes& nodes) {
     fill_row_tables(tables_.host(), span.place, span.row);
     longest = std::max(longest, length(span.row) + pending(span.row));
   }
+  std::copy(nodes.tokens.begin(), nodes.tokens.end(), entries(tables_.host().tokens));
   tables_.upload(nodes.count, longest);
   begin_tiers();
 }
@@ -228,9 +229,10 @@ void KvCache::find_spans(const NewNodes& nodes) {
   const auto fits_count = [&](std::span<const int64_t> numbers) {
     return numbers.empty() || std::ssize(numbers) == nodes.count;
   };
-  SPECDEC_CHECK(nodes.count >= 0 && fits_count(nodes.rows) && fits_count(nodes.parents),
-                "extend: {} rows and {} parents for {} nodes", nodes.rows.size(),
-                nodes.parents.size(), nodes.count);
+  SPECDEC_CHECK(nodes.count >= 0 && fits_count(nodes.rows) && fits_count(nodes.parents) &&
+                    (nodes.tokens.empty() || std::ssize(nodes.tokens) == nodes.count),
+                "extend: {} rows, {} parents and {} tokens for {} nodes", nodes.rows.size(),
+                nodes.parents.size(), nodes.tokens.size(), nodes.count);
   spans_.clear();
   for (int64_t node = 0; node < nodes.count; ++node) {
     const RowId row = nodes.rows.empty() ? 0 : nodes.rows[static_cast<size_t>(node)];

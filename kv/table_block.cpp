@@ -46,7 +46,7 @@ void TableBlock::reserve(const TableSizes& sizes) {
                           .paths = grown(capacity_.paths, sizes.paths, 64),
                           .rows = grown(capacity_.rows, sizes.rows, 1),
                           .pages = grown(capacity_.pages, sizes.pages, 16)};
-  const int64_t node_tables = options_.own_angles ? 5 : 4;
+  const int64_t node_tables = options_.own_angles ? 6 : 5;
   const int64_t entries = node_tables * whole_lines(larger.nodes) + whole_lines(larger.paths) +
                           whole_lines(larger.rows) +
                           whole_lines(larger.rows * options_.groups * larger.pages);
@@ -82,6 +82,7 @@ BatchTables TableBlock::lay_out(const Tensor& block) const {
   tables.positions = cutter.next(capacity_.nodes);
   tables.angles = options_.own_angles ? cutter.next(capacity_.nodes) : tables.positions;
   tables.path_starts = cutter.next(capacity_.nodes);
+  tables.tokens = cutter.next(capacity_.nodes);
   tables.paths = cutter.next(capacity_.paths);
   tables.lengths = cutter.next(capacity_.rows);
   tables.page_tables = cutter.next(capacity_.rows * options_.groups * capacity_.pages)

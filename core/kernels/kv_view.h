@@ -36,6 +36,9 @@ struct BatchTables {
   /// layers that share pages; -1 where the cache has given it back, since no node sees its slots
   /// any more.
   Tensor page_tables;
+  /// [node_capacity] the nodes' tokens, which go up with the tables where the forward gives them to
+  /// the cache (NewNodes::tokens).
+  Tensor tokens;
 };
 
 /// Recent keys and values of a layer in the activations' dtype: what a format rounds to the numbers

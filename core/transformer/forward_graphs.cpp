@@ -1,13 +1,11 @@
 #include "core/transformer/forward_graphs.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <bit>
 
 #include "core/kernels/pooled_keys.h"
-#include "core/transformer/workspace.h"
 
 namespace specdec {
 
@@ -18,7 +16,7 @@ void add_address(const Tensor& tensor, GraphKey& key) {
 void add_tables(const BatchTables& tables, GraphKey& key) {
   for (const Tensor* table :
        {&tables.rows, &tables.slots, &tables.positions, &tables.angles, &tables.path_starts,
-        &tables.paths, &tables.lengths, &tables.page_tables}) {
+        &tables.paths, &tables.lengths, &tables.page_tables, &tables.tokens}) {
     add_address(*table, key);
   }
   key.push_back(tables.page_tables.size(1));
@@ -75,17 +73,6 @@ void ForwardGraphs::run(const GraphKey& key, const std::function<void()>& calls)
     ++counts_.replays;
   }
   entry->graph->run();
-}
-
-Tensor ForwardGraphs::place_tokens(const Tensor& tokens, at::Device device) {
-  // Tensors made in inference mode may not be written outside of it.
-  const c10::InferenceMode inference;
-  if (!tokens_.defined()) {
-    tokens_ = at::empty({Workspace::kMostSelected}, at::TensorOptions(at::kInt).device(device));
-  }
-  Tensor placed = tokens_.narrow(0, 0, tokens.size(0));
-  placed.copy_(tokens);
-  return placed;
 }
 
 }  // namespace specdec

@@ -49,8 +49,6 @@ class ForwardGraphs {
   /// time, records it the second time, and runs the graph from then on. Throws what `calls` throws,
   /// and Error where the device fails.
   void run(const GraphKey& key, const std::function<void()>& calls);
-  /// Token ids [n], at most 64, copied to where they lie in every forward: int32 on `device`.
-  Tensor place_tokens(const Tensor& tokens, at::Device device);
   const GraphCounts& counts() const { return counts_; }
 
  private:
@@ -64,7 +62,6 @@ class ForwardGraphs {
   Ops& ops_;
   int64_t most_;
   std::list<Entry> entries_;  ///< the newest first
-  Tensor tokens_;             ///< [64]
   GraphCounts counts_;
 };
 

@@ -1,6 +1,7 @@
 #include "core/transformer/transformer_model.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <functional>
@@ -66,21 +67,31 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
         first_sharing_(first_sharing(weights_->plan)) {}
 
   ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options) {
-    return forward_checked(batch, options, check(batch, options));
+    const int64_t nodes = check(batch, options);
+    return forward_checked(batch, options, nodes, uploaded_tokens(batch));
   }
 
   /// A forward whose `nodes` tokens are in the vocabulary: those on a device are not read.
+  /// `uploaded`: those of the host that go up with the tables.
   ForwardResult forward_checked(const TokenBatch& batch, const ForwardOptions& options,
-                                int64_t nodes) {
+                                int64_t nodes, TokenSpan uploaded) {
     const ThreadsDuring threads(nodes < kFewestPrefillTokens ? 0 : prefill_threads_);
     const LayerList layers = layers_of(options);
     const LayerList noted =
         options.kv_read == KvRead::kAll ? layers : upper_half_layers(*layers, num_layers());
     pending_.check_parents(batch, nodes, noted);
-    store_->extend({.count = nodes, .rows = batch.rows, .parents = batch.parents});
+    store_->extend(
+        {.count = nodes, .rows = batch.rows, .parents = batch.parents, .tokens = uploaded});
     const AppliedDraft draft(*adapted_, options.draft_adapters);
     try {
-      ForwardResult result = evaluate(batch, options, nodes, layers);
+      const BatchTables& tables = *store_->describe(0).tables;
+      Pass pass{.batch = batch,
+                .options = options,
+                .layers = layers,
+                .nodes = nodes,
+                .inputs = batch.inputs,
+                .tokens = uploaded.empty() ? batch.tokens : tables.tokens.narrow(0, 0, nodes)};
+      ForwardResult result = evaluate(pass, tables.longest);
       pending_.note(batch, nodes, noted);
       return result;
     } catch (...) {
@@ -224,7 +235,8 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
                              .keep_logits = true};
     const auto logits = [&](const Tensor& newest) {
       return newest.defined()
-                 ? forward_checked({.tokens = newest, .rows = {fed.rows.front()}}, own, 1).logits
+                 ? forward_checked({.tokens = newest, .rows = {fed.rows.front()}}, own, 1, {})
+                       .logits
                  : forward(fed, own).logits;
     };
     return draw_steps(*ops_->sampler(), chain, weights_->config.vocab_size, logits);
@@ -256,34 +268,38 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     const LayerList& layers;
     int64_t nodes;
     ForwardInputs inputs;  ///< those of the batch
+    Tensor tokens;         ///< the same, or where they lie in the tables
     int64_t context = 0;   ///< attention is launched for so many positions; 0 = for those there are
     ForwardResult result = {};
   };
 
-  ForwardResult evaluate(const TokenBatch& batch, const ForwardOptions& options, int64_t nodes,
-                         const LayerList& layers) {
-    const int64_t longest = store_->describe(0).tables->longest;
+  /// Tokens of a batch that go up with the tables: where there is a device that reads them there.
+  TokenSpan uploaded_tokens(const TokenBatch& batch) const {
+    const Tensor& tokens = batch.tokens;
+    return ops_->records() && !batch.inputs.embeddings.defined() && tokens.is_cpu() &&
+                   tokens.is_contiguous()
+               ? TokenSpan(tokens.const_data_ptr<Token>(), static_cast<size_t>(tokens.size(0)))
+               : TokenSpan();
+  }
+
+  ForwardResult evaluate(Pass& pass, int64_t longest) {
+    const ForwardOptions& options = pass.options;
     layers_.reserve_positions(longest);
-    Activations& a = workspace_.activations(nodes);
-    find_last_nodes(batch, nodes, last_);
-    Pass pass{.batch = batch,
-              .options = options,
-              .layers = layers,
-              .nodes = nodes,
-              .inputs = batch.inputs};
-    const bool all = options.logits == Logits::kAll || std::ssize(last_) == nodes;
-    outputs_.reserve(options, nodes, all ? nodes : std::ssize(last_));
-    layers_.look_up(batch.tokens, a);
-    read_ahead(*layers);
-    if (leaves_out(batch, options, nodes)) {
+    Activations& a = workspace_.activations(pass.nodes);
+    find_last_nodes(pass.batch, pass.nodes, last_);
+    const bool all = options.logits == Logits::kAll || std::ssize(last_) == pass.nodes;
+    outputs_.reserve(options, pass.nodes, all ? pass.nodes : std::ssize(last_));
+    layers_.look_up(pass.batch.tokens, a);
+    read_ahead(*pass.layers);
+    if (leaves_out(pass.batch, options, pass.nodes)) {
       evaluate_last(pass, a);
     } else if (is_recordable(pass, all)) {
       SPECDEC_CHECK(longest > 0, "forward: tables that do not say how long their rows are");
       pass.context = launched_context(longest);
-      const Tensor tokens = place_inputs(pass, a);
-      graphs_.run(key_of(pass), [&] { evaluate_all(tokens, all, pass, a); });
+      place_inputs(pass, a);
+      graphs_.run(key_of(pass), [&] { evaluate_all(all, pass, a); });
     } else {
-      evaluate_all(batch.tokens, all, pass, a);
+      evaluate_all(all, pass, a);
     }
     outputs_.give(options, pass.result);
     if (results_on_host_) {
@@ -292,25 +308,31 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     return std::move(pass.result);
   }
 
-  /// Copies what a graph reads to where it lies in every forward of so many nodes; returns the
-  /// tokens there, which embeddings replace.
-  Tensor place_inputs(Pass& pass, Activations& a) {
+  /// Copies what a graph reads to where it lies in every forward of so many nodes, but for tokens
+  /// that are there.
+  void place_inputs(Pass& pass, Activations& a) {
     ForwardInputs& inputs = pass.inputs;
     if (inputs.attention_inputs.defined()) {
       ops_->copy(plain_input(inputs.attention_inputs, a.residual), a.attention_inputs);
       inputs.attention_inputs = a.attention_inputs;
     }
-    if (!inputs.embeddings.defined()) {
-      return graphs_.place_tokens(pass.batch.tokens, weights_->place.device);
+    if (inputs.embeddings.defined()) {
+      ops_->copy(plain_input(inputs.embeddings, a.residual), a.residual);
+      inputs.embeddings = a.residual;
+      return;
     }
-    ops_->copy(plain_input(inputs.embeddings, a.residual), a.residual);
-    inputs.embeddings = a.residual;
-    return {};
+    Tensor placed = store_->describe(0).tables->tokens.narrow(0, 0, pass.nodes);
+    if (placed.const_data_ptr() != pass.tokens.const_data_ptr()) {
+      // Tensors made in inference mode may not be written outside of it.
+      const c10::InferenceMode inference;
+      placed.copy_(pass.tokens);
+      pass.tokens = placed;
+    }
   }
 
   /// All layers of all nodes. `all`: of which each has logits.
-  void evaluate_all(const Tensor& tokens, bool all, Pass& pass, Activations& a) {
-    begin(tokens, pass, a);
+  void evaluate_all(bool all, Pass& pass, Activations& a) {
+    begin(pass, a);
     run(*pass.layers, {}, a, pass);
     layers_.leave(a);
     if (all) {
@@ -322,7 +344,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
 
   /// The last layers, which only read keys and values, for the last node of each row.
   void evaluate_last(Pass& pass, Activations& a) {
-    begin(pass.batch.tokens, pass, a);
+    begin(pass, a);
     const std::span<const int64_t> layers(*pass.layers);
     const auto first = std::lower_bound(layers.begin(), layers.end(), first_sharing_);
     const auto before = static_cast<size_t>(first - layers.begin());
@@ -399,10 +421,10 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     }
   }
 
-  void begin(const Tensor& tokens, const Pass& pass, Activations& a) {
+  void begin(const Pass& pass, Activations& a) {
     const Tensor& embeddings = pass.inputs.embeddings;
     if (!embeddings.defined()) {
-      ops_->embed_rows(weights_->embedding, tokens, weights_->embedding_scale, a.residual);
+      ops_->embed_rows(weights_->embedding, pass.tokens, weights_->embedding_scale, a.residual);
     } else if (!embeddings.is_same(a.residual)) {
       ops_->copy(plain_input(embeddings, a.residual), a.residual);
     }

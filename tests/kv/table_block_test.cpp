@@ -17,7 +17,7 @@ const std::vector<Tensor BatchTables::*>& table_members() {
   static const std::vector<Tensor BatchTables::*> members{
       &BatchTables::rows,    &BatchTables::slots,       &BatchTables::positions,
       &BatchTables::angles,  &BatchTables::path_starts, &BatchTables::paths,
-      &BatchTables::lengths, &BatchTables::page_tables,
+      &BatchTables::lengths, &BatchTables::page_tables, &BatchTables::tokens,
   };
   return members;
 }
@@ -133,6 +133,14 @@ TEST(TableBlockTest, StaysInPlaceUntilATableIsTooSmall) {
   EXPECT_GE(block.device().page_tables.size(0), 9);
   EXPECT_GE(block.device().page_tables.size(2), 7);
   EXPECT_GE(block.device().rows.size(0), 3);
+}
+
+TEST_F(MirroredTablesTest, TokensGoUpWithTheTables) {
+  const std::vector<Token> tokens = {7, 8, 9};
+  mirrored_.extend({.count = 3, .tokens = tokens});
+  EXPECT_TRUE(
+      at::equal(mirrored_.view(0).tables->tokens.narrow(0, 0, 3), at::tensor({7, 8, 9}, at::kInt)));
+  EXPECT_THROW(mirrored_.extend({.count = 2, .tokens = tokens}), InternalError);
 }
 
 TEST_F(MirroredTablesTest, HoldWhatTheTablesWithoutOneHold) {

@@ -14,7 +14,7 @@
 namespace specdec {
 
 /// Another device's ops, noted one by one: "linear [2, 16] -> [2, 32]". After each one `after` is
-/// called with its name and what it wrote.
+/// called with its name and what it wrote. What is recorded as a graph is not noted.
 class RecordingOps final : public Ops {
  public:
   using After = std::function<void(const std::string& name, const Tensor& out)>;
@@ -131,6 +131,13 @@ class RecordingOps final : public Ops {
   void find_best(const Tensor& logits, Tensor& found) override {
     device_->find_best(logits, found);
     note("find_best", logits, found);
+  }
+  bool records() const override { return device_->records(); }
+  std::unique_ptr<OpsGraph> record(const std::function<void()>& calls) override {
+    const std::vector<std::string> before = calls_;
+    auto graph = device_->record(calls);
+    calls_ = before;
+    return graph;
   }
 
  private:

@@ -1,10 +1,12 @@
 // Forwards that run as graphs have the bits of those that do not: models on the ops of CUDA, whose
 // kernels and graphs run on the CPU (core/kernels/cuda/emulation).
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 
 #include <stdexcept>
+#include <string_view>
 
 #include "core/error.h"
 #include "core/kernels/forwarding_ops.h"
@@ -15,6 +17,7 @@
 #include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/support/golden.h"
 #include "tests/support/parameter_name.h"
+#include "tests/support/recording_ops.h"
 
 namespace specdec {
 namespace {
@@ -37,6 +40,28 @@ TransformerOptions without_graphs(TransformerOptions options) {
   options.graphs = 0;
   return options;
 }
+
+/// Counts copies between tensors of this thread while it lives.
+class CountedCopies {
+ public:
+  CountedCopies() {
+    at::addThreadLocalCallback(at::RecordFunctionCallback(&count));
+    counted = 0;
+  }
+  ~CountedCopies() { at::clearThreadLocalCallbacks(); }
+  CountedCopies(const CountedCopies&) = delete;
+  CountedCopies& operator=(const CountedCopies&) = delete;
+  static int64_t number() { return counted; }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> count(const at::RecordFunction& call) {
+    counted += std::string_view(call.name()) == "aten::copy_" ? 1 : 0;
+    return nullptr;
+  }
+  static thread_local int64_t counted;
+};
+
+thread_local int64_t CountedCopies::counted = 0;
 
 /// A model with graphs beside one without: each forward gives both the same bits.
 class GraphPair {
@@ -265,6 +290,30 @@ TEST_F(CudaGraphModelTest, WhatIsAskedForIsPartOfAGraph) {
   }
   // kScored launches what the first of them does.
   EXPECT_THAT(pair_.counts(), ElementsAre(11, 10, 16));
+}
+
+// A step of greedy decoding is one launch: forbidden and best tokens are found in the graph, and
+// token ids go up with the tables.
+TEST_F(CudaGraphModelTest, NothingIsLaunchedOrCopiedBesideAGraph) {
+  const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
+  TransformerOptions options = with_graphs(8, ops);
+  options.usable_tokens = 30;
+  options.suppressed = {1, 4, 7};
+  GraphPair pair(weights_, options);
+  for (Token token = 0; token < 3; ++token) {
+    pair.forward({token}, {.best_only = true});
+    pair.truncate(0);
+    EXPECT_EQ(ops->take_calls().empty(), token > 0);
+  }
+  const std::vector<Token> next = {3};
+  const CountedCopies copies;
+  const ForwardResult result = pair.graphed().forward(batch_of(next), {.best_only = true});
+  EXPECT_TRUE(ops->take_calls().empty());
+  EXPECT_EQ(copies.number(), 0);
+  ASSERT_EQ(result.best.size(), 1U);
+  EXPECT_FALSE(result.logits.defined());
+  at::zeros({1}).copy_(at::ones({1}));
+  EXPECT_EQ(copies.number(), 1) << "a copy is counted";
 }
 
 TEST_F(CudaGraphModelTest, ForbiddenTokensAreNotTheBest) {
