@@ -34,6 +34,10 @@ struct GraphCounts {
   int64_t warm_ups = 0;  ///< ran as they are: the first of their key
   int64_t captures = 0;  ///< were recorded, and ran as a graph
   int64_t replays = 0;   ///< ran as a graph that was there
+
+  GraphCounts operator+(const GraphCounts& other) const {
+    return {warm_ups + other.warm_ups, captures + other.captures, replays + other.replays};
+  }
 };
 
 /// Graphs of a model's forwards, for as many keys as fit: the one that was not used for longest

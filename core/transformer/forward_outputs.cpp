@@ -1,5 +1,6 @@
 #include "core/transformer/forward_outputs.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -42,6 +43,15 @@ void ForwardOutputs::reserve(const ForwardOptions& options, int64_t nodes, int64
       best_ = best_memory_.rows(scored);
     }
   }
+}
+
+bool ForwardOutputs::are_kept() const {
+  const auto is_kept = [](const Tensor& memory) {
+    return !memory.defined() || memory.size(0) <= ResultMemory::kMostRows;
+  };
+  return is_kept(hidden_) && is_kept(scored_) && is_kept(logits_) &&
+         std::all_of(captured_.begin(), captured_.end(),
+                     [&](const Captured& captured) { return is_kept(captured.memory); });
 }
 
 void ForwardOutputs::add_addresses(GraphKey& key) const {

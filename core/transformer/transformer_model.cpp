@@ -62,6 +62,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
         workspace_(*weights_),
         outputs_(*ops_, *weights_, forbidden_),
         graphs_(*ops_, options.graphs),
+        prefill_graphs_(*ops_, options.prefill_graphs),
         layers_(*ops_, *weights_),
         all_layers_(first_layers(num_layers())),
         first_sharing_(first_sharing(weights_->plan)) {}
@@ -179,7 +180,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   const KvStore& store() const { return *store_; }
   const TransformerWeights& weights() const { return *weights_; }
   void touch_cache(int64_t tokens) { store_->touch(tokens); }
-  const GraphCounts& graph_counts() const { return graphs_.counts(); }
+  GraphCounts graph_counts() const { return graphs_.counts() + prefill_graphs_.counts(); }
 
   // Internals
   int64_t hidden_size() const override { return weights_->config.hidden_size; }
@@ -293,11 +294,11 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     read_ahead(*pass.layers);
     if (leaves_out(pass.batch, options, pass.nodes)) {
       evaluate_last(pass, a);
-    } else if (is_recordable(pass, all)) {
+    } else if (ForwardGraphs* graphs = graphs_for(pass, all)) {
       SPECDEC_CHECK(longest > 0, "forward: tables that do not say how long their rows are");
       pass.context = launched_context(longest);
       place_inputs(pass, a);
-      graphs_.run(key_of(pass), [&] { evaluate_all(all, pass, a); });
+      graphs->run(key_of(pass, a), [&] { evaluate_all(all, pass, a); });
     } else {
       evaluate_all(all, pass, a);
     }
@@ -359,17 +360,21 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     outputs_.write(own.residual, own.residual);
   }
 
-  /// Whether evaluate_all calls ops alone, on memory that key_of names: no host waits for layers.
-  bool is_recordable(const Pass& pass, bool all) const {
-    return graphs_.enabled() && on_disk_.empty() && pass.nodes <= Workspace::kMostSelected &&
-           hooks_.empty() && (all || last_.size() == 1) && !pass.inputs.attention_bias.defined();
+  /// Those that are wanted of so many nodes; nullptr where evaluate_all does not call ops alone
+  /// (the host waits for layers on disk), or its results lie elsewhere in each forward.
+  ForwardGraphs* graphs_for(const Pass& pass, bool all) {
+    ForwardGraphs& graphs = pass.nodes <= Workspace::kMostSelected ? graphs_ : prefill_graphs_;
+    const bool is_recordable = graphs.enabled() && outputs_.are_kept() && hooks_.empty() &&
+                               (all || last_.size() == 1) && !pass.inputs.attention_bias.defined();
+    return is_recordable ? &graphs : nullptr;
   }
 
-  /// What evaluate_all depends on beside the model. The activations of a number of nodes never
-  /// move.
-  const GraphKey& key_of(const Pass& pass) {
+  /// What evaluate_all depends on beside the model. The activations `a` of a number of nodes lie in
+  /// one piece of memory, or never move.
+  const GraphKey& key_of(const Pass& pass, const Activations& a) {
     key_.assign({pass.nodes, pass.context, static_cast<int64_t>(pass.options.kv_read),
                  pass.inputs.embeddings.defined() ? 1 : 0});
+    add_address(a.residual, key_);
     outputs_.add_addresses(key_);
     add_tables(*store_->describe(0).tables, key_);
     for (const RopeTable& table : layers_.rotary_tables()) {
@@ -442,7 +447,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   ForbiddenTokens forbidden_;
   Workspace workspace_;
   ForwardOutputs outputs_;
-  ForwardGraphs graphs_;
+  ForwardGraphs graphs_, prefill_graphs_;
   GraphKey key_;  ///< of the forward; kept to allocate nothing
   LayerRunner layers_;
   LayerList all_layers_;
@@ -507,7 +512,7 @@ void TransformerModel::undo_forward() { impl_->undo_forward(); }
 const TransformerWeights& TransformerModel::weights() const { return impl_->weights(); }
 void TransformerModel::touch_cache(int64_t tokens) { impl_->touch_cache(tokens); }
 const KvStore& TransformerModel::cache() const { return impl_->store(); }
-const GraphCounts& TransformerModel::graph_counts() const { return impl_->graph_counts(); }
+GraphCounts TransformerModel::graph_counts() const { return impl_->graph_counts(); }
 void TransformerModel::push_adapter(ScaledAdapter adapter) {
   impl_->change_adapters([&](AdapterStack& stack) { stack.push(std::move(adapter)); });
 }

@@ -28,10 +28,13 @@ struct TransformerOptions {
   /// CPU threads of forwards of at least kFewestPrefillTokens, while one runs; 0 = as many as
   /// at::get_num_threads() says. Bits do not depend on it.
   int64_t prefill_threads = 0;
-  /// Forwards that a device records as graphs at a time, where its ops do (Ops::records); 0 = none.
-  /// Bits do not depend on it. Forwards of more than 64 nodes, with adapters, hooks or a bias of
-  /// attention run without.
+  /// Forwards of up to 64 nodes that a device records as graphs at a time, where its ops do
+  /// (Ops::records); 0 = none.
+  /// Bits do not depend on it. Forwards with adapters, hooks or a bias of attention run without.
   int64_t graphs = 32;
+  /// The same of larger forwards: a key is a number of nodes and a power of two of positions, which
+  /// the pieces of a long prompt have in common with those of another one.
+  int64_t prefill_graphs = 0;
   LayerHooks hooks = {};  ///< stages of one's own around the layers; without them none is looked at
 };
 
@@ -71,7 +74,7 @@ class TransformerModel final : public LanguageModel {
   /// See KvStore::touch.
   void touch_cache(int64_t tokens);
   /// How many forwards ran as graphs.
-  const GraphCounts& graph_counts() const;
+  GraphCounts graph_counts() const;
 
   /// Adapters of this instance, applied beside its weights, which stay as they are. They throw
   /// Error while a row holds tokens: its keys and values are those of the adapters before.

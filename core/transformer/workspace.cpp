@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 
@@ -22,6 +23,16 @@ int64_t widest(const std::vector<LayerPlan>& plan, const F& number) {
   return most;
 }
 
+int64_t bytes_of(at::IntArrayRef sizes, at::ScalarType type) {
+  return c10::multiply_integers(sizes) * static_cast<int64_t>(c10::elementSize(type));
+}
+
+/// Where a tensor may begin that lies behind so many bytes, on any device.
+int64_t aligned(int64_t bytes) {
+  constexpr int64_t kAlignment = 256;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 /// The first numbers of `memory` as rows.
 Tensor view_rows(const Tensor& memory, int64_t nodes, int64_t width) {
   return memory.narrow(0, 0, nodes * width).view({nodes, width});
@@ -33,21 +44,43 @@ Workspace::Workspace(const TransformerInfo& model)
     : plan_(model.plan),
       hidden_(model.config.hidden_size),
       per_layer_count_(model.config.per_layer_count),
-      options_(at::TensorOptions(model.compute_dtype()).device(model.place.device)) {}
+      dtype_(model.compute_dtype()),
+      device_(model.place.device) {}
 
 Activations& Workspace::activations(int64_t nodes) {
   if (nodes <= kSmall) {
+    const Take own = [this](at::IntArrayRef sizes, at::ScalarType type) {
+      return at::empty(sizes, at::TensorOptions(type).device(device_));
+    };
     const auto found = small_.find(nodes);
     return found != small_.end() ? found->second
-                                 : small_.emplace(nodes, allocate(nodes)).first->second;
+                                 : small_.emplace(nodes, allocate(nodes, own)).first->second;
   }
   if (nodes != large_nodes_) {
-    large_ = {};  // the memory of one is enough
+    large_ = {};
     large_nodes_ = 0;
-    large_ = allocate(nodes);
+    if (const int64_t needed = bytes(nodes); !memory_.defined() || memory_.size(0) < needed) {
+      memory_ = Tensor();  // before it takes more
+      memory_ = at::empty({needed}, at::TensorOptions(at::kByte).device(device_));
+    }
+    int64_t used = 0;
+    large_ = allocate(nodes, [&](at::IntArrayRef sizes, at::ScalarType type) {
+      const int64_t size = bytes_of(sizes, type);
+      const int64_t begin = std::exchange(used, used + aligned(size));
+      return memory_.narrow(0, begin, size).view(type).view(sizes);
+    });
     large_nodes_ = nodes;
   }
   return large_;
+}
+
+int64_t Workspace::bytes(int64_t nodes) const {
+  int64_t bytes = 0;
+  allocate(nodes, [&](at::IntArrayRef sizes, at::ScalarType type) {
+    bytes += aligned(bytes_of(sizes, type));
+    return at::empty(sizes, at::TensorOptions(type).device(at::kMeta));  // takes no memory
+  });
+  return bytes;
 }
 
 Activations& Workspace::selected(const Activations& from, const Tensor& nodes) {
@@ -65,11 +98,8 @@ Activations& Workspace::selected(const Activations& from, const Tensor& nodes) {
   return to;
 }
 
-Tensor Workspace::rows(int64_t nodes, int64_t width) const {
-  return at::empty({nodes, width}, options_);
-}
-
-Activations Workspace::allocate(int64_t nodes) const {
+Activations Workspace::allocate(int64_t nodes, const Take& take) const {
+  const auto rows = [&](int64_t count, int64_t width) { return take({count, width}, dtype_); };
   Activations a;
   a.residual = rows(nodes, hidden_);
   a.last = a.residual.narrow(0, nodes - 1, 1);
@@ -79,13 +109,13 @@ Activations Workspace::allocate(int64_t nodes) const {
     a.attention_inputs = rows(nodes, hidden_);
   }
   a.branch = rows(nodes, hidden_);
-  allocate_layers(nodes, a);
-  allocate_family(nodes, a.family);
+  allocate_layers(nodes, take, a);
+  allocate_family(nodes, take, a.family);
   return a;
 }
 
-void Workspace::allocate_layers(int64_t nodes, Activations& a) const {
-  const auto memory = [&](int64_t width) { return at::empty({nodes * width}, options_); };
+void Workspace::allocate_layers(int64_t nodes, const Take& take, Activations& a) const {
+  const auto memory = [&](int64_t width) { return take({nodes * width}, dtype_); };
   const auto intermediate = [](const LayerPlan& layer) { return layer.intermediate_size; };
   const Tensor qkv = memory(widest(plan_, qkv_rows));
   const Tensor queries = memory(widest(plan_, query_rows));
@@ -105,10 +135,11 @@ void Workspace::allocate_layers(int64_t nodes, Activations& a) const {
   }
 }
 
-void Workspace::allocate_family(int64_t nodes, FamilyActivations& a) const {
+void Workspace::allocate_family(int64_t nodes, const Take& take, FamilyActivations& a) const {
+  const auto rows = [&](int64_t count, int64_t width) { return take({count, width}, dtype_); };
   const LayerPlan& first = plan_.front();
   if (const int64_t size = first.per_layer_size; size > 0) {
-    a.per_layer = at::empty({per_layer_count_, nodes, size}, options_);
+    a.per_layer = take({per_layer_count_, nodes, size}, dtype_);
     a.context = rows(nodes, per_layer_count_ * size);
     a.token = rows(nodes, per_layer_count_ * size);
     a.gate = rows(nodes, size);
@@ -118,7 +149,7 @@ void Workspace::allocate_family(int64_t nodes, FamilyActivations& a) const {
   if (const ExpertsPlan& experts = first.experts; experts.count > 0) {
     const int64_t pairs = nodes * experts.chosen;
     a.router_logits = rows(nodes, experts.count);
-    a.routes.experts = at::empty({nodes, experts.chosen}, options_.dtype(at::kInt));
+    a.routes.experts = take({nodes, experts.chosen}, at::kInt);
     a.routes.weights = rows(nodes, experts.chosen);
     a.experts.inputs = rows(pairs, hidden_);
     a.experts.gate_up = rows(pairs, 2 * experts.intermediate_size);
@@ -127,8 +158,8 @@ void Workspace::allocate_family(int64_t nodes, FamilyActivations& a) const {
     a.mixture = rows(nodes, hidden_);
   }
   if (const int64_t streams = first.altup.streams; streams > 0) {
-    a.streams = at::empty({streams, nodes, hidden_}, options_);
-    a.predictions = at::empty_like(a.streams);
+    a.streams = take({streams, nodes, hidden_}, dtype_);
+    a.predictions = take({streams, nodes, hidden_}, dtype_);
     a.stream_routes = rows(nodes, streams);
   }
   if (first.laurel_rank > 0) {
@@ -138,33 +169,7 @@ void Workspace::allocate_family(int64_t nodes, FamilyActivations& a) const {
 }
 
 int64_t activation_bytes(const TransformerInfo& model, int64_t nodes) {
-  TransformerInfo shapes = model;
-  shapes.place.device = at::kMeta;  // takes no memory
-  Workspace workspace(shapes);
-  const Activations& a = workspace.activations(nodes);
-  std::map<const void*, size_t> memory;  // views share it
-  const auto add = [&memory](const auto&... tensors) {
-    const auto one = [&memory](const Tensor& tensor) {
-      if (tensor.defined()) {
-        memory[tensor.storage().unsafeGetStorageImpl()] = tensor.storage().nbytes();
-      }
-    };
-    (one(tensors), ...);
-  };
-  add(a.residual, a.normed, a.joined, a.attention_inputs, a.branch);
-  for (const LayerActivations& layer : a.layers) {
-    add(layer.qkv, layer.queries, layer.mixed, layer.gate_up, layer.gated);
-  }
-  const FamilyActivations& f = a.family;
-  add(f.per_layer, f.context, f.token, f.gate, f.gate_and_input, f.gated_input);
-  add(f.router_logits, f.routes.experts, f.routes.weights, f.mixture);
-  add(f.experts.inputs, f.experts.gate_up, f.experts.gated, f.experts.outputs);
-  add(f.streams, f.predictions, f.stream_routes, f.low_rank, f.laurel);
-  int64_t bytes = 0;
-  for (const auto& [storage, size] : memory) {
-    bytes += static_cast<int64_t>(size);
-  }
-  return bytes;
+  return Workspace(model).bytes(nodes);
 }
 
 }  // namespace specdec

@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -39,7 +40,9 @@ struct FamilyActivations {
   Tensor laurel;                ///< [n, hidden]
 };
 
-/// Activations of one forward, allocated once for each number of new nodes that comes up often.
+/// Activations of one forward. Those of a number of new nodes lie where they lay before: each
+/// number up to kMostSelected has memory of its own, larger ones share what the largest one takes,
+/// which moves when it grows.
 struct Activations {
   Tensor residual;          ///< [n, hidden] the residual stream, of AltUp the active one
   Tensor last;              ///< [1, hidden] its last row
@@ -61,20 +64,26 @@ class Workspace {
   /// Activations of as many nodes as `nodes` [m] int64 says, fewer than those of `from`, whose
   /// streams and inputs they get.
   Activations& selected(const Activations& from, const Tensor& nodes);
+  /// Of the activations of so many nodes.
+  int64_t bytes(int64_t nodes) const;
 
  private:
-  Activations allocate(int64_t nodes) const;
-  void allocate_layers(int64_t nodes, Activations& a) const;
-  void allocate_family(int64_t nodes, FamilyActivations& a) const;
-  Tensor rows(int64_t nodes, int64_t width) const;
+  /// Memory for one of the tensors.
+  using Take = std::function<Tensor(at::IntArrayRef sizes, at::ScalarType type)>;
+
+  Activations allocate(int64_t nodes, const Take& take) const;
+  void allocate_layers(int64_t nodes, const Take& take, Activations& a) const;
+  void allocate_family(int64_t nodes, const Take& take, FamilyActivations& a) const;
 
   std::vector<LayerPlan> plan_;
   int64_t hidden_;
   int64_t per_layer_count_;
-  at::TensorOptions options_;
+  at::ScalarType dtype_;
+  at::Device device_;
   std::map<int64_t, Activations> small_;
   Activations large_;
   int64_t large_nodes_ = 0;
+  Tensor memory_;  ///< [bytes] that large_ is cut from
 };
 
 /// Bytes of the activations of a forward of `nodes` nodes.

@@ -89,6 +89,7 @@ ModelOptions CommandContext::model_options(const ActiveLayers& active) const {
           .cache = parse_cache(flags.cache, components),
           .threads = flags.threads,
           .cuda_graphs = flags.cuda_graphs.value_or(ModelOptions{}.cuda_graphs),
+          .prefill_graphs = flags.prefill_graphs.value_or(ModelOptions{}.prefill_graphs),
           .memory = memory,
           .active_layers = active};
 }
@@ -112,6 +113,9 @@ std::vector<std::string> CommandContext::overrides() const {
   }
   if (flags.cuda_graphs) {
     texts.push_back(fmt::format("model.cuda_graphs={}", *flags.cuda_graphs));
+  }
+  if (flags.prefill_graphs) {
+    texts.push_back(fmt::format("model.prefill_graphs={}", *flags.prefill_graphs));
   }
   if (!flags.memory_limit.empty()) {
     texts.push_back("model.memory_limit=" + flags.memory_limit);

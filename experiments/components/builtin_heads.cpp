@@ -20,7 +20,8 @@ constexpr const char* kHeadWeights = "the head's folder, trained for this target
 
 TransformerOptions engine_options(const BuildContext& context) {
   return {.max_length = context.target.max_length(),
-          .graphs = context.models.options().cuda_graphs};
+          .graphs = context.models.options().cuda_graphs,
+          .prefill_graphs = context.models.options().prefill_graphs};
 }
 
 DrafterRegistry::Make prepare_eagle(const ConfigNode& node, const RunPlan& plan,

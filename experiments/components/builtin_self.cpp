@@ -71,7 +71,8 @@ std::shared_ptr<LanguageModel> model_of_layers(BuildContext& context,
   auto model = std::make_shared<TransformerModel>(
       weights, options.upper_half ? upper_half_store() : context.models.kv_store(),
       TransformerOptions{.max_length = context.target.max_length(),
-                         .graphs = context.models.options().cuda_graphs});
+                         .graphs = context.models.options().cuda_graphs,
+                         .prefill_graphs = context.models.options().prefill_graphs});
   if (options.adapters != nullptr) {
     for (const ScaledAdapter& one : options.adapters->adapters()) {
       model->push_adapter({adapter_of_layers(*one.adapter, layers, weights), one.scale});

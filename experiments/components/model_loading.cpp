@@ -388,7 +388,8 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
                                    .usable_tokens = files == nullptr ? 0 : usable_tokens(*files),
                                    .suppressed = suppressed_tokens(options_, *shared, files),
                                    .prefill_threads = options_.prefill_threads,
-                                   .graphs = options_.cuda_graphs};
+                                   .graphs = options_.cuda_graphs,
+                                   .prefill_graphs = options_.prefill_graphs};
   auto model =
       std::make_unique<TransformerModel>(std::move(shared),
                                          cache ? cache->factory(parse_kv_dtype(options_.kv_dtype))

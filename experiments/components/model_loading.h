@@ -78,7 +78,8 @@ struct ModelOptions {
   int64_t threads = 0;           ///< that were asked for; 0 = measured when a model is loaded
   int64_t prefill_threads = 0;   ///< see TransformerOptions
   int64_t cuda_graphs = TransformerOptions{}.graphs;  ///< see TransformerOptions::graphs
-  std::string thread_reason = "asked for";            ///< by whom, where `threads` is not 0
+  int64_t prefill_graphs = TransformerOptions{}.prefill_graphs;
+  std::string thread_reason = "asked for";  ///< by whom, where `threads` is not 0
   bool random_weights = false;  ///< of the shape that config.json says, for timings; none are read
   std::vector<AdapterChoice> adapters = {};  ///< of the target alone, see ModelLoader::load
   MemoryLimit memory = {};                   ///< of weights

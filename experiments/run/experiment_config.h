@@ -86,9 +86,9 @@ ExperimentPlan load_experiment(const std::filesystem::path& file,
                                const Components& components);
 
 /// The keys type, weights, adapters, machine_profile, dtype, activations, kv_dtype, device,
-/// cuda_graphs, max_length, cache, include_mtp, verify_consistent, memory_limit, layer_file,
-/// active_layers. What they leave open `profile` gives, which becomes that of the weights. `files`,
-/// of the active layers, is nullptr when they cannot be read.
+/// cuda_graphs, prefill_graphs, max_length, cache, include_mtp, verify_consistent, memory_limit,
+/// layer_file, active_layers. What they leave open `profile` gives, which becomes that of the
+/// weights. `files`, of the active layers, is nullptr when they cannot be read.
 std::filesystem::path read_model(const ConfigNode& node, const Components& components,
                                  ModelCatalog& catalog, ModelOptions& options,
                                  const ModelFiles*& files, ProfileDefaults& profile);

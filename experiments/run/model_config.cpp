@@ -134,6 +134,8 @@ std::filesystem::path read_model(const ConfigNode& node, const Components& compo
       node.get<std::string>("kv_dtype", says_format ? std::string() : profile.take_kv_dtype());
   options.device = node.get<std::string>("device", "cpu");
   options.cuda_graphs = node.get<int64_t>("cuda_graphs", options.cuda_graphs, {0, kMostGraphs});
+  options.prefill_graphs =
+      node.get<int64_t>("prefill_graphs", options.prefill_graphs, {0, kMostGraphs});
   options.max_length = node.get<int64_t>("max_length", 0, {0, kMaxTokens});
   profile.take_cache(options, components);
   profile.take_threads(options);

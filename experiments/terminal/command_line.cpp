@@ -81,7 +81,11 @@ void add_global_flags(CLI::App& app, GlobalFlags& flags) {
                  "is loaded)")
       ->check(CLI::Range(1, 1024));
   app.add_option("--cuda-graphs", flags.cuda_graphs,
-                 "forwards that are kept as CUDA graphs, at most; 0 = none (default: 32)")
+                 "forwards of up to 64 tokens that are kept as CUDA graphs, at most; 0 = none "
+                 "(default: 32)")
+      ->check(CLI::Range(0, 4096));
+  app.add_option("--prefill-graphs", flags.prefill_graphs,
+                 "the same of longer forwards, the pieces of prompts (default: 0)")
       ->check(CLI::Range(0, 4096));
   app.add_flag("--no-machine-profile", flags.no_machine_profile,
                "generate, chat and run take no defaults from the model's specdec-profile.yaml");

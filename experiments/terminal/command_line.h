@@ -20,6 +20,7 @@ struct GlobalFlags {
   std::string layer_file = {};
   int64_t threads = 0;
   std::optional<int64_t> cuda_graphs = {};
+  std::optional<int64_t> prefill_graphs = {};
   bool quiet = false;
   bool no_machine_profile = false;
 };

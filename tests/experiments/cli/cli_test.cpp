@@ -119,6 +119,7 @@ TEST(CliTest, WrongUsageExitsWithTwo) {
       {"generate", kModel, "--tokens", "2", "--cache", "{type: paged, page_size: 0}"},
       {"generate", kModel, "--tokens", "2", "--device", "tpu"},
       {"generate", kModel, "--tokens", "2", "--cuda-graphs", "-1"},
+      {"generate", kModel, "--tokens", "2", "--prefill-graphs", "-1"},
       {"generate", kModel, "--tokens", "2", "--threads", "0"},
       {"generate", kModel, "--tokens", "2", "--strategy", "{type: nonsense}"},
       {"generate", kModel, "--tokens", "2", "--strategy", "[1"},

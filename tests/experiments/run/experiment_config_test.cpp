@@ -549,6 +549,15 @@ TEST_F(ExperimentConfigTest, CudaGraphsAreANumber) {
   EXPECT_THAT(message(text(""), {"model.cuda_graphs=false"}), HasSubstr("model.cuda_graphs"));
 }
 
+TEST_F(ExperimentConfigTest, PrefillGraphsAreANumberToo) {
+  EXPECT_EQ(load(text("")).points[0].config.model.prefill_graphs, 0);
+  const auto plan = load(text("sweep: {model.prefill_graphs: [2, 4]}\n"));
+  ASSERT_EQ(plan.points.size(), 2U);
+  EXPECT_EQ(plan.points[1].config.model.prefill_graphs, 4);
+  EXPECT_NE(model_key(plan.points[0].config), model_key(plan.points[1].config));
+  EXPECT_THAT(message(text(""), {"model.prefill_graphs=-1"}), HasSubstr("model.prefill_graphs"));
+}
+
 TEST_F(ExperimentConfigTest, SweptKeysAreConditionsOrChoices) {
   for (const char* key : {"sampling.temperature", "sampling.top_p", "model.weights", "model.dtype",
                           "model.kv_dtype", "model.device", "grammar.json_schema", "prompts.file",

@@ -38,6 +38,7 @@ std::vector<int64_t> numbers_of(const GraphCounts& counts) {
 TransformerOptions without_graphs(TransformerOptions options) {
   options.ops = cuda_ops(at::kCPU);
   options.graphs = 0;
+  options.prefill_graphs = 0;
   return options;
 }
 
@@ -217,6 +218,37 @@ TEST_F(CudaGraphModelTest, ContextsGrowOverABorderAndShrink) {
   pair_.truncate(3);
   pair_.extend_by(1);
   EXPECT_THAT(pair_.counts(), ElementsAre(2, 2, 6));
+}
+
+// Pieces of prompts: by their number of tokens, as long as memory of activations does not grow.
+// What more tokens than 64 come to lies elsewhere each time.
+TEST_F(CudaGraphModelTest, PrefillsHaveGraphsOfTheirOwn) {
+  TransformerOptions options = with_graphs(0);
+  options.prefill_graphs = 2;
+  GraphPair pair(weights_, options);
+  const auto prefill = [&pair](size_t count, const ForwardOptions& wanted) {
+    std::vector<Token> tokens;
+    for (size_t i = 0; i < count; ++i) {
+      tokens.push_back(static_cast<Token>((3 * i + pair.counts()[2]) % 40));
+    }
+    pair.forward(tokens, wanted);
+    pair.truncate(0);
+  };
+  const ForwardOptions last{.logits = Logits::kLast};
+  for (int i = 0; i < 3; ++i) {
+    prefill(70, last);
+    prefill(66, last);
+  }
+  EXPECT_THAT(pair.counts(), ElementsAre(2, 2, 2));
+  prefill(70, {.logits = Logits::kLast, .hidden = Hidden::kAll});
+  prefill(64, last);
+  EXPECT_THAT(pair.counts(), ElementsAre(2, 2, 2));
+  prefill(67, {.logits = Logits::kNone});  // 70 goes, which was not used for longest
+  prefill(66, last);
+  EXPECT_THAT(pair.counts(), ElementsAre(3, 2, 3));
+  prefill(80, {.logits = Logits::kNone});  // takes more memory, so activations may move; 67 goes
+  prefill(66, last);
+  EXPECT_EQ(pair.counts()[1], 2);
 }
 
 TEST_F(CudaGraphModelTest, MemoryThatGrowsIsNotThatOfAGraph) {
