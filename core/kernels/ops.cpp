@@ -111,6 +111,16 @@ std::unique_ptr<OpsGraph> Ops::record(const std::function<void()>& /*calls*/) {
   SPECDEC_CHECK(false, "this device records no graphs");
 }
 
+void Ops::add_and_norm(Tensor& residual, const Tensor& input, const Tensor& scale,
+                       const Tensor& next, double eps, Tensor& normed) {
+  if (scale.defined()) {
+    add_rms_norm(residual, input, scale, eps);
+  } else {
+    add(residual, input);
+  }
+  rms_norm(residual, next, eps, normed);
+}
+
 void Ops::forbid(const ForbiddenTokens& tokens, Tensor& logits) { tokens.apply(logits); }
 
 void Ops::find_best(const Tensor& /*logits*/, Tensor& /*found*/) {

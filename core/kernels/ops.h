@@ -44,6 +44,11 @@ class Ops {
   /// residual += rms_norm(input).
   virtual void add_rms_norm(Tensor& residual, const Tensor& input, const Tensor& scale,
                             double eps) = 0;
+  /// residual += rms_norm(input) by `scale`, or input as it is without one, then normed =
+  /// rms_norm(residual) by `next`: the bits of the two ops, which it is where a device has no
+  /// kernel for both.
+  virtual void add_and_norm(Tensor& residual, const Tensor& input, const Tensor& scale,
+                            const Tensor& next, double eps, Tensor& normed);
   /// residual += input.
   virtual void add(Tensor& residual, const Tensor& input) = 0;
   virtual void copy(const Tensor& input, Tensor& out) = 0;

@@ -122,12 +122,11 @@ const Tensor& LayerRunner::attention_input(const LayerPlan& plan, const ForwardI
   return a.joined;
 }
 
-/// a.branch = the dense MLP of the residual stream.
+/// a.branch = the dense MLP of a.normed.
 void LayerRunner::run_mlp(size_t layer, Activations& a) const {
   const LayerPlan& plan = weights_.plan[layer];
   const LayerWeights& w = weights_.layers[layer];
   LayerActivations& own = a.layers[layer];
-  ops_.rms_norm(a.residual, w.mlp_norm, eps(), a.normed);
   ops_.linear(w.gate_up, a.normed, own.gate_up);
   if (plan.sparsity_cut) {
     ops_.cut_gate(own.gate_up, *plan.sparsity_cut);

@@ -25,6 +25,7 @@ class PlainStream : public ResidualStream {
   }
 
   void begin(Activations& a) override {
+    normed_ = nullptr;
     if (weights_.per_layer_table.defined()) {
       make_per_layer_inputs(a);
     }
@@ -32,19 +33,33 @@ class PlainStream : public ResidualStream {
 
   const Tensor& enter(size_t layer, Activations& a) override {
     const Tensor& scale = weights_.layers[layer].attention_norm;
+    const bool is_normed = std::exchange(normed_, nullptr) == &a && normed_for_ == layer;
     if (!scale.defined()) {
       return a.residual;
+    }
+    if (is_normed) {
+      return a.normed;
     }
     ops_.rms_norm(a.residual, scale, eps(), a.normed);
     return a.normed;
   }
 
   void add_attention(size_t layer, Activations& a) override {
-    add_branch(a, weights_.layers[layer].attention_post_norm);
+    const LayerWeights& w = weights_.layers[layer];
+    ops_.add_and_norm(a.residual, a.branch, w.attention_post_norm, w.mlp_norm, eps(), a.normed);
   }
 
   void add_mlp(size_t layer, Activations& a) override {
     const LayerWeights& w = weights_.layers[layer];
+    const bool is_output = !w.per_layer.gate.defined() && w.scalar == 1.0;
+    if (const size_t next = layer + 1; is_output && next < weights_.layers.size() &&
+                                       weights_.layers[next].attention_norm.defined()) {
+      ops_.add_and_norm(a.residual, a.branch, w.mlp_post_norm, weights_.layers[next].attention_norm,
+                        eps(), a.normed);
+      normed_ = &a;
+      normed_for_ = next;
+      return;
+    }
     add_branch(a, w.mlp_post_norm);
     if (w.per_layer.gate.defined()) {
       per_layer_branch(layer, a.residual, a);
@@ -55,7 +70,7 @@ class PlainStream : public ResidualStream {
     }
   }
 
-  void accept(Activations& /*a*/) override {}
+  void accept(Activations& /*a*/) override { normed_ = nullptr; }
   void leave(Activations& /*a*/) override {}
 
  protected:
@@ -93,6 +108,11 @@ class PlainStream : public ResidualStream {
 
   Ops& ops_;
   const TransformerWeights& weights_;
+
+ private:
+  /// Whose a.normed is what the attention of layer normed_for_ reads; nullptr = nobody's.
+  const Activations* normed_ = nullptr;
+  size_t normed_for_ = 0;
 };
 
 /// AltUp's streams around layers with Laurel branches, as Gemma 3n has them.
@@ -130,9 +150,11 @@ class AltUpStream final : public PlainStream {
   }
 
   void add_attention(size_t layer, Activations& a) override {
-    PlainStream::add_attention(layer, a);
+    const LayerWeights& w = weights_.layers[layer];
+    add_branch(a, w.attention_post_norm);
     ops_.add(a.residual, a.family.laurel);
     ops_.scale(a.residual, M_SQRT1_2);
+    ops_.rms_norm(a.residual, w.mlp_norm, eps(), a.normed);
   }
 
   void add_mlp(size_t layer, Activations& a) override {

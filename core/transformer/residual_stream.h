@@ -22,7 +22,8 @@ class ResidualStream {
   virtual void begin(Activations& a) = 0;
   /// What attention reads: the stream, normed where the layer has such a norm.
   virtual const Tensor& enter(size_t layer, Activations& a) = 0;
-  /// Adds a.branch, attention's output; a.residual is then what the MLP's norm reads.
+  /// Adds a.branch, attention's output; a.residual is then what an MLP's norm reads, and a.normed
+  /// what that of the dense one wrote.
   virtual void add_attention(size_t layer, Activations& a) = 0;
   /// Adds a.branch, the MLP's output; a.residual is then the layer's output (of AltUp: the active
   /// stream's).

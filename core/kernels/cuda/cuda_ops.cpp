@@ -91,6 +91,14 @@ class CudaOps final : public Ops {
                     double eps) override {
     norm(input, scale, eps, true, residual);
   }
+  void add_and_norm(Tensor& residual, const Tensor& input, const Tensor& scale, const Tensor& next,
+                    double eps, Tensor& normed) override {
+    cuda::RmsNormTask task = norm_task(input, scale, eps, residual);
+    task.add = true;
+    task.next = floats(next);
+    task.normed = floats_of(normed);
+    run("rms_norm", cuda::specdec_cuda_rms_norm, task);
+  }
 
   void add(Tensor& residual, const Tensor& input) override {
     elementwise({.kind = cuda::ElementwiseTask::Kind::kAdd,
@@ -350,14 +358,20 @@ class CudaOps final : public Ops {
     }
   }
 
-  void norm(const Tensor& input, const Tensor& scale, double eps, bool add, Tensor& out) const {
+  static cuda::RmsNormTask norm_task(const Tensor& input, const Tensor& scale, double eps,
+                                     Tensor& out) {
     cuda::RmsNormTask task{};
     task.input = floats(input);
-    task.scale = floats(scale);
+    task.scale = floats_or_null(scale);
     task.out = floats_of(out);
     task.rows = narrow(rows_of(input));
     task.size = narrow(input.size(-1));
     task.eps = static_cast<float>(eps);
+    return task;
+  }
+
+  void norm(const Tensor& input, const Tensor& scale, double eps, bool add, Tensor& out) const {
+    cuda::RmsNormTask task = norm_task(input, scale, eps, out);
     task.add = add;
     run("rms_norm", cuda::specdec_cuda_rms_norm, task);
   }

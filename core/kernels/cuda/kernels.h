@@ -12,7 +12,8 @@
 namespace specdec::cuda {
 
 /// out = input * (mean(input^2) + eps)^-1/2 * scale, or out += that. `scale` as it is multiplied:
-/// 1 + w in Gemma.
+/// 1 + w in Gemma; nullptr = out is the input, or out += it. With `next`, normed = out normalised
+/// by that scale.
 struct RmsNormTask {
   const float* input;  ///< [rows, size]
   const float* scale;  ///< [size]
@@ -20,6 +21,8 @@ struct RmsNormTask {
   int32_t rows, size;
   float eps;
   bool add;
+  const float* next = nullptr;  ///< [size]
+  float* normed = nullptr;      ///< [rows, size]; not out
 };
 
 /// activation(gate) * up.

@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "core/kernels/cuda/cuda_ops.h"
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/kernels.h"
 #include "tests/support/max_difference.h"
@@ -43,6 +44,26 @@ TEST(CudaNormTest, EqualsTheOp) {
       add_rms_norm(expected, input, scale, kCudaNormEps);
       cuda_norm(input, scale, true, out);
       EXPECT_TRUE(at::allclose(out, expected, 2e-6, 2e-6)) << rows << " " << size;
+    }
+  }
+}
+
+// In one launch: with a scale and without one, which is an addition.
+TEST(CudaNormTest, ASumAndItsNormHaveTheBitsOfTwoOps) {
+  at::manual_seed(3);
+  const auto ops = cuda_ops(at::kCPU);
+  for (const int64_t size : {1, 257, 640}) {
+    for (const Tensor& scale : {Tensor(), at::randn({size}) + 1}) {
+      const Tensor input = at::randn({3, size});
+      const Tensor next = at::randn({size});
+      Tensor residual = at::randn({3, size});
+      Tensor wanted = residual.clone();
+      Tensor normed = at::empty({3, size});
+      Tensor wanted_normed = at::empty({3, size});
+      ops->Ops::add_and_norm(wanted, input, scale, next, kCudaNormEps, wanted_normed);
+      ops->add_and_norm(residual, input, scale, next, kCudaNormEps, normed);
+      EXPECT_TRUE(at::equal(residual, wanted)) << size;
+      EXPECT_TRUE(at::equal(normed, wanted_normed)) << size;
     }
   }
 }
