@@ -364,8 +364,9 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   /// (the host waits for layers on disk), or its results lie elsewhere in each forward.
   ForwardGraphs* graphs_for(const Pass& pass, bool all) {
     ForwardGraphs& graphs = pass.nodes <= Workspace::kMostSelected ? graphs_ : prefill_graphs_;
-    const bool is_recordable = graphs.enabled() && outputs_.are_kept() && hooks_.empty() &&
-                               (all || last_.size() == 1) && !pass.inputs.attention_bias.defined();
+    const bool is_recordable = graphs.enabled() && on_disk_.empty() && outputs_.are_kept() &&
+                               hooks_.empty() && (all || last_.size() == 1) &&
+                               !pass.inputs.attention_bias.defined();
     return is_recordable ? &graphs : nullptr;
   }
 
