@@ -18,6 +18,7 @@ namespace {
 struct Queued {
   std::function<void()> run;
   void* target = nullptr;
+  const void* source = nullptr;
   size_t bytes = 0;
 
   void poison() const {
@@ -25,6 +26,11 @@ struct Queued {
     if (bytes > 0) {
       std::memset(target, kPoison, bytes);
     }
+  }
+  bool reads(const void* memory, size_t count) const {
+    const auto* begin = static_cast<const char*>(memory);
+    const auto* own = static_cast<const char*>(source);
+    return std::less<>()(own, begin + count) && std::less<>()(begin, own + bytes);
   }
 };
 
@@ -44,6 +50,12 @@ struct Stream {
     for (const Queued& later : queued) {  // whose targets those before may have filled
       later.poison();
     }
+  }
+  /// Runs what reads memory that the next copy damages.
+  void run_readers(const void* memory, size_t bytes) {
+    const auto last = std::find_if(queued.rbegin(), queued.rend(),
+                                   [&](const Queued& each) { return each.reads(memory, bytes); });
+    run_to(done + (queued.rend() - last));
   }
 };
 
@@ -179,7 +191,8 @@ int queue_copy(void* to, const void* from, int64_t bytes, void* stream) {
     return kCopyOvertakesLaunch;
   }
   const auto size = static_cast<size_t>(bytes);
-  queue.queued.push_back({[to, from, size] { std::memcpy(to, from, size); }, to, size});
+  queue.run_readers(to, size);
+  queue.queued.push_back({[to, from, size] { std::memcpy(to, from, size); }, to, from, size});
   queue.queued.back().poison();
   return 0;
 }
