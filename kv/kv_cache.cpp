@@ -23,14 +23,21 @@ int64_t parent_of(const NewNodes& nodes, int64_t node, int64_t index) {
 KvCache::KvCache(const std::vector<LayerKv>& layers, const KvCacheOptions& options)
     : options_(options),
       groups_(std::make_shared<PageGroups>(layers, options)),
-      tables_({.device = options.device, .mirror = options.as_device, .groups = groups_->count()}),
-      readers_({.device = options.device,
-                .mirror = options.as_device,
-                .own_angles = true,
-                .groups = groups_->count()}) {
+      tables_(table_options(false)),
+      readers_(table_options(true)) {
   for (PageGroup& group : groups_->all()) {
     group.table.add_rows(1);
   }
+}
+
+/// Where pages are renumbered, each layer has a page table of its own.
+TableBlock::Options KvCache::table_options(bool of_readers) const {
+  const bool by_layer = renumbers();
+  return {.device = options_.device,
+          .mirror = options_.as_device,
+          .own_angles = of_readers,
+          .groups = by_layer ? groups_->layers() : groups_->count(),
+          .pages_apart = by_layer};
 }
 
 void KvCache::extend(const NewNodes& nodes) {
@@ -79,7 +86,7 @@ KvView KvCache::view(int64_t layer) const {
 KvView KvCache::describe(int64_t layer) const {
   const PagePool& pool = groups_->of(layer).pool;
   KvView view;
-  view.group = groups_->number_of(layer);
+  view.group = renumbers() ? pool.source_of(layer) : groups_->number_of(layer);
   view.window = pool.geometry(layer).window;
   view.sink = pool.geometry(layer).sink;
   view.keys = pool.keys(layer);
@@ -358,6 +365,9 @@ void KvCache::add_node(const RowSpan& span, int64_t parent, int64_t index) {
 /// Writes a row's tables at an entry of a forward's.
 void KvCache::fill_row_tables(const BatchTables& tables, int64_t entry, RowId row) const {
   entries(tables.lengths)[entry] = static_cast<int32_t>(length(row));
+  if (renumbers()) {
+    return;  // each layer's are written when it is viewed
+  }
   int32_t* to = entries(tables.page_tables) + entry * tables.page_tables.stride(0);
   for (const PageGroup& group : groups_->all()) {
     const auto pages = group.table.pages(place(row));

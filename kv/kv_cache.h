@@ -69,6 +69,9 @@ class KvCache final : public KvStore {
   KvStatistics statistics() const override;
   void touch(int64_t tokens) override;
   BatchTables readers(RowId row, int64_t nodes, int64_t angle) const override;
+  /// Of a device with tiers, whose pages have other numbers in each forward, ops that record no
+  /// graphs.
+  std::shared_ptr<Ops> observed(std::shared_ptr<Ops> ops) override;
   std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row,
                                        TokenRange tokens = {}) const override;
   /// Bytes of the pages that have been used, on disk too where some lie there: what the cache takes
@@ -137,6 +140,10 @@ class KvCache final : public KvStore {
                 std::vector<PageUse>& uses) const;
   std::vector<PageUse> page_uses(int64_t layer) const;
   void bring_pages(int64_t layer) const;
+  bool renumbers() const { return groups_->all().front().pool.renumbers(); }
+  void number_pages(int64_t layer) const;
+  void number_pages(const TableBlock& tables, int64_t entry, RowId row, int64_t layer) const;
+  TableBlock::Options table_options(bool of_readers) const;
   void fill_row_tables(const BatchTables& tables, int64_t entry, RowId row) const;
   void copy_in(RowId row, const KvSnapshot& snapshot, int64_t length);
   PagePool::Place page_place(const PageGroup& group, RowId row, int64_t slot) const;

@@ -1,6 +1,8 @@
 // Which pages a KvCache needs in memory, where some lie on disk (KvCacheOptions::memory_bytes).
 #include <algorithm>
+#include <utility>
 
+#include "core/kernels/forwarding_ops.h"
 #include "kv/kv_cache.h"
 #include "kv/page_tiers.h"
 
@@ -75,8 +77,40 @@ void KvCache::bring_pages(int64_t layer) const {
     return;
   }
   pool.bring(layer, page_uses(layer));
+  if (renumbers()) {
+    number_pages(layer);
+  }
   const int64_t next = (layer + 1) % groups_->layers();
   pool.tiers()->read_ahead(pool.source_of(next), page_uses(next));
+}
+
+/// Writes where the pages of a layer lie that were just brought, in the tables of the newest
+/// forward and of readers().
+void KvCache::number_pages(int64_t layer) const {
+  for (const RowSpan& span : spans_) {
+    if (rows_.is_open(span.row)) {
+      number_pages(tables_, span.place, span.row, layer);
+    }
+  }
+  if (rows_.is_open(read_row_)) {
+    number_pages(readers_, 0, read_row_, layer);
+  }
+}
+
+void KvCache::number_pages(const TableBlock& tables, int64_t entry, RowId row,
+                           int64_t layer) const {
+  const PageGroup& group = groups_->of(layer);
+  const int64_t source = group.pool.source_of(layer);
+  const Tensor& host = tables.host().page_tables;
+  auto* to = host.mutable_data_ptr<int32_t>() + entry * host.stride(0) + source * host.stride(1);
+  for (const PageTable::Page page : group.table.pages(place(row))) {
+    *to++ = static_cast<int32_t>(group.pool.number(layer, page));
+  }
+  tables.upload_pages(entry, source);
+}
+
+std::shared_ptr<Ops> KvCache::observed(std::shared_ptr<Ops> ops) {
+  return renumbers() ? std::make_shared<ForwardingOps>(std::move(ops)) : ops;
 }
 
 }  // namespace specdec

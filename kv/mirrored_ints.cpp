@@ -14,26 +14,27 @@ void MirroredInts::allocate(int64_t numbers) {
   host_ = host;
 }
 
-void MirroredInts::upload(int64_t numbers) {
+void MirroredInts::upload(int64_t numbers, int64_t begin) const {
   if (!is_twice() || numbers == 0) {
     return;
   }
   const auto bytes = static_cast<size_t>(numbers) * sizeof(int32_t);
+  const auto* written = host_.const_data_ptr<int32_t>() + begin;
   if (place_.is_cpu()) {
-    std::memcpy(device_.mutable_data_ptr(), host_.const_data_ptr(), bytes);
+    std::memcpy(device_.mutable_data_ptr<int32_t>() + begin, written, bytes);
     return;
   }
   // Blocks made in inference mode may not be written outside of it.
   const c10::InferenceMode inference;
-  const Tensor device = device_.narrow(0, 0, numbers);
+  const Tensor device = device_.narrow(0, begin, numbers);
   if (!place_.is_cuda()) {
-    device.copy_(host_.narrow(0, 0, numbers));
+    device.copy_(host_.narrow(0, begin, numbers));
     return;
   }
   // From pinned memory that LibTorch keeps until it is copied: the host waits for no forward, and
   // may write at once.
   const Tensor staged = at::empty({numbers}, host_.options().pinned_memory(true));
-  std::memcpy(staged.mutable_data_ptr(), host_.const_data_ptr(), bytes);
+  std::memcpy(staged.mutable_data_ptr(), written, bytes);
   device.copy_(staged, /*non_blocking=*/true);
 }
 

@@ -17,8 +17,8 @@ class MirroredInts {
 
   /// New blocks [numbers] of zeros.
   void allocate(int64_t numbers);
-  /// Lets the device see the first `numbers`. The host may write at once.
-  void upload(int64_t numbers);
+  /// Lets the device see so many numbers from `begin` on. The host may write at once.
+  void upload(int64_t numbers, int64_t begin = 0) const;
 
   bool is_twice() const { return twice_ || !place_.is_cpu(); }
   int64_t size() const { return host_.defined() ? host_.size(0) : 0; }

@@ -3,11 +3,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <vector>
 
 #include "core/kv_store.h"
 
 namespace specdec {
+
+class CopyQueue;
 
 /// Which states of recurrent layers are kept beside those of pending nodes and last tokens, and how
 /// many there may be.
@@ -44,14 +47,20 @@ struct KvCacheOptions {
   int64_t max_bytes = 0;    ///< most bytes of the pages of all layers; 0 = any number
   int64_t max_rows = 0;     ///< most rows at a time; 0 = any number
   int64_t max_pending = 0;  ///< most pending nodes of a row; 0 = max_length
-  /// Most bytes of pages in memory, on the CPU; others lie in a file without a name in `disk`,
-  /// which has room for all pages from the beginning. 0 = all lie in memory.
+  /// Most bytes of pages in memory, that of a GPU where it computes; others lie in a file without a
+  /// name in `disk`, which has room for all pages from the beginning. 0 = all lie in memory. On the
+  /// CPU and CUDA.
   int64_t memory_bytes = 0;
+  /// Bytes of the host's pinned memory for pages that a GPU has no memory for, before they go to
+  /// the file; at least a few blocks.
+  int64_t host_bytes = 0;
   std::filesystem::path disk = {};  ///< a folder; "" = the system's for temporary files
   StateOptions states = {};         ///< of models with recurrent layers
   /// The CPU is treated as a device: kernels read a copy of the tables, and pages are copied by
   /// ATen (for tests).
   bool as_device = false;
+  /// What copies pages to and from the device that memory_bytes limits; nullptr = device_copies().
+  std::shared_ptr<CopyQueue> copies = nullptr;
 };
 
 /// Tokens that a row can be truncated by where window_slack does not say it.

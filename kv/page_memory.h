@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace specdec {
@@ -38,6 +39,8 @@ class PageMemory {
  public:
   PageMemory() = default;
   PageMemory(std::vector<int64_t> page_sizes, const at::TensorOptions& numbers, int64_t capacity);
+  /// Pages [pages, *page_sizes] that another owner has allocated.
+  explicit PageMemory(Tensor pages) : sizes_(pages.sizes().vec()), pages_(std::move(pages)) {}
 
   /// Lets pages below `pages` be used; at most the capacity.
   void reserve(int64_t pages);

@@ -5,8 +5,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
+#include <utility>
 
 #include "core/error.h"
+#include "core/kernels/copy_queue.h"
+#include "kv/addressed_blocks.h"
+#include "kv/device_blocks.h"
 #include "kv/page_tiers.h"
 
 namespace specdec {
@@ -110,51 +115,101 @@ PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options,
   check_layers(layers_);
   check_head_dims(layers_, options_.format);
   capacity_ = windowed_pages(window.value_or(0), page_capacity(layers_, options_), options_);
+  if (!is_tiered()) {
+    make_pages();
+    return;
+  }
+  TieredPages pages = tiered_pages();
+  if (on_host()) {
+    make_pages();
+    make_tiers(std::move(pages));
+  } else {
+    make_device_tiers(std::move(pages));
+  }
+}
+
+/// Of a page's keys, or values.
+std::vector<int64_t> PagePool::sizes_of(const LayerKv& layer, bool values) const {
+  const int64_t width = width_of(layer);
+  return values ? std::vector{layer.kv_heads, options_.page_size, width}
+                : std::vector{layer.kv_heads, width, options_.page_size};
+}
+
+void PagePool::make_pages() {
   const auto elements = at::TensorOptions().dtype(page_dtype()).device(options_.device);
-  make_tiers();
   for (size_t i = 0; i < pages_.size(); ++i) {
-    const LayerKv& layer = layers_[i];
     if (owns(i)) {
-      const int64_t heads = layer.kv_heads;
-      const int64_t width = width_of(layer);
-      pages_[i].keys = {{heads, width, options_.page_size}, elements, capacity_};
-      pages_[i].values = {{heads, options_.page_size, width}, elements, capacity_};
+      pages_[i].keys = {sizes_of(layers_[i], false), elements, capacity_};
+      pages_[i].values = {sizes_of(layers_[i], true), elements, capacity_};
     }
   }
 }
 
-void PagePool::make_tiers() {
-  if (options_.memory_bytes == 0 || options_.device.is_meta()) {
-    return;
-  }
-  SPECDEC_CHECK(on_host() && !window_, "cache: memory_bytes of a cache on {} or with window_slack",
-                options_.device.str());
-  if (allocates_at_once(options_.device)) {
+/// Makes the capacity one of whole blocks.
+TieredPages PagePool::tiered_pages() {
+  SPECDEC_CHECK(!window_, "cache: memory_bytes of a cache with window_slack");
+  if (on_host() && allocates_at_once(options_.device)) {
     throw Error(
         "pages of a cache cannot lie on disk where the program replaces LibTorch's allocator: "
         "choose a cache of type paged");
   }
-  TieredPages pages{.page_bytes = {}, .memory_bytes = options_.memory_bytes};
+  TieredPages pages{.memory_bytes = options_.memory_bytes};
   for (size_t i = 0; i < layers_.size(); ++i) {
     SPECDEC_CHECK(layers_[i].sink == 0,
                   "cache: memory_bytes would leave the sink of layer {} on disk", i);
     pages.page_bytes.push_back(owns(i) ? specdec::page_bytes(layers_[i], options_) / 2 : 0);
   }
-  const int64_t block = PageTiers::pages_per_block(pages.page_bytes);
-  capacity_ = std::max(block, capacity_ / block * block);
+  pages.pages_per_block = on_host() ? equal_pages(pages.page_bytes) : equal_bytes(pages.page_bytes);
+  int64_t whole = 1;
+  for (const int64_t count : pages.pages_per_block) {
+    whole = std::lcm(whole, count);
+  }
+  capacity_ = std::max(whole, capacity_ / whole * whole);
   pages.capacity = capacity_;
-  auto file = temporary_page_file(options_.disk, PageTiers::file_bytes(pages));
-  tiers_ = std::make_shared<PageTiers>(std::move(pages), std::move(file));
+  return pages;
 }
 
-void PagePool::place_tiers() {
+void PagePool::make_tiers(TieredPages pages) {
+  std::vector<AddressedBlocks::Addresses> addresses(pages_.size());
   for (size_t i = 0; i < pages_.size(); ++i) {
     if (owns(i)) {
-      tiers_->place(static_cast<int64_t>(i),
-                    static_cast<std::byte*>(pages_[i].keys.pages().mutable_data_ptr()),
-                    static_cast<std::byte*>(pages_[i].values.pages().mutable_data_ptr()));
+      for (PageMemory* memory : {&pages_[i].keys, &pages_[i].values}) {
+        memory->reserve(capacity_);  // the last block is a whole one
+      }
+      addresses[i] = {static_cast<std::byte*>(pages_[i].keys.pages().mutable_data_ptr()),
+                      static_cast<std::byte*>(pages_[i].values.pages().mutable_data_ptr())};
     }
   }
+  auto file = temporary_page_file(options_.disk, pages.file_bytes());
+  tiers_ = std::make_shared<PageTiers>(
+      std::make_unique<AddressedBlocks>(pages, std::move(addresses), std::move(file)));
+}
+
+/// Pages of all layers lie in the same slots.
+void PagePool::make_device_tiers(TieredPages pages) {
+  const auto copies = options_.copies != nullptr ? options_.copies : device_copies(options_.device);
+  SPECDEC_CHECK(copies != nullptr, "cache: memory_bytes on {} without a queue of copies",
+                options_.device.str());
+  auto file = temporary_page_file(options_.disk, pages.file_bytes());
+  auto blocks = std::make_unique<DeviceBlocks>(pages, std::move(file), copies, options_.host_bytes);
+  const auto elements = at::TensorOptions().dtype(page_dtype()).device(options_.device);
+  for (size_t i = 0; i < pages_.size(); ++i) {
+    if (!owns(i)) {
+      continue;
+    }
+    const auto tensor = [&](bool values) {
+      std::vector<int64_t> sizes = sizes_of(layers_[i], values);
+      sizes.insert(sizes.begin(), blocks->slots() * pages.pages_per_block[i]);
+      const auto keep_alive = [memory = blocks->memory()](void* /*data*/) {};
+      return at::from_blob(blocks->slot(0, values), sizes, keep_alive, elements, options_.device);
+    };
+    pages_[i] = {PageMemory(tensor(false)), PageMemory(tensor(true))};
+  }
+  tiers_ = std::make_shared<PageTiers>(std::move(blocks));
+}
+
+int64_t PagePool::number(int64_t layer, int64_t page) const {
+  return tiers_ == nullptr ? page : tiers_->number(source_of(layer), page);
 }
 
 void PagePool::bring(int64_t layer, std::span<const PageUse> uses) const {
@@ -185,25 +240,25 @@ int64_t PagePool::page_bytes() const {
 }
 
 int64_t PagePool::allocated(int64_t pages) const {
-  return allocates_at_once(options_.device) ? capacity_ : pages;
+  return tiers_ == nullptr && allocates_at_once(options_.device) ? capacity_ : pages;
 }
 
 void PagePool::reserve(int64_t pages) {
   if (pages <= usable_) {
     return;
   }
+  if (tiers_ != nullptr) {
+    SPECDEC_CHECK(pages <= capacity_, "{} pages of {}", pages, capacity_);
+    usable_ = capacity_;
+    return;
+  }
   // Twice as many, so that the system is asked now and then only.
-  // Tiers move whole blocks, so the last one has to be there too.
-  const int64_t usable =
-      tiers_ != nullptr ? capacity_ : std::min(std::max(pages, 2 * usable_), capacity_);
+  const int64_t usable = std::min(std::max(pages, 2 * usable_), capacity_);
   for (size_t i = 0; i < pages_.size(); ++i) {
     if (owns(i)) {
       pages_[i].keys.reserve(usable);
       pages_[i].values.reserve(usable);
     }
-  }
-  if (tiers_ != nullptr && usable_ == 0) {  // they never move
-    place_tiers();
   }
   usable_ = usable;
 }

@@ -15,9 +15,10 @@ namespace specdec {
 
 class PageTiers;
 struct PageUse;
+struct TieredPages;
 
 /// The bytes of the pages of all layers, or of those with one window: a page number means a page of
-/// each of them. Pages never move. It knows nothing of rows.
+/// each of them. Pages never move, but for those of a device with tiers. It knows nothing of rows.
 class PagePool {
  public:
   /// Place of a token's keys and values, in every layer.
@@ -53,6 +54,12 @@ class PagePool {
   /// Moves pages between memory and disk; nullptr where all lie in memory. Pages have to be brought
   /// before keys() and values() of their layer are read or written; all other calls do it.
   PageTiers* tiers() const { return tiers_.get(); }
+  /// Whether pages of a layer lie in keys() and values() where number() says, and their capacity is
+  /// not this pool's.
+  bool renumbers() const { return tiers_ != nullptr && !on_host(); }
+  /// Where a page that was brought last lies in a layer's keys() and values(): at its own number,
+  /// unless renumbers(), which gives -1 for pages that lie elsewhere.
+  int64_t number(int64_t layer, int64_t page) const;
   /// Brings pages of a layer, which lie in that of source_of(); nothing without tiers.
   void bring(int64_t layer, std::span<const PageUse> uses) const;
   /// The layer whose keys and values a layer reads: itself, as a rule.
@@ -84,8 +91,12 @@ class PagePool {
     PageMemory keys;
     PageMemory values;
   };
-  void make_tiers();
-  void place_tiers();
+  bool is_tiered() const { return options_.memory_bytes > 0 && !options_.device.is_meta(); }
+  TieredPages tiered_pages();
+  void make_pages();
+  void make_tiers(TieredPages pages);
+  void make_device_tiers(TieredPages pages);
+  std::vector<int64_t> sizes_of(const LayerKv& layer, bool values) const;
   const Pages& source(int64_t layer) const;
   /// Whether the pages of a layer are its own, and of this pool.
   bool owns(size_t layer) const {
@@ -93,6 +104,7 @@ class PagePool {
   }
   /// Whether the pages may be read and written through their pointers.
   bool on_host() const { return options_.device.is_cpu() && !options_.as_device; }
+  std::vector<Move> located(int64_t layer, std::span<const Move> moves) const;
   void copy_token(size_t layer, const Move& move) const;
   void copy_within(const Tensor& pages, int64_t from, int64_t to) const;
   int64_t page_offset(const LayerKv& layer, int64_t page) const;

@@ -127,8 +127,10 @@ void PagePool::copy_page(int64_t from, int64_t to) {
   for (size_t i = 0; i < pages_.size(); ++i) {
     if (owns(i)) {
       bring(static_cast<int64_t>(i), std::array{PageUse{from}, PageUse{to, true}});
-      copy_within(pages_[i].keys.pages(), from, to);
-      copy_within(pages_[i].values.pages(), from, to);
+      const int64_t source = number(static_cast<int64_t>(i), from);
+      const int64_t target = number(static_cast<int64_t>(i), to);
+      copy_within(pages_[i].keys.pages(), source, target);
+      copy_within(pages_[i].values.pages(), source, target);
     }
   }
 }
@@ -138,23 +140,40 @@ void PagePool::move_slots(std::span<const Move> moves) {
     return;
   }
   const bool host = on_host();
-  const MovedSlots slots = host ? MovedSlots() : moved_slots(moves, options_.device);
+  MovedSlots slots;  // of all layers, unless each has pages elsewhere
+  if (!host && !renumbers()) {
+    slots = moved_slots(moves, options_.device);
+  }
   for (size_t i = 0; i < pages_.size(); ++i) {
     if (!owns(i)) {
       continue;
     }
-    if (!host) {
-      move_elsewhere(pages_[i].keys.pages().transpose(2, 3), slots);
-      move_elsewhere(pages_[i].values.pages(), slots);
+    const auto layer = static_cast<int64_t>(i);
+    if (tiers_ != nullptr) {
+      bring(layer, uses_of(moves));
+    }
+    if (host) {
+      for (const Move& move : moves) {
+        copy_token(i, move);
+      }
       continue;
     }
-    if (tiers_ != nullptr) {
-      bring(static_cast<int64_t>(i), uses_of(moves));
+    if (renumbers()) {
+      slots = moved_slots(located(layer, moves), options_.device);
     }
-    for (const Move& move : moves) {
-      copy_token(i, move);
-    }
+    move_elsewhere(pages_[i].keys.pages().transpose(2, 3), slots);
+    move_elsewhere(pages_[i].values.pages(), slots);
   }
+}
+
+/// The moves in a layer's keys() and values().
+std::vector<PagePool::Move> PagePool::located(int64_t layer, std::span<const Move> moves) const {
+  std::vector<Move> located(moves.begin(), moves.end());
+  for (Move& move : located) {
+    move.from.page = number(layer, move.from.page);
+    move.to.page = number(layer, move.to.page);
+  }
+  return located;
 }
 
 void PagePool::copy_token(size_t layer, const Move& move) const {
@@ -178,6 +197,7 @@ void PagePool::read_token(int64_t layer, Place place, int64_t token,
                           std::pair<Tensor, Tensor>& out) const {
   const LayerKv& own = geometry(layer);
   bring(layer, std::array{PageUse{place.page}});
+  place.page = number(layer, place.page);
   const Tensor& stored_keys = keys(layer);
   const Tensor& stored_values = values(layer);
   if (!on_host()) {
@@ -210,10 +230,10 @@ LayerKeyValues PagePool::copy_out(int64_t layer, std::span<const int32_t> pages,
       bring(layer, uses_of(pages.subspan(index, std::min(kBrought, pages.size() - index)), false));
     }
     const int64_t count = std::min(size, tokens - first);
-    const int64_t page = pages[static_cast<size_t>(first / size)];
-    if (page < 0) {
+    if (pages[index] < 0) {
       continue;
     }
+    const int64_t page = number(layer, pages[index]);
     copy_elsewhere(copies.keys.narrow(1, first, count),
                    keys(layer).select(0, page).narrow(2, 0, count).transpose(1, 2));
     copy_elsewhere(copies.values.narrow(1, first, count),
@@ -237,8 +257,8 @@ void PagePool::copy_in(int64_t layer, std::span<const int32_t> pages, TokenRange
   for (int64_t first = tokens.begin; first < tokens.end;) {
     const int64_t in_page = first % size;
     const int64_t count = std::min(size - in_page, tokens.end - first);
-    const int64_t page = pages[static_cast<size_t>(first / size)];
-    if (page >= 0) {
+    if (const int32_t named = pages[static_cast<size_t>(first / size)]; named >= 0) {
+      const int64_t page = number(layer, named);
       const int64_t given = first - tokens.begin;
       copy_elsewhere(keys(layer).select(0, page).narrow(2, in_page, count),
                      from.keys.narrow(1, given, count).transpose(1, 2));

@@ -1,6 +1,5 @@
 #pragma once
 #include <condition_variable>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -9,7 +8,7 @@
 #include <vector>
 
 #include "core/kv_tiers.h"
-#include "kv/page_file.h"
+#include "kv/block_memory.h"
 
 namespace specdec {
 
@@ -19,38 +18,22 @@ struct PageUse {
   bool is_written = false;
 };
 
-/// What a PageTiers moves.
-struct TieredPages {
-  /// Bytes of a page of each layer's keys, and of its values; 0 = the layer has none of its own.
-  std::vector<int64_t> page_bytes;
-  int64_t capacity = 0;      ///< page numbers, a multiple of pages_per_block()
-  int64_t memory_bytes = 0;  ///< most bytes in memory
-};
-
-/// Which pages of a cache lie in memory, where attention reads them, and which in a file. They have
-/// fixed addresses; those in the file take no memory there. Blocks of neighbouring pages move
-/// together: a block of one layer is as small as the system's pages of memory allow.
+/// Which pages of a cache lie in memory, where attention reads them, and which elsewhere. Blocks of
+/// neighbouring pages of a layer move together; a BlockMemory moves them.
 ///
 /// Forwards use layers in turn and every page of their rows in each, so what makes room is, first,
 /// what neither this forward nor the last one used (idle rows, snapshots), longest unused first;
 /// then the layers whose turn is farthest away. So a share of the layers stays, and the others
 /// pass through the rest of the memory, read ahead by a thread. Blocks that were not changed since
-/// they were read are not written again, and neighbours are read and written together. A block is
-/// compared with its checksum when it is read.
+/// they came are not written again.
 class PageTiers {
  public:
-  /// `file` holds file_bytes(pages) bytes.
-  PageTiers(TieredPages pages, std::unique_ptr<PageFile> file);
+  explicit PageTiers(std::unique_ptr<BlockMemory> memory);
   /// Waits for a read that has begun.
   ~PageTiers();
   PageTiers(const PageTiers&) = delete;
   PageTiers& operator=(const PageTiers&) = delete;
 
-  static int64_t pages_per_block(std::span<const int64_t> page_bytes);
-  static int64_t file_bytes(const TieredPages& pages);
-
-  /// Where page 0 of a layer lies; for each layer with pages, before they are used.
-  void place(int64_t layer, std::byte* keys, std::byte* values);
   /// Another forward begins, which counts as a use; until the next one these pages stay in memory,
   /// in every layer, once they are brought: those of pending nodes.
   void begin_forward(std::vector<int64_t> pinned);
@@ -65,53 +48,46 @@ class PageTiers {
   /// those that the newest bring() named.
   void read_ahead(int64_t layer, std::span<const PageUse> uses);
 
+  /// The number that attention finds a page under which the newest bring() has brought; -1 where it
+  /// is known to lie elsewhere. Until the next read_ahead().
+  int64_t number(int64_t layer, int64_t page) const { return memory_->number(layer, page); }
+
   KvTiers statistics();
 
  private:
+  using Place = BlockPlace;
   struct Block {
     bool in_memory = false;
-    bool is_changed = false;  ///< since it was last read or written
-    bool is_on_disk = false;  ///< was written there
+    bool is_changed = false;  ///< since it came into memory
+    bool is_kept = false;     ///< elsewhere, where it does not lie in memory
     bool is_needed = false;   ///< by the newest bring(), or being read
     int64_t last_use = -1;    ///< forward
-    uint64_t checksum = 0;    ///< of what lies on disk
-  };
-  struct Place {
-    int64_t layer;
-    int64_t block;
   };
 
   Block& at(Place place) {
     return blocks_[static_cast<size_t>(place.layer)][static_cast<size_t>(place.block)];
   }
-  int64_t half_bytes(int64_t layer) const;
-  int64_t block_bytes(int64_t layer) const { return 2 * half_bytes(layer); }
-  std::span<std::byte> memory(Place place, bool values, size_t count = 1) const;
-  int64_t offset(Place place, bool values) const;
-  uint64_t checksum(Place place) const;
-  bool is_pinned(int64_t block) const;
+  int64_t block_bytes(int64_t layer) const { return pages_.block_bytes(layer); }
+  bool is_pinned(Place place) const;
   std::vector<Place> missing(int64_t layer, std::span<const PageUse> uses);
   int64_t bytes_of(std::span<const Place> places) const;
   bool make_room(int64_t bytes, int64_t layer);
   std::vector<Place> victims(int64_t lacking, int64_t layer);
   void demote(std::span<const Place> run);
-  void read(std::span<const Place> run);
   void read_all(std::span<const Place> places, size_t& count);
   size_t run_length(std::span<const Place> places);
-  void enter(Place place);
+  void fetch(std::span<const Place> places);
+  void enter_all(std::span<const Place> places);
   void forget_needs();
   void finish_reads();
   void run();
 
-  const TieredPages pages_;
-  const int64_t per_block_;
-  const std::unique_ptr<PageFile> file_;
-  std::vector<int64_t> file_begins_;  ///< [layers]
-  std::vector<std::byte*> keys_, values_;
+  const std::unique_ptr<BlockMemory> memory_;
+  const TieredPages& pages_;
   std::vector<std::vector<Block>> blocks_;  ///< [layers][blocks], all in memory or not
   std::vector<Place> needed_;               ///< whose is_needed is set
-  std::vector<int64_t> pinned_;             ///< blocks, ascending
-  std::vector<int64_t> held_;               ///< blocks pinned by hold()
+  std::vector<int64_t> pinned_;             ///< pages, ascending
+  std::vector<int64_t> held_;               ///< pages pinned by hold()
   int64_t forward_ = 0;
   KvTiers counts_;
 

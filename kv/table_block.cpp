@@ -66,10 +66,15 @@ void TableBlock::upload(int64_t nodes, int64_t longest) {
   }
 }
 
+void TableBlock::upload_pages(int64_t row, int64_t group) const {
+  block_.upload(used_.pages, host_.page_tables.storage_offset() +
+                                 (row * options_.groups + group) * capacity_.pages);
+}
+
 /// The page tables lie last.
 int64_t TableBlock::used_entries() const {
   const int64_t before = host_.page_tables.storage_offset();
-  return used_.rows == 0
+  return used_.rows == 0 || options_.pages_apart
              ? before
              : before + (used_.rows * options_.groups - 1) * capacity_.pages + used_.pages;
 }

@@ -22,9 +22,10 @@ class TableBlock {
  public:
   struct Options {
     at::Device device = at::kCPU;
-    bool mirror = false;      ///< two blocks on the CPU too
-    bool own_angles = false;  ///< angles are not the positions
-    int64_t groups = 1;       ///< of layers, with page tables of their own
+    bool mirror = false;       ///< two blocks on the CPU too
+    bool own_angles = false;   ///< angles are not the positions
+    int64_t groups = 1;        ///< of layers, with page tables of their own
+    bool pages_apart = false;  ///< page tables go up by upload_pages() alone
   };
 
   explicit TableBlock(const Options& options)
@@ -36,6 +37,8 @@ class TableBlock {
   /// lets the device see what was written within the sizes that were reserved last: what lies
   /// behind them in the page tables is not copied.
   void upload(int64_t nodes, int64_t longest);
+  /// Lets the device see what a group's page table of a row was written to since.
+  void upload_pages(int64_t row, int64_t group) const;
 
   const BatchTables& host() const { return host_; }
   const BatchTables& device() const { return device_; }

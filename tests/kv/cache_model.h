@@ -344,4 +344,22 @@ inline void random_step(CacheModel& model, std::mt19937& random, bool extends = 
   }
 }
 
+/// Random steps, beside which copies of row 0 lie idle and are restored, each checked.
+inline void random_history(CacheModel& model, std::mt19937& random, int steps) {
+  std::vector<std::pair<RowId, std::vector<float>>> idle;  // rows that forwards do not use
+  for (int step = 0; step < steps; ++step) {
+    random_step(model, random);
+    if (step % 7 == 0) {
+      idle.emplace_back(model.set_aside(0), model.rows().at(0).kept);
+    } else if (step % 11 == 0 && !idle.empty()) {
+      const auto& [row, tokens] = idle[random() % idle.size()];
+      model.restore(0, *model.cache().snapshot(row), tokens);
+    }
+    model.check();
+    if (testing::Test::HasFatalFailure()) {
+      return;
+    }
+  }
+}
+
 }  // namespace specdec

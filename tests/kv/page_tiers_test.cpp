@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,8 +17,11 @@
 
 #include "core/error.h"
 #include "core/formats/direct_file.h"
+#include "kv/addressed_blocks.h"
 #include "kv/page_memory.h"
 #include "tests/kv/cache_model.h"
+#include "tests/kv/fake_disk.h"
+#include "tests/kv/full_disk.h"
 #include "tests/support/error_message.h"
 #include "tests/support/temporary_folder.h"
 
@@ -28,39 +30,6 @@ namespace {
 
 using testing::HasSubstr;
 
-/// A disk in memory, which fails or changes bits where it is told.
-class FakeDisk final : public PageFile {
- public:
-  struct State {
-    std::vector<std::byte> bytes = std::vector<std::byte>(size_t{1} << 20U);
-    bool fails_writes = false;
-    bool fails_reads = false;
-    bool flips_a_bit = false;
-  };
-  explicit FakeDisk(State& state) : state_(state) {}
-
-  void read(int64_t offset, std::span<std::byte> memory) override {
-    if (state_.fails_reads) {
-      throw Error("the disk cannot be read");
-    }
-    ASSERT_LE(offset + std::ssize(memory), std::ssize(state_.bytes));
-    std::copy_n(state_.bytes.begin() + offset, memory.size(), memory.begin());
-    if (state_.flips_a_bit) {
-      memory[memory.size() / 2] ^= std::byte{1};
-    }
-  }
-  void write(int64_t offset, std::span<const std::byte> memory) override {
-    if (state_.fails_writes) {
-      throw Error("the disk is full");
-    }
-    ASSERT_LE(offset + std::ssize(memory), std::ssize(state_.bytes));
-    std::copy(memory.begin(), memory.end(), state_.bytes.begin() + offset);
-  }
-
- private:
-  State& state_;
-};
-
 /// Three layers with own pages of 2, 0 and 4 KiB of keys: blocks of two pages.
 class PageTiersTest : public testing::Test {
  protected:
@@ -68,17 +37,24 @@ class PageTiersTest : public testing::Test {
   static constexpr int64_t kMemory = 128 << 10;  // of 288 KiB
   static constexpr int64_t kPageBytes[] = {2048, 0, 4096};
 
-  PageTiersTest()
-      : tiers_({.page_bytes = {2048, 0, 4096}, .capacity = kPages, .memory_bytes = kMemory},
-               std::make_unique<FakeDisk>(disk_)) {
+  PageTiersTest() : tiers_(reserved_blocks()) {}
+
+  std::unique_ptr<BlockMemory> reserved_blocks() {
+    std::vector<AddressedBlocks::Addresses> addresses(3);
     for (const int64_t layer : {0, 2}) {
       for (auto* memory : {&keys_[layer], &values_[layer]}) {
         *memory = std::make_unique<ReservedMemory>(kPages * kPageBytes[layer]);
         (*memory)->use(kPages * kPageBytes[layer]);
       }
-      tiers_.place(layer, static_cast<std::byte*>(keys_[layer]->data()),
-                   static_cast<std::byte*>(values_[layer]->data()));
+      addresses[static_cast<size_t>(layer)] = {static_cast<std::byte*>(keys_[layer]->data()),
+                                               static_cast<std::byte*>(values_[layer]->data())};
     }
+    const TieredPages pages{.page_bytes = {2048, 0, 4096},
+                            .pages_per_block = equal_pages(kPageBytes),
+                            .capacity = kPages,
+                            .memory_bytes = kMemory};
+    return std::make_unique<AddressedBlocks>(pages, std::move(addresses),
+                                             std::make_unique<FakeDisk>(disk_));
   }
 
   int32_t* number(int64_t layer, int64_t page, bool of_values) {
@@ -115,8 +91,8 @@ class PageTiersTest : public testing::Test {
   }
 
   FakeDisk::State disk_;
-  PageTiers tiers_;
   std::map<int64_t, std::unique_ptr<ReservedMemory>> keys_, values_;
+  PageTiers tiers_;
   std::map<std::pair<int64_t, int64_t>, int32_t> expected_;
 };
 
@@ -240,10 +216,14 @@ TEST_F(PageTiersTest, NoLargePageHoldsSeveralBlocks) {
 
 TEST(PagesPerBlockTest, BlocksAreWholePagesOfTheSystemAndOfTheDisk) {
   const std::vector<int64_t> page_bytes = {96, 0, 2560, 4096};
-  const int64_t pages = PageTiers::pages_per_block(page_bytes);
-  for (const int64_t bytes : page_bytes) {
-    EXPECT_EQ(pages * bytes % kDirectAlignment, 0);
-    EXPECT_EQ(pages * bytes % sysconf(_SC_PAGESIZE), 0);
+  for (const bool equally_many : {false, true}) {
+    const auto pages = equally_many ? equal_pages(page_bytes) : equal_bytes(page_bytes);
+    for (size_t layer = 0; layer < page_bytes.size(); ++layer) {
+      const int64_t bytes = pages[layer] * page_bytes[layer];
+      EXPECT_EQ(bytes % kDirectAlignment, 0);
+      EXPECT_EQ(bytes % sysconf(_SC_PAGESIZE), 0);
+      EXPECT_TRUE(equally_many ? pages[layer] == pages[0] : layer == 1 || bytes == pages[3] * 4096);
+    }
   }
 }
 
@@ -352,19 +332,9 @@ TEST(TieredCacheTest, RandomHistoriesHoldWhatTheyShould) {
     std::mt19937 random(9);
     const KvCacheOptions options = with_tiers(format, folder.path());
     CacheModel model(options);
-    std::vector<std::pair<RowId, std::vector<float>>> idle;  // rows that forwards do not use
-    for (int step = 0; step < 400; ++step) {
-      random_step(model, random);
-      if (step % 7 == 0) {
-        idle.emplace_back(model.set_aside(0), model.rows().at(0).kept);
-      } else if (step % 11 == 0 && !idle.empty()) {
-        const auto& [row, tokens] = idle[random() % idle.size()];
-        model.restore(0, *model.cache().snapshot(row), tokens);
-      }
-      model.check();
-      if (testing::Test::HasFatalFailure()) {
-        return;
-      }
+    random_history(model, random, 400);
+    if (testing::Test::HasFatalFailure()) {
+      return;
     }
     const KvTiers tiers = *model.cache().statistics().tiers;
     EXPECT_GT(tiers.promotions, 4);
@@ -372,26 +342,6 @@ TEST(TieredCacheTest, RandomHistoriesHoldWhatTheyShould) {
     EXPECT_GT(tiers.disk_bytes, options.memory_bytes);
   }
 }
-
-/// While it lives, files do not grow and writes beyond their first bytes fail.
-class FullDisk {
- public:
-  FullDisk() : handler_(signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &limit_);
-    const rlimit none{0, limit_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &none);
-  }
-  ~FullDisk() {
-    setrlimit(RLIMIT_FSIZE, &limit_);
-    signal(SIGXFSZ, handler_);
-  }
-  FullDisk(const FullDisk&) = delete;
-  FullDisk& operator=(const FullDisk&) = delete;
-
- private:
-  rlimit limit_{};
-  void (*handler_)(int);
-};
 
 constexpr int64_t kFirstLayerBlock = 2 * 512 * 2 * 4;  // keys and values: bytes of a row's page
 constexpr int64_t kSecondLayerBlock = 2 * 512 * 2 * 34 * 4;
