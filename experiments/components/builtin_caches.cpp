@@ -88,6 +88,7 @@ CacheRegistry::Make prepare_paged(const ConfigNode& node, const RunPlan&) {
 
 struct TieredOptions {
   int64_t memory_megabytes = 256;
+  int64_t host_megabytes = 0;
   int64_t megabytes = 1024;
   std::filesystem::path disk = {};
   int64_t page_size = kDefaultPageSize;
@@ -97,7 +98,13 @@ OptionTable<TieredOptions> tiered_options() {
   using Options = TieredOptions;
   return OptionTable<Options>()
       .add("memory_megabytes", &Options::memory_megabytes,
-           "most memory of the pages of all layers, in MiB", {1, kMostMegabytes})
+           "most memory of the pages of all layers, in MiB; on a GPU taken from its memory when the "
+           "cache is made",
+           {1, kMostMegabytes})
+      .add("host_megabytes", &Options::host_megabytes,
+           "of a GPU's pages that its memory does not hold, so many MiB lie in the host's pinned "
+           "memory, taken when the cache is made, and the others on disk; 0: a few blocks",
+           {0, kMostMegabytes})
       .add("megabytes", &Options::megabytes,
            "room on the disk for the pages of all layers, in MiB, taken when the cache is made",
            {1, kMostMegabytes})
@@ -124,9 +131,19 @@ CacheRegistry::Make prepare_tiered(const ConfigNode& node, const RunPlan&) {
                     given.memory_megabytes, given.megabytes));
   }
   return [given](const CacheContext& context) {
+    if (context.store.device.is_mps()) {
+      throw Error(
+          "a cache of type tiered is for the CPU and CUDA, not for mps: choose another type");
+    }
+    if (given.host_megabytes > 0 && context.store.device.is_cpu()) {
+      throw Error(
+          "host_megabytes of a cache of type tiered is for a GPU: on the CPU memory_megabytes are "
+          "the host's. Leave it out");
+    }
     KvCacheOptions options = cache_options(context);
     options.page_size = given.page_size;
     options.max_bytes = given.megabytes << 20U;
+    options.host_bytes = given.host_megabytes << 20U;
     options.memory_bytes = given.memory_megabytes << 20U;
     options.disk = given.disk;
     return make_cache(context.layers, options);
@@ -260,10 +277,16 @@ CacheRegistry::Make prepare_tracing(const ConfigNode& node, const RunPlan& plan)
                 "another type");
   }
   const CacheRegistry::Make make = plan.components.caches.prepare(traced, plan);
+  const bool is_tiered = cache_memory_bytes(traced, plan.components) > 0;
   const std::filesystem::path events = node.output_path("events");
-  return [make, events](const CacheContext& context) -> std::unique_ptr<KvStore> {
+  return [make, events, is_tiered](const CacheContext& context) -> std::unique_ptr<KvStore> {
     if (context.traced && context.store.device.is_mps()) {
       throw Error("a cache of type tracing is for the CPU and CUDA: choose another type");
+    }
+    if (context.traced && is_tiered && context.store.device.is_cuda()) {
+      throw Error(
+          "a trace of a cache of type tiered is for the CPU: on a GPU pages have other numbers in "
+          "each forward. Choose another type");
     }
     auto store = make(context);
     if (!context.traced) {
@@ -363,7 +386,7 @@ void add_caches(CacheRegistry& caches) {
               .promise = Promise::kLossless,
               .prepare = prepare_tiered,
               .examples = {{"{type: tiered, memory_megabytes: 1, megabytes: 16}"}},
-              .facts = {.cpu_only = true, .memory_bytes = tiered_memory_bytes}});
+              .facts = {.memory_bytes = tiered_memory_bytes}});
   add_tracing(caches);
 }
 

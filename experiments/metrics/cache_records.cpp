@@ -20,6 +20,7 @@ nlohmann::ordered_json used_pages_json(const std::vector<KvTrace::Page>& pages) 
 constexpr std::pair<const char*, int64_t KvTiers::*> kTierBytes[] = {
     {"memory_bytes", &KvTiers::memory_bytes},
     {"peak_memory_bytes", &KvTiers::peak_memory_bytes},
+    {"host_bytes", &KvTiers::host_bytes},
     {"disk_bytes", &KvTiers::disk_bytes}};
 constexpr std::pair<const char*, int64_t KvTiers::*> kTierCounts[] = {
     {"accesses", &KvTiers::accesses},
@@ -101,7 +102,7 @@ nlohmann::ordered_json cache_tiers_json(const KvTiers& tiers) {
 KvTiers parse_cache_tiers(const nlohmann::ordered_json& json) {
   KvTiers tiers;
   for (const auto& [name, bytes] : kTierBytes) {
-    tiers.*bytes = json.at(name).get<int64_t>();
+    tiers.*bytes = json.value(name, int64_t{0});  // older runs have no host_bytes
   }
   for (const auto& [name, count] : kTierCounts) {
     tiers.*count = json.at(name).get<int64_t>();

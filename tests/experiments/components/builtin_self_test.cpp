@@ -183,8 +183,12 @@ TEST_F(BuiltinSelfTest, ACacheOfItsOwnIsCheckedAsTheTargetsIs) {
     EXPECT_THAT(with_cache(", device: mps", "type: paged, format: q3"),
                 HasSubstr("drafter.cache.format: q3 is for float32 activations on the CPU and "
                           "CUDA, but device is mps"));
+    EXPECT_THAT(with_cache(", device: mps", "type: tiered"),
+                HasSubstr("drafter.cache.type: tiered is for the CPU and CUDA, but device is mps"));
     EXPECT_THAT(with_cache(", device: cuda", "type: tiered, format: q8"),
-                HasSubstr("drafter.cache.type: tiered is for the CPU, but device is cuda"));
+                Not(HasSubstr("drafter.cache")));
+    EXPECT_THAT(with_cache(", device: cuda", "type: tracing, of: {type: tiered}"),
+                HasSubstr("a trace of one with tiers is for the CPU, but device is cuda"));
     EXPECT_THAT(with_cache(", device: cuda", "type: compressed"), Not(HasSubstr("drafter.cache")));
     EXPECT_THAT(with_cache(", dtype: float64", "type: paged, format: q4"),
                 HasSubstr("drafter.cache.format: q4 is for float32 activations on the CPU and "

@@ -396,8 +396,9 @@ TEST(CachesTest, SomeTypesAreForTheCpu) {
                                               {.device = at::Device(device), .max_length = 16});
     });
   };
-  EXPECT_THAT(error("tiered", at::kCUDA), HasSubstr("is for the CPU, not for cuda"));
-  EXPECT_THAT(error("tracing, of: {type: tiered}", at::kCUDA), HasSubstr("type tiered is for"));
+  EXPECT_THAT(error("tiered", at::kMPS), HasSubstr("is for the CPU and CUDA"));
+  EXPECT_THAT(error("tiered, host_megabytes: 1", at::kCPU), HasSubstr("is for a GPU"));
+  EXPECT_THAT(error("tracing, of: {type: tiered}", at::kCUDA), HasSubstr("is for the CPU"));
   EXPECT_THAT(error("tracing", at::kMPS), HasSubstr("is for the CPU and CUDA"));
   EXPECT_THAT(error("compressed", at::kMPS), HasSubstr("is for the CPU and CUDA"));
 }
