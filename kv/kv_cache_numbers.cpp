@@ -44,7 +44,9 @@ std::pair<Tensor, Tensor> KvCache::read_out(const PageGroup& group, int64_t laye
     }
   }
   const KvFormat format = group.options.format;
-  copies = {widened(format, copies.first), widened(format, copies.second)};
+  const KvView view = describe(layer);
+  copies = {widened(format, copies.first, view, &KvView::key_levels),
+            widened(format, copies.second, view, &KvView::value_levels)};
   for (const Tensor& all : {copies.first, copies.second}) {
     all.narrow(1, 0, missing).fill_(std::numeric_limits<double>::quiet_NaN());
   }
@@ -52,7 +54,8 @@ std::pair<Tensor, Tensor> KvCache::read_out(const PageGroup& group, int64_t laye
 }
 
 /// [kv_heads, tokens, head_dim] of the activations' dtype, of what pages hold.
-Tensor KvCache::widened(KvFormat format, const Tensor& stored) const {
+Tensor KvCache::widened(KvFormat format, const Tensor& stored, const KvView& view,
+                        HeadLevels levels) const {
   const bool rotated = options_.rotation == KvRotation::kHadamard;
   if (stored.scalar_type() != at::kByte && !rotated) {
     return stored.to(options_.dtype);
@@ -64,7 +67,7 @@ Tensor KvCache::widened(KvFormat format, const Tensor& stored) const {
   auto* from = static_cast<char*>(elements.mutable_data_ptr());
   auto* to = numbers.mutable_data_ptr<float>();
   for (int64_t i = 0; i < stored.size(0) * stored.size(1); ++i, from += bytes, to += head_dim) {
-    decode_kv(format, {from, 1}, head_dim, to);
+    decode_kv(format, {from, 1, (view.*levels)(i / stored.size(1))}, head_dim, to);
     if (rotated) {
       hadamard(to, head_dim);
     }
@@ -74,7 +77,8 @@ Tensor KvCache::widened(KvFormat format, const Tensor& stored) const {
 
 /// What pages hold of numbers [kv_heads, tokens, head_dim] of the activations' dtype, in the host's
 /// memory.
-Tensor KvCache::rounded(KvFormat format, const Tensor& numbers) const {
+Tensor KvCache::rounded(KvFormat format, const Tensor& numbers, const KvView& view,
+                        HeadLevels levels) const {
   const at::ScalarType elements = kv_element_type(format, options_.dtype);
   const bool rotated = options_.rotation == KvRotation::kHadamard;
   if (format == KvFormat::kNative && !rotated) {
@@ -91,7 +95,7 @@ Tensor KvCache::rounded(KvFormat format, const Tensor& numbers) const {
     if (rotated) {
       hadamard(head, head_dim);
     }
-    encode_kv(format, head, head_dim, {to, 1});
+    encode_kv(format, head, head_dim, {to, 1, (view.*levels)(i / from.size(1))});
   }
   return stored;
 }
@@ -108,11 +112,13 @@ void KvCache::append(RowId row, int64_t count, const NumbersOfLayer& numbers) {
         continue;
       }
       const auto given = numbers(layer);
+      const KvView view = describe(layer);
       for (PageGroup* group : {&groups_->of(layer), groups_->exact()}) {
         if (group != nullptr) {
           const KvFormat format = group->options.format;
           group->pool.copy_in(layer, group->table.pages(place(row)), tokens,
-                              {rounded(format, given.first), rounded(format, given.second)});
+                              {rounded(format, given.first, view, &KvView::key_levels),
+                               rounded(format, given.second, view, &KvView::value_levels)});
         }
       }
     }

@@ -58,6 +58,27 @@ void check_format(const KvCacheOptions& options) {
   }
 }
 
+/// Throws Error for levels that are not of this format, device or geometry.
+void check_levels(const std::vector<LayerKv>& layers, const KvCacheOptions& options) {
+  for (const LayerKv& layer : layers) {
+    if (!layer.levels.defined()) {
+      continue;
+    }
+    if (!options.device.is_cpu() && !options.device.is_meta()) {  // the latter is measured
+      throw Error(fmt::format(
+          "a cache with a codebook is for the CPU, not for {}: leave codebook out, or choose "
+          "device: cpu",
+          options.device.str()));
+    }
+    SPECDEC_CHECK((options.format == KvFormat::kQ3 || options.format == KvFormat::kNative) &&
+                      layer.levels.is_contiguous() && layer.levels.is_cpu() &&
+                      layer.levels.scalar_type() == at::kFloat &&
+                      layer.levels.sizes() == at::IntArrayRef({2, layer.kv_heads, kQ3Levels}),
+                  "cache: levels should be [2, {}, {}] float32, of q3, not {}", layer.kv_heads,
+                  kQ3Levels, kv_format_name(options.format));
+  }
+}
+
 /// Throws Error for a head that the format cannot hold.
 void check_head_dims(const std::vector<LayerKv>& layers, KvFormat format) {
   for (const LayerKv& layer : layers) {
@@ -114,6 +135,7 @@ PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options,
   check_options(options_);
   check_layers(layers_);
   check_head_dims(layers_, options_.format);
+  check_levels(layers_, options_);
   capacity_ = windowed_pages(window.value_or(0), page_capacity(layers_, options_), options_);
   if (!is_tiered()) {
     make_pages();

@@ -12,7 +12,6 @@
 #include "core/kernels/attention_operands.h"
 #include "core/kernels/attention_task.h"
 #include "core/kernels/checks.h"
-#include "core/kernels/device/stored_kv.h"
 #include "core/kernels/hadamard.h"
 #include "core/kernels/team.h"
 
@@ -201,6 +200,8 @@ ChunkTask<T, Keys> begin_chunk(const Operands<T, Kv>& o, const PagesOf<Keys>& pa
   work.width = pages.width;
   work.keys = pages.keys + task.kv_head * o.page_size * pages.width;
   work.values = pages.values + task.kv_head * o.page_size * pages.width;
+  work.key_levels = o.view->key_levels(task.kv_head);
+  work.value_levels = o.view->value_levels(task.kv_head);
   work.bias_columns = o.bias_columns;
   const auto see = [&](int64_t node) { return seen_keys(o, chunk, node); };
   list_rows(o, task, parts, see, scratch, work);

@@ -99,7 +99,8 @@ class MassReader {
     if (view_.read == KvRead::kUpperHalf && !exact) {
       decode_upper_half({bytes, size}, head_dim_, floats_.data());
     } else {
-      decode_kv(exact ? KvFormat::kNative : view_.format, {bytes, size}, head_dim_, floats_.data());
+      decode_kv(exact ? KvFormat::kNative : view_.format, {bytes, size, view_.key_levels(kv_head)},
+                head_dim_, floats_.data());
     }
     std::copy(floats_.begin(), floats_.end(), key_.begin());
   }

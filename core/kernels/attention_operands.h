@@ -28,7 +28,8 @@ struct PagesOf {
 template <class T, class Kv>
 struct Operands {
   Operands(const Tensor& queries, const KvView& view, const AttentionOptions& options, Tensor& out)
-      : queries(queries.const_data_ptr<T>()),
+      : view(&view),
+        queries(queries.const_data_ptr<T>()),
         out(out.mutable_data_ptr<T>()),
         pages(view.keys, view.values, view.page_table()),
         bias(options.bias.defined() ? options.bias.const_data_ptr<float>() : nullptr),
@@ -80,6 +81,7 @@ struct Operands {
     return ((node * kv_heads + kv_head) * group + head) * head_dim;
   }
 
+  const KvView* view;
   const T* queries;
   T* out;
   PagesOf<Kv> pages;

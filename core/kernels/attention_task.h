@@ -34,7 +34,9 @@ struct ChunkTask {
   const SeenKeys* seen;    ///< [nodes]
   const TileRow<T>* rows;  ///< [nodes * group]
   int64_t nodes, group;
-  const Kv *keys, *values;    ///< of the kv head in page 0
+  const Kv *keys, *values;            ///< of the kv head in page 0
+  const float* key_levels = nullptr;  ///< [kQ3Levels] of that head, of kQ3
+  const float* value_levels = nullptr;
   const int32_t* page_table;  ///< of the row of the batch
   int64_t page_size, page_stride, head_dim;
   int64_t width;                 ///< elements of a key or value

@@ -108,7 +108,7 @@ double sum_by_halves(double (&terms)[kKvGroup]) {
 }
 
 /// Codes of kQ3; the bits of their scale.
-uint16_t choose_levels(const float* numbers, int64_t count, int* codes) {
+uint16_t choose_levels(const float* numbers, int64_t count, const float* levels, int* codes) {
   double products[kKvGroup] = {};
   double squares[kKvGroup] = {};
   for (int64_t i = 0; i < count; ++i) {
@@ -117,17 +117,18 @@ uint16_t choose_levels(const float* numbers, int64_t count, int* codes) {
   const double rms = std::sqrt(sum_by_halves(squares) / static_cast<double>(count));
   std::fill(std::begin(squares), std::end(squares), 0);
   for (int64_t i = 0; i < count; ++i) {
-    codes[i] = device::level_code(numbers[i], rms);
-    const double size = device::level_size(codes[i] & 3);
-    products[i] = std::fabs(numbers[i]) * size;
-    squares[i] = size * size;
+    codes[i] = device::level_code(numbers[i], rms, levels);
+    const double level = levels[codes[i]];
+    products[i] = numbers[i] * level;
+    squares[i] = level * level;
   }
   return device::level_scale(rms, sum_by_halves(products), sum_by_halves(squares)).bits;
 }
 
 /// Rounds a group to codes; the bits of its scale.
-uint16_t encode_group(KvFormat format, const float* numbers, int64_t count, int* codes) {
-  return format == KvFormat::kQ3 ? choose_levels(numbers, count, codes)
+uint16_t encode_group(KvFormat format, const float* numbers, int64_t count, const float* levels,
+                      int* codes) {
+  return format == KvFormat::kQ3 ? choose_levels(numbers, count, levels, codes)
                                  : round_group(numbers, count, codes_of(format), codes);
 }
 
@@ -164,7 +165,7 @@ void encode_blocks(KvFormat format, const float* numbers, int64_t head_dim, cons
     const int64_t first = group * kKvGroup;
     const GroupPlace at{first, std::min(kKvGroup, head_dim - first), lower};
     int codes[kKvGroup] = {};
-    const uint16_t bits = encode_group(format, numbers + first, at.count, codes);
+    const uint16_t bits = encode_group(format, numbers + first, at.count, to.levels, codes);
     *element<uint8_t>(to, scales + kScaleBytes * group) = static_cast<uint8_t>(bits);
     *element<uint8_t>(to, scales + kScaleBytes * group + 1) = static_cast<uint8_t>(bits >> 8U);
     write_codes(format, codes, at, to);
@@ -180,9 +181,9 @@ int nibble_at(const KvElements& from, int64_t first, int64_t dim) {
 float level_at(const KvElements& from, int64_t dim) {
   const int64_t block = dim / kQ3Block * 3;
   const int64_t i = dim % kQ3Block;
-  const int level = *element<uint8_t>(from, block + i / 4) >> (i % 4 * 2) & 3;
-  const float size = device::level_size(level);
-  return (*element<uint8_t>(from, block + 2) >> i & 1) != 0 ? -size : size;
+  const int low = *element<uint8_t>(from, block + i / 4) >> (i % 4 * 2) & 3;
+  const int high = *element<uint8_t>(from, block + 2) >> i & 1;
+  return from.levels[low | high << 2];
 }
 
 /// The number of a dimension, before its scale.

@@ -15,8 +15,7 @@ enum class KvFormat {
   kFp8E4m3,   ///< likewise, at most 448 (Micikevicius et al., 2022, arXiv:2209.05433)
   kQ8,        ///< 8-bit integers times a float16 scale of 32 dimensions of a head
   kQ4,        ///< 4-bit integers, likewise
-  kQ3,        ///< one of eight numbers, the best of 3 bits for a normal distribution, likewise;
-              ///< see device::level_size
+  kQ3,        ///< one of eight levels, likewise; see kNormalLevels
   /// 8-bit integers, likewise, in two halves, of which the upper one is a 4-bit integer that can be
   /// read alone (QuantSpec: Tiwari et al., 2025, arXiv:2502.10424)
   kHierarchical,
@@ -48,8 +47,8 @@ struct Q8Code {
 struct Q4Codes {
   uint8_t pair;  ///< of dimensions 2 i, in the low four bits, and 2 i + 1
 };
-/// Eight dimensions take three: the magnitudes of four, two bits each from the low end on, those of
-/// the other four, and the signs of all.
+/// Eight dimensions take three: the low two bits of the codes of four, from the low end on, those
+/// of the other four, and the high bits of all.
 struct Q3Codes {
   uint8_t bits;
 };
@@ -59,6 +58,12 @@ struct HalfCodes {
 
 /// Dimensions whose codes of kQ3 lie together.
 constexpr int64_t kQ3Block = 8;
+/// Codes of kQ3.
+constexpr int64_t kQ3Levels = 8;
+/// What codes of kQ3 mean, in units of their scale, where nothing else is said: the levels of least
+/// squared error for a normal distribution (Max, 1960, doi:10.1109/TIT.1960.1057548).
+constexpr float kNormalLevels[kQ3Levels] = {0.2451F,  0.7560F,  1.3439F,  2.1520F,
+                                            -0.2451F, -0.7560F, -1.3439F, -2.1520F};
 
 /// Whether groups of numbers have scales.
 constexpr bool has_scales(KvFormat format) {
@@ -84,6 +89,7 @@ int64_t kv_head_dim(KvFormat format, int64_t width);
 struct KvElements {
   void* data;
   int64_t stride;
+  const float* levels = kNormalLevels;  ///< [kQ3Levels] of kQ3
 };
 
 /// Rounds and writes the numbers of one head. NaN stays NaN; in a format with scales it makes all

@@ -60,6 +60,7 @@ struct KvView {
   KvFormat format = KvFormat::kNative;
   KvRead read = KvRead::kAll;
   KvRotation rotation = KvRotation::kNone;  ///< that the pages' keys and values have
+  Tensor levels = {};                       ///< LayerKv::levels, of kQ3
   int64_t group = 0;                        ///< whose pages the layer's are
   int64_t window = 0;  ///< a key at position p is seen from q when q - p < window; 0 = always
   int64_t sink = 0;    ///< first positions that are seen beside those of the window
@@ -75,6 +76,9 @@ struct KvView {
   int64_t kv_heads() const { return values.size(1); }
   int64_t page_size() const { return values.size(2); }
   int64_t head_dim() const { return kv_head_dim(format, values.size(3)); }
+  /// Of a head's keys, or values: [kQ3Levels].
+  const float* key_levels(int64_t head) const { return levels_at(head); }
+  const float* value_levels(int64_t head) const { return levels_at(kv_heads() + head); }
   /// Where the layer's table of row 0 begins in tables->page_tables; that of the next row begins
   /// page_stride() further.
   int64_t page_offset() const { return group * tables->page_tables.size(2); }
@@ -85,6 +89,11 @@ struct KvView {
   /// The same of the exact pages.
   const int32_t* exact_page_table() const {
     return page_table() + (exact.group - group) * tables->page_tables.size(2);
+  }
+
+ private:
+  const float* levels_at(int64_t row) const {
+    return levels.defined() ? levels.const_data_ptr<float>() + row * kQ3Levels : kNormalLevels;
   }
 };
 

@@ -18,6 +18,7 @@ constexpr int64_t kMeansOfVector = 16;  // attention reads whole vectors
 struct StoredHead {
   const at::Tensor& pages;
   int64_t first, stride;
+  const float* levels;  ///< of kQ3
 };
 
 void read_head(KvFormat format, const StoredHead& head, std::vector<float>& floats,
@@ -32,7 +33,7 @@ void read_head(KvFormat format, const StoredHead& head, std::vector<float>& floa
   }
   auto* from = static_cast<char*>(head.pages.data_ptr()) +
                head.first * static_cast<int64_t>(head.pages.element_size());
-  decode_kv(format, {from, head.stride}, count, floats.data());
+  decode_kv(format, {from, head.stride, head.levels}, count, floats.data());
   std::copy(floats.begin(), floats.end(), numbers.begin());
 }
 
@@ -168,10 +169,11 @@ void PooledKeys::pool(const Mean& mean, const KvView& view) {
                                  : mean.path[position - mean.length];
         const int64_t begin = (pages[slot / size] * heads + head) * size * width;
         const int64_t in_page = slot % size;
-        read_head(view.format,
-                  is_key ? StoredHead{view.keys, begin + in_page, size}
-                         : StoredHead{view.values, begin + in_page * width, 1},
-                  floats_, numbers_);
+        read_head(
+            view.format,
+            is_key ? StoredHead{view.keys, begin + in_page, size, view.key_levels(head)}
+                   : StoredHead{view.values, begin + in_page * width, 1, view.value_levels(head)},
+            floats_, numbers_);
         for (size_t i = 0; i < sums_.size(); ++i) {
           sums_[i] += numbers_[i];
         }

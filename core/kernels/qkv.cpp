@@ -33,6 +33,7 @@ template <class T>
 struct QkvTask {
   const T *qkv, *q_scale, *k_scale, *cos, *sin;
   T* queries;
+  const KvView* view;
   bool rotates;  ///< keys, queries and values with KvRotation::kHadamard
   std::span<const WrittenPages> forms;
   const int32_t *rows, *slots, *angles;
@@ -91,6 +92,7 @@ void run(const Tensor& qkv, const QkvOptions& options, const KvView& view, Tenso
   task.cos = options.cos.const_data_ptr<T>();
   task.sin = options.sin.const_data_ptr<T>();
   task.queries = queries.mutable_data_ptr<T>();
+  task.view = &view;
   task.rotates = view.rotation == KvRotation::kHadamard;
   const ExactPages& exact = view.exact;
   const bool has_exact = exact.recent > 0;

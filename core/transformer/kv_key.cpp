@@ -23,6 +23,10 @@ std::string kv_key_of(const TransformerWeights& weights, const std::string& fing
     if (view.exact.recent > 0) {
       text += fmt::format("e{},", view.exact.recent);
     }
+    if (view.levels.defined()) {
+      text += fmt::format(
+          "l{:016x},", hash_bytes(kHashStart, view.levels.const_data_ptr(), view.levels.nbytes()));
+    }
     if (view.pooled != nullptr) {
       const Pooling& pooling = view.pooled->pooling();
       text += fmt::format("p{}/{},", pooling.chunk, pooling.recent);

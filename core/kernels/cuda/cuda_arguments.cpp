@@ -69,6 +69,7 @@ int64_t rows_of(const at::Tensor& tensor) {
 PagedCache paged_cache(const KvView& view) {
   const BatchTables& tables = *view.tables;
   PagedCache cache{};
+  SPECDEC_CHECK(!view.levels.defined(), "CUDA: levels other than kNormalLevels");
   cache.keys = view.keys.mutable_data_ptr();
   cache.values = view.values.mutable_data_ptr();
   cache.format = static_cast<CudaKv>(view.format);

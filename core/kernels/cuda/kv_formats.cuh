@@ -143,7 +143,7 @@ struct HalvesKv {
   }
 };
 
-/// Levels with signs, eight in three bytes as Q3Codes says, then a float16 scale of each 32.
+/// Codes of NormalLevels, eight in three bytes as Q3Codes says, then a float16 scale of each 32.
 struct LevelsKv {
   using Element = uint8_t;
   static constexpr int kBlock = 8;
@@ -153,10 +153,9 @@ struct LevelsKv {
   }
   __device__ static float code(const Element* first, int64_t stride, int /*head_dim*/, int d) {
     const Element* block = first + d / kBlock * 3 * stride;
-    const uint32_t levels = block[d % kBlock / 4 * stride];
-    const uint32_t signs = block[2 * stride];
-    const float size = device::level_size(static_cast<int32_t>(levels >> (d % 4 * 2) & 3U));
-    return (signs >> (d % kBlock) & 1U) != 0 ? -size : size;
+    const uint32_t low = block[d % kBlock / 4 * stride] >> (d % 4 * 2) & 3U;
+    const uint32_t high = block[2 * stride] >> (d % kBlock) & 1U;
+    return device::NormalLevels{}[static_cast<int32_t>(low | high << 2U)];
   }
   template <int kThreads>
   __device__ static void write(const float* numbers, int head_dim, Element* first, int64_t stride) {
@@ -165,11 +164,12 @@ struct LevelsKv {
       const int count = head_dim - begin < kWarp ? head_dim - begin : kWarp;
       const double squares = warp_sum(static_cast<double>(number) * number);
       const double rms = sqrt(squares / count);
-      const int32_t code = device::level_code(number, rms);
-      const double size = d < head_dim ? device::level_size(code & 3) : 0.0F;
-      const double products = warp_sum(device::magnitude_of(number) * size);
+      const device::NormalLevels levels;
+      const int32_t code = device::level_code(number, rms, levels);
+      const double level = d < head_dim ? levels[code] : 0.0F;
+      const double products = warp_sum(number * level);
       write_codes(code, d, head_dim, first, stride);
-      write_scale(device::level_scale(rms, products, warp_sum(size * size)), d / kWarp,
+      write_scale(device::level_scale(rms, products, warp_sum(level * level)), d / kWarp,
                   first + head_dim / kBlock * 3 * stride, stride);
     });
   }

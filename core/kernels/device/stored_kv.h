@@ -60,34 +60,36 @@ SPECDEC_DEVICE IntegerCodes halved_codes() { return IntegerCodes{-119.0F, 119.0F
 SPECDEC_DEVICE int32_t upper_half(int32_t code) { return (code + 8) >> 4; }
 SPECDEC_DEVICE int32_t lower_half(int32_t code) { return code - 16 * upper_half(code); }
 
-/// Magnitudes of kQ3 in units of the scale, of levels 0 to 3: those of least squared error for a
-/// normal distribution (Max, 1960, doi:10.1109/TIT.1960.1057548).
-SPECDEC_DEVICE float level_size(int32_t level) {
-  const float low = (level & 1) != 0 ? 0.7560F : 0.2451F;
-  const float high = (level & 1) != 0 ? 2.1520F : 1.3439F;
-  return (level & 2) != 0 ? high : low;
-}
+/// kNormalLevels, where a kernel has no memory of them.
+struct NormalLevels {
+  SPECDEC_DEVICE float operator[](int32_t code) const {
+    const float low = (code & 1) != 0 ? 0.7560F : 0.2451F;
+    const float high = (code & 1) != 0 ? 2.1520F : 1.3439F;
+    const float size = (code & 2) != 0 ? high : low;
+    return (code & 4) != 0 ? -size : size;
+  }
+};
 
-/// The code of kQ3 nearest to a number of a group with this root mean square, for which the levels
-/// are the best: the level, and 4 where the number is negative. 0 in a group of zeros and NaN.
-SPECDEC_DEVICE int32_t level_code(float number, double rms) {
-  if (!(rms > 0.0)) {
-    return 0;
+/// The code of kQ3 whose level, levels[code] times the root mean square of its group, is nearest to
+/// a number: the first of several. 0 in a group of zeros and NaN.
+template <class Levels>
+SPECDEC_DEVICE int32_t level_code(float number, double rms, const Levels& levels) {
+  const float unscaled = rms > 0.0 ? static_cast<float>(number / rms) : 0.0F;
+  int32_t nearest = 0;
+  for (int32_t code = 1; rms > 0.0 && code < 8; ++code) {
+    if (magnitude_of(unscaled - levels[code]) < magnitude_of(unscaled - levels[nearest])) {
+      nearest = code;
+    }
   }
-  const float size = static_cast<float>(magnitude_of(number) / rms);
-  int32_t level = 0;
-  while (level < 3 && size > (level_size(level) + level_size(level + 1)) / 2.0F) {
-    ++level;
-  }
-  return level | static_cast<int32_t>(bits_of(number) >> 31U << 2U);
+  return nearest;
 }
 
 /// Bits of a group's scale in kQ3: that of least squared error for its codes, by the sums of
-/// magnitudes times their levels' sizes and of these squared. NaN where rms is not finite.
+/// numbers times their levels and of these squared. NaN where rms is not finite.
 SPECDEC_DEVICE HalfBits level_scale(double rms, double products, double squares) {
   const bool finite = rms - rms == 0.0;
-  return narrow(finite ? static_cast<float>(products / squares) : float_of(0x7FC00000U),
-                HalfBits{});
+  const double scale = squares > 0.0 ? products / squares : 0.0;
+  return narrow(finite ? static_cast<float>(scale) : float_of(0x7FC00000U), HalfBits{});
 }
 
 }  // namespace specdec::portable

@@ -100,20 +100,29 @@ inline Vec<T> load_cache(const HalfCodes* from) {
   return load_nibbles<T>(from);
 }
 
-/// Levels of kQ3 of their numbers, 0 to 3, with a sign in the lowest bit of `signs`.
-inline Vec<float> signed_levels(typename Lanes<float>::Int levels,
-                                typename Lanes<float>::Int signs) {
-  const Vec<float> low =
-      (levels & 1) != 0 ? splat(device::level_size(1)) : splat(device::level_size(0));
-  const Vec<float> high =
-      (levels & 1) != 0 ? splat(device::level_size(3)) : splat(device::level_size(2));
-  const Vec<float> sizes = (levels & 2) != 0 ? high : low;
-  return same_bits<Vec<float>>(same_bits<typename Lanes<float>::Int>(sizes) ^ signs << 31);
+/// What codes of kQ3 mean, in a register where one can be looked up in.
+template <class V = Vec<float>>
+inline V levels_of(typename Lanes<float>::Int codes, const float* levels) {
+#if defined(__x86_64__)
+  if constexpr (sizeof(V) == 64) {
+    const __m512 table = _mm512_castpd_ps(
+        _mm512_maskz_broadcast_f64x4(0xFF, _mm256_castps_pd(load_raw<__m256>(levels))));
+    return _mm512_maskz_permutexvar_ps(0xFFFF, same_bits<__m512i>(codes), table);
+  } else if constexpr (sizeof(V) == 32) {
+    return _mm256_permutevar8x32_ps(load_raw<__m256>(levels), same_bits<__m256i>(codes));
+  }
+#endif
+  const auto either = [&](int code) {
+    return (codes & 1) != 0 ? splat(levels[code + 1]) : splat(levels[code]);
+  };
+  const Vec<float> low = (codes & 2) != 0 ? either(2) : either(0);
+  const Vec<float> high = (codes & 2) != 0 ? either(6) : either(4);
+  return (codes & 4) != 0 ? high : low;
 }
 
 /// Of a value: the numbers of blocks, from number `first` of the first block on.
 template <class T>
-inline Vec<T> load_levels(const Q3Codes* from, int64_t first) {
+inline Vec<T> load_levels(const Q3Codes* from, int64_t first, const float* levels) {
   using Int = typename Lanes<T>::Int;
   Int blocks = {};
   Int places = {};
@@ -124,7 +133,7 @@ inline Vec<T> load_levels(const Q3Codes* from, int64_t first) {
     places[lane] = lane % kQ3Block;
   }
   places += static_cast<int32_t>(first);
-  return signed_levels(blocks >> (places * 2) & 3, blocks >> (places + 16) & 1);
+  return levels_of((blocks >> (places * 2) & 3) | (blocks >> (places + 16) & 1) << 2, levels);
 }
 
 template <class Kv>

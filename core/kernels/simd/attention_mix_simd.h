@@ -14,7 +14,7 @@ inline Vec<T> load_numbers(const ChunkTask<T, Kv>& task, const Kv* value, int64_
     const auto part = [&](const Kv* from) { return PartOfVector<T, Kv>(from, left); };
     const Kv* from = value + elements_of<Kv>(dim);
     if constexpr (std::is_same_v<Kv, Q3Codes>) {
-      return load_levels<T>(part(from).elements, dim % kQ3Block);
+      return load_levels<T>(part(from).elements, dim % kQ3Block, task.value_levels);
     } else if constexpr (std::is_same_v<Kv, HalfCodes>) {
       return load_cache<T>(part(from).elements) * 16.0F +
              load_cache<T>(part(from + lower_half_offset(task.head_dim)).elements);
@@ -22,7 +22,7 @@ inline Vec<T> load_numbers(const ChunkTask<T, Kv>& task, const Kv* value, int64_
       return load_cache<T>(part(from).elements);
     }
   } else if constexpr (std::is_same_v<Kv, Q3Codes>) {
-    return load_levels<T>(value + elements_of<Kv>(dim), dim % kQ3Block);
+    return load_levels<T>(value + elements_of<Kv>(dim), dim % kQ3Block, task.value_levels);
   } else if constexpr (std::is_same_v<Kv, HalfCodes>) {
     const Kv* from = value + elements_of<Kv>(dim);
     return load_cache<T>(from) * 16.0F + load_cache<T>(from + lower_half_offset(task.head_dim));

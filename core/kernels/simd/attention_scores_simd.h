@@ -37,9 +37,9 @@ inline Vec<T> load_keys(const ChunkTask<T, Kv>& task, const KeyVector<Kv>& vecto
   } else if constexpr (std::is_same_v<Kv, Q3Codes>) {
     const int64_t block = dim / kQ3Block * 3;
     const int64_t i = dim % kQ3Block;
-    using Int = typename Lanes<T>::Int;
-    return signed_levels(__builtin_convertvector(bytes(block + i / 4) >> (i % 4 * 2) & 3, Int),
-                         __builtin_convertvector(bytes(block + 2) >> i & 1, Int));
+    const HalfBits codes = (bytes(block + i / 4) >> (i % 4 * 2) & 3) | (bytes(block + 2) >> i & 1)
+                                                                           << 2;
+    return levels_of(__builtin_convertvector(codes, typename Lanes<T>::Int), task.key_levels);
   } else {
     return kWhole ? load_cache<T>(row(dim))
                   : load_cache<T>(PartOfVector<T, Kv>(row(dim), vector.count).elements);

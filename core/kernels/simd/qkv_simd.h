@@ -85,12 +85,14 @@ inline void write_keys_and_values(const QkvTask<T>& task, int64_t node, HeadTask
     norm_and_rotate(task, input, rotated);
     for (const WrittenPages& pages : task.forms) {
       write_head(pages.format, rotated, dim,
-                 {place_in_pages(task, pages, pages.keys, node, h, 1), task.page_size});
+                 {place_in_pages(task, pages, pages.keys, node, h, 1), task.page_size,
+                  task.view->key_levels(h)});
     }
     const T* stored = value_to_store(task, value, rotated);
     for (const WrittenPages& pages : task.forms) {
       write_head(pages.format, stored, dim,
-                 {place_in_pages(task, pages, pages.values, node, h, pages.width), 1});
+                 {place_in_pages(task, pages, pages.values, node, h, pages.width), 1,
+                  task.view->value_levels(h)});
     }
   }
 }

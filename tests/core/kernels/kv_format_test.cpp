@@ -220,7 +220,7 @@ TEST(KvFormatTest, ThreeBitsAreTheNearestLevels) {
   constexpr int kOften[] = {0, 0, 0, 1, 1, 2, 2, 3};
   std::vector<float> numbers;
   for (int i = 0; i < kKvGroup; ++i) {
-    numbers.push_back(device::level_size(kOften[i % 8]) * (i / 8 % 2 == 0 ? 1.0F : -1.0F));
+    numbers.push_back(kNormalLevels[kOften[i % 8] + (i / 8 % 2 == 0 ? 0 : 4)]);
   }
   const auto read = written_and_read(KvFormat::kQ3, numbers);
   for (size_t i = 0; i < numbers.size(); ++i) {
