@@ -18,6 +18,7 @@
 #include "core/hub_cache.h"
 #include "decoders/analysis/sequence_score.h"
 #include "experiments/cli/commands.h"
+#include "experiments/components/cache_codebook.h"
 #include "experiments/config/config_file.h"
 #include "experiments/run/prompts.h"
 #include "experiments/terminal/interrupt.h"
@@ -30,9 +31,10 @@ namespace {
 struct ScoreArguments {
   std::string model, file, against, against_dtype, against_cache;
   std::vector<std::string> adapters;
+  std::string calibrate, rotation = "none";
   int64_t window = 0;
   JsonOption json;
-  bool tokens = false;
+  bool tokens = false, by_magnitude = false;
 
   bool compares() const {
     return !against.empty() || !against_dtype.empty() || !against_cache.empty();
@@ -136,10 +138,46 @@ int64_t choose_window(int64_t wanted, const LanguageModel& model, const Language
   return wanted == 0 ? most : wanted;
 }
 
+/// Finds the levels of q3 for a model's keys and values, as it reads the windows.
+class Calibration {
+ public:
+  /// Throws ConfigError where the model's cache is not exact.
+  Calibration(const ScoreArguments& arguments, const ModelOptions& options)
+      : file_(arguments.calibrate),
+        levels_(arguments.rotation == "hadamard" ? KvRotation::kHadamard : KvRotation::kNone,
+                arguments.by_magnitude ? LevelWeights::kByMagnitude : LevelWeights::kEqual) {
+    if (!options.cache.loss.empty() || kv_format_of(options) != KvFormat::kNative) {
+      throw ConfigError(
+          "--calibrate reads keys and values as they are: leave --kv-dtype out, and let --cache be "
+          "exact, such as paged");
+    }
+  }
+
+  void add(const TransformerModel& model) {
+    std::vector<int64_t> layers;
+    for (size_t i = 0; i < model.weights().plan.size(); ++i) {
+      const LayerPlan& layer = model.weights().plan[i];
+      if (layer.kv_source < 0 && !is_recurrent(layer)) {
+        layers.push_back(static_cast<int64_t>(i));
+      }
+    }
+    levels_.add(model.cache(), model.cache().rows().front(), layers);
+  }
+
+  void write(const TransformerWeights& weights) const {
+    write_cache_codebook(file_,
+                         levels_.codebook(std::ssize(weights.plan), weights.weights_fingerprint));
+  }
+
+ private:
+  std::string file_;
+  CodebookCalibration levels_;
+};
+
 /// Scores of the windows, with a progress bar.
 std::vector<SequenceScore> score_all(const CommandContext& context,
-                                     const std::vector<Window>& windows, LanguageModel& model,
-                                     LanguageModel* other) {
+                                     const std::vector<Window>& windows, TransformerModel& model,
+                                     LanguageModel* other, Calibration* calibration) {
   const InterruptGuard interrupts;
   Progress progress(context.err, Progress::choose_style(context.flags.quiet),
                     static_cast<int64_t>(windows.size()), "windows");
@@ -147,6 +185,9 @@ std::vector<SequenceScore> score_all(const CommandContext& context,
   for (const Window& window : windows) {
     InterruptGuard::check();
     scores.push_back(score_sequence(model, window.tokens, other));
+    if (calibration != nullptr) {
+      calibration->add(model);
+    }
     if (windows.size() > 1) {
       progress.advance("scoring");
     }
@@ -312,13 +353,21 @@ int score(const CommandContext& context, const ScoreArguments& arguments) {
   const std::vector<Passage> passages = read_passages(arguments.file, files);
   ModelOptions options = context.model_options();
   options.suppresses = false;  // a text's tokens all count
+  std::optional<Calibration> calibration;
+  if (!arguments.calibrate.empty()) {
+    calibration.emplace(arguments, options);
+  }
   ModelLoader loader(options, &catalog);
   const auto other = load_other(context, arguments, options, files, catalog);
   const auto model = loader.load(arguments.model, parse_adapters(arguments.adapters));
   const int64_t window = choose_window(arguments.window, *model, other.get());
   const std::vector<Window> windows = split(passages, window);
   const c10::InferenceMode guard;
-  const std::vector<SequenceScore> scores = score_all(context, windows, *model, other.get());
+  const std::vector<SequenceScore> scores =
+      score_all(context, windows, *model, other.get(), calibration ? &*calibration : nullptr);
+  if (calibration) {
+    calibration->write(model->weights());
+  }
 
   nlohmann::json json = summary_json(passages, scores);
   json["model"] = arguments.model;
@@ -369,6 +418,22 @@ void add_score_command(CLI::App& app, CommandContext& context) {
       ->check([](const std::string& text) -> std::string {
         return text.empty() ? "is empty: name a cache, such as contiguous, or leave it out" : "";
       });
+  auto* calibrate =
+      command
+          ->add_option(
+              "--calibrate", arguments->calibrate,
+              "write levels of q3 for a cache of this model, as its keys and values of the "
+              "text have least error: the file of the cache's key 'codebook'")
+          ->option_text("FILE");
+  command
+      ->add_option("--rotation", arguments->rotation,
+                   "with --calibrate: the cache's key 'rotation' (none or hadamard)")
+      ->check(CLI::IsMember({"none", "hadamard"}))
+      ->needs(calibrate);
+  command
+      ->add_flag("--by-magnitude", arguments->by_magnitude,
+                 "with --calibrate: groups of large numbers weigh more, by their squared scale")
+      ->needs(calibrate);
   add_adapter_option(*command, arguments->adapters);
   command
       ->add_option("--window", arguments->window,
@@ -387,7 +452,8 @@ void add_score_command(CLI::App& app, CommandContext& context) {
       "  specdec score models/target speech.txt --dtype int8 --activations int8\n"
       "    --against-dtype float32\n"
       "  specdec score models/target speech.txt\n"
-      "    --against-cache \"{type: paged, format: q4, lossy: true}\"");
+      "    --against-cache \"{type: paged, format: q4, lossy: true}\"\n"
+      "  specdec score models/target speech.txt --calibrate levels.safetensors");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] {
       arguments->model = find_model(arguments->model).string();

@@ -265,7 +265,7 @@ CacheRegistry::Make prepare_compressed(const ConfigNode& node, const RunPlan&) {
 
 CacheRegistry::Make prepare_tracing(const ConfigNode& node, const RunPlan& plan) {
   const ConfigNode traced = node.typed_child("of", "paged");
-  for (const char* key : {"format", "rotation", "exact_recent", "lossy"}) {
+  for (const char* key : {"format", "rotation", "codebook", "exact_recent", "lossy"}) {
     if (traced.has(key)) {
       traced.ignore(key);
       traced.fail(key, "belongs beside 'of', not under it: {type: tracing, of: ..., format: ...}");
@@ -311,6 +311,9 @@ std::vector<OptionHelp> with_format(std::vector<OptionHelp> options) {
   options.push_back({"rotation", "none", "none or hadamard",
                      "what keys and values are multiplied with before a format with scales rounds "
                      "them"});
+  options.push_back({"codebook", "none", "a file of specdec score --calibrate",
+                     "levels of q3 that were calibrated for the model, with this rotation; on the "
+                     "CPU"});
   options.push_back({"exact_recent", "0", "0 to 1073741824",
                      "last tokens, itself among them, that a token reads as they are beside a "
                      "format; 0: none; on the CPU, not tiered"});

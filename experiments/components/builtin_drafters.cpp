@@ -302,8 +302,8 @@ OptionTable<WeightsOptions> weights_options(const std::string& weights) {
 std::unique_ptr<Drafter> draft_with(BuildContext& context, const std::filesystem::path& folder,
                                     const DraftModelOptions& options,
                                     const std::optional<CacheChoice>& cache) {
-  std::unique_ptr<LanguageModel> model =
-      context.models.load(folder, {}, cache ? *cache : context.models.options().cache.untraced());
+  std::unique_ptr<LanguageModel> model = context.models.load(
+      folder, {}, cache ? *cache : context.models.options().cache.beside_target());
   if (context.keeps_prefixes) {
     model = std::make_unique<PrefixCachedModel>(std::move(model));
   }

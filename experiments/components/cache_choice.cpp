@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "experiments/components/cache_codebook.h"
 #include "experiments/components/components.h"
 #include "experiments/components/model_loading.h"
 #include "experiments/config/config_node.h"
@@ -100,6 +101,38 @@ int64_t read_exact_recent(const ConfigNode& cache, const std::optional<KvFormat>
   return format ? tokens : 0;  // else a mistake is noted
 }
 
+std::shared_ptr<const CacheCodebook> read_codebook(const ConfigNode& cache,
+                                                   const CacheChoice& choice) {
+  cache.ignore("codebook");  // known, also where it is not given
+  if (!cache.has("codebook")) {
+    return nullptr;
+  }
+  const std::filesystem::path file = cache.require_path("codebook");
+  if (choice.format != KvFormat::kQ3) {
+    cache.fail("codebook", "holds the levels of q3: give format: q3, or leave it out");
+    return nullptr;
+  }
+  std::shared_ptr<const CacheCodebook> codebook;
+  if (!file.empty()) {  // else a mistake is noted
+    note_error(cache, "codebook", [&] {
+      codebook = std::make_shared<const CacheCodebook>(read_cache_codebook(file));
+    });
+  }
+  if (codebook != nullptr && codebook->rotation != choice.rotation) {
+    const auto name = [](KvRotation rotation) {
+      return rotation == KvRotation::kHadamard ? "hadamard" : "none";
+    };
+    cache.fail("codebook",
+               fmt::format("{} was calibrated with rotation: {}, and this cache has rotation: {}; "
+                           "make it again with 'specdec score MODEL TEXT --calibrate FILE "
+                           "--rotation {}', or change the rotation",
+                           file.string(), name(codebook->rotation), name(choice.rotation),
+                           name(choice.rotation)));
+    return nullptr;
+  }
+  return codebook;
+}
+
 /// A target's cache: one that is lossy needs `lossy: true`, and no other has it.
 void check_lossy(const ConfigNode& cache, const CacheChoice& choice, bool lossy) {
   if (cache.has("format") && !choice.format) {
@@ -123,6 +156,7 @@ CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
   CacheChoice choice{.format = format,
                      .rotation = read_rotation(cache, format),
                      .exact_recent = read_exact_recent(cache, format)};
+  choice.codebook = read_codebook(cache, choice);
   choice.make = plan.components.caches.prepare(cache, own);
   choice.yaml = write_yaml(*cache.resolved());
   choice.cpu_only = cpu_only_type(cache, plan.components);
@@ -145,18 +179,28 @@ KvStoreFactory CacheChoice::factory(KvFormat kv_dtype) const {
   if (!make) {
     return paged_kv(kDefaultPageSize, chosen);
   }
-  return [make = make, chosen, rotation = rotation, exact_recent = exact_recent, type = cpu_only](
-             std::vector<LayerKv> layers, const KvStoreOptions& store) {
+  return [choice = *this, chosen](std::vector<LayerKv> layers, const KvStoreOptions& store) {
+    const std::string& type = choice.cpu_only;
     if (!type.empty() && !store.device.is_cpu() && !store.device.is_meta()) {  // or measured
       throw Error(fmt::format("a cache of type {} is for the CPU, not for {}: choose another type",
                               type, store.device.str()));
     }
-    return make({std::move(layers), store, chosen, rotation, exact_recent});
+    if (choice.codebook != nullptr) {
+      choice.codebook->give_to(layers);
+    }
+    return choice.make({std::move(layers), store, chosen, choice.rotation, choice.exact_recent});
   };
 }
 
-CacheChoice CacheChoice::untraced() const {
+void CacheChoice::check_model(const std::string& fingerprint) const {
+  if (codebook != nullptr) {
+    codebook->check_model(fingerprint);
+  }
+}
+
+CacheChoice CacheChoice::beside_target() const {
   CacheChoice other = *this;
+  other.codebook = nullptr;
   if (make) {
     other.make = [make = make](const CacheContext& context) {
       CacheContext plain = context;
@@ -195,6 +239,11 @@ void check_cache(const ConfigNode& model, const CacheChoice& choice, const Model
                                            "choose device: cpu",
                                            options.device));
   }
+  if (choice.codebook != nullptr && options.device != "cpu") {
+    cache.fail("codebook", fmt::format("is for the CPU, but device is {}; leave it out, or choose "
+                                       "device: cpu",
+                                       options.device));
+  }
 }
 
 void check_cache_layers(const ConfigNode& owner, const CacheChoice& choice,
@@ -215,8 +264,8 @@ void check_draft_layers(const ConfigNode& drafter, const RunPlan& run,
                         const std::vector<LayerPlan>& plan, const TransformerConfig& config,
                         const std::optional<CacheChoice>& own) {
   if (run.target_options != nullptr) {
-    check_cache_layers(drafter, own.value_or(run.target_options->cache), plan, config,
-                       *run.target_options);
+    check_cache_layers(drafter, own.value_or(run.target_options->cache.beside_target()), plan,
+                       config, *run.target_options);
   }
 }
 

@@ -9,6 +9,7 @@
 
 namespace specdec {
 
+struct CacheCodebook;
 struct Components;
 struct LayerPlan;
 struct ModelOptions;
@@ -39,12 +40,15 @@ struct CacheChoice {
   std::optional<KvFormat> format = {};
   KvRotation rotation = KvRotation::kNone;
   int64_t exact_recent = 0;  ///< last tokens that are read as they are, beside a `format`
+  std::shared_ptr<const CacheCodebook> codebook = {};  ///< of q3; nullptr = kNormalLevels
 
   /// Makes the caches of models whose kv_dtype is this.
   KvStoreFactory factory(KvFormat kv_dtype) const;
   /// The same for heads and draft models beside the target: nobody reads a trace of theirs, and its
-  /// time would be in their cost curves.
-  CacheChoice untraced() const;
+  /// time would be in their cost curves; a codebook is the target's alone.
+  CacheChoice beside_target() const;
+  /// Throws Error for weights, by their weights_fingerprint, that the codebook is not for.
+  void check_model(const std::string& fingerprint) const;
 };
 
 /// Notes as mistakes of `model`'s key `cache` what the dtype or device of `options` rules out.

@@ -383,6 +383,8 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
                     "'specdec embed' gives its embeddings",
                     folder.string()));
   }
+  const CacheChoice& choice = cache ? *cache : options_.cache;
+  choice.check_model(shared->weights_fingerprint);
   const ModelFiles* files = catalog_ == nullptr ? nullptr : catalog_->find(folder);
   const TransformerOptions options{.max_length = max_length_of(options_, shared->config),
                                    .usable_tokens = files == nullptr ? 0 : usable_tokens(*files),
@@ -392,8 +394,8 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
                                    .prefill_graphs = options_.prefill_graphs};
   auto model =
       std::make_unique<TransformerModel>(std::move(shared),
-                                         cache ? cache->factory(parse_kv_dtype(options_.kv_dtype))
-                                               : options_.cache.factory(kv_format_of(options_)),
+                                         cache ? choice.factory(parse_kv_dtype(options_.kv_dtype))
+                                               : choice.factory(kv_format_of(options_)),
                                          options);
   if (!options_.cache.loss.empty()) {
     note_warning(fmt::format(
@@ -453,7 +455,7 @@ std::shared_ptr<const AdapterStack> ModelLoader::draft_adapter(const std::filesy
 }
 
 KvStoreFactory ModelLoader::kv_store() const {
-  return options_.cache.untraced().factory(kv_format_of(options_));
+  return options_.cache.beside_target().factory(kv_format_of(options_));
 }
 
 void ModelLoader::note_fingerprint(const std::string& name, const std::string& fingerprint) {

@@ -47,6 +47,7 @@ void expect_options_are_declared(const Registry& registry, const Components& all
     }
     if (registry.kind() == all.caches.kind()) {
       declared.erase("format");  // read_cache reads these of all caches
+      declared.erase("codebook");
       declared.erase("exact_recent");
       declared.erase("lossy");
       declared.erase("rotation");
