@@ -14,13 +14,11 @@
 
 #include "core/error.h"
 #include "core/formats/json_text.h"
-#include "core/formats/utf8.h"
 #include "core/hub_cache.h"
 #include "decoders/analysis/sequence_score.h"
 #include "experiments/cli/commands.h"
+#include "experiments/cli/passages.h"
 #include "experiments/components/cache_codebook.h"
-#include "experiments/config/config_file.h"
-#include "experiments/run/prompts.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/terminal/json_option.h"
 #include "experiments/terminal/progress.h"
@@ -46,87 +44,6 @@ struct ScoreArguments {
            (against_cache.empty() ? "" : " with cache " + against_cache);
   }
 };
-
-/// Something to score: the first token is only context.
-struct Passage {
-  std::string id;
-  std::vector<Token> tokens;
-  int64_t bytes = 0;  ///< of its text; 0 when it was given as ids
-};
-
-/// A part of a passage that fits the model; its first token is the passage's.
-struct Window {
-  size_t passage = 0;
-  std::vector<Token> tokens;
-};
-
-Passage encode_text(const std::string& id, const std::string& text, const ModelFiles& files) {
-  if (files.tokenizer == nullptr) {
-    throw ConfigError(
-        files.no_text(fmt::format("{} has no tokenizer (tokenizer.model or tokenizer.json): give "
-                                  "a .jsonl file whose lines hold \"tokens\"",
-                                  files.folder.string())));
-  }
-  return {id, encode_prompt(*files.tokenizer, {{"user", text}}, false, files.config.bos_id),
-          static_cast<int64_t>(text.size())};
-}
-
-std::string read_utf8(const std::filesystem::path& file) {
-  std::string text = read_text_file(file);
-  const auto runs = utf8_runs(text);
-  const auto broken =
-      std::find_if(runs.begin(), runs.end(), [](const Utf8Run& run) { return !run.valid; });
-  if (broken != runs.end()) {
-    throw ConfigError(fmt::format(
-        "{}: byte {} is not part of any UTF-8 character; give a text, or prompts (.jsonl)",
-        file.string(), broken->text.data() - text.data() + 1));
-  }
-  return text;
-}
-
-std::vector<Passage> read_passages(const std::filesystem::path& file, const ModelFiles& files) {
-  std::vector<Passage> passages;
-  if (file.extension() != ".jsonl") {
-    passages.push_back(encode_text("", read_utf8(file), files));
-  } else {
-    for (const Prompt& prompt : read_prompts(file)) {
-      if (!prompt.adapters.empty()) {
-        throw ConfigError(
-            fmt::format("{}: prompt '{}' asks for the adapter '{}', which only runs of configs "
-                        "know: remove the key, and give --adapter",
-                        file.string(), prompt.id, prompt.adapters.front()));
-      }
-      for (size_t turn = 0; turn < prompt.turns.size(); ++turn) {
-        const auto suffix = prompt.turns.size() > 1 ? fmt::format("/{}", turn + 1) : "";
-        passages.push_back(encode_text(prompt.id + suffix, prompt.turns[turn], files));
-      }
-      if (!prompt.tokens.empty()) {
-        passages.push_back({prompt.id, prompt.tokens, 0});
-      }
-    }
-  }
-  const auto nothing = [](const Passage& passage) { return passage.tokens.size() < 2; };
-  passages.erase(std::remove_if(passages.begin(), passages.end(), nothing), passages.end());
-  if (passages.empty()) {
-    throw ConfigError(
-        fmt::format("{}: holds nothing to score: no token after the first", file.string()));
-  }
-  return passages;
-}
-
-std::vector<Window> split(const std::vector<Passage>& passages, int64_t window) {
-  std::vector<Window> windows;
-  const auto most = static_cast<size_t>(window - 1);
-  for (size_t passage = 0; passage < passages.size(); ++passage) {
-    const TokenSpan tokens = passages[passage].tokens;
-    for (size_t begin = 1; begin < tokens.size(); begin += most) {
-      const TokenSpan part = tokens.subspan(begin, std::min(most, tokens.size() - begin));
-      windows.push_back({passage, {tokens.front()}});
-      windows.back().tokens.insert(windows.back().tokens.end(), part.begin(), part.end());
-    }
-  }
-  return windows;
-}
 
 /// Tokens of a window: as wanted, or as many as all models take.
 int64_t choose_window(int64_t wanted, const LanguageModel& model, const LanguageModel* other) {
@@ -176,13 +93,14 @@ class Calibration {
 
 /// Scores of the windows, with a progress bar.
 std::vector<SequenceScore> score_all(const CommandContext& context,
-                                     const std::vector<Window>& windows, TransformerModel& model,
-                                     LanguageModel* other, Calibration* calibration) {
+                                     const std::vector<PassageWindow>& windows,
+                                     TransformerModel& model, LanguageModel* other,
+                                     Calibration* calibration) {
   const InterruptGuard interrupts;
   Progress progress(context.err, Progress::choose_style(context.flags.quiet),
                     static_cast<int64_t>(windows.size()), "windows");
   std::vector<SequenceScore> scores;
-  for (const Window& window : windows) {
+  for (const PassageWindow& window : windows) {
     InterruptGuard::check();
     scores.push_back(score_sequence(model, window.tokens, other));
     if (calibration != nullptr) {
@@ -211,7 +129,8 @@ nlohmann::json bits_per_byte(double nats, const std::vector<Passage>& passages) 
   return nats / std::numbers::ln2 / static_cast<double>(bytes);
 }
 
-nlohmann::json tokens_json(const std::vector<Passage>& passages, const std::vector<Window>& windows,
+nlohmann::json tokens_json(const std::vector<Passage>& passages,
+                           const std::vector<PassageWindow>& windows,
                            const std::vector<SequenceScore>& scores) {
   auto rows = nlohmann::json::array();
   std::vector<size_t> positions(passages.size(), 1);
@@ -361,7 +280,7 @@ int score(const CommandContext& context, const ScoreArguments& arguments) {
   const auto other = load_other(context, arguments, options, files, catalog);
   const auto model = loader.load(arguments.model, parse_adapters(arguments.adapters));
   const int64_t window = choose_window(arguments.window, *model, other.get());
-  const std::vector<Window> windows = split(passages, window);
+  const std::vector<PassageWindow> windows = split_passages(passages, window);
   const c10::InferenceMode guard;
   const std::vector<SequenceScore> scores =
       score_all(context, windows, *model, other.get(), calibration ? &*calibration : nullptr);
