@@ -10,7 +10,9 @@
 
 #include "core/draft.h"
 #include "core/drawn_chain.h"
+#include "core/drawn_tree.h"
 #include "core/sampling.h"
+#include "core/token_probs.h"
 
 namespace specdec {
 
@@ -67,6 +69,26 @@ class ChainDrawing {
   virtual std::optional<DrawnChain> read() = 0;
 };
 
+/// A tree in progress, whose tokens are found where the logits lie, level by level.
+class TreeDrawing {
+ public:
+  virtual ~TreeDrawing() = default;
+  /// Finds the tokens of a level by the logits [k, vocab] after the nodes before it that have
+  /// children (branching_nodes). Returns, [k'] int32 on the device, the tokens of those of the
+  /// level that have children, within the vocabulary also where there is none; undefined where no
+  /// node has. InternalError for more levels than the tree has.
+  virtual at::Tensor draw(const at::Tensor& logits) = 0;
+  /// Reads the tokens back, at once. Nothing where logits after a node of the tree were not numbers
+  /// or all -inf: then the host says so.
+  virtual std::optional<DrawnTree> read() = 0;
+};
+
+/// The likeliest tokens after each of n nodes, best first.
+struct DeviceCandidates {
+  std::vector<std::vector<Candidate>> best;  ///< [n]
+  ReadBacks read_backs;
+};
+
 /// Makes distributions of logits where they lie, verifies drafts by them and draws tokens: by the
 /// rules, and with the random numbers, of the host's verifiers. Sums are added in another order, so
 /// a token is another one than on the host where a random number falls within rounding (some 1e-13)
@@ -86,6 +108,13 @@ class DeviceSampler {
                                               std::span<const NodeMask> masks) = 0;
   /// Begins a chain over `vocab` tokens, which borrows nothing.
   virtual std::unique_ptr<ChainDrawing> begin_chain(const ChainRequest& chain, int64_t vocab) = 0;
+  /// Begins a tree over `vocab` columns of logits, which borrows nothing.
+  virtual std::unique_ptr<TreeDrawing> begin_tree(const TreeRequest& tree, int64_t vocab) = 0;
+  /// Up to `count` columns of each row of logits [n, vocab] with the most mass under `sampling`,
+  /// without bias and penalty, at temperature 1 where that is greedy. Nothing where a row's logits
+  /// are not numbers or all -inf: then the host says so.
+  virtual std::optional<DeviceCandidates> rank(const at::Tensor& logits,
+                                               const SamplingParams& sampling, int64_t count) = 0;
 };
 
 }  // namespace specdec

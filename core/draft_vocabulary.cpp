@@ -4,15 +4,16 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <utility>
 
 #include "core/error.h"
 
 namespace specdec {
 
-DraftVocabulary::DraftVocabulary(std::vector<Token> tokens, int64_t vocab_size)
-    : tokens_(std::move(tokens)), vocab_size_(vocab_size) {
+DraftVocabulary::DraftVocabulary(std::vector<Token> tokens, int64_t vocab_size, at::Device device)
+    : tokens_(std::move(tokens)),
+      vocab_size_(vocab_size),
+      ids_(at::tensor(c10::ArrayRef<Token>(tokens_), at::kInt).to(device)) {
   SPECDEC_CHECK(!tokens_.empty() && tokens_.front() >= 0 && tokens_.back() < vocab_size,
                 "a draft vocabulary of {} tokens leaves the target's {}", tokens_.size(),
                 vocab_size);
@@ -66,12 +67,9 @@ TokenProbs DraftVocabulary::probs(LogitRow logits, TokenSpan history, const Samp
   return found.renamed(tokens_, vocab_size_);
 }
 
-at::Tensor DraftVocabulary::widened(const at::Tensor& logits) const {
-  const at::Tensor ids =
-      at::tensor(c10::ArrayRef<Token>(tokens_), at::kInt).to(at::kLong).to(logits.device());
-  return at::full({logits.size(0), vocab_size_}, -std::numeric_limits<double>::infinity(),
-                  logits.options())
-      .index_copy_(1, ids, logits);
+at::Tensor DraftVocabulary::widened(const at::Tensor& logits, double other) const {
+  return at::full({logits.size(0), vocab_size_}, other, logits.options())
+      .index_copy_(1, ids_.to(logits.device(), at::kLong), logits);
 }
 
 }  // namespace specdec

@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <limits>
 #include <vector>
 
 #include "core/sampling.h"
@@ -13,18 +14,22 @@ namespace specdec {
 class DraftVocabulary {
  public:
   /// tokens[i]: the target's token of column i; ascending, below vocab_size. InternalError if not.
-  DraftVocabulary(std::vector<Token> tokens, int64_t vocab_size);
+  /// `device`: where the head lies.
+  DraftVocabulary(std::vector<Token> tokens, int64_t vocab_size, at::Device device = at::kCPU);
 
   int64_t vocab_size() const { return vocab_size_; }
   int64_t columns() const { return static_cast<int64_t>(tokens_.size()); }
   /// [columns] the target's token of each, ascending.
   TokenSpan tokens() const { return tokens_; }
+  /// The same, int32 on the head's device.
+  const at::Tensor& ids() const { return ids_; }
   /// token_probs over the target's vocabulary, of logits [columns]; `history` and `allowed` are of
   /// the target's tokens. Empty when mask and bias leave none of the columns.
   TokenProbs probs(LogitRow logits, TokenSpan history, const SamplingParams& params,
                    const AllowedTokens& allowed) const;
-  /// Logits [n, columns] as [n, vocab], -inf for all other tokens.
-  at::Tensor widened(const at::Tensor& logits) const;
+  /// Logits [n, columns], on any device, as [n, vocab], with `other` for all other tokens.
+  at::Tensor widened(const at::Tensor& logits,
+                     double other = -std::numeric_limits<double>::infinity()) const;
 
  private:
   std::vector<Token> columns_of(TokenSpan history) const;
@@ -33,6 +38,7 @@ class DraftVocabulary {
 
   std::vector<Token> tokens_;
   int64_t vocab_size_;
+  at::Tensor ids_;
 };
 
 }  // namespace specdec

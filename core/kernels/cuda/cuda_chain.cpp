@@ -109,7 +109,7 @@ class BestChain final : public CudaChain {
   at::Tensor workspace_;
 };
 
-/// Each token is drawn at random. Results: the token, and whether its logits were valid.
+/// Each token is drawn at random. Results: the token, and how many had mass.
 class SampledChain final : public CudaChain {
  public:
   SampledChain(const ChainRequest& chain, int64_t vocab, at::Device device)
@@ -131,7 +131,7 @@ class SampledChain final : public CudaChain {
   at::Tensor draw_at(int64_t index, const at::Tensor& logits) override {
     double* row = probs_.mutable_data_ptr<double>() + index * vocab();
     cuda::TargetProbsTask target = cuda::target_probs_task(logits, sampling_, row);
-    target.valid = results(index) + 1;
+    target.support = results(index) + 1;
     run("target_probs", cuda::specdec_cuda_target_probs, target);
     const auto* words = random_.const_data_ptr<int64_t>();
     cuda::DrawRowsTask drawn{};

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/kernels/cuda/cuda_arguments.h"
 #include "core/kernels/cuda/cuda_chain.h"
+#include "core/kernels/cuda/cuda_tree.h"
 #include "core/kernels/cuda/run_kernel.h"
 #include "core/kernels/cuda/sampler_tables.h"
 
@@ -17,7 +18,7 @@ using cuda::narrow;
 
 /// What the kernels find out about a draft of n nodes, in memory that is read back at once.
 struct SamplerResults {
-  at::Tensor memory;  ///< int32: path [n], valid [n], accepted, next; with masks 2 [n] float64
+  at::Tensor memory;  ///< int32: path [n], support [n], accepted, next; with masks 2 [n] float64
   int64_t nodes;
 
   SamplerResults(int64_t n, bool with_masses, at::Device device)
@@ -25,7 +26,7 @@ struct SamplerResults {
                          at::TensorOptions(at::kInt).device(device))),
         nodes(n) {}
   int32_t* path() const { return memory.mutable_data_ptr<int32_t>(); }
-  int32_t* valid() const { return path() + nodes; }
+  int32_t* support() const { return path() + nodes; }
   int32_t* accepted() const { return path() + 2 * nodes; }
   int32_t* next() const { return accepted() + 1; }
   double* allowed_masses() const { return reinterpret_cast<double*>(next() + 1); }
@@ -147,6 +148,13 @@ class CudaSampler final : public DeviceSampler {
   std::unique_ptr<ChainDrawing> begin_chain(const ChainRequest& chain, int64_t vocab) override {
     return cuda_chain(chain, vocab, device_);
   }
+  std::unique_ptr<TreeDrawing> begin_tree(const TreeRequest& tree, int64_t vocab) override {
+    return cuda_tree(tree, vocab, device_);
+  }
+  std::optional<DeviceCandidates> rank(const at::Tensor& logits, const SamplingParams& sampling,
+                                       int64_t count) override {
+    return cuda_rank(logits, sampling, count);
+  }
 
  private:
   static constexpr int64_t kWorkspaceRows = 2;  // residuals of both distributions
@@ -168,7 +176,7 @@ class CudaSampler final : public DeviceSampler {
       task.masks.of_row += step.first;
       task.masks.exception_starts += step.first;
     }
-    task.valid = step.results.valid() + step.first;
+    task.support = step.results.support() + step.first;
     cuda::run_kernel(device_, "target_probs", cuda::specdec_cuda_target_probs, task);
   }
 
@@ -281,15 +289,15 @@ class CudaSampler final : public DeviceSampler {
         .verified = {.path = chain_path(*found.accepted() + 1), .next = *found.next()},
         .masses = {},
         .read_backs = {1, static_cast<int64_t>(found.memory.nbytes())}};
-    const int32_t* valid = found.valid();
-    const int32_t* end = valid + found.nodes;
-    if (step.sampled.rule == DeviceRule::kBlock && std::find(valid, end, 0) != end) {
+    const int32_t* support = found.support();
+    const int32_t* end = support + found.nodes;
+    if (step.sampled.rule == DeviceRule::kBlock && std::find(support, end, 0) != end) {
       return std::nullopt;  // its choices depend on all rows
     }
     for (size_t i = 0; i < decision.verified.path.size(); ++i) {
       int64_t& node = decision.verified.path[i];
       node = step.is_chain_rule() ? node : found.path()[i];
-      if (node >= step.first && found.valid()[node] == 0) {
+      if (node >= step.first && found.support()[node] == 0) {
         return std::nullopt;
       }
       if (!step.sampled.masks.empty()) {

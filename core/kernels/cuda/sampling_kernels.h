@@ -30,15 +30,15 @@ struct TargetProbsTask {
   int32_t top_k;       ///< 0 = all
   double top_p, min_p;
   RowMasks masks = {};
-  /// [count] 1 = every logit of the row is a number or -inf, and some allowed one is a number; else
-  /// 0. nullptr = the caller knows that they are.
-  int32_t* valid = nullptr;
+  /// [count] tokens with mass; 0 = some logit of the row is neither a number nor -inf, or no
+  /// allowed one is a number. nullptr = not asked for.
+  int32_t* support = nullptr;
 };
 
 /// The best allowed token of each row of logits, as greedy_choice of core/sampling.h.
 struct BestAllowedTask {
   const float* logits;  ///< of row r: logits[r * stride ..]
-  int32_t* tokens;      ///< [count] the lowest id on a tie; -1 = not TargetProbsTask::valid
+  int32_t* tokens;      ///< [count] the lowest id on a tie; -1 = TargetProbsTask::support is 0
   float* largest;       ///< [count, 2] its logit and the second best, -inf where there is no other
   int64_t stride;
   int32_t count, vocab;
@@ -54,6 +54,44 @@ struct DrawRowsTask {
   uint32_t purpose;          ///< see Purpose of core/randomness.h
   uint32_t choice = 0;       ///< of (position, purpose); the same in all rows
   int32_t count, vocab;
+};
+
+/// Where the children of a level of a drafted tree go; its nodes are numbered as in a TreeRequest.
+struct SiblingRows {
+  const int32_t* parents;  ///< [rows] the nodes whose children are looked for
+  const int32_t*
+      first_children;  ///< [rows + 1] the children of row r are nodes from [r] to [r + 1]
+  int32_t* tokens;     ///< [nodes] -1 = there is none; those of earlier levels are read
+  /// [vocab] tokens of the columns; nullptr = each is its own.
+  const int32_t* names = nullptr;
+  int32_t rows = 0;
+};
+
+/// Children drawn without replacement, in the order of the rows, each with the next choice of
+/// CounterRandomness at one position. A row has no more than it has tokens with mass.
+struct DrawSiblingsTask {
+  const double* probs;      ///< [rows, vocab]
+  const int32_t* support;   ///< [rows] TargetProbsTask::support
+  const uint32_t* key;      ///< [2] of the randomness
+  const int64_t* position;  ///< [1]
+  SiblingRows siblings;
+  uint32_t purpose;  ///< see Purpose of core/randomness.h
+  int32_t most;      ///< children of a row
+  int32_t vocab;
+};
+
+/// Children that are the best tokens of given ranks, of equal ones the lowest ids first, as
+/// TokenProbs::top of core/token_probs.h.
+struct BestSiblingsTask {
+  const float* logits;  ///< of row r: logits[r * stride ..]
+  /// [rows, vocab] tokens without mass are left out; nullptr = they are those of the logits.
+  const double* probs = nullptr;
+  const int32_t* ranks;  ///< [nodes] from 0, ascending among siblings
+  int32_t* valid;        ///< [rows] 1 or 0 = TargetProbsTask::support is 0
+  SiblingRows siblings;
+  int64_t stride;
+  double temperature;  ///< above 0; of a mass, where there are no `probs`
+  int32_t vocab;
 };
 
 /// Masses of the tokens that follow the nodes of a path, as log_masses of core/sampling.h.
@@ -133,6 +171,8 @@ extern "C" {
 int specdec_cuda_target_probs(const TargetProbsTask* task, void* stream);
 int specdec_cuda_best_allowed(const BestAllowedTask* task, void* stream);
 int specdec_cuda_draw_rows(const DrawRowsTask* task, void* stream);
+int specdec_cuda_draw_siblings(const DrawSiblingsTask* task, void* stream);
+int specdec_cuda_best_siblings(const BestSiblingsTask* task, void* stream);
 int specdec_cuda_log_masses(const LogMassesTask* task, void* stream);
 int specdec_cuda_verify_chains(const VerifyChainsTask* task, void* stream);
 /// Block verification (decoders/verifiers/block.h) of the same.

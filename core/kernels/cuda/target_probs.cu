@@ -73,8 +73,8 @@ __device__ inline Cut cut_to(const Row& row, const Cut& from, bool of_masses, do
   return cut;
 }
 
-/// The largest logit of the allowed tokens, in every thread. Says whether the row is valid.
-__device__ inline float best_allowed(const TargetProbsTask& task, const Row& row, int64_t index) {
+/// The largest logit of the allowed tokens, in every thread; -inf where the row has no support.
+__device__ inline float best_allowed(const Row& row) {
   float best = device::minus_infinity();
   bool damaged = false;
   for (auto id = static_cast<int32_t>(threadIdx.x); id < row.vocab; id += kThreads) {
@@ -84,10 +84,7 @@ __device__ inline float best_allowed(const TargetProbsTask& task, const Row& row
   }
   best = block_largest<kThreads>(best, reinterpret_cast<float*>(row.scratch));
   damaged = __syncthreads_or(damaged ? 1 : 0) != 0;
-  if (threadIdx.x == 0 && task.valid != nullptr) {
-    task.valid[index] = damaged || best == device::minus_infinity() ? 0 : 1;
-  }
-  return best;
+  return damaged ? device::minus_infinity() : best;
 }
 
 /// Masses exp((logit - best) / temperature); for temperature 0 of the best tokens alone. Each
@@ -113,7 +110,7 @@ __global__ void __launch_bounds__(kThreads) target_probs_kernel(TargetProbsTask 
                    scratch,
                    allowed_tokens<kThreads>(task.masks, index, task.vocab,
                                             reinterpret_cast<uint32_t*>(scratch + kWarps))};
-  const float best = best_allowed(task, row, index);
+  const float best = best_allowed(row);
   fill_masses(task, row, best);
   Cut cut;
   const int32_t count = task.temperature == 0.0 ? 1 : task.top_k;
@@ -124,12 +121,20 @@ __global__ void __launch_bounds__(kThreads) target_probs_kernel(TargetProbsTask 
     cut = cut_to(row, cut, true, task.top_p * row.amount(true, cut, {}));
   }
   double sum = 0.0;
+  double support = 0.0;
   for (auto id = static_cast<int32_t>(threadIdx.x); id < row.vocab; id += kThreads) {
     double& mass = row.masses[id];
     mass = cut.keeps(row.order(id), id) && mass >= task.min_p ? mass : 0.0;
     sum += mass;
+    support += mass > 0.0 ? 1.0 : 0.0;
   }
   sum = block_sum<kThreads>(sum, scratch);
+  if (task.support != nullptr) {
+    support = block_sum<kThreads>(support, scratch);
+    if (threadIdx.x == 0) {
+      task.support[index] = best == device::minus_infinity() ? 0 : static_cast<int32_t>(support);
+    }
+  }
   for (auto id = static_cast<int32_t>(threadIdx.x); id < row.vocab; id += kThreads) {
     row.masses[id] /= sum;
   }

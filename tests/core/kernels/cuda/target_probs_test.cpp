@@ -252,9 +252,9 @@ struct DamagedRows {
   }
 };
 
-TEST(CudaTargetProbsTest, RowsWithoutNumbersAreNotValid) {
+TEST(CudaTargetProbsTest, RowsWithoutNumbersHaveNoSupport) {
   const DamagedRows rows;
-  const Tensor valid = at::full({6}, -7, at::kInt);
+  const Tensor support = at::full({6}, -7, at::kInt);
   const Tensor probs = at::empty({6, 1300}, at::kDouble);
   cuda::TargetProbsTask task{};
   task.logits = rows.logits.const_data_ptr<float>();
@@ -265,9 +265,9 @@ TEST(CudaTargetProbsTest, RowsWithoutNumbersAreNotValid) {
   task.masks.of_row = rows.masks.of_row.data();
   task.masks.exception_starts = rows.masks.exception_starts.data();
   task.masks.exceptions = rows.masks.exceptions.data();
-  task.valid = valid.mutable_data_ptr<int32_t>();
+  task.support = support.mutable_data_ptr<int32_t>();
   ASSERT_EQ(specdec_cuda_target_probs(&task, nullptr), 0);
-  EXPECT_TRUE(at::equal(valid, at::tensor({1, 0, 0, 0, 1, 0}, at::kInt))) << valid;
+  EXPECT_TRUE(at::equal(support, at::tensor({1300, 0, 0, 0, 1, 0}, at::kInt))) << support;
 }
 
 /// A path of three nodes, of four; its masses after each, [allowed | token].

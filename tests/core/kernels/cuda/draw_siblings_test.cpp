@@ -1,0 +1,203 @@
+// Trees that are drawn where their logits lie: tokens, random numbers and what is left out are
+// those of the host's distributions.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/draft_vocabulary.h"
+#include "core/error.h"
+#include "core/kernels/cuda/cuda_tree.h"
+#include "core/kernels/cuda/emulation/emulation.h"
+#include "core/kernels/cuda/kernels.h"
+#include "core/kernels/cuda/launch_shape.h"
+#include "core/randomness.h"
+#include "core/sampling.h"
+
+namespace specdec {
+namespace {
+
+constexpr int64_t kTreeVocab = 300;
+
+/// Three levels; the nodes 0 to 3, 6 and 7 have children.
+const std::vector<int64_t> kTreeParents = {-1, 0, 0, 0, 1, 1, 1, 2, 3, 3, 6, 7, 7};
+const std::vector<int64_t> kTreeRanks = {0, 0, 1, 2, 0, 1, 3, 0, 1, 2, 0, 0, 1};
+
+/// Logits after the nodes that have children, in their order; many are equal.
+at::Tensor tree_logits(uint64_t seed) {
+  at::manual_seed(seed);
+  return (at::randn({6, kTreeVocab}) * 8).round() / 4;
+}
+
+SamplingParams ranking(SamplingParams sampling) {
+  sampling.temperature = sampling.greedy() ? 1.0 : sampling.temperature;
+  return sampling;
+}
+
+/// What the host finds by the same logits.
+std::vector<Token> host_tree(const at::Tensor& logits, const SamplingParams& sampling,
+                             Randomness* random) {
+  std::vector<Token> tokens(kTreeParents.size(), -1);
+  tokens[0] = 0;
+  int64_t row = 0;
+  for (size_t first = 1; first < tokens.size(); ++row) {
+    const auto parent = static_cast<size_t>(kTreeParents[first]);
+    TokenProbs left = token_probs(LogitRow::of(logits, row), {}, ranking(sampling));
+    const std::vector<Candidate> best = left.top(kTreeVocab);
+    for (; first < tokens.size() && kTreeParents[first] == static_cast<int64_t>(parent); ++first) {
+      const auto rank = static_cast<size_t>(kTreeRanks[first]);
+      if (tokens[parent] < 0) {
+        continue;
+      }
+      if (random == nullptr) {
+        tokens[first] = rank < best.size() ? best[rank].token : -1;
+      } else if (left.sum() > 0.0) {
+        tokens[first] = left.draw(*random);
+        left = left.without(tokens[first]);
+      }
+    }
+  }
+  return tokens;
+}
+
+/// Draws the tree by rows of logits on the kernels; `fed` becomes what is fed to each level.
+std::optional<DrawnTree> drawn_tree(const at::Tensor& logits, TreeRequest request,
+                                    std::vector<at::Tensor>* fed = nullptr) {
+  request.parents = kTreeParents;
+  request.ranks = kTreeRanks;
+  const auto tree = cuda_tree(request, logits.size(1), at::kCPU);
+  int64_t row = 0;
+  for (const std::vector<int64_t>& level : branching_nodes(kTreeParents)) {
+    const at::Tensor tokens = tree->draw(logits.narrow(0, row, std::ssize(level)));
+    row += std::ssize(level);
+    if (fed != nullptr) {
+      fed->push_back(tokens);
+    }
+  }
+  return tree->read();
+}
+
+TEST(CudaDrawSiblingsTest, TreesAreTheHosts) {
+  const std::vector<SamplingParams> cases = {
+      {.temperature = 1.0},
+      {.temperature = 0.6, .top_k = 2},
+      {.temperature = 1.4, .top_p = 0.3},
+      {.temperature = 1.0, .top_k = 9, .top_p = 0.9, .min_p = 0.3},
+      {.temperature = 1e-3},
+      {},
+      {.top_k = 2}};
+  int64_t left_out = 0;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    for (const bool draws : {true, false}) {
+      SCOPED_TRACE(testing::Message() << "case " << i << (draws ? ", drawn" : ", best"));
+      if (draws && cases[i].greedy()) {
+        continue;
+      }
+      cuda::emulation::set_seed(i);
+      const at::Tensor logits = tree_logits(i);
+      CounterRandomness random(5, 2);
+      random.seek(40, Purpose::kDraft);
+      TreeRequest request{.parents = {}, .ranks = {}, .sampling = cases[i]};
+      if (draws) {
+        request.random = DeviceRandomness{.key = *random.device_key(), .position = 40};
+      }
+      std::vector<at::Tensor> fed;
+      const auto drawn = drawn_tree(logits, request, &fed);
+      ASSERT_TRUE(drawn.has_value());
+      EXPECT_EQ(drawn->tokens, host_tree(logits, cases[i], draws ? &random : nullptr));
+      EXPECT_EQ(drawn->read_backs, (ReadBacks{1, 4 * (13 + 6)}));
+      EXPECT_EQ(drawn->probs.defined(), draws);
+      ASSERT_EQ(fed.size(), 3U);
+      EXPECT_TRUE(at::equal(
+          fed[1], at::tensor({drawn->tokens[6], drawn->tokens[7]}, at::kInt).clamp_min(0)));
+      EXPECT_FALSE(fed[2].defined());
+      left_out += std::count(drawn->tokens.begin(), drawn->tokens.end(), -1);
+    }
+  }
+  EXPECT_GT(left_out, 20) << "cuts leave too few tokens for some nodes";
+}
+
+TEST(CudaDrawSiblingsTest, ColumnsHaveNames) {
+  std::vector<Token> names;
+  for (Token column = 0; column < kTreeVocab; ++column) {
+    names.push_back(3 * column + 1);
+  }
+  const DraftVocabulary vocabulary(names, 4 * kTreeVocab);
+  const SamplingParams greedy;
+  TreeRequest request{.parents = {}, .ranks = {}, .sampling = greedy};
+  const at::Tensor logits = tree_logits(3);
+  const std::vector<Token> columns = drawn_tree(logits, request)->tokens;
+  request.vocabulary = &vocabulary;
+  const std::vector<Token> tokens = drawn_tree(logits, request)->tokens;
+  for (size_t node = 1; node < columns.size(); ++node) {
+    EXPECT_EQ(tokens[node], 3 * columns[node] + 1);
+  }
+}
+
+TEST(CudaDrawSiblingsTest, DamagedRowsOfTheTreeDrawNothing) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const SamplingParams two{.temperature = 1.0, .top_k = 2};
+  bool draws = true;
+  for (const float damage : {std::nanf(""), inf, -inf}) {
+    TreeRequest request{.parents = {}, .ranks = {}, .sampling = two};
+    if (draws) {
+      request.random = DeviceRandomness{.key = {1, 2}, .position = 3};
+    }
+    at::Tensor logits = tree_logits(4);
+    logits[3].fill_(damage);  // after the third child, which is left out
+    EXPECT_TRUE(drawn_tree(logits, request).has_value());
+    at::Tensor row = logits[2];
+    std::isinf(damage) && damage < 0 ? row.fill_(damage) : row.narrow(0, 299, 1).fill_(damage);
+    EXPECT_FALSE(drawn_tree(logits, request).has_value());
+    draws = !draws;
+  }
+}
+
+TEST(CudaDrawSiblingsTest, CandidatesAreTheHosts) {
+  const at::Tensor logits = tree_logits(6);
+  for (const SamplingParams& sampling : std::vector<SamplingParams>{
+           {}, {.temperature = 0.7}, {.temperature = 1.0, .top_k = 3}, {.top_p = 0.2}}) {
+    const auto ranked = cuda_rank(logits, sampling, 5);
+    ASSERT_TRUE(ranked.has_value());
+    EXPECT_EQ(ranked->read_backs, (ReadBacks{1, 12 * 6 * 5 + 4 * 6 + 4}));
+    for (int64_t row = 0; row < 6; ++row) {
+      const auto wanted = token_probs(LogitRow::of(logits, row), {}, ranking(sampling)).top(5);
+      const auto& found = ranked->best[static_cast<size_t>(row)];
+      ASSERT_EQ(found.size(), wanted.size());
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        EXPECT_EQ(found[i].token, wanted[i].token);
+        EXPECT_NEAR(found[i].probability, wanted[i].probability, 1e-12);
+      }
+    }
+  }
+  logits[5][7] = std::nan("");
+  EXPECT_FALSE(cuda_rank(logits, {}, 2).has_value());
+}
+
+TEST(CudaDrawSiblingsTest, RefusesWhatIsNoTree) {
+  const SamplingParams greedy;
+  const std::vector<int64_t> out_of_order = {-1, 0, 1, 0};
+  EXPECT_THROW(branching_nodes(out_of_order), InternalError);
+  EXPECT_THROW(branching_nodes(std::vector<int64_t>{0}), InternalError);
+  EXPECT_EQ(branching_nodes(kTreeParents),
+            (std::vector<std::vector<int64_t>>{{0}, {1, 2, 3}, {6, 7}}));
+  const auto tree = cuda_tree({.parents = kTreeParents, .ranks = kTreeRanks, .sampling = greedy},
+                              kTreeVocab, at::kCPU);
+  EXPECT_THROW(tree->read(), InternalError) << "no level was found";
+  EXPECT_THROW(tree->draw(tree_logits(1)), InternalError) << "more rows than nodes";
+  cuda::DrawSiblingsTask drawn{};
+  cuda::BestSiblingsTask best{};
+  EXPECT_EQ(specdec_cuda_draw_siblings(&drawn, nullptr), 0) << "no row is no work";
+  EXPECT_EQ(specdec_cuda_best_siblings(&best, nullptr), 0);
+  drawn.siblings.rows = best.siblings.rows = 1;
+  EXPECT_EQ(specdec_cuda_draw_siblings(&drawn, nullptr), cuda::kInvalidValue);
+  EXPECT_EQ(specdec_cuda_best_siblings(&best, nullptr), cuda::kInvalidValue);
+}
+
+}  // namespace
+}  // namespace specdec
