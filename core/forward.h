@@ -37,7 +37,9 @@ struct ForwardInputs {
 /// Nodes of a row are numbered from 0 since the row's last commit or truncate, over forwards: the
 /// first forward's nodes are 0..a-1, the next one's a..a+b-1, and a parent may lie in either.
 struct TokenBatch {
-  Tensor tokens;                 ///< [n] int32, host or device: drafting needs no read-back
+  /// [n] int32. Those on a device, which a sampler found there, are not read: nobody checks that
+  /// they are in the vocabulary.
+  Tensor tokens;
   std::vector<RowId> rows = {};  ///< [n] open rows, the nodes of each together; empty = all row 0
   /// Pending node of the same row that each token follows, [n]; -1 = last kept token; empty = one
   /// chain a row, after its last pending node

@@ -79,7 +79,8 @@ class LanguageModel {
   /// A new row that begins with the first `length` kept tokens of another (beam search, branching),
   /// whose pending nodes stay its own. Shares pages, copies on write. Throws Error as open() does.
   virtual RowId fork(RowId row, int64_t length) = 0;
-  /// Whether draw_chain drafts: on a device that samples.
+  /// Whether draw_chain drafts, and forwards leave logits on a device that samples (keep_logits)
+  /// and take tokens from there.
   virtual bool draws_chains() const { return false; }
   /// Evaluates the tokens `fed`, at least one, with their `inputs` as a chain after the kept ones
   /// of a row that has no pending nodes; then drafts a chain behind them on the device, each token

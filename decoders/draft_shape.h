@@ -5,6 +5,7 @@
 
 #include "core/draft.h"
 #include "core/drawn_chain.h"
+#include "core/forward.h"
 #include "decoders/verifier.h"
 
 namespace specdec {
@@ -47,6 +48,20 @@ class ChildDistribution {
     (void)chain;
     return std::nullopt;
   }
+  /// Whether expand_on_device answers in this draft; then `ends` is true of no node.
+  virtual bool expands_on_device() { return false; }
+  /// expand() whose logits stay on the device, beside the sampler that finds tokens by them.
+  /// `tokens`: those of the frontier, [k] int32 on the device, where the partial draft has their
+  /// places alone; undefined = they are the draft's. Nothing where expands_on_device() is
+  /// false.
+  virtual ForwardResult expand_on_device(const Draft& partial, std::span<const int64_t> frontier,
+                                         const Tensor& tokens) {
+    (void)partial, (void)frontier, (void)tokens;
+    return {};
+  }
+  /// The tokens that expand_on_device got on the device, now read: the same nodes, also those that
+  /// come to be left out.
+  virtual void see_tokens(const Draft& draft) { (void)draft; }
   /// Whether logits may be -inf: where a grammar or a bias allows none of the others, nothing is
   /// drafted.
   virtual bool leaves_out_tokens() const { return false; }

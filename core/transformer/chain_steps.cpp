@@ -34,32 +34,25 @@ std::optional<DrawnChain> draw_in_row(LanguageModel& model, RowId row,
   return drawn;
 }
 
-ChainColumns::ChainColumns(int64_t vocab, const DraftVocabulary* vocabulary, at::Device device)
-    : vocab_(vocab) {
-  if (vocabulary != nullptr) {
-    tokens_.assign(vocabulary->tokens().begin(), vocabulary->tokens().end());
-    on_device_ = at::tensor(c10::ArrayRef<Token>(tokens_), at::kInt).to(device);
+std::optional<DrawnChain> draw_columns(DeviceSampler& sampler, const ChainRequest& chain,
+                                       int64_t vocab, const DraftVocabulary* vocabulary,
+                                       const ChainLogits& logits) {
+  if (vocabulary == nullptr) {
+    return draw_steps(sampler, chain, vocab, logits);
   }
-}
-
-std::optional<DrawnChain> ChainColumns::draw(DeviceSampler& sampler, const ChainRequest& chain,
-                                             const ChainLogits& logits) const {
-  if (!on_device_.defined()) {
-    return draw_steps(sampler, chain, vocab_, logits);
-  }
+  const at::Tensor& ids = vocabulary->ids();
   std::optional<DrawnChain> drawn =
-      draw_steps(sampler, chain, on_device_.size(0), [&](const at::Tensor& column) {
-        return logits(column.defined() ? on_device_.index_select(0, column) : column);
+      draw_steps(sampler, chain, vocabulary->columns(), [&](const at::Tensor& column) {
+        return logits(column.defined() ? ids.index_select(0, column) : column);
       });
   if (!drawn) {
     return drawn;
   }
   for (Token& token : drawn->tokens) {
-    token = tokens_[static_cast<size_t>(token)];
+    token = vocabulary->tokens()[static_cast<size_t>(token)];
   }
   if (drawn->probs.defined()) {
-    drawn->probs = at::zeros({chain.count, vocab_}, drawn->probs.options())
-                       .index_copy_(1, on_device_.to(at::kLong), drawn->probs);
+    drawn->probs = vocabulary->widened(drawn->probs, 0.0);
   }
   return drawn;
 }

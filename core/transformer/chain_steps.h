@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <vector>
 
 #include "core/device_sampler.h"
 #include "core/draft_vocabulary.h"
@@ -26,21 +25,10 @@ std::optional<DrawnChain> draw_steps(DeviceSampler& sampler, const ChainRequest&
 std::optional<DrawnChain> draw_in_row(LanguageModel& model, RowId row,
                                       const std::function<std::optional<DrawnChain>()>& draw);
 
-/// The tokens that a head's logits are of, on its device: all of the target's, or those of a draft
-/// vocabulary.
-class ChainColumns {
- public:
-  /// `vocabulary` nullptr: all `vocab` tokens.
-  ChainColumns(int64_t vocab, const DraftVocabulary* vocabulary, at::Device device);
-  /// Draws as draw_steps does, by logits of these columns; tokens and distributions are the
-  /// target's.
-  std::optional<DrawnChain> draw(DeviceSampler& sampler, const ChainRequest& chain,
-                                 const ChainLogits& logits) const;
-
- private:
-  int64_t vocab_;
-  std::vector<Token> tokens_;  // [columns]; empty = all
-  at::Tensor on_device_;       // the same, int32
-};
+/// Draws as draw_steps does, by logits of a head's own columns: tokens and distributions are the
+/// target's. `vocabulary` nullptr: the columns are all `vocab` tokens.
+std::optional<DrawnChain> draw_columns(DeviceSampler& sampler, const ChainRequest& chain,
+                                       int64_t vocab, const DraftVocabulary* vocabulary,
+                                       const ChainLogits& logits);
 
 }  // namespace specdec

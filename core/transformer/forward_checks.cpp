@@ -17,7 +17,10 @@
 namespace specdec {
 
 void check_vocabulary(const TransformerInfo& model, const Tensor& tokens) {
-  const Tensor host = tokens.cpu().contiguous();
+  if (!tokens.is_cpu()) {
+    return;
+  }
+  const Tensor host = tokens.contiguous();
   const Token* values = host.const_data_ptr<Token>();
   const int64_t vocab = model.config.vocab_size;
   for (int64_t i = 0; i < host.size(0); ++i) {

@@ -11,7 +11,7 @@ namespace specdec {
 
 // What a model's forward refuses before it changes anything.
 
-/// Throws Error for a token that the model does not know.
+/// Throws Error for a token that the model does not know. Those on a device are not read.
 void check_vocabulary(const TransformerInfo& model, const Tensor& tokens);
 /// Nodes of a batch, of which there is at least one. Throws Error for unknown tokens and, where
 /// layers have inputs of each token, for embeddings without tokens; InternalError for inputs of

@@ -19,51 +19,54 @@ void AssistantDrafter::check(const LanguageModel& target) const {
   check_hidden_states(target, steps_.hidden_size, steps_.vocab_size);
 }
 
-AssistantSteps::Step AssistantDrafter::step(TokenSpan tokens, const Tensor& hidden) const {
-  const Internals& target = *target_.internals();
-  AssistantSteps::Step next = steps_.step(target.embed(token_tensor(tokens)), hidden, target);
-  (void)counted({.read_backs = next.read_backs});
-  return next;
-}
-
 TokenSpan AssistantDrafter::unseen() const {
   return committed_.subspan(static_cast<size_t>(target_.length()));
 }
 
-Tensor AssistantDrafter::begin() {
-  Tensor hidden = last_hidden_;
-  Tensor logits;
+AssistantSteps::Step AssistantDrafter::begin(const StepFunction& step) {
+  const Internals& target = *target_.internals();
+  AssistantSteps::Step next{.logits = {}, .hidden = last_hidden_};
   for (const Token& token : unseen()) {
-    AssistantSteps::Step next = step({&token, 1}, hidden);
-    hidden = next.hidden;
-    logits = next.logits;
+    next = step(target.embed(token_tensor({&token, 1})), next.hidden, target);
+    (void)counted({.read_backs = next.read_backs});
   }
-  hidden_.assign(1, hidden);
-  return logits;
+  hidden_.assign(1, next.hidden);
+  return next;
 }
 
-Tensor AssistantDrafter::expand(const Draft& partial, std::span<const int64_t> frontier) {
+AssistantSteps::Step AssistantDrafter::evaluate(const StepFunction& step, const Draft& partial,
+                                                std::span<const int64_t> frontier,
+                                                const Tensor& tokens) {
   if (frontier.size() == 1 && frontier.front() == 0) {
-    return begin();
+    return begin(step);
   }
-  std::vector<Token> tokens;
+  const Internals& target = *target_.internals();
+  std::vector<Token> drafted;
   std::vector<Tensor> before;
   for (const int64_t node : frontier) {
     const auto index = static_cast<size_t>(node);
-    tokens.push_back(partial.tokens[index]);
+    drafted.push_back(partial.tokens[index]);
     before.push_back(hidden_[static_cast<size_t>(partial.parents[index])]);
   }
-  const AssistantSteps::Step next = step(tokens, at::cat(before));
+  AssistantSteps::Step next = step(target.embed(tokens.defined() ? tokens : token_tensor(drafted)),
+                                   at::cat(before), target);
+  (void)counted({.read_backs = next.read_backs});
   hidden_.resize(partial.tokens.size());
   for (size_t i = 0; i < frontier.size(); ++i) {
     hidden_[static_cast<size_t>(frontier[i])] = next.hidden.narrow(0, static_cast<int64_t>(i), 1);
   }
-  return next.logits;
+  return next;
 }
 
-std::optional<DrawnChain> AssistantDrafter::draw_chain(const ChainRequest& chain) {
-  return steps_.draw_chain ? steps_.draw_chain(unseen(), last_hidden_, *target_.internals(), chain)
-                           : std::nullopt;
+Tensor AssistantDrafter::expand(const Draft& partial, std::span<const int64_t> frontier) {
+  return evaluate(steps_.step, partial, frontier, {}).logits;
+}
+
+ForwardResult AssistantDrafter::expand_on_device(const Draft& partial,
+                                                 std::span<const int64_t> frontier,
+                                                 const Tensor& tokens) {
+  AssistantSteps::Step next = evaluate(steps_.device_step, partial, frontier, tokens);
+  return {.logits = next.logits, .sampler = next.sampler};
 }
 
 std::optional<DraftRoom> AssistantDrafter::begin_draft(const DraftContext& context) {

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -18,19 +19,18 @@ struct AssistantSteps {
   int64_t vocab_size = 0;
   int64_t older_keys = 0;  ///< that its sliding layers see beyond the target's windows
   struct Step {
-    Tensor logits;              ///< [n, vocab]
-    Tensor hidden;              ///< [n, hidden] of the steps after
-    ReadBacks read_backs = {};  ///< copies of these two to the host
+    Tensor logits;                                ///< [n, vocab]
+    Tensor hidden;                                ///< [n, hidden] of the steps after
+    ReadBacks read_backs = {};                    ///< copies of these two to the host
+    std::shared_ptr<DeviceSampler> sampler = {};  ///< of device_step
   };
   /// One step of n nodes, from their tokens' embeddings [n, hidden] as the target's first layer
   /// sees them and the hidden states [n, hidden] before them, over the kept tokens of the target's
   /// row 0.
   std::function<Step(const Tensor& embeddings, const Tensor& hidden, const Internals& target)> step;
-  /// Draws a chain on the head's device (ChildDistribution::draw_chain) behind the tokens `fed`, at
-  /// least one, the first of which follows the hidden state [1, hidden]; empty = the host draws.
-  std::function<std::optional<DrawnChain>(TokenSpan fed, const Tensor& hidden,
-                                          const Internals& target, const ChainRequest& chain)>
-      draw_chain = {};
+  /// The same with its results on the head's device, beside its sampler; empty = the host draws.
+  std::function<Step(const Tensor& embeddings, const Tensor& hidden, const Internals& target)>
+      device_step = {};
 };
 
 /// Drafts with Gemma 4's assistant: each node is one step from its parent's hidden state, the first
@@ -52,12 +52,17 @@ class AssistantDrafter final : public DistributionDrafter {
   std::optional<DraftRoom> begin_draft(const DraftContext& context) override;
   void end_draft() override { last_hidden_ = Tensor(); }
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
-  std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override;
-  AssistantSteps::Step step(TokenSpan tokens, const Tensor& hidden) const;
+  bool expands_on_device() override { return static_cast<bool>(steps_.device_step); }
+  ForwardResult expand_on_device(const Draft& partial, std::span<const int64_t> frontier,
+                                 const Tensor& tokens) override;
+  using StepFunction = decltype(AssistantSteps::step);
+  /// Steps of nodes of the draft, or of the tokens before it; `tokens` as of expand_on_device.
+  AssistantSteps::Step evaluate(const StepFunction& step, const Draft& partial,
+                                std::span<const int64_t> frontier, const Tensor& tokens);
   /// The newest committed token, behind those that nobody evaluated (which a grammar has forced).
   TokenSpan unseen() const;
-  /// The steps of the unseen tokens; the newest one's logits.
-  Tensor begin();
+  /// The steps of the unseen tokens; the newest one's.
+  AssistantSteps::Step begin(const StepFunction& step);
 
   LanguageModel& target_;
   AssistantSteps steps_;

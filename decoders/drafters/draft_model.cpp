@@ -103,23 +103,55 @@ Tensor DraftModelDrafter::expand(const Draft& partial, std::span<const int64_t> 
   if (frontier.size() == 1 && frontier.front() == 0) {
     return fitted(catch_up());
   }
-  const TokenBatch batch = nodes_.batch(partial, frontier, std::ssize(pending_));
-  for (size_t i = 0; i < frontier.size(); ++i) {
-    pending_.push_back({partial.tokens[static_cast<size_t>(frontier[i])], batch.parents[i]});
-  }
-  return fitted(counted(model_->forward(batch)).logits);
+  return fitted(evaluate(partial, frontier, {}, {}).logits);
 }
 
-std::optional<DrawnChain> DraftModelDrafter::draw_chain(const ChainRequest& chain) {
-  if (!model_->draws_chains() || vocab_size_ != model_->vocab_size() || committed_.size() < 2) {
-    return std::nullopt;  // one token alone has nothing before it to be kept
+ForwardResult DraftModelDrafter::evaluate(const Draft& partial, std::span<const int64_t> frontier,
+                                          const Tensor& tokens, const ForwardOptions& options) {
+  const TokenBatch batch = nodes_.batch(partial, frontier, std::ssize(pending_), tokens);
+  for (size_t i = 0; i < frontier.size(); ++i) {
+    pending_.push_back(
+        {partial.tokens[static_cast<size_t>(frontier[i])], batch.parents[i], frontier[i]});
   }
+  return counted(model_->forward(batch, options));
+}
+
+bool DraftModelDrafter::expands_on_device() {
+  return model_->draws_chains() && vocab_size_ == model_->vocab_size() &&
+         committed_.size() > 1;  // one token alone has nothing before it to be kept
+}
+
+TokenSpan DraftModelDrafter::begin_on_device() {
   keep_common();
   const auto before = std::ssize(committed_) - 1;  // the newest token
   if (cached_.empty() || before - std::ssize(cached_) >= kMostFed) {
     read(before, Logits::kNone);
   }
-  const TokenSpan fed = committed_.subspan(cached_.size());
+  return committed_.subspan(cached_.size());
+}
+
+ForwardResult DraftModelDrafter::expand_on_device(const Draft& partial,
+                                                  std::span<const int64_t> frontier,
+                                                  const Tensor& tokens) {
+  if (frontier.front() != 0) {
+    return evaluate(partial, frontier, tokens, {.keep_logits = true});
+  }
+  const TokenSpan fed = begin_on_device();
+  cached_.assign(committed_.begin(), committed_.end());
+  return counted(model_->extend(fed, {.logits = Logits::kLast, .keep_logits = true}));
+}
+
+void DraftModelDrafter::see_tokens(const Draft& draft) {
+  for (Pending& pending : pending_) {
+    pending.token = draft.tokens[static_cast<size_t>(pending.node)];
+  }
+}
+
+std::optional<DrawnChain> DraftModelDrafter::draw_chain(const ChainRequest& chain) {
+  if (!expands_on_device()) {
+    return std::nullopt;
+  }
+  const TokenSpan fed = begin_on_device();
   std::optional<DrawnChain> drawn = model_->draw_chain(fed, chain);
   if (drawn) {
     std::vector<Token> evaluated(fed.begin(), fed.end());

@@ -37,6 +37,15 @@ class DraftModelDrafter final : public DistributionDrafter {
   std::optional<DraftRoom> begin_draft(const DraftContext& context) override;
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override;
+  bool expands_on_device() override;
+  ForwardResult expand_on_device(const Draft& partial, std::span<const int64_t> frontier,
+                                 const Tensor& tokens) override;
+  void see_tokens(const Draft& draft) override;
+  /// Brings the cache in line with the text, but for what a chain or tree feeds: its newest tokens.
+  TokenSpan begin_on_device();
+  /// Evaluates nodes of the draft, which are pending then.
+  ForwardResult evaluate(const Draft& partial, std::span<const int64_t> frontier,
+                         const Tensor& tokens, const ForwardOptions& options);
   /// Keeps in the cache what it shares with the text before its newest token.
   void keep_common();
   /// Feeds what the text has and the cache has not; the logits after its newest token, [1, vocab].
@@ -59,6 +68,7 @@ class DraftModelDrafter final : public DistributionDrafter {
   struct Pending {                    // a drafted node that the model has evaluated
     Token token = 0;
     int64_t parent = -1;  // pending node, -1 = the last kept token
+    int64_t node = -1;    // of the draft in progress
   };
   std::vector<Pending> pending_;
   PendingNodes nodes_;  // of the draft in progress

@@ -49,18 +49,23 @@ void FeatureDrafter::reset() {
   }
   target_features_.reset();
   newest_.assign(modules_.size(), Tensor());
-  root_logits_ = Tensor();
+  root_ = {};
 }
 
 ForwardResult FeatureDrafter::feed(size_t module, TokenSpan tokens, const Tensor& features,
-                                   Logits scored) {
+                                   Logits scored, bool keep_logits) {
   const bool reads_prompt = modules_[module]->length() == 0 && prompt_seconds_ != nullptr;
   const auto begin = std::chrono::steady_clock::now();
   // The next module reads those of all tokens; a prompt's would take much memory of a device.
   const Hidden hidden = modules_.size() > 1 ? Hidden::kAll : Hidden::kScored;
-  ForwardResult result = counted(modules_[module]->extend(
-      tokens, {.logits = scored, .hidden = hidden, .keep_hidden = true, .draft_columns = true},
-      {.features = features, .own_features = module > 0}));
+  ForwardResult result =
+      counted(modules_[module]->extend(tokens,
+                                       {.logits = scored,
+                                        .keep_logits = keep_logits,
+                                        .hidden = hidden,
+                                        .keep_hidden = true,
+                                        .draft_columns = true},
+                                       {.features = features, .own_features = module > 0}));
   if (reads_prompt) {
     *prompt_seconds_ +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -76,7 +81,7 @@ void FeatureDrafter::forget_pending() {
   }
 }
 
-void FeatureDrafter::catch_up() {
+void FeatureDrafter::catch_up(bool keep_logits) {
   forget_pending();
   Tensor features = target_features_.take();
   if (!features.defined()) {
@@ -85,8 +90,10 @@ void FeatureDrafter::catch_up() {
   TokenSpan tokens = committed_.last(static_cast<size_t>(features.size(0)));
   for (size_t module = 0; module < modules_.size() && !tokens.empty(); ++module) {
     const ForwardResult result =
-        feed(module, tokens, features, module == 0 ? Logits::kLast : Logits::kNone);
-    root_logits_ = module == 0 ? result.logits : root_logits_;
+        feed(module, tokens, features, module == 0 ? Logits::kLast : Logits::kNone, keep_logits);
+    if (module == 0) {
+      root_ = {.logits = result.logits, .sampler = result.sampler};
+    }
     const Tensor& out = result.final_hidden;
     const Tensor before = std::exchange(newest_[module], out.narrow(0, out.size(0) - 1, 1));
     features = out.narrow(0, 0, out.size(0) - 1);
@@ -109,8 +116,9 @@ Tensor FeatureDrafter::feature_before(size_t module, const Draft& partial, int64
   return nodes_[parent].features[source];
 }
 
-void FeatureDrafter::evaluate(size_t module, const Draft& partial, std::span<const int64_t> nodes,
-                              std::vector<Tensor>& logits) {
+std::shared_ptr<DeviceSampler> FeatureDrafter::evaluate(size_t module, const Frontier& frontier,
+                                                        std::vector<Tensor>& logits) {
+  const auto& [partial, nodes, on_device, keep_logits] = frontier;
   std::vector<size_t> seen;  // places in `nodes`
   std::vector<Token> tokens;
   std::vector<Tensor> features;
@@ -133,13 +141,17 @@ void FeatureDrafter::evaluate(size_t module, const Draft& partial, std::span<con
     says_distribution = says_distribution || distribution == module;
   }
   if (seen.empty()) {
-    return;
+    return nullptr;
   }
-  batch.tokens = token_tensor(tokens);
+  SPECDEC_CHECK(!on_device.defined() || seen.size() == nodes.size(),
+                "a module sees {} of {} nodes whose tokens lie on a device", seen.size(),
+                nodes.size());
+  batch.tokens = on_device.defined() ? on_device : token_tensor(tokens);
   batch.inputs = {.features = features.size() == 1 ? features.front() : at::cat(features),
                   .own_features = true};
   const ForwardResult result =
       counted(model.forward(batch, {.logits = says_distribution ? Logits::kAll : Logits::kNone,
+                                    .keep_logits = keep_logits,
                                     .hidden = Hidden::kAll,
                                     .keep_hidden = true,
                                     .draft_columns = true}));
@@ -157,34 +169,54 @@ void FeatureDrafter::evaluate(size_t module, const Draft& partial, std::span<con
       logits[seen[row]] = result.logits.narrow(0, static_cast<int64_t>(row), 1);
     }
   }
+  return result.sampler;
 }
 
-Tensor FeatureDrafter::expand(const Draft& partial, std::span<const int64_t> frontier) {
+ForwardResult FeatureDrafter::evaluate(const Frontier& frontier) {
+  const auto& [partial, nodes, tokens, keep_logits] = frontier;
   const Node unseen{.depth = 0,
                     .features = std::vector<Tensor>(modules_.size()),
                     .pending = std::vector<int64_t>(modules_.size(), -1)};
   nodes_.resize(partial.tokens.size(), unseen);
-  if (frontier.size() == 1 && frontier.front() == 0) {
-    catch_up();
-    SPECDEC_CHECK(root_logits_.defined(), "a head drafts again behind the same text");
+  if (nodes.size() == 1 && nodes.front() == 0) {
+    catch_up(keep_logits);
+    SPECDEC_CHECK(root_.logits.defined(), "a head drafts again behind the same text");
     nodes_.front().features = newest_;
-    return root_logits_;
+    return root_;
   }
-  for (const int64_t node : frontier) {
+  for (const int64_t node : nodes) {
     const auto index = static_cast<size_t>(node);
     nodes_[index].depth = nodes_[static_cast<size_t>(partial.parents[index])].depth + 1;
   }
-  std::vector<Tensor> logits(frontier.size());
+  std::vector<Tensor> logits(nodes.size());
+  ForwardResult found;
   for (size_t module = 0; module < modules_.size(); ++module) {
-    evaluate(module, partial, frontier, logits);
+    if (auto sampler = evaluate(module, frontier, logits)) {
+      found.sampler = std::move(sampler);
+    }
   }
-  return logits.size() == 1 ? logits.front() : at::cat(logits);
+  found.logits = logits.size() == 1 ? logits.front() : at::cat(logits);
+  return found;
+}
+
+Tensor FeatureDrafter::expand(const Draft& partial, std::span<const int64_t> frontier) {
+  return evaluate({.partial = partial, .nodes = frontier, .tokens = {}}).logits;
+}
+
+bool FeatureDrafter::expands_on_device() {
+  return modules_.front()->draws_chains() && target_features_.untaken().defined();
+}
+
+ForwardResult FeatureDrafter::expand_on_device(const Draft& partial,
+                                               std::span<const int64_t> frontier,
+                                               const Tensor& tokens) {
+  return evaluate({.partial = partial, .nodes = frontier, .tokens = tokens, .keep_logits = true});
 }
 
 std::optional<DrawnChain> FeatureDrafter::draw_chain(const ChainRequest& chain) {
   LanguageModel& head = *modules_.front();
   const Tensor features = target_features_.untaken();
-  if (modules_.size() > 1 || !head.draws_chains() || !features.defined()) {
+  if (modules_.size() > 1 || !expands_on_device()) {
     return std::nullopt;
   }
   forget_pending();
@@ -202,7 +234,7 @@ std::optional<DrawnChain> FeatureDrafter::draw_chain(const ChainRequest& chain) 
   if (drawn) {
     head.commit(chain_path(size - before));
     target_features_.drop(size - before);
-    root_logits_ = Tensor();
+    root_ = {};
     newest_.front() = Tensor();
   }
   return drawn;

@@ -53,24 +53,38 @@ class FeatureDrafter final : public DistributionDrafter {
   std::optional<DraftRoom> begin_draft(const DraftContext& context) override;
   void end_draft() override { nodes_.clear(); }
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
-  /// By one module; several are asked one by one.
+  /// By one module; several are asked in turn.
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override;
+  /// Where there are features to begin with that no draft has begun with.
+  bool expands_on_device() override;
+  ForwardResult expand_on_device(const Draft& partial, std::span<const int64_t> frontier,
+                                 const Tensor& tokens) override;
   const DraftVocabulary* vocabulary() const override {
     return modules_.front()->draft_vocabulary();
   }
   /// Of all modules.
   void forget_pending();
-  /// Feeds the target's features of what was committed since; root_logits_ and newest_ are then
-  /// those of the newest committed token.
-  void catch_up();
+  /// Feeds the target's features of what was committed since; root_ and newest_ are then those of
+  /// the newest committed token.
+  void catch_up(bool keep_logits);
   /// Feeds and keeps tokens on a module: logits of the last one where `scored` is kLast, and its
   /// features [n, hidden], of which one module alone gives those of scored tokens only. Counts the
   /// time of the prompt.
-  ForwardResult feed(size_t module, TokenSpan tokens, const Tensor& features, Logits scored);
+  ForwardResult feed(size_t module, TokenSpan tokens, const Tensor& features, Logits scored,
+                     bool keep_logits = false);
+  /// Nodes of one draft that are evaluated together.
+  struct Frontier {
+    const Draft& partial;
+    std::span<const int64_t> nodes;
+    Tensor tokens;             ///< of expand_on_device
+    bool keep_logits = false;  ///< they stay on the device
+  };
+  /// The nodes' logits, beside their sampler where they are kept.
+  ForwardResult evaluate(const Frontier& frontier);
   /// Evaluates those of the nodes that the module has to see; fills `logits` where it says the
-  /// distribution.
-  void evaluate(size_t module, const Draft& partial, std::span<const int64_t> nodes,
-                std::vector<Tensor>& logits);
+  /// distribution. Returns the sampler of kept ones.
+  std::shared_ptr<DeviceSampler> evaluate(size_t module, const Frontier& frontier,
+                                          std::vector<Tensor>& logits);
   /// The feature that a node's token is fed with; undefined when there is none.
   Tensor feature_before(size_t module, const Draft& partial, int64_t node) const;
   size_t draft_module(int64_t depth) const;
@@ -81,8 +95,8 @@ class FeatureDrafter final : public DistributionDrafter {
   TokenSpan committed_;               // of the draft in progress
   double* prompt_seconds_ = nullptr;  // the same
   std::vector<Tensor> newest_;  // [modules] features at the newest committed token, [1, hidden]
-  Tensor root_logits_;          // [1, vocab]; undefined after a chain that a device drew
-  std::vector<Node> nodes_;     // of the draft in progress
+  ForwardResult root_;  // logits [1, vocab] after it; undefined after a chain that a device drew
+  std::vector<Node> nodes_;  // of the draft in progress
 };
 
 }  // namespace specdec

@@ -32,8 +32,21 @@ Tensor MedusaDrafter::expand(const Draft& partial, std::span<const int64_t> fron
   return at::stack(rows);
 }
 
-std::optional<DrawnChain> MedusaDrafter::draw_chain(const ChainRequest& chain) {
-  return heads_.draw_chain ? heads_.draw_chain(hidden_, chain) : std::nullopt;
+ForwardResult MedusaDrafter::expand_on_device(const Draft& partial,
+                                              std::span<const int64_t> frontier,
+                                              const Tensor& /*tokens*/) {
+  const std::vector<int64_t> depths = partial.depths();
+  std::vector<Tensor> rows;
+  ForwardResult found;
+  for (const int64_t node : frontier) {
+    const int64_t depth = depths[static_cast<size_t>(node)];
+    if (rows.empty() || depth != depths[static_cast<size_t>(frontier[rows.size() - 1])]) {
+      found = counted(heads_.device_logits(hidden_, depth));
+    }
+    rows.push_back(found.logits);
+  }
+  found.logits = rows.size() == 1 ? rows.front() : at::cat(rows);
+  return found;
 }
 
 std::optional<DraftRoom> MedusaDrafter::begin_draft(const DraftContext& context) {

@@ -23,10 +23,8 @@ struct MedusaHeads {
   /// Logits [1, vocab] of head `index`, which says the token index + 2 places after the one whose
   /// hidden state [1, hidden] it is given.
   std::function<ForwardResult(const Tensor& hidden, int64_t index)> logits;
-  /// Draws a chain of all heads in turn on their device (ChildDistribution::draw_chain); empty =
-  /// the host draws.
-  std::function<std::optional<DrawnChain>(const Tensor& hidden, const ChainRequest& chain)>
-      draw_chain = {};
+  /// The same logits on the heads' device, beside its sampler; empty = the host draws.
+  std::function<ForwardResult(const Tensor& hidden, int64_t index)> device_logits = {};
   /// The tokens that have logits, when these are not all: [1, columns] then.
   std::optional<DraftVocabulary> vocabulary = {};
 };
@@ -49,7 +47,9 @@ class MedusaDrafter final : public DistributionDrafter {
   std::optional<DraftRoom> begin_draft(const DraftContext& context) override;
   void end_draft() override { hidden_ = Tensor(); }
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
-  std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override;
+  bool expands_on_device() override { return static_cast<bool>(heads_.device_logits); }
+  ForwardResult expand_on_device(const Draft& partial, std::span<const int64_t> frontier,
+                                 const Tensor& tokens) override;
   const DraftVocabulary* vocabulary() const override {
     return heads_.vocabulary ? &*heads_.vocabulary : nullptr;
   }

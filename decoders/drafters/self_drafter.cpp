@@ -68,9 +68,23 @@ void SelfDrafter::check(const LanguageModel& target) const {
 }
 
 Tensor SelfDrafter::expand(const Draft& partial, std::span<const int64_t> frontier) {
+  return evaluate(partial, frontier, {}, forward_).logits;
+}
+
+ForwardResult SelfDrafter::expand_on_device(const Draft& partial, std::span<const int64_t> frontier,
+                                            const Tensor& tokens) {
   ForwardOptions options = forward_;
+  options.keep_logits = true;
+  return evaluate(partial, frontier, tokens, std::move(options));
+}
+
+ForwardResult SelfDrafter::evaluate(const Draft& partial, std::span<const int64_t> frontier,
+                                    const Tensor& tokens, ForwardOptions options) {
   if (frontier.size() != 1 || frontier.front() != 0) {
-    return forward(nodes_.batch(partial, frontier, model_.pending()), options);
+    return forward(nodes_.batch(partial, frontier, model_.pending(), tokens), options);
+  }
+  if (model_.pending() > 0) {  // of a tree that a device has drafted by damaged logits
+    model_.truncate(model_.length());
   }
   options.logits = Logits::kLast;
   nodes_.begin(std::ssize(uncached()) - 1);
@@ -88,9 +102,9 @@ std::optional<DrawnChain> SelfDrafter::draw_chain(const ChainRequest& chain) {
   }
 }
 
-Tensor SelfDrafter::forward(const TokenBatch& batch, const ForwardOptions& options) {
+ForwardResult SelfDrafter::forward(const TokenBatch& batch, const ForwardOptions& options) {
   try {
-    return counted(model_.forward(batch, options)).logits;
+    return counted(model_.forward(batch, options));
   } catch (const Error& error) {
     rethrow_of_copy(error);
   }

@@ -50,13 +50,19 @@ class SelfDrafter final : public DistributionDrafter {
   void end_draft() override;
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override;
+  bool expands_on_device() override { return model_.draws_chains(); }
+  ForwardResult expand_on_device(const Draft& partial, std::span<const int64_t> frontier,
+                                 const Tensor& tokens) override;
+  /// Evaluates nodes of the draft, or the tokens that come before it.
+  ForwardResult evaluate(const Draft& partial, std::span<const int64_t> frontier,
+                         const Tensor& tokens, ForwardOptions options);
   /// Tokens of the text that the model does not keep: the root, and before it those that a grammar
   /// has forced and nobody evaluated.
   TokenSpan uncached() const { return committed_.subspan(static_cast<size_t>(model_.length())); }
   /// The copy keeps what the target has kept of `committed`.
   void follow_target();
-  /// Logits of the model that drafts.
-  Tensor forward(const TokenBatch& batch, const ForwardOptions& options);
+  /// Of the model that drafts.
+  ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options);
   /// Throws the error that is being caught: one of the copy names the drafter's cache as the place.
   [[noreturn]] void rethrow_of_copy(const Error& error) const;
 

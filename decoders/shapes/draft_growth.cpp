@@ -6,7 +6,6 @@
 #include <cmath>
 #include <variant>
 
-#include "core/device_probs.h"
 #include "core/draft_vocabulary.h"
 #include "core/error.h"
 
@@ -59,7 +58,11 @@ DraftGrowth DraftGrowth::of_candidates(const DraftContext& context,
 }
 
 bool DraftGrowth::is_expanded(int64_t node) const {
-  return node < std::ssize(logits_) && logits_[static_cast<size_t>(node)].logits.defined();
+  if (node >= std::ssize(logits_)) {
+    return false;
+  }
+  const Expanded& expanded = logits_[static_cast<size_t>(node)];
+  return expanded.logits.defined() || expanded.best;
 }
 
 bool DraftGrowth::has_distribution(int64_t node) {
@@ -67,6 +70,9 @@ bool DraftGrowth::has_distribution(int64_t node) {
     return false;
   }
   const LogitBias& bias = context_.sampling.logit_bias;
+  if (logits_[static_cast<size_t>(node)].best) {
+    return true;
+  }
   if (child_distribution_.leaves_out_tokens()) {
     return leaves_any(row(node), allowed(node), bias);
   }
@@ -80,7 +86,7 @@ bool DraftGrowth::may_have_children(int64_t node) const {
   return room() > 0 && depths_[static_cast<size_t>(node)] < context_.max_depth;
 }
 
-void DraftGrowth::expand(std::span<const int64_t> nodes) {
+void DraftGrowth::expand(std::span<const int64_t> nodes, int64_t candidates) {
   std::vector<int64_t> asked;
   for (const int64_t node : nodes) {
     SPECDEC_CHECK(node >= 0 && node < draft_.size() && !is_expanded(node),
@@ -95,21 +101,29 @@ void DraftGrowth::expand(std::span<const int64_t> nodes) {
   if (asked.empty()) {
     return;
   }
-  const Tensor found = child_distribution_.expand(draft_, asked);
-  if (!found.is_cpu() && context_.read_backs != nullptr) {
-    *context_.read_backs += {1, static_cast<int64_t>(found.nbytes())};
+  if (asked.front() == 0) {
+    ranks_on_device_ = may_rank_on_device(candidates);
   }
-  const Tensor logits = found.cpu();
-  SPECDEC_CHECK(logits.dim() == 2 && logits.size(0) == std::ssize(asked),
+  const ForwardResult found =
+      ranks_on_device_ ? child_distribution_.expand_on_device(draft_, asked, {})
+                       : ForwardResult{.logits = child_distribution_.expand(draft_, asked)};
+  SPECDEC_CHECK(found.logits.dim() == 2 && found.logits.size(0) == std::ssize(asked),
                 "a drafter was asked for {} distributions", asked.size());
   logits_.resize(draft_.tokens.size());
+  if (ranks_on_device_ && rank(asked, found, candidates)) {
+    return;
+  }
+  if ((ranks_on_device_ || !found.logits.is_cpu()) && context_.read_backs != nullptr) {
+    *context_.read_backs += {1, static_cast<int64_t>(found.logits.nbytes())};
+  }
+  const Tensor logits = found.logits.cpu();
   for (size_t i = 0; i < asked.size(); ++i) {
     logits_[static_cast<size_t>(asked[i])] = {logits, static_cast<int64_t>(i)};
   }
 }
 
 Tensor DraftGrowth::logits(int64_t node) const {
-  if (!is_expanded(node)) {
+  if (!is_expanded(node) || logits_[static_cast<size_t>(node)].best) {
     return {};
   }
   const Expanded& expanded = logits_[static_cast<size_t>(node)];
@@ -121,6 +135,7 @@ Tensor DraftGrowth::logits(int64_t node) const {
 
 LogitRow DraftGrowth::row(int64_t node) const {
   const Expanded& expanded = logits_[static_cast<size_t>(node)];
+  SPECDEC_CHECK(expanded.logits.defined(), "of node {} the best tokens alone were asked for", node);
   return LogitRow::of(expanded.logits, expanded.row);
 }
 
@@ -197,45 +212,19 @@ std::vector<int64_t> DraftGrowth::add_children(int64_t node, int64_t count) {
   return children;
 }
 
-bool DraftGrowth::may_draw_on_device() const {
-  const SamplingParams& sampling = context_.sampling;
-  return !grammar_ && sampling.repetition_penalty == 1.0 && sampling.logit_bias.empty() &&
-         !child_distribution_.leaves_out_tokens() &&
-         (!draws_ || context_.device_random.has_value());
-}
-
-bool DraftGrowth::add_drawn_chain() {
-  const int64_t reach = std::min(room(), context_.max_depth);
-  const int64_t count = std::min(reach - 1, evaluations_left_) + 1;
-  if (count < 1 || draft_.proposed() > 0 || !may_draw_on_device()) {
-    return false;
-  }
-  const std::optional<DrawnChain> chain = child_distribution_.draw_chain(
-      {.count = count,
-       .sampling = context_.sampling,
-       .random = draws_ ? context_.device_random : std::optional<DeviceRandomness>()});
-  if (!chain) {
-    return false;
-  }
-  if (context_.read_backs != nullptr) {
-    *context_.read_backs += chain->read_backs;
-  }
-  if (chain->probs.defined()) {
-    draft_.probs = device_probs(chain->probs);
-  }
-  for (const Token token : chain->tokens) {
-    const int64_t parent = draft_.proposed();
-    draft_.child_probs[static_cast<size_t>(parent)] = draft_.probs.empty() ? -1 : parent;
-    add(token, parent);
-  }
-  return true;
-}
-
 std::vector<Candidate> DraftGrowth::best(int64_t node, int64_t count) {
   if (!has_distribution(node)) {
     return {};
   }
-  if (count == 1 && context_.sampling.greedy()) {
+  const bool is_certain = count == 1 && context_.sampling.greedy();
+  if (auto found = logits_[static_cast<size_t>(node)].best) {
+    found->resize(std::min(found->size(), static_cast<size_t>(count)));
+    for (Candidate& candidate : *found) {
+      candidate.probability = is_certain ? 1.0 : candidate.probability;
+    }
+    return *std::move(found);
+  }
+  if (is_certain) {
     return probs(node, context_.sampling).top(1);
   }
   return distribution(node).top(count);

@@ -47,8 +47,10 @@ class DraftGrowth {
   int64_t evaluations_left() const { return evaluations_left_; }
 
   /// Asks the drafter, in one call, for what follows each of the `nodes`, in order of preference;
-  /// each node once. Those that can have no children any more are left out.
-  void expand(std::span<const int64_t> nodes);
+  /// each node once. Those that can have no children any more are left out. `candidates`: no more
+  /// best tokens than these are read after each of the nodes, and nothing else; a device can then
+  /// find them. 0 = anything may be read.
+  void expand(std::span<const int64_t> nodes, int64_t candidates = 0);
   /// What the drafter said about an expanded node, [vocab], unprocessed; undefined for another one.
   Tensor logits(int64_t node) const;
   /// Adds up to `count` children of an expanded node, drawn or best, and returns them; fewer when
@@ -59,6 +61,10 @@ class DraftGrowth {
   /// added, where the host does: under a grammar, a bias or a penalty, and for random numbers that
   /// the host alone knows.
   bool add_drawn_chain();
+  /// Adds a whole tree behind the root likewise, level by level: nodes, within the limits, by
+  /// `parents` and `ranks` as a TreeRequest has them. Those that add_children and best would not
+  /// find are left out.
+  bool add_drawn_tree(std::span<const int64_t> parents, std::span<const int64_t> ranks);
   /// Adds a child that the shape found in `best`, and returns it; -1 when none fits.
   int64_t add(Token token, int64_t node);
   /// The `count` most likely tokens after an expanded node, best first; none after another one.
@@ -81,7 +87,19 @@ class DraftGrowth {
   AllowedTokens allowed(int64_t node);
   LogitRow row(int64_t node) const;
   TokenProbs probs(int64_t node, const SamplingParams& sampling);
+  /// Whether logits are processed as they are but for sampling and grammar.
+  bool is_plain() const;
   bool may_draw_on_device() const;
+  /// Whether a device finds the best tokens that are read of this draft.
+  bool may_rank_on_device(int64_t candidates) const;
+  /// Reads the best tokens after the nodes by logits on a device. False, and nothing is read, where
+  /// these are damaged.
+  bool rank(std::span<const int64_t> nodes, const ForwardResult& found, int64_t candidates);
+  /// The numbers that a device draws with; none where siblings are best tokens.
+  std::optional<DeviceRandomness> device_random() const;
+  /// Has a device find the tokens of the nodes of `tree`, whose tokens are not known; none where it
+  /// cannot.
+  std::optional<DrawnTree> draw_tree(Draft& tree, std::span<const int64_t> ranks);
   /// What the penalties of the token after `node` look at.
   std::vector<Token> penalised(int64_t node) const;
   std::vector<int64_t> draw_children(int64_t node, int64_t count);
@@ -94,10 +112,12 @@ class DraftGrowth {
   Draft draft_;
   std::vector<int64_t> depths_ = {0};
   struct Expanded {
-    Tensor logits;  // of several nodes; undefined = not expanded
+    Tensor logits;  // of several nodes; undefined = not expanded, or the best tokens alone are read
     int64_t row = 0;
+    std::optional<std::vector<Candidate>> best = {};
   };
   std::vector<Expanded> logits_;  // [node]
+  bool ranks_on_device_ = false;
   std::optional<DraftGrammar> grammar_;
 };
 

@@ -16,7 +16,7 @@ class Growth {
 
   /// Finds up to `count` children of each of the nodes; returns them all.
   std::vector<int64_t> expand(const std::vector<int64_t>& frontier, int64_t count) {
-    growth_.expand(frontier);
+    growth_.expand(frontier, count);
     std::vector<int64_t> found;
     for (const int64_t parent : frontier) {
       for (const Candidate& child : growth_.best(parent, count)) {

@@ -31,6 +31,9 @@ class RankTreeGrowth {
   }
 
   Draft grow() && {
+    if (grow_on_device()) {
+      return std::move(growth_).finish();
+    }
     std::vector<int64_t> level = {0};
     while (!level.empty()) {
       level = grow_level(level);
@@ -39,6 +42,21 @@ class RankTreeGrowth {
   }
 
  private:
+  /// Adds the whole tree, where a device draws it.
+  bool grow_on_device() {
+    std::vector<int64_t> nodes = {0};
+    std::vector<int64_t> parents = {-1};  // places in `nodes`
+    std::vector<int64_t> ranks = {0};
+    for (size_t parent = 0; parent < nodes.size(); ++parent) {
+      for (const int64_t child : children_[static_cast<size_t>(nodes[parent])]) {
+        nodes.push_back(child);
+        parents.push_back(static_cast<int64_t>(parent));
+        ranks.push_back(tree_.ranks[static_cast<size_t>(child)]);
+      }
+    }
+    return growth_.add_drawn_tree(parents, ranks);
+  }
+
   /// Adds the children of the level's nodes; returns them.
   std::vector<int64_t> grow_level(const std::vector<int64_t>& level) {
     std::vector<int64_t> parents;

@@ -71,10 +71,11 @@ DrafterRegistry::Make prepare_assistant(const ConfigNode& node, const RunPlan& p
           AssistantModel::Step step = assistant->step(embeddings, hidden, internals, 0);
           return {.logits = step.logits, .hidden = step.hidden, .read_backs = step.read_backs};
         }};
-    if (assistant->draws_chains()) {
-      steps.draw_chain = [assistant](TokenSpan fed, const Tensor& hidden,
-                                     const Internals& internals, const ChainRequest& chain) {
-        return assistant->draw_chain(fed, hidden, internals, chain);
+    if (const auto sampler = assistant->sampler()) {
+      steps.device_step = [assistant, sampler](const Tensor& embeddings, const Tensor& hidden,
+                                               const Internals& internals) -> AssistantSteps::Step {
+        AssistantModel::Step step = assistant->device_step(embeddings, hidden, internals, 0);
+        return {.logits = step.logits, .hidden = step.hidden, .sampler = sampler};
       };
     }
     return std::make_unique<AssistantDrafter>(context.target, steps,

@@ -37,9 +37,9 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
                       .logits = [model](const Tensor& hidden,
                                         int64_t index) { return model->logits(hidden, index); },
                       .vocabulary = model->vocabulary()};
-    if (model->draws_chains()) {
-      heads.draw_chain = [model](const Tensor& hidden, const ChainRequest& chain) {
-        return model->draw_chain(hidden, chain);
+    if (model->samples()) {
+      heads.device_logits = [model](const Tensor& hidden, int64_t index) {
+        return model->device_logits(hidden, index);
       };
     }
     return std::make_unique<MedusaDrafter>(heads, options);

@@ -7,7 +7,6 @@
 
 #include "core/error.h"
 #include "core/kernels/linear_rows.h"
-#include "core/transformer/chain_steps.h"
 #include "core/transformer/forward_parts.h"
 #include "core/transformer/random_weights.h"
 
@@ -26,7 +25,11 @@ AssistantModel::AssistantModel(std::shared_ptr<const AssistantHead> head,
       options_(options),
       ops_(own_ops(std::move(ops), *head_)),
       workspace_(head_->weights),
-      layers_(*ops_, head_->weights) {}
+      layers_(*ops_, head_->weights) {
+  if (head_->ordered.centroids.defined()) {
+    ordering_ = head_->ordered.ordering.to(head_->weights.place.device);
+  }
+}
 
 AssistantModel::Step AssistantModel::step(const Tensor& embeddings, const Tensor& hidden,
                                           const Internals& target, int64_t row) {
@@ -35,34 +38,6 @@ AssistantModel::Step AssistantModel::step(const Tensor& embeddings, const Tensor
                        .final_hidden = std::move(on_device.hidden)};
   copy_to_host(*ops_, {}, result);
   return {.logits = result.logits, .hidden = result.final_hidden, .read_backs = result.read_backs};
-}
-
-bool AssistantModel::draws_chains() const {
-  return ops_->sampler() != nullptr && !head_->ordered.centroids.defined();
-}
-
-std::optional<DrawnChain> AssistantModel::draw_chain(TokenSpan fed, const Tensor& hidden,
-                                                     const Internals& target,
-                                                     const ChainRequest& chain) {
-  SPECDEC_CHECK(draws_chains() && !fed.empty(),
-                "draw_chain: {} tokens are fed, and this assistant {} chains", fed.size(),
-                draws_chains() ? "draws" : "does not draw");
-  Tensor before = hidden;
-  const auto after = [&](const Tensor& token) {
-    Step next = device_step(target.embed(token), before, target, 0);
-    before = next.hidden;
-    return next.logits;
-  };
-  const auto logits = [&](const Tensor& newest) {
-    if (newest.defined()) {
-      return after(newest);
-    }
-    for (const Token& token : fed.first(fed.size() - 1)) {
-      (void)after(token_tensor({&token, 1}));
-    }
-    return after(token_tensor(fed.last(1)));
-  };
-  return draw_steps(*ops_->sampler(), chain, head_->weights.config.vocab_size, logits);
 }
 
 AssistantModel::Step AssistantModel::device_step(const Tensor& embeddings, const Tensor& hidden,
@@ -105,12 +80,15 @@ Tensor AssistantModel::ordered_logits(const Tensor& states) const {
   const int64_t vocab = head_->weights.config.vocab_size;
   Tensor logits = at::empty({states.size(0), vocab}, states.options());
   for (int64_t node = 0; node < states.size(0); ++node) {
-    const Tensor tokens = ordered.ordering.index_select(0, clusters[node].cpu()).flatten();
+    const Tensor tokens = ordering_.index_select(0, clusters[node]).flatten();
     const Tensor scores = at::mv(linear_rows(head_->weights.head, tokens), states[node]);
     Tensor out = logits[node];
-    out.fill_(options_.fill == CentroidFill::kNothing ? -std::numeric_limits<double>::infinity()
-                                                      : scores.min().item<double>() - 1.0);
-    out.index_copy_(0, tokens.to(out.device()), scores);
+    if (options_.fill == CentroidFill::kNothing) {
+      out.fill_(-std::numeric_limits<double>::infinity());
+    } else {
+      out.copy_(scores.min() - 1.0);
+    }
+    out.index_copy_(0, tokens, scores);
   }
   return logits;
 }

@@ -65,21 +65,15 @@ class AssistantModel {
   /// sees them, and the hidden states [n, target_hidden] before them. Reads the kept keys of a row
   /// of the target, which must not be empty.
   Step step(const Tensor& embeddings, const Tensor& hidden, const Internals& target, int64_t row);
-  /// Whether draw_chain drafts: on a device that samples, and not by an ordered head, whose
-  /// clusters the host reads.
-  bool draws_chains() const;
-  /// Draws a chain on the device behind the tokens `fed`, at least one, which follow the hidden
-  /// state [1, target_hidden] one after the other: a step of row 0 each. Nothing where logits are
-  /// damaged.
-  std::optional<DrawnChain> draw_chain(TokenSpan fed, const Tensor& hidden, const Internals& target,
-                                       const ChainRequest& chain);
+  /// What finds tokens by the logits of device_step; nullptr: the host does.
+  std::shared_ptr<DeviceSampler> sampler() const { return ops_->sampler(); }
+  /// step() with its results where the weights lie.
+  Step device_step(const Tensor& embeddings, const Tensor& hidden, const Internals& target,
+                   int64_t row);
 
   const AssistantHead& head() const { return *head_; }
 
  private:
-  /// step() with its results where the weights lie.
-  Step device_step(const Tensor& embeddings, const Tensor& hidden, const Internals& target,
-                   int64_t row);
   Tensor logits(const Tensor& states) const;
   Tensor ordered_logits(const Tensor& states) const;
 
@@ -88,6 +82,7 @@ class AssistantModel {
   std::shared_ptr<Ops> ops_;
   Workspace workspace_;
   LayerRunner layers_;
+  Tensor ordering_;  // of an ordered head, where the weights lie
 };
 
 /// Random ones for a target of any family: for tests, and where training starts. `layers` of them

@@ -219,7 +219,8 @@ BlockHeadModel::BlockHeadModel(std::shared_ptr<const BlockHead> head,
                                const KvStoreFactory& store, const TransformerOptions& options)
     : head_(std::move(head)),
       target_(std::move(target)),
-      vocabulary_(specdec::draft_vocabulary(head_->target_ids, target_->config.vocab_size)),
+      vocabulary_(specdec::draft_vocabulary(head_->target_ids, target_->config.vocab_size,
+                                            target_->place.device)),
       ops_(ops_of(options, *target_)),
       layers_(head_->backbone, head_->config.block_size, store, layer_options(*head_, options)) {}
 

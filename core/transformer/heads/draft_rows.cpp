@@ -58,13 +58,14 @@ void write_draft_ids(TensorWriter& writer, const Tensor& ids, int64_t vocab) {
   }
 }
 
-std::optional<DraftVocabulary> draft_vocabulary(const Tensor& ids, int64_t vocab) {
+std::optional<DraftVocabulary> draft_vocabulary(const Tensor& ids, int64_t vocab,
+                                                at::Device device) {
   if (!ids.defined()) {
     return std::nullopt;
   }
   const Tensor tokens = ascending(ids).to(at::kCPU, at::kInt).contiguous();
   const auto* first = tokens.const_data_ptr<int32_t>();
-  return DraftVocabulary({first, first + tokens.numel()}, vocab);
+  return DraftVocabulary({first, first + tokens.numel()}, vocab, device);
 }
 
 DraftRows::DraftRows(const Tensor& ids, std::shared_ptr<const TransformerWeights> target)

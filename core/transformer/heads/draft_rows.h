@@ -21,8 +21,9 @@ namespace specdec {
 Tensor load_draft_ids(TensorSource& source, int64_t draft_vocab, int64_t vocab);
 /// Nothing for undefined ids.
 void write_draft_ids(TensorWriter& writer, const Tensor& ids, int64_t vocab);
-/// For drafting, in the order of the target's tokens.
-std::optional<DraftVocabulary> draft_vocabulary(const Tensor& ids, int64_t vocab);
+/// For drafting, in the order of the target's tokens, of a head on `device`.
+std::optional<DraftVocabulary> draft_vocabulary(const Tensor& ids, int64_t vocab,
+                                                at::Device device);
 
 /// The rows of the target's own head that belong to a draft vocabulary, as a matrix of their own.
 class DraftRows {

@@ -29,7 +29,8 @@ class EagleFeatureHead final : public FeatureHead {
         target_(std::move(target)),
         ops_(ops_of(options, *target_)),
         fc_(packed(head_->fc, *target_, head_->fc_bias)),
-        vocabulary_(specdec::draft_vocabulary(head_->target_ids, config_.vocab_size)),
+        vocabulary_(specdec::draft_vocabulary(head_->target_ids, config_.vocab_size,
+                                              target_->place.device)),
         lm_head_(packed(sorted_rows(*head_), *target_)),
         target_rows_(third() ? Tensor() : head_->target_ids, target_),
         embedding_(head_->embedding.defined() ? packed(head_->embedding, *target_)
@@ -167,7 +168,6 @@ FeatureModel::FeatureModel(std::unique_ptr<FeatureHead> head,
     : head_(std::move(head)),
       target_(std::move(target)),
       ops_(ops_of(options, *target_)),
-      columns_(target_->config.vocab_size, head_->draft_vocabulary(), target_->place.device),
       engine_(make_layer_engine(head_->layers(), *target_, store, options)) {}
 
 ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
@@ -258,7 +258,9 @@ std::optional<DrawnChain> FeatureModel::draw_chain(TokenSpan fed, const ChainReq
     feature = result.final_hidden;
     return result.logits;
   };
-  return draw_in_row(*this, row, [&] { return columns_.draw(*ops_->sampler(), chain, logits); });
+  return draw_in_row(*this, row, [&] {
+    return draw_columns(*ops_->sampler(), chain, vocab_size(), head_->draft_vocabulary(), logits);
+  });
 }
 
 void FeatureModel::commit(std::span<const int64_t> path, RowId row) { engine_->commit(path, row); }

@@ -68,7 +68,6 @@ class FeatureModel final : public LanguageModel {
   std::unique_ptr<FeatureHead> head_;
   std::shared_ptr<const TransformerWeights> target_;
   std::shared_ptr<Ops> ops_;
-  ChainColumns columns_;
   std::unique_ptr<TransformerModel> engine_;
 };
 

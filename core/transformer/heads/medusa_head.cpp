@@ -110,10 +110,8 @@ MedusaModel::MedusaModel(const MedusaHead& head, std::shared_ptr<const Transform
                          const TransformerOptions& options)
     : target_(std::move(target)),
       ops_(ops_of(options, *target_)),
-      vocabulary_(draft_vocabulary(head.target_ids, head.config.vocab_size)),
-      rows_(head.target_ids, target_),
-      columns_(head.config.vocab_size, vocabulary_ ? &*vocabulary_ : nullptr,
-               target_->place.device) {
+      vocabulary_(draft_vocabulary(head.target_ids, head.config.vocab_size, target_->place.device)),
+      rows_(head.target_ids, target_) {
   for (const std::vector<MedusaBlock>& layers : head.blocks) {
     std::vector<Linear>& blocks = blocks_.emplace_back();
     for (const MedusaBlock& block : layers) {
@@ -125,29 +123,20 @@ MedusaModel::MedusaModel(const MedusaHead& head, std::shared_ptr<const Transform
   }
 }
 
-Tensor MedusaModel::device_logits(const Tensor& hidden, int64_t index) const {
+ForwardResult MedusaModel::device_logits(const Tensor& hidden, int64_t index) const {
   const auto number = static_cast<size_t>(index);
   Tensor x = hidden.to(target_->place.device);
   for (const Linear& block : blocks_[number]) {
     x = x + at::silu(ops_->linear(block, x));
   }
-  return outputs_.empty() ? rows_.logits(*ops_, x) : ops_->linear(outputs_[number], x);
+  return {.logits = outputs_.empty() ? rows_.logits(*ops_, x) : ops_->linear(outputs_[number], x),
+          .sampler = ops_->sampler()};
 }
 
 ForwardResult MedusaModel::logits(const Tensor& hidden, int64_t index) const {
-  ForwardResult result{.logits = device_logits(hidden, index)};
+  ForwardResult result{.logits = device_logits(hidden, index).logits};
   copy_to_host(*ops_, {}, result);
   return result;
-}
-
-std::optional<DrawnChain> MedusaModel::draw_chain(const Tensor& hidden,
-                                                  const ChainRequest& chain) const {
-  SPECDEC_CHECK(draws_chains() && chain.count <= std::ssize(blocks_),
-                "draw_chain: {} tokens of {} heads, which {} draw chains", chain.count,
-                blocks_.size(), draws_chains() ? "do" : "do not");
-  int64_t head = 0;
-  return columns_.draw(*ops_->sampler(), chain,
-                       [&](const Tensor&) { return device_logits(hidden, head++); });
 }
 
 CheckpointTensors medusa_tensors(const std::filesystem::path& folder) {

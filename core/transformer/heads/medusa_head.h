@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "core/transformer/chain_steps.h"
 #include "core/transformer/heads/draft_rows.h"
 #include "core/transformer/heads/head_files.h"
 #include "core/transformer/transformer_model.h"
@@ -65,24 +64,19 @@ class MedusaModel {
   /// Logits [n, vocab] that head `index` gives for hidden states [n, hidden]; with a draft
   /// vocabulary one for each of its tokens. On the host.
   ForwardResult logits(const Tensor& hidden, int64_t index) const;
-  /// Whether draw_chain drafts: on a device that samples.
-  bool draws_chains() const { return ops_->sampler() != nullptr; }
-  /// Draws a chain on the device, each token by the next head's logits for one hidden state [1,
-  /// hidden]; at most as many as there are heads. Nothing where logits are damaged.
-  std::optional<DrawnChain> draw_chain(const Tensor& hidden, const ChainRequest& chain) const;
+  /// Whether device_logits finds tokens by them: on a device that samples.
+  bool samples() const { return ops_->sampler() != nullptr; }
+  /// logits() where the weights lie, beside the device's sampler.
+  ForwardResult device_logits(const Tensor& hidden, int64_t index) const;
   const std::optional<DraftVocabulary>& vocabulary() const { return vocabulary_; }
 
  private:
-  /// logits() where the weights lie.
-  Tensor device_logits(const Tensor& hidden, int64_t index) const;
-
   std::shared_ptr<const TransformerWeights> target_;
   std::shared_ptr<Ops> ops_;
   std::vector<std::vector<Linear>> blocks_;  ///< [num_heads][num_layers]
   std::vector<Linear> outputs_;              ///< [num_heads]; empty = the target's own head
   std::optional<DraftVocabulary> vocabulary_;
   DraftRows rows_;
-  ChainColumns columns_;
 };
 
 /// Reads `folder`/config.json; hidden_size and vocab_size are 0 where it leaves them out.

@@ -175,6 +175,38 @@ TEST(DraftGrowthTest, TheHostDrawsWhatADeviceCannot) {
   EXPECT_FALSE(is_drawn({}, DeviceRandomness{}, false, 0)) << "nothing fits";
 }
 
+/// A drafter whose device has no sampler, so that nothing is drawn where it is asked.
+class WithoutSampler final : public ChildDistribution {
+ public:
+  Tensor expand(const Draft&, std::span<const int64_t>) override { return {}; }
+  bool expands_on_device() override { return true; }
+};
+
+TEST(DraftGrowthTest, ADeviceIsAskedForTreesThatFit) {
+  const std::vector<int64_t> parents = {-1, 0, 0, 1, 2, 3};
+  const std::vector<int64_t> ranks = {0, 0, 1, 0, 0, 0};
+  const auto is_asked = [&](int64_t tokens, int64_t depth, int64_t evaluated,
+                            const SamplingParams& sampling = {}) {
+    GrowthBench bench;
+    bench.sampling = sampling;
+    WithoutSampler device;
+    const DraftContext context = bench.context(tokens, depth, evaluated);
+    DraftGrowth growth(context, device, Siblings::kDrawn);
+    try {
+      EXPECT_FALSE(growth.add_drawn_tree(parents, ranks));
+      return false;
+    } catch (const InternalError&) {
+      return true;
+    }
+  };
+  EXPECT_TRUE(is_asked(5, 3, 3));
+  EXPECT_FALSE(is_asked(4, 3, 3));
+  EXPECT_FALSE(is_asked(5, 2, 3));
+  EXPECT_FALSE(is_asked(5, 3, 2)) << "three nodes beside the root have children";
+  EXPECT_FALSE(is_asked(5, 3, 3, {.temperature = 1.0})) << "the host alone knows the numbers";
+  EXPECT_FALSE(is_asked(5, 3, 3, {.logit_bias = {{1, 2.0}}}));
+}
+
 TEST(DraftGrowthTest, CandidatesAreKeptByName) {
   GrowthBench bench;
   const DraftContext context = bench.context(2, 9, 9);

@@ -15,10 +15,12 @@
 #include "decoders/drafters/draft_model.h"
 #include "decoders/drafters/self_drafter.h"
 #include "decoders/shapes/draft_length.h"
+#include "decoders/shapes/dynamic_tree.h"
 #include "decoders/speculative.h"
 #include "kv/kv_cache.h"
 #include "tests/core/transformer/cuda/drawn_chain_bench.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
+#include "tests/support/letter_grammar.h"
 #include "tests/support/locked_model.h"
 #include "tests/support/sequence_distribution.h"
 
@@ -40,13 +42,17 @@ std::unique_ptr<TransformerModel> chain_model(uint64_t seed = kTargetSeed,
 class ChainBench {
  public:
   ChainBench(DrawnBy who, std::optional<uint64_t> draft_seed, std::unique_ptr<Verifier> verifier,
+             std::unique_ptr<DraftShape> shape)
+      : strategy_(target(who), drafter(who, draft_seed), std::move(verifier), std::move(shape)) {}
+  ChainBench(DrawnBy who, std::optional<uint64_t> draft_seed, std::unique_ptr<Verifier> verifier,
              int64_t length)
-      : strategy_(target(who), drafter(who, draft_seed), std::move(verifier),
-                  std::make_unique<FixedDraftLength>(length)) {}
+      : ChainBench(who, draft_seed, std::move(verifier),
+                   std::make_unique<FixedDraftLength>(length)) {}
 
   Generation generate(const std::vector<Token>& prompt, const SamplingParams& sampling,
-                      int64_t tokens = 5) {
-    return generate_chains(strategy_, prompt, sampling, tokens);
+                      int64_t tokens = 5,
+                      std::shared_ptr<const CompiledGrammar> grammar = nullptr) {
+    return generate_chains(strategy_, prompt, sampling, tokens, std::move(grammar));
   }
   const TransformerModel& draft() const { return *draft_; }
 
@@ -124,6 +130,82 @@ TEST(CudaDrawnChainTest, SampledTokensAreTheHosts) {
   }
   EXPECT_GT(accepted, drafted / 4);
   EXPECT_LT(accepted, drafted);
+}
+
+TEST(CudaDrawnChainTest, TreeTokensAreTheHosts) {
+  struct Case {
+    std::optional<uint64_t> draft_seed;
+    DeviceRule rule;
+    SamplingParams sampling;
+  };
+  const std::vector<Case> cases = {
+      // few: the emulation is slow
+      {kTargetSeed, DeviceRule::kRejection, {.temperature = 1.0}},
+      {kTargetSeed, DeviceRule::kSampleMatch, {.temperature = 0.9, .top_p = 0.7}},
+      {2, DeviceRule::kRejection, {.temperature = 1.3, .top_k = 2}},
+      {std::nullopt, DeviceRule::kNone, {}}};
+  int64_t accepted = 0;
+  for (const Case& one : cases) {
+    SCOPED_TRACE(fmt::format("T = {}", one.sampling.temperature));
+    const auto generate = [&](DrawnBy who) {
+      ChainBench bench(who, one.draft_seed, verifier_of(one.rule), tree_shape());
+      return bench.generate(kChainPrompts.front(), one.sampling);
+    };
+    accepted += expect_the_hosts_tokens(generate(DrawnBy::kDevice), generate(DrawnBy::kHost),
+                                        kTreeNodeBytes);
+  }
+  EXPECT_GT(accepted, 3);
+}
+
+TEST(CudaDrawnChainTest, DynamicTreesReadCandidates) {
+  int64_t accepted = 0;
+  int64_t branched = 0;  // steps
+  for (const SamplingParams& sampling :
+       std::vector<SamplingParams>{{}, {.temperature = 1.0, .top_k = 9}}) {
+    SCOPED_TRACE(sampling.temperature);
+    const auto generate = [&](DrawnBy who) {
+      const DeviceRule rule = sampling.greedy() ? DeviceRule::kNone : DeviceRule::kRejection;
+      const DynamicTreeOptions tree{.nodes = 6, .depth = 3, .top_k = 2};
+      ChainBench bench(who, kTargetSeed, verifier_of(rule),
+                       std::make_unique<DynamicTreeShape>(tree));
+      return bench.generate(kChainPrompts.front(), sampling);
+    };
+    const Generation device = generate(DrawnBy::kDevice);
+    const Generation host = generate(DrawnBy::kHost);
+    accepted += expect_the_hosts_drafts(device, host);
+    for (size_t i = 0; i < host.steps.size(); ++i) {
+      const auto& [levels, bytes] = host.steps[i].draft_read_backs;
+      const int64_t rows = bytes / (40 * 4);  // of logits
+      const ReadBacks wanted{levels, rows * (2 * 12 + 4) + levels * 4};
+      EXPECT_EQ(device.steps[i].draft_read_backs, wanted);
+      branched += rows > levels ? 1 : 0;
+    }
+  }
+  EXPECT_GT(accepted, 2);
+  EXPECT_GT(branched, 1);
+}
+
+TEST(CudaDrawnChainTest, BestTokensAreFoundUnderAGrammar) {
+  const auto grammar =
+      letter_grammar({"a", "b", "ab", "ba", "c", ""}, "a(b(a|b)|aab|c{2})(ab|b|c){0,40}");
+  int64_t accepted = 0;
+  int64_t read = 0;
+  for (const std::optional<uint64_t> draft_seed :
+       {std::optional(kTargetSeed), std::optional<uint64_t>()}) {
+    SCOPED_TRACE(draft_seed.value_or(0));
+    const auto generate = [&](DrawnBy who) {
+      ChainBench bench(who, draft_seed, verifier_of(DeviceRule::kNone), 3);
+      return bench.generate(kChainPrompts.front(), {}, 8, grammar);
+    };
+    const Generation device = generate(DrawnBy::kDevice);
+    accepted += expect_the_hosts_drafts(device, generate(DrawnBy::kHost));
+    for (const StepStatistics& step : device.steps) {
+      EXPECT_EQ(step.draft_read_backs.bytes, 28 * step.draft_read_backs.count);
+      read += step.draft_read_backs.count;
+    }
+  }
+  EXPECT_GT(accepted, 2);
+  EXPECT_GT(read, 5);
 }
 
 TEST(CudaDrawnChainTest, ChainsRunAsGraphs) {

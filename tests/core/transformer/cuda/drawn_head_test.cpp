@@ -36,12 +36,15 @@ TransformerOptions head_options(std::shared_ptr<Ops> ops = cuda_ops(at::kCPU)) {
 class HeadBench {
  public:
   using MakeDrafter = std::unique_ptr<Drafter> (*)(HeadBench&);
-  HeadBench(DrawnBy who, MakeDrafter make, std::unique_ptr<Verifier> verifier, int64_t length,
-            std::shared_ptr<Ops> ops = cuda_ops(at::kCPU))
+  HeadBench(DrawnBy who, MakeDrafter make, std::unique_ptr<Verifier> verifier,
+            std::unique_ptr<DraftShape> shape, std::shared_ptr<Ops> ops = cuda_ops(at::kCPU))
       : who_(who),
         ops_(std::move(ops)),
-        strategy_(target_, make(*this), std::move(verifier),
-                  std::make_unique<FixedDraftLength>(length)) {}
+        strategy_(target_, make(*this), std::move(verifier), std::move(shape)) {}
+  HeadBench(DrawnBy who, MakeDrafter make, std::unique_ptr<Verifier> verifier, int64_t length,
+            std::shared_ptr<Ops> ops = cuda_ops(at::kCPU))
+      : HeadBench(who, make, std::move(verifier), std::make_unique<FixedDraftLength>(length),
+                  std::move(ops)) {}
 
   Generation generate(const std::vector<Token>& prompt, const SamplingParams& sampling) {
     return generate_chains(strategy_, prompt, sampling, 5);
@@ -129,17 +132,15 @@ std::unique_ptr<Drafter> drawn_medusa(HeadBench& bench) {
                                       int64_t index) { return model->logits(hidden, index); },
                     .vocabulary = model->vocabulary()};
   if (bench.who() == DrawnBy::kDevice) {
-    heads.draw_chain = [model](const Tensor& hidden, const ChainRequest& chain) {
-      return model->draw_chain(hidden, chain);
+    heads.device_logits = [model](const Tensor& hidden, int64_t index) {
+      return model->device_logits(hidden, index);
     };
   }
   return std::make_unique<MedusaDrafter>(heads);
 }
 
-std::unique_ptr<Drafter> drawn_assistant(HeadBench& bench) {
-  const auto head = random_assistant(
-      *bench.weights(), {.hidden_size = 8, .intermediate_size = 12, .heads = 2, .layers = 3},
-      {.seed = 9});
+std::unique_ptr<Drafter> assistant_on(HeadBench& bench, const AssistantShape& shape) {
+  const auto head = random_assistant(*bench.weights(), shape, {.seed = 9});
   const auto model =
       std::make_shared<AssistantModel>(head, AssistantOptions{}, bench.options().ops);
   AssistantSteps steps{.hidden_size = 16,
@@ -151,30 +152,51 @@ std::unique_ptr<Drafter> drawn_assistant(HeadBench& bench) {
                          return {step.logits, step.hidden, step.read_backs};
                        }};
   if (bench.who() == DrawnBy::kDevice) {
-    steps.draw_chain = [model](TokenSpan fed, const Tensor& hidden, const Internals& target,
-                               const ChainRequest& chain) {
-      return model->draw_chain(fed, hidden, target, chain);
+    steps.device_step = [model](const Tensor& embeddings, const Tensor& hidden,
+                                const Internals& target) -> AssistantSteps::Step {
+      const AssistantModel::Step step = model->device_step(embeddings, hidden, target, 0);
+      return {.logits = step.logits, .hidden = step.hidden, .sampler = model->sampler()};
     };
   }
   return std::make_unique<AssistantDrafter>(bench.target(), steps);
 }
 
+constexpr AssistantShape kAssistantShape{
+    .hidden_size = 8, .intermediate_size = 12, .heads = 2, .layers = 3};
+
+std::unique_ptr<Drafter> drawn_assistant(HeadBench& bench) {
+  return assistant_on(bench, kAssistantShape);
+}
+
+/// Scores the tokens of three of eight clusters.
+std::unique_ptr<Drafter> ordered_assistant(HeadBench& bench) {
+  AssistantShape shape = kAssistantShape;
+  shape.clusters = 8;
+  shape.chosen = 3;
+  return assistant_on(bench, shape);
+}
+
 struct HeadKind {
   std::string name;
   HeadBench::MakeDrafter make;
+  bool as_tree = true;  ///< its chains are drawn as trees are
 };
 
-const std::vector<HeadKind> kDrawnHeads = {{"eagle", drawn_eagle},
-                                           {"eagle3", drawn_eagle3},
-                                           {"mtp", drawn_mtp},
+const std::vector<HeadKind> kDrawnHeads = {{"eagle", drawn_eagle, false},
+                                           {"eagle3", drawn_eagle3, false},
+                                           {"mtp", drawn_mtp, false},
+                                           {"mtp of two modules", two_modules},
                                            {"medusa", drawn_medusa},
-                                           {"assistant", drawn_assistant}};
+                                           {"assistant", drawn_assistant},
+                                           {"ordered assistant", ordered_assistant}};
 
 /// A step reads the chain, 12 or 8 bytes a token, and the decision about it: features stay.
-void expect_few_read_backs(const Generation& generation, bool samples) {
+void expect_few_read_backs(const Generation& generation, const HeadKind& kind, bool samples) {
   for (const StepStatistics& step : generation.steps) {
     EXPECT_EQ(step.read_backs.count, 1);
-    EXPECT_EQ(step.draft_read_backs.bytes, (samples ? 8 : 12) * step.drafted);
+    const int64_t of_a_tree = kTreeNodeBytes * (step.drafted > 0 ? 2 * step.drafted + 1 : 0);
+    EXPECT_EQ(step.draft_read_backs.bytes,
+              kind.as_tree ? of_a_tree : (samples ? 8 : 12) * step.drafted);
   }
 }
 
@@ -184,8 +206,9 @@ TEST(CudaDrawnHeadTest, GreedyTokensAreTheHosts) {
     HeadBench device(DrawnBy::kDevice, kind.make, verifier_of(DeviceRule::kNone), 3);
     HeadBench host(DrawnBy::kHost, kind.make, verifier_of(DeviceRule::kNone), 3);
     const Generation drawn = device.generate(kChainPrompts.front(), {});
-    expect_the_hosts_tokens(drawn, host.generate(kChainPrompts.front(), {}), 12);
-    expect_few_read_backs(drawn, false);
+    expect_the_hosts_tokens(drawn, host.generate(kChainPrompts.front(), {}),
+                            kind.as_tree ? kTreeNodeBytes : 12);
+    expect_few_read_backs(drawn, kind, false);
   }
 }
 
@@ -203,8 +226,9 @@ TEST(CudaDrawnHeadTest, SampledTokensAreTheHosts) {
       const auto& prompt = kChainPrompts[request];
       const SamplingParams& sampling = cases[request];
       const Generation drawn = device.generate(prompt, sampling);
-      accepted += expect_the_hosts_tokens(drawn, host.generate(prompt, sampling), 8);
-      expect_few_read_backs(drawn, true);
+      accepted += expect_the_hosts_tokens(drawn, host.generate(prompt, sampling),
+                                          kind.as_tree ? kTreeNodeBytes : 8);
+      expect_few_read_backs(drawn, kind, true);
       for (const StepStatistics& step : drawn.steps) {
         drafted += step.drafted;
       }
@@ -212,6 +236,26 @@ TEST(CudaDrawnHeadTest, SampledTokensAreTheHosts) {
   }
   EXPECT_GT(accepted, drafted / 10);
   EXPECT_LT(accepted, drafted);
+}
+
+TEST(CudaDrawnHeadTest, TreeTokensAreTheHosts) {
+  const std::vector<SamplingParams> cases = {
+      {.temperature = 1.0}, {}, {.temperature = 1.1, .top_k = 2}, {.top_k = 2}};
+  int64_t accepted = 0;
+  size_t next = 0;  // case; the emulation is slow
+  for (const HeadKind& kind : kDrawnHeads) {
+    const SamplingParams& sampling = cases[next++ % cases.size()];
+    SCOPED_TRACE(kind.name);
+    const auto generate = [&](DrawnBy who) {
+      HeadBench bench(who, kind.make,
+                      verifier_of(sampling.greedy() ? DeviceRule::kNone : DeviceRule::kRejection),
+                      tree_shape());
+      return bench.generate(kChainPrompts.front(), sampling);
+    };
+    accepted += expect_the_hosts_tokens(generate(DrawnBy::kDevice), generate(DrawnBy::kHost),
+                                        kTreeNodeBytes);
+  }
+  EXPECT_GT(accepted, 1);
 }
 
 TEST(CudaDrawnHeadTest, WhatTheHostReadsItDraws) {
@@ -222,11 +266,6 @@ TEST(CudaDrawnHeadTest, WhatTheHostReadsItDraws) {
     EXPECT_EQ(device.generate(kChainPrompts.front(), sampling).tokens,
               host.generate(kChainPrompts.front(), sampling).tokens);
   }
-  HeadBench several(DrawnBy::kDevice, two_modules, verifier_of(DeviceRule::kRejection), 3);
-  HeadBench one_by_one(DrawnBy::kHost, two_modules, verifier_of(DeviceRule::kRejection), 3);
-  const Generation drawn = several.generate(kChainPrompts.front(), {.temperature = 1.0});
-  EXPECT_EQ(drawn.tokens, one_by_one.generate(kChainPrompts.front(), {.temperature = 1.0}).tokens);
-  EXPECT_EQ(drawn.steps.front().draft_read_backs.count, 3) << "the logits of each token alone";
 }
 
 /// Ops whose logits become NaN from the second row on.
@@ -245,7 +284,7 @@ class DamagedRowOps final : public ForwardingOps {
 };
 
 TEST(CudaDrawnHeadTest, DamagedLogitsAreTheHostsError) {
-  for (const auto make : {drawn_eagle, drawn_mtp}) {
+  for (const auto make : {drawn_eagle, drawn_mtp, two_modules}) {
     HeadBench bench(DrawnBy::kDevice, make, verifier_of(DeviceRule::kRejection), 3,
                     std::make_shared<DamagedRowOps>());
     EXPECT_THAT([&] { bench.generate(kChainPrompts.front(), {.temperature = 1.0}); },

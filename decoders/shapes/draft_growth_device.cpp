@@ -1,0 +1,168 @@
+// What a DraftGrowth leaves to a device: whole chains and trees, and the best tokens after nodes.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "core/device_probs.h"
+#include "core/draft_vocabulary.h"
+#include "core/error.h"
+#include "decoders/shapes/draft_growth.h"
+
+namespace specdec {
+
+bool DraftGrowth::is_plain() const {
+  const SamplingParams& sampling = context_.sampling;
+  return sampling.repetition_penalty == 1.0 && sampling.logit_bias.empty() &&
+         !child_distribution_.leaves_out_tokens();
+}
+
+bool DraftGrowth::may_draw_on_device() const {
+  return !grammar_ && is_plain() && (!draws_ || context_.device_random.has_value());
+}
+
+bool DraftGrowth::may_rank_on_device(int64_t candidates) const {
+  // A device knows masks of all tokens, and finds one token under them.
+  const bool masks = candidates == 1 && child_distribution_.vocabulary() == nullptr;
+  return candidates > 0 && !draws_ && is_plain() && (!grammar_ || masks) &&
+         child_distribution_.expands_on_device();
+}
+
+std::optional<DeviceRandomness> DraftGrowth::device_random() const {
+  return draws_ ? context_.device_random : std::nullopt;
+}
+
+bool DraftGrowth::add_drawn_chain() {
+  const int64_t reach = std::min(room(), context_.max_depth);
+  const int64_t count = std::min(reach - 1, evaluations_left_) + 1;
+  if (count < 1 || draft_.proposed() > 0 || !may_draw_on_device()) {
+    return false;
+  }
+  const std::optional<DrawnChain> chain = child_distribution_.draw_chain(
+      {.count = count, .sampling = context_.sampling, .random = device_random()});
+  if (!chain) {
+    std::vector<int64_t> parents(static_cast<size_t>(count) + 1);
+    std::iota(parents.begin(), parents.end(), -1);
+    return add_drawn_tree(parents, std::vector<int64_t>(parents.size()));
+  }
+  if (context_.read_backs != nullptr) {
+    *context_.read_backs += chain->read_backs;
+  }
+  if (chain->probs.defined()) {
+    draft_.probs = device_probs(chain->probs);
+  }
+  for (const Token token : chain->tokens) {
+    const int64_t parent = draft_.proposed();
+    draft_.child_probs[static_cast<size_t>(parent)] = draft_.probs.empty() ? -1 : parent;
+    add(token, parent);
+  }
+  return true;
+}
+
+std::optional<DrawnTree> DraftGrowth::draw_tree(Draft& tree, std::span<const int64_t> ranks) {
+  std::unique_ptr<TreeDrawing> drawing;
+  Tensor tokens;
+  for (const std::vector<int64_t>& level : branching_nodes(tree.parents)) {
+    const ForwardResult found = child_distribution_.expand_on_device(tree, level, tokens);
+    SPECDEC_CHECK(found.sampler != nullptr, "a tree is drawn by logits that lie on no device");
+    if (drawing == nullptr) {
+      drawing = found.sampler->begin_tree({.parents = tree.parents,
+                                           .ranks = ranks,
+                                           .sampling = context_.sampling,
+                                           .random = device_random(),
+                                           .vocabulary = child_distribution_.vocabulary()},
+                                          found.logits.size(1));
+    }
+    tokens = drawing->draw(found.logits);
+  }
+  std::optional<DrawnTree> drawn = drawing->read();
+  if (drawn) {
+    std::transform(drawn->tokens.begin() + 1, drawn->tokens.end(), tree.tokens.begin() + 1,
+                   [](Token token) { return std::max(token, 0); });
+    child_distribution_.see_tokens(tree);
+  }
+  return drawn;
+}
+
+bool DraftGrowth::add_drawn_tree(std::span<const int64_t> parents, std::span<const int64_t> ranks) {
+  Draft tree{.tokens = std::vector<Token>(parents.size()),
+             .parents = {parents.begin(), parents.end()},
+             .child_probs = std::vector<int64_t>(parents.size(), -1)};
+  tree.tokens.front() = draft_.tokens.front();
+  const std::vector<std::vector<int64_t>> levels = branching_nodes(parents);
+  int64_t evaluated = -1;  // the root's logits come with the cache
+  for (const std::vector<int64_t>& level : levels) {
+    evaluated += std::ssize(level);
+  }
+  if (tree.proposed() < 1 || tree.proposed() > room() || evaluated > evaluations_left_ ||
+      std::ssize(levels) > context_.max_depth || draft_.proposed() > 0 || !may_draw_on_device() ||
+      !child_distribution_.expands_on_device()) {
+    return false;
+  }
+  const std::optional<DrawnTree> drawn = draw_tree(tree, ranks);
+  if (!drawn) {
+    return false;
+  }
+  if (context_.read_backs != nullptr) {
+    *context_.read_backs += drawn->read_backs;
+  }
+  if (drawn->probs.defined()) {
+    const DraftVocabulary* vocabulary = child_distribution_.vocabulary();
+    draft_.probs =
+        device_probs(vocabulary == nullptr ? drawn->probs : vocabulary->widened(drawn->probs, 0.0));
+  }
+  std::vector<int64_t> places(parents.size(), -1);  // in the draft
+  places[0] = 0;
+  int64_t row = -1;  // of the parent's distribution
+  for (size_t node = 1; node < parents.size(); ++node) {
+    row += node == 1 || parents[node] != parents[node - 1] ? 1 : 0;
+    if (drawn->tokens[node] >= 0) {
+      const int64_t parent = places[static_cast<size_t>(parents[node])];
+      places[node] = add(drawn->tokens[node], parent);
+      draft_.child_probs[static_cast<size_t>(parent)] = draft_.probs.empty() ? -1 : row;
+    }
+  }
+  return true;
+}
+
+bool DraftGrowth::rank(std::span<const int64_t> nodes, const ForwardResult& found,
+                       int64_t candidates) {
+  std::vector<std::vector<Candidate>> best;
+  ReadBacks read_backs;
+  if (grammar_) {
+    std::vector<TokenMask> allowed;
+    std::vector<NodeMask> masks;
+    for (const int64_t node : nodes) {
+      allowed.push_back(grammar_->mask(draft_, node));
+    }
+    for (const TokenMask& mask : allowed) {
+      const TokenMask::Content& content = mask.content();
+      masks.push_back({content.base, content.added, content.removed});
+    }
+    if (const auto chosen = found.sampler->choose(found.logits, masks)) {
+      for (const GreedyChoice& choice : chosen->best) {
+        best.push_back({{choice.token, 1.0}});
+      }
+      read_backs = chosen->read_backs;
+    }
+  } else if (auto ranked = found.sampler->rank(found.logits, context_.sampling, candidates)) {
+    best = std::move(ranked->best);
+    read_backs = ranked->read_backs;
+  }
+  for (size_t i = 0; i < best.size(); ++i) {
+    for (Candidate& candidate : best[i]) {
+      const DraftVocabulary* vocabulary = child_distribution_.vocabulary();
+      candidate.token = vocabulary == nullptr
+                            ? candidate.token
+                            : vocabulary->tokens()[static_cast<size_t>(candidate.token)];
+    }
+    logits_[static_cast<size_t>(nodes[i])].best = std::move(best[i]);
+  }
+  if (context_.read_backs != nullptr) {
+    *context_.read_backs += read_backs;
+  }
+  return !best.empty();
+}
+
+}  // namespace specdec
