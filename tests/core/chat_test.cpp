@@ -5,10 +5,10 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "core/error.h"
 #include "core/formats/strict_json.h"
+#include "tests/support/data_lines.h"
 #include "tests/support/error_message.h"
 #include "tests/support/small_byte_level_model.h"
 
@@ -42,9 +42,10 @@ std::string rendered(const Tokenizer& tokenizer, const std::vector<ChatTurn>& tu
 }
 
 TEST(ChatTest, TurnsAreThoseOfTheTemplate) {
-  std::istringstream lines(read_file(kChats / "expected.jsonl"));
+  const std::vector<std::string> lines = data_lines(kChats / "expected.jsonl.gz");
+  EXPECT_FALSE(lines.empty());
   size_t refused = 0;
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : lines) {
     const auto one = nlohmann::ordered_json::parse(line);
     const auto name = one["template"].get<std::string>();
     const auto tokenizer = chat_tokenizer(read_file(kChats / (name + ".jinja")));

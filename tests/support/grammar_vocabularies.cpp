@@ -1,11 +1,10 @@
 #include "tests/support/grammar_vocabularies.h"
 
-#include <zlib.h>
-
 #include <array>
 #include <random>
-#include <sstream>
 #include <stdexcept>
+
+#include "tests/support/data_lines.h"
 
 namespace specdec {
 namespace {
@@ -76,24 +75,7 @@ JsonSchemaOptions json_options(bool schema_order, const std::string& whitespace,
 }
 
 std::vector<std::string> grammar_data(const std::string& name) {
-  const std::string path = std::string(SPECDEC_SOURCE_DIR) + "/tests/data/grammar/" + name;
-  std::string text;
-  if (gzFile_s* file = gzopen(path.c_str(), "rb")) {  // it also reads what is not compressed
-    std::array<char, 1 << 16> part{};
-    for (int size = 0; (size = gzread(file, part.data(), part.size())) > 0;) {
-      text.append(part.data(), static_cast<size_t>(size));
-    }
-    gzclose(file);
-  }
-  std::istringstream file(text);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(file, line);) {
-    lines.push_back(line);
-  }
-  if (lines.empty()) {
-    throw std::runtime_error("tests/data/grammar/" + name + " cannot be read");
-  }
-  return lines;
+  return data_lines(std::string(SPECDEC_SOURCE_DIR) + "/tests/data/grammar/" + name);
 }
 
 }  // namespace specdec
