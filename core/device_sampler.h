@@ -70,9 +70,9 @@ class ChainDrawing {
 };
 
 /// A tree in progress, whose tokens are found where the logits lie, level by level.
-class TreeDrawing {
+class DraftTreeDrawing {
  public:
-  virtual ~TreeDrawing() = default;
+  virtual ~DraftTreeDrawing() = default;
   /// Finds the tokens of a level by the logits [k, vocab] after the nodes before it that have
   /// children (branching_nodes). Returns, [k'] int32 on the device, the tokens of those of the
   /// level that have children, within the vocabulary also where there is none; undefined where no
@@ -109,7 +109,7 @@ class DeviceSampler {
   /// Begins a chain over `vocab` tokens, which borrows nothing.
   virtual std::unique_ptr<ChainDrawing> begin_chain(const ChainRequest& chain, int64_t vocab) = 0;
   /// Begins a tree over `vocab` columns of logits, which borrows nothing.
-  virtual std::unique_ptr<TreeDrawing> begin_tree(const TreeRequest& tree, int64_t vocab) = 0;
+  virtual std::unique_ptr<DraftTreeDrawing> begin_tree(const TreeRequest& tree, int64_t vocab) = 0;
   /// Up to `count` columns of each row of logits [n, vocab] with the most mass under `sampling`,
   /// without bias and penalty, at temperature 1 where that is greedy. Nothing where a row's logits
   /// are not numbers or all -inf: then the host says so.

@@ -208,12 +208,17 @@ std::shared_ptr<const TransformerWeights> load_over(const std::shared_ptr<LayerF
                                                     const LoadOptions& options,
                                                     const LayerPager::Copies& copies) {
   std::vector<int64_t> on_disk;
-  for (size_t i = 0; i < residency.in_memory.size(); ++i) {
-    if (!residency.in_memory[i]) {
-      on_disk.push_back(static_cast<int64_t>(i));
+  std::vector<std::shared_ptr<std::byte>> memory(residency.in_memory.size());
+  {
+    LayerReader reader(file, copies.front());  // the pager takes pinned memory after it
+    for (size_t i = 0; i < memory.size(); ++i) {
+      if (residency.in_memory[i]) {
+        memory[i] = reader.read(static_cast<int64_t>(i));
+      } else {
+        on_disk.push_back(static_cast<int64_t>(i));
+      }
     }
   }
-  LayerReader reader(file, copies.front());
   const auto pager = std::make_shared<LayerPager>(file, std::move(on_disk), copies);
   TensorSource source(model.tensors, options.place);
   int64_t next = 0;
@@ -221,8 +226,8 @@ std::shared_ptr<const TransformerWeights> load_over(const std::shared_ptr<LayerF
     layer.source.leave_out_bytes();  // they come from the file
     const int64_t number = next++;
     const bool stays = residency.in_memory[static_cast<size_t>(number)];
-    const auto memory = stays ? reader.read(number) : pager->memory(number);
-    LayerWeights weights = layer_in(memory, layer.load<MatrixSize>(), options.place.device);
+    const auto& place = stays ? memory[static_cast<size_t>(number)] : pager->memory(number);
+    LayerWeights weights = layer_in(place, layer.load<MatrixSize>(), options.place.device);
     weights.in_source = stays ? -1 : number;
     return weights;
   };

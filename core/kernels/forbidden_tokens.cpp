@@ -31,15 +31,17 @@ ForbiddenTokens::ForbiddenTokens(int64_t vocab, int64_t usable, std::vector<Toke
     : usable_(usable == 0 ? vocab : usable), suppressed_(std::move(suppressed)) {
   SPECDEC_CHECK(usable >= 0 && usable <= vocab, "{} usable tokens of a vocabulary of {}", usable,
                 vocab);
+  least_columns_ = usable_;
   for (const Token token : suppressed_) {
     SPECDEC_CHECK(token >= 0 && token < vocab, "suppressed token {} of {}", token, vocab);
+    least_columns_ = std::max<int64_t>(least_columns_, token + 1);
   }
   ids_ = at::tensor(suppressed_, at::kLong).to(device);
 }
 
 void ForbiddenTokens::check(const at::Tensor& logits) const {
-  SPECDEC_CHECK(logits.dim() == 2 && logits.size(1) >= usable_ && logits.is_contiguous(),
-                "forbidden tokens: logits should be contiguous [n, {} or more]", usable_);
+  SPECDEC_CHECK(logits.dim() == 2 && logits.size(1) >= least_columns_ && logits.is_contiguous(),
+                "forbidden tokens: logits should be contiguous [n, {} or more]", least_columns_);
 }
 
 void ForbiddenTokens::apply(at::Tensor& logits) const {

@@ -26,6 +26,7 @@ class ForbiddenTokens {
 
  private:
   int64_t usable_;
+  int64_t least_columns_ = 0;  ///< of logits
   std::vector<Token> suppressed_;
   at::Tensor ids_;  ///< the same
 };

@@ -25,10 +25,6 @@ class ForwardingOps : public Ops {
                     double eps) override {
     ops_->add_rms_norm(residual, input, scale, eps);
   }
-  void add_and_norm(Tensor& residual, const Tensor& input, const Tensor& scale, const Tensor& next,
-                    double eps, Tensor& normed) override {
-    ops_->add_and_norm(residual, input, scale, next, eps, normed);
-  }
   void add(Tensor& residual, const Tensor& input) override { ops_->add(residual, input); }
   void copy(const Tensor& input, Tensor& out) override { ops_->copy(input, out); }
   void concat(const Tensor& left, const Tensor& right, Tensor& out) override {

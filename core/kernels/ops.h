@@ -86,7 +86,8 @@ class Ops {
   virtual void recurrence(const RecurrenceTensors& weights, const NodeStates& states,
                           int64_t offset, Tensor& branches);
 
-  /// Logits [n, vocab or more] of tokens that may not be generated become -inf.
+  /// Logits [n, vocab or more] of tokens that may not be generated become -inf. Ops that record
+  /// have to record it.
   virtual void forbid(const ForbiddenTokens& tokens, Tensor& logits);
   /// Whether the device finds best tokens; else rows lie on the host, which looks at those it
   /// needs.

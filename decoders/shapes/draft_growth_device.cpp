@@ -61,7 +61,7 @@ bool DraftGrowth::add_drawn_chain() {
 }
 
 std::optional<DrawnTree> DraftGrowth::draw_tree(Draft& tree, std::span<const int64_t> ranks) {
-  std::unique_ptr<TreeDrawing> drawing;
+  std::unique_ptr<DraftTreeDrawing> drawing;
   Tensor tokens;
   for (const std::vector<int64_t>& level : branching_nodes(tree.parents)) {
     const ForwardResult found = child_distribution_.expand_on_device(tree, level, tokens);

@@ -103,6 +103,8 @@ class Profiler {
     int64_t length = 0;
   };
   CostCurveOptions curve_options() const;
+  /// Throws Error where no forward after any of the contexts fits.
+  void check_contexts(const CostCurveOptions& options, int64_t max_length) const;
   std::string machine(const std::string& formats) const;
   std::vector<Arm> build_arms();
   void measure_steps(const std::vector<Token>& prompt, Profile& profile);
@@ -187,7 +189,23 @@ CostCurveOptions Profiler::curve_options() const {
   };
   options.contexts = numbers("--contexts", arguments_.contexts);
   options.new_tokens = numbers("--new-tokens", arguments_.new_tokens);
+  std::sort(options.new_tokens.begin(), options.new_tokens.end());
+  if (options.new_tokens.front() != 1) {
+    throw ConfigError(fmt::format(
+        "--new-tokens {}: 1 is missing, the forward of plain decoding, with which others are "
+        "compared",
+        arguments_.new_tokens));
+  }
   return options;
+}
+
+void Profiler::check_contexts(const CostCurveOptions& options, int64_t max_length) const {
+  if (std::none_of(options.contexts.begin(), options.contexts.end(),
+                   [&](int64_t context) { return context < max_length; })) {
+    throw Error(
+        fmt::format("--contexts {}: none of these contexts fits the model, which takes {} tokens",
+                    arguments_.contexts, max_length));
+  }
 }
 
 std::string Profiler::machine(const std::string& formats) const {
@@ -200,6 +218,7 @@ Profile Profiler::run_by_layer() {
   check_activations(model);
   const c10::InferenceMode guard;
   const ModelDescription description = describe_model(arguments_.model);
+  check_contexts(curve_options(), description.config.max_position_embeddings);
   Progress progress(context_.err, Progress::choose_style(context_.flags.quiet),
                     std::ssize(layer_kinds(description.plan)) + 1, "kinds of layers");
   const LayerProfileOptions options{
@@ -230,12 +249,7 @@ Profile Profiler::run() {
     (void)prepare(strategy_tree(parse_drafter(drafter), 1));  // its mistakes, before any work
   }
   target_ = loader_.load(arguments_.model);
-  if (std::none_of(options.contexts.begin(), options.contexts.end(),
-                   [&](int64_t context) { return context < target_->max_length(); })) {
-    throw Error(
-        fmt::format("--contexts {}: none of these contexts fits the model, which takes {} tokens",
-                    arguments_.contexts, target_->max_length()));
-  }
+  check_contexts(options, target_->max_length());
   const c10::InferenceMode guard;
   Profile profile{.model = arguments_.model,
                   .machine = machine(format_text(target_->weights())),

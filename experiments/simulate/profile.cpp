@@ -142,19 +142,18 @@ void print_curve(std::ostream& out, const CostCurve& curve) {
   write_aligned(out, rows, 0);
 }
 
-/// What the first width reads in a second, by context.
+/// What a forward of one token reads in a second, by context.
 void print_reads(std::ostream& out, const Profile& profile) {
-  const int64_t width = profile.target.points.front().new_tokens;
   for (const CostPoint& point : profile.target.points) {
     const auto cache = profile.reads.cache.find(point.context);
-    if (point.new_tokens != width || cache == profile.reads.cache.end()) {
+    if (point.new_tokens != 1 || cache == profile.reads.cache.end()) {
       continue;
     }
     const auto bytes = static_cast<double>(profile.reads.weights + cache->second);
     out << fmt::format(
-        "a forward of {} after {}: {:.1f} MB of weights and {:.1f} MB of keys and "
+        "a forward of 1 after {}: {:.1f} MB of weights and {:.1f} MB of keys and "
         "values, {:.1f} GB/s\n",
-        width, point.context, 1e-6 * static_cast<double>(profile.reads.weights),
+        point.context, 1e-6 * static_cast<double>(profile.reads.weights),
         1e-6 * static_cast<double>(cache->second), 1e-9 * bytes / point.seconds);
   }
 }
@@ -308,10 +307,12 @@ std::string write_profile(const Profile& profile) {
                {"model", profile.model},
                {"machine", profile.machine},
                {"target", std::move(target)},
-               {"reads", reads_json(profile.reads)},
                {"temperature", profile.temperature},
                {"plain", cost_json(profile.plain)},
                {"drafters", std::move(drafters)}};
+  if (profile.reads.weights > 0) {
+    json["reads"] = reads_json(profile.reads);
+  }
   if (profile.experts) {
     json["experts"] = experts_json(*profile.experts);
   }

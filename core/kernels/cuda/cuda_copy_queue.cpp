@@ -7,6 +7,7 @@
 
 #include <deque>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "core/error.h"
@@ -64,6 +65,8 @@ at::Tensor empty_bytes(int64_t bytes, const at::TensorOptions& options, const ch
   } catch (const c10::Error& error) {
     throw Error(fmt::format("CUDA: there are no {} bytes of {}: {}", bytes, what,
                             error.what_without_backtrace()));
+  } catch (const std::bad_alloc&) {  // of another allocator than LibTorch's
+    throw Error(fmt::format("CUDA: there are no {} bytes of {}", bytes, what));
   }
 }
 

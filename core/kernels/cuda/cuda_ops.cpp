@@ -93,7 +93,7 @@ class CudaOps final : public Ops {
   }
   void add_and_norm(Tensor& residual, const Tensor& input, const Tensor& scale, const Tensor& next,
                     double eps, Tensor& normed) override {
-    cuda::RmsNormTask task = norm_task(input, scale, eps, residual);
+    cuda::RmsNormTask task = norm_task(input, floats_or_null(scale), eps, residual);
     task.add = true;
     task.next = floats(next);
     task.normed = floats_of(normed);
@@ -358,11 +358,11 @@ class CudaOps final : public Ops {
     }
   }
 
-  static cuda::RmsNormTask norm_task(const Tensor& input, const Tensor& scale, double eps,
+  static cuda::RmsNormTask norm_task(const Tensor& input, const float* scale, double eps,
                                      Tensor& out) {
     cuda::RmsNormTask task{};
     task.input = floats(input);
-    task.scale = floats_or_null(scale);
+    task.scale = scale;
     task.out = floats_of(out);
     task.rows = narrow(rows_of(input));
     task.size = narrow(input.size(-1));
@@ -371,7 +371,7 @@ class CudaOps final : public Ops {
   }
 
   void norm(const Tensor& input, const Tensor& scale, double eps, bool add, Tensor& out) const {
-    cuda::RmsNormTask task = norm_task(input, scale, eps, out);
+    cuda::RmsNormTask task = norm_task(input, floats(scale), eps, out);
     task.add = add;
     run("rms_norm", cuda::specdec_cuda_rms_norm, task);
   }

@@ -148,7 +148,7 @@ class CudaSampler final : public DeviceSampler {
   std::unique_ptr<ChainDrawing> begin_chain(const ChainRequest& chain, int64_t vocab) override {
     return cuda_chain(chain, vocab, device_);
   }
-  std::unique_ptr<TreeDrawing> begin_tree(const TreeRequest& tree, int64_t vocab) override {
+  std::unique_ptr<DraftTreeDrawing> begin_tree(const TreeRequest& tree, int64_t vocab) override {
     return cuda_tree(tree, vocab, device_);
   }
   std::optional<DeviceCandidates> rank(const at::Tensor& logits, const SamplingParams& sampling,

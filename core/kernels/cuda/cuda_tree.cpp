@@ -68,7 +68,7 @@ cuda::BestSiblingsTask best_task(const at::Tensor& logits, const SamplingParams&
   return task;
 }
 
-class CudaTree final : public TreeDrawing {
+class CudaTree final : public DraftTreeDrawing {
  public:
   CudaTree(const TreeRequest& tree, int64_t vocab, at::Device device)
       : device_(device),
@@ -209,7 +209,8 @@ class CudaTree final : public TreeDrawing {
 
 }  // namespace
 
-std::unique_ptr<TreeDrawing> cuda_tree(const TreeRequest& tree, int64_t vocab, at::Device device) {
+std::unique_ptr<DraftTreeDrawing> cuda_tree(const TreeRequest& tree, int64_t vocab,
+                                            at::Device device) {
   return std::make_unique<CudaTree>(tree, vocab, device);
 }
 

@@ -12,6 +12,11 @@ void AdaptedOps::linear(const Linear& weight, const Tensor& input, Tensor& out) 
   }
 }
 
+void AdaptedOps::add_and_norm(Tensor& residual, const Tensor& input, const Tensor& scale,
+                              const Tensor& next, double eps, Tensor& normed) {
+  ops().add_and_norm(residual, input, scale, next, eps, normed);
+}
+
 bool AdaptedOps::records() const {
   return ops().records() && stack_.adapters().empty() && draft_ == nullptr;
 }

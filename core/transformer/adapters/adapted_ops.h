@@ -20,6 +20,10 @@ class AdaptedOps final : public ForwardingOps {
 
   void linear(const Linear& weight, const Tensor& input, Tensor& out) override;
 
+  /// In one launch: it holds no product.
+  void add_and_norm(Tensor& residual, const Tensor& input, const Tensor& scale, const Tensor& next,
+                    double eps, Tensor& normed) override;
+
   /// Not with adapters: a product that they update takes memory.
   bool records() const override;
   std::unique_ptr<OpsGraph> record(const std::function<void()>& calls) override;

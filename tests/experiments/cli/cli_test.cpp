@@ -137,6 +137,8 @@ TEST(CliTest, WrongUsageExitsWithTwo) {
       {"profile", kModel, "--contexts", "100000"},
       {"profile", kModel, "--contexts", "0"},
       {"profile", kModel, "--new-tokens", "1,0"},
+      {"profile", kModel, "--new-tokens", "4,8"},
+      {"profile", kModel, "--random", "--by-layer", "--contexts", "100000"},
       {"profile", kModel, "--repeats", "0"},
       {"profile", kModel, "--temperature", "-1"},
       {"profile", kModel, "--draft", "{type: nonsense}"},
@@ -526,7 +528,7 @@ TEST(CliTest, ProfilesForwardsAndDrafters) {
   EXPECT_EQ(profile.drafters[0].lengths[1].drafted, 3);
   EXPECT_GT(profile.drafters[0].lengths[1].draft.median, 0.0);
   const auto printed =
-      cli({"profile", kModel, "--contexts", "8", "--new-tokens", "1,5", "--repeats", "1",
+      cli({"profile", kModel, "--contexts", "8", "--new-tokens", "5,1", "--repeats", "1",
            "--temperature", "0.5", "--draft", kModel, "--json", "-"});
   ASSERT_EQ(printed.code, 0) << printed.err;
   EXPECT_EQ(nlohmann::json::parse(printed.out)["target"].size(), 2U);
