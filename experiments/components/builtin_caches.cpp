@@ -97,10 +97,11 @@ struct TieredOptions {
 OptionTable<TieredOptions> tiered_options() {
   using Options = TieredOptions;
   return OptionTable<Options>()
-      .add("memory_megabytes", &Options::memory_megabytes,
-           "most memory of the pages of all layers, in MiB; on a GPU taken from its memory when the "
-           "cache is made",
-           {1, kMostMegabytes})
+      .add(
+          "memory_megabytes", &Options::memory_megabytes,
+          "most memory of the pages of all layers, in MiB; on a GPU taken from its memory when the "
+          "cache is made",
+          {1, kMostMegabytes})
       .add("host_megabytes", &Options::host_megabytes,
            "of a GPU's pages that its memory does not hold, so many MiB lie in the host's pinned "
            "memory, taken when the cache is made, and the others on disk; 0: a few blocks",

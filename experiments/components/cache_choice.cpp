@@ -221,10 +221,11 @@ void check_cache(const ConfigNode& model, const CacheChoice& choice, const Model
   const bool is_traced = cache.is_map("of");
   if (choice.cpu_only.empty() && choice.memory_bytes > 0 &&
       (options.device == "mps" || (is_traced && options.device != "cpu"))) {
-    cache.fail("type", fmt::format("{} is for the CPU{}, but device is {}; choose another cache, or "
-                                   "device: cpu",
-                                   is_traced ? "a trace of one with tiers" : type_of(cache),
-                                   is_traced ? "" : " and CUDA", options.device));
+    cache.fail("type",
+               fmt::format("{} is for the CPU{}, but device is {}; choose another cache, or "
+                           "device: cpu",
+                           is_traced ? "a trace of one with tiers" : type_of(cache),
+                           is_traced ? "" : " and CUDA", options.device));
   }
   if (choice.cpu_only.empty() && !choice.loss.empty() && !choice.format &&
       options.device == "mps") {
