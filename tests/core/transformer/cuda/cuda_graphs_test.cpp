@@ -234,19 +234,19 @@ TEST_F(CudaGraphModelTest, PrefillsHaveGraphsOfTheirOwn) {
     pair.forward(tokens, wanted);
     pair.truncate(0);
   };
-  const ForwardOptions last{.logits = Logits::kLast};
+  const ForwardOptions last{.layers = {0}, .logits = Logits::kLast};
   for (int i = 0; i < 3; ++i) {
     prefill(70, last);
     prefill(66, last);
   }
   EXPECT_THAT(pair.counts(), ElementsAre(2, 2, 2));
-  prefill(70, {.logits = Logits::kLast, .hidden = Hidden::kAll});
-  prefill(64, last);
+  prefill(70, {.layers = {0}, .logits = Logits::kLast, .hidden = Hidden::kAll});
   EXPECT_THAT(pair.counts(), ElementsAre(2, 2, 2));
-  prefill(67, {.logits = Logits::kNone});  // 70 goes, which was not used for longest
+  prefill(67, {.layers = {0}, .logits = Logits::kNone});  // 70 goes, which was not used for longest
   prefill(66, last);
   EXPECT_THAT(pair.counts(), ElementsAre(3, 2, 3));
-  prefill(80, {.logits = Logits::kNone});  // takes more memory, so activations may move; 67 goes
+  prefill(80, {.layers = {0},
+               .logits = Logits::kNone});  // takes more memory, so activations may move; 67 goes
   prefill(66, last);
   EXPECT_EQ(pair.counts()[1], 2);
 }
