@@ -67,6 +67,14 @@ CostPoint parse_point(const nlohmann::json& json) {
   return point;
 }
 
+ForwardReads parse_reads(const nlohmann::json& json) {
+  ForwardReads reads{.weights = json.at("weight_bytes").get<int64_t>(), .cache = {}};
+  for (const auto& entry : json.at("cache")) {
+    reads.cache[entry.at("context").get<int64_t>()] = entry.at("bytes").get<int64_t>();
+  }
+  return reads;
+}
+
 Profile parse_profile(const nlohmann::json& json) {
   if (json.at("format") != kFormat) {
     throw Error(fmt::format("its format is {}, not \"{}\"", json.at("format").dump(), kFormat));
@@ -164,14 +172,6 @@ Json reads_json(const ForwardReads& reads) {
     cache.push_back({{"context", context}, {"bytes", bytes}});
   }
   return {{"weight_bytes", reads.weights}, {"cache", std::move(cache)}};
-}
-
-ForwardReads parse_reads(const nlohmann::json& json) {
-  ForwardReads reads{.weights = json.at("weight_bytes").get<int64_t>(), .cache = {}};
-  for (const auto& entry : json.at("cache")) {
-    reads.cache[entry.at("context").get<int64_t>()] = entry.at("bytes").get<int64_t>();
-  }
-  return reads;
 }
 
 }  // namespace
