@@ -30,7 +30,8 @@ DeviceBlocks::DeviceBlocks(const TieredPages& pages, std::unique_ptr<PageFile> f
       slots_(pages.memory_bytes / (2 * half_bytes_)),
       slots_memory_(queue_->on_device(std::max<int64_t>(1, slots_) * 2 * half_bytes_)),
       blocks_(static_cast<size_t>(pages.layers())),
-      buffers_(static_cast<size_t>(std::max(kFewestBuffers, host_bytes / (2 * half_bytes_)))) {
+      buffers_(static_cast<size_t>(
+          std::max(kFewestBuffers, std::min(host_bytes, pages.file_bytes()) / (2 * half_bytes_)))) {
   buffers_memory_ = queue_->pinned(std::ssize(buffers_) * 2 * half_bytes_);
   for (int64_t slot = slots_ - 1; slot >= 0; --slot) {
     free_slots_.push_back(slot);

@@ -40,13 +40,11 @@ TableBlock::Options KvCache::table_options(bool of_readers) const {
           .pages_apart = by_layer};
 }
 
-void KvCache::extend(const NewNodes& nodes) {
-  read_row_ = -1;
+void KvCache::make_room(const NewNodes& nodes) {
   find_spans(nodes);
   check_parents(nodes);
   check_capacity();
   groups_->take_back();
-  // All that may run out of memory comes first, so that then nothing has changed.
   reserve_tables(nodes);
   ranges_.clear();
   for (const RowSpan& span : spans_) {
@@ -54,6 +52,16 @@ void KvCache::extend(const NewNodes& nodes) {
   }
   for (PageGroup& group : groups_->all()) {
     reserve_pages(group, ranges_);
+  }
+}
+
+void KvCache::extend(const NewNodes& nodes) {
+  read_row_ = -1;
+  try {
+    make_room(nodes);
+  } catch (...) {
+    spans_.clear();  // these nodes are in no tables
+    throw;
   }
   path_end_ = 0;
   int64_t longest = 0;

@@ -21,8 +21,8 @@ namespace specdec {
 /// leaves behind the window: truncating is exact as far as rewindable_to() says. With exact_recent
 /// the same holds for pages of recent tokens as they are beside those of a format. Pages are
 /// shared between rows after a fork and copied on write. Truncated pages stay with their row,
-/// until others need them. The capacity is fixed (KvCacheOptions): nothing that lies in it ever
-/// moves.
+/// until others need them. The capacity is fixed (KvCacheOptions): but for tiers on a device,
+/// nothing that lies in it ever moves.
 class KvCache final : public KvStore {
  public:
   KvCache(const std::vector<LayerKv>& layers, const KvCacheOptions& options);
@@ -122,6 +122,8 @@ class KvCache final : public KvStore {
   int64_t exact_recent(int64_t layer) const;
   void check_rewindable(const char* call, int64_t length, int64_t shortest) const;
   int64_t place(RowId row) const { return static_cast<int64_t>(rows_.place(row)); }
+  /// All of an extend that may throw: then nothing has changed, but that no row was extended last.
+  void make_room(const NewNodes& nodes);
   void find_spans(const NewNodes& nodes);
   void check_parents(const NewNodes& nodes) const;
   void check_capacity() const;

@@ -66,7 +66,11 @@ std::vector<PageUse> KvCache::page_uses(int64_t layer) const {
     }
   }
   if (rows_.is_open(read_row_)) {  // readers have windows of their own
+    const size_t begin = uses.size();
     add_uses(group, read_row_, 0, uses);
+    for (size_t i = begin; i < uses.size(); ++i) {
+      uses[i].is_written = false;
+    }
   }
   return uses;
 }

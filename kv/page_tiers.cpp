@@ -123,8 +123,12 @@ void PageTiers::read_ahead(int64_t layer, std::span<const PageUse> uses) {
     return;
   }
   memory_->begin_moves();
-  if (!make_room(bytes_of(places), layer)) {
-    return;
+  try {
+    if (!make_room(bytes_of(places), layer)) {
+      return;
+    }
+  } catch (const Error&) {
+    return;  // bring() says it, if these are needed
   }
   {
     const std::lock_guard lock(mutex_);

@@ -227,6 +227,11 @@ void check_cache(const ConfigNode& model, const CacheChoice& choice, const Model
                            is_traced ? "a trace of one with tiers" : type_of(cache),
                            is_traced ? "" : " and CUDA", options.device));
   }
+  if (choice.memory_bytes > 0 && options.device == "cpu" && !is_traced &&
+      cache.has("host_megabytes")) {
+    cache.fail("host_megabytes",
+               "is for a GPU: on the CPU memory_megabytes are the host's. Leave it out");
+  }
   if (choice.cpu_only.empty() && !choice.loss.empty() && !choice.format &&
       options.device == "mps") {
     cache.fail("type",

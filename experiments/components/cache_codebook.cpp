@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/formats/safetensors.h"
+#include "core/hash.h"
 #include "core/kernels/hadamard.h"
 #include "core/kernels/stored_rows.h"
 
@@ -96,6 +97,16 @@ void CacheCodebook::give_to(std::vector<LayerKv>& layers) const {
     }
     layers[i].levels = levels[i];
   }
+}
+
+std::string CacheCodebook::fingerprint() const {
+  uint64_t hash = kHashStart;
+  for (const at::Tensor& layer : levels) {
+    if (layer.defined()) {
+      hash = hash_bytes(hash, layer.const_data_ptr(), layer.nbytes());
+    }
+  }
+  return fmt::format("{:016x}", hash);
 }
 
 void CacheCodebook::check_model(const std::string& fingerprint) const {

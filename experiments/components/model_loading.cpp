@@ -22,6 +22,7 @@
 #include "core/formats/safetensors.h"
 #include "core/tokenizers/gguf_tokenizer.h"
 #include "core/tokenizers/tokenizer_files.h"
+#include "experiments/components/cache_codebook.h"
 #include "experiments/components/thread_choice.h"
 
 namespace specdec {
@@ -385,6 +386,9 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
   }
   const CacheChoice& choice = cache ? *cache : options_.cache;
   choice.check_model(shared->weights_fingerprint);
+  if (choice.codebook != nullptr) {
+    heads_[choice.codebook->file.string()] = choice.codebook->fingerprint();
+  }
   const ModelFiles* files = catalog_ == nullptr ? nullptr : catalog_->find(folder);
   const TransformerOptions options{.max_length = max_length_of(options_, shared->config),
                                    .usable_tokens = files == nullptr ? 0 : usable_tokens(*files),

@@ -15,7 +15,7 @@ GenerationRecord folder_record(const std::string& prompt, size_t steps) {
   record.category = "prose";
   record.prompt_tokens = 12;
   record.thinking = ThinkingSpan{0, 1};
-  record.cache_tiers = KvTiers{1, 2, 3, 4, 5, 6, 7, 8, 1.0 / 3.0};
+  record.cache_tiers = KvTiers{1, 2, 3, 4, 5, 6, 7, 8, 9, 1.0 / 3.0};
   record.cache_trace = KvTrace{.forwards = 2,
                                .layers = {{3, 4, {5, 6}, {0.25, 1.0 / 3.0}}, {}},
                                .pages = {{{1, 2}, {}, {0, 7}}, {}}};
