@@ -190,6 +190,14 @@ CostCurveOptions Profiler::curve_options() const {
   options.contexts = numbers("--contexts", arguments_.contexts);
   options.new_tokens = numbers("--new-tokens", arguments_.new_tokens);
   std::sort(options.new_tokens.begin(), options.new_tokens.end());
+  options.new_tokens.erase(std::unique(options.new_tokens.begin(), options.new_tokens.end()),
+                           options.new_tokens.end());
+  const int64_t longest = std::ssize(arguments_.acceptance) + 1;
+  if (!arguments_.acceptance.empty() && options.new_tokens.back() < longest) {
+    throw ConfigError(fmt::format(
+        "--new-tokens {}: --acceptance predicts forwards of up to {} tokens; time them too",
+        arguments_.new_tokens, longest));
+  }
   if (options.new_tokens.front() != 1) {
     throw ConfigError(fmt::format(
         "--new-tokens {}: 1 is missing, the forward of plain decoding, with which others are "

@@ -6,10 +6,12 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numbers>
 #include <numeric>
+#include <optional>
 #include <ostream>
 
 #include "core/error.h"
@@ -29,7 +31,8 @@ namespace {
 struct ScoreArguments {
   std::string model, file, against, against_dtype, against_cache;
   std::vector<std::string> adapters;
-  std::string calibrate, rotation = "none";
+  std::optional<std::string> calibrate;
+  std::string rotation = "none";
   int64_t window = 0;
   JsonOption json;
   bool tokens = false, by_magnitude = false;
@@ -60,13 +63,26 @@ class Calibration {
  public:
   /// Throws ConfigError where the model's cache is not exact.
   Calibration(const ScoreArguments& arguments, const ModelOptions& options)
-      : file_(arguments.calibrate),
+      : file_(*arguments.calibrate),
         levels_(arguments.rotation == "hadamard" ? KvRotation::kHadamard : KvRotation::kNone,
                 arguments.by_magnitude ? LevelWeights::kByMagnitude : LevelWeights::kEqual) {
     if (!options.cache.loss.empty() || kv_format_of(options) != KvFormat::kNative) {
       throw ConfigError(
           "--calibrate reads keys and values as they are: leave --kv-dtype out, and let --cache be "
           "exact, such as paged");
+    }
+    if (file_.empty() || file_ == "-") {
+      throw ConfigError("--calibrate: name a file for the levels");
+    }
+    if (std::filesystem::exists(file_)) {
+      try {
+        (void)read_cache_codebook(file_);
+      } catch (const Error&) {
+        throw ConfigError(fmt::format(
+            "--calibrate: {} is there and holds no levels, so it is not overwritten: name another "
+            "file",
+            file_));
+      }
     }
   }
 
@@ -273,7 +289,7 @@ int score(const CommandContext& context, const ScoreArguments& arguments) {
   ModelOptions options = context.model_options();
   options.suppresses = false;  // a text's tokens all count
   std::optional<Calibration> calibration;
-  if (!arguments.calibrate.empty()) {
+  if (arguments.calibrate) {
     calibration.emplace(arguments, options);
   }
   ModelLoader loader(options, &catalog);

@@ -16,6 +16,8 @@
 namespace specdec {
 namespace {
 
+/// Numbers are divided by the root mean square of their 32, so none is larger than its root.
+constexpr double kMostLevel = 6.0;
 constexpr const char* kMakeAgain = "make it with 'specdec score MODEL TEXT --calibrate FILE'";
 
 std::string levels_name(size_t layer) { return fmt::format("layers.{}.levels", layer); }
@@ -71,9 +73,11 @@ const std::vector<std::string>& weights_names() {
 Tensor read_levels(const TensorEntry& entry, const CodebookHeader& header) {
   const Tensor levels = entry.dtype == DType::kF32 ? mapped_tensor(entry).clone() : Tensor();
   if (!levels.defined() || levels.dim() != 3 || levels.size(0) != 2 ||
-      levels.size(2) != kQ3Levels || !levels.isfinite().all().item<bool>()) {
+      levels.size(2) != kQ3Levels || !(levels.abs() <= kMostLevel).all().item<bool>() ||
+      !(levels.diff() >= 0).all().item<bool>()) {
     header.fail(
-        fmt::format("{} should be [2, kv heads, {}] float32, all finite", entry.name, kQ3Levels));
+        fmt::format("{} should be [2, kv heads, {}] float32, ascending numbers from {} to {}",
+                    entry.name, kQ3Levels, -kMostLevel, kMostLevel));
   }
   return levels;
 }

@@ -427,9 +427,11 @@ TEST_F(ExperimentConfigTest, MetalReadsNoLossyCache) {
 
 TEST_F(ExperimentConfigTest, SomeCachesAreForTheCpuOnly) {
   EXPECT_EQ(message(text(""), {"model.cache={type: tiered}"}), "no error");
-  EXPECT_THAT(message(text(""), {"model.cache={type: tiered}", "model.device=cuda"}),
-              HasSubstr("tiered is for the CPU, but device is cuda"));
-  for (const char* cache : {"paged", "tracing", "compressed, lossy: true"}) {
+  EXPECT_THAT(message(text(""), {"model.cache={type: tiered}", "model.device=mps"}),
+              HasSubstr("tiered is for the CPU and CUDA, but device is mps"));
+  EXPECT_THAT(message(text(""), {"model.cache={type: tiered, host_megabytes: 3}"}),
+              HasSubstr("host_megabytes: is for a GPU"));
+  for (const char* cache : {"paged", "tiered", "tracing", "compressed, lossy: true"}) {
     EXPECT_THAT(
         message(text(""), {fmt::format("model.cache={{type: {}}}", cache), "model.device=cuda"}),
         Not(HasSubstr("is for the CPU")));
