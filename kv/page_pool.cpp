@@ -141,12 +141,12 @@ PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options,
     make_pages();
     return;
   }
-  TieredPages pages = tiered_pages();
+  const TieredPages pages = tiered_pages();
   if (on_host()) {
     make_pages();
-    make_tiers(std::move(pages));
+    make_tiers(pages);
   } else {
-    make_device_tiers(std::move(pages));
+    make_device_tiers(pages);
   }
 }
 
@@ -191,7 +191,7 @@ TieredPages PagePool::tiered_pages() {
   return pages;
 }
 
-void PagePool::make_tiers(TieredPages pages) {
+void PagePool::make_tiers(const TieredPages& pages) {
   std::vector<AddressedBlocks::Addresses> addresses(pages_.size());
   for (size_t i = 0; i < pages_.size(); ++i) {
     if (owns(i)) {
@@ -208,7 +208,7 @@ void PagePool::make_tiers(TieredPages pages) {
 }
 
 /// Pages of all layers lie in the same slots.
-void PagePool::make_device_tiers(TieredPages pages) {
+void PagePool::make_device_tiers(const TieredPages& pages) {
   const auto copies = options_.copies != nullptr ? options_.copies : device_copies(options_.device);
   SPECDEC_CHECK(copies != nullptr, "cache: memory_bytes on {} without a queue of copies",
                 options_.device.str());

@@ -94,8 +94,8 @@ class PagePool {
   bool is_tiered() const { return options_.memory_bytes > 0 && !options_.device.is_meta(); }
   TieredPages tiered_pages();
   void make_pages();
-  void make_tiers(TieredPages pages);
-  void make_device_tiers(TieredPages pages);
+  void make_tiers(const TieredPages& pages);
+  void make_device_tiers(const TieredPages& pages);
   std::vector<int64_t> sizes_of(const LayerKv& layer, bool values) const;
   const Pages& source(int64_t layer) const;
   /// Whether the pages of a layer are its own, and of this pool.

@@ -328,6 +328,24 @@ int score(const CommandContext& context, const ScoreArguments& arguments) {
   return 0;
 }
 
+void add_calibration_options(CLI::App& command, ScoreArguments& arguments) {
+  auto* calibrate =
+      command
+          .add_option("--calibrate", arguments.calibrate,
+                      "write levels of q3 for a cache of this model, as its keys and values of the "
+                      "text have least error: the file of the cache's key 'codebook'")
+          ->option_text("FILE");
+  command
+      .add_option("--rotation", arguments.rotation,
+                  "with --calibrate: the cache's key 'rotation' (none or hadamard)")
+      ->check(CLI::IsMember({"none", "hadamard"}))
+      ->needs(calibrate);
+  command
+      .add_flag("--by-magnitude", arguments.by_magnitude,
+                "with --calibrate: groups of large numbers weigh more, by their squared scale")
+      ->needs(calibrate);
+}
+
 }  // namespace
 
 void add_score_command(CLI::App& app, CommandContext& context) {
@@ -353,22 +371,7 @@ void add_score_command(CLI::App& app, CommandContext& context) {
       ->check([](const std::string& text) -> std::string {
         return text.empty() ? "is empty: name a cache, such as contiguous, or leave it out" : "";
       });
-  auto* calibrate =
-      command
-          ->add_option(
-              "--calibrate", arguments->calibrate,
-              "write levels of q3 for a cache of this model, as its keys and values of the "
-              "text have least error: the file of the cache's key 'codebook'")
-          ->option_text("FILE");
-  command
-      ->add_option("--rotation", arguments->rotation,
-                   "with --calibrate: the cache's key 'rotation' (none or hadamard)")
-      ->check(CLI::IsMember({"none", "hadamard"}))
-      ->needs(calibrate);
-  command
-      ->add_flag("--by-magnitude", arguments->by_magnitude,
-                 "with --calibrate: groups of large numbers weigh more, by their squared scale")
-      ->needs(calibrate);
+  add_calibration_options(*command, *arguments);
   add_adapter_option(*command, arguments->adapters);
   command
       ->add_option("--window", arguments->window,

@@ -205,7 +205,10 @@ Spread spread_of(std::vector<double> seconds) {
 
 StepTimer::StepTimer(DecodingStrategy& strategy, std::vector<Token> prompt, int64_t length,
                      SamplingParams sampling)
-    : strategy_(strategy), prompt_(std::move(prompt)), length_(length), sampling_(sampling) {}
+    : strategy_(strategy),
+      prompt_(std::move(prompt)),
+      length_(length),
+      sampling_(std::move(sampling)) {}
 
 void StepTimer::generate() {
   CounterRandomness random(0, 0, generations_);
