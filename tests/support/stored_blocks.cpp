@@ -222,6 +222,23 @@ int64_t scale_inputs(WeightFormat format) {
   return is_codebook_block(type) ? codebook_scale_inputs(type) : type == DType::kQ6K ? 16 : 32;
 }
 
+/// Blocks of random entries of their codebook.
+void draw_codebook_row(std::mt19937_64& random, StoredRows& stored, int64_t row) {
+  const DType type = stored_dtype(stored.format);
+  auto codes = stored.codes.accessor<float, 2>();
+  auto scales = stored.scales.accessor<float, 2>();
+  std::vector<uint8_t> numbers;
+  std::vector<float> block_scales;
+  for (int64_t first = 0; first < stored.in; first += block_values(type)) {
+    encode_codebook(type, random, stored.bytes[static_cast<size_t>(row)], numbers, block_scales);
+    for (int64_t k = 0; k < block_values(type); ++k) {
+      codes[row][first + k] = codebook_of(type)[numbers[static_cast<size_t>(k)]];
+      scales[row][(first + k) / stored.scale_inputs] =
+          block_scales[static_cast<size_t>(k / stored.scale_inputs)];
+    }
+  }
+}
+
 }  // namespace
 
 Tensor StoredRows::values() const {
@@ -267,17 +284,8 @@ StoredRows random_stored_rows(WeightFormat format, int64_t rows, int64_t in, uin
       }
       continue;
     }
-    if (const DType type = stored_dtype(format); is_codebook_block(type)) {
-      std::vector<uint8_t> numbers;
-      std::vector<float> block_scales;
-      for (int64_t first = 0; first < in; first += block_values(type)) {
-        encode_codebook(type, random, bytes, numbers, block_scales);
-        for (int64_t k = 0; k < block_values(type); ++k) {
-          codes[row][first + k] = codebook_of(type)[numbers[static_cast<size_t>(k)]];
-          scales[row][(first + k) / stored.scale_inputs] =
-              block_scales[static_cast<size_t>(k / stored.scale_inputs)];
-        }
-      }
+    if (is_codebook_block(stored_dtype(format))) {
+      draw_codebook_row(random, stored, row);
       continue;
     }
     for (int64_t first = 0; first < in; first += block_values(stored_dtype(format))) {
