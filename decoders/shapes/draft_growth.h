@@ -98,8 +98,9 @@ class DraftGrowth {
   /// The numbers that a device draws with; none where siblings are best tokens.
   std::optional<DeviceRandomness> device_random() const;
   /// Has a device find the tokens of the nodes of `tree`, whose tokens are not known; none where it
-  /// cannot.
-  std::optional<DrawnTree> draw_tree(Draft& tree, std::span<const int64_t> ranks);
+  /// cannot. `levels`: branching_nodes of its parents.
+  std::optional<DrawnTree> draw_tree(Draft& tree, std::span<const int64_t> ranks,
+                                     const std::vector<std::vector<int64_t>>& levels);
   /// What the penalties of the token after `node` look at.
   std::vector<Token> penalised(int64_t node) const;
   std::vector<int64_t> draw_children(int64_t node, int64_t count);

@@ -60,10 +60,11 @@ bool DraftGrowth::add_drawn_chain() {
   return true;
 }
 
-std::optional<DrawnTree> DraftGrowth::draw_tree(Draft& tree, std::span<const int64_t> ranks) {
+std::optional<DrawnTree> DraftGrowth::draw_tree(Draft& tree, std::span<const int64_t> ranks,
+                                                const std::vector<std::vector<int64_t>>& levels) {
   std::unique_ptr<DraftTreeDrawing> drawing;
   Tensor tokens;
-  for (const std::vector<int64_t>& level : branching_nodes(tree.parents)) {
+  for (const std::vector<int64_t>& level : levels) {
     const ForwardResult found = child_distribution_.expand_on_device(tree, level, tokens);
     SPECDEC_CHECK(found.sampler != nullptr, "a tree is drawn by logits that lie on no device");
     if (drawing == nullptr) {
@@ -100,7 +101,7 @@ bool DraftGrowth::add_drawn_tree(std::span<const int64_t> parents, std::span<con
       !child_distribution_.expands_on_device()) {
     return false;
   }
-  const std::optional<DrawnTree> drawn = draw_tree(tree, ranks);
+  const std::optional<DrawnTree> drawn = draw_tree(tree, ranks, levels);
   if (!drawn) {
     return false;
   }
