@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/formats/compression_scheme.h"
 #include "core/formats/json_keys.h"
 #include "core/transformer/rope_config.h"
 
@@ -10,18 +11,15 @@ namespace specdec {
 void refuse_unsupported_keys(const JsonKeys& keys) {
   for (const char* key : {"quantization_config", "compression_config"}) {
     if (keys.has(key)) {
-      const std::string method = keys.object(key).text("quant_method", "unknown");
-      const bool is_read = method == "compressed-tensors" || method == "fp8" ||
-                           method == "modelopt" || method == "gptq" || method == "awq" ||
-                           method == "bitsandbytes";
-      if (key == std::string("quantization_config") && is_read) {
+      const std::string method = quantisation_method(keys.object(key));
+      if (key == std::string("quantization_config") && is_known_quantisation(method)) {
         continue;  // read, or refused in detail, where the tensors are opened
       }
       keys.fail(key,
                 fmt::format("says that the weights are quantised (quant_method '{}'), which "
                             "is not supported; use the original checkpoint, one of "
                             "compressed-tensors (to which llm-compressor brings a model), gptq, "
-                            "awq, modelopt, bitsandbytes or fp8, or a GGUF file",
+                            "awq, modelopt, bitsandbytes, fp8 or MLX, or a GGUF file",
                             method));
     }
   }

@@ -10,6 +10,7 @@
 #include "core/formats/codebook_blocks.h"
 #include "core/formats/column_packed.h"
 #include "core/formats/float_values.h"
+#include "core/formats/gguf_quantize.h"
 #include "core/formats/scaled_blocks.h"
 
 namespace specdec {
@@ -19,7 +20,8 @@ using Codes = CompressionScheme::Codes;
 using WholeScale = CompressionScheme::WholeScale;
 
 constexpr int64_t kWordBits = 32;
-constexpr int64_t kQ40Values = 32;
+constexpr int64_t kByteBits = 8;
+constexpr int64_t kBlockCodes = 32;  ///< of Q4_0, Q4_1 and Q5_1
 
 /// As many parts of so many as there are, the last one perhaps smaller; 0 = one part.
 int64_t parts_of(int64_t size, int64_t part) { return part == 0 ? 1 : (size + part - 1) / part; }
@@ -65,8 +67,9 @@ class RowWriter {
   explicit RowWriter(const CompressedMatrix& matrix)
       : matrix_(matrix),
         type_(block_type(matrix)),
-        offset_(is_float(matrix) ? 0 : 1 << (matrix.scheme.bits - 1)),
+        offset_(is_float(matrix) || matrix.minima != nullptr ? 0 : 1 << (matrix.scheme.bits - 1)),
         scales_(scales_of(matrix)),
+        minima_(matrix.minima == nullptr ? std::vector<float>() : float_values(*matrix.minima)),
         codes_(static_cast<size_t>(matrix.columns)) {
     for (size_t i = 0; i < numbers_.size(); ++i) {
       const auto code = static_cast<uint8_t>(i);
@@ -113,7 +116,7 @@ class RowWriter {
       }
       return;
     }
-    if (matrix_.scheme.codes != Codes::kPacked) {  // a byte each
+    if (matrix_.scheme.codes != Codes::kPacked && matrix_.scheme.codes != Codes::kMlx) {  // bytes
       std::memcpy(codes_.data(), codes.bytes.data() + static_cast<size_t>(row) * codes_.size(),
                   codes_.size());
       if (matrix_.scheme.codes == Codes::kInt8) {
@@ -124,12 +127,13 @@ class RowWriter {
       return;
     }
     const auto bits = static_cast<unsigned>(matrix_.scheme.bits);
-    const int64_t words = codes.shape[1];
-    uint32_t word = 0;
+    const int64_t first = row * codes.shape[1] * kWordBits / kByteBits;
     for (size_t k = 0; k < codes_.size(); ++k) {
-      const auto bit = static_cast<unsigned>(k * bits % kWordBits);
-      if (bit == 0) {
-        word = word_at<uint32_t>(codes, row * words + static_cast<int64_t>(k * bits / kWordBits));
+      const auto byte = first + static_cast<int64_t>(k * bits / kByteBits);
+      const auto bit = static_cast<unsigned>(k * bits % kByteBits);
+      unsigned word = word_at<uint8_t>(codes, byte);
+      if (bit + bits > kByteBits) {
+        word |= unsigned{word_at<uint8_t>(codes, byte + 1)} << kByteBits;
       }
       codes_[k] = static_cast<uint8_t>(word >> bit & ((1U << bits) - 1U));
     }
@@ -166,12 +170,17 @@ class RowWriter {
     if (is_codebook_block(type_)) {
       return write_codebook_block(type_, part.codes, scale, out);
     }
+    const float minimum = minima_.empty() ? 0.0F : minima_[static_cast<size_t>(part.scale)];
+    if (type_ == DType::kQ41 || type_ == DType::kQ51) {
+      return write_minimum_block(part.codes, scale, minimum, out);
+    }
     if (type_ != DType::kF32) {
       return write_gguf_block(part, out);
     }
     const auto zero = static_cast<float>(part.zero);
     for (int64_t k = 0; k < count; ++k) {
-      const float value = (numbers_[part.codes[k]] - zero) * scale;
+      const float product = (numbers_[part.codes[k]] - zero) * scale;
+      const float value = minima_.empty() ? product : product + minimum;
       std::memcpy(out + k * static_cast<int64_t>(sizeof(value)), &value, sizeof(value));
     }
   }
@@ -183,24 +192,61 @@ class RowWriter {
     out += sizeof(scale);
     if (type_ == DType::kQ40) {
       constexpr int kOffset = 8;
-      std::array<uint8_t, kQ40Values> codes;
-      std::transform(part.codes, part.codes + kQ40Values, codes.begin(), [this](uint8_t code) {
+      std::array<uint8_t, kBlockCodes> codes;
+      std::transform(part.codes, part.codes + kBlockCodes, codes.begin(), [this](uint8_t code) {
         return static_cast<uint8_t>(code + kOffset - offset_);
       });
-      return write_nibbles(codes.data(), kQ40Values, out);
+      return write_nibbles(codes.data(), kBlockCodes, out);
     }
     for (int64_t k = 0; k < block_values(type_); ++k) {
       out[k] = static_cast<std::byte>(part.codes[k] ^ 0x80U);
     }
   }
 
+  /// Q4_1 or Q5_1: halves of the scale and the minimum, which hold both, then in Q5_1 the codes'
+  /// fifth bits, then their lower four.
+  void write_minimum_block(const uint8_t* codes, float scale, float minimum, std::byte* out) const {
+    for (const float number : {scale, minimum}) {
+      const uint16_t half = half_bits(number);
+      std::memcpy(out, &half, sizeof(half));
+      out += sizeof(half);
+    }
+    std::array<uint8_t, kBlockCodes> low;
+    uint32_t fifth = 0;
+    for (size_t k = 0; k < low.size(); ++k) {
+      low[k] = codes[k] & 15U;
+      fifth |= uint32_t{codes[k]} >> 4U << k;
+    }
+    if (type_ == DType::kQ51) {
+      std::memcpy(out, &fifth, sizeof(fifth));
+      out += sizeof(fifth);
+    }
+    write_nibbles(low.data(), kBlockCodes, out);
+  }
+
   const CompressedMatrix& matrix_;
   DType type_;
   int offset_;                      ///< added to signed codes
   std::array<float, 256> numbers_;  ///< what a code in a byte is
-  std::vector<float> scales_;
+  std::vector<float> scales_, minima_;
   std::vector<uint8_t> codes_;
 };
+
+/// Whether numbers keep their values in half precision.
+bool fit_halves(const TensorEntry& entry) {
+  const std::vector<float> values = float_values(entry);
+  return std::all_of(values.begin(), values.end(),
+                     [](float value) { return half_value(half_bits(value)) == value; });
+}
+
+/// Of codes that have minima.
+DType block_type_with_minima(const CompressedMatrix& matrix) {
+  constexpr int64_t kBitsOfQ41 = 4, kBitsOfQ51 = 5;
+  const int64_t bits = matrix.scheme.bits;
+  const bool fits = bits <= kBitsOfQ51 && has_whole_blocks(matrix, kBlockCodes) &&
+                    fit_halves(*matrix.scales) && fit_halves(*matrix.minima);
+  return !fits ? DType::kF32 : bits <= kBitsOfQ41 ? DType::kQ41 : DType::kQ51;
+}
 
 /// Whether the codes stand for the numbers of NF4_32.
 bool has_nf4_numbers(const CompressedMatrix& matrix) {
@@ -218,6 +264,9 @@ int64_t CompressedMatrix::scale_columns() const {
 }
 
 DType block_type(const CompressedMatrix& matrix) {
+  if (matrix.minima != nullptr) {
+    return block_type_with_minima(matrix);
+  }
   const bool wide = has_whole_blocks(matrix, block_values(DType::kInt4x128));
   const bool narrow = has_whole_blocks(matrix, block_values(DType::kInt4x32));
   const DType scales = matrix.scales->dtype;
@@ -282,10 +331,14 @@ void write_values(const CompressedMatrix& matrix, std::span<std::byte> out) {
     const TensorEntry zeros = matrix.zeros == nullptr
                                   ? TensorEntry{}
                                   : part_of_stack(*matrix.zeros, i, matrix.stacked, 1);
+    const TensorEntry minima = matrix.minima == nullptr
+                                   ? TensorEntry{}
+                                   : part_of_stack(*matrix.minima, i, matrix.stacked, 1);
     CompressedMatrix one = matrix;
     one.codes = &codes;
     one.scales = &scales;
     one.zeros = matrix.zeros == nullptr ? nullptr : &zeros;
+    one.minima = matrix.minima == nullptr ? nullptr : &minima;
     one.stacked = 0;
     write_rows(one, out.subspan(static_cast<size_t>(i) * size, size));
   }

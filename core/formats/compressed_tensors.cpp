@@ -16,6 +16,7 @@
 #include "core/formats/column_packed.h"
 #include "core/formats/float_values.h"
 #include "core/formats/matrix_checks.h"
+#include "core/formats/mlx_matrix.h"
 
 namespace specdec {
 namespace {
@@ -26,9 +27,10 @@ using WholeScale = CompressionScheme::WholeScale;
 constexpr std::string_view kPackedEnd = "_packed";
 constexpr std::string_view kColumnEnd = ".qweight";
 /// What stands beside the codes of a module; of inputs, outputs and caches it is not needed.
-constexpr std::array<std::string_view, 38> kSideEnds = {".weight_scale",
+constexpr std::array<std::string_view, 39> kSideEnds = {".weight_scale",
                                                         ".qzeros",
                                                         ".scales",
+                                                        ".biases",
                                                         ".g_idx",
                                                         ".weight_global_scale",
                                                         ".weight_scale_2",
@@ -95,6 +97,8 @@ DType code_type(Codes codes) {
     case Codes::kPacked:
     case Codes::kGptq:
     case Codes::kAwq:
+    case Codes::kMlx:
+    case Codes::kMlxFloat4:
       return DType::kI32;
     case Codes::kInt8:
     case Codes::kRows8:
@@ -112,6 +116,7 @@ std::string code_text(const CompressionScheme& scheme) {
   return fmt::format("{}{}", dtype_name(code_type(scheme.codes)),
                      scheme.codes == Codes::kPacked ? " words in 'weight_packed'"
                      : is_column_packed(scheme)     ? " words in 'qweight'"
+                     : is_mlx(scheme)               ? " words in 'weight'"
                                                     : "");
 }
 
@@ -181,8 +186,10 @@ std::string CompressedTensors::matrix_of(const TensorEntry& entry) const {
   if (ends_with(entry.name, kPackedEnd)) {
     return entry.name.substr(0, entry.name.size() - kPackedEnd.size());
   }
-  const bool is_matrix = ends_with(entry.name, ".weight") || entry.shape.size() == 3;
-  return is_matrix && is_code(entry.dtype) ? entry.name : "";
+  const bool is_weight = ends_with(entry.name, ".weight");
+  const bool is_matrix = is_weight || entry.shape.size() == 3;
+  const bool is_words = is_weight && entry.dtype == DType::kI32;  // MLX's
+  return is_words || (is_matrix && is_code(entry.dtype)) ? entry.name : "";
 }
 
 void CompressedTensors::add(const TensorEntry& codes, const std::string& name) {
@@ -194,7 +201,6 @@ void CompressedTensors::add(const TensorEntry& codes, const std::string& name) {
   }
   Matrix matrix;
   matrix.stored = describe(codes, name, *scheme);
-  check(matrix.stored);
   if (const TensorEntry* order = beside(name, "_g_idx")) {
     check_order(*order, matrix.stored);
   }
@@ -224,6 +230,9 @@ CompressedMatrix CompressedTensors::describe(const TensorEntry& codes, const std
   if (is_bitsandbytes(scheme)) {
     return describe_bitsandbytes(*stored_, codes, scheme);
   }
+  if (is_mlx(scheme)) {
+    return describe_mlx(*stored_, codes, std::string(module_of(name)), scheme);
+  }
   std::vector<int64_t> shape =
       scheme.codes == Codes::kPacked ? read_shape(codes, name, scheme) : codes.shape;
   if (scheme.codes == Codes::kFloat4 && !shape.empty()) {
@@ -247,6 +256,7 @@ CompressedMatrix CompressedTensors::describe(const TensorEntry& codes, const std
   }
   matrix.rows = shape.empty() ? 0 : shape[0];
   matrix.columns = shape.size() == 2 ? shape[1] : 0;
+  check(matrix);
   return matrix;
 }
 
@@ -335,9 +345,6 @@ void CompressedTensors::check_float4(const CompressedMatrix& matrix) const {
 }
 
 void CompressedTensors::check(const CompressedMatrix& matrix) const {
-  if (is_column_packed(matrix.scheme) || is_bitsandbytes(matrix.scheme)) {
-    return;  // checked where it was described
-  }
   check_size(matrix);
   const MatrixChecks checks(*stored_, matrix);
   checks.require(matrix.scales, "weight_scale", {matrix.scale_rows(), matrix.scale_columns()});

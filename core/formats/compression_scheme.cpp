@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/formats/json_keys.h"
+#include "core/formats/mlx_matrix.h"
 
 namespace specdec {
 namespace {
@@ -282,6 +283,9 @@ bool rounds_activations(const JsonKeys& keys) {
 
 /// The object that says how weights are stored, that of a wrapped text model too; none without one.
 std::optional<JsonKeys> compression_keys(const JsonKeys& top) {
+  if (is_mlx_config(top)) {
+    return top.object("quantization");
+  }
   for (const char* key : {"compression_config", "quantization_config"}) {
     if (top.has(key)) {
       return top.object(key);
@@ -350,38 +354,55 @@ std::vector<std::string> left_out_roundings(const std::string& config, const std
   return notes;
 }
 
-static CompressionSchemes read_method(const JsonKeys& keys, const std::string& method) {
-  if (method == "compressed-tensors") {
-    return read_compressed_tensors(keys);
-  }
-  if (method == "fp8") {
-    return read_fp8(keys);
-  }
-  if (method == "modelopt") {
-    return read_modelopt(keys);
-  }
-  if (method == "gptq") {
-    return read_gptq(keys);
-  }
-  if (method == "awq") {
-    return read_awq(keys);
-  }
-  if (method == "bitsandbytes") {
-    return read_bitsandbytes(keys);
+namespace {
+
+/// A method and what reads it.
+struct QuantisationMethod {
+  const char* name;
+  CompressionSchemes (*read)(const JsonKeys& keys);
+};
+constexpr const char* kMlxMethod = "mlx";  // which its files do not name
+const std::array<QuantisationMethod, 7> kMethods = {
+    {{"compressed-tensors", read_compressed_tensors},
+     {"fp8", [](const JsonKeys& keys) -> CompressionSchemes { return read_fp8(keys); }},
+     {"modelopt", [](const JsonKeys& keys) -> CompressionSchemes { return read_modelopt(keys); }},
+     {"gptq", [](const JsonKeys& keys) -> CompressionSchemes { return read_gptq(keys); }},
+     {"awq", [](const JsonKeys& keys) -> CompressionSchemes { return read_awq(keys); }},
+     {"bitsandbytes",
+      [](const JsonKeys& keys) -> CompressionSchemes { return read_bitsandbytes(keys); }},
+     {kMlxMethod, read_mlx}}};
+
+const QuantisationMethod* find_method(const std::string& name) {
+  const auto* found = std::find_if(kMethods.begin(), kMethods.end(),
+                                   [&](const QuantisationMethod& m) { return m.name == name; });
+  return found == kMethods.end() ? nullptr : found;
+}
+
+CompressionSchemes read_method(const JsonKeys& keys, const std::string& name) {
+  if (const QuantisationMethod* method = find_method(name)) {
+    return method->read(keys);
   }
   keys.fail("quant_method",
             fmt::format("is '{}', which is not supported; known: "
                         "compressed-tensors, fp8, modelopt, gptq, awq, bitsandbytes. Use "
                         "the original checkpoint or a GGUF file",
-                        method));
+                        name));
 }
+
+}  // namespace
+
+std::string quantisation_method(const JsonKeys& keys) {
+  return keys.text("quant_method",
+                   keys.has("bits") && keys.has("group_size") ? kMlxMethod : "unknown");
+}
+
+bool is_known_quantisation(const std::string& method) { return find_method(method) != nullptr; }
 
 std::optional<CompressionSchemes> parse_compression(const std::string& config,
                                                     const std::string& where) {
   const json parsed = parse_json_object(config, where);
   const auto keys = compression_keys(JsonKeys(parsed, where));
-  return keys ? std::optional(read_method(*keys, keys->text("quant_method", "unknown")))
-              : std::nullopt;
+  return keys ? std::optional(read_method(*keys, quantisation_method(*keys))) : std::nullopt;
 }
 
 CompressionSchemes parse_quantize_config(const std::string& config, const std::string& where) {

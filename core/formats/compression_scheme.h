@@ -9,8 +9,10 @@
 
 namespace specdec {
 
-/// How a quantised checkpoint (compressed-tensors, fp8, modelopt, GPTQ, AWQ, bitsandbytes) holds
-/// the weights of its linear layers: codes, each times the scale of its part of the matrix.
+class JsonKeys;
+
+/// How a quantised checkpoint (compressed-tensors, fp8, modelopt, GPTQ, AWQ, bitsandbytes, MLX)
+/// holds the weights of its linear layers: codes, each times the scale of its part of the matrix.
 struct CompressionScheme {
   /// What is stored in place of a weight.
   enum class Codes : uint8_t {
@@ -20,10 +22,12 @@ struct CompressionScheme {
     /// "weight_packed" or "weight", U8: floats of 4 bits (E2M1) in pairs, the first one lowest. The
     /// scales are F8_E4M3 beside a scale of the whole matrix (NVFP4), or powers of two (MXFP4).
     kFloat4,
-    kGptq,     ///< "qweight": see core/formats/column_packed.h
-    kAwq,      ///< the same, packed otherwise
-    kBlocks4,  ///< "weight", U8: see core/formats/bitsandbytes.h
-    kRows8,    ///< "weight", I8, with "SCB": likewise
+    kGptq,       ///< "qweight": see core/formats/column_packed.h
+    kAwq,        ///< the same, packed otherwise
+    kBlocks4,    ///< "weight", U8: see core/formats/bitsandbytes.h
+    kRows8,      ///< "weight", I8, with "SCB": likewise
+    kMlx,        ///< "weight", words: see core/formats/mlx_matrix.h
+    kMlxFloat4,  ///< the same, floats of 4 bits
     /// Unsigned integers of `bits` bits, or that stand for CompressedMatrix::numbers, a byte each:
     /// as kGptq, kAwq and kBlocks4 are unpacked.
     kBytes
@@ -78,6 +82,12 @@ class CompressionSchemes {
   std::vector<Group> groups_;
   std::vector<Target> targets_;  ///< in the order in which they are tried; none with one scheme
 };
+
+/// The method that a quantization_config names: "mlx" where it names none but bits and groups, as
+/// MLX writes it, else "unknown".
+std::string quantisation_method(const JsonKeys& keys);
+/// Whether parse_compression reads a method, or says in detail what of it is not supported.
+bool is_known_quantisation(const std::string& method);
 
 /// What the text of a config.json says in its quantization_config, or that of its text_config;
 /// nothing without one. How activations and caches are rounded is left out: see

@@ -26,6 +26,9 @@ constexpr std::array kDTypes = {DType::kF64, DType::kF32,  DType::kF16,   DType:
                                 DType::kU8,  DType::kBool, DType::kF8E4M3};
 
 std::optional<DType> find_dtype(std::string_view name) {
+  if (name == "U32") {  // words of codes (MLX), whose bytes I32 has too
+    return DType::kI32;
+  }
   for (const DType dtype : kDTypes) {
     if (dtype_name(dtype) == name) {
       return dtype;

@@ -313,8 +313,8 @@ class LayerParts {
     experts.post_norm = loader_.norm("post_feedforward_layernorm_2", hidden_);
   }
 
-  /// Stacked, as in the hub's files, or each by itself, as GGUF's are named and as quantised
-  /// folders hold them; gate and up fused or apart.
+  /// Stacked, as in the hub's files and MLX's ("switch_glu"), or each by itself, as GGUF's are
+  /// named and as quantised folders hold them; gate and up fused or apart.
   void load_expert_matrices(int64_t count, int64_t size, ExpertsOf<Matrix>& experts) const {
     using Named = typename LayerLoader<Matrix>::Named;
     const auto ending = ending_of_single_experts(count);
@@ -325,6 +325,13 @@ class LayerParts {
       return apart ? Named{{prefix + "gate_proj" + end, size}, {prefix + "up_proj" + end, size}}
                    : Named{{prefix + "gate_up_proj" + end, 2 * size}};
     };
+    if (loader_.has("experts.switch_glu.down_proj.weight")) {
+      experts.gate_up = loader_.stack({{"experts.switch_glu.gate_proj.weight", size},
+                                       {"experts.switch_glu.up_proj.weight", size}},
+                                      hidden_, count);
+      experts.down = loader_.stack({{"experts.switch_glu.down_proj.weight", hidden_}}, size, count);
+      return;
+    }
     if (!ending) {
       experts.gate_up = loader_.stack(gate_up("experts."), hidden_, count);
       experts.down = loader_.stack({{"experts.down_proj", hidden_}}, size, count);

@@ -320,6 +320,26 @@ Quantizer awq() {
            {"version", "gemm"}}};
 }
 
+Quantizer mlx(int64_t bits) {
+  const auto quantize = [bits](const Tensor& values) {
+    const Tensor groups = values.unflatten(1, {-1, 32});
+    const double most = static_cast<double>((int64_t{1} << bits) - 1);
+    const Tensor biases = groups.amin(2).to(at::kBFloat16);
+    const Tensor scales = ((groups.amax(2) - groups.amin(2)) / most).to(at::kBFloat16);
+    const Tensor scale = scales.to(at::kFloat).unsqueeze(2);
+    const Tensor bias = biases.to(at::kFloat).unsqueeze(2);
+    const Tensor codes = ((groups - bias) / scale).round().clamp(0.0, most);
+    return QuantizedMatrix{{{"", {DType::kI32, packed(codes.flatten(1), 1, bits)}},
+                            {".scales", {DType::kBF16, scales}},
+                            {".biases", {DType::kBF16, biases}}},
+                           (codes * scale + bias).flatten(1)};
+  };
+  return {bits == 4 ? "mlx_4" : "mlx_8",
+          quantize,
+          {{"group_size", 32}, {"bits", bits}, {"mode", "affine"}},
+          bits == 4 ? "Q4_1" : "float32"};
+}
+
 Quantizer bitsandbytes_nf4() {
   return {"bitsandbytes_nf4",
           quantize_nf4,

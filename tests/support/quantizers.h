@@ -62,6 +62,8 @@ struct GptqKind {
 Quantizer gptq(const std::string& name, const GptqKind& kind, const std::string& format);
 /// AWQ's words of version gemm, groups of 32.
 Quantizer awq();
+/// MLX's integers of so many bits (4 or 8), bfloat16 scales and biases of 32 inputs.
+Quantizer mlx(int64_t bits);
 /// bitsandbytes' nf4 with a float32 scale for each 32 inputs.
 Quantizer bitsandbytes_nf4();
 /// Integers of two bits with a bfloat16 scale for each row.

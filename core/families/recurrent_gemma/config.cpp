@@ -39,7 +39,7 @@ class RecurrentGemmaReader {
 
  private:
   void refuse_unread() const {
-    for (const char* key : {"quantization_config", "compression_config"}) {
+    for (const char* key : {"quantization", "quantization_config", "compression_config"}) {
       if (keys_.has(key)) {
         keys_.fail(key, "is not supported for recurrent_gemma; use the original checkpoint");
       }

@@ -1,4 +1,4 @@
-// Folders of the library compressed-tensors as whole models.
+// Quantised folders as whole models.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -127,7 +127,8 @@ TEST_P(CompressedModelTest, WhatIsReadIsNotKeptTwice) {
 TEST_P(CompressedModelTest, OtherDevicesGetTheValues) {
   LoadOptions rows;
   rows.place.layout = WeightLayout::kRows;
-  if (GetParam().format != "Q4_0" && GetParam().format != "int8") {  // which devices keep
+  const std::string& format = GetParam().format;
+  if (format != "Q4_0" && format != "Q4_1" && format != "int8") {  // which devices keep
     EXPECT_EQ(measure_weights(open_model(folder_.path()), rows),
               measure_weights(open_model(plain_folder_.path()), rows));
   }
@@ -145,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(
                     gptq("gptq_8", {.bits = 8, .second = true}, "int8"),
                     gptq("gptq_2", {.bits = 2, .symmetric = false}, "float32"),
                     gptq("gptq_ordered", {.symmetric = false, .is_ordered = true}, "float32"),
-                    awq()),
+                    awq(), mlx(4), mlx(8)),
     [](const auto& info) { return info.param.name; });
 
 class BrokenMatrixTest : public CompressedModelTest {

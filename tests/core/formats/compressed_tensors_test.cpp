@@ -1,5 +1,5 @@
 // Checkpoints of compressed-tensors; tests/data/compressed/make_compressed makes them with torch,
-// make_bitsandbytes those of bitsandbytes.
+// make_bitsandbytes those of bitsandbytes, make_mlx those of MLX.
 #include "core/formats/compressed_tensors.h"
 
 #include <gmock/gmock.h>
@@ -85,7 +85,9 @@ TEST_P(CompressedTensorsTest, OtherTensorsAreTheFiles) {
 INSTANTIATE_TEST_SUITE_P(All, CompressedTensorsTest,
                          ::testing::Values("w4a16", "w4a16_asymmetric", "w4a16_channel", "w8a16",
                                            "int8", "fp8_channel", "fp8_block", "fp8_tensor",
-                                           "bnb_nf4", "bnb_nf4_nested", "bnb_fp4", "bnb_int8"),
+                                           "bnb_nf4", "bnb_nf4_nested", "bnb_fp4", "bnb_int8",
+                                           "mlx_2", "mlx_3", "mlx_4", "mlx_4_float32", "mlx_5",
+                                           "mlx_6", "mlx_8", "mlx_mxfp4"),
                          ParameterName());
 
 TEST(Float8Test, HasNoInfinitiesAndGoesTo448) {

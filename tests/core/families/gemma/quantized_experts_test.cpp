@@ -1,5 +1,5 @@
 // Mixtures of experts as quantised folders hold them: an expert's matrices each by itself, as
-// llm-compressor writes them, or stacked with stacks of scales, as transformers does.
+// llm-compressor writes them, or stacked with stacks of scales, as transformers and MLX do.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -70,7 +70,9 @@ class QuantizedFolder {
                                     {.seed = 5, .dtype = at::kFloat, .norm_deviation = 0.3});
     for (const auto& [name, tensor] : hub_tensors(*model, kRoot)) {
       if (name.find("experts.") != std::string::npos && tensor.dim() == 3) {
-        stacked ? add(name, quantize_stack(quantizer, tensor)) : add_single(name, tensor);
+        quantizer.name.starts_with("mlx") ? add_switch(name, tensor)
+        : stacked                         ? add(name, quantize_stack(quantizer, tensor))
+                                          : add_single(name, tensor);
       } else if (name.find("_proj.weight") != std::string::npos) {
         add(name, quantizer.quantize(tensor));
       } else {
@@ -104,10 +106,31 @@ class QuantizedFolder {
   }
 
   void add(const std::string& name, const QuantizedMatrix& matrix) {
-    for (const auto& [end, tensor] : matrix.tensors) {
-      set(compressed_, name + end, tensor.first, tensor.second);
-    }
+    add_tensors(name, matrix);
     set(plain_, name, DType::kF32, matrix.values);
+  }
+
+  void add_tensors(const std::string& name, const QuantizedMatrix& matrix) {
+    for (const auto& [end, tensor] : matrix.tensors) {
+      const bool of_module = end.starts_with('.');
+      set(compressed_, (of_module ? name.substr(0, name.rfind('.')) : name) + end, tensor.first,
+          tensor.second);
+    }
+  }
+
+  /// "experts.gate_up_proj" -> "experts.switch_glu.gate_proj.weight", "....up_proj.weight".
+  void add_switch(const std::string& name, const Tensor& stack) {
+    const size_t dot = name.rfind('.');
+    const std::string prefix = name.substr(0, dot) + ".switch_glu";
+    const QuantizedMatrix matrices = quantize_stack(quantizer_, stack);
+    set(plain_, name, DType::kF32, matrices.values);
+    if (name.substr(dot) == ".down_proj") {
+      return add_tensors(prefix + ".down_proj.weight", matrices);
+    }
+    for (const int64_t half : {0, 1}) {
+      add_tensors(prefix + (half == 0 ? ".gate_proj.weight" : ".up_proj.weight"),
+                  quantize_stack(quantizer_, stack.chunk(2, 1)[half]));
+    }
   }
 
   /// "experts.gate_up_proj" -> "experts.3.gate_proj.weight", "experts.3.up_proj.weight".
@@ -205,6 +228,10 @@ INSTANTIATE_TEST_SUITE_P(All, QuantizedExpertsTest,
                            return std::get<0>(info.param).name +
                                   (std::get<1>(info.param) ? "_stacked" : "_single");
                          });
+
+INSTANTIATE_TEST_SUITE_P(Mlx, QuantizedExpertsTest,
+                         testing::Combine(testing::Values(mlx(4)), testing::Values(true)),
+                         [](const auto& info) { return std::get<0>(info.param).name; });
 
 TEST(QuantizedExpertsFolderTest, EachMissingTensorOfAnExpertIsNamed) {
   const Quantizer quantizer = fp8_rows();

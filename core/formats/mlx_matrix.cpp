@@ -1,0 +1,110 @@
+#include "core/formats/mlx_matrix.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "core/formats/json_keys.h"
+#include "core/formats/matrix_checks.h"
+
+namespace specdec {
+namespace {
+
+using Codes = CompressionScheme::Codes;
+
+constexpr int64_t kMlxWordBits = 32;
+constexpr const char* kMlxKey = "quantization";
+
+/// That of a module, or of all that have none of their own.
+CompressionScheme read_mlx_scheme(const JsonKeys& keys) {
+  CompressionScheme scheme{.codes = Codes::kMlx, .symmetric = false, .rows_per_scale = 1};
+  const std::string mode = keys.text("mode", "affine");
+  scheme.bits = keys.positive("bits", 4);
+  scheme.columns_per_scale = keys.positive("group_size", mode == "affine" ? 64 : 32);
+  if (mode == "mxfp4") {
+    scheme.codes = Codes::kMlxFloat4;
+    if (scheme.bits != 4 || scheme.columns_per_scale != 32) {
+      keys.fail("mode", fmt::format("is 'mxfp4', which has 4 bits and groups of 32, not {} and {}",
+                                    scheme.bits, scheme.columns_per_scale));
+    }
+    return scheme;
+  }
+  if (mode != "affine") {
+    keys.fail("mode",
+              fmt::format("is '{}', which is not supported; known: affine, mxfp4", mode));
+  }
+  if (scheme.bits < 2 || scheme.bits > 8 || scheme.bits == 7) {
+    keys.fail("bits",
+              fmt::format("is {}, which is not supported; known: 2, 3, 4, 5, 6, 8", scheme.bits));
+  }
+  return scheme;
+}
+
+/// Scales, and biases where there are some.
+void check_mlx(const MatrixChecks& checks, const CompressedMatrix& matrix) {
+  checks.require_size();
+  checks.require(matrix.scales, "scales", {matrix.rows, matrix.scale_columns()});
+  if (matrix.scheme.codes == Codes::kMlxFloat4) {
+    return checks.require_type(*matrix.scales, {DType::kU8});
+  }
+  checks.require(matrix.minima, "biases", {matrix.rows, matrix.scale_columns()});
+  for (const TensorEntry* entry : {matrix.scales, matrix.minima}) {
+    checks.require_type(*entry, {DType::kF32, DType::kF16, DType::kBF16});
+  }
+}
+
+}  // namespace
+
+bool is_mlx_config(const JsonKeys& top) {
+  return top.has(kMlxKey) && top.object(kMlxKey).has("bits") &&
+         top.object(kMlxKey).has("group_size");
+}
+
+CompressionSchemes read_mlx(const JsonKeys& keys) {
+  std::vector<CompressionSchemes::Group> groups = {
+      {{ModulePattern("re:")}, read_mlx_scheme(keys)}};
+  for (const std::string& name : keys.names()) {
+    if (keys.has(name.c_str()) && keys.at(name.c_str()).is_object()) {  // false: as it was
+      groups.push_back({{ModulePattern(name)}, read_mlx_scheme(keys.object(name.c_str()))});
+    }
+  }
+  return CompressionSchemes(std::move(groups));
+}
+
+bool is_mlx(const CompressionScheme& scheme) {
+  return scheme.codes == Codes::kMlx || scheme.codes == Codes::kMlxFloat4;
+}
+
+CompressedMatrix describe_mlx(const TensorFiles& files, const TensorEntry& codes,
+                              const std::string& module, const CompressionScheme& scheme) {
+  CompressedMatrix matrix;
+  matrix.scheme = scheme;
+  matrix.codes = &codes;
+  matrix.scales = files.find(module + ".scales");
+  matrix.minima = scheme.codes == Codes::kMlx ? files.find(module + ".biases") : nullptr;
+  const MatrixChecks checks(files, matrix);
+  std::vector<int64_t> shape = codes.shape;
+  if (shape.size() == 3) {
+    matrix.stacked = std::max<int64_t>(1, shape.front());
+    shape.erase(shape.begin());
+  }
+  if (shape.size() != 2) {
+    checks.fail(codes, "should have two dimensions, or three in a stack of experts' matrices");
+  }
+  if (shape[1] > kMaxMatrixSize || shape[1] * kMlxWordBits % scheme.bits != 0) {
+    checks.fail(codes, fmt::format("has rows of {} words, which do not hold codes of {} bits",
+                                   shape[1], scheme.bits));
+  }
+  matrix.rows = shape[0];
+  matrix.columns = shape[1] * kMlxWordBits / scheme.bits;
+  check_mlx(checks, matrix);
+  if (scheme.codes == Codes::kMlxFloat4) {
+    matrix.scheme.codes = Codes::kFloat4;  // the bytes of words are pairs
+  }
+  return matrix;
+}
+
+}  // namespace specdec

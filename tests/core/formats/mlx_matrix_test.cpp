@@ -1,0 +1,162 @@
+// Values are compared in compressed_tensors_test.cpp.
+#include "core/formats/mlx_matrix.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "core/error.h"
+#include "core/formats/compressed_tensors.h"
+#include "core/formats/float_values.h"
+#include "core/formats/memory_tensors.h"
+#include "tests/support/error_message.h"
+
+namespace specdec {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+struct MlxTensor {
+  DType dtype;
+  std::vector<int64_t> shape;
+  std::vector<std::byte> bytes;
+};
+using MlxFolder = std::map<std::string, MlxTensor>;
+
+MlxTensor mlx_zeros(DType dtype, std::vector<int64_t> shape) {
+  int64_t size = dtype_bytes(dtype);
+  for (const int64_t side : shape) {
+    size *= side;
+  }
+  return {dtype, std::move(shape), std::vector<std::byte>(static_cast<size_t>(size))};
+}
+
+/// A matrix [4, 64] in codes of 4 bits, groups of 32.
+MlxFolder mlx_matrix() {
+  return {{"a.weight", mlx_zeros(DType::kI32, {4, 8})},
+          {"a.scales", mlx_zeros(DType::kBF16, {4, 2})},
+          {"a.biases", mlx_zeros(DType::kBF16, {4, 2})}};
+}
+
+json mlx_config(const json& more = {}) {
+  json said = {{"group_size", 32}, {"bits", 4}};
+  said.update(more.is_null() ? json::object() : more);
+  return {{"quantization", said}};
+}
+
+std::shared_ptr<MemoryTensors> in_memory(const MlxFolder& folder) {
+  auto memory = std::make_shared<MemoryTensors>("folder");
+  for (const auto& [name, tensor] : folder) {
+    memory->add(
+        {.name = name, .dtype = tensor.dtype, .shape = tensor.shape, .bytes = tensor.bytes});
+  }
+  return memory;
+}
+
+std::string mlx_complaint(const MlxFolder& folder, const json& config = mlx_config()) {
+  return error_message<WeightsError>([&] {
+    CompressedTensors(in_memory(folder), parse_compression(config.dump(), "config.json").value());
+  });
+}
+
+TEST(MlxMatrixTest, TensorsThatDoNotFitAreNamed) {
+  EXPECT_EQ(mlx_complaint(mlx_matrix()), "no error");
+  for (const std::string part : {"scales", "biases"}) {
+    MlxFolder folder = mlx_matrix();
+    folder.erase("a." + part);
+    EXPECT_THAT(mlx_complaint(folder),
+                HasSubstr("folder: tensor 'a.weight' has no " + part + " beside it"));
+    folder["a." + part] = mlx_zeros(DType::kBF16, {4, 3});
+    EXPECT_THAT(mlx_complaint(folder), HasSubstr("'a." + part + "' has shape [4, 3]"));
+    folder["a." + part] = mlx_zeros(DType::kI8, {4, 2});
+    EXPECT_THAT(mlx_complaint(folder), HasSubstr("has dtype I8; it should be F32 or F16 or BF16"));
+  }
+  MlxFolder folder = mlx_matrix();
+  folder["a.weight"] = mlx_zeros(DType::kI32, {4, 7});
+  EXPECT_THAT(mlx_complaint(folder, mlx_config({{"bits", 6}})),
+              HasSubstr("rows of 7 words, which do not hold codes of 6 bits"));
+  folder["a.weight"] = mlx_zeros(DType::kI32, {8});
+  EXPECT_THAT(mlx_complaint(folder), HasSubstr("'a.weight' should have two dimensions"));
+  EXPECT_THAT(mlx_complaint(mlx_matrix(), mlx_config({{"bits", 8}})), HasSubstr("'a.scales'"));
+}
+
+TEST(MlxMatrixTest, WhatIsNotSupportedIsNamed) {
+  const auto said = [](const json& more) { return mlx_complaint(mlx_matrix(), mlx_config(more)); };
+  EXPECT_THAT(said({{"bits", 7}}), HasSubstr("'bits' is 7, which is not supported; known: 2, 3"));
+  EXPECT_THAT(said({{"mode", "nvfp4"}}), HasSubstr("known: affine, mxfp4"));
+  EXPECT_THAT(said({{"mode", "mxfp4"}, {"group_size", 64}}), HasSubstr("groups of 32, not 4 and 64"));
+  EXPECT_THAT(said({{"group_size", "many"}}), HasSubstr("group_size"));
+  EXPECT_THAT(said({{"a", {{"bits", 9}}}}), HasSubstr("'bits' is 9"));
+  // Keys of other tools under the same name are theirs.
+  EXPECT_EQ(parse_compression(R"({"quantization": {"algorithm": "none"}})", "config.json"),
+            std::nullopt);
+}
+
+TEST(MlxMatrixTest, ModulesMayHaveBitsOfTheirOwn) {
+  MlxFolder folder = mlx_matrix();
+  folder["b.weight"] = mlx_zeros(DType::kI32, {2, 16});
+  folder["b.scales"] = folder["b.biases"] = mlx_zeros(DType::kF16, {2, 1});
+  folder["c.weight"] = mlx_zeros(DType::kBF16, {2, 16});
+  const json config = mlx_config({{"b", {{"group_size", 64}, {"bits", 8}}}, {"c", false}});
+  const auto schemes = parse_compression(config.dump(), "config.json").value();
+  const CompressedTensors tensors(in_memory(folder), schemes);
+  EXPECT_EQ(tensors.find("a.weight")->dtype, DType::kQ41);
+  EXPECT_EQ(tensors.find("b.weight")->dtype, DType::kF32);
+  EXPECT_EQ(tensors.find("b.weight")->shape, (std::vector<int64_t>{2, 64}));
+  EXPECT_EQ(tensors.find("c.weight")->dtype, DType::kBF16);
+  EXPECT_EQ(tensors.find("a.scales")->dtype, DType::kBF16);  // of the file, and no tensor of a model
+  EXPECT_EQ(tensors.tensors().size(), 3U);
+}
+
+TEST(MlxMatrixTest, ScalesThatAreNoHalvesKeepTheirValues) {
+  MlxFolder folder = mlx_matrix();
+  const uint16_t tiny = 0x3000;  // a bfloat16 of 2^-31
+  std::memcpy(folder["a.scales"].bytes.data(), &tiny, sizeof(tiny));
+  std::memset(folder["a.weight"].bytes.data(), 0x11, 4);
+  const CompressedTensors tensors(in_memory(folder),
+                                  parse_compression(mlx_config().dump(), "config.json").value());
+  const TensorEntry* entry = tensors.find("a.weight");
+  ASSERT_EQ(entry->dtype, DType::kF32);
+  tensors.provide(*entry);
+  EXPECT_EQ(float_values(*entry).front(), 0x1p-31F);
+}
+
+TEST(MlxMatrixTest, StacksAreTheirMatrices) {
+  MlxFolder stack = {{"a.weight", mlx_zeros(DType::kI32, {3, 4, 8})},
+                     {"a.scales", mlx_zeros(DType::kBF16, {3, 4, 2})},
+                     {"a.biases", mlx_zeros(DType::kBF16, {3, 4, 2})}};
+  const uint16_t one = 0x3F80;
+  for (size_t i = 0; i < 24; ++i) {
+    stack["a.weight"].bytes[i * 16] = static_cast<std::byte>(i);
+    const uint16_t scale = one + static_cast<uint16_t>(i);
+    std::memcpy(stack["a.scales"].bytes.data() + i * 2, &scale, sizeof(scale));
+    std::memcpy(stack["a.biases"].bytes.data() + i * 2, &scale, sizeof(scale));
+  }
+  const auto schemes = parse_compression(mlx_config().dump(), "config.json").value();
+  const CompressedTensors whole(in_memory(stack), schemes);
+  const TensorEntry* all = whole.find("a.weight");
+  ASSERT_EQ(all->shape, (std::vector<int64_t>{3, 4, 64}));
+  whole.provide(*all);
+  const size_t size = all->bytes.size() / 3;
+  for (size_t i = 0; i < 3; ++i) {
+    MlxFolder folder = mlx_matrix();
+    for (auto& [name, tensor] : folder) {
+      const auto& from = stack[name].bytes;
+      std::memcpy(tensor.bytes.data(), from.data() + i * from.size() / 3, from.size() / 3);
+    }
+    const CompressedTensors single(in_memory(folder), schemes);
+    const TensorEntry* one_matrix = single.find("a.weight");
+    single.provide(*one_matrix);
+    ASSERT_EQ(one_matrix->bytes.size(), size);
+    EXPECT_EQ(std::memcmp(one_matrix->bytes.data(), all->bytes.data() + i * size, size), 0) << i;
+  }
+}
+
+}  // namespace
+}  // namespace specdec
