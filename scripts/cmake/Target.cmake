@@ -1,6 +1,7 @@
 # specdec_library(<name> [REUSED] <source>...): a static library of the project: warnings, includes
 # from the repository root, its place in the exported package. REUSED: with SPECDEC_OBJECTS its
-# sources are not compiled again, the other build's objects are taken.
+# sources are not compiled again, the other build's objects are taken; with SPECDEC_REUSE_ALL too,
+# those of each library.
 add_library(specdec_settings INTERFACE)
 target_compile_options(specdec_settings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wno-unknown-pragmas>
@@ -22,7 +23,7 @@ endfunction()
 function(specdec_library name)
   cmake_parse_arguments(arg "REUSED" "" "" ${ARGN})
   set(sources ${arg_UNPARSED_ARGUMENTS})
-  if(arg_REUSED AND SPECDEC_OBJECTS)
+  if(SPECDEC_OBJECTS AND (arg_REUSED OR SPECDEC_REUSE_ALL))
     specdec_objects_of(${name} sources)
   endif()
   add_library(${name} STATIC ${sources})
