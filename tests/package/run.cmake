@@ -17,7 +17,8 @@ file(REMOVE_RECURSE "${WORK}")
 run(${CMAKE_COMMAND} --install "${BUILD}" --prefix "${WORK}/prefix")
 run(${CMAKE_COMMAND} -S "${SOURCE}/docs/examples" -B "${WORK}/build" -G Ninja
     "-DCMAKE_PREFIX_PATH=${WORK}/prefix\\;${TORCH}" "-DCMAKE_CXX_COMPILER=${COMPILER}"
-    "-DCMAKE_CXX_FLAGS=${FLAGS}" "-DCMAKE_BUILD_TYPE=${BUILD_TYPE}")
+    "-DCMAKE_CXX_FLAGS=${FLAGS}" "-DCMAKE_BUILD_TYPE=${BUILD_TYPE}"
+    "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG")
 run(${CMAKE_COMMAND} --build "${WORK}/build")
 
 set(program "${WORK}/build/my_specdec")
