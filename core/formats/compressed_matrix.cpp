@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -61,12 +62,13 @@ bool has_whole_blocks(const CompressedMatrix& matrix, int64_t inputs) {
          (matrix.scale_columns() == 1 || matrix.scheme.columns_per_scale % inputs == 0);
 }
 
-/// Writes the rows of one matrix, codes in bytes in between: those of integers are made unsigned.
+/// Writes the rows of one matrix as blocks of a type, codes in bytes in between: those of integers
+/// are made unsigned.
 class RowWriter {
  public:
-  explicit RowWriter(const CompressedMatrix& matrix)
+  RowWriter(const CompressedMatrix& matrix, DType type)
       : matrix_(matrix),
-        type_(block_type(matrix)),
+        type_(type),
         offset_(is_float(matrix) || matrix.minima != nullptr ? 0 : 1 << (matrix.scheme.bits - 1)),
         scales_(scales_of(matrix)),
         minima_(matrix.minima == nullptr ? std::vector<float>() : float_values(*matrix.minima)),
@@ -232,19 +234,32 @@ class RowWriter {
   std::vector<uint8_t> codes_;
 };
 
-/// Whether numbers keep their values in half precision.
-bool fit_halves(const TensorEntry& entry) {
-  const std::vector<float> values = float_values(entry);
-  return std::all_of(values.begin(), values.end(),
-                     [](float value) { return half_value(half_bits(value)) == value; });
+bool fits_half(float value) { return half_value(half_bits(value)) == value; }
+
+/// Whether scales and minima keep the values of their groups in half precision. The scale of a
+/// group of equal weights may be any number: its codes are 0, and MLX writes some 1e-7 there.
+bool fit_halves(const CompressedMatrix& matrix) {
+  const std::vector<float> minima = float_values(*matrix.minima);
+  const std::vector<float> scales = float_values(*matrix.scales);
+  const auto codes = static_cast<size_t>(matrix.scheme.columns_per_scale * matrix.scheme.bits) / 8;
+  for (size_t i = 0; i < scales.size(); ++i) {
+    const auto group = matrix.codes->bytes.subspan(i * codes, codes);
+    const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
+    if (!fits_half(minima[i]) ||
+        (!fits_half(scales[i]) &&
+         !(std::isfinite(scales[i]) && std::all_of(group.begin(), group.end(), is_zero)))) {
+      return false;
+    }
+  }
+  return true;
 }
 
 /// Of codes that have minima.
 DType block_type_with_minima(const CompressedMatrix& matrix) {
   constexpr int64_t kBitsOfQ41 = 4, kBitsOfQ51 = 5;
   const int64_t bits = matrix.scheme.bits;
-  const bool fits = bits <= kBitsOfQ51 && has_whole_blocks(matrix, kBlockCodes) &&
-                    fit_halves(*matrix.scales) && fit_halves(*matrix.minima);
+  const bool fits =
+      bits <= kBitsOfQ51 && has_whole_blocks(matrix, kBlockCodes) && fit_halves(matrix);
   return !fits ? DType::kF32 : bits <= kBitsOfQ41 ? DType::kQ41 : DType::kQ51;
 }
 
@@ -295,8 +310,8 @@ DType block_type(const CompressedMatrix& matrix) {
 
 namespace {
 
-void write_rows(const CompressedMatrix& matrix, std::span<std::byte> out) {
-  RowWriter writer(matrix);
+void write_rows(const CompressedMatrix& matrix, DType type, std::span<std::byte> out) {
+  RowWriter writer(matrix, type);
   const size_t row_bytes = out.size() / static_cast<size_t>(matrix.rows);
   for (int64_t row = 0; row < matrix.rows; ++row) {
     writer.write(row, out.data() + static_cast<size_t>(row) * row_bytes);
@@ -315,14 +330,15 @@ TensorEntry part_of_stack(const TensorEntry& entry, int64_t i, int64_t count, in
 }  // namespace
 
 void write_values(const CompressedMatrix& matrix, std::span<std::byte> out) {
+  const DType type = block_type(matrix);  // of all matrices of a stack
   if (is_column_packed(matrix.scheme)) {
-    return write_rows(UnpackedMatrix(matrix).matrix(), out);
+    return write_rows(UnpackedMatrix(matrix).matrix(), type, out);
   }
   if (is_bitsandbytes(matrix.scheme)) {
-    return write_rows(WidenedMatrix(matrix).matrix(), out);
+    return write_rows(WidenedMatrix(matrix).matrix(), type, out);
   }
   if (matrix.stacked == 0) {
-    return write_rows(matrix, out);
+    return write_rows(matrix, type, out);
   }
   const size_t size = out.size() / static_cast<size_t>(matrix.stacked);
   for (int64_t i = 0; i < matrix.stacked; ++i) {
@@ -340,7 +356,7 @@ void write_values(const CompressedMatrix& matrix, std::span<std::byte> out) {
     one.zeros = matrix.zeros == nullptr ? nullptr : &zeros;
     one.minima = matrix.minima == nullptr ? nullptr : &minima;
     one.stacked = 0;
-    write_rows(one, out.subspan(static_cast<size_t>(i) * size, size));
+    write_rows(one, type, out.subspan(static_cast<size_t>(i) * size, size));
   }
 }
 

@@ -187,7 +187,7 @@ std::string CompressedTensors::matrix_of(const TensorEntry& entry) const {
     return entry.name.substr(0, entry.name.size() - kPackedEnd.size());
   }
   const bool is_weight = ends_with(entry.name, ".weight");
-  const bool is_matrix = is_weight || entry.shape.size() == 3;
+  const bool is_matrix = is_weight || (entry.shape.size() == 3 && !is_side_name(entry.name));
   const bool is_words = is_weight && entry.dtype == DType::kI32;  // MLX's
   return is_words || (is_matrix && is_code(entry.dtype)) ? entry.name : "";
 }

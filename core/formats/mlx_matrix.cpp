@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -33,8 +32,7 @@ CompressionScheme read_mlx_scheme(const JsonKeys& keys) {
     return scheme;
   }
   if (mode != "affine") {
-    keys.fail("mode",
-              fmt::format("is '{}', which is not supported; known: affine, mxfp4", mode));
+    keys.fail("mode", fmt::format("is '{}', which is not supported; known: affine, mxfp4", mode));
   }
   if (scheme.bits < 2 || scheme.bits > 8 || scheme.bits == 7) {
     keys.fail("bits",
@@ -59,13 +57,12 @@ void check_mlx(const MatrixChecks& checks, const CompressedMatrix& matrix) {
 }  // namespace
 
 bool is_mlx_config(const JsonKeys& top) {
-  return top.has(kMlxKey) && top.object(kMlxKey).has("bits") &&
+  return top.has(kMlxKey) && top.at(kMlxKey).is_object() && top.object(kMlxKey).has("bits") &&
          top.object(kMlxKey).has("group_size");
 }
 
 CompressionSchemes read_mlx(const JsonKeys& keys) {
-  std::vector<CompressionSchemes::Group> groups = {
-      {{ModulePattern("re:")}, read_mlx_scheme(keys)}};
+  std::vector<CompressionSchemes::Group> groups = {{{ModulePattern("re:")}, read_mlx_scheme(keys)}};
   for (const std::string& name : keys.names()) {
     if (keys.has(name.c_str()) && keys.at(name.c_str()).is_object()) {  // false: as it was
       groups.push_back({{ModulePattern(name)}, read_mlx_scheme(keys.object(name.c_str()))});
@@ -87,8 +84,8 @@ CompressedMatrix describe_mlx(const TensorFiles& files, const TensorEntry& codes
   matrix.minima = scheme.codes == Codes::kMlx ? files.find(module + ".biases") : nullptr;
   const MatrixChecks checks(files, matrix);
   std::vector<int64_t> shape = codes.shape;
-  if (shape.size() == 3) {
-    matrix.stacked = std::max<int64_t>(1, shape.front());
+  if (shape.size() == 3 && shape.front() > 0) {
+    matrix.stacked = shape.front();
     shape.erase(shape.begin());
   }
   if (shape.size() != 2) {

@@ -7,11 +7,11 @@ namespace specdec {
 
 class JsonKeys;
 
-// Matrices as MLX quantises them (mlx-lm, mlx-vlm): NAME.weight are the codes of a row's inputs, one
-// after the other in the bits of 32-bit words, the first one lowest; NAME.scales [rows, groups] and
-// NAME.biases belong to groups of inputs, and a weight is code * scale + bias. In the mode mxfp4
-// codes are floats of 4 bits (E2M1) and scales powers of two, without biases. config.json says
-// groups and bits, of single modules too, under "quantization" (and again under
+// Matrices as MLX quantises them (mlx-lm, mlx-vlm): NAME.weight are the codes of a row's inputs,
+// one after the other in the bits of 32-bit words, the first one lowest; NAME.scales [rows, groups]
+// and NAME.biases belong to groups of inputs, and a weight is code * scale + bias. In the mode
+// mxfp4 codes are floats of 4 bits (E2M1) and scales powers of two, without biases. config.json
+// says groups and bits, of single modules too, under "quantization" (and again under
 // "quantization_config", which has no quant_method then).
 
 /// Whether a config.json speaks of such matrices.

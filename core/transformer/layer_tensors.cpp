@@ -325,7 +325,7 @@ class LayerParts {
       return apart ? Named{{prefix + "gate_proj" + end, size}, {prefix + "up_proj" + end, size}}
                    : Named{{prefix + "gate_up_proj" + end, 2 * size}};
     };
-    if (loader_.has("experts.switch_glu.down_proj.weight")) {
+    if (has_switch_experts()) {
       experts.gate_up = loader_.stack({{"experts.switch_glu.gate_proj.weight", size},
                                        {"experts.switch_glu.up_proj.weight", size}},
                                       hidden_, count);
@@ -342,6 +342,13 @@ class LayerParts {
       experts.gate_up.push_back(loader_.named(gate_up(prefix), hidden_));
       experts.down.push_back(loader_.named({{prefix + "down_proj" + end, hidden_}}, size));
     }
+  }
+
+  bool has_switch_experts() const {
+    const auto has = [&](const char* part) {
+      return loader_.has(fmt::format("experts.switch_glu.{}.weight", part));
+    };
+    return has("gate_proj") || has("up_proj") || has("down_proj");
   }
 
   /// What names of matrices end with where each expert has its own: "", or ".weight" as

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/formats/compressed_tensors.h"
 #include "core/formats/float_values.h"
+#include "core/formats/gguf_blocks.h"
 #include "core/formats/memory_tensors.h"
 #include "tests/support/error_message.h"
 
@@ -81,6 +82,8 @@ TEST(MlxMatrixTest, TensorsThatDoNotFitAreNamed) {
   folder["a.weight"] = mlx_zeros(DType::kI32, {4, 7});
   EXPECT_THAT(mlx_complaint(folder, mlx_config({{"bits", 6}})),
               HasSubstr("rows of 7 words, which do not hold codes of 6 bits"));
+  folder["a.weight"] = mlx_zeros(DType::kI32, {0, 4, 8});
+  EXPECT_THAT(mlx_complaint(folder), HasSubstr("'a.weight' should have two dimensions"));
   folder["a.weight"] = mlx_zeros(DType::kI32, {8});
   EXPECT_THAT(mlx_complaint(folder), HasSubstr("'a.weight' should have two dimensions"));
   EXPECT_THAT(mlx_complaint(mlx_matrix(), mlx_config({{"bits", 8}})), HasSubstr("'a.scales'"));
@@ -90,12 +93,15 @@ TEST(MlxMatrixTest, WhatIsNotSupportedIsNamed) {
   const auto said = [](const json& more) { return mlx_complaint(mlx_matrix(), mlx_config(more)); };
   EXPECT_THAT(said({{"bits", 7}}), HasSubstr("'bits' is 7, which is not supported; known: 2, 3"));
   EXPECT_THAT(said({{"mode", "nvfp4"}}), HasSubstr("known: affine, mxfp4"));
-  EXPECT_THAT(said({{"mode", "mxfp4"}, {"group_size", 64}}), HasSubstr("groups of 32, not 4 and 64"));
+  EXPECT_THAT(said({{"mode", "mxfp4"}, {"group_size", 64}}),
+              HasSubstr("groups of 32, not 4 and 64"));
   EXPECT_THAT(said({{"group_size", "many"}}), HasSubstr("group_size"));
   EXPECT_THAT(said({{"a", {{"bits", 9}}}}), HasSubstr("'bits' is 9"));
   // Keys of other tools under the same name are theirs.
-  EXPECT_EQ(parse_compression(R"({"quantization": {"algorithm": "none"}})", "config.json"),
-            std::nullopt);
+  for (const char* other : {R"({"algorithm": "none"})", R"("none")", "false", "4"}) {
+    const std::string config = std::string(R"({"quantization": )") + other + "}";
+    EXPECT_EQ(parse_compression(config, "config.json"), std::nullopt) << config;
+  }
 }
 
 TEST(MlxMatrixTest, ModulesMayHaveBitsOfTheirOwn) {
@@ -110,7 +116,8 @@ TEST(MlxMatrixTest, ModulesMayHaveBitsOfTheirOwn) {
   EXPECT_EQ(tensors.find("b.weight")->dtype, DType::kF32);
   EXPECT_EQ(tensors.find("b.weight")->shape, (std::vector<int64_t>{2, 64}));
   EXPECT_EQ(tensors.find("c.weight")->dtype, DType::kBF16);
-  EXPECT_EQ(tensors.find("a.scales")->dtype, DType::kBF16);  // of the file, and no tensor of a model
+  EXPECT_EQ(tensors.find("a.scales")->dtype,
+            DType::kBF16);  // of the file, and no tensor of a model
   EXPECT_EQ(tensors.tensors().size(), 3U);
 }
 
@@ -125,6 +132,61 @@ TEST(MlxMatrixTest, ScalesThatAreNoHalvesKeepTheirValues) {
   ASSERT_EQ(entry->dtype, DType::kF32);
   tensors.provide(*entry);
   EXPECT_EQ(float_values(*entry).front(), 0x1p-31F);
+}
+
+TEST(MlxMatrixTest, GroupsOfEqualWeightsNeedNoScale) {
+  MlxFolder folder = mlx_matrix();
+  const uint16_t tiny = 0x33D7;  // what MLX writes there: 1e-7
+  const uint16_t bias = 0x3F00;  // 0.5
+  std::memcpy(folder["a.scales"].bytes.data(), &tiny, sizeof(tiny));
+  std::memcpy(folder["a.biases"].bytes.data(), &bias, sizeof(bias));
+  const CompressedTensors tensors(in_memory(folder),
+                                  parse_compression(mlx_config().dump(), "config.json").value());
+  const TensorEntry* entry = tensors.find("a.weight");
+  ASSERT_EQ(entry->dtype, DType::kQ41);
+  tensors.provide(*entry);
+  std::vector<float> values(4 * 64);
+  dequantize(entry->dtype, entry->bytes.data(), std::ssize(values), values.data());
+  EXPECT_EQ(values[0], 0.5F);
+  EXPECT_EQ(values[31], 0.5F);
+  EXPECT_EQ(values[32], 0.0F);
+}
+
+/// Of all its matrices where one of them needs another type than the others alone would.
+TEST(MlxMatrixTest, AStackHasOneType) {
+  MlxFolder stack = {{"a.weight", mlx_zeros(DType::kI32, {3, 1, 4})},
+                     {"a.scales", mlx_zeros(DType::kBF16, {3, 1, 1})},
+                     {"a.biases", mlx_zeros(DType::kBF16, {3, 1, 1})}};
+  const uint16_t scales[] = {0x3F80, 0x3000, 0x4000};  // 1, 2^-31, 2
+  std::memcpy(stack["a.scales"].bytes.data(), scales, sizeof(scales));
+  std::memset(stack["a.weight"].bytes.data(), 0x33, 48);
+  const CompressedTensors tensors(in_memory(stack),
+                                  parse_compression(mlx_config().dump(), "config.json").value());
+  const TensorEntry* entry = tensors.find("a.weight");
+  ASSERT_EQ(entry->dtype, DType::kF32);
+  tensors.provide(*entry);
+  const std::vector<float> values = float_values(*entry);
+  EXPECT_THAT(std::vector<float>(values.begin(), values.begin() + 32), testing::Each(3.0F));
+  EXPECT_THAT(std::vector<float>(values.begin() + 32, values.begin() + 64),
+              testing::Each(3 * 0x1p-31F));
+  EXPECT_THAT(std::vector<float>(values.begin() + 64, values.end()), testing::Each(6.0F));
+}
+
+TEST(MlxMatrixTest, FloatsOfFourBitsMayBeStacked) {
+  MlxFolder stack = {{"a.weight", mlx_zeros(DType::kI32, {2, 1, 4})},
+                     {"a.scales", mlx_zeros(DType::kU8, {2, 1, 1})}};
+  std::memset(stack["a.weight"].bytes.data(), 0x22, 32);  // 1.0 each
+  stack["a.scales"].bytes = {std::byte{127}, std::byte{129}};
+  const json config = mlx_config({{"mode", "mxfp4"}});
+  const CompressedTensors tensors(in_memory(stack),
+                                  parse_compression(config.dump(), "config.json").value());
+  const TensorEntry* entry = tensors.find("a.weight");
+  ASSERT_EQ(entry->dtype, DType::kFp4x32);
+  tensors.provide(*entry);
+  std::vector<float> values(64);
+  dequantize(entry->dtype, entry->bytes.data(), std::ssize(values), values.data());
+  EXPECT_EQ(values[5], 1.0F);
+  EXPECT_EQ(values[40], 4.0F);
 }
 
 TEST(MlxMatrixTest, StacksAreTheirMatrices) {
