@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <memory>
 #include <numeric>
 
@@ -32,12 +33,14 @@ void fill(KvCache& cache, int64_t nodes) {
 
 std::unique_ptr<KvCache> filled_cache(int64_t context, int64_t nodes, KvFormat format,
                                       int64_t exact_recent) {
-  auto cache = std::make_unique<KvCache>(std::vector<LayerKv>{{1, kHeadDim, 0, -1}},
-                                         KvCacheOptions{.dtype = at::kFloat,
-                                                        .format = format,
-                                                        .device = at::kCPU,
-                                                        .max_length = kMaxLength,
-                                                        .exact_recent = exact_recent});
+  auto cache = std::make_unique<KvCache>(
+      std::vector<LayerKv>{{1, kHeadDim, 0, -1}},
+      KvCacheOptions{.dtype = at::kFloat,
+                     .format = format,
+                     .device = at::kCPU,
+                     .page_size = std::max(kDefaultPageSize, kv_key_group(format)),
+                     .max_length = kMaxLength,
+                     .exact_recent = exact_recent});
   std::vector<int64_t> path(static_cast<size_t>(context));
   std::iota(path.begin(), path.end(), 0);
   if (context > 0) {
@@ -90,6 +93,10 @@ BENCHMARK_CAPTURE(paged_attention_bench, q4, KvFormat::kQ4)->Apply(shapes);
 BENCHMARK_CAPTURE(paged_attention_bench, q4_exact_recent_128, KvFormat::kQ4, KvRead::kAll, 128)
     ->Apply(shapes);
 BENCHMARK_CAPTURE(paged_attention_bench, q3, KvFormat::kQ3)->Apply(shapes);
+BENCHMARK_CAPTURE(paged_attention_bench, kivi2, KvFormat::kKivi2, KvRead::kAll, kGroupedRecent)
+    ->Apply(shapes);
+BENCHMARK_CAPTURE(paged_attention_bench, kivi4, KvFormat::kKivi4, KvRead::kAll, kGroupedRecent)
+    ->Apply(shapes);
 BENCHMARK_CAPTURE(paged_attention_bench, hierarchical, KvFormat::kHierarchical)->Apply(shapes);
 BENCHMARK_CAPTURE(paged_attention_bench, upper_half, KvFormat::kHierarchical, KvRead::kUpperHalf)
     ->Apply(shapes);

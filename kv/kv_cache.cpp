@@ -104,7 +104,7 @@ KvView KvCache::describe(int64_t layer) const {
   view.levels = pool.geometry(pool.source_of(layer)).levels;
   if (const PageGroup* exact = groups_->exact()) {
     view.exact = {exact->pool.keys(layer), exact->pool.values(layer), groups_->count() - 1,
-                  exact_recent(layer)};
+                  exact_recent(layer), kv_key_group(options_.format)};
   }
   view.tables = &tables_.device();
   return view;
@@ -138,7 +138,10 @@ void KvCache::commit(RowId row, std::span<const int64_t> path) {
     }
     group.pool.move_slots(moves_);
   }
-  kept.length += static_cast<int64_t>(path.size());
+  const int64_t end = kept.length + std::ssize(path);
+  // What was moved ends the path, and groups of keys that end before it were rounded by a forward.
+  round_groups(row, {end - std::ssize(moves_), end});
+  kept.length = end;
   kept.pending.clear();
   give_back_pages(row);
 }
@@ -296,10 +299,29 @@ int64_t KvCache::path_slots(const NewNodes& nodes) {
       const int64_t parent = parent_of(nodes, node, index);
       const int64_t depth = parent < 0 ? 0 : depths_[static_cast<size_t>(parent)] + 1;
       depths_.push_back(depth);
-      slots += depth == index ? 0 : depth + 1;
+      if (depth != index) {
+        check_branch(length(span.row), depth + 1);
+        slots += depth + 1;
+      }
     }
   }
   return slots;
+}
+
+/// Throws Error where a node that is so many tokens behind the kept ones, at a slot that is not its
+/// position's, would read a group of keys that branches have in common no more.
+void KvCache::check_branch(int64_t row_length, int64_t depth) const {
+  ExactPages form;
+  form.recent = options_.exact_recent;
+  form.multiple = kv_key_group(options_.format);
+  if (form.multiple > 1 && form.first_at(row_length + depth - 1) > row_length) {
+    throw Error(fmt::format(
+        "a branch of a draft tree is {} tokens deep, and a key/value cache in {} with exact_recent "
+        "{} rounds the keys of {} tokens together that follow each other in all branches: draft a "
+        "chain or a tree of at most {} levels, or raise exact_recent",
+        depth, kv_format_name(options_.format), options_.exact_recent, form.multiple,
+        options_.exact_recent));
+  }
 }
 
 void KvCache::reserve_tables(const NewNodes& nodes) {
@@ -400,6 +422,7 @@ KvStoreFactory paged_kv(int64_t page_size, KvFormat format, int64_t max_pages, i
                                .page_size = page_size,
                                .max_length = options.max_length,
                                .window_slack = window_slack,
+                               .exact_recent = kv_key_group(format) > 1 ? kGroupedRecent : 0,
                                .max_pages = max_pages};
     return make_cache(layers, paged);
   };

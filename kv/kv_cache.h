@@ -130,6 +130,8 @@ class KvCache final : public KvStore {
   void check_length(int64_t tokens) const;
   PageRange page_range(const RowSpan& span) const;
   int64_t path_slots(const NewNodes& nodes);
+  void check_branch(int64_t row_length, int64_t depth) const;
+  void round_groups(RowId row, TokenRange last);
   void reserve_tables(const NewNodes& nodes);
   void reserve_pages(PageGroup& group, std::span<const PageRange> ranges);
   void free_unused_pages(PageGroup& group);
@@ -155,6 +157,7 @@ class KvCache final : public KvStore {
   using HeadLevels = const float* (KvView::*)(int64_t head) const;
   Tensor widened(KvFormat format, const Tensor& stored, const KvView& view,
                  HeadLevels levels) const;
+  Tensor widened_groups(KvFormat format, const Tensor& stored) const;
   Tensor rounded(KvFormat format, const Tensor& numbers, const KvView& view,
                  HeadLevels levels) const;
 
@@ -175,7 +178,8 @@ class KvCache final : public KvStore {
 constexpr int64_t kDefaultPageSize = 16;
 
 /// Makes a model's cache (make_cache of kv/stateful_store.h), with `page_size` tokens a page;
-/// multiples of 16 are read fastest. `max_pages`, `window_slack`, `rotation`: see KvCacheOptions.
+/// multiples of 16 are read fastest. `max_pages`, `window_slack`, `rotation`: see KvCacheOptions; a
+/// format with groups of keys has exact_recent kGroupedRecent.
 KvStoreFactory paged_kv(int64_t page_size = kDefaultPageSize, KvFormat format = KvFormat::kNative,
                         int64_t max_pages = 0, int64_t window_slack = 0,
                         KvRotation rotation = KvRotation::kNone);

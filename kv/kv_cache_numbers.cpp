@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/kernels/hadamard.h"
+#include "core/kernels/key_groups.h"
 #include "kv/kv_cache.h"
 
 namespace specdec {
@@ -21,7 +22,8 @@ std::pair<Tensor, Tensor> KvCache::key_values(int64_t layer, RowId row, TokenRan
   if (exact == nullptr) {
     return read_out(groups_->of(layer), layer, row, {tokens.begin, end});
   }
-  const int64_t first = std::clamp(length(row) - exact_recent(layer), tokens.begin, end);
+  const int64_t first =
+      std::clamp(describe(layer).exact.first_at(length(row) - 1), tokens.begin, end);
   const auto old = read_out(groups_->of(layer), layer, row, {tokens.begin, first});
   const auto recent = read_out(*exact, layer, row, {first, end});
   return {at::cat({old.first, recent.first}, 1), at::cat({old.second, recent.second}, 1)};
@@ -30,6 +32,10 @@ std::pair<Tensor, Tensor> KvCache::key_values(int64_t layer, RowId row, TokenRan
 std::pair<Tensor, Tensor> KvCache::read_out(const PageGroup& group, int64_t layer, RowId row,
                                             TokenRange tokens) const {
   const LayerKv& geometry = group.pool.geometry(layer);
+  const KvFormat format = group.options.format;
+  const int64_t together = kv_key_group(format);
+  const TokenRange asked = tokens;
+  tokens = {asked.begin / together * together, (asked.end + together - 1) / together * together};
   const Tensor keys =
       at::zeros({geometry.kv_heads, tokens.end - tokens.begin, group.pool.width_of(geometry)},
                 at::TensorOptions().dtype(group.pool.page_dtype()).device(options_.device));
@@ -43,14 +49,51 @@ std::pair<Tensor, Tensor> KvCache::read_out(const PageGroup& group, int64_t laye
       group.pool.read_token(layer, from, token - tokens.begin, copies);
     }
   }
-  const KvFormat format = group.options.format;
   const KvView view = describe(layer);
-  copies = {widened(format, copies.first, view, &KvView::key_levels),
+  copies = {together > 1 ? widened_groups(format, copies.first)
+                         : widened(format, copies.first, view, &KvView::key_levels),
             widened(format, copies.second, view, &KvView::value_levels)};
-  for (const Tensor& all : {copies.first, copies.second}) {
-    all.narrow(1, 0, missing).fill_(std::numeric_limits<double>::quiet_NaN());
+  for (Tensor* all : {&copies.first, &copies.second}) {
+    all->narrow(1, 0, missing).fill_(std::numeric_limits<double>::quiet_NaN());
+    *all = all->narrow(1, asked.begin - tokens.begin, asked.end - asked.begin);
   }
   return copies;
+}
+
+/// The same as widened() of keys [kv_heads, tokens, width] in whole groups.
+Tensor KvCache::widened_groups(KvFormat format, const Tensor& stored) const {
+  const int64_t width = stored.size(2);
+  const int64_t head_dim = kv_head_dim(format, width);
+  const Tensor numbers = at::empty({stored.size(0), stored.size(1), head_dim}, at::kFloat);
+  auto* group = stored.mutable_data_ptr<uint8_t>();
+  auto* to = numbers.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < stored.size(0) * stored.size(1); ++i, to += head_dim) {
+    const int64_t token = i % kKeyGroup;
+    decode_key_of_group(format, {group + (i - token) * width, 1, width}, token, head_dim, to);
+  }
+  return numbers;
+}
+
+/// Rounds the groups of keys whose last token is one of these.
+void KvCache::round_groups(RowId row, TokenRange last) {
+  const int64_t together = kv_key_group(options_.format);
+  if (together == 1) {
+    return;
+  }
+  const auto exact = groups_->exact()->table.pages(place(row));
+  for (int64_t layer = 0; layer < groups_->layers(); ++layer) {
+    const PageGroup& group = groups_->of(layer);
+    if (group.pool.geometry(layer).source_layer >= 0) {
+      continue;
+    }
+    const KvView view = describe(layer);
+    const auto pages = group.table.pages(place(row));
+    const int64_t first = last.begin / together * together;
+    for (int64_t token = first; token + together <= last.end; token += together) {
+      const auto index = static_cast<size_t>(token / options_.page_size);
+      round_keys(view, pages[index], exact[index], token % options_.page_size);
+    }
+  }
 }
 
 /// [kv_heads, tokens, head_dim] of the activations' dtype, of what pages hold.
@@ -116,12 +159,16 @@ void KvCache::append(RowId row, int64_t count, const NumbersOfLayer& numbers) {
       for (PageGroup* group : {&groups_->of(layer), groups_->exact()}) {
         if (group != nullptr) {
           const KvFormat format = group->options.format;
+          const Tensor values = rounded(format, given.second, view, &KvView::value_levels);
           group->pool.copy_in(layer, group->table.pages(place(row)), tokens,
-                              {rounded(format, given.first, view, &KvView::key_levels),
-                               rounded(format, given.second, view, &KvView::value_levels)});
+                              {kv_key_group(format) > 1  // whose groups are rounded at last
+                                   ? at::zeros_like(values)
+                                   : rounded(format, given.first, view, &KvView::key_levels),
+                               values});
         }
       }
     }
+    round_groups(row, tokens);
   } catch (...) {
     undo_extend();
     throw;

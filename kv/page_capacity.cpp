@@ -115,9 +115,13 @@ int64_t state_capacity(int64_t state_bytes, const KvCacheOptions& options) {
   return std::min({most, at_once ? most : kReservedBytes / state_bytes, kMostPageNumbers});
 }
 
+int64_t exact_window(const KvCacheOptions& options) {
+  return options.exact_recent + kv_key_group(options.format) - 1;
+}
+
 std::vector<LayerKv> exact_layers(std::vector<LayerKv> layers, const KvCacheOptions& options) {
   for (LayerKv& layer : layers) {
-    layer.window = options.exact_recent;
+    layer.window = exact_window(options);
     layer.sink = 0;
   }
   return layers;

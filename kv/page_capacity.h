@@ -38,7 +38,8 @@ struct KvCacheOptions {
   /// exact_recent, else as `format`, which is not kNative, rounds it. Both forms are written. The
   /// exact ones are a group more, of all layers, which gives pages back as one with this window
   /// does; its slack is window_slack, or kExactSlack where that is 0. On the CPU; 0 = there are
-  /// none.
+  /// none. A format with groups of keys (kv_key_group) needs at least a group, and reads as many
+  /// more in this form as make its beginning a group's; page_size is a multiple of the group then.
   int64_t exact_recent = 0;
   /// Most pages of a layer with own keys (windowed_pages() of one with a window). 0 = as many as
   /// max_length tokens of max_rows rows take, where max_rows is 0 too: of one row where pages are
@@ -65,6 +66,8 @@ struct KvCacheOptions {
 
 /// Tokens that a row can be truncated by where window_slack does not say it.
 constexpr int64_t kExactSlack = 64;
+/// exact_recent of a format with groups of keys where nothing else is said (KIVI).
+constexpr int64_t kGroupedRecent = 128;
 
 /// Bytes of a layer's page of keys and values; 0 for a layer that reads another's.
 int64_t page_bytes(const LayerKv& layer, const KvCacheOptions& options);
@@ -76,6 +79,9 @@ int64_t windowed_pages(int64_t window, int64_t pages, const KvCacheOptions& opti
 int64_t page_capacity(const std::vector<LayerKv>& layers, const KvCacheOptions& options);
 /// States of recurrent layers that a cache holds at most, each of so many bytes.
 int64_t state_capacity(int64_t state_bytes, const KvCacheOptions& options);
+/// Last tokens that a token may read in exact pages: of a format with groups of keys up to a group
+/// less one more than exact_recent.
+int64_t exact_window(const KvCacheOptions& options);
 /// The layers and options of the exact pages of a cache with exact_recent, as a pool of their own
 /// has them.
 std::vector<LayerKv> exact_layers(std::vector<LayerKv> layers, const KvCacheOptions& options);

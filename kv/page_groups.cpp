@@ -12,7 +12,7 @@ PageGroups::PageGroups(const std::vector<LayerKv>& layers, const KvCacheOptions&
   add_groups(layers, options);
   if (has_exact_) {
     groups_.emplace_back(exact_layers(layers, options), exact_options(layers, options),
-                         options.exact_recent);
+                         exact_window(options));
   }
 }
 

@@ -110,6 +110,47 @@ void check_exact_recent(const KvCacheOptions& options) {
   SPECDEC_CHECK(options.memory_bytes == 0, "cache: memory_bytes with exact_recent");
 }
 
+/// Throws Error for what a format that rounds keys in groups of tokens cannot have.
+void check_key_groups(const std::vector<LayerKv>& layers, const KvCacheOptions& options) {
+  const int64_t group = kv_key_group(options.format);
+  if (group == 1) {
+    return;
+  }
+  const char* name = kv_format_name(options.format);
+  if (!options.device.is_cpu() && !options.device.is_meta()) {  // the latter is measured
+    throw Error(fmt::format(
+        "a key/value cache in {} is for the CPU, not for {}: choose another format, or device: cpu",
+        name, options.device.str()));
+  }
+  if (options.memory_bytes > 0) {
+    throw Error(fmt::format(
+        "a key/value cache in {} holds recent tokens as they are, which one of type tiered does "
+        "not: choose another format, or type: paged",
+        name));
+  }
+  if (options.page_size % group != 0) {
+    throw Error(fmt::format(
+        "a key/value cache in {} rounds the keys of {} tokens together, so its pages are multiples "
+        "of {} tokens, not {}: leave page_size out, or change it",
+        name, group, group, options.page_size));
+  }
+  if (options.exact_recent < group) {
+    throw Error(fmt::format(
+        "a key/value cache in {} rounds the keys of {} tokens together, and holds those as they "
+        "are that still come together: give exact_recent {} or more, not {}",
+        name, group, group, options.exact_recent));
+  }
+  for (const LayerKv& layer : layers) {
+    if (layer.sink > 0 && layer.window < exact_window(options)) {
+      throw Error(fmt::format(
+          "a key/value cache in {} with exact_recent {} reads up to {} tokens as they are, more "
+          "than the {} of the window beside the sink: raise the window's recent, or lower "
+          "exact_recent",
+          name, options.exact_recent, exact_window(options), layer.window));
+    }
+  }
+}
+
 void check_options(const KvCacheOptions& options) {
   SPECDEC_CHECK(options.page_size > 0, "cache: page_size {}", options.page_size);
   SPECDEC_CHECK(options.max_length > 0 &&
@@ -136,6 +177,7 @@ PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options,
   check_layers(layers_);
   check_head_dims(layers_, options_.format);
   check_levels(layers_, options_);
+  check_key_groups(layers_, options_);
   capacity_ = windowed_pages(window.value_or(0), page_capacity(layers_, options_), options_);
   if (!is_tiered()) {
     make_pages();

@@ -13,6 +13,7 @@
 #include "core/kernels/attention_task.h"
 #include "core/kernels/checks.h"
 #include "core/kernels/hadamard.h"
+#include "core/kernels/key_groups.h"
 #include "core/kernels/team.h"
 
 namespace specdec {
@@ -398,6 +399,10 @@ void check(const Tensor& queries, const KvView& view, const AttentionOptions& op
                     queries.size(2) == view.head_dim() && out.numel() == queries.numel(),
                 "paged_attention: queries and out should be [{}, heads, {}]", view.tables->nodes,
                 view.head_dim());
+  SPECDEC_CHECK(view.page_size() % kv_key_group(view.format) == 0 &&
+                    view.exact.multiple % kv_key_group(view.format) == 0,
+                "paged_attention: {} in pages of {} beside exact ones from a multiple of {}",
+                kv_format_name(view.format), view.page_size(), view.exact.multiple);
   SPECDEC_CHECK(view.read == KvRead::kAll || view.format == KvFormat::kHierarchical,
                 "paged_attention: upper halves of a cache in {}", kv_format_name(view.format));
   SPECDEC_CHECK(queries.size(1) % view.kv_heads() == 0,
@@ -441,6 +446,10 @@ void paged_attention(const Tensor& queries, const KvView& view, const AttentionO
         return run(Operands<float, Q4Codes>(queries, view, options, out));
       }
       return run(Operands<float, HalfCodes>(queries, view, options, out));
+    case KvFormat::kKivi2:
+      return run(Operands<float, Kivi2Codes>(queries, view, options, out));
+    case KvFormat::kKivi4:
+      return run(Operands<float, Kivi4Codes>(queries, view, options, out));
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "core/kernels/checks.h"
 #include "core/kernels/device/cache_address.h"
+#include "core/kernels/key_groups.h"
 
 namespace specdec {
 namespace {
@@ -80,7 +81,7 @@ class MassReader {
   /// Into key_.
   void decode_key(size_t index, int64_t kv_head) {
     const SeenKey& key = keys_[index];
-    const bool exact = key.age < view_.exact.recent;
+    const bool exact = key.position >= view_.exact.first_at(key.position + key.age);
     const Tensor& keys = exact ? view_.exact.keys : view_.keys;
     const int64_t size = view_.page_size();
     const int64_t page =
@@ -98,6 +99,10 @@ class MassReader {
         static_cast<char*>(keys.data_ptr()) + from * static_cast<int64_t>(keys.element_size());
     if (view_.read == KvRead::kUpperHalf && !exact) {
       decode_upper_half({bytes, size}, head_dim_, floats_.data());
+    } else if (kv_key_group(view_.format) > 1 && !exact) {
+      const int64_t token = slots_[index] % kKeyGroup;
+      const KeyGroup group{reinterpret_cast<uint8_t*>(bytes) - token, size};
+      decode_key_of_group(view_.format, group, token, head_dim_, floats_.data());
     } else {
       decode_kv(exact ? KvFormat::kNative : view_.format, {bytes, size, view_.key_levels(kv_head)},
                 head_dim_, floats_.data());

@@ -48,12 +48,11 @@ struct Operands {
         head_dim(view.head_dim()),
         window(view.window),
         sink(view.sink),
-        exact_recent(view.exact.recent),
         pooled(view.pooled),
         rotated(view.rotation == KvRotation::kHadamard),
         scale(static_cast<T>(options.scale)),
         soft_cap(static_cast<T>(options.soft_cap)) {
-    if (exact_recent > 0) {
+    if (view.exact.recent > 0) {
       exact = {view.exact.keys, view.exact.values, view.exact_page_table()};
     }
   }
@@ -67,8 +66,7 @@ struct Operands {
   }
   /// First of the positions that it reads in exact pages, where those in `pages` end.
   int64_t first_exact(int64_t node) const {
-    const int64_t end = positions[node] + 1;
-    return exact_recent > 0 ? std::max(first_seen(node), end - exact_recent) : end;
+    return std::max(first_seen(node), view->exact.first_at(positions[node]));
   }
   /// Means that a node sees.
   int64_t means(int64_t node) const {
@@ -85,12 +83,12 @@ struct Operands {
   const T* queries;
   T* out;
   PagesOf<Kv> pages;
-  PagesOf<T> exact;  ///< of recent keys and values, where exact_recent > 0
+  PagesOf<T> exact;  ///< of recent keys and values, where the view has them
   const float* bias;
   int64_t bias_columns;
   const int32_t *rows, *positions, *path_starts, *paths, *lengths;
   int64_t table_stride;  ///< from a row's page table to the next
-  int64_t nodes, heads, kv_heads, group, page_size, head_dim, window, sink, exact_recent;
+  int64_t nodes, heads, kv_heads, group, page_size, head_dim, window, sink;
   const PooledKeys* pooled;
   bool rotated;  ///< the values, with KvRotation::kHadamard
   T scale, soft_cap;

@@ -6,11 +6,13 @@
 #include "core/error.h"
 #include "core/kernels/device/numbers.h"
 #include "core/kernels/device/stored_kv.h"
+#include "core/kernels/key_groups.h"
 
 namespace specdec {
 namespace {
 
 constexpr int64_t kScaleBytes = 2;
+constexpr int64_t kRangeBytes = 4;  // of a group of kKivi2 and kKivi4: a number and a step
 static_assert(kKvGroup == device::kScaledGroup);
 
 int64_t groups_of(int64_t head_dim) { return (head_dim + kKvGroup - 1) / kKvGroup; }
@@ -23,9 +25,18 @@ int64_t elements_before_scales(KvFormat format, int64_t head_dim) {
       return head_dim / 2;
     case KvFormat::kQ3:
       return head_dim / kQ3Block * 3;
+    case KvFormat::kKivi2:
+      return head_dim / 4;
+    case KvFormat::kKivi4:
+      return head_dim / 2;
     default:
       return head_dim;
   }
+}
+
+/// What a group takes beside its codes.
+int64_t bytes_of_scale(KvFormat format) {
+  return kv_key_group(format) > 1 ? kRangeBytes : kScaleBytes;
 }
 
 /// Elements behind the scales.
@@ -214,8 +225,8 @@ void decode_blocks(KvFormat format, const KvElements& from, int64_t head_dim, fl
 }  // namespace
 
 const char* kv_format_name(KvFormat format) {
-  constexpr const char* kNames[] = {"float32", "bfloat16", "float16", "fp8_e4m3",
-                                    "q8",      "q4",       "q3",      "hierarchical"};
+  constexpr const char* kNames[] = {"float32", "bfloat16", "float16",      "fp8_e4m3", "q8",
+                                    "q4",      "q3",       "hierarchical", "kivi2",    "kivi4"};
   return kNames[static_cast<int>(format)];
 }
 
@@ -232,6 +243,8 @@ at::ScalarType kv_element_type(KvFormat format, at::ScalarType activations) {
     case KvFormat::kQ4:
     case KvFormat::kQ3:
     case KvFormat::kHierarchical:
+    case KvFormat::kKivi2:
+    case KvFormat::kKivi4:
       break;
   }
   return at::kByte;
@@ -244,6 +257,9 @@ int64_t kv_multiple(KvFormat format) {
       return 2;
     case KvFormat::kQ3:
       return kQ3Block;
+    case KvFormat::kKivi2:
+    case KvFormat::kKivi4:
+      return kKiviMultiple;
     default:
       return 1;
   }
@@ -253,20 +269,21 @@ int64_t kv_width(KvFormat format, int64_t head_dim) {
   SPECDEC_CHECK(head_dim % kv_multiple(format) == 0,
                 "cache: head_dim {} in {}, not a multiple of {}", head_dim, kv_format_name(format),
                 kv_multiple(format));
-  if (!has_scales(format)) {
+  if (!has_scales(format) && kv_key_group(format) == 1) {
     return head_dim;
   }
-  return elements_before_scales(format, head_dim) + kScaleBytes * groups_of(head_dim) +
+  return elements_before_scales(format, head_dim) + bytes_of_scale(format) * groups_of(head_dim) +
          elements_behind_scales(format, head_dim);
 }
 
 int64_t kv_head_dim(KvFormat format, int64_t width) {
-  if (!has_scales(format)) {
+  if (!has_scales(format) && kv_key_group(format) == 1) {
     return width;
   }
   const int64_t group_bytes = kv_width(format, kKvGroup);
   const int64_t groups = (width + group_bytes - 1) / group_bytes;
-  return (width - kScaleBytes * groups) * kKvGroup / (group_bytes - kScaleBytes);
+  const int64_t scale = bytes_of_scale(format);
+  return (width - scale * groups) * kKvGroup / (group_bytes - scale);
 }
 
 void encode_kv(KvFormat format, const float* numbers, int64_t head_dim, const KvElements& to) {
@@ -284,6 +301,9 @@ void encode_kv(KvFormat format, const float* numbers, int64_t head_dim, const Kv
     case KvFormat::kQ3:
     case KvFormat::kHierarchical:
       return encode_blocks(format, numbers, head_dim, to);
+    case KvFormat::kKivi2:
+    case KvFormat::kKivi4:
+      return encode_ranged_value(format, numbers, head_dim, to);
   }
 }
 
@@ -302,6 +322,9 @@ void decode_kv(KvFormat format, const KvElements& from, int64_t head_dim, float*
     case KvFormat::kQ3:
     case KvFormat::kHierarchical:
       return decode_blocks(format, from, head_dim, numbers);
+    case KvFormat::kKivi2:
+    case KvFormat::kKivi4:
+      return decode_ranged_value(format, from, head_dim, numbers);
   }
 }
 

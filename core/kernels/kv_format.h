@@ -19,8 +19,14 @@ enum class KvFormat {
   /// 8-bit integers, likewise, in two halves, of which the upper one is a 4-bit integer that can be
   /// read alone (QuantSpec: Tiwari et al., 2025, arXiv:2502.10424)
   kHierarchical,
+  /// 2-bit codes between the smallest and the largest number of a group: of keys those of a channel
+  /// in kKeyGroup neighbouring tokens, of values those of kKvGroup dimensions of a token (KIVI: Liu
+  /// et al., 2024, arXiv:2402.02750); see core/kernels/key_groups.h. On the CPU.
+  kKivi2,
+  kKivi4,  ///< 4-bit codes, likewise
 };
 
+/// Those that round each token by itself.
 constexpr KvFormat kKvFormats[] = {KvFormat::kNative,  KvFormat::kBFloat16,    KvFormat::kFloat16,
                                    KvFormat::kFp8E4m3, KvFormat::kQ8,          KvFormat::kQ4,
                                    KvFormat::kQ3,      KvFormat::kHierarchical};
@@ -34,6 +40,8 @@ enum class KvRotation { kNone, kHadamard };
 
 /// Dimensions of a head that share a scale.
 constexpr int64_t kKvGroup = 32;
+/// Tokens whose keys kKivi2 and kKivi4 round together.
+constexpr int64_t kKeyGroup = 32;
 
 // Elements of pages whose numbers are no C++ type, of one byte each. The key or value of a token
 // takes its codes, then the scales of its groups, low byte first; a hierarchical one its upper
@@ -56,6 +64,14 @@ struct HalfCodes {
   uint8_t pair;  ///< as Q4Codes; code = 16 upper + lower
 };
 
+/// Codes of four neighbouring dimensions of a token, from the low end on.
+struct Kivi2Codes {
+  uint8_t bits;
+};
+struct Kivi4Codes {
+  uint8_t bits;  ///< likewise, of two
+};
+
 /// Dimensions whose codes of kQ3 lie together.
 constexpr int64_t kQ3Block = 8;
 /// Codes of kQ3.
@@ -71,14 +87,19 @@ constexpr bool has_scales(KvFormat format) {
          format == KvFormat::kHierarchical;
 }
 
-/// "float32" (the native one), "bfloat16", "float16", "fp8_e4m3", "q8", "q4", "q3" or
-/// "hierarchical".
+/// Tokens whose keys a format rounds together, once all of them are there: 1 = each by itself.
+constexpr int64_t kv_key_group(KvFormat format) {
+  return format == KvFormat::kKivi2 || format == KvFormat::kKivi4 ? kKeyGroup : 1;
+}
+
+/// "float32" (the native one), "bfloat16", "float16", "fp8_e4m3", "q8", "q4", "q3",
+/// "hierarchical", "kivi2" or "kivi4".
 const char* kv_format_name(KvFormat format);
 /// The dtype of a page's elements beside activations of `activations`; bytes (uint8) where the
 /// numbers have none.
 at::ScalarType kv_element_type(KvFormat format, at::ScalarType activations);
 /// Dimensions that a head's number of them has to be a multiple of: 2 of kQ4 and kHierarchical,
-/// 8 of kQ3.
+/// 8 of kQ3, kKivi2 and kKivi4.
 int64_t kv_multiple(KvFormat format);
 /// Elements that a key or value of head_dim numbers takes, a multiple of kv_multiple(format).
 int64_t kv_width(KvFormat format, int64_t head_dim);
@@ -92,8 +113,9 @@ struct KvElements {
   const float* levels = kNormalLevels;  ///< [kQ3Levels] of kQ3
 };
 
-/// Rounds and writes the numbers of one head. NaN stays NaN; in a format with scales it makes all
-/// of its group NaN, as an infinite number does.
+/// Rounds and writes the numbers of one head, of kKivi2 and kKivi4 those of a value alone. NaN
+/// stays NaN; in a format with scales it makes all of its group NaN, as an infinite number does,
+/// and likewise where codes lie between two numbers.
 void encode_kv(KvFormat format, const float* numbers, int64_t head_dim, const KvElements& to);
 /// Reads what encode_kv wrote.
 void decode_kv(KvFormat format, const KvElements& from, int64_t head_dim, float* numbers);

@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/kernels/kv_format.h"
@@ -48,6 +49,15 @@ struct ExactPages {
   Tensor values;       ///< [pages, kv_heads, page_size, head_dim]
   int64_t group = 0;   ///< whose page table is theirs
   int64_t recent = 0;  ///< a key at position p is read here from q when q - p < recent; 0 = none is
+  /// kv_key_group of the format: what is read here begins at a multiple of it, `recent` keys or a
+  /// few more, since a group is rounded when all of it is there.
+  int64_t multiple = 1;
+
+  /// First of the positions that are read here from `position`.
+  int64_t first_at(int64_t position) const {
+    const int64_t first = std::max<int64_t>(0, position - recent + 1);
+    return first - first % multiple;
+  }
 };
 
 /// What a kernel reads of one layer's cache: pages, and the forward's tables; of a recurrent layer
@@ -55,7 +65,9 @@ struct ExactPages {
 /// a row lies in page page_tables[row][group][s / page_size] at s % page_size. Keys lie transposed,
 /// so that a vector holds one number of neighbouring keys.
 struct KvView {
-  Tensor keys;    ///< [pages, kv_heads, width, page_size], width = kv_width(format, head_dim)
+  /// [pages, kv_heads, width, page_size], width = kv_width(format, head_dim); of a format with
+  /// groups of keys as core/kernels/key_groups.h says
+  Tensor keys;
   Tensor values;  ///< [pages, kv_heads, page_size, width]
   KvFormat format = KvFormat::kNative;
   KvRead read = KvRead::kAll;

@@ -8,6 +8,7 @@
 
 #include "core/kernels/checks.h"
 #include "core/kernels/hadamard.h"
+#include "core/kernels/key_groups.h"
 #include "core/kernels/team.h"
 
 namespace specdec {
@@ -126,6 +127,9 @@ void run(const Tensor& qkv, const QkvOptions& options, const KvView& view, Tenso
     head.resize(static_cast<size_t>(task.head_dim));
     SPECDEC_SIMD_CALL(qkv_nodes, task, begin, end, head.data());
   });
+  if (kv_key_group(view.format) > 1 && options.kv_projections > 0) {
+    round_completed_keys(view);
+  }
 }
 
 void check(const Tensor& qkv, const QkvOptions& options, const KvView& view,

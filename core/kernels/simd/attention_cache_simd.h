@@ -78,16 +78,22 @@ inline Vec<T> load_cache(const Q8Code* from) {
   return __builtin_convertvector(__builtin_convertvector(codes, typename Lanes<T>::Int), Vec<T>);
 }
 
-/// Of a value: both numbers of each element.
+/// Of a value: both codes of each element, each in the low four bits of a lane.
 template <class T>
-inline Vec<T> load_nibbles(const void* from) {
+inline typename Lanes<T>::Int load_pairs(const void* from) {
   typedef uint8_t Pairs __attribute__((vector_size(kVectorBytes / 8)));
   typedef uint16_t Shorts __attribute__((vector_size(kVectorBytes / 4)));
   typedef uint32_t Words __attribute__((vector_size(kVectorBytes / 2)));
   typedef uint64_t Longs __attribute__((vector_size(kVectorBytes)));
   const Shorts shorts = __builtin_convertvector(load_raw<Pairs>(from), Shorts);
   const Longs pairs = __builtin_convertvector(__builtin_convertvector(shorts, Words), Longs);
-  return signed_nibbles(same_bits<typename Lanes<T>::Int>(pairs | pairs << 28));
+  return same_bits<typename Lanes<T>::Int>(pairs | pairs << 28);
+}
+
+/// The same as signed numbers.
+template <class T>
+inline Vec<T> load_nibbles(const void* from) {
+  return signed_nibbles(load_pairs<T>(from));
 }
 
 template <class T>
@@ -98,6 +104,25 @@ inline Vec<T> load_cache(const Q4Codes* from) {
 template <class T>
 inline Vec<T> load_cache(const HalfCodes* from) {
   return load_nibbles<T>(from);
+}
+
+/// Of a value: the codes of each element.
+template <class T>
+inline Vec<T> load_cache(const Kivi2Codes* from) {
+  typename Lanes<T>::Int shifts = {};
+#pragma GCC unroll 16
+  for (int lane = 0; lane < Lanes<T>::kCount; ++lane) {
+    shifts[lane] = 2 * lane;
+  }
+  uint32_t codes = 0;
+  std::memcpy(&codes, from, Lanes<T>::kCount / 4);
+  const typename Lanes<T>::Int all = static_cast<int32_t>(codes) - typename Lanes<T>::Int{};
+  return __builtin_convertvector((all >> shifts) & 3, Vec<T>);
+}
+
+template <class T>
+inline Vec<T> load_cache(const Kivi4Codes* from) {
+  return __builtin_convertvector(load_pairs<T>(from) & 15, Vec<T>);
 }
 
 /// What codes of kQ3 mean, in a register where one can be looked up in.
@@ -136,8 +161,15 @@ inline Vec<T> load_levels(const Q3Codes* from, int64_t first, const float* level
   return levels_of((blocks >> (places * 2) & 3) | (blocks >> (places + 16) & 1) << 2, levels);
 }
 
+/// Bits of a code that lies between two numbers; 0 = of another format.
 template <class Kv>
-constexpr bool kHasScales = sizeof(Kv) == 1 && !std::is_same_v<Kv, Fp8Code>;
+constexpr int kRangedBits = std::is_same_v<Kv, Kivi2Codes>   ? 2
+                            : std::is_same_v<Kv, Kivi4Codes> ? 4
+                                                             : 0;
+template <class Kv>
+constexpr bool kIsRanged = kRangedBits<Kv> != 0;
+template <class Kv>
+constexpr bool kHasScales = sizeof(Kv) == 1 && !std::is_same_v<Kv, Fp8Code> && !kIsRanged<Kv>;
 /// What the scales in pages are multiplied with.
 template <class Kv>
 constexpr float kScaleUnit = std::is_same_v<Kv, HalfCodes> ? 0x1p-4F : 1.0F;
@@ -147,6 +179,8 @@ template <class Kv>
 inline int64_t elements_of(int64_t numbers) {
   if constexpr (std::is_same_v<Kv, Q3Codes>) {
     return numbers / kQ3Block * 3;
+  } else if constexpr (kIsRanged<Kv>) {
+    return numbers * kRangedBits<Kv> / 8;
   } else {
     return std::is_same_v<Kv, Q4Codes> || std::is_same_v<Kv, HalfCodes> ? numbers / 2 : numbers;
   }

@@ -31,7 +31,7 @@ inline Vec<T> load_numbers(const ChunkTask<T, Kv>& task, const Kv* value, int64_
   }
 }
 
-/// The same times their scale.
+/// The same times their scale, or between the numbers of their group. A code times a step is exact.
 template <bool kWhole, class T, class Kv>
 inline Vec<T> load_value(const ChunkTask<T, Kv>& task, const Kv* value, int64_t dim) {
   const Vec<T> numbers = load_numbers<kWhole>(task, value, dim);
@@ -39,6 +39,10 @@ inline Vec<T> load_value(const ChunkTask<T, Kv>& task, const Kv* value, int64_t 
     uint16_t bits;
     std::memcpy(&bits, value + elements_of<Kv>(task.head_dim) + dim / kKvGroup * 2, sizeof bits);
     return numbers * (widen_halves(HalfBits{} + bits) * kScaleUnit<Kv>);
+  } else if constexpr (kIsRanged<Kv>) {
+    uint16_t bits[2];
+    std::memcpy(&bits, value + elements_of<Kv>(task.head_dim) + dim / kKvGroup * 4, sizeof bits);
+    return numbers * widen_halves(HalfBits{} + bits[1]) + widen_halves(HalfBits{} + bits[0]);
   } else {
     return numbers;
   }

@@ -7,6 +7,7 @@ struct KeyVector {
   const Kv* keys;  ///< key i at keys[i], its element j at keys[i + j * page_size]
   int64_t count;   ///< keys until the page ends
   int64_t column;  ///< of the scores
+  int64_t token;   ///< number of key 0 in its page
 };
 
 /// Bytes of `count` neighbouring keys.
@@ -40,6 +41,10 @@ inline Vec<T> load_keys(const ChunkTask<T, Kv>& task, const KeyVector<Kv>& vecto
     const HalfBits codes = (bytes(block + i / 4) >> (i % 4 * 2) & 3) | (bytes(block + 2) >> i & 1)
                                                                            << 2;
     return levels_of(__builtin_convertvector(codes, typename Lanes<T>::Int), task.key_levels);
+  } else if constexpr (kIsRanged<Kv>) {
+    constexpr int kBits = kRangedBits<Kv>;
+    const HalfBits codes = bytes(dim * kBits / 8) >> (dim * kBits % 8) & ((1 << kBits) - 1);
+    return __builtin_convertvector(__builtin_convertvector(codes, typename Lanes<T>::Int), Vec<T>);
   } else {
     return kWhole ? load_cache<T>(row(dim))
                   : load_cache<T>(PartOfVector<T, Kv>(row(dim), vector.count).elements);
@@ -57,6 +62,25 @@ inline Vec<T> load_key_scales(const ChunkTask<T, Kv>& task, const KeyVector<Kv>&
   return widen_halves(load_row(0) | load_row(1) << 8) * kScaleUnit<Kv>;
 }
 
+/// What the codes of keys lie between, of kRangesOfRow dimensions.
+struct KeyRanges {
+  float least[kRangesOfRow], steps[kRangesOfRow];
+};
+
+/// Those from dimension `dim` on of the group that a vector's keys are of.
+template <class T, class Kv>
+inline void load_ranges(const ChunkTask<T, Kv>& task, const KeyVector<Kv>& vector, int64_t dim,
+                        KeyRanges& ranges) {
+  const int64_t row = elements_of<Kv>(task.head_dim) + dim / kRangesOfRow;
+  const int64_t rows = (task.head_dim + kRangesOfRow - 1) / kRangesOfRow;
+  const Kv* least = vector.keys - vector.token % kKeyGroup + row * task.page_size;
+  const Kv* steps = least + rows * task.page_size;
+  for (int64_t i = 0; i < kRangesOfRow; i += Lanes<T>::kCount) {
+    store<T>(ranges.least + i, widen_halves(load_raw<HalfBits>(least + 2 * i)));
+    store<T>(ranges.steps + i, widen_halves(load_raw<HalfBits>(steps + 2 * i)));
+  }
+}
+
 /// scores[r][column + i] = q_r . k_i for R rows and P vectors of keys.
 template <int R, int P, bool kWhole, class T, class Kv>
 inline void score_tile(const ChunkTask<T, Kv>& task, const TileRow<T>* rows,
@@ -67,9 +91,16 @@ inline void score_tile(const ChunkTask<T, Kv>& task, const TileRow<T>* rows,
   for (int r = 0; r < R; ++r) {
     queries[r] = rows[r].query;
   }
-  const int64_t group = kHasScales<Kv> ? kKvGroup : task.head_dim;
+  const int64_t group = kHasScales<Kv> ? kKvGroup : kIsRanged<Kv> ? kRangesOfRow : task.head_dim;
   for (int64_t first = 0; first < task.head_dim; first += group) {
     Vec<T> scales[P];
+    KeyRanges ranges[kIsRanged<Kv> ? P : 1];
+    if constexpr (kIsRanged<Kv>) {
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p) {
+        load_ranges(task, vectors[p], first, ranges[p]);
+      }
+    }
     if constexpr (kHasScales<Kv>) {
 #pragma GCC unroll 4
       for (int p = 0; p < P; ++p) {
@@ -84,6 +115,8 @@ inline void score_tile(const ChunkTask<T, Kv>& task, const TileRow<T>* rows,
         k[p] = load_keys<kWhole, T>(task, vectors[p], d);
         if constexpr (kHasScales<Kv>) {
           k[p] *= scales[p];
+        } else if constexpr (kIsRanged<Kv>) {
+          k[p] = k[p] * splat(ranges[p].steps[d - first]) + splat(ranges[p].least[d - first]);
         }
       }
 #pragma GCC unroll 6
@@ -139,7 +172,8 @@ inline void score_rows(const ChunkTask<T, Kv>& task) {
   for (int64_t slot = task.first_slot; slot < task.end_slot;) {
     const int64_t in_page = slot % task.page_size;
     const int64_t count = std::min<int64_t>(kCount, task.page_size - in_page);
-    vectors[ready] = {task.keys + task.page(slot) + in_page, count, slot - task.first_slot};
+    vectors[ready] = {task.keys + task.page(slot) + in_page, count, slot - task.first_slot,
+                      in_page};
     slot += count;
     if (count < kCount) {  // what it writes behind its keys is overwritten by the next vector
       score_vectors<1, false>(task, vectors + ready);

@@ -84,6 +84,9 @@ inline void write_keys_and_values(const QkvTask<T>& task, int64_t node, HeadTask
   for (int64_t h = 0; h < task.kv_heads; ++h, input.input += dim, value += dim) {
     norm_and_rotate(task, input, rotated);
     for (const WrittenPages& pages : task.forms) {
+      if (kv_key_group(pages.format) > 1) {
+        continue;  // rounded out of the exact pages, when all of a group is there
+      }
       write_head(pages.format, rotated, dim,
                  {place_in_pages(task, pages, pages.keys, node, h, 1), task.page_size,
                   task.view->key_levels(h)});
