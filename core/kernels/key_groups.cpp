@@ -107,8 +107,8 @@ void decode_ranged_value(KvFormat format, const KvElements& from, int64_t head_d
     const uint8_t* range = bytes + (codes + dim / kKvGroup * 4) * from.stride;
     const CodeRange between{read_half(range, from.stride),
                             read_half(range + 2 * from.stride, from.stride)};
-    numbers[dim] = between.number(
-        read_code(format, dim, bytes[dim / codes_of_byte(format) * from.stride]));
+    numbers[dim] =
+        between.number(read_code(format, dim, bytes[dim / codes_of_byte(format) * from.stride]));
   }
 }
 
@@ -156,9 +156,9 @@ void round_completed_keys(const KvView& view) {
   const auto entry = [](const Tensor& table, int64_t i) {
     return static_cast<int64_t>(table.const_data_ptr<int32_t>()[i]);
   };
-  const int64_t grain = tile_grain(tables.nodes, kNanosecondsPerNumber *
-                                                     static_cast<double>(view.kv_heads()) *
-                                                     static_cast<double>(view.head_dim()));
+  const int64_t grain =
+      tile_grain(tables.nodes, kNanosecondsPerNumber * static_cast<double>(view.kv_heads()) *
+                                   static_cast<double>(view.head_dim()));
   parallel_tiles(tables.nodes, grain, [&](int64_t begin, int64_t end) {
     for (int64_t node = begin; node < end; ++node) {
       const int64_t slot = entry(tables.slots, node);

@@ -6,7 +6,8 @@
 namespace specdec {
 
 // Codes between two numbers, as KvFormat::kKivi2 and kKivi4 have them (KIVI: Liu et al., 2024,
-// arXiv:2402.02750). A group of numbers from `least` to `most` has the step (most - least) / (2^bits
+// arXiv:2402.02750). A group of numbers from `least` to `most` has the step (most - least) /
+// (2^bits
 // - 1); least and step are rounded to float16, and the code of x is (x - least) / step, rounded to
 // the nearest integer of those bits, ties to even. A code means least + code * step.
 //

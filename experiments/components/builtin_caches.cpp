@@ -19,14 +19,20 @@ constexpr int64_t kMostPages = int64_t{1} << 30;
 constexpr int64_t kMostSlack = int64_t{1} << 20;
 constexpr int64_t kMostMegabytes = int64_t{1} << 30;
 
-KvCacheOptions cache_options(const CacheContext& context) {
+/// `page_size`: where the config says it.
+KvCacheOptions cache_options(const CacheContext& context,
+                             std::optional<int64_t> page_size = std::nullopt) {
   return {.dtype = context.store.dtype,
           .format = context.format,
           .rotation = context.rotation,
           .device = context.store.device,
+          .page_size = page_size.value_or(std::max(kDefaultPageSize, kv_key_group(context.format))),
           .max_length = context.store.max_length,
           .exact_recent = context.exact_recent};
 }
+
+/// What page_size is by default; see cache_options.
+constexpr const char* kUsualPageSize = "16; 32 of kivi2 and kivi4";
 
 /// Of the states of recurrent layers.
 struct StateChoice {
@@ -42,7 +48,7 @@ struct StateChoice {
 };
 
 struct PagedOptions : StateChoice {
-  int64_t page_size = kDefaultPageSize;
+  std::optional<int64_t> page_size = {};
   int64_t max_pages = 0;
   int64_t megabytes = 0;
   int64_t window_slack = 0;
@@ -52,7 +58,7 @@ OptionTable<PagedOptions> paged_options() {
   using Options = PagedOptions;
   return OptionTable<Options>()
       .add("page_size", &Options::page_size, "tokens of a page; multiples of 16 are read fastest",
-           {1, 1 << 20})
+           {1, 1 << 20}, kUsualPageSize)
       .add("max_pages", &Options::max_pages,
            "most pages; 0: no limit on the CPU, one row of max_length on a GPU", {0, kMostPages})
       .add("megabytes", &Options::megabytes,
@@ -76,8 +82,7 @@ OptionTable<PagedOptions> paged_options() {
 CacheRegistry::Make prepare_paged(const ConfigNode& node, const RunPlan&) {
   const PagedOptions given = paged_options().read(node);
   return [given](const CacheContext& context) {
-    KvCacheOptions options = cache_options(context);
-    options.page_size = given.page_size;
+    KvCacheOptions options = cache_options(context, given.page_size);
     options.max_pages = given.max_pages;
     options.max_bytes = given.megabytes << 20U;
     options.window_slack = given.window_slack;
@@ -91,7 +96,7 @@ struct TieredOptions {
   int64_t host_megabytes = 0;
   int64_t megabytes = 1024;
   std::filesystem::path disk = {};
-  int64_t page_size = kDefaultPageSize;
+  std::optional<int64_t> page_size = {};
 };
 
 OptionTable<TieredOptions> tiered_options() {
@@ -114,7 +119,7 @@ OptionTable<TieredOptions> tiered_options() {
             "where the file of pages lies, which has no name there and ends with the program; "
             "by default where the system keeps temporary files"}})
       .add("page_size", &Options::page_size, "tokens of a page; multiples of 16 are read fastest",
-           {1, 1 << 20});
+           {1, 1 << 20}, "16");
 }
 
 CacheRegistry::Make prepare_tiered(const ConfigNode& node, const RunPlan&) {
@@ -141,8 +146,7 @@ CacheRegistry::Make prepare_tiered(const ConfigNode& node, const RunPlan&) {
           "host_megabytes of a cache of type tiered is for a GPU: on the CPU memory_megabytes are "
           "the host's. Leave it out");
     }
-    KvCacheOptions options = cache_options(context);
-    options.page_size = given.page_size;
+    KvCacheOptions options = cache_options(context, given.page_size);
     options.max_bytes = given.megabytes << 20U;
     options.host_bytes = given.host_megabytes << 20U;
     options.memory_bytes = given.memory_megabytes << 20U;
@@ -169,9 +173,9 @@ OptionTable<ContiguousOptions> contiguous_options() {
 CacheRegistry::Make prepare_contiguous(const ConfigNode& node, const RunPlan&) {
   const int64_t max_rows = contiguous_options().read(node).max_rows;
   return [max_rows](const CacheContext& context) {
-    constexpr int64_t kVector = 16;  // attention reads whole vectors of a page that is a multiple
     KvCacheOptions options = cache_options(context);
-    options.page_size = (options.max_length + kVector - 1) / kVector * kVector;
+    const int64_t whole = options.page_size;  // attention reads whole vectors, or groups, of a page
+    options.page_size = (options.max_length + whole - 1) / whole * whole;
     options.max_pages = max_rows;
     return make_cache(context.layers, options);
   };
@@ -193,7 +197,7 @@ void check_full_attention(const std::vector<LayerKv>& layers, const char* type) 
 struct WindowOptions {
   int64_t sink = 4;
   int64_t recent = 512;
-  int64_t page_size = kDefaultPageSize;
+  std::optional<int64_t> page_size = {};
 };
 
 OptionTable<WindowOptions> window_options() {
@@ -203,7 +207,7 @@ OptionTable<WindowOptions> window_options() {
       .add("recent", &Options::recent, "last tokens that a token sees, itself among them",
            {1, kMostPages})
       .add("page_size", &Options::page_size, "tokens of a page; multiples of 16 are read fastest",
-           {1, 1 << 20});
+           {1, 1 << 20}, kUsualPageSize);
 }
 
 CacheRegistry::Make prepare_window(const ConfigNode& node, const RunPlan&) {
@@ -213,8 +217,7 @@ CacheRegistry::Make prepare_window(const ConfigNode& node, const RunPlan&) {
       throw Error("a cache of type window is for the CPU and CUDA: Metal reads no sink");
     }
     check_full_attention(context.layers, "window");
-    KvCacheOptions options = cache_options(context);
-    options.page_size = given.page_size;
+    KvCacheOptions options = cache_options(context, given.page_size);
     std::vector<LayerKv> layers = context.layers;
     for (LayerKv& layer : layers) {
       if (layer.window == 0 && layer.state_size == 0) {
@@ -230,7 +233,7 @@ struct CompressedOptions {
   int64_t chunk = 64;
   int64_t recent = 256;
   int64_t sink = 4;
-  int64_t page_size = kDefaultPageSize;
+  std::optional<int64_t> page_size = {};
 };
 
 OptionTable<CompressedOptions> compressed_options() {
@@ -242,7 +245,7 @@ OptionTable<CompressedOptions> compressed_options() {
            "last tokens that a token sees themselves, itself among them", {1, kMostPages})
       .add("sink", &Options::sink, "first tokens that every token sees themselves", {0, kMostSlack})
       .add("page_size", &Options::page_size, "tokens of a page; multiples of 16 are read fastest",
-           {1, 1 << 20});
+           {1, 1 << 20}, "16");
 }
 
 CacheRegistry::Make prepare_compressed(const ConfigNode& node, const RunPlan&) {
@@ -251,9 +254,15 @@ CacheRegistry::Make prepare_compressed(const ConfigNode& node, const RunPlan&) {
     if (context.store.device.is_mps()) {
       throw Error("a cache of type compressed is for the CPU and CUDA: Metal makes no means");
     }
+    if (kv_key_group(context.format) > 1) {
+      throw Error(
+          fmt::format("a cache of type compressed makes means of keys that are rounded one "
+                      "by one, and {} rounds those of {} tokens together: choose another "
+                      "format, or type",
+                      kv_format_name(context.format), kv_key_group(context.format)));
+    }
     check_full_attention(context.layers, "compressed");
-    KvCacheOptions options = cache_options(context);
-    options.page_size = given.page_size;
+    KvCacheOptions options = cache_options(context, given.page_size);
     auto tokens = make_cache(context.layers, options);
     if (context.store.device.is_meta()) {  // it is measured: nothing reads means
       return tokens;
@@ -308,7 +317,8 @@ int64_t traced_memory_bytes(const ConfigNode& node, const Components& components
 std::vector<OptionHelp> with_format(std::vector<OptionHelp> options) {
   options.push_back(
       {"format", "as kv_dtype says", lossy_format_names(),
-       "of keys and values, rounded when they are written: lossy; on the CPU and CUDA"});
+       "of keys and values, rounded when they are written: lossy; on the CPU and CUDA, kivi2 and "
+       "kivi4 on the CPU"});
   options.push_back({"rotation", "none", "none or hadamard",
                      "what keys and values are multiplied with before a format with scales rounds "
                      "them"});
@@ -317,7 +327,8 @@ std::vector<OptionHelp> with_format(std::vector<OptionHelp> options) {
                      "CPU"});
   options.push_back({"exact_recent", "0", "0 to 1073741824",
                      "last tokens, itself among them, that a token reads as they are beside a "
-                     "format; 0: none; on the CPU, not tiered"});
+                     "format; 0: none; of kivi2 and kivi4 32 or more, 128 by default; on the CPU, "
+                     "not tiered"});
   options.push_back({"lossy", "false", "true or false",
                      "true where a target's cache is lossy, which makes another model of it"});
   return options;

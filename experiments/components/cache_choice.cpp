@@ -24,16 +24,20 @@ void check_format(const ConfigNode& cache, const CacheChoice& choice, const Mode
         fmt::format("{} is for float32 activations on the CPU and CUDA, but {}; leave it "
                     "out, or change that",
                     kv_format_name(*choice.format), on_mps ? "device is mps" : "dtype is float64"));
+  } else if (kv_key_group(*choice.format) > 1 && options.device != "cpu") {
+    cache.fail("format", fmt::format("{} is for the CPU, but device is {}; choose another format, "
+                                     "or device: cpu",
+                                     kv_format_name(*choice.format), options.device));
   }
 }
 
 /// Formats that a cache's `format` names; the others are said by kv_dtype.
-constexpr KvFormat kLossyFormats[] = {KvFormat::kFloat16, KvFormat::kFp8E4m3,
-                                      KvFormat::kQ8,      KvFormat::kQ4,
-                                      KvFormat::kQ3,      KvFormat::kHierarchical};
+constexpr KvFormat kLossyFormats[] = {
+    KvFormat::kFloat16, KvFormat::kFp8E4m3,      KvFormat::kQ8,    KvFormat::kQ4,
+    KvFormat::kQ3,      KvFormat::kHierarchical, KvFormat::kKivi2, KvFormat::kKivi4};
 
 /// The names of kLossyFormats.
-constexpr const char* kLossyNames = "float16, fp8_e4m3, q8, q4, q3 or hierarchical";
+constexpr const char* kLossyNames = "float16, fp8_e4m3, q8, q4, q3, hierarchical, kivi2 or kivi4";
 
 std::string type_of(const ConfigNode& cache) {
   return cache.has("type") ? cache.get<std::string>("type", "") : "";
@@ -78,6 +82,13 @@ KvRotation read_rotation(const ConfigNode& cache, const std::optional<KvFormat>&
     cache.fail("rotation", fmt::format("unknown rotation '{}'; known: none, hadamard", name));
     return KvRotation::kNone;
   }
+  if (format && kv_key_group(*format) > 1) {
+    cache.fail("rotation",
+               fmt::format("mixes the channels of a head, and {} rounds keys channel by "
+                           "channel: leave it out, or choose another format",
+                           kv_format_name(*format)));
+    return KvRotation::kNone;
+  }
   if (!format || !has_scales(*format)) {
     cache.fail("rotation",
                "is for formats with scales, whose error it lowers: give format: q8, q4, q3 or "
@@ -89,9 +100,20 @@ KvRotation read_rotation(const ConfigNode& cache, const std::optional<KvFormat>&
 
 int64_t read_exact_recent(const ConfigNode& cache, const std::optional<KvFormat>& format) {
   constexpr int64_t kMostRecent = int64_t{1} << 30;
+  const int64_t group = format ? kv_key_group(*format) : 1;
   cache.ignore("exact_recent");  // known, also where it is not given
-  const int64_t tokens =
-      cache.has("exact_recent") ? cache.get<int64_t>("exact_recent", 0, {0, kMostRecent}) : 0;
+  const int64_t usual = group > 1 ? kGroupedRecent : 0;
+  const int64_t tokens = usual > 0 || cache.has("exact_recent")
+                             ? cache.get<int64_t>("exact_recent", usual, {0, kMostRecent})
+                             : 0;
+  if (tokens < group && group > 1) {
+    cache.fail(
+        "exact_recent",
+        fmt::format("is {}, but {} rounds the keys of {} tokens together, and holds those as "
+                    "they are that still come together: give {} or more, or leave it out",
+                    tokens, kv_format_name(*format), group, group));
+    return group;
+  }
   if (tokens > 0 && !cache.has("format")) {
     cache.fail("exact_recent",
                fmt::format("counts the last tokens that a format does not round: give format: {}, "
@@ -162,8 +184,13 @@ CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
   choice.cpu_only = cpu_only_type(cache, plan.components);
   choice.memory_bytes = cache_memory_bytes(cache, plan.components);
   if (choice.exact_recent > 0 && choice.memory_bytes > 0) {
-    cache.fail("exact_recent",
-               "is not for a cache of type tiered: leave it out, or choose type: paged");
+    const bool by_format = kv_key_group(*format) > 1;
+    cache.fail(by_format ? "format" : "exact_recent",
+               by_format ? fmt::format("{} is not for a cache of type tiered: choose another one, "
+                                       "or type: paged",
+                                       kv_format_name(*format))
+                         : "is not for a cache of type tiered: leave it out, or choose type: "
+                           "paged");
     choice.exact_recent = 0;
   }
   if (format || promise == Promise::kLossy) {
@@ -240,7 +267,7 @@ void check_cache(const ConfigNode& model, const CacheChoice& choice, const Model
   if (choice.format) {
     check_format(cache, choice, options);
   }
-  if (choice.exact_recent > 0 && options.device != "cpu") {
+  if (choice.exact_recent > 0 && cache.has("exact_recent") && options.device != "cpu") {
     cache.fail("exact_recent", fmt::format("is for the CPU, but device is {}; leave it out, or "
                                            "choose device: cpu",
                                            options.device));

@@ -132,7 +132,8 @@ class GroupedCache {
         const LayerKv geometry = grouped_layers()[static_cast<size_t>(own)];
         const Tensor all = numbers(own).index_select(0, at::tensor(owner.kept, at::kLong));
         const auto [keys, values] = cache_.key_values(layer, row);
-        check_form(geometry, keys, all.narrow(1, geometry.kv_heads, geometry.kv_heads), rounded_keys);
+        check_form(geometry, keys, all.narrow(1, geometry.kv_heads, geometry.kv_heads),
+                   rounded_keys);
         check_form(geometry, values, all.slice(1, 2 * geometry.kv_heads), rounded_values);
         const int64_t some = length / 3;  // not at a group's border
         EXPECT_TRUE(at::equal(cache_.key_values(layer, row, {some, length}).first.nan_to_num(7),
@@ -162,7 +163,8 @@ class GroupedCache {
   /// `exact`: [tokens, kv_heads, head_dim]; those that the row's last token reads in the format are
   /// rounded.
   template <class Round>
-  void check_form(const LayerKv& layer, const Tensor& held, Tensor exact, const Round& round) const {
+  void check_form(const LayerKv& layer, const Tensor& held, Tensor exact,
+                  const Round& round) const {
     const int64_t length = exact.size(0);
     const int64_t recent =
         layer.window > 0 ? std::min(layer.window, options_.exact_recent) : options_.exact_recent;
@@ -302,8 +304,8 @@ TEST_F(KeyGroupsCacheTest, RefusesWhatItIsNotFor) {
     return error_message<Error>([&] { KvCache cache(layers, options); });
   };
   KvCacheOptions options = grouped_options(KvFormat::kKivi2, 32, 0, 48);
-  EXPECT_THAT(error(options, grouped_layers()), AllOf(HasSubstr("multiples of 32 tokens, not 48"),
-                                                      HasSubstr("leave page_size out")));
+  EXPECT_THAT(error(options, grouped_layers()),
+              AllOf(HasSubstr("multiples of 32 tokens, not 48"), HasSubstr("leave page_size out")));
   options = grouped_options(KvFormat::kKivi4, 31);
   EXPECT_THAT(error(options, grouped_layers()), HasSubstr("give exact_recent 32 or more, not 31"));
   options = grouped_options(KvFormat::kKivi2, 40);

@@ -20,7 +20,8 @@ inline at::Tensor ranged_reference(KvFormat format, const at::Tensor& groups) {
   const at::Tensor least = half(exact.amin(-1, true));
   const at::Tensor step =
       half((groups.amax(-1, true) - groups.amin(-1, true)) / static_cast<float>(top));
-  const at::Tensor codes = ((exact - least).to(at::kFloat) / step.to(at::kFloat)).round().clamp(0, top);
+  const at::Tensor codes =
+      ((exact - least).to(at::kFloat) / step.to(at::kFloat)).round().clamp(0, top);
   const at::Tensor numbers = at::where(step > 0, codes.to(at::kDouble) * step, 0) + least;
   const at::Tensor finite = exact.isfinite().all(-1, true);
   return at::where(finite, numbers, std::numeric_limits<double>::quiet_NaN()).to(at::kFloat);
@@ -35,8 +36,10 @@ inline at::Tensor rounded_keys(KvFormat format, const at::Tensor& keys) {
   const at::Tensor groups = keys.narrow(0, 0, whole)
                                 .reshape({count, kKeyGroup, keys.size(1), keys.size(2)})
                                 .permute({0, 2, 3, 1});
-  rounded.narrow(0, 0, whole).copy_(
-      ranged_reference(format, groups).permute({0, 3, 1, 2}).reshape({whole, keys.size(1), keys.size(2)}));
+  rounded.narrow(0, 0, whole)
+      .copy_(ranged_reference(format, groups)
+                 .permute({0, 3, 1, 2})
+                 .reshape({whole, keys.size(1), keys.size(2)}));
   return rounded;
 }
 

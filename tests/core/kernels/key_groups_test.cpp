@@ -1,5 +1,5 @@
-// Keys rounded by channel in groups of tokens and values rounded by token (KvFormat::kKivi2, kKivi4),
-// beside the formula in plain float64.
+// Keys rounded by channel in groups of tokens and values rounded by token (KvFormat::kKivi2,
+// kKivi4), beside the formula in plain float64.
 #include "core/kernels/key_groups.h"
 
 #include <ATen/ATen.h>
@@ -36,7 +36,8 @@ TEST(KeyGroupsTest, HoldTheNumbersOfTheFormula) {
   for (const KvFormat format : kGroupFormats) {
     for (const int64_t head_dim : {8, 40, 64}) {
       const int64_t width = kv_width(format, head_dim);
-      const Tensor keys = at::randn({head_dim, kKeyGroup}) * at::logspace(-3, 2, head_dim).view({-1, 1});
+      const Tensor keys =
+          at::randn({head_dim, kKeyGroup}) * at::logspace(-3, 2, head_dim).view({-1, 1});
       keys[1].fill_(0.3F);
       keys[2][5] = std::numeric_limits<float>::infinity();
       keys[3].mul_(1e-9F);  // a step that float16 has not
@@ -61,16 +62,24 @@ TEST(KeyGroupsTest, HoldTheNumbersOfTheFormula) {
 
 /// The form in which a node reads a key depends on their positions alone, in prefills whose groups
 /// end in the same forward too: attention has the bits of one over a float32 cache that holds the
-/// numbers of the formula beside those as they are. What the formula has no number for is NaN there.
+/// numbers of the formula beside those as they are. What the formula has no number for is NaN
+/// there.
 TEST(KeyGroupsTest, AttentionHasTheBitsOfAFloat32CacheOfTheRoundedNumbers) {
   at::manual_seed(2);
   for (const KvFormat format : kGroupFormats) {
     using Sizes = std::pair<int64_t, int64_t>;
     for (const auto& [head_dim, page_size] :
          {Sizes{8, 32}, Sizes{40, 96}, Sizes{64, 32}, Sizes{256, 64}}) {
-      const AttentionCase c{.dtype = at::kFloat, .heads = 4, .kv_heads = 2, .head_dim = head_dim,
-                            .window = 0, .soft_cap = 0, .bias = false, .page_size = page_size,
-                            .format = format, .exact_recent = 40};
+      const AttentionCase c{.dtype = at::kFloat,
+                            .heads = 4,
+                            .kv_heads = 2,
+                            .head_dim = head_dim,
+                            .window = 0,
+                            .soft_cap = 0,
+                            .bias = false,
+                            .page_size = page_size,
+                            .format = format,
+                            .exact_recent = 40};
       AttentionCase plain = c;
       plain.format = KvFormat::kNative;
       plain.exact_recent = 0;

@@ -193,8 +193,12 @@ class WidthTest : public testing::TestWithParam<WidthCase> {
   int threads_ = at::get_num_threads();
   std::mt19937_64 random_{17};
   std::shared_ptr<const TransformerWeights> weights_ = random_weights(GetParam());
-  TransformerModel model_{weights_, paged_kv(16, GetParam().cache, 0, 0, GetParam().rotation)};
-  TransformerModel plain_{weights_, paged_kv(16, GetParam().cache, 0, 0, GetParam().rotation)};
+  const bool grouped_ = kv_key_group(GetParam().cache) > 1;
+  KvStoreFactory caches_ =  // with a slack that lets decode_branch go back to the prompt
+      paged_kv(grouped_ ? kKeyGroup : 16, GetParam().cache, 0, grouped_ ? 640 : 0,
+               GetParam().rotation);
+  TransformerModel model_{weights_, caches_};
+  TransformerModel plain_{weights_, caches_};
   std::vector<Token> prompt_ = random_tokens(kPrompt);
 };
 
@@ -288,6 +292,12 @@ WidthCase three_bits(const std::string& name, const char* family, int threads) {
   return one;
 }
 
+WidthCase by_channel(const std::string& name, const char* family, int threads) {
+  WidthCase one = three_bits(name, family, threads);
+  one.cache = KvFormat::kKivi2;
+  return one;
+}
+
 WidthCase gemma4_case(const std::string& name, const char* config, int threads,
                       at::ScalarType dtype = at::kFloat, KvFormat cache = KvFormat::kNative) {
   WidthCase one{name, nullptr, dtype, threads, cache};
@@ -325,6 +335,7 @@ INSTANTIATE_TEST_SUITE_P(
         WidthCase{"gemma3_q8_cache", "gemma3_text", at::kBFloat16, 2, KvFormat::kQ8},
         WidthCase{"gemma2_q4_cache", "gemma2", at::kFloat, 2, KvFormat::kQ4},
         three_bits("gemma3_q3_cache", "gemma3_text", 1),
+        by_channel("gemma2_kivi2_cache", "gemma2", 2),
         WidthCase{"gemma2_hierarchical_cache", "gemma2", at::kFloat, 2, KvFormat::kHierarchical},
         rotated_case({"gemma3_rotated_q8_cache", "gemma3_text", at::kFloat, 2, KvFormat::kQ8}),
         rotated_case(three_bits("gemma2_rotated_q3_cache", "gemma2", 2)),

@@ -412,7 +412,42 @@ TEST(CachesTest, AnUnknownTypeOrOptionNamesTheKnownOnes) {
   EXPECT_THAT(error("{type: paged, page_size: 0}"), HasSubstr("page_size"));
   EXPECT_THAT(error("{type: contiguous, page_size: 8}"), HasSubstr("page_size: unknown key"));
   EXPECT_EQ(parse_cache("", all).yaml, "");
-  EXPECT_THAT(parse_cache("paged", all).yaml, HasSubstr("page_size: 16"));
+  EXPECT_THAT(parse_cache("paged", all).yaml, HasSubstr("window_slack: 0"));
+}
+
+TEST(CachesTest, AFormatThatRoundsByChannelSaysWhatItNeeds) {
+  const Components all = builtin_components();
+  const auto error = [&](const std::string& options) {
+    return error_message<ConfigError>(
+        [&] { (void)parse_cache("{type: " + options + ", lossy: true}", all); });
+  };
+  EXPECT_THAT(error("paged, format: kivi2, exact_recent: 16"),
+              HasSubstr("is 16, but kivi2 rounds the keys of 32 tokens together"));
+  EXPECT_THAT(error("paged, format: kivi4, rotation: hadamard"),
+              HasSubstr("mixes the channels of a head"));
+  EXPECT_THAT(error("tiered, format: kivi2"),
+              HasSubstr("format: kivi2 is not for a cache of type tiered"));
+  const auto cache = [&](const std::string& options) {
+    return parse_cache("{type: " + options + ", lossy: true}", all)
+        .factory(KvFormat::kNative)({{1, 64, 0, -1}}, {.max_length = 500});
+  };
+  const auto refusal = [&](const std::string& options) {
+    return error_message<Error>([&] { (void)cache(options); });
+  };
+  EXPECT_THAT(refusal("paged, page_size: 16, format: kivi2"), HasSubstr("multiples of 32 tokens"));
+  EXPECT_THAT(refusal("compressed, format: kivi2"), HasSubstr("choose another format, or type"));
+  EXPECT_THAT(refusal("window, recent: 100, format: kivi2"),
+              HasSubstr("raise the window's recent"));
+  for (const char* type :
+       {"paged", "contiguous", "window", "tracing", "tracing, of: {type: contiguous}"}) {
+    const auto made = cache(fmt::format("{}, format: kivi4", type));
+    made->extend({.count = 1});
+    EXPECT_EQ(made->describe(0).page_size() % kKeyGroup, 0) << type;
+    EXPECT_EQ(made->describe(0).exact.recent, kGroupedRecent) << type;
+  }
+  const CacheChoice choice = parse_cache("{type: paged, format: kivi2, lossy: true}", all);
+  EXPECT_THAT(choice.loss, HasSubstr("exact_recent: 128"));
+  EXPECT_EQ(parse_cache(choice.loss, all).loss, choice.loss) << "it is read again";
 }
 
 TEST(CachesTest, ALossyFormatOfATargetSaysSo) {

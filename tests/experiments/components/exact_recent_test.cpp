@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "core/error.h"
@@ -53,11 +54,14 @@ TEST(ExactRecentCachesTest, ChainsTreesForksAndSnapshotsHaveTheBitsOfACacheThatK
   const c10::InferenceMode guard;
   for (const char* options :
        {"format: q4, exact_recent: 3", "format: q3, rotation: hadamard, exact_recent: 6",
-        "format: float16, exact_recent: 1", "format: hierarchical, exact_recent: 9"}) {
+        "format: float16, exact_recent: 1", "format: hierarchical, exact_recent: 9",
+        "format: kivi2, exact_recent: 32"}) {
     SCOPED_TRACE(options);
+    const bool grouped = std::string(options).find("kivi") != std::string::npos;
     CachePair pair(tiny_gemma(kExactVocab, at::kFloat),
-                   factory_of(fmt::format(
-                       "{{type: paged, page_size: 2, window_slack: 5, {}, lossy: true}}", options)),
+                   factory_of(fmt::format("{{type: paged, page_size: {}, window_slack: 5, {}, "
+                                          "lossy: true}}",
+                                          grouped ? 32 : 2, options)),
                    factory_of(fmt::format("{{type: contiguous, {}, lossy: true}}", options)), 7);
     step_both(pair);
   }
@@ -99,6 +103,28 @@ TEST(ExactRecentCachesTest, BitsDependOnTheTextAlone) {
     EXPECT_TRUE(at::equal(logits_in_pieces(model, text, 7), at_once));
     EXPECT_FALSE(at::equal(logits_in_pieces(rounded, text, 7), at_once));
     EXPECT_NE(model.snapshots()->kv_key(), rounded.snapshots()->kv_key());
+  }
+}
+
+/// Formats with groups of keys, whose groups end in the middle of pieces.
+TEST(ExactRecentCachesTest, BitsOfGroupsOfKeysDependOnTheTextAlone) {
+  const c10::InferenceMode guard;
+  const auto weights = tiny_gemma(kExactVocab, at::kFloat);
+  std::vector<Token> text(140);
+  std::iota(text.begin(), text.end(), 0);
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](Token token) { return token * token % Token{kExactVocab}; });
+  for (const char* options :
+       {"type: paged, format: kivi2", "type: paged, page_size: 64, window_slack: 2, format: kivi4",
+        "type: window, sink: 1, recent: 70, format: kivi2", "type: contiguous, format: kivi4"}) {
+    SCOPED_TRACE(options);
+    TransformerModel model(
+        weights, factory_of(fmt::format("{{{}, exact_recent: 33, lossy: true}}", options)));
+    const Tensor at_once = logits_in_pieces(model, text, text.size());
+    EXPECT_TRUE(at::equal(logits_in_pieces(model, text, 1), at_once));
+    EXPECT_TRUE(at::equal(logits_in_pieces(model, text, 45), at_once));
+    TransformerModel exact(weights, factory_of("paged"));
+    EXPECT_FALSE(at::equal(logits_in_pieces(exact, text, 45), at_once));
   }
 }
 
