@@ -29,6 +29,7 @@ struct SelfCase {
   std::string name;
   KvFormat target = KvFormat::kNative;
   KvStoreFactory draft = nullptr;  ///< nullptr = the upper halves
+  std::vector<Token> prompt = {1, 2, 0, 1, 0};
 };
 
 void PrintTo(const SelfCase& one, std::ostream* out) { *out << one.name; }
@@ -53,10 +54,20 @@ KvStoreFactory exact_recent_kv(KvFormat format, int64_t recent) {
   return [format, recent](const std::vector<LayerKv>& layers, const KvStoreOptions& options) {
     return std::make_unique<KvCache>(layers, KvCacheOptions{.dtype = options.dtype,
                                                             .format = format,
-                                                            .page_size = 4,
+                                                            .page_size = 4 * kv_key_group(format),
                                                             .max_length = options.max_length,
                                                             .exact_recent = recent});
   };
+}
+
+/// A prompt whose first group of keys drafts read in their format, with 32 recent tokens as they
+/// are.
+std::vector<Token> group_and_more() {
+  std::vector<Token> tokens(2 * kKeyGroup);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = static_cast<Token>(i * i % 3);
+  }
+  return tokens;
 }
 
 KvStoreFactory rotated_kv(KvFormat format) {
@@ -119,7 +130,7 @@ TEST_P(SelfCacheTest, TheOutputsDistributionIsTheTargets) {
     return std::vector<double>(data, data + logits.numel());
   };
   const Task task{
-      .prompt = {1, 2, 0, 1, 0}, .sampling = {.temperature = 0.8}, .stop = {.max_new_tokens = 3}};
+      .prompt = one.prompt, .sampling = {.temperature = 0.8}, .stop = {.max_new_tokens = 3}};
   TransformerModel drafting(weights, one.draft ? one.draft : paged_kv(4, one.target));
   EXPECT_FALSE(
       at::equal(next_logits(drafting, task.prompt, one.draft ? KvRead::kAll : KvRead::kUpperHalf),
@@ -183,6 +194,8 @@ INSTANTIATE_TEST_SUITE_P(
                     SelfCase{"rotated_q4", KvFormat::kNative, rotated_kv(KvFormat::kQ4)},
                     SelfCase{"q3_exact_recent", KvFormat::kNative,
                              exact_recent_kv(KvFormat::kQ3, 2)},
+                    SelfCase{"kivi2", KvFormat::kNative, exact_recent_kv(KvFormat::kKivi2, 32),
+                             group_and_more()},
                     SelfCase{"window", KvFormat::kNative, window_kv(2)},
                     SelfCase{"compressed", KvFormat::kNative,
                              compressed_kv({.chunk = 2, .recent = 3, .sink = 0})},
