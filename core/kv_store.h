@@ -29,7 +29,7 @@ struct LayerKv {
   /// = it has keys and values.
   int64_t state_size = 0;
   /// What codes of kQ3 mean: [2, kv_heads, kQ3Levels] float32, contiguous on the host, of the keys
-  /// and then the values of each head. Undefined: kNormalLevels, those of others than the CPU.
+  /// and then the values of each head. Undefined: kNormalLevels.
   Tensor levels = {};
 };
 

@@ -101,7 +101,7 @@ KvView KvCache::describe(int64_t layer) const {
   view.values = pool.values(layer);
   view.format = options_.format;
   view.rotation = options_.rotation;
-  view.levels = pool.geometry(pool.source_of(layer)).levels;
+  view.levels = pool.levels(layer);
   if (const PageGroup* exact = groups_->exact()) {
     view.exact = {exact->pool.keys(layer), exact->pool.values(layer), groups_->count() - 1,
                   exact_recent(layer), kv_key_group(options_.format)};

@@ -49,7 +49,7 @@ std::pair<Tensor, Tensor> KvCache::read_out(const PageGroup& group, int64_t laye
       group.pool.read_token(layer, from, token - tokens.begin, copies);
     }
   }
-  const KvView view = describe(layer);
+  const KvView view = describe_on_host(layer);
   copies = {together > 1 ? widened_groups(format, copies.first)
                          : widened(format, copies.first, view, &KvView::key_levels),
             widened(format, copies.second, view, &KvView::value_levels)};
@@ -94,6 +94,13 @@ void KvCache::round_groups(RowId row, TokenRange last) {
       round_keys(view, pages[index], exact[index], token % options_.page_size);
     }
   }
+}
+
+KvView KvCache::describe_on_host(int64_t layer) const {
+  const PagePool& pool = groups_->of(layer).pool;
+  KvView view = describe(layer);
+  view.levels = pool.geometry(pool.source_of(layer)).levels;
+  return view;
 }
 
 /// [kv_heads, tokens, head_dim] of the activations' dtype, of what pages hold.
@@ -155,7 +162,7 @@ void KvCache::append(RowId row, int64_t count, const NumbersOfLayer& numbers) {
         continue;
       }
       const auto given = numbers(layer);
-      const KvView view = describe(layer);
+      const KvView view = describe_on_host(layer);
       for (PageGroup* group : {&groups_->of(layer), groups_->exact()}) {
         if (group != nullptr) {
           const KvFormat format = group->options.format;

@@ -58,17 +58,11 @@ void check_format(const KvCacheOptions& options) {
   }
 }
 
-/// Throws Error for levels that are not of this format, device or geometry.
+/// Checks that levels are of this format and geometry.
 void check_levels(const std::vector<LayerKv>& layers, const KvCacheOptions& options) {
   for (const LayerKv& layer : layers) {
     if (!layer.levels.defined()) {
       continue;
-    }
-    if (!options.device.is_cpu() && !options.device.is_meta()) {  // the latter is measured
-      throw Error(fmt::format(
-          "a cache with a codebook is for the CPU, not for {}: leave codebook out, or choose "
-          "device: cpu",
-          options.device.str()));
     }
     SPECDEC_CHECK((options.format == KvFormat::kQ3 || options.format == KvFormat::kNative) &&
                       layer.levels.is_contiguous() && layer.levels.is_cpu() &&
@@ -178,6 +172,11 @@ PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options,
   check_head_dims(layers_, options_.format);
   check_levels(layers_, options_);
   check_key_groups(layers_, options_);
+  for (size_t i = 0; i < pages_.size(); ++i) {
+    if (owns(i) && layers_[i].levels.defined()) {
+      pages_[i].levels = layers_[i].levels.to(options_.device);
+    }
+  }
   capacity_ = windowed_pages(window.value_or(0), page_capacity(layers_, options_), options_);
   if (!is_tiered()) {
     make_pages();
@@ -267,7 +266,8 @@ void PagePool::make_device_tiers(const TieredPages& pages) {
       const auto keep_alive = [memory = blocks->memory()](void* /*data*/) {};
       return at::from_blob(blocks->slot(0, values), sizes, keep_alive, elements, options_.device);
     };
-    pages_[i] = {PageMemory(tensor(false)), PageMemory(tensor(true))};
+    pages_[i].keys = PageMemory(tensor(false));
+    pages_[i].values = PageMemory(tensor(true));
   }
   tiers_ = std::make_shared<PageTiers>(std::move(blocks));
 }

@@ -43,6 +43,8 @@ class PagePool {
   const Tensor& keys(int64_t layer) const { return source(layer).keys.pages(); }
   /// Values [pages, kv_heads, page_size, width_of(layer)]; undefined before the first reserve.
   const Tensor& values(int64_t layer) const { return source(layer).values.pages(); }
+  /// Levels of kQ3 of the layer's pages, on their device; undefined: kNormalLevels.
+  const Tensor& levels(int64_t layer) const { return source(layer).levels; }
   /// Bytes of a page number.
   int64_t page_bytes() const;
   /// Pages that take memory when those below `pages` have been used.
@@ -90,6 +92,7 @@ class PagePool {
   struct Pages {
     PageMemory keys;
     PageMemory values;
+    Tensor levels = {};
   };
   bool is_tiered() const { return options_.memory_bytes > 0 && !options_.device.is_meta(); }
   TieredPages tiered_pages();

@@ -28,6 +28,7 @@ class MassReader {
     view_.tables = &tables_;
     if (!view.keys.is_cpu()) {
       view_.keys = copy_read_keys(view, tables_);
+      view_.levels = view.levels.defined() ? view.levels.cpu() : Tensor();
     }
     if (options_.bias.defined()) {
       options_.bias = options_.bias.cpu();

@@ -72,7 +72,7 @@ struct KvView {
   KvFormat format = KvFormat::kNative;
   KvRead read = KvRead::kAll;
   KvRotation rotation = KvRotation::kNone;  ///< that the pages' keys and values have
-  Tensor levels = {};                       ///< LayerKv::levels, of kQ3
+  Tensor levels = {};                       ///< LayerKv::levels, where the pages lie
   int64_t group = 0;                        ///< whose pages the layer's are
   int64_t window = 0;  ///< a key at position p is seen from q when q - p < window; 0 = always
   int64_t sink = 0;    ///< first positions that are seen beside those of the window

@@ -24,8 +24,9 @@ std::string kv_key_of(const TransformerWeights& weights, const std::string& fing
       text += fmt::format("e{},", view.exact.recent);
     }
     if (view.levels.defined()) {
-      text += fmt::format(
-          "l{:016x},", hash_bytes(kHashStart, view.levels.const_data_ptr(), view.levels.nbytes()));
+      const Tensor levels = view.levels.cpu();
+      text += fmt::format("l{:016x},",
+                          hash_bytes(kHashStart, levels.const_data_ptr(), levels.nbytes()));
     }
     if (view.pooled != nullptr) {
       const Pooling& pooling = view.pooled->pooling();

@@ -323,8 +323,7 @@ std::vector<OptionHelp> with_format(std::vector<OptionHelp> options) {
                      "what keys and values are multiplied with before a format with scales rounds "
                      "them"});
   options.push_back({"codebook", "none", "a file of specdec score --calibrate",
-                     "levels of q3 that were calibrated for the model, with this rotation; on the "
-                     "CPU"});
+                     "levels of q3 that were calibrated for the model, with this rotation"});
   options.push_back({"exact_recent", "0", "0 to 1073741824",
                      "last tokens, itself among them, that a token reads as they are beside a "
                      "format; 0: none; of kivi2 and kivi4 32 or more, 128 by default; on the CPU, "

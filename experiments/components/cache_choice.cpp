@@ -272,11 +272,6 @@ void check_cache(const ConfigNode& model, const CacheChoice& choice, const Model
                                            "choose device: cpu",
                                            options.device));
   }
-  if (choice.codebook != nullptr && options.device != "cpu") {
-    cache.fail("codebook", fmt::format("is for the CPU, but device is {}; leave it out, or choose "
-                                       "device: cpu",
-                                       options.device));
-  }
 }
 
 void check_cache_layers(const ConfigNode& owner, const CacheChoice& choice,

@@ -32,13 +32,14 @@ class PooledCache {
                        decltype(&paged_attention) attend = &paged_attention)
       : case_(c), attend_(attend) {
     const AttentionCase& shape = c.shape;
-    const std::vector<LayerKv> layers = {{shape.kv_heads, shape.head_dim}};
+    const std::vector<LayerKv> layers = {shape.layer()};
     store_ = std::make_unique<CompressedStore>(
         std::make_unique<KvCache>(layers, KvCacheOptions{.dtype = shape.dtype,
                                                          .format = shape.format,
                                                          .rotation = shape.rotation,
                                                          .page_size = page_size,
-                                                         .max_length = kMaxTokens}),
+                                                         .max_length = kMaxTokens,
+                                                         .exact_recent = shape.exact_recent}),
         layers, c.pooling);
     options_.heads = shape.heads;
     options_.cos = at::ones({kMaxTokens, shape.head_dim / 2}, shape.dtype);

@@ -52,6 +52,7 @@ struct Tile {
   float* weights;    ///< [kThreads][kRows] scores, then weights; -1 = hidden
   int32_t* visible;  ///< [kThreads][kRows] row of values, or kHidden
   int32_t* common;   ///< [kThreads] the one row that all see who see one; kHidden; else kDifferent
+  float* levels;     ///< [2][kLevels] of a codebook: of keys, then values
 };
 constexpr int32_t kDifferent = -2;
 
@@ -59,12 +60,23 @@ __device__ inline Tile tile_in_shared(int head_dim) {
   auto* queries = reinterpret_cast<float*>(shared_memory());
   float* weights = queries + head_dim * kRows;
   auto* visible = reinterpret_cast<int32_t*>(weights + kThreads * kRows);
-  return {queries, weights, visible, visible + kThreads * kRows};
+  int32_t* common = visible + kThreads * kRows;
+  return {queries, weights, visible, common, reinterpret_cast<float*>(common + kThreads)};
 }
 
-unsigned shared_bytes(int head_dim) {
+unsigned shared_bytes(const PagedCache& cache) {
   return static_cast<unsigned>(sizeof(float)) *
-         (head_dim * kRows + 2 * kThreads * kRows + kThreads);
+         (cache.head_dim * kRows + 2 * kThreads * kRows + kThreads +
+          (cache.levels == nullptr ? 0 : 2 * kLevels));
+}
+
+/// Copies the levels of the block's head.
+__device__ inline void fill_levels(const PagedCache& cache, const Tile& tile) {
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < 2 * kLevels) {
+    const bool is_key = thread < kLevels;
+    tile.levels[thread] = levels_of(cache, static_cast<int>(blockIdx.y), is_key)[thread % kLevels];
+  }
 }
 
 /// Reads the queries of the tile's rows, and what each sees at this thread's position.
@@ -111,13 +123,14 @@ __device__ inline int64_t key_of(const PagedCache& cache, int32_t row) {
 template <class Kv>
 __device__ inline void score_common(const PagedCache& cache, const Tile& tile, int32_t row,
                                     float* scores) {
+  const Kv kv = kv_with<Kv>(tile.levels);
   const auto* key = static_cast<const typename Kv::Element*>(cache.keys) + key_of(cache, row);
   for (int begin = 0; begin < cache.head_dim; begin += kWarp) {
-    const float scale = Kv::scale(key, cache.page_size, cache.head_dim, begin / kWarp);
+    const float scale = kv.scale(key, cache.page_size, cache.head_dim, begin / kWarp);
     const int end = begin + kWarp < cache.head_dim ? begin + kWarp : cache.head_dim;
 #pragma unroll 4
     for (int d = begin; d < end; ++d) {
-      const float number = Kv::code(key, cache.page_size, cache.head_dim, d) * scale;
+      const float number = kv.code(key, cache.page_size, cache.head_dim, d) * scale;
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         scores[r] = device::fused(tile.queries[d * kRows + r], number, scores[r]);
@@ -131,6 +144,7 @@ template <class Kv>
 __device__ inline void score_position(const PagedCache& cache, const Tile& tile,
                                       const int32_t* visible, float* scores) {
   const auto* keys = static_cast<const typename Kv::Element*>(cache.keys);
+  const Kv kv = kv_with<Kv>(tile.levels);
   const int32_t common = tile.common[threadIdx.x];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
@@ -145,7 +159,7 @@ __device__ inline void score_position(const PagedCache& cache, const Tile& tile,
         const auto* key = keys + key_of(cache, visible[r]);
 #pragma unroll 1
         for (int d = 0; d < cache.head_dim; ++d) {
-          const float number = number_at<Kv>(key, cache.page_size, cache.head_dim, d);
+          const float number = number_at(kv, key, cache.page_size, cache.head_dim, d);
           scores[r] = device::fused(tile.queries[d * kRows + r], number, scores[r]);
         }
       }
@@ -206,9 +220,10 @@ __device__ inline device::SoftmaxPart soften_row(const Tile& tile, int r) {
 
 /// Number d of a row of values.
 template <class Kv>
-__device__ inline float value_at(const PagedCache& cache, int32_t row, int d) {
+__device__ inline float value_at(const PagedCache& cache, const Tile& tile, int32_t row, int d) {
   const auto* values = static_cast<const typename Kv::Element*>(cache.values);
-  return number_at<Kv>(values + static_cast<int64_t>(row) * cache.width, 1, cache.head_dim, d);
+  return number_at(kv_with<Kv>(tile.levels + kLevels),
+                   values + static_cast<int64_t>(row) * cache.width, 1, cache.head_dim, d);
 }
 
 /// The values of dimension d, mixed by each row's weights, position after position. A hidden value
@@ -225,13 +240,13 @@ __device__ inline void mix_dimension(const PagedCache& cache, const Tile& tile, 
     if (common == kHidden) {
       continue;
     }
-    const float shared_value = common >= 0 ? value_at<Kv>(cache, common, d) : 0.0F;
+    const float shared_value = common >= 0 ? value_at<Kv>(cache, tile, common, d) : 0.0F;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const float weight = tile.weights[j * kRows + r];
       if (!(weight < 0.0F)) {
         const float value =
-            common >= 0 ? shared_value : value_at<Kv>(cache, tile.visible[j * kRows + r], d);
+            common >= 0 ? shared_value : value_at<Kv>(cache, tile, tile.visible[j * kRows + r], d);
         mixed[r] = device::fused(weight, value, mixed[r]);
       }
     }
@@ -278,6 +293,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks) chunk_kernel(ChunkPass pass
   const int32_t chunk = static_cast<int32_t>(blockIdx.z) + (pass.of_means ? 0 : task.mean_chunks);
   int32_t visible[kRows];
   fill_tile(pass, layout, tile, visible);
+  if constexpr (std::is_same<Kv, CodebookKv>::value) {
+    fill_levels(task.cache, tile);
+  }
   __syncthreads();
   float numbers[kRows];
   score_position<Kv>(task.cache, tile, visible, numbers);
@@ -323,10 +341,9 @@ int launch_chunks(const ChunkPass& pass, int32_t chunks, void* stream) {
   shape.grid_y = static_cast<unsigned>(cache.kv_heads);
   shape.grid_z = static_cast<unsigned>(chunks);
   shape.threads = kThreads;
-  shape.shared_bytes = shared_bytes(cache.head_dim);
-  return with_kv_format(cache.format, [&](auto kv) {
-    return launch(chunk_kernel<decltype(kv)>, shape, stream, pass);
-  });
+  shape.shared_bytes = shared_bytes(cache);
+  return with_kv_format(
+      cache, [&](auto kv) { return launch(chunk_kernel<decltype(kv)>, shape, stream, pass); });
 }
 
 ChunkPass pass_of_means(const PagedAttentionTask& task) {
@@ -335,6 +352,7 @@ ChunkPass pass_of_means(const PagedAttentionTask& task) {
   cache.keys = task.pooled.keys;
   cache.values = task.pooled.values;
   cache.format = CudaKv::kFloat32;
+  cache.levels = nullptr;
   cache.page_size = task.pooled.columns;
   cache.width = cache.head_dim;
   return pass;

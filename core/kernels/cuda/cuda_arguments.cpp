@@ -69,7 +69,6 @@ int64_t rows_of(const at::Tensor& tensor) {
 PagedCache paged_cache(const KvView& view) {
   const BatchTables& tables = *view.tables;
   PagedCache cache{};
-  SPECDEC_CHECK(!view.levels.defined(), "CUDA: levels other than kNormalLevels");
   cache.keys = view.keys.mutable_data_ptr();
   cache.values = view.values.mutable_data_ptr();
   cache.format = static_cast<CudaKv>(view.format);
@@ -89,6 +88,7 @@ PagedCache paged_cache(const KvView& view) {
   cache.paths = integers(tables.paths);
   cache.lengths = integers(tables.lengths);
   cache.page_table = view.page_table();
+  cache.levels = floats_or_null(view.levels);
   return cache;
 }
 

@@ -108,6 +108,7 @@ struct PagedCache {
   const int32_t* paths;
   const int32_t* lengths;
   const int32_t* page_table;
+  const float* levels;  ///< [2, kv_heads, 8] of kQ3: of keys, then values; nullptr = kNormalLevels
 };
 
 /// Means that nodes see in place of old keys and values: PooledKeys as pointers.

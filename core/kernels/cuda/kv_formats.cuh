@@ -1,6 +1,8 @@
 #pragma once
 // How a key or value of a head is read and written in each format of the cache. Element e lies at
 // first[e * stride].
+#include <type_traits>
+
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/reduce.cuh"
 #include "core/kernels/device/numbers.h"
@@ -143,28 +145,33 @@ struct HalvesKv {
   }
 };
 
-/// Codes of NormalLevels, eight in three bytes as Q3Codes says, then a float16 scale of each 32.
+constexpr int kLevels = 8;
+
+/// Codes of kLevels levels, eight in three bytes as Q3Codes says, then a float16 scale of each 32.
+/// Levels: device::NormalLevels, or a pointer to those of a head.
+template <class Levels>
 struct LevelsKv {
   using Element = uint8_t;
   static constexpr int kBlock = 8;
 
+  Levels levels;
+
   __device__ static float scale(const Element* first, int64_t stride, int head_dim, int group) {
     return read_scale(first + head_dim / kBlock * 3 * stride, stride, group);
   }
-  __device__ static float code(const Element* first, int64_t stride, int /*head_dim*/, int d) {
+  __device__ float code(const Element* first, int64_t stride, int /*head_dim*/, int d) const {
     const Element* block = first + d / kBlock * 3 * stride;
     const uint32_t low = block[d % kBlock / 4 * stride] >> (d % 4 * 2) & 3U;
     const uint32_t high = block[2 * stride] >> (d % kBlock) & 1U;
-    return device::NormalLevels{}[static_cast<int32_t>(low | high << 2U)];
+    return levels[static_cast<int32_t>(low | high << 2U)];
   }
   template <int kThreads>
-  __device__ static void write(const float* numbers, int head_dim, Element* first, int64_t stride) {
-    for_each_group<kThreads>(numbers, head_dim, [=](int d, float number) {
+  __device__ void write(const float* numbers, int head_dim, Element* first, int64_t stride) const {
+    for_each_group<kThreads>(numbers, head_dim, [=, levels = levels](int d, float number) {
       const int begin = d / kWarp * kWarp;
       const int count = head_dim - begin < kWarp ? head_dim - begin : kWarp;
       const double squares = warp_sum(static_cast<double>(number) * number);
       const double rms = sqrt(squares / count);
-      const device::NormalLevels levels;
       const int32_t code = device::level_code(number, rms, levels);
       const double level = d < head_dim ? levels[code] : 0.0F;
       const double products = warp_sum(number * level);
@@ -192,17 +199,36 @@ struct LevelsKv {
   }
 };
 
-/// Number of dimension d: exactly, as a product of a code and a factor of eleven bits.
-template <class Kv>
-__device__ inline float number_at(const typename Kv::Element* first, int64_t stride, int head_dim,
-                                  int d) {
-  return Kv::code(first, stride, head_dim, d) * Kv::scale(first, stride, head_dim, d / kWarp);
+using CodebookKv = LevelsKv<const float*>;
+
+/// Levels of a head's keys, or values; nullptr where the cache has no codebook.
+__device__ inline const float* levels_of(const PagedCache& cache, int kv_head, bool is_key) {
+  const int row = is_key ? kv_head : cache.kv_heads + kv_head;
+  return cache.levels == nullptr ? nullptr : cache.levels + row * kLevels;
 }
 
-/// Calls use(kv) with a format's reader and writer; kInvalidValue for one that does not exist.
+/// The reader and writer of a head's keys, or values, with these levels.
+template <class Kv>
+__device__ inline Kv kv_with(const float* levels) {
+  if constexpr (std::is_same<Kv, CodebookKv>::value) {
+    return {levels};
+  } else {
+    return {};
+  }
+}
+
+/// Number of dimension d: exactly, as a product of a code and a factor of eleven bits.
+template <class Kv>
+__device__ inline float number_at(const Kv& kv, const typename Kv::Element* first, int64_t stride,
+                                  int head_dim, int d) {
+  return kv.code(first, stride, head_dim, d) * kv.scale(first, stride, head_dim, d / kWarp);
+}
+
+/// Calls use(kv) with a reader and writer of the cache's format; kInvalidValue for one that does
+/// not exist.
 template <class Use>
-int with_kv_format(CudaKv format, const Use& use) {
-  switch (format) {
+int with_kv_format(const PagedCache& cache, const Use& use) {
+  switch (cache.format) {
     case CudaKv::kFloat32:
       return use(FloatKv<float>{});
     case CudaKv::kBFloat16:
@@ -216,7 +242,7 @@ int with_kv_format(CudaKv format, const Use& use) {
     case CudaKv::kQ4:
       return use(ScaledKv<4>{});
     case CudaKv::kQ3:
-      return use(LevelsKv{});
+      return cache.levels == nullptr ? use(LevelsKv<device::NormalLevels>{}) : use(CodebookKv{});
     case CudaKv::kHierarchical:
       return use(HalvesKv{});
   }

@@ -40,6 +40,7 @@ __device__ inline void pool_chunk(const PoolKeysTask& task, const PooledHead& he
   const PooledCache& pooled = task.pooled;
   const auto* numbers =
       static_cast<const typename Kv::Element*>(head.is_key ? cache.keys : cache.values);
+  const Kv kv = kv_with<Kv>(levels_of(cache, head.kv_head, head.is_key));
   const int64_t stride = head.is_key ? cache.page_size : 1;
   const int32_t first = cache.sink + mean.chunk * pooled.chunk;
   const int32_t dim = cache.head_dim;
@@ -49,7 +50,7 @@ __device__ inline void pool_chunk(const PoolKeysTask& task, const PooledHead& he
     for (int32_t position = first; position < first + pooled.chunk; ++position) {
       const int32_t slot =
           device::slot_at(position, cache.lengths[head.batch_row], mean.path_start, cache.paths);
-      sum += number_at<Kv>(numbers + stored_at(cache, head, slot), stride, dim, d);
+      sum += number_at(kv, numbers + stored_at(cache, head, slot), stride, dim, d);
     }
     const auto number = static_cast<float>(sum / pooled.chunk);
     if (head.is_key) {
@@ -128,7 +129,7 @@ int specdec_cuda_pool_keys(const PoolKeysTask* task, void* stream) {
   shape.grid_y = static_cast<unsigned>(task->nodes);
   shape.grid_z = 2;
   shape.threads = kThreads;
-  return with_kv_format(task->cache.format, [&](auto kv) {
+  return with_kv_format(task->cache, [&](auto kv) {
     return launch(pool_kernel<decltype(kv)>, shape, stream, *task);
   });
 }

@@ -76,7 +76,8 @@ __device__ inline void write_head(const PagedCache& cache, int64_t node, int kv_
                                 device::key_offset(shape, target.page, kv_head, target.in_page)
                           : static_cast<Element*>(cache.values) +
                                 device::value_offset(shape, target.page, kv_head, target.in_page);
-  Kv::template write<kThreads>(numbers, cache.head_dim, first, is_key ? cache.page_size : 1);
+  const Kv kv = kv_with<Kv>(levels_of(cache, kv_head, is_key));
+  kv.template write<kThreads>(numbers, cache.head_dim, first, is_key ? cache.page_size : 1);
 }
 
 /// A block takes a head of a node: query, key or value. Keys and values, and what a Hadamard matrix
@@ -150,9 +151,8 @@ int specdec_cuda_qkv_to_cache(const QkvToCacheTask* task, void* stream) {
   shape.threads = kThreads;
   shape.shared_bytes =
       static_cast<unsigned>((kThreads / kWarp + task->cache.head_dim) * sizeof(float));
-  return with_kv_format(task->cache.format, [&](auto kv) {
-    return launch(qkv_kernel<decltype(kv)>, shape, stream, *task);
-  });
+  return with_kv_format(
+      task->cache, [&](auto kv) { return launch(qkv_kernel<decltype(kv)>, shape, stream, *task); });
 }
 
 }  // namespace specdec::cuda

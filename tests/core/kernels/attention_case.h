@@ -14,6 +14,12 @@
 
 namespace specdec {
 
+/// Levels of kQ3 that differ from head to head.
+inline Tensor distinct_levels(int64_t kv_heads) {
+  const Tensor numbers = at::arange(2 * kv_heads * kQ3Levels, at::kFloat);
+  return (numbers * 0.37).sin().mul_(2).view({2, kv_heads, kQ3Levels});
+}
+
 struct AttentionCase {
   at::ScalarType dtype;
   int64_t heads, kv_heads, head_dim, window;
@@ -24,7 +30,15 @@ struct AttentionCase {
   int64_t sink = 0;
   KvRotation rotation = KvRotation::kNone;
   int64_t exact_recent = 0;
+  bool codebook = false;
 
+  LayerKv layer() const {
+    return {.kv_heads = kv_heads,
+            .head_dim = head_dim,
+            .window = window,
+            .sink = sink,
+            .levels = codebook ? distinct_levels(kv_heads) : Tensor()};
+  }
   /// Whether a key is read as it is, so many positions behind a node.
   bool reads_exact(int64_t age) const {
     return age < exact_recent && (window == 0 || age < window);
@@ -38,7 +52,8 @@ inline void PrintTo(const AttentionCase& one, std::ostream* out) {
        << (one.format == KvFormat::kNative ? "" : kv_format_name(one.format))
        << (one.sink > 0 ? " sink " + std::to_string(one.sink) : "")
        << (one.rotation == KvRotation::kHadamard ? " hadamard" : "")
-       << (one.exact_recent > 0 ? " exact " + std::to_string(one.exact_recent) : "");
+       << (one.exact_recent > 0 ? " exact " + std::to_string(one.exact_recent) : "")
+       << (one.codebook ? " codebook" : "");
 }
 
 /// Pages, and what is read of them.
@@ -97,13 +112,13 @@ class AttentionCache {
 
   explicit AttentionCache(const AttentionCase& c)
       : case_(c),
-        cache_({{c.kv_heads, c.head_dim, c.window, -1, c.sink}}, {.dtype = c.dtype,
-                                                                  .format = c.format,
-                                                                  .rotation = c.rotation,
-                                                                  .device = at::kCPU,
-                                                                  .page_size = c.page_size,
-                                                                  .max_length = kMaxLength,
-                                                                  .exact_recent = c.exact_recent}) {
+        cache_({c.layer()}, {.dtype = c.dtype,
+                             .format = c.format,
+                             .rotation = c.rotation,
+                             .device = at::kCPU,
+                             .page_size = c.page_size,
+                             .max_length = kMaxLength,
+                             .exact_recent = c.exact_recent}) {
     options_.heads = c.heads;
     options_.cos = at::ones({kMaxLength, c.head_dim / 2}, c.dtype);
     options_.sin = at::zeros({kMaxLength, c.head_dim / 2}, c.dtype);

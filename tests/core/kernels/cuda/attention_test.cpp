@@ -191,6 +191,8 @@ INSTANTIATE_TEST_SUITE_P(
                                   KvRotation::kHadamard},
                     AttentionCase{at::kFloat, 3, 1, 70, 0, 0, true, 16, KvFormat::kHierarchical},
                     AttentionCase{at::kFloat, 4, 2, 40, 100, 3, false, 16, KvFormat::kQ3},
+                    AttentionCase{at::kFloat, 6, 3, 40, 90, 0, true, 5, KvFormat::kQ3, 2,
+                                  KvRotation::kHadamard, 0, true},
                     AttentionCase{at::kFloat, 1, 1, 512, 60, 0, false, 16, KvFormat::kHierarchical,
                                   4, KvRotation::kHadamard}),
     ParameterName());

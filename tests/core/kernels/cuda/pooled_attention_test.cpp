@@ -114,6 +114,9 @@ INSTANTIATE_TEST_SUITE_P(
                     {.chunk = 64, .recent = 64, .sink = 4}},
         PoolingCase{{at::kFloat, 1, 1, 8, 0, 0, false, 4, KvFormat::kQ3},
                     {.chunk = 4, .recent = 4, .sink = 0}},
+        PoolingCase{
+            {at::kFloat, 2, 2, 8, 0, 0, false, 4, KvFormat::kQ3, 0, KvRotation::kNone, 0, true},
+            {.chunk = 6, .recent = 4, .sink = 2}},
         PoolingCase{{at::kFloat, 1, 1, 8, 0, 0, false, 4, KvFormat::kHierarchical},
                     {.chunk = 3, .recent = 6, .sink = 3}}),
     ParameterName());

@@ -213,11 +213,14 @@ INSTANTIATE_TEST_SUITE_P(
         CudaQkvCase{2, 1, 64, false, KvFormat::kHierarchical, 0, false, KvRotation::kHadamard}),
     ParameterName());
 
-class CudaKvFormatTest : public testing::TestWithParam<PageFormatCase> {};
+class CudaKvFormatTest : public testing::TestWithParam<PageFormatCase> {
+ protected:
+  static void expect_the_bytes_of_the_host(const Tensor& levels);
+};
 
 /// Numbers of every size, zeros, infinities and NaN, neither normed nor turned, in three groups of
 /// a head: the bytes of the host, and the bits of its queries.
-TEST_P(CudaKvFormatTest, WritesTheBytesOfTheHost) {
+void CudaKvFormatTest::expect_the_bytes_of_the_host(const Tensor& levels) {
   constexpr int64_t kTokens = 24;
   const int64_t dim = GetParam().rotation == KvRotation::kNone ? 72 : 96;
   at::manual_seed(4);
@@ -237,12 +240,14 @@ TEST_P(CudaKvFormatTest, WritesTheBytesOfTheHost) {
   Tensor pages[2][2];
   Tensor queries[2];
   for (const bool on_device : {false, true}) {
-    KvCache cache({{1, dim, 0, -1}}, {.dtype = at::kFloat,
-                                      .format = GetParam().format,
-                                      .rotation = GetParam().rotation,
-                                      .device = at::kCPU,
-                                      .page_size = 16,
-                                      .max_length = 64});
+    LayerKv layer{.kv_heads = 1, .head_dim = dim};
+    layer.levels = levels;
+    KvCache cache({layer}, {.dtype = at::kFloat,
+                            .format = GetParam().format,
+                            .rotation = GetParam().rotation,
+                            .device = at::kCPU,
+                            .page_size = 16,
+                            .max_length = 64});
     cache.extend({.count = kTokens});
     const KvView view = cache.view(0);
     view.keys.zero_();
@@ -272,6 +277,13 @@ TEST_P(CudaKvFormatTest, WritesTheBytesOfTheHost) {
     EXPECT_EQ((host != device).sum().item<int64_t>(), 0) << (half == 0 ? "keys" : "values");
   }
   EXPECT_TRUE(at::allclose(queries[1], queries[0], 0, 0, true));
+}
+
+TEST_P(CudaKvFormatTest, WritesTheBytesOfTheHost) {
+  expect_the_bytes_of_the_host({});
+  if (GetParam().format == KvFormat::kQ3) {
+    expect_the_bytes_of_the_host(distinct_levels(1));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -308,6 +308,8 @@ INSTANTIATE_TEST_SUITE_P(
                     AttentionCase{at::kFloat, 4, 1, 256, 60, 0, false, 16, KvFormat::kQ4, 9},
                     AttentionCase{at::kFloat, 4, 1, 96, 0, 5, false, 16, KvFormat::kQ3, 0,
                                   KvRotation::kHadamard},
+                    AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kQ3, 0,
+                                  KvRotation::kNone, 0, true},
                     AttentionCase{at::kFloat, 6, 2, 64, 80, 0, false, 16, KvFormat::kHierarchical}),
     ParameterName());
 

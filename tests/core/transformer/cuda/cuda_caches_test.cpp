@@ -12,7 +12,9 @@
 #include "decoders/speculative.h"
 #include "kv/compressed_store.h"
 #include "kv/kv_cache.h"
+#include "kv/stateful_store.h"
 #include "kv/tracing_store.h"
+#include "tests/core/kernels/attention_case.h"
 #include "tests/core/transformer/cuda/drawn_chain_bench.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/support/golden.h"
@@ -29,22 +31,33 @@ struct CudaCacheCase {
   double tolerance = 3e-2;  ///< of logits: a number near a border may round otherwise
   KvRotation rotation = KvRotation::kNone;
   int64_t chunk = 0;
+  int64_t exact_recent = 0;
+  bool codebook = false;
 
   KvStoreFactory factory() const {
     return [*this](std::vector<LayerKv> layers,
                    const KvStoreOptions& options) -> std::unique_ptr<KvStore> {
-      if (chunk > 0) {
-        return std::make_unique<CompressedStore>(
-            paged_kv(4, format, 0, 0, rotation)(layers, options), layers,
-            Pooling{.chunk = chunk, .recent = recent, .sink = sink});
-      }
       for (LayerKv& layer : layers) {
-        if (layer.window == 0) {
+        if (chunk == 0 && layer.window == 0) {
           layer.window = recent;
           layer.sink = sink;
         }
+        if (codebook) {
+          layer.levels = distinct_levels(layer.kv_heads);
+        }
       }
-      return paged_kv(4, format, 0, 0, rotation)(layers, options);
+      auto paged = make_cache(layers, {.dtype = options.dtype,
+                                       .format = format,
+                                       .rotation = rotation,
+                                       .device = options.device,
+                                       .page_size = 4,
+                                       .max_length = options.max_length,
+                                       .exact_recent = exact_recent});
+      if (chunk == 0) {
+        return paged;
+      }
+      return std::make_unique<CompressedStore>(
+          std::move(paged), layers, Pooling{.chunk = chunk, .recent = recent, .sink = sink});
     };
   }
 };
@@ -102,15 +115,16 @@ TEST_P(CudaCacheTest, AVerifiedTokenHasTheBitsOfADecodedOne) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, CudaCacheTest,
-    testing::Values(CudaCacheCase{"float16", KvFormat::kFloat16, 0, 0, 5e-3},
-                    CudaCacheCase{"fp8_e4m3", KvFormat::kFp8E4m3},
-                    CudaCacheCase{"q8", KvFormat::kQ8}, CudaCacheCase{"q4", KvFormat::kQ4},
-                    CudaCacheCase{"q3_hadamard", KvFormat::kQ3, 0, 0, 3e-2, KvRotation::kHadamard},
-                    CudaCacheCase{"hierarchical", KvFormat::kHierarchical},
-                    CudaCacheCase{"window", KvFormat::kNative, 2, 3, 1e-4},
-                    CudaCacheCase{"window_q8", KvFormat::kQ8, 1, 2},
-                    CudaCacheCase{"compressed", KvFormat::kNative, 1, 2, 1e-4, KvRotation::kNone,
-                                  2}),
+    testing::Values(
+        CudaCacheCase{"float16", KvFormat::kFloat16, 0, 0, 5e-3},
+        CudaCacheCase{"fp8_e4m3", KvFormat::kFp8E4m3}, CudaCacheCase{"q8", KvFormat::kQ8},
+        CudaCacheCase{"q4", KvFormat::kQ4},
+        CudaCacheCase{"q3_hadamard", KvFormat::kQ3, 0, 0, 3e-2, KvRotation::kHadamard},
+        CudaCacheCase{"q3_codebook", KvFormat::kQ3, 0, 0, 3e-2, KvRotation::kNone, 0, 0, true},
+        CudaCacheCase{"hierarchical", KvFormat::kHierarchical},
+        CudaCacheCase{"window", KvFormat::kNative, 2, 3, 1e-4},
+        CudaCacheCase{"window_q8", KvFormat::kQ8, 1, 2},
+        CudaCacheCase{"compressed", KvFormat::kNative, 1, 2, 1e-4, KvRotation::kNone, 2}),
     [](const auto& info) { return info.param.name; });
 
 TEST(CudaCompressedTest, ARowWithoutMeansMayStandBesideOneWithMeans) {
