@@ -95,11 +95,11 @@ void check_exact_recent(const KvCacheOptions& options) {
         "exact_recent is for a cache whose format rounds keys and values, and this one keeps them "
         "as they are: leave exact_recent out, or give it a format");
   }
-  if (!options.device.is_cpu() && !options.device.is_meta()) {  // the latter is measured
-    throw Error(fmt::format(
-        "a cache with exact_recent is for the CPU, not for {}: leave exact_recent out, or choose "
-        "device: cpu",
-        options.device.str()));
+  if (options.device.is_mps()) {
+    throw Error(
+        "a cache with exact_recent is for the CPU and CUDA, not for mps: leave exact_recent out, "
+        "or "
+        "choose device: cpu");
   }
   SPECDEC_CHECK(options.memory_bytes == 0, "cache: memory_bytes with exact_recent");
 }

@@ -29,6 +29,12 @@ class MassReader {
     if (!view.keys.is_cpu()) {
       view_.keys = copy_read_keys(view, tables_);
       view_.levels = view.levels.defined() ? view.levels.cpu() : Tensor();
+      if (view.exact.recent > 0) {
+        KvView recent = view;
+        recent.keys = view.exact.keys;
+        recent.group = view.exact.group;
+        view_.exact.keys = copy_read_keys(recent, tables_);
+      }
     }
     if (options_.bias.defined()) {
       options_.bias = options_.bias.cpu();

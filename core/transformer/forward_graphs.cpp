@@ -31,6 +31,8 @@ void add_states(const NodeStates& states, GraphKey& key) {
 void add_pages(const KvView& view, GraphKey& key) {
   add_address(view.keys, key);
   add_address(view.values, key);
+  add_address(view.exact.keys, key);
+  add_address(view.exact.values, key);
   if (view.pooled != nullptr) {
     const PooledKeys& means = *view.pooled;
     add_address(means.keys(), key);

@@ -326,8 +326,8 @@ std::vector<OptionHelp> with_format(std::vector<OptionHelp> options) {
                      "levels of q3 that were calibrated for the model, with this rotation"});
   options.push_back({"exact_recent", "0", "0 to 1073741824",
                      "last tokens, itself among them, that a token reads as they are beside a "
-                     "format; 0: none; of kivi2 and kivi4 32 or more, 128 by default; on the CPU, "
-                     "not tiered"});
+                     "format; 0: none; of kivi2 and kivi4 32 or more, 128 by default; not "
+                     "tiered"});
   options.push_back({"lossy", "false", "true or false",
                      "true where a target's cache is lossy, which makes another model of it"});
   return options;

@@ -267,11 +267,6 @@ void check_cache(const ConfigNode& model, const CacheChoice& choice, const Model
   if (choice.format) {
     check_format(cache, choice, options);
   }
-  if (choice.exact_recent > 0 && cache.has("exact_recent") && options.device != "cpu") {
-    cache.fail("exact_recent", fmt::format("is for the CPU, but device is {}; leave it out, or "
-                                           "choose device: cpu",
-                                           options.device));
-  }
 }
 
 void check_cache_layers(const ConfigNode& owner, const CacheChoice& choice,

@@ -172,10 +172,10 @@ TEST(ExactRecentTest, RefusesWhatItIsNotFor) {
   EXPECT_THAT(error_message<Error>([&] { (void)CacheModel(options); }),
               HasSubstr("give it a format"));
   options = exact_of(5, 3);
-  options.device = at::kCUDA;
-  EXPECT_THAT(
-      error_message<Error>([&] { (void)CacheModel(options); }),
-      AllOf(HasSubstr("is for the CPU, not for cuda"), HasSubstr("leave exact_recent out")));
+  options.format = KvFormat::kBFloat16;
+  options.device = at::kMPS;
+  EXPECT_THAT(error_message<Error>([&] { (void)CacheModel(options); }),
+              AllOf(HasSubstr("is for the CPU and CUDA"), HasSubstr("leave exact_recent out")));
 }
 
 }  // namespace

@@ -34,12 +34,14 @@ class PooledCache {
     const AttentionCase& shape = c.shape;
     const std::vector<LayerKv> layers = {shape.layer()};
     store_ = std::make_unique<CompressedStore>(
-        std::make_unique<KvCache>(layers, KvCacheOptions{.dtype = shape.dtype,
-                                                         .format = shape.format,
-                                                         .rotation = shape.rotation,
-                                                         .page_size = page_size,
-                                                         .max_length = kMaxTokens,
-                                                         .exact_recent = shape.exact_recent}),
+        std::make_unique<KvCache>(
+            layers, KvCacheOptions{.dtype = shape.dtype,
+                                   .format = shape.format,
+                                   .rotation = shape.rotation,
+                                   .page_size = page_size,
+                                   .max_length = kMaxTokens,
+                                   .window_slack = shape.exact_recent > 0 ? kMaxTokens : 0,
+                                   .exact_recent = shape.exact_recent}),
         layers, c.pooling);
     options_.heads = shape.heads;
     options_.cos = at::ones({kMaxTokens, shape.head_dim / 2}, shape.dtype);

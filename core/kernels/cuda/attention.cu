@@ -23,11 +23,11 @@ constexpr int kWarps = kThreads / kWarp;
 constexpr int kBlocks = 9;
 constexpr int32_t kMaxHeadDim = 512;
 
-/// A launch of the first kernel: over chunks of tokens, or of means, whose columns are the pages of
-/// the task's cache then.
+/// A launch of the first kernel, over chunks of a kind. Exact pages, or the columns of means, are
+/// the pages of the task's cache then.
 struct ChunkPass {
   PagedAttentionTask task;
-  bool of_means;
+  ChunkKind kind;
 };
 
 /// Rows and chunks as the two kernels number them.
@@ -52,6 +52,7 @@ struct Tile {
   float* weights;    ///< [kThreads][kRows] scores, then weights; -1 = hidden
   int32_t* visible;  ///< [kThreads][kRows] row of values, or kHidden
   int32_t* common;   ///< [kThreads] the one row that all see who see one; kHidden; else kDifferent
+  int32_t* begins;   ///< [kRows] position, or number of a mean, that the row's chunk begins with
   float* levels;     ///< [2][kLevels] of a codebook: of keys, then values
 };
 constexpr int32_t kDifferent = -2;
@@ -61,13 +62,25 @@ __device__ inline Tile tile_in_shared(int head_dim) {
   float* weights = queries + head_dim * kRows;
   auto* visible = reinterpret_cast<int32_t*>(weights + kThreads * kRows);
   int32_t* common = visible + kThreads * kRows;
-  return {queries, weights, visible, common, reinterpret_cast<float*>(common + kThreads)};
+  int32_t* begins = common + kThreads;
+  return {queries, weights, visible, common, begins, reinterpret_cast<float*>(begins + kRows)};
 }
 
 unsigned shared_bytes(const PagedCache& cache) {
   return static_cast<unsigned>(sizeof(float)) *
-         (cache.head_dim * kRows + 2 * kThreads * kRows + kThreads +
+         (cache.head_dim * kRows + 2 * kThreads * kRows + kThreads + kRows +
           (cache.levels == nullptr ? 0 : 2 * kLevels));
+}
+
+/// Where the block's chunk begins for a node. Those of exact pages are numbered from the first one
+/// on that the node sees, so that few blocks are launched.
+__device__ inline int32_t chunk_begin(const ChunkPass& pass, int32_t node) {
+  const PagedCache& cache = pass.task.cache;
+  auto chunk = static_cast<int32_t>(blockIdx.z);
+  if (pass.kind == ChunkKind::kExact) {
+    chunk += chunk_of(tokens_seen(cache, pass.task.pooled, cache.positions[node]).exact);
+  }
+  return chunk * kCudaAttentionChunk;
 }
 
 /// Copies the levels of the block's head.
@@ -79,6 +92,14 @@ __device__ inline void fill_levels(const PagedCache& cache, const Tile& tile) {
   }
 }
 
+__device__ inline void fill_begins(const ChunkPass& pass, const Layout& layout, const Tile& tile) {
+  const auto r = static_cast<int32_t>(threadIdx.x);
+  const int32_t row = static_cast<int32_t>(blockIdx.x) * kRows + r;
+  if (r < kRows) {
+    tile.begins[r] = row < layout.rows ? chunk_begin(pass, layout.node(row)) : 0;
+  }
+}
+
 /// Reads the queries of the tile's rows, and what each sees at this thread's position.
 __device__ inline void fill_tile(const ChunkPass& pass, const Layout& layout, const Tile& tile,
                                  int32_t* visible) {
@@ -86,7 +107,6 @@ __device__ inline void fill_tile(const ChunkPass& pass, const Layout& layout, co
   const int thread = static_cast<int>(threadIdx.x);
   const auto first = static_cast<int32_t>(blockIdx.x) * kRows;
   const auto kv_head = static_cast<int32_t>(blockIdx.y);
-  const int32_t position = static_cast<int32_t>(blockIdx.z) * kCudaAttentionChunk + thread;
   const int dim = task.cache.head_dim;
   int32_t common = kHidden;
 #pragma unroll
@@ -94,13 +114,15 @@ __device__ inline void fill_tile(const ChunkPass& pass, const Layout& layout, co
     const int32_t row = first + r;
     visible[r] = kHidden;
     if (row < layout.rows) {
-      visible[r] =
-          pass.of_means
-              ? visible_mean(task.cache, task.pooled, layout.node(row), kv_head, position)
-              : visible_token(task.cache, task.pooled, layout.node(row), kv_head, position);
+      const int32_t node = layout.node(row);
+      const int32_t position = tile.begins[r] + thread;
+      visible[r] = pass.kind == ChunkKind::kMeans
+                       ? visible_mean(task.cache, task.pooled, node, kv_head, position)
+                       : visible_token(task.cache, task.pooled, node, kv_head, position,
+                                       pass.kind == ChunkKind::kExact);
       const float* query =
           task.queries +
-          (static_cast<int64_t>(layout.node(row)) * task.heads + layout.head(row, kv_head)) * dim;
+          (static_cast<int64_t>(node) * task.heads + layout.head(row, kv_head)) * dim;
       for (int d = thread; d < dim; d += kThreads) {
         tile.queries[d * kRows + r] = query[d];
       }
@@ -181,14 +203,14 @@ __device__ inline void write_scores(const ChunkPass& pass, const Layout& layout,
                                     const int32_t* visible, const float* scores) {
   const PagedAttentionTask& task = pass.task;
   const auto thread = static_cast<int32_t>(threadIdx.x);
-  const int32_t position = static_cast<int32_t>(blockIdx.z) * kCudaAttentionChunk + thread;
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     float score = device::soft_cap(scores[r] * task.scale, task.soft_cap);
-    if (pass.of_means) {
+    if (pass.kind == ChunkKind::kMeans) {
       score += task.pooled.log_chunk;
     } else if (task.bias != nullptr && visible[r] != kHidden) {
-      score += bias_at(task, layout.node(static_cast<int32_t>(blockIdx.x) * kRows + r), position);
+      const int32_t node = layout.node(static_cast<int32_t>(blockIdx.x) * kRows + r);
+      score += bias_at(task, node, tile.begins[r] + thread);
     }
     tile.weights[thread * kRows + r] = score;
   }
@@ -253,26 +275,30 @@ __device__ inline void mix_dimension(const PagedCache& cache, const Tile& tile, 
   }
 }
 
-/// Whether a node at `position` sees something of the chunk that begins at `begin`.
-__device__ inline bool sees_chunk(const ChunkPass& pass, int32_t position, int32_t begin) {
+/// Whether a node sees something of the block's chunk.
+__device__ inline bool sees_chunk(const ChunkPass& pass, int32_t node) {
   const PagedCache& cache = pass.task.cache;
   const PooledCache& pooled = pass.task.pooled;
-  if (pass.of_means) {
+  const int32_t position = cache.positions[node];
+  const int32_t begin = chunk_begin(pass, node);
+  if (pass.kind == ChunkKind::kMeans) {
     return begin < means_at(cache, pooled, position);
   }
-  return position >= begin &&
-         (begin < cache.sink || device::first_seen(position, window_at(cache, pooled, position)) <
-                                    begin + kCudaAttentionChunk);
+  const SeenTokens seen = tokens_seen(cache, pooled, position);
+  if (pass.kind == ChunkKind::kExact) {
+    return begin < seen.end;
+  }
+  return begin < seen.sink_end || (begin < seen.exact && seen.first < seen.exact &&
+                                   seen.first < begin + kCudaAttentionChunk);
 }
 
 /// Whether a row of this block's tile sees something of its chunk: the same in all threads. A
 /// graph launches blocks for more positions than there are.
 __device__ inline bool sees_chunk(const ChunkPass& pass, const Layout& layout) {
   const auto row = static_cast<int32_t>(blockIdx.x) * kRows;
-  const int32_t begin = static_cast<int32_t>(blockIdx.z) * kCudaAttentionChunk;
   const int32_t end = row + kRows < layout.rows ? row + kRows : layout.rows;
   for (int32_t node = layout.node(row); node <= layout.node(end - 1); ++node) {
-    if (sees_chunk(pass, pass.task.cache.positions[node], begin)) {
+    if (sees_chunk(pass, node)) {
       return true;
     }
   }
@@ -290,7 +316,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks) chunk_kernel(ChunkPass pass
   const Tile tile = tile_in_shared(task.cache.head_dim);
   const auto first = static_cast<int32_t>(blockIdx.x) * kRows;
   const auto kv_head = static_cast<int32_t>(blockIdx.y);
-  const int32_t chunk = static_cast<int32_t>(blockIdx.z) + (pass.of_means ? 0 : task.mean_chunks);
+  const int32_t chunk = first_part(task, pass.kind) + static_cast<int32_t>(blockIdx.z);
+  fill_begins(pass, layout, tile);
+  __syncthreads();
   int32_t visible[kRows];
   fill_tile(pass, layout, tile, visible);
   if constexpr (std::is_same<Kv, CodebookKv>::value) {
@@ -327,14 +355,20 @@ __global__ void __launch_bounds__(kThreads, kBlocks) chunk_kernel(ChunkPass pass
 /// Whether the kernels can take the sizes of a task.
 bool is_valid(const PagedAttentionTask& task) {
   const PagedCache& cache = task.cache;
-  return task.nodes > 0 && task.nodes <= kMaxGridY && task.chunks > 0 && task.chunks <= kMaxGridY &&
-         task.mean_chunks >= 0 && task.mean_chunks <= kMaxGridY && cache.kv_heads > 0 &&
-         cache.kv_heads <= kMaxGridY && task.heads > 0 && task.heads % cache.kv_heads == 0 &&
-         cache.page_size > 0 && cache.head_dim > 0 && cache.head_dim <= kMaxHeadDim &&
-         cache.width > 0 && cache.window >= 0 && cache.sink >= 0;
+  return task.nodes > 0 && task.nodes <= kMaxGridY && task.chunks >= 0 &&
+         task.chunks <= kMaxGridY && task.exact_chunks >= 0 && task.exact_chunks <= kMaxGridY &&
+         task.chunks + task.exact_chunks > 0 && task.mean_chunks >= 0 &&
+         task.mean_chunks <= kMaxGridY && cache.kv_heads > 0 && cache.kv_heads <= kMaxGridY &&
+         task.heads > 0 && task.heads % cache.kv_heads == 0 && cache.page_size > 0 &&
+         cache.head_dim > 0 && cache.head_dim <= kMaxHeadDim && cache.width > 0 &&
+         cache.window >= 0 && cache.sink >= 0;
 }
 
+/// Nothing where there are no chunks.
 int launch_chunks(const ChunkPass& pass, int32_t chunks, void* stream) {
+  if (chunks == 0) {
+    return 0;
+  }
   const PagedCache& cache = pass.task.cache;
   LaunchShape shape;
   shape.grid_x = static_cast<unsigned>(layout_of(pass.task).tiles);
@@ -347,14 +381,26 @@ int launch_chunks(const ChunkPass& pass, int32_t chunks, void* stream) {
 }
 
 ChunkPass pass_of_means(const PagedAttentionTask& task) {
-  ChunkPass pass = {task, true};
+  ChunkPass pass = {task, ChunkKind::kMeans};
   PagedCache& cache = pass.task.cache;
   cache.keys = task.pooled.keys;
   cache.values = task.pooled.values;
   cache.format = CudaKv::kFloat32;
-  cache.levels = nullptr;
   cache.page_size = task.pooled.columns;
   cache.width = cache.head_dim;
+  cache.levels = nullptr;
+  return pass;
+}
+
+ChunkPass pass_of_exact_pages(const PagedAttentionTask& task) {
+  ChunkPass pass = {task, ChunkKind::kExact};
+  PagedCache& cache = pass.task.cache;
+  cache.keys = cache.exact.keys;
+  cache.values = cache.exact.values;
+  cache.page_table = cache.exact.page_table;
+  cache.format = CudaKv::kFloat32;
+  cache.width = cache.head_dim;
+  cache.levels = nullptr;
   return pass;
 }
 
@@ -372,9 +418,12 @@ int specdec_cuda_paged_attention(const PagedAttentionTask* task, void* stream) {
   if (!is_valid(*task)) {
     return kInvalidValue;
   }
-  int error = launch_chunks({*task, false}, task->chunks, stream);
-  if (error == 0 && task->mean_chunks > 0) {
+  int error = launch_chunks({*task, ChunkKind::kTokens}, task->chunks, stream);
+  if (error == 0) {
     error = launch_chunks(pass_of_means(*task), task->mean_chunks, stream);
+  }
+  if (error == 0) {
+    error = launch_chunks(pass_of_exact_pages(*task), task->exact_chunks, stream);
   }
   if (error != 0) {
     return error;

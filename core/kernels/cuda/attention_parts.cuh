@@ -7,15 +7,27 @@
 
 namespace specdec::cuda {
 
-/// Chunks of all positions: of means, then of tokens.
-SPECDEC_DEVICE int32_t all_chunks(const PagedAttentionTask& task) {
-  return task.mean_chunks + task.chunks;
+/// What a chunk holds; the parts of a node stand in this order.
+enum class ChunkKind : int32_t { kMeans, kTokens, kExact };
+
+/// Where the parts of a kind begin among those of a node.
+SPECDEC_DEVICE int32_t first_part(const PagedAttentionTask& task, ChunkKind kind) {
+  return (kind == ChunkKind::kMeans ? 0 : task.mean_chunks) +
+         (kind == ChunkKind::kExact ? task.chunks : 0);
 }
 
-/// Where the part of a head of a node and a chunk stands.
+/// Chunk of a position.
+SPECDEC_DEVICE int32_t chunk_of(int32_t position) { return position / kCudaAttentionChunk; }
+
+/// Chunks of all kinds.
+SPECDEC_DEVICE int32_t all_chunks(const PagedAttentionTask& task) {
+  return task.mean_chunks + task.chunks + task.exact_chunks;
+}
+
+/// Where the part of a head of a node stands.
 SPECDEC_DEVICE int64_t part_index(const PagedAttentionTask& task, int32_t node, int32_t head,
-                                  int32_t chunk) {
-  return (static_cast<int64_t>(node) * task.heads + head) * all_chunks(task) + chunk;
+                                  int32_t part) {
+  return (static_cast<int64_t>(node) * task.heads + head) * all_chunks(task) + part;
 }
 
 /// The workspace: mixed values [parts, head_dim], then [parts] SoftmaxPart.

@@ -1,5 +1,6 @@
 #include "core/kernels/cuda/cuda_arguments.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -89,6 +90,12 @@ PagedCache paged_cache(const KvView& view) {
   cache.lengths = integers(tables.lengths);
   cache.page_table = view.page_table();
   cache.levels = floats_or_null(view.levels);
+  if (view.exact.recent > 0) {
+    Tensor keys = view.exact.keys;
+    Tensor values = view.exact.values;
+    cache.exact = {floats_of(keys), floats_of(values), view.exact_page_table(),
+                   narrow(view.exact.recent)};
+  }
   return cache;
 }
 
@@ -170,6 +177,13 @@ PagedAttentionTask attention_task(const Tensor& queries, const KvView& view,
   task.pooled = pooled_cache(view);
   if (task.pooled.keys != nullptr) {
     task.mean_chunks = chunks_of(view.pooled->pooling().means_at(positions - 1));
+  }
+  if (task.cache.exact.recent > 0) {
+    // One more than they fill, since the first may begin anywhere in its chunk.
+    task.exact_chunks = std::min(task.chunks, chunks_of(task.cache.exact.recent - 1) + 1);
+    const bool reads_exact_alone =
+        view.window > 0 && view.window <= view.exact.recent && view.sink == 0;
+    task.chunks = reads_exact_alone ? 0 : task.chunks;
   }
   task.scale = static_cast<float>(options.scale);
   task.soft_cap = static_cast<float>(options.soft_cap);

@@ -7,6 +7,7 @@ namespace specdec::cuda {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr int kBlocks = 8;  // of a multiprocessor; left to choose, the compiler spills registers
 
 /// What the chunks so far contribute to one head of a node, and number d of their mixed values.
 struct JoinedChunks {
@@ -21,16 +22,13 @@ struct JoinedChunks {
 };
 
 /// A block adds up the chunks of one head of a node, and undoes the rotation of its values.
-__global__ void __launch_bounds__(kThreads) join_kernel(PagedAttentionTask task) {
+__global__ void __launch_bounds__(kThreads, kBlocks) join_kernel(PagedAttentionTask task) {
   const auto head = static_cast<int32_t>(blockIdx.x);
   const auto node = static_cast<int32_t>(blockIdx.y);
   const int dim = task.cache.head_dim;
   const int32_t position = task.cache.positions[node];
-  // Chunks of means, of the sink, then those from the window's first on.
   const int32_t means = means_at(task.cache, task.pooled, position);
-  const int32_t sink = (task.cache.sink + kCudaAttentionChunk - 1) / kCudaAttentionChunk;
-  const int32_t window = window_at(task.cache, task.pooled, position);
-  const int32_t first = device::first_seen(position, window) / kCudaAttentionChunk;
+  const SeenTokens seen = tokens_seen(task.cache, task.pooled, position);
   const device::SoftmaxPart* parts = parts_of(task) + part_index(task, node, head, 0);
   const float* mixed = task.workspace + part_index(task, node, head, 0) * dim;
   float* out = task.out + (static_cast<int64_t>(node) * task.heads + head) * dim;
@@ -41,13 +39,23 @@ __global__ void __launch_bounds__(kThreads) join_kernel(PagedAttentionTask task)
       continue;
     }
     JoinedChunks joined = {device::nothing_seen(), 0.0F};
-    for (int32_t chunk = 0; chunk * kCudaAttentionChunk < means; ++chunk) {
-      joined.add(parts[chunk], mixed[static_cast<int64_t>(chunk) * dim + d]);
+    // The chunks that begin at `begin` and before `end`, whose parts stand from `part` on.
+    const auto add = [&](int32_t part, int32_t begin, int32_t end) {
+      for (; begin < end; begin += kCudaAttentionChunk, ++part) {
+        joined.add(parts[part], mixed[static_cast<int64_t>(part) * dim + d]);
+      }
+    };
+    add(first_part(task, ChunkKind::kMeans), 0, means);
+    const int32_t tokens = first_part(task, ChunkKind::kTokens);
+    add(tokens, 0, seen.sink_end);
+    if (seen.first < seen.exact) {
+      const int32_t behind_sink = chunk_of(seen.sink_end + kCudaAttentionChunk - 1);
+      const int32_t chunk = chunk_of(seen.first) > behind_sink ? chunk_of(seen.first) : behind_sink;
+      add(tokens + chunk, chunk * kCudaAttentionChunk, seen.exact);
     }
-    for (int32_t chunk = sink > 0 ? 0 : first; chunk <= position / kCudaAttentionChunk; ++chunk) {
-      chunk = chunk >= sink && chunk < first ? first : chunk;
-      const int32_t part = task.mean_chunks + chunk;
-      joined.add(parts[part], mixed[static_cast<int64_t>(part) * dim + d]);
+    if (seen.exact < seen.end) {
+      add(first_part(task, ChunkKind::kExact), chunk_of(seen.exact) * kCudaAttentionChunk,
+          seen.end);
     }
     sums[d] = joined.number * (1.0F / joined.sum.total);
   }

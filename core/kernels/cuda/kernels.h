@@ -89,6 +89,14 @@ enum class CudaKv : int32_t {
   kHierarchical
 };
 
+/// Recent keys and values as they are: ExactPages as pointers. Pages of their cache's size.
+struct ExactCache {
+  float* keys;                ///< [pages, kv_heads, head_dim, page_size]
+  float* values;              ///< [pages, kv_heads, page_size, head_dim]
+  const int32_t* page_table;  ///< with the cache's stride
+  int32_t recent;             ///< last positions that are read here; 0 = there are none
+};
+
 /// One layer's cache and the forward's tables: KvView and BatchTables as pointers.
 struct PagedCache {
   void* keys;    ///< [pages, kv_heads, width, page_size]
@@ -109,6 +117,7 @@ struct PagedCache {
   const int32_t* lengths;
   const int32_t* page_table;
   const float* levels;  ///< [2, kv_heads, 8] of kQ3: of keys, then values; nullptr = kNormalLevels
+  ExactCache exact;
 };
 
 /// Means that nodes see in place of old keys and values: PooledKeys as pointers.
@@ -150,8 +159,8 @@ struct QkvToCacheTask {
 constexpr int32_t kCudaAttentionChunk = 128;
 
 /// Attention of new nodes over one layer's cache; see core/kernels/attention.h, whose arithmetic it
-/// follows with shorter chunks, of which those of means come first. A node's bits depend on what it
-/// sees alone.
+/// follows with shorter chunks, of which those of means come first and those of exact pages last.
+/// A node's bits depend on what it sees alone.
 struct PagedAttentionTask {
   const float* queries;  ///< [nodes, heads, head_dim]
   float* out;            ///< [nodes, heads, head_dim]; zeros for padding
@@ -159,9 +168,10 @@ struct PagedAttentionTask {
   const float* bias;  ///< [nodes, bias_columns], or nullptr
   int32_t bias_columns;
   int32_t nodes, heads;
-  int32_t chunks;  ///< from position 0, at least to the last position
+  int32_t chunks;  ///< from position 0, at least to the last position; 0 = all are read exactly
   PooledCache pooled;
-  int32_t mean_chunks;  ///< chunks of means from the first on, at least to the last one; 0 = none
+  int32_t mean_chunks;   ///< chunks of means from the first on, at least to the last one; 0 = none
+  int32_t exact_chunks;  ///< most chunks that a node reads in exact pages; 0 = none
   float scale, soft_cap;
   float* workspace;  ///< specdec_cuda_attention_workspace() numbers; what they are means nothing
 };

@@ -54,28 +54,34 @@ __device__ inline void scale_value(const HeadInput& head, bool norm, float* scra
   }
 }
 
-/// Where a new key and value go.
-struct Target {
-  int32_t page, in_page;
+/// A key or value of a node.
+struct NewHead {
+  int64_t node;
+  int kv_head;
+  bool is_key;
 };
 
-__device__ inline Target target_of(const PagedCache& cache, int64_t node) {
-  const int32_t slot = cache.slots[node];
-  const int64_t row = static_cast<int64_t>(cache.rows[node]) * cache.page_stride;
-  return {cache.page_table[row + slot / cache.page_size], slot % cache.page_size};
-}
+/// Pages of a form.
+struct WrittenPages {
+  void* pages;  ///< of keys, or of values
+  const int32_t* page_table;
+  int32_t width;
+};
 
-/// Writes the numbers of a head to the cache, as a key or a value; the whole block.
+/// Writes the numbers of a head; the whole block.
 template <class Kv>
-__device__ inline void write_head(const PagedCache& cache, int64_t node, int kv_head, bool is_key,
-                                  const float* numbers) {
+__device__ inline void write_head(const PagedCache& cache, const WrittenPages& to,
+                                  const NewHead& head, const float* numbers) {
   using Element = typename Kv::Element;
-  const Target target = target_of(cache, node);
-  const device::PageShape shape = {cache.kv_heads, cache.width, cache.page_size};
-  Element* first = is_key ? static_cast<Element*>(cache.keys) +
-                                device::key_offset(shape, target.page, kv_head, target.in_page)
-                          : static_cast<Element*>(cache.values) +
-                                device::value_offset(shape, target.page, kv_head, target.in_page);
+  const auto [node, kv_head, is_key] = head;
+  const int32_t slot = cache.slots[node];
+  const int32_t in_page = slot % cache.page_size;
+  const int64_t row = static_cast<int64_t>(cache.rows[node]) * cache.page_stride;
+  const int32_t page = to.page_table[row + slot / cache.page_size];
+  const device::PageShape shape = {cache.kv_heads, to.width, cache.page_size};
+  Element* first = static_cast<Element*>(to.pages) +
+                   (is_key ? device::key_offset(shape, page, kv_head, in_page)
+                           : device::value_offset(shape, page, kv_head, in_page));
   const Kv kv = kv_with<Kv>(levels_of(cache, kv_head, is_key));
   kv.template write<kThreads>(numbers, cache.head_dim, first, is_key ? cache.page_size : 1);
 }
@@ -123,7 +129,14 @@ __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvToCacheTask task) {
     hadamard_head<kThreads>(numbers, dim, numbers);
   }
   __syncthreads();
-  write_head<Kv>(cache, node, (head - task.heads) % cache.kv_heads, is_key, numbers);
+  const NewHead written = {node, (head - task.heads) % cache.kv_heads, is_key};
+  write_head<Kv>(cache, {is_key ? cache.keys : cache.values, cache.page_table, cache.width},
+                 written, numbers);
+  if (cache.exact.recent > 0) {
+    write_head<FloatKv<float>>(
+        cache, {is_key ? cache.exact.keys : cache.exact.values, cache.exact.page_table, dim},
+        written, numbers);
+  }
 }
 
 /// Whether the kernel can take the sizes of a task.

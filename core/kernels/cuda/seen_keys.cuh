@@ -30,11 +30,29 @@ __device__ inline int32_t kept_means(const PagedCache& cache, const PooledCache&
   return device::chunks_in(cache.lengths[cache.rows[node]], pooled.chunk, cache.sink);
 }
 
-/// Row of the values, page after page, that a node sees at a position; kHidden = none.
+/// Positions of tokens that a node sees: those before sink_end, and those from `first` to `end`, of
+/// which it reads those from `exact` on in exact pages.
+struct SeenTokens {
+  int32_t sink_end, first, exact, end;
+};
+
+__device__ inline SeenTokens tokens_seen(const PagedCache& cache, const PooledCache& pooled,
+                                         int32_t position) {
+  const int32_t first = device::first_seen(position, window_at(cache, pooled, position));
+  const int32_t end = position + 1;
+  const int32_t recent = end > cache.exact.recent ? end - cache.exact.recent : 0;
+  return {cache.sink < first ? cache.sink : first, first, recent > first ? recent : first, end};
+}
+
+/// Row of the values, page after page, that a node sees at a position; kHidden = none. `exact`: in
+/// exact pages, which are those of the cache then.
 __device__ inline int32_t visible_token(const PagedCache& cache, const PooledCache& pooled,
-                                        int32_t node, int32_t kv_head, int32_t position) {
-  const int32_t own = cache.positions[node];
-  if (!device::sees(own, position, window_at(cache, pooled, own), cache.sink)) {
+                                        int32_t node, int32_t kv_head, int32_t position,
+                                        bool exact) {
+  const SeenTokens seen = tokens_seen(cache, pooled, cache.positions[node]);
+  const int32_t first = exact ? seen.exact : seen.first;
+  const int32_t end = exact ? seen.end : seen.exact;
+  if ((exact || position >= seen.sink_end) && (position < first || position >= end)) {
     return kHidden;
   }
   const int32_t batch_row = cache.rows[node];

@@ -431,7 +431,8 @@ TEST_F(ExperimentConfigTest, SomeCachesAreForTheCpuOnly) {
               HasSubstr("tiered is for the CPU and CUDA, but device is mps"));
   EXPECT_THAT(message(text(""), {"model.cache={type: tiered, host_megabytes: 3}"}),
               HasSubstr("host_megabytes: is for a GPU"));
-  for (const char* cache : {"paged", "tiered", "tracing", "compressed, lossy: true"}) {
+  for (const char* cache : {"paged", "tiered", "tracing", "compressed, lossy: true",
+                            "paged, format: q4, exact_recent: 8, lossy: true"}) {
     EXPECT_THAT(
         message(text(""), {fmt::format("model.cache={{type: {}}}", cache), "model.device=cuda"}),
         Not(HasSubstr("is for the CPU")));

@@ -24,23 +24,13 @@ constexpr float kUnwritten = std::numeric_limits<float>::quiet_NaN();
 /// What AttentionCache::attend does, by the CUDA kernels.
 Tensor cuda_attend(const AttentionCache& cache, const Tensor& queries, const Tensor& bias = {},
                    KvRead read = KvRead::kAll) {
-  const Tensor out = at::full_like(queries, kUnwritten);
+  Tensor out = at::full_like(queries, kUnwritten);
   KvView view = cache.kv().view(0);
   view.read = read;
-  cuda::PagedAttentionTask task{};
-  task.queries = queries.const_data_ptr<float>();
-  task.out = out.mutable_data_ptr<float>();
-  task.cache = cuda::cache_to_read(view);
+  cuda::PagedAttentionTask task = cuda::attention_task(
+      queries, view, {AttentionCache::kScale, cache.shape().soft_cap, Tensor()}, out);
   task.bias = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
   task.bias_columns = bias.defined() ? static_cast<int32_t>(bias.size(1)) : 0;
-  task.nodes = static_cast<int32_t>(queries.size(0));
-  task.heads = static_cast<int32_t>(queries.size(1));
-  const int64_t nodes = queries.size(0);
-  task.chunks =
-      view.tables->positions.narrow(0, 0, nodes).max().item<int32_t>() / cuda::kCudaAttentionChunk +
-      1;
-  task.scale = static_cast<float>(AttentionCache::kScale);
-  task.soft_cap = static_cast<float>(cache.shape().soft_cap);
   const Tensor workspace = at::full({specdec_cuda_attention_workspace(&task)}, kUnwritten);
   task.workspace = workspace.mutable_data_ptr<float>();
   EXPECT_EQ(specdec_cuda_paged_attention(&task, nullptr), 0);
@@ -194,7 +184,19 @@ INSTANTIATE_TEST_SUITE_P(
                     AttentionCase{at::kFloat, 6, 3, 40, 90, 0, true, 5, KvFormat::kQ3, 2,
                                   KvRotation::kHadamard, 0, true},
                     AttentionCase{at::kFloat, 1, 1, 512, 60, 0, false, 16, KvFormat::kHierarchical,
-                                  4, KvRotation::kHadamard}),
+                                  4, KvRotation::kHadamard},
+                    AttentionCase{at::kFloat, 4, 1, 64, 0, 5, false, 16, KvFormat::kFloat16, 0,
+                                  KvRotation::kNone, 130},
+                    AttentionCase{at::kFloat, 8, 2, 64, 100, 0, true, 16, KvFormat::kQ4, 0,
+                                  KvRotation::kNone, 40},
+                    AttentionCase{at::kFloat, 4, 2, 32, 10, 0, false, 16, KvFormat::kQ8, 5,
+                                  KvRotation::kNone, 20},
+                    AttentionCase{at::kFloat, 6, 2, 16, 30, 0, true, 4, KvFormat::kFp8E4m3, 0,
+                                  KvRotation::kNone, 64},
+                    AttentionCase{at::kFloat, 3, 1, 40, 0, 0, false, 5, KvFormat::kQ3, 0,
+                                  KvRotation::kHadamard, 1, true},
+                    AttentionCase{at::kFloat, 3, 3, 70, 130, 0, false, 16, KvFormat::kHierarchical,
+                                  140, KvRotation::kNone, 50}),
     ParameterName());
 
 class CudaAttentionFormatTest : public testing::TestWithParam<PageFormatCase> {};

@@ -117,6 +117,12 @@ INSTANTIATE_TEST_SUITE_P(
         PoolingCase{
             {at::kFloat, 2, 2, 8, 0, 0, false, 4, KvFormat::kQ3, 0, KvRotation::kNone, 0, true},
             {.chunk = 6, .recent = 4, .sink = 2}},
+        PoolingCase{
+            {at::kFloat, 2, 1, 32, 0, 0, false, 4, KvFormat::kQ4, 0, KvRotation::kHadamard, 7},
+            {.chunk = 5, .recent = 9, .sink = 3}},
+        PoolingCase{
+            {at::kFloat, 2, 2, 6, 0, 0, false, 4, KvFormat::kFloat16, 0, KvRotation::kNone, 40},
+            {.chunk = 2, .recent = 3, .sink = 1}},
         PoolingCase{{at::kFloat, 1, 1, 8, 0, 0, false, 4, KvFormat::kHierarchical},
                     {.chunk = 3, .recent = 6, .sink = 3}}),
     ParameterName());

@@ -27,6 +27,7 @@ struct CudaQkvCase {
   int64_t kv_projections = 2;
   bool value_norm = false;
   KvRotation rotation = KvRotation::kNone;
+  int64_t exact_recent = 0;
 
   int64_t width() const { return (heads + kv_projections * kv_heads) * head_dim; }
 };
@@ -35,7 +36,8 @@ void PrintTo(const CudaQkvCase& one, std::ostream* out) {
   *out << "heads " << one.heads << " kv " << one.kv_heads << " dim " << one.head_dim
        << (one.norm ? " norm" : "") << " " << kv_format_name(one.format) << " projections "
        << one.kv_projections << (one.value_norm ? " value norm" : "")
-       << (one.rotation == KvRotation::kHadamard ? " hadamard" : "");
+       << (one.rotation == KvRotation::kHadamard ? " hadamard" : "")
+       << (one.exact_recent > 0 ? " exact " + std::to_string(one.exact_recent) : "");
 }
 
 class CudaQkvTest : public testing::TestWithParam<CudaQkvCase> {
@@ -63,7 +65,8 @@ class CudaQkvTest : public testing::TestWithParam<CudaQkvCase> {
                                                        .rotation = c.rotation,
                                                        .device = at::kCPU,
                                                        .page_size = 4,
-                                                       .max_length = kCudaQkvPositions});
+                                                       .max_length = kCudaQkvPositions,
+                                                       .exact_recent = c.exact_recent});
   }
 
   void cuda_qkv(const Tensor& qkv, const KvView& view, const Tensor& queries) const {
@@ -137,6 +140,9 @@ TEST_P(CudaQkvTest, WritesWhatTheOpWrites) {
   const auto expected = host.key_values(0, 0);
   const auto written = device.key_values(0, 0);
   expect_written(written.first, expected.first);
+  const int64_t rounded = expected.first.size(1) - c.exact_recent;
+  EXPECT_TRUE(at::allclose(written.first.narrow(1, rounded, c.exact_recent),
+                           expected.first.narrow(1, rounded, c.exact_recent), 2e-6, 3e-6));
   if (c.value_norm) {
     expect_written(written.second, expected.second);
   } else {
@@ -210,7 +216,9 @@ INSTANTIATE_TEST_SUITE_P(
         CudaQkvCase{3, 1, 70, true, KvFormat::kHierarchical},
         CudaQkvCase{4, 2, 96, true, KvFormat::kQ4, 2, false, KvRotation::kHadamard},
         CudaQkvCase{2, 1, 512, true, KvFormat::kQ8, 1, true, KvRotation::kHadamard},
-        CudaQkvCase{2, 1, 64, false, KvFormat::kHierarchical, 0, false, KvRotation::kHadamard}),
+        CudaQkvCase{2, 1, 64, false, KvFormat::kHierarchical, 0, false, KvRotation::kHadamard},
+        CudaQkvCase{4, 2, 64, true, KvFormat::kQ8, 1, true, KvRotation::kNone, 6},
+        CudaQkvCase{3, 1, 40, true, KvFormat::kQ3, 2, false, KvRotation::kHadamard, 4}),
     ParameterName());
 
 class CudaKvFormatTest : public testing::TestWithParam<PageFormatCase> {

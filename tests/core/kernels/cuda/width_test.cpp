@@ -185,20 +185,9 @@ INSTANTIATE_TEST_SUITE_P(
     ParameterName());
 
 Tensor attend_width(const AttentionCache& cache, const Tensor& queries) {
-  const Tensor out = at::full_like(queries, kNanWidth);
-  const KvView view = cache.kv().view(0);
-  const int64_t nodes = queries.size(0);
-  cuda::PagedAttentionTask task{};
-  task.queries = queries.const_data_ptr<float>();
-  task.out = out.mutable_data_ptr<float>();
-  task.cache = cuda::paged_cache(view);
-  task.nodes = static_cast<int32_t>(nodes);
-  task.heads = static_cast<int32_t>(queries.size(1));
-  task.chunks =
-      view.tables->positions.narrow(0, 0, nodes).max().item<int32_t>() / cuda::kCudaAttentionChunk +
-      1;
-  task.scale = static_cast<float>(AttentionCache::kScale);
-  task.soft_cap = static_cast<float>(cache.shape().soft_cap);
+  Tensor out = at::full_like(queries, kNanWidth);
+  cuda::PagedAttentionTask task = cuda::attention_task(
+      queries, cache.kv().view(0), {AttentionCache::kScale, cache.shape().soft_cap, Tensor()}, out);
   const Tensor workspace = at::full({specdec_cuda_attention_workspace(&task)}, kNanWidth);
   task.workspace = workspace.mutable_data_ptr<float>();
   EXPECT_EQ(specdec_cuda_paged_attention(&task, nullptr), 0);
@@ -310,7 +299,11 @@ INSTANTIATE_TEST_SUITE_P(
                                   KvRotation::kHadamard},
                     AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 16, KvFormat::kQ3, 0,
                                   KvRotation::kNone, 0, true},
-                    AttentionCase{at::kFloat, 6, 2, 64, 80, 0, false, 16, KvFormat::kHierarchical}),
+                    AttentionCase{at::kFloat, 6, 2, 64, 80, 0, false, 16, KvFormat::kHierarchical},
+                    AttentionCase{at::kFloat, 4, 1, 64, 0, 0, false, 16, KvFormat::kQ4, 0,
+                                  KvRotation::kNone, 3},
+                    AttentionCase{at::kFloat, 6, 2, 64, 120, 0, false, 16, KvFormat::kQ8, 9,
+                                  KvRotation::kHadamard, 100}),
     ParameterName());
 
 }  // namespace

@@ -120,11 +120,12 @@ INSTANTIATE_TEST_SUITE_P(
         CudaCacheCase{"fp8_e4m3", KvFormat::kFp8E4m3}, CudaCacheCase{"q8", KvFormat::kQ8},
         CudaCacheCase{"q4", KvFormat::kQ4},
         CudaCacheCase{"q3_hadamard", KvFormat::kQ3, 0, 0, 3e-2, KvRotation::kHadamard},
-        CudaCacheCase{"q3_codebook", KvFormat::kQ3, 0, 0, 3e-2, KvRotation::kNone, 0, 0, true},
+        CudaCacheCase{"q3_codebook", KvFormat::kQ3, 0, 0, 3e-2, KvRotation::kNone, 0, 3, true},
         CudaCacheCase{"hierarchical", KvFormat::kHierarchical},
         CudaCacheCase{"window", KvFormat::kNative, 2, 3, 1e-4},
         CudaCacheCase{"window_q8", KvFormat::kQ8, 1, 2},
-        CudaCacheCase{"compressed", KvFormat::kNative, 1, 2, 1e-4, KvRotation::kNone, 2}),
+        CudaCacheCase{"compressed", KvFormat::kNative, 1, 2, 1e-4, KvRotation::kNone, 2},
+        CudaCacheCase{"compressed_exact", KvFormat::kQ4, 1, 4, 3e-2, KvRotation::kHadamard, 2, 3}),
     [](const auto& info) { return info.param.name; });
 
 TEST(CudaCompressedTest, ARowWithoutMeansMayStandBesideOneWithMeans) {
@@ -186,10 +187,12 @@ class NoHook final : public LayerHook {
   void run(LayerPass& pass) override { pass.evaluate(); }
 };
 
-/// `self: {cache: {type: compressed}}`, whose chains are drawn on the device or not.
+/// `self` with a cache of its own, whose chains are drawn on the device or not.
 TEST(CudaCompressedCopyTest, DrawnChainsHaveTheHostsTokens) {
-  const CudaCacheCase cache{"", KvFormat::kQ8, 1, 2, 0, KvRotation::kNone, 2};
+  const CudaCacheCase means{"", KvFormat::kQ8, 1, 2, 0, KvRotation::kNone, 2};
+  const CudaCacheCase recent{"", KvFormat::kQ3, 0, 0, 0, KvRotation::kHadamard, 0, 4, true};
   const auto generate = [&](bool on_device, const SamplingParams& sampling) {
+    const CudaCacheCase& cache = sampling.greedy() ? recent : means;
     TransformerOptions options = emulated();
     options.max_length = 64;
     TransformerModel target(small_gemma(), paged_kv(), options);

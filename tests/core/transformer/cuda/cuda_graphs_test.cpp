@@ -405,6 +405,32 @@ TEST_F(CudaGraphModelTest, MeansAreThoseOfEachForward) {
   pair.extend_by(1);
 }
 
+/// Exact pages come and go between graphs, which read as many chunks of them in each.
+TEST_F(CudaGraphModelTest, RecentTokensAreThoseOfEachForward) {
+  const KvStoreFactory kv = [](const std::vector<LayerKv>& layers, const KvStoreOptions& options) {
+    return make_cache(layers, {.dtype = options.dtype,
+                               .format = KvFormat::kQ4,
+                               .device = options.device,
+                               .page_size = 4,
+                               .max_length = options.max_length,
+                               .window_slack = 4,
+                               .exact_recent = 5});
+  };
+  GraphPair pair(weights_, with_graphs(8), kv);
+  pair.extend_by(125);
+  for (int i = 0; i < 9; ++i) {  // 126, ..., 134 positions
+    pair.extend_by(1);
+  }
+  EXPECT_THAT(pair.counts(), ElementsAre(2, 2, 5)) << "up to 128 positions 3, then 6";
+  TokenBatch tree = batch_of(std::vector<Token>{7, 8, 9, 10});
+  tree.parents = {-1, 0, 0, 2};
+  for (int i = 0; i < 3; ++i) {
+    pair.forward(tree);
+    pair.each([](TransformerModel& model) { model.commit(std::vector<int64_t>{0, 2}); });
+  }
+  EXPECT_THAT(pair.counts(), ElementsAre(3, 3, 6));
+}
+
 TEST_F(CudaGraphModelTest, ResultsThatAreHeldStayAsTheyAre) {
   pair_.extend_by(3);
   std::vector<Tensor> held, copies;
