@@ -113,6 +113,10 @@ TEST_P(CudaAttentionTest, APromptEqualsTheOp) {
   AttentionCache cache(GetParam());
   const Tensor queries = cache.extend({}, {}, random_qkv(140));
   expect_close(cuda_attend(cache, queries), cache.attend(queries));
+  if (GetParam().format == KvFormat::kHierarchical) {
+    expect_close(cuda_attend(cache, queries, {}, KvRead::kUpperHalf),
+                 cache.attend(queries, {}, KvRead::kUpperHalf));
+  }
 }
 
 /// The node of a tree, and the same tokens as a chain that is kept, then decoded alone.
