@@ -29,7 +29,9 @@ enum class DeviceRule {
 /// the text is over, and masks nothing. Borrowed.
 struct NodeMask {
   AllowedTokens base;  ///< nullptr: none
-  std::span<const Token> added, removed;
+  std::span<const Token> added = {}, removed = {};
+  /// Nothing is drafted after the node, whatever its logits are: the other members are not read.
+  bool closed = false;
 };
 
 /// A draft and what decides about it beside the target's logits. Borrows all.
@@ -74,12 +76,14 @@ class DraftTreeDrawing {
  public:
   virtual ~DraftTreeDrawing() = default;
   /// Finds the tokens of a level by the logits [k, vocab] after the nodes before it that have
-  /// children (branching_nodes). Returns, [k'] int32 on the device, the tokens of those of the
-  /// level that have children, within the vocabulary also where there is none; undefined where no
-  /// node has. InternalError for more levels than the tree has.
-  virtual at::Tensor draw(const at::Tensor& logits) = 0;
-  /// Reads the tokens back, at once. Nothing where logits after a node of the tree were not numbers
-  /// or all -inf: then the host says so.
+  /// children (branching_nodes), and by masks [k] of the columns there; no masks = all may follow.
+  /// Returns, [k'] int32 on the device, the tokens of those of the level that have children, within
+  /// the vocabulary also where there is none; undefined where no node has. InternalError for more
+  /// levels than the tree has.
+  virtual at::Tensor draw(const at::Tensor& logits, std::span<const NodeMask> masks) = 0;
+  /// Reads the tokens back that were found since the last call, at once, and returns all so far;
+  /// the nodes of later levels are not there. Nothing where logits after a node of the tree were
+  /// not numbers, or are -inf for all tokens that may follow it: then the host says so.
   virtual std::optional<DrawnTree> read() = 0;
 };
 
@@ -111,10 +115,12 @@ class DeviceSampler {
   /// Begins a tree over `vocab` columns of logits, which borrows nothing.
   virtual std::unique_ptr<DraftTreeDrawing> begin_tree(const TreeRequest& tree, int64_t vocab) = 0;
   /// Up to `count` columns of each row of logits [n, vocab] with the most mass under `sampling`,
-  /// without bias and penalty, at temperature 1 where that is greedy. Nothing where a row's logits
-  /// are not numbers or all -inf: then the host says so.
+  /// without bias and penalty, at temperature 1 where that is greedy, and under masks [n]; no masks
+  /// = all columns. Nothing where a row's logits are not numbers, or -inf for all that its mask
+  /// leaves: then the host says so.
   virtual std::optional<DeviceCandidates> rank(const at::Tensor& logits,
-                                               const SamplingParams& sampling, int64_t count) = 0;
+                                               const SamplingParams& sampling, int64_t count,
+                                               std::span<const NodeMask> masks) = 0;
 };
 
 }  // namespace specdec

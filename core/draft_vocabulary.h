@@ -27,13 +27,14 @@ class DraftVocabulary {
   /// the target's tokens. Empty when mask and bias leave none of the columns.
   TokenProbs probs(LogitRow logits, TokenSpan history, const SamplingParams& params,
                    const AllowedTokens& allowed) const;
+  /// The columns of some of the target's tokens, as a mask of the columns.
+  AllowedTokens columns_of(const AllowedTokens& allowed) const;
   /// Logits [n, columns], on any device, as [n, vocab], with `other` for all other tokens.
   at::Tensor widened(const at::Tensor& logits,
                      double other = -std::numeric_limits<double>::infinity()) const;
 
  private:
   std::vector<Token> columns_of(TokenSpan history) const;
-  AllowedTokens columns_of(const AllowedTokens& allowed) const;
   LogitBias columns_of(const LogitBias& bias) const;
 
   std::vector<Token> tokens_;

@@ -19,7 +19,7 @@ Draft ChainShape::grow(const DraftContext& context, ChildDistribution& distribut
   }
   std::vector<int64_t> newest = {0};
   while (!newest.empty()) {
-    growth.expand(newest, 1);
+    growth.expand(newest);
     newest = growth.add_children(newest.front(), 1);
   }
   return std::move(growth).finish();

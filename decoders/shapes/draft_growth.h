@@ -57,13 +57,13 @@ class DraftGrowth {
   /// no more fit, or the distribution gives no more tokens any mass.
   std::vector<int64_t> add_children(int64_t node, int64_t count);
   /// Adds the whole chain behind the root, as long as it may be, where the drafter's device draws
-  /// it: the tokens that expand and add_children would find one by one. False, and nothing is
-  /// added, where the host does: under a grammar, a bias or a penalty, and for random numbers that
-  /// the host alone knows.
+  /// it: the tokens that expand and add_children would find one by one. Under a grammar each is
+  /// read before the next, whose mask it decides. False, and nothing is added, where the host
+  /// draws: under a bias or a penalty, and for random numbers that the host alone knows.
   bool add_drawn_chain();
   /// Adds a whole tree behind the root likewise, level by level: nodes, within the limits, by
   /// `parents` and `ranks` as a TreeRequest has them. Those that add_children and best would not
-  /// find are left out.
+  /// find are left out. Under a grammar each level is read before the next.
   bool add_drawn_tree(std::span<const int64_t> parents, std::span<const int64_t> ranks);
   /// Adds a child that the shape found in `best`, and returns it; -1 when none fits.
   int64_t add(Token token, int64_t node);

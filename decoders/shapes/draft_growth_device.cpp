@@ -11,6 +11,50 @@
 #include "decoders/shapes/draft_growth.h"
 
 namespace specdec {
+namespace {
+
+/// What a grammar allows after nodes, as a device reads it: by the columns of its logits.
+class DeviceMasks {
+ public:
+  /// `vocabulary`: of the columns, where these are not all tokens.
+  explicit DeviceMasks(const DraftVocabulary* vocabulary) : vocabulary_(vocabulary) {}
+
+  void add(DraftGrammar& grammar, const Draft& draft, int64_t node) {
+    if (grammar.is_at_limit(draft, node)) {
+      close();
+      return;
+    }
+    kept_.push_back(grammar.mask(draft, node));
+    const TokenMask& mask = kept_.back();
+    const TokenMask::Content& content = mask.content();
+    if (vocabulary_ == nullptr || mask.empty()) {
+      masks_.push_back({content.base, content.added, content.removed});
+      return;
+    }
+    const AllowedTokens columns = vocabulary_->columns_of(allowed_by(mask));
+    masks_.push_back({.base = columns, .closed = forbids_all({}, columns, vocabulary_->columns())});
+  }
+  /// Adds a node that nothing is drafted after.
+  void close() { masks_.push_back({.base = nullptr, .closed = true}); }
+  std::span<const NodeMask> of_nodes() const { return masks_; }
+
+ private:
+  const DraftVocabulary* vocabulary_;
+  std::vector<TokenMask> kept_;  // which the masks borrow
+  std::vector<NodeMask> masks_;
+};
+
+/// Reads what was found of a tree, and writes it to the tree: 0 for nodes that are not there.
+std::optional<DrawnTree> read_tree(DraftTreeDrawing& drawing, Draft& tree) {
+  std::optional<DrawnTree> drawn = drawing.read();
+  if (drawn) {
+    std::transform(drawn->tokens.begin() + 1, drawn->tokens.end(), tree.tokens.begin() + 1,
+                   [](Token token) { return std::max(token, 0); });
+  }
+  return drawn;
+}
+
+}  // namespace
 
 bool DraftGrowth::is_plain() const {
   const SamplingParams& sampling = context_.sampling;
@@ -19,14 +63,11 @@ bool DraftGrowth::is_plain() const {
 }
 
 bool DraftGrowth::may_draw_on_device() const {
-  return !grammar_ && is_plain() && (!draws_ || context_.device_random.has_value());
+  return is_plain() && (!draws_ || context_.device_random.has_value());
 }
 
 bool DraftGrowth::may_rank_on_device(int64_t candidates) const {
-  // A device knows masks of all tokens, and finds one token under them.
-  const bool masks = candidates == 1 && child_distribution_.vocabulary() == nullptr;
-  return candidates > 0 && !draws_ && is_plain() && (!grammar_ || masks) &&
-         child_distribution_.expands_on_device();
+  return candidates > 0 && !draws_ && is_plain() && child_distribution_.expands_on_device();
 }
 
 std::optional<DeviceRandomness> DraftGrowth::device_random() const {
@@ -39,8 +80,11 @@ bool DraftGrowth::add_drawn_chain() {
   if (count < 1 || draft_.proposed() > 0 || !may_draw_on_device()) {
     return false;
   }
-  const std::optional<DrawnChain> chain = child_distribution_.draw_chain(
-      {.count = count, .sampling = context_.sampling, .random = device_random()});
+  std::optional<DrawnChain> chain;
+  if (!grammar_) {
+    chain = child_distribution_.draw_chain(
+        {.count = count, .sampling = context_.sampling, .random = device_random()});
+  }
   if (!chain) {
     std::vector<int64_t> parents(static_cast<size_t>(count) + 1);
     std::iota(parents.begin(), parents.end(), -1);
@@ -62,9 +106,24 @@ bool DraftGrowth::add_drawn_chain() {
 
 std::optional<DrawnTree> DraftGrowth::draw_tree(Draft& tree, std::span<const int64_t> ranks,
                                                 const std::vector<std::vector<int64_t>>& levels) {
+  const DraftVocabulary* vocabulary = child_distribution_.vocabulary();
+  std::optional<DraftGrammar> grammar;  // of the tree's nodes, which are not all added
+  if (grammar_) {
+    grammar.emplace(*context_.grammar, context_.mask_seconds);
+  }
   std::unique_ptr<DraftTreeDrawing> drawing;
+  std::optional<DrawnTree> drawn;  // the levels before, where masks follow from them
+  const auto is_there = [&](int64_t node) {
+    return !drawn || drawn->tokens[static_cast<size_t>(node)] >= 0;
+  };
   Tensor tokens;
   for (const std::vector<int64_t>& level : levels) {
+    if (grammar && drawing != nullptr) {
+      drawn = read_tree(*drawing, tree);
+      if (!drawn || std::none_of(level.begin(), level.end(), is_there)) {
+        return drawn;
+      }
+    }
     const ForwardResult found = child_distribution_.expand_on_device(tree, level, tokens);
     SPECDEC_CHECK(found.sampler != nullptr, "a tree is drawn by logits that lie on no device");
     if (drawing == nullptr) {
@@ -72,18 +131,16 @@ std::optional<DrawnTree> DraftGrowth::draw_tree(Draft& tree, std::span<const int
                                            .ranks = ranks,
                                            .sampling = context_.sampling,
                                            .random = device_random(),
-                                           .vocabulary = child_distribution_.vocabulary()},
+                                           .vocabulary = vocabulary},
                                           found.logits.size(1));
     }
-    tokens = drawing->draw(found.logits);
+    DeviceMasks masks(vocabulary);  // found while the forward runs
+    for (size_t i = 0; grammar && i < level.size(); ++i) {
+      is_there(level[i]) ? masks.add(*grammar, tree, level[i]) : masks.close();
+    }
+    tokens = drawing->draw(found.logits, masks.of_nodes());
   }
-  std::optional<DrawnTree> drawn = drawing->read();
-  if (drawn) {
-    std::transform(drawn->tokens.begin() + 1, drawn->tokens.end(), tree.tokens.begin() + 1,
-                   [](Token token) { return std::max(token, 0); });
-    child_distribution_.see_tokens(tree);
-  }
-  return drawn;
+  return read_tree(*drawing, tree);
 }
 
 bool DraftGrowth::add_drawn_tree(std::span<const int64_t> parents, std::span<const int64_t> ranks) {
@@ -105,6 +162,7 @@ bool DraftGrowth::add_drawn_tree(std::span<const int64_t> parents, std::span<con
   if (!drawn) {
     return false;
   }
+  child_distribution_.see_tokens(tree);
   if (context_.read_backs != nullptr) {
     *context_.read_backs += drawn->read_backs;
   }
@@ -129,41 +187,29 @@ bool DraftGrowth::add_drawn_tree(std::span<const int64_t> parents, std::span<con
 
 bool DraftGrowth::rank(std::span<const int64_t> nodes, const ForwardResult& found,
                        int64_t candidates) {
-  std::vector<std::vector<Candidate>> best;
-  ReadBacks read_backs;
-  if (grammar_) {
-    std::vector<TokenMask> allowed;
-    std::vector<NodeMask> masks;
-    for (const int64_t node : nodes) {
-      allowed.push_back(grammar_->mask(draft_, node));
-    }
-    for (const TokenMask& mask : allowed) {
-      const TokenMask::Content& content = mask.content();
-      masks.push_back({content.base, content.added, content.removed});
-    }
-    if (const auto chosen = found.sampler->choose(found.logits, masks)) {
-      for (const GreedyChoice& choice : chosen->best) {
-        best.push_back({{choice.token, 1.0}});
-      }
-      read_backs = chosen->read_backs;
-    }
-  } else if (auto ranked = found.sampler->rank(found.logits, context_.sampling, candidates)) {
-    best = std::move(ranked->best);
-    read_backs = ranked->read_backs;
+  const DraftVocabulary* vocabulary = child_distribution_.vocabulary();
+  DeviceMasks masks(vocabulary);
+  for (size_t i = 0; grammar_ && i < nodes.size(); ++i) {
+    masks.add(*grammar_, draft_, nodes[i]);
   }
-  for (size_t i = 0; i < best.size(); ++i) {
-    for (Candidate& candidate : best[i]) {
-      const DraftVocabulary* vocabulary = child_distribution_.vocabulary();
+  std::optional<DeviceCandidates> ranked =
+      found.sampler->rank(found.logits, context_.sampling, candidates, masks.of_nodes());
+  if (!ranked) {
+    return false;
+  }
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    std::vector<Candidate>& best = ranked->best[i];
+    for (Candidate& candidate : best) {
       candidate.token = vocabulary == nullptr
                             ? candidate.token
                             : vocabulary->tokens()[static_cast<size_t>(candidate.token)];
     }
-    logits_[static_cast<size_t>(nodes[i])].best = std::move(best[i]);
+    logits_[static_cast<size_t>(nodes[i])].best = std::move(best);
   }
   if (context_.read_backs != nullptr) {
-    *context_.read_backs += read_backs;
+    *context_.read_backs += ranked->read_backs;
   }
-  return !best.empty();
+  return true;
 }
 
 }  // namespace specdec

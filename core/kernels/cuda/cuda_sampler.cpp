@@ -152,8 +152,9 @@ class CudaSampler final : public DeviceSampler {
     return cuda_tree(tree, vocab, device_);
   }
   std::optional<DeviceCandidates> rank(const at::Tensor& logits, const SamplingParams& sampling,
-                                       int64_t count) override {
-    return cuda_rank(logits, sampling, count);
+                                       int64_t count,
+                                       std::span<const NodeMask> masks) override {
+    return cuda_rank(logits, sampling, count, masks);
   }
 
  private:

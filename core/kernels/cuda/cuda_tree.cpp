@@ -47,18 +47,27 @@ class IntegerBlock {
   std::vector<int32_t> all_;
 };
 
+/// The masks of rows of logits on their device; of none without masks.
+cuda::UploadedMasks masks_of(const at::Tensor& logits, std::span<const NodeMask> masks) {
+  SPECDEC_CHECK(masks.empty() || std::ssize(masks) == logits.size(0),
+                "{} masks of {} rows of logits", masks.size(), logits.size(0));
+  return masks.empty() ? cuda::UploadedMasks() : cuda::upload_masks(masks, logits.device());
+}
+
 /// The distributions of rows of logits, [rows, vocab] float64 at `probs`.
-void find_probs(const at::Tensor& logits, const SamplingParams& sampling, double* probs,
-                int32_t* support) {
+void find_probs(const at::Tensor& logits, const SamplingParams& sampling,
+                const cuda::RowMasks& masks, double* probs, int32_t* support) {
   cuda::TargetProbsTask task = cuda::target_probs_task(logits, sampling, probs);
+  task.masks = masks;
   task.support = support;
   cuda::run_kernel(logits.device(), "target_probs", cuda::specdec_cuda_target_probs, task);
 }
 
 /// Siblings of `rows` rows of logits that are best tokens; without ranks, validity and places.
 cuda::BestSiblingsTask best_task(const at::Tensor& logits, const SamplingParams& sampling,
-                                 const double* probs) {
+                                 const cuda::RowMasks& masks, const double* probs) {
   cuda::BestSiblingsTask task{};
+  task.masks = masks;
   task.logits = cuda::floats(logits);
   task.probs = probs;
   task.stride = logits.size(1);
@@ -74,12 +83,14 @@ class CudaTree final : public DraftTreeDrawing {
       : device_(device),
         vocab_(vocab),
         nodes_(std::ssize(tree.parents)),
+        tokens_(tree.parents.size(), -1),
         levels_(branching_nodes(tree.parents)),
         sampling_(sibling_sampling(tree.sampling)),
         names_(tree.vocabulary != nullptr ? tree.vocabulary->ids() : at::Tensor()) {
     SPECDEC_CHECK(!levels_.empty() && vocab > 0 && tree.ranks.size() == tree.parents.size(),
                   "a tree of {} nodes with {} ranks over {} tokens", nodes_, tree.ranks.size(),
                   vocab);
+    tokens_.front() = 0;
     upload(tree);
     results_ = at::zeros({nodes_ + std::ssize(rows_)}, at::TensorOptions(at::kInt).device(device));
     if (tree.random) {
@@ -88,15 +99,19 @@ class CudaTree final : public DraftTreeDrawing {
     }
   }
 
-  at::Tensor draw(const at::Tensor& logits) override {
+  at::Tensor draw(const at::Tensor& logits, std::span<const NodeMask> masks) override {
     SPECDEC_CHECK(level_ < levels_.size() && logits.dim() == 2 &&
                       logits.size(0) == std::ssize(levels_[level_]) && logits.size(1) == vocab_,
                   "level {} of a tree of {} levels is found by {} logits", level_, levels_.size(),
                   logits.numel());
+    const cuda::UploadedMasks allowed = masks_of(logits, masks);
     if (probs_.defined()) {
-      draw_siblings(logits);
+      draw_siblings(logits, allowed.masks);
     } else {
-      find_best(logits);
+      find_best(logits, allowed.masks);
+    }
+    for (size_t i = 0; i < levels_[level_].size(); ++i) {
+      closed_.push_back(!masks.empty() && masks[i].closed);
     }
     first_row_ += std::ssize(levels_[level_++]);
     if (level_ == levels_.size()) {
@@ -107,35 +122,37 @@ class CudaTree final : public DraftTreeDrawing {
   }
 
   std::optional<DrawnTree> read() override {
-    SPECDEC_CHECK(level_ == levels_.size(), "{} of a tree's {} levels were found", level_,
-                  levels_.size());
-    const at::Tensor found = results_.cpu();
+    SPECDEC_CHECK(read_rows_ < first_row_, "no level of a tree was found since it was read");
+    const int64_t rows = first_row_ - read_rows_;
+    const int64_t first = children_[static_cast<size_t>(read_rows_)];
+    const int64_t count = children_[static_cast<size_t>(first_row_)] - first;
+    const at::Tensor found = found_of(first, count, rows).cpu();
+    read_backs_ += {1, static_cast<int64_t>(found.nbytes())};
     const auto* tokens = found.const_data_ptr<int32_t>();
-    for (size_t row = 0; row < rows_.size(); ++row) {
-      if (tokens[rows_[row]] >= 0 && tokens[static_cast<size_t>(nodes_) + row] == 0) {
+    std::copy_n(tokens, count, tokens_.begin() + first);
+    for (const int32_t* valid = tokens + count; read_rows_ < first_row_; ++read_rows_, ++valid) {
+      const auto row = static_cast<size_t>(read_rows_);
+      if (*valid == 0 && !closed_[row] && tokens_[static_cast<size_t>(rows_[row])] >= 0) {
         return std::nullopt;
       }
     }
-    return DrawnTree{.tokens = {tokens, tokens + nodes_},
-                     .probs = probs_,
-                     .read_backs = {1, static_cast<int64_t>(found.nbytes())}};
+    return DrawnTree{.tokens = tokens_, .probs = probs_, .read_backs = read_backs_};
   }
 
  private:
   void upload(const TreeRequest& tree) {
-    std::vector<int64_t> first_children;
     for (const std::vector<int64_t>& level : levels_) {
       rows_.insert(rows_.end(), level.begin(), level.end());
     }
     for (int64_t node = 1; node < nodes_; ++node) {
       const size_t child = static_cast<size_t>(node);
       if (node == 1 || tree.parents[child] != tree.parents[child - 1]) {
-        first_children.push_back(node);
+        children_.push_back(node);
       }
     }
-    first_children.push_back(nodes_);
+    children_.push_back(nodes_);
     for (size_t row = 0; row < rows_.size(); ++row) {
-      most_ = std::max(most_, first_children[row + 1] - first_children[row]);
+      most_ = std::max(most_, children_[row + 1] - children_[row]);
     }
     std::vector<int32_t> random(4);
     if (tree.random) {
@@ -145,11 +162,19 @@ class CudaTree final : public DraftTreeDrawing {
     IntegerBlock block;
     block.add(random);
     parents_ = block.add(rows_);
-    first_children_ = block.add(first_children);
+    first_children_ = block.add(children_);
     ranks_ = block.add(std::vector(tree.ranks.begin(), tree.ranks.end()));
     tables_ = block.upload(device_);
   }
 
+  /// The tokens of `count` nodes from `first` on, and whether the logits of so many rows from the
+  /// next to be read are valid: neighbours where these are all.
+  at::Tensor found_of(int64_t first, int64_t count, int64_t rows) const {
+    const bool all = rows == std::ssize(rows_);
+    return all ? results_.narrow(0, first, count + rows)
+               : at::cat({results_.narrow(0, first, count),
+                          results_.narrow(0, nodes_ + read_rows_, rows)});
+  }
   at::Tensor empty_probs(int64_t rows) const {
     return at::empty({rows, vocab_}, at::TensorOptions(at::kDouble).device(device_));
   }
@@ -163,9 +188,9 @@ class CudaTree final : public DraftTreeDrawing {
             cuda::narrow(std::ssize(levels_[level_]))};
   }
 
-  void draw_siblings(const at::Tensor& logits) const {
+  void draw_siblings(const at::Tensor& logits, const cuda::RowMasks& masks) const {
     double* probs = probs_.mutable_data_ptr<double>() + first_row_ * vocab_;
-    find_probs(logits, sampling_, probs, support());
+    find_probs(logits, sampling_, masks, probs, support());
     cuda::DrawSiblingsTask task{};
     task.probs = probs;
     task.support = support();
@@ -178,14 +203,14 @@ class CudaTree final : public DraftTreeDrawing {
     cuda::run_kernel(device_, "draw_siblings", cuda::specdec_cuda_draw_siblings, task);
   }
 
-  void find_best(const at::Tensor& logits) const {
+  void find_best(const at::Tensor& logits, const cuda::RowMasks& masks) const {
     at::Tensor probs;
     if (cuts_tokens(sampling_, vocab_)) {
       probs = empty_probs(logits.size(0));
-      find_probs(logits, sampling_, probs.mutable_data_ptr<double>(), nullptr);
+      find_probs(logits, sampling_, masks, probs.mutable_data_ptr<double>(), nullptr);
     }
-    cuda::BestSiblingsTask task =
-        best_task(logits, sampling_, probs.defined() ? probs.const_data_ptr<double>() : nullptr);
+    cuda::BestSiblingsTask task = best_task(
+        logits, sampling_, masks, probs.defined() ? probs.const_data_ptr<double>() : nullptr);
     task.ranks = table(ranks_);
     task.valid = support();
     task.siblings = siblings();
@@ -194,8 +219,11 @@ class CudaTree final : public DraftTreeDrawing {
 
   at::Device device_;
   int64_t vocab_, nodes_;
+  std::vector<Token> tokens_;                 // [nodes] that were read
   std::vector<std::vector<int64_t>> levels_;  // nodes with children
   std::vector<int64_t> rows_;                 // the same, one level after the other
+  std::vector<int64_t> children_;             // [rows + 1] where those of a row begin
+  std::vector<bool> closed_;                  // [rows found] NodeMask::closed
   SamplingParams sampling_;
   at::Tensor names_;   // of the columns; undefined = each is its own
   at::Tensor tables_;  // int32: random numbers' key and position, then what follows
@@ -205,6 +233,8 @@ class CudaTree final : public DraftTreeDrawing {
   at::Tensor probs_;       // [rows, vocab]; undefined for best tokens
   size_t level_ = 0;       // the next
   int64_t first_row_ = 0;  // its first
+  int64_t read_rows_ = 0;  // whose children were read
+  ReadBacks read_backs_;
 };
 
 }  // namespace
@@ -215,14 +245,15 @@ std::unique_ptr<DraftTreeDrawing> cuda_tree(const TreeRequest& tree, int64_t voc
 }
 
 std::optional<DeviceCandidates> cuda_rank(const at::Tensor& logits, const SamplingParams& sampling,
-                                          int64_t count) {
+                                          int64_t count, std::span<const NodeMask> masks) {
   SPECDEC_CHECK(logits.dim() == 2 && count > 0, "the best {} tokens of {} logits", count,
                 logits.numel());
   const int64_t rows = logits.size(0);
   const auto device = logits.device();
   const SamplingParams own = sibling_sampling(sampling);
   const at::Tensor probs = at::empty(logits.sizes(), logits.options().dtype(at::kDouble));
-  find_probs(logits, own, probs.mutable_data_ptr<double>(), nullptr);
+  const cuda::UploadedMasks allowed = masks_of(logits, masks);
+  find_probs(logits, own, allowed.masks, probs.mutable_data_ptr<double>(), nullptr);
 
   // The children of a root: `count` of each row.
   std::vector<int64_t> first_children, ranks = {0};
@@ -242,7 +273,8 @@ std::optional<DeviceCandidates> cuda_rank(const at::Tensor& logits, const Sampli
   const at::Tensor results =
       at::zeros({3 * found_size + 1 + rows}, at::TensorOptions(at::kInt).device(device));
   const at::Tensor tokens = results.narrow(0, 2 * found_size, 1 + found_size);
-  cuda::BestSiblingsTask task = best_task(logits, own, probs.const_data_ptr<double>());
+  cuda::BestSiblingsTask task =
+      best_task(logits, own, allowed.masks, probs.const_data_ptr<double>());
   task.ranks = tables.const_data_ptr<int32_t>() + ranks_begin;
   task.valid = results.mutable_data_ptr<int32_t>() + 3 * found_size + 1;
   task.siblings.parents = tables.const_data_ptr<int32_t>();
@@ -258,8 +290,10 @@ std::optional<DeviceCandidates> cuda_rank(const at::Tensor& logits, const Sampli
   const auto* masses = reinterpret_cast<const double*>(found.const_data_ptr<int32_t>());
   const int32_t* ids = found.const_data_ptr<int32_t>() + 2 * found_size + 1;
   const int32_t* valid = ids + found_size;
-  if (std::find(valid, valid + rows, 0) != valid + rows) {
-    return std::nullopt;
+  for (int64_t row = 0; row < rows; ++row) {
+    if (valid[row] == 0 && (masks.empty() || !masks[static_cast<size_t>(row)].closed)) {
+      return std::nullopt;
+    }
   }
   DeviceCandidates candidates{
       .best = std::vector<std::vector<Candidate>>(static_cast<size_t>(rows)),

@@ -101,14 +101,15 @@ struct Ranked {
   const BestSiblingsTask& task;
   const float* logits;
   const double* probs;
-  Best* scratch;  ///< one for each warp, and one more
+  Best* scratch;            ///< one for each warp, and one more
+  const uint32_t* allowed;  ///< a bit for each token; nullptr = all
 
-  /// The best token after `last`, in every thread.
+  /// The best allowed token after `last`, in every thread.
   __device__ Best after(Best last) const {
     Best best = no_best();
     for (auto id = static_cast<int32_t>(threadIdx.x); id < task.vocab; id += kBestThreads) {
       const Best one = best_of_one(logits[id], id);
-      if (is_better(last, one)) {
+      if (allows(allowed, id) && is_better(last, one)) {
         best = best_of_both(best, one);
       }
     }
@@ -138,14 +139,17 @@ struct Ranked {
   }
 };
 
-/// Shared memory: a Best for each warp, and one more. The whole block walks alike.
+/// Shared memory: a Best for each warp, and one more, bits of the allowed tokens. The whole block
+/// walks alike.
 __global__ void __launch_bounds__(kBestThreads) best_siblings_kernel(BestSiblingsTask task) {
   auto* scratch = reinterpret_cast<Best*>(shared_memory());
   const auto row = static_cast<int32_t>(blockIdx.x);
   const Ranked ranked = {
       task, task.logits + static_cast<int64_t>(row) * task.stride,
       task.probs == nullptr ? nullptr : task.probs + static_cast<int64_t>(row) * task.vocab,
-      scratch};
+      scratch,
+      allowed_tokens<kBestThreads>(task.masks, row, task.vocab,
+                                   reinterpret_cast<uint32_t*>(scratch + kBestWarps + 1))};
   const int32_t end = task.siblings.first_children[row + 1];
   int32_t child = task.siblings.first_children[row];
   const bool damaged = ranked.is_damaged();
@@ -197,15 +201,12 @@ int specdec_cuda_best_siblings(const BestSiblingsTask* task, void* stream) {
   if (task->siblings.rows == 0) {
     return 0;
   }
-  if (!is_whole(task->siblings, task->vocab) || task->stride < task->vocab ||
-      task->valid == nullptr || task->temperature <= 0.0) {
+  if (!is_whole(task->siblings, task->vocab) || task->valid == nullptr ||
+      task->temperature <= 0.0) {
     return kInvalidValue;
   }
-  LaunchShape shape;
-  shape.grid_x = static_cast<unsigned>(task->siblings.rows);
-  shape.threads = kBestThreads;
-  shape.shared_bytes = (kBestWarps + 1) * sizeof(Best);
-  return launch(best_siblings_kernel, shape, stream, *task);
+  return launch_masked_rows<kBestThreads>(best_siblings_kernel, *task, task->siblings.rows,
+                                          (kBestWarps + 1) * sizeof(Best), stream);
 }
 
 }  // namespace specdec::cuda

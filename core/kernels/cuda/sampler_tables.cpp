@@ -73,6 +73,11 @@ class MaskArrays {
   /// Where a mask has no token, the text is over and no token after it is taken: all are allowed,
   /// as the host has it.
   void add(const NodeMask& mask) {
+    if (mask.closed) {
+      of_row_.push_back(-1);
+      starts_.push_back(starts_.back());
+      return;
+    }
     const bool over = mask.base == nullptr && mask.added.empty();
     of_row_.push_back(over ? kCudaAllTokens : mask.base == nullptr ? -1 : index_of(mask.base));
     exceptions_.insert(exceptions_.end(), mask.added.begin(), mask.added.end());

@@ -92,6 +92,7 @@ struct BestSiblingsTask {
   int64_t stride;
   double temperature;  ///< above 0; of a mass, where there are no `probs`
   int32_t vocab;
+  RowMasks masks = {};
 };
 
 /// Masses of the tokens that follow the nodes of a path, as log_masses of core/sampling.h.

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,19 +41,40 @@ SamplingParams ranking(SamplingParams sampling) {
   return sampling;
 }
 
-/// What the host finds by the same logits.
+/// The tokens of a mask that is not closed, as the host reads it.
+AllowedTokens allowed_tokens(const NodeMask& mask) {
+  if (mask.base == nullptr && mask.added.empty()) {
+    return nullptr;
+  }
+  auto words = std::make_shared<std::vector<uint32_t>>((kTreeVocab + 31) / 32);
+  *words = mask.base != nullptr ? *mask.base : *words;
+  for (const Token token : mask.added) {
+    (*words)[static_cast<size_t>(token) / 32] |= 1U << (token % 32);
+  }
+  for (const Token token : mask.removed) {
+    (*words)[static_cast<size_t>(token) / 32] &= ~(1U << (token % 32));
+  }
+  return words;
+}
+
+/// What the host finds by the same logits and masks of the rows.
 std::vector<Token> host_tree(const at::Tensor& logits, const SamplingParams& sampling,
-                             Randomness* random) {
+                             Randomness* random, std::span<const NodeMask> masks = {}) {
   std::vector<Token> tokens(kTreeParents.size(), -1);
   tokens[0] = 0;
   int64_t row = 0;
   for (size_t first = 1; first < tokens.size(); ++row) {
     const auto parent = static_cast<size_t>(kTreeParents[first]);
-    TokenProbs left = token_probs(LogitRow::of(logits, row), {}, ranking(sampling));
-    const std::vector<Candidate> best = left.top(kTreeVocab);
+    const NodeMask mask = masks.empty() ? NodeMask{} : masks[static_cast<size_t>(row)];
+    TokenProbs left;
+    if (!mask.closed) {
+      left = token_probs(LogitRow::of(logits, row), {}, ranking(sampling), allowed_tokens(mask));
+    }
+    const std::vector<Candidate> best =
+        mask.closed ? std::vector<Candidate>() : left.top(kTreeVocab);
     for (; first < tokens.size() && kTreeParents[first] == static_cast<int64_t>(parent); ++first) {
       const auto rank = static_cast<size_t>(kTreeRanks[first]);
-      if (tokens[parent] < 0) {
+      if (tokens[parent] < 0 || mask.closed) {
         continue;
       }
       if (random == nullptr) {
@@ -65,21 +88,29 @@ std::vector<Token> host_tree(const at::Tensor& logits, const SamplingParams& sam
   return tokens;
 }
 
-/// Draws the tree by rows of logits on the kernels; `fed` becomes what is fed to each level.
+/// Draws the tree by rows of logits on the kernels; `fed` becomes what is fed to each level. Under
+/// masks of the rows each level is read.
 std::optional<DrawnTree> drawn_tree(const at::Tensor& logits, TreeRequest request,
-                                    std::vector<at::Tensor>* fed = nullptr) {
+                                    std::vector<at::Tensor>* fed = nullptr,
+                                    std::span<const NodeMask> masks = {}) {
   request.parents = kTreeParents;
   request.ranks = kTreeRanks;
   const auto tree = cuda_tree(request, logits.size(1), at::kCPU);
   int64_t row = 0;
+  std::optional<DrawnTree> drawn;
   for (const std::vector<int64_t>& level : branching_nodes(kTreeParents)) {
-    const at::Tensor tokens = tree->draw(logits.narrow(0, row, std::ssize(level)));
+    const at::Tensor tokens =
+        tree->draw(logits.narrow(0, row, std::ssize(level)),
+                   masks.empty() ? masks : masks.subspan(static_cast<size_t>(row), level.size()));
     row += std::ssize(level);
     if (fed != nullptr) {
       fed->push_back(tokens);
     }
+    if (!masks.empty() && !(drawn = tree->read())) {
+      return drawn;
+    }
   }
-  return tree->read();
+  return masks.empty() ? tree->read() : drawn;
 }
 
 TEST(CudaDrawSiblingsTest, TreesAreTheHosts) {
@@ -110,7 +141,7 @@ TEST(CudaDrawSiblingsTest, TreesAreTheHosts) {
       const auto drawn = drawn_tree(logits, request, &fed);
       ASSERT_TRUE(drawn.has_value());
       EXPECT_EQ(drawn->tokens, host_tree(logits, cases[i], draws ? &random : nullptr));
-      EXPECT_EQ(drawn->read_backs, (ReadBacks{1, 4 * (13 + 6)}));
+      EXPECT_EQ(drawn->read_backs, (ReadBacks{1, 4 * (12 + 6)}));
       EXPECT_EQ(drawn->probs.defined(), draws);
       ASSERT_EQ(fed.size(), 3U);
       EXPECT_TRUE(at::equal(
@@ -120,6 +151,71 @@ TEST(CudaDrawSiblingsTest, TreesAreTheHosts) {
     }
   }
   EXPECT_GT(left_out, 20) << "cuts leave too few tokens for some nodes";
+}
+
+/// Masks of the rows of tree_logits: with exceptions to a base that some share, of a few tokens,
+/// closed, and of a text that is over.
+struct TreeMasks {
+  std::shared_ptr<const std::vector<uint32_t>> base =
+      std::make_shared<std::vector<uint32_t>>((kTreeVocab + 31) / 32, 0x0f0f0f0fU);
+  std::vector<Token> added = {7, 64, 299}, removed = {0, 33}, few = {5, 290};
+  std::vector<NodeMask> rows = {{.base = base, .added = added, .removed = removed},
+                                {.base = nullptr, .closed = true},
+                                {.base = nullptr, .added = few},
+                                {.base = base, .removed = removed},
+                                {.base = base, .added = added},
+                                {.base = nullptr}};
+};
+
+TEST(CudaDrawSiblingsTest, LevelsUnderMasksAreTheHosts) {
+  const TreeMasks masks;
+  const std::vector<SamplingParams> cases = {
+      {.temperature = 1.0}, {.temperature = 0.9, .top_k = 2, .top_p = 0.9}, {}, {.top_k = 2}};
+  for (size_t i = 0; i < cases.size(); ++i) {
+    for (const bool draws : {true, false}) {
+      SCOPED_TRACE(testing::Message() << "case " << i << (draws ? ", drawn" : ", best"));
+      if (draws && cases[i].greedy()) {
+        continue;
+      }
+      cuda::emulation::set_seed(i);
+      at::Tensor logits = tree_logits(i);
+      logits[1].fill_(std::nanf(""));  // of the closed node
+      CounterRandomness random(5, 2);
+      random.seek(40, Purpose::kDraft);
+      TreeRequest request{.parents = {}, .ranks = {}, .sampling = cases[i]};
+      if (draws) {
+        request.random = DeviceRandomness{.key = *random.device_key(), .position = 40};
+      }
+      const auto drawn = drawn_tree(logits, request, nullptr, masks.rows);
+      ASSERT_TRUE(drawn.has_value());
+      EXPECT_EQ(drawn->tokens, host_tree(logits, cases[i], draws ? &random : nullptr, masks.rows));
+      EXPECT_EQ(drawn->read_backs, (ReadBacks{3, 4 * (12 + 6)}));
+      EXPECT_GE(drawn->tokens[1], 0);
+      EXPECT_EQ(drawn->tokens[4], -1) << "nothing follows a closed node";
+      ASSERT_TRUE(draws == drawn->probs.defined());
+      const TokenProbs wanted =
+          token_probs(LogitRow::of(logits, 3), {}, cases[i], allowed_tokens(masks.rows[3]));
+      if (draws) {
+        const at::Tensor row = at::tensor(wanted.row(), at::kDouble);
+        EXPECT_LT((drawn->probs[3] - row).abs().max().item<double>(), 1e-12);
+      }
+      logits[0].index_fill_(0, at::tensor(masks.few, at::kLong), std::nanf(""));
+      EXPECT_FALSE(drawn_tree(logits, request, nullptr, masks.rows).has_value());
+    }
+  }
+}
+
+TEST(CudaDrawSiblingsTest, AMaskOfImpossibleTokensIsTheHostsError) {
+  const TreeMasks masks;
+  at::Tensor logits = tree_logits(2);
+  logits[2].index_fill_(0, at::tensor(masks.few, at::kLong),
+                        -std::numeric_limits<float>::infinity());
+  const SamplingParams sampling{.temperature = 1.0};
+  TreeRequest request{.parents = {}, .ranks = {}, .sampling = sampling};
+  EXPECT_FALSE(drawn_tree(logits, request, nullptr, masks.rows).has_value());
+  request.random = DeviceRandomness{.key = {1, 2}, .position = 3};
+  EXPECT_FALSE(drawn_tree(logits, request, nullptr, masks.rows).has_value());
+  EXPECT_FALSE(cuda_rank(logits, sampling, 2, masks.rows).has_value());
 }
 
 TEST(CudaDrawSiblingsTest, ColumnsHaveNames) {
@@ -162,7 +258,7 @@ TEST(CudaDrawSiblingsTest, CandidatesAreTheHosts) {
   const at::Tensor logits = tree_logits(6);
   for (const SamplingParams& sampling : std::vector<SamplingParams>{
            {}, {.temperature = 0.7}, {.temperature = 1.0, .top_k = 3}, {.top_p = 0.2}}) {
-    const auto ranked = cuda_rank(logits, sampling, 5);
+    const auto ranked = cuda_rank(logits, sampling, 5, {});
     ASSERT_TRUE(ranked.has_value());
     EXPECT_EQ(ranked->read_backs, (ReadBacks{1, 12 * 6 * 5 + 4 * 6 + 4}));
     for (int64_t row = 0; row < 6; ++row) {
@@ -176,7 +272,30 @@ TEST(CudaDrawSiblingsTest, CandidatesAreTheHosts) {
     }
   }
   logits[5][7] = std::nan("");
-  EXPECT_FALSE(cuda_rank(logits, {}, 2).has_value());
+  EXPECT_FALSE(cuda_rank(logits, {}, 2, {}).has_value());
+}
+
+TEST(CudaDrawSiblingsTest, CandidatesUnderMasksAreTheHosts) {
+  const TreeMasks masks;
+  at::Tensor logits = tree_logits(6);
+  logits[1].fill_(std::nanf(""));  // of the closed node
+  const SamplingParams sampling{.temperature = 0.7, .top_k = 30};
+  const auto ranked = cuda_rank(logits, sampling, 4, masks.rows);
+  ASSERT_TRUE(ranked.has_value());
+  for (int64_t row = 0; row < 6; ++row) {
+    const NodeMask& mask = masks.rows[static_cast<size_t>(row)];
+    const auto& found = ranked->best[static_cast<size_t>(row)];
+    const auto wanted =
+        mask.closed
+            ? std::vector<Candidate>()
+            : token_probs(LogitRow::of(logits, row), {}, sampling, allowed_tokens(mask)).top(4);
+    ASSERT_EQ(found.size(), wanted.size());
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      EXPECT_EQ(found[i].token, wanted[i].token);
+      EXPECT_NEAR(found[i].probability, wanted[i].probability, 1e-12);
+    }
+  }
+  EXPECT_THROW(cuda_rank(logits, sampling, 4, std::span(masks.rows).first(5)), InternalError);
 }
 
 TEST(CudaDrawSiblingsTest, RefusesWhatIsNoTree) {
@@ -189,7 +308,7 @@ TEST(CudaDrawSiblingsTest, RefusesWhatIsNoTree) {
   const auto tree = cuda_tree({.parents = kTreeParents, .ranks = kTreeRanks, .sampling = greedy},
                               kTreeVocab, at::kCPU);
   EXPECT_THROW(tree->read(), InternalError) << "no level was found";
-  EXPECT_THROW(tree->draw(tree_logits(1)), InternalError) << "more rows than nodes";
+  EXPECT_THROW(tree->draw(tree_logits(1), {}), InternalError) << "more rows than nodes";
   cuda::DrawSiblingsTask drawn{};
   cuda::BestSiblingsTask best{};
   EXPECT_EQ(specdec_cuda_draw_siblings(&drawn, nullptr), 0) << "no row is no work";

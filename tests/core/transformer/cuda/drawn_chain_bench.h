@@ -13,6 +13,7 @@
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
 #include "decoders/verifiers/sample_match.h"
+#include "tests/support/letter_grammar.h"
 
 /// What tests of drafts that are drawn on a device share.
 namespace specdec {
@@ -47,6 +48,11 @@ inline Generation generate_chains(DecodingStrategy& strategy, const std::vector<
   Request request = task.request(random);
   request.log_rejected = true;
   return strategy.generate(request);
+}
+
+/// One that leaves few tokens, and forces some.
+inline std::shared_ptr<const CompiledGrammar> chain_grammar() {
+  return letter_grammar({"a", "b", "ab", "ba", "c", ""}, "a(b(a|b)|aab|c{2})(ab|b|c){0,40}");
 }
 
 /// Bytes of a node that a device reads of a tree; as many for each that has children.

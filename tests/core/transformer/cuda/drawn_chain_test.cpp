@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <optional>
 
 #include "core/device_probs.h"
@@ -20,7 +21,6 @@
 #include "kv/kv_cache.h"
 #include "tests/core/transformer/cuda/drawn_chain_bench.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
-#include "tests/support/letter_grammar.h"
 #include "tests/support/locked_model.h"
 #include "tests/support/sequence_distribution.h"
 
@@ -184,8 +184,7 @@ TEST(CudaDrawnChainTest, DynamicTreesReadCandidates) {
 }
 
 TEST(CudaDrawnChainTest, BestTokensAreFoundUnderAGrammar) {
-  const auto grammar =
-      letter_grammar({"a", "b", "ab", "ba", "c", ""}, "a(b(a|b)|aab|c{2})(ab|b|c){0,40}");
+  const auto grammar = chain_grammar();
   int64_t accepted = 0;
   int64_t read = 0;
   for (const std::optional<uint64_t> draft_seed :
@@ -198,12 +197,110 @@ TEST(CudaDrawnChainTest, BestTokensAreFoundUnderAGrammar) {
     const Generation device = generate(DrawnBy::kDevice);
     accepted += expect_the_hosts_drafts(device, generate(DrawnBy::kHost));
     for (const StepStatistics& step : device.steps) {
-      EXPECT_EQ(step.draft_read_backs.bytes, 28 * step.draft_read_backs.count);
+      EXPECT_EQ(step.draft_read_backs.bytes, 8 * step.draft_read_backs.count);
       read += step.draft_read_backs.count;
     }
   }
   EXPECT_GT(accepted, 2);
   EXPECT_GT(read, 5);
+}
+
+TEST(CudaDrawnChainTest, SampledTokensUnderAGrammarAreTheHosts) {
+  struct Case {
+    std::optional<uint64_t> draft_seed;
+    DeviceRule rule;
+    SamplingParams sampling;
+  };
+  const std::vector<Case> cases = {
+      {kTargetSeed, DeviceRule::kRejection, {.temperature = 1.0}},
+      {2, DeviceRule::kBlock, {.temperature = 1.4, .top_k = 3, .top_p = 0.9}},
+      {std::nullopt, DeviceRule::kSampleMatch, {.temperature = 0.9, .min_p = 0.05}}};
+  int64_t accepted = 0;
+  int64_t drafted = 0;
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.sampling.temperature);
+    const auto generate = [&](DrawnBy who) {
+      ChainBench bench(who, one.draft_seed, verifier_of(one.rule), 3);
+      return bench.generate(kChainPrompts.front(), one.sampling, 6, chain_grammar());
+    };
+    const Generation device = generate(DrawnBy::kDevice);
+    accepted += expect_the_hosts_drafts(device, generate(DrawnBy::kHost));
+    for (const StepStatistics& step : device.steps) {
+      drafted += step.drafted;
+      EXPECT_EQ(step.draft_read_backs.bytes, 8 * step.draft_read_backs.count);
+    }
+  }
+  EXPECT_GT(accepted, 4);
+  EXPECT_LT(accepted, drafted);
+}
+
+TEST(CudaDrawnChainTest, TreesUnderAGrammarAreTheHosts) {
+  struct Case {
+    std::optional<uint64_t> draft_seed;
+    SamplingParams sampling;
+    bool is_dynamic;
+  };
+  const std::vector<Case> cases = {{kTargetSeed, {.temperature = 1.0}, false},
+                                   {2, {}, false},
+                                   {kTargetSeed, {.temperature = 1.0, .top_k = 9}, true},
+                                   {std::nullopt, {}, true}};
+  int64_t accepted = 0;
+  int64_t branched = 0;  // steps
+  for (const Case& one : cases) {
+    SCOPED_TRACE(testing::Message() << one.sampling.temperature << one.is_dynamic);
+    const auto generate = [&](DrawnBy who) {
+      const DeviceRule rule = one.sampling.greedy() ? DeviceRule::kNone : DeviceRule::kRejection;
+      const DynamicTreeOptions dynamic{.nodes = 6, .depth = 3, .top_k = 2};
+      ChainBench bench(who, one.draft_seed, verifier_of(rule),
+                       one.is_dynamic ? std::make_unique<DynamicTreeShape>(dynamic) : tree_shape());
+      return bench.generate(kChainPrompts.front(), one.sampling, 6, chain_grammar());
+    };
+    const Generation device = generate(DrawnBy::kDevice);
+    accepted += expect_the_hosts_drafts(device, generate(DrawnBy::kHost));
+    for (const StepStatistics& step : device.steps) {
+      EXPECT_LE(step.draft_read_backs.count, 3) << "one a level";
+      EXPECT_LE(step.draft_read_backs.bytes, 3 * (2 * (2 * 12 + 4) + 4));
+      branched += step.drafted > 3 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(accepted, 4);
+  EXPECT_GT(branched, 2);
+}
+
+/// Ops of a head whose logits become NaN.
+class DamagedHeadOps final : public ForwardingOps {
+ public:
+  DamagedHeadOps(double number, int64_t vocab)
+      : ForwardingOps(cuda_ops(at::kCPU)), number_(number), vocab_(vocab) {}
+  void linear(const Linear& weight, const Tensor& input, Tensor& out) override {
+    ForwardingOps::linear(weight, input, out);
+    if (out.size(1) == vocab_ && ++heads_ > 2) {
+      out.fill_(number_);
+    }
+  }
+
+ private:
+  double number_;
+  int64_t vocab_;
+  int64_t heads_ = 0;
+};
+
+TEST(CudaDrawnChainTest, DamageUnderAGrammarIsTheHostsError) {
+  for (const double temperature : {0.0, 1.0}) {
+    const auto target = chain_model();
+    TransformerOptions options;
+    options.ops = std::make_shared<DamagedHeadOps>(std::nan(""), small_gemma()->config.vocab_size);
+    const auto model = chain_model(kTargetSeed, options);
+    SpeculativeDecoding strategy(
+        *target, std::make_unique<DraftModelDrafter>(std::make_unique<RowView>(*model, 0)),
+        verifier_of(temperature > 0.0 ? DeviceRule::kRejection : DeviceRule::kNone),
+        std::make_unique<FixedDraftLength>(4));
+    EXPECT_THAT(
+        [&] {
+          generate_chains(strategy, {1, 2}, {.temperature = temperature}, 20, chain_grammar());
+        },
+        ThrowsMessage<Error>(HasSubstr("logit")));
+  }
 }
 
 TEST(CudaDrawnChainTest, ChainsRunAsGraphs) {
@@ -282,24 +379,6 @@ TEST(CudaDrawnChainTest, TheSamplerReadsTheDraftsDistributionsWhereTheyLie) {
   const Tensor there = cuda::upload_rows(device_probs(chain->probs), model->vocab_size(), at::kCPU);
   EXPECT_EQ(there.const_data_ptr(), chain->probs.const_data_ptr());
 }
-
-/// Ops of a head whose logits become NaN.
-class DamagedHeadOps final : public ForwardingOps {
- public:
-  DamagedHeadOps(double number, int64_t vocab)
-      : ForwardingOps(cuda_ops(at::kCPU)), number_(number), vocab_(vocab) {}
-  void linear(const Linear& weight, const Tensor& input, Tensor& out) override {
-    ForwardingOps::linear(weight, input, out);
-    if (out.size(1) == vocab_ && ++heads_ > 2) {
-      out.fill_(number_);
-    }
-  }
-
- private:
-  double number_;
-  int64_t vocab_;
-  int64_t heads_ = 0;
-};
 
 TEST(CudaDrawnChainTest, DamagedLogitsAreTheHostsError) {
   const ChainDraws draws;
