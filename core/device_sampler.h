@@ -62,12 +62,16 @@ struct DeviceChoices {
 class ChainDrawing {
  public:
   virtual ~ChainDrawing() = default;
-  /// Draws the next token by the logits [1, vocab] after those before; returns it, [1] int32 on the
-  /// device, within the vocabulary also where the logits are damaged. InternalError for more tokens
-  /// than were asked for.
-  virtual at::Tensor draw(const at::Tensor& logits) = 0;
-  /// Reads the tokens back, at once. Nothing where logits were not numbers or all -inf: then the
-  /// host says so.
+  /// Draws a token, from 0, by the logits [1, vocab] after those before; returns it, [1] int32 on
+  /// the device, within the vocabulary also where the logits are damaged. Launches kernels only,
+  /// where the ops of the sampler launch theirs, so that a graph may hold them (Ops::record).
+  /// InternalError for a token that was not asked for.
+  virtual at::Tensor draw(int64_t index, const at::Tensor& logits) = 0;
+  /// Numbers that say all that these launches depend on, beside the logits: sizes, options and
+  /// addresses of memory, in which the random numbers' key lies.
+  virtual std::vector<int64_t> key() const = 0;
+  /// Reads the tokens back once all were drawn, at once. Nothing where logits were not numbers or
+  /// all -inf: then the host says so.
   virtual std::optional<DrawnChain> read() = 0;
 };
 

@@ -6,14 +6,11 @@
 
 namespace specdec {
 
-std::optional<DrawnChain> draw_steps(DeviceSampler& sampler, const ChainRequest& chain,
-                                     int64_t vocab, const ChainLogits& logits) {
-  const auto drawing = sampler.begin_chain(chain, vocab);
+void draw_steps(ChainDrawing& drawing, int64_t count, const ChainLogits& logits) {
   at::Tensor newest;
-  for (int64_t drawn = 0; drawn < chain.count; ++drawn) {
-    newest = drawing->draw(logits(newest));
+  for (int64_t index = 0; index < count; ++index) {
+    newest = drawing.draw(index, logits(newest));
   }
-  return drawing->read();
 }
 
 std::optional<DrawnChain> draw_in_row(LanguageModel& model, RowId row,
@@ -37,15 +34,14 @@ std::optional<DrawnChain> draw_in_row(LanguageModel& model, RowId row,
 std::optional<DrawnChain> draw_columns(DeviceSampler& sampler, const ChainRequest& chain,
                                        int64_t vocab, const DraftVocabulary* vocabulary,
                                        const ChainLogits& logits) {
-  if (vocabulary == nullptr) {
-    return draw_steps(sampler, chain, vocab, logits);
-  }
-  const at::Tensor& ids = vocabulary->ids();
-  std::optional<DrawnChain> drawn =
-      draw_steps(sampler, chain, vocabulary->columns(), [&](const at::Tensor& column) {
-        return logits(column.defined() ? ids.index_select(0, column) : column);
-      });
-  if (!drawn) {
+  const auto drawing =
+      sampler.begin_chain(chain, vocabulary == nullptr ? vocab : vocabulary->columns());
+  draw_steps(*drawing, chain.count, [&](const at::Tensor& column) {
+    const bool is_token = vocabulary == nullptr || !column.defined();
+    return logits(is_token ? column : vocabulary->ids().index_select(0, column));
+  });
+  std::optional<DrawnChain> drawn = drawing->read();
+  if (!drawn || vocabulary == nullptr) {
     return drawn;
   }
   for (Token& token : drawn->tokens) {

@@ -15,18 +15,17 @@ namespace specdec {
 /// int32, undefined before the first. They may lie in the same memory each time.
 using ChainLogits = std::function<at::Tensor(const at::Tensor& newest)>;
 
-/// Draws a chain over `vocab` tokens on a sampler's device, and reads it back at once. Nothing
-/// where logits were not numbers or all -inf.
-std::optional<DrawnChain> draw_steps(DeviceSampler& sampler, const ChainRequest& chain,
-                                     int64_t vocab, const ChainLogits& logits);
+/// Draws a chain's `count` tokens one after the other.
+void draw_steps(ChainDrawing& drawing, int64_t count, const ChainLogits& logits);
 
 /// What LanguageModel::draw_chain leaves of a row around `draw`: nothing may be pending before it
 /// (InternalError), and nothing is after it where it throws or draws nothing.
 std::optional<DrawnChain> draw_in_row(LanguageModel& model, RowId row,
                                       const std::function<std::optional<DrawnChain>()>& draw);
 
-/// Draws as draw_steps does, by logits of a head's own columns: tokens and distributions are the
-/// target's. `vocabulary` nullptr: the columns are all `vocab` tokens.
+/// Draws a chain so on a sampler's device, by logits of a head's own columns, and reads it back at
+/// once: tokens and distributions are the target's. `vocabulary` nullptr: the columns are all
+/// `vocab` tokens. Nothing where logits were not numbers or all -inf.
 std::optional<DrawnChain> draw_columns(DeviceSampler& sampler, const ChainRequest& chain,
                                        int64_t vocab, const DraftVocabulary* vocabulary,
                                        const ChainLogits& logits);

@@ -57,15 +57,28 @@ ForwardGraphs::Entry* ForwardGraphs::find(const GraphKey& key) {
   return &entries_.front();
 }
 
+ForwardGraphs::Entry& ForwardGraphs::add(const GraphKey& key) {
+  if (std::ssize(entries_) >= most_) {
+    entries_.pop_back();
+  }
+  entries_.push_front({.key = key});
+  return entries_.front();
+}
+
+bool ForwardGraphs::knows(const GraphKey& key) {
+  if (find(key) != nullptr) {
+    return true;
+  }
+  add(key);
+  return false;
+}
+
 void ForwardGraphs::run(const GraphKey& key, const std::function<void()>& calls) {
   Entry* entry = find(key);
-  if (entry == nullptr) {
+  if (entry == nullptr || !entry->has_run) {
     calls();
     ++counts_.warm_ups;
-    if (std::ssize(entries_) >= most_) {
-      entries_.pop_back();
-    }
-    entries_.push_front({.key = key, .graph = nullptr});
+    (entry != nullptr ? *entry : add(key)).has_run = true;
     return;
   }
   if (entry->graph == nullptr) {

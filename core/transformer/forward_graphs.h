@@ -49,6 +49,8 @@ class ForwardGraphs {
 
   /// Whether run() may be called: graphs are wanted, and the ops record now.
   bool enabled() const { return most_ > 0 && ops_.records(); }
+  /// Whether a key is one of those that are kept; if not, it is one from now on.
+  bool knows(const GraphKey& key);
   /// Does what `calls` does, which calls ops only, and those that `key` says: runs it the first
   /// time, records it the second time, and runs the graph from then on. Throws what `calls` throws,
   /// and Error where the device fails.
@@ -58,10 +60,12 @@ class ForwardGraphs {
  private:
   struct Entry {
     GraphKey key;
-    std::unique_ptr<OpsGraph> graph;  ///< nullptr before the second forward
+    bool has_run = false;
+    std::unique_ptr<OpsGraph> graph = nullptr;  ///< nullptr before the second forward
   };
   /// nullptr where there is none; else the first of entries_.
   Entry* find(const GraphKey& key);
+  Entry& add(const GraphKey& key);
 
   Ops& ops_;
   int64_t most_;

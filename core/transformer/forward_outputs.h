@@ -7,8 +7,8 @@
 #include "core/forward.h"
 #include "core/kernels/forbidden_tokens.h"
 #include "core/kernels/ops.h"
+#include "core/result_memory.h"
 #include "core/transformer/forward_graphs.h"
-#include "core/transformer/result_memory.h"
 #include "core/transformer/weights.h"
 
 namespace specdec {
@@ -34,8 +34,12 @@ class ForwardOutputs {
   /// [scored, hidden] its rows with logits. Logits of forbidden tokens are -inf, and best tokens
   /// are found, where they are enough and the ops find them.
   void write(const Tensor& residual, const Tensor& scored);
+  /// Where write() leaves logits [scored, vocab].
+  const Tensor& logits() const { return logits_; }
   /// Moves what the options ask for to the result: best tokens alone where these are enough.
   void give(const ForwardOptions& options, ForwardResult& result);
+  /// Lets go of the memory, of which nothing is given.
+  void release();
 
  private:
   /// A layer that is to be captured.
@@ -44,7 +48,6 @@ class ForwardOutputs {
     Tensor memory;  ///< [nodes, hidden]
   };
 
-  void release();
   void final_norm(const Tensor& residual, Tensor& hidden) const;
 
   Ops& ops_;

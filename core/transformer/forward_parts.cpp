@@ -62,6 +62,17 @@ BatchTables selected_nodes(const BatchTables& all, const Tensor& nodes) {
   return some;
 }
 
+BatchTables neighbouring_nodes(const BatchTables& all, int64_t first, int64_t count) {
+  BatchTables some = all;
+  some.nodes = count;
+  for (Tensor BatchTables::*table :
+       {&BatchTables::rows, &BatchTables::slots, &BatchTables::positions, &BatchTables::angles,
+        &BatchTables::path_starts, &BatchTables::tokens}) {
+    some.*table = (all.*table).narrow(0, first, count);
+  }
+  return some;
+}
+
 std::vector<GreedyChoice> read_best(const Tensor& found) {
   const Tensor block = found.cpu().flatten();
   const int64_t rows = block.size(0) / 3;

@@ -26,6 +26,8 @@ Tensor rows_of_nodes(const Tensor& values, const std::vector<int64_t>& nodes);
 int64_t first_sharing(const std::vector<LayerPlan>& plan);
 /// Tables of some of a batch's nodes, which only read.
 BatchTables selected_nodes(const BatchTables& all, const Tensor& nodes);
+/// Those of `count` nodes from `first` on, in the same memory.
+BatchTables neighbouring_nodes(const BatchTables& all, int64_t first, int64_t count);
 /// The best token of each row, -1 where a row holds no numbers: reads what Ops::find_best found.
 std::vector<GreedyChoice> read_best(const Tensor& found);
 constexpr int64_t kBestTokenBytes = 12;  ///< that a row's best token is read back in

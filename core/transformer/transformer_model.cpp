@@ -62,6 +62,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
         workspace_(*weights_),
         outputs_(*ops_, *weights_, forbidden_),
         graphs_(*ops_, options.graphs),
+        chain_graphs_(*ops_, options.graphs),
         prefill_graphs_(*ops_, options.prefill_graphs),
         layers_(*ops_, *weights_),
         all_layers_(first_layers(num_layers())),
@@ -180,7 +181,9 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   const KvStore& store() const { return *store_; }
   const TransformerWeights& weights() const { return *weights_; }
   void touch_cache(int64_t tokens) { store_->touch(tokens); }
-  GraphCounts graph_counts() const { return graphs_.counts() + prefill_graphs_.counts(); }
+  GraphCounts graph_counts() const {
+    return graphs_.counts() + chain_graphs_.counts() + prefill_graphs_.counts();
+  }
 
   // Internals
   int64_t hidden_size() const override { return weights_->config.hidden_size; }
@@ -240,7 +243,92 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
                        .logits
                  : forward(fed, own).logits;
     };
-    return draw_steps(*ops_->sampler(), chain, weights_->config.vocab_size, logits);
+    const auto drawing = ops_->sampler()->begin_chain(chain, weights_->config.vocab_size);
+    if (!draw_as_graph(fed, own, chain.count, *drawing)) {
+      draw_steps(*drawing, chain.count, logits);
+    }
+    return drawing->read();
+  }
+
+  /// Evaluates and draws a chain as one graph, whose nodes go to the cache together: its tables are
+  /// those of a forward of them all, of which each step reads its own. False, and nothing is
+  /// evaluated, where a graph cannot hold it, and the first time: chains of many lengths would
+  /// else run op by op.
+  bool draw_as_graph(const TokenBatch& fed, const ForwardOptions& options, int64_t count,
+                     ChainDrawing& drawing) {
+    const int64_t size = check(fed, options);
+    const int64_t nodes = size + count - 1;
+    const AppliedDraft draft(*adapted_, options.draft_adapters);
+    find_last_nodes(fed, size, last_);
+    const ForwardInputs& inputs = fed.inputs;
+    if (nodes > Workspace::kMostSelected || !chain_graphs_.enabled() ||
+        weights_->source != nullptr || keeps_states() || leaves_out(fed, options, size) ||
+        inputs.embeddings.defined() || inputs.attention_inputs.defined() ||
+        inputs.attention_bias.defined()) {
+      return false;
+    }
+    std::vector<Token> tokens(static_cast<size_t>(nodes));  // the drawn ones are read elsewhere
+    std::copy_n(fed.tokens.const_data_ptr<Token>(), size, tokens.begin());
+    const TokenBatch all{.tokens = token_tensor(tokens),
+                         .rows = std::vector<RowId>(tokens.size(), fed.rows.front())};
+    store_->extend({.count = nodes, .rows = all.rows, .parents = {}, .tokens = tokens});
+    try {
+      const LayerList layers = layers_of(options);
+      const bool has_means = std::any_of(layers->begin(), layers->end(), [&](int64_t layer) {
+        return store_->describe(layer).pooled != nullptr;
+      });
+      // Means are made for the nodes of a forward.
+      if (has_means || !evaluate_chain(fed, options, layers, count, drawing)) {
+        store_->undo_extend();
+        return false;
+      }
+      pending_.note(
+          all, nodes,
+          options.kv_read == KvRead::kAll ? layers : upper_half_layers(*layers, num_layers()));
+      return true;
+    } catch (...) {
+      store_->undo_extend();
+      throw;
+    }
+  }
+
+  /// Of nodes that are in the cache: `fed`, and one before each token but the first. False, and
+  /// nothing is evaluated, for a new key.
+  bool evaluate_chain(const TokenBatch& fed, const ForwardOptions& options, const LayerList& layers,
+                      int64_t count, ChainDrawing& drawing) {
+    const BatchTables& tables = *store_->describe(0).tables;
+    const int64_t size = fed.tokens.size(0);
+    Pass pass{.batch = fed,
+              .options = options,
+              .layers = layers,
+              .nodes = size,
+              .inputs = {},
+              .tokens = tables.tokens.narrow(0, 0, size),
+              .context = launched_context(tables.longest)};
+    layers_.reserve_positions(tables.longest);
+    outputs_.reserve(options, size, 1);
+    Activations& of_fed = workspace_.activations(size);
+    Activations& of_one = workspace_.activations(1);
+    key_of(pass, of_fed);
+    add_address(of_one.residual, key_);
+    const std::vector<int64_t> draws = drawing.key();
+    key_.insert(key_.end(), draws.begin(), draws.end());
+    if (!chain_graphs_.knows(key_)) {
+      outputs_.release();
+      return false;
+    }
+    chain_graphs_.run(key_, [&] {
+      evaluate_all(size == 1, pass, of_fed);
+      for (int64_t index = 0; index + 1 < count; ++index) {
+        pass.tokens = drawing.draw(index, outputs_.logits());
+        pass.first = size + index;
+        pass.nodes = 1;
+        evaluate_all(true, pass, of_one);
+      }
+      drawing.draw(count - 1, outputs_.logits());
+    });
+    outputs_.release();
+    return true;
   }
 
   LayerList layers_of(const ForwardOptions& options) const {
@@ -271,6 +359,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     ForwardInputs inputs;  ///< those of the batch
     Tensor tokens;         ///< the same, or where they lie in the tables
     int64_t context = 0;   ///< attention is launched for so many positions; 0 = for those there are
+    int64_t first = 0;     ///< node of the tables, which may have more than these
     ForwardResult result = {};
   };
 
@@ -413,7 +502,8 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
       view.read = pass.options.kv_read;
       if (chosen.defined() || pass.context > 0) {
         if (tables.nodes == 0) {  // the same for all layers
-          tables = chosen.defined() ? selected_nodes(*view.tables, chosen) : *view.tables;
+          tables = chosen.defined() ? selected_nodes(*view.tables, chosen)
+                                    : neighbouring_nodes(*view.tables, pass.first, pass.nodes);
           tables.longest = std::max(tables.longest, pass.context);
         }
         view.tables = &tables;
@@ -448,7 +538,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   ForbiddenTokens forbidden_;
   Workspace workspace_;
   ForwardOutputs outputs_;
-  ForwardGraphs graphs_, prefill_graphs_;
+  ForwardGraphs graphs_, chain_graphs_, prefill_graphs_;
   GraphKey key_;  ///< of the forward; kept to allocate nothing
   LayerRunner layers_;
   LayerList all_layers_;

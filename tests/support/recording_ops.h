@@ -132,6 +132,7 @@ class RecordingOps final : public Ops {
     device_->find_best(logits, found);
     note("find_best", logits, found);
   }
+  std::shared_ptr<DeviceSampler> sampler() override { return device_->sampler(); }
   bool records() const override { return device_->records(); }
   std::unique_ptr<OpsGraph> record(const std::function<void()>& calls) override {
     const std::vector<std::string> before = calls_;

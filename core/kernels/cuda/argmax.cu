@@ -57,6 +57,9 @@ __global__ void __launch_bounds__(kWarp) argmax_kernel(ArgmaxTask task) {
   best = best_of_warp(best);
   if (threadIdx.x == 0) {
     task.ids[blockIdx.x] = best.id;
+    if (task.tokens != nullptr) {
+      task.tokens[blockIdx.x] = best.id < 0 ? 0 : best.id;
+    }
     task.largest[2 * blockIdx.x] = best.number;
     task.largest[2 * blockIdx.x + 1] = best.second;
   }

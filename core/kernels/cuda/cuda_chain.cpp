@@ -1,10 +1,13 @@
 #include "core/kernels/cuda/cuda_chain.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -15,33 +18,51 @@
 namespace specdec {
 namespace {
 
+/// int32 numbers of the memory that each token has, and of what all share.
+constexpr int64_t kNumbers = 4;
+
+int64_t argmax_workspace(int64_t vocab) {
+  cuda::ArgmaxTask task{};
+  task.count = 1;
+  task.size = cuda::narrow(vocab);
+  return cuda::specdec_cuda_argmax_workspace(&task);
+}
+
 /// What both kinds of chains have: int32 results of each token, itself the first.
 class CudaChain : public ChainDrawing {
  public:
-  /// `numbers`: of a token's results.
-  CudaChain(const ChainRequest& chain, int64_t vocab, int64_t numbers, at::Device device)
+  /// `numbers`: of a token's results, which lie one behind the other at the memory's beginning.
+  CudaChain(const ChainRequest& chain, int64_t vocab, int64_t numbers, at::Device device,
+            ChainMemory& memory, std::shared_ptr<void* const> stream)
       : device_(device),
+        stream_(std::move(stream)),
         count_(chain.count),
         vocab_(vocab),
-        results_(at::empty({count_, numbers}, at::TensorOptions(at::kInt).device(device))) {
+        numbers_(numbers) {
     SPECDEC_CHECK(count_ > 0 && vocab > 0, "a chain of {} tokens over {}", count_, vocab);
+    memory_ = memory.results.rows(count_ + 1).view({-1});
   }
 
-  at::Tensor draw(const at::Tensor& logits) final {
-    SPECDEC_CHECK(
-        drawn_ < count_ && logits.dim() == 2 && logits.size(0) == 1 && logits.size(1) == vocab_,
-        "token {} of a chain of {} is drawn by a row of {} logits, not {}", drawn_, count_,
-        logits.numel(), vocab_);
-    return draw_at(drawn_++, logits);
+  at::Tensor draw(int64_t index, const at::Tensor& logits) final {
+    SPECDEC_CHECK(index >= 0 && index < count_ && logits.dim() == 2 && logits.size(0) == 1 &&
+                      logits.size(1) == vocab_,
+                  "token {} of a chain of {} is drawn by a row of {} logits, not {}", index, count_,
+                  logits.numel(), vocab_);
+    return draw_at(index, logits);
+  }
+
+  std::vector<int64_t> key() const final {
+    std::vector<int64_t> key = {count_, vocab_, numbers_, address(memory_)};
+    add_to(key);
+    return key;
   }
 
   std::optional<DrawnChain> read() final {
-    SPECDEC_CHECK(drawn_ == count_, "{} of a chain's {} tokens were drawn", drawn_, count_);
-    const at::Tensor found = results_.cpu();
+    const at::Tensor found = memory_.narrow(0, 0, count_ * numbers_).cpu();
     DrawnChain chain{
         .tokens = {}, .probs = probs(), .read_backs = {1, static_cast<int64_t>(found.nbytes())}};
     const auto* of_token = found.const_data_ptr<int32_t>();
-    for (int64_t index = 0; index < count_; ++index, of_token += found.size(1)) {
+    for (int64_t index = 0; index < count_; ++index, of_token += numbers_) {
       if (!is_valid(of_token)) {
         return std::nullopt;
       }
@@ -51,55 +72,64 @@ class CudaChain : public ChainDrawing {
   }
 
  protected:
-  /// A token's results on the device.
-  int32_t* results(int64_t index) const {
-    return results_.mutable_data_ptr<int32_t>() + index * results_.size(1);
+  /// Where a token's results begin in the memory.
+  int64_t place(int64_t index) const { return index * numbers_; }
+  /// Where one number of each token, and then kNumbers others, begin behind all results.
+  int64_t behind_results() const { return count_ * numbers_; }
+  int64_t behind_all() const { return count_ * kNumbers; }
+  int32_t* numbers_at(int64_t place) const { return memory_.mutable_data_ptr<int32_t>() + place; }
+  at::Tensor token_at(int64_t place) const { return memory_.narrow(0, place, 1); }
+  /// Copies numbers of the host to a place.
+  void upload(const at::Tensor& numbers, int64_t place) const {
+    const c10::InferenceMode inference;  // where memory may have been taken
+    memory_.narrow(0, place, numbers.numel()).copy_(numbers);
   }
-  at::Tensor token(int64_t index) const { return results_[index].narrow(0, 0, 1); }
   int64_t vocab() const { return vocab_; }
-  at::Tensor empty(at::IntArrayRef sizes, at::ScalarType type) const {
-    return at::empty(sizes, at::TensorOptions(type).device(device_));
+  static int64_t address(const at::Tensor& memory) {
+    return reinterpret_cast<intptr_t>(memory.const_data_ptr());
   }
   template <class Task>
   void run(const char* op, int (*kernel)(const Task*, void*), const Task& task) const {
-    cuda::run_kernel(device_, op, kernel, task);
+    cuda::run_kernel(device_, op, kernel, task, *stream_);
   }
 
  private:
   virtual at::Tensor draw_at(int64_t index, const at::Tensor& logits) = 0;
+  virtual void add_to(std::vector<int64_t>& key) const = 0;
   /// Whether a token's logits were numbers, by its results on the host.
   virtual bool is_valid(const int32_t* results) const = 0;
   virtual at::Tensor probs() const { return {}; }
 
   at::Device device_;
-  int64_t count_, vocab_;
-  at::Tensor results_;  // [count, numbers]
-  int64_t drawn_ = 0;
+  std::shared_ptr<void* const> stream_;
+  int64_t count_, vocab_, numbers_;
+  at::Tensor memory_;  // int32 [(count + 1) * kNumbers]
 };
 
 /// Each token is the best one. Results: the token, -1 for NaN, and the bits of the two largest
-/// logits.
+/// logits; behind them the tokens that are fed.
 class BestChain final : public CudaChain {
  public:
-  BestChain(const ChainRequest& chain, int64_t vocab, at::Device device)
-      : CudaChain(chain, vocab, 3, device) {}
+  BestChain(const ChainRequest& chain, int64_t vocab, at::Device device, ChainMemory& memory,
+            std::shared_ptr<void* const> stream)
+      : CudaChain(chain, vocab, 3, device, memory, std::move(stream)),
+        workspace_(memory.workspace.rows(1)) {}
 
  private:
   at::Tensor draw_at(int64_t index, const at::Tensor& logits) override {
     cuda::ArgmaxTask task{};
     task.rows = cuda::floats(logits);
-    task.ids = results(index);
+    task.ids = numbers_at(place(index));
     task.largest = reinterpret_cast<float*>(task.ids + 1);
+    task.tokens = numbers_at(behind_results() + index);
     task.stride = vocab();
     task.count = 1;
     task.size = cuda::narrow(vocab());
-    if (!workspace_.defined()) {
-      workspace_ = empty({cuda::specdec_cuda_argmax_workspace(&task)}, at::kFloat);
-    }
     task.workspace = workspace_.mutable_data_ptr<float>();
     run("argmax", cuda::specdec_cuda_argmax, task);
-    return token(index).clamp_min(0);
+    return token_at(behind_results() + index);
   }
+  void add_to(std::vector<int64_t>& key) const override { key.push_back(address(workspace_)); }
   bool is_valid(const int32_t* results) const override {
     float largest = 0.0F;
     std::memcpy(&largest, results + 1, sizeof(largest));
@@ -109,59 +139,69 @@ class BestChain final : public CudaChain {
   at::Tensor workspace_;
 };
 
-/// Each token is drawn at random. Results: the token, and how many had mass.
+/// Each token is drawn at random. Results: the token, and how many had mass; behind all the random
+/// numbers' key and position.
 class SampledChain final : public CudaChain {
  public:
-  SampledChain(const ChainRequest& chain, int64_t vocab, at::Device device)
-      : CudaChain(chain, vocab, 2, device),
+  SampledChain(const ChainRequest& chain, int64_t vocab, at::Device device, ChainMemory& memory,
+               std::shared_ptr<void* const> stream)
+      : CudaChain(chain, vocab, 2, device, memory, std::move(stream)),
         sampling_(chain.sampling),
-        random_(empty({2}, at::kLong)),
-        probs_(empty({chain.count, vocab}, at::kDouble)) {
+        probs_(memory.probs.rows(chain.count)) {
     SPECDEC_CHECK(
         !sampling_.greedy() && sampling_.repetition_penalty == 1.0 && sampling_.logit_bias.empty(),
         "a chain that the host draws");
-    const at::Tensor here = at::empty({2}, at::kLong);
-    auto* words = here.mutable_data_ptr<int64_t>();
-    std::memcpy(words, chain.random->key.data(), sizeof(int64_t));
-    words[1] = chain.random->position;
-    random_.copy_(here);
+    const at::Tensor here = at::empty({kNumbers}, at::kInt);
+    auto* numbers = here.mutable_data_ptr<int32_t>();
+    std::memcpy(numbers, chain.random->key.data(), sizeof(int64_t));
+    std::memcpy(numbers + 2, &chain.random->position, sizeof(int64_t));
+    upload(here, behind_all());
   }
 
  private:
   at::Tensor draw_at(int64_t index, const at::Tensor& logits) override {
     double* row = probs_.mutable_data_ptr<double>() + index * vocab();
     cuda::TargetProbsTask target = cuda::target_probs_task(logits, sampling_, row);
-    target.support = results(index) + 1;
+    target.support = numbers_at(place(index)) + 1;
     run("target_probs", cuda::specdec_cuda_target_probs, target);
-    const auto* words = random_.const_data_ptr<int64_t>();
     cuda::DrawRowsTask drawn{};
     drawn.probs = row;
-    drawn.key = reinterpret_cast<const uint32_t*>(words);
-    drawn.positions = words + 1;
-    drawn.tokens = results(index);
+    drawn.key = reinterpret_cast<const uint32_t*>(numbers_at(behind_all()));
+    drawn.positions = reinterpret_cast<const int64_t*>(numbers_at(behind_all()) + 2);
+    drawn.tokens = numbers_at(place(index));
     drawn.purpose = static_cast<uint32_t>(Purpose::kDraft);
     drawn.choice = static_cast<uint32_t>(index);
     drawn.count = 1;
     drawn.vocab = cuda::narrow(vocab());
     run("draw_rows", cuda::specdec_cuda_draw_rows, drawn);
-    return token(index);
+    return token_at(place(index));
+  }
+  void add_to(std::vector<int64_t>& key) const override {
+    key.insert(key.end(),
+               {address(probs_), sampling_.top_k, std::bit_cast<int64_t>(sampling_.temperature),
+                std::bit_cast<int64_t>(sampling_.top_p), std::bit_cast<int64_t>(sampling_.min_p)});
   }
   bool is_valid(const int32_t* results) const override { return results[1] != 0; }
   at::Tensor probs() const override { return probs_; }
 
   SamplingParams sampling_;
-  at::Tensor random_;  // the key's two words, and the position
-  at::Tensor probs_;   // [count, vocab]
+  at::Tensor probs_;  // [count, vocab]
 };
 
 }  // namespace
 
+ChainMemory::ChainMemory(int64_t vocab, at::Device device)
+    : results(kNumbers, at::TensorOptions(at::kInt).device(device)),
+      probs(vocab, at::TensorOptions(at::kDouble).device(device)),
+      workspace(argmax_workspace(vocab), at::TensorOptions(at::kFloat).device(device)) {}
+
 std::unique_ptr<ChainDrawing> cuda_chain(const ChainRequest& chain, int64_t vocab,
-                                         at::Device device) {
+                                         at::Device device, ChainMemory& memory,
+                                         std::shared_ptr<void* const> stream) {
   if (chain.random) {
-    return std::make_unique<SampledChain>(chain, vocab, device);
+    return std::make_unique<SampledChain>(chain, vocab, device, memory, std::move(stream));
   }
-  return std::make_unique<BestChain>(chain, vocab, device);
+  return std::make_unique<BestChain>(chain, vocab, device, memory, std::move(stream));
 }
 
 }  // namespace specdec

@@ -48,7 +48,7 @@ class Scratch {
 class CudaOps final : public Ops {
  public:
   explicit CudaOps(at::Device device)
-      : device_(device), scratch_(device), sampler_(cuda_sampler(device)) {}
+      : device_(device), scratch_(device), sampler_(cuda_sampler(device, stream_)) {}
 
   void linear(const Linear& weight, const Tensor& input, Tensor& out) override {
     check_rows(weight);
@@ -327,7 +327,7 @@ class CudaOps final : public Ops {
   std::unique_ptr<OpsGraph> record(const std::function<void()>& calls) override {
     check_unrecorded(false, "another graph");
     const c10::OptionalDeviceGuard guard(device_);
-    cuda::CudaCapture capture(stream_, device_);
+    cuda::CudaCapture capture(*stream_, device_);
     calls();
     return capture.finish(scratch_.memory());
   }
@@ -341,12 +341,12 @@ class CudaOps final : public Ops {
 
   /// `holds`, or no graph is recorded.
   void check_unrecorded(bool holds, const char* what) const {
-    SPECDEC_CHECK(holds || stream_ == nullptr, "CUDA: a graph cannot hold {}", what);
+    SPECDEC_CHECK(holds || *stream_ == nullptr, "CUDA: a graph cannot hold {}", what);
   }
 
   template <class Task>
   void run(const char* op, int (*kernel)(const Task*, void*), const Task& task) const {
-    cuda::run_kernel(device_, op, kernel, task, stream_);
+    cuda::run_kernel(device_, op, kernel, task, *stream_);
   }
 
   static void check_rows(const Linear& weight) {
@@ -412,8 +412,9 @@ class CudaOps final : public Ops {
 
   at::Device device_;
   Scratch scratch_;
+  /// The default one, or the one that is captured; the sampler draws there.
+  std::shared_ptr<void*> stream_ = std::make_shared<void*>(nullptr);
   std::shared_ptr<DeviceSampler> sampler_;
-  void* stream_ = nullptr;  ///< the default one, or the one that is captured
 };
 
 }  // namespace

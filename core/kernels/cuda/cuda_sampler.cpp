@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "core/error.h"
 #include "core/kernels/cuda/cuda_arguments.h"
@@ -84,7 +86,8 @@ void check_sampled(const at::Tensor& logits, const SampledDraft& sampled) {
 
 class CudaSampler final : public DeviceSampler {
  public:
-  explicit CudaSampler(at::Device device) : device_(device) {}
+  CudaSampler(at::Device device, std::shared_ptr<void* const> stream)
+      : device_(device), stream_(std::move(stream)) {}
 
   std::optional<DeviceDecision> decide(const at::Tensor& logits,
                                        const SampledDraft& sampled) override {
@@ -146,14 +149,14 @@ class CudaSampler final : public DeviceSampler {
   }
 
   std::unique_ptr<ChainDrawing> begin_chain(const ChainRequest& chain, int64_t vocab) override {
-    return cuda_chain(chain, vocab, device_);
+    return cuda_chain(chain, vocab, device_,
+                      chain_memory_.try_emplace(vocab, vocab, device_).first->second, stream_);
   }
   std::unique_ptr<DraftTreeDrawing> begin_tree(const TreeRequest& tree, int64_t vocab) override {
     return cuda_tree(tree, vocab, device_);
   }
   std::optional<DeviceCandidates> rank(const at::Tensor& logits, const SamplingParams& sampling,
-                                       int64_t count,
-                                       std::span<const NodeMask> masks) override {
+                                       int64_t count, std::span<const NodeMask> masks) override {
     return cuda_rank(logits, sampling, count, masks);
   }
 
@@ -310,13 +313,16 @@ class CudaSampler final : public DeviceSampler {
   }
 
   at::Device device_;
-  at::Tensor memory_;  // probabilities of a draft, and a workspace
+  std::shared_ptr<void* const> stream_;          // of chains
+  at::Tensor memory_;                            // probabilities of a draft, and a workspace
+  std::map<int64_t, ChainMemory> chain_memory_;  // by vocabulary
 };
 
 }  // namespace
 
-std::shared_ptr<DeviceSampler> cuda_sampler(at::Device device) {
-  return std::make_shared<CudaSampler>(device);
+std::shared_ptr<DeviceSampler> cuda_sampler(at::Device device,
+                                            std::shared_ptr<void* const> stream) {
+  return std::make_shared<CudaSampler>(device, std::move(stream));
 }
 
 }  // namespace specdec

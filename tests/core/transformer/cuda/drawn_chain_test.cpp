@@ -1,12 +1,14 @@
 // Chains that a model draws on its device, run on the CPU (core/kernels/cuda/emulation): they have
 // the tokens that the host draws one by one, and are read back once.
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "core/device_probs.h"
 #include "core/error.h"
@@ -22,6 +24,7 @@
 #include "tests/core/transformer/cuda/drawn_chain_bench.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/support/locked_model.h"
+#include "tests/support/recording_ops.h"
 #include "tests/support/sequence_distribution.h"
 
 namespace specdec {
@@ -305,11 +308,14 @@ TEST(CudaDrawnChainTest, DamageUnderAGrammarIsTheHostsError) {
 
 TEST(CudaDrawnChainTest, ChainsRunAsGraphs) {
   ChainBench bench(DrawnBy::kDevice, 2, verifier_of(DeviceRule::kRejection), 4);
+  size_t steps = 0;
   for (int request = 0; request < 2; ++request) {
-    bench.generate(kChainPrompts.front(), {.temperature = 1.0}, 20);
+    steps += bench.generate(kChainPrompts.front(), {.temperature = 1.0}, 20).steps.size();
   }
-  const GraphCounts& counts = bench.draft().graph_counts();
-  EXPECT_GT(counts.replays, 10 * counts.captures);
+  const GraphCounts counts = bench.draft().graph_counts();
+  EXPECT_GT(counts.replays, counts.captures);
+  EXPECT_LT(counts.replays + counts.captures + counts.warm_ups, 2 * static_cast<int64_t>(steps))
+      << "most chains are one launch";
 }
 
 /// The request of a chain.
@@ -357,6 +363,99 @@ TEST(CudaDrawnChainTest, AModelDrawsWhatItsLogitsSay) {
     other->truncate(7);
     EXPECT_TRUE(at::equal(model->extend_get_last_logits(std::vector<Token>{1}),
                           other->extend_get_last_logits(std::vector<Token>{1})));
+  }
+}
+
+/// Counts forwards' ops that are called beside a graph, and copies.
+class ChainLaunches {
+ public:
+  explicit ChainLaunches(RecordingOps& ops) : ops_(ops) {
+    at::addThreadLocalCallback(at::RecordFunctionCallback(&count));
+    ops_.take_calls();
+    copied = 0;
+  }
+  ~ChainLaunches() { at::clearThreadLocalCallbacks(); }
+  ChainLaunches(const ChainLaunches&) = delete;
+  ChainLaunches& operator=(const ChainLaunches&) = delete;
+  size_t ops() const { return ops_.take_calls().size(); }
+  static int64_t copies() { return copied; }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> count(const at::RecordFunction& call) {
+    copied += std::string_view(call.name()) == "aten::copy_" ? 1 : 0;
+    return nullptr;
+  }
+  RecordingOps& ops_;
+  static thread_local int64_t copied;
+};
+
+thread_local int64_t ChainLaunches::copied = 0;
+
+// A chain's tables go up once; what is copied beside them are the key of random numbers and the
+// chain that is read back.
+TEST(CudaDrawnChainTest, AChainIsOneGraph) {
+  const ChainDraws draws;
+  const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
+  TransformerOptions without = emulated();
+  without.graphs = 0;
+  const auto graphed = chain_model(kTargetSeed, {.ops = ops});
+  const auto plain = chain_model(kTargetSeed, without);
+  for (TransformerModel* model : {graphed.get(), plain.get()}) {
+    model->prefill_get_last_logits(std::vector<Token>{5, 6});
+  }
+  int64_t graphs = graphed->graph_counts().warm_ups;
+  for (Token chain = 0; chain < 14; ++chain) {
+    SCOPED_TRACE(chain);
+    const std::vector<Token> fed = {chain, 9};  // of each length, drawn and best
+    const TokenSpan tokens = TokenSpan(fed).first(1 + chain % 2);
+    ChainDraws own = draws;
+    own.random.position = chain;
+    const ChainRequest request = chain % 4 < 2 ? own.drawn(3) : own.best(3);
+    const auto wanted = plain->draw_chain(tokens, request);
+    const ChainLaunches launches(*ops);
+    const auto drawn = graphed->draw_chain(tokens, request);
+    if (chain >= 4) {
+      EXPECT_EQ(launches.ops() > 0, chain < 8) << "the second of a key runs op by op";
+      EXPECT_LE(launches.copies(), 1);
+    }
+    ASSERT_TRUE(drawn.has_value() && wanted.has_value());
+    EXPECT_EQ(drawn->tokens, wanted->tokens);
+    EXPECT_EQ(drawn->read_backs, wanted->read_backs);
+    ASSERT_EQ(drawn->probs.defined(), wanted->probs.defined());
+    EXPECT_TRUE(!drawn->probs.defined() || at::equal(drawn->probs, wanted->probs));
+    const GraphCounts counts = graphed->graph_counts();
+    graphs += chain < 4 ? 3 : 1;  // forwards of the first chain of a key
+    EXPECT_EQ(counts.warm_ups + counts.captures + counts.replays, graphs);
+    for (TransformerModel* model : {graphed.get(), plain.get()}) {
+      EXPECT_EQ(model->pending(), std::ssize(tokens) + 2);
+      model->commit(chain_path(std::ssize(tokens)));
+    }
+  }
+  ChainDraws other = draws;  // how tokens are drawn is part of a graph
+  other.sampling.temperature = 1.7;
+  const std::vector<Token> next = {7};
+  const auto drawn = graphed->draw_chain(next, other.drawn(3));
+  EXPECT_TRUE(at::equal(drawn->probs, plain->draw_chain(next, other.drawn(3))->probs));
+  for (TransformerModel* model : {graphed.get(), plain.get()}) {
+    model->truncate(model->length());
+  }
+  EXPECT_TRUE(
+      at::equal(graphed->extend_get_last_logits(next), plain->extend_get_last_logits(next)));
+}
+
+TEST(CudaDrawnChainTest, DistributionsThatAreHeldStayAsTheyAre) {
+  const ChainDraws draws;
+  const auto model = chain_model();
+  std::vector<Tensor> held;
+  std::vector<Tensor> as_they_were;
+  for (Token chain = 0; chain < 4; ++chain) {
+    const std::vector<Token> fed = {chain};
+    held.push_back(model->draw_chain(fed, draws.drawn(2))->probs);
+    as_they_were.push_back(held.back().clone());
+    model->truncate(0);
+  }
+  for (size_t chain = 0; chain < held.size(); ++chain) {
+    EXPECT_TRUE(at::equal(held[chain], as_they_were[chain])) << chain;
   }
 }
 

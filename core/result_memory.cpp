@@ -1,4 +1,4 @@
-#include "core/transformer/result_memory.h"
+#include "core/result_memory.h"
 
 #include <ATen/ATen.h>
 
