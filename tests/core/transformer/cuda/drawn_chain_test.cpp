@@ -434,10 +434,13 @@ TEST(CudaDrawnChainTest, AChainIsOneGraph) {
   ChainDraws other = draws;  // how tokens are drawn is part of a graph
   other.sampling.temperature = 1.7;
   const std::vector<Token> next = {7};
-  const auto drawn = graphed->draw_chain(next, other.drawn(3));
-  EXPECT_TRUE(at::equal(drawn->probs, plain->draw_chain(next, other.drawn(3))->probs));
-  for (TransformerModel* model : {graphed.get(), plain.get()}) {
-    model->truncate(model->length());
+  const std::vector<ForwardOptions> cases = {{}, {.layers = {0}}, {}, {}, {.layers = {0}}, {}};
+  for (const ForwardOptions& options : cases) {
+    const auto drawn = graphed->draw_chain(next, other.drawn(3), options);
+    EXPECT_TRUE(at::equal(drawn->probs, plain->draw_chain(next, other.drawn(3), options)->probs));
+    for (TransformerModel* model : {graphed.get(), plain.get()}) {
+      model->truncate(model->length());
+    }
   }
   EXPECT_TRUE(
       at::equal(graphed->extend_get_last_logits(next), plain->extend_get_last_logits(next)));
