@@ -308,22 +308,6 @@ int64_t KvCache::path_slots(const NewNodes& nodes) {
   return slots;
 }
 
-/// Throws Error where a node that is so many tokens behind the kept ones, at a slot that is not its
-/// position's, would read a group of keys that branches have in common no more.
-void KvCache::check_branch(int64_t row_length, int64_t depth) const {
-  ExactPages form;
-  form.recent = options_.exact_recent;
-  form.multiple = kv_key_group(options_.format);
-  if (form.multiple > 1 && form.first_at(row_length + depth - 1) > row_length) {
-    throw Error(fmt::format(
-        "a branch of a draft tree is {} tokens deep, and a key/value cache in {} with exact_recent "
-        "{} rounds the keys of {} tokens together that follow each other in all branches: draft a "
-        "chain or a tree of at most {} levels, or raise exact_recent",
-        depth, kv_format_name(options_.format), options_.exact_recent, form.multiple,
-        options_.exact_recent));
-  }
-}
-
 void KvCache::reserve_tables(const NewNodes& nodes) {
   int64_t most_pages = 0;
   for (const RowSpan& span : spans_) {
