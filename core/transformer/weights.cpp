@@ -31,7 +31,8 @@ void map_rest(const TransformerOf<From>& model, const F& to, TransformerOf<To>& 
 
 /// A matrix that is not arranged, as those of experts stay.
 Linear packed_matrix(const Tensor& matrix, const PackOptions& options, const Tensor& bias) {
-  Linear linear(matrix, weight_format(options.dtype.value_or(matrix.scalar_type())), bias,
+  const Tensor weight = options.place ? matrix.to(options.place->device) : matrix;
+  Linear linear(weight, weight_format(options.dtype.value_or(weight.scalar_type())), bias,
                 options.place);
   linear.set_activations(options.activations);
   return linear;

@@ -29,7 +29,9 @@ void add_answers_command(CLI::App& app, CommandContext& context) {
   command->footer(
       "Writes a folder that head trainings name under 'answers': answers.jsonl (tokens of prompts\n"
       "and answers) and features.bf16 (what the model's layers said of them). An interrupted run\n"
-      "goes on with the same command; a larger 'prompts' adds to what is there.\n\n"
+      "goes on with the same command; a larger 'prompts' adds to what is there. On a GPU, "
+      "--device\n"
+      "cuda, leave target.activations out and take more rows: --set rows=64.\n\n"
       "Example: specdec answers configs/train/smollm2_answers.yaml");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] {
@@ -39,14 +41,21 @@ void add_answers_command(CLI::App& app, CommandContext& context) {
             "'strategies'; trainings are started with specdec train, experiments with specdec run",
             arguments->file));
       }
-      const AnswerPlan plan = load_answer_plan(arguments->file, arguments->sets);
+      refuse_model_flags(context.flags,
+                         "the config says how the target answers, by target.dtype and "
+                         "target.activations, and the cache holds as many rows as it answers at a "
+                         "time: leave it out");
+      AnswerPlan plan = load_answer_plan(arguments->file, arguments->sets);
+      ModelOptions options = context.model_options();
+      options.dtype = plan.target_options.dtype;
+      options.activations = plan.target_options.activations;
+      plan.target_options = options;
       const InterruptGuard interrupts;
-      TrainOptions options;
-      options.device = parse_device(context.model_options().device);
+      LogLine log;
       if (!context.flags.quiet) {
-        options.log = [&context](const std::string& line) { context.err << line << std::endl; };
+        log = [&context](const std::string& line) { context.err << line << std::endl; };
       }
-      make_answers(plan, options);
+      make_answers(plan, log);
       context.out << plan.out.string() << "\n";
       return 0;
     };

@@ -37,12 +37,17 @@ std::vector<fs::path> read_files(const ConfigNode& node, const std::string& key,
   return files;
 }
 
-void check_layers(const ConfigNode& node, const AnswerPlan& plan) {
+void check_target(const ConfigNode& node, const AnswerPlan& plan) {
   if (plan.target.empty()) {
     return;
   }
   note_error(node, "layers", [&] {
-    const int64_t layers = describe_model(plan.target).config.num_layers;
+    const TransformerConfig config = describe_model(plan.target).config;
+    const int64_t layers = config.num_layers;
+    if (plan.max_length > config.max_position_embeddings) {
+      node.fail("max_length", fmt::format("is {}, more than the target takes ({})", plan.max_length,
+                                          config.max_position_embeddings));
+    }
     for (const int64_t layer : plan.layers) {
       if (layer >= layers) {
         node.fail("layers", fmt::format("names layer {}, but the target has layers 0 to {}", layer,
@@ -91,7 +96,7 @@ AnswerPlan load_answer_plan(const fs::path& file, const std::vector<std::string>
   plan.max_user_tokens = node.get<int64_t>("max_user_tokens", plan.max_user_tokens, kTokens);
   plan.max_answer_tokens = node.get<int64_t>("max_answer_tokens", plan.max_answer_tokens, kTokens);
   plan.max_length = node.get<int64_t>("max_length", plan.max_length, kTokens);
-  check_layers(node, plan);
+  check_target(node, plan);
   check_lengths(node, plan);
   node.refuse_unknown_keys();
   errors->throw_if_any();

@@ -12,7 +12,7 @@ namespace specdec {
 struct AnswerPlan {
   std::filesystem::path out;     ///< the folder of the answers
   std::filesystem::path target;  ///< the model
-  ModelOptions target_options;   ///< dtype and activations, as it will decode
+  ModelOptions target_options;   ///< dtype, activations and device, as it will decode
   std::vector<int64_t> layers;   ///< whose outputs are recorded, beside the last hidden state
   uint64_t seed = 1;
   int64_t prompts = 1000;

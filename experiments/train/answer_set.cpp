@@ -180,7 +180,7 @@ TargetBatch AnswerSet::batch(const std::vector<const AnswerRecord*>& records) co
   const auto rows = static_cast<int64_t>(records.size());
   const auto length = static_cast<int64_t>(longest) - 1;
   const at::Tensor tokens = at::zeros({rows, length + 1}, at::kLong);
-  const at::Tensor features = at::zeros({rows, length, features_.size(1)}, at::kFloat);
+  at::Tensor features = at::zeros({rows, length, features_.size(1)}, features_.options());
   std::vector<int64_t> places;
   std::vector<float> log_sums;
   for (int64_t row = 0; row < rows; ++row) {
@@ -193,6 +193,7 @@ TargetBatch AnswerSet::batch(const std::vector<const AnswerRecord*>& records) co
       places.push_back(row * length + place);
     }
   }
+  features = features.to(target_.place.device).to(at::kFloat);
   TargetBatch batch{.tokens = tokens, .target = {}, .distribution = {}};
   const int64_t hidden = target_.config.hidden_size;
   batch.target.layers.resize(static_cast<size_t>(target_.config.num_layers));
@@ -213,7 +214,8 @@ at::Tensor AnswerSet::masses(int64_t most) const {
   at::Tensor sums = at::zeros({target_.config.vocab_size}, at::kDouble);
   for (const AnswerRecord& record : train_) {
     const TargetBatch one = batch({&record});
-    const auto places = one.places.slice(0, record.number % every, {}, every);
+    const auto places =
+        one.places.slice(0, record.number % every, {}, every).to(target_.place.device);
     if (places.numel() > 0) {
       const auto logits =
           reference_head(target_, one.target.hidden.flatten(0, 1).index_select(0, places));

@@ -1,6 +1,7 @@
 #include "experiments/train/answers.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 
 #include <chrono>
@@ -8,36 +9,44 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/families/model.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/train/answer_files.h"
 #include "experiments/train/dialogue.h"
-#include "kv/kv_cache.h"
+#include "kv/stateful_store.h"
 
 namespace specdec {
 namespace {
 
-LoadOptions load_options(const AnswerPlan& plan, const TrainOptions& options) {
-  return {.dtype = parse_dtype(plan.target_options.dtype),
-          .place = placement_on(options.device),
-          .activations = parse_activations(plan.target_options.activations)};
+/// The target as `generate` loads it, with room in its cache for all rows, which a GPU takes now.
+std::unique_ptr<TransformerModel> load_target(const AnswerPlan& plan) {
+  ModelCatalog catalog;
+  (void)catalog.read(plan.target);
+  ModelOptions options = plan.target_options;
+  options.max_length = plan.max_length;
+  options.cache.make = [rows = plan.rows](const CacheContext& context) {
+    return make_cache(context.layers, {.dtype = context.store.dtype,
+                                       .device = context.store.device,
+                                       .max_length = context.store.max_length,
+                                       .max_rows = rows});
+  };
+  return ModelLoader(options, &catalog).load(plan.target);
 }
 
 /// The model's rows, each with its dialogue; a row whose answer has ended begins the next one.
 class AnswerMaker {
  public:
-  AnswerMaker(const AnswerPlan& plan, const TrainOptions& options)
+  AnswerMaker(const AnswerPlan& plan, const LogLine& log)
       : plan_(plan),
-        options_(options),
+        log_(log),
         tokenizer_(load_tokenizer(plan.target)),
-        weights_(load_model(plan.target, load_options(plan, options))),
-        model_(weights_, paged_kv(),
-               {.max_length = plan.max_length, .usable_tokens = used_pieces(*tokenizer_)}),
+        loaded_(load_target(plan)),
+        model_(*loaded_),
         prompts_(plan, *tokenizer_),
         frame_(chat_frame(*tokenizer_)),
         excluded_(excluded_runs(plan, *tokenizer_)),
-        writer_(plan.out, answer_identity(plan, *weights_),
-                (static_cast<int64_t>(plan.layers.size()) + 1) * weights_->config.hidden_size),
+        writer_(
+            plan.out, answer_identity(plan, model_.weights()),
+            (static_cast<int64_t>(plan.layers.size()) + 1) * model_.weights().config.hidden_size),
         rows_(static_cast<size_t>(plan.rows)),
         names_{0} {
     while (names_.size() < rows_.size()) {
@@ -73,7 +82,7 @@ class AnswerMaker {
 
   void begin(size_t row, int64_t number) {
     model_.truncate(0, names_[row]);
-    rows_[row].emplace(DialogueRules{plan_, frame_, excluded_, weights_->config.end_ids},
+    rows_[row].emplace(DialogueRules{plan_, frame_, excluded_, model_.weights().config.end_ids},
                        prompts_.make(number));
     end_if_done(row);
   }
@@ -97,14 +106,23 @@ class AnswerMaker {
     streams.push_back(result.final_hidden);
     const at::Tensor features = at::cat(streams, -1).cpu();
     int64_t first = 0;
+    std::vector<size_t> read;  // of fed: those whose next token is to be chosen
     for (size_t i = 0; i < fed.size(); ++i) {
       const auto count = static_cast<int64_t>(rows_[fed[i]]->next().size());
       model_.commit(chain_path(count), names_[fed[i]]);
       if (rows_[fed[i]]->take(features.narrow(0, first, count))) {
-        rows_[fed[i]]->choose(LogitRow::of(result.logits, static_cast<int64_t>(i)));
+        read.push_back(i);
       }
       first += count;
-      end_if_done(fed[i]);
+    }
+    at::parallel_for(0, std::ssize(read), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const size_t index = read[static_cast<size_t>(i)];
+        rows_[fed[index]]->choose(LogitRow::of(result.logits, static_cast<int64_t>(index)));
+      }
+    });
+    for (const size_t row : fed) {
+      end_if_done(row);
     }
   }
 
@@ -129,9 +147,9 @@ class AnswerMaker {
   }
 
   void report() const {
-    if (options_.log) {
+    if (log_) {
       const std::chrono::duration<double> time = std::chrono::steady_clock::now() - started_;
-      options_.log(fmt::format(
+      log_(fmt::format(
           "{} of {} prompts done: {} tokens of answers, {:.0f} a second", writer_.done().size(),
           plan_.prompts, writer_.answer_tokens(),
           static_cast<double>(writer_.answer_tokens() - tokens_before_) / time.count()));
@@ -139,10 +157,10 @@ class AnswerMaker {
   }
 
   const AnswerPlan& plan_;
-  const TrainOptions& options_;
+  const LogLine& log_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::shared_ptr<const TransformerWeights> weights_;
-  TransformerModel model_;
+  std::unique_ptr<TransformerModel> loaded_;
+  TransformerModel& model_;
   AnswerPrompts prompts_;
   ChatFrame frame_;
   ExcludedRuns excluded_;
@@ -156,8 +174,6 @@ class AnswerMaker {
 
 }  // namespace
 
-void make_answers(const AnswerPlan& plan, const TrainOptions& options) {
-  AnswerMaker(plan, options).run();
-}
+void make_answers(const AnswerPlan& plan, const LogLine& log) { AnswerMaker(plan, log).run(); }
 
 }  // namespace specdec

@@ -49,8 +49,7 @@ class AssistantTraining final : public HeadTraining {
   }
 
   void collect(std::vector<at::Tensor>& matrices, std::vector<at::Tensor>& others) override {
-    head_.ordering =
-        head_.ordering.defined() ? head_.ordering.to(target_->place.device) : head_.ordering;
+    place_ordering();
     collect_parameters(assistant_parameters(head_), target_->place.device, matrices, others);
   }
 
@@ -91,9 +90,19 @@ class AssistantTraining final : public HeadTraining {
 
   void load(const std::filesystem::path& folder) override {
     head_ = unpack(*load_assistant(folder, *target_, at::kFloat).head);
+    place_ordering();
+    for (at::Tensor* tensor : assistant_parameters(head_)) {
+      *tensor = tensor->to(target_->place.device);
+    }
   }
 
  private:
+  void place_ordering() {
+    if (head_.ordering.defined()) {
+      head_.ordering = head_.ordering.to(target_->place.device);
+    }
+  }
+
   /// What training starts from: tokens are the target's rows in their main directions, and the
   /// projections into and out of those pass the hidden state on.
   void begin() {

@@ -63,7 +63,7 @@ class HeadTrainer {
       : config_(config), options_(options) {
     LoadOptions load;
     load.dtype = at::kFloat;
-    load.place.device = options.device;
+    load.place = placement_on(options.device);
     target_ = load_model_tensors(config.target, load);
     tokenizer_ = load_tokenizer(config.target);
     if (config.answers.folder.empty()) {

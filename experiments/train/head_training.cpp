@@ -21,9 +21,8 @@ at::Tensor tokens_at_depth(const TargetBatch& batch, int64_t depth) {
 
 TargetBatch TargetBatch::to(at::Device device) const {
   TargetBatch out = *this;
-  std::vector<at::Tensor*> all = {&out.tokens,      &out.target.logits,          &out.target.hidden,
-                                  &out.log_sums,    &out.target.hidden_pre_norm, &out.places,
-                                  &out.distribution};
+  std::vector<at::Tensor*> all = {&out.tokens,   &out.target.logits,          &out.target.hidden,
+                                  &out.log_sums, &out.target.hidden_pre_norm, &out.distribution};
   for (at::Tensor& layer : out.target.layers) {
     all.push_back(&layer);
   }
@@ -36,13 +35,13 @@ TargetBatch TargetBatch::to(at::Device device) const {
 GuessedPlaces guessed_places(const TargetBatch& batch, int64_t depth) {
   const int64_t length = batch.tokens.size(1) - 1;
   const at::Tensor all =
-      batch.places.defined()
-          ? batch.places
-          : at::arange(batch.tokens.size(0) * length, batch.tokens.options().dtype(at::kLong));
+      batch.places.defined() ? batch.places : at::arange(batch.tokens.size(0) * length, at::kLong);
   const at::Tensor among = all.remainder(length).ge(depth).nonzero().squeeze(-1);
   const at::Tensor places = all.index_select(0, among);
   const at::Tensor row = places.div(length, "floor");
-  return {places, row * (length - 1) + places.remainder(length) - depth, among};
+  const at::Tensor anchors = row * (length - 1) + places.remainder(length) - depth;
+  const auto parts = at::stack({places, anchors, among}).to(batch.tokens.device()).unbind();
+  return {parts[0], parts[1], parts[2]};
 }
 
 int64_t first_anchor(const TargetBatch& batch, int64_t depth) {

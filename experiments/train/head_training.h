@@ -18,15 +18,17 @@ struct TargetBatch {
   ReferenceResult target;   ///< of tokens 0..T-1, without gradients; recorded ones have no logits
   at::Tensor distribution;  ///< [rows, T, vocab]: softmax of the target's logits; not of recorded
   // Of recorded answers, else undefined:
-  at::Tensor places = {};    ///< [n] int64 row * T + t that count: those of answers
+  /// [n] int64 row * T + t that count: those of answers. On the host, which chooses among them.
+  at::Tensor places = {};
   at::Tensor log_sums = {};  ///< [n] logarithm of the sum of exponentials of the logits there
 
+  /// All but places on a device.
   TargetBatch to(at::Device device) const;
 };
 
 /// Places of the distributions that are guessed at depth d: an anchor a has seen the target's
 /// features up to token a and guesses token a + d + 1, whose distribution the target gives at t = a
-/// + d.
+/// + d. On the device of the batch's tokens.
 struct GuessedPlaces {
   at::Tensor places;   ///< [n] int64 row * T + t, t >= d: those that count
   at::Tensor anchors;  ///< [n] int64 row * (T - 1) + t - d: columns of heads that are fed in pairs

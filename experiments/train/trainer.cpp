@@ -134,7 +134,7 @@ class Trainer {
     }
     LoadOptions load;
     load.dtype = at::kFloat;
-    load.place.device = options_.device;
+    load.place = placement_on(options_.device);
     teacher_ = load_model_tensors(config_.teacher, load);
     const int64_t vocab = tokenizer_->vocab_size();
     if (teacher_->config.vocab_size != vocab) {
@@ -196,6 +196,7 @@ class Trainer {
 
   /// Makes the model's tensors leaves and hands them to the task.
   void take_parameters(TrainingTask& task) {
+    model_->place = placement_on(options_.device);
     const auto take = [&](at::Tensor& tensor, std::vector<at::Tensor>& list) {
       tensor = tensor.to(options_.device).detach().set_requires_grad(true);
       list.push_back(tensor);
@@ -279,7 +280,7 @@ class Trainer {
     save_gemma(*model_, config_.model, config_.out, at::kBFloat16);
     LoadOptions load;
     load.dtype = at::kFloat;
-    load.place.device = options_.device;
+    load.place = placement_on(options_.device);
     return report(*load_model_tensors(config_.out, load), 0);
   }
 

@@ -66,12 +66,8 @@ class TrainingLoop {
     first_step_ = step;
     while (step < schedule_.steps) {
       stop_if_interrupted(step);
-      const double loss = train_step(step);
+      train_step(step);
       ++step;
-      if (!std::isfinite(loss)) {
-        throw Error(fmt::format("the loss is {} at step {}: lower learning_rate.", loss, step));
-      }
-      running_loss_ = running_loss_ == 0.0 ? loss : 0.98 * running_loss_ + 0.02 * loss;
       if (step % schedule_.evaluate_every == 0 || step == schedule_.steps) {
         note(step);
       }
@@ -101,7 +97,8 @@ class TrainingLoop {
     return schedule_.learning_rate * (0.1 + 0.45 * (1.0 + std::cos(M_PI * done)));
   }
 
-  double train_step(int64_t step) {
+  /// Nothing of it is read by the host, which goes on to the next step while a device computes.
+  void train_step(int64_t step) {
     for (auto& group : optimizer_->param_groups()) {
       group.options().set_lr(learning_rate(step));
     }
@@ -110,36 +107,46 @@ class TrainingLoop {
     value.backward();
     clip_gradients();
     optimizer_->step();
-    return value.item<double>();
+    const at::Tensor loss = value.detach().to(at::kFloat);
+    mean_loss_ = mean_loss_.defined() ? 0.98 * mean_loss_ + 0.02 * loss : loss;
   }
 
   void clip_gradients() {
-    at::Tensor squares =
-        at::zeros({}, at::TensorOptions(at::kFloat).device(parameters_.front().device()));
+    std::vector<at::Tensor> gradients;
     for (const at::Tensor& parameter : parameters_) {
       if (parameter.grad().defined()) {
-        squares += parameter.grad().pow(2).sum();
+        gradients.push_back(parameter.grad());
       }
     }
-    const double norm = std::sqrt(squares.item<double>());
-    if (norm > schedule_.clip_norm) {
-      for (const at::Tensor& parameter : parameters_) {
-        if (parameter.grad().defined()) {
-          parameter.grad().mul_(schedule_.clip_norm / norm);
-        }
-      }
+    at::Tensor squares = at::zeros({}, parameters_.front().options().dtype(at::kFloat));
+    for (const at::Tensor& gradient : gradients) {
+      squares += gradient.pow(2).sum();
+    }
+    const at::Tensor factor = (schedule_.clip_norm / squares.sqrt()).clamp_max(1.0);
+    for (at::Tensor& gradient : gradients) {
+      gradient.mul_(factor);
     }
   }
 
+  /// The running mean of the loss, where it is reported or saved.
+  double read_loss(int64_t step) const {
+    const double loss = mean_loss_.item<double>();
+    if (!std::isfinite(loss)) {
+      throw Error(fmt::format("the loss is {} at step {}, or was before it: lower learning_rate.",
+                              loss, step));
+    }
+    return loss;
+  }
+
   void note(int64_t step) {
+    const double loss = read_loss(step);
     const HeldOutReport held_out = task_.evaluate();
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started_;
     const double left = elapsed.count() / static_cast<double>(step - first_step_) *
                         static_cast<double>(schedule_.steps - step);
-    say(fmt::format("step {:>6}/{}  loss {:.3f}{}  {:.0f} s left", step, schedule_.steps,
-                    running_loss_, held_out.text, left));
-    const nlohmann::json line = {
-        {"step", step}, {"loss", running_loss_}, {"held_out", held_out.figures}};
+    say(fmt::format("step {:>6}/{}  loss {:.3f}{}  {:.0f} s left", step, schedule_.steps, loss,
+                    held_out.text, left));
+    const nlohmann::json line = {{"step", step}, {"loss", loss}, {"held_out", held_out.figures}};
     std::ofstream stream(task_.out / "training.jsonl", std::ios::app);
     stream << line.dump() << std::endl;
     if (!stream) {
@@ -154,7 +161,9 @@ class TrainingLoop {
     torch::serialize::OutputArchive archive;
     archive.write("step", at::scalar_tensor(step, at::kLong));
     archive.write("identity", c10::IValue(task_.identity));
-    archive.write("loss", at::scalar_tensor(running_loss_, at::kDouble));
+    if (step > 0) {
+      archive.write("loss", at::scalar_tensor(read_loss(step), at::kDouble));
+    }
     for (size_t i = 0; i < parameters_.size(); ++i) {
       archive.write(fmt::format("parameter{}", i), parameters_[i].detach());
     }
@@ -198,7 +207,7 @@ class TrainingLoop {
 
   bool read_identity(torch::serialize::InputArchive& archive, c10::IValue& identity) const {
     try {
-      archive.load_from(state_path().string());
+      archive.load_from(state_path().string(), at::Device(at::kCPU));  // whatever device wrote it
     } catch (const c10::Error&) {
       return false;
     }
@@ -210,8 +219,9 @@ class TrainingLoop {
     at::Tensor step;
     at::Tensor loss;
     archive.read("step", step);
-    archive.read("loss", loss);
-    running_loss_ = loss.item<double>();
+    if (archive.try_read("loss", loss)) {
+      mean_loss_ = loss.to(parameters_.front().device(), at::kFloat);
+    }
     const c10::NoGradGuard no_grad;
     for (size_t i = 0; i < parameters_.size(); ++i) {
       at::Tensor value;
@@ -221,7 +231,20 @@ class TrainingLoop {
     torch::serialize::InputArchive optimizer;
     archive.read("optimizer", optimizer);
     optimizer_->load(optimizer);
+    place_moments();
     return step.item<int64_t>();
+  }
+
+  /// The optimizer's state, which was read to the host, goes to the parameters' devices.
+  void place_moments() {
+    for (const at::Tensor& parameter : parameters_) {
+      const auto found = optimizer_->state().find(parameter.unsafeGetTensorImpl());
+      if (found != optimizer_->state().end()) {
+        auto& state = static_cast<torch::optim::AdamWParamState&>(*found->second);
+        state.exp_avg(state.exp_avg().to(parameter.device()));
+        state.exp_avg_sq(state.exp_avg_sq().to(parameter.device()));
+      }
+    }
   }
 
   void finish() {
@@ -243,7 +266,7 @@ class TrainingLoop {
   std::unique_ptr<torch::optim::AdamW> optimizer_;
   std::chrono::steady_clock::time_point started_;
   int64_t first_step_ = 0;
-  double running_loss_ = 0.0;
+  at::Tensor mean_loss_;  // of the last steps, float32 [] where the parameters lie
 };
 
 }  // namespace

@@ -38,7 +38,8 @@ SequenceUnlikelihood::SequenceUnlikelihood(std::shared_ptr<const TransformerTens
     : weights_(std::move(weights)) {}
 
 at::Tensor SequenceUnlikelihood::continue_greedily(const at::Tensor& prompts, int64_t new_tokens) {
-  TransformerModel model(pack(*weights_), paged_kv());  // they change with every step
+  // On the host, whichever device trains: the weights change with every step.
+  TransformerModel model(pack(*weights_, {.place = Placement{}}), paged_kv());
   return continue_prompts(model, prompts, new_tokens,
                           [](const at::Tensor& logits, int64_t) { return logits.argmax(-1); });
 }
@@ -61,9 +62,10 @@ at::Tensor SequenceUnlikelihood::repeated(const at::Tensor& sequences, int64_t b
 }
 
 at::Tensor SequenceUnlikelihood::loss(const at::Tensor& prompts, int64_t new_tokens) {
-  const at::Tensor sequences = continue_greedily(prompts.cpu(), new_tokens);
+  const at::Tensor written = continue_greedily(prompts.cpu(), new_tokens);
+  const at::Tensor sequences = written.to(prompts.device());
   const int64_t length = sequences.size(1) - 1;
-  const auto marks = repeated(sequences, prompts.size(1)).narrow(1, 1, length);
+  const auto marks = repeated(written, prompts.size(1)).narrow(1, 1, length).to(prompts.device());
   const auto logits = reference_forward(*weights_, sequences.narrow(1, 0, length)).logits;
   const auto log_probs = at::log_softmax(logits, -1)
                              .gather(-1, sequences.narrow(1, 1, length).unsqueeze(-1))
