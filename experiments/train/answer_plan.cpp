@@ -68,6 +68,9 @@ void check_lengths(const ConfigNode& node, AnswerPlan& plan) {
                           "{} (max_answer_tokens)",
                           plan.max_length, plan.text_tokens[1], plan.max_answer_tokens));
   }
+  if (plan.own_prompts > 0.0 && !plan.chat) {
+    node.fail("own_prompts", "should be 0 where chat is false: a base model writes no user turns");
+  }
   if (plan.own_prompts < 1.0 && plan.texts.empty()) {
     node.fail("texts", "names none; with own_prompts: 1 the model writes all prompts itself");
   }
@@ -87,7 +90,9 @@ AnswerPlan load_answer_plan(const fs::path& file, const std::vector<std::string>
   plan.seed = node.get<uint64_t>("seed", plan.seed);
   plan.prompts = node.get<int64_t>("prompts", plan.prompts, kTokens);
   plan.rows = node.get<int64_t>("rows", plan.rows, {1, 256});
-  plan.own_prompts = node.get<double>("own_prompts", plan.own_prompts, {0.0, 1.0});
+  plan.chat = node.get<bool>("chat", plan.chat);
+  plan.own_prompts =
+      node.get<double>("own_prompts", plan.chat ? plan.own_prompts : 0.0, {0.0, 1.0});
   plan.openings = node.get_list<std::string>("openings", {});
   plan.texts = read_files(node, "texts", file.parent_path());
   plan.text_tokens = node.get_list<int64_t>("text_tokens", plan.text_tokens, kTokens);
@@ -133,6 +138,9 @@ std::string answer_identity(const AnswerPlan& plan, const TransformerInfo& targe
                         {"max_user_tokens", plan.max_user_tokens},
                         {"max_answer_tokens", plan.max_answer_tokens},
                         {"max_length", plan.max_length}};
+  if (!plan.chat) {
+    out["chat"] = false;
+  }
   if (!plan.openings.empty()) {
     out["openings"] = plan.openings;
   }

@@ -16,7 +16,8 @@ struct AnswerPlan {
   std::vector<int64_t> layers;   ///< whose outputs are recorded, beside the last hidden state
   uint64_t seed = 1;
   int64_t prompts = 1000;
-  int64_t rows = 16;                  ///< answers written at a time
+  int64_t rows = 16;  ///< answers written at a time
+  bool chat = true;   ///< false: a base model, which continues pieces of the texts as they are
   double own_prompts = 0.6;           ///< share of user turns that the model writes itself
   std::vector<std::string> openings;  ///< what these begin with, one drawn for each; "" = free
   std::vector<std::filesystem::path> texts;  ///< the other prompts are instructions over pieces

@@ -75,6 +75,14 @@ ChatFrame chat_frame(const Tokenizer& tokenizer) {
   return {{one.begin(), begin.first}, {end.first.base(), one.end()}};
 }
 
+ChatFrame frame_of(const AnswerPlan& plan, const Tokenizer& tokenizer) {
+  if (plan.chat) {
+    return chat_frame(tokenizer);
+  }
+  const std::optional<Token> bos = tokenizer.adds_bos() ? tokenizer.bos() : std::nullopt;
+  return {bos ? std::vector<Token>{*bos} : std::vector<Token>(), {}};
+}
+
 void ExcludedRuns::add(TokenSpan text) {
   for (size_t i = 0; i + length_ <= text.size(); ++i) {
     hashes_.insert(run_hash(text.subspan(i, length_)));
@@ -133,6 +141,9 @@ std::vector<Token> AnswerPrompts::opening(Randomness& random) const {
 }
 
 std::vector<Token> AnswerPrompts::instruction(Randomness& random) const {
+  if (!plan_.chat) {
+    return tokenizer_.encode(piece(random));
+  }
   std::string text = kInstructions[below(random, std::size(kInstructions))];
   text.replace(text.find("{}"), 2, piece(random));
   return tokenizer_.encode_after(TextStart::kContinued, text);

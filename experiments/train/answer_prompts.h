@@ -16,6 +16,8 @@ struct ChatFrame {
   std::vector<Token> closing;  ///< from the end of the user's turn to the beginning of the answer
 };
 ChatFrame chat_frame(const Tokenizer& tokenizer);
+/// What stands around a plan's prompts: without a chat, <bos> before them where texts begin so.
+ChatFrame frame_of(const AnswerPlan& plan, const Tokenizer& tokenizer);
 
 /// Runs of tokens that prompts must not hold: those of an evaluation's questions.
 class ExcludedRuns {

@@ -42,7 +42,7 @@ class AnswerMaker {
         loaded_(load_target(plan)),
         model_(*loaded_),
         prompts_(plan, *tokenizer_),
-        frame_(chat_frame(*tokenizer_)),
+        frame_(frame_of(plan, *tokenizer_)),
         excluded_(excluded_runs(plan, *tokenizer_)),
         writer_(
             plan.out, answer_identity(plan, model_.weights()),

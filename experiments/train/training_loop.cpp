@@ -63,7 +63,8 @@ class TrainingLoop {
     say(fmt::format("{}: {} parameters, {} training tokens, steps {} to {}", task_.name,
                     count_values(parameters_), task_.train_tokens, step, schedule_.steps));
     started_ = std::chrono::steady_clock::now();
-    first_step_ = step;
+    first_step_ = noted_step_ = step;
+    noted_ = started_;
     while (step < schedule_.steps) {
       stop_if_interrupted(step);
       train_step(step);
@@ -140,13 +141,20 @@ class TrainingLoop {
 
   void note(int64_t step) {
     const double loss = read_loss(step);
+    const std::chrono::duration<double> steps = std::chrono::steady_clock::now() - noted_;
+    const double step_seconds = steps.count() / static_cast<double>(step - noted_step_);
     const HeldOutReport held_out = task_.evaluate();
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started_;
     const double left = elapsed.count() / static_cast<double>(step - first_step_) *
                         static_cast<double>(schedule_.steps - step);
     say(fmt::format("step {:>6}/{}  loss {:.3f}{}  {:.0f} s left", step, schedule_.steps, loss,
                     held_out.text, left));
-    const nlohmann::json line = {{"step", step}, {"loss", loss}, {"held_out", held_out.figures}};
+    const nlohmann::json line = {{"step", step},
+                                 {"loss", loss},
+                                 {"step_seconds", step_seconds},
+                                 {"held_out", held_out.figures}};
+    noted_ = std::chrono::steady_clock::now();
+    noted_step_ = step;
     std::ofstream stream(task_.out / "training.jsonl", std::ios::app);
     stream << line.dump() << std::endl;
     if (!stream) {
@@ -265,6 +273,8 @@ class TrainingLoop {
   std::vector<at::Tensor> parameters_;
   std::unique_ptr<torch::optim::AdamW> optimizer_;
   std::chrono::steady_clock::time_point started_;
+  std::chrono::steady_clock::time_point noted_;  // since then, steps alone
+  int64_t noted_step_ = 0;
   int64_t first_step_ = 0;
   at::Tensor mean_loss_;  // of the last steps, float32 [] where the parameters lie
 };

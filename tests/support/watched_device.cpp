@@ -82,7 +82,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool /*non_bl
 
 /// Numbers are not kept: those that resize write all.
 const at::Tensor& resize_empty(const at::Tensor& self, at::IntArrayRef size,
-                         std::optional<at::MemoryFormat> /*format*/) {
+                               std::optional<at::MemoryFormat> /*format*/) {
   if (self.sizes() != size) {
     const at::Tensor wanted = at::empty(size, self.options());
     self.unsafeGetTensorImpl()->set_storage_keep_dtype(wanted.storage());
@@ -110,8 +110,9 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
 /// Throws where an op is given tensors of both devices.
 void check_devices(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const auto check = [&op](const at::Tensor& tensor) {
-    TORCH_CHECK(!tensor.defined() || tensor.device().type() == kType || tensor.dim() == 0, op.schema().name(),
-                ": a tensor on ", tensor.device(), " beside those of the watched device");
+    TORCH_CHECK(!tensor.defined() || tensor.device().type() == kType || tensor.dim() == 0,
+                op.schema().name(), ": a tensor on ", tensor.device(),
+                " beside those of the watched device");
   };
   for (const c10::IValue& argument : torch::jit::last(stack, op.schema().arguments().size())) {
     if (argument.isTensor()) {

@@ -153,6 +153,25 @@ TEST_F(AnswersTest, OwnPromptsBeginWithTheOpenings) {
               testing::UnorderedElementsAre(testing::Key("The king"), testing::Key("What new")));
 }
 
+TEST_F(AnswersTest, ABaseModelContinuesPiecesOfTheTexts) {
+  const AnswerPlan made = plan("answers", {"chat=false"});
+  make_answers(made);
+  const auto tokenizer = load_tokenizer(target());
+  const std::string text = read_file(shared->path() / "text.txt");
+  const auto records = read_answer_records(made.out);
+  ASSERT_EQ(records.size(), 12U);
+  for (const AnswerRecord& record : records) {
+    const TokenSpan prompt = TokenSpan(record.tokens).first(static_cast<size_t>(record.answer));
+    EXPECT_EQ(prompt.front(), tokenizer->bos());
+    EXPECT_THAT(text, HasSubstr(tokenizer->decode(prompt.subspan(1))));
+    EXPECT_GT(prompt.size(), 5U);
+  }
+  EXPECT_THAT(error_message<ConfigError>([&] {
+                plan("a", {"chat=false", "own_prompts=0.5", "max_length=5000"});
+              }),
+              testing::AllOf(HasSubstr("writes no user turns"), HasSubstr("takes (512)")));
+}
+
 TEST_F(AnswersTest, AnInterruptedRunGoesOnToTheSameBits) {
   make_answers(plan("whole"), {});
   const AnswerPlan made = plan("answers", {"prompts=5", "rows=2"});

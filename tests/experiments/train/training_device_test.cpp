@@ -26,8 +26,8 @@ constexpr int64_t kDeviceVocab = 340;
 
 struct DeviceCase {
   std::string name;
-  std::string yaml;  ///< of a head, or of a model
-  bool reads = false;  ///< in each step, as it has to
+  std::string yaml;         ///< of a head, or of a model
+  bool reads = false;       ///< in each step, as it has to
   std::string target = {};  ///< "" = a random Llama
 };
 
@@ -49,7 +49,8 @@ class TrainingDeviceTest : public testing::TestWithParam<DeviceCase> {
         "answers.yaml", "out: " + (shared->path() / "answers").string() +
                             "\ntarget: {weights: " + llama().string() +
                             "}\nlayers: [0, 1]\nprompts: 12\nrows: 4\nown_prompts: 0\ntexts: [" +
-                            file.string() + "]\ntext_tokens: [10, 20]\nmax_answer_tokens: 12\n"
+                            file.string() +
+                            "]\ntext_tokens: [10, 20]\nmax_answer_tokens: 12\n"
                             "max_length: 256\n");
     make_answers(load_answer_plan(answers, {}), {});
   }
@@ -58,8 +59,9 @@ class TrainingDeviceTest : public testing::TestWithParam<DeviceCase> {
   static fs::path llama() { return shared->path() / "llama"; }
 
   std::string yaml() const {
-    const std::string data = "\ndata: [{kind: prose, file: " +
-                             (shared->path() / "text.txt").string() + "}]\nsequence_length: 32\n";
+    const std::string data =
+        "\ndata: [{kind: prose, file: " + (shared->path() / "text.txt").string() +
+        "}]\nsequence_length: 32\n";
     if (GetParam().yaml.rfind("model:", 0) == 0) {
       std::string model = GetParam().yaml;
       if (const size_t teacher = model.find("TARGET"); teacher != std::string::npos) {
@@ -68,8 +70,7 @@ class TrainingDeviceTest : public testing::TestWithParam<DeviceCase> {
       return model + "\ntokenizer: {from: " + llama().string() + "}" + data;
     }
     const bool answers = GetParam().name.find("answers") != std::string::npos;
-    const std::string target =
-        GetParam().target.empty() ? llama().string() : GetParam().target;
+    const std::string target = GetParam().target.empty() ? llama().string() : GetParam().target;
     return "head: " + GetParam().yaml + "\nevaluate_depth: 2\ntarget: {weights: " + target + "}" +
            (answers ? "\nanswers: {folder: " + (shared->path() / "answers").string() +
                           "}\nheld_out: 0.25\n"
@@ -79,11 +80,12 @@ class TrainingDeviceTest : public testing::TestWithParam<DeviceCase> {
   /// The weights that so many steps lead to, in one row; undefined where the training is stopped in
   /// the evaluation of step `stop`.
   at::Tensor train(const std::string& out, at::Device device, int64_t stop = 0,
-                    const std::string& steps = "steps=4") const {
-    const auto file = folder_.write(
-        "train.yaml", yaml() + "batch_size: 2\nlearning_rate: 0.01\nwarm_up_steps: 1\n"
-                               "evaluate_every: 1\ncheckpoint_every: 1\nout: " +
-                          (folder_.path() / out).string());
+                   const std::string& steps = "steps=4") const {
+    const auto file =
+        folder_.write("train.yaml", yaml() +
+                                        "batch_size: 2\nlearning_rate: 0.01\nwarm_up_steps: 1\n"
+                                        "evaluate_every: 1\ncheckpoint_every: 1\nout: " +
+                                        (folder_.path() / out).string());
     struct Stop {};
     TrainOptions options;
     options.device = device;
@@ -149,23 +151,28 @@ std::vector<DeviceCase> device_cases() {
       {"eagle3", "{type: eagle3, layers: [0, 2], draft_vocab_size: 300}"},
       {"eagle3_answers", "{type: eagle3, layers: [0, 1], draft_vocab_size: 300, stored: int8}"},
       {"mtp", "{type: mtp, num_layers: 2}"},
-      {"self", "{type: self, layers: 2, rank: 4}\nself_distillation: {share: 0.5, sequences: 2, "
-               "prompt_tokens: 4, held_out_sequences: 1}"},
+      {"self",
+       "{type: self, layers: 2, rank: 4}\nself_distillation: {share: 0.5, sequences: 2, "
+       "prompt_tokens: 4, held_out_sequences: 1}"},
       {"assistant",
        "{type: gemma4_assistant, hidden_size: 16, intermediate_size: 24, clusters: 64, "
        "chosen_clusters: 8}",
        false, "models/gemma4/target"},
-      {"gemma3", "model: {hidden_size: 16, intermediate_size: 32, layers: 2, heads: 2, head_dim: "
-                 "8}\nrepetition_share: 0.1\nteacher: {weights: TARGET}"},
-      {"continuations", "model: {hidden_size: 16, intermediate_size: 32, layers: 2, heads: 2, "
-                        "head_dim: 8}\ncontinuation_share: 1",
+      {"gemma3",
+       "model: {hidden_size: 16, intermediate_size: 32, layers: 2, heads: 2, head_dim: "
+       "8}\nrepetition_share: 0.1\nteacher: {weights: TARGET}"},
+      {"continuations",
+       "model: {hidden_size: 16, intermediate_size: 32, layers: 2, heads: 2, "
+       "head_dim: 8}\ncontinuation_share: 1",
        true},
-      {"experts", "model: {family: gemma4, hidden_size: 16, intermediate_size: 16, layers: 2, "
-                  "heads: 2, head_dim: 8, experts: {count: 4, chosen: 2, intermediate_size: 16}}\n"
-                  "balance_share: 0.01",
+      {"experts",
+       "model: {family: gemma4, hidden_size: 16, intermediate_size: 16, layers: 2, "
+       "heads: 2, head_dim: 8, experts: {count: 4, chosen: 2, intermediate_size: 16}}\n"
+       "balance_share: 0.01",
        true},
-      {"recurrent", "model: {family: recurrent_gemma, hidden_size: 16, intermediate_size: 32, "
-                    "layers: 3, heads: 2, head_dim: 8, sliding_window: 8}"},
+      {"recurrent",
+       "model: {family: recurrent_gemma, hidden_size: 16, intermediate_size: 32, "
+       "layers: 3, heads: 2, head_dim: 8, sliding_window: 8}"},
   };
 }
 
