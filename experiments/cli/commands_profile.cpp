@@ -1,11 +1,12 @@
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <ostream>
@@ -103,7 +104,7 @@ class Profiler {
     int64_t length = 0;
   };
   CostCurveOptions curve_options() const;
-  /// Throws Error where no forward after any of the contexts fits.
+  /// Throws Error where no forward after any of the contexts fits; says which do not.
   void check_contexts(const CostCurveOptions& options, int64_t max_length) const;
   std::string machine(const std::string& formats) const;
   std::vector<Arm> build_arms();
@@ -214,6 +215,20 @@ void Profiler::check_contexts(const CostCurveOptions& options, int64_t max_lengt
         fmt::format("--contexts {}: none of these contexts fits the model, which takes {} tokens",
                     arguments_.contexts, max_length));
   }
+  std::vector<std::string> left_out;
+  for (const int64_t context : options.contexts) {
+    std::vector<int64_t> widths;
+    std::copy_if(options.new_tokens.begin(), options.new_tokens.end(), std::back_inserter(widths),
+                 [&](int64_t width) { return context + width > max_length; });
+    if (!widths.empty()) {
+      left_out.push_back(fmt::format("{} after {}", fmt::join(widths, ", "), context));
+    }
+  }
+  if (!left_out.empty() && !context_.flags.quiet) {
+    context_.err << fmt::format(
+        "note: forwards that do not fit the model, which takes {} tokens, are left out: {}\n",
+        max_length, fmt::join(left_out, "; "));
+  }
 }
 
 std::string Profiler::machine(const std::string& formats) const {
@@ -243,6 +258,9 @@ Profile Profiler::run_by_layer() {
                   .drafters = {}};
   profile.layers = measure_by_layer(description, loader_.kv_store(), options);
   profile.target = profile.layers->whole;
+  for (const std::string& note : profile.layers->notes) {
+    context_.err << "note: " << note << "\n";
+  }
   profile.machine = machine(fmt::format("random {} weights, put together from {} kinds of layers",
                                         model.dtype.empty() ? "float32" : model.dtype,
                                         profile.layers->kinds.size()));

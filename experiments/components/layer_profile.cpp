@@ -117,15 +117,18 @@ void add(const CostCurve& curve, double factor, CostCurve& sum) {
   }
 }
 
-void check_positive(const CostCurve& curve, const std::string& what) {
-  for (const CostPoint& point : curve.points) {
-    if (!(point.seconds > 0.0)) {
-      throw Error(
-          fmt::format("{} seemed to take no time in forwards of {} tokens after {}: the machine is "
-                      "too busy, or "
-                      "--repeats too few",
-                      what, point.new_tokens, point.context));
+/// Raises what is below to kUnseenSeconds, and notes it.
+void keep_positive(CostCurve& curve, const std::string& what, std::vector<std::string>& notes) {
+  for (CostPoint& point : curve.points) {
+    if (point.seconds < kUnseenSeconds) {
+      notes.push_back(fmt::format(
+          "{} took too little to be told from noise in forwards of {} tokens after {}: the machine "
+          "is too busy, --repeats are too few, or the layers too small",
+          what, point.new_tokens, point.context));
     }
+    point.seconds = std::max(point.seconds, kUnseenSeconds);
+    point.low = std::clamp(point.low, 0.0, point.seconds);
+    point.high = std::max(point.high, point.seconds);
   }
 }
 
@@ -181,7 +184,7 @@ LayerProfile measure_by_layer(const ModelDescription& model, const KvStoreFactor
     profile.kinds.push_back(
         {kind, bytes, timed_difference(*many, few.get(), copies, options.curve)});
     const std::string name = fmt::format("layer {}", kind.first);
-    check_positive(profile.kinds.back().curve, name);
+    keep_positive(profile.kinds.back().curve, name, profile.notes);
     options.measured(fmt::format("{}, of {} alike", name, kind.count));
     if (beside_head.empty()) {
       beside_head = layers_of(model, kind, copies);
@@ -191,7 +194,7 @@ LayerProfile measure_by_layer(const ModelDescription& model, const KvStoreFactor
       make_model(with_layers(model, beside_head, model.config.vocab_size), store, options);
   profile.rest = timed_difference(*with_head, nullptr, 1, options.curve);
   add(profile.kinds.front().curve, -static_cast<double>(beside_head.size()), profile.rest);
-  check_positive(profile.rest, "what stands beside the layers");
+  keep_positive(profile.rest, "what stands beside the layers", profile.notes);
   options.measured("embedding and head");
   profile.whole = profile.rest;
   for (const LayerKindCost& cost : profile.kinds) {

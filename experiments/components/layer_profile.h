@@ -34,12 +34,17 @@ struct LayerKindCost {
   CostCurve curve;    ///< seconds of one layer
 };
 
+/// Seconds of what seemed to take none.
+constexpr double kUnseenSeconds = 1e-9;
+
 /// A model's v(n), put together from its parts.
 struct LayerProfile {
   std::vector<LayerKindCost> kinds;
   CostCurve
       rest;  ///< all but the layers: embedding, final norm, head and what a forward begins with
   CostCurve whole;  ///< rest + count * layer, over all kinds
+  /// What took too little time to be told from noise, a line each: it counts as kUnseenSeconds.
+  std::vector<std::string> notes = {};
 };
 
 struct LayerProfileOptions {
@@ -56,8 +61,8 @@ struct LayerProfileOptions {
 
 /// Times models of random weights that hold a few layers of one kind at their full shape, and twice
 /// as many: the difference is what these layers take. All that a timed model needs in memory is
-/// those layers, or the embedding and head. Both models take turns, forward by forward. Throws
-/// Error where a machine was so busy that layers seemed to take no time.
+/// those layers, or the embedding and head. Both models take turns, forward by forward. Where a
+/// machine is so busy, or layers are so small, that they seem to take no time, `notes` say so.
 LayerProfile measure_by_layer(const ModelDescription& model, const KvStoreFactory& store,
                               const LayerProfileOptions& options);
 

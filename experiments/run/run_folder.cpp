@@ -148,7 +148,7 @@ void check_is_run(const fs::path& folder) {
 }  // namespace
 
 RunFolder::RunFolder(fs::path path, std::string_view config_text, int64_t needed_bytes)
-    : path_(std::move(path)) {
+    : made_(path), path_(std::move(path)) {
   check_is_run(path_);
   make_folder(path_);
   lock();
@@ -165,6 +165,7 @@ void RunFolder::lock() {
   folder_.reset(open_to(path_, O_RDONLY | O_DIRECTORY));
   // A file system that knows no locks is no reason to refuse the run.
   if (::flock(folder_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    made_.keep();
     throw Error(path_.string() +
                 ": another process is writing to this run. Wait for it, or name another folder "
                 "with --out.");
@@ -232,6 +233,7 @@ void RunFolder::repair_traces() {
 }
 
 void RunFolder::append(const TraceRecord& record) {
+  made_.keep();
   if (traces_file_.get() < 0) {
     traces_file_.reset(open_to(path_ / kTraces, O_WRONLY | O_CREAT | O_APPEND));
   }
@@ -247,6 +249,7 @@ void RunFolder::append(const TraceRecord& record) {
 }
 
 void RunFolder::append(GenerationRecord record) {
+  made_.keep();
   SPECDEC_CHECK(!holds(record.key), "prompt '{}' of strategy '{}' is recorded twice",
                 record.key.prompt_id, record.key.strategy);
   const RecordLines lines = write_record_lines(record);

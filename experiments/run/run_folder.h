@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "decoders/analysis/cost_curve.h"
+#include "experiments/config/new_folder.h"
 #include "experiments/metrics/environment.h"
 #include "experiments/metrics/metrics.h"
 #include "experiments/metrics/trace_records.h"
@@ -31,7 +32,8 @@ class RunFolder {
   /// holds another is refused, naming the first line that differs. Before any work, throws Error
   /// saying what to do when the folder cannot be made or written, when the disk has less than
   /// `needed_bytes` left, when another process is writing to it, or when its records are damaged
-  /// anywhere but at the end.
+  /// anywhere but at the end. When an exception ends its scope before something was recorded, what
+  /// it made is removed.
   RunFolder(std::filesystem::path path, std::string_view config_text,
             int64_t needed_bytes = int64_t{16} << 20U);
 
@@ -97,6 +99,7 @@ class RunFolder {
   void repair_records();
   void repair_traces();
 
+  NewFolder made_;  // until something is recorded
   std::filesystem::path path_;
   bool resumed_ = false;
   int64_t dropped_ = 0;

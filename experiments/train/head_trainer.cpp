@@ -14,6 +14,7 @@
 #include "core/tokenizers/tokenizer.h"
 #include "core/transformer/tensor_source.h"
 #include "core/transformer/tensor_writer.h"
+#include "experiments/config/new_folder.h"
 #include "experiments/train/head_evaluation.h"
 #include "experiments/train/head_loss.h"
 #include "experiments/train/training_loop.h"
@@ -75,6 +76,7 @@ class HeadTrainer {
       say(answers_->text());
     }
     refuse_finished();
+    NewFolder made(config.out);
     head_ = make_head_training(config.shape, {.target = target_,
                                               .token_weights = token_weights(),
                                               .seed = config.text.seed,
@@ -85,6 +87,7 @@ class HeadTrainer {
       generated_ = self_generate(decoding_target(), *data_, config.text, config.self_distillation,
                                  options.log);
     }
+    made.keep();
   }
 
   void run() {

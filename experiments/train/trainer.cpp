@@ -16,6 +16,7 @@
 #include "core/transformer/random_weights.h"
 #include "core/transformer/reference.h"
 #include "core/transformer/weights.h"
+#include "experiments/config/new_folder.h"
 #include "experiments/train/evaluation.h"
 #include "experiments/train/expert_balance.h"
 #include "experiments/train/model_shape.h"
@@ -84,6 +85,7 @@ class Trainer {
   Trainer(const TrainConfig& config, const TrainOptions& options)
       : config_(config), options_(options) {
     refuse_finished();
+    NewFolder made(config.out);
     make_training_folder(config.out);
     make_tokenizer(config_);
     tokenizer_ = load_tokenizer(config.out);
@@ -94,6 +96,7 @@ class Trainer {
     if (config_.continuation_share > 0.0) {
       continuations_ = std::make_unique<SequenceUnlikelihood>(model_);
     }
+    made.keep();
   }
 
   void run() {
