@@ -24,6 +24,7 @@ TokenMask DraftGrammar::mask(const Draft& draft, int64_t node) {
 }
 
 bool DraftGrammar::is_at_limit(const Draft& draft, int64_t node) {
+  const MaskTimer timer(mask_seconds_);
   const StateId place = state(draft, node);
   return place != Automaton::kDead && place != CompiledGrammar::kEnded &&
          grammar_.mask(place).empty();
