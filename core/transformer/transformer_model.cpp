@@ -1,7 +1,6 @@
 #include "core/transformer/transformer_model.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <functional>
@@ -12,13 +11,10 @@
 #include "core/transformer/adapters/adapted_ops.h"
 #include "core/transformer/chain_steps.h"
 #include "core/transformer/forward_checks.h"
-#include "core/transformer/forward_graphs.h"
-#include "core/transformer/forward_outputs.h"
+#include "core/transformer/forward_evaluation.h"
 #include "core/transformer/forward_parts.h"
 #include "core/transformer/kv_key.h"
-#include "core/transformer/layer_runner.h"
 #include "core/transformer/pending_layers.h"
-#include "core/transformer/workspace.h"
 
 namespace specdec {
 namespace {
@@ -57,16 +53,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
         results_on_host_(options.results_on_host),
         prefill_threads_(options.prefill_threads),
         hooks_(options.hooks),
-        forbidden_(weights_->config.vocab_size, options.usable_tokens, options.suppressed,
-                   weights_->place.device),
-        workspace_(*weights_),
-        outputs_(*ops_, *weights_, forbidden_),
-        graphs_(*ops_, options.graphs),
-        chain_graphs_(*ops_, options.graphs),
-        prefill_graphs_(*ops_, options.prefill_graphs),
-        layers_(*ops_, *weights_),
-        all_layers_(first_layers(num_layers())),
-        first_sharing_(first_sharing(weights_->plan)) {}
+        evaluation_(*ops_, *weights_, *store_, options) {}
 
   ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options) {
     const int64_t nodes = check(batch, options);
@@ -78,22 +65,14 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   ForwardResult forward_checked(const TokenBatch& batch, const ForwardOptions& options,
                                 int64_t nodes, TokenSpan uploaded) {
     const ThreadsDuring threads(nodes < kFewestPrefillTokens ? 0 : prefill_threads_);
-    const LayerList layers = layers_of(options);
-    const LayerList noted =
-        options.kv_read == KvRead::kAll ? layers : upper_half_layers(*layers, num_layers());
+    const LayerList layers = evaluation_.layers_of(options);
+    const LayerList noted = noted_layers(layers, options);
     pending_.check_parents(batch, nodes, noted);
     store_->extend(
         {.count = nodes, .rows = batch.rows, .parents = batch.parents, .tokens = uploaded});
     const AppliedDraft draft(*adapted_, options.draft_adapters);
     try {
-      const BatchTables& tables = *store_->describe(0).tables;
-      Pass pass{.batch = batch,
-                .options = options,
-                .layers = layers,
-                .nodes = nodes,
-                .inputs = batch.inputs,
-                .tokens = uploaded.empty() ? batch.tokens : tables.tokens.narrow(0, 0, nodes)};
-      ForwardResult result = evaluate(pass, tables.longest);
+      ForwardResult result = evaluation_.run(batch, options, layers, nodes, !uploaded.empty());
       pending_.note(batch, nodes, noted);
       return result;
     } catch (...) {
@@ -121,7 +100,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   }
 
   void commit(std::span<const int64_t> path, RowId row) {
-    pending_.check_commit(path, row, all_layers_);
+    pending_.check_commit(path, row, evaluation_.all_layers());
     store_->commit(row, path);
     pending_.forget(row);
   }
@@ -181,9 +160,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   const KvStore& store() const { return *store_; }
   const TransformerWeights& weights() const { return *weights_; }
   void touch_cache(int64_t tokens) { store_->touch(tokens); }
-  GraphCounts graph_counts() const {
-    return graphs_.counts() + chain_graphs_.counts() + prefill_graphs_.counts();
-  }
+  GraphCounts graph_counts() const { return evaluation_.graph_counts(); }
 
   // Internals
   int64_t hidden_size() const override { return weights_->config.hidden_size; }
@@ -193,11 +170,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     return embed_tokens(*ops_, *weights_, tokens);
   }
   bool embeds_by_layer() const override { return weights_->plan.front().per_layer_size > 0; }
-  Tensor head(const Tensor& hidden) const override {
-    Tensor logits = head_logits(*ops_, *weights_, hidden);
-    ops_->forbid(forbidden_, logits);
-    return logits;
-  }
+  Tensor head(const Tensor& hidden) const override { return evaluation_.head(hidden); }
 
   std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row, TokenRange tokens) const override {
     return store_->key_values(layer, row, tokens);
@@ -220,7 +193,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     if (batch.inputs.attention_bias.defined()) {
       check_bias(batch, nodes, *store_);
     }
-    const LayerList layers = layers_of(options);
+    const LayerList layers = evaluation_.layers_of(options);
     if (options.draft_adapters != nullptr) {
       options.draft_adapters->check_draft(*weights_, std::ssize(*layers));
     }
@@ -259,12 +232,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     const int64_t size = check(fed, options);
     const int64_t nodes = size + count - 1;
     const AppliedDraft draft(*adapted_, options.draft_adapters);
-    find_last_nodes(fed, size, last_);
-    const ForwardInputs& inputs = fed.inputs;
-    if (nodes > Workspace::kMostSelected || !chain_graphs_.enabled() ||
-        weights_->source != nullptr || keeps_states() || leaves_out(fed, options, size) ||
-        inputs.embeddings.defined() || inputs.attention_inputs.defined() ||
-        inputs.attention_bias.defined()) {
+    if (!evaluation_.can_run_chain(fed, options, size, nodes)) {
       return false;
     }
     std::vector<Token> tokens(static_cast<size_t>(nodes));  // the drawn ones are read elsewhere
@@ -273,18 +241,16 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
                          .rows = std::vector<RowId>(tokens.size(), fed.rows.front())};
     store_->extend({.count = nodes, .rows = all.rows, .parents = {}, .tokens = tokens});
     try {
-      const LayerList layers = layers_of(options);
+      const LayerList layers = evaluation_.layers_of(options);
       const bool has_means = std::any_of(layers->begin(), layers->end(), [&](int64_t layer) {
         return store_->describe(layer).pooled != nullptr;
       });
       // Means are made for the nodes of a forward.
-      if (has_means || !evaluate_chain(fed, options, layers, count, drawing)) {
+      if (has_means || !evaluation_.run_chain(fed, options, layers, count, drawing)) {
         store_->undo_extend();
         return false;
       }
-      pending_.note(
-          all, nodes,
-          options.kv_read == KvRead::kAll ? layers : upper_half_layers(*layers, num_layers()));
+      pending_.note(all, nodes, noted_layers(layers, options));
       return true;
     } catch (...) {
       store_->undo_extend();
@@ -292,76 +258,10 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     }
   }
 
-  /// Of nodes that are in the cache: `fed`, and one before each token but the first. False, and
-  /// nothing is evaluated, for a new key.
-  bool evaluate_chain(const TokenBatch& fed, const ForwardOptions& options, const LayerList& layers,
-                      int64_t count, ChainDrawing& drawing) {
-    const BatchTables& tables = *store_->describe(0).tables;
-    const int64_t size = fed.tokens.size(0);
-    Pass pass{.batch = fed,
-              .options = options,
-              .layers = layers,
-              .nodes = size,
-              .inputs = {},
-              .tokens = tables.tokens.narrow(0, 0, size),
-              .context = launched_context(tables.longest)};
-    layers_.reserve_positions(tables.longest);
-    outputs_.reserve(options, size, 1);
-    Activations& of_fed = workspace_.activations(size);
-    Activations& of_one = workspace_.activations(1);
-    key_of(pass, of_fed);
-    add_address(of_one.residual, key_);
-    const std::vector<int64_t> draws = drawing.key();
-    key_.insert(key_.end(), draws.begin(), draws.end());
-    if (!chain_graphs_.knows(key_)) {
-      outputs_.release();
-      return false;
-    }
-    chain_graphs_.run(key_, [&] {
-      evaluate_all(size == 1, pass, of_fed);
-      for (int64_t index = 0; index + 1 < count; ++index) {
-        pass.tokens = drawing.draw(index, outputs_.logits());
-        pass.first = size + index;
-        pass.nodes = 1;
-        evaluate_all(true, pass, of_one);
-      }
-      drawing.draw(count - 1, outputs_.logits());
-    });
-    outputs_.release();
-    return true;
+  /// What is noted of pending nodes that layers have evaluated.
+  LayerList noted_layers(const LayerList& layers, const ForwardOptions& options) const {
+    return options.kv_read == KvRead::kAll ? layers : upper_half_layers(*layers, num_layers());
   }
-
-  LayerList layers_of(const ForwardOptions& options) const {
-    return options.layers.empty() ? all_layers_ : evaluated_layers(options.layers, weights_->plan);
-  }
-
-  /// Says which layers on disk the forward is going to evaluate.
-  void read_ahead(const std::vector<int64_t>& layers) {
-    if (weights_->source == nullptr) {
-      return;
-    }
-    on_disk_.clear();
-    for (const int64_t layer : layers) {
-      const int64_t number = weights_->layers[static_cast<size_t>(layer)].in_source;
-      if (number >= 0) {
-        on_disk_.push_back(number);
-      }
-    }
-    weights_->source->prefetch(on_disk_);
-  }
-
-  /// A forward that is being evaluated.
-  struct Pass {
-    const TokenBatch& batch;
-    const ForwardOptions& options;
-    const LayerList& layers;
-    int64_t nodes;
-    ForwardInputs inputs;  ///< those of the batch
-    Tensor tokens;         ///< the same, or where they lie in the tables
-    int64_t context = 0;   ///< attention is launched for so many positions; 0 = for those there are
-    int64_t first = 0;     ///< node of the tables, which may have more than these
-    ForwardResult result = {};
-  };
 
   /// Tokens of a batch that go up with the tables: where there is a device that reads them there.
   TokenSpan uploaded_tokens(const TokenBatch& batch) const {
@@ -372,161 +272,6 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
                : TokenSpan();
   }
 
-  ForwardResult evaluate(Pass& pass, int64_t longest) {
-    const ForwardOptions& options = pass.options;
-    layers_.reserve_positions(longest);
-    Activations& a = workspace_.activations(pass.nodes);
-    find_last_nodes(pass.batch, pass.nodes, last_);
-    const bool all = options.logits == Logits::kAll || std::ssize(last_) == pass.nodes;
-    outputs_.reserve(options, pass.nodes, all ? pass.nodes : std::ssize(last_));
-    layers_.look_up(pass.batch.tokens, a);
-    read_ahead(*pass.layers);
-    if (leaves_out(pass.batch, options, pass.nodes)) {
-      evaluate_last(pass, a);
-    } else if (ForwardGraphs* graphs = graphs_for(pass, all)) {
-      SPECDEC_CHECK(longest > 0, "forward: tables that do not say how long their rows are");
-      pass.context = launched_context(longest);
-      place_inputs(pass, a);
-      graphs->run(key_of(pass, a), [&] { evaluate_all(all, pass, a); });
-    } else {
-      evaluate_all(all, pass, a);
-    }
-    outputs_.give(options, pass.result);
-    if (results_on_host_) {
-      copy_to_host(*ops_, options, pass.result);
-    }
-    return std::move(pass.result);
-  }
-
-  /// Copies what a graph reads to where it lies in every forward of so many nodes, but for tokens
-  /// that are there.
-  void place_inputs(Pass& pass, Activations& a) {
-    ForwardInputs& inputs = pass.inputs;
-    if (inputs.attention_inputs.defined()) {
-      ops_->copy(plain_input(inputs.attention_inputs, a.residual), a.attention_inputs);
-      inputs.attention_inputs = a.attention_inputs;
-    }
-    if (inputs.embeddings.defined()) {
-      ops_->copy(plain_input(inputs.embeddings, a.residual), a.residual);
-      inputs.embeddings = a.residual;
-      return;
-    }
-    Tensor placed = store_->describe(0).tables->tokens.narrow(0, 0, pass.nodes);
-    if (placed.const_data_ptr() != pass.tokens.const_data_ptr()) {
-      // Tensors made in inference mode may not be written outside of it.
-      const c10::InferenceMode inference;
-      placed.copy_(pass.tokens);
-      pass.tokens = placed;
-    }
-  }
-
-  /// All layers of all nodes. `all`: of which each has logits.
-  void evaluate_all(bool all, Pass& pass, Activations& a) {
-    begin(pass, a);
-    run(*pass.layers, {}, a, pass);
-    layers_.leave(a);
-    if (all) {
-      outputs_.write(a.residual, a.residual);
-    } else {
-      outputs_.write(a.residual, last_.size() == 1 ? a.last : rows_of_nodes(a.residual, last_));
-    }
-  }
-
-  /// The last layers, which only read keys and values, for the last node of each row.
-  void evaluate_last(Pass& pass, Activations& a) {
-    begin(pass, a);
-    const std::span<const int64_t> layers(*pass.layers);
-    const auto first = std::lower_bound(layers.begin(), layers.end(), first_sharing_);
-    const auto before = static_cast<size_t>(first - layers.begin());
-    run(layers.first(before), {}, a, pass);
-    if (pass.options.logits == Logits::kNone) {
-      return;
-    }
-    const Tensor chosen = at::tensor(last_, at::kLong).to(weights_->place.device);
-    Activations& own = workspace_.selected(a, chosen);
-    run(layers.subspan(before), chosen, own, pass);
-    layers_.leave(own);
-    outputs_.write(own.residual, own.residual);
-  }
-
-  /// Those that are wanted of so many nodes; nullptr where evaluate_all does not call ops alone
-  /// (the host waits for layers on disk), or its results lie elsewhere in each forward.
-  ForwardGraphs* graphs_for(const Pass& pass, bool all) {
-    ForwardGraphs& graphs = pass.nodes <= Workspace::kMostSelected ? graphs_ : prefill_graphs_;
-    const bool is_recordable = graphs.enabled() && on_disk_.empty() && outputs_.are_kept() &&
-                               hooks_.empty() && (all || last_.size() == 1) &&
-                               !pass.inputs.attention_bias.defined();
-    return is_recordable ? &graphs : nullptr;
-  }
-
-  /// What evaluate_all depends on beside the model. The activations `a` of a number of nodes lie in
-  /// one piece of memory, or never move.
-  const GraphKey& key_of(const Pass& pass, const Activations& a) {
-    key_.assign({pass.nodes, pass.context, static_cast<int64_t>(pass.options.kv_read),
-                 pass.inputs.embeddings.defined() ? 1 : 0});
-    add_address(a.residual, key_);
-    outputs_.add_addresses(key_);
-    add_tables(*store_->describe(0).tables, key_);
-    for (const RopeTable& table : layers_.rotary_tables()) {
-      add_address(table.cos(), key_);
-      add_address(table.sin(), key_);
-    }
-    for (const int64_t layer : *pass.layers) {
-      key_.push_back(layer);
-      const KvView view = store_->describe(layer);
-      add_pages(view, key_);
-      if (view.states != nullptr) {
-        add_states(*view.states, key_);
-      }
-    }
-    return key_;
-  }
-
-  /// Whether layers that share keys and values are evaluated for the last node of each row only:
-  /// nobody reads what the others come to there.
-  bool leaves_out(const TokenBatch& batch, const ForwardOptions& options, int64_t nodes) const {
-    const int64_t rows = std::ssize(last_);
-    const bool captured = std::any_of(options.capture_layers.begin(), options.capture_layers.end(),
-                                      [this](int64_t layer) { return layer >= first_sharing_; });
-    return first_sharing_ < num_layers() && hooks_.empty() && options.hidden != Hidden::kAll &&
-           options.logits != Logits::kAll && !captured && rows < nodes &&
-           rows <= Workspace::kMostSelected && !batch.inputs.attention_bias.defined() &&
-           !batch.inputs.attention_inputs.defined();
-  }
-
-  /// `chosen`: the nodes that `a` has, where these are not all.
-  void run(std::span<const int64_t> layers, const Tensor& chosen, Activations& a, Pass& pass) {
-    BatchTables tables;
-    for (const int64_t layer : layers) {
-      KvView view = store_->view(layer);
-      view.read = pass.options.kv_read;
-      if (chosen.defined() || pass.context > 0) {
-        if (tables.nodes == 0) {  // the same for all layers
-          tables = chosen.defined() ? selected_nodes(*view.tables, chosen)
-                                    : neighbouring_nodes(*view.tables, pass.first, pass.nodes);
-          tables.longest = std::max(tables.longest, pass.context);
-        }
-        view.tables = &tables;
-      }
-      if (hooks_.empty()) {
-        layers_.run(static_cast<size_t>(layer), view, pass.inputs, a);
-      } else {
-        layers_.run(hooks_, static_cast<size_t>(layer), view, pass.batch, a);
-      }
-      outputs_.capture(layer, a.residual);
-    }
-  }
-
-  void begin(const Pass& pass, Activations& a) {
-    const Tensor& embeddings = pass.inputs.embeddings;
-    if (!embeddings.defined()) {
-      ops_->embed_rows(weights_->embedding, pass.tokens, weights_->embedding_scale, a.residual);
-    } else if (!embeddings.is_same(a.residual)) {
-      ops_->copy(plain_input(embeddings, a.residual), a.residual);
-    }
-    layers_.begin(a);
-  }
-
   std::shared_ptr<const TransformerWeights> weights_;
   AdapterStack adapters_;
   std::unique_ptr<KvStore> store_;
@@ -535,17 +280,8 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   bool results_on_host_;
   int64_t prefill_threads_;
   LayerHooks hooks_;
-  ForbiddenTokens forbidden_;
-  Workspace workspace_;
-  ForwardOutputs outputs_;
-  ForwardGraphs graphs_, chain_graphs_, prefill_graphs_;
-  GraphKey key_;  ///< of the forward; kept to allocate nothing
-  LayerRunner layers_;
-  LayerList all_layers_;
-  int64_t first_sharing_;  ///< from it on no layer has keys and values of its own
+  ForwardEvaluation evaluation_;
   PendingLayers pending_;
-  std::vector<int64_t> last_;     ///< nodes of the forward, one a row; kept to allocate nothing
-  std::vector<int64_t> on_disk_;  ///< the forward's layers that a source brings; kept likewise
 };
 
 std::vector<LayerKv> cache_layers(const std::vector<LayerPlan>& plan) {

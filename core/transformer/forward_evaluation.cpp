@@ -1,0 +1,263 @@
+#include "core/transformer/forward_evaluation.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "core/transformer/forward_checks.h"
+#include "core/transformer/forward_parts.h"
+
+namespace specdec {
+
+ForwardEvaluation::ForwardEvaluation(Ops& ops, const TransformerWeights& weights, KvStore& store,
+                                     const TransformerOptions& options)
+    : ops_(ops),
+      weights_(weights),
+      store_(store),
+      results_on_host_(options.results_on_host),
+      hooks_(options.hooks),
+      forbidden_(weights.config.vocab_size, options.usable_tokens, options.suppressed,
+                 weights.place.device),
+      workspace_(weights),
+      outputs_(ops, weights, forbidden_),
+      graphs_(ops, options.graphs),
+      chain_graphs_(ops, options.graphs),
+      prefill_graphs_(ops, options.prefill_graphs),
+      layers_(ops, weights),
+      all_layers_(first_layers(std::ssize(weights.plan))),
+      first_sharing_(first_sharing(weights.plan)) {}
+
+LayerList ForwardEvaluation::layers_of(const ForwardOptions& options) const {
+  return options.layers.empty() ? all_layers_ : evaluated_layers(options.layers, weights_.plan);
+}
+
+ForwardResult ForwardEvaluation::run(const TokenBatch& batch, const ForwardOptions& options,
+                                     const LayerList& layers, int64_t nodes, bool are_uploaded) {
+  const BatchTables& tables = *store_.describe(0).tables;
+  const int64_t longest = tables.longest;
+  Pass pass{.batch = batch,
+            .options = options,
+            .layers = layers,
+            .nodes = nodes,
+            .inputs = batch.inputs,
+            .tokens = are_uploaded ? tables.tokens.narrow(0, 0, nodes) : batch.tokens};
+  layers_.reserve_positions(longest);
+  Activations& a = workspace_.activations(pass.nodes);
+  find_last_nodes(pass.batch, pass.nodes, last_);
+  const bool all = options.logits == Logits::kAll || std::ssize(last_) == pass.nodes;
+  outputs_.reserve(options, pass.nodes, all ? pass.nodes : std::ssize(last_));
+  layers_.look_up(pass.batch.tokens, a);
+  read_ahead(*pass.layers);
+  if (leaves_out(pass.batch, options, pass.nodes)) {
+    evaluate_last(pass, a);
+  } else if (ForwardGraphs* graphs = graphs_for(pass, all)) {
+    SPECDEC_CHECK(longest > 0, "forward: tables that do not say how long their rows are");
+    pass.context = launched_context(longest);
+    place_inputs(pass, a);
+    graphs->run(key_of(pass, a), [&] { evaluate_all(all, pass, a); });
+  } else {
+    evaluate_all(all, pass, a);
+  }
+  outputs_.give(options, pass.result);
+  if (results_on_host_) {
+    copy_to_host(ops_, options, pass.result);
+  }
+  return std::move(pass.result);
+}
+
+bool ForwardEvaluation::can_run_chain(const TokenBatch& fed, const ForwardOptions& options,
+                                      int64_t size, int64_t nodes) {
+  find_last_nodes(fed, size, last_);
+  const ForwardInputs& inputs = fed.inputs;
+  const bool has_states = std::any_of(weights_.plan.begin(), weights_.plan.end(), is_recurrent);
+  return nodes <= Workspace::kMostSelected && chain_graphs_.enabled() &&
+         weights_.source == nullptr && !has_states && !leaves_out(fed, options, size) &&
+         !inputs.embeddings.defined() && !inputs.attention_inputs.defined() &&
+         !inputs.attention_bias.defined();
+}
+
+bool ForwardEvaluation::run_chain(const TokenBatch& fed, const ForwardOptions& options,
+                                  const LayerList& layers, int64_t count, ChainDrawing& drawing) {
+  const BatchTables& tables = *store_.describe(0).tables;
+  const int64_t size = fed.tokens.size(0);
+  Pass pass{.batch = fed,
+            .options = options,
+            .layers = layers,
+            .nodes = size,
+            .inputs = {},
+            .tokens = tables.tokens.narrow(0, 0, size),
+            .context = launched_context(tables.longest)};
+  layers_.reserve_positions(tables.longest);
+  outputs_.reserve(options, size, 1);
+  Activations& of_fed = workspace_.activations(size);
+  Activations& of_one = workspace_.activations(1);
+  key_of(pass, of_fed);
+  add_address(of_one.residual, key_);
+  const std::vector<int64_t> draws = drawing.key();
+  key_.insert(key_.end(), draws.begin(), draws.end());
+  if (!chain_graphs_.knows(key_)) {
+    outputs_.release();
+    return false;
+  }
+  chain_graphs_.run(key_, [&] {
+    evaluate_all(size == 1, pass, of_fed);
+    for (int64_t index = 0; index + 1 < count; ++index) {
+      pass.tokens = drawing.draw(index, outputs_.logits());
+      pass.first = size + index;
+      pass.nodes = 1;
+      evaluate_all(true, pass, of_one);
+    }
+    drawing.draw(count - 1, outputs_.logits());
+  });
+  outputs_.release();
+  return true;
+}
+
+Tensor ForwardEvaluation::head(const Tensor& hidden) const {
+  Tensor logits = head_logits(ops_, weights_, hidden);
+  ops_.forbid(forbidden_, logits);
+  return logits;
+}
+
+GraphCounts ForwardEvaluation::graph_counts() const {
+  return graphs_.counts() + chain_graphs_.counts() + prefill_graphs_.counts();
+}
+
+void ForwardEvaluation::place_inputs(Pass& pass, Activations& a) {
+  ForwardInputs& inputs = pass.inputs;
+  if (inputs.attention_inputs.defined()) {
+    ops_.copy(plain_input(inputs.attention_inputs, a.residual), a.attention_inputs);
+    inputs.attention_inputs = a.attention_inputs;
+  }
+  if (inputs.embeddings.defined()) {
+    ops_.copy(plain_input(inputs.embeddings, a.residual), a.residual);
+    inputs.embeddings = a.residual;
+    return;
+  }
+  Tensor placed = store_.describe(0).tables->tokens.narrow(0, 0, pass.nodes);
+  if (placed.const_data_ptr() != pass.tokens.const_data_ptr()) {
+    // Tensors made in inference mode may not be written outside of it.
+    const c10::InferenceMode inference;
+    placed.copy_(pass.tokens);
+    pass.tokens = placed;
+  }
+}
+
+void ForwardEvaluation::evaluate_all(bool all, Pass& pass, Activations& a) {
+  begin(pass, a);
+  run_layers(*pass.layers, {}, a, pass);
+  layers_.leave(a);
+  if (all) {
+    outputs_.write(a.residual, a.residual);
+  } else {
+    outputs_.write(a.residual, last_.size() == 1 ? a.last : rows_of_nodes(a.residual, last_));
+  }
+}
+
+void ForwardEvaluation::evaluate_last(Pass& pass, Activations& a) {
+  begin(pass, a);
+  const std::span<const int64_t> layers(*pass.layers);
+  const auto first = std::lower_bound(layers.begin(), layers.end(), first_sharing_);
+  const auto before = static_cast<size_t>(first - layers.begin());
+  run_layers(layers.first(before), {}, a, pass);
+  if (pass.options.logits == Logits::kNone) {
+    return;
+  }
+  const Tensor chosen = at::tensor(last_, at::kLong).to(weights_.place.device);
+  Activations& own = workspace_.selected(a, chosen);
+  run_layers(layers.subspan(before), chosen, own, pass);
+  layers_.leave(own);
+  outputs_.write(own.residual, own.residual);
+}
+
+ForwardGraphs* ForwardEvaluation::graphs_for(const Pass& pass, bool all) {
+  ForwardGraphs& graphs = pass.nodes <= Workspace::kMostSelected ? graphs_ : prefill_graphs_;
+  const bool is_recordable = graphs.enabled() && on_disk_.empty() && outputs_.are_kept() &&
+                             hooks_.empty() && (all || last_.size() == 1) &&
+                             !pass.inputs.attention_bias.defined();
+  return is_recordable ? &graphs : nullptr;
+}
+
+const GraphKey& ForwardEvaluation::key_of(const Pass& pass, const Activations& a) {
+  key_.assign({pass.nodes, pass.context, static_cast<int64_t>(pass.options.kv_read),
+               pass.inputs.embeddings.defined() ? 1 : 0});
+  add_address(a.residual, key_);
+  outputs_.add_addresses(key_);
+  add_tables(*store_.describe(0).tables, key_);
+  for (const RopeTable& table : layers_.rotary_tables()) {
+    add_address(table.cos(), key_);
+    add_address(table.sin(), key_);
+  }
+  for (const int64_t layer : *pass.layers) {
+    key_.push_back(layer);
+    const KvView view = store_.describe(layer);
+    add_pages(view, key_);
+    if (view.states != nullptr) {
+      add_states(*view.states, key_);
+    }
+  }
+  return key_;
+}
+
+bool ForwardEvaluation::leaves_out(const TokenBatch& batch, const ForwardOptions& options,
+                                   int64_t nodes) const {
+  const int64_t rows = std::ssize(last_);
+  const bool captured = std::any_of(options.capture_layers.begin(), options.capture_layers.end(),
+                                    [this](int64_t layer) { return layer >= first_sharing_; });
+  return first_sharing_ < std::ssize(*all_layers_) && hooks_.empty() &&
+         options.hidden != Hidden::kAll && options.logits != Logits::kAll && !captured &&
+         rows < nodes && rows <= Workspace::kMostSelected &&
+         !batch.inputs.attention_bias.defined() && !batch.inputs.attention_inputs.defined();
+}
+
+void ForwardEvaluation::run_layers(std::span<const int64_t> layers, const Tensor& chosen,
+                                   Activations& a, Pass& pass) {
+  BatchTables tables;
+  for (const int64_t layer : layers) {
+    KvView view = store_.view(layer);
+    view.read = pass.options.kv_read;
+    if (chosen.defined() || pass.context > 0) {
+      if (tables.nodes == 0) {  // the same for all layers
+        tables = chosen.defined() ? selected_nodes(*view.tables, chosen)
+                                  : neighbouring_nodes(*view.tables, pass.first, pass.nodes);
+        tables.longest = std::max(tables.longest, pass.context);
+      }
+      view.tables = &tables;
+    }
+    if (hooks_.empty()) {
+      layers_.run(static_cast<size_t>(layer), view, pass.inputs, a);
+    } else {
+      layers_.run(hooks_, static_cast<size_t>(layer), view, pass.batch, a);
+    }
+    outputs_.capture(layer, a.residual);
+  }
+}
+
+void ForwardEvaluation::begin(const Pass& pass, Activations& a) {
+  const Tensor& embeddings = pass.inputs.embeddings;
+  if (!embeddings.defined()) {
+    ops_.embed_rows(weights_.embedding, pass.tokens, weights_.embedding_scale, a.residual);
+  } else if (!embeddings.is_same(a.residual)) {
+    ops_.copy(plain_input(embeddings, a.residual), a.residual);
+  }
+  layers_.begin(a);
+}
+
+void ForwardEvaluation::read_ahead(const std::vector<int64_t>& layers) {
+  if (weights_.source == nullptr) {
+    return;
+  }
+  on_disk_.clear();
+  for (const int64_t layer : layers) {
+    const int64_t number = weights_.layers[static_cast<size_t>(layer)].in_source;
+    if (number >= 0) {
+      on_disk_.push_back(number);
+    }
+  }
+  weights_.source->prefetch(on_disk_);
+}
+
+}  // namespace specdec

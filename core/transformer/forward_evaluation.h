@@ -1,0 +1,105 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/drawn_chain.h"
+#include "core/forward.h"
+#include "core/kernels/forbidden_tokens.h"
+#include "core/kv_store.h"
+#include "core/transformer/forward_graphs.h"
+#include "core/transformer/forward_outputs.h"
+#include "core/transformer/layer_runner.h"
+#include "core/transformer/pending_layers.h"
+#include "core/transformer/transformer_model.h"
+#include "core/transformer/workspace.h"
+
+namespace specdec {
+
+/// Evaluates a model's forwards over nodes that are in its cache: from token ids to what is asked
+/// for, op by op or as graphs. Memory of activations and results is kept from one to the next.
+/// Borrows all it is made with.
+class ForwardEvaluation {
+ public:
+  ForwardEvaluation(Ops& ops, const TransformerWeights& weights, KvStore& store,
+                    const TransformerOptions& options);
+
+  const LayerList& all_layers() const { return all_layers_; }
+  /// Those that a forward with these options evaluates.
+  LayerList layers_of(const ForwardOptions& options) const;
+
+  /// The cache's newest nodes, of which the batch has `nodes`. `are_uploaded`: their tokens lie in
+  /// the cache's tables.
+  ForwardResult run(const TokenBatch& batch, const ForwardOptions& options, const LayerList& layers,
+                    int64_t nodes, bool are_uploaded);
+
+  /// Whether a graph can hold a chain that is drawn behind `size` tokens `fed` of a row, `nodes`
+  /// nodes in all.
+  bool can_run_chain(const TokenBatch& fed, const ForwardOptions& options, int64_t size,
+                     int64_t nodes);
+  /// Evaluates and draws a chain as one graph: `fed`, and a node before each token but the first,
+  /// all of which are in the cache. False, and nothing is evaluated, for a new key.
+  bool run_chain(const TokenBatch& fed, const ForwardOptions& options, const LayerList& layers,
+                 int64_t count, ChainDrawing& drawing);
+
+  /// Logits [n, vocab] of final-normed hidden states, with those of forbidden tokens at -infinity.
+  Tensor head(const Tensor& hidden) const;
+  GraphCounts graph_counts() const;
+
+ private:
+  /// A forward that is being evaluated.
+  struct Pass {
+    const TokenBatch& batch;
+    const ForwardOptions& options;
+    const LayerList& layers;
+    int64_t nodes;
+    ForwardInputs inputs;  ///< those of the batch
+    Tensor tokens;         ///< the same, or where they lie in the tables
+    int64_t context = 0;   ///< attention is launched for so many positions; 0 = for those there are
+    int64_t first = 0;     ///< node of the tables, which may have more than these
+    ForwardResult result = {};
+  };
+
+  /// Says which layers on disk the forward is going to evaluate.
+  void read_ahead(const std::vector<int64_t>& layers);
+  /// Copies what a graph reads to where it lies in every forward of so many nodes, but for tokens
+  /// that are there.
+  void place_inputs(Pass& pass, Activations& a);
+  /// All layers of all nodes. `all`: of which each has logits.
+  void evaluate_all(bool all, Pass& pass, Activations& a);
+  /// The last layers, which only read keys and values, for the last node of each row.
+  void evaluate_last(Pass& pass, Activations& a);
+  /// Those that are wanted of so many nodes; nullptr where evaluate_all does not call ops alone
+  /// (the host waits for layers on disk), or its results lie elsewhere in each forward.
+  ForwardGraphs* graphs_for(const Pass& pass, bool all);
+  /// What evaluate_all depends on beside the model. The activations `a` of a number of nodes lie in
+  /// one piece of memory, or never move.
+  const GraphKey& key_of(const Pass& pass, const Activations& a);
+  /// Whether layers that share keys and values are evaluated for the last node of each row only:
+  /// nobody reads what the others come to there.
+  bool leaves_out(const TokenBatch& batch, const ForwardOptions& options, int64_t nodes) const;
+  /// `chosen`: the nodes that `a` has, where these are not all.
+  void run_layers(std::span<const int64_t> layers, const Tensor& chosen, Activations& a,
+                  Pass& pass);
+  void begin(const Pass& pass, Activations& a);
+
+  Ops& ops_;
+  const TransformerWeights& weights_;
+  KvStore& store_;
+  bool results_on_host_;
+  LayerHooks hooks_;
+  ForbiddenTokens forbidden_;
+  Workspace workspace_;
+  ForwardOutputs outputs_;
+  ForwardGraphs graphs_, chain_graphs_, prefill_graphs_;
+  GraphKey key_;  ///< of the forward; kept to allocate nothing
+  LayerRunner layers_;
+  LayerList all_layers_;
+  int64_t first_sharing_;         ///< from it on no layer has keys and values of its own
+  std::vector<int64_t> last_;     ///< nodes of the forward, one a row; kept to allocate nothing
+  std::vector<int64_t> on_disk_;  ///< the forward's layers that a source brings; kept likewise
+};
+
+}  // namespace specdec
