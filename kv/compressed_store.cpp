@@ -16,6 +16,9 @@ CompressedStore::CompressedStore(std::unique_ptr<KvStore> store, const std::vect
   SPECDEC_CHECK(pooling.chunk > 0 && pooling.recent > 0 && pooling.sink >= 0,
                 "compressed: chunk {}, recent {}, sink {}", pooling.chunk, pooling.recent,
                 pooling.sink);
+  const KvFormat format = ForwardingStore::describe(0).format;
+  SPECDEC_CHECK(kv_key_group(format) == 1, "compressed: means of keys in {}, rounded in groups",
+                kv_format_name(format));
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     if (layers[layer].window > 0 || layers[layer].state_size > 0) {
       continue;

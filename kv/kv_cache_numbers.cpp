@@ -29,6 +29,13 @@ std::pair<Tensor, Tensor> KvCache::key_values(int64_t layer, RowId row, TokenRan
   return {at::cat({old.first, recent.first}, 1), at::cat({old.second, recent.second}, 1)};
 }
 
+/// Keys [kv_heads, tokens, head_dim] with zeros in place of tokens that another cache holds no more
+/// (NaN throughout), which no query sees: a group that they belong to is rounded with others.
+static Tensor present(const Tensor& keys) {
+  const Tensor missing = keys.isnan().all(2, /*keepdim=*/true).all(0, /*keepdim=*/true);
+  return keys.masked_fill(missing, 0.0);
+}
+
 std::pair<Tensor, Tensor> KvCache::read_out(const PageGroup& group, int64_t layer, RowId row,
                                             TokenRange tokens) const {
   const LayerKv& geometry = group.pool.geometry(layer);
@@ -162,6 +169,7 @@ void KvCache::append(RowId row, int64_t count, const NumbersOfLayer& numbers) {
         continue;
       }
       const auto given = numbers(layer);
+      const Tensor keys = kv_key_group(options_.format) > 1 ? present(given.first) : given.first;
       const KvView view = describe_on_host(layer);
       for (PageGroup* group : {&groups_->of(layer), groups_->exact()}) {
         if (group != nullptr) {
@@ -170,7 +178,7 @@ void KvCache::append(RowId row, int64_t count, const NumbersOfLayer& numbers) {
           group->pool.copy_in(layer, group->table.pages(place(row)), tokens,
                               {kv_key_group(format) > 1  // whose groups are rounded at last
                                    ? at::zeros_like(values)
-                                   : rounded(format, given.first, view, &KvView::key_levels),
+                                   : rounded(format, keys, view, &KvView::key_levels),
                                values});
         }
       }

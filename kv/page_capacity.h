@@ -39,8 +39,8 @@ struct KvCacheOptions {
   /// exact ones are a group more, of all layers, which gives pages back as one with this window
   /// does; its slack is window_slack, or kExactSlack where that is 0. On the CPU and CUDA; 0 =
   /// there are none. A format with groups of keys (kv_key_group) needs at least a group, and reads
-  /// as many more in this form as make its beginning a group's; page_size is a multiple of the group
-  /// then.
+  /// as many more in this form as make its beginning a group's; page_size is a multiple of the
+  /// group then.
   int64_t exact_recent = 0;
   /// Most pages of a layer with own keys (windowed_pages() of one with a window). 0 = as many as
   /// max_length tokens of max_rows rows take, where max_rows is 0 too: of one row where pages are

@@ -50,7 +50,7 @@ void check_format(const KvCacheOptions& options) {
                     "{} out, or choose dtype: float32",
                     name, half ? "kv_dtype" : "the cache's format"));
   }
-  if (!half && options.device.is_mps()) {
+  if (!half && options.device.is_mps() && kv_key_group(options.format) == 1) {
     throw Error(
         fmt::format("a key/value cache in {} is for the CPU and CUDA; on {} there are float32 and "
                     "kv_dtype: bfloat16",
@@ -125,7 +125,7 @@ void check_key_groups(const std::vector<LayerKv>& layers, const KvCacheOptions& 
   if (options.page_size % group != 0) {
     throw Error(fmt::format(
         "a key/value cache in {} rounds the keys of {} tokens together, so its pages are multiples "
-        "of {} tokens, not {}: leave page_size out, or change it",
+        "of {} tokens, not {}: choose such a page_size",
         name, group, group, options.page_size));
   }
   if (options.exact_recent < group) {

@@ -72,11 +72,17 @@ bool ForwardEvaluation::can_run_chain(const TokenBatch& fed, const ForwardOption
                                       int64_t size, int64_t nodes) {
   find_last_nodes(fed, size, last_);
   const ForwardInputs& inputs = fed.inputs;
-  const bool has_states = std::any_of(weights_.plan.begin(), weights_.plan.end(), is_recurrent);
-  return nodes <= Workspace::kMostSelected && chain_graphs_.enabled() &&
-         weights_.source == nullptr && !has_states && !leaves_out(fed, options, size) &&
-         !inputs.embeddings.defined() && !inputs.attention_inputs.defined() &&
-         !inputs.attention_bias.defined();
+  if (nodes > Workspace::kMostSelected || !chain_graphs_.enabled() || weights_.source != nullptr ||
+      leaves_out(fed, options, size) || inputs.embeddings.defined() ||
+      inputs.attention_inputs.defined() || inputs.attention_bias.defined()) {
+    return false;
+  }
+  const LayerList layers = layers_of(options);
+  return std::none_of(layers->begin(), layers->end(), [&](int64_t layer) {
+    // Means and states are made for the nodes of a forward.
+    return is_recurrent(weights_.plan[static_cast<size_t>(layer)]) ||
+           store_.describe(layer).pooled != nullptr;
+  });
 }
 
 bool ForwardEvaluation::run_chain(const TokenBatch& fed, const ForwardOptions& options,

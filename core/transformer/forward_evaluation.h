@@ -40,7 +40,8 @@ class ForwardEvaluation {
   bool can_run_chain(const TokenBatch& fed, const ForwardOptions& options, int64_t size,
                      int64_t nodes);
   /// Evaluates and draws a chain as one graph: `fed`, and a node before each token but the first,
-  /// all of which are in the cache. False, and nothing is evaluated, for a new key.
+  /// all of which are in the cache. Follows can_run_chain of the same chain. False, and nothing is
+  /// evaluated, for a new key.
   bool run_chain(const TokenBatch& fed, const ForwardOptions& options, const LayerList& layers,
                  int64_t count, ChainDrawing& drawing);
 

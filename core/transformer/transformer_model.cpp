@@ -242,11 +242,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     store_->extend({.count = nodes, .rows = all.rows, .parents = {}, .tokens = tokens});
     try {
       const LayerList layers = evaluation_.layers_of(options);
-      const bool has_means = std::any_of(layers->begin(), layers->end(), [&](int64_t layer) {
-        return store_->describe(layer).pooled != nullptr;
-      });
-      // Means are made for the nodes of a forward.
-      if (has_means || !evaluation_.run_chain(fed, options, layers, count, drawing)) {
+      if (!evaluation_.run_chain(fed, options, layers, count, drawing)) {
         store_->undo_extend();
         return false;
       }

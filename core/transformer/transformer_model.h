@@ -29,7 +29,7 @@ struct TransformerOptions {
   /// at::get_num_threads() says. Bits do not depend on it.
   int64_t prefill_threads = 0;
   /// Forwards of up to 64 nodes that a device records as graphs at a time, where its ops do
-  /// (Ops::records); 0 = none.
+  /// (Ops::records), and as many chains of such forwards beside them; 0 = none.
   /// Bits do not depend on it. Forwards with adapters, hooks or a bias of attention run without.
   int64_t graphs = 32;
   /// The same of larger forwards: a key is a number of nodes and a power of two of positions, which

@@ -18,16 +18,16 @@ namespace {
 /// Formats that dtype or device rule out, and rotations with them.
 void check_format(const ConfigNode& cache, const CacheChoice& choice, const ModelOptions& options) {
   const bool on_mps = options.device == "mps";
-  if (options.dtype == "float64" || on_mps) {
+  if (kv_key_group(*choice.format) > 1 && options.device != "cpu") {
+    cache.fail("format", fmt::format("{} is for the CPU, but device is {}; choose another format, "
+                                     "or device: cpu",
+                                     kv_format_name(*choice.format), options.device));
+  } else if (options.dtype == "float64" || on_mps) {
     cache.fail(
         "format",
         fmt::format("{} is for float32 activations on the CPU and CUDA, but {}; leave it "
                     "out, or change that",
                     kv_format_name(*choice.format), on_mps ? "device is mps" : "dtype is float64"));
-  } else if (kv_key_group(*choice.format) > 1 && options.device != "cpu") {
-    cache.fail("format", fmt::format("{} is for the CPU, but device is {}; choose another format, "
-                                     "or device: cpu",
-                                     kv_format_name(*choice.format), options.device));
   }
 }
 

@@ -50,6 +50,13 @@ std::vector<int64_t> most_bytes(KvStore& cache, int64_t context, bool on_cpu, in
 
 /// What a cache takes that holds a row of the context. It is made on a device without memory.
 void add_cache(const ModelSize& size, const ModelOptions& model, MemoryNeeds& needs) {
+  const std::optional<KvFormat>& format = model.cache.format;
+  if (format && kv_key_group(*format) > 1 && model.device != "cpu") {
+    throw Error(
+        fmt::format("a key/value cache in {} is for the CPU, but device is {}: choose "
+                    "another format, or device: cpu",
+                    kv_format_name(*format), model.device));
+  }
   const std::vector<LayerKv> layers = cache_layers(size.info.plan);
   const int64_t longest = std::max(max_length_of(model, size.info.config), needs.context);
   const auto cache = model.cache.factory(kv_format_of(model))(

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <random>
 
@@ -299,13 +300,33 @@ TEST_F(KeyGroupsCacheTest, ABranchThatIsTooDeepChangesNothing) {
   model.check();
 }
 
+/// As a cache that follows one with window_slack gets them: tokens that were given back are NaN.
+TEST_F(KeyGroupsCacheTest, MissingTokensOfAGroupSpoilNoneOfTheOthers) {
+  const int64_t missing = 16;
+  KvCache cache({{2, 40, 0, -1}}, grouped_options(KvFormat::kKivi4, 32));
+  Tensor keys = at::randn({2, 100, 40});
+  const Tensor values = at::randn({2, 100, 40});
+  keys.narrow(1, 0, missing).fill_(std::numeric_limits<float>::quiet_NaN());
+  cache.append(0, 100, [&](int64_t) { return std::pair(keys, values); });
+  const Tensor read = cache.key_values(0, 0, {missing, 100}).first;
+  const Tensor given = keys.narrow(1, missing, 100 - missing);
+  EXPECT_LT((read - given).abs().max().item<double>(), 0.5);  // NaN is not less
+  EXPECT_TRUE(
+      at::equal(read.narrow(1, 100 - missing - 32, 32), given.narrow(1, 100 - missing - 32, 32)));
+  // A number that is none is still seen.
+  keys[0][99][3] = std::numeric_limits<float>::quiet_NaN();
+  cache.truncate(0, 0);
+  cache.append(0, 100, [&](int64_t) { return std::pair(keys, values); });
+  EXPECT_TRUE(cache.key_values(0, 0, {99, 100}).first.isnan().any().item<bool>());
+}
+
 TEST_F(KeyGroupsCacheTest, RefusesWhatItIsNotFor) {
   const auto error = [](const KvCacheOptions& options, std::vector<LayerKv> layers) {
     return error_message<Error>([&] { KvCache cache(layers, options); });
   };
   KvCacheOptions options = grouped_options(KvFormat::kKivi2, 32, 0, 48);
-  EXPECT_THAT(error(options, grouped_layers()),
-              AllOf(HasSubstr("multiples of 32 tokens, not 48"), HasSubstr("leave page_size out")));
+  EXPECT_THAT(error(options, grouped_layers()), AllOf(HasSubstr("multiples of 32 tokens, not 48"),
+                                                      HasSubstr("choose such a page_size")));
   options = grouped_options(KvFormat::kKivi4, 31);
   EXPECT_THAT(error(options, grouped_layers()), HasSubstr("give exact_recent 32 or more, not 31"));
   options = grouped_options(KvFormat::kKivi2, 40);
