@@ -14,6 +14,10 @@ class NewFolder {
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;
 
+  const std::filesystem::path& path() const { return path_; }  ///< absolute
+  /// Keeps other processes from writing to the folder, which has been made, while this object
+  /// lives. Throws Error when one is writing to it, whose files stay.
+  void lock();
   /// There are results, which stay.
   void keep() { is_kept_ = true; }
 
@@ -21,6 +25,7 @@ class NewFolder {
   std::filesystem::path path_;
   std::filesystem::path existing_;  ///< the longest part of the path that was there
   bool is_kept_ = false;
+  int descriptor_ = -1;  ///< of the folder that is locked
   int exceptions_;
 };
 

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -151,7 +150,7 @@ RunFolder::RunFolder(fs::path path, std::string_view config_text, int64_t needed
     : made_(path), path_(std::move(path)) {
   check_is_run(path_);
   make_folder(path_);
-  lock();
+  made_.lock();
   probe(path_);
   check_space(path_, needed_bytes);
   check_config(config_text);
@@ -159,17 +158,6 @@ RunFolder::RunFolder(fs::path path, std::string_view config_text, int64_t needed
   repair_traces();
   generations_file_.reset(open_to(path_ / kGenerations, O_WRONLY | O_CREAT | O_APPEND));
   steps_file_.reset(open_to(path_ / kSteps, O_WRONLY | O_CREAT | O_APPEND));
-}
-
-void RunFolder::lock() {
-  folder_.reset(open_to(path_, O_RDONLY | O_DIRECTORY));
-  // A file system that knows no locks is no reason to refuse the run.
-  if (::flock(folder_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    made_.keep();
-    throw Error(path_.string() +
-                ": another process is writing to this run. Wait for it, or name another folder "
-                "with --out.");
-  }
 }
 
 void RunFolder::check_config(std::string_view config_text) {

@@ -94,19 +94,17 @@ class RunFolder {
     int descriptor_ = -1;
   };
 
-  void lock();
   void check_config(std::string_view config_text);
   void repair_records();
   void repair_traces();
 
-  NewFolder made_;  // until something is recorded
+  NewFolder made_;  // until something is recorded; locked while this object lives
   std::filesystem::path path_;
   bool resumed_ = false;
   int64_t dropped_ = 0;
   std::vector<GenerationRecord> records_;
   std::set<GenerationKey> keys_;
   std::set<GenerationKey> traced_;
-  File folder_;  // locked while this object lives
   File generations_file_;
   File steps_file_;
   File traces_file_;  // opened by the first trace

@@ -55,8 +55,8 @@ int64_t feature_rows(const AnswerRecord& record) {
 }  // namespace
 
 AnswerWriter::AnswerWriter(fs::path folder, const std::string& identity, int64_t width)
-    : folder_(std::move(folder)), width_(width) {
-  make_training_folder(folder_);
+    : folder_(std::move(folder)), made_(folder_), width_(width) {
+  make_training_folder(made_);
   if (!fs::exists(folder_ / kIdentity)) {
     write_text_file(folder_ / kIdentity, identity);
   } else if (read_answer_identity(folder_) != identity) {
@@ -68,6 +68,7 @@ AnswerWriter::AnswerWriter(fs::path folder, const std::string& identity, int64_t
   resume();
   lines_.open(folder_ / kLines, std::ios::app | std::ios::binary);
   features_.open(folder_ / kFeatures, std::ios::app | std::ios::binary);
+  made_.keep();
 }
 
 void AnswerWriter::resume() {

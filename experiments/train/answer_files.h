@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/types.h"
+#include "experiments/config/new_folder.h"
 
 namespace specdec {
 
@@ -37,7 +38,8 @@ struct AnswerSelection {
 class AnswerWriter {
  public:
   /// Goes on with what the folder holds; what an interrupted run left behind the last complete line
-  /// is cut off. Throws Error when it holds answers of another identity, or cannot be written.
+  /// is cut off. Throws Error when it holds answers of another identity, cannot be written, or is
+  /// written by another process.
   AnswerWriter(std::filesystem::path folder, const std::string& identity, int64_t width);
 
   /// Numbers of the prompts that are done.
@@ -50,6 +52,7 @@ class AnswerWriter {
   void resume();
 
   std::filesystem::path folder_;
+  NewFolder made_;  // locked while this object lives
   int64_t width_;
   int64_t rows_ = 0;
   int64_t answer_tokens_ = 0;

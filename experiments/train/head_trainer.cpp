@@ -61,7 +61,9 @@ HeldOutReport report(const Accuracies& kinds, bool grouped) {
 class HeadTrainer {
  public:
   HeadTrainer(const HeadTrainConfig& config, const TrainOptions& options)
-      : config_(config), options_(options) {
+      : config_(config), options_(options), made_(config.out) {
+    make_training_folder(made_);
+    refuse_finished();
     LoadOptions load;
     load.dtype = at::kFloat;
     load.place = placement_on(options.device);
@@ -75,19 +77,16 @@ class HeadTrainer {
                                              *target_, config.text.held_out);
       say(answers_->text());
     }
-    refuse_finished();
-    NewFolder made(config.out);
     head_ = make_head_training(config.shape, {.target = target_,
                                               .token_weights = token_weights(),
                                               .seed = config.text.seed,
                                               .matmul_dtype = matmul_dtype(),
                                               .target_name = config.target.string()});
-    make_training_folder(config.out);
     if (config.self_distillation.share > 0.0) {
       generated_ = self_generate(decoding_target(), *data_, config.text, config.self_distillation,
                                  options.log);
     }
-    made.keep();
+    made_.keep();
   }
 
   void run() {
@@ -163,7 +162,6 @@ class HeadTrainer {
   at::Tensor answer_masses() const {
     const fs::path file = masses_file();
     if (!fs::exists(file)) {
-      make_training_folder(config_.out);
       TensorWriter writer(at::kDouble);
       writer.add("masses", answers_->masses());
       writer.write(file);
@@ -257,6 +255,7 @@ class HeadTrainer {
 
   const HeadTrainConfig& config_;
   const TrainOptions& options_;
+  NewFolder made_;
   std::shared_ptr<const TransformerTensors> target_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<TextData> data_;      // one of these

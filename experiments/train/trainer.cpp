@@ -83,10 +83,9 @@ std::string evaluation_text(const std::map<std::string, Evaluation>& kinds) {
 class Trainer {
  public:
   Trainer(const TrainConfig& config, const TrainOptions& options)
-      : config_(config), options_(options) {
+      : config_(config), options_(options), made_(config.out) {
+    make_training_folder(made_);
     refuse_finished();
-    NewFolder made(config.out);
-    make_training_folder(config.out);
     make_tokenizer(config_);
     tokenizer_ = load_tokenizer(config.out);
     config_.model = shape_with_vocabulary(config_.model, tokenizer_->vocab_size());
@@ -96,7 +95,7 @@ class Trainer {
     if (config_.continuation_share > 0.0) {
       continuations_ = std::make_unique<SequenceUnlikelihood>(model_);
     }
-    made.keep();
+    made_.keep();
   }
 
   void run() {
@@ -289,6 +288,7 @@ class Trainer {
 
   TrainConfig config_;
   TrainOptions options_;
+  NewFolder made_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<TextData> data_;
   std::shared_ptr<const TransformerTensors> teacher_;

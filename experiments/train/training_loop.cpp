@@ -283,7 +283,8 @@ class TrainingLoop {
 
 void run_training(const TrainingTask& task) { TrainingLoop(task).run(); }
 
-void make_training_folder(const fs::path& out) {
+void make_training_folder(NewFolder& folder) {
+  const fs::path& out = folder.path();
   std::error_code code;
   fs::create_directories(out, code);
   if (!code && !fs::is_directory(out)) {
@@ -297,6 +298,7 @@ void make_training_folder(const fs::path& out) {
         "{}: cannot be made or written: {}. Name another folder with --set out=", out.string(),
         code.message()));
   }
+  folder.lock();
 }
 
 bool is_finished(const fs::path& out, const std::string& file) {

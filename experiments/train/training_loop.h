@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "experiments/config/new_folder.h"
 #include "experiments/train/train_config.h"
 
 namespace specdec {
@@ -45,9 +46,9 @@ struct TrainingTask {
 /// after Ctrl-C, with training.state written at the step that was reached.
 void run_training(const TrainingTask& task);
 
-/// Makes the folder that a training writes to. Throws Error, before any work, when it cannot be
-/// made or written.
-void make_training_folder(const std::filesystem::path& out);
+/// Makes the folder that a training writes to, and locks it. Throws Error, before any work, when it
+/// cannot be made or written, and when another process is writing to it.
+void make_training_folder(NewFolder& out);
 /// True when `out` holds the weights `file` of a training that ended. One that was stopped while
 /// its stored weights were evaluated left its state too, and resumes.
 bool is_finished(const std::filesystem::path& out, const std::string& file);

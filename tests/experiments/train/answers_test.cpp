@@ -185,6 +185,14 @@ TEST_F(AnswersTest, AnInterruptedRunGoesOnToTheSameBits) {
               HasSubstr("other settings"));
 }
 
+TEST_F(AnswersTest, ASecondWriterIsRefused) {
+  const AnswerPlan made = plan("answers", {"prompts=1"});
+  make_answers(made, {});
+  const AnswerWriter writer(made.out, read_answer_identity(made.out), int64_t{3} * 32);
+  EXPECT_THAT(error_message<Error>([&] { make_answers(made, {}); }),
+              HasSubstr("another process is writing"));
+}
+
 TEST_F(AnswersTest, OnlyAnswersCountInTheLoss) {
   make_answers(plan("answers"), {});
   const auto weights = load_model_tensors(target(), {.dtype = at::kFloat});
