@@ -110,14 +110,14 @@ class HeadTrainer {
                             head_->save(config_.out);
                             head_->load(config_.out);
                             fs::remove_all(config_.out / kSoFar);
-                            if (answers_) {
-                              fs::remove(masses_file());
-                            }
                             return evaluate(0);
                           },
                       .log = options_.log};
     head_->collect(task.matrices, task.others);
     run_training(task);
+    if (answers_) {
+      fs::remove(masses_file());
+    }
   }
 
  private:

@@ -76,7 +76,7 @@ class TrainingLoop {
         save_state(step);
       }
     }
-    stop_if_interrupted(step);
+    save_state(step);  // whoever is cut from here on finishes again
     finish();
   }
 

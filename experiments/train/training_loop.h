@@ -33,7 +33,8 @@ struct TrainingTask {
   /// The loss of a step, a scalar; a function of the step and the parameters alone.
   std::function<at::Tensor(int64_t step)> loss;
   std::function<HeldOutReport()> evaluate;  ///< a quick look
-  /// Stores the result in `out`; what is stored is then evaluated on all held-out text.
+  /// Stores the result in `out`; what is stored is then evaluated on all held-out text. Called
+  /// again where the first call was cut.
   std::function<HeldOutReport()> finish;
   std::function<void(const std::string&)> log;  ///< a line of progress; may be empty
 };

@@ -263,6 +263,35 @@ TEST_F(AnswersTest, HeadsLearnFromThemAndResume) {
       320);
 }
 
+TEST_F(AnswersTest, ATrainingThatIsCutInItsLastEvaluationFinishesAgain) {
+  make_answers(plan("answers"), {});
+  const std::vector<std::string> short_one = {"steps=3", "loss.depth=2"};  // without a checkpoint
+  const HeadTrainConfig config =
+      head("{type: eagle3, layers: [0, 1], draft_vocab_size: 320}", short_one);
+  const auto masses = [&] {
+    const fs::directory_iterator files(config.out);
+    return std::count_if(begin(files), end(files), [](const fs::directory_entry& file) {
+      return file.path().filename().string().rfind("masses_", 0) == 0;
+    });
+  };
+  struct Stop {};
+  TrainOptions stopping;
+  stopping.log = [](const std::string& line) {
+    if (line.rfind("stored weights", 0) == 0) {
+      throw Stop();
+    }
+  };
+  EXPECT_THROW(train_head(config, stopping), Stop);
+  EXPECT_EQ(masses(), 1);
+  EXPECT_FALSE(fs::exists(config.out / "training.json"));
+  const std::string weights = read_file(config.out / "model.safetensors");
+  train_head(config, {});
+  EXPECT_EQ(read_file(config.out / "model.safetensors"), weights);
+  EXPECT_TRUE(fs::exists(config.out / "training.json"));
+  EXPECT_FALSE(fs::exists(config.out / "training.state"));
+  EXPECT_EQ(masses(), 0);
+}
+
 TEST_F(AnswersTest, AdaptersForEarlyExitLearnFromThem) {
   make_answers(plan("answers"), {});
   const HeadTrainConfig config = head("{type: self, layers: 1, rank: 4}", {"loss.depth=2"}, "self");
