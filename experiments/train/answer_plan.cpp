@@ -144,6 +144,9 @@ std::string answer_identity(const AnswerPlan& plan, const TransformerInfo& targe
   if (!plan.openings.empty()) {
     out["openings"] = plan.openings;
   }
+  if (!target.config.suppressed_ids.empty()) {
+    out["suppressed"] = target.config.suppressed_ids;
+  }
   return out.dump(2) + "\n";
 }
 

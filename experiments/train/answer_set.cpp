@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "experiments/train/answer_prompts.h"
+#include "experiments/train/head_loss.h"
 
 namespace specdec {
 namespace {
@@ -92,6 +93,12 @@ AnswerSet::AnswerSet(const std::filesystem::path& folder, std::vector<AnswerReco
         fmt::format("{} holds answers of another target (weights {}) than this one "
                     "(weights {}): make its own with specdec answers.",
                     folder.string(), identity.at("target").get<std::string>(), target.fingerprint));
+  }
+  if (identity.value("suppressed", std::vector<Token>()) != target.config.suppressed_ids) {
+    throw Error(
+        fmt::format("{} holds answers for which other tokens were suppressed than the target's "
+                    "checkpoint says now: make them anew with specdec answers.",
+                    folder.string()));
   }
   identity.at("layers").get_to(layers_);
   const auto width = (static_cast<int64_t>(layers_.size()) + 1) * target.config.hidden_size;
@@ -219,7 +226,7 @@ at::Tensor AnswerSet::masses(int64_t most) const {
     if (places.numel() > 0) {
       const auto logits =
           reference_head(target_, one.target.hidden.flatten(0, 1).index_select(0, places));
-      sums += at::softmax(logits, -1).sum(0).to(at::kCPU, at::kDouble);
+      sums += at::softmax(decoded_logits(logits, target_), -1).sum(0).to(at::kCPU, at::kDouble);
     }
   }
   return sums;

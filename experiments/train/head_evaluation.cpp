@@ -96,7 +96,7 @@ TargetBatch target_batch(const TransformerTensors& target, const at::Tensor& tok
   const c10::NoGradGuard frozen;
   TargetBatch batch{.tokens = tokens, .target = {}, .distribution = {}};
   batch.target = reference_forward(target, tokens.narrow(1, 0, tokens.size(1) - 1), matmul_dtype);
-  batch.distribution = at::softmax(batch.target.logits, -1);
+  batch.distribution = at::softmax(decoded_logits(batch.target.logits, target), -1);
   return batch;
 }
 

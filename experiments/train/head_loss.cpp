@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <limits>
+
 #include "core/error.h"
 
 namespace specdec {
@@ -88,6 +90,20 @@ class DepthLoss {
 
 }  // namespace
 
+at::Tensor decoded_logits(const at::Tensor& logits, const TransformerTensors& target,
+                          const at::Tensor& draft_tokens) {
+  const std::vector<Token>& ids = target.config.suppressed_ids;
+  if (ids.empty()) {
+    return logits;
+  }
+  at::Tensor never = at::zeros({target.config.vocab_size}, at::kBool);
+  never = never.index_fill(0, at::tensor(ids, at::kLong), true).to(logits.device());
+  if (draft_tokens.defined()) {
+    never = never.index_select(0, draft_tokens);
+  }
+  return logits.masked_fill(never, -std::numeric_limits<double>::infinity());
+}
+
 at::Tensor guessed_distribution(const TargetBatch& batch, const GuessedPlaces& places,
                                 const at::Tensor& draft_tokens, const TransformerTensors& target) {
   const c10::NoGradGuard frozen;
@@ -97,7 +113,8 @@ at::Tensor guessed_distribution(const TargetBatch& batch, const GuessedPlaces& p
   }
   const auto hidden = batch.target.hidden.flatten(0, 1).index_select(0, places.places);
   const auto log_sums = batch.log_sums.index_select(0, places.among).unsqueeze(-1);
-  return (reference_head(target, hidden, draft_tokens) - log_sums).exp();
+  const auto logits = reference_head(target, hidden, draft_tokens);
+  return (decoded_logits(logits, target, draft_tokens) - log_sums).exp();
 }
 
 at::Tensor head_loss(const HeadTraining& head, const TargetBatch& batch, const HeadLoss& options,

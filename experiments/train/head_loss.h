@@ -3,6 +3,11 @@
 
 namespace specdec {
 
+/// The target's logits [..., vocab or draft vocab] as it decodes: those of the tokens that its
+/// checkpoint suppresses become -inf. draft_tokens: whose they are; undefined = all tokens.
+at::Tensor decoded_logits(const at::Tensor& logits, const TransformerTensors& target,
+                          const at::Tensor& draft_tokens = {});
+
 /// The target's probabilities at the places, of all tokens or of draft_tokens: [n, vocab or draft
 /// vocab]. They sum to less than one where the draft vocabulary leaves mass outside. `target` gives
 /// those of recorded answers.

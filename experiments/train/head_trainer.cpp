@@ -233,23 +233,26 @@ class HeadTrainer {
 
   std::string identity() const {
     const auto& distillation = config_.self_distillation;
-    const json out = {{"version", 3},  // of losses and initial values
-                      {"head", head_identity(config_.shape, config_.loss)},
-                      {"target", target_->fingerprint},
-                      {"seed", config_.text.seed},
-                      {"sequence_length", config_.text.sequence_length},
-                      {"batch_size", config_.text.batch_size},
-                      {"tokens", train_tokens()},
-                      {"answers", answers_ ? read_answer_identity(config_.answers.folder) : ""},
-                      {"steps", config_.schedule.steps},
-                      {"warm_up_steps", config_.schedule.warm_up_steps},
-                      {"rate", config_.schedule.learning_rate},
-                      {"decay", config_.schedule.weight_decay},
-                      {"share", distillation.share},
-                      {"sequences", distillation.share > 0.0 ? distillation.sequences : 0},
-                      {"prompt_tokens", distillation.prompt_tokens},
-                      {"temperatures", distillation.temperatures},
-                      {"bfloat16", config_.bfloat16_products}};
+    json out = {{"version", 3},  // of losses and initial values
+                {"head", head_identity(config_.shape, config_.loss)},
+                {"target", target_->fingerprint},
+                {"seed", config_.text.seed},
+                {"sequence_length", config_.text.sequence_length},
+                {"batch_size", config_.text.batch_size},
+                {"tokens", train_tokens()},
+                {"answers", answers_ ? read_answer_identity(config_.answers.folder) : ""},
+                {"steps", config_.schedule.steps},
+                {"warm_up_steps", config_.schedule.warm_up_steps},
+                {"rate", config_.schedule.learning_rate},
+                {"decay", config_.schedule.weight_decay},
+                {"share", distillation.share},
+                {"sequences", distillation.share > 0.0 ? distillation.sequences : 0},
+                {"prompt_tokens", distillation.prompt_tokens},
+                {"temperatures", distillation.temperatures},
+                {"bfloat16", config_.bfloat16_products}};
+    if (!target_->config.suppressed_ids.empty()) {
+      out["suppressed"] = target_->config.suppressed_ids;
+    }
     return out.dump();
   }
 

@@ -16,7 +16,7 @@ namespace specdec {
 struct TargetBatch {
   at::Tensor tokens;        ///< [rows, T + 1] int64
   ReferenceResult target;   ///< of tokens 0..T-1, without gradients; recorded ones have no logits
-  at::Tensor distribution;  ///< [rows, T, vocab]: softmax of the target's logits; not of recorded
+  at::Tensor distribution;  ///< [rows, T, vocab]: of the target as it decodes; not of recorded
   // Of recorded answers, else undefined:
   /// [n] int64 row * T + t that count: those of answers. On the host, which chooses among them.
   at::Tensor places = {};

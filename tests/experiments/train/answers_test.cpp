@@ -193,6 +193,27 @@ TEST_F(AnswersTest, ASecondWriterIsRefused) {
               HasSubstr("another process is writing"));
 }
 
+TEST_F(AnswersTest, SuppressedTokensHaveNoMass) {
+  const std::vector<int64_t> never = {7, 300};
+  fs::copy(target(), folder_.path() / "llama");
+  folder_.write("llama/generation_config.json", R"({"suppress_tokens": [7, 300]})");
+  make_answers(plan("answers", {"target.weights=" + (folder_.path() / "llama").string()}), {});
+  const auto weights = load_model_tensors(folder_.path() / "llama", {.dtype = at::kFloat});
+  const AnswerSet answers = answer_set(*weights);
+  const TargetBatch batch = answers.batch({&answers.train().front()});
+  const auto all = guessed_distribution(batch, guessed_places(batch, 1), {}, *weights);
+  const auto columns = at::tensor(never, at::kLong);
+  EXPECT_EQ(all.index_select(1, columns).max().item<double>(), 0.0);
+  EXPECT_GT(all.index_fill(1, columns, 1.0).min().item<double>(), 0.0);
+  EXPECT_TRUE(at::allclose(all.sum(-1), at::ones({all.size(0)}), 0.05, 0.05));
+  const auto some = at::tensor({6, 7, 8}, at::kLong);
+  EXPECT_TRUE(at::allclose(guessed_distribution(batch, guessed_places(batch, 1), some, *weights),
+                           all.index_select(1, some)));
+  EXPECT_EQ(answers.masses().index_select(0, columns).max().item<double>(), 0.0);
+  const auto others = load_model_tensors(target(), {.dtype = at::kFloat});
+  EXPECT_THAT(error_message<Error>([&] { answer_set(*others); }), HasSubstr("other tokens"));
+}
+
 TEST_F(AnswersTest, OnlyAnswersCountInTheLoss) {
   make_answers(plan("answers"), {});
   const auto weights = load_model_tensors(target(), {.dtype = at::kFloat});
