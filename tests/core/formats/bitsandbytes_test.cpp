@@ -12,8 +12,8 @@
 
 #include "core/error.h"
 #include "core/formats/compressed_tensors.h"
-#include "core/formats/memory_tensors.h"
 #include "tests/support/error_message.h"
+#include "tests/support/owned_tensors.h"
 
 namespace specdec {
 namespace {
@@ -22,21 +22,6 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 
 constexpr const char* kState = "a.weight.quant_state.bitsandbytes__nf4";
-
-struct OwnedTensor {
-  DType dtype;
-  std::vector<int64_t> shape;
-  std::vector<std::byte> bytes;
-};
-using OwnedTensors = std::map<std::string, OwnedTensor>;
-
-OwnedTensor zeros_of(DType dtype, std::vector<int64_t> shape) {
-  int64_t size = dtype_bytes(dtype);
-  for (const int64_t side : shape) {
-    size *= side;
-  }
-  return {dtype, std::move(shape), std::vector<std::byte>(static_cast<size_t>(size))};
-}
 
 OwnedTensor text_tensor(const std::string& text) {
   OwnedTensor tensor = zeros_of(DType::kU8, {std::ssize(text)});
@@ -55,14 +40,10 @@ OwnedTensors four_bit_tensors(const json& state = {}) {
 }
 
 std::string complaint(const OwnedTensors& tensors, const char* bits = "load_in_4bit") {
-  const auto memory = std::make_shared<MemoryTensors>("folder");
-  for (const auto& [name, tensor] : tensors) {
-    memory->add(
-        {.name = name, .dtype = tensor.dtype, .shape = tensor.shape, .bytes = tensor.bytes});
-  }
   const json config = {{"quantization_config", {{"quant_method", "bitsandbytes"}, {bits, true}}}};
-  return error_message<WeightsError>(
-      [&] { CompressedTensors(memory, parse_compression(config.dump(), "config.json").value()); });
+  return error_message<WeightsError>([&] {
+    CompressedTensors(in_memory(tensors), parse_compression(config.dump(), "config.json").value());
+  });
 }
 
 TEST(BitsandbytesTest, TensorsThatDoNotFitAreNamed) {

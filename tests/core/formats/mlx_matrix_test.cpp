@@ -14,8 +14,8 @@
 #include "core/formats/compressed_tensors.h"
 #include "core/formats/float_values.h"
 #include "core/formats/gguf_blocks.h"
-#include "core/formats/memory_tensors.h"
 #include "tests/support/error_message.h"
+#include "tests/support/owned_tensors.h"
 
 namespace specdec {
 namespace {
@@ -23,26 +23,11 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-struct MlxTensor {
-  DType dtype;
-  std::vector<int64_t> shape;
-  std::vector<std::byte> bytes;
-};
-using MlxFolder = std::map<std::string, MlxTensor>;
-
-MlxTensor mlx_zeros(DType dtype, std::vector<int64_t> shape) {
-  int64_t size = dtype_bytes(dtype);
-  for (const int64_t side : shape) {
-    size *= side;
-  }
-  return {dtype, std::move(shape), std::vector<std::byte>(static_cast<size_t>(size))};
-}
-
 /// A matrix [4, 64] in codes of 4 bits, groups of 32.
-MlxFolder mlx_matrix() {
-  return {{"a.weight", mlx_zeros(DType::kI32, {4, 8})},
-          {"a.scales", mlx_zeros(DType::kBF16, {4, 2})},
-          {"a.biases", mlx_zeros(DType::kBF16, {4, 2})}};
+OwnedTensors mlx_matrix() {
+  return {{"a.weight", zeros_of(DType::kI32, {4, 8})},
+          {"a.scales", zeros_of(DType::kBF16, {4, 2})},
+          {"a.biases", zeros_of(DType::kBF16, {4, 2})}};
 }
 
 json mlx_config(const json& more = {}) {
@@ -51,16 +36,7 @@ json mlx_config(const json& more = {}) {
   return {{"quantization", said}};
 }
 
-std::shared_ptr<MemoryTensors> in_memory(const MlxFolder& folder) {
-  auto memory = std::make_shared<MemoryTensors>("folder");
-  for (const auto& [name, tensor] : folder) {
-    memory->add(
-        {.name = name, .dtype = tensor.dtype, .shape = tensor.shape, .bytes = tensor.bytes});
-  }
-  return memory;
-}
-
-std::string mlx_complaint(const MlxFolder& folder, const json& config = mlx_config()) {
+std::string mlx_complaint(const OwnedTensors& folder, const json& config = mlx_config()) {
   return error_message<WeightsError>([&] {
     CompressedTensors(in_memory(folder), parse_compression(config.dump(), "config.json").value());
   });
@@ -69,22 +45,22 @@ std::string mlx_complaint(const MlxFolder& folder, const json& config = mlx_conf
 TEST(MlxMatrixTest, TensorsThatDoNotFitAreNamed) {
   EXPECT_EQ(mlx_complaint(mlx_matrix()), "no error");
   for (const std::string part : {"scales", "biases"}) {
-    MlxFolder folder = mlx_matrix();
+    OwnedTensors folder = mlx_matrix();
     folder.erase("a." + part);
     EXPECT_THAT(mlx_complaint(folder),
                 HasSubstr("folder: tensor 'a.weight' has no " + part + " beside it"));
-    folder["a." + part] = mlx_zeros(DType::kBF16, {4, 3});
+    folder["a." + part] = zeros_of(DType::kBF16, {4, 3});
     EXPECT_THAT(mlx_complaint(folder), HasSubstr("'a." + part + "' has shape [4, 3]"));
-    folder["a." + part] = mlx_zeros(DType::kI8, {4, 2});
+    folder["a." + part] = zeros_of(DType::kI8, {4, 2});
     EXPECT_THAT(mlx_complaint(folder), HasSubstr("has dtype I8; it should be F32 or F16 or BF16"));
   }
-  MlxFolder folder = mlx_matrix();
-  folder["a.weight"] = mlx_zeros(DType::kI32, {4, 7});
+  OwnedTensors folder = mlx_matrix();
+  folder["a.weight"] = zeros_of(DType::kI32, {4, 7});
   EXPECT_THAT(mlx_complaint(folder, mlx_config({{"bits", 6}})),
               HasSubstr("rows of 7 words, which do not hold codes of 6 bits"));
-  folder["a.weight"] = mlx_zeros(DType::kI32, {0, 4, 8});
+  folder["a.weight"] = zeros_of(DType::kI32, {0, 4, 8});
   EXPECT_THAT(mlx_complaint(folder), HasSubstr("'a.weight' should have two dimensions"));
-  folder["a.weight"] = mlx_zeros(DType::kI32, {8});
+  folder["a.weight"] = zeros_of(DType::kI32, {8});
   EXPECT_THAT(mlx_complaint(folder), HasSubstr("'a.weight' should have two dimensions"));
   EXPECT_THAT(mlx_complaint(mlx_matrix(), mlx_config({{"bits", 8}})), HasSubstr("'a.scales'"));
 }
@@ -105,10 +81,10 @@ TEST(MlxMatrixTest, WhatIsNotSupportedIsNamed) {
 }
 
 TEST(MlxMatrixTest, ModulesMayHaveBitsOfTheirOwn) {
-  MlxFolder folder = mlx_matrix();
-  folder["b.weight"] = mlx_zeros(DType::kI32, {2, 16});
-  folder["b.scales"] = folder["b.biases"] = mlx_zeros(DType::kF16, {2, 1});
-  folder["c.weight"] = mlx_zeros(DType::kBF16, {2, 16});
+  OwnedTensors folder = mlx_matrix();
+  folder["b.weight"] = zeros_of(DType::kI32, {2, 16});
+  folder["b.scales"] = folder["b.biases"] = zeros_of(DType::kF16, {2, 1});
+  folder["c.weight"] = zeros_of(DType::kBF16, {2, 16});
   const json config = mlx_config({{"b", {{"group_size", 64}, {"bits", 8}}}, {"c", false}});
   const auto schemes = parse_compression(config.dump(), "config.json").value();
   const CompressedTensors tensors(in_memory(folder), schemes);
@@ -122,7 +98,7 @@ TEST(MlxMatrixTest, ModulesMayHaveBitsOfTheirOwn) {
 }
 
 TEST(MlxMatrixTest, ScalesThatAreNoHalvesKeepTheirValues) {
-  MlxFolder folder = mlx_matrix();
+  OwnedTensors folder = mlx_matrix();
   const uint16_t tiny = 0x3000;  // a bfloat16 of 2^-31
   std::memcpy(folder["a.scales"].bytes.data(), &tiny, sizeof(tiny));
   std::memset(folder["a.weight"].bytes.data(), 0x11, 4);
@@ -135,7 +111,7 @@ TEST(MlxMatrixTest, ScalesThatAreNoHalvesKeepTheirValues) {
 }
 
 TEST(MlxMatrixTest, GroupsOfEqualWeightsNeedNoScale) {
-  MlxFolder folder = mlx_matrix();
+  OwnedTensors folder = mlx_matrix();
   const uint16_t tiny = 0x33D7;  // what MLX writes there: 1e-7
   const uint16_t bias = 0x3F00;  // 0.5
   std::memcpy(folder["a.scales"].bytes.data(), &tiny, sizeof(tiny));
@@ -154,9 +130,9 @@ TEST(MlxMatrixTest, GroupsOfEqualWeightsNeedNoScale) {
 
 /// Of all its matrices where one of them needs another type than the others alone would.
 TEST(MlxMatrixTest, AStackHasOneType) {
-  MlxFolder stack = {{"a.weight", mlx_zeros(DType::kI32, {3, 1, 4})},
-                     {"a.scales", mlx_zeros(DType::kBF16, {3, 1, 1})},
-                     {"a.biases", mlx_zeros(DType::kBF16, {3, 1, 1})}};
+  OwnedTensors stack = {{"a.weight", zeros_of(DType::kI32, {3, 1, 4})},
+                        {"a.scales", zeros_of(DType::kBF16, {3, 1, 1})},
+                        {"a.biases", zeros_of(DType::kBF16, {3, 1, 1})}};
   const uint16_t scales[] = {0x3F80, 0x3000, 0x4000};  // 1, 2^-31, 2
   std::memcpy(stack["a.scales"].bytes.data(), scales, sizeof(scales));
   std::memset(stack["a.weight"].bytes.data(), 0x33, 48);
@@ -173,8 +149,8 @@ TEST(MlxMatrixTest, AStackHasOneType) {
 }
 
 TEST(MlxMatrixTest, FloatsOfFourBitsMayBeStacked) {
-  MlxFolder stack = {{"a.weight", mlx_zeros(DType::kI32, {2, 1, 4})},
-                     {"a.scales", mlx_zeros(DType::kU8, {2, 1, 1})}};
+  OwnedTensors stack = {{"a.weight", zeros_of(DType::kI32, {2, 1, 4})},
+                        {"a.scales", zeros_of(DType::kU8, {2, 1, 1})}};
   std::memset(stack["a.weight"].bytes.data(), 0x22, 32);  // 1.0 each
   stack["a.scales"].bytes = {std::byte{127}, std::byte{129}};
   const json config = mlx_config({{"mode", "mxfp4"}});
@@ -190,9 +166,9 @@ TEST(MlxMatrixTest, FloatsOfFourBitsMayBeStacked) {
 }
 
 TEST(MlxMatrixTest, StacksAreTheirMatrices) {
-  MlxFolder stack = {{"a.weight", mlx_zeros(DType::kI32, {3, 4, 8})},
-                     {"a.scales", mlx_zeros(DType::kBF16, {3, 4, 2})},
-                     {"a.biases", mlx_zeros(DType::kBF16, {3, 4, 2})}};
+  OwnedTensors stack = {{"a.weight", zeros_of(DType::kI32, {3, 4, 8})},
+                        {"a.scales", zeros_of(DType::kBF16, {3, 4, 2})},
+                        {"a.biases", zeros_of(DType::kBF16, {3, 4, 2})}};
   const uint16_t one = 0x3F80;
   for (size_t i = 0; i < 24; ++i) {
     stack["a.weight"].bytes[i * 16] = static_cast<std::byte>(i);
@@ -207,7 +183,7 @@ TEST(MlxMatrixTest, StacksAreTheirMatrices) {
   whole.provide(*all);
   const size_t size = all->bytes.size() / 3;
   for (size_t i = 0; i < 3; ++i) {
-    MlxFolder folder = mlx_matrix();
+    OwnedTensors folder = mlx_matrix();
     for (auto& [name, tensor] : folder) {
       const auto& from = stack[name].bytes;
       std::memcpy(tensor.bytes.data(), from.data() + i * from.size() / 3, from.size() / 3);
