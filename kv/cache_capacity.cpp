@@ -83,11 +83,13 @@ void KvCache::check_branch(int64_t row_length, int64_t depth) const {
   form.multiple = kv_key_group(options_.format);
   if (form.multiple > 1 && form.first_at(row_length + depth - 1) > row_length) {
     throw Error(fmt::format(
-        "a branch of a draft tree is {} tokens deep, and a key/value cache in {} with exact_recent "
-        "{} rounds the keys of {} tokens together that follow each other in all branches: draft a "
-        "chain or a tree of at most {} levels, or raise exact_recent",
+        "a branch of a draft tree is {} tokens deep, with the one that it begins with, and a "
+        "key/value cache in {} with exact_recent {} rounds the keys of {} tokens together that "
+        "follow each other in all branches: draft a tree of at most {} levels (beams: a "
+        "draft_length "
+        "of as many) or a chain without beams, or raise exact_recent",
         depth, kv_format_name(options_.format), options_.exact_recent, form.multiple,
-        options_.exact_recent));
+        options_.exact_recent - 1));
   }
 }
 

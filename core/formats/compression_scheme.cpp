@@ -393,7 +393,7 @@ CompressionSchemes read_method(const JsonKeys& keys, const std::string& name) {
 
 std::string quantisation_method(const JsonKeys& keys) {
   return keys.text("quant_method",
-                   keys.has("bits") && keys.has("group_size") ? kMlxMethod : "unknown");
+                   keys.has("bits") || keys.has("group_size") ? kMlxMethod : "unknown");
 }
 
 bool is_known_quantisation(const std::string& method) { return find_method(method) != nullptr; }

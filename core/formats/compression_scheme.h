@@ -83,7 +83,7 @@ class CompressionSchemes {
   std::vector<Target> targets_;  ///< in the order in which they are tried; none with one scheme
 };
 
-/// The method that a quantization_config names: "mlx" where it names none but bits and groups, as
+/// The method that a quantization_config names: "mlx" where it names none but bits or groups, as
 /// MLX writes it, else "unknown".
 std::string quantisation_method(const JsonKeys& keys);
 /// Whether parse_compression reads a method, or says in detail what of it is not supported.

@@ -57,11 +57,14 @@ void check_mlx(const MatrixChecks& checks, const CompressedMatrix& matrix) {
 }  // namespace
 
 bool is_mlx_config(const JsonKeys& top) {
-  return top.has(kMlxKey) && top.at(kMlxKey).is_object() && top.object(kMlxKey).has("bits") &&
-         top.object(kMlxKey).has("group_size");
+  return top.has(kMlxKey) && top.at(kMlxKey).is_object() &&
+         (top.object(kMlxKey).has("bits") || top.object(kMlxKey).has("group_size"));
 }
 
 CompressionSchemes read_mlx(const JsonKeys& keys) {
+  for (const char* key : {"bits", "group_size"}) {  // of which modules have defaults
+    (void)keys.positive(key);
+  }
   std::vector<CompressionSchemes::Group> groups = {{{ModulePattern("re:")}, read_mlx_scheme(keys)}};
   for (const std::string& name : keys.names()) {
     if (keys.has(name.c_str()) && keys.at(name.c_str()).is_object()) {  // false: as it was

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/kernels/threads_during.h"
@@ -111,7 +112,9 @@ MachineMeasurement measure_machine(const std::shared_ptr<const TransformerWeight
     return std::make_unique<TransformerModel>(weights, paged_kv(page_size, options.format),
                                               TransformerOptions{.max_length = longest});
   };
-  const auto model = make(kDefaultPageSize);
+  // Formats that round keys of several tokens together have pages of whole groups.
+  const int64_t group = kv_key_group(options.format);
+  const auto model = make(std::max(kDefaultPageSize, group));
   MachineMeasurement found;
   found.prefill_threads = time_threads(*model, std::min(kPromptTokens, longest), options);
   found.decode_threads = time_threads(*model, kStepTokens, options);
@@ -119,12 +122,15 @@ MachineMeasurement measure_machine(const std::shared_ptr<const TransformerWeight
   const ThreadsDuring during(found.decode_threads.chosen);
   const int64_t context = std::min(kContext, longest - kStepTokens);
   std::map<int64_t, std::unique_ptr<TransformerModel>> paged;
-  for (const int64_t size : kPageSizes) {
+  std::vector<int64_t> sizes;
+  std::copy_if(std::begin(kPageSizes), std::end(kPageSizes), std::back_inserter(sizes),
+               [group](int64_t size) { return size % group == 0; });
+  for (const int64_t size : sizes) {
     paged[size] = make(size);
     paged[size]->prefill_get_last_logits(std::vector<Token>(static_cast<size_t>(context), 0));
   }
   found.page_size = choose_in_turns(
-      {std::begin(kPageSizes), std::end(kPageSizes)},
+      sizes,
       [&](int64_t size) {
         const double seconds = seconds_of_call([&] { feed(*paged.at(size), kStepTokens); });
         paged.at(size)->truncate(context);

@@ -292,7 +292,7 @@ TEST_F(KeyGroupsCacheTest, ABranchThatIsTooDeepChangesNothing) {
   EXPECT_NO_THROW(model.extend(0, branches(32)));
   model.truncate(0, 70);
   EXPECT_THAT(error_message<Error>([&] { model.extend(0, branches(70)); }),
-              AllOf(HasSubstr("58 tokens deep"), HasSubstr("tree of at most 32 levels"),
+              AllOf(HasSubstr("58 tokens deep"), HasSubstr("tree of at most 31 levels"),
                     HasSubstr("raise exact_recent")));
   EXPECT_EQ(model.cache().pending(0), 0);
   model.extend_chain(0, 71);

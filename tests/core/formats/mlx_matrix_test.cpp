@@ -72,6 +72,11 @@ TEST(MlxMatrixTest, WhatIsNotSupportedIsNamed) {
   EXPECT_THAT(said({{"mode", "mxfp4"}, {"group_size", 64}}),
               HasSubstr("groups of 32, not 4 and 64"));
   EXPECT_THAT(said({{"group_size", "many"}}), HasSubstr("group_size"));
+  for (const char* key : {"bits", "group_size"}) {
+    json config = mlx_config();
+    config["quantization"].erase(key);
+    EXPECT_THAT(mlx_complaint(mlx_matrix(), config), HasSubstr(std::string("'") + key + "'"));
+  }
   EXPECT_THAT(said({{"a", {{"bits", 9}}}}), HasSubstr("'bits' is 9"));
   // Keys of other tools under the same name are theirs.
   for (const char* other : {R"({"algorithm": "none"})", R"("none")", "false", "4"}) {
