@@ -7,9 +7,9 @@ file(MAKE_DIRECTORY "${WORK}")
 set(out "eagle #2")  # what YAML would take for a comment; found from the folder that the script is called in
 set(script "${SOURCE}/scripts/train_eagle3")
 set(ENV{OMP_NUM_THREADS} 1)
-set(all gemma3 --target "${SOURCE}/models/target" --layers 1,3,5 --out "${out}" --program "${SPECDEC}" --prompts 30
-        --steps 20 --questions 1 --new-tokens 8 --set head.draft_vocab_size=512 --set warm_up_steps=1
-        --set evaluate_every=20 --set checkpoint_every=4 --set batch_size=2 --set held_out=0.2
+set(all gemma3 --target "${SOURCE}/models/target" --layers 1,3,5 --out "${out}" --program "${SPECDEC}" --prompts 120
+        --steps 80 --questions 1 --new-tokens 8 --set head.draft_vocab_size=512 --set warm_up_steps=1
+        --set evaluate_every=80 --set checkpoint_every=4 --set batch_size=2 --set held_out=0.2
         --answers-set text_tokens=[8,16] --answers-set max_answer_tokens=32)
 
 function(check code pattern)
@@ -48,6 +48,6 @@ string(LENGTH "${first_answers}" first_length)
 if(NOT place EQUAL 0 OR NOT length GREATER first_length)
   message(FATAL_ERROR "the answers that were there did not stay, or were all:\n${first_answers}")
 endif()
-run(0 "steps [1-9][0-9]* to 20.*eagle3_2 +speedup [0-9.]+ +tokens_per_step [0-9.]+ +acceptance_rate" ${all})
+run(0 "steps [1-9][0-9]* to 80.*eagle3_2 +speedup [0-9.]+ +tokens_per_step [0-9.]+ +acceptance_rate" ${all})
 run(0 "^autoregressive" ${all})  # all is done
 run(2 "other settings .new_tokens: 8 there, 9 now." ${all} --new-tokens 9)
