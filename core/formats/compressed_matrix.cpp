@@ -329,8 +329,7 @@ TensorEntry part_of_stack(const TensorEntry& entry, int64_t i, int64_t count, in
 
 }  // namespace
 
-void write_values(const CompressedMatrix& matrix, std::span<std::byte> out) {
-  const DType type = block_type(matrix);  // of all matrices of a stack
+void write_values(const CompressedMatrix& matrix, DType type, std::span<std::byte> out) {
   if (is_column_packed(matrix.scheme)) {
     return write_rows(UnpackedMatrix(matrix).matrix(), type, out);
   }

@@ -14,10 +14,9 @@ struct CompressedMatrix {
   CompressionScheme scheme;
   const TensorEntry* codes = nullptr;
   const TensorEntry* scales = nullptr;
-  const TensorEntry* zeros = nullptr;  ///< nullptr: symmetric
-  const TensorEntry* whole = nullptr;  ///< the scale of the whole matrix, where there is one
-  const TensorEntry* minima =
-      nullptr;  ///< added to each code times its scale, where there are some
+  const TensorEntry* zeros = nullptr;   ///< nullptr: symmetric
+  const TensorEntry* whole = nullptr;   ///< the scale of the whole matrix, where there is one
+  const TensorEntry* minima = nullptr;  ///< added to code * scale, where there are some
   // Of column_packed.h.
   const TensorEntry* zero_words = nullptr;
   const TensorEntry* order = nullptr;  ///< the group of each input; nullptr: one after the other
@@ -44,9 +43,9 @@ struct CompressedMatrix {
 /// codes and scales and how many inputs share one. F32 where there are none.
 DType block_type(const CompressedMatrix& matrix);
 
-/// Writes a matrix, row after row, or those of a stack, as blocks of the type that block_type says,
-/// or as float32: each code, less its zero point, times its scale, rounded once (the library rounds
-/// it to the scales' type), and the minimum of its part added.
-void write_values(const CompressedMatrix& matrix, std::span<std::byte> out);
+/// Writes a matrix, row after row, or those of a stack, as blocks of `type`, which block_type says
+/// of it, or as float32: each code, less its zero point, times its scale, rounded once (the library
+/// rounds it to the scales' type), and the minimum of its part added.
+void write_values(const CompressedMatrix& matrix, DType type, std::span<std::byte> out);
 
 }  // namespace specdec

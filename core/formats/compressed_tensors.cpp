@@ -394,7 +394,7 @@ void CompressedTensors::provide(const TensorEntry& entry) const {
   if (matrix.memory == nullptr) {
     const size_t size = value_bytes(matrix.values);
     matrix.memory = std::make_unique_for_overwrite<std::byte[]>(size);
-    write_values(matrix.stored, {matrix.memory.get(), size});
+    write_values(matrix.stored, matrix.values.dtype, {matrix.memory.get(), size});
     matrix.values.bytes = {matrix.memory.get(), size};
     stored_->release(*matrix.stored.codes);
   }

@@ -100,6 +100,10 @@ CompressedMatrix describe_mlx(const TensorFiles& files, const TensorEntry& codes
   }
   matrix.rows = shape[0];
   matrix.columns = shape[1] * kMlxWordBits / scheme.bits;
+  if (matrix.columns % scheme.columns_per_scale != 0) {
+    checks.fail(codes, fmt::format("has rows of {} inputs, which are no whole groups of {}",
+                                   matrix.columns, scheme.columns_per_scale));
+  }
   check_mlx(checks, matrix);
   if (scheme.codes == Codes::kMlxFloat4) {
     matrix.scheme.codes = Codes::kFloat4;  // the bytes of words are pairs

@@ -163,7 +163,7 @@ class DrawnMatrix {
 std::vector<std::byte> written(const CompressedMatrix& matrix, DType type) {
   std::vector<std::byte> bytes(
       static_cast<size_t>(matrix.rows * matrix.columns / block_values(type) * dtype_bytes(type)));
-  write_values(matrix, bytes);
+  write_values(matrix, block_type(matrix), bytes);
   return bytes;
 }
 

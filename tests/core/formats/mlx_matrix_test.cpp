@@ -42,6 +42,23 @@ std::string mlx_complaint(const OwnedTensors& folder, const json& config = mlx_c
   });
 }
 
+/// The values of a.weight, which should become blocks of this type.
+std::vector<float> values_of(const OwnedTensors& folder, DType type,
+                             const json& config = mlx_config()) {
+  const CompressedTensors tensors(in_memory(folder),
+                                  parse_compression(config.dump(), "config.json").value());
+  const TensorEntry* entry = tensors.find("a.weight");
+  EXPECT_EQ(entry->dtype, type);
+  tensors.provide(*entry);
+  if (!is_block(entry->dtype)) {
+    return float_values(*entry);
+  }
+  std::vector<float> values(entry->bytes.size() / static_cast<size_t>(dtype_bytes(type)) *
+                            static_cast<size_t>(block_values(type)));
+  dequantize(entry->dtype, entry->bytes.data(), std::ssize(values), values.data());
+  return values;
+}
+
 TEST(MlxMatrixTest, TensorsThatDoNotFitAreNamed) {
   EXPECT_EQ(mlx_complaint(mlx_matrix()), "no error");
   for (const std::string part : {"scales", "biases"}) {
@@ -63,6 +80,10 @@ TEST(MlxMatrixTest, TensorsThatDoNotFitAreNamed) {
   folder["a.weight"] = zeros_of(DType::kI32, {8});
   EXPECT_THAT(mlx_complaint(folder), HasSubstr("'a.weight' should have two dimensions"));
   EXPECT_THAT(mlx_complaint(mlx_matrix(), mlx_config({{"bits", 8}})), HasSubstr("'a.scales'"));
+  folder = mlx_matrix();  // a group that reaches over the end of a row
+  folder["a.scales"] = folder["a.biases"] = zeros_of(DType::kBF16, {4, 1});
+  EXPECT_THAT(mlx_complaint(folder, mlx_config({{"group_size", 128}})),
+              HasSubstr("rows of 64 inputs, which are no whole groups of 128"));
 }
 
 TEST(MlxMatrixTest, WhatIsNotSupportedIsNamed) {
@@ -107,12 +128,7 @@ TEST(MlxMatrixTest, ScalesThatAreNoHalvesKeepTheirValues) {
   const uint16_t tiny = 0x3000;  // a bfloat16 of 2^-31
   std::memcpy(folder["a.scales"].bytes.data(), &tiny, sizeof(tiny));
   std::memset(folder["a.weight"].bytes.data(), 0x11, 4);
-  const CompressedTensors tensors(in_memory(folder),
-                                  parse_compression(mlx_config().dump(), "config.json").value());
-  const TensorEntry* entry = tensors.find("a.weight");
-  ASSERT_EQ(entry->dtype, DType::kF32);
-  tensors.provide(*entry);
-  EXPECT_EQ(float_values(*entry).front(), 0x1p-31F);
+  EXPECT_EQ(values_of(folder, DType::kF32).front(), 0x1p-31F);
 }
 
 TEST(MlxMatrixTest, GroupsOfEqualWeightsNeedNoScale) {
@@ -121,13 +137,8 @@ TEST(MlxMatrixTest, GroupsOfEqualWeightsNeedNoScale) {
   const uint16_t bias = 0x3F00;  // 0.5
   std::memcpy(folder["a.scales"].bytes.data(), &tiny, sizeof(tiny));
   std::memcpy(folder["a.biases"].bytes.data(), &bias, sizeof(bias));
-  const CompressedTensors tensors(in_memory(folder),
-                                  parse_compression(mlx_config().dump(), "config.json").value());
-  const TensorEntry* entry = tensors.find("a.weight");
-  ASSERT_EQ(entry->dtype, DType::kQ41);
-  tensors.provide(*entry);
-  std::vector<float> values(4 * 64);
-  dequantize(entry->dtype, entry->bytes.data(), std::ssize(values), values.data());
+  const std::vector<float> values = values_of(folder, DType::kQ41);
+  ASSERT_EQ(values.size(), 4U * 64);
   EXPECT_EQ(values[0], 0.5F);
   EXPECT_EQ(values[31], 0.5F);
   EXPECT_EQ(values[32], 0.0F);
@@ -141,12 +152,8 @@ TEST(MlxMatrixTest, AStackHasOneType) {
   const uint16_t scales[] = {0x3F80, 0x3000, 0x4000};  // 1, 2^-31, 2
   std::memcpy(stack["a.scales"].bytes.data(), scales, sizeof(scales));
   std::memset(stack["a.weight"].bytes.data(), 0x33, 48);
-  const CompressedTensors tensors(in_memory(stack),
-                                  parse_compression(mlx_config().dump(), "config.json").value());
-  const TensorEntry* entry = tensors.find("a.weight");
-  ASSERT_EQ(entry->dtype, DType::kF32);
-  tensors.provide(*entry);
-  const std::vector<float> values = float_values(*entry);
+  const std::vector<float> values = values_of(stack, DType::kF32);
+  ASSERT_EQ(values.size(), 96U);
   EXPECT_THAT(std::vector<float>(values.begin(), values.begin() + 32), testing::Each(3.0F));
   EXPECT_THAT(std::vector<float>(values.begin() + 32, values.begin() + 64),
               testing::Each(3 * 0x1p-31F));
@@ -158,14 +165,9 @@ TEST(MlxMatrixTest, FloatsOfFourBitsMayBeStacked) {
                         {"a.scales", zeros_of(DType::kU8, {2, 1, 1})}};
   std::memset(stack["a.weight"].bytes.data(), 0x22, 32);  // 1.0 each
   stack["a.scales"].bytes = {std::byte{127}, std::byte{129}};
-  const json config = mlx_config({{"mode", "mxfp4"}});
-  const CompressedTensors tensors(in_memory(stack),
-                                  parse_compression(config.dump(), "config.json").value());
-  const TensorEntry* entry = tensors.find("a.weight");
-  ASSERT_EQ(entry->dtype, DType::kFp4x32);
-  tensors.provide(*entry);
-  std::vector<float> values(64);
-  dequantize(entry->dtype, entry->bytes.data(), std::ssize(values), values.data());
+  const std::vector<float> values =
+      values_of(stack, DType::kFp4x32, mlx_config({{"mode", "mxfp4"}}));
+  ASSERT_EQ(values.size(), 64U);
   EXPECT_EQ(values[5], 1.0F);
   EXPECT_EQ(values[40], 4.0F);
 }
