@@ -62,8 +62,8 @@ struct DeviceChoices {
 class ChainDrawing {
  public:
   virtual ~ChainDrawing() = default;
-  /// Draws a token, from 0, by the logits [1, vocab] after those before; returns it, [1] int32 on
-  /// the device, within the vocabulary also where the logits are damaged. Launches kernels only,
+  /// Draws a token, from 0, by the logits [1, columns] after those before; returns it, [1] int32 on
+  /// the device, one of the target's, also where the logits are damaged. Launches kernels only,
   /// where the ops of the sampler launch theirs, so that a graph may hold them (Ops::record).
   /// InternalError for a token that was not asked for.
   virtual at::Tensor draw(int64_t index, const at::Tensor& logits) = 0;
@@ -114,7 +114,7 @@ class DeviceSampler {
   /// so, if it comes to that row.
   virtual std::optional<DeviceChoices> choose(const at::Tensor& logits,
                                               std::span<const NodeMask> masks) = 0;
-  /// Begins a chain over `vocab` tokens, which borrows nothing.
+  /// Begins a chain over `vocab` columns of logits, which borrows the request's vocabulary alone.
   virtual std::unique_ptr<ChainDrawing> begin_chain(const ChainRequest& chain, int64_t vocab) = 0;
   /// Begins a tree over `vocab` columns of logits, which borrows nothing.
   virtual std::unique_ptr<DraftTreeDrawing> begin_tree(const TreeRequest& tree, int64_t vocab) = 0;

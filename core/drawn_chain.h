@@ -30,19 +30,23 @@ struct DeviceRandomness {
   int64_t position = 0;              ///< what the source was sought to
 };
 
+class DraftVocabulary;
+
 /// A chain that a model is to draft on its device. Borrows all.
 struct ChainRequest {
   int64_t count = 1;               ///< tokens, at least 1
   const SamplingParams& sampling;  ///< without bias and penalty
   /// Tokens are drawn with choices 0, 1, ... of Purpose::kDraft; none = each is the best one.
   std::optional<DeviceRandomness> random = {};
+  /// Of a head that has a logit for these tokens only; nullptr = for all.
+  const DraftVocabulary* vocabulary = nullptr;
 };
 
 /// What a model drafted of it.
 struct DrawnChain {
   std::vector<Token> tokens;
-  /// [tokens, vocab] float64 on the model's device, what each was drawn from; undefined for best
-  /// tokens.
+  /// [tokens, vocab] float64 on the model's device, what each was drawn from, over the target's
+  /// vocabulary; undefined for best tokens.
   at::Tensor probs = {};
   ReadBacks read_backs = {};
 };

@@ -100,9 +100,8 @@ class CpuOps final : public Ops {
   RouteWatch watch_;
 };
 
-Tensor new_rows(int64_t rows, int64_t width, const Linear& weight) {
-  return at::empty({rows, width},
-                   at::TensorOptions(weight.compute_dtype()).device(weight.device()));
+at::TensorOptions computed_with(const Linear& weight) {
+  return at::TensorOptions(weight.compute_dtype()).device(weight.device());
 }
 
 }  // namespace
@@ -134,26 +133,30 @@ void Ops::recurrence(const RecurrenceTensors& /*weights*/, const NodeStates& /*s
                   branches.device().str()));
 }
 
+Tensor Ops::result(int64_t rows, int64_t width, const at::TensorOptions& options) {
+  return at::empty({rows, width}, options);
+}
+
 Tensor Ops::linear(const Linear& weight, const Tensor& input) {
-  Tensor out = new_rows(input.size(0), weight.out(), weight);
+  Tensor out = result(input.size(0), weight.out(), computed_with(weight));
   linear(weight, input, out);
   return out;
 }
 
 Tensor Ops::embed_rows(const Linear& table, const Tensor& ids, double factor) {
-  Tensor out = new_rows(ids.size(0), table.in(), table);
+  Tensor out = result(ids.size(0), table.in(), computed_with(table));
   embed_rows(table, ids, factor, out);
   return out;
 }
 
 Tensor Ops::rms_norm(const Tensor& input, const Tensor& scale, double eps) {
-  Tensor out = at::empty_like(input);
+  Tensor out = result(input.size(0), input.size(1), input.options());
   rms_norm(input, scale, eps, out);
   return out;
 }
 
 Tensor Ops::concat(const Tensor& left, const Tensor& right) {
-  Tensor out = at::empty({left.size(0), left.size(1) + right.size(1)}, left.options());
+  Tensor out = result(left.size(0), left.size(1) + right.size(1), left.options());
   concat(left, right, out);
   return out;
 }

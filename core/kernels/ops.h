@@ -108,7 +108,9 @@ class Ops {
   /// InternalError for ops that copy from or to the host, and where records() is false.
   virtual std::unique_ptr<OpsGraph> record(const std::function<void()>& calls);
 
-  // The same into new tensors.
+  /// Memory for what one of the following comes to, [rows, width] of any content.
+  virtual Tensor result(int64_t rows, int64_t width, const at::TensorOptions& options);
+  // The same into such memory.
   Tensor linear(const Linear& weight, const Tensor& input);
   Tensor embed_rows(const Linear& table, const Tensor& ids, double factor);
   Tensor rms_norm(const Tensor& input, const Tensor& scale, double eps);

@@ -31,26 +31,4 @@ std::optional<DrawnChain> draw_in_row(LanguageModel& model, RowId row,
   return drawn;
 }
 
-std::optional<DrawnChain> draw_columns(DeviceSampler& sampler, const ChainRequest& chain,
-                                       int64_t vocab, const DraftVocabulary* vocabulary,
-                                       const ChainLogits& logits) {
-  const auto drawing =
-      sampler.begin_chain(chain, vocabulary == nullptr ? vocab : vocabulary->columns());
-  draw_steps(*drawing, chain.count, [&](const at::Tensor& column) {
-    const bool is_token = vocabulary == nullptr || !column.defined();
-    return logits(is_token ? column : vocabulary->ids().index_select(0, column));
-  });
-  std::optional<DrawnChain> drawn = drawing->read();
-  if (!drawn || vocabulary == nullptr) {
-    return drawn;
-  }
-  for (Token& token : drawn->tokens) {
-    token = vocabulary->tokens()[static_cast<size_t>(token)];
-  }
-  if (drawn->probs.defined()) {
-    drawn->probs = vocabulary->widened(drawn->probs, 0.0);
-  }
-  return drawn;
-}
-
 }  // namespace specdec

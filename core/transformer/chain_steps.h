@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "core/device_sampler.h"
-#include "core/draft_vocabulary.h"
 #include "core/language_model.h"
 
 namespace specdec {
@@ -15,6 +14,15 @@ namespace specdec {
 /// int32, undefined before the first. They may lie in the same memory each time.
 using ChainLogits = std::function<at::Tensor(const at::Tensor& newest)>;
 
+/// What a head does in a chain before and after the layers of its engine: calls ops only, into
+/// memory that does not move.
+struct ChainSurroundings {
+  /// What a token is fed as, which was drawn by the newest logits: [1] int32 on the device.
+  std::function<ForwardInputs(const at::Tensor& token)> enter;
+  /// Logits [1, columns] of what the layers came to, [1, hidden].
+  std::function<at::Tensor(const at::Tensor& output)> logits;
+};
+
 /// Draws a chain's `count` tokens one after the other.
 void draw_steps(ChainDrawing& drawing, int64_t count, const ChainLogits& logits);
 
@@ -22,12 +30,5 @@ void draw_steps(ChainDrawing& drawing, int64_t count, const ChainLogits& logits)
 /// (InternalError), and nothing is after it where it throws or draws nothing.
 std::optional<DrawnChain> draw_in_row(LanguageModel& model, RowId row,
                                       const std::function<std::optional<DrawnChain>()>& draw);
-
-/// Draws a chain so on a sampler's device, by logits of a head's own columns, and reads it back at
-/// once: tokens and distributions are the target's. `vocabulary` nullptr: the columns are all
-/// `vocab` tokens. Nothing where logits were not numbers or all -inf.
-std::optional<DrawnChain> draw_columns(DeviceSampler& sampler, const ChainRequest& chain,
-                                       int64_t vocab, const DraftVocabulary* vocabulary,
-                                       const ChainLogits& logits);
 
 }  // namespace specdec

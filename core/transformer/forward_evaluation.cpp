@@ -69,12 +69,13 @@ ForwardResult ForwardEvaluation::run(const TokenBatch& batch, const ForwardOptio
 }
 
 bool ForwardEvaluation::can_run_chain(const TokenBatch& fed, const ForwardOptions& options,
-                                      int64_t size, int64_t nodes) {
+                                      int64_t size, int64_t nodes, bool is_surrounded) {
   find_last_nodes(fed, size, last_);
   const ForwardInputs& inputs = fed.inputs;
+  const bool are_given = inputs.embeddings.defined() || inputs.attention_inputs.defined();
   if (nodes > Workspace::kMostSelected || !chain_graphs_.enabled() || weights_.source != nullptr ||
-      leaves_out(fed, options, size) || inputs.embeddings.defined() ||
-      inputs.attention_inputs.defined() || inputs.attention_bias.defined()) {
+      leaves_out(fed, options, size) || are_given != is_surrounded ||
+      inputs.attention_bias.defined()) {
     return false;
   }
   const LayerList layers = layers_of(options);
@@ -86,15 +87,16 @@ bool ForwardEvaluation::can_run_chain(const TokenBatch& fed, const ForwardOption
 }
 
 bool ForwardEvaluation::run_chain(const TokenBatch& fed, const ForwardOptions& options,
-                                  const LayerList& layers, int64_t count, ChainDrawing& drawing) {
+                                  const LayerList& layers, int64_t count, ChainDrawing& drawing,
+                                  const ChainSurroundings* around) {
   const BatchTables& tables = *store_.describe(0).tables;
-  const int64_t size = fed.tokens.size(0);
+  const int64_t size = last_.back() + 1;
   Pass pass{.batch = fed,
             .options = options,
             .layers = layers,
             .nodes = size,
-            .inputs = {},
-            .tokens = tables.tokens.narrow(0, 0, size),
+            .inputs = fed.inputs,
+            .tokens = around == nullptr ? tables.tokens.narrow(0, 0, size) : Tensor(),
             .context = launched_context(tables.longest)};
   layers_.reserve_positions(tables.longest);
   outputs_.reserve(options, size, 1);
@@ -102,21 +104,34 @@ bool ForwardEvaluation::run_chain(const TokenBatch& fed, const ForwardOptions& o
   Activations& of_one = workspace_.activations(1);
   key_of(pass, of_fed);
   add_address(of_one.residual, key_);
+  add_address(of_fed.attention_inputs, key_);
   const std::vector<int64_t> draws = drawing.key();
   key_.insert(key_.end(), draws.begin(), draws.end());
   if (!chain_graphs_.knows(key_)) {
     outputs_.release();
     return false;
   }
+  if (around != nullptr) {
+    place_inputs(pass, of_fed);
+  }
+  const auto logits_of = [&](Activations& a) {
+    if (around == nullptr) {
+      evaluate_all(pass.nodes == 1, pass, a);
+      return outputs_.logits();
+    }
+    evaluate_layers(pass, a);
+    return around->logits(a.last);
+  };
   chain_graphs_.run(key_, [&] {
-    evaluate_all(size == 1, pass, of_fed);
+    Tensor logits = logits_of(of_fed);
     for (int64_t index = 0; index + 1 < count; ++index) {
-      pass.tokens = drawing.draw(index, outputs_.logits());
+      pass.tokens = drawing.draw(index, logits);
+      pass.inputs = around == nullptr ? ForwardInputs() : around->enter(pass.tokens);
       pass.first = size + index;
       pass.nodes = 1;
-      evaluate_all(true, pass, of_one);
+      logits = logits_of(of_one);
     }
-    drawing.draw(count - 1, outputs_.logits());
+    drawing.draw(count - 1, logits);
   });
   outputs_.release();
   return true;
@@ -152,10 +167,14 @@ void ForwardEvaluation::place_inputs(Pass& pass, Activations& a) {
   }
 }
 
-void ForwardEvaluation::evaluate_all(bool all, Pass& pass, Activations& a) {
+void ForwardEvaluation::evaluate_layers(Pass& pass, Activations& a) {
   begin(pass, a);
   run_layers(*pass.layers, {}, a, pass);
   layers_.leave(a);
+}
+
+void ForwardEvaluation::evaluate_all(bool all, Pass& pass, Activations& a) {
+  evaluate_layers(pass, a);
   if (all) {
     outputs_.write(a.residual, a.residual);
   } else {

@@ -9,6 +9,7 @@
 #include "core/forward.h"
 #include "core/kernels/forbidden_tokens.h"
 #include "core/kv_store.h"
+#include "core/transformer/chain_steps.h"
 #include "core/transformer/forward_graphs.h"
 #include "core/transformer/forward_outputs.h"
 #include "core/transformer/layer_runner.h"
@@ -36,14 +37,15 @@ class ForwardEvaluation {
                     int64_t nodes, bool are_uploaded);
 
   /// Whether a graph can hold a chain that is drawn behind `size` tokens `fed` of a row, `nodes`
-  /// nodes in all.
+  /// nodes in all. Embeddings may be given where the chain has surroundings.
   bool can_run_chain(const TokenBatch& fed, const ForwardOptions& options, int64_t size,
-                     int64_t nodes);
+                     int64_t nodes, bool is_surrounded);
   /// Evaluates and draws a chain as one graph: `fed`, and a node before each token but the first,
   /// all of which are in the cache. Follows can_run_chain of the same chain. False, and nothing is
-  /// evaluated, for a new key.
+  /// evaluated, for a new key. `around`: of a head, whose inputs `fed` gives; nullptr = the model's
+  /// own embedding and logits.
   bool run_chain(const TokenBatch& fed, const ForwardOptions& options, const LayerList& layers,
-                 int64_t count, ChainDrawing& drawing);
+                 int64_t count, ChainDrawing& drawing, const ChainSurroundings* around);
 
   /// Logits [n, vocab] of final-normed hidden states, with those of forbidden tokens at -infinity.
   Tensor head(const Tensor& hidden) const;
@@ -70,6 +72,8 @@ class ForwardEvaluation {
   void place_inputs(Pass& pass, Activations& a);
   /// All layers of all nodes. `all`: of which each has logits.
   void evaluate_all(bool all, Pass& pass, Activations& a);
+  /// The same without logits: the residual stream is left in `a`.
+  void evaluate_layers(Pass& pass, Activations& a);
   /// The last layers, which only read keys and values, for the last node of each row.
   void evaluate_last(Pass& pass, Activations& a);
   /// Those that are wanted of so many nodes; nullptr where evaluate_all does not call ops alone

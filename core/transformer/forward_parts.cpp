@@ -11,7 +11,7 @@ Tensor embed_tokens(Ops& ops, const TransformerWeights& weights, const Tensor& t
 }
 
 Tensor head_logits(Ops& ops, const TransformerWeights& weights, const Tensor& hidden) {
-  Tensor logits = at::empty({hidden.size(0), weights.head.out()}, hidden.options());
+  Tensor logits = ops.result(hidden.size(0), weights.head.out(), hidden.options());
   head_logits(ops, weights, hidden, logits);
   return logits;
 }

@@ -94,6 +94,42 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
                        chain, options);
   }
 
+  /// Evaluates and draws a chain as one graph, whose nodes go to the cache together: its tables are
+  /// those of a forward of them all, of which each step reads its own. False, and nothing is
+  /// evaluated, where a graph cannot hold it, and the first time: chains of many lengths would
+  /// else run op by op.
+  bool draw_as_graph(const TokenBatch& fed, const ForwardOptions& options, int64_t count,
+                     ChainDrawing& drawing, const ChainSurroundings* around) {
+    const int64_t size = check(fed, options);
+    const int64_t nodes = size + count - 1;
+    const AppliedDraft draft(*adapted_, options.draft_adapters);
+    if (!evaluation_.can_run_chain(fed, options, size, nodes, around != nullptr)) {
+      return false;
+    }
+    std::vector<Token> tokens(static_cast<size_t>(nodes));  // the drawn ones are read elsewhere
+    if (around == nullptr) {
+      std::copy_n(fed.tokens.const_data_ptr<Token>(), size, tokens.begin());
+    }
+    const TokenBatch all{.tokens = token_tensor(tokens),
+                         .rows = std::vector<RowId>(tokens.size(), fed.rows.front())};
+    store_->extend({.count = nodes,
+                    .rows = all.rows,
+                    .parents = {},
+                    .tokens = around == nullptr ? TokenSpan(tokens) : TokenSpan()});
+    try {
+      const LayerList layers = evaluation_.layers_of(options);
+      if (!evaluation_.run_chain(fed, options, layers, count, drawing, around)) {
+        store_->undo_extend();
+        return false;
+      }
+      pending_.note(all, nodes, noted_layers(layers, options));
+      return true;
+    } catch (...) {
+      store_->undo_extend();
+      throw;
+    }
+  }
+
   void undo_forward() {
     store_->undo_extend();
     pending_.shrink_to(*store_);
@@ -217,41 +253,10 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
                  : forward(fed, own).logits;
     };
     const auto drawing = ops_->sampler()->begin_chain(chain, weights_->config.vocab_size);
-    if (!draw_as_graph(fed, own, chain.count, *drawing)) {
+    if (!draw_as_graph(fed, own, chain.count, *drawing, nullptr)) {
       draw_steps(*drawing, chain.count, logits);
     }
     return drawing->read();
-  }
-
-  /// Evaluates and draws a chain as one graph, whose nodes go to the cache together: its tables are
-  /// those of a forward of them all, of which each step reads its own. False, and nothing is
-  /// evaluated, where a graph cannot hold it, and the first time: chains of many lengths would
-  /// else run op by op.
-  bool draw_as_graph(const TokenBatch& fed, const ForwardOptions& options, int64_t count,
-                     ChainDrawing& drawing) {
-    const int64_t size = check(fed, options);
-    const int64_t nodes = size + count - 1;
-    const AppliedDraft draft(*adapted_, options.draft_adapters);
-    if (!evaluation_.can_run_chain(fed, options, size, nodes)) {
-      return false;
-    }
-    std::vector<Token> tokens(static_cast<size_t>(nodes));  // the drawn ones are read elsewhere
-    std::copy_n(fed.tokens.const_data_ptr<Token>(), size, tokens.begin());
-    const TokenBatch all{.tokens = token_tensor(tokens),
-                         .rows = std::vector<RowId>(tokens.size(), fed.rows.front())};
-    store_->extend({.count = nodes, .rows = all.rows, .parents = {}, .tokens = tokens});
-    try {
-      const LayerList layers = evaluation_.layers_of(options);
-      if (!evaluation_.run_chain(fed, options, layers, count, drawing)) {
-        store_->undo_extend();
-        return false;
-      }
-      pending_.note(all, nodes, noted_layers(layers, options));
-      return true;
-    } catch (...) {
-      store_->undo_extend();
-      throw;
-    }
   }
 
   /// What is noted of pending nodes that layers have evaluated.
@@ -331,6 +336,10 @@ int64_t TransformerModel::vocab_size() const { return impl_->weights().config.vo
 int64_t TransformerModel::max_length() const { return impl_->store().max_length(); }
 const Internals* TransformerModel::internals() const { return impl_.get(); }
 KvSnapshots* TransformerModel::snapshots() { return impl_->keeps_states() ? nullptr : impl_.get(); }
+bool TransformerModel::draw_graph(const TokenBatch& fed, int64_t count, ChainDrawing& drawing,
+                                  const ChainSurroundings& around) {
+  return impl_->draw_as_graph(fed, {.logits = Logits::kNone}, count, drawing, &around);
+}
 void TransformerModel::undo_forward() { impl_->undo_forward(); }
 const TransformerWeights& TransformerModel::weights() const { return impl_->weights(); }
 void TransformerModel::touch_cache(int64_t tokens) { impl_->touch_cache(tokens); }

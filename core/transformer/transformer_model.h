@@ -38,6 +38,8 @@ struct TransformerOptions {
   LayerHooks hooks = {};  ///< stages of one's own around the layers; without them none is looked at
 };
 
+struct ChainSurroundings;
+
 /// The cached forward of every family whose layers a LayerPlan can say: weights + a store of keys
 /// and values + workspace. Cheap to make, one per thread; weights are shared.
 class TransformerModel final : public LanguageModel {
@@ -64,6 +66,11 @@ class TransformerModel final : public LanguageModel {
   int64_t max_length() const override;
   const Internals* internals() const override;
   KvSnapshots* snapshots() override;
+  /// Evaluates and draws a head's chain as draw_chain does one of its own as a graph: behind `fed`,
+  /// whose embeddings are given, and with what the head does `around` the layers. False, and
+  /// nothing is evaluated, where the chain is no graph, or not yet.
+  bool draw_graph(const TokenBatch& fed, int64_t count, ChainDrawing& drawing,
+                  const ChainSurroundings& around);
   /// Forgets the nodes of the newest forward, as if it had not been: for a head that fails after
   /// its layer. Only between that forward and the next call that changes the model.
   void undo_forward();

@@ -58,7 +58,8 @@ __global__ void __launch_bounds__(kWarp) argmax_kernel(ArgmaxTask task) {
   if (threadIdx.x == 0) {
     task.ids[blockIdx.x] = best.id;
     if (task.tokens != nullptr) {
-      task.tokens[blockIdx.x] = best.id < 0 ? 0 : best.id;
+      const int32_t id = best.id < 0 ? 0 : best.id;
+      task.tokens[blockIdx.x] = task.names != nullptr ? task.names[id] : id;
     }
     task.largest[2 * blockIdx.x] = best.number;
     task.largest[2 * blockIdx.x + 1] = best.second;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/draft_vocabulary.h"
 #include "core/error.h"
 #include "core/kernels/cuda/cuda_arguments.h"
 #include "core/kernels/cuda/run_kernel.h"
@@ -38,8 +39,11 @@ class CudaChain : public ChainDrawing {
         stream_(std::move(stream)),
         count_(chain.count),
         vocab_(vocab),
-        numbers_(numbers) {
+        numbers_(numbers),
+        vocabulary_(chain.vocabulary) {
     SPECDEC_CHECK(count_ > 0 && vocab > 0, "a chain of {} tokens over {}", count_, vocab);
+    SPECDEC_CHECK(vocabulary_ == nullptr || vocabulary_->columns() == vocab,
+                  "{} columns and a draft vocabulary of others", vocab);
     memory_ = memory.results.rows(count_ + 1).view({-1});
   }
 
@@ -52,21 +56,27 @@ class CudaChain : public ChainDrawing {
   }
 
   std::vector<int64_t> key() const final {
-    std::vector<int64_t> key = {count_, vocab_, numbers_, address(memory_)};
+    std::vector<int64_t> key = {count_, vocab_, numbers_, address(memory_),
+                                vocabulary_ == nullptr ? 0 : address(vocabulary_->ids())};
     add_to(key);
     return key;
   }
 
   std::optional<DrawnChain> read() final {
     const at::Tensor found = memory_.narrow(0, 0, count_ * numbers_).cpu();
-    DrawnChain chain{
-        .tokens = {}, .probs = probs(), .read_backs = {1, static_cast<int64_t>(found.nbytes())}};
+    DrawnChain chain{.tokens = {}, .read_backs = {1, static_cast<int64_t>(found.nbytes())}};
     const auto* of_token = found.const_data_ptr<int32_t>();
     for (int64_t index = 0; index < count_; ++index, of_token += numbers_) {
       if (!is_valid(of_token)) {
         return std::nullopt;
       }
-      chain.tokens.push_back(*of_token);
+      chain.tokens.push_back(vocabulary_ == nullptr
+                                 ? *of_token
+                                 : vocabulary_->tokens()[static_cast<size_t>(*of_token)]);
+    }
+    chain.probs = probs();
+    if (vocabulary_ != nullptr && chain.probs.defined()) {
+      chain.probs = vocabulary_->widened(chain.probs, 0.0);
     }
     return chain;
   }
@@ -74,7 +84,7 @@ class CudaChain : public ChainDrawing {
  protected:
   /// Where a token's results begin in the memory.
   int64_t place(int64_t index) const { return index * numbers_; }
-  /// Where one number of each token, and then kNumbers others, begin behind all results.
+  /// Where the tokens that are fed, and then kNumbers others, begin behind all results.
   int64_t behind_results() const { return count_ * numbers_; }
   int64_t behind_all() const { return count_ * kNumbers; }
   int32_t* numbers_at(int64_t place) const { return memory_.mutable_data_ptr<int32_t>() + place; }
@@ -85,6 +95,10 @@ class CudaChain : public ChainDrawing {
     memory_.narrow(0, place, numbers.numel()).copy_(numbers);
   }
   int64_t vocab() const { return vocab_; }
+  /// The tokens of the columns; nullptr = each is its own.
+  const int32_t* names() const {
+    return vocabulary_ == nullptr ? nullptr : vocabulary_->ids().const_data_ptr<int32_t>();
+  }
   static int64_t address(const at::Tensor& memory) {
     return reinterpret_cast<intptr_t>(memory.const_data_ptr());
   }
@@ -103,6 +117,7 @@ class CudaChain : public ChainDrawing {
   at::Device device_;
   std::shared_ptr<void* const> stream_;
   int64_t count_, vocab_, numbers_;
+  const DraftVocabulary* vocabulary_;
   at::Tensor memory_;  // int32 [(count + 1) * kNumbers]
 };
 
@@ -122,6 +137,7 @@ class BestChain final : public CudaChain {
     task.ids = numbers_at(place(index));
     task.largest = reinterpret_cast<float*>(task.ids + 1);
     task.tokens = numbers_at(behind_results() + index);
+    task.names = names();
     task.stride = vocab();
     task.count = 1;
     task.size = cuda::narrow(vocab());
@@ -173,8 +189,10 @@ class SampledChain final : public CudaChain {
     drawn.choice = static_cast<uint32_t>(index);
     drawn.count = 1;
     drawn.vocab = cuda::narrow(vocab());
+    drawn.names = names();
+    drawn.named = drawn.names == nullptr ? nullptr : numbers_at(behind_results() + index);
     run("draw_rows", cuda::specdec_cuda_draw_rows, drawn);
-    return token_at(place(index));
+    return token_at(drawn.names == nullptr ? place(index) : behind_results() + index);
   }
   void add_to(std::vector<int64_t>& key) const override {
     key.insert(key.end(),

@@ -24,7 +24,11 @@ __global__ void __launch_bounds__(kThreads) draw_rows_kernel(DrawRowsTask task) 
     const double uniform =
         device::uniform(task.key[0], task.key[1], static_cast<uint64_t>(task.positions[row]),
                         task.purpose, task.choice);
-    task.tokens[row] = draw(weights, task.vocab, sums, uniform);
+    const int32_t token = draw(weights, task.vocab, sums, uniform);
+    task.tokens[row] = token;
+    if (task.named != nullptr) {
+      task.named[row] = task.names[token];
+    }
   }
 }
 

@@ -75,8 +75,10 @@ struct ArgmaxTask {
   int64_t stride;
   int32_t count, size;  ///< rows, and numbers of each that count
   float* workspace;     ///< specdec_cuda_argmax_workspace() numbers; what they are means nothing
-  /// [count] the ids, 0 for -1: tokens that a forward may be fed. nullptr = nobody asks.
+  /// [count] the ids, 0 for -1, by their names: tokens that a forward may be fed. nullptr = nobody
+  /// asks.
   int32_t* tokens = nullptr;
+  const int32_t* names = nullptr;  ///< [size] tokens of the columns; nullptr = each is its own
 };
 
 /// What a cache's numbers are: KvFormat, in its order.

@@ -54,6 +54,8 @@ struct DrawRowsTask {
   uint32_t purpose;          ///< see Purpose of core/randomness.h
   uint32_t choice = 0;       ///< of (position, purpose); the same in all rows
   int32_t count, vocab;
+  const int32_t* names = nullptr;  ///< [vocab] tokens of the columns, where `named` is asked for
+  int32_t* named = nullptr;        ///< [count] the tokens' names
 };
 
 /// Where the children of a level of a drafted tree go; its nodes are numbered as in a TreeRequest.

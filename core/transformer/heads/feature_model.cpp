@@ -22,12 +22,10 @@ Linear packed(const Tensor& matrix, const TransformerWeights& target, const Tens
 class EagleFeatureHead final : public FeatureHead {
  public:
   EagleFeatureHead(std::shared_ptr<const EagleHead> head,
-                   std::shared_ptr<const TransformerWeights> target,
-                   const TransformerOptions& options)
+                   std::shared_ptr<const TransformerWeights> target)
       : head_(std::move(head)),
         config_(head_->config),
         target_(std::move(target)),
-        ops_(ops_of(options, *target_)),
         fc_(packed(head_->fc, *target_, head_->fc_bias)),
         vocabulary_(specdec::draft_vocabulary(head_->target_ids, config_.vocab_size,
                                               target_->place.device)),
@@ -44,38 +42,38 @@ class EagleFeatureHead final : public FeatureHead {
 
   int64_t feature_width() const override { return third() ? fc_.in() : config_.hidden_size; }
 
-  LayerInput enter(const Tensor& tokens, const Tensor& features, bool own) const override {
-    const Tensor embedding = ops_->embed_rows(
+  LayerInput enter(Ops& ops, const Tensor& tokens, const Tensor& features,
+                   bool own) const override {
+    const Tensor embedding = ops.embed_rows(
         embedding_, tokens, config_.scale_embedding ? target_->embedding_scale : 1.0);
     if (third()) {
-      const Tensor feature = own ? features : ops_->linear(fc_, normed_streams(features));
+      const Tensor feature = own ? features : ops.linear(fc_, normed_streams(ops, features));
       return {head_->feature_norm.defined()
-                  ? ops_->rms_norm(feature, head_->feature_norm, config_.rms_norm_eps)
+                  ? ops.rms_norm(feature, head_->feature_norm, config_.rms_norm_eps)
                   : feature,
-              ops_->rms_norm(embedding, head_->embedding_norm, config_.rms_norm_eps)};
+              ops.rms_norm(embedding, head_->embedding_norm, config_.rms_norm_eps)};
     }
-    return {ops_->linear(fc_, ops_->concat(embedding, features)), {}};
+    return {ops.linear(fc_, ops.concat(embedding, features)), {}};
   }
 
-  Tensor feature(const Tensor& output) const override {
-    return config_.norm_output ? ops_->rms_norm(output, head_->norm, config_.rms_norm_eps) : output;
+  Tensor feature(Ops& ops, const Tensor& output) const override {
+    return config_.norm_output ? ops.rms_norm(output, head_->norm, config_.rms_norm_eps) : output;
   }
 
-  Tensor logits(const Tensor& output, const Tensor& feature) const override {
+  Tensor logits(Ops& ops, const Tensor& output, const Tensor& feature) const override {
     if (third()) {
-      Tensor logits =
-          ops_->linear(lm_head_, config_.norm_output
-                                     ? feature
-                                     : ops_->rms_norm(output, head_->norm, config_.rms_norm_eps));
+      Tensor logits = ops.linear(
+          lm_head_,
+          config_.norm_output ? feature : ops.rms_norm(output, head_->norm, config_.rms_norm_eps));
       if (config_.soft_cap > 0.0) {
-        ops_->soft_cap(logits, config_.soft_cap);
+        ops.soft_cap(logits, config_.soft_cap);
       }
       return logits;
     }
     return target_rows_.logits(
-        *ops_, config_.feature_after_norm
-                   ? output
-                   : ops_->rms_norm(output, target_->final_norm, target_->config.rms_norm_eps));
+        ops, config_.feature_after_norm
+                 ? output
+                 : ops.rms_norm(output, target_->final_norm, target_->config.rms_norm_eps));
   }
 
   const DraftVocabulary* draft_vocabulary() const override {
@@ -95,9 +93,9 @@ class EagleFeatureHead final : public FeatureHead {
   }
 
   /// The target's captured streams as fc reads them.
-  Tensor normed_streams(const Tensor& streams) const {
+  Tensor normed_streams(Ops& ops, const Tensor& streams) const {
     if (head_->input_norm.defined()) {
-      return ops_->rms_norm(streams, head_->input_norm, config_.rms_norm_eps);
+      return ops.rms_norm(streams, head_->input_norm, config_.rms_norm_eps);
     }
     if (!head_->stream_norms.defined()) {
       return streams;
@@ -106,7 +104,7 @@ class EagleFeatureHead final : public FeatureHead {
     for (int64_t i = 0; i < head_->stream_norms.size(0); ++i) {
       const Tensor part = streams.narrow(1, i * config_.hidden_size, config_.hidden_size);
       parts.push_back(
-          ops_->rms_norm(part.contiguous(), head_->stream_norms[i], config_.rms_norm_eps));
+          ops.rms_norm(part.contiguous(), head_->stream_norms[i], config_.rms_norm_eps));
     }
     return at::cat(parts, 1);
   }
@@ -114,7 +112,6 @@ class EagleFeatureHead final : public FeatureHead {
   std::shared_ptr<const EagleHead> head_;
   const EagleConfig& config_;
   std::shared_ptr<const TransformerWeights> target_;
-  std::shared_ptr<Ops> ops_;
   Linear fc_;
   std::optional<DraftVocabulary> vocabulary_;
   Linear lm_head_;
@@ -125,38 +122,35 @@ class EagleFeatureHead final : public FeatureHead {
 class MtpFeatureHead final : public FeatureHead {
  public:
   MtpFeatureHead(std::shared_ptr<const MtpHead> head, size_t module,
-                 std::shared_ptr<const TransformerWeights> target,
-                 const TransformerOptions& options)
+                 std::shared_ptr<const TransformerWeights> target)
       : head_(std::move(head)),
         module_(module),
         target_(std::move(target)),
-        ops_(ops_of(options, *target_)),
         fc_(packed(head_->fc, *target_)) {}
 
   std::vector<HeadLayer> layers() const override { return {head_->layers.at(module_)}; }
   int64_t feature_width() const override { return target_->config.hidden_size; }
 
-  LayerInput enter(const Tensor& tokens, const Tensor& features, bool) const override {
+  LayerInput enter(Ops& ops, const Tensor& tokens, const Tensor& features, bool) const override {
     const double eps = target_->config.rms_norm_eps;
     const Tensor embedding =
-        ops_->rms_norm(embed_tokens(*ops_, *target_, tokens), head_->embedding_norm, eps);
-    const Tensor hidden = ops_->rms_norm(features.contiguous(), head_->hidden_norm, eps);
-    return {ops_->linear(fc_, ops_->concat(embedding, hidden)), {}};
+        ops.rms_norm(embed_tokens(ops, *target_, tokens), head_->embedding_norm, eps);
+    const Tensor hidden = ops.rms_norm(features.contiguous(), head_->hidden_norm, eps);
+    return {ops.linear(fc_, ops.concat(embedding, hidden)), {}};
   }
 
-  Tensor feature(const Tensor& output) const override {
-    return ops_->rms_norm(output, head_->norm, target_->config.rms_norm_eps);
+  Tensor feature(Ops& ops, const Tensor& output) const override {
+    return ops.rms_norm(output, head_->norm, target_->config.rms_norm_eps);
   }
 
-  Tensor logits(const Tensor&, const Tensor& feature) const override {
-    return head_logits(*ops_, *target_, feature);
+  Tensor logits(Ops& ops, const Tensor&, const Tensor& feature) const override {
+    return head_logits(ops, *target_, feature);
   }
 
  private:
   std::shared_ptr<const MtpHead> head_;
   size_t module_;
   std::shared_ptr<const TransformerWeights> target_;
-  std::shared_ptr<Ops> ops_;
   Linear fc_;
 };
 
@@ -168,7 +162,12 @@ FeatureModel::FeatureModel(std::unique_ptr<FeatureHead> head,
     : head_(std::move(head)),
       target_(std::move(target)),
       ops_(ops_of(options, *target_)),
-      engine_(make_layer_engine(head_->layers(), *target_, store, options)) {}
+      entering_(ops_),
+      leaving_(ops_) {
+  TransformerOptions engine = options;
+  engine.ops = ops_;  // a graph holds both the head's ops and the layers'
+  engine_ = make_layer_engine(head_->layers(), *target_, store, engine);
+}
 
 ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
   SPECDEC_CHECK(options.capture_layers.empty() && options.layers.empty() &&
@@ -176,11 +175,10 @@ ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOption
                     !batch.inputs.attention_inputs.defined() && batch.tokens.defined(),
                 "forward: a head takes tokens and features, and has no layers to choose from");
   check_vocabulary(*target_, batch.tokens);
-  return forward_checked(batch, options);
+  return evaluate(enter(batch), options);
 }
 
-ForwardResult FeatureModel::forward_checked(const TokenBatch& batch,
-                                            const ForwardOptions& options) {
+TokenBatch FeatureModel::enter(const TokenBatch& batch) const {
   const int64_t nodes = batch.tokens.size(0);
   const int64_t width =
       batch.inputs.own_features ? target_->config.hidden_size : head_->feature_width();
@@ -190,17 +188,20 @@ ForwardResult FeatureModel::forward_checked(const TokenBatch& batch,
   SPECDEC_CHECK(features.dim() == 2 && features.size(0) == nodes && features.size(1) == width,
                 "forward: features should be [{}, {}]", nodes, width);
   FeatureHead::LayerInput input =
-      head_->enter(batch.tokens, features.contiguous(), batch.inputs.own_features);
+      head_->enter(*ops_, batch.tokens, features.contiguous(), batch.inputs.own_features);
+  return {.tokens = batch.tokens,
+          .rows = batch.rows,
+          .parents = batch.parents,
+          .inputs = {.embeddings = std::move(input.residual),
+                     .attention_inputs = std::move(input.attention_inputs),
+                     .attention_bias = batch.inputs.attention_bias}};
+}
+
+ForwardResult FeatureModel::evaluate(const TokenBatch& entered, const ForwardOptions& options) {
   const ForwardResult output =
-      engine_->forward({.tokens = batch.tokens,
-                        .rows = batch.rows,
-                        .parents = batch.parents,
-                        .inputs = {.embeddings = std::move(input.residual),
-                                   .attention_inputs = std::move(input.attention_inputs),
-                                   .attention_bias = batch.inputs.attention_bias}},
-                       {.logits = Logits::kNone, .hidden = Hidden::kAll});
+      engine_->forward(entered, {.logits = Logits::kNone, .hidden = Hidden::kAll});
   try {
-    return finish(batch, output.final_hidden, options);
+    return finish(entered, output.final_hidden, options);
   } catch (...) {
     engine_->undo_forward();
     throw;
@@ -214,10 +215,10 @@ ForwardResult FeatureModel::finish(const TokenBatch& batch, const Tensor& output
   const auto scored = [&](const Tensor& nodes) {
     return options.logits == Logits::kLast ? rows_of_nodes(nodes, last) : nodes;
   };
-  const Tensor features = head_->feature(output);
+  const Tensor features = head_->feature(*ops_, output);
   ForwardResult result;
   if (options.logits != Logits::kNone) {
-    result.logits = head_->logits(scored(output), scored(features));
+    result.logits = head_->logits(*ops_, scored(output), scored(features));
     result.sampler = options.keep_logits ? ops_->sampler() : nullptr;
   }
   if (options.hidden == Hidden::kAll) {
@@ -239,27 +240,53 @@ std::optional<DrawnChain> FeatureModel::draw_chain(TokenSpan fed, const ChainReq
                                                    const ForwardOptions&,
                                                    const ForwardInputs& inputs, RowId row) {
   SPECDEC_CHECK(!fed.empty(), "draw_chain: no tokens are fed");
+  const DraftVocabulary* vocabulary = head_->draft_vocabulary();
+  ChainRequest own = chain;
+  own.vocabulary = vocabulary;
+  return draw_in_row(*this, row, [&] {
+    const TokenBatch batch{
+        .tokens = token_tensor(fed), .rows = std::vector<RowId>(fed.size(), row), .inputs = inputs};
+    check_vocabulary(*target_, batch.tokens);
+    const auto drawing = ops_->sampler()->begin_chain(
+        own, vocabulary == nullptr ? vocab_size() : vocabulary->columns());
+    draw(batch, chain.count, *drawing);
+    return drawing->read();
+  });
+}
+
+void FeatureModel::draw(const TokenBatch& fed, int64_t count, ChainDrawing& drawing) {
+  Tensor feature;
+  const ChainSurroundings around{.enter = [&](const Tensor& token) -> ForwardInputs {
+                                   entering_.begin();
+                                   FeatureHead::LayerInput input =
+                                       head_->enter(entering_, token, feature, /*own=*/true);
+                                   return {.embeddings = std::move(input.residual),
+                                           .attention_inputs = std::move(input.attention_inputs)};
+                                 },
+                                 .logits =
+                                     [&](const Tensor& output) {
+                                       leaving_.begin();
+                                       feature = head_->feature(leaving_, output);
+                                       return head_->logits(leaving_, output, feature);
+                                     }};
+  const TokenBatch entered = enter(fed);
+  if (engine_->draw_graph(entered, count, drawing, around)) {
+    return;
+  }
   const ForwardOptions own{.logits = Logits::kLast,
                            .keep_logits = true,
                            .hidden = Hidden::kScored,
                            .keep_hidden = true,
                            .draft_columns = true};
-  Tensor feature;
-  const auto logits = [&](const Tensor& newest) {
-    TokenBatch batch{
-        .tokens = newest, .rows = {row}, .inputs = {.features = feature, .own_features = true}};
-    if (!newest.defined()) {
-      batch = {.tokens = token_tensor(fed),
-               .rows = std::vector<RowId>(fed.size(), row),
-               .inputs = inputs};
-      check_vocabulary(*target_, batch.tokens);
-    }
-    ForwardResult result = forward_checked(batch, own);
+  draw_steps(drawing, count, [&](const Tensor& newest) {
+    ForwardResult result =
+        evaluate(newest.defined() ? enter({.tokens = newest,
+                                           .rows = {fed.rows.front()},
+                                           .inputs = {.features = feature, .own_features = true}})
+                                  : entered,
+                 own);
     feature = result.final_hidden;
     return result.logits;
-  };
-  return draw_in_row(*this, row, [&] {
-    return draw_columns(*ops_->sampler(), chain, vocab_size(), head_->draft_vocabulary(), logits);
   });
 }
 
@@ -281,7 +308,7 @@ std::unique_ptr<FeatureModel> make_eagle_model(std::shared_ptr<const EagleHead> 
                                                std::shared_ptr<const TransformerWeights> target,
                                                const KvStoreFactory& store,
                                                const TransformerOptions& options) {
-  auto eagle = std::make_unique<EagleFeatureHead>(std::move(head), target, options);
+  auto eagle = std::make_unique<EagleFeatureHead>(std::move(head), target);
   return std::make_unique<FeatureModel>(std::move(eagle), std::move(target), store, options);
 }
 
@@ -289,7 +316,7 @@ std::unique_ptr<FeatureModel> make_mtp_model(std::shared_ptr<const MtpHead> head
                                              std::shared_ptr<const TransformerWeights> target,
                                              const KvStoreFactory& store,
                                              const TransformerOptions& options) {
-  auto mtp = std::make_unique<MtpFeatureHead>(std::move(head), module, target, options);
+  auto mtp = std::make_unique<MtpFeatureHead>(std::move(head), module, target);
   return std::make_unique<FeatureModel>(std::move(mtp), std::move(target), store, options);
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/kernels/kept_results.h"
 #include "core/language_model.h"
 #include "core/transformer/chain_steps.h"
 #include "core/transformer/heads/eagle_head.h"
@@ -11,7 +12,8 @@
 
 namespace specdec {
 
-/// The mathematics of a head around its one layer. All tensors [n, ...], of the activations' dtype.
+/// The mathematics of a head around its layers, by ops of its device, whose results are in order
+/// where a chain is drawn. All tensors [n, ...], of the activations' dtype.
 class FeatureHead {
  public:
   struct LayerInput {
@@ -23,11 +25,12 @@ class FeatureHead {
   /// Columns of the target's features.
   virtual int64_t feature_width() const = 0;
   /// tokens [n] int32; features [n, width] of the target, or [n, hidden] of the head itself.
-  virtual LayerInput enter(const Tensor& tokens, const Tensor& features, bool own) const = 0;
+  virtual LayerInput enter(Ops& ops, const Tensor& tokens, const Tensor& features,
+                           bool own) const = 0;
   /// What recurs, of the layer's output.
-  virtual Tensor feature(const Tensor& output) const = 0;
+  virtual Tensor feature(Ops& ops, const Tensor& output) const = 0;
   /// [n, vocab] of the target, or [n, columns] of the head's own vocabulary.
-  virtual Tensor logits(const Tensor& output, const Tensor& feature) const = 0;
+  virtual Tensor logits(Ops& ops, const Tensor& output, const Tensor& feature) const = 0;
   /// nullptr: the target's.
   virtual const DraftVocabulary* draft_vocabulary() const { return nullptr; }
 };
@@ -60,14 +63,19 @@ class FeatureModel final : public LanguageModel {
   int64_t max_length() const override;
 
  private:
-  /// A forward of tokens that are in the vocabulary: those on a device are not read.
-  ForwardResult forward_checked(const TokenBatch& batch, const ForwardOptions& options);
+  /// What the layers are fed of tokens that are in the vocabulary: those on a device are not read.
+  TokenBatch enter(const TokenBatch& batch) const;
+  /// A forward of what was entered.
+  ForwardResult evaluate(const TokenBatch& entered, const ForwardOptions& options);
+  /// Draws a chain behind `fed`: as a graph, or step by step.
+  void draw(const TokenBatch& fed, int64_t count, ChainDrawing& drawing);
   ForwardResult finish(const TokenBatch& batch, const Tensor& output,
                        const ForwardOptions& options) const;
 
   std::unique_ptr<FeatureHead> head_;
   std::shared_ptr<const TransformerWeights> target_;
   std::shared_ptr<Ops> ops_;
+  KeptResults entering_, leaving_;  ///< of one token of a chain
   std::unique_ptr<TransformerModel> engine_;
 };
 

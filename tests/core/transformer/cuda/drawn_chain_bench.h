@@ -55,6 +55,17 @@ inline std::shared_ptr<const CompiledGrammar> chain_grammar() {
   return letter_grammar({"a", "b", "ab", "ba", "c", ""}, "a(b(a|b)|aab|c{2})(ab|b|c){0,40}");
 }
 
+/// The request of a chain.
+struct ChainDraws {
+  SamplingParams sampling{.temperature = 0.8, .top_k = 12, .top_p = 0.95};
+  DeviceRandomness random{.key = *CounterRandomness(8).device_key(), .position = 31};
+
+  ChainRequest drawn(int64_t count) const {
+    return {.count = count, .sampling = sampling, .random = random};
+  }
+  ChainRequest best(int64_t count) const { return {.count = count, .sampling = sampling}; }
+};
+
 /// Bytes of a node that a device reads of a tree; as many for each that has children.
 constexpr int64_t kTreeNodeBytes = 4;
 

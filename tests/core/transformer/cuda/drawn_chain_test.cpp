@@ -318,17 +318,6 @@ TEST(CudaDrawnChainTest, ChainsRunAsGraphs) {
       << "most chains are one launch";
 }
 
-/// The request of a chain.
-struct ChainDraws {
-  SamplingParams sampling{.temperature = 0.8, .top_k = 12, .top_p = 0.95};
-  DeviceRandomness random{.key = *CounterRandomness(8).device_key(), .position = 31};
-
-  ChainRequest drawn(int64_t count) const {
-    return {.count = count, .sampling = sampling, .random = random};
-  }
-  ChainRequest best(int64_t count) const { return {.count = count, .sampling = sampling}; }
-};
-
 TEST(CudaDrawnChainTest, AModelDrawsWhatItsLogitsSay) {
   const ChainDraws draws;
   for (const bool is_drawn : {true, false}) {

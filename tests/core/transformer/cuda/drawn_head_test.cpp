@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 #include "core/error.h"
 #include "core/kernels/forwarding_ops.h"
@@ -20,6 +21,7 @@
 #include "tests/core/transformer/cuda/drawn_chain_bench.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/support/locked_model.h"
+#include "tests/support/recording_ops.h"
 
 namespace specdec {
 namespace {
@@ -321,6 +323,83 @@ TEST(CudaDrawnHeadTest, DamagedLogitsAreTheHostsError) {
                     std::make_shared<DamagedRowOps>());
     EXPECT_THAT([&] { bench.generate(kChainPrompts.front(), {.temperature = 1.0}); },
                 ThrowsMessage<Error>(HasSubstr("logit")));
+  }
+}
+
+/// A head's chain, and what it is fed.
+struct HeadChain {
+  std::string name;
+  std::function<std::unique_ptr<LanguageModel>(const TransformerOptions& options)> make;
+  int64_t feature_width;
+  int64_t fed;
+  bool is_drawn;
+};
+
+std::vector<HeadChain> head_chains() {
+  const auto weights = small_gemma();
+  const auto eagle = random_eagle_head(
+      make_eagle_config(EagleVersion::kEagle, LayerStyle::kGemma, *weights), {.seed = 5});
+  auto config = make_eagle_config(EagleVersion::kEagle3, LayerStyle::kLlama, *weights);
+  config.capture_layers = {0, 1};
+  config.draft_vocab_size = 24;
+  const auto eagle3 = random_eagle_head(config, {.seed = 6});
+  eagle3->target_ids = (at::arange(24) * 7 + 3).remainder(40);
+  const auto mtp = random_mtp_head(*weights, 2, {.seed = 7});
+  const auto make_eagle = [weights](const std::shared_ptr<const EagleHead>& head) {
+    return [weights, head](const TransformerOptions& options) -> std::unique_ptr<LanguageModel> {
+      return make_eagle_model(head, weights, paged_kv(), options);
+    };
+  };
+  return {{"eagle", make_eagle(eagle), 16, 1, true},
+          {"eagle3", make_eagle(eagle3), 32, 2, true},
+          {"eagle3 of best tokens", make_eagle(eagle3), 32, 1, false},
+          {"mtp",
+           [weights, mtp](const TransformerOptions& options) -> std::unique_ptr<LanguageModel> {
+             return make_mtp_model(mtp, 1, weights, paged_kv(), options);
+           },
+           16, 2, false}};
+}
+
+// The first chain of a key runs forward by forward, the second op by op; then only what is fed of
+// the target runs beside the graph.
+TEST(CudaDrawnHeadTest, AChainIsOneGraph) {
+  const ChainDraws draws;
+  for (const HeadChain& head : head_chains()) {
+    SCOPED_TRACE(head.name);
+    const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
+    TransformerOptions without = head_options();
+    without.graphs = 0;
+    const auto graphed = head.make(head_options(ops));
+    const auto plain = head.make(without);
+    for (Token chain = 0; chain < 5; ++chain) {
+      SCOPED_TRACE(chain);
+      const std::vector<Token> fed = {chain, 9};
+      const TokenSpan tokens = TokenSpan(fed).first(static_cast<size_t>(head.fed));
+      const ForwardInputs inputs{.features = at::randn({head.fed, head.feature_width})};
+      ChainDraws own = draws;
+      own.random.position = chain;
+      const ChainRequest request = head.is_drawn ? own.drawn(4) : own.best(4);
+      const auto wanted = plain->draw_chain(tokens, request, {}, inputs);
+      ops->take_calls();
+      const auto drawn = graphed->draw_chain(tokens, request, {}, inputs);
+      EXPECT_EQ(
+          testing::Matches(testing::Contains(HasSubstr("paged_attention")))(ops->take_calls()),
+          chain < 2);
+      ASSERT_TRUE(drawn.has_value() && wanted.has_value());
+      EXPECT_EQ(drawn->tokens, wanted->tokens);
+      EXPECT_EQ(drawn->read_backs, wanted->read_backs);
+      ASSERT_EQ(drawn->probs.defined(), head.is_drawn);
+      EXPECT_TRUE(!head.is_drawn || at::equal(drawn->probs, wanted->probs));
+      for (LanguageModel* model : {graphed.get(), plain.get()}) {
+        EXPECT_EQ(model->pending(), head.fed + 3);
+        model->commit(chain_path(head.fed));
+      }
+    }
+    // What chains leave in the cache is what forwards do.
+    const TokenBatch next{.tokens = token_tensor(std::vector<Token>{3}),
+                          .rows = {0},
+                          .inputs = {.features = at::randn({1, head.feature_width})}};
+    EXPECT_TRUE(at::equal(graphed->forward(next).logits, plain->forward(next).logits));
   }
 }
 
