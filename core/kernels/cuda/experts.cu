@@ -1,6 +1,6 @@
 // Mixtures of experts: the router's choice, products of tokens with their experts' matrices, and
 // the weighted sum of their outputs.
-#include "core/kernels/cuda/kernels.h"
+#include "core/kernels/cuda/expert_pairs.cuh"
 #include "core/kernels/cuda/row_product.cuh"
 
 namespace specdec::cuda {
@@ -71,50 +71,8 @@ struct ExpertKernelTask {
 /// Shared memory of a block.
 struct ExpertShared {
   float sums[kProductSharedBytes<kPairs> / sizeof(float)];
-  int32_t pairs[kPairs];            ///< of the block; -1 = none
-  unsigned matches[kProductWarps];  ///< of neighbouring pairs, a bit each
-  int32_t counts[kProductWarps];
+  PairList<kProductThreads, kPairs> list;
 };
-
-/// How many pairs before `pair` have its expert; in every thread.
-__device__ inline int32_t rank_among_equals(const ExpertLinearTask& task, int32_t pair,
-                                            int32_t expert, int32_t* scratch) {
-  int32_t count = 0;
-  for (auto p = static_cast<int32_t>(threadIdx.x); p < pair; p += kProductThreads) {
-    count += task.experts[p] == expert ? 1 : 0;
-  }
-  return block_sum<kProductThreads>(count, scratch);
-}
-
-/// Lists a pair and the next ones of its expert, up to kPairs; the whole block.
-__device__ inline void list_pairs(const ExpertLinearTask& task, int32_t pair, int32_t expert,
-                                  ExpertShared& shared) {
-  const auto thread = static_cast<int32_t>(threadIdx.x);
-  if (thread < kPairs) {
-    shared.pairs[thread] = -1;
-  }
-  int32_t found = 0;
-  for (int32_t first = pair; first < task.pairs && found < kPairs; first += kProductThreads) {
-    const int32_t p = first + thread;
-    const bool matches = p < task.pairs && task.experts[p] == expert;
-    const unsigned votes = __ballot_sync(kAllLanes, matches ? 1 : 0);
-    if (lane_index() == 0) {
-      shared.matches[warp_index()] = votes;
-    }
-    __syncthreads();
-    int32_t index = found;
-    for (unsigned warp = 0; warp < kProductWarps; ++warp) {
-      const unsigned bits = shared.matches[warp];
-      index += warp < warp_index() ? __popc(bits) : 0;
-      found += __popc(bits);
-    }
-    index += __popc(votes & ((1U << lane_index()) - 1U));
-    if (matches && index < kPairs) {
-      shared.pairs[index] = p;
-    }
-    __syncthreads();
-  }
-}
 
 /// Grid (groups of outputs, pairs). The block of each kPairs-th pair of an expert computes that
 /// pair and those up to the next such one; the others end.
@@ -125,23 +83,21 @@ __global__ void __launch_bounds__(kProductThreads) expert_kernel(ExpertKernelTas
   const int32_t pair = kernel_task.first_pair + static_cast<int32_t>(blockIdx.y);
   const int32_t expert = task.experts[pair];
   if (expert < 0 || expert >= task.count ||
-      rank_among_equals(task, pair, expert, shared.counts) % kPairs != 0) {
+      rank_among_equals(task, pair, expert, shared.list) % kPairs != 0) {
     return;
   }
-  list_pairs(task, pair, expert, shared);
+  list_pairs(task, pair, expert, shared.list);
+  const int32_t* pairs = shared.list.pairs;
   RowProduct product = kernel_task.product;
   product.weight = static_cast<Bytes>(task.weight) + expert * task.expert_bytes;
   const auto first_output = static_cast<int32_t>(blockIdx.x) * kProductOutputs;
-  const auto rows = [&](int r) {
-    return shared.pairs[r] < 0 ? -1 : shared.pairs[r] / task.rows_share;
-  };
+  const auto rows = [&](int r) { return pairs[r] < 0 ? -1 : pairs[r] / task.rows_share; };
   const float sum = row_product<Weights, kPairs>(product, first_output, rows, shared.sums);
   const int thread = static_cast<int>(threadIdx.x);
   const int32_t output = first_output + thread % kProductOutputs;
-  if (thread < kPairs * kProductOutputs && shared.pairs[thread / kProductOutputs] >= 0 &&
+  if (thread < kPairs * kProductOutputs && pairs[thread / kProductOutputs] >= 0 &&
       output < task.outputs) {
-    task.out[static_cast<int64_t>(shared.pairs[thread / kProductOutputs]) * task.outputs + output] =
-        sum;
+    task.out[static_cast<int64_t>(pairs[thread / kProductOutputs]) * task.outputs + output] = sum;
   }
 }
 

@@ -1,0 +1,288 @@
+#pragma once
+// Products of tiles of rows with a matrix on tensor cores, by mma.m16n8k16: the weights are its
+// left operand (16 outputs), rows its right one (8 rows), so 1 to 8 rows cost the same. Each
+// operand lies in memory as the lanes hold it, and is read without shared memory. The sums of up to
+// 64 inputs, which share a scale, are made by the tensor cores, which truncate, and added in
+// float32. Minima are multiplied by sums of inputs, which are made once a product. The warps of a
+// block take the chunks of inputs in turn, and their sums are added in order: how a sum is cut
+// depends on the number of inputs and the format alone.
+#include "core/kernels/cuda/fragment_formats.cuh"
+#include "core/kernels/cuda/reduce.cuh"
+
+namespace specdec::cuda {
+
+constexpr int kTileRows = 8;
+constexpr int kParts = 3;  // of an input: 24 bits
+
+/// A step of one part of a tile of rows, for one lane.
+struct alignas(8) InputFragment {
+  uint32_t word[2];
+};
+
+constexpr int kSumInputs = 32;  // that share a minimum
+constexpr int kChunkSums = kChunkInputs / kSumInputs * kTileRows;
+/// Fragments of a tile of rows and a chunk.
+constexpr int kChunkFragments = kSteps * kParts * kWarp;
+
+SPECDEC_DEVICE int32_t steps_of(int32_t in) { return chunks_of(in) * kSteps; }
+
+/// Inputs as tensor cores read them: for each tile of rows and step the fragments of all parts, and
+/// behind those of all tiles the inputs' sums: for each tile and chunk kChunkSums, of kTileRows
+/// rows one after the other.
+struct SplitInputs {
+  void* memory;  ///< specdec_cuda_split_bytes() bytes
+  int32_t rows, in;
+
+  /// Of the first lane of a tile's first step.
+  SPECDEC_DEVICE InputFragment* fragments(int32_t tile) const {
+    return static_cast<InputFragment*>(memory) + first_fragment(tile);
+  }
+  /// Those of a tile's first chunk.
+  SPECDEC_DEVICE float* sums(int32_t tile) const {
+    auto* first = reinterpret_cast<float*>(static_cast<InputFragment*>(memory) +
+                                           first_fragment(tiles_of(rows, kTileRows)));
+    return first + static_cast<int64_t>(tile) * chunks_of(in) * kChunkSums;
+  }
+
+ private:
+  SPECDEC_DEVICE int64_t first_fragment(int32_t tile) const {
+    return static_cast<int64_t>(tile) * chunks_of(in) * kChunkFragments;
+  }
+};
+
+/// Launches the kernel that makes them of inputs [rows, in]; the sums only where `has_sums`.
+int split_inputs(const SplitInputs& split, const float* input, bool has_sums, void* stream);
+
+/// Sums of a block's tiles of outputs and rows, as a lane holds them.
+template <int kOutputTiles, int kTiles>
+struct Sums {
+  float numbers[kOutputTiles][kTiles][4] = {};
+};
+
+/// A chunk of the block's first tile of rows, as a lane needs it; that of the next tile is a stride
+/// further.
+struct InputAddress {
+  const InputFragment* fragments;
+  const float* sums;   ///< those of the first of the lane's two rows
+  int64_t second_sum;  ///< from there to those of the second
+  int64_t fragment_stride, sum_stride;
+};
+
+/// Where a lane's weights of a block's first tile and a chunk lie; those of its next tile are a
+/// stride further.
+struct WeightAddress {
+  const unsigned char* fragments;
+  const uint32_t* scales;
+  int64_t fragment_stride, scale_stride;
+};
+
+/// What a lane holds of a chunk of a tile.
+template <class Format>
+struct WeightChunk {
+  WeightFragment fragments[Format::kFragments + (Format::kMoreWords > 0 ? 1 : 0)];
+  uint32_t scales[Format::kScaleWords > 0 ? 2 * Format::kScaleWords : 1];
+};
+
+template <class Format>
+__device__ inline WeightChunk<Format> read_chunk(const WeightAddress& address, int tile) {
+  WeightChunk<Format> chunk;
+  const auto* fragments =
+      reinterpret_cast<const WeightFragment*>(address.fragments + tile * address.fragment_stride);
+#pragma unroll
+  for (int f = 0; f < Format::kFragments; ++f) {
+    chunk.fragments[f] = fragments[f * kWarp];
+  }
+  if constexpr (Format::kMoreWords == 2) {
+    const InputFragment* more = reinterpret_cast<const InputFragment*>(fragments - lane_index() +
+                                                                       Format::kFragments * kWarp) +
+                                lane_index();
+    chunk.fragments[Format::kFragments] = {{more->word[0], more->word[1], 0, 0}};
+  }
+  const uint32_t* scales = address.scales + tile * address.scale_stride;
+#pragma unroll
+  for (int i = 0; i < 2 * Format::kScaleWords; ++i) {
+    chunk.scales[i] = scales[i];
+  }
+  return chunk;
+}
+
+/// Where a lane's weights of a tile's first chunk lie, in a matrix [outputs, in].
+template <class Format>
+__device__ inline WeightAddress first_weights(const void* matrix, int32_t outputs, int32_t in,
+                                              int32_t tile) {
+  const auto* fragments = static_cast<const unsigned char*>(matrix);
+  const int64_t first = static_cast<int64_t>(tile) * chunks_of(in);
+  const auto lane = static_cast<int64_t>(lane_index());
+  const auto* scales =
+      reinterpret_cast<const uint32_t*>(fragments + scales_offset<Format>(outputs, in));
+  return {fragments + first * kChunkBytes<Format> + lane * sizeof(WeightFragment),
+          scales + first * kChunkScaleWords<Format> + lane / 4 * 2 * Format::kScaleWords,
+          static_cast<int64_t>(chunks_of(in)) * kChunkBytes<Format>,
+          static_cast<int64_t>(chunks_of(in)) * kChunkScaleWords<Format>};
+}
+
+/// Adds the products of a chunk of inputs with weights that are multiplied as they lie in memory.
+template <class Format, int kOutputTiles, int kTiles>
+__device__ inline void add_chunk(const WeightAddress& address, const InputAddress& inputs,
+                                 int32_t tiles, Sums<kOutputTiles, kTiles>& sums) {
+  WeightChunk<Format> weights[kOutputTiles];
+#pragma unroll
+  for (int o = 0; o < kOutputTiles; ++o) {
+    weights[o] = read_chunk<Format>(address, o);
+  }
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    if (tile >= tiles) {
+      break;
+    }
+    float chunk[kOutputTiles][4] = {};
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int part = kParts - 1; part >= 0; --part) {
+        const InputFragment input =
+            inputs.fragments[tile * inputs.fragment_stride + (step * kParts + part) * kWarp];
+#pragma unroll
+        for (int o = 0; o < kOutputTiles; ++o) {
+          multiply_tiles(chunk[o], weights[o].fragments[step].word, input.word);
+        }
+      }
+    }
+#pragma unroll
+    for (int o = 0; o < kOutputTiles; ++o) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        sums.numbers[o][tile][i] += chunk[o][i];
+      }
+    }
+  }
+}
+
+/// Products of one step with a tile of rows: the smallest parts first. What lies below the 24 bits
+/// of an input and the bits of a weight together is left out.
+template <class Format>
+__device__ inline void multiply_parts(const uint32_t (&weights)[Format::kParts][4],
+                                      const InputFragment* inputs, float (&sums)[4]) {
+#pragma unroll
+  for (int part = kParts - 1; part >= 0; --part) {
+    const InputFragment input = inputs[part * kWarp];
+#pragma unroll
+    for (int weight_part = Format::kParts - 1; weight_part >= 0; --weight_part) {
+      if (weight_part + part < kParts) {
+        multiply_tiles(sums, weights[weight_part], input.word);
+      }
+    }
+  }
+}
+
+/// Adds the sums of a chunk's inputs that share a scale.
+template <class Format, int kTiles>
+__device__ inline void add_scaled(const WeightChunk<Format>& weights, int group,
+                                  const float (&chunk)[kTiles][4], const InputAddress& inputs,
+                                  int32_t tiles, Sums<1, kTiles>& sums) {
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    if (Format::kHasMinima && tile >= tiles) {
+      break;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float& sum = sums.numbers[0][tile][i];
+      if constexpr (Format::kScaleWords > 0) {
+        // Numbers 0 and 1 are of the lane's first output, 2 and 3 of its second.
+        const uint32_t* scales = weights.scales + i / 2 * Format::kScaleWords;
+        sum = device::fused(chunk[tile][i], Format::scale(scales, group), sum);
+        if constexpr (Format::kHasMinima) {
+          const float total =
+              inputs.sums[tile * inputs.sum_stride + group * kTileRows + i % 2 * inputs.second_sum];
+          sum = device::fused(-Format::minimum(scales, group), total, sum);
+        }
+      } else {
+        sum += chunk[tile][i];
+      }
+    }
+  }
+}
+
+/// What add_chunk does, with weights that are expanded in registers, a step for all tiles of rows.
+template <class Format, int kTiles>
+__device__ inline void add_expanded_chunk(const WeightAddress& address, const InputAddress& inputs,
+                                          int32_t tiles, Sums<1, kTiles>& sums) {
+  const WeightChunk<Format> weights = read_chunk<Format>(address, 0);
+#pragma unroll
+  for (int group = 0; group < kSteps / Format::kScaleSteps; ++group) {
+    float chunk[kTiles][4] = {};
+#pragma unroll
+    for (int s = 0; s < Format::kScaleSteps; ++s) {
+      const int step = group * Format::kScaleSteps + s;
+      uint32_t words[Format::kParts][4];
+      Format::expand(weights.fragments, step, words);
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        if (tile >= tiles) {
+          break;
+        }
+        multiply_parts<Format>(
+            words, inputs.fragments + tile * inputs.fragment_stride + step * kParts * kWarp,
+            chunk[tile]);
+      }
+    }
+    add_scaled<Format>(weights, group, chunk, inputs, tiles, sums);
+  }
+}
+
+/// Adds the products of all chunks that the warp takes with a block's `tiles` tiles of rows.
+template <class Format, int kOutputTiles, int kTiles>
+__device__ inline void add_chunks(const WeightAddress& first, const InputAddress& first_inputs,
+                                  int32_t in, int32_t tiles, Sums<kOutputTiles, kTiles>& sums) {
+  const int32_t chunks = chunks_of(in);
+  for (auto chunk = static_cast<int32_t>(warp_index()); chunk < chunks; chunk += kTensorWarps) {
+    WeightAddress weights = first;
+    weights.fragments += static_cast<int64_t>(chunk) * kChunkBytes<Format>;
+    weights.scales += static_cast<int64_t>(chunk) * kChunkScaleWords<Format>;
+    InputAddress inputs = first_inputs;
+    inputs.fragments += static_cast<int64_t>(chunk) * kChunkFragments;
+    inputs.sums += static_cast<int64_t>(chunk) * kChunkSums;
+    if constexpr (Format::kIsExpanded) {
+      add_expanded_chunk<Format>(weights, inputs, tiles, sums);
+    } else {
+      add_chunk<Format>(weights, inputs, tiles, sums);
+    }
+  }
+}
+
+/// Shared memory: [warps][kTiles * 8 rows][kOutputTiles * 16 outputs].
+template <int kOutputTiles, int kTiles>
+constexpr int kBlockSums = kOutputTiles* kTileOutputs* kTiles* kTileRows;
+
+/// A warp's sums, to shared memory.
+template <int kOutputTiles, int kTiles>
+__device__ inline void share_sums(const Sums<kOutputTiles, kTiles>& sums, float* shared) {
+  constexpr int kOutputs = kOutputTiles * kTileOutputs;
+  const int lane = static_cast<int>(lane_index());
+  float* out = shared + static_cast<int>(warp_index()) * kBlockSums<kOutputTiles, kTiles>;
+#pragma unroll
+  for (int o = 0; o < kOutputTiles; ++o) {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = tile * kTileRows + lane % 4 * 2 + i % 2;
+        const int output = o * kTileOutputs + lane / 4 + i / 2 * 8;
+        out[row * kOutputs + output] = sums.numbers[o][tile][i];
+      }
+    }
+  }
+}
+
+/// Number i of a block's sums: those of the warps, added in their order.
+template <int kCount>
+__device__ inline float added_sums(const float* shared, int i) {
+  float sum = shared[i];
+  for (int warp = 1; warp < kTensorWarps; ++warp) {
+    sum += shared[warp * kCount + i];
+  }
+  return sum;
+}
+
+}  // namespace specdec::cuda
