@@ -235,13 +235,14 @@ void join_rows(std::vector<Linear>& matrices) {
   }
   const Linear::Part& first = matrices.front().parts_.front();
   const int64_t count = std::ssize(matrices);
-  Tensor all =
-      at::empty({count, first.packed.size(0), first.packed.size(1)}, first.packed.options());
+  std::vector<int64_t> sizes = first.packed.sizes().vec();
+  sizes.insert(sizes.begin(), count);
+  const Tensor all = at::empty(sizes, first.packed.options());
   for (int64_t i = 0; i < count; ++i) {
     std::vector<Linear::Part>& parts = matrices[static_cast<size_t>(i)].parts_;
-    SPECDEC_CHECK(parts.size() == 1 && !parts.front().in_fragments &&
+    SPECDEC_CHECK(parts.size() == 1 && parts.front().in_fragments == first.in_fragments &&
                       parts.front().packed.sizes() == all[i].sizes() &&
-                      parts.front().format == matrices.front().format(),
+                      parts.front().format == first.format,
                   "join_rows: matrix {} is of another kind than the first", i);
     all[i].copy_(parts.front().packed);
     parts.front().packed = all[i];

@@ -306,8 +306,12 @@ class LayerParts {
         loader_.numbers("router.scale", {hidden_}) / std::sqrt(static_cast<double>(hidden_));
     experts.output_scale = loader_.numbers("router.per_expert_scale", {count});
     load_expert_matrices(count, size, experts);
-    join_rows(experts.gate_up);
-    join_rows(experts.down);
+    for (auto* stack : {&experts.gate_up, &experts.down}) {
+      for (Matrix& matrix : *stack) {
+        arrange(matrix);
+      }
+      join_rows(*stack);
+    }
     experts.dense_post_norm = loader_.norm("post_feedforward_layernorm_1", hidden_);
     experts.norm = loader_.norm("pre_feedforward_layernorm_2", hidden_);
     experts.post_norm = loader_.norm("post_feedforward_layernorm_2", hidden_);

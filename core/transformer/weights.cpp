@@ -29,7 +29,7 @@ void map_rest(const TransformerOf<From>& model, const F& to, TransformerOf<To>& 
   }
 }
 
-/// A matrix that is not arranged, as those of experts stay.
+/// A matrix that is not arranged yet.
 Linear packed_matrix(const Tensor& matrix, const PackOptions& options, const Tensor& bias) {
   const Tensor weight = options.place ? matrix.to(options.place->device) : matrix;
   Linear linear(weight, weight_format(options.dtype.value_or(weight.scalar_type())), bias,
@@ -38,9 +38,11 @@ Linear packed_matrix(const Tensor& matrix, const PackOptions& options, const Ten
   return linear;
 }
 
-/// Arranges all matrices but those of experts, which one kernel reads together.
+/// Those of experts follow one another, since one kernel reads them together.
 void arrange(LayerWeights& layer) {
-  visit_shared_matrices(layer, [](Linear& matrix) { matrix.arrange(); });
+  visit_matrices(layer, [](Linear& matrix) { matrix.arrange(); });
+  join_rows(layer.experts.gate_up);
+  join_rows(layer.experts.down);
 }
 
 void arrange_rest(TransformerWeights& weights) {
@@ -66,8 +68,6 @@ void move_vectors(const Placement& place, TransformerWeights& weights) {
   const auto move = [&place](Tensor& vector) { vector = vector.to(place.device); };
   for (LayerWeights& layer : weights.layers) {
     visit_vectors(layer, move);
-    join_rows(layer.experts.gate_up);
-    join_rows(layer.experts.down);
   }
   for (Tensor* norm : {&weights.final_norm, &weights.per_layer_norm}) {
     *norm = norm->defined() ? norm->to(place.device) : *norm;

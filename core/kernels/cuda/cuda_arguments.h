@@ -47,7 +47,7 @@ LinearTask linear_task(const Linear& weight, const Linear::Part& part, const Ten
 /// With a part in fragments; without its workspace.
 TensorLinearTask tensor_linear_task(const Linear& weight, const Linear::Part& part,
                                     const Tensor& input, Tensor& out);
-/// Of the matrices of experts, which follow one another.
+/// Of the matrices of experts, which follow one another; without its workspace.
 ExpertLinearTask expert_linear_task(const std::vector<Linear>& experts, const Tensor& input,
                                     const Tensor& chosen, Tensor& out);
 

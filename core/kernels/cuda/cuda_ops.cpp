@@ -58,8 +58,7 @@ class CudaOps final : public Ops {
         continue;
       }
       cuda::TensorLinearTask task = cuda::tensor_linear_task(weight, part, input, out);
-      task.workspace = workspace(cuda::specdec_cuda_split_bytes(task.rows, task.in) /
-                                 static_cast<int64_t>(sizeof(float)));
+      task.workspace = split_workspace(task.rows, task.in);
       run("tensor_linear", cuda::specdec_cuda_tensor_linear, task);
     }
   }
@@ -339,6 +338,12 @@ class CudaOps final : public Ops {
     return scratch_.reserve(numbers);
   }
 
+  /// For inputs that are split for tensor cores.
+  float* split_workspace(int32_t rows, int32_t in) {
+    return workspace(cuda::specdec_cuda_split_bytes(rows, in) /
+                     static_cast<int64_t>(sizeof(float)));
+  }
+
   /// `holds`, or no graph is recorded.
   void check_unrecorded(bool holds, const char* what) const {
     SPECDEC_CHECK(holds || *stream_ == nullptr, "CUDA: a graph cannot hold {}", what);
@@ -404,10 +409,15 @@ class CudaOps final : public Ops {
   }
 
   void expert_linear(const std::vector<Linear>& experts, const Tensor& input, const Routes& routes,
-                     Tensor& out) const {
+                     Tensor& out) {
     check_rows(experts.front());
-    run("expert_linear", cuda::specdec_cuda_expert_linear,
-        cuda::expert_linear_task(experts, input, routes.experts, out));
+    cuda::ExpertLinearTask task = cuda::expert_linear_task(experts, input, routes.experts, out);
+    if (!experts.front().parts().front().in_fragments) {
+      run("expert_linear", cuda::specdec_cuda_expert_linear, task);
+      return;
+    }
+    task.workspace = split_workspace(narrow(input.size(0)), task.in);
+    run("tensor_experts", cuda::specdec_cuda_tensor_experts, task);
   }
 
   at::Device device_;

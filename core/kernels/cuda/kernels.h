@@ -293,7 +293,7 @@ struct RouteTask {
 /// alone. Experts that nobody chose cost nothing.
 struct ExpertLinearTask {
   const void* weight;    ///< [count][outputs, in], of expert e at e * expert_bytes
-  int64_t expert_bytes;  ///< a multiple of 4
+  int64_t expert_bytes;  ///< a multiple of 4; of 16 for specdec_cuda_tensor_experts
   CudaWeights format;
   const int32_t* experts;  ///< [pairs]; a pair without an expert in 0 .. count - 1 is left as it is
   const float* input;      ///< [pairs / rows_share, in]
@@ -302,6 +302,9 @@ struct ExpertLinearTask {
   int32_t rows_share;  ///< pairs of a row of the input
   int32_t count;       ///< experts
   int32_t in, outputs;
+  /// Of specdec_cuda_tensor_experts: specdec_cuda_split_bytes() bytes of [pairs / rows_share, in],
+  /// at a multiple of 16.
+  void* workspace = nullptr;
 };
 
 /// out[n] = the sum over ranks, in their order, of weights[n, rank] * outputs[n, rank].
@@ -377,6 +380,9 @@ int specdec_cuda_match_rms(const MatchRmsTask* task, void* stream);
 int specdec_cuda_mean_stream(const MeanStreamTask* task, void* stream);
 int specdec_cuda_route(const RouteTask* task, void* stream);
 int specdec_cuda_expert_linear(const ExpertLinearTask* task, void* stream);
+/// The same on tensor cores, with matrices in fragments: a pair has the bits that
+/// specdec_cuda_tensor_linear gives its row with its expert's matrix.
+int specdec_cuda_tensor_experts(const ExpertLinearTask* task, void* stream);
 int specdec_cuda_expert_sum(const ExpertSumTask* task, void* stream);
 int64_t specdec_cuda_recurrence_workspace(const RecurrenceTask* task);
 int specdec_cuda_recurrence(const RecurrenceTask* task, void* stream);
