@@ -1,5 +1,6 @@
-// The CUDA kernels on a GPU, without LibTorch: products of 1 to 64 rows and attention, with weights
-// and caches that come from memory. Writes a JSON object a line to standard output.
+// The CUDA kernels on a GPU, without LibTorch: products of 1 to 64 rows, with a matrix or with
+// their experts', and attention, with weights and caches that come from memory. Writes a JSON
+// object a line to standard output.
 //
 //     cuda_kernels_bench SHAPES            SHAPES: the folder bench/shapes
 //     cuda_kernels_bench SHAPES --quick    fewer shapes and rows
@@ -85,14 +86,61 @@ void run_product(const Device& device, const Plan& plan, const ModelShape& shape
   }
 }
 
+bool takes(const Plan& plan, const std::string& format) {
+  return plan.formats.empty() ||
+         std::find(plan.formats.begin(), plan.formats.end(), format) != plan.formats.end();
+}
+
 void run_products(const Device& device, const Plan& plan, const ModelShape& shape) {
   for (const ProductKernel& kernel : product_kernels()) {
-    if (!plan.formats.empty() &&
-        std::find(plan.formats.begin(), plan.formats.end(), kernel.format) == plan.formats.end()) {
-      continue;
+    if (takes(plan, kernel.format)) {
+      for (const MatrixShape& matrix : matrices_of(shape)) {
+        run_product(device, plan, shape, matrix, kernel);
+      }
     }
-    for (const MatrixShape& matrix : matrices_of(shape)) {
-      run_product(device, plan, shape, matrix, kernel);
+  }
+}
+
+/// A token's experts differ from one call to the next, so their matrices come from memory.
+void run_experts(const Device& device, const Plan& plan, const ModelShape& shape,
+                 const ExpertKernel& kernel, const MatrixShape& matrix) {
+  constexpr int kChoices = 8;
+  const ExpertSize size = {matrix.outputs, matrix.in, shape.experts, shape.chosen,
+                           plan.rows.back()};
+  const PreparedExperts experts = kernel.prepare(size, kChoices);
+  double one_row = 0;
+  for (const int rows : plan.rows) {
+    const Timing timing =
+        time_calls(kChoices, [&](int choice, void* stream) { experts.run(choice, rows, stream); });
+    one_row = rows == 1 ? timing.seconds : one_row;
+    const auto numbers = static_cast<size_t>(rows) *
+                         (static_cast<size_t>(matrix.in) +
+                          static_cast<size_t>(shape.chosen) * static_cast<size_t>(matrix.outputs));
+    nlohmann::json row = {{"bench", "experts"},
+                          {"shape", shape.name},
+                          {"matrix", matrix.name},
+                          {"count", matrix.count},
+                          {"outputs", matrix.outputs},
+                          {"in", matrix.in},
+                          {"experts", size.count},
+                          {"chosen", size.chosen},
+                          {"format", kernel.format},
+                          {"kernel", kernel.kernel},
+                          {"rows", rows},
+                          {"v", timing.seconds / one_row}};
+    print(timed(std::move(row), device, timing,
+                experts.matrix_bytes(rows) + sizeof(float) * numbers));
+  }
+}
+
+void run_experts(const Device& device, const Plan& plan, const ModelShape& shape) {
+  for (const ExpertKernel& kernel : expert_kernels()) {
+    if (takes(plan, kernel.format)) {
+      for (const MatrixShape& matrix : expert_matrices_of(shape)) {
+        if (matrix.in % kernel.block_inputs == 0) {
+          run_experts(device, plan, shape, kernel, matrix);
+        }
+      }
     }
   }
 }
@@ -170,6 +218,13 @@ bool smoke() {
       report(kernel.format + " " + kernel.kernel, product.out);
     }
   }
+  for (const ExpertKernel& kernel : expert_kernels()) {
+    for (const int tokens : {1, 11}) {
+      const PreparedExperts experts = kernel.prepare({18, 512, 5, 2, tokens}, 1);
+      experts.run(0, tokens, nullptr);
+      report("experts " + kernel.format + " " + kernel.kernel, experts.out);
+    }
+  }
   for (size_t format = 0; format < kKvNames.size(); ++format) {
     for (const int32_t window : {0, 100}) {
       const PreparedAttention attention =
@@ -205,6 +260,7 @@ int run(const std::string& shapes, const std::string& mode) {
     run_attentions(*device, plan, shape);
     run_products(*device, plan, shape);
   }
+  run_experts(*device, plan, read_shape(shapes, "gemma4-26b-a4b"));
   return 0;
 }
 

@@ -1,8 +1,11 @@
 #include "bench/cuda/products.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <random>
+#include <set>
 
 #include "core/kernels/cuda/kernels.h"
 
@@ -139,7 +142,82 @@ ProductKernel tensor(const std::string& name, CudaWeights format, int32_t block_
       [=](const ProductSize& size, int copies) { return prepare_tensor(format, size, copies); }};
 }
 
+/// Experts of each token, for one choice after the other: [choices * tokens * chosen].
+std::vector<int32_t> random_choices(const ExpertSize& size, int choices) {
+  std::mt19937 random(3);
+  std::vector<int32_t> all(static_cast<size_t>(size.count));
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<int32_t> experts;
+  for (int token = 0; token < choices * size.tokens; ++token) {
+    std::shuffle(all.begin(), all.end(), random);
+    experts.insert(experts.end(), all.begin(), all.begin() + size.chosen);
+  }
+  return experts;
+}
+
+PreparedExperts prepare_experts(const ProductKernel& kernel, const BlockLayout& layout,
+                                const ExpertSize& size, int choices) {
+  const bool on_tensor_cores = kernel.kernel == "tensor";
+  const ProductSize matrix = {size.outputs, size.in, size.tokens};
+  const size_t bytes = kernel.bytes(matrix);
+  const DeviceArray weights(bytes * static_cast<size_t>(size.count));
+  weights.tile(on_tensor_cores ? random_fragments(layout.format) : random_blocks(layout));
+  const DeviceArray inputs = random_inputs(matrix);
+  const DeviceArray workspace(static_cast<size_t>(specdec_cuda_split_bytes(size.tokens, size.in)));
+  const DeviceArray out = new_results({size.outputs, size.in, size.tokens * size.chosen});
+  const std::vector<int32_t> choice_of = random_choices(size, choices);
+  const DeviceArray experts = DeviceArray::of(choice_of);
+  const CudaWeights format = layout.format;
+  const auto run = [=](int choice, int tokens, void* stream) {
+    ExpertLinearTask task{};
+    task.weight = weights.data();
+    task.expert_bytes = static_cast<int64_t>(bytes);
+    task.format = format;
+    task.experts = experts.data<int32_t>() + choice * size.tokens * size.chosen;
+    task.input = inputs.data<float>();
+    task.out = out.data<float>();
+    task.pairs = tokens * size.chosen;
+    task.rows_share = size.chosen;
+    task.count = size.count;
+    task.in = size.in;
+    task.outputs = size.outputs;
+    task.workspace = workspace.data();
+    check(on_tensor_cores ? specdec_cuda_tensor_experts(&task, stream)
+                          : specdec_cuda_expert_linear(&task, stream),
+          "a product with experts");
+  };
+  const auto matrix_bytes = [=](int tokens) {
+    size_t distinct = 0;
+    for (int choice = 0; choice < choices; ++choice) {
+      const auto first = choice_of.begin() + choice * size.tokens * size.chosen;
+      distinct += std::set<int32_t>(first, first + tokens * size.chosen).size();
+    }
+    return distinct * bytes / static_cast<size_t>(choices);
+  };
+  return {out, run, matrix_bytes};
+}
+
+ExpertKernel experts(const ProductKernel& kernel, const BlockLayout& layout) {
+  return {kernel.format, kernel.kernel, kernel.block_inputs,
+          [=](const ExpertSize& size, int choices) {
+            return prepare_experts(kernel, layout, size, choices);
+          }};
+}
+
 }  // namespace
+
+std::vector<ExpertKernel> expert_kernels() {
+  const auto on_tensor_cores = [](const std::string& name, CudaWeights format, int32_t block) {
+    return experts(tensor(name, format, block), {format, 1, 2, {}});
+  };
+  return {on_tensor_cores("bfloat16", CudaWeights::kBFloat16, 1),
+          on_tensor_cores("float16", CudaWeights::kFloat16, 1),
+          on_tensor_cores("Q8_0", CudaWeights::kQ80, 32),
+          on_tensor_cores("Q4_0", CudaWeights::kQ40, 32),
+          on_tensor_cores("Q4_K", CudaWeights::kQ4K, 256),
+          on_tensor_cores("Q6_K", CudaWeights::kQ6K, 256),
+          experts(plain("bfloat16", kBrain), kBrain)};
+}
 
 // A line for each.
 std::vector<ProductKernel> product_kernels() {

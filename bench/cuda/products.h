@@ -31,4 +31,29 @@ struct ProductKernel {
 /// All of them.
 std::vector<ProductKernel> product_kernels();
 
+/// Experts' matrices of outputs x in, and the largest number of tokens, of which each goes to
+/// `chosen` of `count` experts.
+struct ExpertSize {
+  int32_t outputs, in, count, chosen, tokens;
+};
+
+/// Experts' random matrices on the device, with inputs and room for the results.
+struct PreparedExperts {
+  DeviceArray out;  ///< [tokens * chosen, outputs]
+  /// Multiplies `tokens` tokens with the matrices that choice `choice` of experts says.
+  std::function<void(int choice, int tokens, void* stream)> run;
+  /// Of the matrices that choice 0, 1, ... needs, on average.
+  std::function<size_t(int tokens)> matrix_bytes;
+};
+
+/// A kernel that multiplies with experts' matrices of one format.
+struct ExpertKernel {
+  std::string format, kernel;
+  int32_t block_inputs;  ///< `in` is a multiple of it
+  std::function<PreparedExperts(const ExpertSize&, int choices)> prepare;
+};
+
+/// All of them.
+std::vector<ExpertKernel> expert_kernels();
+
 }  // namespace specdec::cuda

@@ -24,7 +24,10 @@ ModelShape read_shape(const std::string& folder, const std::string& name) {
           number("num_key_value_heads"),
           number("head_dim"),
           number("vocab_size"),
-          number("sliding_window")};
+          number("sliding_window"),
+          number("num_experts"),
+          number("top_k_experts"),
+          number("moe_intermediate_size")};
 }
 
 std::vector<MatrixShape> matrices_of(const ModelShape& shape) {
@@ -34,6 +37,11 @@ std::vector<MatrixShape> matrices_of(const ModelShape& shape) {
           {"gate_up", 2 * shape.intermediate, shape.hidden, shape.layers},
           {"down", shape.hidden, shape.intermediate, shape.layers},
           {"logits", shape.vocab, shape.hidden, 1}};
+}
+
+std::vector<MatrixShape> expert_matrices_of(const ModelShape& shape) {
+  return {{"experts_gate_up", 2 * shape.expert_size, shape.hidden, shape.layers},
+          {"experts_down", shape.hidden, shape.expert_size, shape.layers}};
 }
 
 }  // namespace specdec::cuda

@@ -9,6 +9,7 @@ namespace specdec::cuda {
 struct ModelShape {
   std::string name;
   int32_t hidden, intermediate, layers, heads, kv_heads, head_dim, vocab, window;
+  int32_t experts, chosen, expert_size;  ///< 0 = none
 };
 
 /// A matrix of a model, and how often a forward multiplies with one of its size.
@@ -20,5 +21,7 @@ struct MatrixShape {
 /// Of folder/NAME/config.json.
 ModelShape read_shape(const std::string& folder, const std::string& name);
 std::vector<MatrixShape> matrices_of(const ModelShape& shape);
+/// Those of its experts, each.
+std::vector<MatrixShape> expert_matrices_of(const ModelShape& shape);
 
 }  // namespace specdec::cuda
