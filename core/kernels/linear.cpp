@@ -198,8 +198,7 @@ void Linear::arrange() {
 void Linear::set_stored_row(int64_t output, const std::byte* blocks) {
   Part& part = part_of(output, 1);
   if (layout_ == WeightLayout::kRows) {
-    const auto bytes = static_cast<size_t>(part.packed.size(1));
-    return write_stored_row({blocks, bytes}, output - part.first, part.packed);
+    return write_stored_row(blocks, in_, output - part.first, part.format, part.packed);
   }
   pack_stored_row(blocks, in_, output - part.first, part.format, part.packed);
 }

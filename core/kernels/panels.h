@@ -60,8 +60,10 @@ inline bool has_integer_blocks(WeightFormat format) {
   return (format >= WeightFormat::kInt8 && format <= WeightFormat::kQ6K) ||
          format == WeightFormat::kInt4x128 || format == WeightFormat::kInt4x32;
 }
-/// Whether device memory can hold weights of a format: others lie in panels only.
-inline bool has_row_layout(WeightFormat format) { return format < WeightFormat::kFp8x128; }
+/// Whether the codes of its blocks stand for the numbers of a table of 16.
+inline bool has_codebook(WeightFormat format) {
+  return format >= WeightFormat::kIq1S && format <= WeightFormat::kNf4x32;
+}
 
 /// What a product's inputs are rounded to.
 enum class ActivationFormat {

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <vector>
 
 #include "core/error.h"
+#include "core/formats/codebook_blocks.h"
 #include "core/formats/gguf_blocks.h"
 #include "core/formats/gguf_quantize.h"
 #include "core/kernels/linear.h"
@@ -27,6 +29,51 @@ at::Tensor quantized_rows(const at::Tensor& rows, WeightFormat format) {
   return blocks;
 }
 
+/// The type of blocks that rows of a format lie in.
+DType row_dtype(WeightFormat format) {
+  const DType stored = stored_dtype(format);
+  if (!has_codebook(format)) {
+    return stored;
+  }
+  return codebook_scale_inputs(stored) == 16 ? DType::kFp4x16 : DType::kFp4x32;
+}
+
+/// Blocks of a file with a codebook, as rows have them.
+at::Tensor codebook_row(const std::byte* blocks, int64_t in, WeightFormat format) {
+  const DType stored = stored_dtype(format);
+  const DType held = row_dtype(format);
+  at::Tensor row = at::empty({weight_row_bytes(in, format)}, at::kByte);
+  std::byte* out = bytes_of(row);
+  std::vector<uint8_t> codes(static_cast<size_t>(block_values(stored)));
+  std::vector<float> scales(codes.size() / static_cast<size_t>(block_values(held)));
+  for (int64_t done = 0; done < in; done += block_values(stored)) {
+    read_codebook_block(stored, blocks, codes.data(), scales.data());
+    const uint8_t* some = codes.data();
+    for (const float scale : scales) {
+      write_codebook_block(held, some, scale, out);
+      some += block_values(held);
+      out += dtype_bytes(held);
+    }
+    blocks += dtype_bytes(stored);
+  }
+  return row;
+}
+
+/// The values of such blocks.
+void read_codebook_rows(const std::byte* blocks, int64_t values, WeightFormat format, float* out) {
+  const DType held = row_dtype(format);
+  const Codebook& numbers = codebook_of(stored_dtype(format));
+  std::array<uint8_t, 32> codes{};
+  float scale = 0;
+  for (int64_t done = 0; done < values; done += block_values(held)) {
+    read_codebook_block(held, blocks, codes.data(), &scale);
+    for (int64_t k = 0; k < block_values(held); ++k) {
+      *out++ = scale * numbers[codes[static_cast<size_t>(k)]];
+    }
+    blocks += dtype_bytes(held);
+  }
+}
+
 /// Of a weight [out, in].
 struct RowShape {
   std::array<int64_t, 2> sizes;
@@ -37,7 +84,7 @@ RowShape row_shape(int64_t out, int64_t in, WeightFormat format) {
   if (!is_in_blocks(format)) {
     return {{out, in}, scalar_type(format)};
   }
-  if (const int64_t block = block_values(stored_dtype(format)); in % block != 0) {
+  if (const int64_t block = block_values(row_dtype(format)); in % block != 0) {
     throw Error(fmt::format(
         "a matrix of {} inputs has no whole blocks of {} for {}, which kernels of GPUs need; "
         "use another dtype, or device: cpu",
@@ -52,8 +99,17 @@ Placement placement_on(at::Device device) {
   return {device, device.is_cpu() ? WeightLayout::kPanels : WeightLayout::kRows};
 }
 
+bool holds(const Placement& place, WeightFormat format) {
+  if (place.layout == WeightLayout::kPanels) {
+    return true;
+  }
+  const bool on_metal = format <= WeightFormat::kQ6K;
+  return on_metal ||
+         (!place.device.is_mps() && (format <= WeightFormat::kInt4x32 || has_codebook(format)));
+}
+
 int64_t weight_row_bytes(int64_t in, WeightFormat format) {
-  const DType type = stored_dtype(format);
+  const DType type = row_dtype(format);
   return in / block_values(type) * dtype_bytes(type);
 }
 
@@ -77,10 +133,15 @@ void write_weight_rows(const at::Tensor& rows, int64_t first, WeightFormat forma
       .copy_(is_in_blocks(format) ? quantized_rows(plain, format) : plain);
 }
 
-void write_stored_row(std::span<const std::byte> blocks, int64_t output, at::Tensor& weight) {
-  auto* bytes = const_cast<std::byte*>(blocks.data());  // only copied from
-  weight.select(0, output).copy_(
-      at::from_blob(bytes, {static_cast<int64_t>(blocks.size())}, at::kByte));
+void write_stored_row(const std::byte* blocks, int64_t in, int64_t output, WeightFormat format,
+                      at::Tensor& weight) {
+  at::Tensor row = weight.select(0, output);
+  if (has_codebook(format)) {
+    row.copy_(codebook_row(blocks, in, format));
+    return;
+  }
+  auto* bytes = const_cast<std::byte*>(blocks);  // only copied from
+  row.copy_(at::from_blob(bytes, row.sizes(), at::kByte));
 }
 
 at::Tensor read_weight_rows(const at::Tensor& weight, WeightFormat format, const at::Tensor& ids,
@@ -91,8 +152,12 @@ at::Tensor read_weight_rows(const at::Tensor& weight, WeightFormat format, const
   }
   const at::Tensor blocks = rows.cpu().contiguous();
   at::Tensor values = at::empty({ids.size(0), in}, at::kFloat);
-  dequantize(stored_dtype(format), bytes_of(blocks), values.numel(),
-             values.mutable_data_ptr<float>());
+  auto* out = values.mutable_data_ptr<float>();
+  if (has_codebook(format)) {
+    read_codebook_rows(bytes_of(blocks), values.numel(), format, out);
+  } else {
+    dequantize(stored_dtype(format), bytes_of(blocks), values.numel(), out);
+  }
   return values.to(weight.device());
 }
 

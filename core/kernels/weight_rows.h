@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 
 #include "core/kernels/panels.h"
 
@@ -13,7 +12,7 @@ namespace specdec {
 /// How the weights of a Linear follow one another in memory.
 enum class WeightLayout {
   kPanels,  ///< panels of 32 outputs, for the CPU's products (core/kernels/panels.h)
-  kRows     ///< output after output, blocks as in a GGUF file, for those of other devices
+  kRows     ///< output after output, for those of other devices; see below
 };
 
 /// Where the numbers of a model lie, and how its matrices are laid out there.
@@ -25,7 +24,12 @@ struct Placement {
 /// The placement whose layout the products of a device read.
 Placement placement_on(at::Device device);
 
+/// Whether weights of a format can lie at a placement as they are; what reads them there.
+bool holds(const Placement& place, WeightFormat format);
+
 // The layout kRows: a tensor [out, in] of the format's dtype; in blocks, [out, bytes of one row].
+// Blocks lie as in a GGUF file or as core/formats/scaled_blocks.h says; those with a codebook, of
+// whatever type, as FP4_16 or FP4_32 (core/formats/codebook_blocks.h), with the type's own numbers.
 
 /// Bytes of one output.
 int64_t weight_row_bytes(int64_t in, WeightFormat format);
@@ -38,8 +42,10 @@ at::Tensor weight_rows_in(const std::shared_ptr<std::byte>& memory, int64_t out,
 /// format as pack_rows of panels.h does.
 void write_weight_rows(const at::Tensor& rows, int64_t first, WeightFormat format,
                        at::Tensor& weight);
-/// Writes one output from its blocks as they are in a GGUF file.
-void write_stored_row(std::span<const std::byte> blocks, int64_t output, at::Tensor& weight);
+/// Writes one output of `in` weights from its blocks as they are in a file (or scaled_blocks.h,
+/// codebook_blocks.h).
+void write_stored_row(const std::byte* blocks, int64_t in, int64_t output, WeightFormat format,
+                      at::Tensor& weight);
 /// The weights of outputs ids [n] int64 on the weight's device, widened: [n, in] float32 (float64
 /// for kFloat64) there.
 at::Tensor read_weight_rows(const at::Tensor& weight, WeightFormat format, const at::Tensor& ids,

@@ -182,8 +182,7 @@ RowTable TensorSource::row_table(const std::string& name, const std::vector<int6
 std::optional<WeightFormat> TensorSource::stored_format(const std::string& name) const {
   const TensorEntry* entry = checkpoint_->find(full_name(names_, name));
   const auto format = entry == nullptr ? std::nullopt : linear_format(entry->dtype);
-  const bool is_held = place_.layout == WeightLayout::kPanels || !format || has_row_layout(*format);
-  return is_held ? format : std::nullopt;
+  return format && holds(place_, *format) ? format : std::nullopt;
 }
 
 void TensorSource::set_blocks(const TensorEntry& entry, Linear& matrix, int64_t first) {

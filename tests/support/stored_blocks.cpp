@@ -245,8 +245,8 @@ Tensor StoredRows::values() const {
   return codes * scales.repeat_interleave(scale_inputs, 1) + minima.repeat_interleave(32, 1);
 }
 
-Linear StoredRows::packed() const {
-  Linear linear(rows, in, format, Placement{});
+Linear StoredRows::packed(const Placement& place) const {
+  Linear linear(rows, in, format, place);
   for (int64_t row = 0; row < rows; ++row) {
     linear.set_stored_row(row, bytes[static_cast<size_t>(row)].data());
   }

@@ -36,7 +36,7 @@ struct StoredRows {
   bool has_minima;
 
   Tensor values() const;  ///< [rows, in]
-  Linear packed() const;
+  Linear packed(const Placement& place = {}) const;
 };
 
 enum class StoredCodes {

@@ -15,7 +15,19 @@ int32_t narrow(int64_t number) {
   return static_cast<int32_t>(number);
 }
 
+/// Of a format with a codebook: these are in one order.
+static CudaWeights codebook_format(WeightFormat format) {
+  constexpr int kOffset =
+      static_cast<int>(WeightFormat::kIq1S) - static_cast<int>(CudaWeights::kIq1S);
+  static_assert(static_cast<int>(WeightFormat::kNf4x32) - static_cast<int>(CudaWeights::kNf4x32) ==
+                kOffset);
+  return static_cast<CudaWeights>(static_cast<int>(format) - kOffset);
+}
+
 CudaWeights cuda_format(WeightFormat format) {
+  if (has_codebook(format)) {
+    return codebook_format(format);
+  }
   switch (format) {
     case WeightFormat::kFloat32:
       return CudaWeights::kFloat32;
@@ -39,6 +51,14 @@ CudaWeights cuda_format(WeightFormat format) {
       return CudaWeights::kQ5K;
     case WeightFormat::kQ6K:
       return CudaWeights::kQ6K;
+    case WeightFormat::kFp8x128:
+      return CudaWeights::kFp8x128;
+    case WeightFormat::kFp8x32:
+      return CudaWeights::kFp8x32;
+    case WeightFormat::kInt4x128:
+      return CudaWeights::kInt4x128;
+    case WeightFormat::kInt4x32:
+      return CudaWeights::kInt4x32;
     case WeightFormat::kFloat64:
       break;
     default:

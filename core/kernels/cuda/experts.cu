@@ -62,10 +62,11 @@ __global__ void __launch_bounds__(kWarp) route_kernel(RouteTask task) {
   }
 }
 
+template <class Weights>
 struct ExpertKernelTask {
   ExpertLinearTask task;
-  RowProduct product;  ///< of expert 0
-  int32_t first_pair;  ///< of the launch
+  RowProduct<Weights> product;  ///< of expert 0
+  int32_t first_pair;           ///< of the launch
 };
 
 /// Shared memory of a block.
@@ -77,7 +78,8 @@ struct ExpertShared {
 /// Grid (groups of outputs, pairs). The block of each kPairs-th pair of an expert computes that
 /// pair and those up to the next such one; the others end.
 template <class Weights>
-__global__ void __launch_bounds__(kProductThreads) expert_kernel(ExpertKernelTask kernel_task) {
+__global__ void __launch_bounds__(kProductThreads)
+    expert_kernel(ExpertKernelTask<Weights> kernel_task) {
   const ExpertLinearTask& task = kernel_task.task;
   auto& shared = *reinterpret_cast<ExpertShared*>(shared_memory());
   const int32_t pair = kernel_task.first_pair + static_cast<int32_t>(blockIdx.y);
@@ -88,11 +90,11 @@ __global__ void __launch_bounds__(kProductThreads) expert_kernel(ExpertKernelTas
   }
   list_pairs(task, pair, expert, shared.list);
   const int32_t* pairs = shared.list.pairs;
-  RowProduct product = kernel_task.product;
+  RowProduct<Weights> product = kernel_task.product;
   product.weight = static_cast<Bytes>(task.weight) + expert * task.expert_bytes;
   const auto first_output = static_cast<int32_t>(blockIdx.x) * kProductOutputs;
   const auto rows = [&](int r) { return pairs[r] < 0 ? -1 : pairs[r] / task.rows_share; };
-  const float sum = row_product<Weights, kPairs>(product, first_output, rows, shared.sums);
+  const float sum = row_product<kPairs>(product, first_output, rows, shared.sums);
   const int thread = static_cast<int>(threadIdx.x);
   const int32_t output = first_output + thread % kProductOutputs;
   if (thread < kPairs * kProductOutputs && pairs[thread / kProductOutputs] >= 0 &&
@@ -117,13 +119,14 @@ __global__ void __launch_bounds__(kThreads) expert_sum_kernel(ExpertSumTask task
 }
 
 template <class Weights>
-int launch_experts(const ExpertLinearTask& task, void* stream) {
-  ExpertKernelTask kernel_task = {task,
-                                  {task.weight, task.input, task.in, task.outputs,
-                                   reads_eight<Weights>(task.weight, task.in) &&
-                                       (Weights::kBlock > 1 || task.expert_bytes % 16 == 0),
-                                   reads_inputs_by_eight(task.input, task.in)},
-                                  0};
+int launch_experts(const ExpertLinearTask& task, Weights format, void* stream) {
+  ExpertKernelTask<Weights> kernel_task = {
+      task,
+      {format, task.weight, task.input, task.in, task.outputs,
+       reads_eight<Weights>(task.weight, task.in) &&
+           (Weights::kBlock > 1 || task.expert_bytes % 16 == 0),
+       reads_inputs_by_eight(task.input, task.in)},
+      0};
   LaunchShape shape;
   shape.grid_x = static_cast<unsigned>((task.outputs + kProductOutputs - 1) / kProductOutputs);
   shape.threads = kProductThreads;
@@ -163,7 +166,7 @@ int specdec_cuda_expert_linear(const ExpertLinearTask* task, void* stream) {
   }
   return with_format(task->format, [&](auto weights) {
     using Weights = decltype(weights);
-    return task->in % Weights::kBlock == 0 ? launch_experts<Weights>(*task, stream) : kInvalidValue;
+    return task->in % Weights::kBlock == 0 ? launch_experts(*task, weights, stream) : kInvalidValue;
   });
 }
 

@@ -180,7 +180,7 @@ struct PagedAttentionTask {
   float* workspace;  ///< specdec_cuda_attention_workspace() numbers; what they are means nothing
 };
 
-/// How a matrix lies in memory: row after row; blocks as in a GGUF file.
+/// How a matrix lies in memory: row after row, as core/kernels/weight_rows.h says.
 enum class CudaWeights : int32_t {
   kFloat32,
   kBFloat16,
@@ -192,7 +192,28 @@ enum class CudaWeights : int32_t {
   kQ51,
   kQ4K,
   kQ5K,
-  kQ6K
+  kQ6K,
+  kFp8x128,
+  kFp8x32,
+  kInt4x128,
+  kInt4x32,
+  // Those with a codebook, as WeightFormat has them.
+  kIq1S,
+  kIq1M,
+  kIq2Xxs,
+  kIq2Xs,
+  kIq2S,
+  kIq3Xxs,
+  kIq3S,
+  kIq4Nl,
+  kIq4Xs,
+  kTq1,
+  kTq2,
+  kMxfp4,
+  kNvfp4,
+  kFp4x16,
+  kFp4x32,
+  kNf4x32
 };
 
 /// out = input * weight^T + bias. How a sum is cut depends on the number of inputs alone.

@@ -12,7 +12,9 @@ constexpr int kProductWarps = kProductThreads / kWarp;
 constexpr int kProductOutputs = 4;  // of a block
 
 /// A matrix and rows of inputs, and how their arrays may be read.
+template <class Weights>
 struct RowProduct {
+  Weights format;
   const void* weight;  ///< [outputs, in]
   const float* input;  ///< [any, in]
   int32_t in, outputs;
@@ -26,20 +28,22 @@ inline bool reads_inputs_by_eight(const float* input, int32_t in) {
 
 /// Weights k .. k + 7 of an output; zeros behind the last input.
 template <class Weights>
-__device__ inline void read_weights(const RowProduct& product, int32_t output, int k,
+__device__ inline void read_weights(const RowProduct<Weights>& product, int32_t output, int k,
                                     float* weights) {
   const Bytes row = static_cast<Bytes>(product.weight) + output * row_bytes<Weights>(product.in);
   if (product.weights_by_eight && k + 8 <= product.in) {
-    Weights::eight(row, k, weights);
+    product.format.eight(row, k, weights);
     return;
   }
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    weights[i] = k + i < product.in ? Weights::at(row, k + i) : 0.0F;
+    weights[i] = k + i < product.in ? product.format.at(row, k + i) : 0.0F;
   }
 }
 
-__device__ inline void read_inputs(const RowProduct& product, int32_t row, int k, float* inputs) {
+template <class Weights>
+__device__ inline void read_inputs(const RowProduct<Weights>& product, int32_t row, int k,
+                                   float* inputs) {
   const float* from = product.input + static_cast<int64_t>(row) * product.in + k;
   if (product.inputs_by_eight && k + 8 <= product.in) {
     load_eight(from, inputs);
@@ -53,14 +57,14 @@ __device__ inline void read_inputs(const RowProduct& product, int32_t row, int k
 
 /// Adds eight inputs to the sums of a tile, one after the other. rows(r): the input's row, or -1
 /// from the first r on that there is none.
-template <class Weights, int kRows, class Rows>
-__device__ inline void add_eight(const RowProduct& product, int32_t first_output, const Rows& rows,
-                                 int k, float (&sums)[kRows][kProductOutputs]) {
+template <int kRows, class Weights, class Rows>
+__device__ inline void add_eight(const RowProduct<Weights>& product, int32_t first_output,
+                                 const Rows& rows, int k, float (&sums)[kRows][kProductOutputs]) {
   float weights[kProductOutputs][8];
 #pragma unroll
   for (int o = 0; o < kProductOutputs; ++o) {
     const int32_t output = first_output + o < product.outputs ? first_output + o : first_output;
-    read_weights<Weights>(product, output, k, weights[o]);
+    read_weights(product, output, k, weights[o]);
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
@@ -85,14 +89,14 @@ constexpr unsigned kProductSharedBytes = kProductWarps* kRows* kProductOutputs *
 
 /// The whole block; the result is in thread t < kRows * kProductOutputs: that of row t /
 /// kProductOutputs and output first_output + t % kProductOutputs. `scratch`: kProductSharedBytes.
-template <class Weights, int kRows, class Rows>
-__device__ inline float row_product(const RowProduct& product, int32_t first_output,
+template <int kRows, class Weights, class Rows>
+__device__ inline float row_product(const RowProduct<Weights>& product, int32_t first_output,
                                     const Rows& rows, float* scratch) {
   constexpr int kSums = kRows * kProductOutputs;
   const int thread = static_cast<int>(threadIdx.x);
   float sums[kRows][kProductOutputs] = {};
   for (int k = thread * 8; k < product.in; k += kProductThreads * 8) {
-    add_eight<Weights, kRows>(product, first_output, rows, k, sums);
+    add_eight<kRows>(product, first_output, rows, k, sums);
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {

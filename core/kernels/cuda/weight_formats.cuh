@@ -4,6 +4,7 @@
 // that is a multiple of 8, of a row that begins at a multiple of 16 bytes.
 #include <cuda_launch.h>
 
+#include "core/kernels/cuda/codebook_weights.cuh"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/device/numbers.h"
 #include "core/kernels/device/stored_block.h"
@@ -61,7 +62,7 @@ struct SixteenBitWeights {
   }
 };
 
-/// Blocks of a GGUF file, of which kWeight reads one weight.
+/// Blocks, of which kWeight reads one weight.
 template <int kBlockInputs, int kBlockBytes, float (*kWeight)(Bytes, int)>
 struct BlockWeights {
   static constexpr int kBlock = kBlockInputs;
@@ -86,6 +87,10 @@ using Q51Weights = BlockWeights<32, 24, device::q5_1_weight<Bytes>>;
 using Q4KWeights = BlockWeights<256, 144, device::q4_k_weight<Bytes>>;
 using Q5KWeights = BlockWeights<256, 176, device::q5_k_weight<Bytes>>;
 using Q6KWeights = BlockWeights<256, 210, device::q6_k_weight<Bytes>>;
+using Fp8x128Weights = BlockWeights<128, 132, device::fp8_weight<Bytes>>;
+using Fp8x32Weights = BlockWeights<32, 36, device::fp8_weight<Bytes>>;
+using Int4x128Weights = BlockWeights<128, 69, device::int4_128_weight<Bytes>>;
+using Int4x32Weights = BlockWeights<32, 19, device::int4_32_weight<Bytes>>;
 
 /// Bytes of a row of `in` weights.
 template <class Weights>
@@ -126,8 +131,17 @@ int with_format(CudaWeights format, const Use& use) {
       return use(Q5KWeights{});
     case CudaWeights::kQ6K:
       return use(Q6KWeights{});
+    case CudaWeights::kFp8x128:
+      return use(Fp8x128Weights{});
+    case CudaWeights::kFp8x32:
+      return use(Fp8x32Weights{});
+    case CudaWeights::kInt4x128:
+      return use(Int4x128Weights{});
+    case CudaWeights::kInt4x32:
+      return use(Int4x32Weights{});
+    default:
+      return with_codebook(format, use);
   }
-  return kInvalidValue;
 }
 
 }  // namespace specdec::cuda

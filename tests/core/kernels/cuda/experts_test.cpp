@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <vector>
 
+#include "core/kernels/cuda/cuda_arguments.h"
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/launch_shape.h"
@@ -78,24 +78,20 @@ struct ExpertWeights {
   int64_t out() const { return host[0].out(); }
 };
 
-ExpertWeights random_experts(int64_t count, int64_t out, int64_t in, bool in_blocks) {
-  ExpertWeights weights{{}, {}, in_blocks ? cuda::CudaWeights::kQ41 : cuda::CudaWeights::kBFloat16};
+ExpertWeights random_experts(int64_t count, int64_t out, int64_t in, WeightFormat format) {
+  ExpertWeights weights{{}, {}, cuda::cuda_format(format)};
   std::vector<Tensor> stored;
   for (int64_t e = 0; e < count; ++e) {
-    if (!in_blocks) {
+    if (!is_in_blocks(format)) {
       const Tensor weight = at::randn({out, in}).to(at::kBFloat16);
       weights.host.emplace_back(weight, WeightFormat::kBFloat16);
       stored.push_back(weight.view(at::kByte).flatten());
       continue;
     }
-    const StoredRows rows =
-        random_stored_rows(WeightFormat::kQ41, out, in, static_cast<uint64_t>(e));
+    const StoredRows rows = random_stored_rows(format, out, in, static_cast<uint64_t>(e));
     weights.host.push_back(rows.packed());
-    for (const std::vector<std::byte>& row : rows.bytes) {
-      const Tensor bytes = at::empty({static_cast<int64_t>(row.size())}, at::kByte);
-      std::memcpy(bytes.mutable_data_ptr(), row.data(), row.size());
-      stored.push_back(bytes);
-    }
+    const Linear on_device = rows.packed({at::kCPU, WeightLayout::kRows});
+    stored.push_back(on_device.parts().front().packed.flatten());
   }
   weights.stored = at::cat(stored).view({count, -1});
   return weights;
@@ -140,13 +136,14 @@ Tensor cuda_experts(const ExpertWeights& gate_up, const ExpertWeights& down, con
 
 TEST(CudaExpertsTest, AppliesExpertsAsTheOpDoes) {
   at::manual_seed(42);
-  for (const bool in_blocks : {false, true}) {
-    const int64_t hidden = in_blocks ? 32 : 18;
-    const int64_t inner = in_blocks ? 32 : 6;
-    const ExpertWeights gate_up = random_experts(6, 2 * inner, hidden, in_blocks);
-    const ExpertWeights down = random_experts(6, hidden, inner, in_blocks);
+  for (const WeightFormat format : {WeightFormat::kBFloat16, WeightFormat::kQ41,
+                                    WeightFormat::kInt4x32, WeightFormat::kMxfp4}) {
+    const int64_t hidden = is_in_blocks(format) ? 32 : 18;
+    const int64_t inner = is_in_blocks(format) ? 32 : 6;
+    const ExpertWeights gate_up = random_experts(6, 2 * inner, hidden, format);
+    const ExpertWeights down = random_experts(6, hidden, inner, format);
     for (const int64_t rows : {1, 2, 45}) {
-      SCOPED_TRACE(rows);
+      SCOPED_TRACE(testing::Message() << format_name(format) << ", " << rows);
       cuda::emulation::set_seed(static_cast<uint64_t>(rows));
       const Tensor input = at::randn({rows, hidden});
       const Routes routes = cuda_routes(at::randn({rows, 6}), at::ones({6}), 3);
@@ -168,7 +165,7 @@ TEST(CudaExpertsTest, AppliesExpertsAsTheOpDoes) {
 
 TEST(CudaExpertsTest, APairAmongOthersHasItsOwnBits) {
   at::manual_seed(43);
-  const ExpertWeights weights = random_experts(3, 10, 300, false);
+  const ExpertWeights weights = random_experts(3, 10, 300, WeightFormat::kBFloat16);
   const Tensor input = at::randn({40, 300});
   input[6].fill_(kNoOutput);
   const Tensor experts = at::randint(0, 3, {40}, at::kInt);
@@ -187,7 +184,7 @@ TEST(CudaExpertsTest, APairAmongOthersHasItsOwnBits) {
 /// An expert that nobody chose may lie in memory that cannot be read.
 TEST(CudaExpertsTest, ReadsChosenExpertsAlone) {
   at::manual_seed(44);
-  const ExpertWeights weights = random_experts(4, 6, 40, false);
+  const ExpertWeights weights = random_experts(4, 6, 40, WeightFormat::kBFloat16);
   weights.stored[1].fill_(0xFF);  // NaN
   weights.stored[3].fill_(0xFF);
   const Tensor experts = at::tensor({2, 0, 2, -1, 2, 2, 2, 4}, at::kInt);

@@ -2,59 +2,47 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
-#include <ostream>
 #include <vector>
 
+#include "core/kernels/cuda/cuda_arguments.h"
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/linear_product.h"
 #include "core/kernels/linear_rows.h"
-#include "tests/support/parameter_name.h"
+#include "core/kernels/stored_rows.h"
 #include "tests/support/stored_blocks.h"
 
 namespace specdec {
 namespace {
 
-struct CudaFormat {
-  WeightFormat host;
-  cuda::CudaWeights device;
-};
-
-void PrintTo(const CudaFormat& one, std::ostream* out) { *out << format_name(one.host); }
-
 /// A matrix for both.
 struct Matrix {
-  Linear host;
-  Tensor stored;  ///< bytes, row after row
-  cuda::CudaWeights format;
+  Linear host, device;
+
+  const void* stored() const { return device.parts().front().packed.const_data_ptr(); }
+  cuda::CudaWeights format() const { return cuda::cuda_format(device.format()); }
 };
 
-Matrix random_matrix(const CudaFormat& format, int64_t out, int64_t in, const Tensor& bias) {
-  if (!is_in_blocks(format.host)) {
-    const Tensor weight = at::randn({out, in}).to(scalar_type(format.host));
-    return {Linear(weight, format.host, bias), weight, format.device};
+Matrix random_matrix(WeightFormat format, int64_t out, int64_t in, const Tensor& bias) {
+  const Placement rows{at::kCPU, WeightLayout::kRows};
+  if (!is_in_blocks(format)) {
+    const Tensor weight = at::randn({out, in}).to(scalar_type(format));
+    return {Linear(weight, format, bias), Linear(weight, format, bias, rows)};
   }
-  const StoredRows rows = random_stored_rows(format.host, out, in, 11);
-  const auto row_bytes = static_cast<int64_t>(rows.bytes[0].size());
-  const Tensor stored = at::empty({out, row_bytes}, at::kByte);
-  for (int64_t row = 0; row < out; ++row) {
-    std::memcpy(stored[row].mutable_data_ptr(), rows.bytes[static_cast<size_t>(row)].data(),
-                static_cast<size_t>(row_bytes));
-  }
-  Linear host = rows.packed();
+  const StoredRows stored = random_stored_rows(format, out, in, 11);
+  Matrix matrix{stored.packed(), stored.packed(rows)};
   if (bias.defined()) {
-    host.set_bias(bias);
+    matrix.host.set_bias(bias);
   }
-  return {host, stored, format.device};
+  return matrix;
 }
 
 Tensor cuda_linear(const Matrix& matrix, const Tensor& bias, const Tensor& input) {
   const Tensor out =
       at::full({input.size(0), matrix.host.out()}, std::numeric_limits<float>::quiet_NaN());
-  const cuda::LinearTask task = {matrix.stored.const_data_ptr(),
-                                 matrix.format,
+  const cuda::LinearTask task = {matrix.stored(),
+                                 matrix.format(),
                                  bias.defined() ? bias.const_data_ptr<float>() : nullptr,
                                  input.const_data_ptr<float>(),
                                  out.mutable_data_ptr<float>(),
@@ -66,7 +54,7 @@ Tensor cuda_linear(const Matrix& matrix, const Tensor& bias, const Tensor& input
   return out;
 }
 
-class CudaLinearTest : public testing::TestWithParam<CudaFormat> {
+class CudaLinearTest : public testing::TestWithParam<WeightFormat> {
  protected:
   void SetUp() override {
     at::manual_seed(4);
@@ -75,18 +63,11 @@ class CudaLinearTest : public testing::TestWithParam<CudaFormat> {
 
   /// Numbers of inputs that the format can have; odd ones where it can.
   static std::vector<int64_t> inputs() {
-    switch (GetParam().host) {
-      case WeightFormat::kQ4K:
-      case WeightFormat::kQ5K:
-      case WeightFormat::kQ6K:
-        return {256, 1280};
-      case WeightFormat::kFloat32:
-      case WeightFormat::kBFloat16:
-      case WeightFormat::kFloat16:
-        return {1, 20, 24, 333, 1032};
-      default:
-        return {32, 1120};
+    if (!is_in_blocks(GetParam())) {
+      return {1, 20, 24, 333, 1032};
     }
+    const int64_t block = std::max(kBlockInputs, block_values(stored_dtype(GetParam())));
+    return {block, block * (1120 / block)};
   }
 };
 
@@ -125,13 +106,13 @@ TEST_P(CudaLinearTest, ARowAmongOthersHasItsOwnBits) {
   }
 }
 
-TEST_P(CudaLinearTest, ReadsRowsByTheirIds) {
-  const int64_t in = inputs().back();
-  const Matrix matrix = random_matrix(GetParam(), 9, in, {});
+/// Rows of a table, by the kernel and as the host reads them in either layout.
+void expect_rows(WeightFormat format, int64_t in) {
+  const Matrix matrix = random_matrix(format, 9, in, {});
   const Tensor ids = at::tensor({8, 0, 3, 3}, at::kInt);
   const Tensor out = at::empty({4, in});
-  const cuda::EmbedRowsTask task = {matrix.stored.const_data_ptr(),
-                                    matrix.format,
+  const cuda::EmbedRowsTask task = {matrix.stored(),
+                                    matrix.format(),
                                     ids.const_data_ptr<int32_t>(),
                                     out.mutable_data_ptr<float>(),
                                     2.5F,
@@ -139,23 +120,29 @@ TEST_P(CudaLinearTest, ReadsRowsByTheirIds) {
                                     static_cast<int32_t>(in),
                                     9};
   ASSERT_EQ(specdec_cuda_embed_rows(&task, nullptr), 0);
-  EXPECT_TRUE(at::equal(out, linear_rows(matrix.host, ids) * 2.5F));
+  const Tensor rows = linear_rows(matrix.host, ids);
+  EXPECT_TRUE(at::equal(out, rows * 2.5F)) << format_name(format);
+  EXPECT_TRUE(at::equal(linear_rows(matrix.device, ids), rows)) << format_name(format);
+}
+
+TEST_P(CudaLinearTest, ReadsRowsByTheirIds) { expect_rows(GetParam(), inputs().back()); }
+
+/// They differ in their tables alone, of which two are those of tests above.
+TEST(CudaCodebookTest, EachFormatHasItsTable) {
+  for (auto format = WeightFormat::kIq1S; has_codebook(format);
+       format = static_cast<WeightFormat>(static_cast<int>(format) + 1)) {
+    expect_rows(format, 512);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Formats, CudaLinearTest,
-    testing::Values(CudaFormat{WeightFormat::kFloat32, cuda::CudaWeights::kFloat32},
-                    CudaFormat{WeightFormat::kBFloat16, cuda::CudaWeights::kBFloat16},
-                    CudaFormat{WeightFormat::kFloat16, cuda::CudaWeights::kFloat16},
-                    CudaFormat{WeightFormat::kInt8, cuda::CudaWeights::kQ80},
-                    CudaFormat{WeightFormat::kQ40, cuda::CudaWeights::kQ40},
-                    CudaFormat{WeightFormat::kQ41, cuda::CudaWeights::kQ41},
-                    CudaFormat{WeightFormat::kQ50, cuda::CudaWeights::kQ50},
-                    CudaFormat{WeightFormat::kQ51, cuda::CudaWeights::kQ51},
-                    CudaFormat{WeightFormat::kQ4K, cuda::CudaWeights::kQ4K},
-                    CudaFormat{WeightFormat::kQ5K, cuda::CudaWeights::kQ5K},
-                    CudaFormat{WeightFormat::kQ6K, cuda::CudaWeights::kQ6K}),
-    ParameterName());
+    testing::Values(WeightFormat::kFloat32, WeightFormat::kBFloat16, WeightFormat::kFloat16,
+                    WeightFormat::kInt8, WeightFormat::kQ40, WeightFormat::kQ41, WeightFormat::kQ50,
+                    WeightFormat::kQ51, WeightFormat::kQ4K, WeightFormat::kQ5K, WeightFormat::kQ6K,
+                    WeightFormat::kFp8x128, WeightFormat::kFp8x32, WeightFormat::kInt4x128,
+                    WeightFormat::kInt4x32, WeightFormat::kFp4x16, WeightFormat::kNf4x32),
+    [](const auto& info) { return format_name(info.param); });
 
 TEST(CudaLinearChecksTest, RefusesInputsThatAreNotWholeBlocks) {
   cuda::LinearTask task{};

@@ -70,14 +70,9 @@ Tensor stored_weight(WeightFormat format, WidthMatrix size) {
   if (!is_in_blocks(format)) {
     return at::randn({size.out, size.in}).to(scalar_type(format));
   }
-  const StoredRows rows = random_stored_rows(format, size.out, size.in, 5);
-  const auto row_bytes = static_cast<int64_t>(rows.bytes[0].size());
-  const Tensor stored = at::empty({size.out, row_bytes}, at::kByte);
-  for (int64_t row = 0; row < size.out; ++row) {
-    std::memcpy(stored[row].mutable_data_ptr(), rows.bytes[static_cast<size_t>(row)].data(),
-                static_cast<size_t>(row_bytes));
-  }
-  return stored;
+  const Linear rows =
+      random_stored_rows(format, size.out, size.in, 5).packed({at::kCPU, WeightLayout::kRows});
+  return rows.parts().front().packed;
 }
 
 /// By specdec_cuda_linear.
@@ -176,6 +171,12 @@ INSTANTIATE_TEST_SUITE_P(
                     plain("Q4_0", WeightFormat::kQ40, cuda::CudaWeights::kQ40),
                     plain("Q4_K", WeightFormat::kQ4K, cuda::CudaWeights::kQ4K),
                     plain("Q6_K", WeightFormat::kQ6K, cuda::CudaWeights::kQ6K),
+                    plain("FP8_128", WeightFormat::kFp8x128, cuda::CudaWeights::kFp8x128),
+                    plain("FP8_32", WeightFormat::kFp8x32, cuda::CudaWeights::kFp8x32),
+                    plain("INT4_128", WeightFormat::kInt4x128, cuda::CudaWeights::kInt4x128),
+                    plain("INT4_32", WeightFormat::kInt4x32, cuda::CudaWeights::kInt4x32),
+                    plain("FP4_16", WeightFormat::kFp4x16, cuda::CudaWeights::kFp4x16),
+                    plain("NF4_32", WeightFormat::kNf4x32, cuda::CudaWeights::kNf4x32),
                     tensor("bfloat16", WeightFormat::kBFloat16, cuda::CudaWeights::kBFloat16),
                     tensor("float16", WeightFormat::kFloat16, cuda::CudaWeights::kFloat16),
                     tensor("Q8_0", WeightFormat::kInt8, cuda::CudaWeights::kQ80),

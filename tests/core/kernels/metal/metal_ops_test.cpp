@@ -158,11 +158,7 @@ class MetalLinearTest : public testing::TestWithParam<WeightFormat> {
 
   /// A matrix of random blocks.
   static Linear stored_linear(int64_t out, int64_t in, const Tensor& bias, const Placement& place) {
-    Linear linear(out, in, GetParam(), place);
-    const StoredRows rows = random_stored_rows(GetParam(), out, in, 3);
-    for (int64_t o = 0; o < out; ++o) {
-      linear.set_stored_row(o, rows.bytes[static_cast<size_t>(o)].data());
-    }
+    Linear linear = random_stored_rows(GetParam(), out, in, 3).packed(place);
     linear.set_bias(bias);
     return linear;
   }
