@@ -115,6 +115,49 @@ Tensor join_q6k(const Tensor& codes, const Tensor& scales) {
                  2);
 }
 
+CodesAndScales take_fp8x128(const Tensor& rows) {
+  const Tensor blocks = blocks_of(rows, 132);
+  return {bytes_of(blocks, 4, 128), bytes_of(blocks, 0, 4).unsqueeze(2).expand({-1, -1, 2, -1})};
+}
+
+Tensor join_fp8x128(const Tensor& codes, const Tensor& scales) {
+  const Tensor chunks = scales.view({codes.size(0), -1, 2, 4});
+  return at::cat({chunks.select(2, 0), blocks_of(codes, 128)}, 2);
+}
+
+CodesAndScales take_fp8x32(const Tensor& rows) {
+  const Tensor blocks = blocks_of(rows, 36);
+  return {bytes_of(blocks, 4, 32), bytes_of(blocks, 0, 4)};
+}
+
+Tensor join_fp8x32(const Tensor& codes, const Tensor& scales) {
+  return at::cat({blocks_of(scales, 4), blocks_of(codes, 32)}, 2);
+}
+
+CodesAndScales take_int4x128(const Tensor& rows) {
+  const Tensor blocks = blocks_of(rows, 69);
+  const Tensor scale = at::constant_pad_nd(bytes_of(blocks, 0, 5), {0, 3});
+  return {split_nibbles(bytes_of(blocks, 5, 64).reshape({rows.size(0), -1, 4, 16})),
+          scale.unsqueeze(2).expand({-1, -1, 2, -1})};
+}
+
+Tensor join_int4x128(const Tensor& codes, const Tensor& scales) {
+  const int64_t out = codes.size(0);
+  const Tensor chunks = scales.view({out, -1, 2, 8});
+  const Tensor nibbles = join_nibbles(codes.view({out, -1, 4, 32})).reshape({out, -1, 64});
+  return at::cat({chunks.select(2, 0).narrow(2, 0, 5), nibbles}, 2);
+}
+
+CodesAndScales take_int4x32(const Tensor& rows) {
+  const Tensor blocks = blocks_of(rows, 19);
+  return {split_nibbles(bytes_of(blocks, 3, 16)),
+          at::constant_pad_nd(bytes_of(blocks, 0, 3), {0, 1})};
+}
+
+Tensor join_int4x32(const Tensor& codes, const Tensor& scales) {
+  return at::cat({bytes_of(blocks_of(scales, 4), 0, 3), join_nibbles(blocks_of(codes, 32))}, 2);
+}
+
 CodesAndScales taken(const Tensor& rows, WeightFormat format) {
   switch (format) {
     case WeightFormat::kInt8:
@@ -123,6 +166,14 @@ CodesAndScales taken(const Tensor& rows, WeightFormat format) {
       return take_q40(rows);
     case WeightFormat::kQ4K:
       return take_q4k(rows);
+    case WeightFormat::kFp8x128:
+      return take_fp8x128(rows);
+    case WeightFormat::kFp8x32:
+      return take_fp8x32(rows);
+    case WeightFormat::kInt4x128:
+      return take_int4x128(rows);
+    case WeightFormat::kInt4x32:
+      return take_int4x32(rows);
     default:
       return take_q6k(rows);
   }
@@ -136,6 +187,14 @@ Tensor joined(const Tensor& codes, const Tensor& scales, WeightFormat format) {
       return join_q40(codes, scales);
     case WeightFormat::kQ4K:
       return join_q4k(codes, scales);
+    case WeightFormat::kFp8x128:
+      return join_fp8x128(codes, scales);
+    case WeightFormat::kFp8x32:
+      return join_fp8x32(codes, scales);
+    case WeightFormat::kInt4x128:
+      return join_int4x128(codes, scales);
+    case WeightFormat::kInt4x32:
+      return join_int4x32(codes, scales);
     default:
       return join_q6k(codes, scales);
   }
@@ -151,6 +210,10 @@ bool has_codes(WeightFormat format) {
     case WeightFormat::kQ40:
     case WeightFormat::kQ4K:
     case WeightFormat::kQ6K:
+    case WeightFormat::kFp8x128:
+    case WeightFormat::kFp8x32:
+    case WeightFormat::kInt4x128:
+    case WeightFormat::kInt4x32:
       return true;
     default:
       return false;
@@ -161,9 +224,13 @@ int64_t chunk_scale_bytes(WeightFormat format) {
   switch (format) {
     case WeightFormat::kInt8:
     case WeightFormat::kQ40:
+    case WeightFormat::kFp8x128:
       return 4;
     case WeightFormat::kQ4K:
     case WeightFormat::kQ6K:
+    case WeightFormat::kFp8x32:
+    case WeightFormat::kInt4x128:
+    case WeightFormat::kInt4x32:
       return 8;
     default:
       return 0;

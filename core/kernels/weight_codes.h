@@ -21,6 +21,8 @@ bool has_codes(WeightFormat format);
 /// Bytes of an output's scales for 64 inputs; 0 = none. Q8_0 and Q4_0: a float16 number for each 32
 /// inputs. Q4_K: the block's scale and minimum, float16; then a byte each, a scale and a minimum of
 /// either 32 inputs. Q6_K: four scales of 16 inputs, int8; the block's scale, float16; two zeros.
+/// FP8_128: the float32 scale; FP8_32: one for each 32 inputs. INT4_128: the float32 scale, the
+/// zero point, three zeros; INT4_32 for each 32 inputs the bfloat16 scale, the zero point, a zero.
 int64_t chunk_scale_bytes(WeightFormat format);
 
 /// Of rows in the layout kRows (weight_rows.h), of a format that has them.

@@ -50,13 +50,14 @@ const FragmentFormat& fragment_format(WeightFormat format) {
         0,
         0}},
       0};
-  static const FragmentFormat kEightBits = {
-      {{{C::kTile, C::kChunk, C::kPair, C::kGroup, C::kQuad, C::kStep, C::kHalf, C::kHigh, C::kOne},
-        at::kByte,
-        0,
-        0,
-        0}},
-      128};
+  static const Plane kBytes = {
+      {C::kTile, C::kChunk, C::kPair, C::kGroup, C::kQuad, C::kStep, C::kHalf, C::kHigh, C::kOne},
+      at::kByte,
+      0,
+      0,
+      0};
+  static const FragmentFormat kEightBits = {{kBytes}, 128};
+  static const FragmentFormat kFloat8 = {{kBytes}, 0};
   static const FragmentFormat kFourBits = {{{kNibbles, at::kByte, 1, 0, 4}}, 8};
   static const FragmentFormat kSixBits = {
       {{kNibbles, at::kByte, 1, 0, 4},
@@ -70,8 +71,13 @@ const FragmentFormat& fragment_format(WeightFormat format) {
   switch (format) {
     case WeightFormat::kInt8:
       return kEightBits;
+    case WeightFormat::kFp8x128:
+    case WeightFormat::kFp8x32:
+      return kFloat8;
     case WeightFormat::kQ40:
     case WeightFormat::kQ4K:
+    case WeightFormat::kInt4x128:
+    case WeightFormat::kInt4x32:
       return kFourBits;
     case WeightFormat::kQ6K:
       return kSixBits;

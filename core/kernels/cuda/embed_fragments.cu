@@ -25,6 +25,10 @@ __device__ inline float fragment_weight(const EmbedRowsTask& task, int32_t outpu
         reinterpret_cast<const uint32_t*>(bytes + scales_offset<Format>(task.outputs, task.in)) +
         chunk * kChunkScaleWords<Format> + (output % 8 * 2 + second) * Format::kScaleWords;
     const int32_t group = k % kChunkInputs / (Format::kScaleSteps * kStepInputs);
+    if constexpr (Format::kHasZeros) {
+      return device::rounded_product(Format::weight(code) - Format::zero(scales, group),
+                                     Format::scale(scales, group));
+    }
     const float scaled =
         device::rounded_product(Format::weight(code), Format::scale(scales, group));
     if constexpr (Format::kHasMinima) {

@@ -7,10 +7,11 @@
 // Each format has kFragments of a chunk of a tile, behind which lie kMoreWords of each lane;
 // kParts, the bfloat16 numbers that a weight becomes; kScaleSteps, after which the sums are
 // multiplied by scales; kScaleWords, those of an output's scales in a chunk, 0 = none; kHasMinima,
-// whether minimum() is subtracted from each scaled weight; kOutputTiles, the most tiles of a block;
-// code(), that of input i of word w of a step of a lane; weight(), what a code means without its
-// scale; and, where weights are not multiplied as they lie in memory (kIsExpanded), expand(), which
-// makes bfloat16 numbers of a step's weights, of one lane's fragments and then its further words.
+// whether minimum() is subtracted from each scaled weight; kHasZeros, whether that is zero()
+// scaled; kOutputTiles, the most tiles of a block; code(), that of input i of word w of a step of a
+// lane; weight(), what a code means without its scale; and, where weights are not multiplied as
+// they lie in memory (kIsExpanded), expand(), which makes bfloat16 numbers of a step's weights, of
+// one lane's fragments and then its further words.
 #include "core/kernels/cuda/weight_formats.cuh"
 
 namespace specdec::cuda {
@@ -96,6 +97,7 @@ struct BlockFragments {
   static constexpr int kMoreWords = 0;
   static constexpr int kParts = 1;
   static constexpr bool kHasMinima = false;
+  static constexpr bool kHasZeros = false;
   static constexpr bool kIsExpanded = true;
   static constexpr int kOutputTiles = 1;
 };
@@ -219,6 +221,79 @@ struct Q6KFragments : BlockFragments {
   }
 };
 
+/// Numbers of type E4M3, which are exact in bfloat16, with the codes of Q8_0 and float32 scales.
+struct Fp8Fragments : BlockFragments {
+  static constexpr int kFragments = 2;
+
+  __device__ static uint32_t code(const WeightFragment* chunk, int lane, int step, int w, int i) {
+    return Q80Fragments::code(chunk, lane, step, w, i);
+  }
+  __device__ static float weight(uint32_t code) {
+    return device::widen(device::Float8Bits{static_cast<uint8_t>(code)});
+  }
+  /// Bits of a number that is not NaN, of which a bfloat16 has all that are not 0.
+  __device__ static uint32_t number_bits(uint32_t code) {
+    const float tiny = device::float_of((code & 0x80U) << 24U | (code & 0x7FU) << 20U);
+    return device::bits_of(tiny * device::float_of(0x7B800000U));  // 2^120
+  }
+  __device__ static void expand(const WeightFragment* fragments, int step,
+                                uint32_t (&words)[kParts][4]) {
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      const uint32_t codes = fragments[step / 2].word[step % 2 * 2 + w / 2] >> (w % 2 * 16);
+      words[0][w] = number_bits(codes & 255U) >> 16U | number_bits(codes >> 8U & 255U);
+    }
+  }
+};
+
+struct Fp8x128Fragments : Fp8Fragments {
+  static constexpr int kScaleSteps = kSteps;
+  static constexpr int kScaleWords = 1;
+
+  __device__ static float scale(const uint32_t* words, int /*group*/) {
+    return device::float_of(words[0]);
+  }
+};
+
+struct Fp8x32Fragments : Fp8Fragments {
+  static constexpr int kScaleSteps = 2;
+  static constexpr int kScaleWords = 2;
+
+  __device__ static float scale(const uint32_t* words, int group) {
+    return device::float_of(words[group]);
+  }
+};
+
+/// The codes of Q4_K. Scales: a float32 number; then the zero point.
+struct Int4x128Fragments : Q4KFragments {
+  static constexpr bool kHasZeros = true;
+
+  __device__ static float scale(const uint32_t* words, int /*group*/) {
+    return device::float_of(words[0]);
+  }
+  __device__ static float zero(const uint32_t* words, int /*group*/) {
+    return static_cast<float>(words[1]);
+  }
+  __device__ static float minimum(const uint32_t* words, int group) {
+    return device::rounded_product(scale(words, group), zero(words, group));
+  }
+};
+
+/// The same with a bfloat16 scale and a zero point of either 32 inputs.
+struct Int4x32Fragments : Q4KFragments {
+  static constexpr bool kHasZeros = true;
+
+  __device__ static float scale(const uint32_t* words, int group) {
+    return device::float_of(words[group] << 16U);
+  }
+  __device__ static float zero(const uint32_t* words, int group) {
+    return static_cast<float>(words[group] >> 16U);
+  }
+  __device__ static float minimum(const uint32_t* words, int group) {
+    return device::rounded_product(scale(words, group), zero(words, group));
+  }
+};
+
 /// Bytes of the fragments of a tile and chunk.
 template <class Format>
 constexpr int kChunkBytes = kWarp*(Format::kFragments* static_cast<int>(sizeof(WeightFragment)) +
@@ -250,6 +325,14 @@ Result with_fragments(CudaWeights format, Result none, const Use& use) {
       return use(Q4KFragments{});
     case CudaWeights::kQ6K:
       return use(Q6KFragments{});
+    case CudaWeights::kFp8x128:
+      return use(Fp8x128Fragments{});
+    case CudaWeights::kFp8x32:
+      return use(Fp8x32Fragments{});
+    case CudaWeights::kInt4x128:
+      return use(Int4x128Fragments{});
+    case CudaWeights::kInt4x32:
+      return use(Int4x32Fragments{});
     default:
       return none;
   }

@@ -117,11 +117,12 @@ class CudaTensorFormatsTest : public testing::TestWithParam<WeightFormat> {
   }
 
   static std::vector<int64_t> inputs() {
-    if (GetParam() == WeightFormat::kQ4K || GetParam() == WeightFormat::kQ6K) {
-      return {256, 1280};
+    if (!is_in_blocks(GetParam())) {
+      return {1, 16, 63, 200, 1100};
     }
-    return is_in_blocks(GetParam()) ? std::vector<int64_t>{32, 64, 224, 1120}
-                                    : std::vector<int64_t>{1, 16, 63, 200, 1100};
+    const int64_t block = block_values(stored_dtype(GetParam()));
+    return block == 32 ? std::vector<int64_t>{32, 64, 224, 1120}
+                       : std::vector<int64_t>{block, 5 * block};
   }
 };
 
@@ -181,7 +182,9 @@ TEST_P(CudaTensorFormatsTest, ARowAmongOthersHasItsOwnBits) {
 INSTANTIATE_TEST_SUITE_P(Formats, CudaTensorFormatsTest,
                          testing::Values(WeightFormat::kBFloat16, WeightFormat::kFloat16,
                                          WeightFormat::kInt8, WeightFormat::kQ40,
-                                         WeightFormat::kQ4K, WeightFormat::kQ6K),
+                                         WeightFormat::kQ4K, WeightFormat::kQ6K,
+                                         WeightFormat::kFp8x128, WeightFormat::kFp8x32,
+                                         WeightFormat::kInt4x128, WeightFormat::kInt4x32),
                          [](const auto& info) { return std::string(format_name(info.param)); });
 
 TEST(CudaTensorLinearTest, ManyOutputsAreComputedInPairsOfTiles) {

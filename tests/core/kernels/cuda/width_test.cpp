@@ -182,7 +182,11 @@ INSTANTIATE_TEST_SUITE_P(
                     tensor("Q8_0", WeightFormat::kInt8, cuda::CudaWeights::kQ80),
                     tensor("Q4_0", WeightFormat::kQ40, cuda::CudaWeights::kQ40),
                     tensor("Q4_K", WeightFormat::kQ4K, cuda::CudaWeights::kQ4K),
-                    tensor("Q6_K", WeightFormat::kQ6K, cuda::CudaWeights::kQ6K)),
+                    tensor("Q6_K", WeightFormat::kQ6K, cuda::CudaWeights::kQ6K),
+                    tensor("FP8_128", WeightFormat::kFp8x128, cuda::CudaWeights::kFp8x128),
+                    tensor("FP8_32", WeightFormat::kFp8x32, cuda::CudaWeights::kFp8x32),
+                    tensor("INT4_128", WeightFormat::kInt4x128, cuda::CudaWeights::kInt4x128),
+                    tensor("INT4_32", WeightFormat::kInt4x32, cuda::CudaWeights::kInt4x32)),
     ParameterName());
 
 Tensor attend_width(const AttentionCache& cache, const Tensor& queries) {
