@@ -1,5 +1,6 @@
 #include "experiments/components/memory_needs.h"
 
+#include <ATen/Context.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -86,6 +87,16 @@ void add_rotations(const TransformerInfo& info, int64_t number_bytes, MemoryNeed
   }
 }
 
+/// Where vectors may lie, and the form of a device's matrices. The device need not be there, so on
+/// others than Apple's machines matrices of Metal are counted as those of CUDA.
+Placement place_to_measure(const std::string& device) {
+  if (device == "cpu") {
+    return {};
+  }
+  const bool is_metal = device == "mps" && at::hasMPS();
+  return {.device = is_metal ? at::kMPS : at::kCPU, .layout = WeightLayout::kRows};
+}
+
 }  // namespace
 
 MemoryNeeds memory_needs(const ModelFiles& files, const ModelOptions& options, int64_t context) {
@@ -94,9 +105,10 @@ MemoryNeeds memory_needs(const ModelFiles& files, const ModelOptions& options, i
     throw ConfigError(fmt::format("{}: a context of {} tokens; the model takes 1 to {}",
                                   files.folder.string(), context, longest));
   }
-  const ModelSize size = measure_model(
-      *files.open,
-      {.dtype = parse_dtype(options.dtype), .activations = parse_activations(options.activations)});
+  const ModelSize size =
+      measure_model(*files.open, {.dtype = parse_dtype(options.dtype),
+                                  .place = place_to_measure(options.device),
+                                  .activations = parse_activations(options.activations)});
   const TransformerInfo& info = size.info;
   const auto number_bytes = static_cast<int64_t>(c10::elementSize(info.compute_dtype()));
   MemoryNeeds needs{.context = context, .vectors = size.vectors, .mapped = size.mapped};

@@ -165,6 +165,13 @@ TEST(MemoryNeedsOfModelsTest, LayersThatShareKeysTakeNoneAndTablesStayInTheirFil
   EXPECT_EQ(with_cache("{type: paged, page_size: 7}", "cpu"), 105 * needs.cache_per_token);
   EXPECT_EQ(with_cache("contiguous", "cpu"), 512 * needs.cache_per_token);
   EXPECT_EQ(with_cache("{type: contiguous, max_rows: 3}", "cuda"), 1536 * needs.cache_per_token);
+  int64_t rows = 0;
+  for (const auto& [format, bytes] :
+       measure_weights(*files.open, {.dtype = {}, .place = {at::kCPU, WeightLayout::kRows}})) {
+    rows += bytes;
+  }
+  EXPECT_EQ(on_device.matrices, rows) << "in fragments";
+  EXPECT_NE(on_device.matrices, needs.matrices);
   EXPECT_EQ(needs.mapped, files.config.per_layer_vocab * files.config.per_layer_count *
                               files.plan.front().per_layer_size * 4);
 }
