@@ -16,6 +16,7 @@
 namespace specdec {
 
 class Ops;
+class RowTiers;
 struct KvTrace;
 
 /// Geometry of one layer's keys and values, or size of its states.
@@ -173,6 +174,9 @@ class KvStore {
   virtual std::shared_ptr<Ops> observed(std::shared_ptr<Ops> ops) { return ops; }
   /// What was written and read since the store was made; nullptr where nothing is traced.
   virtual const KvTrace* trace() const { return nullptr; }
+  /// Where the pages of rows lie, and moves of them, which change nothing that the store holds;
+  /// nullptr where all lie in memory. It lives as long as the store.
+  virtual RowTiers* row_tiers() const { return nullptr; }
 };
 
 /// Makes the store of a model.

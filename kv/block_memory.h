@@ -35,6 +35,8 @@ class BlockMemory {
   /// Error where the disk fails; then all of it is in memory.
   virtual void leave(std::span<const BlockPlace> run, bool is_changed) = 0;
 
+  /// Whether a block that has left lies in the host's memory, not on disk.
+  virtual bool is_on_host(BlockPlace /*place*/) const { return false; }
   /// The number that attention finds a page of a layer under; -1 where it is not in memory and that
   /// is known.
   virtual int64_t number(int64_t layer, int64_t page) const = 0;

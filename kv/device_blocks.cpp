@@ -30,8 +30,7 @@ DeviceBlocks::DeviceBlocks(const TieredPages& pages, std::unique_ptr<PageFile> f
       slots_(pages.memory_bytes / (2 * half_bytes_)),
       slots_memory_(queue_->on_device(std::max<int64_t>(1, slots_) * 2 * half_bytes_)),
       blocks_(static_cast<size_t>(pages.layers())),
-      buffers_(static_cast<size_t>(
-          std::max(kFewestBuffers, std::min(host_bytes, pages.file_bytes()) / (2 * half_bytes_)))) {
+      buffers_(static_cast<size_t>(pinned_bytes(pages, host_bytes) / (2 * half_bytes_))) {
   buffers_memory_ = queue_->pinned(std::ssize(buffers_) * 2 * half_bytes_);
   for (int64_t slot = slots_ - 1; slot >= 0; --slot) {
     free_slots_.push_back(slot);
@@ -39,6 +38,11 @@ DeviceBlocks::DeviceBlocks(const TieredPages& pages, std::unique_ptr<PageFile> f
   for (int64_t buffer = 0; buffer < std::ssize(buffers_); ++buffer) {
     order_.insert({Use::kEmpty, 0, buffer});
   }
+}
+
+int64_t DeviceBlocks::pinned_bytes(const TieredPages& pages, int64_t host_bytes) {
+  const int64_t block = 2 * bytes_of_halves(pages);
+  return block * std::max(kFewestBuffers, std::min(host_bytes, pages.file_bytes()) / block);
 }
 
 DeviceBlocks::~DeviceBlocks() {
@@ -64,6 +68,12 @@ std::byte* DeviceBlocks::slot(int64_t number, bool values) const {
 std::span<std::byte> DeviceBlocks::buffer(int64_t number, bool values) const {
   return {buffers_memory_.get() + (2 * number + (values ? 1 : 0)) * half_bytes_,
           static_cast<size_t>(half_bytes_)};
+}
+
+bool DeviceBlocks::is_on_host(BlockPlace place) const {
+  const auto& blocks = blocks_[static_cast<size_t>(place.layer)];
+  return place.block < std::ssize(blocks) &&
+         blocks[static_cast<size_t>(place.block)].buffer != kNone;
 }
 
 int64_t DeviceBlocks::number(int64_t layer, int64_t page) const {

@@ -26,6 +26,9 @@ class DeviceBlocks final : public BlockMemory {
   /// Waits for the copies.
   ~DeviceBlocks() override;
 
+  /// The host's pinned memory that it takes.
+  static int64_t pinned_bytes(const TieredPages& pages, int64_t host_bytes);
+
   /// Holders keep the slots alive.
   const std::shared_ptr<std::byte>& memory() const { return slots_memory_; }
   /// Where the keys of a slot lie, or the values: those of all slots one after another, each block
@@ -40,6 +43,7 @@ class DeviceBlocks final : public BlockMemory {
   void make(BlockPlace place) override;
   void load(std::span<const BlockPlace> run) override;
   void leave(std::span<const BlockPlace> run, bool is_changed) override;
+  bool is_on_host(BlockPlace place) const override;
   int64_t number(int64_t layer, int64_t page) const override;
   void add_counts(KvTiers& counts) const override;
 

@@ -47,6 +47,7 @@ class ForwardingStore : public KvStore {
   std::shared_ptr<Ops> observed(std::shared_ptr<Ops> ops) override {
     return store_->observed(std::move(ops));
   }
+  RowTiers* row_tiers() const override { return store_->row_tiers(); }
   const KvTrace* trace() const override { return store_->trace(); }
 
  private:

@@ -28,6 +28,7 @@ KvCache::KvCache(const std::vector<LayerKv>& layers, const KvCacheOptions& optio
   for (PageGroup& group : groups_->all()) {
     group.table.add_rows(1);
   }
+  row_tiers_ = make_row_tiers();
 }
 
 /// Where pages are renumbered, each layer has a page table of its own.
@@ -144,6 +145,7 @@ void KvCache::commit(RowId row, std::span<const int64_t> path) {
   kept.length = end;
   kept.pending.clear();
   give_back_pages(row);
+  keep_tiers_free();
 }
 
 int64_t KvCache::pages_behind(const PageGroup& group, int64_t length) const {

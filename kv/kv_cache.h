@@ -9,6 +9,7 @@
 #include "core/kernels/kv_view.h"
 #include "core/kv_store.h"
 #include "core/named_rows.h"
+#include "core/row_tiers.h"
 #include "kv/page_groups.h"
 #include "kv/table_block.h"
 
@@ -67,6 +68,7 @@ class KvCache final : public KvStore {
   int64_t pending(RowId row) const override { return std::ssize(rows_[row].pending); }
   int64_t max_length() const override { return options_.max_length; }
   KvStatistics statistics() const override;
+  RowTiers* row_tiers() const override { return row_tiers_.get(); }
   void touch(int64_t tokens) override;
   BatchTables readers(RowId row, int64_t nodes, int64_t angle) const override;
   /// Of a device with tiers, whose pages have other numbers in each forward, ops that record no
@@ -80,6 +82,7 @@ class KvCache final : public KvStore {
 
  private:
   class PageSnapshot;
+  class Tiers;
 
   struct Node {
     int64_t parent;  // -1 = the last kept token
@@ -138,7 +141,11 @@ class KvCache final : public KvStore {
   void check_pages(const PageGroup& group, std::span<const PageRange> ranges) const;
   int64_t pages_of(const PageGroup& group, std::span<const GrownRow> rows) const;
   void add_node(const RowSpan& span, int64_t parent, int64_t index);
+  std::unique_ptr<RowTiers> make_row_tiers();
+  PageTiers* page_tiers() const { return groups_->all().front().pool.tiers(); }
+  std::vector<int64_t> pages_of_trees() const;
   void begin_tiers();
+  void keep_tiers_free();
   void hold_shared_pages(PageGroup& group, std::span<const PageRange> ranges);
   void add_uses(const PageGroup& group, RowId row, int64_t window,
                 std::vector<PageUse>& uses) const;
@@ -175,6 +182,7 @@ class KvCache final : public KvStore {
   std::vector<int64_t> depths_;          // likewise
   std::vector<PagePool::Move> moves_;    // of the newest commit
   int64_t path_end_ = 0;                 // in the tables' paths
+  std::unique_ptr<RowTiers> row_tiers_;
 };
 
 constexpr int64_t kDefaultPageSize = 16;

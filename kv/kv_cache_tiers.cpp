@@ -2,31 +2,43 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/error.h"
 #include "core/kernels/forwarding_ops.h"
 #include "kv/kv_cache.h"
 #include "kv/page_tiers.h"
 
 namespace specdec {
 
-/// Pins the pages whose slots a commit may move: those of pending nodes that are no chain.
+/// The pages whose slots a commit may move: those of pending nodes that are no chain.
+std::vector<int64_t> KvCache::pages_of_trees() const {
+  std::vector<int64_t> trees;
+  for (const RowId row : rows()) {
+    const auto& nodes = rows_[row].pending;
+    const int64_t begin = length(row);
+    const bool is_chain = nodes.empty() || nodes.back().position == begin + pending(row) - 1;
+    const auto pages = groups_->all().front().table.pages(place(row));
+    for (int64_t i = begin / options_.page_size; !is_chain && i < page_count(begin + pending(row));
+         ++i) {
+      trees.push_back(pages[static_cast<size_t>(i)]);
+    }
+  }
+  return trees;
+}
+
 void KvCache::begin_tiers() {
-  for (PageGroup& group : groups_->all()) {
-    PageTiers* tiers = group.pool.tiers();
-    if (tiers == nullptr) {
-      return;
+  if (PageTiers* tiers = page_tiers()) {
+    tiers->begin_forward(pages_of_trees());
+  }
+}
+
+/// The share of the memory that the cache's options leave free. A disk that fails changes nothing,
+/// and is an error of the forward that needs the room.
+void KvCache::keep_tiers_free() {
+  if (options_.keep_free > 0.0 && row_tiers_ != nullptr) {
+    try {
+      row_tiers_->manage_tiers();
+    } catch (const Error&) {
     }
-    std::vector<int64_t> pinned;
-    for (const RowId row : rows()) {
-      const auto& nodes = rows_[row].pending;
-      const int64_t begin = length(row);
-      const bool is_chain = nodes.empty() || nodes.back().position == begin + pending(row) - 1;
-      const auto pages = group.table.pages(place(row));
-      for (int64_t i = begin / options_.page_size;
-           !is_chain && i < page_count(begin + pending(row)); ++i) {
-        pinned.push_back(pages[static_cast<size_t>(i)]);
-      }
-    }
-    tiers->begin_forward(std::move(pinned));
   }
 }
 
@@ -111,6 +123,79 @@ void KvCache::number_pages(const TableBlock& tables, int64_t entry, RowId row,
     *to++ = static_cast<int32_t>(group.pool.number(layer, page));
   }
   tables.upload_pages(entry, source);
+}
+
+/// The public face of the cache's PageTiers. Caches with tiers have one group of pages.
+class KvCache::Tiers final : public RowTiers {
+ public:
+  Tiers(KvCache& cache, PageTiers& tiers) : cache_(cache), tiers_(tiers) {}
+
+  std::vector<PlacedPage> pages(RowId row) override {
+    const std::vector<int64_t> pages = pages_of(row);
+    std::vector<PlacedPage> placed;
+    for (int64_t layer = 0; layer < cache_.groups_->layers(); ++layer) {
+      const int64_t bytes = 2 * tiers_.pages().page_bytes[static_cast<size_t>(layer)];
+      for (size_t i = 0; bytes > 0 && i < pages.size(); ++i) {
+        if (const auto state = tiers_.state(layer, pages[i])) {
+          placed.push_back({.layer = layer,
+                            .position = static_cast<int64_t>(i) * cache_.options_.page_size,
+                            .bytes = bytes,
+                            .tier = state->tier,
+                            .access_count = state->access_count});
+        }
+      }
+    }
+    return placed;
+  }
+
+  int64_t demote(RowId row) override {
+    std::vector<int64_t> kept = cache_.pages_of_trees();
+    for (const RowSpan& span : cache_.spans_) {
+      if (span.row != row && cache_.rows_.is_open(span.row)) {
+        const std::vector<int64_t> pages = pages_of(span.row);
+        kept.insert(kept.end(), pages.begin(), pages.end());
+      }
+    }
+    return tiers_.demote(pages_of(row), kept);
+  }
+
+  int64_t promote(RowId row) override {
+    int64_t bytes = 0;
+    for (int64_t layer = 0; layer < cache_.groups_->layers(); ++layer) {
+      if (tiers_.pages().page_bytes[static_cast<size_t>(layer)] > 0) {
+        bytes += tiers_.promote(layer, uses(row, layer));
+      }
+    }
+    return bytes;
+  }
+
+  void prefetch_async(RowId row) override { tiers_.prefetch(0, uses(row, 0)); }
+
+  int64_t manage_tiers() override {
+    const auto memory = static_cast<double>(cache_.options_.memory_bytes);
+    return tiers_.keep_free(static_cast<int64_t>(cache_.options_.keep_free * memory));
+  }
+
+ private:
+  std::vector<int64_t> pages_of(RowId row) const {
+    const int64_t count = cache_.page_count(cache_.length(row) + cache_.pending(row));
+    const auto pages = cache_.groups_->all().front().table.pages(cache_.place(row));
+    return {pages.begin(), pages.begin() + count};
+  }
+  std::vector<PageUse> uses(RowId row, int64_t layer) const {
+    const PageGroup& group = cache_.groups_->all().front();
+    std::vector<PageUse> uses;
+    cache_.add_uses(group, row, group.pool.geometry(layer).window, uses);
+    return uses;
+  }
+
+  KvCache& cache_;
+  PageTiers& tiers_;
+};
+
+std::unique_ptr<RowTiers> KvCache::make_row_tiers() {
+  PageTiers* tiers = page_tiers();
+  return tiers != nullptr ? std::make_unique<Tiers>(*this, *tiers) : nullptr;
 }
 
 std::shared_ptr<Ops> KvCache::observed(std::shared_ptr<Ops> ops) {

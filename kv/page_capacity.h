@@ -11,6 +11,7 @@
 namespace specdec {
 
 class CopyQueue;
+class TierPolicy;
 
 /// Which states of recurrent layers are kept beside those of pending nodes and last tokens, and how
 /// many there may be.
@@ -57,7 +58,11 @@ struct KvCacheOptions {
   /// the file; at least a few blocks.
   int64_t host_bytes = 0;
   std::filesystem::path disk = {};  ///< a folder; "" = the system's for temporary files
-  StateOptions states = {};         ///< of models with recurrent layers
+  /// What leaves memory_bytes first; nullptr = least_recently_used().
+  std::shared_ptr<const TierPolicy> tier_policy = nullptr;
+  /// Share of memory_bytes that pages of idle rows leave free after each commit (RowTiers), 0 to 1.
+  double keep_free = 0.0;
+  StateOptions states = {};  ///< of models with recurrent layers
   /// The CPU is treated as a device: kernels read a copy of the tables, and pages are copied by
   /// ATen (for tests).
   bool as_device = false;

@@ -245,7 +245,8 @@ void PagePool::make_tiers(const TieredPages& pages) {
   }
   auto file = temporary_page_file(options_.disk, pages.file_bytes());
   tiers_ = std::make_shared<PageTiers>(
-      std::make_unique<AddressedBlocks>(pages, std::move(addresses), std::move(file)));
+      std::make_unique<AddressedBlocks>(pages, std::move(addresses), std::move(file)),
+      options_.tier_policy);
 }
 
 /// Pages of all layers lie in the same slots.
@@ -269,7 +270,7 @@ void PagePool::make_device_tiers(const TieredPages& pages) {
     pages_[i].keys = PageMemory(tensor(false));
     pages_[i].values = PageMemory(tensor(true));
   }
-  tiers_ = std::make_shared<PageTiers>(std::move(blocks));
+  tiers_ = std::make_shared<PageTiers>(std::move(blocks), options_.tier_policy);
 }
 
 int64_t PagePool::number(int64_t layer, int64_t page) const {

@@ -32,9 +32,10 @@ class WaitMeter {
 
 }  // namespace
 
-PageTiers::PageTiers(std::unique_ptr<BlockMemory> memory)
+PageTiers::PageTiers(std::unique_ptr<BlockMemory> memory, std::shared_ptr<const TierPolicy> policy)
     : memory_(std::move(memory)),
       pages_(memory_->pages()),
+      policy_(policy != nullptr ? std::move(policy) : least_recently_used()),
       blocks_(pages_.page_bytes.size()),
       reader_([this] { run(); }) {}
 
@@ -90,7 +91,9 @@ void PageTiers::bring(int64_t layer, std::span<const PageUse> uses) {
   for (const PageUse& use : uses) {
     Block& block = at({layer, pages_.block_of(layer, use.page)});
     block.is_changed = block.is_changed || use.is_written;
-    counts_.accesses += std::exchange(block.last_use, forward_) == forward_ ? 0 : 1;
+    const int64_t accesses = std::exchange(block.last_use, forward_) == forward_ ? 0 : 1;
+    block.access_count += accesses;
+    counts_.accesses += accesses;
   }
 }
 
@@ -192,47 +195,66 @@ bool PageTiers::make_room(int64_t bytes, int64_t layer) {
   if (lacking <= 0) {
     return true;
   }
-  const WaitMeter meter(counts_.wait_seconds);
-  const std::vector<Place> leaving = victims(lacking, layer);
-  for (std::span<const Place> left = leaving; !left.empty();) {
-    const size_t count = run_length(left);
-    demote(left.first(count));
-    left = left.subspan(count);
+  const std::vector<Place> leaving = first_to_leave(candidates(layer), lacking);
+  if (bytes_of(leaving) < lacking) {
+    return false;
   }
-  return !leaving.empty();
+  leave_all(leaving);
+  return true;
 }
 
-/// What leaves memory before `layer` is used, in order of place; none where it does not suffice.
-std::vector<PageTiers::Place> PageTiers::victims(int64_t lacking, int64_t layer) {
+/// Blocks that may leave memory before `layer` is used.
+std::vector<PageTiers::Candidate> PageTiers::candidates(int64_t layer) {
   const auto layers = static_cast<int64_t>(blocks_.size());
-  using Rank = std::tuple<bool, int64_t, int64_t, int64_t>;  // the largest leaves first
-  std::vector<std::pair<Rank, Place>> heap;
+  std::vector<Candidate> all;
   for (int64_t other = 0; other < layers; ++other) {
-    const int64_t turns = (other - layer + layers) % layers;  // until it is used
     for (int64_t block = 0; block < std::ssize(blocks_[static_cast<size_t>(other)]); ++block) {
       const Block& each = at({other, block});
       if (each.in_memory && !each.is_needed && !is_pinned({other, block})) {
-        const bool is_idle = each.last_use < forward_ - 1;
-        heap.push_back({{is_idle, is_idle ? -each.last_use : turns, other, block}, {other, block}});
+        all.push_back({.use = {.layer = other,
+                               .forwards_ago = forward_ - each.last_use,
+                               .access_count = each.access_count,
+                               .turns = (other - layer + layers) % layers},
+                       .place = {other, block}});
       }
     }
   }
-  const auto less = [](const auto& a, const auto& b) { return a.first < b.first; };
-  std::make_heap(heap.begin(), heap.end(), less);
+  return all;
+}
+
+/// Those that leave first, of so many bytes together, in order of place; all where they are fewer.
+std::vector<PageTiers::Place> PageTiers::first_to_leave(std::vector<Candidate> candidates,
+                                                        int64_t bytes) const {
+  const auto place_of = [](Place place) { return std::pair(place.layer, place.block); };
+  const auto leaves_later = [&](const Candidate& a, const Candidate& b) {
+    return policy_->leaves_before(b.use, a.use) ||
+           (!policy_->leaves_before(a.use, b.use) && place_of(a.place) < place_of(b.place));
+  };
+  std::make_heap(candidates.begin(), candidates.end(), leaves_later);
   std::vector<Place> leaving;
-  for (; lacking > 0 && !heap.empty(); heap.pop_back()) {
-    std::pop_heap(heap.begin(), heap.end(), less);
-    leaving.push_back(heap.back().second);
-    lacking -= block_bytes(leaving.back().layer);
+  for (; bytes > 0 && !candidates.empty(); candidates.pop_back()) {
+    std::pop_heap(candidates.begin(), candidates.end(), leaves_later);
+    leaving.push_back(candidates.back().place);
+    bytes -= block_bytes(leaving.back().layer);
   }
-  std::sort(leaving.begin(), leaving.end(), [](Place a, Place b) {
-    return std::pair(a.layer, a.block) < std::pair(b.layer, b.block);
-  });
-  return lacking > 0 ? std::vector<Place>() : leaving;
+  std::sort(leaving.begin(), leaving.end(),
+            [&](Place a, Place b) { return place_of(a) < place_of(b); });
+  return leaving;
+}
+
+/// Blocks in memory leave it, in order of place. Their bytes.
+int64_t PageTiers::leave_all(std::span<const Place> places) {
+  const WaitMeter meter(counts_.wait_seconds);
+  for (std::span<const Place> left = places; !left.empty();) {
+    const size_t count = run_length(left);
+    leave(left.first(count));
+    left = left.subspan(count);
+  }
+  return bytes_of(places);
 }
 
 /// Keeps a run of neighbours elsewhere where it has changed, and gives its memory back.
-void PageTiers::demote(std::span<const Place> run) {
+void PageTiers::leave(std::span<const Place> run) {
   const bool is_changed = at(run[0]).is_changed;
   memory_->leave(run, is_changed);
   for (const Place place : run) {

@@ -3,12 +3,15 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "core/kv_tiers.h"
+#include "core/row_tiers.h"
 #include "kv/block_memory.h"
+#include "kv/tier_policy.h"
 
 namespace specdec {
 
@@ -21,14 +24,15 @@ struct PageUse {
 /// Which pages of a cache lie in memory, where attention reads them, and which elsewhere. Blocks of
 /// neighbouring pages of a layer move together; a BlockMemory moves them.
 ///
-/// Forwards use layers in turn and every page of their rows in each, so what makes room is, first,
-/// what neither this forward nor the last one used (idle rows, snapshots), longest unused first;
-/// then the layers whose turn is farthest away. So a share of the layers stays, and the others
-/// pass through the rest of the memory, read ahead by a thread. Blocks that were not changed since
-/// they came are not written again.
+/// Forwards use layers in turn and every page of their rows in each, and a TierPolicy says what
+/// makes room. By least_recently_used() a share of the layers stays, and the others pass through
+/// the rest of the memory, read ahead by a thread. Blocks that were not changed since they came are
+/// not written again.
 class PageTiers {
  public:
-  explicit PageTiers(std::unique_ptr<BlockMemory> memory);
+  /// `policy`: nullptr = least_recently_used().
+  explicit PageTiers(std::unique_ptr<BlockMemory> memory,
+                     std::shared_ptr<const TierPolicy> policy = nullptr);
   /// Waits for a read that has begun.
   ~PageTiers();
   PageTiers(const PageTiers&) = delete;
@@ -52,6 +56,22 @@ class PageTiers {
   /// is known to lie elsewhere. Until the next read_ahead().
   int64_t number(int64_t layer, int64_t page) const { return memory_->number(layer, page); }
 
+  /// These are for between forwards; see RowTiers, of which they throw what it says.
+  /// Blocks with these pages leave memory, but those with one of `kept`. Bytes that became free.
+  int64_t demote(std::span<const int64_t> pages, std::span<const int64_t> kept);
+  /// Brings blocks of a layer that there is free memory for. Bytes that came.
+  int64_t promote(int64_t layer, std::span<const PageUse> uses);
+  void prefetch(int64_t layer, std::span<const PageUse> uses);
+  /// Idle blocks leave until so many bytes are free. Bytes that became free.
+  int64_t keep_free(int64_t bytes);
+  struct PageState {
+    KvTier tier;
+    int64_t access_count;
+  };
+  /// Of a page in a layer; nullopt where it has never been in memory.
+  std::optional<PageState> state(int64_t layer, int64_t page);
+
+  const TieredPages& pages() const { return pages_; }
   KvTiers statistics();
 
  private:
@@ -62,6 +82,11 @@ class PageTiers {
     bool is_kept = false;     ///< elsewhere, where it does not lie in memory
     bool is_needed = false;   ///< by the newest bring(), or being read
     int64_t last_use = -1;    ///< forward
+    int64_t access_count = 0;
+  };
+  struct Candidate {
+    BlockUse use;
+    Place place;
   };
 
   Block& at(Place place) {
@@ -72,8 +97,11 @@ class PageTiers {
   std::vector<Place> missing(int64_t layer, std::span<const PageUse> uses);
   int64_t bytes_of(std::span<const Place> places) const;
   bool make_room(int64_t bytes, int64_t layer);
-  std::vector<Place> victims(int64_t lacking, int64_t layer);
-  void demote(std::span<const Place> run);
+  std::vector<Candidate> candidates(int64_t layer);
+  std::vector<Place> first_to_leave(std::vector<Candidate> candidates, int64_t bytes) const;
+  std::vector<int64_t> blocks_of(int64_t layer, std::span<const int64_t> pages) const;
+  int64_t leave_all(std::span<const Place> places);
+  void leave(std::span<const Place> run);
   void read_all(std::span<const Place> places, size_t& count);
   size_t run_length(std::span<const Place> places);
   void fetch(std::span<const Place> places);
@@ -84,6 +112,7 @@ class PageTiers {
 
   const std::unique_ptr<BlockMemory> memory_;
   const TieredPages& pages_;
+  const std::shared_ptr<const TierPolicy> policy_;
   std::vector<std::vector<Block>> blocks_;  ///< [layers][blocks], all in memory or not
   std::vector<Place> needed_;               ///< whose is_needed is set
   std::vector<int64_t> pinned_;             ///< pages, ascending

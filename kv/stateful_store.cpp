@@ -47,13 +47,43 @@ StatefulStore::Layout StatefulStore::layout_of(const std::vector<LayerKv>& layer
   return layout;
 }
 
+/// Those of the pages, whose layers have other numbers.
+class StatefulStore::Tiers final : public RowTiers {
+ public:
+  explicit Tiers(StatefulStore& store) : store_(store), tiers_(*store.pages_.row_tiers()) {}
+
+  std::vector<PlacedPage> pages(RowId row) override {
+    std::vector<PlacedPage> placed;
+    for (PlacedPage page : tiers_.pages(row)) {
+      const auto& places = store_.places_;
+      const auto own = std::find_if(places.begin(), places.end(), [&](const Place& place) {
+        return place.in_pages == page.layer;
+      });
+      if (own != places.end()) {  // else nobody reads the layer
+        page.layer = own - places.begin();
+        placed.push_back(page);
+      }
+    }
+    return placed;
+  }
+  int64_t demote(RowId row) override { return tiers_.demote(row); }
+  int64_t promote(RowId row) override { return tiers_.promote(row); }
+  void prefetch_async(RowId row) override { tiers_.prefetch_async(row); }
+  int64_t manage_tiers() override { return tiers_.manage_tiers(); }
+
+ private:
+  StatefulStore& store_;
+  RowTiers& tiers_;
+};
+
 StatefulStore::StatefulStore(const std::vector<LayerKv>& layers, const KvCacheOptions& options)
     : StatefulStore(layout_of(layers, options), options) {}
 
 StatefulStore::StatefulStore(Layout layout, const KvCacheOptions& options)
     : places_(std::move(layout.places)),
       pages_(layout.paged, options),
-      states_(layout.state_numbers, options) {}
+      states_(layout.state_numbers, options),
+      row_tiers_(pages_.row_tiers() != nullptr ? std::make_unique<Tiers>(*this) : nullptr) {}
 
 void StatefulStore::extend(const NewNodes& nodes) {
   pages_.extend(nodes);

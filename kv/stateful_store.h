@@ -38,6 +38,7 @@ class StatefulStore final : public KvStore {
   int64_t max_length() const override { return pages_.max_length(); }
   /// With a layer of no bytes for each recurrent one.
   KvStatistics statistics() const override;
+  RowTiers* row_tiers() const override { return row_tiers_.get(); }
   void touch(int64_t tokens) override { pages_.touch(tokens); }
   BatchTables readers(RowId row, int64_t nodes, int64_t angle) const override {
     return pages_.readers(row, nodes, angle);
@@ -50,6 +51,8 @@ class StatefulStore final : public KvStore {
                                        TokenRange tokens = {}) const override;
 
  private:
+  class Tiers;
+
   /// Where a layer's numbers lie: in the pages of another number, or in states.
   struct Place {
     int64_t in_pages = -1;
@@ -68,6 +71,7 @@ class StatefulStore final : public KvStore {
   std::vector<Place> places_;
   KvCache pages_;
   StateStore states_;
+  std::unique_ptr<RowTiers> row_tiers_;
 };
 
 /// The cache of a model with these layers: a KvCache, or a StatefulStore where some are recurrent.

@@ -344,8 +344,32 @@ inline void random_step(CacheModel& model, std::mt19937& random, bool extends = 
   }
 }
 
-/// Random steps, beside which copies of row 0 lie idle and are restored, each checked.
-inline void random_history(CacheModel& model, std::mt19937& random, int steps) {
+/// Some move of the pages of a row, one that waits or not, between the tiers of the cache.
+inline void random_move(const KvCache& cache, std::mt19937& random) {
+  RowTiers& tiers = *cache.row_tiers();
+  const std::vector<RowId> rows = cache.rows();
+  const RowId row = rows[random() % rows.size()];
+  const TierBytes before = tiers.bytes(row);
+  switch (random() % 5) {
+    case 0:
+      tiers.prefetch_async(row);
+      break;
+    case 1:
+      EXPECT_GE(tiers.promote(row), tiers.bytes(row).memory - before.memory);
+      EXPECT_GE(tiers.bytes(row).memory, before.memory);
+      break;
+    case 2:
+      (void)tiers.manage_tiers();
+      break;
+    default:
+      EXPECT_GE(tiers.demote(row), before.memory - tiers.bytes(row).memory);
+      EXPECT_LE(tiers.bytes(row).memory, before.memory);
+  }
+}
+
+/// Random steps, beside which copies of row 0 lie idle and are restored, each checked; with
+/// `moves` after some random_move().
+inline void random_history(CacheModel& model, std::mt19937& random, int steps, bool moves = false) {
   std::vector<std::pair<RowId, std::vector<float>>> idle;  // rows that forwards do not use
   for (int step = 0; step < steps; ++step) {
     random_step(model, random);
@@ -354,6 +378,9 @@ inline void random_history(CacheModel& model, std::mt19937& random, int steps) {
     } else if (step % 11 == 0 && !idle.empty()) {
       const auto& [row, tokens] = idle[random() % idle.size()];
       model.restore(0, *model.cache().snapshot(row), tokens);
+    }
+    for (auto left = moves ? random() % 3 : 0; left > 0; --left) {
+      random_move(model.cache(), random);
     }
     model.check();
     if (testing::Test::HasFatalFailure()) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <random>
 
+#include "core/row_tiers.h"
 #include "kv/page_tiers.h"
 #include "tests/kv/cache_model.h"
 #include "tests/kv/fake_disk.h"
@@ -214,6 +215,39 @@ TEST(TieredDeviceCacheTest, RandomHistoriesHoldWhatTheyShould) {
     EXPECT_GT(tiers.disk_bytes, 0);
     EXPECT_GT(tiers.host_bytes, 0);
   }
+}
+
+TEST(TieredDeviceCacheTest, MovesBetweenForwardsChangeNothing) {
+  const TemporaryFolder folder;
+  std::mt19937 random(4);
+  KvCacheOptions options = small_pages();
+  options.page_size = 512;
+  options.max_bytes = 64 << 20;
+  options.memory_bytes = 3'000'000;
+  options.disk = folder.path();
+  options.as_device = true;
+  options.copies = std::make_shared<LateCopies>();
+  options.tier_policy = least_frequently_used();
+  options.keep_free = 0.5;
+  CacheModel model(options);
+  random_history(model, random, 150, true);
+  EXPECT_GT(model.cache().statistics().tiers->promotions, 4);
+  // A row goes to the host's memory, and comes back. Rows share the first layer's block, so no
+  // other one is in use.
+  RowTiers& tiers = *model.cache().row_tiers();
+  for (const RowId row : model.names()) {
+    model.truncate(row, model.cache().length(row));
+  }
+  const RowId row = model.open();
+  model.extend(batch_of(std::vector<int64_t>(9, row), {}));
+  model.commit(row, first_nodes(9));
+  const int64_t all = tiers.bytes(row).memory;
+  const int64_t left = tiers.demote(row);
+  EXPECT_GE(left, all);
+  EXPECT_EQ(tiers.bytes(row).host, all);
+  EXPECT_EQ(tiers.promote(row), left);
+  EXPECT_EQ(tiers.bytes(row).memory, all);
+  model.check();
 }
 
 TEST(TieredDeviceCacheTest, ADeviceWithoutCopiesIsRefused) {

@@ -37,7 +37,8 @@ class PageTiersTest : public testing::Test {
   static constexpr int64_t kMemory = 128 << 10;  // of 288 KiB
   static constexpr int64_t kPageBytes[] = {2048, 0, 4096};
 
-  PageTiersTest() : tiers_(reserved_blocks()) {}
+  explicit PageTiersTest(std::shared_ptr<const TierPolicy> policy = nullptr)
+      : tiers_(reserved_blocks(), std::move(policy)) {}
 
   std::unique_ptr<BlockMemory> reserved_blocks() {
     std::vector<AddressedBlocks::Addresses> addresses(3);
@@ -90,6 +91,16 @@ class PageTiersTest : public testing::Test {
     }
   }
 
+  /// Pages of a layer that lie in memory.
+  int64_t pages_in_memory(int64_t layer) {
+    int64_t count = 0;
+    for (int64_t page = 0; page < kPages; ++page) {
+      const auto state = tiers_.state(layer, page);
+      count += state && state->tier == KvTier::kMemory ? 1 : 0;
+    }
+    return count;
+  }
+
   FakeDisk::State disk_;
   std::map<int64_t, std::unique_ptr<ReservedMemory>> keys_, values_;
   PageTiers tiers_;
@@ -108,6 +119,10 @@ TEST_F(PageTiersTest, RandomUsesFindWhatWasWritten) {
       uses.push_back({below(kPages), below(3) == 0});
     }
     if (step % 3 == 0) {
+      const std::array<int64_t, 2> leaving = {below(kPages), below(kPages)};
+      (void)(below(4) == 0 ? tiers_.demote(leaving, std::span(leaving).last(1))
+                           : tiers_.promote(layer, uses));
+      (void)tiers_.keep_free(below(2) * 4096);
       tiers_.begin_forward(below(2) == 0 ? std::vector<int64_t>{below(kPages)}
                                          : std::vector<int64_t>{});
     } else if (step % 12 == 1) {
@@ -166,6 +181,86 @@ TEST_F(PageTiersTest, IdlePagesLeaveFirstAndUnchangedOnesAreNotWrittenAgain) {
   }
   EXPECT_EQ(tiers_.statistics().written_bytes, later.written_bytes) << "nothing has changed";
   EXPECT_GT(tiers_.statistics().read_bytes, later.read_bytes);
+}
+
+/// A researcher's policy: the first layers stay.
+class FirstLayersStay final : public TierPolicy {
+  bool leaves_before(const BlockUse& a, const BlockUse& b) const override {
+    return a.layer > b.layer;
+  }
+};
+
+class OwnPolicyTest : public PageTiersTest {
+ protected:
+  OwnPolicyTest() : PageTiersTest(std::make_shared<FirstLayersStay>()) {}
+};
+
+TEST_F(OwnPolicyTest, SaysWhatLeaves) {
+  fill();
+  EXPECT_EQ(pages_in_memory(0), kPages);
+  EXPECT_EQ(pages_in_memory(2), 4) << "two blocks have room beside them";
+  for (int64_t page = 0; page < kPages; ++page) {
+    tiers_.begin_forward({});
+    bring_and_check(0, page);
+    bring_and_check(2, page);
+  }
+  EXPECT_EQ(pages_in_memory(0), kPages);
+}
+
+class FrequencyPolicyTest : public PageTiersTest {
+ protected:
+  FrequencyPolicyTest() : PageTiersTest(least_frequently_used()) {}
+};
+
+/// The first pages are used most, and before all others.
+TEST_F(FrequencyPolicyTest, KeepsWhatIsUsedOften) {
+  for (int32_t use = 1; use < 5; ++use) {
+    tiers_.begin_forward({});
+    bring_and_write(0, 0, use);
+    bring_and_write(2, 0, use);
+  }
+  EXPECT_EQ(tiers_.state(2, 0)->access_count, 4);
+  for (int64_t page = 2; page < kPages; ++page) {
+    tiers_.begin_forward({});
+    bring_and_write(0, page, static_cast<int32_t>(100 + page));
+    bring_and_write(2, page, static_cast<int32_t>(200 + page));
+  }
+  EXPECT_EQ(tiers_.state(0, 0)->tier, KvTier::kMemory);
+  EXPECT_EQ(tiers_.state(2, 0)->tier, KvTier::kMemory);
+}
+
+TEST_F(PageTiersTest, IdleBlocksLeaveUntilSoMuchIsFree) {
+  fill();
+  EXPECT_GT(tiers_.statistics().memory_bytes, kMemory - 16384);
+  EXPECT_GT(tiers_.keep_free(kMemory / 2), 0);
+  EXPECT_LE(tiers_.statistics().memory_bytes, kMemory / 2);
+  EXPECT_EQ(tiers_.keep_free(kMemory / 2), 0);
+  (void)tiers_.keep_free(kMemory);
+  EXPECT_EQ(tiers_.statistics().memory_bytes, 8192 + 16384) << "the last block is in use";
+  EXPECT_EQ(tiers_.state(2, 23)->tier, KvTier::kMemory);
+  EXPECT_EQ(tiers_.state(2, 21)->tier, KvTier::kDisk);
+  EXPECT_EQ(tiers_.state(1, 0), std::nullopt) << "it has no pages";
+}
+
+TEST_F(PageTiersTest, PagesGoAndComeBackOnRequest) {
+  fill();
+  const std::array<int64_t, 3> pages = {20, 21, 22};
+  const std::array<int64_t, 1> kept = {23};
+  EXPECT_EQ(tiers_.demote(pages, kept), 8192 + 16384) << "pages 22 and 23 are a block";
+  EXPECT_EQ(tiers_.demote(pages, kept), 0);
+  EXPECT_EQ(pages_in_memory(2), 2 * (tiers_.statistics().memory_bytes / 24576));
+  disk_.fails_reads = true;
+  const std::array uses = {PageUse{20}, PageUse{21}};
+  EXPECT_THAT(error_message<Error>([&] { (void)tiers_.promote(2, uses); }),
+              HasSubstr("cannot be read"));
+  disk_.fails_reads = false;
+  EXPECT_EQ(tiers_.promote(2, uses), 16384);
+  EXPECT_EQ(tiers_.promote(2, uses), 0);
+  check(2, 20);
+  check(2, 21);
+  tiers_.prefetch(0, uses);
+  EXPECT_EQ(tiers_.state(0, 20)->tier, KvTier::kMemory);
+  check(0, 20);
 }
 
 TEST_F(PageTiersTest, HeldPagesStayUntilTheirEnd) {
@@ -343,6 +438,16 @@ TEST(TieredCacheTest, RandomHistoriesHoldWhatTheyShould) {
   }
 }
 
+TEST(TieredCacheTest, MovesBetweenForwardsChangeNothing) {
+  const TemporaryFolder folder;
+  std::mt19937 random(3);
+  KvCacheOptions options = with_tiers(KvFormat::kNative, folder.path());
+  options.keep_free = 0.5;
+  CacheModel model(options);
+  random_history(model, random, 150, true);
+  EXPECT_GT(model.cache().statistics().tiers->promotions, 4);
+}
+
 constexpr int64_t kFirstLayerBlock = 2 * 512 * 2 * 4;  // keys and values: bytes of a row's page
 constexpr int64_t kSecondLayerBlock = 2 * 512 * 2 * 34 * 4;
 
@@ -360,6 +465,38 @@ void share_a_page(CacheModel& model) {
   const RowId other = model.open();
   model.extend(batch_of(std::vector<int64_t>(9, other), {}));
   model.commit(other, first_nodes(9));
+}
+
+/// Rows 0 and 1 share a page, row 2 has its own.
+TEST(TieredCacheTest, WhatARowInUseSharesStays) {
+  const TemporaryFolder folder;
+  CacheModel model(with_memory(3 * (kFirstLayerBlock + kSecondLayerBlock), folder.path()));
+  share_a_page(model);  // row 2 was used last
+  RowTiers& tiers = *model.cache().row_tiers();
+  constexpr int64_t kPageOfAllLayers = kFirstLayerBlock + kSecondLayerBlock;
+  const auto memory = [&](RowId row) { return tiers.bytes(row).memory; };
+  ASSERT_EQ(tiers.pages(1).size(), 2U) << "the last layer reads the first's";
+  EXPECT_EQ(tiers.pages(1)[1].layer, 1);
+  EXPECT_EQ(tiers.demote(1), kPageOfAllLayers) << "neither row that has it is in use";
+  EXPECT_EQ(tiers.bytes(0).disk, kPageOfAllLayers);
+  EXPECT_EQ(memory(2), kPageOfAllLayers);
+  EXPECT_EQ(tiers.promote(0), kPageOfAllLayers);
+  EXPECT_EQ(memory(1), kPageOfAllLayers);
+  model.extend(batch_of({1}, {}));  // row 1 has a copy of the page
+  model.commit(1, {0});
+  model.fork(1, 16);
+  EXPECT_EQ(tiers.demote(3), 0) << "row 1 is in use";
+  EXPECT_EQ(memory(0), kPageOfAllLayers) << "it shares no block any more";
+  EXPECT_EQ(tiers.demote(1), kPageOfAllLayers);
+  EXPECT_EQ(memory(3), 0);
+  model.extend(batch_of({1, 1, 1}, {-1, -1, 0}));  // a tree, whose path may move
+  EXPECT_EQ(tiers.demote(1), 0);
+  model.commit(1, {0, 2});
+  EXPECT_EQ(tiers.demote(1), kPageOfAllLayers);
+  model.check();
+  EXPECT_THROW(tiers.demote(9), InternalError);
+  const KvCache plain(three_layers(), small_pages());
+  EXPECT_EQ(plain.row_tiers(), nullptr);
 }
 
 TEST(TieredCacheTest, AnExtendThatADiskFailsChangesNothing) {
