@@ -8,9 +8,7 @@ namespace {
 /// By what is idle, then of these by a rank, the highest first, and of the others by turns.
 class IdleFirst : public TierPolicy {
  public:
-  bool leaves_before(const BlockUse& a, const BlockUse& b) const final {
-    return key(a) > key(b);
-  }
+  bool leaves_before(const BlockUse& a, const BlockUse& b) const final { return key(a) > key(b); }
 
  private:
   virtual int64_t idle_rank(const BlockUse& block) const = 0;

@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "core/row_tiers.h"
 #include "core/transformer/transformer_model.h"
 #include "kv/kv_cache.h"
 
@@ -36,6 +37,21 @@ class CachePair {
         return restore();
       default:
         return forward();
+    }
+  }
+
+  /// Pages of a row move between the tiers of the first model's cache.
+  void move_pages() {
+    RowTiers& tiers = *model_.cache().row_tiers();
+    const RowId row = any_row();
+    switch (below(4)) {
+      case 0:
+        return tiers.prefetch_async(row);
+      case 1:
+        (void)tiers.promote(row);
+        return;
+      default:
+        (void)tiers.demote(row);
     }
   }
 

@@ -94,6 +94,9 @@ TEST_P(TieredModelTest, RowsThatTakeTurnsInMemoryHaveTheBitsOfACacheInMemory) {
     CachePair pair(weights, tiered_kv(memory_bytes, format, kTokensOfBlock), format, 11);
     for (int step = 0; step < 120 && !HasFatalFailure(); ++step) {
       pair.step();
+      if (step % 2 == 0) {
+        pair.move_pages();
+      }
     }
     const KvTiers tiers = *pair.cache().statistics().tiers;
     EXPECT_GT(tiers.promotions, 0);

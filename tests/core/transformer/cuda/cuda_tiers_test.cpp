@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
 #include "core/kernels/cuda/cuda_copy_queue.h"
+#include "core/row_tiers.h"
 #include "kv/kv_cache.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/kv/full_disk.h"
@@ -102,14 +104,20 @@ class CudaTiersTest : public testing::Test {
   std::shared_ptr<CheckedCopies> copies_ = std::make_shared<CheckedCopies>();
 };
 
+/// What every row's pages do before a forward.
+using Move = std::function<void(RowTiers&, RowId)>;
+
 /// Logits of chains, of trees whose path moves, of rows that begin alike and of rows that wait.
-std::vector<Tensor> logits_of(TransformerModel& model) {
+std::vector<Tensor> logits_of(TransformerModel& model, const Move& move = {}) {
   std::vector<Tensor> all;
   const auto run = [&](std::vector<Token> tokens, std::vector<RowId> rows,
                        std::vector<int64_t> parents) {
     TokenBatch batch = batch_of(tokens);
     batch.rows = std::move(rows);
     batch.parents = std::move(parents);
+    for (const RowId row : move ? model.cache().rows() : std::vector<RowId>()) {
+      move(*model.cache().row_tiers(), row);
+    }
     all.push_back(model.forward(batch).logits.clone());
   };
   restore_text(model);
@@ -136,7 +144,25 @@ TEST_F(CudaTiersTest, ChainsTreesAndRowsHaveTheBitsOfAnUntieredCache) {
   TransformerModel plain(weights, paged_kv(), emulated());
   const std::vector<Tensor> expected = logits_of(plain);
   TransformerModel model(weights, tiered(kMemory, 0), emulated());
-  const std::vector<Tensor> logits = logits_of(model);
+  int64_t moves = 0;
+  int64_t left = 0;
+  const std::vector<Tensor> logits = logits_of(model, [&](RowTiers& tiers, RowId row) {
+    const int64_t before = tiers.bytes(row).memory;
+    switch (moves++ % 4) {
+      case 0:
+        return;
+      case 1:
+        left += tiers.demote(row);
+        EXPECT_LE(tiers.bytes(row).memory, before);
+        return;
+      case 2:
+        EXPECT_GE(tiers.promote(row), tiers.bytes(row).memory - before);
+        return;
+      default:
+        tiers.prefetch_async(row);
+    }
+  });
+  EXPECT_GT(left, kMemory * kBlock);
   ASSERT_EQ(logits.size(), expected.size());
   for (size_t i = 0; i < logits.size(); ++i) {
     EXPECT_TRUE(at::equal(logits[i], expected[i])) << i;
