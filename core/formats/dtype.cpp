@@ -11,7 +11,7 @@ struct DTypeInfo {
   int64_t bytes;
   int64_t values = 1;
 };
-constexpr std::array<DTypeInfo, 41> kDTypeInfos = {{{DType::kF64, "F64", 8},
+constexpr std::array<DTypeInfo, 43> kDTypeInfos = {{{DType::kF64, "F64", 8},
                                                     {DType::kF32, "F32", 4},
                                                     {DType::kF16, "F16", 2},
                                                     {DType::kBF16, "BF16", 2},
@@ -51,7 +51,9 @@ constexpr std::array<DTypeInfo, 41> kDTypeInfos = {{{DType::kF64, "F64", 8},
                                                     {DType::kInt4x32, "INT4_32", 19, 32},
                                                     {DType::kFp4x16, "FP4_16", 12, 16},
                                                     {DType::kFp4x32, "FP4_32", 20, 32},
-                                                    {DType::kNf4x32, "NF4_32", 20, 32}}};
+                                                    {DType::kNf4x32, "NF4_32", 20, 32},
+                                                    {DType::kAffine8x64, "AFFINE8_64", 72, 64},
+                                                    {DType::kAffine4x32, "AFFINE4_32", 20, 32}}};
 
 const DTypeInfo& info(DType dtype) { return kDTypeInfos.at(static_cast<size_t>(dtype)); }
 

@@ -49,11 +49,13 @@ enum class DType {
   kInt4x32,
   kFp4x16,
   kFp4x32,
-  kNf4x32
+  kNf4x32,
+  kAffine8x64,
+  kAffine4x32
 };
 
 /// The last of them: from Q4_0 on all are blocks.
-inline constexpr DType kLastType = DType::kNf4x32;
+inline constexpr DType kLastType = DType::kAffine4x32;
 
 /// Bytes of one element, or of one block.
 int64_t dtype_bytes(DType dtype);

@@ -105,8 +105,8 @@ std::optional<NotFinite> find_iq1_m(std::span<const std::byte> bytes) {
   return std::nullopt;
 }
 
-/// Of blocks that matrices of quantised folders become: a scale, or a code of type E4M3, which has
-/// no infinities.
+/// Of blocks that matrices of quantised folders become: a scale, a minimum, or a code of type E4M3,
+/// which has no infinities.
 std::optional<NotFinite> find_scaled_block(DType dtype, std::span<const std::byte> bytes) {
   const auto size = static_cast<size_t>(dtype_bytes(dtype));
   const DType scale = has_wide_scale(dtype) ? DType::kF32 : DType::kBF16;
@@ -119,6 +119,11 @@ std::optional<NotFinite> find_scaled_block(DType dtype, std::span<const std::byt
       return NotFinite{first, found->is_nan};
     }
     const auto codes = here.subspan(scale_size);
+    if (has_minimum(dtype)) {
+      if (const auto found = first_not_finite(scale, codes.first(scale_size))) {
+        return NotFinite{first, found->is_nan};
+      }
+    }
     if (has_float8_codes(dtype) && std::any_of(codes.begin(), codes.end(), is_nan)) {
       return NotFinite{first, true};
     }

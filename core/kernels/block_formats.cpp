@@ -73,6 +73,9 @@ float computed_weight(const Block& block, int64_t column, int64_t k) {
     return static_cast<float>(code) * scale;
   }
   const auto code = static_cast<float>(code_of(codes, column, k % kBlockInputs) - Block::kOffset);
+  if constexpr (Block::kIsAffine) {
+    return std::fma(code, scale, widened(block.minima[column]));
+  }
   const float product = code * scale;  // both products are exact
   if constexpr (Block::kHasMinima && Block::kHasParts) {
     const auto minimum = static_cast<float>(block.parts.minima[part][column]);
@@ -123,7 +126,7 @@ template <class Block>
 class StoredBlock {
  public:
   explicit StoredBlock(const std::byte* stored) : bytes_(reinterpret_cast<const uint8_t*>(stored)) {
-    if constexpr (Block::kHasZeros || Block::kIsFloat8) {
+    if constexpr (Block::kHasZeros || Block::kIsFloat8 || Block::kIsAffine) {
       read_scaled();
     } else if constexpr (!Block::kHasParts) {
       read_plain();
@@ -139,7 +142,8 @@ class StoredBlock {
     if constexpr (Block::kHasZeros) {
       block.zeros[column] = scale_[sizeof(block.scales[0])];
     } else if constexpr (Block::kHasMinima) {
-      std::memcpy(&block.minima[column], scale_ + sizeof(Fp16), sizeof(Fp16));
+      constexpr size_t kSize = sizeof(block.minima[0]);
+      std::memcpy(&block.minima[column], scale_ + kSize, kSize);
     }
     if constexpr (Block::kHasParts) {
       for (int64_t part = 0; part < Block::kInputs / Block::kScaleInputs; ++part) {
@@ -162,7 +166,7 @@ class StoredBlock {
     scale_ = bytes_;
     const uint8_t* codes = bytes_ + Block::kStoredBytes - Block::kInputs * Block::kCodeBits / 8;
     for (int64_t k = 0; k < Block::kInputs; ++k) {
-      if constexpr (Block::kIsFloat8) {
+      if constexpr (Block::kCodeBits == 8) {
         codes_[k] = codes[k];
       } else {
         codes_[k] =

@@ -48,6 +48,7 @@ struct BlockTraits {
   static constexpr bool kHasMinima = false;
   static constexpr bool kHasParts = false;
   static constexpr bool kHasZeros = false;
+  static constexpr bool kIsAffine = false;
   static constexpr bool kIsFloat8 = false;
   static constexpr bool kHasCodebook = false;
 };
@@ -116,6 +117,22 @@ struct Int4Block : BlockTraits {
   PanelCodes<4> codes[kInputs / kBlockInputs];
 };
 
+/// AFFINE8_64 (Scale: float; codes of 0 to 255) and AFFINE4_32 (Bf16; -8 to 7): the minimum is
+/// added to the product, rounded once.
+template <class Scale, int kBits, int64_t kBlock>
+struct AffineBlock : BlockTraits {
+  static constexpr int kCodeBits = kBits;
+  static constexpr int kOffset = kBits == 4 ? 8 : 0;
+  static constexpr bool kHasMinima = true;
+  static constexpr bool kIsAffine = true;
+  static constexpr int64_t kInputs = kBlock;
+  static constexpr int64_t kScaleInputs = kBlockInputs;
+  static constexpr int64_t kStoredBytes = 2 * sizeof(Scale) + kInputs * kBits / 8;
+  Scale scales[kPanel];
+  Scale minima[kPanel];
+  PanelCodes<kBits> codes[kInputs / kBlockInputs];
+};
+
 /// All formats of core/formats/codebook_blocks.h: the weight is a number of the format's table
 /// times the scale. 5 or 6 bits a weight, whatever the file's type takes.
 template <int64_t kScale>
@@ -163,6 +180,10 @@ decltype(auto) with_block_type(WeightFormat format, const Use& use) {
       return use(static_cast<Int4Block<float, 4 * kBlockInputs>*>(nullptr));
     case WeightFormat::kInt4x32:
       return use(static_cast<Int4Block<Bf16, kBlockInputs>*>(nullptr));
+    case WeightFormat::kAffine8x64:
+      return use(static_cast<AffineBlock<float, 8, 2 * kBlockInputs>*>(nullptr));
+    case WeightFormat::kAffine4x32:
+      return use(static_cast<AffineBlock<Bf16, 4, kBlockInputs>*>(nullptr));
     case WeightFormat::kIq1M:
     case WeightFormat::kIq2Xs:
     case WeightFormat::kIq2S:

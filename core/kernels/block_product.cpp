@@ -28,6 +28,7 @@ struct BlockTask {
 struct CodeSums {
   int offset;      ///< of the weights' codes
   bool in_halves;  ///< of 16 inputs each, since these share scales
+  bool in_bytes;   ///< codes have eight bits
 };
 
 }  // namespace
@@ -53,7 +54,7 @@ void run_task(const BlockTask<Block>& task, int64_t begin, int64_t end) {
 
 const QuantizedBlock* quantize(const ProductRows<float>& rows, WeightFormat format) {
   const CodeSums sums = with_block_type(format, []<class Block>(Block* /*type*/) {
-    return CodeSums{Block::kOffset, Block::kScaleInputs < kBlockInputs};
+    return CodeSums{Block::kOffset, Block::kScaleInputs < kBlockInputs, Block::kCodeBits == 8};
   });
   thread_local std::vector<QuantizedBlock> blocks;
   const auto wanted = static_cast<size_t>(rows.nodes * blocks_of(rows.in));

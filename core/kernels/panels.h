@@ -47,10 +47,13 @@ enum class WeightFormat {
   kFp4x16,
   kFp4x32,
   kNf4x32,
+  // Integers times a scale plus a minimum (core/formats/scaled_blocks.h).
+  kAffine8x64,  ///< of 0 to 255; float32 scale and minimum of 64 inputs
+  kAffine4x32,  ///< of -8 to 7; bfloat16 scale and minimum of 32 inputs
 };
 
 /// The last of them, for loops over all.
-inline constexpr WeightFormat kLastFormat = WeightFormat::kNf4x32;
+inline constexpr WeightFormat kLastFormat = WeightFormat::kAffine4x32;
 
 /// Whether weights of a block share scales.
 inline bool is_in_blocks(WeightFormat format) { return format >= WeightFormat::kInt8; }
@@ -58,7 +61,8 @@ inline bool is_in_blocks(WeightFormat format) { return format >= WeightFormat::k
 /// with.
 inline bool has_integer_blocks(WeightFormat format) {
   return (format >= WeightFormat::kInt8 && format <= WeightFormat::kQ6K) ||
-         format == WeightFormat::kInt4x128 || format == WeightFormat::kInt4x32;
+         format == WeightFormat::kInt4x128 || format == WeightFormat::kInt4x32 ||
+         format >= WeightFormat::kAffine8x64;
 }
 /// Whether the codes of its blocks stand for the numbers of a table of 16.
 inline bool has_codebook(WeightFormat format) {

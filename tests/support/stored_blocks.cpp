@@ -40,6 +40,7 @@ struct Drawn {
 int bits_of(WeightFormat format) {
   switch (format) {
     case WeightFormat::kInt8:
+    case WeightFormat::kAffine8x64:
       return 8;
     case WeightFormat::kQ50:
     case WeightFormat::kQ51:
@@ -55,7 +56,8 @@ int bits_of(WeightFormat format) {
 bool has_minima(WeightFormat format) {
   return format == WeightFormat::kQ41 || format == WeightFormat::kQ51 ||
          format == WeightFormat::kQ4K || format == WeightFormat::kQ5K ||
-         format == WeightFormat::kInt4x128 || format == WeightFormat::kInt4x32;
+         format == WeightFormat::kInt4x128 || format == WeightFormat::kInt4x32 ||
+         format == WeightFormat::kAffine8x64 || format == WeightFormat::kAffine4x32;
 }
 
 /// How the bits of codes lie in bytes: code k's `bits` from bit `from` on are in byte
@@ -193,6 +195,29 @@ void encode_codebook(DType type, std::mt19937_64& random, Bytes& to, std::vector
   to.insert(to.end(), block.begin(), block.end());
 }
 
+/// The same of blocks with a minimum; scales are bfloat16, so that products are exact.
+Drawn encode_affine(DType type, StoredCodes which, std::mt19937_64& random, Bytes& to,
+                    std::vector<float>& numbers) {
+  const bool wide = type == DType::kAffine8x64;
+  const unsigned end = wide ? 256 : 16;
+  const unsigned largest = random() % 2 == 0 ? end - 1 : 0U;
+  std::vector<uint8_t> codes(static_cast<size_t>(block_values(type)));
+  numbers.clear();
+  for (uint8_t& code : codes) {
+    code = static_cast<uint8_t>(which == StoredCodes::kAny ? random() % end : largest);
+    numbers.push_back(static_cast<float>(code) - (wide ? 0.0F : 8.0F));
+  }
+  const auto near = [&random](float unit) {
+    const float number = unit * static_cast<float>(1 + random() % 1000) / 977.0F;
+    return static_cast<float>(c10::BFloat16(number));
+  };
+  const float scale = near(1.0F / static_cast<float>(end));
+  const float minimum = -near(0.5F);
+  to.resize(to.size() + static_cast<size_t>(dtype_bytes(type)));
+  write_affine_block(type, codes.data(), scale, minimum, to.data() + to.size() - dtype_bytes(type));
+  return {.codes = {}, .part_scales = {}, .part_minima = {}, .scale = scale, .minimum = minimum};
+}
+
 Drawn draw(WeightFormat format, StoredCodes codes, std::mt19937_64& random) {
   const auto values = static_cast<size_t>(block_values(stored_dtype(format)));
   const bool parts = values > 32;
@@ -275,7 +300,8 @@ StoredRows random_stored_rows(WeightFormat format, int64_t rows, int64_t in, uin
     if (const DType type = stored_dtype(format); is_scaled_block(type)) {
       std::vector<float> numbers;
       for (int64_t first = 0; first < in; first += block_values(type)) {
-        const Drawn drawn = encode_scaled(type, which, random, bytes, numbers);
+        const Drawn drawn = has_minimum(type) ? encode_affine(type, which, random, bytes, numbers)
+                                              : encode_scaled(type, which, random, bytes, numbers);
         for (int64_t k = 0; k < block_values(type); ++k) {
           codes[row][first + k] = numbers[static_cast<size_t>(k)];
           scales[row][(first + k) / 32] = drawn.scale;

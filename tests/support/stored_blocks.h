@@ -13,9 +13,10 @@ namespace specdec {
 
 /// All formats of weights in blocks of integers.
 inline constexpr WeightFormat kIntegerBlockFormats[] = {
-    WeightFormat::kInt8,     WeightFormat::kQ40,    WeightFormat::kQ41, WeightFormat::kQ50,
-    WeightFormat::kQ51,      WeightFormat::kQ4K,    WeightFormat::kQ5K, WeightFormat::kQ6K,
-    WeightFormat::kInt4x128, WeightFormat::kInt4x32};
+    WeightFormat::kInt8,    WeightFormat::kQ40,        WeightFormat::kQ41,
+    WeightFormat::kQ50,     WeightFormat::kQ51,        WeightFormat::kQ4K,
+    WeightFormat::kQ5K,     WeightFormat::kQ6K,        WeightFormat::kInt4x128,
+    WeightFormat::kInt4x32, WeightFormat::kAffine8x64, WeightFormat::kAffine4x32};
 /// All others in blocks.
 inline constexpr WeightFormat kFloatBlockFormats[] = {
     WeightFormat::kFp8x128, WeightFormat::kFp8x32, WeightFormat::kIq1S,  WeightFormat::kIq1M,

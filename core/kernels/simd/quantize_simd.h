@@ -27,6 +27,10 @@ inline V sum_of_lanes(V x) {
   return x;
 }
 
+/// Whether codes of eight bits are multiplied with 128 taken off: then magnitudes are multiplied,
+/// and inputs take the codes' signs.
+constexpr bool kSignsBytes = kVectorBytes == 32;
+
 /// Up to a block of inputs, the rest of it zero. A value that is not a number makes the scale one
 /// that is not.
 inline void quantize_block(const float* input, int64_t count, const CodeSums& wanted,
@@ -66,8 +70,9 @@ inline void quantize_block(const float* input, int64_t count, const CodeSums& wa
   const int32_t sum = sum_of_lanes(totals[0] + totals[1])[0];
   const int32_t first = wanted.in_halves ? sum_of_lanes(totals[0])[0] : sum;
   to.scaled_sum = static_cast<float>(sum) * to.scale;
-  to.starts[0] = -wanted.offset * first;
-  to.starts[1] = -wanted.offset * (sum - first);
+  const int32_t offset = wanted.offset - (kSignsBytes && wanted.in_bytes ? 128 : 0);
+  to.starts[0] = -offset * first;
+  to.starts[1] = -offset * (sum - first);
 }
 
 inline void quantize_rows(const float* input, int64_t nodes, int64_t in, const CodeSums& wanted,

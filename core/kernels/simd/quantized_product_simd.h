@@ -27,10 +27,6 @@ constexpr int kPairsInHalves = INT16_MAX / (2 * ((1 << kBits) - 1) * 127);
 /// Whether products are summed in 16 bits first, four times as many in an instruction.
 template <int kBits>
 constexpr bool kSumsHalves = kVectorBytes == 32 && kPairsInHalves<kBits> > 0;
-/// Whether codes are multiplied with their offset taken off: then magnitudes are multiplied, and
-/// inputs take the codes' signs.
-template <int kBits>
-constexpr bool kSignsCodes = kVectorBytes == 32 && kBits == 8;
 
 /// sums + in each lane the products of the four codes of `codes` with the four signed bytes of `x`.
 template <int kBits>
@@ -39,7 +35,7 @@ inline Ints dot_bytes(Ints sums, Words codes, Words x) {
   if constexpr (kDotProducts) {
     return same_bits<Ints>(_mm512_dpbusd_epi32(same_bits<__m512i>(sums), same_bits<__m512i>(codes),
                                                same_bits<__m512i>(x)));
-  } else if constexpr (kSignsCodes<kBits>) {
+  } else if constexpr (kSignsBytes && kBits == 8) {
     const auto weights = same_bits<__m256i>(codes ^ 0x80808080U);
     const __m256i magnitudes = _mm256_abs_epi8(weights);
     const __m256i inputs = _mm256_sign_epi8(same_bits<__m256i>(x), weights);
@@ -166,7 +162,7 @@ inline void quantized_tile(const BlockTask<Block>& task, const Tile& tile, int64
       for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 2
         for (int c = 0; c < kVectors; ++c) {
-          dots[r][c] = Ints{} + (kSignsCodes<Block::kCodeBits> ? 0 : input[r].starts[part]);
+          dots[r][c] = Ints{} + input[r].starts[part];
         }
       }
       add_products<R, kVectors>(block.codes[b % kRuns], column, input, part * kGroups,

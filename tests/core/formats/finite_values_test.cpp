@@ -77,5 +77,21 @@ TEST(FiniteValuesTest, BlocksAreFiniteWhereTheirValuesAre) {
   }
 }
 
+TEST(FiniteValuesTest, ScalesAndMinimaOfBlocksAreNumbers) {
+  for (const auto& [dtype, size, at] : {std::tuple{DType::kAffine8x64, 72, 0},
+                                        {DType::kAffine8x64, 72, 4},
+                                        {DType::kAffine4x32, 20, 0},
+                                        {DType::kAffine4x32, 20, 2}}) {
+    std::vector<uint8_t> blocks(static_cast<size_t>(3 * size), 0);
+    EXPECT_FALSE(find(dtype, blocks)) << dtype_name(dtype);
+    const auto high = static_cast<size_t>(size + at) + (size == 72 ? 2 : 0);
+    blocks[high] = 0x80;
+    blocks[high + 1] = 0x7F;
+    ASSERT_TRUE(find(dtype, blocks)) << dtype_name(dtype) << at;
+    EXPECT_EQ(find(dtype, blocks)->value, block_values(dtype));
+    EXPECT_FALSE(find(dtype, blocks)->is_nan);
+  }
+}
+
 }  // namespace
 }  // namespace specdec
