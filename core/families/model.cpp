@@ -93,8 +93,11 @@ std::optional<CompressionSchemes> compression_of(const std::string& text,
 /// of other families. `where`: the path of the config.json with the text.
 OpenModel with_values(OpenModel model, const std::string& text, const std::string& where) {
   if (const auto schemes = compression_of(text, where)) {
-    model.tensors = std::make_shared<CompressedTensors>(std::move(model.tensors), *schemes);
+    const auto tensors = std::make_shared<CompressedTensors>(std::move(model.tensors), *schemes);
     model.notes = left_out_roundings(text, where);
+    const std::vector<std::string> more = tensors->notes();
+    model.notes.insert(model.notes.end(), more.begin(), more.end());
+    model.tensors = tensors;
   }
   const std::vector<LayerPlan>& plan = model.description.plan;
   if (std::any_of(plan.begin(), plan.end(), is_recurrent)) {

@@ -19,7 +19,7 @@ void refuse_unsupported_keys(const JsonKeys& keys) {
                 fmt::format("says that the weights are quantised (quant_method '{}'), which "
                             "is not supported; use the original checkpoint, one of "
                             "compressed-tensors (to which llm-compressor brings a model), gptq, "
-                            "awq, modelopt, bitsandbytes, fp8 or MLX, or a GGUF file",
+                            "awq, modelopt, bitsandbytes, fp8, torchao or MLX, or a GGUF file",
                             method));
     }
   }

@@ -175,6 +175,16 @@ std::vector<float> widened_scales(const CompressedMatrix& stored) {
 
 }  // namespace
 
+CompressionScheme read_bitsandbytes(const JsonKeys& keys) {
+  if (keys.boolean("load_in_8bit", false)) {
+    return {.codes = Codes::kRows8, .rows_per_scale = 1};
+  }
+  if (!keys.boolean("load_in_4bit", false)) {
+    keys.fail("quant_method", "is 'bitsandbytes', with neither load_in_4bit nor load_in_8bit");
+  }
+  return {.codes = Codes::kBlocks4, .bits = 4, .rows_per_scale = 1};
+}
+
 bool is_bitsandbytes(const CompressionScheme& scheme) {
   return scheme.codes == Codes::kBlocks4 || scheme.codes == Codes::kRows8;
 }

@@ -6,6 +6,8 @@
 
 namespace specdec {
 
+class JsonKeys;
+
 // Matrices of bitsandbytes as transformers writes them. In 4 bits NAME.weight [rows * columns / 2,
 // 1] are the codes in pairs, the first one in the high half; NAME.weight.quant_state.bitsandbytes__
 // nf4 or fp4 is a JSON text with the shape and the size of the blocks that share a scale, row after
@@ -13,6 +15,9 @@ namespace specdec {
 // scales: float32, or ("nested") codes of 8 bits that nested_quant_map, nested_absmax and
 // nested_offset widen. In 8 bits NAME.weight is int8 and NAME.SCB, over 127, a scale for each row
 // (Dettmers et al., 2022, arXiv:2208.07339; 2023, arXiv:2305.14314).
+
+/// What a quantization_config says. Throws WeightsError naming the key: neither 4 nor 8 bits.
+CompressionScheme read_bitsandbytes(const JsonKeys& keys);
 
 /// Whether codes are stored so.
 bool is_bitsandbytes(const CompressionScheme& scheme);

@@ -107,7 +107,7 @@ CheckpointTensors::CheckpointTensors(const std::filesystem::path& folder) : fold
                     folder.string(), kWeightsFile, kIndexFile, kPickledFile, kPickledIndexFile));
   }
   if (found->extension() != ".json") {
-    files_.push_back(open_file(*found));
+    open(*found);
     return;
   }
   const std::filesystem::path& index_path = *found;
@@ -121,12 +121,12 @@ CheckpointTensors::CheckpointTensors(const std::filesystem::path& folder) : fold
                         "into the same folder.",
                         index_path.string(), shard, tensor));
       }
-      files_.push_back(open_file(folder / shard));
+      open(folder / shard);
       check_shard(*files_.back(), index, index_path);
     }
   }
   for (const auto& [tensor, shard] : index) {
-    if (find(tensor) == nullptr) {
+    if (find(tensor) == nullptr && !metadata_.contains(tensor)) {  // else of several tensors
       missing_.emplace_back(tensor, shard);
     }
   }
@@ -134,7 +134,18 @@ CheckpointTensors::CheckpointTensors(const std::filesystem::path& folder) : fold
 
 CheckpointTensors::CheckpointTensors(const std::filesystem::path& folder, const std::string& file)
     : folder_(folder) {
-  files_.push_back(open_file(folder / file));
+  open(folder / file);
+}
+
+void CheckpointTensors::open(const std::filesystem::path& path) {
+  files_.push_back(open_file(path));
+  const auto& more = files_.back()->metadata();
+  metadata_.insert(more.begin(), more.end());
+}
+
+const std::map<std::string, std::string>& TensorFiles::metadata() const {
+  static const std::map<std::string, std::string> kNone;
+  return kNone;
 }
 
 const TensorEntry* CheckpointTensors::find(std::string_view name) const {

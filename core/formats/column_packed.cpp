@@ -7,9 +7,11 @@
 #include <array>
 #include <cstring>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "core/error.h"
+#include "core/formats/json_keys.h"
 #include "core/formats/matrix_checks.h"
 
 namespace specdec {
@@ -108,7 +110,59 @@ const TensorEntry* unusual_order(const MatrixChecks& checks, const CompressedMat
   return is_usual ? nullptr : entry;
 }
 
+/// What GPTQ and AWQ have in common: integers with a scale and a zero point for each group of a
+/// row's inputs.
+CompressionScheme read_columns(const JsonKeys& keys, Codes codes) {
+  CompressionScheme scheme{.codes = codes, .symmetric = false, .rows_per_scale = 1};
+  const int64_t group = keys.integer("group_size", 128);
+  if (group == 0 || group < -1) {
+    keys.fail("group_size",
+              fmt::format("is {}; it should be above 0, or -1 for whole rows", group));
+  }
+  scheme.columns_per_scale = std::max<int64_t>(group, 0);
+  return scheme;
+}
+
 }  // namespace
+
+CompressionScheme read_gptq(const JsonKeys& keys) {
+  CompressionScheme scheme = read_columns(keys, Codes::kGptq);
+  scheme.bits = keys.positive("bits");
+  if (scheme.bits != 2 && scheme.bits != 4 && scheme.bits != 8) {
+    keys.fail("bits", fmt::format("is {}, which is not supported; known: 2, 4, 8", scheme.bits));
+  }
+  const std::string format = keys.text("checkpoint_format", "gptq");
+  if (format != "gptq" && format != "gptq_v2") {
+    keys.fail("checkpoint_format",
+              fmt::format("is '{}', which is not supported; known: gptq, gptq_v2", format));
+  }
+  scheme.zeros_less_one = format == "gptq";
+  if (keys.boolean("is_marlin_format", false)) {
+    keys.fail("is_marlin_format", "is true: weights in Marlin's order are not supported");
+  }
+  if (keys.has("dynamic") && !keys.at("dynamic").empty()) {
+    keys.fail("dynamic", "stores some modules otherwise than the rest, which is not supported");
+  }
+  return scheme;
+}
+
+CompressionScheme read_awq(const JsonKeys& keys) {
+  CompressionScheme scheme = read_columns(keys, Codes::kAwq);
+  scheme.bits = keys.integer("bits", 4);
+  if (scheme.bits != 4) {
+    keys.fail("bits", fmt::format("is {}, which is not supported; known: 4", scheme.bits));
+  }
+  const std::string version = keys.text("version", "gemm");
+  if (version != "gemm" && version != "GEMM") {
+    keys.fail("version", fmt::format("is '{}', which packs words otherwise and is not supported; "
+                                     "known: gemm",
+                                     version));
+  }
+  if (!keys.boolean("zero_point", true)) {
+    keys.fail("zero_point", "is false, which is not supported");
+  }
+  return scheme;
+}
 
 bool is_column_packed(const CompressionScheme& scheme) {
   return scheme.codes == Codes::kGptq || scheme.codes == Codes::kAwq;

@@ -7,9 +7,16 @@
 
 namespace specdec {
 
+class JsonKeys;
+
 // GPTQ's and AWQ's matrices hold inputs as rows: NAME.qweight are the codes, in words of 32 bits,
 // NAME.scales [groups, outputs] their scales, NAME.qzeros [groups, outputs in words] their zero
 // points. GPTQ packs inputs, the first one lowest, AWQ outputs in the order 0, 2, 4, 6, 1, 3, 5, 7.
+
+/// What a quantization_config of either says. Throws WeightsError naming the key and what of it is
+/// not supported.
+CompressionScheme read_gptq(const JsonKeys& keys);
+CompressionScheme read_awq(const JsonKeys& keys);
 
 /// Whether codes are packed so.
 bool is_column_packed(const CompressionScheme& scheme);

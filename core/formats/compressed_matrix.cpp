@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -13,6 +12,8 @@
 #include "core/formats/float_values.h"
 #include "core/formats/gguf_quantize.h"
 #include "core/formats/scaled_blocks.h"
+#include "core/formats/torchao_codes.h"
+#include "core/formats/torchao_matrix.h"
 
 namespace specdec {
 namespace {
@@ -40,12 +41,19 @@ bool is_float(const CompressedMatrix& matrix) {
   return codes == Codes::kFloat8 || codes == Codes::kFloat4 || matrix.numbers != nullptr;
 }
 
+/// What is taken off unsigned codes.
+int offset_of(const CompressedMatrix& matrix) {
+  const bool whole = is_float(matrix) || (matrix.minima != nullptr && !matrix.scheme.centred);
+  return whole ? 0 : 1 << (matrix.scheme.bits - 1);
+}
+
 /// The scales in float32, that of the whole matrix included.
 std::vector<float> scales_of(const CompressedMatrix& matrix) {
-  if (matrix.scheme.codes != Codes::kFloat4) {
+  const DType type = matrix.scales->dtype;
+  if (type != DType::kU8 && type != DType::kF8E4M3) {
     return float_values(*matrix.scales);
   }
-  const bool powers = matrix.scales->dtype == DType::kU8;
+  const bool powers = type == DType::kU8 && !matrix.scheme.float8_scales;
   const float whole = matrix.whole == nullptr ? 1.0F : float_values(*matrix.whole).front();
   std::vector<float> scales(matrix.scales->bytes.size());
   for (size_t i = 0; i < scales.size(); ++i) {
@@ -56,12 +64,6 @@ std::vector<float> scales_of(const CompressedMatrix& matrix) {
   return scales;
 }
 
-/// Whether the inputs of a row are whole blocks of so many, each with one scale.
-bool has_whole_blocks(const CompressedMatrix& matrix, int64_t inputs) {
-  return matrix.columns % inputs == 0 &&
-         (matrix.scale_columns() == 1 || matrix.scheme.columns_per_scale % inputs == 0);
-}
-
 /// Writes the rows of one matrix as blocks of a type, codes in bytes in between: those of integers
 /// are made unsigned.
 class RowWriter {
@@ -69,9 +71,10 @@ class RowWriter {
   RowWriter(const CompressedMatrix& matrix, DType type)
       : matrix_(matrix),
         type_(type),
-        offset_(is_float(matrix) || matrix.minima != nullptr ? 0 : 1 << (matrix.scheme.bits - 1)),
+        offset_(offset_of(matrix)),
         scales_(scales_of(matrix)),
         minima_(matrix.minima == nullptr ? std::vector<float>() : float_values(*matrix.minima)),
+        factors_(matrix.factors == nullptr ? std::vector<float>() : float_values(*matrix.factors)),
         codes_(static_cast<size_t>(matrix.columns)) {
     for (size_t i = 0; i < numbers_.size(); ++i) {
       const auto code = static_cast<uint8_t>(i);
@@ -95,7 +98,7 @@ class RowWriter {
       const Part here{.codes = codes_.data() + first,
                       .scale = scale_index(row, part == 0 ? 0 : first / part),
                       .zero = zero_point(row, part == 0 ? 0 : first / part)};
-      write_part(here, count, out);
+      write_part(here, first, count, out);
       out += count / block * dtype_bytes(type_);
     }
   }
@@ -151,21 +154,25 @@ class RowWriter {
     if (matrix_.zeros == nullptr) {
       return static_cast<uint8_t>(offset_);
     }
-    const int64_t parts = matrix_.scale_columns();
     if (matrix_.scheme.codes == Codes::kInt8) {
-      return word_at<uint8_t>(*matrix_.zeros, row * parts + part) ^ 0x80U;
+      return word_at<uint8_t>(*matrix_.zeros, scale_index(row, part)) ^ 0x80U;
     }
     if (matrix_.scheme.codes == Codes::kBytes) {
-      return word_at<uint8_t>(*matrix_.zeros, row * parts + part);
+      return word_at<uint8_t>(*matrix_.zeros, scale_index(row, part));
     }
     const int64_t bit = row * matrix_.scheme.bits;  // packed along the rows
+    const int64_t parts = matrix_.scale_columns();
     const auto word = word_at<uint32_t>(*matrix_.zeros, bit / kWordBits * parts + part);
     const auto mask = (1U << static_cast<unsigned>(matrix_.scheme.bits)) - 1U;
     return static_cast<uint8_t>(word >> static_cast<unsigned>(bit % kWordBits) & mask);
   }
 
-  void write_part(const Part& part, int64_t count, std::byte* out) const {
+  /// `first`: the number of the part's first input.
+  void write_part(const Part& part, int64_t first, int64_t count, std::byte* out) const {
     const float scale = scales_[static_cast<size_t>(part.scale)];
+    if (has_minimum(type_)) {
+      return write_affine_block(type_, part.codes, scale, affine_minimum(part, scale), out);
+    }
     if (is_scaled_block(type_)) {
       return write_scaled_block(type_, part.codes, scale, part.zero, out);
     }
@@ -182,9 +189,16 @@ class RowWriter {
     const auto zero = static_cast<float>(part.zero);
     for (int64_t k = 0; k < count; ++k) {
       const float product = (numbers_[part.codes[k]] - zero) * scale;
-      const float value = minima_.empty() ? product : product + minimum;
+      float value = minima_.empty() ? product : product + minimum;
+      value *= factors_.empty() ? 1.0F : factors_[static_cast<size_t>(first + k)];
       std::memcpy(out + k * static_cast<int64_t>(sizeof(value)), &value, sizeof(value));
     }
+  }
+
+  /// That of a part, or what makes one of its zero point, which is exact.
+  float affine_minimum(const Part& part, float scale) const {
+    return minima_.empty() ? -static_cast<float>(part.zero) * scale
+                           : minima_[static_cast<size_t>(part.scale)];
   }
 
   /// Q4_0 or Q8_0, whose scales are of type F16 as these are.
@@ -230,45 +244,9 @@ class RowWriter {
   DType type_;
   int offset_;                      ///< added to signed codes
   std::array<float, 256> numbers_;  ///< what a code in a byte is
-  std::vector<float> scales_, minima_;
+  std::vector<float> scales_, minima_, factors_;
   std::vector<uint8_t> codes_;
 };
-
-bool fits_half(float value) { return half_value(half_bits(value)) == value; }
-
-/// Whether scales and minima keep the values of their groups in half precision. The scale of a
-/// group of equal weights may be any number: its codes are 0, and MLX writes some 1e-7 there.
-bool fit_halves(const CompressedMatrix& matrix) {
-  const std::vector<float> minima = float_values(*matrix.minima);
-  const std::vector<float> scales = float_values(*matrix.scales);
-  const auto codes = static_cast<size_t>(matrix.scheme.columns_per_scale * matrix.scheme.bits) / 8;
-  for (size_t i = 0; i < scales.size(); ++i) {
-    const auto group = matrix.codes->bytes.subspan(i * codes, codes);
-    const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
-    if (!fits_half(minima[i]) ||
-        (!fits_half(scales[i]) &&
-         !(std::isfinite(scales[i]) && std::all_of(group.begin(), group.end(), is_zero)))) {
-      return false;
-    }
-  }
-  return true;
-}
-
-/// Of codes that have minima.
-DType block_type_with_minima(const CompressedMatrix& matrix) {
-  constexpr int64_t kBitsOfQ41 = 4, kBitsOfQ51 = 5;
-  const int64_t bits = matrix.scheme.bits;
-  const bool fits =
-      bits <= kBitsOfQ51 && has_whole_blocks(matrix, kBlockCodes) && fit_halves(matrix);
-  return !fits ? DType::kF32 : bits <= kBitsOfQ41 ? DType::kQ41 : DType::kQ51;
-}
-
-/// Whether the codes stand for the numbers of NF4_32.
-bool has_nf4_numbers(const CompressedMatrix& matrix) {
-  const std::vector<float> numbers = float_values(*matrix.numbers);
-  const Codebook& nf4 = codebook_of(DType::kNf4x32);
-  return std::equal(numbers.begin(), numbers.end(), nf4.begin(), nf4.end());
-}
 
 }  // namespace
 
@@ -276,36 +254,6 @@ int64_t CompressedMatrix::scale_rows() const { return parts_of(rows, scheme.rows
 
 int64_t CompressedMatrix::scale_columns() const {
   return parts_of(columns, scheme.columns_per_scale);
-}
-
-DType block_type(const CompressedMatrix& matrix) {
-  if (matrix.minima != nullptr) {
-    return block_type_with_minima(matrix);
-  }
-  const bool wide = has_whole_blocks(matrix, block_values(DType::kInt4x128));
-  const bool narrow = has_whole_blocks(matrix, block_values(DType::kInt4x32));
-  const DType scales = matrix.scales->dtype;
-  const bool symmetric = matrix.scheme.symmetric;
-  if (matrix.scheme.codes == Codes::kFloat4) {
-    const bool pairs = matrix.columns % 32 == 0 && has_whole_blocks(matrix, 16);
-    return narrow ? DType::kFp4x32 : pairs ? DType::kFp4x16 : DType::kF32;
-  }
-  if (matrix.numbers != nullptr) {
-    return narrow && has_nf4_numbers(matrix) ? DType::kNf4x32 : DType::kF32;
-  }
-  if (matrix.scheme.codes == Codes::kFloat8) {
-    return wide ? DType::kFp8x128 : narrow ? DType::kFp8x32 : DType::kF32;
-  }
-  if (matrix.scheme.bits == 8) {
-    return narrow && symmetric && scales == DType::kF16 ? DType::kQ80 : DType::kF32;
-  }
-  if (wide && (symmetric || scales != DType::kF32)) {  // else zero * scale may have to be rounded
-    return DType::kInt4x128;
-  }
-  if (narrow && scales == DType::kBF16) {
-    return DType::kInt4x32;
-  }
-  return narrow && symmetric && scales == DType::kF16 ? DType::kQ40 : DType::kF32;
 }
 
 namespace {
@@ -332,6 +280,9 @@ TensorEntry part_of_stack(const TensorEntry& entry, int64_t i, int64_t count, in
 void write_values(const CompressedMatrix& matrix, DType type, std::span<std::byte> out) {
   if (is_column_packed(matrix.scheme)) {
     return write_rows(UnpackedMatrix(matrix).matrix(), type, out);
+  }
+  if (is_torchao(matrix.scheme)) {
+    return write_rows(UnwrappedMatrix(matrix).matrix(), type, out);
   }
   if (is_bitsandbytes(matrix.scheme)) {
     return write_rows(WidenedMatrix(matrix).matrix(), type, out);

@@ -17,6 +17,9 @@ struct CompressedMatrix {
   const TensorEntry* zeros = nullptr;   ///< nullptr: symmetric
   const TensorEntry* whole = nullptr;   ///< the scale of the whole matrix, where there is one
   const TensorEntry* minima = nullptr;  ///< added to code * scale, where there are some
+  /// [columns], which a value is multiplied with last: of inputs that are scaled first (AWQ of
+  /// torchao), where there are some.
+  const TensorEntry* factors = nullptr;
   // Of column_packed.h.
   const TensorEntry* zero_words = nullptr;
   const TensorEntry* order = nullptr;  ///< the group of each input; nullptr: one after the other

@@ -17,6 +17,8 @@
 #include "core/formats/float_values.h"
 #include "core/formats/matrix_checks.h"
 #include "core/formats/mlx_matrix.h"
+#include "core/formats/packed_matrix.h"
+#include "core/formats/torchao_matrix.h"
 
 namespace specdec {
 namespace {
@@ -76,18 +78,6 @@ bool is_side_name(std::string_view name) {
                      [name](std::string_view end) { return ends_with(name, end); });
 }
 
-int64_t integer_at(const TensorEntry& entry, int64_t i) {
-  const std::byte* from = entry.bytes.data() + i * dtype_bytes(entry.dtype);
-  if (entry.dtype == DType::kI64) {
-    int64_t wide = 0;
-    std::memcpy(&wide, from, sizeof(wide));
-    return wide;
-  }
-  int32_t narrow = 0;
-  std::memcpy(&narrow, from, sizeof(narrow));
-  return narrow;
-}
-
 bool is_code(DType dtype) {
   return dtype == DType::kI8 || dtype == DType::kF8E4M3 || dtype == DType::kU8;
 }
@@ -99,6 +89,7 @@ DType code_type(Codes codes) {
     case Codes::kAwq:
     case Codes::kMlx:
     case Codes::kMlxFloat4:
+    case Codes::kMlxFloat8:
       return DType::kI32;
     case Codes::kInt8:
     case Codes::kRows8:
@@ -132,13 +123,6 @@ size_t value_bytes(const TensorEntry& values) {
   return static_cast<size_t>(count / block_values(values.dtype) * dtype_bytes(values.dtype));
 }
 
-constexpr int64_t kBitsOfWord = 32;
-
-/// Words that hold so many codes.
-int64_t words_of(int64_t values, const CompressionScheme& scheme) {
-  return (values * scheme.bits + kBitsOfWord - 1) / kBitsOfWord;
-}
-
 /// "module.weight" -> "module"; a stack of experts has its own name.
 std::string_view module_of(std::string_view name) {
   constexpr std::string_view kWeightEnd = ".weight";
@@ -150,9 +134,14 @@ std::string_view module_of(std::string_view name) {
 CompressedTensors::CompressedTensors(std::shared_ptr<const TensorFiles> stored,
                                      CompressionSchemes schemes)
     : stored_(std::move(stored)), schemes_(std::move(schemes)) {
+  if (const CompressionScheme* of_all = schemes_.find("");
+      of_all != nullptr && is_torchao(*of_all)) {
+    add_torchao();
+    return;
+  }
   for (const TensorEntry* entry : stored_->tensors()) {
     if (const std::string name = matrix_of(*entry); !name.empty()) {
-      add(*entry, name);
+      find_scheme(*entry, name);
     } else if (!is_side_name(entry->name) && !is_idle_bias(*entry)) {
       plain_.push_back(entry);
     }
@@ -175,10 +164,6 @@ void CompressedTensors::fail(const TensorEntry& entry, const std::string& proble
   fail_tensor(*stored_, entry, problem);
 }
 
-const TensorEntry* CompressedTensors::beside(const std::string& name, const char* end) const {
-  return stored_->find(name + end);
-}
-
 std::string CompressedTensors::matrix_of(const TensorEntry& entry) const {
   if (ends_with(entry.name, kColumnEnd)) {
     return entry.name.substr(0, entry.name.size() - kColumnEnd.size()) + ".weight";
@@ -192,26 +177,40 @@ std::string CompressedTensors::matrix_of(const TensorEntry& entry) const {
   return is_words || (is_matrix && is_code(entry.dtype)) ? entry.name : "";
 }
 
-void CompressedTensors::add(const TensorEntry& codes, const std::string& name) {
+void CompressedTensors::add_torchao() {
+  const std::map<std::string, CompressedMatrix> described = describe_torchao(*stored_);
+  for (const auto& [name, matrix] : described) {
+    add(name, matrix);
+  }
+  for (const TensorEntry* entry : stored_->tensors()) {
+    if (!is_torchao_part(entry->name, described)) {
+      plain_.push_back(entry);
+    }
+  }
+}
+
+void CompressedTensors::find_scheme(const TensorEntry& codes, const std::string& name) {
   const CompressionScheme* scheme = schemes_.find(module_of(name));
   if (scheme == nullptr) {
     unknown_.emplace(name, &codes);
     plain_.push_back(&codes);
     return;
   }
+  add(name, describe(codes, name, *scheme));
+}
+
+void CompressedTensors::add(const std::string& name, const CompressedMatrix& stored) {
   Matrix matrix;
-  matrix.stored = describe(codes, name, *scheme);
-  if (const TensorEntry* order = beside(name, "_g_idx")) {
-    check_order(*order, matrix.stored);
-  }
+  matrix.stored = stored;
   matrix.values.name = name;
   matrix.values.dtype = block_type(matrix.stored);
   matrix.values.shape = {matrix.stored.rows, matrix.stored.columns};
   if (matrix.stored.stacked > 0) {
     matrix.values.shape.insert(matrix.values.shape.begin(), matrix.stored.stacked);
   }
-  if (codes.name != name && stored_->find(name) != nullptr) {
-    fail(codes, fmt::format("is there beside '{}', of which it is the compressed form", name));
+  if (stored.codes->name != name && stored_->find(name) != nullptr) {
+    fail(*stored.codes,
+         fmt::format("is there beside '{}', of which it is the compressed form", name));
   }
   matrices_.emplace(name, std::move(matrix));
 }
@@ -233,137 +232,7 @@ CompressedMatrix CompressedTensors::describe(const TensorEntry& codes, const std
   if (is_mlx(scheme)) {
     return describe_mlx(*stored_, codes, std::string(module_of(name)), scheme);
   }
-  std::vector<int64_t> shape =
-      scheme.codes == Codes::kPacked ? read_shape(codes, name, scheme) : codes.shape;
-  if (scheme.codes == Codes::kFloat4 && !shape.empty()) {
-    shape.back() *= shape.back() < kMaxMatrixSize ? 2 : 1;  // a larger one is refused
-  }
-  CompressedMatrix matrix;
-  matrix.scheme = scheme;
-  matrix.codes = &codes;
-  for (const char* end : {"_scale_inv", "_scale"}) {
-    const TensorEntry* scales = beside(name, end);
-    matrix.scales = scales == nullptr ? matrix.scales : scales;
-  }
-  matrix.zeros = scheme.symmetric ? nullptr : beside(name, "_zero_point");
-  if (scheme.whole_scale != WholeScale::kNone) {
-    matrix.whole =
-        beside(name, scheme.whole_scale == WholeScale::kDivides ? "_global_scale" : "_scale_2");
-  }
-  if (shape.size() == 3) {
-    matrix.stacked = std::max<int64_t>(1, shape.front());
-    shape.erase(shape.begin());
-  }
-  matrix.rows = shape.empty() ? 0 : shape[0];
-  matrix.columns = shape.size() == 2 ? shape[1] : 0;
-  check(matrix);
-  return matrix;
-}
-
-std::vector<int64_t> CompressedTensors::read_shape(const TensorEntry& codes,
-                                                   const std::string& name,
-                                                   const CompressionScheme& scheme) const {
-  const TensorEntry* entry = beside(name, "_shape");
-  const size_t dimensions = codes.shape.size();
-  if (entry == nullptr && dimensions == 3) {  // stacks are written without
-    std::vector<int64_t> shape = codes.shape;
-    shape.back() *= kBitsOfWord / scheme.bits;
-    return shape;
-  }
-  if (entry == nullptr) {
-    throw WeightsError(fmt::format("{}: tensor '{}_shape' is missing.", folder().string(), name));
-  }
-  if ((entry->dtype != DType::kI64 && entry->dtype != DType::kI32) || dimensions < 2 ||
-      dimensions > 3 || entry->shape != std::vector{static_cast<int64_t>(dimensions)}) {
-    fail(*entry, dimensions == 3 ? "should hold three integers" : "should hold two integers");
-  }
-  std::vector<int64_t> shape;
-  for (size_t i = 0; i < dimensions; ++i) {
-    shape.push_back(integer_at(*entry, static_cast<int64_t>(i)));
-  }
-  return shape;
-}
-
-void CompressedTensors::check_order(const TensorEntry& entry,
-                                    const CompressedMatrix& matrix) const {
-  const int64_t count = std::max<int64_t>(1, matrix.stacked) * matrix.columns;
-  if (entry.dtype != DType::kI32 ||
-      std::ssize(entry.bytes) != count * static_cast<int64_t>(sizeof(int32_t))) {
-    fail(entry, fmt::format("should hold {} integers of type I32", count));
-  }
-  const int64_t columns = matrix.scheme.columns_per_scale;
-  const int64_t group = columns == 0 ? matrix.columns : columns;
-  for (int64_t i = 0; i < count; ++i) {
-    // -1 is what the library writes before an order is known.
-    const int64_t place = integer_at(entry, i);
-    if (place != -1 && place != i % matrix.columns / group) {
-      fail(entry,
-           "orders its groups by activations (actorder: group), which is not supported; use a "
-           "checkpoint with actorder: weight, or without");
-    }
-  }
-}
-
-void CompressedTensors::check_size(const CompressedMatrix& matrix) const {
-  const CompressionScheme& scheme = matrix.scheme;
-  MatrixChecks(*stored_, matrix).require_size();
-  const int64_t columns = scheme.codes == Codes::kPacked   ? words_of(matrix.columns, scheme)
-                          : scheme.codes == Codes::kFloat4 ? matrix.columns / 2
-                                                           : matrix.columns;
-  std::vector<int64_t> wanted = {matrix.rows, columns};
-  if (matrix.stacked > 0) {
-    wanted.insert(wanted.begin(), matrix.stacked);
-  }
-  if (matrix.codes->shape != wanted) {
-    fail(*matrix.codes, fmt::format("has shape [{}], but holds {} bits of each weight of a matrix "
-                                    "[{}, {}]",
-                                    fmt::join(matrix.codes->shape, ", "), scheme.bits, matrix.rows,
-                                    matrix.columns));
-  }
-}
-
-void CompressedTensors::check_float4(const CompressedMatrix& matrix) const {
-  const bool has_whole = matrix.scheme.whole_scale != WholeScale::kNone;
-  const DType wanted = has_whole ? DType::kF8E4M3 : DType::kU8;
-  if (matrix.scales->dtype != wanted) {
-    fail(*matrix.scales, fmt::format("has dtype {}; the scales of this format are {}",
-                                     dtype_name(matrix.scales->dtype), dtype_name(wanted)));
-  }
-  if (matrix.stacked > 0) {
-    fail(*matrix.codes, "is a stack of experts' matrices, which is not supported in 4-bit floats");
-  }
-  if (!has_whole) {
-    return;
-  }
-  const MatrixChecks checks(*stored_, matrix);
-  checks.require(matrix.whole, "scale of the whole matrix", {1});
-  checks.require_type(*matrix.whole, {DType::kF32});
-  const float whole = float_values(*matrix.whole).front();
-  if (!(whole > 0.0F) || !std::isfinite(whole)) {
-    fail(*matrix.whole, fmt::format("is {}; it should be a number above 0", whole));
-  }
-}
-
-void CompressedTensors::check(const CompressedMatrix& matrix) const {
-  check_size(matrix);
-  const MatrixChecks checks(*stored_, matrix);
-  checks.require(matrix.scales, "weight_scale", {matrix.scale_rows(), matrix.scale_columns()});
-  if (matrix.scheme.codes == Codes::kFloat4) {
-    return check_float4(matrix);
-  }
-  checks.require_type(*matrix.scales, {DType::kF32, DType::kF16, DType::kBF16});
-  if (matrix.scheme.symmetric) {
-    return;
-  }
-  const bool packed = matrix.scheme.codes == Codes::kPacked;
-  checks.require(
-      matrix.zeros, "weight_zero_point",
-      {packed ? words_of(matrix.rows, matrix.scheme) : matrix.rows, matrix.scale_columns()});
-  if (matrix.zeros->dtype != matrix.codes->dtype) {
-    fail(*matrix.zeros,
-         fmt::format("has dtype {}; it should be {} as the codes are",
-                     dtype_name(matrix.zeros->dtype), dtype_name(matrix.codes->dtype)));
-  }
+  return describe_packed(*stored_, codes, name, scheme);
 }
 
 const TensorEntry* CompressedTensors::find(std::string_view name) const {
@@ -410,6 +279,23 @@ void CompressedTensors::release(const TensorEntry& entry, size_t begin, size_t s
     found->second.values.bytes = {};
     found->second.memory.reset();
   }
+}
+
+std::vector<std::string> CompressedTensors::notes() const {
+  std::vector<std::string> absent;
+  for (const std::string& name : schemes_.names()) {
+    const CompressionScheme* scheme = schemes_.find(name);
+    if (is_mlx(*scheme) && stored_->find(name + ".weight") == nullptr) {
+      absent.push_back(name);
+    }
+  }
+  if (absent.empty()) {
+    return {};
+  }
+  return {
+      fmt::format("quantization says how {} modules are stored that the files do not hold, such "
+                  "as '{}': that is left out.",
+                  absent.size(), absent.front())};
 }
 
 std::vector<std::pair<std::string, std::string>> CompressedTensors::missing() const {

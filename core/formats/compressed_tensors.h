@@ -35,6 +35,8 @@ class CompressedTensors final : public TensorFiles {
   void release(const TensorEntry& entry, size_t begin = 0, size_t size = SIZE_MAX) const override;
   const std::filesystem::path& folder() const override { return stored_->folder(); }
   std::string_view described_by() const override { return stored_->described_by(); }
+  /// What a reader should know of config.json: modules that it names and no file holds (MLX).
+  std::vector<std::string> notes() const;
   std::vector<std::pair<std::string, std::string>> missing() const override;
   std::string stored_name(const std::string& name) const override;
 
@@ -46,23 +48,18 @@ class CompressedTensors final : public TensorFiles {
   };
 
   [[noreturn]] void fail(const TensorEntry& entry, const std::string& problem) const;
-  /// The tensor beside the codes of a matrix, nullptr when there is none.
-  const TensorEntry* beside(const std::string& name, const char* end) const;
   /// The name of the matrix whose codes a tensor holds, "" for another one.
   std::string matrix_of(const TensorEntry& entry) const;
-  void add(const TensorEntry& codes, const std::string& name);
+  /// Adds the matrix whose codes a tensor holds, by the scheme of its module.
+  void find_scheme(const TensorEntry& codes, const std::string& name);
+  /// Adds all matrices of torchao, and what is no part of one.
+  void add_torchao();
+  void add(const std::string& name, const CompressedMatrix& stored);
   CompressedMatrix describe(const TensorEntry& codes, const std::string& name,
                             const CompressionScheme& scheme) const;
-  std::vector<int64_t> read_shape(const TensorEntry& codes, const std::string& name,
-                                  const CompressionScheme& scheme) const;
-  void check_size(const CompressedMatrix& matrix) const;
-  void check(const CompressedMatrix& matrix) const;
   /// A bias of zeros beside GPTQ's codes, which AutoGPTQ writes for modules that have none: models
   /// that know of it find it, others need not.
   bool is_idle_bias(const TensorEntry& entry) const;
-  void check_float4(const CompressedMatrix& matrix) const;
-  /// That an order of inputs is that of the matrix: its groups follow one another.
-  void check_order(const TensorEntry& entry, const CompressedMatrix& matrix) const;
 
   std::shared_ptr<const TensorFiles> stored_;
   CompressionSchemes schemes_;

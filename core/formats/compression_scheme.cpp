@@ -11,8 +11,11 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/bitsandbytes.h"
+#include "core/formats/column_packed.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/mlx_matrix.h"
+#include "core/formats/torchao_matrix.h"
 
 namespace specdec {
 namespace {
@@ -206,70 +209,11 @@ CompressionScheme read_modelopt(const JsonKeys& keys) {
   return {.codes = Codes::kFloat8};
 }
 
-/// What GPTQ and AWQ have in common: integers with a scale and a zero point for each group of a
-/// row's inputs.
-CompressionScheme read_columns(const JsonKeys& keys, Codes codes) {
-  CompressionScheme scheme{.codes = codes, .symmetric = false, .rows_per_scale = 1};
-  const int64_t group = keys.integer("group_size", 128);
-  if (group == 0 || group < -1) {
-    keys.fail("group_size",
-              fmt::format("is {}; it should be above 0, or -1 for whole rows", group));
-  }
-  scheme.columns_per_scale = std::max<int64_t>(group, 0);
-  return scheme;
-}
-
-CompressionScheme read_gptq(const JsonKeys& keys) {
-  CompressionScheme scheme = read_columns(keys, Codes::kGptq);
-  scheme.bits = keys.positive("bits");
-  if (scheme.bits != 2 && scheme.bits != 4 && scheme.bits != 8) {
-    keys.fail("bits", fmt::format("is {}, which is not supported; known: 2, 4, 8", scheme.bits));
-  }
-  const std::string format = keys.text("checkpoint_format", "gptq");
-  if (format != "gptq" && format != "gptq_v2") {
-    keys.fail("checkpoint_format",
-              fmt::format("is '{}', which is not supported; known: gptq, gptq_v2", format));
-  }
-  scheme.zeros_less_one = format == "gptq";
-  if (keys.boolean("is_marlin_format", false)) {
-    keys.fail("is_marlin_format", "is true: weights in Marlin's order are not supported");
-  }
-  if (keys.has("dynamic") && !keys.at("dynamic").empty()) {
-    keys.fail("dynamic", "stores some modules otherwise than the rest, which is not supported");
-  }
-  return scheme;
-}
-
-CompressionScheme read_awq(const JsonKeys& keys) {
-  CompressionScheme scheme = read_columns(keys, Codes::kAwq);
-  scheme.bits = keys.integer("bits", 4);
-  if (scheme.bits != 4) {
-    keys.fail("bits", fmt::format("is {}, which is not supported; known: 4", scheme.bits));
-  }
-  const std::string version = keys.text("version", "gemm");
-  if (version != "gemm" && version != "GEMM") {
-    keys.fail("version", fmt::format("is '{}', which packs words otherwise and is not supported; "
-                                     "known: gemm",
-                                     version));
-  }
-  if (!keys.boolean("zero_point", true)) {
-    keys.fail("zero_point", "is false, which is not supported");
-  }
-  return scheme;
-}
-
-CompressionScheme read_bitsandbytes(const JsonKeys& keys) {
-  if (keys.boolean("load_in_8bit", false)) {
-    return {.codes = Codes::kRows8, .rows_per_scale = 1};
-  }
-  if (!keys.boolean("load_in_4bit", false)) {
-    keys.fail("quant_method", "is 'bitsandbytes', with neither load_in_4bit nor load_in_8bit");
-  }
-  return {.codes = Codes::kBlocks4, .bits = 4, .rows_per_scale = 1};
-}
-
 /// Whether runs of the checkpoint's own round activations.
 bool rounds_activations(const JsonKeys& keys) {
+  if (rounds_torchao_activations(keys)) {
+    return true;
+  }
   if (!keys.has("config_groups")) {
     return keys.has("activation_scheme") || keys.boolean("load_in_8bit", false);
   }
@@ -327,6 +271,16 @@ const CompressionScheme* CompressionSchemes::find(std::string_view module) const
   return nullptr;
 }
 
+std::vector<std::string> CompressionSchemes::names() const {
+  std::vector<std::string> names;
+  for (const Target& target : targets_) {
+    if (!target.pattern.is_expression()) {
+      names.push_back(target.pattern.text());
+    }
+  }
+  return names;
+}
+
 bool CompressionSchemes::operator==(const CompressionSchemes& other) const {
   return std::equal(groups_.begin(), groups_.end(), other.groups_.begin(), other.groups_.end(),
                     [](const Group& a, const Group& b) { return a.scheme == b.scheme; });
@@ -343,8 +297,8 @@ std::vector<std::string> left_out_roundings(const std::string& config, const std
   if (rounds_activations(*keys)) {
     notes.emplace_back(
         "the weights have the checkpoint's values; the activations, which its own runs round "
-        "(input_activations, activation_scheme, load_in_8bit), stay float32, so logits differ from "
-        "theirs.");
+        "(input_activations, activation_scheme, load_in_8bit, a quant_type with activations), stay "
+        "float32, so logits differ from theirs.");
   }
   if (keys->has("kv_cache_scheme")) {
     notes.emplace_back(
@@ -362,7 +316,7 @@ struct QuantisationMethod {
   CompressionSchemes (*read)(const JsonKeys& keys);
 };
 constexpr const char* kMlxMethod = "mlx";  // which its files do not name
-const std::array<QuantisationMethod, 7> kMethods = {
+const std::array<QuantisationMethod, 8> kMethods = {
     {{"compressed-tensors", read_compressed_tensors},
      {"fp8", [](const JsonKeys& keys) -> CompressionSchemes { return read_fp8(keys); }},
      {"modelopt", [](const JsonKeys& keys) -> CompressionSchemes { return read_modelopt(keys); }},
@@ -370,6 +324,7 @@ const std::array<QuantisationMethod, 7> kMethods = {
      {"awq", [](const JsonKeys& keys) -> CompressionSchemes { return read_awq(keys); }},
      {"bitsandbytes",
       [](const JsonKeys& keys) -> CompressionSchemes { return read_bitsandbytes(keys); }},
+     {"torchao", read_torchao},
      {kMlxMethod, read_mlx}}};
 
 const QuantisationMethod* find_method(const std::string& name) {
@@ -384,8 +339,8 @@ CompressionSchemes read_method(const JsonKeys& keys, const std::string& name) {
   }
   keys.fail("quant_method",
             fmt::format("is '{}', which is not supported; known: "
-                        "compressed-tensors, fp8, modelopt, gptq, awq, bitsandbytes. Use "
-                        "the original checkpoint or a GGUF file",
+                        "compressed-tensors, fp8, modelopt, gptq, awq, bitsandbytes, "
+                        "torchao. Use the original checkpoint or a GGUF file",
                         name));
 }
 

@@ -11,7 +11,8 @@ namespace specdec {
 
 class JsonKeys;
 
-/// How a quantised checkpoint (compressed-tensors, fp8, modelopt, GPTQ, AWQ, bitsandbytes, MLX)
+/// How a quantised checkpoint (compressed-tensors, fp8, modelopt, GPTQ, AWQ, bitsandbytes, MLX,
+/// torchao)
 /// holds the weights of its linear layers: codes, each times the scale of its part of the matrix.
 struct CompressionScheme {
   /// What is stored in place of a weight.
@@ -22,14 +23,19 @@ struct CompressionScheme {
     /// "weight_packed" or "weight", U8: floats of 4 bits (E2M1) in pairs, the first one lowest. The
     /// scales are F8_E4M3 beside a scale of the whole matrix (NVFP4), or powers of two (MXFP4).
     kFloat4,
-    kGptq,       ///< "qweight": see core/formats/column_packed.h
-    kAwq,        ///< the same, packed otherwise
-    kBlocks4,    ///< "weight", U8: see core/formats/bitsandbytes.h
-    kRows8,      ///< "weight", I8, with "SCB": likewise
-    kMlx,        ///< "weight", words: see core/formats/mlx_matrix.h
-    kMlxFloat4,  ///< the same, floats of 4 bits
+    kGptq,          ///< "qweight": see core/formats/column_packed.h
+    kAwq,           ///< the same, packed otherwise
+    kBlocks4,       ///< "weight", U8: see core/formats/bitsandbytes.h
+    kRows8,         ///< "weight", I8, with "SCB": likewise
+    kMlx,           ///< "weight", words: see core/formats/mlx_matrix.h
+    kMlxFloat4,     ///< the same, floats of 4 bits
+    kMlxFloat8,     ///< the same, F8_E4M3
+    kTorchao,       ///< as the checkpoint's files say: see core/formats/torchao_matrix.h
+    kTorchaoBytes,  ///< I8
+    kTorchaoPairs,  ///< integers of 4 bits in pairs
+    kTorchaoTiles,  ///< the same, in the order of a kernel for tensor cores
     /// Unsigned integers of `bits` bits, or that stand for CompressedMatrix::numbers, a byte each:
-    /// as kGptq, kAwq and kBlocks4 are unpacked.
+    /// as kGptq, kAwq, kBlocks4 and torchao's are unpacked.
     kBytes
   };
   /// What the one scale of a whole matrix does to the others, in float32.
@@ -42,6 +48,8 @@ struct CompressionScheme {
   WholeScale whole_scale = WholeScale::kNone;
   int64_t bits = 8;             ///< of a packed code
   bool symmetric = true;        ///< else a code's zero point is subtracted from it first
+  bool centred = false;         ///< codes are less half their range, though they have minima
+  bool float8_scales = false;   ///< scales of type U8 are F8_E4M3, else powers of two
   bool zeros_less_one = false;  ///< zero points are stored less 1 (GPTQ's first format)
   /// Rows and columns of the parts that share a scale; 0 = all.
   int64_t rows_per_scale = 0;
@@ -69,6 +77,9 @@ class CompressionSchemes {
   /// names before expressions and each in alphabetical order, else of the first that has its class,
   /// as the library finds it; null where there is none.
   const CompressionScheme* find(std::string_view module) const;
+
+  /// The names among the targets; none with one scheme.
+  std::vector<std::string> names() const;
 
   bool operator==(const CompressionSchemes& other) const;
 

@@ -17,22 +17,39 @@ using Codes = CompressionScheme::Codes;
 constexpr int64_t kMlxWordBits = 32;
 constexpr const char* kMlxKey = "quantization";
 
+/// A mode whose codes are floats, without biases.
+struct FloatMode {
+  const char* name;
+  Codes codes;
+  int64_t bits, group;
+  bool float8_scales;
+};
+constexpr FloatMode kFloatModes[] = {{"mxfp4", Codes::kMlxFloat4, 4, 32, false},
+                                     {"mxfp8", Codes::kMlxFloat8, 8, 32, false},
+                                     {"nvfp4", Codes::kMlxFloat4, 4, 16, true}};
+
 /// That of a module, or of all that have none of their own.
 CompressionScheme read_mlx_scheme(const JsonKeys& keys) {
   CompressionScheme scheme{.codes = Codes::kMlx, .symmetric = false, .rows_per_scale = 1};
   const std::string mode = keys.text("mode", "affine");
   scheme.bits = keys.positive("bits", 4);
   scheme.columns_per_scale = keys.positive("group_size", mode == "affine" ? 64 : 32);
-  if (mode == "mxfp4") {
-    scheme.codes = Codes::kMlxFloat4;
-    if (scheme.bits != 4 || scheme.columns_per_scale != 32) {
-      keys.fail("mode", fmt::format("is 'mxfp4', which has 4 bits and groups of 32, not {} and {}",
-                                    scheme.bits, scheme.columns_per_scale));
+  for (const FloatMode& known : kFloatModes) {
+    if (mode == known.name) {
+      if (scheme.bits != known.bits || scheme.columns_per_scale != known.group) {
+        keys.fail("mode",
+                  fmt::format("is '{}', which has {} bits and groups of {}, not {} and {}", mode,
+                              known.bits, known.group, scheme.bits, scheme.columns_per_scale));
+      }
+      scheme.codes = known.codes;
+      scheme.float8_scales = known.float8_scales;
+      return scheme;
     }
-    return scheme;
   }
   if (mode != "affine") {
-    keys.fail("mode", fmt::format("is '{}', which is not supported; known: affine, mxfp4", mode));
+    keys.fail("mode", fmt::format("is '{}', which is not supported; known: affine, mxfp4, mxfp8, "
+                                  "nvfp4",
+                                  mode));
   }
   if (scheme.bits < 2 || scheme.bits > 8 || scheme.bits == 7) {
     keys.fail("bits",
@@ -45,7 +62,7 @@ CompressionScheme read_mlx_scheme(const JsonKeys& keys) {
 void check_mlx(const MatrixChecks& checks, const CompressedMatrix& matrix) {
   checks.require_size();
   checks.require(matrix.scales, "scales", {matrix.rows, matrix.scale_columns()});
-  if (matrix.scheme.codes == Codes::kMlxFloat4) {
+  if (matrix.scheme.codes != Codes::kMlx) {
     return checks.require_type(*matrix.scales, {DType::kU8});
   }
   checks.require(matrix.minima, "biases", {matrix.rows, matrix.scale_columns()});
@@ -75,7 +92,8 @@ CompressionSchemes read_mlx(const JsonKeys& keys) {
 }
 
 bool is_mlx(const CompressionScheme& scheme) {
-  return scheme.codes == Codes::kMlx || scheme.codes == Codes::kMlxFloat4;
+  return scheme.codes == Codes::kMlx || scheme.codes == Codes::kMlxFloat4 ||
+         scheme.codes == Codes::kMlxFloat8;
 }
 
 CompressedMatrix describe_mlx(const TensorFiles& files, const TensorEntry& codes,
@@ -105,8 +123,8 @@ CompressedMatrix describe_mlx(const TensorFiles& files, const TensorEntry& codes
                                    matrix.columns, scheme.columns_per_scale));
   }
   check_mlx(checks, matrix);
-  if (scheme.codes == Codes::kMlxFloat4) {
-    matrix.scheme.codes = Codes::kFloat4;  // the bytes of words are pairs
+  if (scheme.codes != Codes::kMlx) {  // the bytes of words are pairs, or codes
+    matrix.scheme.codes = scheme.codes == Codes::kMlxFloat4 ? Codes::kFloat4 : Codes::kFloat8;
   }
   return matrix;
 }

@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "core/error.h"
+#include "core/formats/pickle_object.h"
 
 namespace specdec {
 namespace pickle {
@@ -286,9 +287,14 @@ class Machine {
       case 'Q':
         push(storage_of(*pop(), where_));
         return true;
-      case 'b':
-        pop();
-        return true;  // attributes, such as a state dict's _metadata
+      case 'b': {  // attributes, such as a state dict's _metadata
+        const Value* attributes = pop();
+        auto* object = std::get_if<Object>(&top()->is);
+        if (object != nullptr && !object->is_tensor) {
+          object->state = attributes;
+        }
+        return true;
+      }
       case 'R':
       case '\x81': {
         const Value* arguments = pop();
@@ -322,8 +328,7 @@ static std::string saving_advice(const pickle::Dictionary& dictionary) {
   return "torch.save(model.state_dict(), FILE)";
 }
 
-std::vector<PickledTensor> read_pickled_tensors(std::span<const std::byte> code,
-                                                const std::string& where) {
+PickledTensors read_pickled_tensors(std::span<const std::byte> code, const std::string& where) {
   pickle::Machine machine(code, where);
   const pickle::Value& result = machine.run();
   const auto* dictionary = std::get_if<pickle::Dictionary>(&result.is);
@@ -333,23 +338,34 @@ std::vector<PickledTensor> read_pickled_tensors(std::span<const std::byte> code,
                     "FILE) writes one.",
                     where, kind_of(result)));
   }
-  std::vector<PickledTensor> tensors;
+  PickledTensors found;
   std::set<std::string> names;
+  const auto add = [&](const PickledTensor& tensor, const std::string& name) {
+    if (!names.insert(name).second) {
+      machine.fail("a tensor's name is there twice");
+    }
+    found.tensors.push_back(tensor);
+    found.tensors.back().layout.name = name;
+  };
   for (const auto& [key, value] : dictionary->items) {
     const auto* name = std::get_if<std::string>(&key->is);
     const auto* tensor = std::get_if<PickledTensor>(&value->is);
-    if (name == nullptr || !names.insert(*name).second) {
-      machine.fail("a tensor's name is no string, or there twice");
+    if (name == nullptr) {
+      machine.fail("a tensor's name is no string");
+    }
+    const auto* object = std::get_if<pickle::Object>(&value->is);
+    if (object != nullptr && object->is_tensor) {
+      found.metadata[*name] = pickle::flatten(*name, *object, add, where);
+      continue;
     }
     if (tensor == nullptr) {
       throw WeightsError(
           fmt::format("{}: '{}' is {}, not a tensor. Save the tensors alone, such as {}.", where,
                       *name, kind_of(*value), saving_advice(*dictionary)));
     }
-    tensors.push_back(*tensor);
-    tensors.back().layout.name = *name;
+    add(*tensor, *name);
   }
-  return tensors;
+  return found;
 }
 
 }  // namespace specdec

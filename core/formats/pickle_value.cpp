@@ -56,13 +56,13 @@ std::vector<int64_t> integers(const Sequence& sequence, const std::string& where
 /// (storage, offset, shape, strides, requires_grad, hooks), and for v3 the dtype.
 PickledTensor tensor_of(const Value& arguments, bool names_dtype, const std::string& where) {
   const auto& values = argument<Storage>(arguments, 0, "a tensor's storage", where);
-  PickledTensor tensor{
-      .layout = {.name = {},
-                 .shape =
-                     integers(argument<Sequence>(arguments, 2, "a tensor's shape", where), where)},
-      .storage = values.key,
-      .offset = argument<int64_t>(arguments, 1, "a tensor's offset", where),
-      .strides = integers(argument<Sequence>(arguments, 3, "a tensor's strides", where), where)};
+  // One after the other: of a braced list that throws half-way GCC 12 frees the first part twice.
+  PickledTensor tensor;
+  tensor.layout.shape =
+      integers(argument<Sequence>(arguments, 2, "a tensor's shape", where), where);
+  tensor.storage = values.key;
+  tensor.offset = argument<int64_t>(arguments, 1, "a tensor's offset", where);
+  tensor.strides = integers(argument<Sequence>(arguments, 3, "a tensor's strides", where), where);
   std::optional<DType> dtype = values.dtype;
   if (names_dtype) {
     const std::string& name = argument<Global>(arguments, 6, "a tensor's dtype", where).name;
@@ -79,6 +79,27 @@ PickledTensor tensor_of(const Value& arguments, bool names_dtype, const std::str
   return tensor;
 }
 
+/// A class's or function's name without its module.
+std::string last_name(const std::string& name) {
+  return name.substr(name.find_last_of(" .") + 1);  // npos + 1 = 0
+}
+
+/// _rebuild_from_type_v2 of torch/_tensor.py: (function, class, arguments, attributes).
+Object tensor_object(const Value& arguments, const std::string& where) {
+  const auto& type = argument<Global>(arguments, 1, "a tensor's class", where);
+  (void)argument<Sequence>(arguments, 2, "what a tensor is made of", where);
+  (void)argument<Dictionary>(arguments, 3, "a tensor's attributes", where);
+  const Values& items = std::get<Sequence>(arguments.is).items;
+  return {
+      .name = last_name(type.name), .arguments = items[2], .state = items[3], .is_tensor = true};
+}
+
+/// Whether a class or function makes an object whose parts alone matter.
+bool makes_object(const std::string& name) {
+  return name.starts_with("torchao.") || name == "torch device" ||
+         name == "torch.serialization _get_layout";
+}
+
 }  // namespace
 
 std::string kind_of(const Value& value) {
@@ -92,6 +113,7 @@ std::string kind_of(const Value& value) {
     std::string operator()(const Global& global) const { return "the object " + global.name; }
     std::string operator()(const Sequence&) const { return "a list"; }
     std::string operator()(const Dictionary&) const { return "a dictionary"; }
+    std::string operator()(const Object& object) const { return "the object " + object.name; }
     std::string operator()(const Storage&) const { return "a storage"; }
     std::string operator()(const PickledTensor&) const { return "a tensor"; }
   };
@@ -130,6 +152,15 @@ Value made_by(const Value& function, const Value& arguments, const std::string& 
   }
   if (name == "torch._utils _rebuild_parameter") {
     return {argument<PickledTensor>(arguments, 0, "a parameter's tensor", where)};
+  }
+  if (name == "torch._tensor _rebuild_from_type_v2") {
+    return {tensor_object(arguments, where)};
+  }
+  if (name == "torch Size") {
+    return {argument<Sequence>(arguments, 0, "a shape", where)};
+  }
+  if (makes_object(name)) {
+    return {Object{.name = last_name(name), .arguments = &arguments}};
   }
   std::string shown = name;  // of a damaged file it may be anything
   std::replace_if(

@@ -37,6 +37,14 @@ struct Sequence {
 struct Dictionary {
   std::vector<std::pair<const Value*, const Value*>> items;
 };
+/// Something of a class whose code is not run: a tensor that torchao makes of others, an enum, a
+/// layout.
+struct Object {
+  std::string name;                  ///< of the class, without its module
+  const Value* arguments = nullptr;  ///< that it is made of
+  const Value* state = nullptr;      ///< its attributes, where there are some
+  bool is_tensor = false;            ///< made of the tensors among its attributes
+};
 struct Storage {
   std::optional<DType> dtype;  ///< none: bytes, whose type the tensor says
   std::string key;
@@ -46,7 +54,7 @@ struct Storage {
 /// nesting are of no account.
 struct Value {
   std::variant<Nothing, Mark, bool, int64_t, double, std::string, Global, Sequence, Dictionary,
-               Storage, PickledTensor>
+               Object, Storage, PickledTensor>
       is;
 };
 
@@ -58,7 +66,8 @@ std::string kind_of(const Value& value);
 /// The storage of a persistent id: ("storage", class, key, device, values).
 Storage storage_of(const Value& id, const std::string& where);
 /// What a function or class that torch.save names makes of its arguments: an empty OrderedDict, a
-/// tensor, a parameter (torch/_utils.py). All others are a WeightsError that names them.
+/// tensor, a parameter (torch/_utils.py), an object of torchao. All others are a WeightsError that
+/// names them.
 Value made_by(const Value& function, const Value& arguments, const std::string& where);
 
 }  // namespace pickle

@@ -127,8 +127,9 @@ PickledFile::PickledFile(const std::filesystem::path& path) : TensorFile(path) {
   }
   size_t copied = 0;
   std::vector<TensorEntry> entries;
-  for (PickledTensor& tensor :
-       read_pickled_tensors(files.at(folder + std::string(kPickle)), where)) {
+  PickledTensors pickled = read_pickled_tensors(files.at(folder + std::string(kPickle)), where);
+  set_metadata(std::move(pickled.metadata));
+  for (PickledTensor& tensor : pickled.tensors) {
     auto bytes = values_of(tensor, files, folder, where);
     if (!bytes.empty()) {
       const size_t size = static_cast<size_t>(tensor.layout.bytes());

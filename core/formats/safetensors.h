@@ -20,12 +20,6 @@ namespace specdec {
 class SafetensorsFile final : public TensorFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);
-
-  /// The header's __metadata__.
-  const std::map<std::string, std::string>& metadata() const { return metadata_; }
-
- private:
-  std::map<std::string, std::string> metadata_;
 };
 
 /// The tensors of a checkpoint, in whatever format, under the names of the hub.
@@ -41,6 +35,8 @@ class TensorFiles {
   /// system; bytes that were made are gone when all of them are released at once.
   virtual void release(const TensorEntry& entry, size_t begin = 0,
                        size_t size = SIZE_MAX) const = 0;
+  /// What the files say beside their tensors, of all of them together.
+  virtual const std::map<std::string, std::string>& metadata() const;
   /// The folder or file, as messages name it.
   virtual const std::filesystem::path& folder() const = 0;
   /// What says which tensors there should be.
@@ -65,11 +61,15 @@ class CheckpointTensors final : public TensorFiles {
   /// All tensors of all shards.
   std::vector<const TensorEntry*> tensors() const override;
   void release(const TensorEntry& entry, size_t begin = 0, size_t size = SIZE_MAX) const override;
+  const std::map<std::string, std::string>& metadata() const override { return metadata_; }
   const std::filesystem::path& folder() const override { return folder_; }
   std::vector<std::pair<std::string, std::string>> missing() const override { return missing_; }
 
  private:
+  void open(const std::filesystem::path& path);
+
   std::filesystem::path folder_;
+  std::map<std::string, std::string> metadata_;
   std::vector<std::unique_ptr<const TensorFile>> files_;
   std::vector<std::pair<std::string, std::string>> missing_;
 };

@@ -2,9 +2,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/formats/dtype.h"
@@ -34,6 +36,8 @@ class TensorFile {
   TensorFile& operator=(const TensorFile&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
+  /// What the file says beside its tensors, such as a safetensors header's __metadata__.
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
   /// In the order of the data.
   const std::vector<TensorEntry>& tensors() const { return tensors_; }
   /// nullptr when there is none of this name.
@@ -51,10 +55,14 @@ class TensorFile {
   /// Takes the tensors, whose names are distinct and whose bytes lie in the file or are kept by the
   /// derived class.
   void set_tensors(std::vector<TensorEntry> tensors);
+  void set_metadata(std::map<std::string, std::string> metadata) {
+    metadata_ = std::move(metadata);
+  }
 
  private:
   std::filesystem::path path_;
   MappedFile file_;
+  std::map<std::string, std::string> metadata_;
   std::vector<TensorEntry> tensors_;
   std::vector<size_t> by_name_;  // indices into tensors_
 };

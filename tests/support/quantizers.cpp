@@ -231,7 +231,8 @@ Quantizer int8_rows() {
   };
   return {
       "int8", quantize,
-      json::parse(read_file(test_data("compressed") / "int8/config.json"))["quantization_config"]};
+      json::parse(read_file(test_data("compressed") / "int8/config.json"))["quantization_config"],
+      "AFFINE8_64"};
 }
 
 Quantizer fp8_rows(DType scales) {

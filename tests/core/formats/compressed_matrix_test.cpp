@@ -236,15 +236,18 @@ INSTANTIATE_TEST_SUITE_P(
         MatrixCase{"asymmetric32_float16", int4(32, false), DType::kF16, 9, 256, DType::kF32}),
     [](const auto& info) { return info.param.name; });
 
-INSTANTIATE_TEST_SUITE_P(EightBits, CompressedMatrixTest,
-                         ::testing::Values(MatrixCase{"packed_float16",
-                                                      eight_bits(Codes::kPacked, 64), DType::kF16,
-                                                      9, 128, DType::kQ80},
-                                           MatrixCase{"float16", eight_bits(Codes::kInt8, 0),
-                                                      DType::kF16, 9, 96, DType::kQ80},
-                                           MatrixCase{"float32", eight_bits(Codes::kInt8, 0),
-                                                      DType::kF32, 9, 96, DType::kF32}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    EightBits, CompressedMatrixTest,
+    ::testing::Values(
+        MatrixCase{"packed_float16", eight_bits(Codes::kPacked, 64), DType::kF16, 9, 128,
+                   DType::kQ80},
+        MatrixCase{"float16", eight_bits(Codes::kInt8, 0), DType::kF16, 9, 96, DType::kQ80},
+        MatrixCase{"float32", eight_bits(Codes::kInt8, 0), DType::kF32, 9, 96, DType::kF32},
+        MatrixCase{"float32_64", eight_bits(Codes::kInt8, 0), DType::kF32, 9, 192,
+                   DType::kAffine8x64},
+        MatrixCase{"packed_bfloat16", eight_bits(Codes::kPacked, 64), DType::kBF16, 9, 128,
+                   DType::kAffine8x64}),
+    [](const auto& info) { return info.param.name; });
 
 TEST(CompressedMatrixTest, CodesThatAreNoNumbersAreFound) {
   const MatrixCase one{"channel", fp8(1, 0), DType::kF32, 3, 256, DType::kFp8x128};

@@ -1,5 +1,5 @@
 // Checkpoints of compressed-tensors; tests/data/compressed/make_compressed makes them with torch,
-// make_bitsandbytes those of bitsandbytes, make_mlx those of MLX.
+// make_bitsandbytes those of bitsandbytes, make_mlx those of MLX, make_torchao those of torchao.
 #include "core/formats/compressed_tensors.h"
 
 #include <gmock/gmock.h>
@@ -82,13 +82,16 @@ TEST_P(CompressedTensorsTest, OtherTensorsAreTheFiles) {
   tensors.release(*tensors.find("norm.weight"));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CompressedTensorsTest,
-                         ::testing::Values("w4a16", "w4a16_asymmetric", "w4a16_channel", "w8a16",
-                                           "int8", "fp8_channel", "fp8_block", "fp8_tensor",
-                                           "bnb_nf4", "bnb_nf4_nested", "bnb_fp4", "bnb_int8",
-                                           "mlx_2", "mlx_3", "mlx_4", "mlx_4_float32", "mlx_5",
-                                           "mlx_6", "mlx_8", "mlx_mxfp4"),
-                         ParameterName());
+INSTANTIATE_TEST_SUITE_P(
+    All, CompressedTensorsTest,
+    ::testing::Values("w4a16", "w4a16_asymmetric", "w4a16_channel", "w8a16", "int8", "fp8_channel",
+                      "fp8_block", "fp8_tensor", "bnb_nf4", "bnb_nf4_nested", "bnb_fp4", "bnb_int8",
+                      "mlx_2", "mlx_3", "mlx_4", "mlx_4_float32", "mlx_5", "mlx_6", "mlx_8",
+                      "mlx_6_64", "mlx_8_64", "mlx_mxfp4", "mlx_mxfp8", "mlx_nvfp4",
+                      "torchao_int4_tiles", "torchao_int4_awq", "torchao_int4", "torchao_fp8_rows",
+                      "torchao_fp8_tensor", "torchao_intx4_asymmetric", "torchao_intx8",
+                      "torchao_int8_old", "torchao_8da4w_old", "torchao_fp8_old", "torchao_int8"),
+    ParameterName());
 
 TEST(Float8Test, HasNoInfinitiesAndGoesTo448) {
   EXPECT_EQ(float8_value(0x7E), 448.0F);
@@ -130,7 +133,7 @@ TEST(CompressionSchemeTest, WhatIsNotSupportedIsNamed) {
   EXPECT_THAT(
       scheme_complaint([](json& keys, json&) { keys["quant_method"] = "aqlm"; }),
       HasSubstr("is 'aqlm', which is not supported; known: compressed-tensors, fp8, modelopt, "
-                "gptq, awq, bitsandbytes. Use"));
+                "gptq, awq, bitsandbytes, torchao. Use"));
   EXPECT_THAT(scheme_complaint([](json& keys, json&) { keys["format"] = "nvfp4-pack-quantized"; }),
               HasSubstr("is 'nvfp4-pack-quantized' with weights of type 'int'"));
   EXPECT_THAT(scheme_complaint([](json&, json& weights) { weights["num_bits"] = 3; }),

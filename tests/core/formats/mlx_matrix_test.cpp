@@ -89,7 +89,8 @@ TEST(MlxMatrixTest, TensorsThatDoNotFitAreNamed) {
 TEST(MlxMatrixTest, WhatIsNotSupportedIsNamed) {
   const auto said = [](const json& more) { return mlx_complaint(mlx_matrix(), mlx_config(more)); };
   EXPECT_THAT(said({{"bits", 7}}), HasSubstr("'bits' is 7, which is not supported; known: 2, 3"));
-  EXPECT_THAT(said({{"mode", "nvfp4"}}), HasSubstr("known: affine, mxfp4"));
+  EXPECT_THAT(said({{"mode", "int4"}}), HasSubstr("known: affine, mxfp4, mxfp8, nvfp4"));
+  EXPECT_THAT(said({{"mode", "mxfp8"}}), HasSubstr("8 bits and groups of 32, not 4 and 32"));
   EXPECT_THAT(said({{"mode", "mxfp4"}, {"group_size", 64}}),
               HasSubstr("groups of 32, not 4 and 64"));
   EXPECT_THAT(said({{"group_size", "many"}}), HasSubstr("group_size"));
@@ -115,12 +116,25 @@ TEST(MlxMatrixTest, ModulesMayHaveBitsOfTheirOwn) {
   const auto schemes = parse_compression(config.dump(), "config.json").value();
   const CompressedTensors tensors(in_memory(folder), schemes);
   EXPECT_EQ(tensors.find("a.weight")->dtype, DType::kQ41);
-  EXPECT_EQ(tensors.find("b.weight")->dtype, DType::kF32);
+  EXPECT_EQ(tensors.find("b.weight")->dtype, DType::kAffine8x64);
   EXPECT_EQ(tensors.find("b.weight")->shape, (std::vector<int64_t>{2, 64}));
   EXPECT_EQ(tensors.find("c.weight")->dtype, DType::kBF16);
   EXPECT_EQ(tensors.find("a.scales")->dtype,
             DType::kBF16);  // of the file, and no tensor of a model
   EXPECT_EQ(tensors.tensors().size(), 3U);
+}
+
+TEST(MlxMatrixTest, ModulesThatNoFileHoldsAreSaid) {
+  const auto notes = [](const json& more) {
+    const auto schemes = parse_compression(mlx_config(more).dump(), "config.json").value();
+    return CompressedTensors(in_memory(mlx_matrix()), schemes).notes();
+  };
+  const json other = {{"group_size", 64}, {"bits", 8}};
+  EXPECT_THAT(notes({{"a", {{"group_size", 32}, {"bits", 4}}}}), testing::IsEmpty());
+  EXPECT_THAT(
+      notes({{"model.b", other}, {"model.c", other}, {"d", false}}),
+      testing::ElementsAre(HasSubstr("2 modules are stored that the files do not hold, such "
+                                     "as 'model.b'")));
 }
 
 TEST(MlxMatrixTest, ScalesThatAreNoHalvesKeepTheirValues) {

@@ -1,0 +1,21 @@
+#pragma once
+#include <functional>
+#include <string>
+
+#include "core/formats/pickle_value.h"
+
+namespace specdec::pickle {
+
+/// Calls add(tensor, name) for the tensors that a tensor of torchao is made of and returns a JSON
+/// text of its other attributes, both as torchao.prototype.safetensors writes them: those of
+/// MODULE.weight are MODULE._weight_qdata, MODULE._weight_scale, ...; the text is {"_type": class,
+/// "_data": {attribute: value, ...}, "_tensor_data_names": ["qdata", "scale", ...]}. Where one of
+/// them is again such a tensor, its text is that attribute and its parts have its name in theirs
+/// (_weight_tensor_impl_scale). "shape" is always there. What is no number, text, list of these,
+/// type or enum is left out. Throws WeightsError naming `where`: objects within one another more
+/// deeply than torchao makes them.
+std::string flatten(const std::string& name, const Object& object,
+                    const std::function<void(const PickledTensor&, const std::string&)>& add,
+                    const std::string& where);
+
+}  // namespace specdec::pickle
