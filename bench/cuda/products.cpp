@@ -228,6 +228,8 @@ std::vector<ProductKernel> product_kernels() {
       tensor("Q4_0", CudaWeights::kQ40, 32),
       tensor("Q4_K", CudaWeights::kQ4K, 256),
       tensor("Q6_K", CudaWeights::kQ6K, 256),
+      tensor("FP8_128", CudaWeights::kFp8x128, 128),
+      tensor("INT4_128", CudaWeights::kInt4x128, 128),
       plain("bfloat16", kBrain),
       plain("float32", {CudaWeights::kFloat32, 1, 4, {}}),
       plain("float16", {CudaWeights::kFloat16, 1, 2, {0}}),
@@ -235,6 +237,8 @@ std::vector<ProductKernel> product_kernels() {
       plain("Q4_0", {CudaWeights::kQ40, 32, 18, {0}}),
       plain("Q4_K", {CudaWeights::kQ4K, 256, 144, {0, 2}}),
       plain("Q6_K", {CudaWeights::kQ6K, 256, 210, {208}}),
+      // The upper half of a float32 scale.
+      plain("FP4_32", {CudaWeights::kFp4x32, 32, 20, {2}}),
   };
 }
 
