@@ -91,6 +91,7 @@ nlohmann::json memory_json(const MemoryNeeds& needs) {
           {"cache_of_full_layers", needs.full_cache},
           {"states_of_recurrent_layers", needs.states},
           {"cache_on_disk", needs.cache_on_disk},
+          {"pinned_cache", needs.pinned_cache},
           {"activations", needs.activations},
           {"rotations", needs.rotations},
           {"results", needs.results},
@@ -219,8 +220,12 @@ nlohmann::json model_json(const CommandContext& context, const std::string& mode
                           std::optional<int64_t> length) {
   const ModelFiles files = read_model_files(model);
   const ModelOptions options = context.model_options();
-  return inspect_json(
+  nlohmann::json json = inspect_json(
       files, memory_needs(files, options, length.value_or(max_length_of(options, files.config))));
+  if (std::string beside = tiers_beside_target(options.cache, options.device); !beside.empty()) {
+    json["notes"].push_back(std::move(beside));
+  }
+  return json;
 }
 
 struct InspectArguments {

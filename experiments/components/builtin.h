@@ -22,6 +22,7 @@ void add_verifiers(VerifierRegistry& verifiers);
 void add_draft_lengths(ShapeRegistry& lengths);
 void add_trees(ShapeRegistry& trees);
 void add_caches(CacheRegistry& caches);
+void add_tracing_cache(CacheRegistry& caches);
 
 /// Options of drafters that run a model or a head of their own.
 struct WeightsOptions {

@@ -3,14 +3,16 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
 #include "experiments/components/builtin.h"
+#include "experiments/components/cache_format.h"
 #include "kv/compressed_store.h"
 #include "kv/stateful_store.h"
-#include "kv/tracing_store.h"
+#include "kv/tier_policy.h"
 
 namespace specdec {
 namespace {
@@ -96,8 +98,17 @@ struct TieredOptions {
   int64_t host_megabytes = 0;
   int64_t megabytes = 1024;
   std::filesystem::path disk = {};
+  double keep_free = 0.0;
   std::optional<int64_t> page_size = {};
 };
+
+std::shared_ptr<const TierPolicy> read_policy(const ConfigNode& node) {
+  const auto name = node.get<std::string>("policy", "lru");
+  if (name != "lru" && name != "lfu") {
+    node.fail("policy", fmt::format("unknown policy '{}'; known: lru, lfu", name));
+  }
+  return name == "lfu" ? least_frequently_used() : least_recently_used();
+}
 
 OptionTable<TieredOptions> tiered_options() {
   using Options = TieredOptions;
@@ -117,7 +128,14 @@ OptionTable<TieredOptions> tiered_options() {
       .describe(
           {{"disk", "the system's", "a folder",
             "where the file of pages lies, which has no name there and ends with the program; "
-            "by default where the system keeps temporary files"}})
+            "by default where the system keeps temporary files"},
+           {"policy", "lru", "lru or lfu",
+            "what leaves memory first of rows that wait: what was unused longest, or what fewest "
+            "forwards have used"}})
+      .add("keep_free", &Options::keep_free,
+           "share of memory_megabytes that rows that wait leave free after each commit: what the "
+           "next forwards bring finds room at once",
+           {0.0, 1.0})
       .add("page_size", &Options::page_size, "tokens of a page; multiples of 16 are read fastest",
            {1, 1 << 20}, "16");
 }
@@ -128,6 +146,7 @@ CacheRegistry::Make prepare_tiered(const ConfigNode& node, const RunPlan&) {
   if (node.has("disk")) {
     given.disk = node.require_path("disk");
   }
+  const std::shared_ptr<const TierPolicy> policy = read_policy(node);
   if (given.memory_megabytes > given.megabytes) {
     node.fail(
         "memory_megabytes",
@@ -136,7 +155,7 @@ CacheRegistry::Make prepare_tiered(const ConfigNode& node, const RunPlan&) {
                     "type: paged",
                     given.memory_megabytes, given.megabytes));
   }
-  return [given](const CacheContext& context) {
+  return [given, policy](const CacheContext& context) {
     if (context.store.device.is_mps()) {
       throw Error(
           "a cache of type tiered is for the CPU and CUDA, not for mps: choose another type");
@@ -151,12 +170,15 @@ CacheRegistry::Make prepare_tiered(const ConfigNode& node, const RunPlan&) {
     options.host_bytes = given.host_megabytes << 20U;
     options.memory_bytes = given.memory_megabytes << 20U;
     options.disk = given.disk;
+    options.tier_policy = policy;
+    options.keep_free = given.keep_free;
     return make_cache(context.layers, options);
   };
 }
 
-int64_t tiered_memory_bytes(const ConfigNode& node, const Components&) {
-  return tiered_options().read(node).memory_megabytes << 20U;
+TierBudget tiered_budget(const ConfigNode& node, const Components&) {
+  const TieredOptions given = tiered_options().read(node);
+  return {.memory_bytes = given.memory_megabytes << 20U, .host_bytes = given.host_megabytes << 20U};
 }
 
 struct ContiguousOptions {
@@ -273,84 +295,6 @@ CacheRegistry::Make prepare_compressed(const ConfigNode& node, const RunPlan&) {
   };
 }
 
-CacheRegistry::Make prepare_tracing(const ConfigNode& node, const RunPlan& plan) {
-  const ConfigNode traced = node.typed_child("of", "paged");
-  for (const char* key : {"format", "rotation", "codebook", "exact_recent", "lossy"}) {
-    if (traced.has(key)) {
-      traced.ignore(key);
-      traced.fail(key, "belongs beside 'of', not under it: {type: tracing, of: ..., format: ...}");
-    }
-  }
-  if (!cache_facts(traced, plan.components).traceable) {
-    traced.fail("type",
-                "cannot be traced: attention reads other keys than those of tokens there. Trace "
-                "another type");
-  }
-  const CacheRegistry::Make make = plan.components.caches.prepare(traced, plan);
-  const bool is_tiered = cache_memory_bytes(traced, plan.components) > 0;
-  const std::filesystem::path events = node.output_path("events");
-  return [make, events, is_tiered](const CacheContext& context) -> std::unique_ptr<KvStore> {
-    if (context.traced && context.store.device.is_mps()) {
-      throw Error("a cache of type tracing is for the CPU and CUDA: choose another type");
-    }
-    if (context.traced && is_tiered && context.store.device.is_cuda()) {
-      throw Error(
-          "a trace of a cache of type tiered is for the CPU: on a GPU pages have other numbers in "
-          "each forward. Choose another type");
-    }
-    auto store = make(context);
-    if (!context.traced) {
-      return store;
-    }
-    const bool holds_numbers = !context.store.device.is_meta();
-    return std::make_unique<TracingStore>(
-        std::move(store), std::ssize(context.layers),
-        events.empty() || !holds_numbers ? nullptr : std::make_unique<TraceFile>(events));
-  };
-}
-
-int64_t traced_memory_bytes(const ConfigNode& node, const Components& components) {
-  return node.is_map("of") ? cache_memory_bytes(node.child("of"), components) : 0;
-}
-
-/// The keys that all caches have.
-std::vector<OptionHelp> with_format(std::vector<OptionHelp> options) {
-  options.push_back(
-      {"format", "as kv_dtype says", lossy_format_names(),
-       "of keys and values, rounded when they are written: lossy; on the CPU and CUDA, kivi2 and "
-       "kivi4 on the CPU"});
-  options.push_back({"rotation", "none", "none or hadamard",
-                     "what keys and values are multiplied with before a format with scales rounds "
-                     "them"});
-  options.push_back({"codebook", "none", "a file of specdec score --calibrate",
-                     "levels of q3 that were calibrated for the model, with this rotation"});
-  options.push_back({"exact_recent", "0", "0 to 1073741824",
-                     "last tokens, itself among them, that a token reads as they are beside a "
-                     "format; 0: none; of kivi2 and kivi4 32 or more, 128 by default; not "
-                     "tiered"});
-  options.push_back({"lossy", "false", "true or false",
-                     "true where a target's cache is lossy, which makes another model of it"});
-  return options;
-}
-
-void add_tracing(CacheRegistry& caches) {
-  caches.add(
-      "tracing",
-      {.help = "another cache, the same bits, that counts what forwards write and read by "
-               "layer, page and age: slow, for a figure of how far back attention looks",
-       .page = "docs/caches.md",
-       .options = with_format(
-           {{"of", "{type: paged}", "a cache", "the type and options of the cache that is traced"},
-            {"events", "none", "a new file",
-             "where each write, read and change of a row goes as a line of JSON; where it exists, "
-             "its name gets a number"}}),
-       .promise = Promise::kLossless,
-       .prepare = prepare_tracing,
-       .examples = {{"{type: tracing}"},
-                    {"{type: tracing, of: {type: paged, page_size: 4, window_slack: 16}}"}},
-       .facts = {.memory_bytes = traced_memory_bytes}});
-}
-
 }  // namespace
 
 void add_caches(CacheRegistry& caches) {
@@ -387,7 +331,7 @@ void add_caches(CacheRegistry& caches) {
        .source = "Rae et al., 2019, arXiv:1911.05507; weights as in ToMe, Bolya et al., "
                  "2022, arXiv:2210.09461",
        .page = "docs/caches.md",
-       .options = with_format(compressed_options().help()),
+       .options = with_format(compressed_options().help(), {.key_groups = false}),
        .promise = Promise::kLossy,
        .prepare = prepare_compressed,
        .examples = {{"{type: compressed, chunk: 2, recent: 4, sink: 1, lossy: true}"}},
@@ -396,12 +340,13 @@ void add_caches(CacheRegistry& caches) {
              {.help = "paged, with the pages that a memory budget does not hold on disk: the same "
                       "bits; layers are read ahead in turn",
               .page = "docs/caches.md",
-              .options = with_format(tiered_options().help()),
+              .options = with_format(tiered_options().help(),
+                                     {.key_groups = false, .exact_recent = false}),
               .promise = Promise::kLossless,
               .prepare = prepare_tiered,
               .examples = {{"{type: tiered, memory_megabytes: 1, megabytes: 16}"}},
-              .facts = {.memory_bytes = tiered_memory_bytes}});
-  add_tracing(caches);
+              .facts = {.tiers = tiered_budget}});
+  add_tracing_cache(caches);
 }
 
 }  // namespace specdec

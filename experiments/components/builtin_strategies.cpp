@@ -135,6 +135,9 @@ StrategyRegistry::Make prepare_speculative_beam(const ConfigNode& node, const Ru
   options.beams = read_beams(node, plan);
   options.draft_width =
       node.get<int64_t>("draft_width", 2 * options.beams.num_beams, {1, kMaxDraftLength});
+  if (options.beams.num_beams > 1 || options.draft_width > 1) {
+    check_branch_levels(node, plan, options.draft_length);
+  }
   RunPlan own = plan;
   own.branches = &options.draft_width;
   bool hidden_states = false;

@@ -30,6 +30,14 @@ void check_depth(const ConfigNode& node, const RunPlan& plan, int64_t depth) {
   }
 }
 
+/// What a tree of so many levels notes of its branches.
+void check_branches(const ConfigNode& node, const RunPlan& plan, int64_t depth, int64_t branches) {
+  note_branches(plan, branches);
+  if (branches > 1) {
+    check_branch_levels(node, plan, depth);
+  }
+}
+
 /// The list of lists under `key`; none, which has been noted, when it is another thing.
 std::optional<std::vector<std::vector<int64_t>>> read_paths(const ConfigNode& node,
                                                             const std::string& key) {
@@ -89,7 +97,7 @@ ShapeRegistry::Make prepare_static(const ConfigNode& node, const RunPlan& plan) 
     }
     check_depth(node, plan, tree.depth());
     (void)StaticTreeShape(tree);
-    note_branches(plan, tree.branches());
+    check_branches(node, plan, tree.depth(), tree.branches());
   } catch (const ConfigError& error) {
     node.fail(error.what());
   }
@@ -126,7 +134,7 @@ ShapeRegistry::Make prepare_optimal(const ConfigNode& node, const RunPlan& plan)
   try {
     tree = OptimalTrees(acceptance, nodes, depth).tree(nodes, depth);
     (void)StaticTreeShape(tree);
-    note_branches(plan, tree.branches());
+    check_branches(node, plan, tree.depth(), tree.branches());
   } catch (const ConfigError& error) {
     node.fail(error.what());
   }
@@ -147,7 +155,7 @@ OptionTable<DynamicTreeOptions> dynamic_options() {
 ShapeRegistry::Make prepare_dynamic(const ConfigNode& node, const RunPlan& plan) {
   const DynamicTreeOptions options = dynamic_options().read(node);
   check_depth(node, plan, options.depth);
-  note_branches(plan, options.top_k);
+  check_branches(node, plan, options.depth, options.top_k);
   note_best_only(plan);
   return [options](BuildContext&) { return std::make_unique<DynamicTreeShape>(options); };
 }
@@ -176,7 +184,7 @@ OptionTable<CostAwareOptions> cost_aware_options() {
 ShapeRegistry::Make prepare_cost_aware(const ConfigNode& node, const RunPlan& plan) {
   const CostAwareOptions options = cost_aware_options().read(node);
   check_depth(node, plan, options.max_depth);
-  note_branches(plan, options.branches);
+  check_branches(node, plan, options.max_depth, options.branches);
   auto checked = options;
   checked.target_cost.points = {{.new_tokens = 1, .context = 1, .seconds = 1.0}};
   try {

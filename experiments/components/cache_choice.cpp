@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "experiments/components/cache_codebook.h"
+#include "experiments/components/cache_format.h"
 #include "experiments/components/components.h"
 #include "experiments/components/model_loading.h"
 #include "experiments/config/config_node.h"
@@ -18,10 +19,9 @@ namespace {
 /// Formats that dtype or device rule out, and rotations with them.
 void check_format(const ConfigNode& cache, const CacheChoice& choice, const ModelOptions& options) {
   const bool on_mps = options.device == "mps";
-  if (kv_key_group(*choice.format) > 1 && options.device != "cpu") {
-    cache.fail("format", fmt::format("{} is for the CPU, but device is {}; choose another format, "
-                                     "or device: cpu",
-                                     kv_format_name(*choice.format), options.device));
+  if (const std::string refusal = format_refusal(*choice.format, options.device);
+      !refusal.empty()) {
+    cache.fail("format", refusal);
   } else if (options.dtype == "float64" || on_mps) {
     cache.fail(
         "format",
@@ -30,14 +30,6 @@ void check_format(const ConfigNode& cache, const CacheChoice& choice, const Mode
                     kv_format_name(*choice.format), on_mps ? "device is mps" : "dtype is float64"));
   }
 }
-
-/// Formats that a cache's `format` names; the others are said by kv_dtype.
-constexpr KvFormat kLossyFormats[] = {
-    KvFormat::kFloat16, KvFormat::kFp8E4m3,      KvFormat::kQ8,    KvFormat::kQ4,
-    KvFormat::kQ3,      KvFormat::kHierarchical, KvFormat::kKivi2, KvFormat::kKivi4};
-
-/// The names of kLossyFormats.
-constexpr const char* kLossyNames = "float16, fp8_e4m3, q8, q4, q3, hierarchical, kivi2 or kivi4";
 
 std::string type_of(const ConfigNode& cache) {
   return cache.has("type") ? cache.get<std::string>("type", "") : "";
@@ -49,78 +41,6 @@ std::string cpu_only_type(const ConfigNode& cache, const Components& components)
     return type_of(cache);
   }
   return cache.is_map("of") ? cpu_only_type(cache.child("of"), components) : "";
-}
-
-std::optional<KvFormat> read_format(const ConfigNode& cache) {
-  cache.ignore("format");  // known, also where it is not given
-  if (!cache.has("format")) {
-    return std::nullopt;
-  }
-  const auto name = cache.find<std::string>("format");
-  if (!name) {
-    return std::nullopt;  // a mistake, which is noted
-  }
-  for (const KvFormat format : kLossyFormats) {
-    if (*name == kv_format_name(format)) {
-      return format;
-    }
-  }
-  cache.fail("format",
-             fmt::format("unknown format '{}'; known: {}. float32 and bfloat16 are values "
-                         "of the model's kv_dtype",
-                         *name, kLossyNames));
-  return std::nullopt;
-}
-
-KvRotation read_rotation(const ConfigNode& cache, const std::optional<KvFormat>& format) {
-  const auto name = cache.find<std::string>("rotation").value_or("none");
-  const bool is_mistaken = cache.has("format") && !format;  // which is noted
-  if (name == "none" || (name == "hadamard" && is_mistaken)) {
-    return KvRotation::kNone;
-  }
-  if (name != "hadamard") {
-    cache.fail("rotation", fmt::format("unknown rotation '{}'; known: none, hadamard", name));
-    return KvRotation::kNone;
-  }
-  if (format && kv_key_group(*format) > 1) {
-    cache.fail("rotation",
-               fmt::format("mixes the channels of a head, and {} rounds keys channel by "
-                           "channel: leave it out, or choose another format",
-                           kv_format_name(*format)));
-    return KvRotation::kNone;
-  }
-  if (!format || !has_scales(*format)) {
-    cache.fail("rotation",
-               "is for formats with scales, whose error it lowers: give format: q8, q4, q3 or "
-               "hierarchical, or leave it out");
-    return KvRotation::kNone;
-  }
-  return KvRotation::kHadamard;
-}
-
-int64_t read_exact_recent(const ConfigNode& cache, const std::optional<KvFormat>& format) {
-  constexpr int64_t kMostRecent = int64_t{1} << 30;
-  const int64_t group = format ? kv_key_group(*format) : 1;
-  cache.ignore("exact_recent");  // known, also where it is not given
-  const int64_t usual = group > 1 ? kGroupedRecent : 0;
-  const int64_t tokens = usual > 0 || cache.has("exact_recent")
-                             ? cache.get<int64_t>("exact_recent", usual, {0, kMostRecent})
-                             : 0;
-  if (tokens < group && group > 1) {
-    cache.fail(
-        "exact_recent",
-        fmt::format("is {}, but {} rounds the keys of {} tokens together, and holds those as "
-                    "they are that still come together: give {} or more, or leave it out",
-                    tokens, kv_format_name(*format), group, group));
-    return group;
-  }
-  if (tokens > 0 && !cache.has("format")) {
-    cache.fail("exact_recent",
-               fmt::format("counts the last tokens that a format does not round: give format: {}, "
-                           "or leave it out",
-                           kLossyNames));
-  }
-  return format ? tokens : 0;  // else a mistake is noted
 }
 
 std::shared_ptr<const CacheCodebook> read_codebook(const ConfigNode& cache,
@@ -182,7 +102,9 @@ CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
   choice.make = plan.components.caches.prepare(cache, own);
   choice.yaml = write_yaml(*cache.resolved());
   choice.cpu_only = cpu_only_type(cache, plan.components);
-  choice.memory_bytes = cache_memory_bytes(cache, plan.components);
+  const TierBudget budget = tier_budget(cache, plan.components);
+  choice.memory_bytes = budget.memory_bytes;
+  choice.host_bytes = budget.host_bytes;
   if (choice.exact_recent > 0 && choice.memory_bytes > 0) {
     const bool by_format = kv_key_group(*format) > 1;
     cache.fail(by_format ? "format" : "exact_recent",
@@ -292,6 +214,28 @@ void check_draft_layers(const ConfigNode& drafter, const RunPlan& run,
   }
 }
 
+std::string tiers_beside_target(const CacheChoice& target, const std::string& device) {
+  return target.memory_bytes == 0 || device == "cpu"
+             ? ""
+             : fmt::format(
+                   "a head or draft model beside the target without a cache of its own has "
+                   "tiers like the target's: {} MiB more of the GPU's memory each",
+                   target.memory_bytes >> 20U);
+}
+
+void check_branch_levels(const ConfigNode& tree, const RunPlan& plan, int64_t levels) {
+  if (plan.target_options == nullptr || !plan.target_options->cache.format) {
+    return;
+  }
+  const CacheChoice& cache = plan.target_options->cache;
+  if (kv_key_group(*cache.format) > 1 && levels >= cache.exact_recent) {
+    tree.fail(fmt::format(
+        "{} levels are too deep for the target's cache in {}: with exact_recent {} branches have "
+        "{} at most. Make it shallower, or raise exact_recent",
+        levels, kv_format_name(*cache.format), cache.exact_recent, cache.exact_recent - 1));
+  }
+}
+
 std::string cache_yaml(const std::string& text) {
   const bool is_name = text.find_first_of("{}[]:,") == std::string::npos;
   return is_name ? "{type: " + text + "}" : text;
@@ -302,12 +246,10 @@ EntryFacts<KvStore> cache_facts(const ConfigNode& cache, const Components& compo
   return found == components.caches.entries().end() ? EntryFacts<KvStore>() : found->second.facts;
 }
 
-int64_t cache_memory_bytes(const ConfigNode& cache, const Components& components) {
+TierBudget tier_budget(const ConfigNode& cache, const Components& components) {
   const EntryFacts<KvStore> facts = cache_facts(cache, components);
-  return facts.memory_bytes ? facts.memory_bytes(cache, components) : 0;
+  return facts.tiers ? facts.tiers(cache, components) : TierBudget();
 }
-
-const char* lossy_format_names() { return kLossyNames; }
 
 CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan) {
   model.refuse_old_name("max_pages", "cache: {type: paged, max_pages: ...}");
@@ -316,7 +258,7 @@ CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan) {
     return {};
   }
   const ConfigNode node = model.child("cache");
-  const auto format = read_format(node);
+  const auto format = read_cache_format(node);
   node.ignore("lossy");  // known, also where it is not given
   const bool lossy = node.has("lossy") && node.get<bool>("lossy", false);
   CacheChoice choice = read_choice(node, plan, format);
@@ -336,7 +278,7 @@ std::optional<CacheChoice> read_draft_cache(const ConfigNode& drafter, const Run
               "is for a target's cache: a drafter's may lose what it likes, since the "
               "target verifies; leave it out");
   }
-  CacheChoice choice = read_choice(node, plan, read_format(node));
+  CacheChoice choice = read_choice(node, plan, read_cache_format(node));
   if (plan.target_options != nullptr) {
     check_cache(drafter, choice, *plan.target_options);
   }
@@ -361,6 +303,15 @@ CacheChoice parse_cache(const std::string& text, const Components& components,
       read_cache(ConfigNode(model, errors),
                  RunPlan{.components = components, .models = models, .sampling = {}});
   errors->throw_if_any();
+  if (choice.make) {
+    choice.make = [make = choice.make, given = flag + " " + text](const CacheContext& context) {
+      try {
+        return make(context);
+      } catch (const Error& error) {  // it names options alone
+        throw Error(fmt::format("{}: {}", given, error.what()));
+      }
+    };
+  }
   return choice;
 }
 

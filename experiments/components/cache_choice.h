@@ -18,6 +18,12 @@ struct RunPlan;
 struct TransformerConfig;
 class ConfigNode;
 
+/// Most bytes of the pages of a cache that keeps the others on disk; 0 = no such limit.
+struct TierBudget {
+  int64_t memory_bytes = 0;
+  int64_t host_bytes = 0;
+};
+
 /// What a cache is made for: the layers of a model, and the type of its keys and values.
 struct CacheContext {
   std::vector<LayerKv> layers;
@@ -34,6 +40,7 @@ struct CacheChoice {
   std::string loss = {};  ///< of one that is lossy: its type and options, in a line
   /// Most bytes of pages in memory, of one that keeps the others on disk; 0 = all lie in memory.
   int64_t memory_bytes = 0;
+  int64_t host_bytes = 0;     ///< of it on a GPU, in the host's pinned memory; see KvCacheOptions
   std::string cpu_only = {};  ///< the type that other devices do not have; "" = they do
   std::function<std::unique_ptr<KvStore>(const CacheContext&)> make = {};
   /// What `format` chose for keys and values: a lossy one; none = as kv_dtype says.
@@ -64,14 +71,19 @@ void check_draft_layers(const ConfigNode& drafter, const RunPlan& run,
                         const std::vector<LayerPlan>& plan, const TransformerConfig& config,
                         const std::optional<CacheChoice>& own = {});
 
+/// What heads and draft models beside the target add to the memory of a GPU, where the target's
+/// cache has tiers; "" = nothing more than any cache.
+std::string tiers_beside_target(const CacheChoice& target, const std::string& device);
+/// Notes as a mistake of a tree that it has more levels than branches may have over the target's
+/// cache (KvCacheOptions::exact_recent of a format with groups of keys).
+void check_branch_levels(const ConfigNode& tree, const RunPlan& plan, int64_t levels);
+
 /// The key `cache` of a model, a map with a type. Notes a mistake where a lossy one is given
 /// without `lossy: true`.
 CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan);
 /// The key `cache` of a drafter, of any type and format, since the target verifies; nullopt where
 /// there is none. Notes as a mistake what the target's dtype or device rules out.
 std::optional<CacheChoice> read_draft_cache(const ConfigNode& drafter, const RunPlan& plan);
-/// "float16, ... or hierarchical": the values of a cache's `format`.
-const char* lossy_format_names();
 /// What `specdec list` says of that key, `fallback` where it is not given.
 OptionHelp draft_cache_help(const std::string& fallback);
 /// The value of --cache as YAML: a type's name alone is {type: NAME}.

@@ -89,9 +89,9 @@ template <>
 struct EntryFacts<KvStore> {
   bool cpu_only = false;  ///< other devices do not have it
   bool traceable = true;  ///< a cache of type tracing can wrap it
-  /// Reads CacheChoice::memory_bytes from the node of one that keeps pages on disk, or that wraps
-  /// another cache; none = all pages lie in memory.
-  std::function<int64_t(const ConfigNode& node, const Components& components)> memory_bytes = {};
+  /// Reads the budget from the node of one that keeps pages on disk, or that wraps another cache;
+  /// none = all pages lie in memory.
+  std::function<TierBudget(const ConfigNode& node, const Components& components)> tiers = {};
 };
 
 /// Every name that YAML can use. Copy the built-in ones, add yours, and hand them to run_cli.
@@ -106,8 +106,8 @@ struct Components {
 
 /// What the entry of a cache says; for an unknown type, which is noted elsewhere, nothing.
 EntryFacts<KvStore> cache_facts(const ConfigNode& cache, const Components& components);
-/// CacheChoice::memory_bytes, by that.
-int64_t cache_memory_bytes(const ConfigNode& cache, const Components& components);
+/// The budget, by that.
+TierBudget tier_budget(const ConfigNode& cache, const Components& components);
 
 /// What comes with specdec.
 Components builtin_components();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,8 @@
 #include "core/prefill_size.h"
 #include "core/transformer/rope_table.h"
 #include "core/transformer/workspace.h"
+#include "experiments/components/cache_format.h"
+#include "kv/device_blocks.h"
 
 namespace specdec {
 namespace {
@@ -49,14 +52,25 @@ std::vector<int64_t> most_bytes(KvStore& cache, int64_t context, bool on_cpu, in
   return most;
 }
 
+/// The host's memory that tiers of a GPU take for blocks that come and go. LibTorch gives pinned
+/// memory in powers of two.
+int64_t pinned_bytes(const KvStatistics& statistics, const CacheChoice& cache) {
+  TieredPages pages{.memory_bytes = cache.memory_bytes};
+  for (const KvStatistics::Layer& layer : statistics.layers) {
+    pages.page_bytes.push_back(layer.page_bytes / 2);
+    pages.capacity = std::max(pages.capacity, layer.allocated_pages);
+  }
+  pages.pages_per_block = equal_bytes(pages.page_bytes);
+  const int64_t bytes = DeviceBlocks::pinned_bytes(pages, cache.host_bytes);
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
+}
+
 /// What a cache takes that holds a row of the context. It is made on a device without memory.
 void add_cache(const ModelSize& size, const ModelOptions& model, MemoryNeeds& needs) {
-  const std::optional<KvFormat>& format = model.cache.format;
-  if (format && kv_key_group(*format) > 1 && model.device != "cpu") {
-    throw Error(
-        fmt::format("a key/value cache in {} is for the CPU, but device is {}: choose "
-                    "another format, or device: cpu",
-                    kv_format_name(*format), model.device));
+  if (const auto& format = model.cache.format) {
+    if (const std::string refusal = format_refusal(*format, model.device); !refusal.empty()) {
+      throw Error("the cache's format " + refusal);
+    }
   }
   const std::vector<LayerKv> layers = cache_layers(size.info.plan);
   const int64_t longest = std::max(max_length_of(model, size.info.config), needs.context);
@@ -71,6 +85,7 @@ void add_cache(const ModelSize& size, const ModelOptions& model, MemoryNeeds& ne
   }
   if (const int64_t most = model.cache.memory_bytes; most > 0) {
     needs.cache_on_disk = std::max<int64_t>(0, needs.sliding_cache + needs.full_cache - most);
+    needs.pinned_cache = model.device == "cpu" ? 0 : pinned_bytes(statistics, model.cache);
   }
 }
 

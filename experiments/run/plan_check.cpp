@@ -95,6 +95,19 @@ void check_group(const Group& group, const ModelFiles& target, PlanCheck& check)
   }
 }
 
+/// What a target's files and, where strategies draft, its cache make a user know.
+std::vector<std::string> notes_of(const ExperimentConfig& config, const ModelFiles& target) {
+  std::vector<std::string> notes = target.notes;
+  const std::string beside = tiers_beside_target(config.model.cache, config.model.device);
+  const bool drafts =
+      std::any_of(config.strategies.begin(), config.strategies.end(),
+                  [](const StrategyConfig& strategy) { return !strategy.verifier.empty(); });
+  if (drafts && !beside.empty()) {
+    notes.push_back("model.cache: " + beside);
+  }
+  return notes;
+}
+
 }  // namespace
 
 PlanCheck check_plan(const ExperimentPlan& plan) {
@@ -102,7 +115,7 @@ PlanCheck check_plan(const ExperimentPlan& plan) {
   for (const Group& group : group_arms(plan)) {
     const ModelFiles& target = plan.models->read(group.config->weights);
     check_group(group, target, check);
-    for (const std::string& note : target.notes) {
+    for (const std::string& note : notes_of(*group.config, target)) {
       if (std::find(check.warnings.begin(), check.warnings.end(), note) == check.warnings.end()) {
         check.warnings.push_back(note);
       }

@@ -199,6 +199,26 @@ TEST_F(BuiltinSelfTest, ACacheOfItsOwnIsCheckedAsTheTargetsIs) {
   }
 }
 
+TEST_F(BuiltinSelfTest, ATreeDeeperThanTheTargetsCacheTakesIsRefused) {
+  const auto refused = [&](const std::string& widths, const std::string& recent = "") {
+    write_config("{weights: " + test_data("gemma3-a").string() +
+                     ", cache: {type: paged, format: kivi4, lossy: true" + recent + "}}",
+                 "  - {type: speculative, tree: {type: static, widths: [" + widths +
+                     "]}, drafter: {type: prompt_lookup}}\n");
+    return plan_error();
+  };
+  std::string chain = "1";
+  for (int level = 1; level < 31; ++level) {
+    chain += ", 1";
+  }
+  constexpr const char* kShort = ", exact_recent: 32";
+  EXPECT_THAT(refused("2, " + chain, kShort),
+              HasSubstr("32 levels are too deep for the target's cache in kivi4: with exact_recent "
+                        "32 branches have 31 at most"));
+  EXPECT_THAT(refused("1, " + chain, kShort), Not(HasSubstr("too deep"))) << "a chain";
+  EXPECT_THAT(refused("2, " + chain), Not(HasSubstr("too deep"))) << "128 tokens are exact";
+}
+
 TEST_F(BuiltinSelfTest, AnAdapterThatDoesNotFitIsRefused) {
   const std::string target = test_data("gemma3-a").string();
   write_adapter(target, 3, "lora");

@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/kv_trace.h"
+#include "core/row_tiers.h"
 #include "core/transformer/transformer_model.h"
 #include "experiments/components/builtin.h"
 #include "kv/kv_cache.h"
@@ -376,6 +377,32 @@ TEST(CachesTest, TiersHoldNoMoreInMemoryThanInAll) {
   EXPECT_EQ(error("{type: tiered, memory_megabytes: 16, megabytes: 16}"), "no error");
 }
 
+TEST(CachesTest, TiersTakeAPolicyAndAShareToKeepFree) {
+  const Components all = builtin_components();
+  const auto error = [&](const std::string& options) {
+    return error_message<ConfigError>(
+        [&] { (void)parse_cache("{type: tiered, " + options + "}", all); });
+  };
+  EXPECT_THAT(error("policy: mru"), HasSubstr("policy: unknown policy 'mru'; known: lru, lfu"));
+  EXPECT_THAT(error("keep_free: 1.5"), HasSubstr("keep_free"));
+  const auto tiers_of = [&](const std::string& text) {
+    const auto cache =
+        parse_cache(text, all).factory(KvFormat::kNative)({{1, 64, 0, -1}}, {.max_length = 16});
+    if (RowTiers* tiers = cache->row_tiers()) {
+      cache->extend({.count = 3});
+      (void)cache->view(0);
+      cache->commit(0, std::vector<int64_t>{0, 1, 2});
+      EXPECT_GT(tiers->demote(0), 0);
+      EXPECT_EQ(tiers->bytes(0).memory, 0);
+      return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(tiers_of("{type: tiered, policy: lfu, keep_free: 0.25, megabytes: 256}"));
+  EXPECT_TRUE(tiers_of("{type: tracing, of: {type: tiered, megabytes: 256}}"));
+  EXPECT_FALSE(tiers_of("paged"));
+}
+
 TEST(CachesTest, EntriesSayWhatLiesInMemory) {
   const Components all = builtin_components();
   const auto bytes = [&](const std::string& text) { return parse_cache(text, all).memory_bytes; };
@@ -384,6 +411,15 @@ TEST(CachesTest, EntriesSayWhatLiesInMemory) {
   EXPECT_EQ(bytes("{type: tiered, memory_megabytes: 3}"), 3 << 20);
   EXPECT_EQ(bytes("tracing"), 0);
   EXPECT_EQ(bytes("{type: tracing, of: {type: tiered, memory_megabytes: 3}}"), 3 << 20);
+  EXPECT_EQ(parse_cache("{type: tiered, host_megabytes: 5}", all).host_bytes, 5 << 20);
+}
+
+TEST(CachesTest, AGpusTiersAreSaidToBeOfEachModel) {
+  const CacheChoice choice =
+      parse_cache("{type: tiered, memory_megabytes: 3}", builtin_components());
+  EXPECT_THAT(tiers_beside_target(choice, "cuda:1"), HasSubstr("3 MiB more of the GPU's memory"));
+  EXPECT_EQ(tiers_beside_target(choice, "cpu"), "");
+  EXPECT_EQ(tiers_beside_target({}, "cuda"), "");
 }
 
 TEST(CachesTest, SomeTypesAreForTheCpu) {
@@ -435,7 +471,15 @@ TEST(CachesTest, AFormatThatRoundsByChannelSaysWhatItNeeds) {
     return error_message<Error>([&] { (void)cache(options); });
   };
   EXPECT_THAT(refusal("paged, page_size: 16, format: kivi2"), HasSubstr("multiples of 32 tokens"));
-  EXPECT_THAT(refusal("compressed, format: kivi2"), HasSubstr("choose another format, or type"));
+  EXPECT_THAT(refusal("compressed, format: kivi2"),
+              AllOf(HasSubstr("--cache {type: compressed"), HasSubstr("choose another format")));
+  for (const auto& [type, entry] : all.caches.entries()) {
+    const auto format = std::find_if(entry.options.begin(), entry.options.end(),
+                                     [](const OptionHelp& help) { return help.name == "format"; });
+    EXPECT_EQ(format->values.find("kivi2") == std::string::npos,
+              type == "compressed" || type == "tiered")
+        << type;
+  }
   EXPECT_THAT(refusal("window, recent: 100, format: kivi2"),
               HasSubstr("raise the window's recent"));
   for (const char* type :

@@ -122,6 +122,19 @@ TEST(MemoryNeedsOfModelsTest, WhatATieredCacheHasNoMemoryForLiesOnDisk) {
     EXPECT_EQ(tiered.total(), paged.total() - tiered.cache_on_disk);
   }
   EXPECT_EQ(needs("tiered").cache_on_disk, 0) << "256 MiB hold all";
+  EXPECT_EQ(needs("{type: tiered, memory_megabytes: 1}").pinned_cache, 0) << "on the CPU";
+  const auto pinned = [&](const std::string& host) {
+    return memory_needs(files,
+                        {.dtype = "",
+                         .device = "cuda",
+                         .cache = parse_cache("{type: tiered, memory_megabytes: 1" + host + "}",
+                                              builtin_components())},
+                        1000)
+        .pinned_cache;
+  };
+  // A block is a page of 16 tokens of a layer: 1 head's keys and values of 64 float32.
+  EXPECT_EQ(pinned(""), 8 * 2 * 16 * 64 * 4);
+  EXPECT_EQ(pinned(", host_megabytes: 3"), 4 << 20) << "a power of two";
 }
 
 TEST(MemoryNeedsOfModelsTest, WithSlackWindowsTakeWhatAPieceOfAPromptNeeds) {

@@ -1,0 +1,127 @@
+#include "experiments/components/cache_format.h"
+
+#include <fmt/format.h>
+
+#include "experiments/config/config_node.h"
+#include "experiments/config/option_table.h"
+#include "kv/kv_cache.h"
+
+namespace specdec {
+namespace {
+
+/// Formats that a cache's `format` names; the others are said by kv_dtype.
+constexpr KvFormat kLossyFormats[] = {
+    KvFormat::kFloat16, KvFormat::kFp8E4m3,      KvFormat::kQ8,    KvFormat::kQ4,
+    KvFormat::kQ3,      KvFormat::kHierarchical, KvFormat::kKivi2, KvFormat::kKivi4};
+
+/// The names of kLossyFormats, and of those that round each key alone.
+constexpr const char* kLossyNames = "float16, fp8_e4m3, q8, q4, q3, hierarchical, kivi2 or kivi4";
+constexpr const char* kNamesOfOneKey = "float16, fp8_e4m3, q8, q4, q3 or hierarchical";
+
+}  // namespace
+
+std::optional<KvFormat> read_cache_format(const ConfigNode& cache) {
+  cache.ignore("format");  // known, also where it is not given
+  if (!cache.has("format")) {
+    return std::nullopt;
+  }
+  const auto name = cache.find<std::string>("format");
+  if (!name) {
+    return std::nullopt;  // a mistake, which is noted
+  }
+  for (const KvFormat format : kLossyFormats) {
+    if (*name == kv_format_name(format)) {
+      return format;
+    }
+  }
+  cache.fail("format",
+             fmt::format("unknown format '{}'; known: {}. float32 and bfloat16 are values "
+                         "of the model's kv_dtype",
+                         *name, kLossyNames));
+  return std::nullopt;
+}
+
+KvRotation read_rotation(const ConfigNode& cache, const std::optional<KvFormat>& format) {
+  const auto name = cache.find<std::string>("rotation").value_or("none");
+  const bool is_mistaken = cache.has("format") && !format;  // which is noted
+  if (name == "none" || (name == "hadamard" && is_mistaken)) {
+    return KvRotation::kNone;
+  }
+  if (name != "hadamard") {
+    cache.fail("rotation", fmt::format("unknown rotation '{}'; known: none, hadamard", name));
+    return KvRotation::kNone;
+  }
+  if (format && kv_key_group(*format) > 1) {
+    cache.fail("rotation",
+               fmt::format("mixes the channels of a head, and {} rounds keys channel by "
+                           "channel: leave it out, or choose another format",
+                           kv_format_name(*format)));
+    return KvRotation::kNone;
+  }
+  if (!format || !has_scales(*format)) {
+    cache.fail("rotation",
+               "is for formats with scales, whose error it lowers: give format: q8, q4, q3 or "
+               "hierarchical, or leave it out");
+    return KvRotation::kNone;
+  }
+  return KvRotation::kHadamard;
+}
+
+int64_t read_exact_recent(const ConfigNode& cache, const std::optional<KvFormat>& format) {
+  constexpr int64_t kMostRecent = int64_t{1} << 30;
+  const int64_t group = format ? kv_key_group(*format) : 1;
+  cache.ignore("exact_recent");  // known, also where it is not given
+  const int64_t usual = group > 1 ? kGroupedRecent : 0;
+  const int64_t tokens = usual > 0 || cache.has("exact_recent")
+                             ? cache.get<int64_t>("exact_recent", usual, {0, kMostRecent})
+                             : 0;
+  if (tokens < group && group > 1) {
+    cache.fail(
+        "exact_recent",
+        fmt::format("is {}, but {} rounds the keys of {} tokens together, and holds those as "
+                    "they are that still come together: give {} or more, or leave it out",
+                    tokens, kv_format_name(*format), group, group));
+    return group;
+  }
+  if (tokens > 0 && !cache.has("format")) {
+    cache.fail("exact_recent",
+               fmt::format("counts the last tokens that a format does not round: give format: {}, "
+                           "or leave it out",
+                           kLossyNames));
+  }
+  return format ? tokens : 0;  // else a mistake is noted
+}
+
+std::string format_refusal(KvFormat format, const std::string& device) {
+  if (kv_key_group(format) == 1 || device == "cpu") {
+    return "";
+  }
+  return fmt::format("{} is for the CPU, but device is {}; choose another format, or device: cpu",
+                     kv_format_name(format), device);
+}
+
+std::vector<OptionHelp> with_format(std::vector<OptionHelp> options, const FormatSupport& support) {
+  const char* cpu_only = support.key_groups ? ", kivi2 and kivi4 on the CPU" : "";
+  options.push_back({"format", "as kv_dtype says",
+                     support.key_groups ? kLossyNames : kNamesOfOneKey,
+                     fmt::format("of keys and values, rounded when they are written: lossy; on the "
+                                 "CPU and CUDA{}",
+                                 cpu_only)});
+  options.push_back({"rotation", "none", "none or hadamard",
+                     "what keys and values are multiplied with before a format with scales rounds "
+                     "them"});
+  options.push_back({"codebook", "none", "a file of specdec score --calibrate",
+                     "levels of q3 that were calibrated for the model, with this rotation"});
+  if (support.exact_recent) {
+    const char* usual = support.key_groups ? "; of kivi2 and kivi4 32 or more, 128 by default" : "";
+    options.push_back({"exact_recent", "0", "0 to 1073741824",
+                       fmt::format("last tokens, itself among them, that a token reads as they are "
+                                   "beside a format; 0: none{}",
+                                   usual)});
+  }
+  options.push_back({"lossy", "false", "true or false",
+                     "true where a target's cache is lossy, which makes another model of it"});
+  return options;
+}
+
+}  // namespace specdec

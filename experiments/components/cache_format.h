@@ -1,0 +1,34 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/kernels/kv_format.h"
+
+namespace specdec {
+
+struct OptionHelp;
+class ConfigNode;
+
+/// The keys of a cache that say how keys and values are rounded, which all types have. Mistakes are
+/// noted in the node's ConfigErrors.
+/// `format`; nullopt where it is not given, or not a format.
+std::optional<KvFormat> read_cache_format(const ConfigNode& cache);
+/// `rotation` beside this format.
+KvRotation read_rotation(const ConfigNode& cache, const std::optional<KvFormat>& format);
+/// `exact_recent` beside this format, by default what the format needs.
+int64_t read_exact_recent(const ConfigNode& cache, const std::optional<KvFormat>& format);
+
+/// What is wrong with a format on a device, by its name in YAML; "" = nothing.
+std::string format_refusal(KvFormat format, const std::string& device);
+
+/// What a type of cache takes of these keys.
+struct FormatSupport {
+  bool key_groups = true;    ///< formats that round the keys of several tokens together
+  bool exact_recent = true;  ///< the key
+};
+/// Options of a type, and those that all types have, as `specdec list` says them.
+std::vector<OptionHelp> with_format(std::vector<OptionHelp> options,
+                                    const FormatSupport& support = {});
+
+}  // namespace specdec
