@@ -10,6 +10,8 @@
 #include "core/draft.h"
 #include "core/error.h"
 #include "core/prefill_size.h"
+#include "core/row_tiers.h"
+#include "kv/stateful_store.h"
 
 namespace specdec {
 namespace {
@@ -218,6 +220,22 @@ TEST(StateStoreTest, ADeviceHoldsTheStatesOfARowAndOfAPromptsPiece) {
   }
   EXPECT_EQ(store.count(), 3) << "the last one is a checkpoint too";
   EXPECT_THROW(store.extend({.count = states}), Error);
+}
+
+TEST(StatefulStoreTest, TiersNameLayersByTheirNumberAmongAll) {
+  const auto cache = make_cache({{.state_size = 4}, {.head_dim = 8}},
+                                {.max_length = 16, .max_bytes = 1 << 20, .memory_bytes = 1 << 18});
+  cache->extend({.count = 3});
+  (void)cache->view(1);
+  cache->commit(0, chain_path(3));
+  RowTiers& tiers = *cache->row_tiers();
+  EXPECT_GT(tiers.demote(0), 0);
+  const std::vector<PlacedPage> pages = tiers.pages(0);
+  ASSERT_EQ(pages.size(), 1U);
+  EXPECT_EQ(pages[0].layer, 1);
+  EXPECT_EQ(pages[0].tier, KvTier::kDisk);
+  tiers.prefetch_async(0);
+  EXPECT_EQ(tiers.bytes(0).memory, pages[0].bytes);
 }
 
 }  // namespace
