@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -17,39 +19,41 @@ using Codes = CompressionScheme::Codes;
 constexpr int64_t kMlxWordBits = 32;
 constexpr const char* kMlxKey = "quantization";
 
-/// A mode whose codes are floats, without biases.
-struct FloatMode {
+/// A mode, whose bits and inputs of a group are its defaults and, where codes are floats without
+/// biases, the only ones.
+struct Mode {
   const char* name;
   Codes codes;
   int64_t bits, group;
   bool float8_scales;
 };
-constexpr FloatMode kFloatModes[] = {{"mxfp4", Codes::kMlxFloat4, 4, 32, false},
-                                     {"mxfp8", Codes::kMlxFloat8, 8, 32, false},
-                                     {"nvfp4", Codes::kMlxFloat4, 4, 16, true}};
+constexpr Mode kModes[] = {{"affine", Codes::kMlx, 4, 64, false},
+                           {"mxfp4", Codes::kMlxFloat4, 4, 32, false},
+                           {"mxfp8", Codes::kMlxFloat8, 8, 32, false},
+                           {"nvfp4", Codes::kMlxFloat4, 4, 16, true}};
 
 /// That of a module, or of all that have none of their own.
 CompressionScheme read_mlx_scheme(const JsonKeys& keys) {
   CompressionScheme scheme{.codes = Codes::kMlx, .symmetric = false, .rows_per_scale = 1};
   const std::string mode = keys.text("mode", "affine");
-  scheme.bits = keys.positive("bits", 4);
-  scheme.columns_per_scale = keys.positive("group_size", mode == "affine" ? 64 : 32);
-  for (const FloatMode& known : kFloatModes) {
-    if (mode == known.name) {
-      if (scheme.bits != known.bits || scheme.columns_per_scale != known.group) {
-        keys.fail("mode",
-                  fmt::format("is '{}', which has {} bits and groups of {}, not {} and {}", mode,
-                              known.bits, known.group, scheme.bits, scheme.columns_per_scale));
-      }
-      scheme.codes = known.codes;
-      scheme.float8_scales = known.float8_scales;
-      return scheme;
-    }
-  }
-  if (mode != "affine") {
+  const Mode* known = std::find_if(std::begin(kModes), std::end(kModes),
+                                   [&](const Mode& one) { return mode == one.name; });
+  if (known == std::end(kModes)) {
     keys.fail("mode", fmt::format("is '{}', which is not supported; known: affine, mxfp4, mxfp8, "
                                   "nvfp4",
                                   mode));
+  }
+  scheme.codes = known->codes;
+  scheme.float8_scales = known->float8_scales;
+  scheme.bits = keys.positive("bits", known->bits);
+  scheme.columns_per_scale = keys.positive("group_size", known->group);
+  if (scheme.codes != Codes::kMlx) {
+    if (scheme.bits != known->bits || scheme.columns_per_scale != known->group) {
+      keys.fail("mode",
+                fmt::format("is '{}', which has {} bits and groups of {}, not {} and {}", mode,
+                            known->bits, known->group, scheme.bits, scheme.columns_per_scale));
+    }
+    return scheme;
   }
   if (scheme.bits < 2 || scheme.bits > 8 || scheme.bits == 7) {
     keys.fail("bits",

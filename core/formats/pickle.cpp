@@ -347,6 +347,7 @@ PickledTensors read_pickled_tensors(std::span<const std::byte> code, const std::
     found.tensors.push_back(tensor);
     found.tensors.back().layout.name = name;
   };
+  pickle::Flattening into{add, where, code.size() * pickle::kMostFlattened};
   for (const auto& [key, value] : dictionary->items) {
     const auto* name = std::get_if<std::string>(&key->is);
     const auto* tensor = std::get_if<PickledTensor>(&value->is);
@@ -355,7 +356,7 @@ PickledTensors read_pickled_tensors(std::span<const std::byte> code, const std::
     }
     const auto* object = std::get_if<pickle::Object>(&value->is);
     if (object != nullptr && object->is_tensor) {
-      found.metadata[*name] = pickle::flatten(*name, *object, add, where);
+      found.metadata[*name] = pickle::flatten(*name, *object, into);
       continue;
     }
     if (tensor == nullptr) {

@@ -6,6 +6,26 @@
 
 namespace specdec {
 
+/// A class of torchao's, or a layout of its AffineQuantizedTensor.
+struct TorchaoClass {
+  const char* name;
+  CompressionScheme::Codes codes;
+  const char* codes_part;
+  const char* scales_part;
+};
+inline constexpr TorchaoClass kTorchaoClasses[] = {
+    {"Float8Tensor", CompressionScheme::Codes::kFloat8, "qdata", "scale"},
+    {"Int8Tensor", CompressionScheme::Codes::kTorchaoBytes, "qdata", "scale"},
+    {"IntxUnpackedToInt8Tensor", CompressionScheme::Codes::kTorchaoBytes, "qdata", "scale"},
+    {"Int4Tensor", CompressionScheme::Codes::kTorchaoPairs, "qdata", "scale"},
+    {"Int4TilePackedTo4dTensor", CompressionScheme::Codes::kTorchaoTiles, "qdata",
+     "scale_and_zero"},
+    {"PlainAQTTensorImpl", CompressionScheme::Codes::kTorchaoBytes, "int_data", "scale"},
+    {"QDQTensorImpl", CompressionScheme::Codes::kTorchaoBytes, "int_data", "scale"},
+    {"Float8AQTTensorImpl", CompressionScheme::Codes::kFloat8, "float8_data", "scale"},
+    {"TensorCoreTiledAQTTensorImpl", CompressionScheme::Codes::kTorchaoTiles, "packed_weight",
+     "scale_and_zero"}};
+
 /// The tiles of codes that tensor cores read.
 struct TorchaoTiles {
   static constexpr int64_t kRows = 8;

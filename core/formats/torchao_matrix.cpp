@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -21,23 +22,9 @@ namespace {
 using nlohmann::json;
 using Codes = CompressionScheme::Codes;
 
-/// A class of torchao's, or a layout of its AffineQuantizedTensor.
-struct TorchaoClass {
-  const char* name;
-  Codes codes;
-  const char* codes_part;
-  const char* scales_part;
-};
-constexpr TorchaoClass kClasses[] = {
-    {"Float8Tensor", Codes::kFloat8, "qdata", "scale"},
-    {"Int8Tensor", Codes::kTorchaoBytes, "qdata", "scale"},
-    {"IntxUnpackedToInt8Tensor", Codes::kTorchaoBytes, "qdata", "scale"},
-    {"Int4Tensor", Codes::kTorchaoPairs, "qdata", "scale"},
-    {"Int4TilePackedTo4dTensor", Codes::kTorchaoTiles, "qdata", "scale_and_zero"},
-    {"PlainAQTTensorImpl", Codes::kTorchaoBytes, "int_data", "scale"},
-    {"QDQTensorImpl", Codes::kTorchaoBytes, "int_data", "scale"},
-    {"Float8AQTTensorImpl", Codes::kFloat8, "float8_data", "scale"},
-    {"TensorCoreTiledAQTTensorImpl", Codes::kTorchaoTiles, "packed_weight", "scale_and_zero"}};
+/// Parts that activations are rounded with, which is left out.
+constexpr const char* kRoundings[] = {"act_quant_scale", "act_quant_zero_point",
+                                      "output_quant_scale"};
 
 /// "module.weight" -> "module._weight_".
 std::string part_prefix(const std::string& name) {
@@ -45,11 +32,18 @@ std::string part_prefix(const std::string& name) {
   return name.substr(0, begin) + "_" + name.substr(begin) + "_";
 }
 
-/// Reads one matrix. Complaints name the folder and the matrix.
+/// Reads one matrix, and adds the names that its parts may have. Complaints name the folder and the
+/// matrix.
 class TorchaoReader {
  public:
-  TorchaoReader(const TensorFiles& files, const std::string& name, const json& said)
-      : files_(files), name_(name), prefix_(part_prefix(name)), said_(&said), data_(&said) {}
+  TorchaoReader(const TensorFiles& files, const std::string& name, const json& said,
+                std::set<std::string>& parts)
+      : files_(files),
+        name_(name),
+        parts_(parts),
+        prefix_(part_prefix(name)),
+        said_(&said),
+        data_(&said) {}
 
   CompressedMatrix read() {
     enter();
@@ -88,6 +82,7 @@ class TorchaoReader {
         break;
     }
     read_factors();
+    require_known_parts();
     return matrix_;
   }
 
@@ -109,9 +104,22 @@ class TorchaoReader {
       fail("is described by no JSON object with _type and _data");
     }
     data_ = &*found;
+    for (const char* rounding : kRoundings) {
+      parts_.insert(prefix_ + rounding);
+    }
+  }
+
+  /// That of the parts of said_ none changes values in a way that is not known.
+  void require_known_parts() const {
+    for (const json& one : said_->value("_tensor_data_names", json::array())) {
+      if (one.is_string() && !parts_.contains(prefix_ + one.get<std::string>())) {
+        fail(fmt::format("is a {} with the part {}, which is not supported", type(), one.dump()));
+      }
+    }
   }
 
   void enter_part(const char* attribute) {
+    require_known_parts();
     const auto found = data_->find(attribute);
     if (found == data_->end() || !found->is_object()) {
       fail(fmt::format("is a {} without '{}'", type(), attribute));
@@ -123,7 +131,7 @@ class TorchaoReader {
 
   TorchaoClass find_class() const {
     std::vector<std::string_view> known;
-    for (const TorchaoClass& one : kClasses) {
+    for (const TorchaoClass& one : kTorchaoClasses) {
       const bool is_layout = std::string_view(one.name).ends_with("Impl");
       if (type() == one.name && is_layout == (affine_ != nullptr)) {
         return one;
@@ -136,28 +144,49 @@ class TorchaoReader {
         affine_ != nullptr ? "AffineQuantizedTensor with " : "", type(), fmt::join(known, ", ")));
   }
 
-  const TensorEntry* part(const std::string& end) const { return files_.find(prefix_ + end); }
+  const TensorEntry* part(const std::string& end) {
+    return files_.find(*parts_.insert(prefix_ + end).first);
+  }
+
+  const json& attributes() const { return affine_ != nullptr ? *affine_ : *data_; }
 
   /// Natural numbers under a key of the tensor's own attributes, or its wrapper's.
   std::optional<std::vector<int64_t>> sizes(const char* key) const {
-    const json& attributes = affine_ != nullptr ? *affine_ : *data_;
-    const auto found = attributes.find(key);
-    if (found == attributes.end() || found->is_null()) {
+    const auto found = attributes().find(key);
+    if (found == attributes().end() || found->is_null()) {
       return std::nullopt;
     }
     std::vector<int64_t> numbers;
     for (const json& one : found->is_array() ? *found : json::array()) {
-      if (!one.is_number_integer() || one.get<int64_t>() < 0) {
+      if (!one.is_number_integer() || one < 0 || one > kMaxMatrixSize) {
         numbers.clear();
         break;
       }
       numbers.push_back(one.get<int64_t>());
     }
     if (numbers.size() != 2) {
-      fail(fmt::format("has the {} {}; two numbers are supported, those of a matrix", key,
-                       found->dump()));
+      fail(fmt::format("has the {} {}; two numbers up to {} are supported, those of a matrix", key,
+                       found->dump(), kMaxMatrixSize));
     }
     return numbers;
+  }
+
+  /// The rows and columns that share a scale.
+  std::vector<int64_t> read_block() const {
+    const bool is_float8 = class_.codes == Codes::kFloat8;
+    if (is_float8 && attributes().value("block_size", json()) == json::array()) {
+      return {matrix_.rows, matrix_.columns};
+    }
+    const auto said = sizes("block_size");
+    if (said && said->front() > 0 && said->back() > 0) {
+      return *said;
+    }
+    if (said || !is_float8 || matrix_.scales == nullptr) {
+      fail("has no block_size, the rows and columns that share a scale");
+    }
+    const bool one =
+        matrix_.scales->bytes.size() == static_cast<size_t>(dtype_bytes(matrix_.scales->dtype));
+    return {one ? matrix_.rows : 1, matrix_.columns};
   }
 
   /// The shape, and the part of a row that shares a scale.
@@ -177,23 +206,15 @@ class TorchaoReader {
     }
     matrix_.rows = shape[0];
     matrix_.columns = shape[1];
-    std::optional<std::vector<int64_t>> block = sizes("block_size");
-    if (!block && matrix_.scales != nullptr && class_.codes == Codes::kFloat8) {
-      const bool one =
-          matrix_.scales->bytes.size() == static_cast<size_t>(dtype_bytes(matrix_.scales->dtype));
-      block = {one ? matrix_.rows : 1, matrix_.columns};
-    }
-    if (!block || (*block)[0] < 1 || (*block)[1] < 1) {
-      fail("has no block_size, the rows and columns that share a scale");
-    }
+    const std::vector<int64_t> block = read_block();
     CompressionScheme& scheme = matrix_.scheme;
-    scheme.rows_per_scale = (*block)[0] >= matrix_.rows ? 0 : (*block)[0];
-    scheme.columns_per_scale = (*block)[1] >= matrix_.columns ? 0 : (*block)[1];
-    if (packed && (*block)[0] != 1) {
-      fail(fmt::format("shares scales among {} rows, which is not supported", (*block)[0]));
+    scheme.rows_per_scale = block[0] >= matrix_.rows ? 0 : block[0];
+    scheme.columns_per_scale = block[1] >= matrix_.columns ? 0 : block[1];
+    if (packed && block[0] != 1) {
+      fail(fmt::format("shares scales among {} rows, which is not supported", block[0]));
     }
     scheme.rows_per_scale = packed ? 1 : scheme.rows_per_scale;
-    group_ = (*block)[1];
+    group_ = block[1];
   }
 
   void check_codes(const std::vector<DType>& types, const std::vector<int64_t>& shape) const {
@@ -340,11 +361,12 @@ class TorchaoReader {
 
   const TensorFiles& files_;
   const std::string& name_;
+  std::set<std::string>& parts_;
   std::string prefix_;            ///< of the parts' names
   const json* said_;              ///< what is said of the tensor, or of the one within it
   const json* data_;              ///< its attributes
   const json* affine_ = nullptr;  ///< those of an AffineQuantizedTensor around the layout
-  TorchaoClass class_ = kClasses[0];
+  TorchaoClass class_ = kTorchaoClasses[0];
   CompressedMatrix matrix_;
   int64_t group_ = 0;  ///< inputs that share a scale
 };
@@ -372,6 +394,7 @@ bool rounds_torchao_activations(const JsonKeys& keys) {
 
 std::map<std::string, CompressedMatrix> describe_torchao(const TensorFiles& files) {
   std::map<std::string, CompressedMatrix> matrices;
+  std::set<std::string> parts;
   for (const auto& [name, text] : files.metadata()) {
     if (!text.starts_with('{')) {
       continue;  // "format", "tensor_names"
@@ -379,7 +402,14 @@ std::map<std::string, CompressedMatrix> describe_torchao(const TensorFiles& file
     const json said =
         parse_json_object(text, fmt::format("{}: metadata of '{}'", files.folder().string(), name));
     if (said.value("_type", json()) != json("Tensor")) {
-      matrices.emplace(name, TorchaoReader(files, name, said).read());
+      matrices.emplace(name, TorchaoReader(files, name, said, parts).read());
+    }
+  }
+  for (const TensorEntry* entry : files.tensors()) {
+    if (is_torchao_part(entry->name, matrices) && !parts.contains(entry->name)) {
+      fail_tensor(
+          files, *entry,
+          "is a part of a quantised matrix that is not known, so its values would be others");
     }
   }
   return matrices;

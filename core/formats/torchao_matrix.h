@@ -26,8 +26,8 @@ CompressionSchemes read_torchao(const JsonKeys& keys);
 bool rounds_torchao_activations(const JsonKeys& keys);
 
 /// The matrices that the files' metadata speaks of, by name. Throws WeightsError naming folder and
-/// tensor: classes and layouts that are not supported, missing parts, shapes and types that do not
-/// fit, zero points that are no codes.
+/// tensor: classes and layouts that are not supported, missing parts and unknown ones, shapes and
+/// types that do not fit, zero points that are no codes.
 std::map<std::string, CompressedMatrix> describe_torchao(const TensorFiles& files);
 /// Whether a tensor is a part of one of them.
 bool is_torchao_part(const std::string& name,

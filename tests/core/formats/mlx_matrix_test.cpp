@@ -124,6 +124,27 @@ TEST(MlxMatrixTest, ModulesMayHaveBitsOfTheirOwn) {
   EXPECT_EQ(tensors.tensors().size(), 3U);
 }
 
+TEST(MlxMatrixTest, AModesBitsAndGroupsAreItsOwn) {
+  OwnedTensors folder = mlx_matrix();
+  const auto add = [&](const std::string& module, int64_t words, int64_t groups) {
+    folder[module + ".weight"] = zeros_of(DType::kI32, {4, words});
+    folder[module + ".scales"] = zeros_of(DType::kU8, {4, groups});
+  };
+  add("b", 8, 4);
+  add("c", 8, 2);
+  add("d", 16, 2);
+  const json config = mlx_config(
+      {{"b", {{"mode", "nvfp4"}}}, {"c", {{"mode", "mxfp4"}}}, {"d", {{"mode", "mxfp8"}}}});
+  EXPECT_EQ(mlx_complaint(folder, config), "no error");
+  const CompressedTensors tensors(in_memory(folder),
+                                  parse_compression(config.dump(), "config.json").value());
+  for (const char* name : {"a.weight", "b.weight", "c.weight", "d.weight"}) {
+    EXPECT_EQ(tensors.find(name)->shape, (std::vector<int64_t>{4, 64})) << name;
+  }
+  EXPECT_THAT(mlx_complaint(folder, mlx_config({{"b", {{"mode", "nvfp4"}, {"group_size", 32}}}})),
+              HasSubstr("4 bits and groups of 16, not 4 and 32"));
+}
+
 TEST(MlxMatrixTest, ModulesThatNoFileHoldsAreSaid) {
   const auto notes = [](const json& more) {
     const auto schemes = parse_compression(mlx_config(more).dump(), "config.json").value();

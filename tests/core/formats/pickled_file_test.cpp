@@ -5,9 +5,13 @@
 
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <span>
+#include <string>
 
 #include "core/error.h"
+#include "core/formats/pickle.h"
 #include "tests/support/error_message.h"
 #include "tests/support/temporary_folder.h"
 
@@ -94,6 +98,71 @@ TEST(PickledFileTest, OtherFilesAreRefused) {
   const TemporaryFolder folder;
   EXPECT_THAT(complaint(folder.write("empty.bin", "")), HasSubstr("empty"));
   EXPECT_THAT(complaint(folder.write("text.bin", "weights")), HasSubstr("download it again"));
+}
+
+/// A text as a pickle holds it.
+std::string pickled_text(const std::string& text) {
+  std::string code = "X";
+  for (const unsigned shift : {0U, 8U, 16U, 24U}) {
+    code += static_cast<char>(text.size() >> shift & 255U);
+  }
+  return code + text;
+}
+
+/// A tensor of a class of torchao's with attributes, which are keys and values in turn.
+std::string pickled_object(const std::string& type, const std::string& attributes) {
+  return "(ctorch._utils\n_rebuild_wrapper_subclass\nctorchao.quantization\n" + type + "\n)}(" +
+         attributes + "ut";
+}
+
+PickledTensors read_code(const std::string& code) {
+  return read_pickled_tensors(std::as_bytes(std::span(code)), "data.pkl");
+}
+
+/// Of a dictionary of one such tensor.
+std::string said_of(const std::string& type, const std::string& attributes) {
+  return read_code("\x80\x02}(" + pickled_text("a.weight") +
+                   "ctorch._tensor\n_rebuild_from_type_v2\n" + pickled_object(type, attributes) +
+                   "Ru.")
+      .metadata.at("a.weight");
+}
+
+TEST(PickledFileTest, LongTextsOfTensorsAreLeftOut) {
+  const std::string key = pickled_text("note");
+  const std::string text(256, 'n');
+  EXPECT_THAT(said_of("Int8Tensor", key + pickled_text(text)), HasSubstr(text));
+  EXPECT_THAT(said_of("Int8Tensor", key + pickled_text(text + 'n')), HasSubstr("\"note\":null"));
+  const std::string name(257, 'n');
+  for (const auto& read : {std::function([&] { said_of(name, key + key); }), std::function([&] {
+                             said_of("Int8Tensor", pickled_text(name) + key);
+                           })}) {
+    EXPECT_THAT(error_message<WeightsError>(read),
+                AllOf(HasSubstr("data.pkl: "), HasSubstr("a name in a tensor has 257 bytes"),
+                      HasSubstr("damaged")));
+  }
+}
+
+/// The value 0 of the pickle's memory is a text, 1 a tensor that holds it often.
+TEST(PickledFileTest, RecalledTextsAreNotEndless) {
+  std::string list = "(";
+  for (int i = 0; i < 32; ++i) {
+    list += std::string("h\0", 2);
+  }
+  const std::string code = "\x80\x02" + pickled_text(std::string(256, 'x')) +
+                           std::string("q\0", 2) + "0" + "ctorch._tensor\n_rebuild_from_type_v2\n" +
+                           pickled_object("Int8Tensor", pickled_text("note") + list + "t") +
+                           "Rq\x01" + "0}(";
+  const auto with_tensors = [&](int count) {
+    std::string all = code;
+    for (int i = 0; i < count; ++i) {
+      all += pickled_text("tensor" + std::to_string(i)) + "h\x01";
+    }
+    return all + "u.";
+  };
+  EXPECT_EQ(read_code(with_tensors(1)).metadata.size(), 1U);
+  EXPECT_THAT(error_message<WeightsError>([&] { read_code(with_tensors(1000)); }),
+              AllOf(HasSubstr("data.pkl: "), HasSubstr("far longer than itself"),
+                    HasSubstr("the file is damaged")));
 }
 
 /// Whatever is cut or changed: an error or tensors, never another access. Sanitizers watch.

@@ -143,6 +143,45 @@ TEST(TorchaoMatrixTest, WhatIsNotSupportedIsNamed) {
   }
 }
 
+TEST(TorchaoMatrixTest, BlocksOfMoreThanAnyMatrixAreNamed) {
+  TorchaoFolder folder = tile_folder();
+  folder.tensors["a._weight_scale_and_zero"] = zeros_of(DType::kBF16, {0, 8, 2});
+  for (const char* size :
+       {"9223372036854775807", "18446744073709551615", "4611686018427387904", "16777217", "1e30"}) {
+    folder.said["_data"]["block_size"] = json::parse(std::string("[1, ") + size + "]");
+    EXPECT_THAT(folder.complaint(), HasSubstr("two numbers up to 16777216 are supported")) << size;
+  }
+}
+
+TEST(TorchaoMatrixTest, UnknownPartsAreNamed) {
+  TorchaoFolder folder = int4_folder();
+  folder.tensors["a._weight_post_scale"] = zeros_of(DType::kBF16, {4});
+  EXPECT_THAT(folder.complaint(), HasSubstr("tensor 'a._weight_post_scale' is a part of"));
+  folder.said["_tensor_data_names"] = {"qdata", "scale", "zero_point", "post_scale"};
+  EXPECT_THAT(folder.complaint(),
+              HasSubstr("tensor 'a.weight' is a Int4Tensor with the part \"post_scale\""));
+  folder = tile_folder();  // of other classes
+  folder.tensors["a._weight_zero_point"] = zeros_of(DType::kBF16, {2, 6});
+  EXPECT_THAT(folder.complaint(), HasSubstr("'a._weight_zero_point'"));
+  folder = intx_folder();
+  folder.tensors["a._weight_act_quant_scale"] = zeros_of(DType::kF32, {1});
+  folder.said["_tensor_data_names"] = {"qdata", "scale", "zero_point", "act_quant_scale"};
+  EXPECT_EQ(folder.complaint(), "no error") << "activations stay as they are";
+}
+
+TEST(TorchaoMatrixTest, FloatsWithoutBlocksHaveOneScale) {
+  TorchaoFolder folder = {"Float8Tensor",
+                          {{"block_size", json::array()}},
+                          {{"a._weight_qdata", zeros_of(DType::kF8E4M3, {4, 64})},
+                           {"a._weight_scale", zeros_of(DType::kF32, {})}}};
+  EXPECT_EQ(folder.complaint(), "no error");
+  folder.tensors["a._weight_scale"] = zeros_of(DType::kF32, {4, 1});
+  EXPECT_THAT(folder.complaint(), HasSubstr("'a._weight_scale' has shape [4, 1]"));
+  folder = int4_folder();
+  folder.said["_data"]["block_size"] = json::array();
+  EXPECT_THAT(folder.complaint(), HasSubstr("block_size"));
+}
+
 TEST(TorchaoMatrixTest, CodesAndZeroPointsHaveTheirBits) {
   TorchaoFolder folder = intx_folder();
   folder.tensors["a._weight_qdata"].bytes[7] = std::byte{8};
