@@ -39,7 +39,7 @@ class RowTiers {
   RowTiers(const RowTiers&) = delete;
   RowTiers& operator=(const RowTiers&) = delete;
 
-  /// The row's pages, layer by layer, by position; without those that no forward has written.
+  /// The row's written pages by layer, then position. Waits for what prefetch_async() reads.
   virtual std::vector<PlacedPage> pages(RowId row) = 0;
   /// The sums of pages().
   TierBytes bytes(RowId row);

@@ -107,6 +107,7 @@ class PageTiers {
   void fetch(std::span<const Place> places);
   void enter_all(std::span<const Place> places);
   void forget_needs();
+  void note_use(int64_t layer, std::span<const PageUse> uses);
   void finish_reads();
   void run();
 

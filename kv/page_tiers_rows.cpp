@@ -51,9 +51,7 @@ int64_t PageTiers::promote(int64_t layer, std::span<const PageUse> uses) {
     memory_->begin_moves();
     fetch(places);
   }
-  for (const PageUse& use : uses) {
-    at({layer, pages_.block_of(layer, use.page)}).last_use = forward_;
-  }
+  note_use(layer, uses);
   forget_needs();
   return bytes_of(places);
 }
@@ -62,6 +60,14 @@ void PageTiers::prefetch(int64_t layer, std::span<const PageUse> uses) {
   finish_reads();
   forget_needs();
   read_ahead(layer, uses);
+  note_use(layer, uses);
+}
+
+/// They are not idle: until two more forwards have begun no others leave after them.
+void PageTiers::note_use(int64_t layer, std::span<const PageUse> uses) {
+  for (const PageUse& use : uses) {
+    at({layer, pages_.block_of(layer, use.page)}).last_use = forward_;
+  }
 }
 
 int64_t PageTiers::keep_free(int64_t bytes) {

@@ -221,8 +221,8 @@ void ProfileDefaults::take_threads(ModelOptions& options) {
 
 void ProfileDefaults::take_cache(ModelOptions& options, const Components& components) {
   if (values_.page_size > 0 && options.cache.yaml.empty()) {
-    options.cache =
-        parse_cache(fmt::format("{{type: paged, page_size: {}}}", values_.page_size), components);
+    options.cache = parse_cache(fmt::format("{{type: paged, page_size: {}}}", values_.page_size),
+                                components, "the machine profile's cache");
     note(fmt::format("page_size {}", values_.page_size));
   }
 }

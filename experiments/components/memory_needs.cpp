@@ -60,6 +60,9 @@ int64_t pinned_bytes(const KvStatistics& statistics, const CacheChoice& cache) {
     pages.page_bytes.push_back(layer.page_bytes / 2);
     pages.capacity = std::max(pages.capacity, layer.allocated_pages);
   }
+  if (pages.page_bytes == std::vector<int64_t>(pages.page_bytes.size())) {
+    return 0;  // no layer has keys
+  }
   pages.pages_per_block = equal_bytes(pages.page_bytes);
   const int64_t bytes = DeviceBlocks::pinned_bytes(pages, cache.host_bytes);
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));

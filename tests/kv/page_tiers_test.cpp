@@ -261,6 +261,15 @@ TEST_F(PageTiersTest, PagesGoAndComeBackOnRequest) {
   tiers_.prefetch(0, uses);
   EXPECT_EQ(tiers_.state(0, 20)->tier, KvTier::kMemory);
   check(0, 20);
+  (void)tiers_.demote(std::array<int64_t, 2>{20, 21}, {});
+  for (int forward = 0; forward < 3; ++forward) {
+    tiers_.begin_forward({});
+  }
+  tiers_.prefetch(0, uses);
+  tiers_.begin_forward({});
+  bring_and_check(2, 5);
+  (void)tiers_.keep_free(kMemory);
+  EXPECT_EQ(tiers_.state(0, 20)->tier, KvTier::kMemory) << "it waits for its forward";
 }
 
 TEST_F(PageTiersTest, HeldPagesStayUntilTheirEnd) {
