@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <optional>
+#include <set>
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -152,7 +154,21 @@ class LayerLoader {
     return load_whole<Matrix>(source_, whole_of(parts, columns), matrices_);
   }
   std::vector<Matrix> stack(const Named& parts, int64_t columns, int64_t count) const {
-    return load_stack<Matrix>(source_, whole_of(parts, columns), count, matrices_);
+    const Whole whole = whole_of(parts, columns);
+    return load_stack<Matrix>(source_, whole, count, stack_format({&whole, 1}));
+  }
+  /// A stack whose matrices have names of their own.
+  std::vector<Matrix> stack(const std::vector<Named>& matrices, int64_t columns) const {
+    std::vector<Whole> wholes;
+    for (const Named& parts : matrices) {
+      wholes.push_back(whole_of(parts, columns));
+    }
+    const MatrixFormat format = stack_format(wholes);
+    std::vector<Matrix> stack;
+    for (const Whole& whole : wholes) {
+      stack.push_back(load_whole<Matrix>(source_, whole, format));
+    }
+    return stack;
   }
 
   bool has(const std::string& name) const { return source_.has(format_.prefix + name); }
@@ -161,6 +177,21 @@ class LayerLoader {
   }
 
  private:
+  /// Experts' matrices lie one after another on a device, so they have one format there: that of
+  /// the file, or, where it has several, the dtype that is not stored.
+  MatrixFormat stack_format(std::span<const Whole> matrices) const {
+    std::set<WeightFormat> formats;
+    for (const Whole& whole : matrices) {
+      for (const LinearPart& part :
+           begin(whole, source_, matrices_, static_cast<const MatrixSize*>(nullptr)).parts) {
+        formats.insert(part.format);
+      }
+    }
+    MatrixFormat format = matrices_;
+    format.as_stored &= source_.place().layout == WeightLayout::kPanels || formats.size() == 1;
+    return format;
+  }
+
   Whole whole_of(const Named& parts, int64_t columns) const {
     Whole whole{.tensors = parts, .columns = columns};
     for (auto& [name, rows] : whole.tensors) {
@@ -341,11 +372,15 @@ class LayerParts {
       experts.down = loader_.stack({{"experts.down_proj", hidden_}}, size, count);
       return;
     }
+    std::vector<Named> both;
+    std::vector<Named> down;
     for (int64_t e = 0; e < count; ++e) {
       const std::string prefix = fmt::format("experts.{}.", e);
-      experts.gate_up.push_back(loader_.named(gate_up(prefix), hidden_));
-      experts.down.push_back(loader_.named({{prefix + "down_proj" + end, hidden_}}, size));
+      both.push_back(gate_up(prefix));
+      down.push_back({{prefix + "down_proj" + end, hidden_}});
     }
+    experts.gate_up = loader_.stack(both, hidden_);
+    experts.down = loader_.stack(down, size);
   }
 
   bool has_switch_experts() const {

@@ -82,6 +82,21 @@ std::optional<WeightFormat> linear_format(DType dtype) {
 /// The name of the scales of a matrix of int8 codes.
 std::string scales_name(const std::string& name) { return name + ".scales"; }
 
+/// A matrix in blocks, [rows, bytes of one] as the layout kRows has it.
+Tensor block_rows(const TensorEntry& entry, WeightFormat format) {
+  const int64_t rows = entry.shape[0];
+  const auto row_bytes = static_cast<int64_t>(entry.bytes.size()) / rows;
+  if (!has_codebook(format)) {
+    auto* bytes = const_cast<std::byte*>(entry.bytes.data());  // only copied from
+    return at::from_blob(bytes, {rows, row_bytes}, at::kByte);
+  }
+  Linear here(rows, entry.shape[1], format, {at::kCPU, WeightLayout::kRows});
+  for (int64_t row = 0; row < rows; ++row) {
+    here.set_stored_row(row, entry.bytes.data() + row * row_bytes);
+  }
+  return here.parts().front().packed;
+}
+
 }  // namespace
 
 TensorSource::TensorSource(std::shared_ptr<const TensorFiles> checkpoint, const Placement& place)
@@ -189,6 +204,15 @@ void TensorSource::set_blocks(const TensorEntry& entry, Linear& matrix, int64_t 
   const int64_t rows = entry.shape[0];
   const size_t row_bytes = entry.bytes.size() / static_cast<size_t>(rows);
   const int64_t group = std::max<int64_t>(1, entry.interleaved_rows);
+  if (matrix.layout() == WeightLayout::kRows) {  // in one copy to its device
+    const auto part =
+        std::find_if(matrix.parts().begin(), matrix.parts().end(),
+                     [first](const Linear::Part& one) { return first < one.first + one.out; });
+    Tensor packed = part->packed;
+    packed.narrow(0, first - part->first, rows)
+        .copy_(deinterleaved(block_rows(entry, part->format), group));
+    return;
+  }
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t place = row % group;
     const int64_t in_order = row - place + place / 2 + place % 2 * (group / 2);

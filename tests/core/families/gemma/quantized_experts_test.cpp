@@ -284,5 +284,41 @@ TEST(QuantizedExpertsFolderTest, GroupsOfLayersMayBeStoredDifferently) {
                                         HasSubstr("config_groups")));
 }
 
+/// On a device they lie one after another, in one format.
+TEST(QuantizedExpertsFolderTest, ThoseInSeveralFormatsAreFloat32InRows) {
+  const Quantizer int4 = w4a16(true);
+  QuantizedFolder folder(int4, false);
+  for (int64_t expert = 0; expert < kExperts; ++expert) {
+    const std::string name = fmt::format("{}layers.0.experts.{}.up_proj.weight", kRoot, expert);
+    for (const char* end : {"_packed", "_scale", "_shape"}) {
+      folder.tensors().erase(name + end);
+    }
+    for (const auto& [end, tensor] : fp8_rows().quantize(at::randn({96, 64})).tensors) {
+      folder.tensors()[name + end] = tensor;
+    }
+  }
+  json& keys = folder.config()["quantization_config"];
+  json group = fp8_rows().config["config_groups"]["group_0"];
+  group["format"] = "float-quantized";
+  group["targets"] = {"re:.*layers.0.experts.*up_proj$"};
+  keys["config_groups"]["group_0"]["format"] = "pack-quantized";
+  keys["config_groups"]["group_1"] = group;
+  keys["format"] = "mixed-precision";
+  ASSERT_EQ(folder.complaint(), "no error");
+  const auto host = load_model(folder.path());
+  LoadOptions rows;
+  rows.place.layout = WeightLayout::kRows;
+  const auto device = load_model(folder.path(), rows);
+  for (size_t layer = 0; layer < 2; ++layer) {
+    const auto& experts = device->layers[layer].experts;
+    for (size_t e = 0; e < experts.down.size(); ++e) {
+      EXPECT_STREQ(format_name(experts.gate_up[e].format()), layer == 0 ? "float32" : "INT4_32");
+      EXPECT_STREQ(format_name(experts.down[e].format()), "INT4_32");
+    }
+    EXPECT_TRUE(
+        at::equal(experts.gate_up[2].unpack(), host->layers[layer].experts.gate_up[2].unpack()));
+  }
+}
+
 }  // namespace
 }  // namespace specdec
