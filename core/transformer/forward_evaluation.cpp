@@ -75,7 +75,7 @@ bool ForwardEvaluation::can_run_chain(const TokenBatch& fed, const ForwardOption
   const bool are_given = inputs.embeddings.defined() || inputs.attention_inputs.defined();
   if (nodes > Workspace::kMostSelected || !chain_graphs_.enabled() || weights_.source != nullptr ||
       leaves_out(fed, options, size) || are_given != is_surrounded ||
-      inputs.attention_bias.defined()) {
+      inputs.attention_bias.defined() || !hooks_.empty()) {
     return false;
   }
   const LayerList layers = layers_of(options);

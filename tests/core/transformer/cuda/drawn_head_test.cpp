@@ -395,6 +395,13 @@ TEST(CudaDrawnHeadTest, AChainIsOneGraph) {
         model->commit(chain_path(head.fed));
       }
     }
+    const std::vector<Token> fed(static_cast<size_t>(head.fed), 9);
+    const ForwardInputs damaged{.features = at::full({head.fed, head.feature_width}, std::nan(""))};
+    const ChainRequest last = head.is_drawn ? draws.drawn(4) : draws.best(4);
+    ops->take_calls();
+    EXPECT_FALSE(graphed->draw_chain(fed, last, {}, damaged).has_value());
+    EXPECT_THAT(ops->take_calls(), testing::Not(testing::Contains(HasSubstr("paged_attention"))));
+    EXPECT_EQ(graphed->pending(), 0);
     // What chains leave in the cache is what forwards do.
     const TokenBatch next{.tokens = token_tensor(std::vector<Token>{3}),
                           .rows = {0},

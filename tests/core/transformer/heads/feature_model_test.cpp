@@ -276,11 +276,11 @@ class FailingHead final : public FeatureHead {
   explicit FailingHead(const HeadLayer& layer) : layer_(layer) {}
   std::vector<HeadLayer> layers() const override { return {layer_}; }
   int64_t feature_width() const override { return 16; }
-  LayerInput enter(const Tensor&, const Tensor& features, bool) const override {
+  LayerInput enter(Ops&, const Tensor&, const Tensor& features, bool) const override {
     return {features, {}};
   }
-  Tensor feature(const Tensor& output) const override { return output; }
-  Tensor logits(const Tensor&, const Tensor&) const override { throw std::bad_alloc(); }
+  Tensor feature(Ops&, const Tensor& output) const override { return output; }
+  Tensor logits(Ops&, const Tensor&, const Tensor&) const override { throw std::bad_alloc(); }
 
  private:
   HeadLayer layer_;
