@@ -216,6 +216,8 @@ std::vector<ExpertKernel> expert_kernels() {
           on_tensor_cores("Q4_0", CudaWeights::kQ40, 32),
           on_tensor_cores("Q4_K", CudaWeights::kQ4K, 256),
           on_tensor_cores("Q6_K", CudaWeights::kQ6K, 256),
+          on_tensor_cores("FP8_128", CudaWeights::kFp8x128, 128),
+          on_tensor_cores("INT4_128", CudaWeights::kInt4x128, 128),
           experts(plain("bfloat16", kBrain), kBrain)};
 }
 
