@@ -23,14 +23,14 @@ constexpr const char* kMlxKey = "quantization";
 /// biases, the only ones.
 struct Mode {
   const char* name;
-  Codes codes;
   int64_t bits, group;
+  Codes codes;
   bool float8_scales;
 };
-constexpr Mode kModes[] = {{"affine", Codes::kMlx, 4, 64, false},
-                           {"mxfp4", Codes::kMlxFloat4, 4, 32, false},
-                           {"mxfp8", Codes::kMlxFloat8, 8, 32, false},
-                           {"nvfp4", Codes::kMlxFloat4, 4, 16, true}};
+constexpr Mode kModes[] = {{"affine", 4, 64, Codes::kMlx, false},
+                           {"mxfp4", 4, 32, Codes::kMlxFloat4, false},
+                           {"mxfp8", 8, 32, Codes::kMlxFloat8, false},
+                           {"nvfp4", 4, 16, Codes::kMlxFloat4, true}};
 
 /// That of a module, or of all that have none of their own.
 CompressionScheme read_mlx_scheme(const JsonKeys& keys) {

@@ -76,7 +76,8 @@ UnwrappedMatrix::UnwrappedMatrix(const CompressedMatrix& stored)
 void UnwrappedMatrix::unwrap_bytes(const CompressedMatrix& stored) {
   const int half = 1 << (stored.scheme.bits - 1);
   for (size_t i = 0; i < code_bytes_.size(); ++i) {
-    const int code = static_cast<int8_t>(stored.codes->bytes[i]);
+    const int byte = std::to_integer<int>(stored.codes->bytes[i]);
+    const int code = byte < 128 ? byte : byte - 256;
     if (code < -half || code >= half) {
       throw WeightsError(
           fmt::format("tensor '{}' holds the code {}, which has more than {} bits: "
