@@ -406,7 +406,13 @@ std::map<std::string, CompressedMatrix> describe_torchao(const TensorFiles& file
     }
   }
   for (const TensorEntry* entry : files.tensors()) {
-    if (is_torchao_part(entry->name, matrices) && !parts.contains(entry->name)) {
+    if (!is_torchao_part(entry->name, matrices)) {
+      if (entry->name.find("._weight_") != std::string::npos) {
+        fail_tensor(files, *entry,
+                    "is a part of a matrix of torchao that the file's header does not describe: "
+                    "write the file again with its metadata, or take the original one");
+      }
+    } else if (!parts.contains(entry->name)) {
       fail_tensor(
           files, *entry,
           "is a part of a quantised matrix that is not known, so its values would be others");

@@ -167,6 +167,9 @@ TEST(TorchaoMatrixTest, UnknownPartsAreNamed) {
   folder.tensors["a._weight_act_quant_scale"] = zeros_of(DType::kF32, {1});
   folder.said["_tensor_data_names"] = {"qdata", "scale", "zero_point", "act_quant_scale"};
   EXPECT_EQ(folder.complaint(), "no error") << "activations stay as they are";
+  folder.tensors["b._weight_qdata"] = zeros_of(DType::kI8, {4, 64});
+  EXPECT_THAT(folder.complaint(), AllOf(HasSubstr("'b._weight_qdata' is a part of a matrix"),
+                                        HasSubstr("does not describe")));
 }
 
 TEST(TorchaoMatrixTest, FloatsWithoutBlocksHaveOneScale) {
