@@ -204,44 +204,49 @@ ExpertKernel experts(const ProductKernel& kernel, const BlockLayout& layout) {
           }};
 }
 
+/// Formats that tensor cores multiply with, and inputs of their blocks.
+struct TensorFormat {
+  const char* name;
+  CudaWeights format;
+  int32_t block;
+};
+constexpr TensorFormat kTensorFormats[] = {
+    {"bfloat16", CudaWeights::kBFloat16, 1}, {"float16", CudaWeights::kFloat16, 1},
+    {"Q8_0", CudaWeights::kQ80, 32},         {"Q4_0", CudaWeights::kQ40, 32},
+    {"Q4_K", CudaWeights::kQ4K, 256},        {"Q6_K", CudaWeights::kQ6K, 256},
+    {"FP8_128", CudaWeights::kFp8x128, 128}, {"INT4_128", CudaWeights::kInt4x128, 128}};
+
 }  // namespace
 
 std::vector<ExpertKernel> expert_kernels() {
-  const auto on_tensor_cores = [](const std::string& name, CudaWeights format, int32_t block) {
-    return experts(tensor(name, format, block), {format, 1, 2, {}});
-  };
-  return {on_tensor_cores("bfloat16", CudaWeights::kBFloat16, 1),
-          on_tensor_cores("float16", CudaWeights::kFloat16, 1),
-          on_tensor_cores("Q8_0", CudaWeights::kQ80, 32),
-          on_tensor_cores("Q4_0", CudaWeights::kQ40, 32),
-          on_tensor_cores("Q4_K", CudaWeights::kQ4K, 256),
-          on_tensor_cores("Q6_K", CudaWeights::kQ6K, 256),
-          on_tensor_cores("FP8_128", CudaWeights::kFp8x128, 128),
-          on_tensor_cores("INT4_128", CudaWeights::kInt4x128, 128),
-          experts(plain("bfloat16", kBrain), kBrain)};
+  std::vector<ExpertKernel> kernels;
+  for (const TensorFormat& one : kTensorFormats) {
+    kernels.push_back(experts(tensor(one.name, one.format, one.block), {one.format, 1, 2, {}}));
+  }
+  kernels.push_back(experts(plain("bfloat16", kBrain), kBrain));
+  return kernels;
 }
 
-// A line for each.
+// A line for each, or in kTensorFormats.
 std::vector<ProductKernel> product_kernels() {
-  return {
-      tensor("bfloat16", CudaWeights::kBFloat16, 1),
-      tensor("float16", CudaWeights::kFloat16, 1),
-      tensor("Q8_0", CudaWeights::kQ80, 32),
-      tensor("Q4_0", CudaWeights::kQ40, 32),
-      tensor("Q4_K", CudaWeights::kQ4K, 256),
-      tensor("Q6_K", CudaWeights::kQ6K, 256),
-      tensor("FP8_128", CudaWeights::kFp8x128, 128),
-      tensor("INT4_128", CudaWeights::kInt4x128, 128),
-      plain("bfloat16", kBrain),
-      plain("float32", {CudaWeights::kFloat32, 1, 4, {}}),
-      plain("float16", {CudaWeights::kFloat16, 1, 2, {0}}),
-      plain("Q8_0", {CudaWeights::kQ80, 32, 34, {0}}),
-      plain("Q4_0", {CudaWeights::kQ40, 32, 18, {0}}),
-      plain("Q4_K", {CudaWeights::kQ4K, 256, 144, {0, 2}}),
-      plain("Q6_K", {CudaWeights::kQ6K, 256, 210, {208}}),
-      // The upper half of a float32 scale.
-      plain("FP4_32", {CudaWeights::kFp4x32, 32, 20, {2}}),
-  };
+  std::vector<ProductKernel> kernels;
+  for (const TensorFormat& one : kTensorFormats) {
+    kernels.push_back(tensor(one.name, one.format, one.block));
+  }
+  for (const ProductKernel& each : {
+           plain("bfloat16", kBrain),
+           plain("float32", {CudaWeights::kFloat32, 1, 4, {}}),
+           plain("float16", {CudaWeights::kFloat16, 1, 2, {0}}),
+           plain("Q8_0", {CudaWeights::kQ80, 32, 34, {0}}),
+           plain("Q4_0", {CudaWeights::kQ40, 32, 18, {0}}),
+           plain("Q4_K", {CudaWeights::kQ4K, 256, 144, {0, 2}}),
+           plain("Q6_K", {CudaWeights::kQ6K, 256, 210, {208}}),
+           // The upper half of a float32 scale.
+           plain("FP4_32", {CudaWeights::kFp4x32, 32, 20, {2}}),
+       }) {
+    kernels.push_back(each);
+  }
+  return kernels;
 }
 
 }  // namespace specdec::cuda
