@@ -42,18 +42,19 @@ class EagleFeatureHead final : public FeatureHead {
 
   int64_t feature_width() const override { return third() ? fc_.in() : config_.hidden_size; }
 
-  LayerInput enter(Ops& ops, const Tensor& tokens, const Tensor& features,
-                   bool own) const override {
+  ForwardInputs enter(Ops& ops, const Tensor& tokens, const Tensor& features,
+                      bool own) const override {
     const Tensor embedding = ops.embed_rows(
         embedding_, tokens, config_.scale_embedding ? target_->embedding_scale : 1.0);
     if (third()) {
       const Tensor feature = own ? features : ops.linear(fc_, normed_streams(ops, features));
-      return {head_->feature_norm.defined()
-                  ? ops.rms_norm(feature, head_->feature_norm, config_.rms_norm_eps)
-                  : feature,
-              ops.rms_norm(embedding, head_->embedding_norm, config_.rms_norm_eps)};
+      return {
+          .embeddings = head_->feature_norm.defined()
+                            ? ops.rms_norm(feature, head_->feature_norm, config_.rms_norm_eps)
+                            : feature,
+          .attention_inputs = ops.rms_norm(embedding, head_->embedding_norm, config_.rms_norm_eps)};
     }
-    return {ops.linear(fc_, ops.concat(embedding, features)), {}};
+    return {.embeddings = ops.linear(fc_, ops.concat(embedding, features))};
   }
 
   Tensor feature(Ops& ops, const Tensor& output) const override {
@@ -131,12 +132,12 @@ class MtpFeatureHead final : public FeatureHead {
   std::vector<HeadLayer> layers() const override { return {head_->layers.at(module_)}; }
   int64_t feature_width() const override { return target_->config.hidden_size; }
 
-  LayerInput enter(Ops& ops, const Tensor& tokens, const Tensor& features, bool) const override {
+  ForwardInputs enter(Ops& ops, const Tensor& tokens, const Tensor& features, bool) const override {
     const double eps = target_->config.rms_norm_eps;
     const Tensor embedding =
         ops.rms_norm(embed_tokens(ops, *target_, tokens), head_->embedding_norm, eps);
     const Tensor hidden = ops.rms_norm(features.contiguous(), head_->hidden_norm, eps);
-    return {ops.linear(fc_, ops.concat(embedding, hidden)), {}};
+    return {.embeddings = ops.linear(fc_, ops.concat(embedding, hidden))};
   }
 
   Tensor feature(Ops& ops, const Tensor& output) const override {
@@ -187,14 +188,13 @@ TokenBatch FeatureModel::enter(const TokenBatch& batch) const {
                                                           : at::zeros({nodes, width}, place);
   SPECDEC_CHECK(features.dim() == 2 && features.size(0) == nodes && features.size(1) == width,
                 "forward: features should be [{}, {}]", nodes, width);
-  FeatureHead::LayerInput input =
+  ForwardInputs inputs =
       head_->enter(*ops_, batch.tokens, features.contiguous(), batch.inputs.own_features);
+  inputs.attention_bias = batch.inputs.attention_bias;
   return {.tokens = batch.tokens,
           .rows = batch.rows,
           .parents = batch.parents,
-          .inputs = {.embeddings = std::move(input.residual),
-                     .attention_inputs = std::move(input.attention_inputs),
-                     .attention_bias = batch.inputs.attention_bias}};
+          .inputs = std::move(inputs)};
 }
 
 ForwardResult FeatureModel::evaluate(const TokenBatch& entered, const ForwardOptions& options) {
@@ -256,13 +256,11 @@ std::optional<DrawnChain> FeatureModel::draw_chain(TokenSpan fed, const ChainReq
 
 void FeatureModel::draw(const TokenBatch& fed, int64_t count, ChainDrawing& drawing) {
   Tensor feature;
-  const ChainSurroundings around{.enter = [&](const Tensor& token) -> ForwardInputs {
-                                   entering_.begin();
-                                   FeatureHead::LayerInput input =
-                                       head_->enter(entering_, token, feature, /*own=*/true);
-                                   return {.embeddings = std::move(input.residual),
-                                           .attention_inputs = std::move(input.attention_inputs)};
-                                 },
+  const ChainSurroundings around{.enter =
+                                     [&](const Tensor& token) {
+                                       entering_.begin();
+                                       return head_->enter(entering_, token, feature, /*own=*/true);
+                                     },
                                  .logits =
                                      [&](const Tensor& output) {
                                        leaving_.begin();

@@ -16,17 +16,14 @@ namespace specdec {
 /// where a chain is drawn. All tensors [n, ...], of the activations' dtype.
 class FeatureHead {
  public:
-  struct LayerInput {
-    Tensor residual;          ///< [n, hidden]
-    Tensor attention_inputs;  ///< [n, hidden], for a layer with joined inputs
-  };
   virtual ~FeatureHead() = default;
   virtual std::vector<HeadLayer> layers() const = 0;
   /// Columns of the target's features.
   virtual int64_t feature_width() const = 0;
-  /// tokens [n] int32; features [n, width] of the target, or [n, hidden] of the head itself.
-  virtual LayerInput enter(Ops& ops, const Tensor& tokens, const Tensor& features,
-                           bool own) const = 0;
+  /// What the layers are fed, their embeddings and, where they join them, attention_inputs. tokens
+  /// [n] int32; features [n, width] of the target, or [n, hidden] of the head itself.
+  virtual ForwardInputs enter(Ops& ops, const Tensor& tokens, const Tensor& features,
+                              bool own) const = 0;
   /// What recurs, of the layer's output.
   virtual Tensor feature(Ops& ops, const Tensor& output) const = 0;
   /// [n, vocab] of the target, or [n, columns] of the head's own vocabulary.

@@ -276,8 +276,8 @@ class FailingHead final : public FeatureHead {
   explicit FailingHead(const HeadLayer& layer) : layer_(layer) {}
   std::vector<HeadLayer> layers() const override { return {layer_}; }
   int64_t feature_width() const override { return 16; }
-  LayerInput enter(Ops&, const Tensor&, const Tensor& features, bool) const override {
-    return {features, {}};
+  ForwardInputs enter(Ops&, const Tensor&, const Tensor& features, bool) const override {
+    return {.embeddings = features};
   }
   Tensor feature(Ops&, const Tensor& output) const override { return output; }
   Tensor logits(Ops&, const Tensor&, const Tensor&) const override { throw std::bad_alloc(); }
