@@ -1,104 +1,98 @@
 // Attention over the paged cache, in two kernels: what each chunk of positions contributes to each
-// row (a query head of a node), then the chunks added up in their order (join_chunks.cu). A thread
-// scores one position, dimension after dimension, and mixes one dimension, position after position,
-// so a row's bits do not depend on its neighbours or on the slots its keys lie in.
+// row (a query head of a node), then the chunks added up in their order (join_chunks.cu). The first
+// multiplies on tensor cores, by mma.m16n8k16: keys, or values, are the left operand (16 positions,
+// or dimensions), 8 rows the right one, and each number is as many bfloat16 numbers as carry all
+// its bits. Sums are cut every 64 dimensions of a score and every 64 positions of a mixed value.
+// A group of 16 positions is read once for all rows if their nodes see the same of it, else for
+// each node. So a row's bits do not depend on its neighbours or on the slots its keys lie in.
 #include "core/kernels/cuda/attention_parts.cuh"
 #include "core/kernels/cuda/chunk_pass.cuh"
+#include "core/kernels/cuda/chunk_tile.cuh"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/kv_formats.cuh"
 #include "core/kernels/cuda/reduce.cuh"
 #include "core/kernels/cuda/seen_keys.cuh"
+#include "core/kernels/cuda/tensor_product.cuh"
 #include "core/kernels/device/activations.h"
 #include "core/kernels/device/cache_address.h"
-#include "core/kernels/device/numbers.h"
 #include "core/kernels/device/online_softmax.h"
 
 namespace specdec::cuda {
 namespace {
 
-constexpr int kThreads = kCudaAttentionChunk;
-constexpr int kWarps = kThreads / kWarp;
-// Of a multiprocessor: as many as its shared memory holds with heads of 512. Left to choose, the
-// compiler takes so few registers that some formats spill them.
-constexpr int kBlocks = 9;
+constexpr int kBlocks = 2;    // of a multiprocessor: half of all registers each
+constexpr int kRowTiles = 4;  // of a block, at most: rows that read a chunk once
+constexpr int kSpan = 4;      // steps whose sums are made by tensor cores
 constexpr int32_t kMaxHeadDim = 512;
 
-/// Shared memory of a block: what its rows see of the chunk.
-struct Tile {
-  float* queries;    ///< [head_dim][kRows]
-  float* weights;    ///< [kThreads][kRows] scores, then weights; -1 = hidden
-  int32_t* visible;  ///< [kThreads][kRows] row of values, or kHidden
-  int32_t* common;   ///< [kThreads] the one row that all see who see one; kHidden; else kDifferent
-  int32_t* begins;   ///< [kRows] position, or number of a mean, that the row's chunk begins with
-  float* levels;     ///< [2][kLevels] of a codebook: of keys, then values
-};
-constexpr int32_t kDifferent = -2;
+static_assert(kTensorWarps == kGroups, "a warp scores a group");
 
-__device__ inline Tile tile_in_shared(int head_dim) {
-  auto* queries = reinterpret_cast<float*>(shared_memory());
-  float* weights = queries + head_dim * kRows;
-  auto* visible = reinterpret_cast<int32_t*>(weights + kThreads * kRows);
-  int32_t* common = visible + kThreads * kRows;
-  int32_t* begins = common + kThreads;
-  return {queries, weights, visible, common, begins, reinterpret_cast<float*>(begins + kRows)};
-}
+/// Steps that are read before the first of them is multiplied: fewer where codes are decoded, which
+/// takes registers.
+template <class Kv>
+constexpr int kAhead = std::is_same<typename Kv::Element, uint8_t>::value ? 1 : kSpan;
 
-unsigned shared_bytes(const PagedCache& cache) {
-  return static_cast<unsigned>(sizeof(float)) *
-         (cache.head_dim * kRows + 2 * kThreads * kRows + kThreads + kRows +
-          (cache.levels == nullptr ? 0 : 2 * kLevels));
-}
+/// What a lane holds of a step of keys or values: number 2 * w + i is in word w of the left
+/// operand, of row lane / 4 + w % 2 * 8 and column fragment_input(lane, w / 2) + i. Rows that are 8
+/// apart there are neighbours in memory.
+using StepNumbers = float[8];
 
-/// Copies the levels of the block's head.
-__device__ inline void fill_levels(const PagedCache& cache, const Tile& tile) {
-  const int thread = static_cast<int>(threadIdx.x);
-  if (thread < 2 * kLevels) {
-    const bool is_key = thread < kLevels;
-    tile.levels[thread] = levels_of(cache, static_cast<int>(blockIdx.y), is_key)[thread % kLevels];
-  }
-}
+/// Sums of a step or more, as a lane holds them: number i of a tile of rows is of its row lane % 4
+/// * 2 + i % 2, and of position or dimension lane / 4 * 2 + i / 2.
+struct RowSums {
+  float numbers[kRowTiles][4] = {};
 
-__device__ inline void fill_begins(const ChunkPass& pass, const Layout& layout, const Tile& tile) {
-  const auto r = static_cast<int32_t>(threadIdx.x);
-  const int32_t row = static_cast<int32_t>(blockIdx.x) * kRows + r;
-  if (r < kRows) {
-    tile.begins[r] = row < layout.rows ? chunk_begin(pass, layout.node(row)) : 0;
-  }
-}
-
-/// Reads the queries of the tile's rows, and what each sees at this thread's position.
-__device__ inline void fill_tile(const ChunkPass& pass, const Layout& layout, const Tile& tile,
-                                 int32_t* visible) {
-  const PagedAttentionTask& task = pass.task;
-  const int thread = static_cast<int>(threadIdx.x);
-  const auto first = static_cast<int32_t>(blockIdx.x) * kRows;
-  const auto kv_head = static_cast<int32_t>(blockIdx.y);
-  const int dim = task.cache.head_dim;
-  int32_t common = kHidden;
+  __device__ void add(const RowSums& others) {
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const int32_t row = first + r;
-    visible[r] = kHidden;
-    if (row < layout.rows) {
-      const int32_t node = layout.node(row);
-      const int32_t position = tile.begins[r] + thread;
-      visible[r] = pass.kind == ChunkKind::kMeans
-                       ? visible_mean(task.cache, task.pooled, node, kv_head, position)
-                       : visible_token(task.cache, task.pooled, node, kv_head, position,
-                                       pass.kind == ChunkKind::kExact);
-      const float* query =
-          task.queries +
-          (static_cast<int64_t>(node) * task.heads + layout.head(row, kv_head)) * dim;
-      for (int d = thread; d < dim; d += kThreads) {
-        tile.queries[d * kRows + r] = query[d];
+    for (int row_tile = 0; row_tile < kRowTiles; ++row_tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        numbers[row_tile][i] += others.numbers[row_tile][i];
       }
     }
-    tile.visible[thread * kRows + r] = visible[r];
-    if (visible[r] != kHidden) {
-      common = common == kHidden || common == visible[r] ? visible[r] : kDifferent;
+  }
+};
+
+__device__ inline int row_of(int row_tile, int i) {
+  return row_tile * kTileRows + static_cast<int>(lane_index()) % 4 * 2 + i % 2;
+}
+__device__ inline int column_of(int i) { return static_cast<int>(lane_index()) / 4 * 2 + i / 2; }
+
+/// Numbers as the left operand: each part has the upper bits of what those before leave.
+template <class Kv>
+__device__ inline void expand(const StepNumbers& numbers, uint32_t (&words)[Kv::kParts][4]) {
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    float low = numbers[2 * w];
+    float high = numbers[2 * w + 1];
+#pragma unroll
+    for (int part = 0; part < Kv::kParts; ++part) {
+      const uint32_t upper = device::bits_of(high) & 0xFFFF0000U;
+      words[part][w] = device::bits_of(low) >> 16U | upper;
+      low -= device::float_of(device::bits_of(low) & 0xFFFF0000U);
+      high -= device::float_of(upper);
     }
   }
-  tile.common[thread] = common;
+}
+
+/// Adds the products of a step or group of the tile with the rows of a view.
+template <class Kv>
+__device__ inline void multiply_rows(const Tile& tile, const SharedView& view, int step,
+                                     const StepNumbers& numbers, RowSums& sums) {
+  uint32_t words[Kv::kParts][4];
+  expand<Kv>(numbers, words);
+#pragma unroll
+  for (int row_tile = 0; row_tile < kRowTiles; ++row_tile) {
+    if (view.has_tile(row_tile)) {
+      float(&all)[4] = sums.numbers[row_tile];
+      float with[4] = {all[0], all[1], all[2], all[3]};
+      multiply_parts<Kv>(words, tile.fragments(step, row_tile) + lane_index(), with);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        all[i] = view.has(row_of(row_tile, i)) ? with[i] : all[i];
+      }
+    }
+  }
 }
 
 /// Where element 0 of the key of a row of values lies.
@@ -107,49 +101,66 @@ __device__ inline int64_t key_of(const PagedCache& cache, int32_t row) {
   return static_cast<int64_t>(row - in_page) * cache.width + in_page;
 }
 
-/// q.k of all rows with one key.
+/// Dimensions of a step of the two keys that a lane reads; 0 for a hidden one, and beyond the head.
 template <class Kv>
-__device__ inline void score_common(const PagedCache& cache, const Tile& tile, int32_t row,
-                                    float* scores) {
+__device__ inline void read_keys(const PagedCache& cache, const Tile& tile,
+                                 const int32_t (&rows)[2], int step, StepNumbers& numbers) {
   const Kv kv = kv_with<Kv>(tile.levels);
-  const auto* key = static_cast<const typename Kv::Element*>(cache.keys) + key_of(cache, row);
-  for (int begin = 0; begin < cache.head_dim; begin += kWarp) {
-    const float scale = kv.scale(key, cache.page_size, cache.head_dim, begin / kWarp);
-    const int end = begin + kWarp < cache.head_dim ? begin + kWarp : cache.head_dim;
-#pragma unroll 4
-    for (int d = begin; d < end; ++d) {
-      const float number = kv.code(key, cache.page_size, cache.head_dim, d) * scale;
+  const auto* keys = static_cast<const typename Kv::Element*>(cache.keys);
+  const int begin = step * kStepInputs;
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        scores[r] = device::fused(tile.queries[d * kRows + r], number, scores[r]);
+  for (int j = 0; j < 2; ++j) {
+    const bool exists = rows[j] != kHidden && begin < cache.head_dim;
+    const auto* key = keys + (exists ? key_of(cache, rows[j]) : 0);
+    const float scale =
+        exists ? kv.scale(key, cache.page_size, cache.head_dim, begin / kWarp) : 0.0F;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int d = begin + fragment_input(static_cast<int>(lane_index()), half) + i;
+        numbers[2 * (j + 2 * half) + i] =
+            exists && d < cache.head_dim ? kv.code(key, cache.page_size, cache.head_dim, d) * scale
+                                         : 0.0F;
       }
     }
   }
 }
 
-/// q.k of each row that sees a key at this thread's position.
+/// q.k of the rows of a view with the keys of a group, to the tile; a warp.
 template <class Kv>
-__device__ inline void score_position(const PagedCache& cache, const Tile& tile,
-                                      const int32_t* visible, float* scores) {
-  const auto* keys = static_cast<const typename Kv::Element*>(cache.keys);
-  const Kv kv = kv_with<Kv>(tile.levels);
-  const int32_t common = tile.common[threadIdx.x];
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    scores[r] = 0.0F;
-  }
-  if (common >= 0) {
-    score_common<Kv>(cache, tile, common, scores);
-  } else if (common == kDifferent) {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (visible[r] != kHidden) {
-        const auto* key = keys + key_of(cache, visible[r]);
+__device__ inline void score_view(const PagedCache& cache, const Tile& tile, const SharedView& view,
+                                  int group) {
+  const int first = group * kGroup + column_of(0);
+  const int32_t* visible = tile.visible + view.node * kChunk + first;
+  const int32_t rows[2] = {visible[0], visible[1]};
+  RowSums sums;
 #pragma unroll 1
-        for (int d = 0; d < cache.head_dim; ++d) {
-          const float number = number_at(kv, key, cache.page_size, cache.head_dim, d);
-          scores[r] = device::fused(tile.queries[d * kRows + r], number, scores[r]);
+  for (int begin = 0; begin * kStepInputs < cache.head_dim; begin += kSpan) {
+    RowSums span;
+#pragma unroll 1
+    for (int first_step = 0; first_step < kSpan; first_step += kAhead<Kv>) {
+      StepNumbers numbers[kAhead<Kv>];
+#pragma unroll
+      for (int s = 0; s < kAhead<Kv>; ++s) {
+        read_keys<Kv>(cache, tile, rows, begin + first_step + s, numbers[s]);
+      }
+#pragma unroll
+      for (int s = 0; s < kAhead<Kv>; ++s) {
+        const int step = begin + first_step + s;
+        if (step * kStepInputs < cache.head_dim) {
+          multiply_rows<Kv>(tile, view, step, numbers[s], span);
         }
+      }
+    }
+    sums.add(span);
+  }
+#pragma unroll
+  for (int row_tile = 0; row_tile < kRowTiles; ++row_tile) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (view.has(row_of(row_tile, i))) {
+        tile.scores[row_of(row_tile, i) * kScoreStride + first + i / 2] = sums.numbers[row_tile][i];
       }
     }
   }
@@ -164,125 +175,157 @@ __device__ inline float bias_at(const PagedAttentionTask& task, int32_t node, in
                                   : 0.0F;
 }
 
-/// Scores of this thread's position, scaled, capped and biased, to the tile.
-__device__ inline void write_scores(const ChunkPass& pass, const Layout& layout, const Tile& tile,
-                                    const int32_t* visible, const float* scores) {
+/// A score of q.k, scaled, capped and biased.
+__device__ inline float score_of(const ChunkPass& pass, int32_t node, int offset, float product) {
   const PagedAttentionTask& task = pass.task;
-  const auto thread = static_cast<int32_t>(threadIdx.x);
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    float score = device::soft_cap(scores[r] * task.scale, task.soft_cap);
-    if (pass.kind == ChunkKind::kMeans) {
-      score += task.pooled.log_chunk;
-    } else if (task.bias != nullptr && visible[r] != kHidden) {
-      const int32_t node = layout.node(static_cast<int32_t>(blockIdx.x) * kRows + r);
-      score += bias_at(task, node, tile.begins[r] + thread);
-    }
-    tile.weights[thread * kRows + r] = score;
+  const float score = device::soft_cap(product * task.scale, task.soft_cap);
+  if (pass.kind == ChunkKind::kMeans) {
+    return score + task.pooled.log_chunk;
   }
+  return task.bias == nullptr ? score
+                              : score + bias_at(task, node, chunk_begin(pass, node) + offset);
 }
 
-/// Turns a row's scores into weights; a warp, of which a lane has every 32nd position.
-__device__ inline device::SoftmaxPart soften_row(const Tile& tile, int r) {
+/// Turns a row's scores into weights, in the place of the queries: 0 for what is hidden. A warp, of
+/// which a lane has two pairs of neighbouring positions.
+__device__ inline device::SoftmaxPart soften_row(const ChunkPass& pass, const TileRows& rows,
+                                                 const Tile& tile, int r) {
+  constexpr int kPairs = kChunk / (2 * kWarp);
   const int lane = static_cast<int>(lane_index());
+  const int32_t n = rows.node(r);
+  float weights[kPairs][2];
   float largest = device::minus_infinity();
-  for (int j = lane; j < kThreads; j += kWarp) {
-    const float score = tile.weights[j * kRows + r];
-    if (tile.visible[j * kRows + r] != kHidden && score > largest) {
-      largest = score;
+#pragma unroll
+  for (int pair = 0; pair < kPairs; ++pair) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int offset = (pair * kWarp + lane) * 2 + i;
+      float score = device::minus_infinity();
+      if (tile.visible[n * kChunk + offset] != kHidden) {
+        score = score_of(pass, rows.first_node + n, offset, tile.scores[r * kScoreStride + offset]);
+      }
+      largest = score > largest ? score : largest;
+      weights[pair][i] = score;
     }
   }
   largest = warp_largest(largest);
   float total = 0.0F;
-  for (int j = lane; j < kThreads; j += kWarp) {
-    float& weight = tile.weights[j * kRows + r];
-    if (tile.visible[j * kRows + r] == kHidden || largest == device::minus_infinity()) {
-      weight = -1.0F;
-    } else {
-      weight = device::exponential(weight - largest);
+#pragma unroll
+  for (int pair = 0; pair < kPairs; ++pair) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float& weight = weights[pair][i];
+      weight = largest == device::minus_infinity() ? 0.0F : device::exponential(weight - largest);
       total += weight;
     }
+    const int offset = (pair * kWarp + lane) * 2;
+    put_pair(tile.fragments(offset / kGroup, r / kTileRows), r % kTileRows, offset % kGroup,
+             weights[pair][0], weights[pair][1]);
   }
   return {largest, warp_sum(total)};
 }
 
-/// Number d of a row of values.
+/// 16 dimensions of the values of a group; 0 for a hidden one, which may be anything in memory.
 template <class Kv>
-__device__ inline float value_at(const PagedCache& cache, const Tile& tile, int32_t row, int d) {
+__device__ inline void read_values(const PagedCache& cache, const Tile& tile, int32_t node,
+                                   int group, int unit, StepNumbers& numbers) {
+  const Kv kv = kv_with<Kv>(tile.levels + kLevels);
   const auto* values = static_cast<const typename Kv::Element*>(cache.values);
-  return number_at(kv_with<Kv>(tile.levels + kLevels),
-                   values + static_cast<int64_t>(row) * cache.width, 1, cache.head_dim, d);
-}
-
-/// The values of dimension d, mixed by each row's weights, position after position. A hidden value
-/// is not multiplied: it may be anything.
-template <class Kv>
-__device__ inline void mix_dimension(const PagedCache& cache, const Tile& tile, int d,
-                                     float* mixed) {
+  const int begin = unit * kStepInputs;
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    mixed[r] = 0.0F;
-  }
-  for (int j = 0; j < kThreads; ++j) {
-    const int32_t common = tile.common[j];
-    if (common == kHidden) {
-      continue;
-    }
-    const float shared_value = common >= 0 ? value_at<Kv>(cache, tile, common, d) : 0.0F;
+  for (int half = 0; half < 2; ++half) {
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const float weight = tile.weights[j * kRows + r];
-      if (!(weight < 0.0F)) {
-        const float value =
-            common >= 0 ? shared_value : value_at<Kv>(cache, tile, tile.visible[j * kRows + r], d);
-        mixed[r] = device::fused(weight, value, mixed[r]);
+    for (int i = 0; i < 2; ++i) {
+      const int offset = group * kGroup + fragment_input(static_cast<int>(lane_index()), half) + i;
+      const int32_t row = tile.visible[node * kChunk + offset];
+      const auto* value = values + (row == kHidden ? 0 : static_cast<int64_t>(row) * cache.width);
+      const float scale = row == kHidden ? 0.0F : kv.scale(value, 1, cache.head_dim, begin / kWarp);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int d = begin + column_of(2 * j);
+        numbers[2 * (j + 2 * half) + i] = row != kHidden && d < cache.head_dim
+                                              ? kv.code(value, 1, cache.head_dim, d) * scale
+                                              : 0.0F;
       }
     }
   }
 }
 
+/// 16 dimensions of the values, mixed by each row's weights; a warp.
+template <class Kv>
+__device__ inline RowSums mix_unit(const PagedCache& cache, const TileRows& rows, const Tile& tile,
+                                   int unit) {
+  RowSums sums;
+#pragma unroll 1
+  for (int begin = 0; begin < kGroups; begin += kSpan) {
+    RowSums span;
+#pragma unroll 1
+    for (int first = 0; first < kSpan; first += kAhead<Kv>) {
+      StepNumbers numbers[kAhead<Kv>];
+#pragma unroll
+      for (int s = 0; s < kAhead<Kv>; ++s) {
+        if (tile.same[begin + first + s] != 0) {
+          read_values<Kv>(cache, tile, 0, begin + first + s, unit, numbers[s]);
+        }
+      }
+#pragma unroll
+      for (int s = 0; s < kAhead<Kv>; ++s) {
+        const int group = begin + first + s;
+        for_each_view(rows, tile, group, [&](const SharedView& view) {
+          if (tile.same[group] == 0) {
+            read_values<Kv>(cache, tile, view.node, group, unit, numbers[s]);
+          }
+          multiply_rows<Kv>(tile, view, group, numbers[s], span);
+        });
+      }
+    }
+    sums.add(span);
+  }
+  return sums;
+}
+
 /// A block: a tile of rows, a kv head and a chunk.
 template <class Kv>
-__global__ void __launch_bounds__(kThreads, kBlocks) chunk_kernel(ChunkPass pass) {
+__global__ void __launch_bounds__(kTensorThreads, kBlocks) chunk_kernel(ChunkPass pass) {
   const PagedAttentionTask& task = pass.task;
-  const Layout layout = layout_of(task);
-  if (!sees_chunk(pass, layout)) {
+  const PagedCache& cache = task.cache;
+  const TileRows rows = tile_rows(pass);
+  if (!sees_chunk(pass, rows)) {
     return;  // nobody reads its parts
   }
-  const Tile tile = tile_in_shared(task.cache.head_dim);
-  const auto first = static_cast<int32_t>(blockIdx.x) * kRows;
-  const auto kv_head = static_cast<int32_t>(blockIdx.y);
+  const Tile tile = tile_in_shared(pass);
+  const auto warp = static_cast<int>(warp_index());
   const int32_t chunk = first_part(task, pass.kind) + static_cast<int32_t>(blockIdx.z);
-  fill_begins(pass, layout, tile);
-  __syncthreads();
-  int32_t visible[kRows];
-  fill_tile(pass, layout, tile, visible);
+  const auto part_of = [&](int32_t r) {
+    return part_index(task, rows.first_node + rows.node(r), rows.head(r), chunk);
+  };
+  fill_queries(pass, rows, tile);
   if constexpr (std::is_same<Kv, CodebookKv>::value) {
-    fill_levels(task.cache, tile);
+    fill_levels(cache, tile);
   }
+  fill_group(pass, rows, tile, warp);
   __syncthreads();
-  float numbers[kRows];
-  score_position<Kv>(task.cache, tile, visible, numbers);
-  write_scores(pass, layout, tile, visible, numbers);
+  for_each_view(rows, tile, warp,
+                [&](const SharedView& view) { score_view<Kv>(cache, tile, view, warp); });
   __syncthreads();
-  for (int r = static_cast<int>(warp_index()); r < kRows; r += kWarps) {
-    const device::SoftmaxPart part = soften_row(tile, r);
-    if (lane_index() == 0 && first + r < layout.rows) {
-      parts_of(
-          task)[part_index(task, layout.node(first + r), layout.head(first + r, kv_head), chunk)] =
-          part;
+  for (int r = warp; r < rows.count; r += kTensorWarps) {
+    const device::SoftmaxPart part = soften_row(pass, rows, tile, r);
+    if (lane_index() == 0) {
+      parts_of(task)[part_of(r)] = part;
     }
   }
   __syncthreads();
-  const int dim = task.cache.head_dim;
-  for (int d = static_cast<int>(threadIdx.x); d < dim; d += kThreads) {
-    mix_dimension<Kv>(task.cache, tile, d, numbers);
+  for (int unit = warp; unit * kStepInputs < cache.head_dim; unit += kTensorWarps) {
+    const RowSums mixed = mix_unit<Kv>(cache, rows, tile, unit);
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (first + r < layout.rows) {
-        const int64_t part =
-            part_index(task, layout.node(first + r), layout.head(first + r, kv_head), chunk);
-        task.workspace[part * dim + d] = numbers[r];
+    for (int row_tile = 0; row_tile < kRowTiles; ++row_tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int r = row_of(row_tile, i);
+        const int d = unit * kStepInputs + column_of(i);
+        if (r < rows.count && d < cache.head_dim) {
+          task.workspace[part_of(r) * cache.head_dim + d] = mixed.numbers[row_tile][i];
+        }
       }
     }
   }
@@ -300,24 +343,33 @@ bool is_valid(const PagedAttentionTask& task) {
          cache.window >= 0 && cache.sink >= 0;
 }
 
+/// Rows of a tile: as many as there are, up to a limit of which the queries fit in 48 KB.
+int32_t rows_of_tile(const PagedAttentionTask& task) {
+  const int32_t tiles = tiles_of(task.nodes * group_of(task), kTileRows);
+  const int32_t most = task.cache.head_dim > kMaxHeadDim / 2 ? kRowTiles / 2 : kRowTiles;
+  return (tiles < most ? tiles : most) * kTileRows;
+}
+
 /// Nothing where there are no chunks.
-int launch_chunks(const ChunkPass& pass, int32_t chunks, void* stream) {
+int launch_chunks(ChunkPass pass, int32_t chunks, void* stream) {
   if (chunks == 0) {
     return 0;
   }
   const PagedCache& cache = pass.task.cache;
+  pass.tile_rows = rows_of_tile(pass.task);
   LaunchShape shape;
-  shape.grid_x = static_cast<unsigned>(layout_of(pass.task).tiles);
+  shape.grid_x =
+      static_cast<unsigned>(tiles_of(pass.task.nodes * group_of(pass.task), pass.tile_rows));
   shape.grid_y = static_cast<unsigned>(cache.kv_heads);
   shape.grid_z = static_cast<unsigned>(chunks);
-  shape.threads = kThreads;
-  shape.shared_bytes = shared_bytes(cache);
+  shape.threads = kTensorThreads;
+  shape.shared_bytes = shared_bytes(pass);
   return with_kv_format(
       cache, [&](auto kv) { return launch(chunk_kernel<decltype(kv)>, shape, stream, pass); });
 }
 
 ChunkPass pass_of_means(const PagedAttentionTask& task) {
-  ChunkPass pass = {task, ChunkKind::kMeans};
+  ChunkPass pass = {task, ChunkKind::kMeans, 0};
   PagedCache& cache = pass.task.cache;
   cache.keys = task.pooled.keys;
   cache.values = task.pooled.values;
@@ -329,7 +381,7 @@ ChunkPass pass_of_means(const PagedAttentionTask& task) {
 }
 
 ChunkPass pass_of_exact_pages(const PagedAttentionTask& task) {
-  ChunkPass pass = {task, ChunkKind::kExact};
+  ChunkPass pass = {task, ChunkKind::kExact, 0};
   PagedCache& cache = pass.task.cache;
   cache.keys = cache.exact.keys;
   cache.values = cache.exact.values;
@@ -354,7 +406,7 @@ int specdec_cuda_paged_attention(const PagedAttentionTask* task, void* stream) {
   if (!is_valid(*task)) {
     return kInvalidValue;
   }
-  int error = launch_chunks({*task, ChunkKind::kTokens}, task->chunks, stream);
+  int error = launch_chunks({*task, ChunkKind::kTokens, 0}, task->chunks, stream);
   if (error == 0) {
     error = launch_chunks(pass_of_means(*task), task->mean_chunks, stream);
   }

@@ -5,29 +5,48 @@
 
 namespace specdec::cuda {
 
-constexpr int kRows = 8;  // of a tile: query heads of one kv head, of neighbouring nodes
-
 /// A launch of the first kernel, over chunks of a kind. Exact pages, or the columns of means, are
 /// the pages of the task's cache then.
 struct ChunkPass {
   PagedAttentionTask task;
   ChunkKind kind;
+  int32_t tile_rows;  ///< rows of a tile; those of a kv head are numbered node after node
 };
 
-/// Rows and chunks as the two kernels number them.
-struct Layout {
-  int32_t group, rows, tiles;  ///< query heads of a kv head; rows and tiles of each kv head
+SPECDEC_DEVICE int32_t group_of(const PagedAttentionTask& task) {
+  return task.heads / task.cache.kv_heads;
+}
 
-  __device__ int32_t node(int32_t row) const { return row / group; }
-  __device__ int32_t head(int32_t row, int32_t kv_head) const {
-    return kv_head * group + row % group;
+/// The tile of a block: query heads of one kv head, of neighbouring nodes.
+struct TileRows {
+  int32_t group;       ///< query heads of a kv head
+  int32_t skipped;     ///< heads of the first node that the tile before has
+  int32_t count;       ///< rows
+  int32_t first_node;  ///< nodes of the tile are numbered from 0, which is this one
+  int32_t nodes;
+
+  __device__ int32_t node(int32_t row) const { return (skipped + row) / group; }
+  __device__ int32_t head(int32_t row) const {
+    return static_cast<int32_t>(blockIdx.y) * group + (skipped + row) % group;
   }
+  /// First row of a node: negative where the tile before has it.
+  __device__ int32_t first_row(int32_t node) const { return node * group - skipped; }
 };
 
-SPECDEC_DEVICE Layout layout_of(const PagedAttentionTask& task) {
-  const int32_t group = task.heads / task.cache.kv_heads;
-  const int32_t rows = task.nodes * group;
-  return {group, rows, (rows + kRows - 1) / kRows};
+__device__ inline TileRows tile_rows(const ChunkPass& pass) {
+  const int32_t group = group_of(pass.task);
+  const int32_t first = static_cast<int32_t>(blockIdx.x) * pass.tile_rows;
+  const int32_t left = pass.task.nodes * group - first;
+  TileRows rows = {group, first % group, left < pass.tile_rows ? left : pass.tile_rows,
+                   first / group, 0};
+  rows.nodes = rows.node(rows.count - 1) + 1;
+  return rows;
+}
+
+/// The most nodes of a tile.
+SPECDEC_DEVICE int32_t most_nodes(const ChunkPass& pass) {
+  const int32_t group = group_of(pass.task);
+  return (pass.tile_rows + group - 2) / group + 1;
 }
 
 /// Where the block's chunk begins for a node. Those of exact pages are numbered from the first one
@@ -60,15 +79,24 @@ __device__ inline bool sees_chunk(const ChunkPass& pass, int32_t node) {
 
 /// Whether a row of this block's tile sees something of its chunk: the same in all threads. A
 /// graph launches blocks for more positions than there are.
-__device__ inline bool sees_chunk(const ChunkPass& pass, const Layout& layout) {
-  const auto row = static_cast<int32_t>(blockIdx.x) * kRows;
-  const int32_t end = row + kRows < layout.rows ? row + kRows : layout.rows;
-  for (int32_t node = layout.node(row); node <= layout.node(end - 1); ++node) {
-    if (sees_chunk(pass, node)) {
+__device__ inline bool sees_chunk(const ChunkPass& pass, const TileRows& rows) {
+  for (int32_t n = 0; n < rows.nodes; ++n) {
+    if (sees_chunk(pass, rows.first_node + n)) {
       return true;
     }
   }
   return false;
+}
+
+/// Row of the values that a node sees at position `offset` of the block's chunk; kHidden = none.
+__device__ inline int32_t visible_row(const ChunkPass& pass, int32_t node, int32_t offset) {
+  const PagedAttentionTask& task = pass.task;
+  const auto kv_head = static_cast<int32_t>(blockIdx.y);
+  const int32_t position = chunk_begin(pass, node) + offset;
+  return pass.kind == ChunkKind::kMeans
+             ? visible_mean(task.cache, task.pooled, node, kv_head, position)
+             : visible_token(task.cache, task.pooled, node, kv_head, position,
+                             pass.kind == ChunkKind::kExact);
 }
 
 }  // namespace specdec::cuda

@@ -1,6 +1,6 @@
 #pragma once
 // How a key or value of a head is read and written in each format of the cache. Element e lies at
-// first[e * stride].
+// first[e * stride]. A number that is read is the sum of kParts bfloat16 numbers.
 #include <type_traits>
 
 #include "core/kernels/cuda/kernels.h"
@@ -14,6 +14,9 @@ namespace specdec::cuda {
 template <class T>
 struct FloatKv {
   using Element = T;
+  static constexpr int kParts = std::is_same<T, float>::value              ? 3
+                                : std::is_same<T, device::HalfBits>::value ? 2
+                                                                           : 1;
 
   /// Factor of the codes of a warp's number of dimensions, from kWarp * group on.
   __device__ static float scale(const Element*, int64_t, int /*head_dim*/, int /*group*/) {
@@ -95,6 +98,7 @@ template <int kBits>
 struct ScaledKv {
   using Element = uint8_t;
   using Codes = PackedCodes<kBits>;
+  static constexpr int kParts = kBits + 11 <= 16 ? 2 : 3;  // of a code's bits and a scale's
 
   __device__ static float scale(const Element* first, int64_t stride, int head_dim, int group) {
     return read_scale(first + head_dim / Codes::kCount * stride, stride, group);
@@ -117,6 +121,7 @@ struct ScaledKv {
 struct HalvesKv {
   using Element = uint8_t;
   using Half = PackedCodes<4>;
+  static constexpr int kParts = 3;
 
   __device__ static float scale(const Element* first, int64_t stride, int head_dim, int group) {
     return ScaledKv<4>::scale(first, stride, head_dim, group) * device::halved_codes().unit;
@@ -153,6 +158,7 @@ template <class Levels>
 struct LevelsKv {
   using Element = uint8_t;
   static constexpr int kBlock = 8;
+  static constexpr int kParts = 3;
 
   Levels levels;
 

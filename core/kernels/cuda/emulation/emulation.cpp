@@ -406,12 +406,18 @@ void multiply_tiles(float* c, const uint32_t* a, const uint32_t* b) {
     std::memcpy(&value, &bits, sizeof(value));
     return static_cast<double>(value);
   };
+  std::array<std::array<double, 16>, 2> rows{};
+  std::array<std::array<double, 16>, 2> columns{};
+  for (unsigned i = 0; i < 2; ++i) {
+    for (unsigned k = 0; k < 16; ++k) {
+      rows[i][k] = number(lane / 4, i + k / 8 * 2, k);
+      columns[i][k] = number(lane % 4 * 2 + i, 4 + k / 8, k);
+    }
+  }
   for (unsigned i = 0; i < 4; ++i) {
-    const unsigned row = lane / 4 + i / 2 * 8;
-    const unsigned column = lane % 4 * 2 + i % 2;
     double sum = c[i];
     for (unsigned k = 0; k < 16; ++k) {
-      sum += number(row % 8, row / 8 + k / 8 * 2, k) * number(column, 4 + k / 8, k);
+      sum += rows[i / 2][k] * columns[i % 2][k];
     }
     c[i] = static_cast<float>(sum);
   }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -80,8 +81,10 @@ class CudaAttentionTest : public testing::TestWithParam<AttentionCase> {
     return parents;
   }
 
+  /// Scores of long heads are sums of more terms, each of which either op rounds its own way.
   static void expect_close(const Tensor& out, const Tensor& expected) {
-    EXPECT_TRUE(at::allclose(out, expected, 1e-4, 2e-6))
+    const double tolerance = 2e-6 + 5e-8 * static_cast<double>(GetParam().head_dim);
+    EXPECT_TRUE(at::allclose(out, expected, 1e-4, tolerance))
         << (out - expected).abs().max().item<float>();
   }
 
@@ -150,6 +153,28 @@ TEST_P(CudaAttentionTest, ANodeOfATreeHasTheBitsOfDecoding) {
       EXPECT_TRUE(at::equal(decoded[0], among_others[node + 1])) << node;
     }
   }
+}
+
+/// A node sees neither its siblings, which hold NaN and infinities, nor memory that nobody wrote.
+TEST_P(CudaAttentionTest, WhatIsHiddenMayBeAnything) {
+  const Tensor prompt = random_qkv(130);
+  const Tensor token = random_qkv(1);
+  AttentionCache alone(GetParam());
+  prefill(alone, {prompt});
+  const Tensor expected = cuda_attend(alone, alone.extend({}, {}, token));
+  AttentionCache cache(GetParam());
+  cache.extend({}, {}, random_qkv(140));  // so that there are pages
+  for (const Tensor& memory : {cache.kv().view(0).keys, cache.kv().view(0).values}) {
+    const int64_t pages = std::min<int64_t>(memory.size(0), 64);
+    std::memset(memory.mutable_data_ptr(), 255, memory.narrow(0, 0, pages).nbytes());  // NaN
+  }
+  cache.kv().truncate(0, 0);
+  prefill(cache, {prompt});
+  const Tensor nodes = at::cat({at::full_like(token, kUnwritten), token,
+                                at::full_like(token, std::numeric_limits<float>::infinity())});
+  const Tensor out = cuda_attend(cache, cache.extend({}, {-1, -1, -1}, nodes));
+  EXPECT_TRUE(at::equal(out[1], expected[0]));
+  EXPECT_FALSE(out[0].isfinite().any().item<bool>());
 }
 
 TEST_P(CudaAttentionTest, PaddingIsZero) {
@@ -249,6 +274,45 @@ INSTANTIATE_TEST_SUITE_P(
                     PageFormatCase{KvFormat::kHierarchical, KvRotation::kHadamard,
                                    KvRead::kUpperHalf}),
     page_format_name);
+
+class CudaAttentionPrecisionTest : public testing::TestWithParam<AttentionCase> {};
+
+/// Scores and mixed values differ from those in float64 by 1e-6 of their terms' magnitudes at most.
+TEST_P(CudaAttentionPrecisionTest, EqualsFloat64) {
+  at::manual_seed(6);
+  const AttentionCase& c = GetParam();
+  constexpr int64_t kTokens = 150;
+  AttentionCache cache(c);
+  const Tensor qkv = at::randn({kTokens, (c.heads + 2 * c.kv_heads) * c.head_dim});
+  cache.extend({}, {}, qkv.narrow(0, 0, kTokens - 1));
+  std::vector<int64_t> path(kTokens - 1);
+  std::iota(path.begin(), path.end(), 0);
+  cache.kv().commit(0, path);
+  const Tensor queries = cache.extend({}, {}, qkv.narrow(0, kTokens - 1, 1));
+  const Tensor out = cuda_attend(cache, queries);
+  const Tensor last = queries.view({c.kv_heads, -1, c.head_dim}).to(at::kDouble);
+  const auto numbers = [&](int64_t first_head) {  // [kv_heads, kTokens, head_dim]
+    const Tensor heads = qkv.view({kTokens, -1, c.head_dim}).narrow(1, first_head, c.kv_heads);
+    return rounded_to(c, heads).to(at::kDouble).transpose(0, 1);
+  };
+  const Tensor keys = numbers(c.heads).transpose(1, 2);
+  const Tensor values = numbers(c.heads + c.kv_heads);
+  const Tensor weights = (at::matmul(last, keys) * AttentionCache::kScale).softmax(2);
+  const Tensor score_size =
+      at::matmul(last.abs(), keys.abs()).amax(2, true) * AttentionCache::kScale;
+  const Tensor bound = at::matmul(weights, values.abs()) * (score_size * 2 + 1) * 1e-6;
+  const Tensor error = (out.view_as(bound) - at::matmul(weights, values)).abs();
+  EXPECT_LT((error / bound).max().item<double>(), 1.0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, CudaAttentionPrecisionTest,
+    testing::Values(AttentionCase{at::kFloat, 8, 1, 64, 0, 0, false, 16},
+                    AttentionCase{at::kFloat, 5, 1, 96, 0, 0, false, 16, KvFormat::kFloat16},
+                    AttentionCase{at::kFloat, 4, 4, 128, 0, 0, false, 16, KvFormat::kBFloat16},
+                    AttentionCase{at::kFloat, 2, 1, 256, 0, 0, false, 16, KvFormat::kFp8E4m3},
+                    AttentionCase{at::kFloat, 2, 1, 512, 0, 0, false, 16, KvFormat::kQ8}),
+    ParameterName());
 
 TEST(CudaAttentionChecksTest, RefusesShapesThatItCannotTake) {
   cuda::PagedAttentionTask task{};
