@@ -7,12 +7,11 @@
 // each node. So a row's bits do not depend on its neighbours or on the slots its keys lie in.
 #include "core/kernels/cuda/attention_parts.cuh"
 #include "core/kernels/cuda/chunk_pass.cuh"
+#include "core/kernels/cuda/chunk_products.cuh"
 #include "core/kernels/cuda/chunk_tile.cuh"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/kv_formats.cuh"
 #include "core/kernels/cuda/reduce.cuh"
-#include "core/kernels/cuda/seen_keys.cuh"
-#include "core/kernels/cuda/tensor_product.cuh"
 #include "core/kernels/device/activations.h"
 #include "core/kernels/device/cache_address.h"
 #include "core/kernels/device/online_softmax.h"
@@ -20,112 +19,10 @@
 namespace specdec::cuda {
 namespace {
 
-constexpr int kBlocks = 2;    // of a multiprocessor: half of all registers each
-constexpr int kRowTiles = 4;  // of a block, at most: rows that read a chunk once
-constexpr int kSpan = 4;      // steps whose sums are made by tensor cores
+constexpr int kBlocks = 2;  // of a multiprocessor: half of all registers each
 constexpr int32_t kMaxHeadDim = 512;
 
 static_assert(kTensorWarps == kGroups, "a warp scores a group");
-
-/// Steps that are read before the first of them is multiplied: fewer where codes are decoded, which
-/// takes registers.
-template <class Kv>
-constexpr int kAhead = std::is_same<typename Kv::Element, uint8_t>::value ? 1 : kSpan;
-
-/// What a lane holds of a step of keys or values: number 2 * w + i is in word w of the left
-/// operand, of row lane / 4 + w % 2 * 8 and column fragment_input(lane, w / 2) + i. Rows that are 8
-/// apart there are neighbours in memory.
-using StepNumbers = float[8];
-
-/// Sums of a step or more, as a lane holds them: number i of a tile of rows is of its row lane % 4
-/// * 2 + i % 2, and of position or dimension lane / 4 * 2 + i / 2.
-struct RowSums {
-  float numbers[kRowTiles][4] = {};
-
-  __device__ void add(const RowSums& others) {
-#pragma unroll
-    for (int row_tile = 0; row_tile < kRowTiles; ++row_tile) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        numbers[row_tile][i] += others.numbers[row_tile][i];
-      }
-    }
-  }
-};
-
-__device__ inline int row_of(int row_tile, int i) {
-  return row_tile * kTileRows + static_cast<int>(lane_index()) % 4 * 2 + i % 2;
-}
-__device__ inline int column_of(int i) { return static_cast<int>(lane_index()) / 4 * 2 + i / 2; }
-
-/// Numbers as the left operand: each part has the upper bits of what those before leave.
-template <class Kv>
-__device__ inline void expand(const StepNumbers& numbers, uint32_t (&words)[Kv::kParts][4]) {
-#pragma unroll
-  for (int w = 0; w < 4; ++w) {
-    float low = numbers[2 * w];
-    float high = numbers[2 * w + 1];
-#pragma unroll
-    for (int part = 0; part < Kv::kParts; ++part) {
-      const uint32_t upper = device::bits_of(high) & 0xFFFF0000U;
-      words[part][w] = device::bits_of(low) >> 16U | upper;
-      low -= device::float_of(device::bits_of(low) & 0xFFFF0000U);
-      high -= device::float_of(upper);
-    }
-  }
-}
-
-/// Adds the products of a step or group of the tile with the rows of a view.
-template <class Kv>
-__device__ inline void multiply_rows(const Tile& tile, const SharedView& view, int step,
-                                     const StepNumbers& numbers, RowSums& sums) {
-  uint32_t words[Kv::kParts][4];
-  expand<Kv>(numbers, words);
-#pragma unroll
-  for (int row_tile = 0; row_tile < kRowTiles; ++row_tile) {
-    if (view.has_tile(row_tile)) {
-      float(&all)[4] = sums.numbers[row_tile];
-      float with[4] = {all[0], all[1], all[2], all[3]};
-      multiply_parts<Kv>(words, tile.fragments(step, row_tile) + lane_index(), with);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        all[i] = view.has(row_of(row_tile, i)) ? with[i] : all[i];
-      }
-    }
-  }
-}
-
-/// Where element 0 of the key of a row of values lies.
-__device__ inline int64_t key_of(const PagedCache& cache, int32_t row) {
-  const int32_t in_page = row % cache.page_size;
-  return static_cast<int64_t>(row - in_page) * cache.width + in_page;
-}
-
-/// Dimensions of a step of the two keys that a lane reads; 0 for a hidden one, and beyond the head.
-template <class Kv>
-__device__ inline void read_keys(const PagedCache& cache, const Tile& tile,
-                                 const int32_t (&rows)[2], int step, StepNumbers& numbers) {
-  const Kv kv = kv_with<Kv>(tile.levels);
-  const auto* keys = static_cast<const typename Kv::Element*>(cache.keys);
-  const int begin = step * kStepInputs;
-#pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    const bool exists = rows[j] != kHidden && begin < cache.head_dim;
-    const auto* key = keys + (exists ? key_of(cache, rows[j]) : 0);
-    const float scale =
-        exists ? kv.scale(key, cache.page_size, cache.head_dim, begin / kWarp) : 0.0F;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int d = begin + fragment_input(static_cast<int>(lane_index()), half) + i;
-        numbers[2 * (j + 2 * half) + i] =
-            exists && d < cache.head_dim ? kv.code(key, cache.page_size, cache.head_dim, d) * scale
-                                         : 0.0F;
-      }
-    }
-  }
-}
 
 /// q.k of the rows of a view with the keys of a group, to the tile; a warp.
 template <class Kv>
@@ -225,32 +122,6 @@ __device__ inline device::SoftmaxPart soften_row(const ChunkPass& pass, const Ti
   return {largest, warp_sum(total)};
 }
 
-/// 16 dimensions of the values of a group; 0 for a hidden one, which may be anything in memory.
-template <class Kv>
-__device__ inline void read_values(const PagedCache& cache, const Tile& tile, int32_t node,
-                                   int group, int unit, StepNumbers& numbers) {
-  const Kv kv = kv_with<Kv>(tile.levels + kLevels);
-  const auto* values = static_cast<const typename Kv::Element*>(cache.values);
-  const int begin = unit * kStepInputs;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int offset = group * kGroup + fragment_input(static_cast<int>(lane_index()), half) + i;
-      const int32_t row = tile.visible[node * kChunk + offset];
-      const auto* value = values + (row == kHidden ? 0 : static_cast<int64_t>(row) * cache.width);
-      const float scale = row == kHidden ? 0.0F : kv.scale(value, 1, cache.head_dim, begin / kWarp);
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const int d = begin + column_of(2 * j);
-        numbers[2 * (j + 2 * half) + i] = row != kHidden && d < cache.head_dim
-                                              ? kv.code(value, 1, cache.head_dim, d) * scale
-                                              : 0.0F;
-      }
-    }
-  }
-}
-
 /// 16 dimensions of the values, mixed by each row's weights; a warp.
 template <class Kv>
 __device__ inline RowSums mix_unit(const PagedCache& cache, const TileRows& rows, const Tile& tile,
@@ -339,8 +210,8 @@ bool is_valid(const PagedAttentionTask& task) {
          task.chunks + task.exact_chunks > 0 && task.mean_chunks >= 0 &&
          task.mean_chunks <= kMaxGridY && cache.kv_heads > 0 && cache.kv_heads <= kMaxGridY &&
          task.heads > 0 && task.heads % cache.kv_heads == 0 && cache.page_size > 0 &&
-         cache.head_dim > 0 && cache.head_dim <= kMaxHeadDim && cache.width > 0 &&
-         cache.window >= 0 && cache.sink >= 0;
+         cache.head_dim > 0 && cache.head_dim <= kMaxHeadDim && cache.head_dim % 2 == 0 &&
+         cache.width > 0 && cache.window >= 0 && cache.sink >= 0;
 }
 
 /// Rows of a tile: as many as there are, up to a limit of which the queries fit in 48 KB.

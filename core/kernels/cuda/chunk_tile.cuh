@@ -8,10 +8,10 @@
 namespace specdec::cuda {
 
 constexpr int kChunk = kCudaAttentionChunk;
-constexpr int kGroup = kStepInputs;        // positions of a group: a step of an mma
-constexpr int kGroups = kChunk / kGroup;   // of a chunk
-constexpr int kScoreStride = kChunk + 4;   // banks of a row's scores: other ones than the next's
-constexpr int kSeenWords = kGroups * 2;    // of `seen` and `same`
+constexpr int kGroup = kStepInputs;       // positions of a group: a step of an mma
+constexpr int kGroups = kChunk / kGroup;  // of a chunk
+constexpr int kScoreStride = kChunk + 4;  // banks of a row's scores: other ones than the next's
+constexpr int kSeenWords = kGroups * 2;   // of `seen` and `same`
 constexpr int kFragmentWords = 2 * kParts * kWarp;  // of the rows of 8 and a step
 
 struct Tile {
@@ -71,8 +71,7 @@ __device__ inline void put_pair(InputFragment* fragments, int row, int k, float 
 }
 
 /// Copies the queries of the tile's rows: a warp takes a row.
-__device__ inline void fill_queries(const ChunkPass& pass, const TileRows& rows,
-                                    const Tile& tile) {
+__device__ inline void fill_queries(const ChunkPass& pass, const TileRows& rows, const Tile& tile) {
   const PagedAttentionTask& task = pass.task;
   const int dim = task.cache.head_dim;
   for (auto r = static_cast<int>(warp_index()); r < rows.count; r += kTensorWarps) {
@@ -122,7 +121,6 @@ __device__ inline void fill_group(const ChunkPass& pass, const TileRows& rows, c
     tile.seen[group] = seen;
     tile.same[group] = others == 0 ? 1 : 0;
   }
-  __syncwarp();
 }
 
 /// Rows that are multiplied with what one node of the tile sees: its own, or all of them.

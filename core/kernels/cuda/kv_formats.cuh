@@ -10,6 +10,10 @@
 
 namespace specdec::cuda {
 
+struct KvPair {
+  float number[2];
+};
+
 /// Numbers by themselves.
 template <class T>
 struct FloatKv {
@@ -24,6 +28,14 @@ struct FloatKv {
   }
   __device__ static float code(const Element* first, int64_t stride, int /*head_dim*/, int d) {
     return device::widen(first[d * stride]);
+  }
+  /// Two neighbours in memory, of which the first lies at a multiple of the size of both.
+  __device__ static KvPair pair(const Element* first) {
+    struct alignas(2 * sizeof(Element)) Stored {
+      Element element[2];
+    };
+    const Stored stored = *reinterpret_cast<const Stored*>(first);
+    return {{device::widen(stored.element[0]), device::widen(stored.element[1])}};
   }
   /// Rounds and writes a head; the whole block, of kThreads.
   template <int kThreads>

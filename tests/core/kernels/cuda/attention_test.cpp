@@ -324,8 +324,10 @@ TEST(CudaAttentionChecksTest, RefusesShapesThatItCannotTake) {
   task.cache.page_size = 16;
   EXPECT_EQ(specdec_cuda_paged_attention(&task, nullptr), cuda::kInvalidValue);
   task.cache.kv_heads = 2;
-  task.cache.head_dim = 514;
-  EXPECT_EQ(specdec_cuda_paged_attention(&task, nullptr), cuda::kInvalidValue);
+  for (const int32_t head_dim : {514, 63}) {
+    task.cache.head_dim = head_dim;
+    EXPECT_EQ(specdec_cuda_paged_attention(&task, nullptr), cuda::kInvalidValue);
+  }
   task.cache.head_dim = 64;
   task.chunks = 0;
   EXPECT_EQ(specdec_cuda_paged_attention(&task, nullptr), cuda::kInvalidValue);
