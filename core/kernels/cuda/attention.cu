@@ -29,8 +29,7 @@ template <class Kv>
 __device__ inline void score_view(const PagedCache& cache, const Tile& tile, const SharedView& view,
                                   int group) {
   const int first = group * kGroup + column_of(0);
-  const int32_t* visible = tile.visible + view.node * kChunk + first;
-  const int32_t rows[2] = {visible[0], visible[1]};
+  const LaneKeys keys = lane_keys(cache, tile.visible + view.node * kChunk + first);
   RowSums sums;
 #pragma unroll 1
   for (int begin = 0; begin * kStepInputs < cache.head_dim; begin += kSpan) {
@@ -40,7 +39,7 @@ __device__ inline void score_view(const PagedCache& cache, const Tile& tile, con
       StepNumbers numbers[kAhead<Kv>];
 #pragma unroll
       for (int s = 0; s < kAhead<Kv>; ++s) {
-        read_keys<Kv>(cache, tile, rows, begin + first_step + s, numbers[s]);
+        read_keys<Kv>(cache, tile, keys, begin + first_step + s, numbers[s]);
       }
 #pragma unroll
       for (int s = 0; s < kAhead<Kv>; ++s) {

@@ -93,52 +93,53 @@ __device__ inline int64_t key_of(const PagedCache& cache, int32_t row) {
   return static_cast<int64_t>(row - in_page) * cache.width + in_page;
 }
 
-/// The numbers of one of a lane's two keys in a step; 0 for a hidden one, and beyond the head.
-template <class Kv>
-__device__ inline void read_key(const PagedCache& cache, const Tile& tile, int32_t row, int j,
-                                int step, StepNumbers& numbers) {
-  const Kv kv = kv_with<Kv>(tile.levels);
-  const int begin = step * kStepInputs;
-  const bool exists = row != kHidden && begin < cache.head_dim;
-  const auto* key = static_cast<const typename Kv::Element*>(cache.keys);
-  key += exists ? key_of(cache, row) : 0;
-  const float scale = exists ? kv.scale(key, cache.page_size, cache.head_dim, begin / kWarp) : 0.0F;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int d = begin + fragment_input(static_cast<int>(lane_index()), half) + i;
-      numbers[4 * half + 2 * j + i] = exists && d < cache.head_dim
-                                          ? kv.code(key, cache.page_size, cache.head_dim, d) * scale
-                                          : 0.0F;
-    }
-  }
+/// The two keys of a group that a lane reads.
+struct LaneKeys {
+  int64_t begins[2];  ///< where element 0 lies; negative = the key is hidden
+  bool in_pairs;      ///< whether numbers of both lie side by side, the first at an even place
+};
+
+__device__ inline LaneKeys lane_keys(const PagedCache& cache, const int32_t* visible) {
+  const int32_t first = visible[0];
+  const int32_t second = visible[1];
+  return {{first == kHidden ? -1 : key_of(cache, first),
+           second == kHidden ? -1 : key_of(cache, second)},
+          first != kHidden && second == first + 1 && first % 2 == 0 && cache.page_size % 2 == 0};
 }
 
-/// A step of the two keys of a lane, in loads of both where they are neighbours in memory.
+/// A step of a lane's keys; 0 for a hidden one, and beyond the head.
 template <class Kv>
-__device__ inline void read_keys(const PagedCache& cache, const Tile& tile,
-                                 const int32_t (&rows)[2], int step, StepNumbers& numbers) {
+__device__ inline void read_keys(const PagedCache& cache, const Tile& tile, const LaneKeys& lane,
+                                 int step, StepNumbers& numbers) {
+  const Kv kv = kv_with<Kv>(tile.levels);
+  const auto* keys = static_cast<const typename Kv::Element*>(cache.keys);
+  const int begin = step * kStepInputs;
   if constexpr (!kIsCoded<Kv>) {
-    if (rows[0] != kHidden && rows[0] % 2 == 0 && rows[1] == rows[0] + 1 &&
-        cache.page_size % 2 == 0) {
-      const auto* keys =
-          static_cast<const typename Kv::Element*>(cache.keys) + key_of(cache, rows[0]);
+    if (lane.in_pairs) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int d =
-              step * kStepInputs + fragment_input(static_cast<int>(lane_index()), half) + i;
-          set_pair(numbers, half, i,
-                   d < cache.head_dim ? Kv::pair(keys + d * cache.page_size) : KvPair{});
-        }
+      for (int n = 0; n < 4; ++n) {
+        const int d = begin + fragment_input(static_cast<int>(lane_index()), n / 2) + n % 2;
+        set_pair(
+            numbers, n / 2, n % 2,
+            d < cache.head_dim ? Kv::pair(keys + lane.begins[0] + d * cache.page_size) : KvPair{});
       }
       return;
     }
   }
-  read_key<Kv>(cache, tile, rows[0], 0, step, numbers);
-  read_key<Kv>(cache, tile, rows[1], 1, step, numbers);
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const bool exists = lane.begins[j] >= 0 && begin < cache.head_dim;
+    const auto* key = keys + (exists ? lane.begins[j] : 0);
+    const float scale =
+        exists ? kv.scale(key, cache.page_size, cache.head_dim, begin / kWarp) : 0.0F;
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      const int d = begin + fragment_input(static_cast<int>(lane_index()), n / 2) + n % 2;
+      numbers[n / 2 * 4 + 2 * j + n % 2] =
+          exists && d < cache.head_dim ? kv.code(key, cache.page_size, cache.head_dim, d) * scale
+                                       : 0.0F;
+    }
+  }
 }
 
 /// Numbers d and d + 1 of a row of values, for an even d below head_dim.

@@ -162,9 +162,10 @@ struct QkvToCacheTask {
 /// Positions of a chunk of attention.
 constexpr int32_t kCudaAttentionChunk = 128;
 
-/// Attention of new nodes over one layer's cache; see core/kernels/attention.h, whose arithmetic it
-/// follows with shorter chunks, of which those of means come first and those of exact pages last.
-/// A node's bits depend on what it sees alone.
+/// Attention of new nodes over one layer's cache; see core/kernels/attention.h. Chunks are shorter:
+/// those of means come first and those of exact pages last. Products are made on tensor cores, of
+/// queries and weights as three bfloat16 numbers each and of keys and values as many as carry all
+/// their bits; head_dim is even. A node's bits depend on what it sees alone.
 struct PagedAttentionTask {
   const float* queries;  ///< [nodes, heads, head_dim]
   float* out;            ///< [nodes, heads, head_dim]; zeros for padding
