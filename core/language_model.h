@@ -36,6 +36,9 @@ class Internals {
   /// tables of KvStore::readers, which have to outlive it.
   virtual KvView read_keys(int64_t layer, const BatchTables& readers) const = 0;
   virtual BatchTables readers(RowId row, int64_t nodes, int64_t angle) const = 0;
+  /// Whether ops that read these keys may be recorded as a graph (Ops::record): the two calls above
+  /// then say where keys and tables lie, and what the graph reads later is there.
+  virtual bool keys_may_be_recorded() const { return false; }
   /// Kept tokens of a row.
   virtual int64_t kept_length(RowId row) const = 0;
 };

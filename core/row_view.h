@@ -57,6 +57,7 @@ class RowView final : public LanguageModel, private Internals, private KvSnapsho
   BatchTables readers(RowId row, int64_t nodes, int64_t angle) const override {
     return inner().readers(own(row), nodes, angle);
   }
+  bool keys_may_be_recorded() const override { return inner().keys_may_be_recorded(); }
   int64_t kept_length(RowId row) const override { return inner().kept_length(own(row)); }
 
   // KvSnapshots

@@ -220,6 +220,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   BatchTables readers(RowId row, int64_t nodes, int64_t angle) const override {
     return store_->readers(row, nodes, angle);
   }
+  bool keys_may_be_recorded() const override { return ops_->records(); }
   int64_t kept_length(RowId row) const override { return store_->length(row); }
 
  private:

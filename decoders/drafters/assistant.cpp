@@ -23,14 +23,13 @@ TokenSpan AssistantDrafter::unseen() const {
   return committed_.subspan(static_cast<size_t>(target_.length()));
 }
 
-AssistantSteps::Step AssistantDrafter::begin(const StepFunction& step) {
+AssistantSteps::Step AssistantDrafter::follow(const StepFunction& step, TokenSpan tokens) {
   const Internals& target = *target_.internals();
   AssistantSteps::Step next{.logits = {}, .hidden = last_hidden_};
-  for (const Token& token : unseen()) {
+  for (const Token& token : tokens) {
     next = step(target.embed(token_tensor({&token, 1})), next.hidden, target);
     (void)counted({.read_backs = next.read_backs});
   }
-  hidden_.assign(1, next.hidden);
   return next;
 }
 
@@ -38,7 +37,9 @@ AssistantSteps::Step AssistantDrafter::evaluate(const StepFunction& step, const 
                                                 std::span<const int64_t> frontier,
                                                 const Tensor& tokens) {
   if (frontier.size() == 1 && frontier.front() == 0) {
-    return begin(step);
+    AssistantSteps::Step root = follow(step, unseen());
+    hidden_.assign(1, root.hidden);
+    return root;
   }
   const Internals& target = *target_.internals();
   std::vector<Token> drafted;
@@ -67,6 +68,15 @@ ForwardResult AssistantDrafter::expand_on_device(const Draft& partial,
                                                  const Tensor& tokens) {
   AssistantSteps::Step next = evaluate(steps_.device_step, partial, frontier, tokens);
   return {.logits = next.logits, .sampler = next.sampler};
+}
+
+std::optional<DrawnChain> AssistantDrafter::draw_chain(const ChainRequest& chain) {
+  if (!steps_.draw_chain) {
+    return std::nullopt;
+  }
+  const TokenSpan tokens = unseen();
+  const AssistantSteps::Step before = follow(steps_.device_step, tokens.first(tokens.size() - 1));
+  return steps_.draw_chain(chain, tokens.back(), before.hidden, *target_.internals());
 }
 
 std::optional<DraftRoom> AssistantDrafter::begin_draft(const DraftContext& context) {

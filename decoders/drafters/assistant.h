@@ -31,6 +31,12 @@ struct AssistantSteps {
   /// The same with its results on the head's device, beside its sampler; empty = the host draws.
   std::function<Step(const Tensor& embeddings, const Tensor& hidden, const Internals& target)>
       device_step = {};
+  /// Drafts a chain of such steps on the head's device, which begins with a token and the hidden
+  /// state [1, hidden] before it; nothing where the logits are damaged. Empty = it is drawn step by
+  /// step.
+  std::function<std::optional<DrawnChain>(const ChainRequest& chain, Token token,
+                                          const Tensor& hidden, const Internals& target)>
+      draw_chain = {};
 };
 
 /// Drafts with Gemma 4's assistant: each node is one step from its parent's hidden state, the first
@@ -52,6 +58,7 @@ class AssistantDrafter final : public DistributionDrafter {
   std::optional<DraftRoom> begin_draft(const DraftContext& context) override;
   void end_draft() override { last_hidden_ = Tensor(); }
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
+  std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override;
   bool expands_on_device() override { return static_cast<bool>(steps_.device_step); }
   ForwardResult expand_on_device(const Draft& partial, std::span<const int64_t> frontier,
                                  const Tensor& tokens) override;
@@ -61,8 +68,8 @@ class AssistantDrafter final : public DistributionDrafter {
                                 std::span<const int64_t> frontier, const Tensor& tokens);
   /// The newest committed token, behind those that nobody evaluated (which a grammar has forced).
   TokenSpan unseen() const;
-  /// The steps of the unseen tokens; the newest one's.
-  AssistantSteps::Step begin(const StepFunction& step);
+  /// The steps of tokens behind the target's last hidden state; the newest one's.
+  AssistantSteps::Step follow(const StepFunction& step, TokenSpan tokens);
 
   LanguageModel& target_;
   AssistantSteps steps_;

@@ -61,7 +61,10 @@ DrafterRegistry::Make prepare_assistant(const ConfigNode& node, const RunPlan& p
         load_assistant(given.weights, *target, parse_dtype(context.models.options().dtype));
     context.models.note_fingerprint(given.weights.string(), loaded.head->weights.fingerprint);
     context.models.note_warning(loaded.note);
-    const auto assistant = std::make_shared<AssistantModel>(loaded.head, model);
+    AssistantOptions own = model;
+    own.target = target;
+    own.graphs = context.models.options().cuda_graphs;
+    const auto assistant = std::make_shared<AssistantModel>(loaded.head, own);
     AssistantSteps steps{
         .hidden_size = loaded.head->target_hidden,
         .vocab_size = loaded.head->weights.config.vocab_size,
@@ -76,6 +79,12 @@ DrafterRegistry::Make prepare_assistant(const ConfigNode& node, const RunPlan& p
                                                const Internals& internals) -> AssistantSteps::Step {
         AssistantModel::Step step = assistant->device_step(embeddings, hidden, internals, 0);
         return {.logits = step.logits, .hidden = step.hidden, .sampler = sampler};
+      };
+    }
+    if (assistant->draws_chains()) {
+      steps.draw_chain = [assistant](const ChainRequest& chain, Token token, const Tensor& hidden,
+                                     const Internals& internals) {
+        return assistant->draw_chain(chain, token, hidden, internals, 0);
       };
     }
     return std::make_unique<AssistantDrafter>(context.target, steps,

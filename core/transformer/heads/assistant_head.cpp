@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/kernels/linear_rows.h"
+#include "core/transformer/chain_steps.h"
 #include "core/transformer/forward_parts.h"
 #include "core/transformer/random_weights.h"
 
@@ -25,7 +26,10 @@ AssistantModel::AssistantModel(std::shared_ptr<const AssistantHead> head,
       options_(options),
       ops_(own_ops(std::move(ops), *head_)),
       workspace_(head_->weights),
-      layers_(*ops_, head_->weights) {
+      layers_(*ops_, head_->weights),
+      entering_(ops_),
+      leaving_(ops_),
+      graphs_(*ops_, options.graphs) {
   if (head_->ordered.centroids.defined()) {
     ordering_ = head_->ordered.ordering.to(head_->weights.place.device);
   }
@@ -42,7 +46,6 @@ AssistantModel::Step AssistantModel::step(const Tensor& embeddings, const Tensor
 
 AssistantModel::Step AssistantModel::device_step(const Tensor& embeddings, const Tensor& hidden,
                                                  const Internals& target, int64_t row) {
-  const TransformerWeights& weights = head_->weights;
   const int64_t nodes = embeddings.size(0);
   SPECDEC_CHECK(embeddings.dim() == 2 && embeddings.sizes() == hidden.sizes() &&
                     embeddings.size(1) == head_->target_hidden,
@@ -50,10 +53,16 @@ AssistantModel::Step AssistantModel::device_step(const Tensor& embeddings, const
   const int64_t position = target.kept_length(row);
   const BatchTables tables = target.readers(row, nodes, position);
   layers_.reserve_positions(position + 1);
-  Activations& a = workspace_.activations(nodes);
-  const Tensor like = a.residual;
-  ops_->linear(head_->pre_projection,
-               ops_->concat(plain_input(embeddings, like), plain_input(hidden, like)), a.residual);
+  const Tensor& like = workspace_.activations(nodes).residual;
+  return take_step(*ops_, ops_->concat(plain_input(embeddings, like), plain_input(hidden, like)),
+                   tables, target);
+}
+
+AssistantModel::Step AssistantModel::take_step(Ops& ops, const Tensor& entered,
+                                               const BatchTables& tables, const Internals& target) {
+  const TransformerWeights& weights = head_->weights;
+  Activations& a = workspace_.activations(entered.size(0));
+  ops.linear(head_->pre_projection, entered, a.residual);
   layers_.begin(a);
   for (size_t layer = 0; layer < weights.plan.size(); ++layer) {
     const LayerPlan& plan = weights.plan[layer];
@@ -64,19 +73,71 @@ AssistantModel::Step AssistantModel::device_step(const Tensor& embeddings, const
     layers_.run(layer, view, {}, a);
   }
   layers_.leave(a);
-  const Tensor states = ops_->rms_norm(a.residual, weights.final_norm, weights.config.rms_norm_eps);
-  return {.logits = logits(states), .hidden = ops_->linear(head_->post_projection, states)};
+  const Tensor states = ops.rms_norm(a.residual, weights.final_norm, weights.config.rms_norm_eps);
+  return {.logits = logits(ops, states), .hidden = ops.linear(head_->post_projection, states)};
 }
 
-Tensor AssistantModel::logits(const Tensor& states) const {
-  return head_->ordered.centroids.defined() ? ordered_logits(states)
-                                            : ops_->linear(head_->weights.head, states);
+std::optional<DrawnChain> AssistantModel::draw_chain(const ChainRequest& chain, Token token,
+                                                     const Tensor& hidden, const Internals& target,
+                                                     int64_t row) {
+  SPECDEC_CHECK(draws_chains(), "assistant: this one does not draw chains");
+  const auto drawing = ops_->sampler()->begin_chain(chain, head_->weights.config.vocab_size);
+  const int64_t position = target.kept_length(row);
+  BatchTables tables = target.readers(row, 1, position);
+  layers_.reserve_positions(position + 1);
+  const Tensor first = enter(token_tensor({&token, 1}), hidden);
+  const auto draw = [&] {
+    Tensor before;
+    draw_steps(*drawing, chain.count, [&](const Tensor& newest) {
+      leaving_.begin();
+      const Tensor& entered = newest.defined() ? enter(newest, before) : first;
+      const Step step = take_step(leaving_, entered, tables, target);
+      before = step.hidden;
+      return step.logits;
+    });
+  };
+  if (graphs_.enabled() && !head_->ordered.centroids.defined() && target.keys_may_be_recorded()) {
+    tables.longest = launched_context(tables.longest);
+    graphs_.run(chain_key(*drawing, tables, target), draw);
+  } else {
+    draw();
+  }
+  return drawing->read();
 }
 
-Tensor AssistantModel::ordered_logits(const Tensor& states) const {
+Tensor AssistantModel::enter(const Tensor& token, const Tensor& hidden) {
+  entering_.begin();
+  Ops& ops = entering_;
+  const Tensor embedding = embed_tokens(ops, *options_.target, token);
+  return ops.concat(embedding, plain_input(hidden, embedding));
+}
+
+GraphKey AssistantModel::chain_key(const ChainDrawing& drawing, const BatchTables& tables,
+                                   const Internals& target) const {
+  GraphKey key = drawing.key();
+  key.push_back(tables.longest);
+  add_tables(tables, key);
+  for (const RopeTable& table : layers_.rotary_tables()) {
+    add_address(table.cos(), key);
+    add_address(table.sin(), key);
+  }
+  for (const LayerPlan& plan : head_->weights.plan) {
+    const KvView view = target.read_keys(plan.kv_source, tables);
+    key.insert(key.end(), {static_cast<int64_t>(view.format), view.page_size(), view.group});
+    add_pages(view, key);
+  }
+  return key;
+}
+
+Tensor AssistantModel::logits(Ops& ops, const Tensor& states) const {
+  return head_->ordered.centroids.defined() ? ordered_logits(ops, states)
+                                            : ops.linear(head_->weights.head, states);
+}
+
+Tensor AssistantModel::ordered_logits(Ops& ops, const Tensor& states) const {
   const CentroidHead& ordered = head_->ordered;
   const Tensor clusters =
-      std::get<1>(ops_->linear(ordered.centroids, states).topk(ordered.chosen, 1));
+      std::get<1>(ops.linear(ordered.centroids, states).topk(ordered.chosen, 1));
   const int64_t vocab = head_->weights.config.vocab_size;
   Tensor logits = at::empty({states.size(0), vocab}, states.options());
   for (int64_t node = 0; node < states.size(0); ++node) {

@@ -3,9 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "core/kernels/kept_results.h"
 #include "core/language_model.h"
+#include "core/transformer/forward_graphs.h"
 #include "core/transformer/layer_runner.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/weights.h"
@@ -48,6 +51,9 @@ struct AssistantOptions {
   /// after a prefill. A cache that is cut to its window leaves window - 1.
   int64_t sliding_keys = 0;
   CentroidFill fill = CentroidFill::kBelowMinimum;
+  /// Whose embedding drawn tokens have; nullptr = the host draws chains.
+  std::shared_ptr<const TransformerWeights> target = nullptr;
+  int64_t graphs = 32;  ///< chains that are kept as graphs, see TransformerOptions::graphs
 };
 
 /// The steps of an assistant beside a target. Keeps no state but memory.
@@ -71,18 +77,40 @@ class AssistantModel {
   Step device_step(const Tensor& embeddings, const Tensor& hidden, const Internals& target,
                    int64_t row);
 
+  /// Whether draw_chain drafts: on a device that samples, where the target's weights are known.
+  bool draws_chains() const { return options_.target != nullptr && sampler() != nullptr; }
+  /// Drafts a chain of steps on the device, the first one of `token` and the hidden state
+  /// [1, target_hidden] before it, each later one of the token and the hidden state that the one
+  /// before came to; reads it back at once. Nothing where the logits are damaged. As a graph where
+  /// the head is dense and the target's keys may be recorded. InternalError where draws_chains() is
+  /// false.
+  std::optional<DrawnChain> draw_chain(const ChainRequest& chain, Token token, const Tensor& hidden,
+                                       const Internals& target, int64_t row);
+  /// How many chains ran as graphs.
+  const GraphCounts& graph_counts() const { return graphs_.counts(); }
+
   const AssistantHead& head() const { return *head_; }
 
  private:
-  Tensor logits(const Tensor& states) const;
-  Tensor ordered_logits(const Tensor& states) const;
+  /// What the layers are fed of a drafted token, [1, 2 * target_hidden].
+  Tensor enter(const Tensor& token, const Tensor& hidden);
+  /// The step of nodes that were entered; its results are those of `ops`.
+  Step take_step(Ops& ops, const Tensor& entered, const BatchTables& tables,
+                 const Internals& target);
+  /// What a chain's launches depend on.
+  GraphKey chain_key(const ChainDrawing& drawing, const BatchTables& tables,
+                     const Internals& target) const;
+  Tensor logits(Ops& ops, const Tensor& states) const;
+  Tensor ordered_logits(Ops& ops, const Tensor& states) const;
 
   std::shared_ptr<const AssistantHead> head_;
   AssistantOptions options_;
   std::shared_ptr<Ops> ops_;
   Workspace workspace_;
   LayerRunner layers_;
-  Tensor ordering_;  // of an ordered head, where the weights lie
+  KeptResults entering_, leaving_;  // of a chain's step
+  ForwardGraphs graphs_;            // of chains
+  Tensor ordering_;                 // of an ordered head, where the weights lie
 };
 
 /// Random ones for a target of any family: for tests, and where training starts. `layers` of them

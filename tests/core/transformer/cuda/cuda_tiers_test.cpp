@@ -205,6 +205,8 @@ TEST_F(CudaTiersTest, LayersThatShareKeysAndReadersFindThem) {
   for (const int64_t layer : {int64_t{0}, model.internals()->num_layers() - 1}) {
     EXPECT_TRUE(at::equal(read(model, layer), read(plain, layer))) << layer;
   }
+  EXPECT_TRUE(plain.internals()->keys_may_be_recorded());
+  EXPECT_FALSE(model.internals()->keys_may_be_recorded()) << "pages move";
   EXPECT_GT(model.cache().statistics().tiers->promotions, 5);
 }
 

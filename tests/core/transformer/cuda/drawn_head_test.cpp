@@ -144,8 +144,8 @@ std::unique_ptr<Drafter> drawn_medusa(HeadBench& bench) {
 
 std::unique_ptr<Drafter> assistant_on(HeadBench& bench, const AssistantShape& shape) {
   const auto head = random_assistant(*bench.weights(), shape, {.seed = 9});
-  const auto model =
-      std::make_shared<AssistantModel>(head, AssistantOptions{}, bench.options().ops);
+  const auto model = std::make_shared<AssistantModel>(
+      head, AssistantOptions{.target = bench.weights()}, bench.options().ops);
   AssistantSteps steps{.hidden_size = 16,
                        .vocab_size = 40,
                        .step = [model](const Tensor& embeddings, const Tensor& hidden,
@@ -159,6 +159,10 @@ std::unique_ptr<Drafter> assistant_on(HeadBench& bench, const AssistantShape& sh
                                 const Internals& target) -> AssistantSteps::Step {
       const AssistantModel::Step step = model->device_step(embeddings, hidden, target, 0);
       return {.logits = step.logits, .hidden = step.hidden, .sampler = model->sampler()};
+    };
+    steps.draw_chain = [model](const ChainRequest& chain, Token token, const Tensor& hidden,
+                               const Internals& target) {
+      return model->draw_chain(chain, token, hidden, target, 0);
     };
   }
   return std::make_unique<AssistantDrafter>(bench.target(), steps);
@@ -190,8 +194,8 @@ const std::vector<HeadKind> kDrawnHeads = {{"eagle", drawn_eagle, false},
                                            {"mtp", drawn_mtp, false},
                                            {"mtp of two modules", two_modules},
                                            {"medusa", drawn_medusa},
-                                           {"assistant", drawn_assistant},
-                                           {"ordered assistant", ordered_assistant}};
+                                           {"assistant", drawn_assistant, false},
+                                           {"ordered assistant", ordered_assistant, false}};
 
 /// A step reads the chain, 12 or 8 bytes a token, and the decision about it: features stay.
 void expect_few_read_backs(const Generation& generation, const HeadKind& kind, bool samples) {
