@@ -25,6 +25,10 @@ struct MedusaHeads {
   std::function<ForwardResult(const Tensor& hidden, int64_t index)> logits;
   /// The same logits on the heads' device, beside its sampler; empty = the host draws.
   std::function<ForwardResult(const Tensor& hidden, int64_t index)> device_logits = {};
+  /// Drafts a chain of up to `count` tokens there; nothing where the logits are damaged. Empty = it
+  /// is drawn token by token.
+  std::function<std::optional<DrawnChain>(const ChainRequest& chain, const Tensor& hidden)>
+      draw_chain = {};
   /// The tokens that have logits, when these are not all: [1, columns] then.
   std::optional<DraftVocabulary> vocabulary = {};
 };
@@ -47,6 +51,9 @@ class MedusaDrafter final : public DistributionDrafter {
   std::optional<DraftRoom> begin_draft(const DraftContext& context) override;
   void end_draft() override { hidden_ = Tensor(); }
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
+  std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override {
+    return heads_.draw_chain ? heads_.draw_chain(chain, hidden_) : std::nullopt;
+  }
   bool expands_on_device() override { return static_cast<bool>(heads_.device_logits); }
   ForwardResult expand_on_device(const Draft& partial, std::span<const int64_t> frontier,
                                  const Tensor& tokens) override;

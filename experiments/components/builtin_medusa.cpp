@@ -30,7 +30,8 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
         load_medusa_head(folder, *target, parse_dtype(context.models.options().dtype));
     context.models.note_fingerprint(folder.string(), head.fingerprint);
     context.models.note_warning(head.note);
-    const auto model = std::make_shared<const MedusaModel>(head, target);
+    const auto model = std::make_shared<MedusaModel>(
+        head, target, TransformerOptions{.graphs = context.models.options().cuda_graphs});
     MedusaHeads heads{.count = head.config.num_heads,
                       .hidden_size = head.config.hidden_size,
                       .vocab_size = head.config.vocab_size,
@@ -40,6 +41,9 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
     if (model->samples()) {
       heads.device_logits = [model](const Tensor& hidden, int64_t index) {
         return model->device_logits(hidden, index);
+      };
+      heads.draw_chain = [model](const ChainRequest& chain, const Tensor& hidden) {
+        return model->draw_chain(chain, hidden);
       };
     }
     return std::make_unique<MedusaDrafter>(heads, options);

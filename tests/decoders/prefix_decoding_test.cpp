@@ -81,9 +81,8 @@ std::unique_ptr<Drafter> prefixed_medusa(const PrefixedTarget& target, Transform
       .count = 2,
       .hidden_size = head->config.hidden_size,
       .vocab_size = head->config.vocab_size,
-      .logits = [model = MedusaModel(*head, target)](const Tensor& hidden, int64_t index) {
-        return model.logits(hidden, index);
-      }});
+      .logits = [model = std::make_shared<MedusaModel>(*head, target)](
+                    const Tensor& hidden, int64_t index) { return model->logits(hidden, index); }});
 }
 
 std::unique_ptr<Drafter> prefixed_assistant(const PrefixedTarget& target, TransformerModel& model) {

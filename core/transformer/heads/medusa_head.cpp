@@ -3,12 +3,14 @@
 #include <ATen/ATen.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
 #include "core/formats/json_keys.h"
 #include "core/transformer/forward_parts.h"
+#include "core/transformer/layer_runner.h"
 #include "core/transformer/tensor_source.h"
 #include "core/transformer/tensor_writer.h"
 
@@ -110,8 +112,13 @@ MedusaModel::MedusaModel(const MedusaHead& head, std::shared_ptr<const Transform
                          const TransformerOptions& options)
     : target_(std::move(target)),
       ops_(ops_of(options, *target_)),
+      kept_(ops_),
+      graphs_(*ops_, options.graphs),
       vocabulary_(draft_vocabulary(head.target_ids, head.config.vocab_size, target_->place.device)),
       rows_(head.target_ids, target_) {
+  const auto place = at::TensorOptions(target_->compute_dtype()).device(target_->place.device);
+  hidden_ = at::empty({1, target_->config.hidden_size}, place);
+  ones_ = at::ones_like(hidden_);
   for (const std::vector<MedusaBlock>& layers : head.blocks) {
     std::vector<Linear>& blocks = blocks_.emplace_back();
     for (const MedusaBlock& block : layers) {
@@ -124,13 +131,44 @@ MedusaModel::MedusaModel(const MedusaHead& head, std::shared_ptr<const Transform
 }
 
 ForwardResult MedusaModel::device_logits(const Tensor& hidden, int64_t index) const {
-  const auto number = static_cast<size_t>(index);
-  Tensor x = hidden.to(target_->place.device);
-  for (const Linear& block : blocks_[number]) {
-    x = x + at::silu(ops_->linear(block, x));
-  }
-  return {.logits = outputs_.empty() ? rows_.logits(*ops_, x) : ops_->linear(outputs_[number], x),
+  return {.logits = logits(*ops_, hidden.to(target_->place.device), index),
           .sampler = ops_->sampler()};
+}
+
+Tensor MedusaModel::logits(Ops& ops, const Tensor& hidden, int64_t index) const {
+  const auto number = static_cast<size_t>(index);
+  const Tensor ones = hidden.size(0) == 1 ? ones_ : ones_.expand_as(hidden).contiguous();
+  Tensor x = hidden;
+  for (const Linear& block : blocks_[number]) {
+    const Tensor gate = ops.concat(ops.linear(block, x), ones);
+    Tensor next = ops.result(x.size(0), x.size(1), x.options());
+    ops.gated_activation(gate, Activation::kSilu, next);
+    ops.add(next, x);
+    x = next;
+  }
+  return outputs_.empty() ? rows_.logits(ops, x) : ops.linear(outputs_[number], x);
+}
+
+std::optional<DrawnChain> MedusaModel::draw_chain(const ChainRequest& chain, const Tensor& hidden) {
+  SPECDEC_CHECK(samples() && chain.count <= std::ssize(blocks_),
+                "medusa: a chain of {} tokens by {} heads", chain.count, blocks_.size());
+  ChainRequest own = chain;
+  own.vocabulary = vocabulary_ ? &*vocabulary_ : nullptr;
+  const auto drawing = ops_->sampler()->begin_chain(
+      own, vocabulary_ ? vocabulary_->columns() : target_->config.vocab_size);
+  ops_->copy(plain_input(hidden, hidden_), hidden_);
+  const auto draw = [&] {
+    for (int64_t index = 0; index < chain.count; ++index) {
+      kept_.begin();
+      drawing->draw(index, logits(kept_, hidden_, index));
+    }
+  };
+  if (graphs_.enabled()) {
+    graphs_.run(drawing->key(), draw);
+  } else {
+    draw();
+  }
+  return drawing->read();
 }
 
 ForwardResult MedusaModel::logits(const Tensor& hidden, int64_t index) const {

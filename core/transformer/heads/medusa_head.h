@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "core/drawn_chain.h"
+#include "core/kernels/kept_results.h"
+#include "core/transformer/forward_graphs.h"
 #include "core/transformer/heads/draft_rows.h"
 #include "core/transformer/heads/head_files.h"
 #include "core/transformer/transformer_model.h"
@@ -68,11 +71,23 @@ class MedusaModel {
   bool samples() const { return ops_->sampler() != nullptr; }
   /// logits() where the weights lie, beside the device's sampler.
   ForwardResult device_logits(const Tensor& hidden, int64_t index) const;
+  /// Drafts a chain on the device, each token by the head of its place from one hidden state
+  /// [1, hidden], and reads it back at once; nothing where the logits are damaged. InternalError
+  /// for more tokens than there are heads, and where samples() is false.
+  std::optional<DrawnChain> draw_chain(const ChainRequest& chain, const Tensor& hidden);
+  /// How many chains ran as graphs.
+  const GraphCounts& graph_counts() const { return graphs_.counts(); }
   const std::optional<DraftVocabulary>& vocabulary() const { return vocabulary_; }
 
  private:
+  /// What head `index` says of hidden states where the weights lie, by ops alone.
+  Tensor logits(Ops& ops, const Tensor& hidden, int64_t index) const;
+
   std::shared_ptr<const TransformerWeights> target_;
   std::shared_ptr<Ops> ops_;
+  KeptResults kept_;                         ///< of a chain's token
+  ForwardGraphs graphs_;                     ///< of chains
+  Tensor hidden_, ones_;                     ///< [1, hidden] what chains are drawn from; ones
   std::vector<std::vector<Linear>> blocks_;  ///< [num_heads][num_layers]
   std::vector<Linear> outputs_;              ///< [num_heads]; empty = the target's own head
   std::optional<DraftVocabulary> vocabulary_;

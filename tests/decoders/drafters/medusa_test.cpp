@@ -69,12 +69,12 @@ std::shared_ptr<const MedusaHead> some_heads(const TransformerWeights& target, b
 
 MedusaHeads heads_on(const std::shared_ptr<const TransformerWeights>& target,
                      const std::shared_ptr<const MedusaHead>& head) {
-  return {.count = head->config.num_heads,
-          .hidden_size = head->config.hidden_size,
-          .vocab_size = head->config.vocab_size,
-          .logits = [model = MedusaModel(*head, target)](const Tensor& hidden, int64_t index) {
-            return model.logits(hidden, index);
-          }};
+  return {
+      .count = head->config.num_heads,
+      .hidden_size = head->config.hidden_size,
+      .vocab_size = head->config.vocab_size,
+      .logits = [model = std::make_shared<MedusaModel>(*head, target)](
+                    const Tensor& hidden, int64_t index) { return model->logits(hidden, index); }};
 }
 
 struct Case {

@@ -127,7 +127,7 @@ std::unique_ptr<Drafter> drawn_medusa(HeadBench& bench) {
     blocks.front().weight = random.matrix(16, 16);
   }
   head.target_ids = at::arange(0, 40, 2);
-  const auto model = std::make_shared<const MedusaModel>(head, bench.weights(), bench.options());
+  const auto model = std::make_shared<MedusaModel>(head, bench.weights(), bench.options());
   MedusaHeads heads{.count = 5,
                     .hidden_size = 16,
                     .vocab_size = 40,
@@ -137,6 +137,9 @@ std::unique_ptr<Drafter> drawn_medusa(HeadBench& bench) {
   if (bench.who() == DrawnBy::kDevice) {
     heads.device_logits = [model](const Tensor& hidden, int64_t index) {
       return model->device_logits(hidden, index);
+    };
+    heads.draw_chain = [model](const ChainRequest& chain, const Tensor& hidden) {
+      return model->draw_chain(chain, hidden);
     };
   }
   return std::make_unique<MedusaDrafter>(heads);
@@ -193,7 +196,7 @@ const std::vector<HeadKind> kDrawnHeads = {{"eagle", drawn_eagle, false},
                                            {"eagle3", drawn_eagle3, false},
                                            {"mtp", drawn_mtp, false},
                                            {"mtp of two modules", two_modules},
-                                           {"medusa", drawn_medusa},
+                                           {"medusa", drawn_medusa, false},
                                            {"assistant", drawn_assistant, false},
                                            {"ordered assistant", ordered_assistant, false}};
 

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/transformer/heads/assistant_head.h"
+#include "core/transformer/heads/medusa_head.h"
 #include "kv/kv_cache.h"
 #include "tests/core/transformer/cuda/drawn_chain_bench.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
@@ -23,7 +24,8 @@ TransformerOptions graph_options(std::shared_ptr<Ops> ops = cuda_ops(at::kCPU)) 
 // Beside the graph, the newest token is embedded and joined with the target's hidden state.
 TEST(CudaHeadGraphTest, AnAssistantsChainIsOneGraph) {
   const auto weights = small_gemma();
-  const auto head = random_assistant(*weights, {.hidden_size = 8, .intermediate_size = 12, .heads = 2, .layers = 3}, {.seed = 9});
+  const auto head = random_assistant(
+      *weights, {.hidden_size = 8, .intermediate_size = 12, .heads = 2, .layers = 3}, {.seed = 9});
   const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
   AssistantModel graphed(head, {.target = weights}, ops);
   AssistantModel plain(head, {.target = weights, .graphs = 0}, cuda_ops(at::kCPU));
@@ -69,6 +71,43 @@ TEST(CudaHeadGraphTest, AnAssistantsChainIsOneGraph) {
     EXPECT_EQ(graphed.draw_chain(draws.best(3), 8, hidden, *each->internals(), 0)->tokens,
               wanted->tokens);
   }
+}
+
+TEST(CudaHeadGraphTest, AChainOfSeveralHeadsIsOneGraph) {
+  const auto weights = small_gemma();
+  MedusaHead heads = new_medusa_head({.num_heads = 5, .num_layers = 2, .share_lm_head = true},
+                                     unpack(*weights), at::kFloat);
+  RandomTensors random({.seed = 8});
+  for (auto& blocks : heads.blocks) {
+    blocks.front().weight = random.matrix(16, 16);
+  }
+  heads.target_ids = at::arange(0, 40, 2);
+  const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
+  MedusaModel graphed(heads, weights, graph_options(ops));
+  TransformerOptions without = graph_options();
+  without.graphs = 0;
+  MedusaModel plain(heads, weights, without);
+  const ChainDraws draws;
+  for (int64_t chain = 0; chain < 6; ++chain) {
+    SCOPED_TRACE(chain);
+    const bool is_drawn = chain % 2 == 0;
+    const ChainRequest request = is_drawn ? draws.drawn(5) : draws.best(3);
+    const Tensor hidden = at::randn({1, 16});
+    const auto wanted = plain.draw_chain(request, hidden);
+    ops->take_calls();
+    const auto drawn = graphed.draw_chain(request, hidden);
+    if (chain >= 2) {
+      EXPECT_THAT(ops->take_calls(), testing::ElementsAre("copy [1, 16] -> [1, 16]"));
+    }
+    ASSERT_TRUE(drawn.has_value() && wanted.has_value());
+    EXPECT_EQ(drawn->tokens, wanted->tokens);
+    EXPECT_EQ(drawn->read_backs, wanted->read_backs);
+    EXPECT_TRUE(!is_drawn || at::equal(drawn->probs, wanted->probs));
+  }
+  EXPECT_EQ(graphed.graph_counts().captures, 2);
+  EXPECT_EQ(graphed.graph_counts().replays, 2);
+  EXPECT_FALSE(graphed.draw_chain(draws.best(3), at::full({1, 16}, std::nan(""))).has_value());
+  EXPECT_THROW(graphed.draw_chain(draws.best(6), at::randn({1, 16})), InternalError);
 }
 
 }  // namespace
