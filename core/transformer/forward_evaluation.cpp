@@ -73,17 +73,45 @@ bool ForwardEvaluation::can_run_chain(const TokenBatch& fed, const ForwardOption
   find_last_nodes(fed, size, last_);
   const ForwardInputs& inputs = fed.inputs;
   const bool are_given = inputs.embeddings.defined() || inputs.attention_inputs.defined();
-  if (nodes > Workspace::kMostSelected || !chain_graphs_.enabled() || weights_.source != nullptr ||
-      leaves_out(fed, options, size) || are_given != is_surrounded ||
-      inputs.attention_bias.defined() || !hooks_.empty()) {
-    return false;
-  }
-  const LayerList layers = layers_of(options);
-  return std::none_of(layers->begin(), layers->end(), [&](int64_t layer) {
-    // Means and states are made for the nodes of a forward.
-    return is_recurrent(weights_.plan[static_cast<size_t>(layer)]) ||
-           store_.describe(layer).pooled != nullptr;
-  });
+  return !leaves_out(fed, options, size) && are_given == is_surrounded &&
+         !inputs.attention_bias.defined() && records_nodes(*layers_of(options), nodes);
+}
+
+bool ForwardEvaluation::records_nodes(const std::vector<int64_t>& layers, int64_t nodes) const {
+  return nodes <= Workspace::kMostSelected && chain_graphs_.enabled() &&
+         weights_.source == nullptr && hooks_.empty() &&
+         std::none_of(layers.begin(), layers.end(), [&](int64_t layer) {
+           // Means and states are made for the nodes of a forward.
+           return is_recurrent(weights_.plan[static_cast<size_t>(layer)]) ||
+                  store_.describe(layer).pooled != nullptr;
+         });
+}
+
+ForwardEvaluation::Pass ForwardEvaluation::pass_of_step(int64_t index,
+                                                        const ForwardInputs& inputs) const {
+  return {.batch = steps_.batch,
+          .options = steps_.options,
+          .layers = all_layers_,
+          .nodes = 1,
+          .inputs = inputs,
+          .tokens = {},
+          .context = steps_.context,
+          .first = index};
+}
+
+void ForwardEvaluation::begin_steps(GraphKey& key) {
+  const int64_t longest = store_.describe(0).tables->longest;
+  layers_.reserve_positions(longest);
+  steps_.context = launched_context(longest);
+  const GraphKey& own = key_of(pass_of_step(0, {}), workspace_.activations(1));
+  key.insert(key.end(), own.begin(), own.end());
+}
+
+Tensor ForwardEvaluation::run_step(int64_t index, const ForwardInputs& inputs) {
+  Activations& a = workspace_.activations(1);
+  Pass pass = pass_of_step(index, inputs);
+  evaluate_layers(pass, a);
+  return a.last;
 }
 
 bool ForwardEvaluation::run_chain(const TokenBatch& fed, const ForwardOptions& options,

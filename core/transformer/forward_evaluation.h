@@ -47,6 +47,11 @@ class ForwardEvaluation {
   bool run_chain(const TokenBatch& fed, const ForwardOptions& options, const LayerList& layers,
                  int64_t count, ChainDrawing& drawing, const ChainSurroundings* around);
 
+  /// See TransformerModel::can_step, begin_steps and run_step: of the cache's newest nodes.
+  bool can_step(int64_t nodes) const { return records_nodes(*all_layers_, nodes); }
+  void begin_steps(GraphKey& key);
+  Tensor run_step(int64_t index, const ForwardInputs& inputs);
+
   /// Logits [n, vocab] of final-normed hidden states, with those of forbidden tokens at -infinity.
   Tensor head(const Tensor& hidden) const;
   GraphCounts graph_counts() const;
@@ -65,6 +70,16 @@ class ForwardEvaluation {
     ForwardResult result = {};
   };
 
+  /// Steps of a chain that are evaluated one by one.
+  struct Steps {
+    TokenBatch batch;
+    ForwardOptions options = {.logits = Logits::kNone};
+    int64_t context = 0;  ///< see Pass
+  };
+
+  /// Whether a graph of a chain may hold so many nodes of these layers.
+  bool records_nodes(const std::vector<int64_t>& layers, int64_t nodes) const;
+  Pass pass_of_step(int64_t index, const ForwardInputs& inputs) const;
   /// Says which layers on disk the forward is going to evaluate.
   void read_ahead(const std::vector<int64_t>& layers);
   /// Copies what a graph reads to where it lies in every forward of so many nodes, but for tokens
@@ -102,6 +117,7 @@ class ForwardEvaluation {
   GraphKey key_;  ///< of the forward; kept to allocate nothing
   LayerRunner layers_;
   LayerList all_layers_;
+  Steps steps_;                   ///< the newest
   int64_t first_sharing_;         ///< from it on no layer has keys and values of its own
   std::vector<int64_t> last_;     ///< nodes of the forward, one a row; kept to allocate nothing
   std::vector<int64_t> on_disk_;  ///< the forward's layers that a source brings; kept likewise

@@ -130,6 +130,28 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     }
   }
 
+  bool can_step(int64_t nodes) const { return evaluation_.can_step(nodes); }
+
+  void begin_steps(int64_t nodes, GraphKey& key) {
+    SPECDEC_CHECK(can_step(nodes) && store_->pending(0) == 0,
+                  "{} steps of a chain behind {} pending nodes", nodes, store_->pending(0));
+    const std::vector<Token> tokens(static_cast<size_t>(nodes));  // drawn ones, read elsewhere
+    const TokenBatch chain{.tokens = token_tensor(tokens),
+                           .rows = std::vector<RowId>(tokens.size())};
+    store_->extend({.count = nodes, .rows = chain.rows, .parents = {}, .tokens = {}});
+    try {
+      evaluation_.begin_steps(key);
+      pending_.note(chain, nodes, evaluation_.all_layers());
+    } catch (...) {
+      store_->undo_extend();
+      throw;
+    }
+  }
+
+  Tensor run_step(int64_t index, const ForwardInputs& inputs) {
+    return evaluation_.run_step(index, inputs);
+  }
+
   void undo_forward() {
     store_->undo_extend();
     pending_.shrink_to(*store_);
@@ -340,6 +362,11 @@ KvSnapshots* TransformerModel::snapshots() { return impl_->keeps_states() ? null
 bool TransformerModel::draw_graph(const TokenBatch& fed, int64_t count, ChainDrawing& drawing,
                                   const ChainSurroundings& around) {
   return impl_->draw_as_graph(fed, {.logits = Logits::kNone}, count, drawing, &around);
+}
+bool TransformerModel::can_step(int64_t nodes) const { return impl_->can_step(nodes); }
+void TransformerModel::begin_steps(int64_t nodes, GraphKey& key) { impl_->begin_steps(nodes, key); }
+Tensor TransformerModel::run_step(int64_t index, const ForwardInputs& inputs) {
+  return impl_->run_step(index, inputs);
 }
 void TransformerModel::undo_forward() { impl_->undo_forward(); }
 const TransformerWeights& TransformerModel::weights() const { return impl_->weights(); }

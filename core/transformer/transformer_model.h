@@ -71,6 +71,14 @@ class TransformerModel final : public LanguageModel {
   /// nothing is evaluated, where the chain is no graph, or not yet.
   bool draw_graph(const TokenBatch& fed, int64_t count, ChainDrawing& drawing,
                   const ChainSurroundings& around);
+  /// Whether a graph may hold forwards of so many nodes, and what is done between them.
+  bool can_step(int64_t nodes) const;
+  /// Makes room for a chain of so many nodes behind what row 0 keeps, which has no pending ones,
+  /// where can_step says so, and adds to a graph's key what their evaluation depends on.
+  void begin_steps(int64_t nodes, GraphKey& key);
+  /// Evaluates node `index` of these by its inputs, which are given: what the layers come to,
+  /// [1, hidden], in memory that the next step overwrites. Calls ops only.
+  Tensor run_step(int64_t index, const ForwardInputs& inputs);
   /// Forgets the nodes of the newest forward, as if it had not been: for a head that fails after
   /// its layer. Only between that forward and the next call that changes the model.
   void undo_forward();

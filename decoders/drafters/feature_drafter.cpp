@@ -213,12 +213,24 @@ ForwardResult FeatureDrafter::expand_on_device(const Draft& partial,
   return evaluate({.partial = partial, .nodes = frontier, .tokens = tokens, .keep_logits = true});
 }
 
-std::optional<DrawnChain> FeatureDrafter::draw_chain(const ChainRequest& chain) {
-  LanguageModel& head = *modules_.front();
-  const Tensor features = target_features_.untaken();
-  if (modules_.size() > 1 || !expands_on_device()) {
+std::optional<DrawnChain> FeatureDrafter::draw_by_modules(const ChainRequest& chain) {
+  const bool are_all_fed = target_features_.known() >= std::ssize(modules_);
+  if (!are_all_fed || !options_.modules.can_draw || !options_.modules.can_draw(chain.count)) {
     return std::nullopt;
   }
+  catch_up(/*keep_logits=*/true);
+  return options_.modules.draw(chain, root_.logits, newest_);
+}
+
+std::optional<DrawnChain> FeatureDrafter::draw_chain(const ChainRequest& chain) {
+  if (!expands_on_device()) {
+    return std::nullopt;
+  }
+  if (modules_.size() > 1) {
+    return draw_by_modules(chain);
+  }
+  LanguageModel& head = *modules_.front();
+  const Tensor features = target_features_.untaken();
   forget_pending();
   const int64_t size = features.size(0);
   const TokenSpan tokens = committed_.last(static_cast<size_t>(size));

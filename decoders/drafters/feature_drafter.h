@@ -1,6 +1,8 @@
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/language_model.h"
@@ -9,12 +11,24 @@
 
 namespace specdec {
 
+/// Drafts chains of several modules on their device, which wait for nothing in between.
+struct ModuleDrawing {
+  /// Whether it drafts so many tokens; empty = none.
+  std::function<bool(int64_t count)> can_draw = {};
+  /// Drafts by the first module's logits [1, vocab] after the newest committed token and the
+  /// features [1, hidden] of each module there; nothing where the logits are damaged.
+  std::function<std::optional<DrawnChain>(const ChainRequest& chain, const Tensor& logits,
+                                          std::span<const Tensor> features)>
+      draw = {};
+};
+
 struct FeatureDrafterOptions {
   std::optional<bool> sample = {};  ///< see DraftModelOptions::sample
   /// The target's residual streams that the head is fed, concatenated; empty: its final hidden
   /// state, after the norm.
   std::vector<int64_t> capture_layers = {};
-  int64_t hidden_size = 0;  ///< width of the target that the head was made for
+  int64_t hidden_size = 0;     ///< width of the target that the head was made for
+  ModuleDrawing modules = {};  ///< where there are several
 };
 
 /// Drafts with a head that continues the target's features: EAGLE-1, 2 and 3 (Li et al.,
@@ -53,8 +67,8 @@ class FeatureDrafter final : public DistributionDrafter {
   std::optional<DraftRoom> begin_draft(const DraftContext& context) override;
   void end_draft() override { nodes_.clear(); }
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
-  /// By one module; several are asked in turn.
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override;
+  std::optional<DrawnChain> draw_by_modules(const ChainRequest& chain);
   /// Where there are features to begin with that no draft has begun with.
   bool expands_on_device() override;
   ForwardResult expand_on_device(const Draft& partial, std::span<const int64_t> frontier,

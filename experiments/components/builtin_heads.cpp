@@ -2,12 +2,14 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
 #include "core/families/model.h"
 #include "core/transformer/heads/feature_model.h"
+#include "core/transformer/heads/module_chains.h"
 #include "core/transformer/heads/parallel_eagle.h"
 #include "decoders/drafters/block.h"
 #include "decoders/drafters/feature_drafter.h"
@@ -99,6 +101,15 @@ void check_mtp(const ConfigNode& node, const RunPlan& plan, int64_t wanted) {
   }
 }
 
+ModuleDrawing draw_modules(const std::shared_ptr<ModuleChains>& chains) {
+  return {.can_draw = [chains](int64_t count) { return chains->can_draw(count); },
+          .draw =
+              [chains](const ChainRequest& chain, const Tensor& logits,
+                       std::span<const Tensor> features) {
+                return chains->draw(chain, logits, features);
+              }};
+}
+
 DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
   const MtpOptions given = mtp_options().read(node);
   const int64_t wanted = given.modules;
@@ -117,14 +128,23 @@ DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
     const auto count = static_cast<int64_t>(head->layers.size());
     context.models.note_fingerprint(folder.string() + " (mtp)", head->fingerprint);
     context.models.note_warning(head->note);
+    TransformerOptions engine = engine_options(context);
+    engine.ops = device_ops(target->place.device);  // a graph holds those of all modules
     std::vector<std::unique_ptr<LanguageModel>> modules;
+    std::vector<FeatureModel*> drawing;
     for (int64_t i = 0; i < (wanted == 0 ? count : wanted); ++i) {
-      modules.push_back(make_mtp_model(head, static_cast<size_t>(i), target,
-                                       context.models.kv_store(), engine_options(context)));
+      auto module =
+          make_mtp_model(head, static_cast<size_t>(i), target, context.models.kv_store(), engine);
+      drawing.push_back(module.get());
+      modules.push_back(std::move(module));
+    }
+    FeatureDrafterOptions own = options;
+    if (drawing.size() > 1) {
+      own.modules = draw_modules(std::make_shared<ModuleChains>(drawing, engine.graphs));
     }
     context.draft_model = modules.front().get();
     context.draft_model_name = folder.string() + " (mtp)";
-    return std::make_unique<FeatureDrafter>(std::move(modules), options);
+    return std::make_unique<FeatureDrafter>(std::move(modules), own);
   };
 }
 

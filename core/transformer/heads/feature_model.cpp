@@ -255,18 +255,13 @@ std::optional<DrawnChain> FeatureModel::draw_chain(TokenSpan fed, const ChainReq
 }
 
 void FeatureModel::draw(const TokenBatch& fed, int64_t count, ChainDrawing& drawing) {
-  Tensor feature;
-  const ChainSurroundings around{.enter =
-                                     [&](const Tensor& token) {
-                                       entering_.begin();
-                                       return head_->enter(entering_, token, feature, /*own=*/true);
-                                     },
-                                 .logits =
-                                     [&](const Tensor& output) {
-                                       leaving_.begin();
-                                       feature = head_->feature(leaving_, output);
-                                       return head_->logits(leaving_, output, feature);
-                                     }};
+  const ChainSurroundings around{
+      .enter = [this](const Tensor& token) { return enter_step(token, step_feature_); },
+      .logits =
+          [this](const Tensor& output) {
+            leave_step(output);
+            return step_logits();
+          }};
   const TokenBatch entered = enter(fed);
   if (engine_->draw_graph(entered, count, drawing, around)) {
     return;
@@ -276,6 +271,7 @@ void FeatureModel::draw(const TokenBatch& fed, int64_t count, ChainDrawing& draw
                            .hidden = Hidden::kScored,
                            .keep_hidden = true,
                            .draft_columns = true};
+  Tensor feature;
   draw_steps(drawing, count, [&](const Tensor& newest) {
     ForwardResult result =
         evaluate(newest.defined() ? enter({.tokens = newest,
@@ -287,6 +283,24 @@ void FeatureModel::draw(const TokenBatch& fed, int64_t count, ChainDrawing& draw
     return result.logits;
   });
 }
+
+ForwardInputs FeatureModel::enter_step(const Tensor& token, const Tensor& feature) {
+  entering_.begin();
+  return head_->enter(entering_, token, feature, /*own=*/true);
+}
+
+void FeatureModel::leave_step(const Tensor& output) {
+  leaving_.begin();
+  step_output_ = output;
+  step_feature_ = head_->feature(leaving_, output);
+}
+
+Tensor FeatureModel::run_step(int64_t index, const Tensor& token, const Tensor& feature) {
+  leave_step(engine_->run_step(index, enter_step(token, feature)));
+  return step_feature_;
+}
+
+Tensor FeatureModel::step_logits() { return head_->logits(leaving_, step_output_, step_feature_); }
 
 void FeatureModel::commit(std::span<const int64_t> path, RowId row) { engine_->commit(path, row); }
 void FeatureModel::truncate(int64_t length, RowId row) { engine_->truncate(length, row); }

@@ -59,11 +59,26 @@ class FeatureModel final : public LanguageModel {
   const DraftVocabulary* draft_vocabulary() const override;
   int64_t max_length() const override;
 
+  Ops& ops() const { return *ops_; }
+  /// See TransformerModel::can_step and begin_steps.
+  bool can_step(int64_t nodes) const { return engine_->can_step(nodes); }
+  void begin_steps(int64_t nodes, GraphKey& key) { engine_->begin_steps(nodes, key); }
+  /// Evaluates step `index` of a token [1] on the device and the head's own feature [1, hidden]
+  /// before it: the feature after it, in memory that the next step overwrites. Calls ops only, as
+  /// step_logits does.
+  Tensor run_step(int64_t index, const Tensor& token, const Tensor& feature);
+  /// Logits [1, columns] after the newest step.
+  Tensor step_logits();
+
  private:
   /// What the layers are fed of tokens that are in the vocabulary: those on a device are not read.
   TokenBatch enter(const TokenBatch& batch) const;
   /// A forward of what was entered.
   ForwardResult evaluate(const TokenBatch& entered, const ForwardOptions& options);
+  /// What the layers are fed of a chain's token.
+  ForwardInputs enter_step(const Tensor& token, const Tensor& feature);
+  /// Notes what they came to.
+  void leave_step(const Tensor& output);
   /// Draws a chain behind `fed`: as a graph, or step by step.
   void draw(const TokenBatch& fed, int64_t count, ChainDrawing& drawing);
   ForwardResult finish(const TokenBatch& batch, const Tensor& output,
@@ -72,7 +87,8 @@ class FeatureModel final : public LanguageModel {
   std::unique_ptr<FeatureHead> head_;
   std::shared_ptr<const TransformerWeights> target_;
   std::shared_ptr<Ops> ops_;
-  KeptResults entering_, leaving_;  ///< of one token of a chain
+  KeptResults entering_, leaving_;     ///< of one token of a chain
+  Tensor step_output_, step_feature_;  ///< of the newest step
   std::unique_ptr<TransformerModel> engine_;
 };
 

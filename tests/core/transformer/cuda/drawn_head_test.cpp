@@ -12,6 +12,7 @@
 #include "core/transformer/heads/assistant_head.h"
 #include "core/transformer/heads/feature_model.h"
 #include "core/transformer/heads/medusa_head.h"
+#include "core/transformer/heads/module_chains.h"
 #include "decoders/drafters/assistant.h"
 #include "decoders/drafters/feature_drafter.h"
 #include "decoders/drafters/medusa.h"
@@ -106,17 +107,30 @@ std::unique_ptr<Drafter> drawn_eagle3(HeadBench& bench) {
 }
 
 std::unique_ptr<Drafter> mtp_on(HeadBench& bench, size_t modules) {
-  const auto head = random_mtp_head(*bench.weights(), 2, {.seed = 7});
+  const auto head = random_mtp_head(*bench.weights(), 3, {.seed = 7});
   Modules all;
+  std::vector<FeatureModel*> drawing;
   for (size_t i = 0; i < modules; ++i) {
-    all.push_back(
-        bench.module(make_mtp_model(head, i, bench.weights(), paged_kv(), bench.options())));
+    auto module = make_mtp_model(head, i, bench.weights(), paged_kv(), bench.options());
+    drawing.push_back(module.get());
+    all.push_back(bench.module(std::move(module)));
   }
-  return std::make_unique<FeatureDrafter>(std::move(all), FeatureDrafterOptions{.hidden_size = 16});
+  FeatureDrafterOptions options{.hidden_size = 16};
+  if (bench.who() == DrawnBy::kDevice && modules > 1) {
+    const auto chains = std::make_shared<ModuleChains>(drawing, bench.options().graphs);
+    options.modules = {.can_draw = [chains](int64_t count) { return chains->can_draw(count); },
+                       .draw =
+                           [chains](const ChainRequest& chain, const Tensor& logits,
+                                    std::span<const Tensor> features) {
+                             return chains->draw(chain, logits, features);
+                           }};
+  }
+  return std::make_unique<FeatureDrafter>(std::move(all), options);
 }
 
 std::unique_ptr<Drafter> drawn_mtp(HeadBench& bench) { return mtp_on(bench, 1); }
 std::unique_ptr<Drafter> two_modules(HeadBench& bench) { return mtp_on(bench, 2); }
+std::unique_ptr<Drafter> three_modules(HeadBench& bench) { return mtp_on(bench, 3); }
 
 /// Five heads over every other token of the target's head.
 std::unique_ptr<Drafter> drawn_medusa(HeadBench& bench) {
@@ -195,7 +209,7 @@ struct HeadKind {
 const std::vector<HeadKind> kDrawnHeads = {{"eagle", drawn_eagle, false},
                                            {"eagle3", drawn_eagle3, false},
                                            {"mtp", drawn_mtp, false},
-                                           {"mtp of two modules", two_modules},
+                                           {"mtp of three modules", three_modules, false},
                                            {"medusa", drawn_medusa, false},
                                            {"assistant", drawn_assistant, false},
                                            {"ordered assistant", ordered_assistant, false}};

@@ -4,11 +4,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/error.h"
+#include "core/transformer/chain_steps.h"
 #include "core/transformer/heads/assistant_head.h"
 #include "core/transformer/heads/medusa_head.h"
+#include "core/transformer/heads/module_chains.h"
 #include "kv/kv_cache.h"
 #include "tests/core/transformer/cuda/drawn_chain_bench.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
@@ -108,6 +117,89 @@ TEST(CudaHeadGraphTest, AChainOfSeveralHeadsIsOneGraph) {
   EXPECT_EQ(graphed.graph_counts().replays, 2);
   EXPECT_FALSE(graphed.draw_chain(draws.best(3), at::full({1, 16}, std::nan(""))).has_value());
   EXPECT_THROW(graphed.draw_chain(draws.best(6), at::randn({1, 16})), InternalError);
+}
+
+/// Three modules of a head, each with a cache of its own.
+std::vector<std::unique_ptr<FeatureModel>> three_models(
+    const std::shared_ptr<const TransformerWeights>& weights, const TransformerOptions& options) {
+  const auto head = random_mtp_head(*weights, 3, {.seed = 7});
+  std::vector<std::unique_ptr<FeatureModel>> models;
+  for (size_t module = 0; module < 3; ++module) {
+    models.push_back(make_mtp_model(head, module, weights, paged_kv(), options));
+  }
+  return models;
+}
+
+/// Draws a chain by forwards of one token each.
+std::optional<DrawnChain> drawn_by_forwards(std::span<const std::unique_ptr<FeatureModel>> modules,
+                                            const ChainRequest& chain, const Tensor& logits,
+                                            std::vector<Tensor> features) {
+  const auto drawing = modules.front()->ops().sampler()->begin_chain(chain, 40);
+  size_t depth = 0;  // of the token that is fed
+  draw_steps(*drawing, chain.count, [&](const Tensor& newest) {
+    if (!newest.defined()) {
+      return logits;
+    }
+    ++depth;
+    const size_t says = std::min(depth, modules.size() - 1);
+    Tensor said;
+    const std::vector<Tensor> before = features;
+    for (size_t module = says; module < modules.size(); ++module) {
+      const ForwardResult result = modules[module]->forward(
+          {.tokens = newest.clone(),
+           .rows = {0},
+           .inputs = {.features = before[depth > module ? module : module - 1],
+                      .own_features = true}},
+          {.hidden = Hidden::kAll});
+      features[module] = result.final_hidden;
+      said = module == says ? result.logits : said;
+    }
+    return said;
+  });
+  return drawing->read();
+}
+
+// Beside the graph, the features of the newest token are copied, and the first token is drawn.
+TEST(CudaHeadGraphTest, AChainOfSeveralModulesIsOneGraph) {
+  const auto weights = small_gemma();
+  const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
+  const auto graphed = three_models(weights, graph_options(ops));
+  const auto plain = three_models(weights, graph_options());
+  ModuleChains chains({graphed[0].get(), graphed[1].get(), graphed[2].get()}, 8);
+  ASSERT_TRUE(chains.can_draw(4));
+  EXPECT_FALSE(chains.can_draw(66));
+  const ChainDraws draws;
+  for (Token chain = 0; chain < 8; ++chain) {
+    SCOPED_TRACE(chain);
+    const ForwardInputs inputs{.features = at::randn({2, 16})};
+    for (const auto* modules : {&graphed, &plain}) {
+      for (const auto& module : *modules) {
+        module->truncate(chain == 5 ? 1 : module->length());
+        module->extend(std::vector<Token>{chain, 9}, {.logits = Logits::kNone}, inputs);
+      }
+    }
+    const bool is_drawn = chain % 2 == 0;
+    const ChainRequest request = is_drawn ? draws.drawn(5) : draws.best(4);
+    const Tensor logits = at::randn({1, 40});
+    const std::vector<Tensor> features = {at::randn({1, 16}), at::randn({1, 16}),
+                                          at::randn({1, 16})};
+    const auto wanted = drawn_by_forwards(plain, request, logits, features);
+    ops->take_calls();
+    const auto drawn = chains.draw(request, logits, features);
+    if (chain >= 2) {
+      const std::string copy = "copy [1, 16] -> [1, 16]";
+      EXPECT_THAT(ops->take_calls(), testing::ElementsAre(copy, copy, copy));
+    }
+    ASSERT_TRUE(drawn.has_value() && wanted.has_value());
+    EXPECT_EQ(drawn->tokens, wanted->tokens);
+    EXPECT_EQ(drawn->read_backs, wanted->read_backs);
+    EXPECT_TRUE(!is_drawn || at::equal(drawn->probs, wanted->probs));
+    for (size_t module = 0; module < 3; ++module) {
+      EXPECT_EQ(graphed[module]->pending(), plain[module]->pending()) << module;
+    }
+  }
+  EXPECT_EQ(chains.graph_counts().captures, 2);
+  EXPECT_EQ(chains.graph_counts().replays, 4);
 }
 
 }  // namespace
