@@ -19,6 +19,36 @@ __device__ inline Real warp_sum(Real number) {
   return number;
 }
 
+/// A lane's half of the first 2 * kHalf numbers, added to those of the lane that takes the other
+/// half; then half of these.
+template <int kHalf, int kCount>
+__device__ inline void halve_sums(float (&numbers)[kCount]) {
+  if constexpr (kHalf > 0) {
+    constexpr int kLanes = kWarp / kCount * kHalf;
+    const bool takes_upper = (lane_index() & kLanes) != 0;
+#pragma unroll
+    for (int i = 0; i < kHalf; ++i) {
+      const float kept = takes_upper ? numbers[kHalf + i] : numbers[i];
+      const float passed = takes_upper ? numbers[i] : numbers[kHalf + i];
+      numbers[i] = kept + __shfl_xor_sync(kAllLanes, passed, kLanes);
+    }
+    halve_sums<kHalf / 2>(numbers);
+  }
+}
+
+/// Of each of a lane's kCount numbers over the warp; lane l gets sum number l / (kWarp / kCount).
+/// The bits are those of warp_sum, in kCount - 1 shuffles instead of kCount log2(kCount) for the
+/// first log2(kCount) steps. Overwrites `numbers`.
+template <int kCount>
+__device__ inline float warp_sums(float (&numbers)[kCount]) {
+  static_assert(kCount <= kWarp && (kCount & (kCount - 1)) == 0, "a power of two");
+  halve_sums<kCount / 2>(numbers);
+  for (int lanes = kWarp / kCount / 2; lanes > 0; lanes /= 2) {
+    numbers[0] += __shfl_xor_sync(kAllLanes, numbers[0], lanes);
+  }
+  return numbers[0];
+}
+
 /// Of numbers that are not NaN.
 __device__ inline float warp_largest(float number) {
   for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {

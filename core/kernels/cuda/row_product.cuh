@@ -59,7 +59,7 @@ __device__ inline void read_inputs(const RowProduct<Weights>& product, int32_t r
 /// from the first r on that there is none.
 template <int kRows, class Weights, class Rows>
 __device__ inline void add_eight(const RowProduct<Weights>& product, int32_t first_output,
-                                 const Rows& rows, int k, float (&sums)[kRows][kProductOutputs]) {
+                                 const Rows& rows, int k, float (&sums)[kRows * kProductOutputs]) {
   float weights[kProductOutputs][8];
 #pragma unroll
   for (int o = 0; o < kProductOutputs; ++o) {
@@ -78,7 +78,8 @@ __device__ inline void add_eight(const RowProduct<Weights>& product, int32_t fir
     for (int o = 0; o < kProductOutputs; ++o) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        sums[r][o] = device::fused(weights[o][i], inputs[i], sums[r][o]);
+        float& sum = sums[r * kProductOutputs + o];
+        sum = device::fused(weights[o][i], inputs[i], sum);
       }
     }
   }
@@ -94,19 +95,14 @@ __device__ inline float row_product(const RowProduct<Weights>& product, int32_t 
                                     const Rows& rows, float* scratch) {
   constexpr int kSums = kRows * kProductOutputs;
   const int thread = static_cast<int>(threadIdx.x);
-  float sums[kRows][kProductOutputs] = {};
+  float sums[kSums] = {};
   for (int k = thread * 8; k < product.in; k += kProductThreads * 8) {
     add_eight<kRows>(product, first_output, rows, k, sums);
   }
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-    for (int o = 0; o < kProductOutputs; ++o) {
-      const float sum = warp_sum(sums[r][o]);
-      if (lane_index() == 0) {
-        scratch[static_cast<int>(warp_index()) * kSums + r * kProductOutputs + o] = sum;
-      }
-    }
+  constexpr int kLanesEach = kWarp / kSums;
+  const float total = warp_sums(sums);
+  if (thread % kLanesEach == 0) {
+    scratch[thread / kWarp * kSums + thread % kWarp / kLanesEach] = total;
   }
   __syncthreads();
   if (thread >= kSums) {

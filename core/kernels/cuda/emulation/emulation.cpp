@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <boost/context/detail/fcontext.hpp>
 #include <cstddef>
 #include <cstdio>
@@ -23,14 +24,17 @@
 
 namespace specdec::cuda::emulation {
 
-thread_local Index threadIdx, blockIdx, gridDim;
+constinit thread_local Index threadIdx, blockIdx, gridDim;
 
 namespace {
 
 namespace context = boost::context::detail;
 
 constexpr size_t kLanes = 32;
+constexpr uint32_t kAllLanes = 0xFFFFFFFFU;
 constexpr size_t kStackBytes = size_t{128} << 10U;
+/// Of a stack, below its staggered end: what holds the frames that a fiber does not return from.
+constexpr size_t kFirstFrames = size_t{16} << 10U;
 constexpr size_t kStagger = 192;
 constexpr unsigned kMaxThreads = 1024;
 constexpr unsigned kMaxSharedBytes = 227U << 10U;  // of an sm_90 block
@@ -79,13 +83,19 @@ struct Fiber {
 };
 
 using Slot = std::array<uint32_t, 6>;  // of a lane
-using Slots = std::array<Slot, kLanes>;
 
-/// What the lanes of a warp pass to each other. A lane can be one exchange ahead of others that
-/// have not yet read: so two of each.
+/// What the lanes of a warp pass to each other.
+struct Exchange {
+  std::array<Slot, kLanes> slots;
+  std::array<std::array<double, 4>, kLanes> products;  ///< of tiles, which the last lane makes
+};
+
 struct Warp {
-  std::array<Slots, 2> slots;
+  /// A lane can be one exchange ahead of others that have not yet read: so two of them.
+  std::array<Exchange, 2> exchanges;
   unsigned arrived = 0;
+  const char* instruction = nullptr;  ///< that lanes have arrived at
+  uint32_t ready = 0;                 ///< a bit for each lane that can run
 };
 
 [[noreturn]] void end_process(const std::string& message) {
@@ -121,7 +131,9 @@ class Emulator {
   unsigned char* shared() { return shared_.get(); }
   void sync_block();
   bool sync_block_or(bool predicate);
-  const Slots& exchange(const char* name, const Slot& slot);
+  /// Calls finish(exchange) in the last lane that arrives, before any other goes on.
+  template <class Finish>
+  const Exchange& exchange(const char* name, const Slot& slot, const Finish& finish);
 
  private:
   static void enter(context::transfer_t before);
@@ -132,16 +144,17 @@ class Emulator {
   void wait(const char* name);
   Fiber& pick_ready();
   [[noreturn]] void report_missing() const;
+  Warp& warp_of(const Fiber& fiber) { return warps_[fiber.thread / kLanes]; }
+  bool is_ready(const Fiber& fiber) const;
   std::string state_of(const Fiber& fiber) const;
 
   Order order_;
   const std::function<void()>* thread_ = nullptr;
   std::vector<Fiber> fibers_;  ///< kept between launches; a block uses the first threads_
   unsigned threads_ = 0;
-  std::vector<Warp> warps_;
-  std::vector<std::vector<unsigned>> ready_;  ///< of each warp, threads that can run
-  size_t favourite_ = 0;                      ///< warp that runs ahead of the others
-  unsigned running_ = 0;                      ///< threads that have not ended
+  std::vector<Warp> warps_;  ///< likewise
+  size_t favourite_ = 0;     ///< warp that runs ahead of the others
+  unsigned running_ = 0;     ///< threads that have not ended
   unsigned at_barrier_ = 0;
   bool vote_ = false, last_vote_ = false;  ///< of the barrier that threads come to; of the last one
   std::unique_ptr<unsigned char[]> shared_;
@@ -183,22 +196,22 @@ void Emulator::run(const LaunchShape& shape, const std::function<void()>& thread
 
 void Emulator::run_block(const LaunchShape& shape) {
   threads_ = shape.threads;
-  shared_ = std::make_unique<unsigned char[]>(shape.shared_bytes);
+  shared_ = std::make_unique_for_overwrite<unsigned char[]>(shape.shared_bytes);
   std::memset(shared_.get(), kPoison, shape.shared_bytes);
-  warps_.assign(threads_ / kLanes, {});
+  warps_.resize(threads_ / kLanes);
+  for (Warp& warp : warps_) {
+    warp.arrived = 0;
+    warp.ready = kAllLanes;
+  }
   at_barrier_ = 0;
   vote_ = false;
-  ready_.assign(warps_.size(), {});
-  for (unsigned t = 0; t < threads_; ++t) {
-    ready_[t / kLanes].push_back(t);
-  }
   if (fibers_.size() < threads_) {
     fibers_.resize(threads_);
   }
   for (unsigned t = 0; t < threads_; ++t) {
     begin(fibers_[t], t);
   }
-  favourite_ = order_.pick(ready_.size());
+  favourite_ = order_.pick(warps_.size());
   running_ = threads_;
   start(pick_ready());
   switch_strands(&caller_, current_->strand);
@@ -217,7 +230,8 @@ void Emulator::begin(Fiber& fiber, unsigned thread) {
   fiber.strand.resume =
       context::make_fcontext(fiber.stack.get() + stack_bytes, stack_bytes, Emulator::enter);
 #if SPECDEC_FIBERS_ARE_SANITIZED
-  ASAN_UNPOISON_MEMORY_REGION(fiber.stack.get(), kStackBytes);
+  // The function of the fiber before ended inside of its first frames; all others it has left.
+  ASAN_UNPOISON_MEMORY_REGION(fiber.stack.get() + kStackBytes - kFirstFrames, kFirstFrames);
 #endif
   fiber.thread = thread;
   fiber.waits_at = nullptr;
@@ -226,22 +240,24 @@ void Emulator::begin(Fiber& fiber, unsigned thread) {
 }
 
 Fiber& Emulator::pick_ready() {
-  if (ready_[favourite_].empty()) {
-    favourite_ = order_.pick(ready_.size());
+  if (warps_[favourite_].ready == 0) {
+    favourite_ = order_.pick(warps_.size());
   }
-  for (size_t i = 0; i < ready_.size(); ++i) {
-    std::vector<unsigned>& ready = ready_[favourite_];
-    if (!ready.empty()) {
+  for (size_t i = 0; i < warps_.size(); ++i) {
+    uint32_t& ready = warps_[favourite_].ready;
+    if (ready != 0) {
       bool changes = false;
-      std::swap(ready[order_.pick(ready.size(), &changes)], ready.back());
-      Fiber& fiber = fibers_[ready.back()];
-      ready.pop_back();
+      const auto first = static_cast<int>(order_.pick(kLanes, &changes));
+      const auto after = static_cast<size_t>(std::countr_zero(std::rotr(ready, first)));
+      const size_t lane = (static_cast<size_t>(first) + after) % kLanes;
+      ready &= ~(1U << lane);
+      Fiber& fiber = fibers_[favourite_ * kLanes + lane];
       if (changes) {
-        favourite_ = order_.pick(ready_.size());
+        favourite_ = order_.pick(warps_.size());
       }
       return fiber;
     }
-    favourite_ = favourite_ + 1 == ready_.size() ? 0 : favourite_ + 1;
+    favourite_ = favourite_ + 1 == warps_.size() ? 0 : favourite_ + 1;
   }
   report_missing();
 }
@@ -283,6 +299,7 @@ void Emulator::wait(const char* name) {
   if (current_ != &fiber) {
     switch_strands(&fiber.strand, current_->strand);
   }
+  fiber.waits_at = nullptr;
 }
 
 void Emulator::sync_block() {
@@ -290,17 +307,11 @@ void Emulator::sync_block() {
     at_barrier_ = 0;
     last_vote_ = vote_;
     vote_ = false;
-    for (unsigned t = 0; t < threads_; ++t) {
-      if (&fibers_[t] != current_) {
-        fibers_[t].waits_at = nullptr;
-        ready_[t / kLanes].push_back(t);
-      }
+    for (Warp& warp : warps_) {  // this thread is no nearer to running on than the others
+      warp.ready = kAllLanes;
     }
-    ready_[current_->thread / kLanes].push_back(
-        current_->thread);  // it is no nearer to running on than the others
   }
   wait(kBarrier);
-  current_->waits_at = nullptr;
 }
 
 bool Emulator::sync_block_or(bool predicate) {
@@ -309,30 +320,30 @@ bool Emulator::sync_block_or(bool predicate) {
   return last_vote_;
 }
 
-const Slots& Emulator::exchange(const char* name, const Slot& slot) {
+template <class Finish>
+const Exchange& Emulator::exchange(const char* name, const Slot& slot, const Finish& finish) {
   Fiber& fiber = *current_;
-  Warp& warp = warps_[fiber.thread / kLanes];
-  Slots& slots = warp.slots[fiber.exchanges++ % 2];
-  slots[fiber.thread % kLanes] = slot;
-  const unsigned first = fiber.thread / kLanes * kLanes;
+  Warp& warp = warp_of(fiber);
+  Exchange& exchange = warp.exchanges[fiber.exchanges++ % 2];
+  exchange.slots[fiber.thread % kLanes] = slot;
+  if (warp.arrived == 0) {
+    warp.instruction = name;
+  } else if (warp.instruction != name && std::strcmp(warp.instruction, name) != 0) {
+    end_process("thread " + std::to_string(fiber.thread) + " is at " + name +
+                ", but another of its warp waits at " + warp.instruction);
+  }
   if (++warp.arrived < kLanes) {
     wait(name);
-    return slots;
+    return exchange;
   }
   warp.arrived = 0;
-  for (unsigned t = first; t < first + kLanes; ++t) {
-    if (t == fiber.thread) {
-      continue;
-    }
-    const char* other = fibers_[t].waits_at;
-    if (other != name && (other == nullptr || std::strcmp(other, name) != 0)) {
-      end_process("thread " + std::to_string(fiber.thread) + " is at " + name + ", but " +
-                  state_of(fibers_[t]));
-    }
-    fibers_[t].waits_at = nullptr;
-    ready_[t / kLanes].push_back(t);
-  }
-  return slots;
+  warp.ready = kAllLanes & ~(1U << fiber.thread % kLanes);
+  finish(exchange);
+  return exchange;
+}
+
+bool Emulator::is_ready(const Fiber& fiber) const {
+  return (warps_[fiber.thread / kLanes].ready >> fiber.thread % kLanes & 1U) != 0;
 }
 
 std::string Emulator::state_of(const Fiber& fiber) const {
@@ -340,7 +351,8 @@ std::string Emulator::state_of(const Fiber& fiber) const {
   if (fiber.done) {
     return name + " has ended";
   }
-  return fiber.waits_at == nullptr ? name + " can run" : name + " waits at " + fiber.waits_at;
+  return fiber.waits_at == nullptr || is_ready(fiber) ? name + " can run"
+                                                      : name + " waits at " + fiber.waits_at;
 }
 
 /// All threads wait or have ended: some never come to where others wait.
@@ -365,6 +377,46 @@ void Emulator::report_missing() const {
               (missing == last ? "others do not come" : state_of(*missing)));
 }
 
+/// One bfloat16 of a pair: the low or the high half.
+double half_of(uint32_t pair, unsigned k) {
+  return std::bit_cast<float>(k % 2 == 0 ? pair << 16U : pair & 0xFFFF0000U);
+}
+
+/// The products of the tiles that the lanes hold as mma.m16n8k16 says.
+void multiply(Exchange& exchange) {
+  constexpr size_t kRows = 16;
+  constexpr size_t kInner = 16;
+  constexpr size_t kColumns = 8;
+  double a[kRows][kInner];
+  double b[kInner][kColumns];
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    const Slot& slot = exchange.slots[lane];
+    const size_t outer = lane / 4;
+    for (unsigned i = 0; i < 2; ++i) {
+      const size_t inner = lane % 4 * 2 + i;
+      a[outer][inner] = half_of(slot[0], i);
+      a[outer + 8][inner] = half_of(slot[1], i);
+      a[outer][inner + 8] = half_of(slot[2], i);
+      a[outer + 8][inner + 8] = half_of(slot[3], i);
+      b[inner][outer] = half_of(slot[4], i);
+      b[inner + 8][outer] = half_of(slot[5], i);
+    }
+  }
+  double c[kRows][kColumns] = {};
+  for (size_t row = 0; row < kRows; ++row) {
+    for (size_t k = 0; k < kInner; ++k) {
+      for (size_t column = 0; column < kColumns; ++column) {
+        c[row][column] += a[row][k] * b[k][column];
+      }
+    }
+  }
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    for (size_t i = 0; i < 4; ++i) {
+      exchange.products[lane][i] = c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
+    }
+  }
+}
+
 }  // namespace
 
 void set_seed(uint64_t seed) { emulator().seed(seed); }
@@ -382,44 +434,27 @@ bool sync_block_or(bool predicate) { return emulator().sync_block_or(predicate);
 
 uint64_t exchange(const char* name, uint64_t bits, int source) {
   const Slot own = {static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32U)};
-  const Slot& other = emulator().exchange(name, own)[static_cast<size_t>(source)];
+  const Slot& other =
+      emulator().exchange(name, own, [](Exchange&) {}).slots[static_cast<size_t>(source)];
   return static_cast<uint64_t>(other[1]) << 32U | other[0];
 }
 
 unsigned ballot(bool predicate) {
-  const Slots& votes = emulator().exchange("__ballot_sync", {predicate ? 1U : 0U});
+  const Exchange& votes =
+      emulator().exchange("__ballot_sync", {predicate ? 1U : 0U}, [](Exchange&) {});
   unsigned bits = 0;
   for (size_t lane = 0; lane < kLanes; ++lane) {
-    bits |= votes[lane][0] << lane;
+    bits |= votes.slots[lane][0] << lane;
   }
   return bits;
 }
 
 void multiply_tiles(float* c, const uint32_t* a, const uint32_t* b) {
-  const Slots& lanes = emulator().exchange("mma", {a[0], a[1], a[2], a[3], b[0], b[1]});
-  const unsigned lane = threadIdx.x % kLanes;
-  // The number of one bfloat16 of the pair that a lane holds of two columns (of a) or rows (of b).
-  const auto number = [&](unsigned holder, unsigned word, unsigned k) {
-    const uint32_t pair = lanes[holder * 4 + k % 8 / 2][word];
-    const uint32_t bits = k % 2 == 0 ? pair << 16U : pair & 0xFFFF0000U;
-    float value = 0;
-    std::memcpy(&value, &bits, sizeof(value));
-    return static_cast<double>(value);
-  };
-  std::array<std::array<double, 16>, 2> rows{};
-  std::array<std::array<double, 16>, 2> columns{};
-  for (unsigned i = 0; i < 2; ++i) {
-    for (unsigned k = 0; k < 16; ++k) {
-      rows[i][k] = number(lane / 4, i + k / 8 * 2, k);
-      columns[i][k] = number(lane % 4 * 2 + i, 4 + k / 8, k);
-    }
-  }
-  for (unsigned i = 0; i < 4; ++i) {
-    double sum = c[i];
-    for (unsigned k = 0; k < 16; ++k) {
-      sum += rows[i / 2][k] * columns[i % 2][k];
-    }
-    c[i] = static_cast<float>(sum);
+  const Exchange& exchange = emulator().exchange("mma", {a[0], a[1], a[2], a[3], b[0], b[1]},
+                                                 [](Exchange& all) { multiply(all); });
+  const std::array<double, 4>& products = exchange.products[threadIdx.x % kLanes];
+  for (size_t i = 0; i < 4; ++i) {
+    c[i] = static_cast<float>(c[i] + products[i]);
   }
 }
 

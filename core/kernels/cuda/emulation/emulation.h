@@ -22,7 +22,8 @@ struct Index {
 };
 
 /// Of the running thread, as CUDA names them. They change whenever another fiber runs.
-extern thread_local Index threadIdx, blockIdx, gridDim;  // NOLINT(readability-identifier-naming)
+// NOLINTNEXTLINE(readability-identifier-naming)
+extern constinit thread_local Index threadIdx, blockIdx, gridDim;
 
 /// The order of fibers and blocks of the following launches of this thread.
 void set_seed(uint64_t seed);
