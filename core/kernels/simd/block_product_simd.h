@@ -8,7 +8,10 @@
 
 /// As many rows as the registers hold sums of beside what the codes mean. More rows multiply
 /// weights that were decoded before, once for all of them.
-constexpr int kDecodingRows = kVectorBytes == 64 ? 12 : kVectorBytes == 32 ? 4 : 2;
+constexpr int kDecodingRows = std::min(kVectorBytes == 64   ? 12
+                                       : kVectorBytes == 32 ? 4
+                                                            : 2,
+                                       kMostTileRows);
 
 /// Eight bits of the format E4M3 in the low end of each lane. Shifted into place a number is 2^120
 /// too small, subnormals included. NaNs are refused where weights are loaded.

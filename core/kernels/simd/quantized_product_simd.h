@@ -188,7 +188,7 @@ inline void quantized_columns(const BlockTask<Block>& task, int64_t begin, int64
   };
   // Fewer rows leave room for the sums in registers. Where all rows fit in one tile, weights that
   // come from memory are worth more than that.
-  constexpr int kFewerRows = std::max(4, kTileRows / 2);
+  constexpr int kFewerRows = std::min(std::max(4, kTileRows / 2), kTileRows);
   if (task.nodes <= kTileRows) {
     for_each_tile<kTileRows>(task.nodes, task.in, begin, end, run);
   } else {

@@ -1,8 +1,19 @@
 // How products are cut into tiles of rows and panels; included inside a namespace by linear_simd.h
 // and block_product_simd.h; see core/kernels/simd/for_each_simd.h.
 
+/// Sanitizers make each height of a tile a large function, so two heights stand for all: how rows
+/// are cut into tiles changes no bit.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kMostTileRows = 2;
+#else
+constexpr int kMostTileRows = 12;
+#endif
+
 /// As many rows as the registers hold sums of: two vectors each, beside the weights.
-constexpr int kTileRows = kVectorBytes == 64 ? 12 : kVectorBytes == 32 ? 6 : 4;
+constexpr int kTileRows = std::min(kVectorBytes == 64   ? 12
+                                   : kVectorBytes == 32 ? 6
+                                                        : 4,
+                                   kMostTileRows);
 
 /// Inputs that are worked through at once where there are many rows: a panel's part stays in the
 /// second-level cache, a tile's inputs in the first.
