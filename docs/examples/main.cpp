@@ -52,7 +52,7 @@ OptionTable<CombOptions> comb_options() {
 
 ShapeRegistry::Make prepare_comb(const ConfigNode& node, const RunPlan& plan) {
   const auto [depth, width] = comb_options().read(node);
-  note_branches(plan, width);
+  note_branches(plan, width, depth);
   return [depth = depth, width = width](BuildContext&) {
     return std::make_unique<CombTree>(depth, width);
   };

@@ -33,9 +33,12 @@ void note_uncertified(const RunPlan& plan, const std::string& component) {
   }
 }
 
-void note_branches(const RunPlan& plan, int64_t most) {
+void note_branches(const RunPlan& plan, int64_t most, int64_t levels) {
   if (plan.branches != nullptr) {
     *plan.branches = most;
+  }
+  if (plan.branch_levels != nullptr) {
+    *plan.branch_levels = most > 1 ? levels : 0;
   }
 }
 

@@ -60,6 +60,9 @@ OptionTable<PromptLookupOptions> prompt_lookup_options() {
 
 DrafterRegistry::Make prepare_prompt_lookup(const ConfigNode& node, const RunPlan&) {
   const PromptLookupOptions options = prompt_lookup_options().read(node);
+  if (cache) {
+    check_draft_levels(node, plan, *cache, 0);
+  }
   if (options.min_ngram > options.max_ngram) {
     node.fail("min_ngram",
               fmt::format("{} is more than max_ngram ({})", options.min_ngram, options.max_ngram));

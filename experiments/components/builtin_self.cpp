@@ -170,6 +170,21 @@ void check_all_layers(const ConfigNode& node, const RunPlan& plan, const SelfDra
   }
 }
 
+/// Notes a mistake where this cache takes no branches behind a beam's output: behind the prompt,
+/// which the target's first row holds, drafts evaluate it anew.
+void check_beams(const ConfigNode& node, const RunPlan& plan, const CacheChoice& cache) {
+  const bool branches = plan.branch_levels != nullptr && *plan.branch_levels > 0;
+  if (plan.beams && branches && cache.format && kv_key_group(*cache.format) > 1 &&
+      plan.max_new_tokens > cache.exact_recent) {
+    node.fail(node.has("cache") ? "cache" : "type",
+              fmt::format("drafts of beams evaluate all that a beam has written, and branches "
+                          "behind more than exact_recent ({}) tokens cannot be read in {}: raise "
+                          "exact_recent to max_new_tokens ({}), or choose another format or "
+                          "drafter",
+                          cache.exact_recent, kv_format_name(*cache.format), plan.max_new_tokens));
+  }
+}
+
 /// All of the target's layers, over a cache of their own that rounds.
 DrafterRegistry::Make prepare_cached_self(const ConfigNode& node, const RunPlan& plan,
                                           const SelfDrafterOptions& given,
@@ -194,6 +209,8 @@ DrafterRegistry::Make prepare_cached_self(const ConfigNode& node, const RunPlan&
   } else if (plan.target != nullptr) {
     check_draft_layers(node, plan, plan.target->plan, plan.target->config, cache);
   }
+  check_draft_levels(node, plan, *cache, 1);
+  check_beams(node, plan, *cache);
   const auto folder = plan.target == nullptr ? std::filesystem::path() : plan.target->folder;
   return [folder, cache, given](BuildContext& context) {
     if (!context.models.options().adapters.empty()) {
@@ -217,6 +234,9 @@ DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) 
   }
   if (given.upper_half) {
     check_upper_half(node, plan);
+  }
+  if (plan.target_options != nullptr) {
+    check_beams(node, plan, plan.target_options->cache);
   }
   std::filesystem::path folder;
   LayerNumbers layers;

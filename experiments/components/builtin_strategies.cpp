@@ -41,10 +41,10 @@ ShapeRegistry::Make prepare_shape(const ConfigNode& node, const RunPlan& plan) {
       node.fail("draft_length",
                 "a strategy drafts chains (draft_length) or trees (tree), not both");
     }
-    note_branches(plan, std::numeric_limits<int64_t>::max());  // if the tree does not note it
+    note_branches(plan, std::numeric_limits<int64_t>::max(), 0);  // if the tree does not note it
     return plan.components.trees.prepare(node.child("tree"), plan);
   }
-  note_branches(plan, 1);
+  note_branches(plan, 1, 0);
   if (node.is_map("draft_length")) {
     return plan.components.draft_lengths.prepare(node.child("draft_length"), plan);
   }
@@ -57,6 +57,8 @@ StrategyRegistry::Make prepare_speculative(const ConfigNode& node, const RunPlan
   int64_t branches = 1;
   RunPlan plan = run;
   plan.branches = &branches;
+  int64_t branch_levels = 0;
+  plan.branch_levels = &branch_levels;
   bool best_only = false;
   plan.best_only = &best_only;
   const Components& all = plan.components;
@@ -139,7 +141,11 @@ StrategyRegistry::Make prepare_speculative_beam(const ConfigNode& node, const Ru
     check_branch_levels(node, plan, options.draft_length);
   }
   RunPlan own = plan;
+  int64_t branch_levels = 0;
   own.branches = &options.draft_width;
+  own.branch_levels = &branch_levels;
+  own.beams = true;
+  note_branches(own, options.draft_width, options.draft_length);
   bool hidden_states = false;
   own.hidden_states = &hidden_states;
   auto drafter = plan.components.drafters.prepare(node.child("drafter"), own);

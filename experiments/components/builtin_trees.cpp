@@ -32,7 +32,7 @@ void check_depth(const ConfigNode& node, const RunPlan& plan, int64_t depth) {
 
 /// What a tree of so many levels notes of its branches.
 void check_branches(const ConfigNode& node, const RunPlan& plan, int64_t depth, int64_t branches) {
-  note_branches(plan, branches);
+  note_branches(plan, branches, depth);
   if (branches > 1) {
     check_branch_levels(node, plan, depth);
   }

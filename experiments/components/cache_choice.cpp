@@ -254,6 +254,19 @@ TierBudget tier_budget(const ConfigNode& cache, const Components& components) {
 CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan) {
   model.refuse_old_name("max_pages", "cache: {type: paged, max_pages: ...}");
   model.ignore("cache");  // known, also where it is not given
+void check_draft_levels(const ConfigNode& drafter, const RunPlan& plan, const CacheChoice& cache,
+                        int64_t fed) {
+  const int64_t levels = plan.branch_levels == nullptr ? 0 : *plan.branch_levels;
+  const int64_t most = cache.exact_recent + 1 - fed;
+  if (cache.format && kv_key_group(*cache.format) > 1 && levels > most) {
+    drafter.fail("cache",
+                 fmt::format("a tree of {} levels is too deep for this cache in {}: with "
+                             "exact_recent {} the drafter takes trees of {} levels at most. Make "
+                             "the tree shallower, or raise exact_recent",
+                             levels, kv_format_name(*cache.format), cache.exact_recent, most));
+  }
+}
+
   if (!model.has("cache")) {
     return {};
   }

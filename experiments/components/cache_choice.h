@@ -84,6 +84,10 @@ CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan);
 /// The key `cache` of a drafter, of any type and format, since the target verifies; nullopt where
 /// there is none. Notes as a mistake what the target's dtype or device rules out.
 std::optional<CacheChoice> read_draft_cache(const ConfigNode& drafter, const RunPlan& plan);
+/// The same of the key `cache` of a drafter that evaluates all levels but the last of a tree that
+/// branches (RunPlan::branch_levels): behind `fed` tokens of the text, which are pending too.
+void check_draft_levels(const ConfigNode& drafter, const RunPlan& plan, const CacheChoice& cache,
+                        int64_t fed);
 /// What `specdec list` says of that key, `fallback` where it is not given.
 OptionHelp draft_cache_help(const std::string& fallback);
 /// The value of --cache as YAML: a type's name alone is {type: NAME}.

@@ -41,6 +41,10 @@ struct RunPlan {
   /// largest number = not known. Its tree notes it, then its drafter and verifier are prepared;
   /// nullptr = it has no drafts. See note_branches.
   int64_t* branches = nullptr;
+  /// Levels of a tree that branches, noted with them; 0 = a chain, or not known. nullptr likewise.
+  int64_t* branch_levels = nullptr;
+  /// True where beams draft, whose output the target's first row does not hold.
+  bool beams = false;
   /// Set by a tree that takes the best tokens only, as one does that leaves nodes out after their
   /// siblings were found; the drafter reads it. nullptr = nobody asks.
   bool* best_only = nullptr;
@@ -52,8 +56,9 @@ struct RunPlan {
   const ModelOptions* target_options = nullptr;  ///< nullptr = not known
 };
 
-/// A tree that is being prepared gives no drafted token more children than this.
-void note_branches(const RunPlan& plan, int64_t most);
+/// A tree that is being prepared gives no drafted token more children than this, on so many levels
+/// at most (0 = not known).
+void note_branches(const RunPlan& plan, int64_t most, int64_t levels);
 /// A tree that is being prepared allows no drawn siblings (DraftShape::allows_drawn).
 void note_best_only(const RunPlan& plan);
 /// A drafter that is being prepared needs the target's internals or captured layers

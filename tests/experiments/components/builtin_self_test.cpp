@@ -230,6 +230,37 @@ TEST_F(BuiltinSelfTest, AnAdapterThatDoesNotFitIsRefused) {
   };
   EXPECT_EQ(refused("layers: 3, adapter: lora"), "no error");
   EXPECT_THAT(refused("layers: 2, adapter: lora"),
+TEST_F(BuiltinSelfTest, ATreeDeeperThanADraftersOwnCacheTakesIsRefused) {
+  const std::string model = test_data("qwen3-a").string();  // without a window
+  const auto refused = [&](const std::string& strategy, int64_t levels,
+                           const std::string& drafter) {
+    write_config("{weights: " + model + "}",
+                 fmt::format("  - {{{} {}{}, drafter: {{{}, cache: {{type: paged, format: kivi2, "
+                             "exact_recent: 32}}}}}}\n",
+                             strategy, levels, strategy.ends_with("depth:") ? "}" : "", drafter));
+    return plan_error();
+  };
+  const std::string draft_model = "type: draft_model, weights: " + model;
+  const std::string tree = "type: speculative, tree: {type: dynamic, depth:";
+  const std::string beams = "type: speculative_beam, draft_length:";
+  EXPECT_EQ(refused(tree, 33, draft_model), "no error");
+  EXPECT_EQ(refused(beams, 33, draft_model), "no error");
+  for (const std::string& strategy : {tree, beams}) {
+    EXPECT_THAT(refused(strategy, 34, draft_model),
+                AllOf(HasSubstr("strategies[1].drafter.cache: a tree of 34 levels is too deep for "
+                                "this cache in kivi2"),
+                      HasSubstr("trees of 33 levels at most")));
+  }
+  EXPECT_EQ(refused(tree, 32, "type: self"), "no error");
+  EXPECT_THAT(refused(tree, 33, "type: self"), HasSubstr("trees of 32 levels at most"));
+  EXPECT_EQ(refused(beams, 4, "type: self"), "no error") << "24 tokens are written";
+  EXPECT_THAT(error_message<ConfigError>([&] {
+                (void)load_experiment(folder_.path() / "c.yaml", {"max_new_tokens=33"},
+                                      components_);
+              }),
+              HasSubstr("drafter.cache: drafts of beams evaluate all that a beam has written"));
+}
+
               AllOf(HasSubstr("drafter.adapter"), HasSubstr("adapts layer 2, which does not draft"),
                     HasSubstr("layers 0, 1 do")));
   EXPECT_THAT(refused("skip: [1], adapter: lora"), HasSubstr("adapts layer 1"));
