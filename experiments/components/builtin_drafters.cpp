@@ -24,6 +24,19 @@ OptionTable<WeightsOptions> draft_model_options() {
   return weights_options("its checkpoint folder").describe({draft_cache_help("as the target's")});
 }
 
+/// Throws ConfigError where the target's activations are not for the weights of a draft model,
+/// which has the same.
+void check_draft_activations(const RunPlan& plan, const ModelFiles& draft) {
+  if (plan.target_options == nullptr) {
+    return;
+  }
+  try {
+    check_activations(*plan.target_options, draft);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("model.activations are the draft model's too: {}", error.what()));
+  }
+}
+
 DrafterRegistry::Make prepare_draft_model(const ConfigNode& node, const RunPlan& plan) {
   const WeightsOptions given = draft_model_options().read(node);
   const auto& folder = given.weights;
@@ -43,6 +56,7 @@ DrafterRegistry::Make prepare_draft_model(const ConfigNode& node, const RunPlan&
                   "gives its embeddings");
       } else {
         check_draft_layers(node, plan, draft.plan, draft.config, cache);
+        check_draft_activations(plan, draft);
       }
     });
   }

@@ -220,6 +220,14 @@ void check_activations(const ModelOptions& options) {
   }
 }
 
+void check_activations(const ModelOptions& options, const ModelFiles& files) {
+  const bool stored = options.dtype.empty() || options.dtype == "stored";
+  if (stored && options.activations == "int8") {
+    (void)measure_weights(
+        *files.open, {.dtype = std::nullopt, .place = {}, .activations = ActivationFormat::kInt8});
+  }
+}
+
 /// What the kernels of a device take.
 void check_device(const ModelOptions& options) {
   if (options.device == "cpu") {

@@ -97,6 +97,8 @@ ActivationFormat parse_activations(const std::string& name);
 /// Throws ConfigError where the dtype that was asked for has no blocks, which int8 activations
 /// need.
 void check_activations(const ModelOptions& options);
+/// Throws ConfigError where weights that stay as they are have no such blocks, by their headers.
+void check_activations(const ModelOptions& options, const ModelFiles& files);
 /// "float32", "bfloat16"; "" = as the activations. Throws ConfigError for others.
 KvFormat parse_kv_dtype(const std::string& name);
 /// The format of keys and values, by kv_dtype or by the cache's format. Throws ConfigError where

@@ -32,15 +32,6 @@ bool is_type_of(const std::string& type, const std::string& family) {
          (type == "gemma3" && family == "gemma3_text") || (type == "llama" && !gemma);
 }
 
-/// The headers say whether weights that stay as they are have the blocks that int8 activations
-/// need.
-void check_stored_activations(const ModelOptions& options, const ModelFiles& files) {
-  if (options.activations == "int8") {
-    (void)measure_weights(
-        *files.open, {.dtype = std::nullopt, .place = {}, .activations = ActivationFormat::kInt8});
-  }
-}
-
 /// The profile of the weights, unless `machine_profile: false`; none where it is damaged, which is
 /// a mistake.
 ProfileDefaults read_profile_defaults(const ConfigNode& node, const std::filesystem::path& weights,
@@ -159,10 +150,8 @@ std::filesystem::path read_model(const ConfigNode& node, const Components& compo
               fmt::format("is {}, but the checkpoint is of the family {}; leave the key out", type,
                           files->config.family));
   }
-  if (files != nullptr && (options.dtype.empty() || options.dtype == "stored")) {
-    note_error(node, "activations", [&] { check_stored_activations(options, *files); });
-  }
   if (files != nullptr) {
+    note_error(node, "activations", [&] { check_activations(options, *files); });
     check_of_files(node, options, weights, *files);
     check_cache_layers(node, options.cache, files->plan, files->config, options);
   }

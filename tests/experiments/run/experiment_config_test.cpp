@@ -390,6 +390,16 @@ TEST_F(ExperimentConfigTest, RoundedActivationsNeedWeightsInBlocks) {
   const std::string weights = "model.weights=" + test_data("gguf/").string();
   EXPECT_EQ(set({weights + "llama-q4_1.gguf"}), "no error");
   EXPECT_THAT(set({weights + "llama-f16.gguf"}), HasSubstr("this model has none"));
+  const auto drafting = [&](const std::string& draft) {
+    return set({weights + "llama-q4_1.gguf",
+                "strategies=[{type: autoregressive}, {type: speculative, drafter: {type: "
+                "draft_model, weights: " +
+                    test_data("gguf/" + draft).string() + "}}]"});
+  };
+  EXPECT_EQ(drafting("llama-q4_1.gguf"), "no error");
+  EXPECT_THAT(drafting("llama-f16.gguf"),
+              HasSubstr("strategies[1].drafter.weights: model.activations are the draft model's "
+                        "too: int8 needs weights in blocks"));
 }
 
 TEST_F(ExperimentConfigTest, LogitsOfAnyWidthAreConsistentOnTheCpuOnly) {
