@@ -117,6 +117,13 @@ void KvCache::check_pages(const PageGroup& group, std::span<const PageRange> ran
   if (pages <= group.pool.capacity()) {
     return;
   }
+  if (options_.memory_bytes > 0) {
+    throw Error(fmt::format(
+        "the key/value cache holds {} pages of {} tokens in memory and on disk, not {}: raise the "
+        "limit of model.cache (megabytes), or use fewer beams, a shorter prompt or fewer new "
+        "tokens",
+        group.pool.capacity(), options_.page_size, pages));
+  }
   if (options_.page_size >= options_.max_length) {  // as in a contiguous cache
     throw Error(fmt::format(
         "the key/value cache holds {} rows of {} tokens, not {}: raise the limit of model.cache "

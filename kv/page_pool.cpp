@@ -162,6 +162,21 @@ void check_options(const KvCacheOptions& options) {
   check_exact_recent(options);
 }
 
+/// Throws Error where the memory holds no block of a layer.
+void check_memory(const TieredPages& pages, int64_t page_size) {
+  for (int64_t layer = 0; layer < pages.layers(); ++layer) {
+    const int64_t count = pages.pages_per_block[static_cast<size_t>(layer)];
+    if (const int64_t bytes = pages.block_bytes(layer); bytes > pages.memory_bytes) {
+      throw Error(fmt::format(
+          "{} bytes of keys and values in memory do not hold {} tokens of layer {}, the fewest "
+          "that "
+          "come from disk, which take {} bytes: raise the cache's memory_megabytes, or lower its "
+          "page_size",
+          pages.memory_bytes, count * page_size, layer, bytes));
+    }
+  }
+}
+
 }  // namespace
 
 PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options,
@@ -178,12 +193,14 @@ PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options,
     }
   }
   capacity_ = windowed_pages(window.value_or(0), page_capacity(layers_, options_), options_);
-  if (!is_tiered()) {
+  if (options_.memory_bytes == 0) {
     make_pages();
     return;
   }
   const TieredPages pages = tiered_pages();
-  if (on_host()) {
+  if (options_.device.is_meta()) {
+    make_pages();
+  } else if (on_host()) {
     make_pages();
     make_tiers(pages);
   } else {
@@ -222,7 +239,10 @@ TieredPages PagePool::tiered_pages() {
                   "cache: memory_bytes would leave the sink of layer {} on disk", i);
     pages.page_bytes.push_back(owns(i) ? specdec::page_bytes(layers_[i], options_) / 2 : 0);
   }
-  pages.pages_per_block = on_host() ? equal_pages(pages.page_bytes) : equal_bytes(pages.page_bytes);
+  const bool as_on_host = on_host() || options_.device.is_meta();  // the fewest bytes
+  pages.pages_per_block =
+      as_on_host ? equal_pages(pages.page_bytes) : equal_bytes(pages.page_bytes);
+  check_memory(pages, options_.page_size);
   int64_t whole = 1;
   for (const int64_t count : pages.pages_per_block) {
     whole = std::lcm(whole, count);

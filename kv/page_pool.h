@@ -94,7 +94,6 @@ class PagePool {
     PageMemory values;
     Tensor levels = {};
   };
-  bool is_tiered() const { return options_.memory_bytes > 0 && !options_.device.is_meta(); }
   TieredPages tiered_pages();
   void make_pages();
   void make_tiers(const TieredPages& pages);

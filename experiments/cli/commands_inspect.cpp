@@ -225,6 +225,9 @@ nlohmann::json model_json(const CommandContext& context, const std::string& mode
   if (std::string beside = tiers_beside_target(options.cache, options.device); !beside.empty()) {
     json["notes"].push_back(std::move(beside));
   }
+  if (std::string lacking = lacking_disk(options.cache); !lacking.empty()) {
+    json["notes"].push_back(std::move(lacking));
+  }
   return json;
 }
 

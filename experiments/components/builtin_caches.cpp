@@ -178,7 +178,10 @@ CacheRegistry::Make prepare_tiered(const ConfigNode& node, const RunPlan&) {
 
 TierBudget tiered_budget(const ConfigNode& node, const Components&) {
   const TieredOptions given = tiered_options().read(node);
-  return {.memory_bytes = given.memory_megabytes << 20U, .host_bytes = given.host_megabytes << 20U};
+  return {.memory_bytes = given.memory_megabytes << 20U,
+          .host_bytes = given.host_megabytes << 20U,
+          .disk_bytes = given.megabytes << 20U,
+          .disk = node.has("disk") ? node.require_path("disk") : std::filesystem::path()};
 }
 
 struct ContiguousOptions {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <system_error>
 #include <utility>
 
 #include "core/error.h"
@@ -95,16 +96,18 @@ CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
   Promise promise = Promise::kLossless;  // of the type, and of the one that it wraps
   RunPlan own = plan;
   own.promise = &promise;
+  const TierBudget budget = tier_budget(cache, plan.components);
   CacheChoice choice{.format = format,
                      .rotation = read_rotation(cache, format),
-                     .exact_recent = read_exact_recent(cache, format)};
+                     .exact_recent = read_exact_recent(cache, format, budget.memory_bytes > 0)};
   choice.codebook = read_codebook(cache, choice);
   choice.make = plan.components.caches.prepare(cache, own);
   choice.yaml = write_yaml(*cache.resolved());
   choice.cpu_only = cpu_only_type(cache, plan.components);
-  const TierBudget budget = tier_budget(cache, plan.components);
   choice.memory_bytes = budget.memory_bytes;
   choice.host_bytes = budget.host_bytes;
+  choice.disk_bytes = budget.disk_bytes;
+  choice.disk = budget.disk;
   if (choice.exact_recent > 0 && choice.memory_bytes > 0) {
     const bool by_format = kv_key_group(*format) > 1;
     cache.fail(by_format ? "format" : "exact_recent",
@@ -223,6 +226,21 @@ std::string tiers_beside_target(const CacheChoice& target, const std::string& de
                    target.memory_bytes >> 20U);
 }
 
+std::string lacking_disk(const CacheChoice& cache) {
+  std::error_code failure;
+  const std::filesystem::path folder =
+      cache.disk.empty() ? std::filesystem::temp_directory_path(failure) : cache.disk;
+  const auto space = std::filesystem::space(folder, failure);
+  const auto needed = static_cast<uintmax_t>(cache.disk_bytes);
+  return cache.disk_bytes == 0 || failure || needed <= space.available
+             ? ""
+             : fmt::format(
+                   "{}: has {} MiB free, less than the {} MiB that the cache takes there for its "
+                   "pages when it is made, which is refused then. Lower the cache's megabytes, or "
+                   "name another folder with its disk",
+                   folder.string(), space.available >> 20U, needed >> 20U);
+}
+
 void check_branch_levels(const ConfigNode& tree, const RunPlan& plan, int64_t levels) {
   if (plan.target_options == nullptr || !plan.target_options->cache.format) {
     return;
@@ -233,6 +251,19 @@ void check_branch_levels(const ConfigNode& tree, const RunPlan& plan, int64_t le
         "{} levels are too deep for the target's cache in {}: with exact_recent {} branches have "
         "{} at most. Make it shallower, or raise exact_recent",
         levels, kv_format_name(*cache.format), cache.exact_recent, cache.exact_recent - 1));
+  }
+}
+
+void check_draft_levels(const ConfigNode& drafter, const RunPlan& plan, const CacheChoice& cache,
+                        int64_t fed) {
+  const int64_t levels = plan.branch_levels == nullptr ? 0 : *plan.branch_levels;
+  const int64_t most = cache.exact_recent + 1 - fed;
+  if (cache.format && kv_key_group(*cache.format) > 1 && levels > most) {
+    drafter.fail("cache",
+                 fmt::format("a tree of {} levels is too deep for this cache in {}: with "
+                             "exact_recent {} the drafter takes trees of {} levels at most. Make "
+                             "the tree shallower, or raise exact_recent",
+                             levels, kv_format_name(*cache.format), cache.exact_recent, most));
   }
 }
 
@@ -254,19 +285,6 @@ TierBudget tier_budget(const ConfigNode& cache, const Components& components) {
 CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan) {
   model.refuse_old_name("max_pages", "cache: {type: paged, max_pages: ...}");
   model.ignore("cache");  // known, also where it is not given
-void check_draft_levels(const ConfigNode& drafter, const RunPlan& plan, const CacheChoice& cache,
-                        int64_t fed) {
-  const int64_t levels = plan.branch_levels == nullptr ? 0 : *plan.branch_levels;
-  const int64_t most = cache.exact_recent + 1 - fed;
-  if (cache.format && kv_key_group(*cache.format) > 1 && levels > most) {
-    drafter.fail("cache",
-                 fmt::format("a tree of {} levels is too deep for this cache in {}: with "
-                             "exact_recent {} the drafter takes trees of {} levels at most. Make "
-                             "the tree shallower, or raise exact_recent",
-                             levels, kv_format_name(*cache.format), cache.exact_recent, most));
-  }
-}
-
   if (!model.has("cache")) {
     return {};
   }

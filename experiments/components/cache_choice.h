@@ -1,4 +1,5 @@
 #pragma once
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -22,6 +23,8 @@ class ConfigNode;
 struct TierBudget {
   int64_t memory_bytes = 0;
   int64_t host_bytes = 0;
+  int64_t disk_bytes = 0;           ///< that are taken when the cache is made
+  std::filesystem::path disk = {};  ///< a folder; "" = the system's for temporary files
 };
 
 /// What a cache is made for: the layers of a model, and the type of its keys and values.
@@ -40,6 +43,8 @@ struct CacheChoice {
   std::string loss = {};  ///< of one that is lossy: its type and options, in a line
   /// Most bytes of pages in memory, of one that keeps the others on disk; 0 = all lie in memory.
   int64_t memory_bytes = 0;
+  int64_t disk_bytes = 0;  ///< of it, for all pages; see TierBudget
+  std::filesystem::path disk = {};
   int64_t host_bytes = 0;     ///< of it on a GPU, in the host's pinned memory; see KvCacheOptions
   std::string cpu_only = {};  ///< the type that other devices do not have; "" = they do
   std::function<std::unique_ptr<KvStore>(const CacheContext&)> make = {};
@@ -74,9 +79,15 @@ void check_draft_layers(const ConfigNode& drafter, const RunPlan& run,
 /// What heads and draft models beside the target add to the memory of a GPU, where the target's
 /// cache has tiers; "" = nothing more than any cache.
 std::string tiers_beside_target(const CacheChoice& target, const std::string& device);
+/// What a user should know whose disk has less room than the tiers of a cache take; "" = nothing.
+std::string lacking_disk(const CacheChoice& cache);
 /// Notes as a mistake of a tree that it has more levels than branches may have over the target's
 /// cache (KvCacheOptions::exact_recent of a format with groups of keys).
 void check_branch_levels(const ConfigNode& tree, const RunPlan& plan, int64_t levels);
+/// The same of the key `cache` of a drafter that evaluates all levels but the last of a tree that
+/// branches (RunPlan::branch_levels): behind `fed` tokens of the text, which are pending too.
+void check_draft_levels(const ConfigNode& drafter, const RunPlan& plan, const CacheChoice& cache,
+                        int64_t fed);
 
 /// The key `cache` of a model, a map with a type. Notes a mistake where a lossy one is given
 /// without `lossy: true`.
@@ -84,10 +95,6 @@ CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan);
 /// The key `cache` of a drafter, of any type and format, since the target verifies; nullopt where
 /// there is none. Notes as a mistake what the target's dtype or device rules out.
 std::optional<CacheChoice> read_draft_cache(const ConfigNode& drafter, const RunPlan& plan);
-/// The same of the key `cache` of a drafter that evaluates all levels but the last of a tree that
-/// branches (RunPlan::branch_levels): behind `fed` tokens of the text, which are pending too.
-void check_draft_levels(const ConfigNode& drafter, const RunPlan& plan, const CacheChoice& cache,
-                        int64_t fed);
 /// What `specdec list` says of that key, `fallback` where it is not given.
 OptionHelp draft_cache_help(const std::string& fallback);
 /// The value of --cache as YAML: a type's name alone is {type: NAME}.

@@ -67,10 +67,13 @@ KvRotation read_rotation(const ConfigNode& cache, const std::optional<KvFormat>&
   return KvRotation::kHadamard;
 }
 
-int64_t read_exact_recent(const ConfigNode& cache, const std::optional<KvFormat>& format) {
+int64_t read_exact_recent(const ConfigNode& cache, const std::optional<KvFormat>& format,
+                          bool has_tiers) {
   constexpr int64_t kMostRecent = int64_t{1} << 30;
   const int64_t group = format ? kv_key_group(*format) : 1;
-  cache.ignore("exact_recent");  // known, also where it is not given
+  if (!has_tiers || cache.has("exact_recent")) {
+    cache.ignore("exact_recent");  // known, also where it is not given
+  }
   const int64_t usual = group > 1 ? kGroupedRecent : 0;
   const int64_t tokens = usual > 0 || cache.has("exact_recent")
                              ? cache.get<int64_t>("exact_recent", usual, {0, kMostRecent})

@@ -16,8 +16,10 @@ class ConfigNode;
 std::optional<KvFormat> read_cache_format(const ConfigNode& cache);
 /// `rotation` beside this format.
 KvRotation read_rotation(const ConfigNode& cache, const std::optional<KvFormat>& format);
-/// `exact_recent` beside this format, by default what the format needs.
-int64_t read_exact_recent(const ConfigNode& cache, const std::optional<KvFormat>& format);
+/// `exact_recent` beside this format, by default what the format needs. No known key, unless it is
+/// given, of a cache that has tiers.
+int64_t read_exact_recent(const ConfigNode& cache, const std::optional<KvFormat>& format,
+                          bool has_tiers);
 
 /// What is wrong with a format on a device, by its name in YAML; "" = nothing.
 std::string format_refusal(KvFormat format, const std::string& device);

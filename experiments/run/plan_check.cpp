@@ -105,6 +105,9 @@ std::vector<std::string> notes_of(const ExperimentConfig& config, const ModelFil
   if (drafts && !beside.empty()) {
     notes.push_back("model.cache: " + beside);
   }
+  if (const std::string lacking = lacking_disk(config.model.cache); !lacking.empty()) {
+    notes.push_back("model.cache: " + lacking);
+  }
   return notes;
 }
 

@@ -48,6 +48,13 @@ TEST(CacheCapacityTest, PagesBeyondItAreAnErrorThatNamesTheOption) {
   model.check();
 }
 
+TEST(CacheCapacityTest, PagesBeyondThoseOfTiersNameTheirOption) {
+  KvCache cache({{1, 64}}, {.max_length = 1000, .max_bytes = 1 << 15, .memory_bytes = 1 << 14});
+  EXPECT_THAT(error_message<Error>([&] { cache.extend({.count = 100}); }),
+              HasSubstr("holds 4 pages of 16 tokens in memory and on disk, not 7: raise the limit "
+                        "of model.cache (megabytes)"));
+}
+
 TEST(CacheCapacityTest, APageThatHoldsARowIsCalledOne) {
   KvCacheOptions options = pages(1);
   options.page_size = options.max_length;

@@ -377,6 +377,22 @@ TEST(CachesTest, TiersHoldNoMoreInMemoryThanInAll) {
   EXPECT_EQ(error("{type: tiered, memory_megabytes: 16, megabytes: 16}"), "no error");
 }
 
+TEST(CachesTest, TiersBeyondTheDiskAreSaidBefore) {
+  const auto lacking = [](const std::string& options) {
+    return lacking_disk(parse_cache(options, builtin_components()));
+  };
+  EXPECT_EQ(lacking("{type: tiered, memory_megabytes: 1, megabytes: 1}"), "");
+  EXPECT_EQ(lacking("paged"), "");
+  const TemporaryFolder folder;
+  for (const char* cache : {"{{{}}}", "{{type: tracing, of: {{{}}}}}"}) {
+    EXPECT_THAT(
+        lacking(fmt::format(fmt::runtime(cache), "type: tiered, megabytes: 1073741824, disk: " +
+                                                     folder.path().string())),
+        AllOf(HasSubstr(folder.path().string() + ": has "),
+              HasSubstr("less than the 1073741824 MiB")));
+  }
+}
+
 TEST(CachesTest, TiersTakeAPolicyAndAShareToKeepFree) {
   const Components all = builtin_components();
   const auto error = [&](const std::string& options) {
@@ -446,7 +462,11 @@ TEST(CachesTest, AnUnknownTypeOrOptionNamesTheKnownOnes) {
   };
   EXPECT_THAT(error("radox"), HasSubstr("unknown type 'radox'"));
   EXPECT_THAT(error("{type: paged, page_size: 0}"), HasSubstr("page_size"));
-  EXPECT_THAT(error("{type: contiguous, page_size: 8}"), HasSubstr("page_size: unknown key"));
+  EXPECT_THAT(error("{type: contiguous, page_size: 8}"),
+              AllOf(HasSubstr("page_size: unknown key"), HasSubstr("exact_recent")));
+  EXPECT_THAT(error("{type: tiered, radox: 8}"),
+              AllOf(HasSubstr("radox: unknown key"), HasSubstr("keep_free"),
+                    testing::Not(HasSubstr("exact_recent"))));
   EXPECT_EQ(parse_cache("", all).yaml, "");
   EXPECT_THAT(parse_cache("paged", all).yaml, HasSubstr("window_slack: 0"));
 }
@@ -548,6 +568,19 @@ TEST(CachesTest, AFormatIsSaidOnce) {
   options.kv_dtype.clear();
   EXPECT_EQ(kv_format_of(options), KvFormat::kQ4);
   EXPECT_EQ(kv_format_of({.dtype = "", .kv_dtype = "bfloat16"}), KvFormat::kBFloat16);
+}
+
+TEST(CachesTest, AMemoryBelowAPageIsAnErrorBeforeAnythingIsLoaded) {
+  const auto cache =
+      parse_cache("{type: tiered, page_size: 65536, memory_megabytes: 1}", builtin_components())
+          .factory(KvFormat::kNative);
+  for (const at::DeviceType device : {at::kMeta, at::kCPU}) {
+    EXPECT_THAT(error_message<Error>([&] {
+                  (void)cache({{1, 64, 0, -1}}, {.device = at::Device(device), .max_length = 100});
+                }),
+                AllOf(HasSubstr("do not hold 65536 tokens of layer 0"),
+                      HasSubstr("raise the cache's memory_megabytes")));
+  }
 }
 
 TEST(CachesTest, ABudgetBelowAPageIsAnError) {
