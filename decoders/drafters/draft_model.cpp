@@ -21,7 +21,23 @@ DraftModelDrafter::DraftModelDrafter(std::unique_ptr<LanguageModel> model,
                                      const DraftModelOptions& options)
     : DistributionDrafter(options.sample),
       model_(std::move(model)),
-      vocab_size_(options.vocab_size > 0 ? options.vocab_size : model_->vocab_size()) {}
+      vocab_size_(options.vocab_size > 0 ? options.vocab_size : model_->vocab_size()),
+      own_cache_(options.own_cache) {}
+
+template <class F>
+auto DraftModelDrafter::of_cache(const F& f) {
+  try {
+    return f();
+  } catch (const Error& error) {
+    if (!own_cache_) {
+      throw;
+    }
+    throw Error(
+        fmt::format("drafter draft_model: its own cache (drafter.cache, not model.cache) failed: "
+                    "{}",
+                    error.what()));
+  }
+}
 
 void DraftModelDrafter::check(const LanguageModel& target) const {
   if (vocab_size_ != target.vocab_size()) {
@@ -86,12 +102,14 @@ Tensor DraftModelDrafter::read(int64_t end, Logits scored) {
   if (known == 0) {
     return read_prompt(text, scored);
   }
-  return counted(model_->extend(text.subspan(known), {.logits = scored})).logits;
+  return of_cache(
+      [&] { return counted(model_->extend(text.subspan(known), {.logits = scored})).logits; });
 }
 
 Tensor DraftModelDrafter::read_prompt(TokenSpan text, Logits scored) {
   const auto begin = std::chrono::steady_clock::now();
-  Tensor logits = counted(model_->prefill(text, {.logits = scored})).logits;
+  Tensor logits =
+      of_cache([&] { return counted(model_->prefill(text, {.logits = scored})).logits; });
   if (prompt_seconds_ != nullptr) {
     *prompt_seconds_ +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -113,7 +131,7 @@ ForwardResult DraftModelDrafter::evaluate(const Draft& partial, std::span<const 
     pending_.push_back(
         {partial.tokens[static_cast<size_t>(frontier[i])], batch.parents[i], frontier[i]});
   }
-  return counted(model_->forward(batch, options));
+  return of_cache([&] { return counted(model_->forward(batch, options)); });
 }
 
 bool DraftModelDrafter::expands_on_device() {
@@ -138,7 +156,8 @@ ForwardResult DraftModelDrafter::expand_on_device(const Draft& partial,
   }
   const TokenSpan fed = begin_on_device();
   cached_.assign(committed_.begin(), committed_.end());
-  return counted(model_->extend(fed, {.logits = Logits::kLast, .keep_logits = true}));
+  return of_cache(
+      [&] { return counted(model_->extend(fed, {.logits = Logits::kLast, .keep_logits = true})); });
 }
 
 void DraftModelDrafter::see_tokens(const Draft& draft) {
@@ -152,7 +171,7 @@ std::optional<DrawnChain> DraftModelDrafter::draw_chain(const ChainRequest& chai
     return std::nullopt;
   }
   const TokenSpan fed = begin_on_device();
-  std::optional<DrawnChain> drawn = model_->draw_chain(fed, chain);
+  std::optional<DrawnChain> drawn = of_cache([&] { return model_->draw_chain(fed, chain); });
   if (drawn) {
     std::vector<Token> evaluated(fed.begin(), fed.end());
     evaluated.insert(evaluated.end(), drawn->tokens.begin(), drawn->tokens.end() - 1);

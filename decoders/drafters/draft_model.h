@@ -20,6 +20,8 @@ struct DraftModelOptions {
   /// logits, missing ones are never drafted. 0 = the draft model's own, and the target must have
   /// the same.
   int64_t vocab_size = 0;
+  /// The model's cache is another one than the target's options make: errors name its key.
+  bool own_cache = false;
 };
 
 /// Drafts with a smaller model of the same vocabulary (Leviathan et al., 2023; Chen et al., 2023),
@@ -59,9 +61,13 @@ class DraftModelDrafter final : public DistributionDrafter {
   Tensor fitted(const Tensor& logits) const;
   /// Keeps the drafted nodes that were committed since.
   void commit_accepted();
+  /// The result of `f`, which the model evaluates.
+  template <class F>
+  auto of_cache(const F& f);
 
   std::unique_ptr<LanguageModel> model_;
-  int64_t vocab_size_;                // of the drafts
+  int64_t vocab_size_;  // of the drafts
+  bool own_cache_;
   TokenSpan committed_;               // of the draft in progress
   double* prompt_seconds_ = nullptr;  // the same
   std::vector<Token> cached_;         // what the model keeps

@@ -41,7 +41,7 @@ DrafterRegistry::Make prepare_draft_model(const ConfigNode& node, const RunPlan&
   const WeightsOptions given = draft_model_options().read(node);
   const auto& folder = given.weights;
   const std::optional<CacheChoice> cache = read_draft_cache(node, plan);
-  DraftModelOptions options{.sample = given.sample};
+  DraftModelOptions options{.sample = given.sample, .own_cache = cache.has_value()};
   check_sample(node, plan, given.sample);
   if (!folder.empty() && plan.target != nullptr) {
     options.vocab_size = plan.target->config.vocab_size;
@@ -60,6 +60,9 @@ DrafterRegistry::Make prepare_draft_model(const ConfigNode& node, const RunPlan&
       }
     });
   }
+  if (cache) {
+    check_draft_levels(node, plan, *cache, 0);
+  }
   return [folder, options, cache](BuildContext& context) {
     return draft_with(context, folder, options, cache);
   };
@@ -74,9 +77,6 @@ OptionTable<PromptLookupOptions> prompt_lookup_options() {
 
 DrafterRegistry::Make prepare_prompt_lookup(const ConfigNode& node, const RunPlan&) {
   const PromptLookupOptions options = prompt_lookup_options().read(node);
-  if (cache) {
-    check_draft_levels(node, plan, *cache, 0);
-  }
   if (options.min_ngram > options.max_ngram) {
     node.fail("min_ngram",
               fmt::format("{} is more than max_ngram ({})", options.min_ngram, options.max_ngram));

@@ -199,6 +199,17 @@ TEST_F(BuiltinSelfTest, ACacheOfItsOwnIsCheckedAsTheTargetsIs) {
   }
 }
 
+TEST_F(BuiltinSelfTest, ADraftModelsOwnCacheThatIsFullSaysWhoseItIs) {
+  const std::string model = test_data("gemma3-a").string();
+  write_config("{weights: " + model + "}",
+               "  - {type: speculative, drafter: {type: draft_model, weights: " + model +
+                   ", cache: {type: paged, max_pages: 1}}}\n");
+  EXPECT_THAT(
+      error_message<Error>([&] { (void)run(); }),
+      AllOf(HasSubstr("drafter draft_model: its own cache (drafter.cache, not model.cache)"),
+            HasSubstr("holds 1 pages of 16 tokens, not 2")));
+}
+
 TEST_F(BuiltinSelfTest, ATreeDeeperThanTheTargetsCacheTakesIsRefused) {
   const auto refused = [&](const std::string& widths, const std::string& recent = "") {
     write_config("{weights: " + test_data("gemma3-a").string() +
@@ -219,17 +230,6 @@ TEST_F(BuiltinSelfTest, ATreeDeeperThanTheTargetsCacheTakesIsRefused) {
   EXPECT_THAT(refused("2, " + chain), Not(HasSubstr("too deep"))) << "128 tokens are exact";
 }
 
-TEST_F(BuiltinSelfTest, AnAdapterThatDoesNotFitIsRefused) {
-  const std::string target = test_data("gemma3-a").string();
-  write_adapter(target, 3, "lora");
-  const auto refused = [&](const std::string& drafter) {
-    write_config(
-        "{weights: " + target + "}",
-        "  - {type: speculative, draft_length: 2, drafter: {type: self, " + drafter + "}}\n");
-    return plan_error();
-  };
-  EXPECT_EQ(refused("layers: 3, adapter: lora"), "no error");
-  EXPECT_THAT(refused("layers: 2, adapter: lora"),
 TEST_F(BuiltinSelfTest, ATreeDeeperThanADraftersOwnCacheTakesIsRefused) {
   const std::string model = test_data("qwen3-a").string();  // without a window
   const auto refused = [&](const std::string& strategy, int64_t levels,
@@ -261,6 +261,17 @@ TEST_F(BuiltinSelfTest, ATreeDeeperThanADraftersOwnCacheTakesIsRefused) {
               HasSubstr("drafter.cache: drafts of beams evaluate all that a beam has written"));
 }
 
+TEST_F(BuiltinSelfTest, AnAdapterThatDoesNotFitIsRefused) {
+  const std::string target = test_data("gemma3-a").string();
+  write_adapter(target, 3, "lora");
+  const auto refused = [&](const std::string& drafter) {
+    write_config(
+        "{weights: " + target + "}",
+        "  - {type: speculative, draft_length: 2, drafter: {type: self, " + drafter + "}}\n");
+    return plan_error();
+  };
+  EXPECT_EQ(refused("layers: 3, adapter: lora"), "no error");
+  EXPECT_THAT(refused("layers: 2, adapter: lora"),
               AllOf(HasSubstr("drafter.adapter"), HasSubstr("adapts layer 2, which does not draft"),
                     HasSubstr("layers 0, 1 do")));
   EXPECT_THAT(refused("skip: [1], adapter: lora"), HasSubstr("adapts layer 1"));
