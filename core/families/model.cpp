@@ -95,8 +95,11 @@ OpenModel with_values(OpenModel model, const std::string& text, const std::strin
   if (const auto schemes = compression_of(text, where)) {
     const auto tensors = std::make_shared<CompressedTensors>(std::move(model.tensors), *schemes);
     model.notes = left_out_roundings(text, where);
-    const std::vector<std::string> more = tensors->notes();
-    model.notes.insert(model.notes.end(), more.begin(), more.end());
+    for (const std::string& note : tensors->notes()) {
+      if (std::find(model.notes.begin(), model.notes.end(), note) == model.notes.end()) {
+        model.notes.push_back(note);
+      }
+    }
     model.tensors = tensors;
   }
   const std::vector<LayerPlan>& plan = model.description.plan;

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/formats/bitsandbytes.h"
 #include "core/formats/column_packed.h"
+#include "core/formats/finite_values.h"
 #include "core/formats/float_values.h"
 #include "core/formats/matrix_checks.h"
 #include "core/formats/mlx_matrix.h"
@@ -178,25 +179,32 @@ std::string CompressedTensors::matrix_of(const TensorEntry& entry) const {
 }
 
 void CompressedTensors::add_torchao() {
-  const std::map<std::string, CompressedMatrix> described = describe_torchao(*stored_);
-  for (const auto& [name, matrix] : described) {
+  const TorchaoMatrices described = describe_torchao(*stored_);
+  rounds_activations_ = described.rounds_activations;
+  refused_.insert(described.refused.begin(), described.refused.end());
+  for (const auto& [name, matrix] : described.read) {
     add(name, matrix);
   }
   for (const TensorEntry* entry : stored_->tensors()) {
-    if (!is_torchao_part(entry->name, described)) {
+    if (torchao_matrix_of(entry->name, described).empty()) {
       plain_.push_back(entry);
     }
   }
 }
 
 void CompressedTensors::find_scheme(const TensorEntry& codes, const std::string& name) {
-  const CompressionScheme* scheme = schemes_.find(module_of(name));
-  if (scheme == nullptr) {
-    unknown_.emplace(name, &codes);
+  try {
+    const CompressionScheme* scheme = schemes_.find(module_of(name));
+    if (scheme == nullptr) {
+      fail(codes,
+           "is compressed, but no group of quantization_config: config_groups has its module among "
+           "its targets");
+    }
+    add(name, describe(codes, name, *scheme));
+  } catch (const WeightsError& error) {  // said where the matrix is read
+    refused_.emplace(name, error.what());
     plain_.push_back(&codes);
-    return;
   }
-  add(name, describe(codes, name, *scheme));
 }
 
 void CompressedTensors::add(const std::string& name, const CompressedMatrix& stored) {
@@ -236,10 +244,8 @@ CompressedMatrix CompressedTensors::describe(const TensorEntry& codes, const std
 }
 
 const TensorEntry* CompressedTensors::find(std::string_view name) const {
-  if (const auto unknown = unknown_.find(name); unknown != unknown_.end()) {
-    fail(*unknown->second,
-         "is compressed, but no group of quantization_config: config_groups has its module among "
-         "its targets");
+  if (const auto refused = refused_.find(name); refused != refused_.end()) {
+    throw WeightsError(refused->second);
   }
   const auto found = matrices_.find(name);
   return found == matrices_.end() ? stored_->find(name) : &found->second.values;
@@ -253,6 +259,19 @@ std::vector<const TensorEntry*> CompressedTensors::tensors() const {
   return all;
 }
 
+void CompressedTensors::check_scales(const CompressedMatrix& matrix) const {
+  for (const TensorEntry* entry : {matrix.scales, matrix.minima, matrix.whole, matrix.factors}) {
+    const auto found =
+        entry == nullptr ? std::nullopt : first_not_finite(entry->dtype, entry->bytes);
+    if (found) {
+      fail(*entry,
+           fmt::format("holds {} at value {}: the file is damaged. Download it again, or use "
+                       "another checkpoint",
+                       found->is_nan ? "NaN" : "infinity", found->value));
+    }
+  }
+}
+
 void CompressedTensors::provide(const TensorEntry& entry) const {
   const auto found = matrices_.find(entry.name);
   if (found == matrices_.end()) {
@@ -262,8 +281,14 @@ void CompressedTensors::provide(const TensorEntry& entry) const {
   const std::lock_guard lock(mutex_);
   if (matrix.memory == nullptr) {
     const size_t size = value_bytes(matrix.values);
+    check_scales(matrix.stored);
     matrix.memory = std::make_unique_for_overwrite<std::byte[]>(size);
-    write_values(matrix.stored, matrix.values.dtype, {matrix.memory.get(), size});
+    try {
+      write_values(matrix.stored, matrix.values.dtype, {matrix.memory.get(), size});
+    } catch (const WeightsError& error) {
+      matrix.memory.reset();
+      throw WeightsError(fmt::format("{}: {}", folder().string(), error.what()));
+    }
     matrix.values.bytes = {matrix.memory.get(), size};
     stored_->release(*matrix.stored.codes);
   }
@@ -289,13 +314,17 @@ std::vector<std::string> CompressedTensors::notes() const {
       absent.push_back(name);
     }
   }
-  if (absent.empty()) {
-    return {};
+  std::vector<std::string> notes;
+  if (rounds_activations_) {
+    notes.emplace_back(kRoundedActivations);
   }
-  return {
-      fmt::format("quantization says how {} modules are stored that the files do not hold, such "
-                  "as '{}': that is left out.",
-                  absent.size(), absent.front())};
+  if (!absent.empty()) {
+    notes.push_back(
+        fmt::format("quantization says how {} modules are stored that the files do not hold, such "
+                    "as '{}': that is left out.",
+                    absent.size(), absent.front()));
+  }
+  return notes;
 }
 
 std::vector<std::pair<std::string, std::string>> CompressedTensors::missing() const {

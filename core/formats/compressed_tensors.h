@@ -24,18 +24,20 @@ namespace specdec {
 /// NAME.gate_up_proj, likewise.
 class CompressedTensors final : public TensorFiles {
  public:
-  /// Throws WeightsError naming folder and tensor: shapes and types of codes, scales and zero
-  /// points that do not fit each other or the scheme.
   CompressedTensors(std::shared_ptr<const TensorFiles> stored, CompressionSchemes schemes);
 
-  /// Throws WeightsError where config.json says of no group how the tensor is stored.
+  /// Throws WeightsError naming folder and tensor, of the matrix that is looked for: shapes and
+  /// types of codes, scales and zero points that do not fit each other or the scheme, and codes of
+  /// which config.json says in no group how they are stored.
   const TensorEntry* find(std::string_view name) const override;
   std::vector<const TensorEntry*> tensors() const override;
+  /// Throws WeightsError naming folder and tensor: scales that are not finite, codes that are none.
   void provide(const TensorEntry& entry) const override;
   void release(const TensorEntry& entry, size_t begin = 0, size_t size = SIZE_MAX) const override;
   const std::filesystem::path& folder() const override { return stored_->folder(); }
   std::string_view described_by() const override { return stored_->described_by(); }
-  /// What a reader should know of config.json: modules that it names and no file holds (MLX).
+  /// What a reader should know: modules that config.json names and no file holds (MLX), activations
+  /// that the files' matrices round (torchao), in left_out_roundings' words.
   std::vector<std::string> notes() const;
   std::vector<std::pair<std::string, std::string>> missing() const override;
   std::string stored_name(const std::string& name) const override;
@@ -57,6 +59,8 @@ class CompressedTensors final : public TensorFiles {
   void add(const std::string& name, const CompressedMatrix& stored);
   CompressedMatrix describe(const TensorEntry& codes, const std::string& name,
                             const CompressionScheme& scheme) const;
+  /// Throws WeightsError where numbers beside the codes are not finite.
+  void check_scales(const CompressedMatrix& matrix) const;
   /// A bias of zeros beside GPTQ's codes, which AutoGPTQ writes for modules that have none: models
   /// that know of it find it, others need not.
   bool is_idle_bias(const TensorEntry& entry) const;
@@ -66,8 +70,9 @@ class CompressedTensors final : public TensorFiles {
   mutable std::mutex mutex_;
   mutable std::map<std::string, Matrix, std::less<>> matrices_;
   std::vector<const TensorEntry*> plain_;  ///< those of the file that are no part of a matrix
-  /// The codes of matrices that no group speaks of, by name.
-  std::map<std::string, const TensorEntry*, std::less<>> unknown_;
+  /// Why matrices are not read, by their names.
+  std::map<std::string, std::string, std::less<>> refused_;
+  bool rounds_activations_ = false;
 };
 
 }  // namespace specdec

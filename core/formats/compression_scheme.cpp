@@ -62,7 +62,8 @@ void read_block(const JsonKeys& weights, const char* key, CompressionScheme& sch
                          return size.is_number_unsigned() && size > 0;
                        });
   if (!is_pair) {
-    weights.fail(key, fmt::format("is {}, but should be the rows and columns of a block",
+    weights.fail(key, fmt::format("is {}, but should be the rows and columns of a block, two whole "
+                                  "numbers above 0",
                                   describe_json(block)));
   }
   scheme.rows_per_scale = block[0].get<int64_t>();
@@ -295,10 +296,7 @@ std::vector<std::string> left_out_roundings(const std::string& config, const std
     return notes;
   }
   if (rounds_activations(*keys)) {
-    notes.emplace_back(
-        "the weights have the checkpoint's values; the activations, which its own runs round "
-        "(input_activations, activation_scheme, load_in_8bit, a quant_type with activations), stay "
-        "float32, so logits differ from theirs.");
+    notes.emplace_back(kRoundedActivations);
   }
   if (keys->has("kv_cache_scheme")) {
     notes.emplace_back(

@@ -111,6 +111,12 @@ std::optional<CompressionSchemes> parse_compression(const std::string& config,
 /// in config.json; its quant_method is gptq where it names none. Throws as parse_compression does.
 CompressionSchemes parse_quantize_config(const std::string& config, const std::string& where);
 
+/// What is said of checkpoints whose own runs round activations.
+inline constexpr const char* kRoundedActivations =
+    "the weights have the checkpoint's values; the activations, which its own runs round "
+    "(input_activations, activation_scheme, load_in_8bit, a quant_type or tensors of torchao with "
+    "activations), stay float32, so logits differ from theirs.";
+
 /// What a reader should know of a text of which parse_compression makes schemes: roundings that it
 /// asks for and that are not done, a sentence each.
 std::vector<std::string> left_out_roundings(const std::string& config, const std::string& where);

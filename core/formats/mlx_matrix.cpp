@@ -1,6 +1,7 @@
 #include "core/formats/mlx_matrix.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -62,6 +63,32 @@ CompressionScheme read_mlx_scheme(const JsonKeys& keys) {
   return scheme;
 }
 
+/// Throws WeightsError where rows of so many words and groups have other bits or groups than
+/// config.json says, and there are some that they fit.
+void check_mlx_sizes(const MatrixChecks& checks, const CompressedMatrix& matrix) {
+  if (matrix.scales == nullptr || matrix.scales->shape.size() != matrix.codes->shape.size()) {
+    return;  // which check_mlx names
+  }
+  const int64_t words = matrix.codes->shape.back();
+  const int64_t groups = matrix.scales->shape.back();
+  const CompressionScheme& said = matrix.scheme;
+  std::vector<std::string> fitting;
+  for (const int64_t group : {16, 32, 64, 128}) {
+    for (const int64_t bits : {2, 3, 4, 5, 6, 8}) {
+      if (groups * group * bits == words * kMlxWordBits) {
+        fitting.push_back(fmt::format("{} x {}", bits, group));
+      }
+    }
+  }
+  if (!fitting.empty() && groups * said.columns_per_scale * said.bits != words * kMlxWordBits) {
+    checks.fail(
+        *matrix.codes,
+        fmt::format("has rows of {} words beside {} scales, which bits x group_size of "
+                    "config.json's quantization, {} x {}, do not fit: {} would",
+                    words, groups, said.bits, said.columns_per_scale, fmt::join(fitting, " or ")));
+  }
+}
+
 /// Scales, and biases where there are some.
 void check_mlx(const MatrixChecks& checks, const CompressedMatrix& matrix) {
   checks.require_size();
@@ -115,6 +142,9 @@ CompressedMatrix describe_mlx(const TensorFiles& files, const TensorEntry& codes
   }
   if (shape.size() != 2) {
     checks.fail(codes, "should have two dimensions, or three in a stack of experts' matrices");
+  }
+  if (scheme.codes == Codes::kMlx && shape[1] <= kMaxMatrixSize) {
+    check_mlx_sizes(checks, matrix);
   }
   if (shape[1] > kMaxMatrixSize || shape[1] * kMlxWordBits % scheme.bits != 0) {
     checks.fail(codes, fmt::format("has rows of {} words, which do not hold codes of {} bits",

@@ -26,6 +26,9 @@ using Codes = CompressionScheme::Codes;
 constexpr const char* kRoundings[] = {"act_quant_scale", "act_quant_zero_point",
                                       "output_quant_scale"};
 
+/// How the names of a weight's parts go on behind its module's.
+constexpr std::string_view kWeightPart = "._weight_";
+
 /// "module.weight" -> "module._weight_".
 std::string part_prefix(const std::string& name) {
   const size_t begin = name.rfind('.') + 1;  // npos + 1 = 0
@@ -37,10 +40,11 @@ std::string part_prefix(const std::string& name) {
 class TorchaoReader {
  public:
   TorchaoReader(const TensorFiles& files, const std::string& name, const json& said,
-                std::set<std::string>& parts)
+                std::set<std::string>& parts, bool& rounds_activations)
       : files_(files),
         name_(name),
         parts_(parts),
+        rounds_activations_(rounds_activations),
         prefix_(part_prefix(name)),
         said_(&said),
         data_(&said) {}
@@ -48,6 +52,7 @@ class TorchaoReader {
   CompressedMatrix read() {
     enter();
     if (type() == "LinearActivationQuantizedTensor") {
+      rounds_activations_ = true;
       enter_part("original_weight_tensor");
     }
     if (type() == "AffineQuantizedTensor") {
@@ -55,6 +60,8 @@ class TorchaoReader {
       enter_part("tensor_impl");
     }
     class_ = find_class();
+    const json rounding = data_->value("act_quant_kwargs", json());
+    rounds_activations_ = rounds_activations_ || !rounding.is_null();
     matrix_.scheme.codes = class_.codes;
     matrix_.codes = part(class_.codes_part);
     matrix_.scales = part(class_.scales_part);
@@ -181,7 +188,12 @@ class TorchaoReader {
     if (said && said->front() > 0 && said->back() > 0) {
       return *said;
     }
-    if (said || !is_float8 || matrix_.scales == nullptr) {
+    if (said) {
+      fail(fmt::format(
+          "has the block_size [{}]: the rows and columns that share a scale are above 0",
+          fmt::join(*said, ", ")));
+    }
+    if (!is_float8 || matrix_.scales == nullptr) {
       fail("has no block_size, the rows and columns that share a scale");
     }
     const bool one =
@@ -362,6 +374,7 @@ class TorchaoReader {
   const TensorFiles& files_;
   const std::string& name_;
   std::set<std::string>& parts_;
+  bool& rounds_activations_;
   std::string prefix_;            ///< of the parts' names
   const json* said_;              ///< what is said of the tensor, or of the one within it
   const json* data_;              ///< its attributes
@@ -392,47 +405,61 @@ bool rounds_torchao_activations(const JsonKeys& keys) {
          said.find("staticactivation") != std::string::npos;
 }
 
-std::map<std::string, CompressedMatrix> describe_torchao(const TensorFiles& files) {
-  std::map<std::string, CompressedMatrix> matrices;
+TorchaoMatrices describe_torchao(const TensorFiles& files) {
+  TorchaoMatrices all;
   std::set<std::string> parts;
+  const auto refuse = [&](const std::string& name, const std::string& why) {
+    all.read.erase(name);
+    all.refused.emplace(name, why);
+  };
   for (const auto& [name, text] : files.metadata()) {
     if (!text.starts_with('{')) {
       continue;  // "format", "tensor_names"
     }
-    const json said =
-        parse_json_object(text, fmt::format("{}: metadata of '{}'", files.folder().string(), name));
-    if (said.value("_type", json()) != json("Tensor")) {
-      matrices.emplace(name, TorchaoReader(files, name, said, parts).read());
-    }
-  }
-  for (const TensorEntry* entry : files.tensors()) {
-    if (!is_torchao_part(entry->name, matrices)) {
-      if (entry->name.find("._weight_") != std::string::npos) {
-        fail_tensor(files, *entry,
-                    "is a part of a matrix of torchao that the file's header does not describe: "
-                    "write the file again with its metadata, or take the original one");
+    try {
+      const json said = parse_json_object(
+          text, fmt::format("{}: metadata of '{}'", files.folder().string(), name));
+      if (said.value("_type", json()) != json("Tensor")) {
+        TorchaoReader reader(files, name, said, parts, all.rounds_activations);
+        all.read.emplace(name, reader.read());
       }
-    } else if (!parts.contains(entry->name)) {
-      fail_tensor(
-          files, *entry,
-          "is a part of a quantised matrix that is not known, so its values would be others");
+    } catch (const WeightsError& error) {
+      refuse(name, error.what());
     }
   }
-  return matrices;
+  const auto of_part = [&](const TensorEntry& entry, const char* problem) {
+    return fmt::format("{}: tensor '{}' {}.", files.folder().string(), entry.name, problem);
+  };
+  for (const TensorEntry* entry : files.tensors()) {
+    const std::string matrix = torchao_matrix_of(entry->name, all);
+    if (all.read.contains(matrix) && !parts.contains(entry->name)) {
+      refuse(matrix, of_part(*entry,
+                             "is a part of a quantised matrix that is not known, so its values "
+                             "would be others"));
+    } else if (const size_t end = entry->name.find(kWeightPart);
+               matrix.empty() && end != std::string::npos) {
+      refuse(entry->name.substr(0, end) + ".weight",
+             of_part(*entry,
+                     "is a part of a matrix of torchao that the file's header does not "
+                     "describe: write the file again with its metadata, or take the "
+                     "original one"));
+    }
+  }
+  return all;
 }
 
-bool is_torchao_part(const std::string& name,
-                     const std::map<std::string, CompressedMatrix>& matrices) {
-  const size_t leaf = name.rfind('.') + 1;  // npos + 1 = 0
-  if (leaf == name.size() || name[leaf] != '_') {
-    return false;
+std::string torchao_matrix_of(const std::string& part, const TorchaoMatrices& matrices) {
+  const size_t leaf = part.rfind('.') + 1;  // npos + 1 = 0
+  if (leaf == part.size() || part[leaf] != '_') {
+    return "";
   }
-  for (size_t end = leaf + 1; (end = name.find('_', end)) != std::string::npos; ++end) {
-    if (matrices.contains(name.substr(0, leaf) + name.substr(leaf + 1, end - leaf - 1))) {
-      return true;
+  for (size_t end = leaf + 1; (end = part.find('_', end)) != std::string::npos; ++end) {
+    std::string matrix = part.substr(0, leaf) + part.substr(leaf + 1, end - leaf - 1);
+    if (matrices.read.contains(matrix) || matrices.refused.contains(matrix)) {
+      return matrix;
     }
   }
-  return false;
+  return "";
 }
 
 }  // namespace specdec

@@ -25,12 +25,17 @@ CompressionSchemes read_torchao(const JsonKeys& keys);
 /// Whether its runs round activations.
 bool rounds_torchao_activations(const JsonKeys& keys);
 
-/// The matrices that the files' metadata speaks of, by name. Throws WeightsError naming folder and
-/// tensor: classes and layouts that are not supported, missing parts and unknown ones, shapes and
-/// types that do not fit, zero points that are no codes.
-std::map<std::string, CompressedMatrix> describe_torchao(const TensorFiles& files);
-/// Whether a tensor is a part of one of them.
-bool is_torchao_part(const std::string& name,
-                     const std::map<std::string, CompressedMatrix>& matrices);
+/// The matrices that the files' metadata speaks of, by name.
+struct TorchaoMatrices {
+  std::map<std::string, CompressedMatrix> read;
+  /// Why others are not read, naming folder and tensor: classes and layouts that are not supported,
+  /// missing parts and unknown ones, shapes and types that do not fit, zero points that are no
+  /// codes.
+  std::map<std::string, std::string> refused;
+  bool rounds_activations = false;  ///< runs of one of them do
+};
+TorchaoMatrices describe_torchao(const TensorFiles& files);
+/// The matrix that a tensor is a part of; "" = of none.
+std::string torchao_matrix_of(const std::string& part, const TorchaoMatrices& matrices);
 
 }  // namespace specdec

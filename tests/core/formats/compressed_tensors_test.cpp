@@ -282,6 +282,10 @@ TEST(CompressionSchemeTest, TheMethodFp8HasScalesOfBlocksOrOfAll) {
                 fp8_scheme({{"weight_block_size", {128}}});
               }),
               HasSubstr("weight_block_size"));
+  EXPECT_THAT(error_message<WeightsError>([] {
+                fp8_scheme({{"weight_block_size", {1, 0}}});
+              }),
+              HasSubstr("two whole numbers above 0"));
 }
 
 TEST(CompressionSchemeTest, RoundingsThatAreLeftOutAreSaid) {
@@ -302,8 +306,11 @@ std::string tensors_complaint(const CompressionSchemes& scheme,
                               const std::vector<TensorToWrite>& tensors) {
   const TemporaryFolder folder;
   write_safetensors(folder.path() / "model.safetensors", tensors);
-  return error_message<WeightsError>(
-      [&] { CompressedTensors(std::make_shared<const CheckpointTensors>(folder.path()), scheme); });
+  return error_message<WeightsError>([&] {
+    const CompressedTensors read(std::make_shared<const CheckpointTensors>(folder.path()), scheme);
+    (void)read.find("a.weight");
+    (void)read.find("experts.down_proj");
+  });
 }
 
 TEST(CompressedTensorsTest, TensorsThatDoNotFitAreNamed) {

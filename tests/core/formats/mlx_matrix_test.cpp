@@ -38,7 +38,9 @@ json mlx_config(const json& more = {}) {
 
 std::string mlx_complaint(const OwnedTensors& folder, const json& config = mlx_config()) {
   return error_message<WeightsError>([&] {
-    CompressedTensors(in_memory(folder), parse_compression(config.dump(), "config.json").value());
+    const CompressedTensors tensors(in_memory(folder),
+                                    parse_compression(config.dump(), "config.json").value());
+    (void)tensors.find("a.weight");
   });
 }
 
@@ -79,11 +81,26 @@ TEST(MlxMatrixTest, TensorsThatDoNotFitAreNamed) {
   EXPECT_THAT(mlx_complaint(folder), HasSubstr("'a.weight' should have two dimensions"));
   folder["a.weight"] = zeros_of(DType::kI32, {8});
   EXPECT_THAT(mlx_complaint(folder), HasSubstr("'a.weight' should have two dimensions"));
-  EXPECT_THAT(mlx_complaint(mlx_matrix(), mlx_config({{"bits", 8}})), HasSubstr("'a.scales'"));
+  folder = mlx_matrix();
+  folder["b.weight"] = zeros_of(DType::kI32, {8});
+  EXPECT_EQ(mlx_complaint(folder), "no error") << "nobody reads it";
   folder = mlx_matrix();  // a group that reaches over the end of a row
+  folder["a.weight"] = zeros_of(DType::kI32, {4, 7});
   folder["a.scales"] = folder["a.biases"] = zeros_of(DType::kBF16, {4, 1});
   EXPECT_THAT(mlx_complaint(folder, mlx_config({{"group_size", 128}})),
-              HasSubstr("rows of 64 inputs, which are no whole groups of 128"));
+              HasSubstr("rows of 56 inputs, which are no whole groups of 128"));
+}
+
+TEST(MlxMatrixTest, BitsAndGroupsThatWouldFitAreSaid) {
+  for (const json& wrong : {json{{"bits", 8}}, json{{"group_size", 64}}, json{{"bits", 2}}}) {
+    json said = {{"bits", 4}, {"group_size", 32}};
+    said.update(wrong);
+    EXPECT_THAT(mlx_complaint(mlx_matrix(), mlx_config(wrong)),
+                HasSubstr("'a.weight' has rows of 8 words beside 2 scales, which bits x group_size "
+                          "of config.json's quantization, " +
+                          said["bits"].dump() + " x " + said["group_size"].dump() +
+                          ", do not fit: 8 x 16 or 4 x 32 or 2 x 64 would"));
+  }
 }
 
 TEST(MlxMatrixTest, WhatIsNotSupportedIsNamed) {

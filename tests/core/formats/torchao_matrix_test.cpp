@@ -58,16 +58,25 @@ class TorchaoFolder {
     for (const auto& [name, tensor] : tensors) {
       list.push_back({name, tensor.dtype, tensor.shape, tensor.bytes});
     }
-    write_safetensors(made.path() / "model.safetensors", list,
-                      {{"format", "pt"}, {"a.weight", said.dump()}});
+    write_safetensors(
+        made.path() / "model.safetensors", list,
+        {{"format", "pt"}, {"a.weight", said.dump()}, {"vision.weight", other.dump()}});
     return error_message<WeightsError>([&] {
       const CompressedTensors read(std::make_shared<CheckpointTensors>(made.path()),
                                    kTorchaoScheme);
+      notes = read.notes();
       read.provide(*read.find("a.weight"));
+      (void)read.find("b.weight");
+      if (reads_vision) {
+        (void)read.find("vision.weight");
+      }
     });
   }
 
+  mutable std::vector<std::string> notes;
+  bool reads_vision = false;
   json said;
+  json other = {{"_type", "Tensor"}};
   OwnedTensors tensors;
 };
 
@@ -143,6 +152,38 @@ TEST(TorchaoMatrixTest, WhatIsNotSupportedIsNamed) {
   }
 }
 
+TEST(TorchaoMatrixTest, OnlyAMatrixThatIsReadIsRefused) {
+  TorchaoFolder folder = int4_folder();
+  folder.other = {{"_type", "UnheardOfTensor"}, {"_data", json::object()}};
+  folder.tensors["vision._weight_qdata"] = zeros_of(DType::kI8, {4, 64});
+  EXPECT_EQ(folder.complaint(), "no error");
+  folder.reads_vision = true;
+  EXPECT_THAT(folder.complaint(),
+              HasSubstr("'vision.weight' is of torchao's class UnheardOfTensor"));
+}
+
+TEST(TorchaoMatrixTest, RoundedActivationsAreSaidByTheTensors) {
+  TorchaoFolder folder = int4_folder();
+  EXPECT_EQ(folder.complaint(), "no error");
+  EXPECT_THAT(folder.notes, testing::IsEmpty());
+  folder.said["_data"]["act_quant_kwargs"] = nullptr;
+  EXPECT_EQ(folder.complaint(), "no error");
+  EXPECT_THAT(folder.notes, testing::IsEmpty());
+  folder.said["_data"]["act_quant_kwargs"] = {{"_type", "QuantizeTensorToInt8Kwargs"}};
+  EXPECT_EQ(folder.complaint(), "no error");
+  EXPECT_THAT(folder.notes, testing::ElementsAre(HasSubstr("stay float32")));
+  const auto old = std::make_shared<CheckpointTensors>(torchao_folder("8da4w_old"));
+  EXPECT_THAT(CompressedTensors(old, kTorchaoScheme).notes(),
+              testing::ElementsAre(HasSubstr("stay float32")));
+}
+
+TEST(TorchaoMatrixTest, ScalesThatAreNotFiniteAreNamed) {
+  TorchaoFolder folder = int4_folder();
+  folder.tensors["a._weight_scale"].bytes[7] = std::byte{0x7F};
+  folder.tensors["a._weight_scale"].bytes[6] = std::byte{0xC0};
+  EXPECT_THAT(folder.complaint(), HasSubstr("'a._weight_scale' holds NaN at value 3"));
+}
+
 TEST(TorchaoMatrixTest, BlocksOfMoreThanAnyMatrixAreNamed) {
   TorchaoFolder folder = tile_folder();
   folder.tensors["a._weight_scale_and_zero"] = zeros_of(DType::kBF16, {0, 8, 2});
@@ -180,6 +221,8 @@ TEST(TorchaoMatrixTest, FloatsWithoutBlocksHaveOneScale) {
   EXPECT_EQ(folder.complaint(), "no error");
   folder.tensors["a._weight_scale"] = zeros_of(DType::kF32, {4, 1});
   EXPECT_THAT(folder.complaint(), HasSubstr("'a._weight_scale' has shape [4, 1]"));
+  folder.said["_data"]["block_size"] = {1, 0};
+  EXPECT_THAT(folder.complaint(), HasSubstr("has the block_size [1, 0]: the rows and columns"));
   folder = int4_folder();
   folder.said["_data"]["block_size"] = json::array();
   EXPECT_THAT(folder.complaint(), HasSubstr("block_size"));
@@ -188,7 +231,7 @@ TEST(TorchaoMatrixTest, FloatsWithoutBlocksHaveOneScale) {
 TEST(TorchaoMatrixTest, CodesAndZeroPointsHaveTheirBits) {
   TorchaoFolder folder = intx_folder();
   folder.tensors["a._weight_qdata"].bytes[7] = std::byte{8};
-  EXPECT_THAT(folder.complaint(), HasSubstr("'a._weight_qdata' holds the code 8"));
+  EXPECT_THAT(folder.complaint(), HasSubstr(": tensor 'a._weight_qdata' holds the code 8"));
   folder = intx_folder();
   folder.tensors["a._weight_zero_point"].bytes[1] = std::byte{0xF0};
   EXPECT_THAT(folder.complaint(),
