@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/transformer/reference.h"
+#include "experiments/terminal/interrupt.h"
 
 namespace specdec {
 namespace {
@@ -52,6 +53,9 @@ std::map<std::string, Evaluation> evaluate(const TransformerTensors& model,
       all_tokens += static_cast<int64_t>(window.size()) - 1;
       // Spread over the text: its end may be unlike its beginning.
       if (i * windows / all != (i + 1) * windows / all && window.size() > 1) {
+        if (max_windows == 0) {  // the last evaluation of a training, whose state is saved by then
+          InterruptGuard::check();
+        }
         add_window(model, teacher, window, sums);
       }
     }

@@ -21,7 +21,8 @@ struct Evaluation {
                 ///< a drafted token is accepted (Leviathan et al., 2023, cor. 3.6)
 };
 
-/// Evaluates at most `max_windows` windows of each kind (0 = all); results by kind. `teacher` may
+/// Evaluates at most `max_windows` windows of each kind (0 = all: throws Interrupted after
+/// Ctrl-C); results by kind. `teacher` may
 /// be nullptr.
 std::map<std::string, Evaluation> evaluate(const TransformerTensors& model,
                                            const TransformerTensors* teacher, const TextData& data,

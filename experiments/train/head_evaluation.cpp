@@ -3,10 +3,18 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include "experiments/terminal/interrupt.h"
 #include "experiments/train/head_loss.h"
 
 namespace specdec {
 namespace {
+
+/// Stops an evaluation of all text, the last one of a training, whose state is saved by then.
+void stop_last(int64_t most) {
+  if (most == 0) {
+    InterruptGuard::check();
+  }
+}
 
 /// The head's distribution over the target's vocabulary.
 at::Tensor full_distribution(const at::Tensor& logits, const at::Tensor& draft_tokens,
@@ -110,6 +118,7 @@ std::map<std::string, std::vector<DepthAccuracy>> evaluate_head(
     const int64_t windows = max_windows > 0 ? std::min(all, max_windows) : all;
     DepthSums sums(head, target, config);
     for (int64_t i = 0; i < windows; ++i) {
+      stop_last(max_windows);
       const auto& window = held.windows[static_cast<size_t>(i * all / windows)];
       if (static_cast<int64_t>(window.size()) > config.evaluate_depth + 1) {
         sums.add(as_row(window));
@@ -120,6 +129,7 @@ std::map<std::string, std::vector<DepthAccuracy>> evaluate_head(
   for (const auto& [kind, rows] : generated.held_out) {
     DepthSums sums(head, target, config);
     for (int64_t row = 0; row < rows.size(0); ++row) {
+      stop_last(max_windows);
       sums.add(rows.narrow(0, row, 1));
     }
     result[kind + ", by the target"] = sums.means();
@@ -136,6 +146,7 @@ std::map<std::string, std::vector<DepthAccuracy>> evaluate_head(const HeadTraini
   std::map<std::string, DepthSums> sums;
   std::map<std::string, int64_t> seen;
   for (const AnswerRecord& record : answers.held_out()) {
+    stop_last(max_answers);
     const std::string kind = answer_kind(record);
     if (max_answers == 0 || seen[kind]++ < max_answers) {
       sums.try_emplace(kind, head, target, config).first->second.add(answers.batch({&record}));

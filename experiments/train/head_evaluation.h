@@ -24,13 +24,13 @@ struct DepthAccuracy {
 };
 
 /// Accuracy of a head by kind of text, over at most `max_windows` of each (0 = all), [depths]. What
-/// the target wrote itself goes by "kind, by the target".
+/// the target wrote itself goes by "kind, by the target". Of all, throws Interrupted after Ctrl-C.
 std::map<std::string, std::vector<DepthAccuracy>> evaluate_head(
     const HeadTraining& head, const TransformerTensors& target, const TextData& data,
     const SelfGenerated& generated, const HeadTrainConfig& config, int64_t max_windows);
 
 /// Accuracy of a head on held-out answers, by answer_kind, over at most `max_answers` of each (0 =
-/// all).
+/// all: throws Interrupted after Ctrl-C).
 std::map<std::string, std::vector<DepthAccuracy>> evaluate_head(const HeadTraining& head,
                                                                 const TransformerTensors& target,
                                                                 const AnswerSet& answers,

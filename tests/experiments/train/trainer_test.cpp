@@ -248,6 +248,21 @@ TEST_F(TrainerTest, CtrlCWritesAStateThatTheSameCommandResumes) {
             load_model(folder_.path() / "whole")->fingerprint);
 }
 
+TEST_F(TrainerTest, CtrlCEndsTheLastEvaluation) {
+  const InterruptGuard guard;
+  bool is_evaluated = false;
+  TrainOptions stopping;
+  stopping.log = [&](const std::string& line) {
+    if (line.rfind("step     10/10  loss", 0) == 0) {
+      (void)std::raise(SIGINT);
+    }
+    is_evaluated = is_evaluated || line.rfind("stored weights", 0) == 0;
+  };
+  EXPECT_THROW(train_model(config({"steps=10"}), stopping), Interrupted);
+  EXPECT_FALSE(is_evaluated);
+  EXPECT_TRUE(fs::exists(folder_.path() / "model" / "training.state"));
+}
+
 TEST_F(TrainerTest, ATrainingStoppedInItsLastEvaluationResumes) {
   train_model(config({"steps=10"}), {});
   const auto fingerprint = load_model(folder_.path() / "model")->fingerprint;
