@@ -23,11 +23,14 @@ constexpr int64_t kRowsAtOnce = 32;
 /// Everything that the sequences depend on.
 std::string identity(const TransformerWeights& target, const TextData& data, const TextPlan& plan,
                      const SelfDistillation& options) {
-  const nlohmann::json out = {
+  nlohmann::json out = {
       {"target", target.fingerprint},         {"seed", plan.seed},
       {"tokens", data.train_tokens()},        {"sequence_length", plan.sequence_length},
       {"sequences", options.sequences},       {"prompt_tokens", options.prompt_tokens},
       {"temperatures", options.temperatures}, {"held_out_sequences", options.held_out_sequences}};
+  if (!target.config.suppressed_ids.empty()) {
+    out["suppressed"] = target.config.suppressed_ids;
+  }
   return out.dump();
 }
 
@@ -135,7 +138,9 @@ at::Tensor continue_by_distribution(std::shared_ptr<const TransformerWeights> ta
     random.emplace_back(seed, static_cast<uint32_t>(first_row + row));
   }
   const int64_t new_tokens = total - prompts.size(1);
-  TransformerModel model(std::move(target), paged_kv(), TransformerOptions{.max_length = total});
+  const TransformerOptions options{.max_length = total,
+                                   .suppressed = target->config.suppressed_ids};
+  TransformerModel model(std::move(target), paged_kv(), options);
   std::vector<double> distribution(static_cast<size_t>(model.vocab_size()));
   return continue_prompts(model, prompts, new_tokens, [&](const at::Tensor& logits, int64_t at) {
     InterruptGuard::check();

@@ -269,6 +269,17 @@ TEST_F(HeadTrainerTest, GreedyRowsAreTheTargetsOwnText) {
   EXPECT_TRUE(at::equal(logits.narrow(1, 2, 5).argmax(-1), rows.narrow(1, 3, 5)));
 }
 
+TEST_F(HeadTrainerTest, TheTargetWritesNoTokensThatItSuppresses) {
+  const auto prompts = at::tensor({2, 40, 41}, at::kLong).view({1, 3});
+  const auto target = std::make_shared<TransformerWeights>(*target_weights());
+  const auto first = [&] {
+    return continue_by_distribution(target, prompts, 4, {0.0}, 1, 0)[0][3].item<int64_t>();
+  };
+  const int64_t usual = first();
+  target->config.suppressed_ids = {static_cast<Token>(usual)};
+  EXPECT_NE(first(), usual);
+}
+
 TEST_F(HeadTrainerTest, GeneratedTextIsKeptForTheNextTraining) {
   const std::string file = (folder_.path() / "generated.safetensors").string();
   const std::string own = "self_distillation={share: 1.0, sequences: 4, file: " + file + "}";
