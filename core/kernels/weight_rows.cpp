@@ -103,9 +103,10 @@ bool holds(const Placement& place, WeightFormat format) {
   if (place.layout == WeightLayout::kPanels) {
     return true;
   }
-  const bool on_metal = format <= WeightFormat::kQ6K;
-  return on_metal ||
-         (!place.device.is_mps() && (format <= WeightFormat::kInt4x32 || has_codebook(format)));
+  if (place.device.is_mps() || place.device.is_meta()) {  // meta: measured for Metal, or unread
+    return format <= WeightFormat::kQ6K;
+  }
+  return format <= WeightFormat::kInt4x32 || has_codebook(format);
 }
 
 int64_t weight_row_bytes(int64_t in, WeightFormat format) {

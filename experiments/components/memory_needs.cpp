@@ -1,6 +1,5 @@
 #include "experiments/components/memory_needs.h"
 
-#include <ATen/Context.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -105,14 +104,13 @@ void add_rotations(const TransformerInfo& info, int64_t number_bytes, MemoryNeed
   }
 }
 
-/// Where vectors may lie, and the form of a device's matrices. The device need not be there, so on
-/// others than Apple's machines matrices of Metal are counted as those of CUDA.
+/// Where vectors may lie, and the form of a device's matrices. The device need not be there: a
+/// device without memory stands for Metal's.
 Placement place_to_measure(const std::string& device) {
   if (device == "cpu") {
     return {};
   }
-  const bool is_metal = device == "mps" && at::hasMPS();
-  return {.device = is_metal ? at::kMPS : at::kCPU, .layout = WeightLayout::kRows};
+  return {.device = device == "mps" ? at::kMeta : at::kCPU, .layout = WeightLayout::kRows};
 }
 
 }  // namespace

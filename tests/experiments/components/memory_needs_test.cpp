@@ -10,13 +10,17 @@
 
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "core/error.h"
+#include "core/formats/safetensors.h"
+#include "core/formats/strict_json.h"
 #include "experiments/components/components.h"
 #include "kv/kv_cache.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
+#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
@@ -135,6 +139,41 @@ TEST(MemoryNeedsOfModelsTest, WhatATieredCacheHasNoMemoryForLiesOnDisk) {
   // A block is a page of 16 tokens of a layer: 1 head's keys and values of 64 float32.
   EXPECT_EQ(pinned(""), 8 * 2 * 16 * 64 * 4);
   EXPECT_EQ(pinned(", host_megabytes: 3"), 4 << 20) << "a power of two";
+}
+
+/// A copy of a golden folder whose layers' matrices are FP8 of one scale, all zero.
+void write_float8_copy(const std::filesystem::path& from, const TemporaryFolder& to) {
+  nlohmann::json config = nlohmann::json::parse(read_file(from / "config.json"));
+  config["quantization_config"] = {{"quant_method", "fp8"}};
+  to.write("config.json", config.dump());
+  const SafetensorsFile stored(from / "model.safetensors");
+  static const std::vector<std::byte> zeros(1 << 20);
+  std::vector<TensorToWrite> tensors;
+  for (const TensorEntry& entry : stored.tensors()) {
+    tensors.push_back({entry.name, entry.dtype, entry.shape, entry.bytes});
+    if (entry.name.ends_with("_proj.weight")) {
+      const auto values = static_cast<size_t>(entry.shape[0] * entry.shape[1]);
+      tensors.back().dtype = DType::kF8E4M3;
+      tensors.back().bytes = std::span(zeros).first(values);
+      tensors.push_back(
+          {entry.name + "_scale_inv", DType::kF32, {1}, std::span(zeros).first(sizeof(float))});
+    }
+  }
+  write_safetensors(to.path() / "model.safetensors", tensors);
+}
+
+TEST(MemoryNeedsOfModelsTest, WhatMetalDoesNotHoldIsConvertedThere) {
+  const TemporaryFolder folder;
+  write_float8_copy(test_data("gemma3-a"), folder);
+  const ModelFiles files = read_model_files(folder.path());
+  const auto matrices = [&](const char* device) {
+    return memory_needs(files, {.dtype = "", .device = device}, 64).matrices;
+  };
+  const int64_t plain =
+      memory_needs(read_model_files(test_data("gemma3-a")), {.dtype = "", .device = "mps"}, 64)
+          .matrices;
+  EXPECT_LT(matrices("cuda"), plain) << "FP8";
+  EXPECT_EQ(matrices("mps"), plain) << "float32";
 }
 
 TEST(MemoryNeedsOfModelsTest, WithSlackWindowsTakeWhatAPieceOfAPromptNeeds) {
