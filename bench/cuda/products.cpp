@@ -210,11 +210,16 @@ struct TensorFormat {
   CudaWeights format;
   int32_t block;
 };
-constexpr TensorFormat kTensorFormats[] = {
-    {"bfloat16", CudaWeights::kBFloat16, 1}, {"float16", CudaWeights::kFloat16, 1},
-    {"Q8_0", CudaWeights::kQ80, 32},         {"Q4_0", CudaWeights::kQ40, 32},
-    {"Q4_K", CudaWeights::kQ4K, 256},        {"Q6_K", CudaWeights::kQ6K, 256},
-    {"FP8_128", CudaWeights::kFp8x128, 128}, {"INT4_128", CudaWeights::kInt4x128, 128}};
+constexpr TensorFormat kTensorFormats[] = {{"bfloat16", CudaWeights::kBFloat16, 1},
+                                           {"float16", CudaWeights::kFloat16, 1},
+                                           {"Q8_0", CudaWeights::kQ80, 32},
+                                           {"Q4_0", CudaWeights::kQ40, 32},
+                                           {"Q4_K", CudaWeights::kQ4K, 256},
+                                           {"Q6_K", CudaWeights::kQ6K, 256},
+                                           {"FP8_128", CudaWeights::kFp8x128, 128},
+                                           {"INT4_128", CudaWeights::kInt4x128, 128},
+                                           {"AFFINE8_64", CudaWeights::kAffine8x64, 64},
+                                           {"AFFINE4_32", CudaWeights::kAffine4x32, 32}};
 
 }  // namespace
 

@@ -2,6 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <optional>
+#include <vector>
+
 #include "core/error.h"
 #include "core/kernels/linear.h"
 
@@ -30,22 +34,66 @@ Tensor bytes_of(const Tensor& blocks, int64_t first, int64_t count) {
 /// A float16 number or two of each block [out, blocks, bytes], once for each 64 inputs.
 Tensor for_each_chunk(const Tensor& bytes) { return bytes.unsqueeze(2).expand({-1, -1, 4, -1}); }
 
-CodesAndScales take_q80(const Tensor& rows) {
-  const Tensor blocks = blocks_of(rows, 34);
-  return {bytes_of(blocks, 2, 32).bitwise_xor(128), bytes_of(blocks, 0, 2)};
+/// Blocks that begin with what belongs to all their inputs, behind which lie codes.
+struct ScaledBlocks {
+  int64_t inputs;
+  int64_t bits;         ///< of a code: 4 or 8
+  int64_t scale_bytes;  ///< before the codes
+  int64_t chunk_bytes;  ///< the same, filled up with zeros
+  int64_t span = 32;    ///< of four bits: inputs that share bytes, the first half in the low bits
+  uint8_t flipped = 0;  ///< bits of a byte in which a code differs
+
+  int64_t bytes() const { return scale_bytes + inputs * bits / 8; }
+};
+
+std::optional<ScaledBlocks> scaled_blocks(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kInt8:
+      return ScaledBlocks{32, 8, 2, 2, 32, 128};
+    case WeightFormat::kQ40:
+      return ScaledBlocks{32, 4, 2, 2};
+    case WeightFormat::kFp8x128:
+      return ScaledBlocks{128, 8, 4, 4};
+    case WeightFormat::kFp8x32:
+      return ScaledBlocks{32, 8, 4, 4};
+    case WeightFormat::kInt4x128:
+      return ScaledBlocks{128, 4, 5, 8};
+    case WeightFormat::kInt4x32:
+      return ScaledBlocks{32, 4, 3, 4};
+    case WeightFormat::kAffine8x64:
+      return ScaledBlocks{64, 8, 8, 8};
+    case WeightFormat::kAffine4x32:
+      return ScaledBlocks{32, 4, 4, 4};
+    default:
+      return {};
+  }
 }
 
-Tensor join_q80(const Tensor& codes, const Tensor& scales) {
-  return at::cat({scales.view({codes.size(0), -1, 2}), blocks_of(codes, 32).bitwise_xor(128)}, 2);
+CodesAndScales take_scaled(const Tensor& rows, const ScaledBlocks& layout) {
+  const int64_t out = rows.size(0);
+  const Tensor blocks = blocks_of(rows, layout.bytes());
+  const Tensor stored = bytes_of(blocks, layout.scale_bytes, layout.inputs * layout.bits / 8);
+  Tensor scales = at::constant_pad_nd(bytes_of(blocks, 0, layout.scale_bytes),
+                                      {0, layout.chunk_bytes - layout.scale_bytes});
+  if (layout.inputs == 128) {
+    scales = scales.unsqueeze(2).expand({-1, -1, 2, -1});
+  }
+  if (layout.bits == 8) {
+    return {stored.bitwise_xor(layout.flipped), scales};
+  }
+  return {split_nibbles(stored.reshape({out, -1, layout.span / 2})), scales};
 }
 
-CodesAndScales take_q40(const Tensor& rows) {
-  const Tensor blocks = blocks_of(rows, 18);
-  return {split_nibbles(bytes_of(blocks, 2, 16)), bytes_of(blocks, 0, 2)};
-}
-
-Tensor join_q40(const Tensor& codes, const Tensor& scales) {
-  return at::cat({scales.view({codes.size(0), -1, 2}), join_nibbles(blocks_of(codes, 32))}, 2);
+Tensor join_scaled(const Tensor& codes, const Tensor& scales, const ScaledBlocks& layout) {
+  const int64_t out = codes.size(0);
+  const Tensor whole = layout.inputs == 128
+                           ? scales.view({out, -1, 2, layout.chunk_bytes}).select(2, 0)
+                           : blocks_of(scales, layout.chunk_bytes);
+  const Tensor stored = layout.bits == 8 ? codes.bitwise_xor(layout.flipped)
+                                         : join_nibbles(codes.view({out, -1, layout.span}));
+  return at::cat({bytes_of(whole, 0, layout.scale_bytes),
+                  stored.reshape({out, -1, layout.inputs * layout.bits / 8})},
+                 2);
 }
 
 /// Bits 4 and 5, which lie in bits 6 and 7 of another byte.
@@ -115,126 +163,32 @@ Tensor join_q6k(const Tensor& codes, const Tensor& scales) {
                  2);
 }
 
-CodesAndScales take_fp8x128(const Tensor& rows) {
-  const Tensor blocks = blocks_of(rows, 132);
-  return {bytes_of(blocks, 4, 128), bytes_of(blocks, 0, 4).unsqueeze(2).expand({-1, -1, 2, -1})};
-}
-
-Tensor join_fp8x128(const Tensor& codes, const Tensor& scales) {
-  const Tensor chunks = scales.view({codes.size(0), -1, 2, 4});
-  return at::cat({chunks.select(2, 0), blocks_of(codes, 128)}, 2);
-}
-
-CodesAndScales take_fp8x32(const Tensor& rows) {
-  const Tensor blocks = blocks_of(rows, 36);
-  return {bytes_of(blocks, 4, 32), bytes_of(blocks, 0, 4)};
-}
-
-Tensor join_fp8x32(const Tensor& codes, const Tensor& scales) {
-  return at::cat({blocks_of(scales, 4), blocks_of(codes, 32)}, 2);
-}
-
-CodesAndScales take_int4x128(const Tensor& rows) {
-  const Tensor blocks = blocks_of(rows, 69);
-  const Tensor scale = at::constant_pad_nd(bytes_of(blocks, 0, 5), {0, 3});
-  return {split_nibbles(bytes_of(blocks, 5, 64).reshape({rows.size(0), -1, 4, 16})),
-          scale.unsqueeze(2).expand({-1, -1, 2, -1})};
-}
-
-Tensor join_int4x128(const Tensor& codes, const Tensor& scales) {
-  const int64_t out = codes.size(0);
-  const Tensor chunks = scales.view({out, -1, 2, 8});
-  const Tensor nibbles = join_nibbles(codes.view({out, -1, 4, 32})).reshape({out, -1, 64});
-  return at::cat({chunks.select(2, 0).narrow(2, 0, 5), nibbles}, 2);
-}
-
-CodesAndScales take_int4x32(const Tensor& rows) {
-  const Tensor blocks = blocks_of(rows, 19);
-  return {split_nibbles(bytes_of(blocks, 3, 16)),
-          at::constant_pad_nd(bytes_of(blocks, 0, 3), {0, 1})};
-}
-
-Tensor join_int4x32(const Tensor& codes, const Tensor& scales) {
-  return at::cat({bytes_of(blocks_of(scales, 4), 0, 3), join_nibbles(blocks_of(codes, 32))}, 2);
-}
-
 CodesAndScales taken(const Tensor& rows, WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kInt8:
-      return take_q80(rows);
-    case WeightFormat::kQ40:
-      return take_q40(rows);
-    case WeightFormat::kQ4K:
-      return take_q4k(rows);
-    case WeightFormat::kFp8x128:
-      return take_fp8x128(rows);
-    case WeightFormat::kFp8x32:
-      return take_fp8x32(rows);
-    case WeightFormat::kInt4x128:
-      return take_int4x128(rows);
-    case WeightFormat::kInt4x32:
-      return take_int4x32(rows);
-    default:
-      return take_q6k(rows);
+  if (const std::optional<ScaledBlocks> layout = scaled_blocks(format)) {
+    return take_scaled(rows, *layout);
   }
+  return format == WeightFormat::kQ4K ? take_q4k(rows) : take_q6k(rows);
 }
 
 Tensor joined(const Tensor& codes, const Tensor& scales, WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kInt8:
-      return join_q80(codes, scales);
-    case WeightFormat::kQ40:
-      return join_q40(codes, scales);
-    case WeightFormat::kQ4K:
-      return join_q4k(codes, scales);
-    case WeightFormat::kFp8x128:
-      return join_fp8x128(codes, scales);
-    case WeightFormat::kFp8x32:
-      return join_fp8x32(codes, scales);
-    case WeightFormat::kInt4x128:
-      return join_int4x128(codes, scales);
-    case WeightFormat::kInt4x32:
-      return join_int4x32(codes, scales);
-    default:
-      return join_q6k(codes, scales);
+  if (const std::optional<ScaledBlocks> layout = scaled_blocks(format)) {
+    return join_scaled(codes, scales, *layout);
   }
+  return format == WeightFormat::kQ4K ? join_q4k(codes, scales) : join_q6k(codes, scales);
 }
 
 }  // namespace
 
 bool has_codes(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kBFloat16:
-    case WeightFormat::kFloat16:
-    case WeightFormat::kInt8:
-    case WeightFormat::kQ40:
-    case WeightFormat::kQ4K:
-    case WeightFormat::kQ6K:
-    case WeightFormat::kFp8x128:
-    case WeightFormat::kFp8x32:
-    case WeightFormat::kInt4x128:
-    case WeightFormat::kInt4x32:
-      return true;
-    default:
-      return false;
-  }
+  return format == WeightFormat::kBFloat16 || format == WeightFormat::kFloat16 ||
+         chunk_scale_bytes(format) > 0;
 }
 
 int64_t chunk_scale_bytes(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kInt8:
-    case WeightFormat::kQ40:
-    case WeightFormat::kFp8x128:
-      return 4;
-    case WeightFormat::kQ4K:
-    case WeightFormat::kQ6K:
-    case WeightFormat::kFp8x32:
-    case WeightFormat::kInt4x128:
-    case WeightFormat::kInt4x32:
-      return 8;
-    default:
-      return 0;
+  if (const std::optional<ScaledBlocks> layout = scaled_blocks(format)) {
+    return layout->chunk_bytes * std::max<int64_t>(1, 64 / layout->inputs);
   }
+  return format == WeightFormat::kQ4K || format == WeightFormat::kQ6K ? 8 : 0;
 }
 
 CodesAndScales codes_and_scales(const Tensor& rows, WeightFormat format) {

@@ -23,6 +23,7 @@ bool has_codes(WeightFormat format);
 /// either 32 inputs. Q6_K: four scales of 16 inputs, int8; the block's scale, float16; two zeros.
 /// FP8_128: the float32 scale; FP8_32: one for each 32 inputs. INT4_128: the float32 scale, the
 /// zero point, three zeros; INT4_32 for each 32 inputs the bfloat16 scale, the zero point, a zero.
+/// AFFINE8_64: the float32 scale and minimum; AFFINE4_32: both of each 32 inputs, bfloat16.
 int64_t chunk_scale_bytes(WeightFormat format);
 
 /// Of rows in the layout kRows (weight_rows.h), of a format that has them.

@@ -70,6 +70,7 @@ const FragmentFormat& fragment_format(WeightFormat format) {
   SPECDEC_CHECK(has_codes(format), "{} has no fragments", format_name(format));
   switch (format) {
     case WeightFormat::kInt8:
+    case WeightFormat::kAffine8x64:
       return kEightBits;
     case WeightFormat::kFp8x128:
     case WeightFormat::kFp8x32:
@@ -78,6 +79,7 @@ const FragmentFormat& fragment_format(WeightFormat format) {
     case WeightFormat::kQ4K:
     case WeightFormat::kInt4x128:
     case WeightFormat::kInt4x32:
+    case WeightFormat::kAffine4x32:
       return kFourBits;
     case WeightFormat::kQ6K:
       return kSixBits;

@@ -103,10 +103,8 @@ bool holds(const Placement& place, WeightFormat format) {
   if (place.layout == WeightLayout::kPanels) {
     return true;
   }
-  if (place.device.is_mps() || place.device.is_meta()) {  // meta: measured for Metal, or unread
-    return format <= WeightFormat::kQ6K;
-  }
-  return format <= WeightFormat::kInt4x32 || has_codebook(format);
+  // meta: measured for Metal, or unread
+  return format <= WeightFormat::kQ6K || !(place.device.is_mps() || place.device.is_meta());
 }
 
 int64_t weight_row_bytes(int64_t in, WeightFormat format) {

@@ -15,56 +15,18 @@ int32_t narrow(int64_t number) {
   return static_cast<int32_t>(number);
 }
 
-/// Of a format with a codebook: these are in one order.
-static CudaWeights codebook_format(WeightFormat format) {
-  constexpr int kOffset =
-      static_cast<int>(WeightFormat::kIq1S) - static_cast<int>(CudaWeights::kIq1S);
-  static_assert(static_cast<int>(WeightFormat::kNf4x32) - static_cast<int>(CudaWeights::kNf4x32) ==
-                kOffset);
-  return static_cast<CudaWeights>(static_cast<int>(format) - kOffset);
-}
-
 CudaWeights cuda_format(WeightFormat format) {
-  if (has_codebook(format)) {
-    return codebook_format(format);
+  // Both are in one order, in which float64 comes first.
+  constexpr int kOffset =
+      static_cast<int>(WeightFormat::kFloat32) - static_cast<int>(CudaWeights::kFloat32);
+  static_assert(
+      static_cast<int>(WeightFormat::kInt4x32) - static_cast<int>(CudaWeights::kInt4x32) ==
+          kOffset &&
+      static_cast<int>(kLastFormat) - static_cast<int>(CudaWeights::kAffine4x32) == kOffset);
+  if (format == WeightFormat::kFloat64) {
+    throw Error("float64 weights run on the CPU only; use device: cpu, or dtype: float32");
   }
-  switch (format) {
-    case WeightFormat::kFloat32:
-      return CudaWeights::kFloat32;
-    case WeightFormat::kBFloat16:
-      return CudaWeights::kBFloat16;
-    case WeightFormat::kFloat16:
-      return CudaWeights::kFloat16;
-    case WeightFormat::kInt8:
-      return CudaWeights::kQ80;
-    case WeightFormat::kQ40:
-      return CudaWeights::kQ40;
-    case WeightFormat::kQ41:
-      return CudaWeights::kQ41;
-    case WeightFormat::kQ50:
-      return CudaWeights::kQ50;
-    case WeightFormat::kQ51:
-      return CudaWeights::kQ51;
-    case WeightFormat::kQ4K:
-      return CudaWeights::kQ4K;
-    case WeightFormat::kQ5K:
-      return CudaWeights::kQ5K;
-    case WeightFormat::kQ6K:
-      return CudaWeights::kQ6K;
-    case WeightFormat::kFp8x128:
-      return CudaWeights::kFp8x128;
-    case WeightFormat::kFp8x32:
-      return CudaWeights::kFp8x32;
-    case WeightFormat::kInt4x128:
-      return CudaWeights::kInt4x128;
-    case WeightFormat::kInt4x32:
-      return CudaWeights::kInt4x32;
-    case WeightFormat::kFloat64:
-      break;
-    default:
-      SPECDEC_CHECK(false, "CUDA: weights that lie in panels only");
-  }
-  throw Error("float64 weights run on the CPU only; use device: cpu, or dtype: float32");
+  return static_cast<CudaWeights>(static_cast<int>(format) - kOffset);
 }
 
 const float* floats(const at::Tensor& tensor) {

@@ -29,6 +29,10 @@ __device__ inline float fragment_weight(const EmbedRowsTask& task, int32_t outpu
       return device::rounded_product(Format::weight(code) - Format::zero(scales, group),
                                      Format::scale(scales, group));
     }
+    if constexpr (Format::kIsAffine) {
+      return device::fused(Format::weight(code), Format::scale(scales, group),
+                           -Format::minimum(scales, group));
+    }
     const float scaled =
         device::rounded_product(Format::weight(code), Format::scale(scales, group));
     if constexpr (Format::kHasMinima) {

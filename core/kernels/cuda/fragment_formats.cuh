@@ -1,54 +1,8 @@
 #pragma once
-// How weights lie in memory for tensor cores: as the lanes of a warp hold the left operand of
-// mma.m16n8k16, 16 bytes a lane and load. A tile is 16 outputs, a chunk 64 inputs, four steps of an
-// mma. Behind the fragments of all tiles lie the scales, in the order in which lanes need them.
-// core/kernels/weight_fragments.h arranges matrices so.
-//
-// Each format has kFragments of a chunk of a tile, behind which lie kMoreWords of each lane;
-// kParts, the bfloat16 numbers that a weight becomes; kScaleSteps, after which the sums are
-// multiplied by scales; kScaleWords, those of an output's scales in a chunk, 0 = none; kHasMinima,
-// whether minimum() is subtracted from each scaled weight; kHasZeros, whether that is zero()
-// scaled; kOutputTiles, the most tiles of a block; code(), that of input i of word w of a step of a
-// lane; weight(), what a code means without its scale; and, where weights are not multiplied as
-// they lie in memory (kIsExpanded), expand(), which makes bfloat16 numbers of a step's weights, of
-// one lane's fragments and then its further words.
-#include "core/kernels/cuda/weight_formats.cuh"
+// The formats that tensor cores multiply with; fragments.cuh says what each has.
+#include "core/kernels/cuda/fragments.cuh"
 
 namespace specdec::cuda {
-
-constexpr int kTensorThreads = 256;
-constexpr int kTensorWarps = kTensorThreads / kWarp;
-constexpr int kTileOutputs = 16;
-constexpr int kStepInputs = 16;  // of an mma
-constexpr int kSteps = 4;        // of a chunk
-constexpr int kChunkInputs = kSteps * kStepInputs;
-
-/// What a lane loads at once: for 16-bit weights, a step of a tile.
-struct alignas(16) WeightFragment {
-  uint32_t word[4];
-};
-
-SPECDEC_DEVICE int32_t tiles_of(int32_t count, int32_t each) { return (count + each - 1) / each; }
-SPECDEC_DEVICE int32_t chunks_of(int32_t in) { return tiles_of(in, kChunkInputs); }
-/// Tiles of outputs in memory: whole pairs.
-SPECDEC_DEVICE int32_t weight_tiles(int32_t outputs) {
-  return tiles_of(outputs, 2 * kTileOutputs) * 2;
-}
-
-/// First of the two inputs that a lane holds in a word, of the lower or the upper eight of a step.
-__device__ inline int32_t fragment_input(int lane, int half) { return lane % 4 * 2 + half * 8; }
-
-/// The first parts of a number as bfloat16: they add up to it, but for what lies below their bits.
-template <int kParts>
-__device__ inline void split(float number, uint32_t (&parts)[kParts]) {
-#pragma unroll
-  for (int part = 0; part < kParts; ++part) {
-    const device::Bfloat16Bits rounded = device::narrow(number, device::Bfloat16Bits{});
-    parts[part] = rounded.bits;
-    const bool finite = (rounded.bits & 0x7F80U) != 0x7F80U;
-    number = finite ? number - device::widen(rounded) : 0.0F;
-  }
-}
 
 /// bfloat16, or float16 as two bfloat16 numbers.
 template <bool kBrain>
@@ -83,25 +37,6 @@ struct SixteenBitFragments {
   }
 };
 
-/// Two codes less an offset, as bfloat16: exact up to eight bits.
-__device__ inline uint32_t pair_of_codes(uint32_t low, uint32_t high, int offset) {
-  // The bits of 2^23 + code; a difference of integers below 2^24 is exact.
-  const float base = 8388608.0F + static_cast<float>(offset);
-  const uint32_t first = device::bits_of(device::float_of(0x4B000000U | low) - base);
-  const uint32_t second = device::bits_of(device::float_of(0x4B000000U | high) - base);
-  return first >> 16U | (second & 0xFFFF0000U);
-}
-
-/// What the formats in blocks have in common.
-struct BlockFragments {
-  static constexpr int kMoreWords = 0;
-  static constexpr int kParts = 1;
-  static constexpr bool kHasMinima = false;
-  static constexpr bool kHasZeros = false;
-  static constexpr bool kIsExpanded = true;
-  static constexpr int kOutputTiles = 1;
-};
-
 /// The formats of 32 inputs with a float16 scale.
 struct ScaledFragments : BlockFragments {
   static constexpr int kScaleSteps = 2;
@@ -112,6 +47,16 @@ struct ScaledFragments : BlockFragments {
     return device::widen_half(words[0] >> (16 * group) & 0xFFFFU);
   }
 };
+
+/// A step of codes in bytes, less an offset.
+__device__ inline void expand_bytes(const WeightFragment* fragments, int step, int offset,
+                                    uint32_t (&words)[1][4]) {
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    const uint32_t codes = fragments[step / 2].word[step % 2 * 2 + w / 2] >> (w % 2 * 16);
+    words[0][w] = pair_of_codes(codes & 255U, codes >> 8U & 255U, offset);
+  }
+}
 
 struct Q80Fragments : ScaledFragments {
   static constexpr int kFragments = 2;
@@ -125,11 +70,7 @@ struct Q80Fragments : ScaledFragments {
   }
   __device__ static void expand(const WeightFragment* fragments, int step,
                                 uint32_t (&words)[kParts][4]) {
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      const uint32_t codes = fragments[step / 2].word[step % 2 * 2 + w / 2] >> (w % 2 * 16);
-      words[0][w] = pair_of_codes(codes & 255U, codes >> 8U & 255U, 128);
-    }
+    expand_bytes(fragments, step, 128, words);
   }
 };
 
@@ -294,20 +235,43 @@ struct Int4x32Fragments : Q4KFragments {
   }
 };
 
-/// Bytes of the fragments of a tile and chunk.
-template <class Format>
-constexpr int kChunkBytes = kWarp*(Format::kFragments* static_cast<int>(sizeof(WeightFragment)) +
-                                   Format::kMoreWords * static_cast<int>(sizeof(uint32_t)));
-/// Words of the scales of a tile and chunk: eight groups of lanes, each with those of outputs g and
-/// g + 8.
-template <class Format>
-constexpr int kChunkScaleWords = kTileOutputs* Format::kScaleWords;
+/// The codes of Q8_0, from 0 on. Scales: a float32 number; then what is added to each weight.
+struct Affine8x64Fragments : BlockFragments {
+  static constexpr int kFragments = 2;
+  static constexpr int kScaleSteps = 2;
+  static constexpr int kScaleWords = 2;
+  static constexpr bool kHasMinima = true;
+  static constexpr bool kIsAffine = true;
 
-/// Where the scales begin.
-template <class Format>
-SPECDEC_DEVICE int64_t scales_offset(int32_t outputs, int32_t in) {
-  return static_cast<int64_t>(weight_tiles(outputs)) * chunks_of(in) * kChunkBytes<Format>;
-}
+  __device__ static uint32_t code(const WeightFragment* chunk, int lane, int step, int w, int i) {
+    return Q80Fragments::code(chunk, lane, step, w, i);
+  }
+  __device__ static float weight(uint32_t code) { return static_cast<float>(code); }
+  __device__ static void expand(const WeightFragment* fragments, int step,
+                                uint32_t (&words)[kParts][4]) {
+    expand_bytes(fragments, step, 0, words);
+  }
+  __device__ static float scale(const uint32_t* words, int /*group*/) {
+    return device::float_of(words[0]);
+  }
+  __device__ static float minimum(const uint32_t* words, int /*group*/) {
+    return -device::float_of(words[1]);
+  }
+};
+
+/// The codes of Q4_0. Scales of either 32 inputs: a number and what is added, bfloat16.
+struct Affine4x32Fragments : Q40Fragments {
+  static constexpr int kScaleWords = 2;
+  static constexpr bool kHasMinima = true;
+  static constexpr bool kIsAffine = true;
+
+  __device__ static float scale(const uint32_t* words, int group) {
+    return device::float_of(words[group] << 16U);
+  }
+  __device__ static float minimum(const uint32_t* words, int group) {
+    return -device::float_of(words[group] & 0xFFFF0000U);
+  }
+};
 
 /// Calls use(format) with a format's fragments; `none` for one that tensor cores do not take.
 template <class Result, class Use>
@@ -333,22 +297,13 @@ Result with_fragments(CudaWeights format, Result none, const Use& use) {
       return use(Int4x128Fragments{});
     case CudaWeights::kInt4x32:
       return use(Int4x32Fragments{});
+    case CudaWeights::kAffine8x64:
+      return use(Affine8x64Fragments{});
+    case CudaWeights::kAffine4x32:
+      return use(Affine4x32Fragments{});
     default:
       return none;
   }
-}
-
-inline bool is_aligned(const void* pointer) {
-  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
-}
-
-/// Warps that take a tile and one of `count` pieces of the inputs each.
-inline LaunchShape warp_shape(int32_t tiles, int32_t count) {
-  LaunchShape shape;
-  shape.grid_x = static_cast<unsigned>(tiles);
-  shape.grid_y = static_cast<unsigned>(tiles_of(count, kTensorWarps));
-  shape.threads = kTensorThreads;
-  return shape;
 }
 
 }  // namespace specdec::cuda

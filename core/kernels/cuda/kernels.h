@@ -181,7 +181,7 @@ struct PagedAttentionTask {
   float* workspace;  ///< specdec_cuda_attention_workspace() numbers; what they are means nothing
 };
 
-/// How a matrix lies in memory: row after row, as core/kernels/weight_rows.h says.
+/// What a matrix is stored as: WeightFormat, in its order.
 enum class CudaWeights : int32_t {
   kFloat32,
   kBFloat16,
@@ -198,7 +198,6 @@ enum class CudaWeights : int32_t {
   kFp8x32,
   kInt4x128,
   kInt4x32,
-  // Those with a codebook, as WeightFormat has them.
   kIq1S,
   kIq1M,
   kIq2Xxs,
@@ -214,7 +213,9 @@ enum class CudaWeights : int32_t {
   kNvfp4,
   kFp4x16,
   kFp4x32,
-  kNf4x32
+  kNf4x32,
+  kAffine8x64,
+  kAffine4x32
 };
 
 /// out = input * weight^T + bias. How a sum is cut depends on the number of inputs alone.

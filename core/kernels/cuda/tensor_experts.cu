@@ -1,6 +1,7 @@
 // Products of tokens with the matrices of their experts on tensor cores. Inputs are split once, row
 // after row; the lanes of a block gather the rows of its pairs, wherever they lie.
 #include "core/kernels/cuda/expert_pairs.cuh"
+#include "core/kernels/cuda/fragment_formats.cuh"
 #include "core/kernels/cuda/tensor_product.cuh"
 
 namespace specdec::cuda {

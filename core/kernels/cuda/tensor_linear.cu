@@ -1,4 +1,5 @@
 // Products of up to 64 rows with a matrix on tensor cores.
+#include "core/kernels/cuda/fragment_formats.cuh"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/tensor_product.cuh"
 

@@ -6,7 +6,7 @@
 // float32. Minima are multiplied by sums of inputs, which are made once a product. The warps of a
 // block take the chunks of inputs in turn, and their sums are added in order: how a sum is cut
 // depends on the number of inputs and the format alone.
-#include "core/kernels/cuda/fragment_formats.cuh"
+#include "core/kernels/cuda/fragments.cuh"
 #include "core/kernels/cuda/reduce.cuh"
 
 namespace specdec::cuda {

@@ -184,7 +184,8 @@ INSTANTIATE_TEST_SUITE_P(Formats, CudaTensorFormatsTest,
                                          WeightFormat::kInt8, WeightFormat::kQ40,
                                          WeightFormat::kQ4K, WeightFormat::kQ6K,
                                          WeightFormat::kFp8x128, WeightFormat::kFp8x32,
-                                         WeightFormat::kInt4x128, WeightFormat::kInt4x32),
+                                         WeightFormat::kInt4x128, WeightFormat::kInt4x32,
+                                         WeightFormat::kAffine8x64, WeightFormat::kAffine4x32),
                          [](const auto& info) { return std::string(format_name(info.param)); });
 
 TEST(CudaTensorLinearTest, ManyOutputsAreComputedInPairsOfTiles) {

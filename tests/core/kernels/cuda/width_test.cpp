@@ -186,7 +186,10 @@ INSTANTIATE_TEST_SUITE_P(
                     tensor("FP8_128", WeightFormat::kFp8x128, cuda::CudaWeights::kFp8x128),
                     tensor("FP8_32", WeightFormat::kFp8x32, cuda::CudaWeights::kFp8x32),
                     tensor("INT4_128", WeightFormat::kInt4x128, cuda::CudaWeights::kInt4x128),
-                    tensor("INT4_32", WeightFormat::kInt4x32, cuda::CudaWeights::kInt4x32)),
+                    tensor("INT4_32", WeightFormat::kInt4x32, cuda::CudaWeights::kInt4x32),
+                    tensor("AFFINE8_64", WeightFormat::kAffine8x64, cuda::CudaWeights::kAffine8x64),
+                    tensor("AFFINE4_32", WeightFormat::kAffine4x32,
+                           cuda::CudaWeights::kAffine4x32)),
     ParameterName());
 
 Tensor attend_width(const AttentionCache& cache, const Tensor& queries) {
