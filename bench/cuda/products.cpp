@@ -14,37 +14,25 @@ namespace {
 
 constexpr size_t kPatternBytes = size_t{1} << 20U;
 
-/// How a format's weights lie: blocks of some inputs, of which some bytes are float16 numbers.
-struct BlockLayout {
-  CudaWeights format;
-  int32_t inputs;
-  size_t bytes;
-  std::vector<size_t> halves;  ///< offsets of float16 scales
-};
-
 uint16_t small_half(std::mt19937& random) {  // 2^-10 to 2^-8
   return static_cast<uint16_t>((random() % 2 + 5) << 10U | random() % 1024);
 }
 
-/// Blocks of random weights, all finite.
-std::vector<std::byte> random_blocks(const BlockLayout& layout) {
+/// Random weights, all finite: float32, or numbers in place of a matrix's fragments. What each is
+/// means nothing but in bfloat16; pairs of bytes are small float16 numbers where scales may lie.
+std::vector<std::byte> random_weights(CudaWeights format) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0, 0.02F);
-  std::vector<std::byte> bytes(kPatternBytes / layout.bytes * layout.bytes);
-  for (size_t at = 0; at < bytes.size(); at += layout.bytes) {
-    if (layout.format == CudaWeights::kFloat32 || layout.format == CudaWeights::kBFloat16) {
+  std::vector<std::byte> bytes(kPatternBytes);
+  const size_t size = format == CudaWeights::kFloat32 ? 4 : 2;
+  for (size_t at = 0; at < bytes.size(); at += size) {
+    if (format == CudaWeights::kFloat32 || format == CudaWeights::kBFloat16) {
       const float number = normal(random);
       // The upper half of a float32 is a bfloat16.
-      std::memcpy(&bytes[at], reinterpret_cast<const std::byte*>(&number) + 4 - layout.bytes,
-                  layout.bytes);
-      continue;
-    }
-    for (size_t i = 0; i < layout.bytes; ++i) {
-      bytes[at + i] = static_cast<std::byte>(random() & 0xFFU);
-    }
-    for (const size_t offset : layout.halves) {
+      std::memcpy(&bytes[at], reinterpret_cast<const std::byte*>(&number) + 4 - size, size);
+    } else {
       const uint16_t half = small_half(random);
-      std::memcpy(&bytes[at + offset], &half, sizeof(half));
+      std::memcpy(&bytes[at], &half, sizeof(half));
     }
   }
   return bytes;
@@ -60,9 +48,11 @@ DeviceArray random_inputs(const ProductSize& size) {
   return DeviceArray::of(numbers);
 }
 
-size_t stored_bytes(const BlockLayout& layout, const ProductSize& size) {
-  return static_cast<size_t>(size.outputs) * static_cast<size_t>(size.in / layout.inputs) *
-         layout.bytes;
+size_t weight_bytes(CudaWeights format, const ProductSize& size) {
+  if (format == CudaWeights::kFloat32) {
+    return sizeof(float) * static_cast<size_t>(size.outputs) * static_cast<size_t>(size.in);
+  }
+  return static_cast<size_t>(specdec_cuda_fragment_bytes(size.outputs, size.in, format));
 }
 
 DeviceArray new_results(const ProductSize& size) {
@@ -73,17 +63,16 @@ DeviceArray new_results(const ProductSize& size) {
 }
 
 /// specdec_cuda_linear.
-PreparedProduct prepare_plain(const BlockLayout& layout, const ProductSize& size, int copies) {
-  const size_t bytes = stored_bytes(layout, size);
+PreparedProduct prepare_plain(const ProductSize& size, int copies) {
+  const size_t bytes = weight_bytes(CudaWeights::kFloat32, size);
   const DeviceArray weights(bytes * static_cast<size_t>(copies));
-  weights.tile(random_blocks(layout));
+  weights.tile(random_weights(CudaWeights::kFloat32));
   const DeviceArray inputs = random_inputs(size);
   const DeviceArray out = new_results(size);
-  const CudaWeights format = layout.format;
   return {bytes, out, [=](int copy, int rows, void* stream) {
             LinearTask task{};
-            task.weight = weights.data() + static_cast<size_t>(copy) * bytes;
-            task.format = format;
+            task.weight =
+                weights.data<float>() + static_cast<size_t>(copy) * (bytes / sizeof(float));
             task.input = inputs.data<float>();
             task.out = out.data<float>();
             task.out_stride = size.outputs;
@@ -94,29 +83,11 @@ PreparedProduct prepare_plain(const BlockLayout& layout, const ProductSize& size
           }};
 }
 
-ProductKernel plain(const std::string& format, const BlockLayout& layout) {
-  return {format, "plain", layout.inputs,
-          [=](const ProductSize& size) { return stored_bytes(layout, size); },
-          [=](const ProductSize& size, int copies) { return prepare_plain(layout, size, copies); }};
-}
-
-const BlockLayout kBrain = {CudaWeights::kBFloat16, 1, 2, {}};
-
-size_t fragment_bytes(CudaWeights format, const ProductSize& size) {
-  return static_cast<size_t>(specdec_cuda_fragment_bytes(size.outputs, size.in, format));
-}
-
-/// Random numbers in place of a matrix's fragments: what each is means nothing. Pairs of bytes are
-/// small float16 numbers where scales may lie.
-std::vector<std::byte> random_fragments(CudaWeights format) {
-  return random_blocks(format == CudaWeights::kBFloat16 ? kBrain : BlockLayout{format, 1, 2, {0}});
-}
-
 /// specdec_cuda_tensor_linear.
 PreparedProduct prepare_tensor(CudaWeights format, const ProductSize& size, int copies) {
-  const size_t bytes = fragment_bytes(format, size);
+  const size_t bytes = weight_bytes(format, size);
   const DeviceArray fragments(bytes * static_cast<size_t>(copies));
-  fragments.tile(random_fragments(format));
+  fragments.tile(random_weights(format));
   const DeviceArray inputs = random_inputs(size);
   const DeviceArray workspace(static_cast<size_t>(specdec_cuda_split_bytes(size.rows, size.in)));
   const DeviceArray out = new_results(size);
@@ -135,13 +106,6 @@ PreparedProduct prepare_tensor(CudaWeights format, const ProductSize& size, int 
           }};
 }
 
-ProductKernel tensor(const std::string& name, CudaWeights format, int32_t block_inputs) {
-  return {
-      name, "tensor", block_inputs,
-      [=](const ProductSize& size) { return fragment_bytes(format, size); },
-      [=](const ProductSize& size, int copies) { return prepare_tensor(format, size, copies); }};
-}
-
 /// Experts of each token, for one choice after the other: [choices * tokens * chosen].
 std::vector<int32_t> random_choices(const ExpertSize& size, int choices) {
   std::mt19937 random(3);
@@ -155,19 +119,16 @@ std::vector<int32_t> random_choices(const ExpertSize& size, int choices) {
   return experts;
 }
 
-PreparedExperts prepare_experts(const ProductKernel& kernel, const BlockLayout& layout,
-                                const ExpertSize& size, int choices) {
-  const bool on_tensor_cores = kernel.kernel == "tensor";
+PreparedExperts prepare_experts(CudaWeights format, const ExpertSize& size, int choices) {
   const ProductSize matrix = {size.outputs, size.in, size.tokens};
-  const size_t bytes = kernel.bytes(matrix);
+  const size_t bytes = weight_bytes(format, matrix);
   const DeviceArray weights(bytes * static_cast<size_t>(size.count));
-  weights.tile(on_tensor_cores ? random_fragments(layout.format) : random_blocks(layout));
+  weights.tile(random_weights(format));
   const DeviceArray inputs = random_inputs(matrix);
   const DeviceArray workspace(static_cast<size_t>(specdec_cuda_split_bytes(size.tokens, size.in)));
   const DeviceArray out = new_results({size.outputs, size.in, size.tokens * size.chosen});
   const std::vector<int32_t> choice_of = random_choices(size, choices);
   const DeviceArray experts = DeviceArray::of(choice_of);
-  const CudaWeights format = layout.format;
   const auto run = [=](int choice, int tokens, void* stream) {
     ExpertLinearTask task{};
     task.weight = weights.data();
@@ -182,8 +143,8 @@ PreparedExperts prepare_experts(const ProductKernel& kernel, const BlockLayout& 
     task.in = size.in;
     task.outputs = size.outputs;
     task.workspace = workspace.data();
-    check(on_tensor_cores ? specdec_cuda_tensor_experts(&task, stream)
-                          : specdec_cuda_expert_linear(&task, stream),
+    check(format == CudaWeights::kFloat32 ? specdec_cuda_expert_linear(&task, stream)
+                                          : specdec_cuda_tensor_experts(&task, stream),
           "a product with experts");
   };
   const auto matrix_bytes = [=](int tokens) {
@@ -197,59 +158,61 @@ PreparedExperts prepare_experts(const ProductKernel& kernel, const BlockLayout& 
   return {out, run, matrix_bytes};
 }
 
-ExpertKernel experts(const ProductKernel& kernel, const BlockLayout& layout) {
-  return {kernel.format, kernel.kernel, kernel.block_inputs,
-          [=](const ExpertSize& size, int choices) {
-            return prepare_experts(kernel, layout, size, choices);
-          }};
-}
-
-/// Formats that tensor cores multiply with, and inputs of their blocks.
-struct TensorFormat {
+/// A format and inputs of its blocks. Float32 is multiplied plainly, all others on tensor cores.
+struct ProductFormat {
   const char* name;
   CudaWeights format;
   int32_t block;
+
+  const char* kernel() const { return format == CudaWeights::kFloat32 ? "plain" : "tensor"; }
 };
-constexpr TensorFormat kTensorFormats[] = {{"bfloat16", CudaWeights::kBFloat16, 1},
-                                           {"float16", CudaWeights::kFloat16, 1},
-                                           {"Q8_0", CudaWeights::kQ80, 32},
-                                           {"Q4_0", CudaWeights::kQ40, 32},
-                                           {"Q4_K", CudaWeights::kQ4K, 256},
-                                           {"Q6_K", CudaWeights::kQ6K, 256},
-                                           {"FP8_128", CudaWeights::kFp8x128, 128},
-                                           {"INT4_128", CudaWeights::kInt4x128, 128},
-                                           {"AFFINE8_64", CudaWeights::kAffine8x64, 64},
-                                           {"AFFINE4_32", CudaWeights::kAffine4x32, 32}};
+
+// A line for each kernel.
+constexpr ProductFormat kProductFormats[] = {{"bfloat16", CudaWeights::kBFloat16, 1},
+                                             {"float16", CudaWeights::kFloat16, 1},
+                                             {"Q8_0", CudaWeights::kQ80, 32},
+                                             {"Q4_0", CudaWeights::kQ40, 32},
+                                             {"Q4_1", CudaWeights::kQ41, 32},
+                                             {"Q5_0", CudaWeights::kQ50, 32},
+                                             {"Q5_1", CudaWeights::kQ51, 32},
+                                             {"Q4_K", CudaWeights::kQ4K, 256},
+                                             {"Q5_K", CudaWeights::kQ5K, 256},
+                                             {"Q6_K", CudaWeights::kQ6K, 256},
+                                             {"FP8_128", CudaWeights::kFp8x128, 128},
+                                             {"FP8_32", CudaWeights::kFp8x32, 32},
+                                             {"INT4_128", CudaWeights::kInt4x128, 128},
+                                             {"INT4_32", CudaWeights::kInt4x32, 32},
+                                             {"FP4_16", CudaWeights::kFp4x16, 16},
+                                             {"FP4_32", CudaWeights::kFp4x32, 32},
+                                             {"NF4_32", CudaWeights::kNf4x32, 32},
+                                             {"AFFINE8_64", CudaWeights::kAffine8x64, 64},
+                                             {"AFFINE4_32", CudaWeights::kAffine4x32, 32},
+                                             {"float32", CudaWeights::kFloat32, 1}};
 
 }  // namespace
 
 std::vector<ExpertKernel> expert_kernels() {
   std::vector<ExpertKernel> kernels;
-  for (const TensorFormat& one : kTensorFormats) {
-    kernels.push_back(experts(tensor(one.name, one.format, one.block), {one.format, 1, 2, {}}));
+  for (const ProductFormat& one : kProductFormats) {
+    kernels.push_back({one.name, one.kernel(), one.block,
+                       [format = one.format](const ExpertSize& size, int choices) {
+                         return prepare_experts(format, size, choices);
+                       }});
   }
-  kernels.push_back(experts(plain("bfloat16", kBrain), kBrain));
   return kernels;
 }
 
-// A line for each, or in kTensorFormats.
 std::vector<ProductKernel> product_kernels() {
   std::vector<ProductKernel> kernels;
-  for (const TensorFormat& one : kTensorFormats) {
-    kernels.push_back(tensor(one.name, one.format, one.block));
-  }
-  for (const ProductKernel& each : {
-           plain("bfloat16", kBrain),
-           plain("float32", {CudaWeights::kFloat32, 1, 4, {}}),
-           plain("float16", {CudaWeights::kFloat16, 1, 2, {0}}),
-           plain("Q8_0", {CudaWeights::kQ80, 32, 34, {0}}),
-           plain("Q4_0", {CudaWeights::kQ40, 32, 18, {0}}),
-           plain("Q4_K", {CudaWeights::kQ4K, 256, 144, {0, 2}}),
-           plain("Q6_K", {CudaWeights::kQ6K, 256, 210, {208}}),
-           // The upper half of a float32 scale.
-           plain("FP4_32", {CudaWeights::kFp4x32, 32, 20, {2}}),
-       }) {
-    kernels.push_back(each);
+  for (const ProductFormat& one : kProductFormats) {
+    const CudaWeights format = one.format;
+    kernels.push_back({one.name, one.kernel(), one.block,
+                       [format](const ProductSize& size) { return weight_bytes(format, size); },
+                       [format](const ProductSize& size, int copies) {
+                         return format == CudaWeights::kFloat32
+                                    ? prepare_plain(size, copies)
+                                    : prepare_tensor(format, size, copies);
+                       }});
   }
   return kernels;
 }

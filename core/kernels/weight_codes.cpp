@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/formats/codebook_blocks.h"
 #include "core/kernels/linear.h"
+#include "core/kernels/stored_rows.h"
 
 namespace specdec {
 namespace {
@@ -34,10 +36,30 @@ Tensor bytes_of(const Tensor& blocks, int64_t first, int64_t count) {
 /// A float16 number or two of each block [out, blocks, bytes], once for each 64 inputs.
 Tensor for_each_chunk(const Tensor& bytes) { return bytes.unsqueeze(2).expand({-1, -1, 4, -1}); }
 
+/// Places of the bits of a byte along a dimension of four.
+Tensor bit_places(int64_t dimension) {
+  std::vector<int64_t> shape(4, 1);
+  shape[static_cast<size_t>(dimension)] = 8;
+  return at::arange(8, at::kByte).view(shape);
+}
+
+/// Bits of bytes [a, b, c], in a dimension of their own, as fifth bits of codes.
+Tensor fifth_bits(const Tensor& bytes, int64_t dimension) {
+  const Tensor places = bit_places(dimension).to(bytes.device());
+  return bytes.unsqueeze(dimension).bitwise_right_shift(places).bitwise_and(1).bitwise_left_shift(
+      4);
+}
+
+/// The inverse, of codes.
+Tensor fifth_bytes(const Tensor& codes, int64_t dimension) {
+  const Tensor places = bit_places(dimension).to(codes.device());
+  return codes.bitwise_right_shift(4).bitwise_left_shift(places).sum(dimension, false, at::kByte);
+}
+
 /// Blocks that begin with what belongs to all their inputs, behind which lie codes.
 struct ScaledBlocks {
   int64_t inputs;
-  int64_t bits;         ///< of a code: 4 or 8
+  int64_t bits;         ///< of a code: 4, 5 or 8; fifth bits lie before the others
   int64_t scale_bytes;  ///< before the codes
   int64_t chunk_bytes;  ///< the same, filled up with zeros
   int64_t span = 32;    ///< of four bits: inputs that share bytes, the first half in the low bits
@@ -47,11 +69,21 @@ struct ScaledBlocks {
 };
 
 std::optional<ScaledBlocks> scaled_blocks(WeightFormat format) {
+  if (has_codebook(format)) {
+    const int64_t inputs = codebook_scale_inputs(stored_dtype(format));
+    return ScaledBlocks{inputs, 4, 4, 4, inputs};
+  }
   switch (format) {
     case WeightFormat::kInt8:
       return ScaledBlocks{32, 8, 2, 2, 32, 128};
     case WeightFormat::kQ40:
       return ScaledBlocks{32, 4, 2, 2};
+    case WeightFormat::kQ41:
+      return ScaledBlocks{32, 4, 4, 4};
+    case WeightFormat::kQ50:
+      return ScaledBlocks{32, 5, 2, 2};
+    case WeightFormat::kQ51:
+      return ScaledBlocks{32, 5, 4, 4};
     case WeightFormat::kFp8x128:
       return ScaledBlocks{128, 8, 4, 4};
     case WeightFormat::kFp8x32:
@@ -72,16 +104,23 @@ std::optional<ScaledBlocks> scaled_blocks(WeightFormat format) {
 CodesAndScales take_scaled(const Tensor& rows, const ScaledBlocks& layout) {
   const int64_t out = rows.size(0);
   const Tensor blocks = blocks_of(rows, layout.bytes());
-  const Tensor stored = bytes_of(blocks, layout.scale_bytes, layout.inputs * layout.bits / 8);
+  const int64_t behind = layout.bytes() - layout.scale_bytes;
   Tensor scales = at::constant_pad_nd(bytes_of(blocks, 0, layout.scale_bytes),
                                       {0, layout.chunk_bytes - layout.scale_bytes});
   if (layout.inputs == 128) {
     scales = scales.unsqueeze(2).expand({-1, -1, 2, -1});
   }
   if (layout.bits == 8) {
-    return {stored.bitwise_xor(layout.flipped), scales};
+    return {bytes_of(blocks, layout.scale_bytes, behind).bitwise_xor(layout.flipped), scales};
   }
-  return {split_nibbles(stored.reshape({out, -1, layout.span / 2})), scales};
+  const int64_t fifths = layout.bits == 5 ? layout.inputs / 8 : 0;
+  const Tensor low = bytes_of(blocks, layout.scale_bytes + fifths, behind - fifths);
+  Tensor codes = split_nibbles(low.reshape({out, -1, layout.span / 2}));
+  if (fifths > 0) {
+    codes =
+        codes.bitwise_or(fifth_bits(bytes_of(blocks, layout.scale_bytes, fifths), 3).flatten(2));
+  }
+  return {codes, scales};
 }
 
 Tensor join_scaled(const Tensor& codes, const Tensor& scales, const ScaledBlocks& layout) {
@@ -89,18 +128,26 @@ Tensor join_scaled(const Tensor& codes, const Tensor& scales, const ScaledBlocks
   const Tensor whole = layout.inputs == 128
                            ? scales.view({out, -1, 2, layout.chunk_bytes}).select(2, 0)
                            : blocks_of(scales, layout.chunk_bytes);
-  const Tensor stored = layout.bits == 8 ? codes.bitwise_xor(layout.flipped)
-                                         : join_nibbles(codes.view({out, -1, layout.span}));
-  return at::cat({bytes_of(whole, 0, layout.scale_bytes),
-                  stored.reshape({out, -1, layout.inputs * layout.bits / 8})},
-                 2);
+  std::vector<Tensor> parts = {bytes_of(whole, 0, layout.scale_bytes)};
+  if (layout.bits == 8) {
+    parts.push_back(blocks_of(codes, layout.inputs).bitwise_xor(layout.flipped));
+    return at::cat(parts, 2);
+  }
+  if (layout.bits == 5) {
+    parts.push_back(fifth_bytes(codes.view({out, -1, layout.inputs / 8, 8}), 3));
+  }
+  const Tensor low = codes.bitwise_and(15).view({out, -1, layout.span});
+  parts.push_back(join_nibbles(low).reshape({out, -1, layout.inputs / 2}));
+  return at::cat(parts, 2);
 }
 
 /// Bits 4 and 5, which lie in bits 6 and 7 of another byte.
 Tensor upper_bits(const Tensor& bytes) { return bytes.bitwise_right_shift(2).bitwise_and(48); }
 
-CodesAndScales take_q4k(const Tensor& rows) {
-  const Tensor blocks = blocks_of(rows, 144);
+/// Q4_K, and Q5_K, whose fifth bits of 32 inputs each lie in one of 32 bytes before the others.
+CodesAndScales take_super(const Tensor& rows, bool has_fifths) {
+  const int64_t fifths = has_fifths ? 32 : 0;
+  const Tensor blocks = blocks_of(rows, 144 + fifths);
   const int64_t out = rows.size(0);
   const Tensor scale = bytes_of(blocks, 4, 4);
   const Tensor minimum = bytes_of(blocks, 8, 4);
@@ -110,11 +157,15 @@ CodesAndScales take_q4k(const Tensor& rows) {
   const Tensor minima = at::cat(
       {minimum.bitwise_and(63), both.bitwise_right_shift(4).bitwise_or(upper_bits(minimum))}, 2);
   const Tensor groups = at::stack({scales, minima}, 3).view({out, -1, 4, 4});
-  return {split_nibbles(bytes_of(blocks, 16, 128).reshape({out, -1, 4, 32})),
-          at::cat({for_each_chunk(bytes_of(blocks, 0, 4)), groups}, 3)};
+  const Tensor low = bytes_of(blocks, 16 + fifths, 128).reshape({out, -1, 4, 32});
+  Tensor codes = split_nibbles(low).view({out, -1, 8, 32});
+  if (has_fifths) {
+    codes = codes.bitwise_or(fifth_bits(bytes_of(blocks, 16, fifths), 2));
+  }
+  return {codes, at::cat({for_each_chunk(bytes_of(blocks, 0, 4)), groups}, 3)};
 }
 
-Tensor join_q4k(const Tensor& codes, const Tensor& scales) {
+Tensor join_super(const Tensor& codes, const Tensor& scales, bool has_fifths) {
   const int64_t out = codes.size(0);
   const Tensor chunks = scales.view({out, -1, 4, 8});
   const Tensor groups = chunks.narrow(3, 4, 4).reshape({out, -1, 8, 2});
@@ -127,9 +178,14 @@ Tensor join_q4k(const Tensor& codes, const Tensor& scales) {
   };
   const Tensor lower = of_groups(0, 4).bitwise_and(15).bitwise_or(
       of_groups(1, 4).bitwise_and(15).bitwise_left_shift(4));
-  const Tensor nibbles = join_nibbles(codes.view({out, -1, 4, 64})).reshape({out, -1, 128});
-  return at::cat(
-      {chunks.select(2, 0).narrow(2, 0, 4), with_upper(0), with_upper(1), lower, nibbles}, 2);
+  std::vector<Tensor> parts = {chunks.select(2, 0).narrow(2, 0, 4), with_upper(0), with_upper(1),
+                               lower};
+  if (has_fifths) {
+    parts.push_back(fifth_bytes(codes.view({out, -1, 8, 32}), 2));
+  }
+  const Tensor low = codes.bitwise_and(15).view({out, -1, 4, 64});
+  parts.push_back(join_nibbles(low).reshape({out, -1, 128}));
+  return at::cat(parts, 2);
 }
 
 CodesAndScales take_q6k(const Tensor& rows) {
@@ -167,28 +223,29 @@ CodesAndScales taken(const Tensor& rows, WeightFormat format) {
   if (const std::optional<ScaledBlocks> layout = scaled_blocks(format)) {
     return take_scaled(rows, *layout);
   }
-  return format == WeightFormat::kQ4K ? take_q4k(rows) : take_q6k(rows);
+  return format == WeightFormat::kQ6K ? take_q6k(rows)
+                                      : take_super(rows, format == WeightFormat::kQ5K);
 }
 
 Tensor joined(const Tensor& codes, const Tensor& scales, WeightFormat format) {
   if (const std::optional<ScaledBlocks> layout = scaled_blocks(format)) {
     return join_scaled(codes, scales, *layout);
   }
-  return format == WeightFormat::kQ4K ? join_q4k(codes, scales) : join_q6k(codes, scales);
+  return format == WeightFormat::kQ6K ? join_q6k(codes, scales)
+                                      : join_super(codes, scales, format == WeightFormat::kQ5K);
 }
 
 }  // namespace
 
 bool has_codes(WeightFormat format) {
-  return format == WeightFormat::kBFloat16 || format == WeightFormat::kFloat16 ||
-         chunk_scale_bytes(format) > 0;
+  return format != WeightFormat::kFloat64 && format != WeightFormat::kFloat32;
 }
 
 int64_t chunk_scale_bytes(WeightFormat format) {
   if (const std::optional<ScaledBlocks> layout = scaled_blocks(format)) {
     return layout->chunk_bytes * std::max<int64_t>(1, 64 / layout->inputs);
   }
-  return format == WeightFormat::kQ4K || format == WeightFormat::kQ6K ? 8 : 0;
+  return is_in_blocks(format) ? 8 : 0;  // Q4_K, Q5_K, Q6_K
 }
 
 CodesAndScales codes_and_scales(const Tensor& rows, WeightFormat format) {

@@ -67,7 +67,18 @@ const FragmentFormat& fragment_format(WeightFormat format) {
         4,
         2}},
       32};
+  static const FragmentFormat kFiveBits = {
+      {{kNibbles, at::kByte, 1, 0, 4},
+       {{C::kTile, C::kChunk, C::kGroup, C::kQuad, C::kPair, C::kStep, C::kOne, C::kHalf, C::kHigh},
+        at::kByte,
+        3,
+        4,
+        1}},
+      16};
   SPECDEC_CHECK(has_codes(format), "{} has no fragments", format_name(format));
+  if (has_codebook(format)) {
+    return kFourBits;
+  }
   switch (format) {
     case WeightFormat::kInt8:
     case WeightFormat::kAffine8x64:
@@ -75,7 +86,12 @@ const FragmentFormat& fragment_format(WeightFormat format) {
     case WeightFormat::kFp8x128:
     case WeightFormat::kFp8x32:
       return kFloat8;
+    case WeightFormat::kQ50:
+    case WeightFormat::kQ51:
+    case WeightFormat::kQ5K:
+      return kFiveBits;
     case WeightFormat::kQ40:
+    case WeightFormat::kQ41:
     case WeightFormat::kQ4K:
     case WeightFormat::kInt4x128:
     case WeightFormat::kInt4x32:
@@ -171,12 +187,16 @@ Tensor plane_of(const Tensor& bytes, const Plane& plane, int64_t chunks, const F
   if (plane.packed == 0) {
     return stored.index({rows.tile, rows.high, rows.group}).reshape({count, -1});
   }
-  // [n, chunk, pair, step, half, quad, one], where a byte of two bits holds both halves.
+  // [n, chunk, pair, step, half, quad, one], of which a byte may hold both halves, and both ones.
   Tensor codes = stored.index({rows.tile, rows.group});
   Tensor place = rows.high.view({count, 1, 1, 1, 1, 1, 1});
-  if (plane.packed == 2) {
+  if (plane.packed >= 2) {
     codes = codes.unsqueeze(4);
     place = place + 2 * at::arange(2, place.options()).view({1, 1, 1, 1, 2, 1, 1});
+  }
+  if (plane.packed == 3) {
+    codes = codes.unsqueeze(6);
+    place = place + 4 * at::arange(2, place.options()).view({1, 1, 1, 1, 1, 1, 2});
   }
   return codes.bitwise_right_shift(place.mul(plane.bits).to(at::kByte))
       .bitwise_and((1 << plane.bits) - 1)

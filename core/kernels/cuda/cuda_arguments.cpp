@@ -176,8 +176,7 @@ LinearTask linear_task(const Linear& weight, const Linear::Part& part, const Ten
                        Tensor& out) {
   const float* bias = floats_or_null(weight.bias());
   LinearTask task{};
-  task.weight = part.packed.const_data_ptr();
-  task.format = cuda_format(part.format);
+  task.weight = floats(part.packed);
   task.bias = bias == nullptr ? nullptr : bias + part.first;
   task.input = floats(input);
   task.out = floats_of(out) + part.first;
@@ -190,17 +189,17 @@ LinearTask linear_task(const Linear& weight, const Linear::Part& part, const Ten
 
 TensorLinearTask tensor_linear_task(const Linear& weight, const Linear::Part& part,
                                     const Tensor& input, Tensor& out) {
-  const LinearTask plain = linear_task(weight, part, input, out);
+  const float* bias = floats_or_null(weight.bias());
   TensorLinearTask task{};
-  task.fragments = plain.weight;
-  task.format = plain.format;
-  task.bias = plain.bias;
-  task.input = plain.input;
-  task.out = plain.out;
-  task.out_stride = plain.out_stride;
-  task.rows = plain.rows;
-  task.in = plain.in;
-  task.outputs = plain.outputs;
+  task.fragments = part.packed.const_data_ptr();
+  task.format = cuda_format(part.format);
+  task.bias = bias == nullptr ? nullptr : bias + part.first;
+  task.input = floats(input);
+  task.out = floats_of(out) + part.first;
+  task.out_stride = weight.out();
+  task.rows = narrow(input.size(0));
+  task.in = narrow(weight.in());
+  task.outputs = narrow(part.out);
   return task;
 }
 

@@ -41,7 +41,7 @@ PagedAttentionTask attention_task(const Tensor& queries, const KvView& view,
 
 // Products of a part of a matrix, whose outputs are columns of `out`.
 
-/// With a part in rows.
+/// With a part in float32.
 LinearTask linear_task(const Linear& weight, const Linear::Part& part, const Tensor& input,
                        Tensor& out);
 /// With a part in fragments; without its workspace.

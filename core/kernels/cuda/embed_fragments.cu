@@ -7,7 +7,8 @@ namespace {
 
 /// A weight, rounded as those of rows are.
 template <class Format>
-__device__ inline float fragment_weight(const EmbedRowsTask& task, int32_t output, int32_t k) {
+__device__ inline float fragment_weight(const EmbedRowsTask& task, const Format& format,
+                                        int32_t output, int32_t k) {
   const auto* bytes = static_cast<const unsigned char*>(task.weight);
   const int64_t chunk =
       static_cast<int64_t>(output / kTileOutputs) * chunks_of(task.in) + k / kChunkInputs;
@@ -19,22 +20,21 @@ __device__ inline float fragment_weight(const EmbedRowsTask& task, int32_t outpu
   const uint32_t code = Format::code(fragments, lane, k % kChunkInputs / kStepInputs,
                                      in_step / 8 * 2 + second, k % 2);
   if constexpr (Format::kScaleWords == 0) {
-    return Format::weight(code);
+    return format.weight(code);
   } else {
     const auto* scales =
         reinterpret_cast<const uint32_t*>(bytes + scales_offset<Format>(task.outputs, task.in)) +
         chunk * kChunkScaleWords<Format> + (output % 8 * 2 + second) * Format::kScaleWords;
     const int32_t group = k % kChunkInputs / (Format::kScaleSteps * kStepInputs);
     if constexpr (Format::kHasZeros) {
-      return device::rounded_product(Format::weight(code) - Format::zero(scales, group),
+      return device::rounded_product(format.weight(code) - Format::zero(scales, group),
                                      Format::scale(scales, group));
     }
     if constexpr (Format::kIsAffine) {
-      return device::fused(Format::weight(code), Format::scale(scales, group),
+      return device::fused(format.weight(code), Format::scale(scales, group),
                            -Format::minimum(scales, group));
     }
-    const float scaled =
-        device::rounded_product(Format::weight(code), Format::scale(scales, group));
+    const float scaled = device::rounded_product(format.weight(code), Format::scale(scales, group));
     if constexpr (Format::kHasMinima) {
       return scaled - Format::minimum(scales, group);
     }
@@ -44,11 +44,14 @@ __device__ inline float fragment_weight(const EmbedRowsTask& task, int32_t outpu
 
 /// A block reads one row.
 template <class Format>
-__global__ void __launch_bounds__(kTensorThreads) embed_fragments_kernel(EmbedRowsTask task) {
+__global__ void __launch_bounds__(kTensorThreads)
+    embed_fragments_kernel(FormatTask<EmbedRowsTask, Format> kernel_task) {
+  const EmbedRowsTask& task = kernel_task.task;
   const auto index = static_cast<int64_t>(blockIdx.x);
   const int32_t output = task.ids[index];
   for (int k = static_cast<int>(threadIdx.x); k < task.in; k += kTensorThreads) {
-    task.out[index * task.in + k] = fragment_weight<Format>(task, output, k) * task.factor;
+    task.out[index * task.in + k] =
+        fragment_weight(task, kernel_task.format, output, k) * task.factor;
   }
 }
 
@@ -70,7 +73,9 @@ int specdec_cuda_embed_fragments(const EmbedRowsTask* task, void* stream) {
     LaunchShape shape;
     shape.grid_x = static_cast<unsigned>(task->count);
     shape.threads = kTensorThreads;
-    return launch(embed_fragments_kernel<decltype(fragments)>, shape, stream, *task);
+    using Format = decltype(fragments);
+    return launch(embed_fragments_kernel<Format>, shape, stream,
+                  FormatTask<EmbedRowsTask, Format>{*task, fragments});
   });
 }
 

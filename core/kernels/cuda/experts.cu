@@ -62,12 +62,16 @@ __global__ void __launch_bounds__(kWarp) route_kernel(RouteTask task) {
   }
 }
 
-template <class Weights>
 struct ExpertKernelTask {
   ExpertLinearTask task;
-  RowProduct<Weights> product;  ///< of expert 0
-  int32_t first_pair;           ///< of the launch
+  RowProduct product;  ///< of expert 0
+  int32_t first_pair;  ///< of the launch
 };
+
+__device__ inline const float* expert_matrix(const ExpertLinearTask& task, int32_t expert) {
+  const auto* bytes = static_cast<const unsigned char*>(task.weight) + expert * task.expert_bytes;
+  return reinterpret_cast<const float*>(bytes);
+}
 
 /// Shared memory of a block.
 struct ExpertShared {
@@ -77,9 +81,7 @@ struct ExpertShared {
 
 /// Grid (groups of outputs, pairs). The block of each kPairs-th pair of an expert computes that
 /// pair and those up to the next such one; the others end.
-template <class Weights>
-__global__ void __launch_bounds__(kProductThreads)
-    expert_kernel(ExpertKernelTask<Weights> kernel_task) {
+__global__ void __launch_bounds__(kProductThreads) expert_kernel(ExpertKernelTask kernel_task) {
   const ExpertLinearTask& task = kernel_task.task;
   auto& shared = *reinterpret_cast<ExpertShared*>(shared_memory());
   const int32_t pair = kernel_task.first_pair + static_cast<int32_t>(blockIdx.y);
@@ -90,8 +92,8 @@ __global__ void __launch_bounds__(kProductThreads)
   }
   list_pairs(task, pair, expert, shared.list);
   const int32_t* pairs = shared.list.pairs;
-  RowProduct<Weights> product = kernel_task.product;
-  product.weight = static_cast<Bytes>(task.weight) + expert * task.expert_bytes;
+  RowProduct product = kernel_task.product;
+  product.weight = expert_matrix(task, expert);
   const auto first_output = static_cast<int32_t>(blockIdx.x) * kProductOutputs;
   const auto rows = [&](int r) { return pairs[r] < 0 ? -1 : pairs[r] / task.rows_share; };
   const float sum = row_product<kPairs>(product, first_output, rows, shared.sums);
@@ -118,15 +120,13 @@ __global__ void __launch_bounds__(kThreads) expert_sum_kernel(ExpertSumTask task
   task.out[i] = sum;
 }
 
-template <class Weights>
-int launch_experts(const ExpertLinearTask& task, Weights format, void* stream) {
-  ExpertKernelTask<Weights> kernel_task = {
-      task,
-      {format, task.weight, task.input, task.in, task.outputs,
-       reads_eight<Weights>(task.weight, task.in) &&
-           (Weights::kBlock > 1 || task.expert_bytes % 16 == 0),
-       reads_inputs_by_eight(task.input, task.in)},
-      0};
+int launch_experts(const ExpertLinearTask& task, void* stream) {
+  const auto* weight = static_cast<const float*>(task.weight);
+  ExpertKernelTask kernel_task = {task,
+                                  {weight, task.input, task.in, task.outputs,
+                                   reads_by_eight(weight, task.in) && task.expert_bytes % 16 == 0,
+                                   reads_by_eight(task.input, task.in)},
+                                  0};
   LaunchShape shape;
   shape.grid_x = static_cast<unsigned>((task.outputs + kProductOutputs - 1) / kProductOutputs);
   shape.threads = kProductThreads;
@@ -134,7 +134,7 @@ int launch_experts(const ExpertLinearTask& task, Weights format, void* stream) {
   for (; kernel_task.first_pair < task.pairs; kernel_task.first_pair += kMaxGridY) {
     const int32_t left = task.pairs - kernel_task.first_pair;
     shape.grid_y = static_cast<unsigned>(left < kMaxGridY ? left : kMaxGridY);
-    const int error = launch(expert_kernel<Weights>, shape, stream, kernel_task);
+    const int error = launch(expert_kernel, shape, stream, kernel_task);
     if (error != 0) {
       return error;
     }
@@ -161,13 +161,11 @@ int specdec_cuda_expert_linear(const ExpertLinearTask* task, void* stream) {
   if (task->pairs == 0 || task->outputs == 0) {
     return 0;
   }
-  if (task->pairs < 0 || task->outputs < 0 || task->rows_share <= 0 || task->in <= 0) {
+  if (task->pairs < 0 || task->outputs < 0 || task->rows_share <= 0 || task->in <= 0 ||
+      task->format != CudaWeights::kFloat32) {
     return kInvalidValue;
   }
-  return with_format(task->format, [&](auto weights) {
-    using Weights = decltype(weights);
-    return task->in % Weights::kBlock == 0 ? launch_experts(*task, weights, stream) : kInvalidValue;
-  });
+  return launch_experts(*task, stream);
 }
 
 int specdec_cuda_expert_sum(const ExpertSumTask* task, void* stream) {

@@ -8,11 +8,15 @@
 // kParts, the bfloat16 numbers that a weight becomes; kScaleSteps, after which the sums are
 // multiplied by scales; kScaleWords, those of an output's scales in a chunk, 0 = none; kHasMinima,
 // whether minimum() is subtracted from each scaled weight; kHasZeros, whether that is zero()
-// scaled; kIsAffine, whether both are rounded once; kOutputTiles, the most tiles of a block; code(), that of input i of word w of a step of a
-// lane; weight(), what a code means without its scale; and, where weights are not multiplied as
-// they lie in memory (kIsExpanded), expand(), which makes bfloat16 numbers of a step's weights, of
-// one lane's fragments and then its further words.
-#include "core/kernels/cuda/weight_formats.cuh"
+// scaled; kIsAffine, whether a weight and its minimum are rounded once; kOutputTiles, the most
+// tiles of outputs of a block, and kRowTiles, those of eight rows; code(), that of input i of word
+// w of a step of a lane; weight(), what a code means without its scale; and, where weights are not
+// multiplied as they lie in memory (kIsExpanded), expand(), which makes bfloat16 numbers of a
+// step's weights, of one lane's fragments and then its further words.
+#include <cuda_launch.h>
+
+#include "core/kernels/cuda/kernels.h"
+#include "core/kernels/device/numbers.h"
 
 namespace specdec::cuda {
 
@@ -40,7 +44,7 @@ __device__ inline int32_t fragment_input(int lane, int half) { return lane % 4 *
 
 /// The first parts of a number as bfloat16: they add up to it, but for what lies below their bits.
 template <int kParts>
-__device__ inline void split(float number, uint32_t (&parts)[kParts]) {
+SPECDEC_DEVICE void split(float number, uint32_t (&parts)[kParts]) {
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {
     const device::Bfloat16Bits rounded = device::narrow(number, device::Bfloat16Bits{});
@@ -59,6 +63,16 @@ __device__ inline uint32_t pair_of_codes(uint32_t low, uint32_t high, int offset
   return first >> 16U | (second & 0xFFFF0000U);
 }
 
+/// Code of four bits i of word w, of those of a step.
+__device__ inline uint32_t nibble(uint32_t step, int w, int i) {
+  return step >> (4 * w + 16 * i) & 15U;
+}
+
+/// The same in bytes, of the fragment that holds a step.
+__device__ inline uint32_t byte_code(const WeightFragment& fragment, int step, int w, int i) {
+  return fragment.word[step % 2 * 2 + w / 2] >> (w % 2 * 16 + i * 8) & 255U;
+}
+
 /// What the formats in blocks have in common.
 struct BlockFragments {
   static constexpr int kMoreWords = 0;
@@ -68,6 +82,14 @@ struct BlockFragments {
   static constexpr bool kIsAffine = false;
   static constexpr bool kIsExpanded = true;
   static constexpr int kOutputTiles = 1;
+  static constexpr int kRowTiles = 8;
+};
+
+/// What a kernel for a format gets.
+template <class Task, class Format>
+struct FormatTask {
+  Task task;
+  Format format;
 };
 
 /// Bytes of the fragments of a tile and chunk.

@@ -220,19 +220,18 @@ enum class CudaWeights : int32_t {
 
 /// out = input * weight^T + bias. How a sum is cut depends on the number of inputs alone.
 struct LinearTask {
-  const void* weight;  ///< [outputs, in]
-  CudaWeights format;
-  const float* bias;   ///< [outputs], or nullptr
-  const float* input;  ///< [rows, in]
-  float* out;          ///< row r at out[r * out_stride]
+  const float* weight;  ///< [outputs, in]
+  const float* bias;    ///< [outputs], or nullptr
+  const float* input;   ///< [rows, in]
+  float* out;           ///< row r at out[r * out_stride]
   int64_t out_stride;
-  int32_t rows, in, outputs;  ///< in: a multiple of the format's block
+  int32_t rows, in, outputs;
 };
 
 /// out = factor * rows `ids` of the weight.
 struct EmbedRowsTask {
   const void* weight;  ///< [outputs, in]
-  CudaWeights format;
+  CudaWeights format;  ///< kFloat32; another one for specdec_cuda_embed_fragments
   const int32_t* ids;  ///< [count]
   float* out;          ///< [count, in]
   float factor;
@@ -315,9 +314,9 @@ struct RouteTask {
 /// read once for all its pairs (up to what a block holds); a pair's bits depend on its own numbers
 /// alone. Experts that nobody chose cost nothing.
 struct ExpertLinearTask {
-  const void* weight;    ///< [count][outputs, in], of expert e at e * expert_bytes
-  int64_t expert_bytes;  ///< a multiple of 4; of 16 for specdec_cuda_tensor_experts
-  CudaWeights format;
+  const void* weight;      ///< [count][outputs, in], of expert e at e * expert_bytes
+  int64_t expert_bytes;    ///< a multiple of 4; of 16 for specdec_cuda_tensor_experts
+  CudaWeights format;      ///< kFloat32; another one for specdec_cuda_tensor_experts
   const int32_t* experts;  ///< [pairs]; a pair without an expert in 0 .. count - 1 is left as it is
   const float* input;      ///< [pairs / rows_share, in]
   float* out;              ///< [pairs, outputs]
@@ -362,8 +361,9 @@ struct RecurrenceTask {
   int32_t channels, width, blocks;
 };
 
-/// The same as LinearTask on tensor cores: inputs are split into three bfloat16 numbers each, which
-/// carry all their bits. How a sum is cut depends on the number of inputs and the format alone.
+/// The same with other formats, on tensor cores: inputs are split into three bfloat16 numbers each,
+/// which carry all their bits. How a sum is cut depends on the number of inputs and the format
+/// alone.
 struct TensorLinearTask {
   const void* fragments;  ///< specdec_cuda_fragment_bytes() bytes, at a multiple of 16, as
                           ///< core/kernels/weight_fragments.h arranges a matrix
@@ -386,7 +386,7 @@ int64_t specdec_cuda_argmax_workspace(const ArgmaxTask* task);
 int specdec_cuda_argmax(const ArgmaxTask* task, void* stream);
 int specdec_cuda_qkv_to_cache(const QkvToCacheTask* task, void* stream);
 int specdec_cuda_linear(const LinearTask* task, void* stream);
-/// 0 for a format that tensor cores do not take.
+/// 0 for float32, which tensor cores do not take.
 int64_t specdec_cuda_fragment_bytes(int32_t outputs, int32_t in,
                                     CudaWeights format = CudaWeights::kBFloat16);
 int64_t specdec_cuda_split_bytes(int32_t rows, int32_t in);

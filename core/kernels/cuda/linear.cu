@@ -1,5 +1,5 @@
-// Products of rows with a matrix, and rows of a table. A block computes kProductOutputs outputs of
-// some rows.
+// Products of rows with a matrix in float32, and rows of a table. A block computes kProductOutputs
+// outputs of some rows.
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/row_product.cuh"
 
@@ -8,15 +8,13 @@ namespace {
 
 constexpr int kMaxRows = 8;
 
-template <class Weights>
 struct LinearKernelTask {
   LinearTask task;
-  RowProduct<Weights> product;
+  RowProduct product;
 };
 
-template <class Weights, int kRows>
-__global__ void __launch_bounds__(kProductThreads)
-    linear_kernel(LinearKernelTask<Weights> kernel_task) {
+template <int kRows>
+__global__ void __launch_bounds__(kProductThreads) linear_kernel(LinearKernelTask kernel_task) {
   const LinearTask& task = kernel_task.task;
   const auto first_output = static_cast<int32_t>(blockIdx.x) * kProductOutputs;
   const auto first_row = static_cast<int32_t>(blockIdx.y) * kRows;
@@ -31,26 +29,18 @@ __global__ void __launch_bounds__(kProductThreads)
   }
 }
 
-template <class Weights>
-struct EmbedKernelTask {
-  EmbedRowsTask task;
-  Weights format;
-};
-
 /// A block reads one row.
-template <class Weights>
-__global__ void __launch_bounds__(kProductThreads)
-    embed_kernel(EmbedKernelTask<Weights> kernel_task) {
-  const EmbedRowsTask& task = kernel_task.task;
+__global__ void __launch_bounds__(kProductThreads) embed_kernel(EmbedRowsTask task) {
   const auto index = static_cast<int64_t>(blockIdx.x);
-  const Bytes row = static_cast<Bytes>(task.weight) + task.ids[index] * row_bytes<Weights>(task.in);
+  const float* row =
+      static_cast<const float*>(task.weight) + static_cast<int64_t>(task.ids[index]) * task.in;
   for (int k = static_cast<int>(threadIdx.x); k < task.in; k += kProductThreads) {
-    task.out[index * task.in + k] = kernel_task.format.at(row, k) * task.factor;
+    task.out[index * task.in + k] = row[k] * task.factor;
   }
 }
 
-template <int kRows, class Weights>
-int launch_linear(const LinearTask& task, Weights format, void* stream) {
+template <int kRows>
+int launch_linear(const LinearTask& task, void* stream) {
   LaunchShape shape;
   shape.grid_x = static_cast<unsigned>((task.outputs + kProductOutputs - 1) / kProductOutputs);
   shape.grid_y = static_cast<unsigned>((task.rows + kRows - 1) / kRows);
@@ -59,11 +49,11 @@ int launch_linear(const LinearTask& task, Weights format, void* stream) {
   }
   shape.threads = kProductThreads;
   shape.shared_bytes = kProductSharedBytes<kRows>;
-  const LinearKernelTask<Weights> kernel_task = {
+  const LinearKernelTask kernel_task = {
       task,
-      {format, task.weight, task.input, task.in, task.outputs,
-       reads_eight<Weights>(task.weight, task.in), reads_inputs_by_eight(task.input, task.in)}};
-  return launch(linear_kernel<Weights, kRows>, shape, stream, kernel_task);
+      {task.weight, task.input, task.in, task.outputs, reads_by_eight(task.weight, task.in),
+       reads_by_eight(task.input, task.in)}};
+  return launch(linear_kernel<kRows>, shape, stream, kernel_task);
 }
 
 }  // namespace
@@ -72,30 +62,20 @@ int specdec_cuda_linear(const LinearTask* task, void* stream) {
   if (task->rows == 0 || task->outputs == 0) {
     return 0;
   }
-  return with_format(task->format, [&](auto weights) {
-    using Weights = decltype(weights);
-    if (task->in % Weights::kBlock != 0) {
-      return kInvalidValue;
-    }
-    return task->rows == 1 ? launch_linear<1>(*task, weights, stream)
-                           : launch_linear<kMaxRows>(*task, weights, stream);
-  });
+  return task->rows == 1 ? launch_linear<1>(*task, stream) : launch_linear<kMaxRows>(*task, stream);
 }
 
 int specdec_cuda_embed_rows(const EmbedRowsTask* task, void* stream) {
   if (task->count == 0) {
     return 0;
   }
-  return with_format(task->format, [&](auto weights) {
-    using Weights = decltype(weights);
-    if (task->in % Weights::kBlock != 0) {
-      return kInvalidValue;
-    }
-    LaunchShape shape;
-    shape.grid_x = static_cast<unsigned>(task->count);
-    shape.threads = kProductThreads;
-    return launch(embed_kernel<Weights>, shape, stream, EmbedKernelTask<Weights>{*task, weights});
-  });
+  if (task->format != CudaWeights::kFloat32) {
+    return kInvalidValue;
+  }
+  LaunchShape shape;
+  shape.grid_x = static_cast<unsigned>(task->count);
+  shape.threads = kProductThreads;
+  return launch(embed_kernel, shape, stream, *task);
 }
 
 }  // namespace specdec::cuda

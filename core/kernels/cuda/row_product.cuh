@@ -1,9 +1,10 @@
 #pragma once
-// Products of some rows with some outputs of a matrix, by fused multiply-adds in float32. The
-// inputs are dealt out by eight to a block's lanes, as their number alone says; the lanes' sums,
-// and then the warps', are added in a fixed order. So a row's bits depend on no other row.
+// Products of some rows with some outputs of a matrix in float32, by fused multiply-adds in
+// float32. The inputs are dealt out by eight to a block's lanes, as their number alone says; the
+// lanes' sums, and then the warps', are added in a fixed order. So a row's bits depend on no other
+// row.
 #include "core/kernels/cuda/reduce.cuh"
-#include "core/kernels/cuda/weight_formats.cuh"
+#include "core/kernels/device/numbers.h"
 
 namespace specdec::cuda {
 
@@ -11,60 +12,54 @@ constexpr int kProductThreads = 128;
 constexpr int kProductWarps = kProductThreads / kWarp;
 constexpr int kProductOutputs = 4;  // of a block
 
-/// A matrix and rows of inputs, and how their arrays may be read.
-template <class Weights>
+/// What one load instruction reads.
+struct alignas(16) Words {
+  uint32_t word[4];
+};
+
+/// A matrix and rows of inputs, and whether their rows begin at multiples of 16 bytes.
 struct RowProduct {
-  Weights format;
-  const void* weight;  ///< [outputs, in]
-  const float* input;  ///< [any, in]
+  const float* weight;  ///< [outputs, in]
+  const float* input;   ///< [any, in]
   int32_t in, outputs;
   bool weights_by_eight, inputs_by_eight;
 };
 
-/// Whether inputs may be read by eight.
-inline bool reads_inputs_by_eight(const float* input, int32_t in) {
-  return reinterpret_cast<uintptr_t>(input) % 16 == 0 && in % 4 == 0;
+/// Whether rows of an array may be read by eight.
+inline bool reads_by_eight(const float* rows, int32_t in) {
+  return reinterpret_cast<uintptr_t>(rows) % 16 == 0 && in % 4 == 0;
 }
 
-/// Weights k .. k + 7 of an output; zeros behind the last input.
-template <class Weights>
-__device__ inline void read_weights(const RowProduct<Weights>& product, int32_t output, int k,
-                                    float* weights) {
-  const Bytes row = static_cast<Bytes>(product.weight) + output * row_bytes<Weights>(product.in);
-  if (product.weights_by_eight && k + 8 <= product.in) {
-    product.format.eight(row, k, weights);
+/// Numbers k .. k + 7 of a row of `in`; zeros behind the last one.
+__device__ inline void read_eight(const float* row, int k, int32_t in, bool by_eight, float* out) {
+  if (by_eight && k + 8 <= in) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const Words words = *reinterpret_cast<const Words*>(row + k + half * 4);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        out[half * 4 + i] = device::float_of(words.word[i]);
+      }
+    }
     return;
   }
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    weights[i] = k + i < product.in ? product.format.at(row, k + i) : 0.0F;
-  }
-}
-
-template <class Weights>
-__device__ inline void read_inputs(const RowProduct<Weights>& product, int32_t row, int k,
-                                   float* inputs) {
-  const float* from = product.input + static_cast<int64_t>(row) * product.in + k;
-  if (product.inputs_by_eight && k + 8 <= product.in) {
-    load_eight(from, inputs);
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    inputs[i] = k + i < product.in ? from[i] : 0.0F;
+    out[i] = k + i < in ? row[k + i] : 0.0F;
   }
 }
 
 /// Adds eight inputs to the sums of a tile, one after the other. rows(r): the input's row, or -1
 /// from the first r on that there is none.
-template <int kRows, class Weights, class Rows>
-__device__ inline void add_eight(const RowProduct<Weights>& product, int32_t first_output,
-                                 const Rows& rows, int k, float (&sums)[kRows * kProductOutputs]) {
+template <int kRows, class Rows>
+__device__ inline void add_eight(const RowProduct& product, int32_t first_output, const Rows& rows,
+                                 int k, float (&sums)[kRows * kProductOutputs]) {
   float weights[kProductOutputs][8];
 #pragma unroll
   for (int o = 0; o < kProductOutputs; ++o) {
     const int32_t output = first_output + o < product.outputs ? first_output + o : first_output;
-    read_weights(product, output, k, weights[o]);
+    read_eight(product.weight + static_cast<int64_t>(output) * product.in, k, product.in,
+               product.weights_by_eight, weights[o]);
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
@@ -73,7 +68,8 @@ __device__ inline void add_eight(const RowProduct<Weights>& product, int32_t fir
       break;
     }
     float inputs[8];
-    read_inputs(product, row, k, inputs);
+    read_eight(product.input + static_cast<int64_t>(row) * product.in, k, product.in,
+               product.inputs_by_eight, inputs);
 #pragma unroll
     for (int o = 0; o < kProductOutputs; ++o) {
 #pragma unroll
@@ -90,8 +86,8 @@ constexpr unsigned kProductSharedBytes = kProductWarps* kRows* kProductOutputs *
 
 /// The whole block; the result is in thread t < kRows * kProductOutputs: that of row t /
 /// kProductOutputs and output first_output + t % kProductOutputs. `scratch`: kProductSharedBytes.
-template <int kRows, class Weights, class Rows>
-__device__ inline float row_product(const RowProduct<Weights>& product, int32_t first_output,
+template <int kRows, class Rows>
+__device__ inline float row_product(const RowProduct& product, int32_t first_output,
                                     const Rows& rows, float* scratch) {
   constexpr int kSums = kRows * kProductOutputs;
   const int thread = static_cast<int>(threadIdx.x);

@@ -60,7 +60,9 @@ __device__ inline void write_pairs(const ExpertLinearTask& task, const TensorExp
 /// Grid (tiles of outputs, pairs or experts, whichever are fewer). A block takes all pairs of an
 /// expert, a tile of them after the other; those of a pair that is not its expert's first one end.
 template <class Format>
-__global__ void __launch_bounds__(kTensorThreads, 2) tensor_expert_kernel(ExpertLinearTask task) {
+__global__ void __launch_bounds__(kTensorThreads, 2)
+    tensor_expert_kernel(FormatTask<ExpertLinearTask, Format> kernel_task) {
+  const ExpertLinearTask& task = kernel_task.task;
   auto& shared = *reinterpret_cast<TensorExpertShared*>(shared_memory());
   const auto slot = static_cast<int32_t>(blockIdx.y);
   int32_t expert = slot;
@@ -82,7 +84,8 @@ __global__ void __launch_bounds__(kTensorThreads, 2) tensor_expert_kernel(Expert
     }
     const int32_t last = pairs[kTileRows - 1];
     Sums<1, 1> sums;
-    add_chunks<Format>(
+    add_chunks(
+        kernel_task.format,
         first_weights<Format>(matrix, task.outputs, task.in, static_cast<int32_t>(blockIdx.x)),
         gathered_inputs(task, pairs), task.in, 1, sums);
     share_sums(sums, shared.sums);
@@ -94,7 +97,7 @@ __global__ void __launch_bounds__(kTensorThreads, 2) tensor_expert_kernel(Expert
 }
 
 template <class Format>
-int launch_tensor_experts(const ExpertLinearTask& task, void* stream) {
+int launch_tensor_experts(const ExpertLinearTask& task, const Format& format, void* stream) {
   const int error = split_inputs(split_of(task), task.input, Format::kHasMinima, stream);
   if (error != 0) {
     return error;
@@ -104,7 +107,8 @@ int launch_tensor_experts(const ExpertLinearTask& task, void* stream) {
   shape.grid_y = static_cast<unsigned>(has_blocks_for_pairs(task) ? task.pairs : task.count);
   shape.threads = kTensorThreads;
   shape.shared_bytes = sizeof(TensorExpertShared);
-  return launch(tensor_expert_kernel<Format>, shape, stream, task);
+  return launch(tensor_expert_kernel<Format>, shape, stream,
+                FormatTask<ExpertLinearTask, Format>{task, format});
 }
 
 }  // namespace
@@ -119,7 +123,7 @@ int specdec_cuda_tensor_experts(const ExpertLinearTask* task, void* stream) {
     return kInvalidValue;
   }
   return with_fragments(task->format, kInvalidValue, [&](auto fragments) {
-    return launch_tensor_experts<decltype(fragments)>(*task, stream);
+    return launch_tensor_experts(*task, fragments, stream);
   });
 }
 

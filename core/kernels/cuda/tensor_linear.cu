@@ -6,7 +6,6 @@
 namespace specdec::cuda {
 namespace {
 
-constexpr int kMaxTiles = 8;  // of rows, of a block
 /// So many outputs fill a GPU with blocks of two tiles of them, which read the inputs half as
 /// often.
 constexpr int32_t kPairedOutputs = 8192;
@@ -33,7 +32,9 @@ SPECDEC_DEVICE SplitInputs split_of(const TensorLinearTask& task) {
 
 /// A block: kOutputTiles tiles of outputs and up to kTiles tiles of rows.
 template <class Format, int kOutputTiles, int kTiles>
-__global__ void __launch_bounds__(kTensorThreads, 2) tensor_kernel(TensorLinearTask task) {
+__global__ void __launch_bounds__(kTensorThreads, 2)
+    tensor_kernel(FormatTask<TensorLinearTask, Format> kernel_task) {
+  const TensorLinearTask& task = kernel_task.task;
   const int lane = static_cast<int>(lane_index());
   const int32_t chunks = chunks_of(task.in);
   const int32_t first_tile = static_cast<int32_t>(blockIdx.y) * kTiles;
@@ -43,33 +44,35 @@ __global__ void __launch_bounds__(kTensorThreads, 2) tensor_kernel(TensorLinearT
       split.fragments(first_tile) + lane, split.sums(first_tile) + lane % 4 * 2, 1,
       static_cast<int64_t>(chunks) * kChunkFragments, static_cast<int64_t>(chunks) * kChunkSums};
   Sums<kOutputTiles, kTiles> sums;
-  add_chunks<Format>(first_weights<Format>(task.fragments, task.outputs, task.in,
-                                           static_cast<int32_t>(blockIdx.x) * kOutputTiles),
-                     inputs, task.in, tiles, sums);
+  add_chunks(kernel_task.format,
+             first_weights<Format>(task.fragments, task.outputs, task.in,
+                                   static_cast<int32_t>(blockIdx.x) * kOutputTiles),
+             inputs, task.in, tiles, sums);
   auto* shared = reinterpret_cast<float*>(shared_memory());
   share_sums(sums, shared);
   __syncthreads();
   write_sums<kOutputTiles, kTiles>(task, shared);
 }
 
-template <class Format, int kOutputTiles, int kTiles>
-int launch_product(const TensorLinearTask& task, void* stream) {
+template <int kOutputTiles, int kTiles, class Format>
+int launch_product(const FormatTask<TensorLinearTask, Format>& kernel_task, void* stream) {
+  const TensorLinearTask& task = kernel_task.task;
   LaunchShape shape;
   shape.grid_x = static_cast<unsigned>(tiles_of(task.outputs, kTileOutputs * kOutputTiles));
   shape.grid_y = static_cast<unsigned>(tiles_of(task.rows, kTileRows * kTiles));
   shape.threads = kTensorThreads;
   shape.shared_bytes = kTensorWarps * kBlockSums<kOutputTiles, kTiles> * sizeof(float);
-  return launch(tensor_kernel<Format, kOutputTiles, kTiles>, shape, stream, task);
+  return launch(tensor_kernel<Format, kOutputTiles, kTiles>, shape, stream, kernel_task);
 }
 
-template <class Format, int kOutputTiles>
-int launch_product(const TensorLinearTask& task, void* stream) {
-  const int32_t tiles = tiles_of(task.rows, kTileRows);
+template <int kOutputTiles, class Format>
+int launch_product(const FormatTask<TensorLinearTask, Format>& task, void* stream) {
+  const int32_t tiles = tiles_of(task.task.rows, kTileRows);
   if (tiles == 1) {
-    return launch_product<Format, kOutputTiles, 1>(task, stream);
+    return launch_product<kOutputTiles, 1>(task, stream);
   }
-  return tiles <= 4 ? launch_product<Format, kOutputTiles, 4>(task, stream)
-                    : launch_product<Format, kOutputTiles, kMaxTiles>(task, stream);
+  return tiles <= 4 ? launch_product<kOutputTiles, 4>(task, stream)
+                    : launch_product<kOutputTiles, Format::kRowTiles>(task, stream);
 }
 
 }  // namespace
@@ -88,9 +91,10 @@ int specdec_cuda_tensor_linear(const TensorLinearTask* task, void* stream) {
     if (error != 0) {
       return error;
     }
+    const FormatTask<TensorLinearTask, Format> kernel_task = {*task, fragments};
     return task->outputs >= kPairedOutputs
-               ? launch_product<Format, Format::kOutputTiles>(*task, stream)
-               : launch_product<Format, 1>(*task, stream);
+               ? launch_product<Format::kOutputTiles>(kernel_task, stream)
+               : launch_product<1>(kernel_task, stream);
   });
 }
 

@@ -76,6 +76,12 @@ struct WeightAddress {
   int64_t fragment_stride, scale_stride;
 };
 
+/// The further words of a lane.
+template <int kCount>
+struct alignas(4 * kCount) MoreWords {
+  uint32_t word[kCount];
+};
+
 /// What a lane holds of a chunk of a tile.
 template <class Format>
 struct WeightChunk {
@@ -92,11 +98,14 @@ __device__ inline WeightChunk<Format> read_chunk(const WeightAddress& address, i
   for (int f = 0; f < Format::kFragments; ++f) {
     chunk.fragments[f] = fragments[f * kWarp];
   }
-  if constexpr (Format::kMoreWords == 2) {
-    const InputFragment* more = reinterpret_cast<const InputFragment*>(fragments - lane_index() +
-                                                                       Format::kFragments * kWarp) +
-                                lane_index();
-    chunk.fragments[Format::kFragments] = {{more->word[0], more->word[1], 0, 0}};
+  if constexpr (Format::kMoreWords > 0) {
+    using More = MoreWords<Format::kMoreWords>;
+    const More more = reinterpret_cast<const More*>(fragments - lane_index() +
+                                                    Format::kFragments * kWarp)[lane_index()];
+#pragma unroll
+    for (int i = 0; i < Format::kMoreWords; ++i) {
+      chunk.fragments[Format::kFragments].word[i] = more.word[i];
+    }
   }
   const uint32_t* scales = address.scales + tile * address.scale_stride;
 #pragma unroll
@@ -206,8 +215,9 @@ __device__ inline void add_scaled(const WeightChunk<Format>& weights, int group,
 
 /// What add_chunk does, with weights that are expanded in registers, a step for all tiles of rows.
 template <class Format, int kTiles>
-__device__ inline void add_expanded_chunk(const WeightAddress& address, const InputAddress& inputs,
-                                          int32_t tiles, Sums<1, kTiles>& sums) {
+__device__ inline void add_expanded_chunk(const Format& format, const WeightAddress& address,
+                                          const InputAddress& inputs, int32_t tiles,
+                                          Sums<1, kTiles>& sums) {
   const WeightChunk<Format> weights = read_chunk<Format>(address, 0);
 #pragma unroll
   for (int group = 0; group < kSteps / Format::kScaleSteps; ++group) {
@@ -216,7 +226,7 @@ __device__ inline void add_expanded_chunk(const WeightAddress& address, const In
     for (int s = 0; s < Format::kScaleSteps; ++s) {
       const int step = group * Format::kScaleSteps + s;
       uint32_t words[Format::kParts][4];
-      Format::expand(weights.fragments, step, words);
+      format.expand(weights.fragments, step, words);
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
         if (tile >= tiles) {
@@ -233,8 +243,9 @@ __device__ inline void add_expanded_chunk(const WeightAddress& address, const In
 
 /// Adds the products of all chunks that the warp takes with a block's `tiles` tiles of rows.
 template <class Format, int kOutputTiles, int kTiles>
-__device__ inline void add_chunks(const WeightAddress& first, const InputAddress& first_inputs,
-                                  int32_t in, int32_t tiles, Sums<kOutputTiles, kTiles>& sums) {
+__device__ inline void add_chunks(const Format& format, const WeightAddress& first,
+                                  const InputAddress& first_inputs, int32_t in, int32_t tiles,
+                                  Sums<kOutputTiles, kTiles>& sums) {
   const int32_t chunks = chunks_of(in);
   for (auto chunk = static_cast<int32_t>(warp_index()); chunk < chunks; chunk += kTensorWarps) {
     WeightAddress weights = first;
@@ -244,7 +255,7 @@ __device__ inline void add_chunks(const WeightAddress& first, const InputAddress
     inputs.fragments += static_cast<int64_t>(chunk) * kChunkFragments;
     inputs.sums += static_cast<int64_t>(chunk) * kChunkSums;
     if constexpr (Format::kIsExpanded) {
-      add_expanded_chunk<Format>(weights, inputs, tiles, sums);
+      add_expanded_chunk(format, weights, inputs, tiles, sums);
     } else {
       add_chunk<Format>(weights, inputs, tiles, sums);
     }

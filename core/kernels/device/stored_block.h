@@ -1,21 +1,14 @@
 #pragma once
 #include "core/kernels/device/numbers.h"
 
-// Single weights of GGUF's blocks, each product and sum rounded once as in gguf-py, and of those
-// that matrices of quantised folders become (core/formats/scaled_blocks.h, codebook_blocks.h).
-// `block`: a pointer to the block's first byte, an unsigned char; it needs no alignment.
+// Single weights of GGUF's blocks, each product and sum rounded once as in gguf-py. `block`: a
+// pointer to the block's first byte, an unsigned char; it needs no alignment.
 
 namespace specdec::portable {
 
 template <class Bytes>
 SPECDEC_DEVICE float half_at(Bytes bytes) {
   return widen_half(static_cast<uint32_t>(bytes[0]) | static_cast<uint32_t>(bytes[1]) << 8U);
-}
-
-template <class Bytes>
-SPECDEC_DEVICE uint32_t word_at(Bytes bytes) {
-  return static_cast<uint32_t>(bytes[0]) | static_cast<uint32_t>(bytes[1]) << 8U |
-         static_cast<uint32_t>(bytes[2]) << 16U | static_cast<uint32_t>(bytes[3]) << 24U;
 }
 
 SPECDEC_DEVICE float signed_byte(uint32_t byte) {
@@ -105,41 +98,6 @@ SPECDEC_DEVICE float q6_k_weight(Bytes block, int i) {
   const int high = block[128 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
   const float scale = rounded_product(half_at(block + 208), signed_byte(block[192 + i / 16]));
   return rounded_product(scale, static_cast<float>((low | high << 4) - 32));
-}
-
-/// Weight i of FP8_128 and FP8_32.
-template <class Bytes>
-SPECDEC_DEVICE float fp8_weight(Bytes block, int i) {
-  const float number = widen(Float8Bits{static_cast<uint8_t>(block[4 + i])});
-  return rounded_product(float_of(word_at(block)), number);
-}
-
-/// Code i of successive 32 inputs each, less the zero point before them.
-template <class Bytes>
-SPECDEC_DEVICE float code_less_zero(Bytes zero, int i) {
-  return static_cast<float>(low_code(zero + 1 + i / 32 * 16, i % 32) - zero[0]);
-}
-
-/// Weight i of 128.
-template <class Bytes>
-SPECDEC_DEVICE float int4_128_weight(Bytes block, int i) {
-  return rounded_product(float_of(word_at(block)), code_less_zero(block + 4, i));
-}
-
-/// Weight i of 32; the scale is a bfloat16.
-template <class Bytes>
-SPECDEC_DEVICE float int4_32_weight(Bytes block, int i) {
-  const uint32_t scale = static_cast<uint32_t>(block[0]) << 16U | static_cast<uint32_t>(block[1])
-                                                                      << 24U;
-  return rounded_product(float_of(scale), code_less_zero(block + 2, i));
-}
-
-/// Weight i of a block of kInputs codes of four bits, which stand for the numbers of a table of 16,
-/// as FP4_16, FP4_32 and NF4_32 lie.
-template <int kInputs, class Bytes, class Numbers>
-SPECDEC_DEVICE float codebook_weight(Bytes block, int i, Numbers numbers) {
-  const int code = i < kInputs / 2 ? block[4 + i] & 15 : block[4 + i - kInputs / 2] >> 4;
-  return rounded_product(float_of(word_at(block)), numbers[code]);
 }
 
 }  // namespace specdec::portable

@@ -34,7 +34,11 @@ AdapterStack::Update fuse(const Linear& matrix,
     column += pair->b.size(1);
   }
   const WeightFormat format = weight_format(b.scalar_type());
-  return {Linear(at::cat(a), format, {}, place), Linear(b, format, {}, place)};
+  AdapterStack::Update update = {Linear(at::cat(a), format, {}, place),
+                                 Linear(b, format, {}, place)};
+  update.a.arrange();
+  update.b.arrange();
+  return update;
 }
 
 }  // namespace

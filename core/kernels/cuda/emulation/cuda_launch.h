@@ -57,6 +57,14 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
   return specdec::cuda::emulation::ballot(predicate != 0);
 }
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline unsigned __byte_perm(unsigned low, unsigned high, unsigned places) {
+  const uint64_t bytes = uint64_t{high} << 32U | low;
+  unsigned chosen = 0;
+  for (unsigned i = 0; i < 4; ++i) {
+    chosen |= static_cast<unsigned>(bytes >> (8 * (places >> 4 * i & 7U)) & 255U) << 8 * i;
+  }
+  return chosen;
+}
 
 /// One thread runs at a time.
 inline unsigned atomicOr(unsigned* word, unsigned bits) {

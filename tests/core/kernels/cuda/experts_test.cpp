@@ -7,11 +7,9 @@
 #include <limits>
 #include <vector>
 
-#include "core/kernels/cuda/cuda_arguments.h"
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/launch_shape.h"
-#include "tests/support/stored_blocks.h"
 
 namespace specdec {
 namespace {
@@ -72,28 +70,16 @@ TEST(CudaExpertsTest, ExpertsOfARowWithoutNumbersAreExperts) {
 /// One matrix for each expert, on both sides.
 struct ExpertWeights {
   std::vector<Linear> host;
-  Tensor stored;  ///< [experts, bytes of each]
-  cuda::CudaWeights format;
+  Tensor stored;  ///< [experts, out, in]
 
   int64_t out() const { return host[0].out(); }
 };
 
-ExpertWeights random_experts(int64_t count, int64_t out, int64_t in, WeightFormat format) {
-  ExpertWeights weights{{}, {}, cuda::cuda_format(format)};
-  std::vector<Tensor> stored;
+ExpertWeights random_experts(int64_t count, int64_t out, int64_t in) {
+  ExpertWeights weights{{}, at::randn({count, out, in})};
   for (int64_t e = 0; e < count; ++e) {
-    if (!is_in_blocks(format)) {
-      const Tensor weight = at::randn({out, in}).to(at::kBFloat16);
-      weights.host.emplace_back(weight, WeightFormat::kBFloat16);
-      stored.push_back(weight.view(at::kByte).flatten());
-      continue;
-    }
-    const StoredRows rows = random_stored_rows(format, out, in, static_cast<uint64_t>(e));
-    weights.host.push_back(rows.packed());
-    const Linear on_device = rows.packed({at::kCPU, WeightLayout::kRows});
-    stored.push_back(on_device.parts().front().packed.flatten());
+    weights.host.emplace_back(weights.stored[e], WeightFormat::kFloat32);
   }
-  weights.stored = at::cat(stored).view({count, -1});
   return weights;
 }
 
@@ -101,8 +87,8 @@ Tensor cuda_expert_linear(const ExpertWeights& weights, const Tensor& experts, c
                           int64_t rows_share) {
   const Tensor out = at::full({experts.numel(), weights.out()}, kNoOutput);
   const cuda::ExpertLinearTask task = {weights.stored.const_data_ptr(),
-                                       weights.stored.size(1),
-                                       weights.format,
+                                       weights.stored.stride(0) * 4,
+                                       cuda::CudaWeights::kFloat32,
                                        experts.const_data_ptr<int32_t>(),
                                        input.const_data_ptr<float>(),
                                        out.mutable_data_ptr<float>(),
@@ -136,36 +122,30 @@ Tensor cuda_experts(const ExpertWeights& gate_up, const ExpertWeights& down, con
 
 TEST(CudaExpertsTest, AppliesExpertsAsTheOpDoes) {
   at::manual_seed(42);
-  for (const WeightFormat format : {WeightFormat::kBFloat16, WeightFormat::kQ41,
-                                    WeightFormat::kInt4x32, WeightFormat::kMxfp4}) {
-    const int64_t hidden = is_in_blocks(format) ? 32 : 18;
-    const int64_t inner = is_in_blocks(format) ? 32 : 6;
-    const ExpertWeights gate_up = random_experts(6, 2 * inner, hidden, format);
-    const ExpertWeights down = random_experts(6, hidden, inner, format);
-    for (const int64_t rows : {1, 2, 45}) {
-      SCOPED_TRACE(testing::Message() << format_name(format) << ", " << rows);
-      cuda::emulation::set_seed(static_cast<uint64_t>(rows));
-      const Tensor input = at::randn({rows, hidden});
-      const Routes routes = cuda_routes(at::randn({rows, 6}), at::ones({6}), 3);
-      const auto pairs = routes.experts.numel();
-      ExpertBuffers buffers{at::empty({pairs, hidden}),
-                            at::empty({pairs, 2 * inner}),
-                            at::empty({pairs, inner}),
-                            at::empty({pairs, hidden}),
-                            {},
-                            {}};
-      Tensor expected = at::empty_like(input);
-      apply_experts({gate_up.host, down.host}, input, routes, buffers, expected);
-      const Tensor out = cuda_experts(gate_up, down, input, routes);
-      const auto largest = expected.abs().max().item<double>();
-      EXPECT_TRUE(at::allclose(out, expected, 1e-4, 1e-5 * largest));
-    }
+  const ExpertWeights gate_up = random_experts(6, 12, 18);
+  const ExpertWeights down = random_experts(6, 18, 6);
+  for (const int64_t rows : {1, 2, 45}) {
+    cuda::emulation::set_seed(static_cast<uint64_t>(rows));
+    const Tensor input = at::randn({rows, 18});
+    const Routes routes = cuda_routes(at::randn({rows, 6}), at::ones({6}), 3);
+    const auto pairs = routes.experts.numel();
+    ExpertBuffers buffers{at::empty({pairs, 18}),
+                          at::empty({pairs, 12}),
+                          at::empty({pairs, 6}),
+                          at::empty({pairs, 18}),
+                          {},
+                          {}};
+    Tensor expected = at::empty_like(input);
+    apply_experts({gate_up.host, down.host}, input, routes, buffers, expected);
+    const Tensor out = cuda_experts(gate_up, down, input, routes);
+    const auto largest = expected.abs().max().item<double>();
+    EXPECT_TRUE(at::allclose(out, expected, 1e-4, 1e-5 * largest)) << rows;
   }
 }
 
 TEST(CudaExpertsTest, APairAmongOthersHasItsOwnBits) {
   at::manual_seed(43);
-  const ExpertWeights weights = random_experts(3, 10, 300, WeightFormat::kBFloat16);
+  const ExpertWeights weights = random_experts(3, 10, 300);
   const Tensor input = at::randn({40, 300});
   input[6].fill_(kNoOutput);
   const Tensor experts = at::randint(0, 3, {40}, at::kInt);
@@ -184,9 +164,9 @@ TEST(CudaExpertsTest, APairAmongOthersHasItsOwnBits) {
 /// An expert that nobody chose may lie in memory that cannot be read.
 TEST(CudaExpertsTest, ReadsChosenExpertsAlone) {
   at::manual_seed(44);
-  const ExpertWeights weights = random_experts(4, 6, 40, WeightFormat::kBFloat16);
-  weights.stored[1].fill_(0xFF);  // NaN
-  weights.stored[3].fill_(0xFF);
+  const ExpertWeights weights = random_experts(4, 6, 40);
+  weights.stored[1].fill_(kNoOutput);
+  weights.stored[3].fill_(kNoOutput);
   const Tensor experts = at::tensor({2, 0, 2, -1, 2, 2, 2, 4}, at::kInt);
   const Tensor out = cuda_expert_linear(weights, experts, at::randn({8, 40}), 1);
   const Tensor written = out.isnan().logical_not();
@@ -208,7 +188,7 @@ TEST(CudaExpertsTest, RefusesWhatItCannotTake) {
   task.pairs = 1;
   task.rows_share = 1;
   task.outputs = 1;
-  task.in = 128;
+  task.in = 256;
   EXPECT_EQ(specdec_cuda_expert_linear(&task, nullptr), cuda::kInvalidValue);
 }
 

@@ -143,9 +143,9 @@ TEST_P(CudaTensorExpertsTest, ATokenAmongOthersHasItsBitsAlone) {
 INSTANTIATE_TEST_SUITE_P(Formats, CudaTensorExpertsTest,
                          testing::Values(WeightFormat::kBFloat16, WeightFormat::kFloat16,
                                          WeightFormat::kInt8, WeightFormat::kQ40,
-                                         WeightFormat::kQ4K, WeightFormat::kQ6K,
+                                         WeightFormat::kQ4K, WeightFormat::kQ5K, WeightFormat::kQ6K,
                                          WeightFormat::kFp8x128, WeightFormat::kInt4x128,
-                                         WeightFormat::kAffine8x64),
+                                         WeightFormat::kAffine8x64, WeightFormat::kFp4x16),
                          [](const auto& info) { return std::string(format_name(info.param)); });
 
 /// Of experts that nobody chose, two lie outside of all memory, and one is NaN.

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -92,6 +91,11 @@ Tensor magnitude_of(const StoredRows& rows) {
   return (scaled.abs() + rows.minima.repeat_interleave(32, 1).abs()).to(at::kDouble);
 }
 
+/// A matrix in blocks, in the layout kRows.
+Tensor stored_in_rows(const StoredRows& rows) {
+  return rows.packed({at::kCPU, WeightLayout::kRows}).parts().front().packed;
+}
+
 class CudaTensorFormatsTest : public testing::TestWithParam<WeightFormat> {
  protected:
   void SetUp() override { at::manual_seed(12); }
@@ -103,11 +107,7 @@ class CudaTensorFormatsTest : public testing::TestWithParam<WeightFormat> {
               weight.to(at::kDouble).abs()};
     }
     const StoredRows rows = random_stored_rows(GetParam(), out, in, 13);
-    const Tensor stored = at::empty({out, std::ssize(rows.bytes[0])}, at::kByte);
-    for (int64_t row = 0; row < out; ++row) {
-      const std::vector<std::byte>& bytes = rows.bytes[static_cast<size_t>(row)];
-      std::memcpy(stored[row].mutable_data_ptr(), bytes.data(), bytes.size());
-    }
+    const Tensor stored = stored_in_rows(rows);
     Linear host = rows.packed();
     if (bias.defined()) {
       host.set_bias(bias);
@@ -120,8 +120,8 @@ class CudaTensorFormatsTest : public testing::TestWithParam<WeightFormat> {
     if (!is_in_blocks(GetParam())) {
       return {1, 16, 63, 200, 1100};
     }
-    const int64_t block = block_values(stored_dtype(GetParam()));
-    return block == 32 ? std::vector<int64_t>{32, 64, 224, 1120}
+    const int64_t block = std::max(kBlockInputs, block_values(stored_dtype(GetParam())));
+    return block == 32 ? std::vector<int64_t>{32, 64, 1120}
                        : std::vector<int64_t>{block, 5 * block};
   }
 };
@@ -179,14 +179,27 @@ TEST_P(CudaTensorFormatsTest, ARowAmongOthersHasItsOwnBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, CudaTensorFormatsTest,
-                         testing::Values(WeightFormat::kBFloat16, WeightFormat::kFloat16,
-                                         WeightFormat::kInt8, WeightFormat::kQ40,
-                                         WeightFormat::kQ4K, WeightFormat::kQ6K,
-                                         WeightFormat::kFp8x128, WeightFormat::kFp8x32,
-                                         WeightFormat::kInt4x128, WeightFormat::kInt4x32,
-                                         WeightFormat::kAffine8x64, WeightFormat::kAffine4x32),
-                         [](const auto& info) { return std::string(format_name(info.param)); });
+INSTANTIATE_TEST_SUITE_P(
+    Formats, CudaTensorFormatsTest,
+    testing::Values(WeightFormat::kBFloat16, WeightFormat::kFloat16, WeightFormat::kInt8,
+                    WeightFormat::kQ40, WeightFormat::kQ41, WeightFormat::kQ50, WeightFormat::kQ51,
+                    WeightFormat::kQ4K, WeightFormat::kQ5K, WeightFormat::kQ6K,
+                    WeightFormat::kFp8x128, WeightFormat::kFp8x32, WeightFormat::kInt4x128,
+                    WeightFormat::kInt4x32, WeightFormat::kIq4Xs, WeightFormat::kFp4x16,
+                    WeightFormat::kNf4x32, WeightFormat::kAffine8x64, WeightFormat::kAffine4x32),
+    [](const auto& info) { return std::string(format_name(info.param)); });
+
+/// They differ in their tables and in how many inputs share a scale.
+TEST(CudaTensorLinearTest, EachFormatWithACodebookHasItsTable) {
+  for (auto format = WeightFormat::kIq1S; has_codebook(format);
+       format = static_cast<WeightFormat>(static_cast<int>(format) + 1)) {
+    const StoredRows rows = random_stored_rows(format, 9, 256, 15);
+    const TensorMatrix matrix(stored_in_rows(rows), rows.values(), format);
+    const Tensor ids = at::tensor({8, 0, 3}, at::kInt);
+    EXPECT_TRUE(at::equal(matrix.embed(ids, 2.5F), rows.values().index_select(0, ids) * 2.5F))
+        << format_name(format);
+  }
+}
 
 TEST(CudaTensorLinearTest, ManyOutputsAreComputedInPairsOfTiles) {
   at::manual_seed(14);
@@ -239,18 +252,18 @@ TEST(CudaTensorLinearTest, RefusesFragmentsThatAreNotAligned) {
   EXPECT_EQ(specdec_cuda_tensor_linear(&task, nullptr), cuda::kInvalidValue);
 }
 
-TEST(CudaTensorLinearTest, RefusesOtherFormats) {
-  EXPECT_EQ(cuda::specdec_cuda_fragment_bytes(16, 256, cuda::CudaWeights::kQ5K), 0);
+TEST(CudaTensorLinearTest, RefusesFloat32) {
+  EXPECT_EQ(cuda::specdec_cuda_fragment_bytes(16, 256, cuda::CudaWeights::kFloat32), 0);
   cuda::TensorLinearTask task{};
   task.rows = 1;
   task.in = 256;
   task.outputs = 16;
-  task.format = cuda::CudaWeights::kQ5K;
+  task.format = cuda::CudaWeights::kFloat32;
   EXPECT_EQ(specdec_cuda_tensor_linear(&task, nullptr), cuda::kInvalidValue);
   cuda::EmbedRowsTask embed{};
   embed.count = 1;
   embed.in = 256;
-  embed.format = cuda::CudaWeights::kQ5K;
+  embed.format = cuda::CudaWeights::kFloat32;
   EXPECT_EQ(specdec_cuda_embed_fragments(&embed, nullptr), cuda::kInvalidValue);
 }
 

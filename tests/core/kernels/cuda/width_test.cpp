@@ -76,13 +76,12 @@ Tensor stored_weight(WeightFormat format, WidthMatrix size) {
 }
 
 /// By specdec_cuda_linear.
-Product plain_product(WeightFormat host, cuda::CudaWeights format, WidthMatrix size) {
-  const Tensor weight = stored_weight(host, size);
+Product plain_product(WidthMatrix size) {
+  const Tensor weight = at::randn({size.out, size.in});
   return [=](const Tensor& input) {
     const Tensor out = at::full({input.size(0), size.out}, kNanWidth);
     cuda::LinearTask task{};
-    task.weight = weight.const_data_ptr();
-    task.format = format;
+    task.weight = weight.const_data_ptr<float>();
     task.input = input.const_data_ptr<float>();
     task.out = out.mutable_data_ptr<float>();
     task.out_stride = size.out;
@@ -95,7 +94,7 @@ Product plain_product(WeightFormat host, cuda::CudaWeights format, WidthMatrix s
 }
 
 /// By specdec_cuda_tensor_linear.
-Product tensor_product(WeightFormat host, cuda::CudaWeights format, WidthMatrix size) {
+Product tensor_product(WeightFormat host, WidthMatrix size) {
   const auto out_count = static_cast<int32_t>(size.out);
   const auto in_count = static_cast<int32_t>(size.in);
   const Tensor fragments = pack_fragments(stored_weight(host, size), host);
@@ -113,7 +112,7 @@ Product tensor_product(WeightFormat host, cuda::CudaWeights format, WidthMatrix 
     task.rows = rows;
     task.in = in_count;
     task.outputs = out_count;
-    task.format = format;
+    task.format = cuda::cuda_format(host);
     EXPECT_EQ(specdec_cuda_tensor_linear(&task, nullptr), 0);
     return out;
   };
@@ -126,12 +125,9 @@ struct WidthFormat {
 
 void PrintTo(const WidthFormat& one, std::ostream* out) { *out << one.name; }
 
-WidthFormat plain(const std::string& name, WeightFormat host, cuda::CudaWeights format) {
-  return {name, [=](WidthMatrix size) { return plain_product(host, format, size); }};
-}
-
-WidthFormat tensor(const std::string& name, WeightFormat host, cuda::CudaWeights format) {
-  return {"tensor_" + name, [=](WidthMatrix size) { return tensor_product(host, format, size); }};
+WidthFormat tensor(WeightFormat host) {
+  return {std::string("tensor_") + format_name(host),
+          [=](WidthMatrix size) { return tensor_product(host, size); }};
 }
 
 class CudaProductWidthTest : public testing::TestWithParam<WidthFormat> {};
@@ -164,32 +160,16 @@ TEST_P(CudaProductWidthTest, ARowHasItsBitsAloneAndAmongOthers) {
 // A line for each product.
 INSTANTIATE_TEST_SUITE_P(
     Formats, CudaProductWidthTest,
-    testing::Values(plain("float32", WeightFormat::kFloat32, cuda::CudaWeights::kFloat32),
-                    plain("bfloat16", WeightFormat::kBFloat16, cuda::CudaWeights::kBFloat16),
-                    plain("float16", WeightFormat::kFloat16, cuda::CudaWeights::kFloat16),
-                    plain("Q8_0", WeightFormat::kInt8, cuda::CudaWeights::kQ80),
-                    plain("Q4_0", WeightFormat::kQ40, cuda::CudaWeights::kQ40),
-                    plain("Q4_K", WeightFormat::kQ4K, cuda::CudaWeights::kQ4K),
-                    plain("Q6_K", WeightFormat::kQ6K, cuda::CudaWeights::kQ6K),
-                    plain("FP8_128", WeightFormat::kFp8x128, cuda::CudaWeights::kFp8x128),
-                    plain("FP8_32", WeightFormat::kFp8x32, cuda::CudaWeights::kFp8x32),
-                    plain("INT4_128", WeightFormat::kInt4x128, cuda::CudaWeights::kInt4x128),
-                    plain("INT4_32", WeightFormat::kInt4x32, cuda::CudaWeights::kInt4x32),
-                    plain("FP4_16", WeightFormat::kFp4x16, cuda::CudaWeights::kFp4x16),
-                    plain("NF4_32", WeightFormat::kNf4x32, cuda::CudaWeights::kNf4x32),
-                    tensor("bfloat16", WeightFormat::kBFloat16, cuda::CudaWeights::kBFloat16),
-                    tensor("float16", WeightFormat::kFloat16, cuda::CudaWeights::kFloat16),
-                    tensor("Q8_0", WeightFormat::kInt8, cuda::CudaWeights::kQ80),
-                    tensor("Q4_0", WeightFormat::kQ40, cuda::CudaWeights::kQ40),
-                    tensor("Q4_K", WeightFormat::kQ4K, cuda::CudaWeights::kQ4K),
-                    tensor("Q6_K", WeightFormat::kQ6K, cuda::CudaWeights::kQ6K),
-                    tensor("FP8_128", WeightFormat::kFp8x128, cuda::CudaWeights::kFp8x128),
-                    tensor("FP8_32", WeightFormat::kFp8x32, cuda::CudaWeights::kFp8x32),
-                    tensor("INT4_128", WeightFormat::kInt4x128, cuda::CudaWeights::kInt4x128),
-                    tensor("INT4_32", WeightFormat::kInt4x32, cuda::CudaWeights::kInt4x32),
-                    tensor("AFFINE8_64", WeightFormat::kAffine8x64, cuda::CudaWeights::kAffine8x64),
-                    tensor("AFFINE4_32", WeightFormat::kAffine4x32,
-                           cuda::CudaWeights::kAffine4x32)),
+    testing::Values(WidthFormat{"float32", plain_product}, tensor(WeightFormat::kBFloat16),
+                    tensor(WeightFormat::kFloat16), tensor(WeightFormat::kInt8),
+                    tensor(WeightFormat::kQ40), tensor(WeightFormat::kQ41),
+                    tensor(WeightFormat::kQ50), tensor(WeightFormat::kQ51),
+                    tensor(WeightFormat::kQ4K), tensor(WeightFormat::kQ5K),
+                    tensor(WeightFormat::kQ6K), tensor(WeightFormat::kFp8x128),
+                    tensor(WeightFormat::kFp8x32), tensor(WeightFormat::kInt4x128),
+                    tensor(WeightFormat::kInt4x32), tensor(WeightFormat::kFp4x16),
+                    tensor(WeightFormat::kFp4x32), tensor(WeightFormat::kNf4x32),
+                    tensor(WeightFormat::kAffine8x64), tensor(WeightFormat::kAffine4x32)),
     ParameterName());
 
 Tensor attend_width(const AttentionCache& cache, const Tensor& queries) {

@@ -11,7 +11,6 @@
 #include <random>
 #include <vector>
 
-#include "core/formats/codebook_blocks.h"
 #include "core/formats/gguf_blocks.h"
 #include "core/kernels/device/activations.h"
 #include "core/kernels/device/cache_address.h"
@@ -208,16 +207,6 @@ TEST(DeviceStoredBlockTest, EqualsTheReader) {
   expect_weights_of(WeightFormat::kQ4K, device::q4_k_weight<const unsigned char*>);
   expect_weights_of(WeightFormat::kQ5K, device::q5_k_weight<const unsigned char*>);
   expect_weights_of(WeightFormat::kQ6K, device::q6_k_weight<const unsigned char*>);
-  expect_weights_of(WeightFormat::kFp8x128, device::fp8_weight<const unsigned char*>);
-  expect_weights_of(WeightFormat::kFp8x32, device::fp8_weight<const unsigned char*>);
-  expect_weights_of(WeightFormat::kInt4x128, device::int4_128_weight<const unsigned char*>);
-  expect_weights_of(WeightFormat::kInt4x32, device::int4_32_weight<const unsigned char*>);
-  expect_weights_of(WeightFormat::kFp4x16, [](const unsigned char* block, int i) {
-    return device::codebook_weight<16>(block, i, codebook_of(DType::kFp4x16).data());
-  });
-  expect_weights_of(WeightFormat::kNf4x32, [](const unsigned char* block, int i) {
-    return device::codebook_weight<32>(block, i, codebook_of(DType::kNf4x32).data());
-  });
 }
 
 TEST(DevicePhiloxTest, GivesTheHostsNumbers) {

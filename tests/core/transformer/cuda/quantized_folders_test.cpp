@@ -63,7 +63,7 @@ TEST_P(CudaQuantizedTest, LogitsFollowTheCpu) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaQuantizedTest,
-                         testing::Values(fp8_rows(), w4a16(false), w2a16_rows(),
+                         testing::Values(fp8_rows(), int8_rows(), w4a16(false), w2a16_rows(),
                                          float4(Float4::kNvfp4), float4(Float4::kMxfp4),
                                          bitsandbytes_nf4()),
                          [](const auto& info) { return info.param.name; });
