@@ -128,8 +128,7 @@ TEST_P(CompressedModelTest, AGpuKeepsItsForm) {
   LoadOptions rows;
   rows.place.layout = WeightLayout::kRows;
   const auto weights = load_model(folder_.path(), rows);
-  const bool is_affine = GetParam().format.rfind("AFFINE", 0) == 0;
-  const std::string format = is_affine ? "float32" : GetParam().format;
+  const std::string format = GetParam().format;
   EXPECT_EQ(format_name(weights->layers[0].qkv.format()), format);
   const auto plain = load_model(plain_folder_.path(), rows);
   EXPECT_TRUE(at::equal(weights->layers[1].qkv.unpack(), plain->layers[1].qkv.unpack()));
