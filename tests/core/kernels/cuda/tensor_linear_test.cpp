@@ -32,6 +32,7 @@ class TensorMatrix {
     EXPECT_EQ(fragments_.numel(),
               cuda::specdec_cuda_fragment_bytes(static_cast<int32_t>(out_),
                                                 static_cast<int32_t>(in_), format_));
+    EXPECT_EQ(fragments_.numel(), fragment_bytes(out_, in_, host));
   }
 
   Tensor apply(const Tensor& input, const Tensor& bias = {}) const {
