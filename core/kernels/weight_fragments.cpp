@@ -33,48 +33,41 @@ struct Plane {
   int64_t bits;    ///< of a code, where some are packed
 };
 
-/// How a format's numbers lie in fragments.
-struct FragmentFormat {
-  std::vector<Plane> planes;  ///< of a chunk, one behind the other
-  int64_t zero;               ///< code of padding
-};
+/// How a format's numbers lie in fragments: of a chunk, one plane behind the other.
+using Planes = std::vector<Plane>;
 
-const FragmentFormat& fragment_format(WeightFormat format) {
+const Planes& planes_of(WeightFormat format) {
   using C = Code;
   static constexpr CodeOrder kNibbles = {C::kTile, C::kChunk, C::kGroup, C::kQuad, C::kPair,
                                          C::kStep, C::kOne,   C::kHalf,  C::kHigh};
-  static const FragmentFormat kSixteenBits = {
-      {{{C::kTile, C::kChunk, C::kPair, C::kStep, C::kGroup, C::kQuad, C::kHalf, C::kHigh, C::kOne},
-        at::kShort,
-        0,
-        0,
-        0}},
-      0};
-  static const Plane kBytes = {
-      {C::kTile, C::kChunk, C::kPair, C::kGroup, C::kQuad, C::kStep, C::kHalf, C::kHigh, C::kOne},
-      at::kByte,
-      0,
-      0,
-      0};
-  static const FragmentFormat kEightBits = {{kBytes}, 128};
-  static const FragmentFormat kFloat8 = {{kBytes}, 0};
-  static const FragmentFormat kFourBits = {{{kNibbles, at::kByte, 1, 0, 4}}, 8};
-  static const FragmentFormat kSixBits = {
-      {{kNibbles, at::kByte, 1, 0, 4},
-       {{C::kTile, C::kChunk, C::kGroup, C::kQuad, C::kPair, C::kOne, C::kStep, C::kHalf, C::kHigh},
-        at::kByte,
-        2,
-        4,
-        2}},
-      32};
-  static const FragmentFormat kFiveBits = {
-      {{kNibbles, at::kByte, 1, 0, 4},
-       {{C::kTile, C::kChunk, C::kGroup, C::kQuad, C::kPair, C::kStep, C::kOne, C::kHalf, C::kHigh},
-        at::kByte,
-        3,
-        4,
-        1}},
-      16};
+  static const Planes kSixteenBits = {
+      {{C::kTile, C::kChunk, C::kPair, C::kStep, C::kGroup, C::kQuad, C::kHalf, C::kHigh, C::kOne},
+       at::kShort,
+       0,
+       0,
+       0}};
+  static const Planes kEightBits = {
+      {{C::kTile, C::kChunk, C::kPair, C::kGroup, C::kQuad, C::kStep, C::kHalf, C::kHigh, C::kOne},
+       at::kByte,
+       0,
+       0,
+       0}};
+  static const Plane kLowBits = {kNibbles, at::kByte, 1, 0, 4};
+  static const Planes kFourBits = {kLowBits};
+  static const Planes kFiveBits = {
+      kLowBits,
+      {{C::kTile, C::kChunk, C::kGroup, C::kQuad, C::kPair, C::kStep, C::kOne, C::kHalf, C::kHigh},
+       at::kByte,
+       3,
+       4,
+       1}};
+  static const Planes kSixBits = {
+      kLowBits,
+      {{C::kTile, C::kChunk, C::kGroup, C::kQuad, C::kPair, C::kOne, C::kStep, C::kHalf, C::kHigh},
+       at::kByte,
+       2,
+       4,
+       2}};
   SPECDEC_CHECK(has_codes(format), "{} has no fragments", format_name(format));
   if (has_codebook(format)) {
     return kFourBits;
@@ -82,10 +75,9 @@ const FragmentFormat& fragment_format(WeightFormat format) {
   switch (format) {
     case WeightFormat::kInt8:
     case WeightFormat::kAffine8x64:
-      return kEightBits;
     case WeightFormat::kFp8x128:
     case WeightFormat::kFp8x32:
-      return kFloat8;
+      return kEightBits;
     case WeightFormat::kQ50:
     case WeightFormat::kQ51:
     case WeightFormat::kQ5K:
@@ -110,9 +102,9 @@ int64_t plane_bytes(const Plane& plane) {
          plane.packed;
 }
 
-int64_t code_bytes(const FragmentFormat& layout) {
+int64_t code_bytes(const Planes& planes) {
   int64_t bytes = 0;
-  for (const Plane& plane : layout.planes) {
+  for (const Plane& plane : planes) {
     bytes += plane_bytes(plane);
   }
   return bytes;
@@ -128,13 +120,13 @@ std::array<int64_t, Code::kCount> code_sizes(int64_t tiles, int64_t chunks) {
   return {tiles, 2, 8, chunks, 2, 2, 2, 4, 2};
 }
 
-/// Fills up to `rows` and `columns`.
-Tensor padded_codes(const Tensor& numbers, int64_t rows, int64_t columns, int64_t zero) {
+/// Fills up to `rows` and `columns` with zeros: codes of numbers, which inputs of 0 are multiplied
+/// with.
+Tensor padded(const Tensor& numbers, int64_t rows, int64_t columns) {
   if (numbers.size(0) == rows && numbers.size(1) == columns) {
     return numbers;
   }
-  return at::constant_pad_nd(numbers, {0, columns - numbers.size(1), 0, rows - numbers.size(0)},
-                             zero);
+  return at::constant_pad_nd(numbers, {0, columns - numbers.size(1), 0, rows - numbers.size(0)});
 }
 
 /// Codes [padded out, padded in] -> [tiles * chunks, bytes].
@@ -219,26 +211,26 @@ bool has_fragments(WeightFormat format) { return has_codes(format); }
 
 int64_t fragment_bytes(int64_t out, int64_t in, WeightFormat format) {
   return fragment_tiles(out) * fragment_chunks(in) *
-         (code_bytes(fragment_format(format)) + kFragmentOutputs * chunk_scale_bytes(format));
+         (code_bytes(planes_of(format)) + kFragmentOutputs * chunk_scale_bytes(format));
 }
 
 Tensor pack_fragments(const Tensor& rows, WeightFormat format) {
-  const FragmentFormat& layout = fragment_format(format);
+  const Planes& planes = planes_of(format);
   const CodesAndScales parts = codes_and_scales(rows, format);
   const int64_t tiles = fragment_tiles(rows.size(0));
   const int64_t chunks = fragment_chunks(parts.codes.size(1));
   const int64_t out = tiles * kFragmentOutputs;
-  const Tensor codes = padded_codes(parts.codes, out, chunks * kFragmentInputs, layout.zero);
-  std::vector<Tensor> planes;
-  for (const Plane& plane : layout.planes) {
-    planes.push_back(pack_plane(codes, plane, tiles, chunks));
+  const Tensor codes = padded(parts.codes, out, chunks * kFragmentInputs);
+  std::vector<Tensor> packed;
+  for (const Plane& plane : planes) {
+    packed.push_back(pack_plane(codes, plane, tiles, chunks));
   }
-  const Tensor fragments = planes.size() == 1 ? planes[0].view(-1) : at::cat(planes, 1).view(-1);
+  const Tensor fragments = packed.size() == 1 ? packed[0].view(-1) : at::cat(packed, 1).view(-1);
   const int64_t bytes = chunk_scale_bytes(format);
   if (bytes == 0) {
     return fragments;
   }
-  const Tensor scales = padded_codes(parts.scales, out, chunks * bytes, 0)
+  const Tensor scales = padded(parts.scales, out, chunks * bytes)
                             .view({tiles, 2, 8, chunks, bytes})
                             .permute({0, 3, 2, 1, 4});
   return at::cat({fragments, scales.reshape({-1})});
@@ -246,17 +238,17 @@ Tensor pack_fragments(const Tensor& rows, WeightFormat format) {
 
 Tensor unpack_fragments(const Tensor& fragments, WeightFormat format, int64_t in,
                         const Tensor& ids) {
-  const FragmentFormat& layout = fragment_format(format);
+  const Planes& planes = planes_of(format);
   const FragmentRows rows(ids);
   const int64_t chunks = fragment_chunks(in);
   const int64_t scale_bytes = chunk_scale_bytes(format);
-  const int64_t chunk_bytes = code_bytes(layout);
+  const int64_t chunk_bytes = code_bytes(planes);
   const int64_t pieces = fragments.size(0) / (chunk_bytes + kFragmentOutputs * scale_bytes);
   const int64_t split = pieces * chunk_bytes;
   const Tensor all = fragments.narrow(0, 0, split).view({pieces, chunk_bytes});
   CodesAndScales parts;
   int64_t first = 0;
-  for (const Plane& plane : layout.planes) {
+  for (const Plane& plane : planes) {
     const Tensor codes = plane_of(all.narrow(1, first, plane_bytes(plane)), plane, chunks, rows);
     parts.codes = parts.codes.defined() ? parts.codes.bitwise_or(codes) : codes;
     first += plane_bytes(plane);
