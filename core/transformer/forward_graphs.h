@@ -31,7 +31,9 @@ int64_t launched_context(int64_t longest);
 
 /// What became of the forwards that were given to ForwardGraphs.
 struct GraphCounts {
-  int64_t warm_ups = 0;  ///< ran as they are: the first of their key (chains: the second)
+  /// Ran as they are: the first of their key, of chains that LanguageModel::draw_chain draws the
+  /// second.
+  int64_t warm_ups = 0;
   int64_t captures = 0;  ///< were recorded, and ran as a graph
   int64_t replays = 0;   ///< ran as a graph that was there
 

@@ -109,7 +109,9 @@ class FeatureDrafter final : public DistributionDrafter {
   TokenSpan committed_;               // of the draft in progress
   double* prompt_seconds_ = nullptr;  // the same
   std::vector<Tensor> newest_;  // [modules] features at the newest committed token, [1, hidden]
-  ForwardResult root_;  // logits [1, vocab] after it; undefined after a chain that a device drew
+  // Logits [1, vocab] after it; undefined after a chain that a device drew by one module. Where one
+  // by several was damaged, the host goes on from them.
+  ForwardResult root_;
   std::vector<Node> nodes_;  // of the draft in progress
 };
 

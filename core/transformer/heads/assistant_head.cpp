@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/kernels/linear_rows.h"
+#include "core/result_memory.h"
 #include "core/transformer/chain_steps.h"
 #include "core/transformer/forward_parts.h"
 #include "core/transformer/random_weights.h"
@@ -96,7 +97,8 @@ std::optional<DrawnChain> AssistantModel::draw_chain(const ChainRequest& chain, 
       return step.logits;
     });
   };
-  if (graphs_.enabled() && !head_->ordered.centroids.defined() && target.keys_may_be_recorded()) {
+  if (graphs_.enabled() && chain.count < ResultMemory::kMostRows &&
+      !head_->ordered.centroids.defined() && target.keys_may_be_recorded()) {
     tables.longest = launched_context(tables.longest);
     graphs_.run(chain_key(*drawing, tables, target), draw);
   } else {

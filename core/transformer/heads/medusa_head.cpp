@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
 #include "core/formats/json_keys.h"
+#include "core/result_memory.h"
 #include "core/transformer/forward_parts.h"
 #include "core/transformer/layer_runner.h"
 #include "core/transformer/tensor_source.h"
@@ -163,7 +164,7 @@ std::optional<DrawnChain> MedusaModel::draw_chain(const ChainRequest& chain, con
       drawing->draw(index, logits(kept_, hidden_, index));
     }
   };
-  if (graphs_.enabled()) {
+  if (graphs_.enabled() && chain.count < ResultMemory::kMostRows) {
     graphs_.run(drawing->key(), draw);
   } else {
     draw();
