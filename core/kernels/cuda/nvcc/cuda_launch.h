@@ -23,16 +23,29 @@ __device__ inline void multiply_tiles(float (&c)[4], const uint32_t (&a)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/// Lets a kernel have so many bytes of shared memory. The limit is the kernel's, graphs that were
+/// recorded with more may be launched again: it is never lowered.
+template <class Task>
+cudaError_t allow_shared_bytes(void (*kernel)(Task), unsigned bytes) {
+  constexpr unsigned kDefaultSharedBytes = 48U << 10U;
+  if (bytes <= kDefaultSharedBytes) {
+    return cudaSuccess;
+  }
+  cudaFuncAttributes attributes = {};
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  const auto wanted = static_cast<int>(bytes);
+  if (error != cudaSuccess || attributes.maxDynamicSharedSizeBytes >= wanted) {
+    return error;
+  }
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, wanted);
+}
+
 /// Runs kernel(task) on a stream (cudaStream_t); returns the error of the launch, 0 = none.
 template <class Task>
 int launch(void (*kernel)(Task), const LaunchShape& shape, void* stream, const Task& task) {
-  constexpr unsigned kDefaultSharedBytes = 48U << 10U;
-  if (shape.shared_bytes > kDefaultSharedBytes) {
-    const cudaError_t error = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
-    if (error != cudaSuccess) {
-      return error;
-    }
+  const cudaError_t error = allow_shared_bytes(kernel, shape.shared_bytes);
+  if (error != cudaSuccess) {
+    return error;
   }
   const dim3 grid(shape.grid_x, shape.grid_y, shape.grid_z);
   kernel<<<grid, shape.threads, shape.shared_bytes, static_cast<cudaStream_t>(stream)>>>(task);
