@@ -42,8 +42,8 @@ class ChildDistribution {
     return false;
   }
   /// Drafts a chain behind the root on the device of a model or a head that draws them itself,
-  /// instead of expand; nothing is asked of the draft afterwards. nullopt: the shape grows the chain
-  /// by expand_on_device or expand.
+  /// instead of expand; nothing is asked of the draft afterwards. nullopt: the shape grows the
+  /// chain by expand_on_device or expand.
   virtual std::optional<DrawnChain> draw_chain(const ChainRequest& chain) {
     (void)chain;
     return std::nullopt;

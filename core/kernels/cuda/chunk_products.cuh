@@ -136,8 +136,9 @@ __device__ inline void read_keys(const PagedCache& cache, const Tile& tile, cons
     for (int n = 0; n < 4; ++n) {
       const int d = begin + fragment_input(static_cast<int>(lane_index()), n / 2) + n % 2;
       numbers[n / 2 * 4 + 2 * j + n % 2] =
-          exists && d < cache.head_dim ? kv.code(key, cache.page_size, cache.head_dim, d) * scale
-                                       : 0.0F;
+          exists && d < cache.head_dim
+              ? device::rounded_product(kv.code(key, cache.page_size, cache.head_dim, d), scale)
+              : 0.0F;
     }
   }
 }
@@ -150,8 +151,8 @@ __device__ inline KvPair value_pair(const PagedCache& cache, const Tile& tile, i
   if constexpr (kIsCoded<Kv>) {
     const Kv kv = kv_with<Kv>(tile.levels + kLevels);
     const float scale = kv.scale(value, 1, cache.head_dim, d / kWarp);
-    return {{kv.code(value, 1, cache.head_dim, d) * scale,
-             kv.code(value, 1, cache.head_dim, d + 1) * scale}};
+    return {{device::rounded_product(kv.code(value, 1, cache.head_dim, d), scale),
+             device::rounded_product(kv.code(value, 1, cache.head_dim, d + 1), scale)}};
   } else {
     return Kv::pair(value + d);
   }

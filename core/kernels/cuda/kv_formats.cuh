@@ -235,11 +235,12 @@ __device__ inline Kv kv_with(const float* levels) {
   }
 }
 
-/// Number of dimension d: exactly, as a product of a code and a factor of eleven bits.
+/// Number of dimension d. Its scale has eleven bits, so the product with an integer code is exact.
 template <class Kv>
 __device__ inline float number_at(const Kv& kv, const typename Kv::Element* first, int64_t stride,
                                   int head_dim, int d) {
-  return kv.code(first, stride, head_dim, d) * kv.scale(first, stride, head_dim, d / kWarp);
+  return device::rounded_product(kv.code(first, stride, head_dim, d),
+                                 kv.scale(first, stride, head_dim, d / kWarp));
 }
 
 /// Calls use(kv) with a reader and writer of the cache's format; kInvalidValue for one that does

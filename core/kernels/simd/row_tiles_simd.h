@@ -1,8 +1,8 @@
 // How products are cut into tiles of rows and panels; included inside a namespace by linear_simd.h
 // and block_product_simd.h; see core/kernels/simd/for_each_simd.h.
 
-/// Sanitizers make each height of a tile a large function, so two heights stand for all: how rows
-/// are cut into tiles changes no bit.
+/// Sanitizers make each height of a tile a large function, so two heights, which run the same
+/// lines, stand for all: how rows are cut into tiles changes no bit. Higher ones are not sanitized.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int kMostTileRows = 2;
 #else

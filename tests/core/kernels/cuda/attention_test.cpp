@@ -164,7 +164,11 @@ TEST_P(CudaAttentionTest, WhatIsHiddenMayBeAnything) {
   const Tensor expected = cuda_attend(alone, alone.extend({}, {}, token));
   AttentionCache cache(GetParam());
   cache.extend({}, {}, random_qkv(140));  // so that there are pages
-  for (const Tensor& memory : {cache.kv().view(0).keys, cache.kv().view(0).values}) {
+  const KvView view = cache.kv().view(0);
+  for (const Tensor& memory : {view.keys, view.values, view.exact.keys, view.exact.values}) {
+    if (!memory.defined()) {
+      continue;
+    }
     const int64_t pages = std::min<int64_t>(memory.size(0), 64);
     std::memset(memory.mutable_data_ptr(), 255, memory.narrow(0, 0, pages).nbytes());  // NaN
   }
