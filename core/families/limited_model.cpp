@@ -90,12 +90,12 @@ std::vector<fs::path> weight_files(const fs::path& model) {
 }
 
 /// How the numbers of a form lie; "" for the CPU's, whose files said nothing before there were
-/// others.
+/// others. Files that said "in fragments of 16 x 64" held rows of some formats.
 std::string form_text(const LinearForm& form) {
   if (form.layout == WeightLayout::kPanels) {
     return {};
   }
-  return form.is_arranged ? " in fragments of 16 x 64" : " in rows";
+  return form.is_arranged ? " in fragments of 16 x 64 in each format" : " in rows";
 }
 
 /// Says which weights these are, in which formats.
