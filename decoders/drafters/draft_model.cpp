@@ -32,10 +32,9 @@ auto DraftModelDrafter::of_cache(const F& f) {
     if (!own_cache_) {
       throw;
     }
-    throw Error(
-        fmt::format("drafter draft_model: its own cache (drafter.cache, not model.cache) failed: "
-                    "{}",
-                    error.what()));
+    throw Error(fmt::format(
+        "drafter draft_model, whose cache is its own (drafter.cache, not model.cache): {}",
+        error.what()));
   }
 }
 

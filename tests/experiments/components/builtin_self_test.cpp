@@ -206,8 +206,9 @@ TEST_F(BuiltinSelfTest, ADraftModelsOwnCacheThatIsFullSaysWhoseItIs) {
                    ", cache: {type: paged, max_pages: 1}}}\n");
   EXPECT_THAT(
       error_message<Error>([&] { (void)run(); }),
-      AllOf(HasSubstr("drafter draft_model: its own cache (drafter.cache, not model.cache)"),
-            HasSubstr("holds 1 pages of 16 tokens, not 2")));
+      AllOf(
+          HasSubstr("drafter draft_model, whose cache is its own (drafter.cache, not model.cache)"),
+          HasSubstr("holds 1 pages of 16 tokens, not 2")));
 }
 
 TEST_F(BuiltinSelfTest, ATreeDeeperThanTheTargetsCacheTakesIsRefused) {
