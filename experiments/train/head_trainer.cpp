@@ -252,6 +252,9 @@ class HeadTrainer {
                 {"bfloat16", config_.bfloat16_products}};
     if (!target_->config.suppressed_ids.empty()) {
       out["suppressed"] = target_->config.suppressed_ids;
+      if (distillation.share > 0.0) {  // those of older states had them
+        out["suppressed_in_sequences"] = true;
+      }
     }
     return out.dump();
   }
