@@ -26,6 +26,9 @@ using Codes = CompressionScheme::Codes;
 constexpr const char* kRoundings[] = {"act_quant_scale", "act_quant_zero_point",
                                       "output_quant_scale"};
 
+/// Attributes of a matrix that say that its inputs are rounded, unless they are null.
+constexpr const char* kInputRoundings[] = {"act_quant_kwargs", "activation_quantization"};
+
 /// How the names of a weight's parts go on behind its module's.
 constexpr std::string_view kWeightPart = "._weight_";
 
@@ -60,8 +63,9 @@ class TorchaoReader {
       enter_part("tensor_impl");
     }
     class_ = find_class();
-    const json rounding = data_->value("act_quant_kwargs", json());
-    rounds_activations_ = rounds_activations_ || !rounding.is_null();
+    for (const char* rounding : kInputRoundings) {
+      rounds_activations_ |= !data_->value(rounding, json()).is_null();
+    }
     matrix_.scheme.codes = class_.codes;
     matrix_.codes = part(class_.codes_part);
     matrix_.scales = part(class_.scales_part);

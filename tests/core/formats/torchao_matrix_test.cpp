@@ -172,9 +172,12 @@ TEST(TorchaoMatrixTest, RoundedActivationsAreSaidByTheTensors) {
   folder.said["_data"]["act_quant_kwargs"] = {{"_type", "QuantizeTensorToInt8Kwargs"}};
   EXPECT_EQ(folder.complaint(), "no error");
   EXPECT_THAT(folder.notes, testing::ElementsAre(HasSubstr("stay float32")));
-  const auto old = std::make_shared<CheckpointTensors>(torchao_folder("8da4w_old"));
-  EXPECT_THAT(CompressedTensors(old, kTorchaoScheme).notes(),
-              testing::ElementsAre(HasSubstr("stay float32")));
+  for (const char* name : {"8da4w_old", "intx4_asymmetric"}) {
+    const auto stored = std::make_shared<CheckpointTensors>(torchao_folder(name));
+    EXPECT_THAT(CompressedTensors(stored, kTorchaoScheme).notes(),
+                testing::ElementsAre(HasSubstr("stay float32")))
+        << name;
+  }
 }
 
 TEST(TorchaoMatrixTest, ScalesThatAreNotFiniteAreNamed) {
