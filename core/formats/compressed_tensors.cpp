@@ -183,10 +183,14 @@ void CompressedTensors::add_torchao() {
   rounds_activations_ = described.rounds_activations;
   refused_.insert(described.refused.begin(), described.refused.end());
   for (const auto& [name, matrix] : described.read) {
-    add(name, matrix);
+    try {
+      add(name, matrix);
+    } catch (const WeightsError& error) {  // as in find_scheme
+      refused_.emplace(name, error.what());
+    }
   }
   for (const TensorEntry* entry : stored_->tensors()) {
-    if (torchao_matrix_of(entry->name, described).empty()) {
+    if (!matrices_.contains(torchao_matrix_of(entry->name, described))) {
       plain_.push_back(entry);
     }
   }

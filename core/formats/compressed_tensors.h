@@ -56,6 +56,7 @@ class CompressedTensors final : public TensorFiles {
   void find_scheme(const TensorEntry& codes, const std::string& name);
   /// Adds all matrices of torchao, and what is no part of one.
   void add_torchao();
+  /// Throws WeightsError where the matrix is there in another form too.
   void add(const std::string& name, const CompressedMatrix& stored);
   CompressedMatrix describe(const TensorEntry& codes, const std::string& name,
                             const CompressionScheme& scheme) const;
@@ -69,7 +70,9 @@ class CompressedTensors final : public TensorFiles {
   CompressionSchemes schemes_;
   mutable std::mutex mutex_;
   mutable std::map<std::string, Matrix, std::less<>> matrices_;
-  std::vector<const TensorEntry*> plain_;  ///< those of the file that are no part of a matrix
+  /// Those of the file that are no part of a matrix; codes, or all parts, of one that is refused,
+  /// so that nobody takes a file for one without it.
+  std::vector<const TensorEntry*> plain_;
   /// Why matrices are not read, by their names.
   std::map<std::string, std::string, std::less<>> refused_;
   bool rounds_activations_ = false;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -238,6 +239,38 @@ TEST_P(BrokenGptqTest, GroupsThatAreNoneAreNamed) {
 
 INSTANTIATE_TEST_SUITE_P(All, BrokenGptqTest, testing::Values(gptq("gptq", {}, "Q4_0")),
                          [](const auto& info) { return info.param.name; });
+
+/// Of a model of torchao with matrices that it does not know, beside its own, which are plain.
+std::string complaint_of_torchao(const std::vector<std::string>& more,
+                                 const std::map<std::string, std::string>& metadata) {
+  const SafetensorsFile file(test_data("gemma3-a") / "model.safetensors");
+  std::vector<TensorToWrite> tensors;
+  for (const TensorEntry& entry : file.tensors()) {
+    tensors.push_back({entry.name, entry.dtype, entry.shape, entry.bytes});
+  }
+  const std::vector<std::byte> codes(64);
+  for (const std::string& name : more) {
+    tensors.push_back({name, DType::kI8, {2, 32}, codes});
+  }
+  const TemporaryFolder folder;
+  write_safetensors(folder.path() / "model.safetensors", tensors, metadata);
+  json config = json::parse(read_file(test_data("gemma3-a") / "config.json"));
+  config["quantization_config"] = {{"quant_method", "torchao"}};
+  write_file(folder.path() / "config.json", config.dump());
+  return error_message<WeightsError>([&] { load_model(folder.path()); });
+}
+
+TEST(TorchaoModelTest, MatricesThatNobodyReadsAreNamed) {
+  const std::string unknown = R"({"_type": "UnheardOfTensor", "_data": {}})";
+  const std::string module = "model.layers.0.self_attn.g_proj.";
+  const std::string vision = "vision_tower.encoder.";
+  EXPECT_EQ(complaint_of_torchao({vision + "_weight_qdata"}, {{vision + "weight", unknown}}),
+            "no error");
+  const auto left = HasSubstr(module + "_weight_qdata' (and 0 more) belongs to no layer");
+  EXPECT_THAT(complaint_of_torchao({module + "_weight_qdata"}, {{module + "weight", unknown}}),
+              left);
+  EXPECT_THAT(complaint_of_torchao({module + "_weight_qdata"}, {}), left);
+}
 
 class RefusedMethodTest : public CompressedModelTest {};
 

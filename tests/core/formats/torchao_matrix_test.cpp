@@ -160,6 +160,16 @@ TEST(TorchaoMatrixTest, OnlyAMatrixThatIsReadIsRefused) {
   folder.reads_vision = true;
   EXPECT_THAT(folder.complaint(),
               HasSubstr("'vision.weight' is of torchao's class UnheardOfTensor"));
+  folder.other = folder.said;
+  for (const auto& [name, part] : int4_folder().tensors) {
+    folder.tensors["vision" + name.substr(1)] = part;
+  }
+  EXPECT_EQ(folder.complaint(), "no error");
+  folder.tensors["vision.weight"] = zeros_of(DType::kBF16, {4, 64});
+  EXPECT_THAT(folder.complaint(), HasSubstr("'vision._weight_qdata' is there beside "
+                                            "'vision.weight', of which it is the compressed"));
+  folder.reads_vision = false;
+  EXPECT_EQ(folder.complaint(), "no error");
 }
 
 TEST(TorchaoMatrixTest, RoundedActivationsAreSaidByTheTensors) {
