@@ -187,9 +187,8 @@ void Linear::set_bias(const Tensor& bias) {
 
 void Linear::arrange() {
   for (Part& part : parts_) {
-    const bool reads_rows = part.packed.is_mps() || part.packed.is_meta();  // Metal, or nobody
-    const bool rows = layout_ == WeightLayout::kRows && !reads_rows;
-    if (rows && !part.in_fragments && has_fragments(part.format)) {
+    const bool takes = takes_fragments({part.packed.device(), layout_});
+    if (takes && !part.in_fragments && has_fragments(part.format)) {
       part.packed = pack_fragments(part.packed, part.format);
       part.in_fragments = true;
     }

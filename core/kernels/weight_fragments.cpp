@@ -214,6 +214,10 @@ int64_t fragment_bytes(int64_t out, int64_t in, WeightFormat format) {
          (code_bytes(planes_of(format)) + kFragmentOutputs * chunk_scale_bytes(format));
 }
 
+bool takes_fragments(const Placement& place) {
+  return place.layout == WeightLayout::kRows && !place.device.is_mps() && !place.device.is_meta();
+}
+
 Tensor pack_fragments(const Tensor& rows, WeightFormat format) {
   const Planes& planes = planes_of(format);
   const CodesAndScales parts = codes_and_scales(rows, format);

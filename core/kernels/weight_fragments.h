@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "core/kernels/panels.h"
+#include "core/kernels/weight_rows.h"
 
 namespace specdec {
 
@@ -11,6 +12,9 @@ namespace specdec {
 
 /// Whether tensor cores multiply with matrices of a format.
 bool has_fragments(WeightFormat format);
+/// Whether matrices at a placement are rearranged so: not for Metal, which reads rows, nor on a
+/// meta device, which stands for it or is not read.
+bool takes_fragments(const Placement& place);
 /// Bytes of a matrix [out, in] in fragments.
 int64_t fragment_bytes(int64_t out, int64_t in, WeightFormat format);
 /// Rearranges a matrix of the layout kRows (weight_rows.h), which has fragments. The result is

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/kernels/weight_fragments.h"
 #include "core/transformer/decay_parameter.h"
 
 namespace specdec {
@@ -46,7 +47,8 @@ MatrixSize begin(const Whole& whole, const TensorSource& source, const MatrixFor
       parts.push_back({.out = count, .format = here});
     }
   }
-  return {parts, whole.columns, {.layout = source.place().layout}};
+  const Placement& place = source.place();
+  return {parts, whole.columns, {.layout = place.layout, .is_arranged = takes_fragments(place)}};
 }
 
 Linear begin(const Whole& whole, const TensorSource& source, const MatrixFormat& format,
@@ -77,7 +79,7 @@ void join_rows(std::vector<MatrixSize>& /*matrices*/) {}
 
 void arrange(Tensor& /*matrix*/) {}
 
-void arrange(MatrixSize& matrix) { matrix.form.is_arranged = true; }
+void arrange(MatrixSize& /*matrix*/) {}  // its form is that of an arranged one
 
 void arrange(Linear& matrix) { matrix.arrange(); }
 

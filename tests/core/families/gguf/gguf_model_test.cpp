@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -167,6 +168,23 @@ TEST(GgufModelTest, MeasuredWeightsAreWhatLoadingTakes) {
       EXPECT_EQ(measured, loaded) << name;
     }
   }
+}
+
+TEST(GgufModelTest, MatricesForMetalAreMeasuredInRows) {
+  const GgufFile file(gguf_data("gemma2-q4_k.gguf"));
+  std::map<std::string, int64_t> in_file;  // a row there is one of the file
+  for (const TensorEntry& entry : file.tensors()) {
+    if (is_block(entry.dtype)) {
+      in_file[std::string(dtype_name(entry.dtype))] += static_cast<int64_t>(entry.bytes.size());
+    }
+  }
+  ASSERT_EQ(in_file.count("Q4_K"), 1U);
+  const OpenModel model = open_model(file.path());
+  const auto measured_on = [&](at::DeviceType device) {
+    return measure_weights(model, {.dtype = {}, .place = {device, WeightLayout::kRows}});
+  };
+  EXPECT_EQ(measured_on(at::kMeta), in_file);
+  EXPECT_GT(measured_on(at::kCPU).at("Q4_K"), in_file.at("Q4_K")) << "in fragments, for CUDA";
 }
 
 TEST(GgufModelTest, ActivationsAreRoundedWhereWeightsAreInBlocks) {
