@@ -103,6 +103,13 @@ TEST(MlxMatrixTest, BitsAndGroupsThatWouldFitAreSaid) {
   }
 }
 
+TEST(MlxMatrixTest, ScalesOfMoreThanAnyMatrixAreNamed) {
+  OwnedTensors folder = mlx_matrix();  // 2^62 + 2, which would be 2 once bits are counted
+  folder["a.scales"] = zeros_of(DType::kBF16, {0, 4611686018427387906});
+  EXPECT_THAT(mlx_complaint(folder, mlx_config({{"group_size", 64}})),
+              HasSubstr("'a.scales' has shape [0, 4611686018427387906]"));
+}
+
 TEST(MlxMatrixTest, WhatIsNotSupportedIsNamed) {
   const auto said = [](const json& more) { return mlx_complaint(mlx_matrix(), mlx_config(more)); };
   EXPECT_THAT(said({{"bits", 7}}), HasSubstr("'bits' is 7, which is not supported; known: 2, 3"));
