@@ -203,24 +203,21 @@ std::unique_ptr<Drafter> ordered_assistant(HeadBench& bench) {
 struct HeadKind {
   std::string name;
   HeadBench::MakeDrafter make;
-  bool as_tree = true;  ///< its chains are drawn as trees are
 };
 
-const std::vector<HeadKind> kDrawnHeads = {{"eagle", drawn_eagle, false},
-                                           {"eagle3", drawn_eagle3, false},
-                                           {"mtp", drawn_mtp, false},
-                                           {"mtp of three modules", three_modules, false},
-                                           {"medusa", drawn_medusa, false},
-                                           {"assistant", drawn_assistant, false},
-                                           {"ordered assistant", ordered_assistant, false}};
+const std::vector<HeadKind> kDrawnHeads = {{"eagle", drawn_eagle},
+                                           {"eagle3", drawn_eagle3},
+                                           {"mtp", drawn_mtp},
+                                           {"mtp of three modules", three_modules},
+                                           {"medusa", drawn_medusa},
+                                           {"assistant", drawn_assistant},
+                                           {"ordered assistant", ordered_assistant}};
 
-/// A step reads the chain, 12 or 8 bytes a token, and the decision about it: features stay.
-void expect_few_read_backs(const Generation& generation, const HeadKind& kind, bool samples) {
+/// A step reads the chain and the decision about it: features stay.
+void expect_few_read_backs(const Generation& generation, int64_t bytes_of_a_token) {
   for (const StepStatistics& step : generation.steps) {
     EXPECT_EQ(step.read_backs.count, 1);
-    const int64_t of_a_tree = kTreeNodeBytes * 2 * step.drafted;
-    EXPECT_EQ(step.draft_read_backs.bytes,
-              kind.as_tree ? of_a_tree : (samples ? 8 : 12) * step.drafted);
+    EXPECT_EQ(step.draft_read_backs.bytes, bytes_of_a_token * step.drafted);
   }
 }
 
@@ -230,10 +227,28 @@ TEST(CudaDrawnHeadTest, GreedyTokensAreTheHosts) {
     HeadBench device(DrawnBy::kDevice, kind.make, verifier_of(DeviceRule::kNone), 3);
     HeadBench host(DrawnBy::kHost, kind.make, verifier_of(DeviceRule::kNone), 3);
     const Generation drawn = device.generate(kChainPrompts.front(), {});
-    expect_the_hosts_tokens(drawn, host.generate(kChainPrompts.front(), {}),
-                            kind.as_tree ? kTreeNodeBytes : 12);
-    expect_few_read_backs(drawn, kind, false);
+    expect_the_hosts_tokens(drawn, host.generate(kChainPrompts.front(), {}), 12);
+    expect_few_read_backs(drawn, 12);
   }
+}
+
+/// Behind them some modules have kept nothing: a chain is drawn level by level, as trees are.
+TEST(CudaDrawnHeadTest, TextsShorterThanThereAreModulesHaveTrees) {
+  HeadBench device(DrawnBy::kDevice, three_modules, verifier_of(DeviceRule::kNone), 2);
+  HeadBench host(DrawnBy::kHost, three_modules, verifier_of(DeviceRule::kNone), 2);
+  const Generation drawn = device.generate({9}, {});
+  expect_the_hosts_tokens(drawn, host.generate({9}, {}), kTreeNodeBytes);
+  int64_t fed = 1;
+  int64_t trees = 0;
+  int64_t chains = 0;
+  for (const StepStatistics& step : drawn.steps) {
+    const bool is_tree = fed < 3;
+    EXPECT_EQ(step.draft_read_backs.bytes, (is_tree ? 2 * kTreeNodeBytes : 12) * step.drafted);
+    (is_tree ? trees : chains) += step.drafted > 0 ? 1 : 0;
+    fed += step.accepted + 1;
+  }
+  EXPECT_GT(trees, 0);
+  EXPECT_GT(chains, 0);
 }
 
 TEST(CudaDrawnHeadTest, SampledTokensAreTheHosts) {
@@ -250,9 +265,8 @@ TEST(CudaDrawnHeadTest, SampledTokensAreTheHosts) {
       const auto& prompt = kChainPrompts[request];
       const SamplingParams& sampling = cases[request];
       const Generation drawn = device.generate(prompt, sampling);
-      accepted += expect_the_hosts_tokens(drawn, host.generate(prompt, sampling),
-                                          kind.as_tree ? kTreeNodeBytes : 8);
-      expect_few_read_backs(drawn, kind, true);
+      accepted += expect_the_hosts_tokens(drawn, host.generate(prompt, sampling), 8);
+      expect_few_read_backs(drawn, 8);
       for (const StepStatistics& step : drawn.steps) {
         drafted += step.drafted;
       }
@@ -339,11 +353,51 @@ class DamagedRowOps final : public ForwardingOps {
 };
 
 TEST(CudaDrawnHeadTest, DamagedLogitsAreTheHostsError) {
-  for (const auto make : {drawn_eagle, drawn_mtp, two_modules}) {
+  for (const auto make : {drawn_eagle, drawn_mtp, two_modules, drawn_assistant}) {
     HeadBench bench(DrawnBy::kDevice, make, verifier_of(DeviceRule::kRejection), 3,
                     std::make_shared<DamagedRowOps>());
     EXPECT_THAT([&] { bench.generate(kChainPrompts.front(), {.temperature = 1.0}); },
                 ThrowsMessage<Error>(HasSubstr("logit")));
+  }
+}
+
+/// Ops whose logits become NaN in the first graph that holds some, and in all that follows.
+class DamagedGraphOps final : public ForwardingOps {
+ public:
+  DamagedGraphOps() : ForwardingOps(cuda_ops(at::kCPU)) {}
+  void linear(const Linear& weight, const Tensor& input, Tensor& out) override {
+    ForwardingOps::linear(weight, input, out);
+    if (out.size(1) == 40) {
+      is_damaged_ = is_damaged_ || is_recording_;
+      ForwardingOps::scale(out, is_damaged_ ? std::nan("") : 1.0);  // in the graph, too
+    }
+  }
+  bool records() const override { return true; }
+  std::unique_ptr<OpsGraph> record(const std::function<void()>& calls) override {
+    is_recording_ = true;
+    auto graph = ops().record(calls);
+    is_recording_ = false;
+    return graph;
+  }
+  bool is_damaged() const { return is_damaged_; }
+
+ private:
+  bool is_recording_ = false;
+  bool is_damaged_ = false;
+};
+
+TEST(CudaDrawnHeadTest, DamagedGraphsAreTheHostsError) {
+  for (const auto make : {drawn_eagle, two_modules, drawn_assistant}) {
+    const auto ops = std::make_shared<DamagedGraphOps>();
+    HeadBench bench(DrawnBy::kDevice, make, verifier_of(DeviceRule::kNone), 3, ops);
+    EXPECT_THAT(
+        [&] {
+          for (int request = 0; request < 3; ++request) {
+            bench.generate(kChainPrompts.front(), {});
+          }
+        },
+        ThrowsMessage<Error>(HasSubstr("logit")));
+    EXPECT_TRUE(ops->is_damaged());
   }
 }
 
