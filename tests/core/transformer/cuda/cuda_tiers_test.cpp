@@ -12,6 +12,8 @@
 #include "core/error.h"
 #include "core/kernels/cuda/cuda_copy_queue.h"
 #include "core/row_tiers.h"
+#include "core/transformer/heads/feature_model.h"
+#include "core/transformer/heads/module_chains.h"
 #include "kv/kv_cache.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/kv/full_disk.h"
@@ -208,6 +210,21 @@ TEST_F(CudaTiersTest, LayersThatShareKeysAndReadersFindThem) {
   EXPECT_TRUE(plain.internals()->keys_may_be_recorded());
   EXPECT_FALSE(model.internals()->keys_may_be_recorded()) << "pages move";
   EXPECT_GT(model.cache().statistics().tiers->promotions, 5);
+}
+
+TEST_F(CudaTiersTest, NoGraphHoldsAChainOfModules) {
+  const auto weights = deep_gemma();
+  const auto head = random_mtp_head(*weights, 2, {.seed = 7});
+  TransformerOptions options = emulated();
+  options.max_length = 64;
+  for (const bool is_tiered : {false, true}) {
+    std::vector<std::unique_ptr<FeatureModel>> modules;
+    for (size_t module = 0; module < 2; ++module) {
+      modules.push_back(make_mtp_model(head, module, weights,
+                                       is_tiered ? tiered(kMemory, 0) : paged_kv(), options));
+    }
+    EXPECT_EQ(ModuleChains({modules[0].get(), modules[1].get()}, 8).can_draw(4), !is_tiered);
+  }
 }
 
 TEST_F(CudaTiersTest, AFullDiskIsAnErrorThatLosesNothing) {
