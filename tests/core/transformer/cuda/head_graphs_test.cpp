@@ -14,11 +14,13 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/row_view.h"
 #include "core/transformer/chain_steps.h"
 #include "core/transformer/heads/assistant_head.h"
 #include "core/transformer/heads/medusa_head.h"
 #include "core/transformer/heads/module_chains.h"
 #include "kv/kv_cache.h"
+#include "kv/tracing_store.h"
 #include "tests/core/transformer/cuda/drawn_chain_bench.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/support/recording_ops.h"
@@ -29,6 +31,63 @@ namespace {
 TransformerOptions graph_options(std::shared_ptr<Ops> ops = cuda_ops(at::kCPU)) {
   return {.max_length = 64, .ops = std::move(ops)};
 }
+
+/// The distributions of the newest drawn chain, which later ones leave as they are: so chains are
+/// drawn into two places in turn.
+class HeldProbs {
+ public:
+  void hold(const Tensor& probs) {
+    EXPECT_TRUE(!held_.defined() || at::equal(held_, as_they_were_));
+    if (probs.defined()) {
+      held_ = probs;
+      as_they_were_ = probs.clone();
+    }
+  }
+
+ private:
+  Tensor held_, as_they_were_;
+};
+
+/// Caches whose rows grow to lengths on both sides of what contexts, rotary tables and page tables
+/// grow at; the last two are launched apart where all tables stay.
+class GrownCaches {
+ public:
+  static constexpr int64_t kLengths[] = {60, 70, 130, 520, 100, 300};
+
+  static TransformerOptions options(int64_t graphs) {
+    TransformerOptions options = graph_options();
+    options.max_length = 1100;
+    options.graphs = graphs;
+    return options;
+  }
+  KvStoreFactory factory() {
+    return [this](const std::vector<LayerKv>& layers, const KvStoreOptions& options) {
+      std::unique_ptr<KvStore> store = paged_kv(4)(layers, options);
+      stores_.push_back(store.get());
+      return store;
+    };
+  }
+  /// Row 0 of each keeps the beginning of one text, and nothing is pending.
+  void resize(int64_t length) {
+    for (KvStore* store : stores_) {
+      const int64_t kept = length < store->length(0) ? 0 : store->length(0);
+      store->truncate(0, kept);
+      if (length > kept) {
+        store->append(0, length - kept, [&](int64_t layer) {
+          const auto of_layer = [&](const Tensor& numbers) {
+            return numbers.narrow(1, kept, length - kept).mul(1.0 + static_cast<double>(layer));
+          };
+          return std::pair(of_layer(keys_), of_layer(values_));
+        });
+      }
+    }
+  }
+
+ private:
+  std::vector<KvStore*> stores_;  // of models
+  Tensor keys_ = at::randn({1, 520, 8});
+  Tensor values_ = at::randn({1, 520, 8});
+};
 
 // Beside the graph, the newest token is embedded and joined with the target's hidden state.
 TEST(CudaHeadGraphTest, AnAssistantsChainIsOneGraph) {
@@ -42,7 +101,8 @@ TEST(CudaHeadGraphTest, AnAssistantsChainIsOneGraph) {
   const Internals& keys = *target.internals();
   ASSERT_TRUE(graphed.draws_chains() && keys.keys_may_be_recorded());
   const ChainDraws draws;
-  for (Token chain = 0; chain < 8; ++chain) {
+  HeldProbs held;
+  for (Token chain = 0; chain < 12; ++chain) {
     SCOPED_TRACE(chain);
     if (chain == 5) {
       target.truncate(1);  // what graphs read next is new
@@ -54,7 +114,7 @@ TEST(CudaHeadGraphTest, AnAssistantsChainIsOneGraph) {
     const auto wanted = plain.draw_chain(request, 7, hidden, keys, 0);
     ops->take_calls();
     const auto drawn = graphed.draw_chain(request, 7, hidden, keys, 0);
-    if (chain >= 2) {
+    if (chain > 2) {
       EXPECT_THAT(ops->take_calls(),
                   testing::ElementsAre("embed_rows [1] -> [1, 16]", "concat [1, 16] -> [1, 32]"));
     }
@@ -62,14 +122,15 @@ TEST(CudaHeadGraphTest, AnAssistantsChainIsOneGraph) {
     EXPECT_EQ(drawn->tokens, wanted->tokens);
     EXPECT_EQ(drawn->read_backs, (ReadBacks{1, 4 * (is_drawn ? 8 : 12)}));
     EXPECT_TRUE(!is_drawn || at::equal(drawn->probs, wanted->probs));
+    held.hold(drawn->probs);
   }
   const GraphCounts counts = graphed.graph_counts();
-  EXPECT_EQ(counts.warm_ups, 2);
-  EXPECT_EQ(counts.captures, 2);
-  EXPECT_EQ(counts.replays, 4);
+  EXPECT_EQ(counts.warm_ups, 3);
+  EXPECT_EQ(counts.captures, 3);
+  EXPECT_EQ(counts.replays, 6);
   const Tensor damaged = at::full({1, 16}, std::nan(""));
   EXPECT_FALSE(graphed.draw_chain(draws.best(4), 7, damaged, keys, 0).has_value());
-  EXPECT_EQ(graphed.graph_counts().replays, 5);
+  EXPECT_EQ(graphed.graph_counts().replays, 7);
 
   // Keys of another target, and tokens that come from elsewhere, are those of this draft.
   TransformerModel other(small_gemma(2), paged_kv(), graph_options());
@@ -80,6 +141,29 @@ TEST(CudaHeadGraphTest, AnAssistantsChainIsOneGraph) {
     EXPECT_EQ(graphed.draw_chain(draws.best(3), 8, hidden, *each->internals(), 0)->tokens,
               wanted->tokens);
   }
+}
+
+TEST(CudaHeadGraphTest, AnAssistantsChainsFollowWhatGrows) {
+  const auto weights = small_gemma();
+  const auto head = random_assistant(
+      *weights, {.hidden_size = 8, .intermediate_size = 12, .heads = 2, .layers = 2}, {.seed = 9});
+  AssistantModel graphed(head, {.target = weights}, cuda_ops(at::kCPU));
+  AssistantModel plain(head, {.target = weights, .graphs = 0}, cuda_ops(at::kCPU));
+  GrownCaches caches;
+  TransformerModel target(weights, caches.factory(), GrownCaches::options(0));
+  const ChainDraws draws;
+  for (const int64_t length : GrownCaches::kLengths) {
+    SCOPED_TRACE(length);
+    caches.resize(length);
+    for (int chain = 0; chain < 3; ++chain) {
+      const Tensor hidden = at::randn({1, 16});
+      const auto wanted = plain.draw_chain(draws.drawn(2), 7, hidden, *target.internals(), 0);
+      const auto drawn = graphed.draw_chain(draws.drawn(2), 7, hidden, *target.internals(), 0);
+      EXPECT_EQ(drawn->tokens, wanted->tokens);
+      EXPECT_TRUE(at::equal(drawn->probs, wanted->probs));
+    }
+  }
+  EXPECT_GE(graphed.graph_counts().captures, 4);
 }
 
 TEST(CudaHeadGraphTest, AChainOfSeveralHeadsIsOneGraph) {
@@ -97,6 +181,7 @@ TEST(CudaHeadGraphTest, AChainOfSeveralHeadsIsOneGraph) {
   without.graphs = 0;
   MedusaModel plain(heads, weights, without);
   const ChainDraws draws;
+  HeldProbs held;
   for (int64_t chain = 0; chain < 6; ++chain) {
     SCOPED_TRACE(chain);
     const bool is_drawn = chain % 2 == 0;
@@ -112,6 +197,7 @@ TEST(CudaHeadGraphTest, AChainOfSeveralHeadsIsOneGraph) {
     EXPECT_EQ(drawn->tokens, wanted->tokens);
     EXPECT_EQ(drawn->read_backs, wanted->read_backs);
     EXPECT_TRUE(!is_drawn || at::equal(drawn->probs, wanted->probs));
+    held.hold(drawn->probs);
   }
   EXPECT_EQ(graphed.graph_counts().captures, 2);
   EXPECT_EQ(graphed.graph_counts().replays, 2);
@@ -119,15 +205,26 @@ TEST(CudaHeadGraphTest, AChainOfSeveralHeadsIsOneGraph) {
   EXPECT_THROW(graphed.draw_chain(draws.best(6), at::randn({1, 16})), InternalError);
 }
 
+using FeatureModels = std::vector<std::unique_ptr<FeatureModel>>;
+
 /// Three modules of a head, each with a cache of its own.
-std::vector<std::unique_ptr<FeatureModel>> three_models(
-    const std::shared_ptr<const TransformerWeights>& weights, const TransformerOptions& options) {
+FeatureModels three_models(const std::shared_ptr<const TransformerWeights>& weights,
+                           const TransformerOptions& options,
+                           const KvStoreFactory& store = paged_kv()) {
   const auto head = random_mtp_head(*weights, 3, {.seed = 7});
-  std::vector<std::unique_ptr<FeatureModel>> models;
+  FeatureModels models;
   for (size_t module = 0; module < 3; ++module) {
-    models.push_back(make_mtp_model(head, module, weights, paged_kv(), options));
+    models.push_back(make_mtp_model(head, module, weights, store, options));
   }
   return models;
+}
+
+ModuleChains chains_of(const FeatureModels& models) {
+  return {{models[0].get(), models[1].get(), models[2].get()}, 8};
+}
+
+std::vector<Tensor> random_features() {
+  return {at::randn({1, 16}), at::randn({1, 16}), at::randn({1, 16})};
 }
 
 /// Draws a chain by forwards of one token each.
@@ -163,14 +260,32 @@ std::optional<DrawnChain> drawn_by_forwards(std::span<const std::unique_ptr<Feat
 TEST(CudaHeadGraphTest, AChainOfSeveralModulesIsOneGraph) {
   const auto weights = small_gemma();
   const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
-  const auto graphed = three_models(weights, graph_options(ops));
-  const auto plain = three_models(weights, graph_options());
-  ModuleChains chains({graphed[0].get(), graphed[1].get(), graphed[2].get()}, 8);
+  const FeatureModels graphed = three_models(weights, graph_options(ops));
+  const FeatureModels plain = three_models(weights, graph_options());
+  ModuleChains chains = chains_of(graphed);
   ASSERT_TRUE(chains.can_draw(4));
   EXPECT_FALSE(chains.can_draw(66));
+  const auto forget_pending = [&] {
+    for (const auto* modules : {&graphed, &plain}) {
+      for (const auto& module : *modules) {
+        module->truncate(module->length());
+      }
+    }
+  };
   const ChainDraws draws;
-  for (Token chain = 0; chain < 8; ++chain) {
+  HeldProbs held;
+  for (Token chain = 0; chain < 13; ++chain) {
     SCOPED_TRACE(chain);
+    forget_pending();
+    if (chain == 12) {  // after replays of all kinds
+      const Tensor damaged = at::full({1, 40}, std::nan(""));
+      EXPECT_FALSE(chains.draw(draws.best(4), damaged, random_features()).has_value());
+      forget_pending();
+      const std::vector<Tensor> features(3, at::full({1, 16}, std::nan("")));
+      EXPECT_FALSE(chains.draw(draws.best(4), at::randn({1, 40}), features).has_value());
+      forget_pending();
+      EXPECT_EQ(chains.graph_counts().replays, 8);
+    }
     const ForwardInputs inputs{.features = at::randn({2, 16})};
     for (const auto* modules : {&graphed, &plain}) {
       for (const auto& module : *modules) {
@@ -181,12 +296,11 @@ TEST(CudaHeadGraphTest, AChainOfSeveralModulesIsOneGraph) {
     const bool is_drawn = chain % 2 == 0;
     const ChainRequest request = is_drawn ? draws.drawn(5) : draws.best(4);
     const Tensor logits = at::randn({1, 40});
-    const std::vector<Tensor> features = {at::randn({1, 16}), at::randn({1, 16}),
-                                          at::randn({1, 16})};
+    const std::vector<Tensor> features = random_features();
     const auto wanted = drawn_by_forwards(plain, request, logits, features);
     ops->take_calls();
     const auto drawn = chains.draw(request, logits, features);
-    if (chain >= 2) {
+    if (chain > 2) {
       const std::string copy = "copy [1, 16] -> [1, 16]";
       EXPECT_THAT(ops->take_calls(), testing::ElementsAre(copy, copy, copy));
     }
@@ -194,12 +308,50 @@ TEST(CudaHeadGraphTest, AChainOfSeveralModulesIsOneGraph) {
     EXPECT_EQ(drawn->tokens, wanted->tokens);
     EXPECT_EQ(drawn->read_backs, wanted->read_backs);
     EXPECT_TRUE(!is_drawn || at::equal(drawn->probs, wanted->probs));
+    held.hold(drawn->probs);
     for (size_t module = 0; module < 3; ++module) {
       EXPECT_EQ(graphed[module]->pending(), plain[module]->pending()) << module;
     }
   }
-  EXPECT_EQ(chains.graph_counts().captures, 2);
-  EXPECT_EQ(chains.graph_counts().replays, 4);
+  EXPECT_EQ(chains.graph_counts().captures, 3);
+  EXPECT_EQ(chains.graph_counts().replays, 9);
+}
+
+TEST(CudaHeadGraphTest, ModulesChainsFollowWhatGrows) {
+  const auto weights = small_gemma();
+  GrownCaches caches;
+  const FeatureModels graphed = three_models(weights, GrownCaches::options(8), caches.factory());
+  const FeatureModels plain = three_models(weights, GrownCaches::options(0), caches.factory());
+  ModuleChains chains = chains_of(graphed);
+  const ChainDraws draws;
+  for (const int64_t length : GrownCaches::kLengths) {
+    SCOPED_TRACE(length);
+    for (int chain = 0; chain < 3; ++chain) {
+      caches.resize(length);
+      const Tensor logits = at::randn({1, 40});
+      const std::vector<Tensor> features = random_features();
+      const auto wanted = drawn_by_forwards(plain, draws.drawn(3), logits, features);
+      const auto drawn = chains.draw(draws.drawn(3), logits, features);
+      EXPECT_EQ(drawn->tokens, wanted->tokens);
+      EXPECT_TRUE(at::equal(drawn->probs, wanted->probs));
+    }
+  }
+  EXPECT_GE(chains.graph_counts().captures, 4);
+}
+
+TEST(CudaHeadGraphTest, WhatIsTracedIsNotRecorded) {
+  const KvStoreFactory traced = [](const std::vector<LayerKv>& layers,
+                                   const KvStoreOptions& options) {
+    return std::make_unique<TracingStore>(paged_kv()(layers, options), std::ssize(layers));
+  };
+  const auto weights = small_gemma();
+  EXPECT_FALSE(chains_of(three_models(weights, graph_options(), traced)).can_draw(4));
+  for (const bool is_traced : {false, true}) {
+    TransformerModel target(weights, is_traced ? traced : paged_kv(), graph_options());
+    RowView row(target, target.open());
+    EXPECT_EQ(target.internals()->keys_may_be_recorded(), !is_traced);
+    EXPECT_EQ(row.internals()->keys_may_be_recorded(), !is_traced);
+  }
 }
 
 }  // namespace
