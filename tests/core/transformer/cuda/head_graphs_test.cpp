@@ -49,10 +49,15 @@ class HeldProbs {
 };
 
 /// Caches whose rows grow to lengths on both sides of what contexts, rotary tables and page tables
-/// grow at; the last two are launched apart where all tables stay.
+/// grow at.
 class GrownCaches {
  public:
-  static constexpr int64_t kLengths[] = {60, 70, 130, 520, 100, 300};
+  struct Case {
+    int64_t length;
+    int64_t count;  ///< tokens of a chain
+  };
+  /// The last two are graphs of their own, which are launched apart where all tables stay.
+  static constexpr Case kCases[] = {{60, 3}, {70, 3}, {130, 3}, {520, 3}, {100, 2}, {300, 2}};
 
   static TransformerOptions options(int64_t graphs) {
     TransformerOptions options = graph_options();
@@ -152,13 +157,13 @@ TEST(CudaHeadGraphTest, AnAssistantsChainsFollowWhatGrows) {
   GrownCaches caches;
   TransformerModel target(weights, caches.factory(), GrownCaches::options(0));
   const ChainDraws draws;
-  for (const int64_t length : GrownCaches::kLengths) {
+  for (const auto& [length, count] : GrownCaches::kCases) {
     SCOPED_TRACE(length);
     caches.resize(length);
     for (int chain = 0; chain < 3; ++chain) {
       const Tensor hidden = at::randn({1, 16});
-      const auto wanted = plain.draw_chain(draws.drawn(2), 7, hidden, *target.internals(), 0);
-      const auto drawn = graphed.draw_chain(draws.drawn(2), 7, hidden, *target.internals(), 0);
+      const auto wanted = plain.draw_chain(draws.drawn(count), 7, hidden, *target.internals(), 0);
+      const auto drawn = graphed.draw_chain(draws.drawn(count), 7, hidden, *target.internals(), 0);
       EXPECT_EQ(drawn->tokens, wanted->tokens);
       EXPECT_TRUE(at::equal(drawn->probs, wanted->probs));
     }
@@ -324,14 +329,14 @@ TEST(CudaHeadGraphTest, ModulesChainsFollowWhatGrows) {
   const FeatureModels plain = three_models(weights, GrownCaches::options(0), caches.factory());
   ModuleChains chains = chains_of(graphed);
   const ChainDraws draws;
-  for (const int64_t length : GrownCaches::kLengths) {
+  for (const auto& [length, count] : GrownCaches::kCases) {
     SCOPED_TRACE(length);
     for (int chain = 0; chain < 3; ++chain) {
       caches.resize(length);
       const Tensor logits = at::randn({1, 40});
       const std::vector<Tensor> features = random_features();
-      const auto wanted = drawn_by_forwards(plain, draws.drawn(3), logits, features);
-      const auto drawn = chains.draw(draws.drawn(3), logits, features);
+      const auto wanted = drawn_by_forwards(plain, draws.drawn(count), logits, features);
+      const auto drawn = chains.draw(draws.drawn(count), logits, features);
       EXPECT_EQ(drawn->tokens, wanted->tokens);
       EXPECT_TRUE(at::equal(drawn->probs, wanted->probs));
     }
