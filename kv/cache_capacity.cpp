@@ -120,18 +120,17 @@ void KvCache::check_pages(const PageGroup& group, std::span<const PageRange> ran
   if (options_.memory_bytes > 0) {
     throw Error(fmt::format(
         "the key/value cache holds {} pages of {} tokens in memory and on disk, not {}: raise the "
-        "limit of model.cache (megabytes), or use fewer beams, a shorter prompt or fewer new "
-        "tokens",
+        "cache's limit (megabytes), or use fewer beams, a shorter prompt or fewer new tokens",
         group.pool.capacity(), options_.page_size, pages));
   }
   if (options_.page_size >= options_.max_length) {  // as in a contiguous cache
     throw Error(fmt::format(
-        "the key/value cache holds {} rows of {} tokens, not {}: raise the limit of model.cache "
+        "the key/value cache holds {} rows of {} tokens, not {}: raise the cache's limit "
         "(max_rows; of pages max_pages or megabytes), or use fewer beams or snapshots",
         group.pool.capacity(), options_.max_length, pages));
   }
   throw Error(fmt::format(
-      "the key/value cache holds {} pages of {} tokens, not {}: raise the limit of model.cache "
+      "the key/value cache holds {} pages of {} tokens, not {}: raise the cache's limit "
       "(max_pages or megabytes), or use fewer beams, a shorter prompt or fewer new tokens",
       group.pool.capacity(), options_.page_size, pages));
 }

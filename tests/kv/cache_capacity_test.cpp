@@ -40,7 +40,7 @@ TEST(CacheCapacityTest, PagesBeyondItAreAnErrorThatNamesTheOption) {
   model.extend(chain(9));
   model.commit(0, first_nodes(9));
   EXPECT_THAT(error_message<Error>([&] { model.cache().extend(chain(4).nodes()); }),
-              HasSubstr("holds 3 pages of 4 tokens, not 4: raise the limit of model.cache "
+              HasSubstr("holds 3 pages of 4 tokens, not 4: raise the cache's limit "
                         "(max_pages"));
   model.check();
   model.extend(chain(3));
@@ -50,9 +50,10 @@ TEST(CacheCapacityTest, PagesBeyondItAreAnErrorThatNamesTheOption) {
 
 TEST(CacheCapacityTest, PagesBeyondThoseOfTiersNameTheirOption) {
   KvCache cache({{1, 64}}, {.max_length = 1000, .max_bytes = 1 << 15, .memory_bytes = 1 << 14});
-  EXPECT_THAT(error_message<Error>([&] { cache.extend({.count = 100}); }),
-              HasSubstr("holds 4 pages of 16 tokens in memory and on disk, not 7: raise the limit "
-                        "of model.cache (megabytes)"));
+  EXPECT_THAT(
+      error_message<Error>([&] { cache.extend({.count = 100}); }),
+      HasSubstr("holds 4 pages of 16 tokens in memory and on disk, not 7: raise the cache's "
+                "limit (megabytes)"));
 }
 
 TEST(CacheCapacityTest, APageThatHoldsARowIsCalledOne) {

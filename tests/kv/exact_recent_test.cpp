@@ -161,7 +161,7 @@ TEST(ExactRecentTest, ABudgetCountsBothForms) {
       }
     }
   };
-  EXPECT_THAT(error_message<Error>(fill), HasSubstr("raise the limit of model.cache"));
+  EXPECT_THAT(error_message<Error>(fill), HasSubstr("raise the cache's limit"));
   EXPECT_LE(most, options.max_bytes);
   EXPECT_GT(most, options.max_bytes / 2);
 }

@@ -59,11 +59,10 @@ TEST_F(ExperimentTest, RunsEveryStrategyOnEveryPrompt) {
 }
 
 TEST_F(ExperimentTest, ACacheThatIsTooSmallSaysWhichOptionRaisesIt) {
-  EXPECT_THAT(
-      error_message<Error>([&] {
-        (void)run({"model.cache={type: paged, max_pages: 1}", "max_new_tokens=40"});
-      }),
-      HasSubstr("holds 1 pages of 16 tokens, not 2: raise the limit of model.cache (max_pages"));
+  EXPECT_THAT(error_message<Error>([&] {
+                (void)run({"model.cache={type: paged, max_pages: 1}", "max_new_tokens=40"});
+              }),
+              HasSubstr("holds 1 pages of 16 tokens, not 2: raise the cache's limit (max_pages"));
 }
 
 TEST_F(ExperimentTest, AContiguousCacheGivesTheSameTokens) {
