@@ -33,7 +33,10 @@ void check_draft_activations(const RunPlan& plan, const ModelFiles& draft) {
   try {
     check_activations(*plan.target_options, draft);
   } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format("model.activations are the draft model's too: {}", error.what()));
+    throw ConfigError(fmt::format(
+        "model.activations are the draft model's too: {}, or put its weights in blocks (specdec "
+        "convert --dtype int8)",
+        error.what()));
   }
 }
 
