@@ -12,6 +12,7 @@
 #include "core/formats/gguf_quantize.h"
 #include "core/kernels/linear.h"
 #include "core/kernels/stored_rows.h"
+#include "core/kernels/weight_fragments.h"
 
 namespace specdec {
 namespace {
@@ -100,11 +101,8 @@ Placement placement_on(at::Device device) {
 }
 
 bool holds(const Placement& place, WeightFormat format) {
-  if (place.layout == WeightLayout::kPanels) {
-    return true;
-  }
-  // meta: measured for Metal, or unread
-  return format <= WeightFormat::kQ6K || !(place.device.is_mps() || place.device.is_meta());
+  return place.layout == WeightLayout::kPanels || format <= WeightFormat::kQ6K ||
+         takes_fragments(place);
 }
 
 int64_t weight_row_bytes(int64_t in, WeightFormat format) {

@@ -172,11 +172,13 @@ PagedAttentionTask attention_task(const Tensor& queries, const KvView& view,
   return task;
 }
 
-LinearTask linear_task(const Linear& weight, const Linear::Part& part, const Tensor& input,
-                       Tensor& out) {
+namespace {
+
+/// A product's rows, sizes and bias, without its weights.
+template <class Task>
+Task row_task(const Linear& weight, const Linear::Part& part, const Tensor& input, Tensor& out) {
   const float* bias = floats_or_null(weight.bias());
-  LinearTask task{};
-  task.weight = floats(part.packed);
+  Task task{};
   task.bias = bias == nullptr ? nullptr : bias + part.first;
   task.input = floats(input);
   task.out = floats_of(out) + part.first;
@@ -187,19 +189,20 @@ LinearTask linear_task(const Linear& weight, const Linear::Part& part, const Ten
   return task;
 }
 
+}  // namespace
+
+LinearTask linear_task(const Linear& weight, const Linear::Part& part, const Tensor& input,
+                       Tensor& out) {
+  LinearTask task = row_task<LinearTask>(weight, part, input, out);
+  task.weight = floats(part.packed);
+  return task;
+}
+
 TensorLinearTask tensor_linear_task(const Linear& weight, const Linear::Part& part,
                                     const Tensor& input, Tensor& out) {
-  const float* bias = floats_or_null(weight.bias());
-  TensorLinearTask task{};
+  TensorLinearTask task = row_task<TensorLinearTask>(weight, part, input, out);
   task.fragments = part.packed.const_data_ptr();
   task.format = cuda_format(part.format);
-  task.bias = bias == nullptr ? nullptr : bias + part.first;
-  task.input = floats(input);
-  task.out = floats_of(out) + part.first;
-  task.out_stride = weight.out();
-  task.rows = narrow(input.size(0));
-  task.in = narrow(weight.in());
-  task.outputs = narrow(part.out);
   return task;
 }
 
