@@ -63,6 +63,9 @@ CompressionScheme read_mlx_scheme(const JsonKeys& keys) {
   return scheme;
 }
 
+/// Whether a key is the name of a module, and none that speaks of all.
+bool is_module(const std::string& key) { return key.find('.') != std::string::npos; }
+
 /// Throws WeightsError where rows of so many words and groups have other bits or groups than
 /// config.json says, and there are some that they fit.
 void check_mlx_sizes(const MatrixChecks& checks, const CompressedMatrix& matrix) {
@@ -118,8 +121,16 @@ CompressionSchemes read_mlx(const JsonKeys& keys) {
   }
   std::vector<CompressionSchemes::Group> groups = {{{ModulePattern("re:")}, read_mlx_scheme(keys)}};
   for (const std::string& name : keys.names()) {
-    if (keys.has(name.c_str()) && keys.at(name.c_str()).is_object()) {  // false: as it was
+    if (!keys.has(name.c_str())) {
+      continue;
+    }
+    const nlohmann::json& said = keys.at(name.c_str());
+    if (said.is_object()) {
       groups.push_back({{ModulePattern(name)}, read_mlx_scheme(keys.object(name.c_str()))});
+    } else if (is_module(name) && !said.is_boolean()) {  // true: as others; false: as it was
+      keys.fail(name.c_str(), fmt::format("is {}, but should be an object with a module's bits and "
+                                          "group_size, true or false",
+                                          describe_json(said)));
     }
   }
   return CompressionSchemes(std::move(groups));

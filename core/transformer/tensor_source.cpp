@@ -341,6 +341,18 @@ void TensorSource::check_none_missing(const std::string& prefix) const {
   }
 }
 
+std::string TensorSource::scales_hint(const std::string& full) const {
+  const size_t dot = full.rfind('.');
+  const std::string scales = full.substr(0, dot) + ".scales";
+  if (dot == std::string::npos || checkpoint_->find(scales) == nullptr) {
+    return "";
+  }
+  return fmt::format(
+      " Beside it stands '{}', so these may be codes of a quantised matrix, of which config.json "
+      "says nothing: MLX writes bits and group_size under 'quantization'.",
+      checkpoint_->stored_name(scales));
+}
+
 const TensorEntry& TensorSource::take(const std::string& name, const std::vector<int64_t>& shape,
                                       const std::set<DType>& dtypes) {
   const std::string full = full_name(names_, name);
@@ -351,15 +363,16 @@ const TensorEntry& TensorSource::take(const std::string& name, const std::vector
                                    checkpoint_->described_by(), shape_text(shape)));
   }
   if (entry->shape != shape) {
-    throw WeightsError(fmt::format("{}: tensor '{}' has shape {}, but {} asks for {}.",
-                                   folder().string(), checkpoint_->stored_name(full),
-                                   shape_text(entry->shape), checkpoint_->described_by(),
-                                   shape_text(shape)));
+    throw WeightsError(fmt::format(
+        "{}: tensor '{}' has shape {}, but {} asks for {}.{}", folder().string(),
+        checkpoint_->stored_name(full), shape_text(entry->shape), checkpoint_->described_by(),
+        shape_text(shape), dtypes.count(entry->dtype) == 0 ? scales_hint(full) : ""));
   }
   if (dtypes.count(entry->dtype) == 0) {
-    throw WeightsError(fmt::format("{}: tensor '{}' has dtype {}; it should be one of {}.",
+    throw WeightsError(fmt::format("{}: tensor '{}' has dtype {}; it should be one of {}.{}",
                                    folder().string(), checkpoint_->stored_name(full),
-                                   dtype_name(entry->dtype), dtype_names(dtypes)));
+                                   dtype_name(entry->dtype), dtype_names(dtypes),
+                                   scales_hint(full)));
   }
   if (entry->dtype == DType::kI8) {
     take_scales(name, shape);

@@ -100,6 +100,8 @@ class TensorSource {
  private:
   const TensorEntry& take(const std::string& name, const std::vector<int64_t>& shape,
                           const std::set<DType>& dtypes);
+  /// What an error adds about a tensor that is no weights by itself and has scales beside it.
+  std::string scales_hint(const std::string& full) const;
   /// As check_all_taken, of what an index promises: a bias that is missing would go unnoticed.
   void check_none_missing(const std::string& prefix) const;
   void take_scales(const std::string& name, const std::vector<int64_t>& shape);

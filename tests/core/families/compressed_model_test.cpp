@@ -189,6 +189,18 @@ TEST_P(BrokenFloat4Test, ScalesThatDoNotFitAreNamed) {
 INSTANTIATE_TEST_SUITE_P(All, BrokenFloat4Test, testing::Values(float4(Float4::kNvfp4)),
                          [](const auto& info) { return info.param.name; });
 
+class BrokenMlxTest : public BrokenMatrixTest {};
+
+TEST_P(BrokenMlxTest, CodesOfWhichConfigJsonSaysNothingAreSuspected) {
+  config_.erase("quantization");
+  config_.erase("quantization_config");
+  EXPECT_THAT(complaint(), HasSubstr("has shape ["));
+  EXPECT_THAT(complaint(), HasSubstr(".scales', so these may be codes of a quantised matrix"));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BrokenMlxTest, testing::Values(mlx(4)),
+                         [](const auto& info) { return info.param.name; });
+
 class BrokenGptqTest : public BrokenMatrixTest {};
 
 TEST_P(BrokenGptqTest, TensorsThatDoNotFitAreNamed) {

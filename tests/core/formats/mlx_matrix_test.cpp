@@ -124,6 +124,11 @@ TEST(MlxMatrixTest, WhatIsNotSupportedIsNamed) {
     EXPECT_THAT(mlx_complaint(mlx_matrix(), config), HasSubstr(std::string("'") + key + "'"));
   }
   EXPECT_THAT(said({{"a", {{"bits", 9}}}}), HasSubstr("'bits' is 9"));
+  for (const json& entry : {json(4), json("none"), json({64, 4})}) {
+    EXPECT_THAT(said({{"model.a", entry}}),
+                HasSubstr("but should be an object with a module's bits and group_size, true or"));
+  }
+  EXPECT_EQ(said({{"model.a", true}, {"note", "of another tool"}}), "no error");
   // Keys of other tools under the same name are theirs.
   for (const char* other : {R"({"algorithm": "none"})", R"("none")", "false", "4"}) {
     const std::string config = std::string(R"({"quantization": )") + other + "}";
