@@ -80,6 +80,10 @@ class ForwardingOps : public Ops {
                   Tensor& branches) override {
     ops_->recurrence(weights, states, offset, branches);
   }
+  void score_clusters(const ClusteredHead& head, const Tensor& centroid_scores,
+                      const Tensor& states, Tensor& logits) override {
+    ops_->score_clusters(head, centroid_scores, states, logits);
+  }
   void forbid(const ForbiddenTokens& tokens, Tensor& logits) override {
     ops_->forbid(tokens, logits);
   }

@@ -120,6 +120,11 @@ void Ops::add_and_norm(Tensor& residual, const Tensor& input, const Tensor& scal
   rms_norm(residual, next, eps, normed);
 }
 
+void Ops::score_clusters(const ClusteredHead& head, const Tensor& centroid_scores,
+                         const Tensor& states, Tensor& logits) {
+  specdec::score_clusters(*this, head, centroid_scores, states, logits);
+}
+
 void Ops::forbid(const ForbiddenTokens& tokens, Tensor& logits) { tokens.apply(logits); }
 
 void Ops::find_best(const Tensor& /*logits*/, Tensor& /*found*/) {

@@ -7,6 +7,7 @@
 #include "core/device_sampler.h"
 #include "core/kernels/altup.h"
 #include "core/kernels/attention.h"
+#include "core/kernels/clustered_head.h"
 #include "core/kernels/experts.h"
 #include "core/kernels/forbidden_tokens.h"
 #include "core/kernels/gated_activation.h"
@@ -86,6 +87,10 @@ class Ops {
   virtual void recurrence(const RecurrenceTensors& weights, const NodeStates& states,
                           int64_t offset, Tensor& branches);
 
+  /// Logits [n, vocab] of the tokens of each row's best clusters: as score_clusters of
+  /// core/kernels/clustered_head.h, which it is where a device has no kernel for it.
+  virtual void score_clusters(const ClusteredHead& head, const Tensor& centroid_scores,
+                              const Tensor& states, Tensor& logits);
   /// Logits [n, vocab or more] of tokens that may not be generated become -inf. Ops that record
   /// have to record it.
   virtual void forbid(const ForbiddenTokens& tokens, Tensor& logits);

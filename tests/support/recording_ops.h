@@ -123,6 +123,11 @@ class RecordingOps final : public Ops {
     device_->mean_stream(streams, out);
     note("mean_stream", streams, out);
   }
+  void score_clusters(const ClusteredHead& head, const Tensor& centroid_scores,
+                      const Tensor& states, Tensor& logits) override {
+    device_->score_clusters(head, centroid_scores, states, logits);
+    note("score_clusters", states, logits);
+  }
   void forbid(const ForbiddenTokens& tokens, Tensor& logits) override {
     device_->forbid(tokens, logits);
     note("forbid", logits, logits);

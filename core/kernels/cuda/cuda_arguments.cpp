@@ -231,4 +231,29 @@ ExpertLinearTask expert_linear_task(const std::vector<Linear>& experts, const Te
   return task;
 }
 
+ScoreClustersTask score_clusters_task(const ClusteredHead& head, const at::Tensor& centroid_scores,
+                                      const at::Tensor& states, at::Tensor& logits) {
+  check_cluster_sizes(head, centroid_scores, states, logits);
+  const Linear::Part& part = head.weight.parts().front();
+  SPECDEC_CHECK(head.weight.parts().size() == 1 &&
+                    part.in_fragments == (part.format != WeightFormat::kFloat32),
+                "CUDA: an ordered head in {} parts of {}", head.weight.parts().size(),
+                format_name(part.format));
+  ScoreClustersTask task{};
+  task.centroid_scores = floats(centroid_scores);
+  task.states = floats(states);
+  task.weight = part.packed.const_data_ptr();
+  task.format = cuda_format(part.format);
+  task.tokens = integers(head.clusters.tokens);
+  task.places = integers(head.clusters.places);
+  task.logits = floats_of(logits);
+  task.rows = narrow(states.size(0));
+  task.in = narrow(head.weight.in());
+  task.clusters = narrow(head.clusters.tokens.size(0));
+  task.each = narrow(head.clusters.tokens.size(1));
+  task.chosen = narrow(head.chosen);
+  task.fills_below = head.fill == CentroidFill::kBelowMinimum;
+  return task;
+}
+
 }  // namespace specdec::cuda

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "core/kernels/attention.h"
+#include "core/kernels/clustered_head.h"
+#include "core/kernels/cuda/cluster_kernels.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/kv_view.h"
 #include "core/kernels/linear.h"
@@ -50,5 +52,9 @@ TensorLinearTask tensor_linear_task(const Linear& weight, const Linear::Part& pa
 /// Of the matrices of experts, which follow one another; without its workspace.
 ExpertLinearTask expert_linear_task(const std::vector<Linear>& experts, const Tensor& input,
                                     const Tensor& chosen, Tensor& out);
+
+/// Of a head of one part; without its workspace.
+ScoreClustersTask score_clusters_task(const ClusteredHead& head, const at::Tensor& centroid_scores,
+                                      const at::Tensor& states, at::Tensor& logits);
 
 }  // namespace specdec::cuda

@@ -292,6 +292,14 @@ class CudaOps final : public Ops {
     run("recurrence", cuda::specdec_cuda_recurrence, task);
   }
 
+  void score_clusters(const ClusteredHead& head, const Tensor& centroid_scores,
+                      const Tensor& states, Tensor& logits) override {
+    check_rows(head.weight);
+    cuda::ScoreClustersTask task = cuda::score_clusters_task(head, centroid_scores, states, logits);
+    task.workspace = workspace(cuda::specdec_cuda_score_clusters_workspace(&task));
+    run("score_clusters", cuda::specdec_cuda_score_clusters, task);
+  }
+
   void forbid(const ForbiddenTokens& tokens, Tensor& logits) override {
     tokens.check(logits);
     cuda::ForbidTask task{};

@@ -2,11 +2,9 @@
 
 #include <ATen/ATen.h>
 
-#include <limits>
 #include <utility>
 
 #include "core/error.h"
-#include "core/kernels/linear_rows.h"
 #include "core/result_memory.h"
 #include "core/transformer/chain_steps.h"
 #include "core/transformer/forward_parts.h"
@@ -32,7 +30,7 @@ AssistantModel::AssistantModel(std::shared_ptr<const AssistantHead> head,
       leaving_(ops_),
       graphs_(*ops_, options.graphs) {
   if (head_->ordered.centroids.defined()) {
-    ordering_ = head_->ordered.ordering.to(head_->weights.place.device);
+    clusters_ = token_clusters(head_->ordered.ordering, head_->weights.place.device);
   }
 }
 
@@ -132,27 +130,15 @@ GraphKey AssistantModel::chain_key(const ChainDrawing& drawing, const BatchTable
 }
 
 Tensor AssistantModel::logits(Ops& ops, const Tensor& states) const {
-  return head_->ordered.centroids.defined() ? ordered_logits(ops, states)
-                                            : ops.linear(head_->weights.head, states);
-}
-
-Tensor AssistantModel::ordered_logits(Ops& ops, const Tensor& states) const {
+  const Linear& whole = head_->weights.head;
   const CentroidHead& ordered = head_->ordered;
-  const Tensor clusters =
-      std::get<1>(ops.linear(ordered.centroids, states).topk(ordered.chosen, 1));
-  const int64_t vocab = head_->weights.config.vocab_size;
-  Tensor logits = at::empty({states.size(0), vocab}, states.options());
-  for (int64_t node = 0; node < states.size(0); ++node) {
-    const Tensor tokens = ordering_.index_select(0, clusters[node]).flatten();
-    const Tensor scores = at::mv(linear_rows(head_->weights.head, tokens), states[node]);
-    Tensor out = logits[node];
-    if (options_.fill == CentroidFill::kNothing) {
-      out.fill_(-std::numeric_limits<double>::infinity());
-    } else {
-      out.copy_(scores.min() - 1.0);
-    }
-    out.index_copy_(0, tokens, scores);
+  if (!ordered.centroids.defined()) {
+    return ops.linear(whole, states);
   }
+  const Tensor centroid_scores = ops.linear(ordered.centroids, states);
+  Tensor logits = ops.result(states.size(0), whole.out(), states.options());
+  ops.score_clusters({whole, clusters_, ordered.chosen, options_.fill}, centroid_scores, states,
+                     logits);
   return logits;
 }
 

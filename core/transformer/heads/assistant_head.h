@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "core/kernels/clustered_head.h"
 #include "core/kernels/kept_results.h"
 #include "core/language_model.h"
 #include "core/transformer/forward_graphs.h"
@@ -38,12 +39,6 @@ struct AssistantHead {
   Linear post_projection;  ///< [target_hidden, hidden]
   CentroidHead ordered;
   int64_t target_hidden = 0;
-};
-
-/// What tokens outside the chosen clusters get.
-enum class CentroidFill {
-  kBelowMinimum,  ///< the smallest chosen logit - 1, as transformers does
-  kNothing        ///< -infinity: they are never drafted
 };
 
 struct AssistantOptions {
@@ -101,7 +96,6 @@ class AssistantModel {
   GraphKey chain_key(const ChainDrawing& drawing, const BatchTables& tables,
                      const Internals& target) const;
   Tensor logits(Ops& ops, const Tensor& states) const;
-  Tensor ordered_logits(Ops& ops, const Tensor& states) const;
 
   std::shared_ptr<const AssistantHead> head_;
   AssistantOptions options_;
@@ -110,7 +104,7 @@ class AssistantModel {
   LayerRunner layers_;
   KeptResults entering_, leaving_;  // of a chain's step
   ForwardGraphs graphs_;            // of chains
-  Tensor ordering_;                 // of an ordered head, where the weights lie
+  TokenClusters clusters_;          // of an ordered head
 };
 
 /// Random ones for a target of any family: for tests, and where training starts. `layers` of them
