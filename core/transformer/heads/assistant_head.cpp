@@ -95,8 +95,7 @@ std::optional<DrawnChain> AssistantModel::draw_chain(const ChainRequest& chain, 
       return step.logits;
     });
   };
-  if (graphs_.enabled() && chain.count < ResultMemory::kMostRows &&
-      !head_->ordered.centroids.defined() && target.keys_may_be_recorded()) {
+  if (graphs_.enabled() && chain.count < ResultMemory::kMostRows && target.keys_may_be_recorded()) {
     tables.longest = launched_context(tables.longest);
     graphs_.run(chain_key(*drawing, tables, target), draw);
   } else {

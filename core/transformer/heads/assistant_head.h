@@ -77,8 +77,7 @@ class AssistantModel {
   /// Drafts a chain of steps on the device, the first one of `token` and the hidden state
   /// [1, target_hidden] before it, each later one of the token and the hidden state that the one
   /// before came to; reads it back at once. Nothing where the logits are damaged. As a graph where
-  /// the head is dense and the target's keys may be recorded. InternalError where draws_chains() is
-  /// false.
+  /// the target's keys may be recorded. InternalError where draws_chains() is false.
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain, Token token, const Tensor& hidden,
                                        const Internals& target, int64_t row);
   /// How many chains ran as graphs.

@@ -16,160 +16,17 @@
 #include "core/error.h"
 #include "core/row_view.h"
 #include "core/transformer/chain_steps.h"
-#include "core/transformer/heads/assistant_head.h"
 #include "core/transformer/heads/medusa_head.h"
 #include "core/transformer/heads/module_chains.h"
 #include "kv/kv_cache.h"
 #include "kv/tracing_store.h"
+#include "tests/core/transformer/cuda/chain_graphs.h"
 #include "tests/core/transformer/cuda/drawn_chain_bench.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/support/recording_ops.h"
 
 namespace specdec {
 namespace {
-
-TransformerOptions graph_options(std::shared_ptr<Ops> ops = cuda_ops(at::kCPU)) {
-  return {.max_length = 64, .ops = std::move(ops)};
-}
-
-/// The distributions of the newest drawn chain, which later ones leave as they are: so chains are
-/// drawn into two places in turn.
-class HeldProbs {
- public:
-  void hold(const Tensor& probs) {
-    EXPECT_TRUE(!held_.defined() || at::equal(held_, as_they_were_));
-    if (probs.defined()) {
-      held_ = probs;
-      as_they_were_ = probs.clone();
-    }
-  }
-
- private:
-  Tensor held_, as_they_were_;
-};
-
-/// Caches whose rows grow to lengths on both sides of what contexts, rotary tables and page tables
-/// grow at.
-class GrownCaches {
- public:
-  struct Case {
-    int64_t length;
-    int64_t count;  ///< tokens of a chain
-  };
-  /// The last two are graphs of their own, which are launched apart where all tables stay.
-  static constexpr Case kCases[] = {{60, 3}, {70, 3}, {130, 3}, {520, 3}, {100, 2}, {300, 2}};
-
-  static TransformerOptions options(int64_t graphs) {
-    TransformerOptions options = graph_options();
-    options.max_length = 1100;
-    options.graphs = graphs;
-    return options;
-  }
-  KvStoreFactory factory() {
-    return [this](const std::vector<LayerKv>& layers, const KvStoreOptions& options) {
-      std::unique_ptr<KvStore> store = paged_kv(4)(layers, options);
-      stores_.push_back(store.get());
-      return store;
-    };
-  }
-  /// Row 0 of each keeps the beginning of one text, and nothing is pending.
-  void resize(int64_t length) {
-    for (KvStore* store : stores_) {
-      const int64_t kept = length < store->length(0) ? 0 : store->length(0);
-      store->truncate(0, kept);
-      if (length > kept) {
-        store->append(0, length - kept, [&](int64_t layer) {
-          const auto of_layer = [&](const Tensor& numbers) {
-            return numbers.narrow(1, kept, length - kept).mul(1.0 + static_cast<double>(layer));
-          };
-          return std::pair(of_layer(keys_), of_layer(values_));
-        });
-      }
-    }
-  }
-
- private:
-  std::vector<KvStore*> stores_;  // of models
-  Tensor keys_ = at::randn({1, 520, 8});
-  Tensor values_ = at::randn({1, 520, 8});
-};
-
-// Beside the graph, the newest token is embedded and joined with the target's hidden state.
-TEST(CudaHeadGraphTest, AnAssistantsChainIsOneGraph) {
-  const auto weights = small_gemma();
-  const auto head = random_assistant(
-      *weights, {.hidden_size = 8, .intermediate_size = 12, .heads = 2, .layers = 3}, {.seed = 9});
-  const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
-  AssistantModel graphed(head, {.target = weights}, ops);
-  AssistantModel plain(head, {.target = weights, .graphs = 0}, cuda_ops(at::kCPU));
-  TransformerModel target(weights, paged_kv(), graph_options());
-  const Internals& keys = *target.internals();
-  ASSERT_TRUE(graphed.draws_chains() && keys.keys_may_be_recorded());
-  const ChainDraws draws;
-  HeldProbs held;
-  for (Token chain = 0; chain < 12; ++chain) {
-    SCOPED_TRACE(chain);
-    if (chain == 5) {
-      target.truncate(1);  // what graphs read next is new
-    }
-    target.extend_get_last_logits(std::vector<Token>{chain, 9});
-    const bool is_drawn = chain % 2 == 0;
-    const ChainRequest request = is_drawn ? draws.drawn(4) : draws.best(4);
-    const Tensor hidden = at::randn({1, 16});
-    const auto wanted = plain.draw_chain(request, 7, hidden, keys, 0);
-    ops->take_calls();
-    const auto drawn = graphed.draw_chain(request, 7, hidden, keys, 0);
-    if (chain > 2) {
-      EXPECT_THAT(ops->take_calls(),
-                  testing::ElementsAre("embed_rows [1] -> [1, 16]", "concat [1, 16] -> [1, 32]"));
-    }
-    ASSERT_TRUE(drawn.has_value() && wanted.has_value());
-    EXPECT_EQ(drawn->tokens, wanted->tokens);
-    EXPECT_EQ(drawn->read_backs, (ReadBacks{1, 4 * (is_drawn ? 8 : 12)}));
-    EXPECT_TRUE(!is_drawn || at::equal(drawn->probs, wanted->probs));
-    held.hold(drawn->probs);
-  }
-  const GraphCounts counts = graphed.graph_counts();
-  EXPECT_EQ(counts.warm_ups, 3);
-  EXPECT_EQ(counts.captures, 3);
-  EXPECT_EQ(counts.replays, 6);
-  const Tensor damaged = at::full({1, 16}, std::nan(""));
-  EXPECT_FALSE(graphed.draw_chain(draws.best(4), 7, damaged, keys, 0).has_value());
-  EXPECT_EQ(graphed.graph_counts().replays, 7);
-
-  // Keys of another target, and tokens that come from elsewhere, are those of this draft.
-  TransformerModel other(small_gemma(2), paged_kv(), graph_options());
-  for (TransformerModel* each : {&other, &target, &other, &target, &other}) {
-    each->extend_get_last_logits(std::vector<Token>{3, 1});
-    const Tensor hidden = at::randn({1, 16});
-    const auto wanted = plain.draw_chain(draws.best(3), 8, hidden, *each->internals(), 0);
-    EXPECT_EQ(graphed.draw_chain(draws.best(3), 8, hidden, *each->internals(), 0)->tokens,
-              wanted->tokens);
-  }
-}
-
-TEST(CudaHeadGraphTest, AnAssistantsChainsFollowWhatGrows) {
-  const auto weights = small_gemma();
-  const auto head = random_assistant(
-      *weights, {.hidden_size = 8, .intermediate_size = 12, .heads = 2, .layers = 2}, {.seed = 9});
-  AssistantModel graphed(head, {.target = weights}, cuda_ops(at::kCPU));
-  AssistantModel plain(head, {.target = weights, .graphs = 0}, cuda_ops(at::kCPU));
-  GrownCaches caches;
-  TransformerModel target(weights, caches.factory(), GrownCaches::options(0));
-  const ChainDraws draws;
-  for (const auto& [length, count] : GrownCaches::kCases) {
-    SCOPED_TRACE(length);
-    caches.resize(length);
-    for (int chain = 0; chain < 3; ++chain) {
-      const Tensor hidden = at::randn({1, 16});
-      const auto wanted = plain.draw_chain(draws.drawn(count), 7, hidden, *target.internals(), 0);
-      const auto drawn = graphed.draw_chain(draws.drawn(count), 7, hidden, *target.internals(), 0);
-      EXPECT_EQ(drawn->tokens, wanted->tokens);
-      EXPECT_TRUE(at::equal(drawn->probs, wanted->probs));
-    }
-  }
-  EXPECT_GE(graphed.graph_counts().captures, 4);
-}
 
 TEST(CudaHeadGraphTest, AChainOfSeveralHeadsIsOneGraph) {
   const auto weights = small_gemma();
