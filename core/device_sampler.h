@@ -79,16 +79,21 @@ class ChainDrawing {
 class DraftTreeDrawing {
  public:
   virtual ~DraftTreeDrawing() = default;
-  /// Finds the tokens of a level by the logits [k, vocab] after the nodes before it that have
-  /// children (branching_nodes), and by masks [k] of the columns there; no masks = all may follow.
-  /// Returns, [k'] int32 on the device, the tokens of those of the level that have children, within
-  /// the vocabulary also where there is none; undefined where no node has. InternalError for more
-  /// levels than the tree has.
-  virtual at::Tensor draw(const at::Tensor& logits, std::span<const NodeMask> masks) = 0;
-  /// Reads the tokens back that were found since the last call, at once, and returns all so far;
-  /// the nodes of later levels are not there. Nothing where logits after a node of the tree were
-  /// not numbers, or are -inf for all tokens that may follow it: then the host says so.
-  virtual std::optional<DrawnTree> read() = 0;
+  /// Finds the children of a level, from 0, of branching_nodes: by the logits [k, vocab] after its
+  /// nodes, and by masks [k] of the columns there; no masks = all may follow. Levels are found in
+  /// order. Returns, [k'] int32 on the device, the tokens of the next level, within the vocabulary
+  /// also where there is none; undefined after the last one. Without masks it launches kernels
+  /// only, as ChainDrawing::draw does. InternalError for a level that the tree has not.
+  virtual at::Tensor draw(int64_t level, const at::Tensor& logits,
+                          std::span<const NodeMask> masks) = 0;
+  /// As ChainDrawing::key, of all levels without masks: trees whose levels have as many nodes share
+  /// one. Empty where the memory lies elsewhere for each tree, so that no graph can hold them.
+  virtual std::vector<int64_t> key() const = 0;
+  /// Reads the tokens back that the first `levels` levels found, but for those that were read
+  /// before, at once, and returns all so far; the nodes of later levels are not there. Nothing
+  /// where logits after a node of the tree were not numbers, or are -inf for all tokens that may
+  /// follow it: then the host says so. InternalError where that is no level more.
+  virtual std::optional<DrawnTree> read(int64_t levels) = 0;
 };
 
 /// The likeliest tokens after each of n nodes, best first.

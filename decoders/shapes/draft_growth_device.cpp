@@ -44,9 +44,10 @@ class DeviceMasks {
   std::vector<NodeMask> masks_;
 };
 
-/// Reads what was found of a tree, and writes it to the tree: 0 for nodes that are not there.
-std::optional<DrawnTree> read_tree(DraftTreeDrawing& drawing, Draft& tree) {
-  std::optional<DrawnTree> drawn = drawing.read();
+/// Reads what the first levels of a tree found, and writes it to the tree: 0 for nodes that are not
+/// there.
+std::optional<DrawnTree> read_tree(DraftTreeDrawing& drawing, int64_t levels, Draft& tree) {
+  std::optional<DrawnTree> drawn = drawing.read(levels);
   if (drawn) {
     std::transform(drawn->tokens.begin() + 1, drawn->tokens.end(), tree.tokens.begin() + 1,
                    [](Token token) { return std::max(token, 0); });
@@ -117,9 +118,10 @@ std::optional<DrawnTree> DraftGrowth::draw_tree(Draft& tree, std::span<const int
     return !drawn || drawn->tokens[static_cast<size_t>(node)] >= 0;
   };
   Tensor tokens;
+  int64_t found_levels = 0;
   for (const std::vector<int64_t>& level : levels) {
     if (grammar && drawing != nullptr) {
-      drawn = read_tree(*drawing, tree);
+      drawn = read_tree(*drawing, found_levels, tree);
       if (!drawn || std::none_of(level.begin(), level.end(), is_there)) {
         return drawn;
       }
@@ -138,9 +140,9 @@ std::optional<DrawnTree> DraftGrowth::draw_tree(Draft& tree, std::span<const int
     for (size_t i = 0; grammar && i < level.size(); ++i) {
       is_there(level[i]) ? masks.add(*grammar, tree, level[i]) : masks.close();
     }
-    tokens = drawing->draw(found.logits, masks.of_nodes());
+    tokens = drawing->draw(found_levels++, found.logits, masks.of_nodes());
   }
-  return read_tree(*drawing, tree);
+  return read_tree(*drawing, found_levels, tree);
 }
 
 bool DraftGrowth::add_drawn_tree(std::span<const int64_t> parents, std::span<const int64_t> ranks) {

@@ -153,7 +153,8 @@ class CudaSampler final : public DeviceSampler {
                       chain_memory_.try_emplace(vocab, vocab, device_).first->second, stream_);
   }
   std::unique_ptr<DraftTreeDrawing> begin_tree(const TreeRequest& tree, int64_t vocab) override {
-    return cuda_tree(tree, vocab, device_);
+    return cuda_tree(tree, vocab, device_,
+                     tree_memory_.try_emplace(vocab, vocab, device_).first->second, stream_);
   }
   std::optional<DeviceCandidates> rank(const at::Tensor& logits, const SamplingParams& sampling,
                                        int64_t count, std::span<const NodeMask> masks) override {
@@ -313,9 +314,10 @@ class CudaSampler final : public DeviceSampler {
   }
 
   at::Device device_;
-  std::shared_ptr<void* const> stream_;          // of chains
+  std::shared_ptr<void* const> stream_;          // of chains and trees
   at::Tensor memory_;                            // probabilities of a draft, and a workspace
   std::map<int64_t, ChainMemory> chain_memory_;  // by vocabulary
+  std::map<int64_t, TreeMemory> tree_memory_;    // likewise
 };
 
 }  // namespace

@@ -1,9 +1,12 @@
 #include "core/kernels/cuda/cuda_tree.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "core/draft_vocabulary.h"
@@ -39,9 +42,8 @@ class IntegerBlock {
     all_.insert(all_.end(), integers.begin(), integers.end());
     return begin;
   }
-  at::Tensor upload(at::Device device) const {
-    return at::tensor(c10::ArrayRef<int32_t>(all_), at::kInt).to(device);
-  }
+  at::Tensor on_host() const { return at::tensor(c10::ArrayRef<int32_t>(all_), at::kInt); }
+  at::Tensor upload(at::Device device) const { return on_host().to(device); }
 
  private:
   std::vector<int32_t> all_;
@@ -55,12 +57,11 @@ cuda::UploadedMasks masks_of(const at::Tensor& logits, std::span<const NodeMask>
 }
 
 /// The distributions of rows of logits, [rows, vocab] float64 at `probs`.
-void find_probs(const at::Tensor& logits, const SamplingParams& sampling,
-                const cuda::RowMasks& masks, double* probs, int32_t* support) {
+cuda::TargetProbsTask probs_task(const at::Tensor& logits, const SamplingParams& sampling,
+                                 const cuda::RowMasks& masks, double* probs) {
   cuda::TargetProbsTask task = cuda::target_probs_task(logits, sampling, probs);
   task.masks = masks;
-  task.support = support;
-  cuda::run_kernel(logits.device(), "target_probs", cuda::specdec_cuda_target_probs, task);
+  return task;
 }
 
 /// Siblings of `rows` rows of logits that are best tokens; without ranks, validity and places.
@@ -77,73 +78,99 @@ cuda::BestSiblingsTask best_task(const at::Tensor& logits, const SamplingParams&
   return task;
 }
 
+/// int32 numbers of a tree's memory for each node, the most that CudaTree needs.
+constexpr int64_t kNodeNumbers = 8;
+
 class CudaTree final : public DraftTreeDrawing {
  public:
-  CudaTree(const TreeRequest& tree, int64_t vocab, at::Device device)
+  CudaTree(const TreeRequest& tree, int64_t vocab, at::Device device, TreeMemory& memory,
+           std::shared_ptr<void* const> stream)
       : device_(device),
+        stream_(std::move(stream)),
         vocab_(vocab),
         nodes_(std::ssize(tree.parents)),
+        draws_(tree.random.has_value()),
         tokens_(tree.parents.size(), -1),
-        levels_(branching_nodes(tree.parents)),
         sampling_(sibling_sampling(tree.sampling)),
         names_(tree.vocabulary != nullptr ? tree.vocabulary->ids() : at::Tensor()) {
-    SPECDEC_CHECK(!levels_.empty() && vocab > 0 && tree.ranks.size() == tree.parents.size(),
+    find_rows(tree);
+    SPECDEC_CHECK(depth() > 0 && vocab > 0 && tree.ranks.size() == tree.parents.size(),
                   "a tree of {} nodes with {} ranks over {} tokens", nodes_, tree.ranks.size(),
                   vocab);
+    SPECDEC_CHECK(!draws_ || !tree.sampling.greedy(), "a greedy tree is not drawn");
     tokens_.front() = 0;
+    memory_ = memory.numbers.rows(nodes_).view({-1});
     upload(tree);
-    results_ = at::zeros({nodes_ + std::ssize(rows_)}, at::TensorOptions(at::kInt).device(device));
-    if (tree.random) {
-      SPECDEC_CHECK(!tree.sampling.greedy(), "a greedy tree is not drawn");
-      probs_ = empty_probs(std::ssize(rows_));
+    if (draws_ || cuts_tokens(sampling_, vocab_)) {
+      probs_ = memory.probs.rows(std::ssize(rows_));
     }
   }
 
-  at::Tensor draw(const at::Tensor& logits, std::span<const NodeMask> masks) override {
-    SPECDEC_CHECK(level_ < levels_.size() && logits.dim() == 2 &&
-                      logits.size(0) == std::ssize(levels_[level_]) && logits.size(1) == vocab_,
-                  "level {} of a tree of {} levels is found by {} logits", level_, levels_.size(),
+  at::Tensor draw(int64_t level, const at::Tensor& logits,
+                  std::span<const NodeMask> masks) override {
+    SPECDEC_CHECK(level >= 0 && level < depth() && logits.dim() == 2 &&
+                      logits.size(0) == rows_of(level) && logits.size(1) == vocab_,
+                  "level {} of a tree of {} levels is found by {} logits", level, depth(),
                   logits.numel());
     const cuda::UploadedMasks allowed = masks_of(logits, masks);
-    if (probs_.defined()) {
-      draw_siblings(logits, allowed.masks);
+    if (draws_) {
+      draw_siblings(level, logits, allowed.masks);
     } else {
-      find_best(logits, allowed.masks);
+      find_best(level, logits, allowed.masks);
     }
-    for (size_t i = 0; i < levels_[level_].size(); ++i) {
-      closed_.push_back(!masks.empty() && masks[i].closed);
+    for (size_t i = 0; i < masks.size(); ++i) {
+      closed_[static_cast<size_t>(first_row(level)) + i] = masks[i].closed;
     }
-    first_row_ += std::ssize(levels_[level_++]);
-    if (level_ == levels_.size()) {
-      return {};
-    }
-    const at::Tensor nodes = tables_.narrow(0, parents_ + first_row_, std::ssize(levels_[level_]));
-    return results_.index_select(0, nodes).clamp_min(0);
+    return level + 1 == depth()
+               ? at::Tensor()
+               : memory_.narrow(0, fed_ + first_row(level + 1), rows_of(level + 1));
   }
 
-  std::optional<DrawnTree> read() override {
-    SPECDEC_CHECK(read_rows_ < first_row_, "no level of a tree was found since it was read");
-    const int64_t rows = first_row_ - read_rows_;
+  std::vector<int64_t> key() const override {
+    if (nodes_ > ResultMemory::kMostRows) {
+      return {};
+    }
+    // No chain has so many tokens.
+    std::vector<int64_t> key = {-nodes_, vocab_, draws_ ? 1 : 0, most_};
+    for (const at::Tensor* memory : {&memory_, &names_, &probs_}) {
+      key.push_back(memory->defined() ? reinterpret_cast<intptr_t>(memory->const_data_ptr()) : 0);
+    }
+    key.insert(key.end(), {sampling_.top_k, std::bit_cast<int64_t>(sampling_.temperature),
+                           std::bit_cast<int64_t>(sampling_.top_p),
+                           std::bit_cast<int64_t>(sampling_.min_p), depth()});
+    key.insert(key.end(), first_rows_.begin(), first_rows_.end());
+    return key;
+  }
+
+  std::optional<DrawnTree> read(int64_t levels) override {
+    SPECDEC_CHECK(levels > 0 && levels <= depth() && read_rows_ < first_row(levels),
+                  "{} levels of a tree of {} are read, of which {} nodes were", levels, depth(),
+                  read_rows_);
+    const int64_t end = first_row(levels);
     const int64_t first = children_[static_cast<size_t>(read_rows_)];
-    const int64_t count = children_[static_cast<size_t>(first_row_)] - first;
-    const at::Tensor found = found_of(first, count, rows).cpu();
+    const int64_t count = children_[static_cast<size_t>(end)] - first;
+    const at::Tensor found = found_of(first, count, end - read_rows_).cpu();
     read_backs_ += {1, static_cast<int64_t>(found.nbytes())};
     const auto* tokens = found.const_data_ptr<int32_t>();
     std::copy_n(tokens, count, tokens_.begin() + first);
-    for (const int32_t* valid = tokens + count; read_rows_ < first_row_; ++read_rows_, ++valid) {
+    for (const int32_t* valid = tokens + count; read_rows_ < end; ++read_rows_, ++valid) {
       const auto row = static_cast<size_t>(read_rows_);
       if (*valid == 0 && !closed_[row] && tokens_[static_cast<size_t>(rows_[row])] >= 0) {
         return std::nullopt;
       }
     }
-    return DrawnTree{.tokens = tokens_, .probs = probs_, .read_backs = read_backs_};
+    return DrawnTree{
+        .tokens = tokens_, .probs = draws_ ? probs_ : at::Tensor(), .read_backs = read_backs_};
   }
 
  private:
-  void upload(const TreeRequest& tree) {
-    for (const std::vector<int64_t>& level : levels_) {
+  void find_rows(const TreeRequest& tree) {
+    first_rows_ = {0};
+    for (const std::vector<int64_t>& level : branching_nodes(tree.parents)) {
       rows_.insert(rows_.end(), level.begin(), level.end());
+      first_rows_.push_back(std::ssize(rows_));
     }
+    closed_.resize(rows_.size());
     for (int64_t node = 1; node < nodes_; ++node) {
       const size_t child = static_cast<size_t>(node);
       if (node == 1 || tree.parents[child] != tree.parents[child - 1]) {
@@ -154,94 +181,127 @@ class CudaTree final : public DraftTreeDrawing {
     for (size_t row = 0; row < rows_.size(); ++row) {
       most_ = std::max(most_, children_[row + 1] - children_[row]);
     }
+  }
+
+  void upload(const TreeRequest& tree) {
     std::vector<int32_t> random(4);
-    if (tree.random) {
+    if (draws_) {
       std::memcpy(random.data(), tree.random->key.data(), 2 * sizeof(int32_t));
       std::memcpy(random.data() + 2, &tree.random->position, sizeof(int64_t));
+    }
+    std::vector<int64_t> places(tree.parents.size(), -1);
+    for (size_t row = 0; row < rows_.size(); ++row) {
+      places[static_cast<size_t>(rows_[row])] = static_cast<int64_t>(row);
     }
     IntegerBlock block;
     block.add(random);
     parents_ = block.add(rows_);
     first_children_ = block.add(children_);
     ranks_ = block.add(std::vector(tree.ranks.begin(), tree.ranks.end()));
-    tables_ = block.upload(device_);
+    places_ = block.add(places);
+    found_ = block.add(std::vector<int32_t>{0});  // the root is there
+    valid_ = found_ + nodes_;
+    fed_ = valid_ + std::ssize(rows_);
+    SPECDEC_CHECK(fed_ + std::ssize(rows_) <= memory_.size(0),
+                  "a tree of {} nodes needs {} numbers", nodes_, fed_ + std::ssize(rows_));
+    const c10::InferenceMode inference;  // where memory may have been taken
+    memory_.narrow(0, 0, found_ + 1).copy_(block.on_host());
   }
 
+  int64_t depth() const { return std::ssize(first_rows_) - 1; }
+  int64_t first_row(int64_t level) const { return first_rows_[static_cast<size_t>(level)]; }
+  int64_t rows_of(int64_t level) const { return first_row(level + 1) - first_row(level); }
   /// The tokens of `count` nodes from `first` on, and whether the logits of so many rows from the
   /// next to be read are valid: neighbours where these are all.
   at::Tensor found_of(int64_t first, int64_t count, int64_t rows) const {
     const bool all = rows == std::ssize(rows_);
-    return all ? results_.narrow(0, first, count + rows)
-               : at::cat({results_.narrow(0, first, count),
-                          results_.narrow(0, nodes_ + read_rows_, rows)});
+    return all ? memory_.narrow(0, found_ + first, count + rows)
+               : at::cat({memory_.narrow(0, found_ + first, count),
+                          memory_.narrow(0, valid_ + read_rows_, rows)});
   }
-  at::Tensor empty_probs(int64_t rows) const {
-    return at::empty({rows, vocab_}, at::TensorOptions(at::kDouble).device(device_));
+  int32_t* numbers(int64_t begin) const { return memory_.mutable_data_ptr<int32_t>() + begin; }
+  /// Of a level's rows: see TargetProbsTask::support.
+  int32_t* support(int64_t level) const { return numbers(valid_ + first_row(level)); }
+  /// Of a level's rows; nullptr where nobody asks for them.
+  double* probs(int64_t level) const {
+    return probs_.defined() ? probs_.mutable_data_ptr<double>() + first_row(level) * vocab_
+                            : nullptr;
   }
-  const int32_t* table(int64_t begin) const { return tables_.const_data_ptr<int32_t>() + begin; }
-  /// Of the level's rows: see TargetProbsTask::support.
-  int32_t* support() const { return results_.mutable_data_ptr<int32_t>() + nodes_ + first_row_; }
-  cuda::SiblingRows siblings() const {
-    return {table(parents_) + first_row_, table(first_children_) + first_row_,
-            results_.mutable_data_ptr<int32_t>(),
-            names_.defined() ? names_.const_data_ptr<int32_t>() : nullptr,
-            cuda::narrow(std::ssize(levels_[level_]))};
+  cuda::SiblingRows siblings(int64_t level) const {
+    return {.parents = numbers(parents_ + first_row(level)),
+            .first_children = numbers(first_children_ + first_row(level)),
+            .tokens = numbers(found_),
+            .names = names_.defined() ? names_.const_data_ptr<int32_t>() : nullptr,
+            .rows = cuda::narrow(rows_of(level)),
+            .fed_places = numbers(places_),
+            .fed = numbers(fed_)};
   }
 
-  void draw_siblings(const at::Tensor& logits, const cuda::RowMasks& masks) const {
-    double* probs = probs_.mutable_data_ptr<double>() + first_row_ * vocab_;
-    find_probs(logits, sampling_, masks, probs, support());
+  template <class Task>
+  void run(const char* op, int (*kernel)(const Task*, void*), const Task& task) const {
+    cuda::run_kernel(device_, op, kernel, task, *stream_);
+  }
+
+  void draw_siblings(int64_t level, const at::Tensor& logits, const cuda::RowMasks& masks) const {
+    cuda::TargetProbsTask target = probs_task(logits, sampling_, masks, probs(level));
+    target.support = support(level);
+    run("target_probs", cuda::specdec_cuda_target_probs, target);
     cuda::DrawSiblingsTask task{};
-    task.probs = probs;
-    task.support = support();
-    task.key = reinterpret_cast<const uint32_t*>(table(0));
-    task.position = reinterpret_cast<const int64_t*>(table(2));
-    task.siblings = siblings();
+    task.probs = probs(level);
+    task.support = support(level);
+    task.key = reinterpret_cast<const uint32_t*>(numbers(0));
+    task.position = reinterpret_cast<const int64_t*>(numbers(2));
+    task.siblings = siblings(level);
     task.purpose = static_cast<uint32_t>(Purpose::kDraft);
     task.most = cuda::narrow(most_);
     task.vocab = cuda::narrow(vocab_);
-    cuda::run_kernel(device_, "draw_siblings", cuda::specdec_cuda_draw_siblings, task);
+    run("draw_siblings", cuda::specdec_cuda_draw_siblings, task);
   }
 
-  void find_best(const at::Tensor& logits, const cuda::RowMasks& masks) const {
-    at::Tensor probs;
-    if (cuts_tokens(sampling_, vocab_)) {
-      probs = empty_probs(logits.size(0));
-      find_probs(logits, sampling_, masks, probs.mutable_data_ptr<double>(), nullptr);
+  void find_best(int64_t level, const at::Tensor& logits, const cuda::RowMasks& masks) const {
+    if (probs_.defined()) {
+      run("target_probs", cuda::specdec_cuda_target_probs,
+          probs_task(logits, sampling_, masks, probs(level)));
     }
-    cuda::BestSiblingsTask task = best_task(
-        logits, sampling_, masks, probs.defined() ? probs.const_data_ptr<double>() : nullptr);
-    task.ranks = table(ranks_);
-    task.valid = support();
-    task.siblings = siblings();
-    cuda::run_kernel(device_, "best_siblings", cuda::specdec_cuda_best_siblings, task);
+    cuda::BestSiblingsTask task = best_task(logits, sampling_, masks, probs(level));
+    task.ranks = numbers(ranks_);
+    task.valid = support(level);
+    task.siblings = siblings(level);
+    run("best_siblings", cuda::specdec_cuda_best_siblings, task);
   }
 
   at::Device device_;
+  std::shared_ptr<void* const> stream_;
   int64_t vocab_, nodes_;
-  std::vector<Token> tokens_;                 // [nodes] that were read
-  std::vector<std::vector<int64_t>> levels_;  // nodes with children
-  std::vector<int64_t> rows_;                 // the same, one level after the other
-  std::vector<int64_t> children_;             // [rows + 1] where those of a row begin
-  std::vector<bool> closed_;                  // [rows found] NodeMask::closed
+  bool draws_;                       // else the best tokens are found
+  std::vector<Token> tokens_;        // [nodes] that were read
+  std::vector<int64_t> rows_;        // nodes with children, one level after the other
+  std::vector<int64_t> first_rows_;  // [levels + 1] where those of a level begin
+  std::vector<int64_t> children_;    // [rows + 1] where those of a row begin
+  std::vector<bool> closed_;         // [rows] NodeMask::closed
+  int64_t most_ = 0;                 // children of a node
   SamplingParams sampling_;
   at::Tensor names_;   // of the columns; undefined = each is its own
-  at::Tensor tables_;  // int32: random numbers' key and position, then what follows
-  int64_t parents_ = 0, first_children_ = 0, ranks_ = 0;  // where they begin
-  int64_t most_ = 0;                                      // children of a node
-  at::Tensor results_;     // int32: [nodes] tokens, [rows] whether the logits after them are valid
-  at::Tensor probs_;       // [rows, vocab]; undefined for best tokens
-  size_t level_ = 0;       // the next
-  int64_t first_row_ = 0;  // its first
+  at::Tensor memory_;  // int32: random numbers' key and position, then what follows
+  int64_t parents_ = 0, first_children_ = 0, ranks_ = 0, places_ = 0;  // where tables begin
+  int64_t found_ = 0;      // [nodes] tokens; that of the root goes up with the tables
+  int64_t valid_ = 0;      // [rows] whether the logits after them are valid
+  int64_t fed_ = 0;        // [rows] their tokens, as the next forward reads them
+  at::Tensor probs_;       // [rows, vocab]; undefined = nobody asks for them
   int64_t read_rows_ = 0;  // whose children were read
   ReadBacks read_backs_;
 };
 
 }  // namespace
 
+TreeMemory::TreeMemory(int64_t vocab, at::Device device)
+    : numbers(kNodeNumbers, at::TensorOptions(at::kInt).device(device)),
+      probs(vocab, at::TensorOptions(at::kDouble).device(device)) {}
+
 std::unique_ptr<DraftTreeDrawing> cuda_tree(const TreeRequest& tree, int64_t vocab,
-                                            at::Device device) {
-  return std::make_unique<CudaTree>(tree, vocab, device);
+                                            at::Device device, TreeMemory& memory,
+                                            std::shared_ptr<void* const> stream) {
+  return std::make_unique<CudaTree>(tree, vocab, device, memory, std::move(stream));
 }
 
 std::optional<DeviceCandidates> cuda_rank(const at::Tensor& logits, const SamplingParams& sampling,
@@ -253,7 +313,8 @@ std::optional<DeviceCandidates> cuda_rank(const at::Tensor& logits, const Sampli
   const SamplingParams own = sibling_sampling(sampling);
   const at::Tensor probs = at::empty(logits.sizes(), logits.options().dtype(at::kDouble));
   const cuda::UploadedMasks allowed = masks_of(logits, masks);
-  find_probs(logits, own, allowed.masks, probs.mutable_data_ptr<double>(), nullptr);
+  cuda::run_kernel(device, "target_probs", cuda::specdec_cuda_target_probs,
+                   probs_task(logits, own, allowed.masks, probs.mutable_data_ptr<double>()));
 
   // The children of a root: `count` of each row.
   std::vector<int64_t> first_children, ranks = {0};

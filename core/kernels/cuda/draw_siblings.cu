@@ -18,15 +18,23 @@ __device__ inline bool has_parent(const SiblingRows& siblings, int32_t row) {
   return siblings.tokens[siblings.parents[row]] >= 0;
 }
 
+/// Node `child` gets a token, -1 = none.
+__device__ inline void set_token(const SiblingRows& siblings, int32_t child, int32_t token) {
+  siblings.tokens[child] = token;
+  if (siblings.fed != nullptr && siblings.fed_places[child] >= 0) {
+    siblings.fed[siblings.fed_places[child]] = token < 0 ? 0 : token;
+  }
+}
+
 /// Node `child` gets the token of a column.
 __device__ inline void name(const SiblingRows& siblings, int32_t child, int32_t column) {
-  siblings.tokens[child] = siblings.names == nullptr ? column : siblings.names[column];
+  set_token(siblings, child, siblings.names == nullptr ? column : siblings.names[column]);
 }
 
 /// The nodes from `first` to `end` are not there.
 __device__ inline void leave_out(const SiblingRows& siblings, int32_t first, int32_t end) {
   for (int32_t child = first; child < end; ++child) {
-    siblings.tokens[child] = -1;
+    set_token(siblings, child, -1);
   }
 }
 
@@ -177,7 +185,8 @@ __global__ void __launch_bounds__(kBestThreads) best_siblings_kernel(BestSibling
 
 bool is_whole(const SiblingRows& siblings, int32_t vocab) {
   return siblings.rows >= 0 && vocab > 0 && siblings.parents != nullptr &&
-         siblings.first_children != nullptr && siblings.tokens != nullptr;
+         siblings.first_children != nullptr && siblings.tokens != nullptr &&
+         (siblings.fed == nullptr || siblings.fed_places != nullptr);
 }
 
 }  // namespace

@@ -67,6 +67,10 @@ struct SiblingRows {
   /// [vocab] tokens of the columns; nullptr = each is its own.
   const int32_t* names = nullptr;
   int32_t rows = 0;
+  /// [nodes] place in `fed` of a node that has children, which the next forward evaluates; -1 =
+  /// none.
+  const int32_t* fed_places = nullptr;
+  int32_t* fed = nullptr;  ///< tokens of such nodes, 0 where there is none; nullptr = not asked for
 };
 
 /// Children drawn without replacement, in the order of the rows, each with the next choice of

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -88,6 +89,11 @@ std::vector<Token> host_tree(const at::Tensor& logits, const SamplingParams& sam
   return tokens;
 }
 
+std::unique_ptr<DraftTreeDrawing> begin_tree(const TreeRequest& request, int64_t vocab,
+                                             TreeMemory& memory) {
+  return cuda_tree(request, vocab, at::kCPU, memory, std::make_shared<void*>(nullptr));
+}
+
 /// Draws the tree by rows of logits on the kernels; `fed` becomes what is fed to each level. Under
 /// masks of the rows each level is read.
 std::optional<DrawnTree> drawn_tree(const at::Tensor& logits, TreeRequest request,
@@ -95,22 +101,24 @@ std::optional<DrawnTree> drawn_tree(const at::Tensor& logits, TreeRequest reques
                                     std::span<const NodeMask> masks = {}) {
   request.parents = kTreeParents;
   request.ranks = kTreeRanks;
-  const auto tree = cuda_tree(request, logits.size(1), at::kCPU);
+  TreeMemory memory(logits.size(1), at::kCPU);
+  const auto tree = begin_tree(request, logits.size(1), memory);
   int64_t row = 0;
+  int64_t found = 0;  // levels
   std::optional<DrawnTree> drawn;
   for (const std::vector<int64_t>& level : branching_nodes(kTreeParents)) {
     const at::Tensor tokens =
-        tree->draw(logits.narrow(0, row, std::ssize(level)),
+        tree->draw(found++, logits.narrow(0, row, std::ssize(level)),
                    masks.empty() ? masks : masks.subspan(static_cast<size_t>(row), level.size()));
     row += std::ssize(level);
     if (fed != nullptr) {
       fed->push_back(tokens);
     }
-    if (!masks.empty() && !(drawn = tree->read())) {
+    if (!masks.empty() && !(drawn = tree->read(found))) {
       return drawn;
     }
   }
-  return masks.empty() ? tree->read() : drawn;
+  return masks.empty() ? tree->read(found) : drawn;
 }
 
 TEST(CudaDrawSiblingsTest, TreesAreTheHosts) {
@@ -298,6 +306,67 @@ TEST(CudaDrawSiblingsTest, CandidatesUnderMasksAreTheHosts) {
   EXPECT_THROW(cuda_rank(logits, sampling, 4, std::span(masks.rows).first(5)), InternalError);
 }
 
+/// A graph may hold what a tree's launches read and write: they lie where those of another tree did
+/// whose levels have as many nodes.
+TEST(CudaDrawSiblingsTest, TreesOfTheSameLevelsShareMemory) {
+  TreeMemory memory(kTreeVocab, at::kCPU);
+  const SamplingParams sampling{.temperature = 0.9, .top_k = 40};
+  const std::vector<int64_t> ranks(kTreeParents.size());
+  const auto key_of = [&](const std::vector<int64_t>& parents, bool draws,
+                          const SamplingParams& params) {
+    TreeRequest request{
+        .parents = parents, .ranks = std::span(ranks).first(parents.size()), .sampling = params};
+    if (draws) {
+      request.random = DeviceRandomness{.key = {1, 2}, .position = 3};
+    }
+    return begin_tree(request, kTreeVocab, memory)->key();
+  };
+  const std::vector<int64_t> key = key_of(kTreeParents, true, sampling);
+  // Three of a level's children lie elsewhere.
+  const std::vector<int64_t> others = {-1, 0, 0, 0, 1, 2, 2, 2, 3, 3, 5, 8, 8};
+  EXPECT_EQ(key_of(others, true, sampling), key);
+  EXPECT_NE(key_of(kTreeParents, false, sampling), key);
+  EXPECT_NE(key_of(kTreeParents, false, {}), key_of(kTreeParents, false, {.temperature = 0.5}));
+  for (const SamplingParams& other :
+       std::vector<SamplingParams>{{.temperature = 0.8, .top_k = 40},
+                                   {.temperature = 0.9, .top_k = 41},
+                                   {.temperature = 0.9, .top_k = 40, .top_p = 0.9},
+                                   {.temperature = 0.9, .top_k = 40, .min_p = 0.1}}) {
+    EXPECT_NE(key_of(kTreeParents, true, other), key);
+  }
+  EXPECT_NE(key_of({-1, 0, 0, 0, 1, 1, 1, 1, 1, 3, 4, 9, 9}, true, sampling), key);
+  EXPECT_NE(key_of({-1, 0, 0, 0, 1, 1, 1, 1, 2, 3, 6, 7, 7}, true, sampling), key);
+  EXPECT_NE(key_of({-1, 0, 0, 0, 1, 1, 1, 2, 3, 3, 6, 6, 6}, true, sampling), key);
+  TreeMemory other(kTreeVocab, at::kCPU);
+  const TreeRequest tree{.parents = kTreeParents, .ranks = ranks, .sampling = sampling};
+  const auto held = begin_tree(tree, kTreeVocab, other);
+  EXPECT_NE(begin_tree(tree, kTreeVocab, other)->key(), held->key()) << "one is in progress";
+}
+
+/// More nodes than memory is kept for: no graph can hold them.
+TEST(CudaDrawSiblingsTest, LargeTreesHaveNoKey) {
+  TreeMemory memory(kTreeVocab, at::kCPU);
+  const SamplingParams greedy;
+  for (const size_t nodes : {64U, 65U}) {
+    std::vector<int64_t> parents(nodes);  // children of the root
+    parents.front() = -1;
+    std::vector<int64_t> ranks(nodes);
+    std::iota(ranks.begin() + 1, ranks.end(), 0);
+    const TreeRequest request{.parents = parents, .ranks = ranks, .sampling = greedy};
+    const auto tree = begin_tree(request, kTreeVocab, memory);
+    EXPECT_EQ(tree->key().empty(), nodes > 64);
+    const at::Tensor logits = tree_logits(9).narrow(0, 0, 1);
+    EXPECT_FALSE(tree->draw(0, logits, {}).defined());
+    const auto best =
+        token_probs(LogitRow::of(logits, 0), {}, {.temperature = 1.0}).top(kTreeVocab);
+    const auto drawn = tree->read(1);
+    ASSERT_TRUE(drawn.has_value());
+    for (size_t node = 1; node < nodes; ++node) {
+      EXPECT_EQ(drawn->tokens[node], best[node - 1].token);
+    }
+  }
+}
+
 TEST(CudaDrawSiblingsTest, RefusesWhatIsNoTree) {
   const SamplingParams greedy;
   const std::vector<int64_t> out_of_order = {-1, 0, 1, 0};
@@ -305,10 +374,16 @@ TEST(CudaDrawSiblingsTest, RefusesWhatIsNoTree) {
   EXPECT_THROW(branching_nodes(std::vector<int64_t>{0}), InternalError);
   EXPECT_EQ(branching_nodes(kTreeParents),
             (std::vector<std::vector<int64_t>>{{0}, {1, 2, 3}, {6, 7}}));
-  const auto tree = cuda_tree({.parents = kTreeParents, .ranks = kTreeRanks, .sampling = greedy},
-                              kTreeVocab, at::kCPU);
-  EXPECT_THROW(tree->read(), InternalError) << "no level was found";
-  EXPECT_THROW(tree->draw(tree_logits(1), {}), InternalError) << "more rows than nodes";
+  TreeMemory memory(kTreeVocab, at::kCPU);
+  const auto tree = begin_tree({.parents = kTreeParents, .ranks = kTreeRanks, .sampling = greedy},
+                               kTreeVocab, memory);
+  EXPECT_THROW(tree->read(0), InternalError) << "no level was found";
+  EXPECT_THROW(tree->read(4), InternalError) << "it has three";
+  EXPECT_THROW(tree->draw(0, tree_logits(1), {}), InternalError) << "more rows than nodes";
+  EXPECT_THROW(tree->draw(3, tree_logits(1).narrow(0, 0, 1), {}), InternalError);
+  EXPECT_TRUE(tree->draw(0, tree_logits(1).narrow(0, 0, 1), {}).defined());
+  EXPECT_TRUE(tree->read(1).has_value());
+  EXPECT_THROW(tree->read(1), InternalError) << "it was read";
   cuda::DrawSiblingsTask drawn{};
   cuda::BestSiblingsTask best{};
   EXPECT_EQ(specdec_cuda_draw_siblings(&drawn, nullptr), 0) << "no row is no work";
@@ -316,6 +391,18 @@ TEST(CudaDrawSiblingsTest, RefusesWhatIsNoTree) {
   drawn.siblings.rows = best.siblings.rows = 1;
   EXPECT_EQ(specdec_cuda_draw_siblings(&drawn, nullptr), cuda::kInvalidValue);
   EXPECT_EQ(specdec_cuda_best_siblings(&best, nullptr), cuda::kInvalidValue);
+  std::vector<int32_t> numbers(8);
+  const std::vector<double> probs(8, 0.125);
+  drawn.siblings = {numbers.data(), numbers.data(), numbers.data(), nullptr, 1};
+  drawn.probs = probs.data();
+  drawn.support = numbers.data();
+  drawn.key = reinterpret_cast<const uint32_t*>(numbers.data());
+  drawn.position = reinterpret_cast<const int64_t*>(numbers.data());
+  drawn.vocab = 8;
+  drawn.most = 1;
+  EXPECT_EQ(specdec_cuda_draw_siblings(&drawn, nullptr), 0);
+  drawn.siblings.fed = numbers.data();
+  EXPECT_EQ(specdec_cuda_draw_siblings(&drawn, nullptr), cuda::kInvalidValue) << "without places";
 }
 
 }  // namespace
