@@ -227,7 +227,13 @@ Tensor LanguageModel::verify_get_logits(const Draft& draft) { return verify(draf
 std::optional<DrawnChain> LanguageModel::draw_chain(TokenSpan, const ChainRequest&,
                                                     const ForwardOptions&, const ForwardInputs&,
                                                     RowId) {
-  SPECDEC_CHECK(false, "draw_chain: this model does not draw chains");
+  SPECDEC_CHECK(false, "draw_chain: this model does not draw drafts");
+}
+
+std::optional<DrawnTree> LanguageModel::draw_tree(TokenSpan, const TreeRequest&,
+                                                  const ForwardOptions&, const ForwardInputs&,
+                                                  RowId) {
+  SPECDEC_CHECK(false, "draw_tree: this model does not draw drafts");
 }
 
 Tensor token_tensor(TokenSpan tokens) {

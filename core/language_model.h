@@ -6,6 +6,7 @@
 
 #include "core/draft.h"
 #include "core/drawn_chain.h"
+#include "core/drawn_tree.h"
 #include "core/forward.h"
 #include "core/kernels/kv_view.h"
 #include "core/kv_snapshot.h"
@@ -82,8 +83,8 @@ class LanguageModel {
   /// A new row that begins with the first `length` kept tokens of another (beam search, branching),
   /// whose pending nodes stay its own. Shares pages, copies on write. Throws Error as open() does.
   virtual RowId fork(RowId row, int64_t length) = 0;
-  /// Whether draw_chain drafts, and forwards leave logits on a device that samples (keep_logits)
-  /// and take tokens from there.
+  /// Whether draw_chain and draw_tree draft, and forwards leave logits on a device that samples
+  /// (keep_logits) and take tokens from there.
   virtual bool draws_chains() const { return false; }
   /// Evaluates the tokens `fed`, at least one, with their `inputs` as a chain after the kept ones
   /// of a row that has no pending nodes; then drafts a chain behind them on the device, each token
@@ -95,6 +96,13 @@ class LanguageModel {
   virtual std::optional<DrawnChain> draw_chain(TokenSpan fed, const ChainRequest& chain,
                                                const ForwardOptions& options = {},
                                                const ForwardInputs& inputs = {}, RowId row = 0);
+  /// The same with a tree, whose root is the last token of `fed`: each level is found by the logits
+  /// after the nodes before it that have children. A head feeds each node with its own feature of
+  /// the node's parent. Pending afterwards: `fed`, and behind them, level by level, the nodes with
+  /// children beside the root, also those that are not there; token 0 stands for them.
+  virtual std::optional<DrawnTree> draw_tree(TokenSpan fed, const TreeRequest& tree,
+                                             const ForwardOptions& options = {},
+                                             const ForwardInputs& inputs = {}, RowId row = 0);
   /// Ends a row other than 0, which nobody may name any more.
   virtual void close(RowId row) = 0;
   /// Kept tokens of a row.

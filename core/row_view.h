@@ -26,6 +26,11 @@ class RowView final : public LanguageModel, private Internals, private KvSnapsho
                                        const ForwardInputs& inputs = {}, RowId row = 0) override {
     return model_.draw_chain(fed, chain, options, inputs, own(row));
   }
+  std::optional<DrawnTree> draw_tree(TokenSpan fed, const TreeRequest& tree,
+                                     const ForwardOptions& options = {},
+                                     const ForwardInputs& inputs = {}, RowId row = 0) override {
+    return model_.draw_tree(fed, tree, options, inputs, own(row));
+  }
   RowId open() override { return model_.open(); }
   RowId fork(RowId row, int64_t length) override { return model_.fork(own(row), length); }
   /// Not row 0, the view's: whoever opened it closes it.

@@ -5,6 +5,7 @@
 
 #include "core/draft.h"
 #include "core/drawn_chain.h"
+#include "core/drawn_tree.h"
 #include "core/forward.h"
 #include "decoders/verifier.h"
 
@@ -46,6 +47,12 @@ class ChildDistribution {
   /// chain by expand_on_device or expand.
   virtual std::optional<DrawnChain> draw_chain(const ChainRequest& chain) {
     (void)chain;
+    return std::nullopt;
+  }
+  /// Drafts a tree behind the root likewise, where expands_on_device(). nullopt: the shape grows it
+  /// level by level.
+  virtual std::optional<DrawnTree> draw_tree(const TreeRequest& tree) {
+    (void)tree;
     return std::nullopt;
   }
   /// Whether expand_on_device answers in this draft; then `ends` is true of no node.

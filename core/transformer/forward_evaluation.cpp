@@ -24,7 +24,7 @@ ForwardEvaluation::ForwardEvaluation(Ops& ops, const TransformerWeights& weights
       workspace_(weights),
       outputs_(ops, weights, forbidden_),
       graphs_(ops, options.graphs),
-      chain_graphs_(ops, options.graphs),
+      draft_graphs_(ops, options.graphs),
       prefill_graphs_(ops, options.prefill_graphs),
       layers_(ops, weights),
       all_layers_(first_layers(std::ssize(weights.plan))),
@@ -68,7 +68,7 @@ ForwardResult ForwardEvaluation::run(const TokenBatch& batch, const ForwardOptio
   return std::move(pass.result);
 }
 
-bool ForwardEvaluation::can_run_chain(const TokenBatch& fed, const ForwardOptions& options,
+bool ForwardEvaluation::can_run_draft(const TokenBatch& fed, const ForwardOptions& options,
                                       int64_t size, int64_t nodes, bool is_surrounded) {
   find_last_nodes(fed, size, last_);
   const ForwardInputs& inputs = fed.inputs;
@@ -78,7 +78,7 @@ bool ForwardEvaluation::can_run_chain(const TokenBatch& fed, const ForwardOption
 }
 
 bool ForwardEvaluation::records_nodes(const std::vector<int64_t>& layers, int64_t nodes) const {
-  return nodes <= Workspace::kMostSelected && chain_graphs_.enabled() &&
+  return nodes <= Workspace::kMostSelected && draft_graphs_.enabled() &&
          weights_.source == nullptr && hooks_.empty() &&
          std::none_of(layers.begin(), layers.end(), [&](int64_t layer) {
            // Means and states are made for the nodes of a forward.
@@ -114,9 +114,9 @@ Tensor ForwardEvaluation::run_step(int64_t index, const ForwardInputs& inputs) {
   return a.last;
 }
 
-bool ForwardEvaluation::run_chain(const TokenBatch& fed, const ForwardOptions& options,
-                                  const LayerList& layers, int64_t count, ChainDrawing& drawing,
-                                  const ChainSurroundings* around) {
+bool ForwardEvaluation::run_draft(const TokenBatch& fed, const ForwardOptions& options,
+                                  const LayerList& layers, const DraftSteps& steps,
+                                  const StepSurroundings* around) {
   const BatchTables& tables = *store_.describe(0).tables;
   const int64_t size = last_.back() + 1;
   Pass pass{.batch = fed,
@@ -127,40 +127,38 @@ bool ForwardEvaluation::run_chain(const TokenBatch& fed, const ForwardOptions& o
             .tokens = around == nullptr ? tables.tokens.narrow(0, 0, size) : Tensor(),
             .context = launched_context(tables.longest)};
   layers_.reserve_positions(tables.longest);
-  outputs_.reserve(options, size, 1);
+  outputs_.reserve(options, size, steps.widest());
   Activations& of_fed = workspace_.activations(size);
-  Activations& of_one = workspace_.activations(1);
   key_of(pass, of_fed);
-  add_address(of_one.residual, key_);
   add_address(of_fed.attention_inputs, key_);
-  const std::vector<int64_t> draws = drawing.key();
-  key_.insert(key_.end(), draws.begin(), draws.end());
-  if (!chain_graphs_.knows(key_)) {
+  for (const int64_t nodes : steps.sizes) {
+    add_address(workspace_.activations(nodes).residual, key_);
+  }
+  key_.insert(key_.end(), steps.key.begin(), steps.key.end());
+  if (!draft_graphs_.knows(key_)) {
     outputs_.release();
     return false;
   }
   if (around != nullptr) {
     place_inputs(pass, of_fed);
   }
-  const auto logits_of = [&](Activations& a) {
+  const auto logits_of = [&](int64_t step, const Tensor& tokens) {
+    if (step > 0) {
+      pass.first += pass.nodes;
+      pass.nodes = steps.sizes[static_cast<size_t>(step - 1)];
+      pass.tokens = tokens;
+      pass.inputs = around == nullptr ? ForwardInputs() : around->enter(step, tokens);
+    }
+    Activations& a = workspace_.activations(pass.nodes);
+    const bool all = step > 0 || size == 1;
     if (around == nullptr) {
-      evaluate_all(pass.nodes == 1, pass, a);
-      return outputs_.logits();
+      evaluate_all(all, pass, a);
+      return outputs_.logits(all ? pass.nodes : 1);
     }
     evaluate_layers(pass, a);
-    return around->logits(a.last);
+    return around->logits(step, all ? a.residual : a.last);
   };
-  chain_graphs_.run(key_, [&] {
-    Tensor logits = logits_of(of_fed);
-    for (int64_t index = 0; index + 1 < count; ++index) {
-      pass.tokens = drawing.draw(index, logits);
-      pass.inputs = around == nullptr ? ForwardInputs() : around->enter(pass.tokens);
-      pass.first = size + index;
-      pass.nodes = 1;
-      logits = logits_of(of_one);
-    }
-    drawing.draw(count - 1, logits);
-  });
+  draft_graphs_.run(key_, [&] { draw_steps(steps, logits_of); });
   outputs_.release();
   return true;
 }
@@ -172,7 +170,7 @@ Tensor ForwardEvaluation::head(const Tensor& hidden) const {
 }
 
 GraphCounts ForwardEvaluation::graph_counts() const {
-  return graphs_.counts() + chain_graphs_.counts() + prefill_graphs_.counts();
+  return graphs_.counts() + draft_graphs_.counts() + prefill_graphs_.counts();
 }
 
 void ForwardEvaluation::place_inputs(Pass& pass, Activations& a) {

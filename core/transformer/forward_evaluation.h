@@ -5,11 +5,10 @@
 #include <span>
 #include <vector>
 
-#include "core/drawn_chain.h"
 #include "core/forward.h"
 #include "core/kernels/forbidden_tokens.h"
 #include "core/kv_store.h"
-#include "core/transformer/chain_steps.h"
+#include "core/transformer/draft_steps.h"
 #include "core/transformer/forward_graphs.h"
 #include "core/transformer/forward_outputs.h"
 #include "core/transformer/layer_runner.h"
@@ -36,16 +35,16 @@ class ForwardEvaluation {
   ForwardResult run(const TokenBatch& batch, const ForwardOptions& options, const LayerList& layers,
                     int64_t nodes, bool are_uploaded);
 
-  /// Whether a graph can hold a chain that is drawn behind `size` tokens `fed` of a row, `nodes`
-  /// nodes in all. Embeddings may be given where the chain has surroundings.
-  bool can_run_chain(const TokenBatch& fed, const ForwardOptions& options, int64_t size,
+  /// Whether a graph can hold a draft that is drawn behind `size` tokens `fed` of a row, `nodes`
+  /// nodes in all. Embeddings may be given where the draft has surroundings.
+  bool can_run_draft(const TokenBatch& fed, const ForwardOptions& options, int64_t size,
                      int64_t nodes, bool is_surrounded);
-  /// Evaluates and draws a chain as one graph: `fed`, and a node before each token but the first,
-  /// all of which are in the cache. Follows can_run_chain of the same chain. False, and nothing is
+  /// Evaluates and draws a draft as one graph: `fed`, and the nodes of the steps behind it, all of
+  /// which are in the cache. Follows can_run_draft of the same draft. False, and nothing is
   /// evaluated, for a new key. `around`: of a head, whose inputs `fed` gives; nullptr = the model's
   /// own embedding and logits.
-  bool run_chain(const TokenBatch& fed, const ForwardOptions& options, const LayerList& layers,
-                 int64_t count, ChainDrawing& drawing, const ChainSurroundings* around);
+  bool run_draft(const TokenBatch& fed, const ForwardOptions& options, const LayerList& layers,
+                 const DraftSteps& steps, const StepSurroundings* around);
 
   /// See TransformerModel::can_step, begin_steps and run_step: of the cache's newest nodes.
   bool can_step(int64_t nodes) const { return records_nodes(*all_layers_, nodes); }
@@ -77,7 +76,7 @@ class ForwardEvaluation {
     int64_t context = 0;  ///< see Pass
   };
 
-  /// Whether a graph of a chain may hold so many nodes of these layers.
+  /// Whether a graph of a draft may hold so many nodes of these layers.
   bool records_nodes(const std::vector<int64_t>& layers, int64_t nodes) const;
   Pass pass_of_step(int64_t index, const ForwardInputs& inputs) const;
   /// Says which layers on disk the forward is going to evaluate.
@@ -113,7 +112,7 @@ class ForwardEvaluation {
   ForbiddenTokens forbidden_;
   Workspace workspace_;
   ForwardOutputs outputs_;
-  ForwardGraphs graphs_, chain_graphs_, prefill_graphs_;
+  ForwardGraphs graphs_, draft_graphs_, prefill_graphs_;
   GraphKey key_;  ///< of the forward; kept to allocate nothing
   LayerRunner layers_;
   LayerList all_layers_;

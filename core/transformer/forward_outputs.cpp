@@ -1,5 +1,7 @@
 #include "core/transformer/forward_outputs.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -11,6 +13,10 @@ namespace {
 
 at::TensorOptions result_options(const TransformerWeights& weights) {
   return at::TensorOptions(weights.compute_dtype()).device(weights.place.device);
+}
+
+Tensor first_rows(const Tensor& all, int64_t rows) {
+  return all.size(0) == rows ? all : all.narrow(0, 0, rows);
 }
 
 }  // namespace
@@ -82,15 +88,19 @@ void ForwardOutputs::write(const Tensor& residual, const Tensor& scored) {
   if (!logits_.defined()) {
     return;
   }
-  if (!scored_.is_same(hidden_)) {
-    final_norm(scored, scored_);
+  Tensor states = first_rows(scored_, scored.size(0));
+  if (!states.is_same(hidden_)) {
+    final_norm(scored, states);
   }
-  head_logits(ops_, weights_, scored_, logits_);
-  ops_.forbid(forbidden_, logits_);
+  Tensor logits = this->logits(scored.size(0));
+  head_logits(ops_, weights_, states, logits);
+  ops_.forbid(forbidden_, logits);
   if (best_.defined()) {
-    ops_.find_best(logits_, best_);
+    ops_.find_best(logits, best_);
   }
 }
+
+Tensor ForwardOutputs::logits(int64_t rows) const { return first_rows(logits_, rows); }
 
 void ForwardOutputs::give(const ForwardOptions& options, ForwardResult& result) {
   if (best_.defined()) {

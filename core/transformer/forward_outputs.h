@@ -31,11 +31,12 @@ class ForwardOutputs {
   /// calls ops only, as write does.
   void capture(int64_t layer, const Tensor& residual);
   /// Writes the others. `residual` [nodes, hidden] is what the layers came to, `scored`
-  /// [scored, hidden] its rows with logits. Logits of forbidden tokens are -inf, and best tokens
-  /// are found, where they are enough and the ops find them.
+  /// [scored, hidden] its rows with logits, of which a draft's step may have fewer. Logits of
+  /// forbidden tokens are -inf, and best tokens are found, where they are enough and the ops find
+  /// them.
   void write(const Tensor& residual, const Tensor& scored);
-  /// Where write() leaves logits [scored, vocab].
-  const Tensor& logits() const { return logits_; }
+  /// Where write() leaves the logits [rows, vocab] of so many scored rows.
+  Tensor logits(int64_t rows) const;
   /// Moves what the options ask for to the result: best tokens alone where these are enough.
   void give(const ForwardOptions& options, ForwardResult& result);
   /// Lets go of the memory, of which nothing is given.

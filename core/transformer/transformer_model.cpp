@@ -9,7 +9,7 @@
 #include "core/kernels/threads_during.h"
 #include "core/prefill_size.h"
 #include "core/transformer/adapters/adapted_ops.h"
-#include "core/transformer/chain_steps.h"
+#include "core/transformer/draft_steps.h"
 #include "core/transformer/forward_checks.h"
 #include "core/transformer/forward_evaluation.h"
 #include "core/transformer/forward_parts.h"
@@ -85,25 +85,32 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     return results_on_host_ && hooks_.empty() && !embeds_by_layer() && ops_->sampler() != nullptr;
   }
 
-  std::optional<DrawnChain> draw_chain(TokenSpan fed, const ChainRequest& chain,
-                                       const ForwardOptions& options, const ForwardInputs& inputs,
-                                       RowId row) {
-    return draw_behind({.tokens = token_tensor(fed),
-                        .rows = std::vector<RowId>(fed.size(), row),
-                        .inputs = inputs},
-                       chain, options);
+  std::optional<DrawnChain> draw_chain(const TokenBatch& fed, const ChainRequest& chain,
+                                       const ForwardOptions& options) {
+    const auto drawing = ops_->sampler()->begin_chain(chain, weights_->config.vocab_size);
+    draw_behind(fed, steps_of(*drawing, chain.count), options);
+    return drawing->read();
   }
 
-  /// Evaluates and draws a chain as one graph, whose nodes go to the cache together: its tables are
+  std::optional<DrawnTree> draw_tree(const TokenBatch& fed, const TreeRequest& tree,
+                                     const ForwardOptions& options) {
+    const auto drawing = ops_->sampler()->begin_tree(tree, weights_->config.vocab_size);
+    const DraftSteps steps = steps_of(*drawing, tree.parents);
+    draw_behind(fed, steps, options);
+    return drawing->read(std::ssize(steps.sizes) + 1);
+  }
+
+  /// Evaluates and draws a draft as one graph, whose nodes go to the cache together: its tables are
   /// those of a forward of them all, of which each step reads its own. False, and nothing is
-  /// evaluated, where a graph cannot hold it, and the first time: chains of many lengths would
-  /// else run op by op.
-  bool draw_as_graph(const TokenBatch& fed, const ForwardOptions& options, int64_t count,
-                     ChainDrawing& drawing, const ChainSurroundings* around) {
+  /// evaluated, where a graph cannot hold it, and the first time: drafts of many sizes would else
+  /// run op by op.
+  bool draw_as_graph(const TokenBatch& fed, const ForwardOptions& options, const DraftSteps& steps,
+                     const StepSurroundings* around) {
     const int64_t size = check(fed, options);
-    const int64_t nodes = size + count - 1;
+    const int64_t nodes = size + steps.nodes();
     const AppliedDraft draft(*adapted_, options.draft_adapters);
-    if (!evaluation_.can_run_chain(fed, options, size, nodes, around != nullptr)) {
+    if (steps.key.empty() ||
+        !evaluation_.can_run_draft(fed, options, size, nodes, around != nullptr)) {
       return false;
     }
     std::vector<Token> tokens(static_cast<size_t>(nodes));  // the drawn ones are read elsewhere
@@ -111,14 +118,15 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
       std::copy_n(fed.tokens.const_data_ptr<Token>(), size, tokens.begin());
     }
     const TokenBatch all{.tokens = token_tensor(tokens),
-                         .rows = std::vector<RowId>(tokens.size(), fed.rows.front())};
+                         .rows = std::vector<RowId>(tokens.size(), fed.rows.front()),
+                         .parents = steps.all_parents(size)};
     store_->extend({.count = nodes,
                     .rows = all.rows,
-                    .parents = {},
+                    .parents = all.parents,
                     .tokens = around == nullptr ? TokenSpan(tokens) : TokenSpan()});
     try {
       const LayerList layers = evaluation_.layers_of(options);
-      if (!evaluation_.run_chain(fed, options, layers, count, drawing, around)) {
+      if (!evaluation_.run_draft(fed, options, layers, steps, around)) {
         store_->undo_extend();
         return false;
       }
@@ -261,25 +269,23 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     return nodes;
   }
 
-  /// `fed`: of one row.
-  std::optional<DrawnChain> draw_behind(const TokenBatch& fed, const ChainRequest& chain,
-                                        const ForwardOptions& options) {
-    const ForwardOptions own{.layers = options.layers,
-                             .draft_adapters = options.draft_adapters,
-                             .kv_read = options.kv_read,
-                             .logits = Logits::kLast,
-                             .keep_logits = true};
-    const auto logits = [&](const Tensor& newest) {
-      return newest.defined()
-                 ? forward_checked({.tokens = newest, .rows = {fed.rows.front()}}, own, 1, {})
-                       .logits
-                 : forward(fed, own).logits;
-    };
-    const auto drawing = ops_->sampler()->begin_chain(chain, weights_->config.vocab_size);
-    if (!draw_as_graph(fed, own, chain.count, *drawing, nullptr)) {
-      draw_steps(*drawing, chain.count, logits);
+  /// Draws behind `fed`, of one row: as a graph, or forward by forward.
+  void draw_behind(const TokenBatch& fed, const DraftSteps& steps, const ForwardOptions& options) {
+    ForwardOptions own{.layers = options.layers,
+                       .draft_adapters = options.draft_adapters,
+                       .kv_read = options.kv_read,
+                       .logits = Logits::kLast,
+                       .keep_logits = true};
+    if (draw_as_graph(fed, own, steps, nullptr)) {
+      return;
     }
-    return drawing->read();
+    draw_steps(steps, [&](int64_t step, const Tensor& tokens) {
+      if (step == 0) {
+        return forward(fed, own).logits;
+      }
+      own.logits = Logits::kAll;
+      return forward_checked(steps.batch(step, tokens, fed), own, tokens.size(0), {}).logits;
+    });
   }
 
   /// What is noted of pending nodes that layers have evaluated.
@@ -347,8 +353,14 @@ bool TransformerModel::draws_chains() const { return impl_->draws_chains(); }
 std::optional<DrawnChain> TransformerModel::draw_chain(TokenSpan fed, const ChainRequest& chain,
                                                        const ForwardOptions& options,
                                                        const ForwardInputs& inputs, RowId row) {
+  return draw_in_row(
+      *this, row, [&] { return impl_->draw_chain(fed_batch(fed, inputs, row), chain, options); });
+}
+std::optional<DrawnTree> TransformerModel::draw_tree(TokenSpan fed, const TreeRequest& tree,
+                                                     const ForwardOptions& options,
+                                                     const ForwardInputs& inputs, RowId row) {
   return draw_in_row(*this, row,
-                     [&] { return impl_->draw_chain(fed, chain, options, inputs, row); });
+                     [&] { return impl_->draw_tree(fed_batch(fed, inputs, row), tree, options); });
 }
 RowId TransformerModel::open() { return impl_->open(); }
 RowId TransformerModel::fork(RowId row, int64_t length) { return impl_->fork(row, length); }
@@ -359,9 +371,9 @@ int64_t TransformerModel::vocab_size() const { return impl_->weights().config.vo
 int64_t TransformerModel::max_length() const { return impl_->store().max_length(); }
 const Internals* TransformerModel::internals() const { return impl_.get(); }
 KvSnapshots* TransformerModel::snapshots() { return impl_->keeps_states() ? nullptr : impl_.get(); }
-bool TransformerModel::draw_graph(const TokenBatch& fed, int64_t count, ChainDrawing& drawing,
-                                  const ChainSurroundings& around) {
-  return impl_->draw_as_graph(fed, {.logits = Logits::kNone}, count, drawing, &around);
+bool TransformerModel::draw_graph(const TokenBatch& fed, const DraftSteps& steps,
+                                  const StepSurroundings& around) {
+  return impl_->draw_as_graph(fed, {.logits = Logits::kNone}, steps, &around);
 }
 bool TransformerModel::can_step(int64_t nodes) const { return impl_->can_step(nodes); }
 void TransformerModel::begin_steps(int64_t nodes, GraphKey& key) { impl_->begin_steps(nodes, key); }

@@ -29,7 +29,7 @@ struct TransformerOptions {
   /// at::get_num_threads() says. Bits do not depend on it.
   int64_t prefill_threads = 0;
   /// Forwards of up to 64 nodes that a device records as graphs at a time, where its ops do
-  /// (Ops::records), and as many chains of such forwards beside them; 0 = none.
+  /// (Ops::records), and as many drafts of such forwards beside them; 0 = none.
   /// Bits do not depend on it. Forwards with adapters, hooks or a bias of attention run without.
   int64_t graphs = 32;
   /// The same of larger forwards: a key is a number of nodes and a power of two of positions, which
@@ -38,7 +38,8 @@ struct TransformerOptions {
   LayerHooks hooks = {};  ///< stages of one's own around the layers; without them none is looked at
 };
 
-struct ChainSurroundings;
+struct DraftSteps;
+struct StepSurroundings;
 
 /// The cached forward of every family whose layers a LayerPlan can say: weights + a store of keys
 /// and values + workspace. Cheap to make, one per thread; weights are shared.
@@ -57,6 +58,9 @@ class TransformerModel final : public LanguageModel {
   std::optional<DrawnChain> draw_chain(TokenSpan fed, const ChainRequest& chain,
                                        const ForwardOptions& options = {},
                                        const ForwardInputs& inputs = {}, RowId row = 0) override;
+  std::optional<DrawnTree> draw_tree(TokenSpan fed, const TreeRequest& tree,
+                                     const ForwardOptions& options = {},
+                                     const ForwardInputs& inputs = {}, RowId row = 0) override;
   RowId open() override;
   RowId fork(RowId row, int64_t length) override;
   void close(RowId row) override;
@@ -66,11 +70,10 @@ class TransformerModel final : public LanguageModel {
   int64_t max_length() const override;
   const Internals* internals() const override;
   KvSnapshots* snapshots() override;
-  /// Evaluates and draws a head's chain as draw_chain does one of its own as a graph: behind `fed`,
+  /// Evaluates and draws a head's draft as draw_chain does one of its own as a graph: behind `fed`,
   /// whose embeddings are given, and with what the head does `around` the layers. False, and
-  /// nothing is evaluated, where the chain is no graph, or not yet.
-  bool draw_graph(const TokenBatch& fed, int64_t count, ChainDrawing& drawing,
-                  const ChainSurroundings& around);
+  /// nothing is evaluated, where the draft is no graph, or not yet.
+  bool draw_graph(const TokenBatch& fed, const DraftSteps& steps, const StepSurroundings& around);
   /// Whether a graph may hold forwards of so many nodes, and what is done between them.
   bool can_step(int64_t nodes) const;
   /// Makes room for a chain of so many nodes behind what row 0 keeps, which has no pending ones,

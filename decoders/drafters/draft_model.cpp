@@ -181,6 +181,30 @@ std::optional<DrawnChain> DraftModelDrafter::draw_chain(const ChainRequest& chai
   return drawn;
 }
 
+std::optional<DrawnTree> DraftModelDrafter::draw_tree(const TreeRequest& tree) {
+  const TokenSpan fed = begin_on_device();
+  std::optional<DrawnTree> drawn = of_cache([&] { return model_->draw_tree(fed, tree); });
+  if (!drawn) {
+    return drawn;
+  }
+  for (const Token token : fed) {
+    pending_.push_back({token, std::ssize(pending_) - 1});
+  }
+  std::vector<int64_t> places(tree.parents.size());  // among the pending nodes
+  places.front() = std::ssize(pending_) - 1;
+  for (const std::vector<int64_t>& level : branching_nodes(tree.parents)) {
+    for (const int64_t node : level) {
+      const auto index = static_cast<size_t>(node);
+      if (node > 0) {
+        places[index] = std::ssize(pending_);
+        pending_.push_back(
+            {std::max(drawn->tokens[index], 0), places[static_cast<size_t>(tree.parents[index])]});
+      }
+    }
+  }
+  return drawn;
+}
+
 Tensor DraftModelDrafter::fitted(const Tensor& logits) const {
   const int64_t missing = vocab_size_ - logits.size(1);
   return missing == 0

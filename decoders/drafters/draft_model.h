@@ -39,6 +39,7 @@ class DraftModelDrafter final : public DistributionDrafter {
   std::optional<DraftRoom> begin_draft(const DraftContext& context) override;
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override;
+  std::optional<DrawnTree> draw_tree(const TreeRequest& tree) override;
   bool expands_on_device() override;
   ForwardResult expand_on_device(const Draft& partial, std::span<const int64_t> frontier,
                                  const Tensor& tokens) override;
@@ -74,7 +75,7 @@ class DraftModelDrafter final : public DistributionDrafter {
   struct Pending {                    // a drafted node that the model has evaluated
     Token token = 0;
     int64_t parent = -1;  // pending node, -1 = the last kept token
-    int64_t node = -1;    // of the draft in progress
+    int64_t node = -1;    // of the draft in progress, where expand_on_device evaluated it
   };
   std::vector<Pending> pending_;
   PendingNodes nodes_;  // of the draft in progress

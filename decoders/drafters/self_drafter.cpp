@@ -67,6 +67,15 @@ void SelfDrafter::check(const LanguageModel& target) const {
   }
 }
 
+template <class F>
+auto SelfDrafter::of_model(const F& f) const {
+  try {
+    return f();
+  } catch (const Error& error) {
+    rethrow_of_copy(error);
+  }
+}
+
 Tensor SelfDrafter::expand(const Draft& partial, std::span<const int64_t> frontier) {
   return evaluate(partial, frontier, {}, forward_).logits;
 }
@@ -95,19 +104,15 @@ std::optional<DrawnChain> SelfDrafter::draw_chain(const ChainRequest& chain) {
   if (!model_.draws_chains()) {
     return std::nullopt;
   }
-  try {
-    return model_.draw_chain(uncached(), chain, forward_);
-  } catch (const Error& error) {
-    rethrow_of_copy(error);
-  }
+  return of_model([&] { return model_.draw_chain(uncached(), chain, forward_); });
+}
+
+std::optional<DrawnTree> SelfDrafter::draw_tree(const TreeRequest& tree) {
+  return of_model([&] { return model_.draw_tree(uncached(), tree, forward_); });
 }
 
 ForwardResult SelfDrafter::forward(const TokenBatch& batch, const ForwardOptions& options) {
-  try {
-    return counted(model_.forward(batch, options));
-  } catch (const Error& error) {
-    rethrow_of_copy(error);
-  }
+  return of_model([&] { return counted(model_.forward(batch, options)); });
 }
 
 void SelfDrafter::rethrow_of_copy(const Error& error) const {

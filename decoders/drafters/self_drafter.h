@@ -50,6 +50,7 @@ class SelfDrafter final : public DistributionDrafter {
   void end_draft() override;
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override;
+  std::optional<DrawnTree> draw_tree(const TreeRequest& tree) override;
   bool expands_on_device() override { return model_.draws_chains(); }
   ForwardResult expand_on_device(const Draft& partial, std::span<const int64_t> frontier,
                                  const Tensor& tokens) override;
@@ -61,7 +62,9 @@ class SelfDrafter final : public DistributionDrafter {
   TokenSpan uncached() const { return committed_.subspan(static_cast<size_t>(model_.length())); }
   /// The copy keeps what the target has kept of `committed`.
   void follow_target();
-  /// Of the model that drafts.
+  /// The result of `f`, which the model that drafts evaluates.
+  template <class F>
+  auto of_model(const F& f) const;
   ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options);
   /// Throws the error that is being caught: one of the copy names the drafter's cache as the place.
   [[noreturn]] void rethrow_of_copy(const Error& error) const;

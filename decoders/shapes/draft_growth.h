@@ -61,9 +61,9 @@ class DraftGrowth {
   /// read before the next, whose mask it decides. False, and nothing is added, where the host
   /// draws: under a bias or a penalty, and for random numbers that the host alone knows.
   bool add_drawn_chain();
-  /// Adds a whole tree behind the root likewise, level by level: nodes, within the limits, by
-  /// `parents` and `ranks` as a TreeRequest has them. Those that add_children and best would not
-  /// find are left out. Under a grammar each level is read before the next.
+  /// Adds a whole tree behind the root likewise: nodes, within the limits, by `parents` and `ranks`
+  /// as a TreeRequest has them. Those that add_children and best would not find are left out. Under
+  /// a grammar each level is read before the next.
   bool add_drawn_tree(std::span<const int64_t> parents, std::span<const int64_t> ranks);
   /// Adds a child that the shape found in `best`, and returns it; -1 when none fits.
   int64_t add(Token token, int64_t node);
@@ -97,10 +97,12 @@ class DraftGrowth {
   bool rank(std::span<const int64_t> nodes, const ForwardResult& found, int64_t candidates);
   /// The numbers that a device draws with; none where siblings are best tokens.
   std::optional<DeviceRandomness> device_random() const;
-  /// Has a device find the tokens of the nodes of `tree`, whose tokens are not known; none where it
-  /// cannot. `levels`: branching_nodes of its parents.
-  std::optional<DrawnTree> draw_tree(Draft& tree, std::span<const int64_t> ranks,
-                                     const std::vector<std::vector<int64_t>>& levels);
+  /// Has a device find the tokens of a tree level by level; none where it cannot. `levels`:
+  /// branching_nodes of its parents.
+  std::optional<DrawnTree> draw_levels(const TreeRequest& request,
+                                       const std::vector<std::vector<int64_t>>& levels);
+  /// Adds the nodes that are there of a tree of these parents.
+  void add_nodes(std::span<const int64_t> parents, const DrawnTree& drawn);
   /// What the penalties of the token after `node` look at.
   std::vector<Token> penalised(int64_t node) const;
   std::vector<int64_t> draw_children(int64_t node, int64_t count);

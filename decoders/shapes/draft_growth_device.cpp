@@ -105,9 +105,12 @@ bool DraftGrowth::add_drawn_chain() {
   return true;
 }
 
-std::optional<DrawnTree> DraftGrowth::draw_tree(Draft& tree, std::span<const int64_t> ranks,
-                                                const std::vector<std::vector<int64_t>>& levels) {
-  const DraftVocabulary* vocabulary = child_distribution_.vocabulary();
+std::optional<DrawnTree> DraftGrowth::draw_levels(const TreeRequest& request,
+                                                  const std::vector<std::vector<int64_t>>& levels) {
+  Draft tree{.tokens = std::vector<Token>(request.parents.size()),
+             .parents = {request.parents.begin(), request.parents.end()},
+             .child_probs = std::vector<int64_t>(request.parents.size(), -1)};
+  tree.tokens.front() = draft_.tokens.front();
   std::optional<DraftGrammar> grammar;  // of the tree's nodes, which are not all added
   if (grammar_) {
     grammar.emplace(*context_.grammar, context_.mask_seconds);
@@ -118,73 +121,85 @@ std::optional<DrawnTree> DraftGrowth::draw_tree(Draft& tree, std::span<const int
     return !drawn || drawn->tokens[static_cast<size_t>(node)] >= 0;
   };
   Tensor tokens;
-  int64_t found_levels = 0;
+  int64_t found = 0;  // levels
   for (const std::vector<int64_t>& level : levels) {
     if (grammar && drawing != nullptr) {
-      drawn = read_tree(*drawing, found_levels, tree);
+      drawn = read_tree(*drawing, found, tree);
       if (!drawn || std::none_of(level.begin(), level.end(), is_there)) {
-        return drawn;
+        break;
       }
     }
-    const ForwardResult found = child_distribution_.expand_on_device(tree, level, tokens);
-    SPECDEC_CHECK(found.sampler != nullptr, "a tree is drawn by logits that lie on no device");
+    const ForwardResult result = child_distribution_.expand_on_device(tree, level, tokens);
+    SPECDEC_CHECK(result.sampler != nullptr, "a tree is drawn by logits that lie on no device");
     if (drawing == nullptr) {
-      drawing = found.sampler->begin_tree({.parents = tree.parents,
-                                           .ranks = ranks,
-                                           .sampling = context_.sampling,
-                                           .random = device_random(),
-                                           .vocabulary = vocabulary},
-                                          found.logits.size(1));
+      drawing = result.sampler->begin_tree(request, result.logits.size(1));
     }
-    DeviceMasks masks(vocabulary);  // found while the forward runs
+    DeviceMasks masks(request.vocabulary);  // found while the forward runs
     for (size_t i = 0; grammar && i < level.size(); ++i) {
       is_there(level[i]) ? masks.add(*grammar, tree, level[i]) : masks.close();
     }
-    tokens = drawing->draw(found_levels++, found.logits, masks.of_nodes());
+    tokens = drawing->draw(found++, result.logits, masks.of_nodes());
   }
-  return read_tree(*drawing, found_levels, tree);
+  if (found == std::ssize(levels)) {
+    drawn = read_tree(*drawing, found, tree);
+  }
+  if (drawn) {
+    child_distribution_.see_tokens(tree);
+  }
+  return drawn;
 }
 
 bool DraftGrowth::add_drawn_tree(std::span<const int64_t> parents, std::span<const int64_t> ranks) {
-  Draft tree{.tokens = std::vector<Token>(parents.size()),
-             .parents = {parents.begin(), parents.end()},
-             .child_probs = std::vector<int64_t>(parents.size(), -1)};
-  tree.tokens.front() = draft_.tokens.front();
   const std::vector<std::vector<int64_t>> levels = branching_nodes(parents);
+  const int64_t proposed = std::ssize(parents) - 1;
   int64_t evaluated = -1;  // the root's logits come with the cache
   for (const std::vector<int64_t>& level : levels) {
     evaluated += std::ssize(level);
   }
-  if (tree.proposed() < 1 || tree.proposed() > room() || evaluated > evaluations_left_ ||
+  if (proposed < 1 || proposed > room() || evaluated > evaluations_left_ ||
       std::ssize(levels) > context_.max_depth || draft_.proposed() > 0 || !may_draw_on_device() ||
       !child_distribution_.expands_on_device()) {
     return false;
   }
-  const std::optional<DrawnTree> drawn = draw_tree(tree, ranks, levels);
+  const TreeRequest request{.parents = parents,
+                            .ranks = ranks,
+                            .sampling = context_.sampling,
+                            .random = device_random(),
+                            .vocabulary = child_distribution_.vocabulary()};
+  std::optional<DrawnTree> drawn;
+  if (!grammar_) {
+    drawn = child_distribution_.draw_tree(request);
+  }
+  if (!drawn) {
+    drawn = draw_levels(request, levels);
+  }
   if (!drawn) {
     return false;
   }
-  child_distribution_.see_tokens(tree);
+  add_nodes(parents, *drawn);
+  return true;
+}
+
+void DraftGrowth::add_nodes(std::span<const int64_t> parents, const DrawnTree& drawn) {
   if (context_.read_backs != nullptr) {
-    *context_.read_backs += drawn->read_backs;
+    *context_.read_backs += drawn.read_backs;
   }
-  if (drawn->probs.defined()) {
+  if (drawn.probs.defined()) {
     const DraftVocabulary* vocabulary = child_distribution_.vocabulary();
     draft_.probs =
-        device_probs(vocabulary == nullptr ? drawn->probs : vocabulary->widened(drawn->probs, 0.0));
+        device_probs(vocabulary == nullptr ? drawn.probs : vocabulary->widened(drawn.probs, 0.0));
   }
   std::vector<int64_t> places(parents.size(), -1);  // in the draft
   places[0] = 0;
   int64_t row = -1;  // of the parent's distribution
   for (size_t node = 1; node < parents.size(); ++node) {
     row += node == 1 || parents[node] != parents[node - 1] ? 1 : 0;
-    if (drawn->tokens[node] >= 0) {
+    if (drawn.tokens[node] >= 0) {
       const int64_t parent = places[static_cast<size_t>(parents[node])];
-      places[node] = add(drawn->tokens[node], parent);
+      places[node] = add(drawn.tokens[node], parent);
       draft_.child_probs[static_cast<size_t>(parent)] = draft_.probs.empty() ? -1 : row;
     }
   }
-  return true;
 }
 
 bool DraftGrowth::rank(std::span<const int64_t> nodes, const ForwardResult& found,

@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/result_memory.h"
-#include "core/transformer/chain_steps.h"
+#include "core/transformer/draft_steps.h"
 #include "core/transformer/forward_parts.h"
 #include "core/transformer/random_weights.h"
 
@@ -87,9 +87,9 @@ std::optional<DrawnChain> AssistantModel::draw_chain(const ChainRequest& chain, 
   const Tensor first = enter(token_tensor({&token, 1}), hidden);
   const auto draw = [&] {
     Tensor before;
-    draw_steps(*drawing, chain.count, [&](const Tensor& newest) {
+    draw_steps(steps_of(*drawing, chain.count), [&](int64_t index, const Tensor& newest) {
       leaving_.begin();
-      const Tensor& entered = newest.defined() ? enter(newest, before) : first;
+      const Tensor& entered = index > 0 ? enter(newest, before) : first;
       const Step step = take_step(leaving_, entered, tables, target);
       before = step.hidden;
       return step.logits;

@@ -244,26 +244,25 @@ std::optional<DrawnChain> FeatureModel::draw_chain(TokenSpan fed, const ChainReq
   ChainRequest own = chain;
   own.vocabulary = vocabulary;
   return draw_in_row(*this, row, [&] {
-    const TokenBatch batch{
-        .tokens = token_tensor(fed), .rows = std::vector<RowId>(fed.size(), row), .inputs = inputs};
+    const TokenBatch batch = fed_batch(fed, inputs, row);
     check_vocabulary(*target_, batch.tokens);
     const auto drawing = ops_->sampler()->begin_chain(
         own, vocabulary == nullptr ? vocab_size() : vocabulary->columns());
-    draw(batch, chain.count, *drawing);
+    draw(batch, steps_of(*drawing, chain.count));
     return drawing->read();
   });
 }
 
-void FeatureModel::draw(const TokenBatch& fed, int64_t count, ChainDrawing& drawing) {
-  const ChainSurroundings around{
-      .enter = [this](const Tensor& token) { return enter_step(token, step_feature_); },
+void FeatureModel::draw(const TokenBatch& fed, const DraftSteps& steps) {
+  const StepSurroundings around{
+      .enter = [this](int64_t, const Tensor& token) { return enter_step(token, step_feature_); },
       .logits =
-          [this](const Tensor& output) {
+          [this](int64_t, const Tensor& output) {
             leave_step(output);
             return step_logits();
           }};
   const TokenBatch entered = enter(fed);
-  if (engine_->draw_graph(entered, count, drawing, around)) {
+  if (engine_->draw_graph(entered, steps, around)) {
     return;
   }
   const ForwardOptions own{.logits = Logits::kLast,
@@ -272,13 +271,14 @@ void FeatureModel::draw(const TokenBatch& fed, int64_t count, ChainDrawing& draw
                            .keep_hidden = true,
                            .draft_columns = true};
   Tensor feature;
-  draw_steps(drawing, count, [&](const Tensor& newest) {
-    ForwardResult result =
-        evaluate(newest.defined() ? enter({.tokens = newest,
-                                           .rows = {fed.rows.front()},
-                                           .inputs = {.features = feature, .own_features = true}})
-                                  : entered,
-                 own);
+  draw_steps(steps, [&](int64_t step, const Tensor& newest) {
+    TokenBatch batch = entered;
+    if (step > 0) {
+      batch = steps.batch(step, newest, fed);
+      batch.inputs = {.features = feature, .own_features = true};
+      batch = enter(batch);
+    }
+    ForwardResult result = evaluate(batch, own);
     feature = result.final_hidden;
     return result.logits;
   });

@@ -6,7 +6,7 @@
 
 #include "core/kernels/kept_results.h"
 #include "core/language_model.h"
-#include "core/transformer/chain_steps.h"
+#include "core/transformer/draft_steps.h"
 #include "core/transformer/heads/eagle_head.h"
 #include "core/transformer/heads/mtp_head.h"
 
@@ -80,7 +80,7 @@ class FeatureModel final : public LanguageModel {
   /// Notes what they came to.
   void leave_step(const Tensor& output);
   /// Draws a chain behind `fed`: as a graph, or step by step.
-  void draw(const TokenBatch& fed, int64_t count, ChainDrawing& drawing);
+  void draw(const TokenBatch& fed, const DraftSteps& steps);
   ForwardResult finish(const TokenBatch& batch, const Tensor& output,
                        const ForwardOptions& options) const;
 

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "core/error.h"
 #include "core/randomness.h"
 #include "decoders/shapes/draft_length.h"
@@ -205,6 +207,56 @@ TEST(DraftGrowthTest, ADeviceIsAskedForTreesThatFit) {
   EXPECT_FALSE(is_asked(5, 3, 2)) << "three nodes beside the root have children";
   EXPECT_FALSE(is_asked(5, 3, 3, {.temperature = 1.0})) << "the host alone knows the numbers";
   EXPECT_FALSE(is_asked(5, 3, 3, {.logit_bias = {{1, 2.0}}}));
+}
+
+/// A drafter whose device draws whole trees: node n has token n, but for those that are left out.
+class DrawnNumbers final : public ChildDistribution {
+ public:
+  Tensor expand(const Draft&, std::span<const int64_t>) override { return {}; }
+  bool expands_on_device() override { return true; }
+  std::optional<DrawnTree> draw_tree(const TreeRequest& tree) override {
+    asked_for = std::ssize(tree.parents);
+    DrawnTree drawn{.tokens = std::vector<Token>(tree.parents.size())};
+    std::iota(drawn.tokens.begin(), drawn.tokens.end(), 0);
+    for (const int64_t node : left_out) {
+      drawn.tokens[static_cast<size_t>(node)] = -1;
+    }
+    if (tree.random) {
+      drawn.probs = at::full({3, kGrowthVocab}, 0.2, at::kDouble);
+    }
+    drawn.read_backs = {1, 24};
+    return drawn;
+  }
+  void see_tokens(const Draft&) override { FAIL() << "nothing was expanded"; }
+
+  std::vector<int64_t> left_out;
+  int64_t asked_for = 0;
+};
+
+TEST(DraftGrowthTest, ATreeThatADeviceDrawsHasTheNodesThatAreThere) {
+  const std::vector<int64_t> parents = {-1, 0, 0, 1, 1, 2};
+  const std::vector<int64_t> ranks = {0, 0, 1, 0, 1, 0};
+  for (const bool draws : {true, false}) {
+    GrowthBench bench;
+    DrawnNumbers device;
+    device.left_out = {1, 3, 4};
+    ReadBacks read_backs;
+    DraftContext context = bench.context(9, 9, 9);
+    context.device_random = DeviceRandomness{};
+    context.read_backs = &read_backs;
+    DraftGrowth growth(context, device, draws ? Siblings::kDrawn : Siblings::kBest);
+    EXPECT_TRUE(growth.add_drawn_tree(parents, ranks));
+    EXPECT_FALSE(growth.add_drawn_tree(parents, ranks)) << "a second one";
+    const Draft draft = std::move(growth).finish();
+    EXPECT_EQ(device.asked_for, 6);
+    EXPECT_EQ(read_backs, (ReadBacks{1, 24}));
+    EXPECT_EQ(draft.parents, (std::vector<int64_t>{-1, 0, 1}));
+    EXPECT_EQ(std::vector<Token>(draft.tokens.begin() + 1, draft.tokens.end()),
+              (std::vector<Token>{2, 5}));
+    EXPECT_EQ(draft.child_probs,
+              (draws ? std::vector<int64_t>{0, 2, -1} : std::vector<int64_t>{-1, -1, -1}));
+    EXPECT_EQ(std::ssize(draft.probs), draws ? 3 : 0);
+  }
 }
 
 TEST(DraftGrowthTest, CandidatesAreKeptByName) {

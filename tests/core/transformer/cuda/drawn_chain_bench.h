@@ -1,8 +1,10 @@
 #pragma once
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "core/randomness.h"
@@ -14,6 +16,7 @@
 #include "decoders/verifiers/rejection.h"
 #include "decoders/verifiers/sample_match.h"
 #include "tests/support/letter_grammar.h"
+#include "tests/support/recording_ops.h"
 
 /// What tests of drafts that are drawn on a device share.
 namespace specdec {
@@ -64,6 +67,29 @@ struct ChainDraws {
     return {.count = count, .sampling = sampling, .random = random};
   }
   ChainRequest best(int64_t count) const { return {.count = count, .sampling = sampling}; }
+};
+
+/// Counts forwards' ops that are called beside a graph, and copies.
+class DraftLaunches {
+ public:
+  explicit DraftLaunches(RecordingOps& ops) : ops_(ops) {
+    at::addThreadLocalCallback(at::RecordFunctionCallback(&count));
+    ops_.take_calls();
+    copied = 0;
+  }
+  ~DraftLaunches() { at::clearThreadLocalCallbacks(); }
+  DraftLaunches(const DraftLaunches&) = delete;
+  DraftLaunches& operator=(const DraftLaunches&) = delete;
+  size_t ops() const { return ops_.take_calls().size(); }
+  static int64_t copies() { return copied; }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> count(const at::RecordFunction& call) {
+    copied += std::string_view(call.name()) == "aten::copy_" ? 1 : 0;
+    return nullptr;
+  }
+  RecordingOps& ops_;
+  static inline thread_local int64_t copied = 0;
 };
 
 /// Bytes of a node that a device reads of a tree; as many for each that has children.

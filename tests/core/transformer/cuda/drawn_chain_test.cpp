@@ -1,14 +1,12 @@
 // Chains that a model draws on its device, run on the CPU (core/kernels/cuda/emulation): they have
 // the tokens that the host draws one by one, and are read back once.
 #include <ATen/ATen.h>
-#include <ATen/record_function.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <memory>
 #include <optional>
-#include <string_view>
 
 #include "core/device_probs.h"
 #include "core/error.h"
@@ -355,31 +353,6 @@ TEST(CudaDrawnChainTest, AModelDrawsWhatItsLogitsSay) {
   }
 }
 
-/// Counts forwards' ops that are called beside a graph, and copies.
-class ChainLaunches {
- public:
-  explicit ChainLaunches(RecordingOps& ops) : ops_(ops) {
-    at::addThreadLocalCallback(at::RecordFunctionCallback(&count));
-    ops_.take_calls();
-    copied = 0;
-  }
-  ~ChainLaunches() { at::clearThreadLocalCallbacks(); }
-  ChainLaunches(const ChainLaunches&) = delete;
-  ChainLaunches& operator=(const ChainLaunches&) = delete;
-  size_t ops() const { return ops_.take_calls().size(); }
-  static int64_t copies() { return copied; }
-
- private:
-  static std::unique_ptr<at::ObserverContext> count(const at::RecordFunction& call) {
-    copied += std::string_view(call.name()) == "aten::copy_" ? 1 : 0;
-    return nullptr;
-  }
-  RecordingOps& ops_;
-  static thread_local int64_t copied;
-};
-
-thread_local int64_t ChainLaunches::copied = 0;
-
 // A chain's tables go up once; what is copied beside them are the key of random numbers and the
 // chain that is read back.
 TEST(CudaDrawnChainTest, AChainIsOneGraph) {
@@ -401,7 +374,7 @@ TEST(CudaDrawnChainTest, AChainIsOneGraph) {
     own.random.position = chain;
     const ChainRequest request = chain % 4 < 2 ? own.drawn(3) : own.best(3);
     const auto wanted = plain->draw_chain(tokens, request);
-    const ChainLaunches launches(*ops);
+    const DraftLaunches launches(*ops);
     const auto drawn = graphed->draw_chain(tokens, request);
     if (chain >= 4) {
       EXPECT_EQ(launches.ops() > 0, chain < 8) << "the second of a key runs op by op";

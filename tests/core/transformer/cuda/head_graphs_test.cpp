@@ -15,7 +15,7 @@
 
 #include "core/error.h"
 #include "core/row_view.h"
-#include "core/transformer/chain_steps.h"
+#include "core/transformer/draft_steps.h"
 #include "core/transformer/heads/medusa_head.h"
 #include "core/transformer/heads/module_chains.h"
 #include "kv/kv_cache.h"
@@ -95,7 +95,7 @@ std::optional<DrawnChain> drawn_by_forwards(std::span<const std::unique_ptr<Feat
                                             std::vector<Tensor> features) {
   const auto drawing = modules.front()->ops().sampler()->begin_chain(chain, 40);
   size_t depth = 0;  // of the token that is fed
-  draw_steps(*drawing, chain.count, [&](const Tensor& newest) {
+  draw_steps(steps_of(*drawing, chain.count), [&](int64_t, const Tensor& newest) {
     if (!newest.defined()) {
       return logits;
     }
