@@ -222,13 +222,8 @@ std::optional<DrawnChain> FeatureDrafter::draw_by_modules(const ChainRequest& ch
   return options_.modules.draw(chain, root_.logits, newest_);
 }
 
-std::optional<DrawnChain> FeatureDrafter::draw_chain(const ChainRequest& chain) {
-  if (!expands_on_device()) {
-    return std::nullopt;
-  }
-  if (modules_.size() > 1) {
-    return draw_by_modules(chain);
-  }
+template <class Draw>
+auto FeatureDrafter::draw_by_head(const Draw& draw) {
   LanguageModel& head = *modules_.front();
   const Tensor features = target_features_.untaken();
   forget_pending();
@@ -240,9 +235,8 @@ std::optional<DrawnChain> FeatureDrafter::draw_chain(const ChainRequest& chain) 
          Logits::kNone);
     target_features_.drop(before);
   }
-  std::optional<DrawnChain> drawn =
-      head.draw_chain(tokens.subspan(static_cast<size_t>(before)), chain, {},
-                      {.features = features.narrow(0, before, size - before)});
+  auto drawn = draw(head, tokens.subspan(static_cast<size_t>(before)),
+                    ForwardInputs{.features = features.narrow(0, before, size - before)});
   if (drawn) {
     head.commit(chain_path(size - before));
     target_features_.drop(size - before);
@@ -250,6 +244,27 @@ std::optional<DrawnChain> FeatureDrafter::draw_chain(const ChainRequest& chain) 
     newest_.front() = Tensor();
   }
   return drawn;
+}
+
+std::optional<DrawnChain> FeatureDrafter::draw_chain(const ChainRequest& chain) {
+  if (!expands_on_device()) {
+    return std::nullopt;
+  }
+  if (modules_.size() > 1) {
+    return draw_by_modules(chain);
+  }
+  return draw_by_head([&](LanguageModel& head, TokenSpan fed, const ForwardInputs& inputs) {
+    return head.draw_chain(fed, chain, {}, inputs);
+  });
+}
+
+std::optional<DrawnTree> FeatureDrafter::draw_tree(const TreeRequest& tree) {
+  if (modules_.size() > 1) {
+    return std::nullopt;
+  }
+  return draw_by_head([&](LanguageModel& head, TokenSpan fed, const ForwardInputs& inputs) {
+    return head.draw_tree(fed, tree, {}, inputs);
+  });
 }
 
 std::optional<DraftRoom> FeatureDrafter::begin_draft(const DraftContext& context) {

@@ -68,6 +68,10 @@ class FeatureDrafter final : public DistributionDrafter {
   void end_draft() override { nodes_.clear(); }
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override;
+  std::optional<DrawnTree> draw_tree(const TreeRequest& tree) override;
+  /// A draft of one module, drawn by `draw`: the head, tokens that it has not kept, their features.
+  template <class Draw>
+  auto draw_by_head(const Draw& draw);
   std::optional<DrawnChain> draw_by_modules(const ChainRequest& chain);
   /// Where there are features to begin with that no draft has begun with.
   bool expands_on_device() override;

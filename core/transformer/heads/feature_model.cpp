@@ -160,11 +160,7 @@ class MtpFeatureHead final : public FeatureHead {
 FeatureModel::FeatureModel(std::unique_ptr<FeatureHead> head,
                            std::shared_ptr<const TransformerWeights> target,
                            const KvStoreFactory& store, const TransformerOptions& options)
-    : head_(std::move(head)),
-      target_(std::move(target)),
-      ops_(ops_of(options, *target_)),
-      entering_(ops_),
-      leaving_(ops_) {
+    : head_(std::move(head)), target_(std::move(target)), ops_(ops_of(options, *target_)) {
   TransformerOptions engine = options;
   engine.ops = ops_;  // a graph holds both the head's ops and the layers'
   engine_ = make_layer_engine(head_->layers(), *target_, store, engine);
@@ -236,63 +232,108 @@ ForwardResult FeatureModel::finish(const TokenBatch& batch, const Tensor& output
 
 bool FeatureModel::draws_chains() const { return ops_->sampler() != nullptr; }
 
+int64_t FeatureModel::columns() const {
+  const DraftVocabulary* vocabulary = head_->draft_vocabulary();
+  return vocabulary == nullptr ? vocab_size() : vocabulary->columns();
+}
+
 std::optional<DrawnChain> FeatureModel::draw_chain(TokenSpan fed, const ChainRequest& chain,
                                                    const ForwardOptions&,
                                                    const ForwardInputs& inputs, RowId row) {
-  SPECDEC_CHECK(!fed.empty(), "draw_chain: no tokens are fed");
-  const DraftVocabulary* vocabulary = head_->draft_vocabulary();
   ChainRequest own = chain;
-  own.vocabulary = vocabulary;
+  own.vocabulary = head_->draft_vocabulary();
   return draw_in_row(*this, row, [&] {
-    const TokenBatch batch = fed_batch(fed, inputs, row);
-    check_vocabulary(*target_, batch.tokens);
-    const auto drawing = ops_->sampler()->begin_chain(
-        own, vocabulary == nullptr ? vocab_size() : vocabulary->columns());
-    draw(batch, steps_of(*drawing, chain.count));
+    const auto drawing = ops_->sampler()->begin_chain(own, columns());
+    draw(fed_batch(fed, inputs, row), steps_of(*drawing, chain.count));
     return drawing->read();
   });
 }
 
+std::optional<DrawnTree> FeatureModel::draw_tree(TokenSpan fed, const TreeRequest& tree,
+                                                 const ForwardOptions&, const ForwardInputs& inputs,
+                                                 RowId row) {
+  TreeRequest own = tree;
+  own.vocabulary = head_->draft_vocabulary();
+  return draw_in_row(*this, row, [&] {
+    const auto drawing = ops_->sampler()->begin_tree(own, columns());
+    const DraftSteps steps = steps_of(*drawing, tree.parents);
+    draw(fed_batch(fed, inputs, row), steps);
+    return drawing->read(std::ssize(steps.sizes) + 1);
+  });
+}
+
 void FeatureModel::draw(const TokenBatch& fed, const DraftSteps& steps) {
+  SPECDEC_CHECK(!fed.rows.empty(), "a draft is drawn behind no tokens");
+  check_vocabulary(*target_, fed.tokens);
+  DraftSteps own = steps;
+  if (!own.key.empty()) {  // features go where the nodes are
+    own.key.insert(own.key.end(), steps.parents.begin(), steps.parents.end());
+  }
   const StepSurroundings around{
-      .enter = [this](int64_t, const Tensor& token) { return enter_step(token, step_feature_); },
+      .enter =
+          [&](int64_t step, const Tensor& tokens) {
+            return enter_step(tokens, gathered(step_feature_, steps.parents_in_step(step)));
+          },
       .logits =
           [this](int64_t, const Tensor& output) {
             leave_step(output);
             return step_logits();
           }};
   const TokenBatch entered = enter(fed);
-  if (engine_->draw_graph(entered, steps, around)) {
+  if (engine_->draw_graph(entered, own, around)) {
     return;
   }
-  const ForwardOptions own{.logits = Logits::kLast,
-                           .keep_logits = true,
-                           .hidden = Hidden::kScored,
-                           .keep_hidden = true,
-                           .draft_columns = true};
-  Tensor feature;
-  draw_steps(steps, [&](int64_t step, const Tensor& newest) {
+  ForwardOptions options{.logits = Logits::kLast,
+                         .keep_logits = true,
+                         .hidden = Hidden::kScored,
+                         .keep_hidden = true,
+                         .draft_columns = true};
+  Tensor features;
+  draw_steps(steps, [&](int64_t step, const Tensor& tokens) {
     TokenBatch batch = entered;
     if (step > 0) {
-      batch = steps.batch(step, newest, fed);
-      batch.inputs = {.features = feature, .own_features = true};
+      options.logits = Logits::kAll;
+      batch = steps.batch(step, tokens, fed);
+      batch.inputs = {.features = gathered(features, steps.parents_in_step(step)),
+                      .own_features = true};
       batch = enter(batch);
     }
-    ForwardResult result = evaluate(batch, own);
-    feature = result.final_hidden;
+    ForwardResult result = evaluate(batch, options);
+    features = result.final_hidden;
     return result.logits;
   });
 }
 
-ForwardInputs FeatureModel::enter_step(const Tensor& token, const Tensor& feature) {
-  entering_.begin();
-  return head_->enter(entering_, token, feature, /*own=*/true);
+FeatureModel::StepMemory& FeatureModel::memory_of(const Tensor& rows) {
+  return step_memory_.try_emplace(rows.size(0), ops_).first->second;
+}
+
+Tensor FeatureModel::gathered(const Tensor& features, const std::vector<int64_t>& parents) {
+  if (parents.empty()) {
+    return features;
+  }
+  const auto count = static_cast<int64_t>(parents.size());
+  KeptResults& ops = step_memory_.try_emplace(count, ops_).first->second.gathered;
+  ops.begin();
+  const Tensor all = ops.result(count, features.size(1), features.options());
+  for (int64_t node = 0; node < count; ++node) {
+    Tensor one = all.narrow(0, node, 1);
+    ops.copy(features.narrow(0, parents[static_cast<size_t>(node)], 1), one);
+  }
+  return all;
+}
+
+ForwardInputs FeatureModel::enter_step(const Tensor& tokens, const Tensor& features) {
+  KeptResults& ops = memory_of(tokens).entering;
+  ops.begin();
+  return head_->enter(ops, tokens, features, /*own=*/true);
 }
 
 void FeatureModel::leave_step(const Tensor& output) {
-  leaving_.begin();
+  KeptResults& ops = memory_of(output).leaving;
+  ops.begin();
   step_output_ = output;
-  step_feature_ = head_->feature(leaving_, output);
+  step_feature_ = head_->feature(ops, output);
 }
 
 Tensor FeatureModel::run_step(int64_t index, const Tensor& token, const Tensor& feature) {
@@ -300,7 +341,9 @@ Tensor FeatureModel::run_step(int64_t index, const Tensor& token, const Tensor& 
   return step_feature_;
 }
 
-Tensor FeatureModel::step_logits() { return head_->logits(leaving_, step_output_, step_feature_); }
+Tensor FeatureModel::step_logits() {
+  return head_->logits(memory_of(step_output_).leaving, step_output_, step_feature_);
+}
 
 void FeatureModel::commit(std::span<const int64_t> path, RowId row) { engine_->commit(path, row); }
 void FeatureModel::truncate(int64_t length, RowId row) { engine_->truncate(length, row); }

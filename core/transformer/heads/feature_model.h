@@ -1,8 +1,10 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "core/kernels/kept_results.h"
 #include "core/language_model.h"
@@ -50,6 +52,9 @@ class FeatureModel final : public LanguageModel {
   std::optional<DrawnChain> draw_chain(TokenSpan fed, const ChainRequest& chain,
                                        const ForwardOptions& options = {},
                                        const ForwardInputs& inputs = {}, RowId row = 0) override;
+  std::optional<DrawnTree> draw_tree(TokenSpan fed, const TreeRequest& tree,
+                                     const ForwardOptions& options = {},
+                                     const ForwardInputs& inputs = {}, RowId row = 0) override;
   RowId open() override;
   RowId fork(RowId row, int64_t length) override;
   void close(RowId row) override;
@@ -75,11 +80,25 @@ class FeatureModel final : public LanguageModel {
   TokenBatch enter(const TokenBatch& batch) const;
   /// A forward of what was entered.
   ForwardResult evaluate(const TokenBatch& entered, const ForwardOptions& options);
-  /// What the layers are fed of a chain's token.
-  ForwardInputs enter_step(const Tensor& token, const Tensor& feature);
+  /// Where the results of a draft's step lie, by its number of nodes.
+  struct StepMemory {
+    explicit StepMemory(const std::shared_ptr<Ops>& ops)
+        : gathered(ops), entering(ops), leaving(ops) {}
+
+    KeptResults gathered, entering, leaving;
+  };
+
+  StepMemory& memory_of(const Tensor& rows);
+  /// What the layers are fed of a step's tokens.
+  ForwardInputs enter_step(const Tensor& tokens, const Tensor& features);
   /// Notes what they came to.
   void leave_step(const Tensor& output);
-  /// Draws a chain behind `fed`: as a graph, or step by step.
+  /// The features [k, hidden] of a step's nodes that those of the next one follow, in memory of
+  /// their own: `parents` are rows of `features`. Of a chain, which names none, as they are.
+  Tensor gathered(const Tensor& features, const std::vector<int64_t>& parents);
+  /// Columns of the head's logits.
+  int64_t columns() const;
+  /// Draws a draft behind `fed`: as a graph, or step by step.
   void draw(const TokenBatch& fed, const DraftSteps& steps);
   ForwardResult finish(const TokenBatch& batch, const Tensor& output,
                        const ForwardOptions& options) const;
@@ -87,7 +106,7 @@ class FeatureModel final : public LanguageModel {
   std::unique_ptr<FeatureHead> head_;
   std::shared_ptr<const TransformerWeights> target_;
   std::shared_ptr<Ops> ops_;
-  KeptResults entering_, leaving_;     ///< of one token of a chain
+  std::map<int64_t, StepMemory> step_memory_;
   Tensor step_output_, step_feature_;  ///< of the newest step
   std::unique_ptr<TransformerModel> engine_;
 };

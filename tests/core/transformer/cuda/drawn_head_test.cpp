@@ -298,6 +298,24 @@ TEST(CudaDrawnHeadTest, TreeTokensAreTheHosts) {
   EXPECT_GT(accepted, 1);
 }
 
+/// Later requests run the graphs of the first one's trees.
+TEST(CudaDrawnHeadTest, TreesOfLaterRequestsAreTheHosts) {
+  int64_t accepted = 0;
+  for (const auto make : {drawn_eagle, drawn_mtp}) {
+    const SamplingParams sampling{.temperature = make == drawn_mtp ? 0.0 : 1.0};
+    const DeviceRule rule = sampling.greedy() ? DeviceRule::kNone : DeviceRule::kRejection;
+    HeadBench device(DrawnBy::kDevice, make, verifier_of(rule), tree_shape());
+    HeadBench host(DrawnBy::kHost, make, verifier_of(rule), tree_shape());
+    for (size_t request = 0; request < 4; ++request) {
+      SCOPED_TRACE(request);
+      const std::vector<Token>& prompt = kChainPrompts[request % 2];
+      accepted += expect_the_hosts_tokens(device.generate(prompt, sampling),
+                                          host.generate(prompt, sampling), kTreeNodeBytes);
+    }
+  }
+  EXPECT_GT(accepted, 1);
+}
+
 /// Eagle 3 and Medusa have columns for some of the tokens, and for none that may follow some texts.
 TEST(CudaDrawnHeadTest, TokensUnderAGrammarAreTheHosts) {
   const auto grammar = chain_grammar();
