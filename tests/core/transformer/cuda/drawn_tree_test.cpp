@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/error.h"
@@ -18,7 +19,9 @@
 #include "decoders/drafters/draft_model.h"
 #include "decoders/drafters/self_drafter.h"
 #include "decoders/speculative.h"
+#include "kv/compressed_store.h"
 #include "kv/kv_cache.h"
+#include "kv/tracing_store.h"
 #include "tests/core/transformer/cuda/drawn_chain_bench.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/support/locked_model.h"
@@ -30,15 +33,17 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 std::unique_ptr<TransformerModel> tree_model(uint64_t seed = 1,
-                                             TransformerOptions options = emulated()) {
+                                             TransformerOptions options = emulated(),
+                                             const KvStoreFactory& kv = paged_kv()) {
   options.max_length = 96;
-  return std::make_unique<TransformerModel>(small_gemma(seed), paged_kv(), options);
+  return std::make_unique<TransformerModel>(small_gemma(seed), kv, options);
 }
 
-std::unique_ptr<TransformerModel> without_graphs(uint64_t seed = 1) {
+std::unique_ptr<TransformerModel> without_graphs(uint64_t seed = 1,
+                                                 const KvStoreFactory& kv = paged_kv()) {
   TransformerOptions options = emulated();
   options.graphs = 0;
-  return tree_model(seed, options);
+  return tree_model(seed, options, kv);
 }
 
 /// A tree and what it is drawn by.
@@ -128,8 +133,9 @@ void expect_the_same_tree(const std::optional<DrawnTree>& drawn,
 /// A model whose trees are graphs, beside one that grows them level by level over the same text.
 class TreePair {
  public:
-  explicit TreePair(uint64_t seed = 1, TransformerOptions options = emulated())
-      : drawing_(tree_model(seed, std::move(options))), growing_(without_graphs(seed)) {}
+  explicit TreePair(uint64_t seed = 1, TransformerOptions options = emulated(),
+                    const KvStoreFactory& kv = paged_kv())
+      : drawing_(tree_model(seed, std::move(options), kv)), growing_(without_graphs(seed, kv)) {}
 
   void prefill(TokenSpan text) {
     drawing_->prefill_get_last_logits(text);
@@ -207,6 +213,45 @@ TEST(CudaDrawnTreeTest, TreesHaveTheBitsOfThoseThatGrow) {
     left_out += pair.left_out;
   }
   EXPECT_GT(left_out, 20) << "some distributions have fewer tokens than children are asked for";
+}
+
+KvStoreFactory tree_cache(const KvCacheOptions& own) {
+  return [own](const std::vector<LayerKv>& layers, const KvStoreOptions& options) {
+    KvCacheOptions all = own;
+    all.dtype = options.dtype;
+    all.page_size = 4;
+    all.max_length = options.max_length;
+    return make_cache(layers, all);
+  };
+}
+
+/// Caches that graphs of trees read, and two that they cannot hold: with means, and traced.
+TEST(CudaDrawnTreeTest, TreesOverEveryCacheHaveTheBitsOfThoseThatGrow) {
+  const std::vector<KvStoreFactory> caches = {
+      tree_cache({.format = KvFormat::kQ8, .window_slack = 4}),
+      tree_cache({.format = KvFormat::kQ4, .window_slack = 4, .exact_recent = 5}),
+      [](const std::vector<LayerKv>& layers, const KvStoreOptions& options) {
+        return std::make_unique<CompressedStore>(paged_kv(4)(layers, options), layers,
+                                                 Pooling{.chunk = 2, .recent = 3, .sink = 1});
+      },
+      [](const std::vector<LayerKv>& layers, const KvStoreOptions& options) {
+        return std::make_unique<TracingStore>(paged_kv(4)(layers, options), std::ssize(layers));
+      }};
+  for (size_t cache = 0; cache < caches.size(); ++cache) {
+    SCOPED_TRACE(cache);
+    TreePair pair(1, emulated(), caches[cache]);
+    pair.prefill(std::vector<Token>{3, 1, 4, 1, 5, 9, 2, 6, 5});
+    TreeCase tree = ranked_tree();
+    tree.sampling = {.temperature = 1.0};
+    tree.draws = true;
+    for (Token draft = 0; draft < 6; ++draft) {  // of one token that is fed, and of two
+      SCOPED_TRACE(draft);
+      tree.position = draft;
+      const std::vector<Token> fed = {draft, 8};
+      pair.draw(TokenSpan(fed).first(draft < 4 ? 1 : 2), tree);
+    }
+    pair.expect_the_same_cache();
+  }
 }
 
 // A tree's tables go up once; what is copied beside them are its tables for the sampler, and the
@@ -439,6 +484,29 @@ Generation generate_trees(std::optional<uint64_t> draft_seed, int64_t graphs,
     *counts = draft->graph_counts();
   }
   return generation;
+}
+
+/// The draft model is like the target, so whole paths are accepted: their nodes stay in its cache.
+TEST(CudaDrawnTreeTest, AcceptedNodesAreNotReadAgain) {
+  const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
+  const auto target = tree_model();
+  SpeculativeDecoding strategy(
+      *target, std::make_unique<DraftModelDrafter>(tree_model(1, {.ops = ops, .graphs = 0})),
+      verifier_of(DeviceRule::kNone), tree_shape());
+  const Generation generation = generate_chains(strategy, kChainPrompts.front(), {}, 12);
+  int64_t accepted = 0;
+  for (const StepStatistics& step : generation.steps) {
+    accepted += step.accepted;
+  }
+  EXPECT_GT(accepted, 2 * std::ssize(generation.steps) - 2);
+  // A forward of the prompt; then of the newest token or two, or of a level.
+  std::vector<std::string> embeddings = ops->take_calls();
+  std::erase_if(embeddings, [](const std::string& call) { return call.find("embed_rows") != 0; });
+  ASSERT_FALSE(embeddings.empty());
+  EXPECT_EQ(embeddings.front(), "embed_rows [4] -> [4, 16]");
+  embeddings.erase(embeddings.begin());
+  EXPECT_THAT(embeddings, testing::Each(testing::AnyOf("embed_rows [1] -> [1, 16]",
+                                                       "embed_rows [2] -> [2, 16]")));
 }
 
 TEST(CudaDrawnTreeTest, GraphsChangeNoGeneration) {
