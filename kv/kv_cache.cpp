@@ -24,6 +24,7 @@ KvCache::KvCache(const std::vector<LayerKv>& layers, const KvCacheOptions& optio
     : options_(options),
       groups_(std::make_shared<PageGroups>(layers, options)),
       tables_(table_options(false)),
+      ends_(table_options(false)),
       readers_(table_options(true)) {
   for (PageGroup& group : groups_->all()) {
     group.table.add_rows(1);
@@ -226,11 +227,7 @@ void KvCache::close(RowId row) {
 BatchTables KvCache::readers(RowId row, int64_t nodes, int64_t angle) const {
   SPECDEC_CHECK(length(row) > 0 && nodes > 0, "readers: {} nodes of row {}, which holds {} tokens",
                 nodes, row, length(row));
-  int64_t most_pages = 0;
-  for (const PageGroup& group : groups_->all()) {
-    most_pages = std::max(most_pages, std::ssize(group.table.pages(place(row))));
-  }
-  readers_.reserve({.nodes = nodes, .paths = 1, .rows = 1, .pages = most_pages});
+  readers_.reserve({.nodes = nodes, .paths = 1, .rows = 1, .pages = most_pages(row)});
   const BatchTables& tables = readers_.host();
   const auto all = [nodes](const Tensor& table, int64_t value) {
     std::fill_n(entries(table), nodes, static_cast<int32_t>(value));
@@ -280,6 +277,15 @@ void KvCache::check_parents(const NewNodes& nodes) const {
   }
 }
 
+/// Entries that a row's page tables take.
+int64_t KvCache::most_pages(RowId row) const {
+  int64_t most = 0;
+  for (const PageGroup& group : groups_->all()) {
+    most = std::max(most, std::ssize(group.table.pages(place(row))));
+  }
+  return most;
+}
+
 /// The pages that a row's new nodes lie in.
 KvCache::PageRange KvCache::page_range(const RowSpan& span) const {
   const int64_t first = length(span.row) + pending(span.row);
@@ -311,17 +317,14 @@ int64_t KvCache::path_slots(const NewNodes& nodes) {
 }
 
 void KvCache::reserve_tables(const NewNodes& nodes) {
-  int64_t most_pages = 0;
+  int64_t pages = 0;
   for (const RowSpan& span : spans_) {
-    most_pages = std::max(most_pages, page_range(span).end);
-    for (const PageGroup& group : groups_->all()) {
-      most_pages = std::max(most_pages, std::ssize(group.table.pages(span.place)));
-    }
+    pages = std::max({pages, page_range(span).end, most_pages(span.row)});
   }
   tables_.reserve({.nodes = nodes.count,
                    .paths = std::max<int64_t>(1, path_slots(nodes)),
                    .rows = static_cast<int64_t>(rows_.places()),
-                   .pages = most_pages});
+                   .pages = pages});
 }
 
 void KvCache::reserve_pages(PageGroup& group, std::span<const PageRange> ranges) {

@@ -71,8 +71,8 @@ class KvCache final : public KvStore {
   RowTiers* row_tiers() const override { return row_tiers_.get(); }
   void touch(int64_t tokens) override;
   BatchTables readers(RowId row, int64_t nodes, int64_t angle) const override;
-  /// Of a device with tiers, whose pages have other numbers in each forward, ops that record no
-  /// graphs.
+  /// Keeps them to round keys with. Of a device with tiers, whose pages have other numbers in each
+  /// forward, ops that record no graphs.
   std::shared_ptr<Ops> observed(std::shared_ptr<Ops> ops) override;
   std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row,
                                        TokenRange tokens = {}) const override;
@@ -131,6 +131,7 @@ class KvCache final : public KvStore {
   void check_parents(const NewNodes& nodes) const;
   void check_capacity() const;
   void check_length(int64_t tokens) const;
+  int64_t most_pages(RowId row) const;
   PageRange page_range(const RowSpan& span) const;
   int64_t path_slots(const NewNodes& nodes);
   void check_branch(int64_t row_length, int64_t depth) const;
@@ -172,7 +173,9 @@ class KvCache final : public KvStore {
 
   KvCacheOptions options_;
   std::shared_ptr<PageGroups> groups_;  // shared with snapshots
+  std::shared_ptr<Ops> ops_;            // of the model; nullptr = those of the device
   TableBlock tables_;
+  TableBlock ends_;              // of the tokens that end groups of keys, for round_groups()
   mutable TableBlock readers_;   // of the newest readers(); kept to allocate nothing
   mutable RowId read_row_ = -1;  // of a readers() since the newest extend
   NamedRows<Row> rows_;

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/kernels/hadamard.h"
 #include "core/kernels/key_groups.h"
+#include "core/kernels/ops.h"
 #include "kv/kv_cache.h"
 
 namespace specdec {
@@ -72,33 +73,44 @@ Tensor KvCache::widened_groups(KvFormat format, const Tensor& stored) const {
   const int64_t width = stored.size(2);
   const int64_t head_dim = kv_head_dim(format, width);
   const Tensor numbers = at::empty({stored.size(0), stored.size(1), head_dim}, at::kFloat);
-  auto* group = stored.mutable_data_ptr<uint8_t>();
+  const Tensor bytes = stored.cpu();
+  auto* group = bytes.mutable_data_ptr<uint8_t>();
   auto* to = numbers.mutable_data_ptr<float>();
   for (int64_t i = 0; i < stored.size(0) * stored.size(1); ++i, to += head_dim) {
     const int64_t token = i % kKeyGroup;
     decode_key_of_group(format, {group + (i - token) * width, 1, width}, token, head_dim, to);
   }
-  return numbers;
+  return numbers.to(options_.device);
 }
 
 /// Rounds the groups of keys whose last token is one of these.
 void KvCache::round_groups(RowId row, TokenRange last) {
   const int64_t together = kv_key_group(options_.format);
-  if (together == 1) {
+  const int64_t first = (last.begin / together + 1) * together - 1;
+  if (together == 1 || first >= last.end) {
     return;
   }
-  const auto exact = groups_->exact()->table.pages(place(row));
-  for (int64_t layer = 0; layer < groups_->layers(); ++layer) {
-    const PageGroup& group = groups_->of(layer);
-    if (group.pool.geometry(layer).source_layer >= 0) {
-      continue;
+  const int64_t ends = (last.end - 1 - first) / together + 1;
+  ends_.reserve({.nodes = ends, .paths = 1, .rows = 1, .pages = most_pages(row)});
+  const BatchTables& tables = ends_.host();
+  for (int64_t i = 0; i < ends; ++i) {
+    const auto token = static_cast<int32_t>(first + i * together);
+    tables.rows.mutable_data_ptr<int32_t>()[i] = 0;
+    tables.path_starts.mutable_data_ptr<int32_t>()[i] = -1;
+    for (const Tensor* table : {&tables.slots, &tables.positions}) {
+      table->mutable_data_ptr<int32_t>()[i] = token;
     }
-    const KvView view = describe(layer);
-    const auto pages = group.table.pages(place(row));
-    const int64_t first = last.begin / together * together;
-    for (int64_t token = first; token + together <= last.end; token += together) {
-      const auto index = static_cast<size_t>(token / options_.page_size);
-      round_keys(view, pages[index], exact[index], token % options_.page_size);
+  }
+  fill_row_tables(tables, 0, row);
+  ends_.upload(ends, last.end);
+  if (ops_ == nullptr) {
+    ops_ = device_ops(options_.device);
+  }
+  for (int64_t layer = 0; layer < groups_->layers(); ++layer) {
+    if (groups_->of(layer).pool.geometry(layer).source_layer < 0) {
+      KvView view = describe(layer);
+      view.tables = &ends_.device();
+      ops_->round_keys(view);
     }
   }
 }

@@ -200,6 +200,7 @@ std::unique_ptr<RowTiers> KvCache::make_row_tiers() {
 }
 
 std::shared_ptr<Ops> KvCache::observed(std::shared_ptr<Ops> ops) {
+  ops_ = ops;
   return renumbers() ? std::make_shared<ForwardingOps>(std::move(ops)) : ops;
 }
 

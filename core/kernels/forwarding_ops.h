@@ -34,6 +34,7 @@ class ForwardingOps : public Ops {
                     Tensor& queries) override {
     ops_->qkv_to_cache(qkv, options, view, queries);
   }
+  void round_keys(const KvView& view) override { ops_->round_keys(view); }
   void paged_attention(const Tensor& queries, const KvView& view, const AttentionOptions& options,
                        Tensor& out) override {
     ops_->paged_attention(queries, view, options, out);

@@ -3,45 +3,24 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/kernels/device/numbers.h"
+#include "core/kernels/device/stored_kv.h"
 #include "core/kernels/team.h"
 
 namespace specdec {
 namespace {
+
+static_assert(kKeyGroup == device::kRangedTokens && kRangesOfRow == device::kRangesOfRow);
 
 int bits_of_code(KvFormat format) { return format == KvFormat::kKivi2 ? 2 : 4; }
 
 /// Codes in a byte.
 int64_t codes_of_byte(KvFormat format) { return 8 / bits_of_code(format); }
 
-/// The numbers that a group's codes lie between.
-struct CodeRange {
-  device::HalfBits least, step;
-
-  float number(int code) const {
-    return static_cast<float>(code) * device::widen(step) + device::widen(least);
-  }
-};
-
-CodeRange range_of(KvFormat format, const float* numbers, int64_t count) {
-  constexpr device::HalfBits kNoNumber{0x7E00U};
-  if (!std::all_of(numbers, numbers + count, [](float each) { return std::isfinite(each); })) {
-    return {kNoNumber, kNoNumber};
-  }
+device::CodeRange range_of(KvFormat format, const float* numbers, int64_t count) {
+  const bool finite =
+      std::all_of(numbers, numbers + count, [](float each) { return std::isfinite(each); });
   const auto [least, most] = std::minmax_element(numbers, numbers + count);
-  const auto top = static_cast<float>((1 << bits_of_code(format)) - 1);
-  return {device::narrow(*least, device::HalfBits{}),
-          device::narrow((*most - *least) / top, device::HalfBits{})};
-}
-
-int code_of(KvFormat format, float number, const CodeRange& range) {
-  const float step = device::widen(range.step);
-  if (!(step > 0)) {  // equal numbers, or NaN
-    return 0;
-  }
-  const auto top = static_cast<float>((1 << bits_of_code(format)) - 1);
-  const float code = device::nearest_integer((number - device::widen(range.least)) / step);
-  return static_cast<int>(std::clamp(code, 0.0F, top));
+  return device::code_range(*least, *most, finite, bits_of_code(format));
 }
 
 void write_half(device::HalfBits half, uint8_t* to, int64_t stride) {
@@ -54,15 +33,15 @@ device::HalfBits read_half(const uint8_t* from, int64_t stride) {
 }
 
 /// Into the byte that neighbouring dimensions share, which are written in their order.
-void write_code(KvFormat format, int code, int64_t dim, uint8_t* byte) {
+void write_code(KvFormat format, uint32_t code, int64_t dim, uint8_t* byte) {
   const int64_t place = dim % codes_of_byte(format);
-  const int before = place == 0 ? 0 : *byte;
+  const uint32_t before = place == 0 ? 0 : *byte;
   *byte = static_cast<uint8_t>(before | code << (place * bits_of_code(format)));
 }
 
-int read_code(KvFormat format, int64_t dim, uint8_t byte) {
-  return byte >> (dim % codes_of_byte(format) * bits_of_code(format)) &
-         ((1 << bits_of_code(format)) - 1);
+uint32_t read_code(KvFormat format, int64_t dim, uint8_t byte) {
+  return uint32_t{byte} >> (dim % codes_of_byte(format) * bits_of_code(format)) &
+         ((1U << bits_of_code(format)) - 1U);
 }
 
 /// Where `least` of a dimension of a group of keys lies, and its step.
@@ -81,62 +60,8 @@ uint8_t* byte_of_key(KvFormat format, const KeyGroup& group, int64_t dim, int64_
   return group.data + dim / codes_of_byte(format) * group.stride + token * group.token_stride;
 }
 
-}  // namespace
-
-void encode_ranged_value(KvFormat format, const float* numbers, int64_t head_dim,
-                         const KvElements& to) {
-  auto* bytes = static_cast<uint8_t*>(to.data);
-  uint8_t* ranges = bytes + head_dim / codes_of_byte(format) * to.stride;
-  for (int64_t first = 0; first < head_dim; first += kKvGroup, ranges += 4 * to.stride) {
-    const int64_t end = std::min(first + kKvGroup, head_dim);
-    const CodeRange range = range_of(format, numbers + first, end - first);
-    write_half(range.least, ranges, to.stride);
-    write_half(range.step, ranges + 2 * to.stride, to.stride);
-    for (int64_t dim = first; dim < end; ++dim) {
-      write_code(format, code_of(format, numbers[dim], range), dim,
-                 bytes + dim / codes_of_byte(format) * to.stride);
-    }
-  }
-}
-
-void decode_ranged_value(KvFormat format, const KvElements& from, int64_t head_dim,
-                         float* numbers) {
-  const auto* bytes = static_cast<const uint8_t*>(from.data);
-  const int64_t codes = head_dim / codes_of_byte(format);
-  for (int64_t dim = 0; dim < head_dim; ++dim) {
-    const uint8_t* range = bytes + (codes + dim / kKvGroup * 4) * from.stride;
-    const CodeRange between{read_half(range, from.stride),
-                            read_half(range + 2 * from.stride, from.stride)};
-    numbers[dim] =
-        between.number(read_code(format, dim, bytes[dim / codes_of_byte(format) * from.stride]));
-  }
-}
-
-void encode_key_group(KvFormat format, const float* keys, int64_t stride, int64_t head_dim,
-                      const KeyGroup& to) {
-  for (int64_t dim = 0; dim < head_dim; ++dim, keys += stride) {
-    const CodeRange range = range_of(format, keys, kKeyGroup);
-    const RangePlace place = range_place(format, to, dim, head_dim);
-    write_half(range.least, place.least, to.token_stride);
-    write_half(range.step, place.step, to.token_stride);
-    for (int64_t token = 0; token < kKeyGroup; ++token) {
-      write_code(format, code_of(format, keys[token], range), dim,
-                 byte_of_key(format, to, dim, token));
-    }
-  }
-}
-
-void decode_key_of_group(KvFormat format, const KeyGroup& from, int64_t token, int64_t head_dim,
-                         float* numbers) {
-  for (int64_t dim = 0; dim < head_dim; ++dim) {
-    const RangePlace place = range_place(format, from, dim, head_dim);
-    const CodeRange range{read_half(place.least, from.token_stride),
-                          read_half(place.step, from.token_stride)};
-    numbers[dim] = range.number(read_code(format, dim, *byte_of_key(format, from, dim, token)));
-  }
-}
-
-void round_keys(const KvView& view, int64_t page, int64_t exact_page, int64_t first) {
+/// Rounds a group of keys of all heads, from token `first` of a page on, out of the exact page.
+void round_group(const KvView& view, int64_t page, int64_t exact_page, int64_t first) {
   const int64_t size = view.page_size();
   const int64_t heads = view.kv_heads();
   const int64_t head_dim = view.head_dim();
@@ -150,7 +75,63 @@ void round_keys(const KvView& view, int64_t page, int64_t exact_page, int64_t fi
   }
 }
 
-void round_completed_keys(const KvView& view) {
+}  // namespace
+
+void encode_ranged_value(KvFormat format, const float* numbers, int64_t head_dim,
+                         const KvElements& to) {
+  auto* bytes = static_cast<uint8_t*>(to.data);
+  uint8_t* ranges = bytes + head_dim / codes_of_byte(format) * to.stride;
+  for (int64_t first = 0; first < head_dim; first += kKvGroup, ranges += 4 * to.stride) {
+    const int64_t end = std::min(first + kKvGroup, head_dim);
+    const device::CodeRange range = range_of(format, numbers + first, end - first);
+    write_half(range.least, ranges, to.stride);
+    write_half(range.step, ranges + 2 * to.stride, to.stride);
+    for (int64_t dim = first; dim < end; ++dim) {
+      write_code(format, device::ranged_code(numbers[dim], range, bits_of_code(format)), dim,
+                 bytes + dim / codes_of_byte(format) * to.stride);
+    }
+  }
+}
+
+void decode_ranged_value(KvFormat format, const KvElements& from, int64_t head_dim,
+                         float* numbers) {
+  const auto* bytes = static_cast<const uint8_t*>(from.data);
+  const int64_t codes = head_dim / codes_of_byte(format);
+  for (int64_t dim = 0; dim < head_dim; ++dim) {
+    const uint8_t* range = bytes + (codes + dim / kKvGroup * 4) * from.stride;
+    const device::CodeRange between{read_half(range, from.stride),
+                                    read_half(range + 2 * from.stride, from.stride)};
+    numbers[dim] = device::ranged_number(
+        read_code(format, dim, bytes[dim / codes_of_byte(format) * from.stride]), between);
+  }
+}
+
+void encode_key_group(KvFormat format, const float* keys, int64_t stride, int64_t head_dim,
+                      const KeyGroup& to) {
+  for (int64_t dim = 0; dim < head_dim; ++dim, keys += stride) {
+    const device::CodeRange range = range_of(format, keys, kKeyGroup);
+    const RangePlace place = range_place(format, to, dim, head_dim);
+    write_half(range.least, place.least, to.token_stride);
+    write_half(range.step, place.step, to.token_stride);
+    for (int64_t token = 0; token < kKeyGroup; ++token) {
+      write_code(format, device::ranged_code(keys[token], range, bits_of_code(format)), dim,
+                 byte_of_key(format, to, dim, token));
+    }
+  }
+}
+
+void decode_key_of_group(KvFormat format, const KeyGroup& from, int64_t token, int64_t head_dim,
+                         float* numbers) {
+  for (int64_t dim = 0; dim < head_dim; ++dim) {
+    const RangePlace place = range_place(format, from, dim, head_dim);
+    const device::CodeRange range{read_half(place.least, from.token_stride),
+                                  read_half(place.step, from.token_stride)};
+    numbers[dim] = device::ranged_number(
+        read_code(format, dim, *byte_of_key(format, from, dim, token)), range);
+  }
+}
+
+void round_keys(const KvView& view) {
   constexpr double kNanosecondsPerNumber = 4;
   const BatchTables& tables = *view.tables;
   const auto entry = [](const Tensor& table, int64_t i) {
@@ -166,8 +147,8 @@ void round_completed_keys(const KvView& view) {
         continue;
       }
       const int64_t page = entry(tables.rows, node) * view.page_stride() + slot / view.page_size();
-      round_keys(view, view.page_table()[page], view.exact_page_table()[page],
-                 (slot + 1 - kKeyGroup) % view.page_size());
+      round_group(view, view.page_table()[page], view.exact_page_table()[page],
+                  (slot + 1 - kKeyGroup) % view.page_size());
     }
   });
 }

@@ -6,10 +6,10 @@
 namespace specdec {
 
 // Codes between two numbers, as KvFormat::kKivi2 and kKivi4 have them (KIVI: Liu et al., 2024,
-// arXiv:2402.02750). A group of numbers from `least` to `most` has the step (most - least) /
-// (2^bits
-// - 1); least and step are rounded to float16, and the code of x is (x - least) / step, rounded to
-// the nearest integer of those bits, ties to even. A code means least + code * step.
+// arXiv:2402.02750; core/kernels/device/stored_kv.h). A group of numbers from `least` to `most` has
+// the step (most - least) / (2^bits - 1); least and step are rounded to float16, and the code of x
+// is (x - least) / step, rounded to the nearest integer of those bits, ties to even. A code means
+// least + code * step.
 //
 // Values are rounded by token: kKvGroup dimensions are a group, and behind a value's codes lie the
 // two numbers of each group, low bytes first.
@@ -46,11 +46,9 @@ void encode_key_group(KvFormat format, const float* keys, int64_t stride, int64_
 void decode_key_of_group(KvFormat format, const KeyGroup& from, int64_t token, int64_t head_dim,
                          float* numbers);
 
-/// Rounds a group of keys of all heads, from token `first` of a page on, out of the exact page: the
-/// same bytes each time.
-void round_keys(const KvView& view, int64_t page, int64_t exact_page, int64_t first);
-/// Rounds the groups that the forward's nodes complete in place: those whose last node, and so all
-/// pending ones before it, lie at the slots of their positions. Their exact keys are written.
-void round_completed_keys(const KvView& view);
+/// Rounds the groups of keys that nodes of the tables complete, of all heads, out of the exact
+/// pages: those whose last token is a node that, like all pending ones before it, lies at the slot
+/// of its position. The bytes are the same each time.
+void round_keys(const KvView& view);
 
 }  // namespace specdec

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/kernels/elementwise.h"
+#include "core/kernels/key_groups.h"
 #include "core/kernels/linear_product.h"
 #include "core/kernels/linear_rows.h"
 #include "core/kernels/norm.h"
@@ -43,6 +44,7 @@ class CpuOps final : public Ops {
                     Tensor& queries) override {
     specdec::qkv_to_cache(qkv, options, view, queries);
   }
+  void round_keys(const KvView& view) override { specdec::round_keys(view); }
   void paged_attention(const Tensor& queries, const KvView& view, const AttentionOptions& options,
                        Tensor& out) override {
     specdec::paged_attention(queries, view, options, out);
@@ -129,6 +131,13 @@ void Ops::forbid(const ForbiddenTokens& tokens, Tensor& logits) { tokens.apply(l
 
 void Ops::find_best(const Tensor& /*logits*/, Tensor& /*found*/) {
   SPECDEC_CHECK(false, "this device leaves best tokens to the host");
+}
+
+void Ops::round_keys(const KvView& view) {
+  throw Error(fmt::format(
+      "a key/value cache in {} is for the CPU and CUDA only, not for {}: choose another "
+      "format, or device: cpu",
+      kv_format_name(view.format), view.keys.device().str()));
 }
 
 void Ops::recurrence(const RecurrenceTensors& /*weights*/, const NodeStates& /*states*/,

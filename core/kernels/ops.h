@@ -57,6 +57,9 @@ class Ops {
   virtual void concat(const Tensor& left, const Tensor& right, Tensor& out) = 0;
   virtual void qkv_to_cache(const Tensor& qkv, const QkvOptions& options, const KvView& view,
                             Tensor& queries) = 0;
+  /// What qkv_to_cache does with keys of groups that it completes (core/kernels/key_groups.h), for
+  /// tokens whose keys came into the exact pages otherwise. Throws Error on devices without it.
+  virtual void round_keys(const KvView& view);
   virtual void paged_attention(const Tensor& queries, const KvView& view,
                                const AttentionOptions& options, Tensor& out) = 0;
   virtual void gated_activation(const Tensor& gate_up, Activation activation, Tensor& out) = 0;

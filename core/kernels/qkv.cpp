@@ -128,7 +128,7 @@ void run(const Tensor& qkv, const QkvOptions& options, const KvView& view, Tenso
     SPECDEC_SIMD_CALL(qkv_nodes, task, begin, end, head.data());
   });
   if (kv_key_group(view.format) > 1 && options.kv_projections > 0) {
-    round_completed_keys(view);
+    round_keys(view);
   }
 }
 

@@ -22,7 +22,7 @@ struct QkvOptions {
 /// kv_heads) * head_dim] (all query heads, key heads, value heads), norms the heads of q and k,
 /// rotates them ("rotate half": pairs i and i + head_dim / 2) at the tables' positions, writes k
 /// and v into their slots of the pages, in the cache's format, and of the exact pages, where there
-/// are any (of a format with groups of keys those that the nodes complete: round_completed_keys),
+/// are any (of a format with groups of keys those that the nodes complete: round_keys),
 /// and q into `queries` [n, heads, head_dim]. Where the view says so, all three are
 /// multiplied with a Hadamard matrix at last.
 void qkv_to_cache(const Tensor& qkv, const QkvOptions& options, const KvView& view,

@@ -58,6 +58,7 @@ class RecordingOps final : public Ops {
     device_->qkv_to_cache(qkv, options, view, queries);
     note("qkv_to_cache", qkv, queries);
   }
+  void round_keys(const KvView& view) override { device_->round_keys(view); }
   void paged_attention(const Tensor& queries, const KvView& view, const AttentionOptions& options,
                        Tensor& out) override {
     device_->paged_attention(queries, view, options, out);

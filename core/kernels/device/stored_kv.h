@@ -1,7 +1,8 @@
 #pragma once
 #include "core/kernels/device/numbers.h"
 
-// Groups of a cached key's or value's numbers as codes times a float16 scale; see KvFormat.
+// Groups of a cached key's or value's numbers as codes times a float16 scale, or between two
+// float16 numbers; see KvFormat.
 
 namespace specdec::portable {
 
@@ -90,6 +91,45 @@ SPECDEC_DEVICE HalfBits level_scale(double rms, double products, double squares)
   const bool finite = rms - rms == 0.0;
   const double scale = squares > 0.0 ? products / squares : 0.0;
   return narrow(finite ? static_cast<float>(scale) : float_of(0x7FC00000U), HalfBits{});
+}
+
+/// Tokens whose keys are rounded together where each channel has a range: kKeyGroup.
+constexpr int kRangedTokens = 32;
+/// Dimensions whose ranges lie in a row of such keys.
+constexpr int kRangesOfRow = kRangedTokens / 2;
+
+/// What a group's codes lie between: code c means least + c * step.
+struct CodeRange {
+  HalfBits least, step;
+};
+
+/// The largest code of so many bits.
+SPECDEC_DEVICE float highest_code(int bits) { return static_cast<float>((1 << bits) - 1); }
+
+/// Of a group from `least` to `most`; NaN where a number of it is not finite. A zero is +0, whose
+/// sign else depends on the order of numbers that are equal.
+SPECDEC_DEVICE CodeRange code_range(float least, float most, bool finite, int bits) {
+  if (!finite) {
+    return CodeRange{HalfBits{0x7E00U}, HalfBits{0x7E00U}};
+  }
+  const float step = (most - least) / highest_code(bits);
+  return CodeRange{narrow(least + 0.0F, HalfBits{}), narrow(step + 0.0F, HalfBits{})};
+}
+
+/// The code nearest to a number of a group, ties to even; 0 where all numbers are equal or NaN.
+SPECDEC_DEVICE uint32_t ranged_code(float number, CodeRange range, int bits) {
+  const float step = widen(range.step);
+  if (!(step > 0.0F)) {
+    return 0;
+  }
+  const float code = nearest_integer((number - widen(range.least)) / step);
+  const float most = highest_code(bits);
+  return static_cast<uint32_t>(code > most ? most : code > 0.0F ? code : 0.0F);
+}
+
+/// What a code means. Its product with the step is exact, so the sum alone is rounded.
+SPECDEC_DEVICE float ranged_number(uint32_t code, CodeRange range) {
+  return rounded_product(static_cast<float>(code), widen(range.step)) + widen(range.least);
 }
 
 }  // namespace specdec::portable
