@@ -50,7 +50,7 @@ void check_format(const KvCacheOptions& options) {
                     "{} out, or choose dtype: float32",
                     name, half ? "kv_dtype" : "the cache's format"));
   }
-  if (!half && options.device.is_mps() && kv_key_group(options.format) == 1) {
+  if (!half && options.device.is_mps()) {
     throw Error(
         fmt::format("a key/value cache in {} is for the CPU and CUDA; on {} there are float32 and "
                     "kv_dtype: bfloat16",
@@ -111,11 +111,6 @@ void check_key_groups(const std::vector<LayerKv>& layers, const KvCacheOptions& 
     return;
   }
   const char* name = kv_format_name(options.format);
-  if (!options.device.is_cpu() && !options.device.is_meta()) {  // the latter is measured
-    throw Error(fmt::format(
-        "a key/value cache in {} is for the CPU, not for {}: choose another format, or device: cpu",
-        name, options.device.str()));
-  }
   if (options.memory_bytes > 0) {
     throw Error(fmt::format(
         "a key/value cache in {} holds recent tokens as they are, which one of type tiered does "

@@ -6,8 +6,8 @@
 namespace specdec {
 
 /// What the numbers in the pages of a cache are, rounded when they are written and widened,
-/// exactly, when they are read. All but kNative stand beside float32 activations. The CPU has all
-/// of them, CUDA those of kKvFormats, Metal kNative and kBFloat16.
+/// exactly, when they are read. All but kNative stand beside float32 activations. The CPU and CUDA
+/// have all of them, Metal kNative and kBFloat16.
 enum class KvFormat {
   kNative,    ///< of the activations' dtype
   kBFloat16,  ///< to the nearest, ties to even
@@ -21,7 +21,7 @@ enum class KvFormat {
   kHierarchical,
   /// 2-bit codes between the smallest and the largest number of a group: of keys those of a channel
   /// in kKeyGroup neighbouring tokens, of values those of kKvGroup dimensions of a token (KIVI: Liu
-  /// et al., 2024, arXiv:2402.02750); see core/kernels/key_groups.h. On the CPU.
+  /// et al., 2024, arXiv:2402.02750); see core/kernels/key_groups.h.
   kKivi2,
   kKivi4,  ///< 4-bit codes, likewise
 };

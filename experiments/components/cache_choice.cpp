@@ -20,10 +20,7 @@ namespace {
 /// Formats that dtype or device rule out, and rotations with them.
 void check_format(const ConfigNode& cache, const CacheChoice& choice, const ModelOptions& options) {
   const bool on_mps = options.device == "mps";
-  if (const std::string refusal = format_refusal(*choice.format, options.device);
-      !refusal.empty()) {
-    cache.fail("format", refusal);
-  } else if (options.dtype == "float64" || on_mps) {
+  if (options.dtype == "float64" || on_mps) {
     cache.fail(
         "format",
         fmt::format("{} is for float32 activations on the CPU and CUDA, but {}; leave it "

@@ -95,21 +95,11 @@ int64_t read_exact_recent(const ConfigNode& cache, const std::optional<KvFormat>
   return format ? tokens : 0;  // else a mistake is noted
 }
 
-std::string format_refusal(KvFormat format, const std::string& device) {
-  if (kv_key_group(format) == 1 || device == "cpu") {
-    return "";
-  }
-  return fmt::format("{} is for the CPU, but device is {}; choose another format, or device: cpu",
-                     kv_format_name(format), device);
-}
-
 std::vector<OptionHelp> with_format(std::vector<OptionHelp> options, const FormatSupport& support) {
-  const char* cpu_only = support.key_groups ? ", kivi2 and kivi4 on the CPU" : "";
   options.push_back({"format", "as kv_dtype says",
                      support.key_groups ? kLossyNames : kNamesOfOneKey,
-                     fmt::format("of keys and values, rounded when they are written: lossy; on the "
-                                 "CPU and CUDA{}",
-                                 cpu_only)});
+                     "of keys and values, rounded when they are written: lossy; on the CPU and "
+                     "CUDA"});
   options.push_back({"rotation", "none", "none or hadamard",
                      "what keys and values are multiplied with before a format with scales rounds "
                      "them"});

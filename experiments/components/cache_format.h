@@ -21,9 +21,6 @@ KvRotation read_rotation(const ConfigNode& cache, const std::optional<KvFormat>&
 int64_t read_exact_recent(const ConfigNode& cache, const std::optional<KvFormat>& format,
                           bool has_tiers);
 
-/// What is wrong with a format on a device, by its name in YAML; "" = nothing.
-std::string format_refusal(KvFormat format, const std::string& device);
-
 /// What a type of cache takes of these keys.
 struct FormatSupport {
   bool key_groups = true;    ///< formats that round the keys of several tokens together

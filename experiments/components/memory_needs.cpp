@@ -12,7 +12,6 @@
 #include "core/prefill_size.h"
 #include "core/transformer/rope_table.h"
 #include "core/transformer/workspace.h"
-#include "experiments/components/cache_format.h"
 #include "kv/device_blocks.h"
 
 namespace specdec {
@@ -69,11 +68,6 @@ int64_t pinned_bytes(const KvStatistics& statistics, const CacheChoice& cache) {
 
 /// What a cache takes that holds a row of the context. It is made on a device without memory.
 void add_cache(const ModelSize& size, const ModelOptions& model, MemoryNeeds& needs) {
-  if (const auto& format = model.cache.format) {
-    if (const std::string refusal = format_refusal(*format, model.device); !refusal.empty()) {
-      throw Error("the cache's format " + refusal);
-    }
-  }
   const std::vector<LayerKv> layers = cache_layers(size.info.plan);
   const int64_t longest = std::max(max_length_of(model, size.info.config), needs.context);
   const auto cache = model.cache.factory(kv_format_of(model))(

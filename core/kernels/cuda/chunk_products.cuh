@@ -107,10 +107,11 @@ __device__ inline LaneKeys lane_keys(const PagedCache& cache, const int32_t* vis
           first != kHidden && second == first + 1 && first % 2 == 0 && cache.page_size % 2 == 0};
 }
 
-/// A step of a lane's keys; 0 for a hidden one, and beyond the head.
+/// A step of a lane's keys that were rounded by themselves; 0 for a hidden one, and beyond the
+/// head.
 template <class Kv>
-__device__ inline void read_keys(const PagedCache& cache, const Tile& tile, const LaneKeys& lane,
-                                 int step, StepNumbers& numbers) {
+__device__ inline void read_own_keys(const PagedCache& cache, const Tile& tile,
+                                     const LaneKeys& lane, int step, StepNumbers& numbers) {
   const Kv kv = kv_with<Kv>(tile.levels);
   const auto* keys = static_cast<const typename Kv::Element*>(cache.keys);
   const int begin = step * kStepInputs;
@@ -143,12 +144,50 @@ __device__ inline void read_keys(const PagedCache& cache, const Tile& tile, cons
   }
 }
 
+/// The same of keys that were rounded in groups of tokens; pages hold whole groups.
+template <class Kv>
+__device__ inline void read_grouped_keys(const PagedCache& cache, const LaneKeys& lane, int step,
+                                         StepNumbers& numbers) {
+  const auto* keys = static_cast<const typename Kv::Element*>(cache.keys);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int d = step * kStepInputs + fragment_input(static_cast<int>(lane_index()), half);
+    typename Kv::KeyRanges ranges = {};
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      KvPair pair = {};
+      if (lane.begins[j] >= 0 && d < cache.head_dim) {
+        const auto token = static_cast<int>(lane.begins[j] & (device::kRangedTokens - 1));
+        const auto* group = keys + (lane.begins[j] - token);
+        if (j == 0 || !lane.in_pairs) {  // else both keys are of a group
+          ranges = Kv::KeyRanges::read(group, cache.page_size, cache.head_dim, d);
+        }
+        pair = ranges.of(group, cache.page_size, token, d);
+      }
+      numbers[4 * half + 2 * j] = pair.number[0];
+      numbers[4 * half + 2 * j + 1] = pair.number[1];
+    }
+  }
+}
+
+template <class Kv>
+__device__ inline void read_keys(const PagedCache& cache, const Tile& tile, const LaneKeys& lane,
+                                 int step, StepNumbers& numbers) {
+  if constexpr (kIsRanged<Kv>) {
+    read_grouped_keys<Kv>(cache, lane, step, numbers);
+  } else {
+    read_own_keys<Kv>(cache, tile, lane, step, numbers);
+  }
+}
+
 /// Numbers d and d + 1 of a row of values, for an even d below head_dim.
 template <class Kv>
 __device__ inline KvPair value_pair(const PagedCache& cache, const Tile& tile, int32_t row, int d) {
   const auto* value = static_cast<const typename Kv::Element*>(cache.values) +
                       static_cast<int64_t>(row) * cache.width;
-  if constexpr (kIsCoded<Kv>) {
+  if constexpr (kIsRanged<Kv>) {
+    return Kv::value_pair(value, cache.head_dim, d);
+  } else if constexpr (kIsCoded<Kv>) {
     const Kv kv = kv_with<Kv>(tile.levels + kLevels);
     const float scale = kv.scale(value, 1, cache.head_dim, d / kWarp);
     return {{device::rounded_product(kv.code(value, 1, cache.head_dim, d), scale),

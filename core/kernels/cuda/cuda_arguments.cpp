@@ -50,10 +50,15 @@ int64_t rows_of(const at::Tensor& tensor) {
 }
 
 PagedCache paged_cache(const KvView& view) {
+  const int64_t together = kv_key_group(view.format);
+  SPECDEC_CHECK(view.page_size() % together == 0 && view.exact.multiple % together == 0,
+                "CUDA: {} in pages of {} beside exact ones from a multiple of {}",
+                kv_format_name(view.format), view.page_size(), view.exact.multiple);
   const BatchTables& tables = *view.tables;
   PagedCache cache{};
   cache.keys = view.keys.mutable_data_ptr();
   cache.values = view.values.mutable_data_ptr();
+  static_assert(static_cast<int>(KvFormat::kKivi4) == static_cast<int>(CudaKv::kKivi4));
   cache.format = static_cast<CudaKv>(view.format);
   cache.hadamard = view.rotation == KvRotation::kHadamard;
   cache.kv_heads = narrow(view.kv_heads());
@@ -76,9 +81,13 @@ PagedCache paged_cache(const KvView& view) {
     Tensor keys = view.exact.keys;
     Tensor values = view.exact.values;
     cache.exact = {floats_of(keys), floats_of(values), view.exact_page_table(),
-                   narrow(view.exact.recent)};
+                   narrow(view.exact.recent), narrow(view.exact.multiple)};
   }
   return cache;
+}
+
+RoundKeysTask round_keys_task(const KvView& view) {
+  return {.cache = paged_cache(view), .nodes = narrow(view.tables->nodes)};
 }
 
 PagedCache cache_to_read(const KvView& view) {
@@ -161,7 +170,9 @@ PagedAttentionTask attention_task(const Tensor& queries, const KvView& view,
     task.mean_chunks = chunks_of(view.pooled->pooling().means_at(positions - 1));
   }
   if (task.cache.exact.recent > 0) {
-    // One more than they fill, since the first may begin anywhere in its chunk.
+    // One more than they fill, since the first may begin anywhere in its chunk, of which a group of
+    // keys is a part.
+    static_assert(kCudaAttentionChunk % kKeyGroup == 0);
     task.exact_chunks = std::min(task.chunks, chunks_of(task.cache.exact.recent - 1) + 1);
     const bool reads_exact_alone =
         view.window > 0 && view.window <= view.exact.recent && view.sink == 0;

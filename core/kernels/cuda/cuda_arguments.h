@@ -28,6 +28,8 @@ const int32_t* integers(const at::Tensor& tensor);
 int64_t rows_of(const at::Tensor& tensor);
 /// Pages and tables of a layer.
 PagedCache paged_cache(const KvView& view);
+/// What qkv_to_cache leaves to be done in a format with groups of keys.
+RoundKeysTask round_keys_task(const KvView& view);
 /// The same for attention, which may read upper halves alone.
 PagedCache cache_to_read(const KvView& view);
 /// Of a layer at number `offset` of its states; without its workspace.

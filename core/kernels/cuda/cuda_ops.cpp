@@ -139,6 +139,13 @@ class CudaOps final : public Ops {
     task.heads = narrow(options.heads);
     task.eps = static_cast<float>(options.eps);
     run("qkv_to_cache", cuda::specdec_cuda_qkv_to_cache, task);
+    if (kv_key_group(view.format) > 1 && options.kv_projections > 0) {
+      round_keys(view);
+    }
+  }
+
+  void round_keys(const KvView& view) override {
+    run("round_keys", cuda::specdec_cuda_round_keys, cuda::round_keys_task(view));
   }
 
   void paged_attention(const Tensor& queries, const KvView& view, const AttentionOptions& options,

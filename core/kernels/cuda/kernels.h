@@ -90,7 +90,9 @@ enum class CudaKv : int32_t {
   kQ8,
   kQ4,
   kQ3,
-  kHierarchical
+  kHierarchical,
+  kKivi2,
+  kKivi4
 };
 
 /// Recent keys and values as they are: ExactPages as pointers. Pages of their cache's size.
@@ -99,6 +101,7 @@ struct ExactCache {
   float* values;              ///< [pages, kv_heads, page_size, head_dim]
   const int32_t* page_table;  ///< with the cache's stride
   int32_t recent;             ///< last positions that are read here; 0 = there are none
+  int32_t multiple;           ///< what is read here begins at a multiple of it
 };
 
 /// One layer's cache and the forward's tables: KvView and BatchTables as pointers.
@@ -143,7 +146,15 @@ struct PoolKeysTask {
   int32_t nodes;
 };
 
-/// From a fused projection to attention's inputs; see core/kernels/qkv.h.
+/// Rounds the groups of keys that nodes complete; see core/kernels/key_groups.h. Of kKivi2 and
+/// kKivi4, whose pages hold whole groups.
+struct RoundKeysTask {
+  PagedCache cache;
+  int32_t nodes;
+};
+
+/// From a fused projection to attention's inputs; see core/kernels/qkv.h. Of kKivi2 and kKivi4 keys
+/// are written to the exact pages alone, for specdec_cuda_round_keys.
 struct QkvToCacheTask {
   const float* qkv;      ///< [nodes, (heads + kv_projections * kv_heads) * head_dim]
   const float* q_scale;  ///< [head_dim], or nullptr = no norm
@@ -385,6 +396,7 @@ int specdec_cuda_forbid(const ForbidTask* task, void* stream);
 int64_t specdec_cuda_argmax_workspace(const ArgmaxTask* task);
 int specdec_cuda_argmax(const ArgmaxTask* task, void* stream);
 int specdec_cuda_qkv_to_cache(const QkvToCacheTask* task, void* stream);
+int specdec_cuda_round_keys(const RoundKeysTask* task, void* stream);
 int specdec_cuda_linear(const LinearTask* task, void* stream);
 /// 0 for float32, which tensor cores do not take.
 int64_t specdec_cuda_fragment_bytes(int32_t outputs, int32_t in,

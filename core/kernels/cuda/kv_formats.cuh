@@ -86,18 +86,21 @@ __device__ inline device::HalfBits scale_of(float number, device::IntegerCodes c
 /// Codes of kBits: as many as fill a byte lie in it, the first in the low bits.
 template <int kBits>
 struct PackedCodes {
+  static constexpr int kBitsOfCode = kBits;
   static constexpr int kCount = 8 / kBits;  ///< of a byte
 
+  __device__ static uint32_t code_in(uint32_t byte, int d) {
+    return byte >> (d % kCount * kBits) & ((1U << kBits) - 1U);
+  }
   __device__ static float read(const uint8_t* codes, int64_t stride, int d) {
-    const uint32_t byte = codes[d / kCount * stride];
-    return device::code_value<kBits>(byte >> (d % kCount * kBits) & ((1U << kBits) - 1U));
+    return device::code_value<kBits>(code_in(codes[d / kCount * stride], d));
   }
   /// Lanes have those of dimensions d.
   __device__ static void write(int32_t integer, int d, int head_dim, uint8_t* codes,
                                int64_t stride) {
     uint32_t code = static_cast<uint32_t>(integer) & ((1U << kBits) - 1U);
-    if (kCount == 2) {
-      code |= __shfl_xor_sync(kAllLanes, code, 1) << kBits;
+    for (int lanes = 1; lanes < kCount; lanes *= 2) {
+      code |= __shfl_xor_sync(kAllLanes, code, lanes) << (lanes * kBits);
     }
     if (d < head_dim && d % kCount == 0) {
       codes[d / kCount * stride] = static_cast<uint8_t>(code);
@@ -217,6 +220,85 @@ struct LevelsKv {
   }
 };
 
+/// What the codes of a group lie between, of which a lane has a number where `counts`.
+__device__ inline device::CodeRange range_of(float number, bool counts, int bits) {
+  const bool finite = __ballot_sync(kAllLanes, counts && number - number != 0.0F) == 0;
+  const bool usable = counts && finite;
+  const float least = -warp_largest(usable ? -number : device::minus_infinity());
+  const float most = warp_largest(usable ? number : device::minus_infinity());
+  return device::code_range(least, most, finite, bits);
+}
+
+/// Bytes of a group of values: two float16 numbers, which a lane reads at once.
+constexpr int kRangeBytes = 4;
+
+/// Two halves of a range beside each other, at a multiple of their size.
+struct alignas(4) HalfPair {
+  device::HalfBits half[2];
+};
+
+/// Codes of kBits between two numbers; of keys the groups are those of core/kernels/key_groups.h.
+template <int kBits>
+struct RangedKv {
+  using Element = uint8_t;
+  using Codes = PackedCodes<kBits>;
+  static constexpr int kParts = 3;
+
+  /// Rows of a group of keys that hold `least`, and as many that hold steps.
+  __device__ static int range_rows(int head_dim) {
+    return (head_dim + device::kRangesOfRow - 1) / device::kRangesOfRow;
+  }
+
+  /// Dimensions d and d + 1 of a group of keys, for an even d; of the group's first token element
+  /// e lies at group[e * stride].
+  struct KeyRanges {
+    device::CodeRange range[2];
+
+    __device__ static KeyRanges read(const Element* group, int64_t stride, int head_dim, int d) {
+      const Element* least = group +
+                             (head_dim / Codes::kCount + d / device::kRangesOfRow) * stride +
+                             2 * (d % device::kRangesOfRow);
+      const HalfPair first = *reinterpret_cast<const HalfPair*>(least);
+      const HalfPair steps =
+          *reinterpret_cast<const HalfPair*>(least + range_rows(head_dim) * stride);
+      return {{{first.half[0], steps.half[0]}, {first.half[1], steps.half[1]}}};
+    }
+    /// Numbers of a token of the group.
+    __device__ KvPair of(const Element* group, int64_t stride, int token, int d) const {
+      const uint32_t byte = group[d / Codes::kCount * stride + token];
+      return {{device::ranged_number(Codes::code_in(byte, d), range[0]),
+               device::ranged_number(Codes::code_in(byte, d + 1), range[1])}};
+    }
+  };
+
+  /// Numbers d and d + 1 of a value, for an even d.
+  __device__ static KvPair value_pair(const Element* value, int head_dim, int d) {
+    const auto* halves = reinterpret_cast<const device::HalfBits*>(
+        value + head_dim / Codes::kCount + d / kWarp * kRangeBytes);
+    const device::CodeRange range = {halves[0], halves[1]};
+    const uint32_t byte = value[d / Codes::kCount];
+    return {{device::ranged_number(Codes::code_in(byte, d), range),
+             device::ranged_number(Codes::code_in(byte, d + 1), range)}};
+  }
+  /// Of values, whose elements lie side by side.
+  template <int kThreads>
+  __device__ static void write(const float* numbers, int head_dim, Element* first, int64_t stride) {
+    for_each_group<kThreads>(numbers, head_dim, [=](int d, float number) {
+      const device::CodeRange range = range_of(number, d < head_dim, kBits);
+      Codes::write(static_cast<int32_t>(device::ranged_code(number, range, kBits)), d, head_dim,
+                   first, stride);
+      Element* halves = first + (head_dim / Codes::kCount + d / kWarp * kRangeBytes) * stride;
+      write_scale(range.least, 0, halves, stride);
+      write_scale(range.step, 1, halves, stride);
+    });
+  }
+};
+
+/// Whether keys are rounded in groups of tokens.
+template <class Kv>
+constexpr bool kIsRanged =
+    std::is_same<Kv, RangedKv<2>>::value || std::is_same<Kv, RangedKv<4>>::value;
+
 using CodebookKv = LevelsKv<const float*>;
 
 /// Levels of a head's keys, or values; nullptr where the cache has no codebook.
@@ -243,6 +325,14 @@ __device__ inline float number_at(const Kv& kv, const typename Kv::Element* firs
                                  kv.scale(first, stride, head_dim, d / kWarp));
 }
 
+/// Whether pages and heads of a format that rounds keys in groups of tokens hold whole ones, and
+/// what is read of them ends with one; true of other formats.
+inline bool has_whole_groups(const PagedCache& cache) {
+  return (cache.format != CudaKv::kKivi2 && cache.format != CudaKv::kKivi4) ||
+         (cache.page_size % device::kRangedTokens == 0 && cache.head_dim % 8 == 0 &&
+          cache.exact.recent > 0 && cache.exact.multiple % device::kRangedTokens == 0);
+}
+
 /// Calls use(kv) with a reader and writer of the cache's format; kInvalidValue for one that does
 /// not exist.
 template <class Use>
@@ -264,6 +354,10 @@ int with_kv_format(const PagedCache& cache, const Use& use) {
       return cache.levels == nullptr ? use(LevelsKv<device::NormalLevels>{}) : use(CodebookKv{});
     case CudaKv::kHierarchical:
       return use(HalvesKv{});
+    case CudaKv::kKivi2:
+      return use(RangedKv<2>{});
+    case CudaKv::kKivi4:
+      return use(RangedKv<4>{});
   }
   return kInvalidValue;
 }

@@ -130,7 +130,11 @@ int specdec_cuda_pool_keys(const PoolKeysTask* task, void* stream) {
   shape.grid_z = 2;
   shape.threads = kThreads;
   return with_kv_format(task->cache, [&](auto kv) {
-    return launch(pool_kernel<decltype(kv)>, shape, stream, *task);
+    if constexpr (kIsRanged<decltype(kv)>) {
+      return kInvalidValue;
+    } else {
+      return launch(pool_kernel<decltype(kv)>, shape, stream, *task);
+    }
   });
 }
 

@@ -130,8 +130,10 @@ __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvToCacheTask task) {
   }
   __syncthreads();
   const NewHead written = {node, (head - task.heads) % cache.kv_heads, is_key};
-  write_head<Kv>(cache, {is_key ? cache.keys : cache.values, cache.page_table, cache.width},
-                 written, numbers);
+  if (!kIsRanged<Kv> || !is_key) {  // such keys wait in the exact pages for their group
+    write_head<Kv>(cache, {is_key ? cache.keys : cache.values, cache.page_table, cache.width},
+                   written, numbers);
+  }
   if (cache.exact.recent > 0) {
     write_head<FloatKv<float>>(
         cache, {is_key ? cache.exact.keys : cache.exact.values, cache.exact.page_table, dim},
@@ -145,7 +147,8 @@ bool is_valid(const QkvToCacheTask& task) {
   return task.nodes > 0 && task.nodes <= kMaxGridY && task.heads >= 0 &&
          task.heads + task.kv_projections > 0 && task.kv_projections >= 0 &&
          task.kv_projections <= 2 && cache.head_dim > 0 && cache.head_dim % 2 == 0 &&
-         (task.kv_projections == 0 || (cache.kv_heads > 0 && cache.page_size > 0));
+         (task.kv_projections == 0 ||
+          (cache.kv_heads > 0 && cache.page_size > 0 && has_whole_groups(cache)));
 }
 
 }  // namespace

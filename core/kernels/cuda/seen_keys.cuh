@@ -40,7 +40,10 @@ __device__ inline SeenTokens tokens_seen(const PagedCache& cache, const PooledCa
                                          int32_t position) {
   const int32_t first = device::first_seen(position, window_at(cache, pooled, position));
   const int32_t end = position + 1;
-  const int32_t recent = end > cache.exact.recent ? end - cache.exact.recent : 0;
+  int32_t recent = end > cache.exact.recent ? end - cache.exact.recent : 0;
+  if (cache.exact.multiple > 1) {
+    recent -= recent % cache.exact.multiple;
+  }
   return {cache.sink < first ? cache.sink : first, first, recent > first ? recent : first, end};
 }
 

@@ -429,6 +429,8 @@ TEST_F(ExperimentConfigTest, MetalReadsNoLossyCache) {
   EXPECT_EQ(on("cpu", "paged", "q8"), "no error");
   EXPECT_THAT(on("mps", "paged", "q8"), HasSubstr("q8 is for float32 activations on the CPU and "
                                                   "CUDA, but device is mps"));
+  EXPECT_THAT(on("mps", "paged", "kivi4"), HasSubstr("kivi4 is for float32 activations on the CPU "
+                                                     "and CUDA, but device is mps"));
   EXPECT_THAT(on("mps", "window", ""),
               HasSubstr("type: is for the CPU and CUDA, but device is mps"));
   EXPECT_THAT(on("cuda", "paged", "q8"), Not(HasSubstr("float32 activations")));
@@ -441,8 +443,9 @@ TEST_F(ExperimentConfigTest, SomeCachesAreForTheCpuOnly) {
               HasSubstr("tiered is for the CPU and CUDA, but device is mps"));
   EXPECT_THAT(message(text(""), {"model.cache={type: tiered, host_megabytes: 3}"}),
               HasSubstr("host_megabytes: is for a GPU"));
-  for (const char* cache : {"paged", "tiered", "tracing", "compressed, lossy: true",
-                            "paged, format: q4, exact_recent: 8, lossy: true"}) {
+  for (const char* cache :
+       {"paged", "tiered", "tracing", "compressed, lossy: true",
+        "paged, format: q4, exact_recent: 8, lossy: true", "paged, format: kivi2, lossy: true"}) {
     EXPECT_THAT(
         message(text(""), {fmt::format("model.cache={{type: {}}}", cache), "model.device=cuda"}),
         Not(HasSubstr("is for the CPU")));

@@ -11,32 +11,16 @@
 #include <string>
 #include <vector>
 
-#include "core/kernels/cuda/cuda_arguments.h"
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/launch_shape.h"
-#include "tests/core/kernels/attention_case.h"
+#include "tests/core/kernels/cuda/cuda_attend.h"
 #include "tests/support/parameter_name.h"
+#include "tests/support/ranged_reference.h"
 
 namespace specdec {
 namespace {
 
 constexpr float kUnwritten = std::numeric_limits<float>::quiet_NaN();
-
-/// What AttentionCache::attend does, by the CUDA kernels.
-Tensor cuda_attend(const AttentionCache& cache, const Tensor& queries, const Tensor& bias = {},
-                   KvRead read = KvRead::kAll) {
-  Tensor out = at::full_like(queries, kUnwritten);
-  KvView view = cache.kv().view(0);
-  view.read = read;
-  cuda::PagedAttentionTask task = cuda::attention_task(
-      queries, view, {AttentionCache::kScale, cache.shape().soft_cap, Tensor()}, out);
-  task.bias = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
-  task.bias_columns = bias.defined() ? static_cast<int32_t>(bias.size(1)) : 0;
-  const Tensor workspace = at::full({specdec_cuda_attention_workspace(&task)}, kUnwritten);
-  task.workspace = workspace.mutable_data_ptr<float>();
-  EXPECT_EQ(specdec_cuda_paged_attention(&task, nullptr), 0);
-  return out;
-}
 
 class CudaAttentionTest : public testing::TestWithParam<AttentionCase> {
  protected:
@@ -229,7 +213,17 @@ INSTANTIATE_TEST_SUITE_P(
                     AttentionCase{at::kFloat, 3, 1, 40, 0, 0, false, 5, KvFormat::kQ3, 0,
                                   KvRotation::kHadamard, 1, true},
                     AttentionCase{at::kFloat, 3, 3, 70, 130, 0, false, 16, KvFormat::kHierarchical,
-                                  140, KvRotation::kNone, 50}),
+                                  140, KvRotation::kNone, 50},
+                    AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false, 32, KvFormat::kKivi2, 0,
+                                  KvRotation::kNone, 32},
+                    AttentionCase{at::kFloat, 3, 1, 72, 100, 5, true, 64, KvFormat::kKivi4, 0,
+                                  KvRotation::kNone, 40},
+                    AttentionCase{at::kFloat, 6, 3, 24, 71, 0, true, 96, KvFormat::kKivi2, 3,
+                                  KvRotation::kNone, 40},
+                    AttentionCase{at::kFloat, 8, 1, 256, 30, 0, false, 32, KvFormat::kKivi4, 0,
+                                  KvRotation::kNone, 128},
+                    AttentionCase{at::kFloat, 1, 1, 512, 0, 0, false, 32, KvFormat::kKivi2, 0,
+                                  KvRotation::kNone, 100}),
     ParameterName());
 
 class CudaAttentionFormatTest : public testing::TestWithParam<PageFormatCase> {};
@@ -295,9 +289,16 @@ TEST_P(CudaAttentionPrecisionTest, EqualsFloat64) {
   const Tensor queries = cache.extend({}, {}, qkv.narrow(0, kTokens - 1, 1));
   const Tensor out = cuda_attend(cache, queries);
   const Tensor last = queries.view({c.kv_heads, -1, c.head_dim}).to(at::kDouble);
+  const int64_t first_exact = cache.kv().view(0).exact.first_at(kTokens - 1);
   const auto numbers = [&](int64_t first_head) {  // [kv_heads, kTokens, head_dim]
     const Tensor heads = qkv.view({kTokens, -1, c.head_dim}).narrow(1, first_head, c.kv_heads);
-    return rounded_to(c, heads).to(at::kDouble).transpose(0, 1);
+    if (kv_key_group(c.format) == 1) {
+      return rounded_to(c, heads).to(at::kDouble).transpose(0, 1);
+    }
+    Tensor read =
+        first_head == c.heads ? rounded_keys(c.format, heads) : rounded_values(c.format, heads);
+    read.slice(0, first_exact).copy_(heads.slice(0, first_exact));
+    return read.to(at::kDouble).transpose(0, 1);
   };
   const Tensor keys = numbers(c.heads).transpose(1, 2);
   const Tensor values = numbers(c.heads + c.kv_heads);
@@ -315,7 +316,11 @@ INSTANTIATE_TEST_SUITE_P(
                     AttentionCase{at::kFloat, 5, 1, 96, 0, 0, false, 16, KvFormat::kFloat16},
                     AttentionCase{at::kFloat, 4, 4, 128, 0, 0, false, 16, KvFormat::kBFloat16},
                     AttentionCase{at::kFloat, 2, 1, 256, 0, 0, false, 16, KvFormat::kFp8E4m3},
-                    AttentionCase{at::kFloat, 2, 1, 512, 0, 0, false, 16, KvFormat::kQ8}),
+                    AttentionCase{at::kFloat, 2, 1, 512, 0, 0, false, 16, KvFormat::kQ8},
+                    AttentionCase{at::kFloat, 8, 2, 64, 0, 0, false, 32, KvFormat::kKivi2, 0,
+                                  KvRotation::kNone, 32},
+                    AttentionCase{at::kFloat, 4, 1, 256, 0, 0, false, 32, KvFormat::kKivi4, 0,
+                                  KvRotation::kNone, 40}),
     ParameterName());
 
 TEST(CudaAttentionChecksTest, RefusesShapesThatItCannotTake) {
@@ -333,6 +338,10 @@ TEST(CudaAttentionChecksTest, RefusesShapesThatItCannotTake) {
     EXPECT_EQ(specdec_cuda_paged_attention(&task, nullptr), cuda::kInvalidValue);
   }
   task.cache.head_dim = 64;
+  task.cache.width = 24;
+  task.cache.format = cuda::CudaKv::kKivi2;  // without exact pages, in pages of half a group
+  EXPECT_EQ(specdec_cuda_paged_attention(&task, nullptr), cuda::kInvalidValue);
+  task.cache.format = cuda::CudaKv::kFloat32;
   task.chunks = 0;
   EXPECT_EQ(specdec_cuda_paged_attention(&task, nullptr), cuda::kInvalidValue);
 }

@@ -291,7 +291,11 @@ INSTANTIATE_TEST_SUITE_P(
                     AttentionCase{at::kFloat, 4, 1, 64, 0, 0, false, 16, KvFormat::kQ4, 0,
                                   KvRotation::kNone, 3},
                     AttentionCase{at::kFloat, 6, 2, 64, 120, 0, false, 16, KvFormat::kQ8, 9,
-                                  KvRotation::kHadamard, 100}),
+                                  KvRotation::kHadamard, 100},
+                    AttentionCase{at::kFloat, 4, 1, 64, 0, 0, false, 32, KvFormat::kKivi2, 0,
+                                  KvRotation::kNone, 64},
+                    AttentionCase{at::kFloat, 6, 2, 128, 110, 0, false, 64, KvFormat::kKivi4, 4,
+                                  KvRotation::kNone, 64}),
     ParameterName());
 
 }  // namespace

@@ -431,6 +431,34 @@ TEST_F(CudaGraphModelTest, RecentTokensAreThoseOfEachForward) {
   EXPECT_THAT(pair.counts(), ElementsAre(3, 3, 6));
 }
 
+/// Which groups of keys are rounded is said by each forward's tables.
+TEST_F(CudaGraphModelTest, GroupsOfKeysAreRoundedInEachForward) {
+  const KvStoreFactory kv = [](const std::vector<LayerKv>& layers, const KvStoreOptions& options) {
+    return make_cache(layers, {.dtype = options.dtype,
+                               .format = KvFormat::kKivi2,
+                               .device = options.device,
+                               .page_size = kKeyGroup,
+                               .max_length = options.max_length,
+                               .window_slack = 4,
+                               .exact_recent = 32});
+  };
+  GraphPair pair(weights_, with_graphs(8), kv);
+  pair.extend_by(62);
+  for (int i = 0; i < 70; ++i) {  // up to 132 positions; groups end at 64, 96 and 128
+    pair.extend_by(1);
+  }
+  EXPECT_THAT(pair.counts(), ElementsAre(3, 2, 66));
+  TokenBatch tree = batch_of(std::vector<Token>{7, 8, 9, 10});
+  tree.parents = {-1, 0, 0, 2};
+  for (int i = 0; i < 20; ++i) {  // and at 160, by a commit or a forward
+    pair.forward(tree);
+    pair.each([](TransformerModel& model) { model.commit(std::vector<int64_t>{0, 2}); });
+  }
+  pair.truncate(169);
+  pair.extend_by(4);
+  EXPECT_GE(pair.counts()[2], 66 + 18);
+}
+
 TEST_F(CudaGraphModelTest, ResultsThatAreHeldStayAsTheyAre) {
   pair_.extend_by(3);
   std::vector<Tensor> held, copies;
