@@ -86,6 +86,7 @@ void KvCache::undo_extend() {
     pending.resize(pending.size() - static_cast<size_t>(span.end - span.begin));
   }
   spans_.clear();
+  undo_tiers();
 }
 
 KvView KvCache::view(int64_t layer) const {

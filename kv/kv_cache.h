@@ -35,6 +35,7 @@ class KvCache final : public KvStore {
   const BatchTables& tables() const { return tables_.device(); }
   KvView view(int64_t layer) const override;
   KvView describe(int64_t layer) const override;
+  bool hold_pages(std::span<const int64_t> layers) override;
 
   void commit(RowId row, std::span<const int64_t> path) override;
   void truncate(RowId row, int64_t length) override;
@@ -71,8 +72,7 @@ class KvCache final : public KvStore {
   RowTiers* row_tiers() const override { return row_tiers_.get(); }
   void touch(int64_t tokens) override;
   BatchTables readers(RowId row, int64_t nodes, int64_t angle) const override;
-  /// Keeps them to round keys with. Of a device with tiers, whose pages have other numbers in each
-  /// forward, ops that record no graphs.
+  /// Keeps them to round keys with.
   std::shared_ptr<Ops> observed(std::shared_ptr<Ops> ops) override;
   std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row,
                                        TokenRange tokens = {}) const override;
@@ -146,6 +146,7 @@ class KvCache final : public KvStore {
   PageTiers* page_tiers() const { return groups_->all().front().pool.tiers(); }
   std::vector<int64_t> pages_of_trees() const;
   void begin_tiers();
+  void undo_tiers();
   void keep_tiers_free();
   void hold_shared_pages(PageGroup& group, std::span<const PageRange> ranges);
   void add_uses(const PageGroup& group, RowId row, int64_t window,
@@ -153,8 +154,9 @@ class KvCache final : public KvStore {
   std::vector<PageUse> page_uses(int64_t layer) const;
   void bring_pages(int64_t layer) const;
   bool renumbers() const { return groups_->all().front().pool.renumbers(); }
+  void number_held(std::span<const int64_t> layers) const;
   void number_pages(int64_t layer) const;
-  void number_pages(const TableBlock& tables, int64_t entry, RowId row, int64_t layer) const;
+  void write_numbers(const TableBlock& tables, int64_t entry, RowId row, int64_t layer) const;
   TableBlock::Options table_options(bool of_readers) const;
   void fill_row_tables(const BatchTables& tables, int64_t entry, RowId row) const;
   void copy_in(RowId row, const KvSnapshot& snapshot, int64_t length);

@@ -83,6 +83,11 @@ Tensor KvCache::widened_groups(KvFormat format, const Tensor& stored) const {
   return numbers.to(options_.device);
 }
 
+std::shared_ptr<Ops> KvCache::observed(std::shared_ptr<Ops> ops) {
+  ops_ = ops;
+  return ops;
+}
+
 /// Rounds the groups of keys whose last token is one of these.
 void KvCache::round_groups(RowId row, TokenRange last) {
   const int64_t together = kv_key_group(options_.format);

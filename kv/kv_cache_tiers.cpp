@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/kernels/forwarding_ops.h"
 #include "kv/kv_cache.h"
 #include "kv/page_tiers.h"
 
@@ -29,6 +28,12 @@ std::vector<int64_t> KvCache::pages_of_trees() const {
 void KvCache::begin_tiers() {
   if (PageTiers* tiers = page_tiers()) {
     tiers->begin_forward(pages_of_trees());
+  }
+}
+
+void KvCache::undo_tiers() {
+  if (PageTiers* tiers = page_tiers()) {
+    tiers->undo_forward();
   }
 }
 
@@ -101,21 +106,60 @@ void KvCache::bring_pages(int64_t layer) const {
   pool.tiers()->read_ahead(pool.source_of(next), page_uses(next));
 }
 
+bool KvCache::hold_pages(std::span<const int64_t> layers) {
+  PageTiers* tiers = page_tiers();
+  if (tiers == nullptr) {
+    return true;
+  }
+  std::vector<LayerUses> uses;
+  for (const int64_t layer : layers) {
+    uses.push_back({groups_->of(layer).pool.source_of(layer), page_uses(layer)});
+  }
+  if (!tiers->bring_all(uses)) {
+    return false;
+  }
+  if (renumbers()) {
+    number_held(layers);
+  }
+  return true;
+}
+
+/// Writes where the pages of layers lie that were just brought together, in the tables of the
+/// newest forward: those of its rows go up in one piece.
+void KvCache::number_held(std::span<const int64_t> layers) const {
+  if (spans_.empty()) {
+    return;
+  }
+  int64_t first = spans_.front().place;
+  int64_t last = first;
+  for (const RowSpan& span : spans_) {
+    for (const int64_t layer : layers) {
+      write_numbers(tables_, span.place, span.row, layer);
+    }
+    first = std::min(first, span.place);
+    last = std::max(last, span.place);
+  }
+  tables_.upload_rows(first, last);
+}
+
 /// Writes where the pages of a layer lie that were just brought, in the tables of the newest
 /// forward and of readers().
 void KvCache::number_pages(int64_t layer) const {
+  const int64_t source = groups_->of(layer).pool.source_of(layer);
   for (const RowSpan& span : spans_) {
     if (rows_.is_open(span.row)) {
-      number_pages(tables_, span.place, span.row, layer);
+      write_numbers(tables_, span.place, span.row, layer);
+      tables_.upload_pages(span.place, source);
     }
   }
   if (rows_.is_open(read_row_)) {
-    number_pages(readers_, 0, read_row_, layer);
+    write_numbers(readers_, 0, read_row_, layer);
+    readers_.upload_pages(0, source);
   }
 }
 
-void KvCache::number_pages(const TableBlock& tables, int64_t entry, RowId row,
-                           int64_t layer) const {
+void KvCache::write_numbers(const TableBlock& tables, int64_t entry, RowId row,
+                            int64_t layer) const {
   const PageGroup& group = groups_->of(layer);
   const int64_t source = group.pool.source_of(layer);
   const Tensor& host = tables.host().page_tables;
@@ -123,7 +167,6 @@ void KvCache::number_pages(const TableBlock& tables, int64_t entry, RowId row,
   for (const PageTable::Page page : group.table.pages(place(row))) {
     *to++ = static_cast<int32_t>(group.pool.number(layer, page));
   }
-  tables.upload_pages(entry, source);
 }
 
 /// The public face of the cache's PageTiers. Caches with tiers have one group of pages.
@@ -197,11 +240,6 @@ class KvCache::Tiers final : public RowTiers {
 std::unique_ptr<RowTiers> KvCache::make_row_tiers() {
   PageTiers* tiers = page_tiers();
   return tiers != nullptr ? std::make_unique<Tiers>(*this, *tiers) : nullptr;
-}
-
-std::shared_ptr<Ops> KvCache::observed(std::shared_ptr<Ops> ops) {
-  ops_ = ops;
-  return renumbers() ? std::make_shared<ForwardingOps>(std::move(ops)) : ops;
 }
 
 }  // namespace specdec

@@ -78,16 +78,48 @@ void PageTiers::bring(int64_t layer, std::span<const PageUse> uses) {
   finish_reads();
   forget_needs();
   const std::vector<Place> places = missing(layer, uses);
-  if (!places.empty()) {
-    memory_->begin_moves();
-  }
-  if (const int64_t bytes = bytes_of(places); !make_room(bytes, layer)) {
+  if (!come(places, layer)) {
     throw Error(fmt::format(
         "{} bytes of keys and values in memory do not hold {} more, which a layer reads at once, "
         "beside those of drafted tokens: raise the cache's memory_megabytes",
-        pages_.memory_bytes, bytes));
+        pages_.memory_bytes, bytes_of(places)));
+  }
+  note_access(layer, uses);
+}
+
+bool PageTiers::bring_all(std::span<const LayerUses> layers) {
+  finish_reads();
+  forget_needs();
+  std::vector<Place> places;
+  for (const LayerUses& each : layers) {
+    const std::vector<Place> of_layer = missing(each.layer, each.uses);
+    places.insert(places.end(), of_layer.begin(), of_layer.end());
+  }
+  if (bytes_of(needed_) > pages_.memory_bytes ||
+      !come(places, layers.empty() ? 0 : layers.front().layer)) {
+    forget_needs();
+    return false;
+  }
+  for (const LayerUses& each : layers) {
+    note_access(each.layer, each.uses);
+  }
+  return true;
+}
+
+/// Brings blocks that are not in memory, before `layer` is used. False, and nothing has moved,
+/// where there is no room for them.
+bool PageTiers::come(std::span<const Place> places, int64_t layer) {
+  if (!places.empty()) {
+    memory_->begin_moves();
+  }
+  if (!make_room(bytes_of(places), layer)) {
+    return false;
   }
   fetch(places);
+  return true;
+}
+
+void PageTiers::note_access(int64_t layer, std::span<const PageUse> uses) {
   for (const PageUse& use : uses) {
     Block& block = at({layer, pages_.block_of(layer, use.page)});
     block.is_changed = block.is_changed || use.is_written;

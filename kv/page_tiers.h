@@ -21,6 +21,12 @@ struct PageUse {
   bool is_written = false;
 };
 
+/// What a layer is about to read and write.
+struct LayerUses {
+  int64_t layer;
+  std::vector<PageUse> uses;
+};
+
 /// Which pages of a cache lie in memory, where attention reads them, and which elsewhere. Blocks of
 /// neighbouring pages of a layer move together; a BlockMemory moves them.
 ///
@@ -41,6 +47,8 @@ class PageTiers {
   /// Another forward begins, which counts as a use; until the next one these pages stay in memory,
   /// in every layer, once they are brought: those of pending nodes.
   void begin_forward(std::vector<int64_t> pinned);
+  /// The newest forward has used nothing, and counts for nothing.
+  void undo_forward() { --forward_; }
   /// Brings a page in every layer, and pins it until the next begin_forward() or end_holds().
   void hold(int64_t page);
   void end_holds() { held_.clear(); }
@@ -48,6 +56,9 @@ class PageTiers {
   /// memory does not hold them beside what is pinned, or the disk fails; all pages keep their
   /// numbers then.
   void bring(int64_t layer, std::span<const PageUse> uses);
+  /// The same for several layers at once. False, and nothing has moved, where the memory does not
+  /// hold them together.
+  bool bring_all(std::span<const LayerUses> layers);
   /// Begins to read pages of another layer that will be brought next, where there is room beside
   /// those that the newest bring() named.
   void read_ahead(int64_t layer, std::span<const PageUse> uses);
@@ -97,6 +108,8 @@ class PageTiers {
   std::vector<Place> missing(int64_t layer, std::span<const PageUse> uses);
   int64_t bytes_of(std::span<const Place> places) const;
   bool make_room(int64_t bytes, int64_t layer);
+  bool come(std::span<const Place> places, int64_t layer);
+  void note_access(int64_t layer, std::span<const PageUse> uses);
   std::vector<Candidate> candidates(int64_t layer);
   std::vector<Place> first_to_leave(std::vector<Candidate> candidates, int64_t bytes) const;
   std::vector<int64_t> blocks_of(int64_t layer, std::span<const int64_t> pages) const;

@@ -20,6 +20,7 @@ class StatefulStore final : public KvStore {
   void undo_extend() override;
   KvView view(int64_t layer) const override;
   KvView describe(int64_t layer) const override;
+  bool hold_pages(std::span<const int64_t> layers) override;
   void commit(RowId row, std::span<const int64_t> path) override;
   void truncate(RowId row, int64_t length) override;
   int64_t rewindable_to(RowId row, int64_t length) const override;
@@ -42,9 +43,6 @@ class StatefulStore final : public KvStore {
   void touch(int64_t tokens) override { pages_.touch(tokens); }
   BatchTables readers(RowId row, int64_t nodes, int64_t angle) const override {
     return pages_.readers(row, nodes, angle);
-  }
-  std::shared_ptr<Ops> observed(std::shared_ptr<Ops> ops) override {
-    return pages_.observed(std::move(ops));
   }
   /// Throws Error for a recurrent layer.
   std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row,

@@ -71,6 +71,12 @@ void TableBlock::upload_pages(int64_t row, int64_t group) const {
                                  (row * options_.groups + group) * capacity_.pages);
 }
 
+void TableBlock::upload_rows(int64_t first, int64_t last) const {
+  const int64_t tables = (last + 1 - first) * options_.groups;
+  block_.upload((tables - 1) * capacity_.pages + used_.pages,
+                host_.page_tables.storage_offset() + first * options_.groups * capacity_.pages);
+}
+
 /// The page tables lie last.
 int64_t TableBlock::used_entries() const {
   const int64_t before = host_.page_tables.storage_offset();

@@ -25,7 +25,7 @@ class TableBlock {
     bool mirror = false;       ///< two blocks on the CPU too
     bool own_angles = false;   ///< angles are not the positions
     int64_t groups = 1;        ///< of layers, with page tables of their own
-    bool pages_apart = false;  ///< page tables go up by upload_pages() alone
+    bool pages_apart = false;  ///< page tables go up by upload_pages() and upload_rows() alone
   };
 
   explicit TableBlock(const Options& options)
@@ -39,6 +39,8 @@ class TableBlock {
   void upload(int64_t nodes, int64_t longest);
   /// Lets the device see what a group's page table of a row was written to since.
   void upload_pages(int64_t row, int64_t group) const;
+  /// The same of all groups of the rows from `first` to `last`, in one copy.
+  void upload_rows(int64_t first, int64_t last) const;
 
   const BatchTables& host() const { return host_; }
   const BatchTables& device() const { return device_; }

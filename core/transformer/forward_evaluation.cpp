@@ -53,7 +53,8 @@ ForwardResult ForwardEvaluation::run(const TokenBatch& batch, const ForwardOptio
   read_ahead(*pass.layers);
   if (leaves_out(pass.batch, options, pass.nodes)) {
     evaluate_last(pass, a);
-  } else if (ForwardGraphs* graphs = graphs_for(pass, all)) {
+  } else if (ForwardGraphs* graphs = graphs_for(pass, all);
+             graphs != nullptr && store_.hold_pages(*pass.layers)) {
     SPECDEC_CHECK(longest > 0, "forward: tables that do not say how long their rows are");
     pass.context = launched_context(longest);
     place_inputs(pass, a);
@@ -99,12 +100,16 @@ ForwardEvaluation::Pass ForwardEvaluation::pass_of_step(int64_t index,
           .first = index};
 }
 
-void ForwardEvaluation::begin_steps(GraphKey& key) {
+bool ForwardEvaluation::begin_steps(GraphKey& key) {
+  if (!store_.hold_pages(*all_layers_)) {
+    return false;
+  }
   const int64_t longest = store_.describe(0).tables->longest;
   layers_.reserve_positions(longest);
   steps_.context = launched_context(longest);
   const GraphKey& own = key_of(pass_of_step(0, {}), workspace_.activations(1));
   key.insert(key.end(), own.begin(), own.end());
+  return true;
 }
 
 Tensor ForwardEvaluation::run_step(int64_t index, const ForwardInputs& inputs) {
@@ -135,7 +140,7 @@ bool ForwardEvaluation::run_draft(const TokenBatch& fed, const ForwardOptions& o
     add_address(workspace_.activations(nodes).residual, key_);
   }
   key_.insert(key_.end(), steps.key.begin(), steps.key.end());
-  if (!draft_graphs_.knows(key_)) {
+  if (!store_.hold_pages(*pass.layers) || !draft_graphs_.knows(key_)) {
     outputs_.release();
     return false;
   }
@@ -268,7 +273,7 @@ void ForwardEvaluation::run_layers(std::span<const int64_t> layers, const Tensor
                                    Activations& a, Pass& pass) {
   BatchTables tables;
   for (const int64_t layer : layers) {
-    KvView view = store_.view(layer);
+    KvView view = pass.context > 0 ? store_.describe(layer) : store_.view(layer);
     view.read = pass.options.kv_read;
     if (chosen.defined() || pass.context > 0) {
       if (tables.nodes == 0) {  // the same for all layers

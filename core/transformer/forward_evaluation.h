@@ -41,14 +41,14 @@ class ForwardEvaluation {
                      int64_t nodes, bool is_surrounded);
   /// Evaluates and draws a draft as one graph: `fed`, and the nodes of the steps behind it, all of
   /// which are in the cache. Follows can_run_draft of the same draft. False, and nothing is
-  /// evaluated, for a new key. `around`: of a head, whose inputs `fed` gives; nullptr = the model's
-  /// own embedding and logits.
+  /// evaluated, for a new key, and where the cache does not hold the layers' pages at once.
+  /// `around`: of a head, whose inputs `fed` gives; nullptr = the model's own embedding and logits.
   bool run_draft(const TokenBatch& fed, const ForwardOptions& options, const LayerList& layers,
                  const DraftSteps& steps, const StepSurroundings* around);
 
   /// See TransformerModel::can_step, begin_steps and run_step: of the cache's newest nodes.
   bool can_step(int64_t nodes) const { return records_nodes(*all_layers_, nodes); }
-  void begin_steps(GraphKey& key);
+  bool begin_steps(GraphKey& key);
   Tensor run_step(int64_t index, const ForwardInputs& inputs);
 
   /// Logits [n, vocab] of final-normed hidden states, with those of forbidden tokens at -infinity.
@@ -64,8 +64,10 @@ class ForwardEvaluation {
     int64_t nodes;
     ForwardInputs inputs;  ///< those of the batch
     Tensor tokens;         ///< the same, or where they lie in the tables
-    int64_t context = 0;   ///< attention is launched for so many positions; 0 = for those there are
-    int64_t first = 0;     ///< node of the tables, which may have more than these
+    /// Attention is launched for so many positions, as a graph has to: the store holds the layers'
+    /// pages. 0 = for those there are; each layer's pages are brought when its turn comes.
+    int64_t context = 0;
+    int64_t first = 0;  ///< node of the tables, which may have more than these
     ForwardResult result = {};
   };
 

@@ -140,7 +140,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
 
   bool can_step(int64_t nodes) const { return evaluation_.can_step(nodes); }
 
-  void begin_steps(int64_t nodes, GraphKey& key) {
+  bool begin_steps(int64_t nodes, GraphKey& key) {
     SPECDEC_CHECK(can_step(nodes) && store_->pending(0) == 0,
                   "{} steps of a chain behind {} pending nodes", nodes, store_->pending(0));
     const std::vector<Token> tokens(static_cast<size_t>(nodes));  // drawn ones, read elsewhere
@@ -148,8 +148,12 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
                            .rows = std::vector<RowId>(tokens.size())};
     store_->extend({.count = nodes, .rows = chain.rows, .parents = {}, .tokens = {}});
     try {
-      evaluation_.begin_steps(key);
+      if (!evaluation_.begin_steps(key)) {
+        store_->undo_extend();
+        return false;
+      }
       pending_.note(chain, nodes, evaluation_.all_layers());
+      return true;
     } catch (...) {
       store_->undo_extend();
       throw;
@@ -250,7 +254,9 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   BatchTables readers(RowId row, int64_t nodes, int64_t angle) const override {
     return store_->readers(row, nodes, angle);
   }
-  bool keys_may_be_recorded() const override { return ops_->records(); }
+  bool keys_may_be_recorded() const override {
+    return ops_->records() && store_->row_tiers() == nullptr;  // tiers move what readers read
+  }
   int64_t kept_length(RowId row) const override { return store_->length(row); }
 
  private:
@@ -376,7 +382,9 @@ bool TransformerModel::draw_graph(const TokenBatch& fed, const DraftSteps& steps
   return impl_->draw_as_graph(fed, {.logits = Logits::kNone}, steps, &around);
 }
 bool TransformerModel::can_step(int64_t nodes) const { return impl_->can_step(nodes); }
-void TransformerModel::begin_steps(int64_t nodes, GraphKey& key) { impl_->begin_steps(nodes, key); }
+bool TransformerModel::begin_steps(int64_t nodes, GraphKey& key) {
+  return impl_->begin_steps(nodes, key);
+}
 Tensor TransformerModel::run_step(int64_t index, const ForwardInputs& inputs) {
   return impl_->run_step(index, inputs);
 }

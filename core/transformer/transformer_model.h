@@ -72,13 +72,14 @@ class TransformerModel final : public LanguageModel {
   KvSnapshots* snapshots() override;
   /// Evaluates and draws a head's draft as draw_chain does one of its own as a graph: behind `fed`,
   /// whose embeddings are given, and with what the head does `around` the layers. False, and
-  /// nothing is evaluated, where the draft is no graph, or not yet.
+  /// nothing is evaluated, where the draft is no graph now, or not yet.
   bool draw_graph(const TokenBatch& fed, const DraftSteps& steps, const StepSurroundings& around);
   /// Whether a graph may hold forwards of so many nodes, and what is done between them.
   bool can_step(int64_t nodes) const;
   /// Makes room for a chain of so many nodes behind what row 0 keeps, which has no pending ones,
-  /// where can_step says so, and adds to a graph's key what their evaluation depends on.
-  void begin_steps(int64_t nodes, GraphKey& key);
+  /// where can_step says so, and adds to a graph's key what their evaluation depends on. False, and
+  /// nothing is pending, where the cache does not hold their pages at once.
+  bool begin_steps(int64_t nodes, GraphKey& key);
   /// Evaluates node `index` of these by its inputs, which are given: what the layers come to,
   /// [1, hidden], in memory that the next step overwrites. Calls ops only.
   Tensor run_step(int64_t index, const ForwardInputs& inputs);

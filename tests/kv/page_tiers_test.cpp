@@ -15,6 +15,7 @@
 #include <random>
 #include <string>
 
+#include "core/draft.h"
 #include "core/error.h"
 #include "core/formats/direct_file.h"
 #include "kv/addressed_blocks.h"
@@ -288,6 +289,77 @@ TEST_F(PageTiersTest, HeldPagesStayUntilTheirEnd) {
   EXPECT_EQ(read_all(), 0);
   tiers_.end_holds();
   EXPECT_GT(read_all(), 0);
+}
+
+TEST_F(PageTiersTest, LayersComeTogetherOrNotAtAll) {
+  fill();
+  const auto first_pages = [](int64_t count) {
+    std::vector<PageUse> uses;
+    for (int64_t page = 0; page < count; ++page) {
+      uses.push_back({page});
+    }
+    return uses;
+  };
+  const auto counts = [this] {
+    const KvTiers all = tiers_.statistics();
+    return std::vector{all.memory_bytes, all.promotions, all.demotions,
+                       all.accesses,     all.read_bytes, all.written_bytes};
+  };
+  tiers_.begin_forward({});
+  EXPECT_TRUE(tiers_.bring_all({}));
+  const std::vector<LayerUses> fitting = {{0, first_pages(8)}, {2, first_pages(12)}};  // 128 KiB
+  ASSERT_TRUE(tiers_.bring_all(fitting));
+  for (const LayerUses& each : fitting) {
+    for (const PageUse& use : each.uses) {
+      check(each.layer, use.page);
+      EXPECT_EQ(tiers_.state(each.layer, use.page)->tier, KvTier::kMemory);
+    }
+  }
+  const auto held = counts();
+  EXPECT_TRUE(tiers_.bring_all(fitting));
+  EXPECT_EQ(counts(), held) << "all of it is there, and used by the same forward";
+  EXPECT_FALSE(
+      tiers_.bring_all(std::vector<LayerUses>{{0, first_pages(10)}, {2, first_pages(12)}}));
+  EXPECT_EQ(counts(), held) << "no room for one more block";
+  tiers_.begin_forward({23});
+  bring_and_check(2, 23);  // stays, in this layer
+  const auto pinned = counts();
+  EXPECT_FALSE(tiers_.bring_all(fitting));
+  EXPECT_EQ(counts(), pinned);
+  EXPECT_TRUE(tiers_.bring_all(std::vector<LayerUses>{{0, first_pages(8)}, {2, first_pages(10)}}));
+  EXPECT_EQ(tiers_.state(2, 23)->tier, KvTier::kMemory);
+}
+
+TEST_F(PageTiersTest, LayersThatCannotBeReadTogetherLoseNothing) {
+  fill();
+  tiers_.begin_forward({});
+  const std::vector<LayerUses> uses = {{0, {{0, true}, {4}}}, {2, {{0, true}, {5}}}};
+  disk_.fails_reads = true;
+  EXPECT_THAT(error_message<Error>([&] { (void)tiers_.bring_all(uses); }),
+              HasSubstr("cannot be read"));
+  disk_.fails_reads = false;
+  ASSERT_TRUE(tiers_.bring_all(uses));
+  write(0, 0, 7);
+  write(2, 0, 8);
+  for (int64_t page = 0; page < kPages; ++page) {
+    bring_and_check(0, page);
+    bring_and_check(2, page);
+  }
+}
+
+TEST_F(PageTiersTest, AnUndoneForwardIsNone) {
+  for (const bool is_undone : {false, true}) {
+    tiers_.begin_forward({});
+    bring_and_check(0, 0);
+    bring_and_check(0, 2);
+    tiers_.begin_forward({});
+    if (is_undone) {
+      tiers_.undo_forward();
+    }
+    tiers_.begin_forward({});
+    bring_and_check(0, 2);
+    EXPECT_EQ(tiers_.keep_free(kMemory), is_undone ? 0 : 8192) << "an idle block leaves";
+  }
 }
 
 /// Flags of the mapping that an address lies in; "" where the system does not tell.
@@ -586,6 +658,28 @@ TEST(TieredCacheTest, ASnapshotOutlivesItsCacheAndFitsAnother) {
   KvCache plain(three_layers(), small_pages());
   plain.restore(0, *snapshot, 20);
   EXPECT_TRUE(at::equal(plain.key_values(1, 0).first, expected[1].keys));
+}
+
+TEST(TieredCacheTest, AnUndoneForwardLeavesNoRowIdle) {
+  const LayerKv layer{.kv_heads = 1, .head_dim = 64};
+  KvCache cache(
+      {layer, layer, layer},
+      {.max_length = 64, .max_bytes = 1 << 20, .memory_bytes = 256 << 10, .keep_free = 1.0});
+  cache.extend({.count = 20});
+  for (const int64_t viewed : {0, 1, 2}) {  // the last one and the one after it, the first, stay
+    (void)cache.view(viewed);
+  }
+  cache.commit(0, chain_path(20));
+  for (int forward = 0; forward < 3; ++forward) {
+    cache.extend({.count = 1});
+    cache.undo_extend();
+  }
+  EXPECT_EQ(cache.row_tiers()->manage_tiers(), 0);
+  for (int forward = 0; forward < 3; ++forward) {
+    cache.extend({.count = 1});
+    cache.truncate(0, 20);
+  }
+  EXPECT_GT(cache.row_tiers()->manage_tiers(), 0) << "its pages are not used";
 }
 
 }  // namespace

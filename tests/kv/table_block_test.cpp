@@ -121,6 +121,23 @@ TEST(TableBlockTest, UploadsTheRowsAndPagesThatAreUsed) {
   }
 }
 
+TEST(TableBlockTest, PageTablesOfRowsGoUpTogether) {
+  TableBlock block({.mirror = true, .groups = 3, .pages_apart = true});
+  block.reserve({.nodes = 1, .paths = 1, .rows = 4, .pages = 5});
+  block.upload(1, 1);
+  block.host().page_tables.fill_(7);
+  block.upload_rows(1, 2);
+  const Tensor device = block.device().page_tables;
+  const auto is_filled = [&](int64_t row, int64_t group) {
+    return device[row][group].narrow(0, 0, 5).eq(7).all().item<bool>();
+  };
+  for (int64_t group = 0; group < 3; ++group) {
+    EXPECT_TRUE(is_filled(1, group) && is_filled(2, group)) << group;
+    EXPECT_TRUE(device[0][group].eq(0).all().item<bool>()) << group;
+    EXPECT_TRUE(device[3][group].eq(0).all().item<bool>()) << group;
+  }
+}
+
 TEST(TableBlockTest, StaysInPlaceUntilATableIsTooSmall) {
   TableBlock block({.mirror = true});
   block.reserve(kFew);

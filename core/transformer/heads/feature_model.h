@@ -65,9 +65,10 @@ class FeatureModel final : public LanguageModel {
   int64_t max_length() const override;
 
   Ops& ops() const { return *ops_; }
-  /// See TransformerModel::can_step and begin_steps.
+  /// See TransformerModel::can_step, begin_steps and undo_forward.
   bool can_step(int64_t nodes) const { return engine_->can_step(nodes); }
-  void begin_steps(int64_t nodes, GraphKey& key) { engine_->begin_steps(nodes, key); }
+  bool begin_steps(int64_t nodes, GraphKey& key) { return engine_->begin_steps(nodes, key); }
+  void undo_steps() { engine_->undo_forward(); }
   /// Evaluates step `index` of a token [1] on the device and the head's own feature [1, hidden]
   /// before it: the feature after it, in memory that the next step overwrites. Calls ops only, as
   /// step_logits does.

@@ -38,20 +38,38 @@ std::optional<DrawnChain> ModuleChains::draw(const ChainRequest& chain, const Te
                 features.size());
   const auto drawing = ops_.sampler()->begin_chain(chain, modules_.front()->vocab_size());
   GraphKey key = drawing->key();
+  if (!begin_steps(chain.count, key)) {
+    return std::nullopt;
+  }
   for (size_t module = 0; module < modules_.size(); ++module) {
     if (roots_.size() == module) {
       roots_.push_back(at::empty_like(features[module]));
     }
     ops_.copy(plain_input(features[module], roots_[module]), roots_[module]);
-    if (const int64_t steps = steps_of(module, chain.count); steps > 0) {
-      modules_[module]->begin_steps(steps, key);
-    }
   }
   const Tensor first = drawing->draw(0, logits);
   if (chain.count > 1) {
     graphs_.run(key, [&] { draw_behind(first, chain.count, *drawing); });
   }
   return drawing->read();
+}
+
+bool ModuleChains::begin_steps(int64_t count, GraphKey& key) {
+  std::vector<FeatureModel*> begun;
+  for (size_t module = 0; module < modules_.size(); ++module) {
+    const int64_t steps = steps_of(module, count);
+    if (steps == 0) {
+      continue;
+    }
+    if (!modules_[module]->begin_steps(steps, key)) {
+      for (FeatureModel* each : begun) {
+        each->undo_steps();
+      }
+      return false;
+    }
+    begun.push_back(modules_[module]);
+  }
+  return true;
 }
 
 void ModuleChains::draw_behind(const Tensor& first, int64_t count, ChainDrawing& drawing) {
