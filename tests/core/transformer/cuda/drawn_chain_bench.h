@@ -1,12 +1,16 @@
 #pragma once
+#include <ATen/ATen.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
+#include "core/device_sampler.h"
+#include "core/language_model.h"
 #include "core/randomness.h"
 #include "decoders/analysis/sequence_distribution.h"
 #include "decoders/decoding_strategy.h"
@@ -91,6 +95,55 @@ class DraftLaunches {
   RecordingOps& ops_;
   static inline thread_local int64_t copied = 0;
 };
+
+/// A tree as shapes grow it without draw_tree: `fed` are kept, and a forward evaluates each level.
+/// `features`: of a head, which feeds its own ones behind them.
+inline std::optional<DrawnTree> grown_tree(LanguageModel& model, TokenSpan fed, TreeRequest request,
+                                           const Tensor& features = {}) {
+  request.vocabulary = model.draft_vocabulary();
+  ForwardOptions options{
+      .logits = Logits::kLast, .keep_logits = true, .keep_hidden = true, .draft_columns = true};
+  options.hidden = features.defined() ? Hidden::kScored : Hidden::kNone;
+  ForwardResult result = model.extend(fed, options, {.features = features});
+  const auto drawing = result.sampler->begin_tree(request, result.logits.size(1));
+  options.logits = Logits::kAll;
+  std::vector<Tensor> own(request.parents.size());
+  std::vector<int64_t> pending(request.parents.size(), -1);
+  int64_t next = 0;
+  int64_t found = 0;
+  Tensor tokens;
+  for (const std::vector<int64_t>& level : branching_nodes(request.parents)) {
+    TokenBatch batch{.tokens = tokens};
+    std::vector<Tensor> before;
+    for (const int64_t node : level) {
+      if (node > 0) {
+        const auto parent = static_cast<size_t>(request.parents[static_cast<size_t>(node)]);
+        batch.parents.push_back(pending[parent]);
+        before.push_back(own[parent]);
+        pending[static_cast<size_t>(node)] = next++;
+      }
+    }
+    if (features.defined() && !before.empty()) {
+      batch.inputs = {.features = at::cat(before), .own_features = true};
+    }
+    result = found > 0 ? model.forward(batch, options) : result;
+    for (size_t i = 0; features.defined() && i < level.size(); ++i) {
+      own[static_cast<size_t>(level[i])] =
+          result.final_hidden.narrow(0, static_cast<int64_t>(i), 1).clone();
+    }
+    tokens = drawing->draw(found++, result.logits, {});
+  }
+  return drawing->read(found);
+}
+
+inline void expect_the_same_tree(const std::optional<DrawnTree>& drawn,
+                                 const std::optional<DrawnTree>& wanted) {
+  ASSERT_TRUE(drawn.has_value() && wanted.has_value());
+  EXPECT_EQ(drawn->tokens, wanted->tokens);
+  EXPECT_EQ(drawn->read_backs, wanted->read_backs);
+  ASSERT_EQ(drawn->probs.defined(), wanted->probs.defined());
+  EXPECT_TRUE(!drawn->probs.defined() || at::equal(drawn->probs, wanted->probs));
+}
 
 /// Bytes of a node that a device reads of a tree; as many for each that has children.
 constexpr int64_t kTreeNodeBytes = 4;

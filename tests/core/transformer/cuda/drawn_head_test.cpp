@@ -503,6 +503,64 @@ TEST(CudaDrawnHeadTest, AChainIsOneGraph) {
   }
 }
 
+/// Levels of the same sizes, whose features go to other nodes, and others.
+const std::vector<std::vector<int64_t>> kHeadTrees = {
+    {-1, 0, 0, 0, 1, 1, 2, 5, 6, 6}, {-1, 0, 0, 0, 2, 3, 3, 5, 5, 6}, {-1, 0, 1, 2, 3, 3}};
+const std::vector<int64_t> kHeadRanks = {0, 0, 1, 2, 0, 1, 2, 3, 4, 5};
+
+// The first tree of a key runs by forwards, which may be graphs, the second op by op.
+TEST(CudaDrawnHeadTest, ATreeIsOneGraph) {
+  const ChainDraws draws;
+  const auto trees = static_cast<Token>(kHeadTrees.size());
+  for (const HeadChain& head : head_chains()) {
+    SCOPED_TRACE(head.name);
+    const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
+    TransformerOptions without = head_options();
+    without.graphs = 0;
+    const auto graphed = head.make(head_options(ops));
+    const auto plain = head.make(without);
+    for (Token draft = 0; draft < 4 * trees; ++draft) {
+      SCOPED_TRACE(draft);
+      const std::vector<int64_t>& parents = kHeadTrees[static_cast<size_t>(draft % trees)];
+      TreeRequest request{.parents = parents,
+                          .ranks = std::span(kHeadRanks).first(parents.size()),
+                          .sampling = draws.sampling};
+      if (head.is_drawn) {
+        request.random = DeviceRandomness{.key = draws.random.key, .position = draft};
+      }
+      const std::vector<Token> fed = {draft, 9};
+      const TokenSpan tokens = TokenSpan(fed).first(static_cast<size_t>(head.fed));
+      const Tensor features = at::randn({head.fed, head.feature_width});
+      const auto wanted = grown_tree(*plain, tokens, request, features);
+      ops->take_calls();
+      const auto drawn = graphed->draw_tree(tokens, request, {}, {.features = features});
+      const bool attends =
+          testing::Matches(testing::Contains(HasSubstr("paged_attention")))(ops->take_calls());
+      EXPECT_TRUE(draft < trees || attends == (draft < 2 * trees));
+      expect_the_same_tree(drawn, wanted);
+      EXPECT_EQ(graphed->pending(), head.fed + plain->pending());
+      graphed->commit(chain_path(head.fed));
+      plain->commit({});
+      for (LanguageModel* model : {graphed.get(), plain.get()}) {
+        model->truncate(std::min<int64_t>(model->length(), 4));
+      }
+    }
+    const std::vector<Token> fed(static_cast<size_t>(head.fed), 9);
+    const TreeRequest last{
+        .parents = kHeadTrees.front(), .ranks = kHeadRanks, .sampling = draws.sampling};
+    const ForwardInputs damaged{.features = at::full({head.fed, head.feature_width}, std::nan(""))};
+    EXPECT_FALSE(graphed->draw_tree(fed, last, {}, damaged).has_value());
+    EXPECT_EQ(graphed->pending(), 0);
+    EXPECT_THROW(graphed->draw_tree({}, last), InternalError);
+    EXPECT_THROW(graphed->draw_tree(std::vector<Token>{40}, last), Error);
+    // What trees leave in the cache is what forwards do.
+    const TokenBatch next{.tokens = token_tensor(std::vector<Token>{3}),
+                          .rows = {0},
+                          .inputs = {.features = at::randn({1, head.feature_width})}};
+    EXPECT_TRUE(at::equal(graphed->forward(next).logits, plain->forward(next).logits));
+  }
+}
+
 TEST(CudaDrawnHeadTest, AHeadDrawsBehindWhatItKeepsOrNothing) {
   const auto weights = small_gemma();
   const auto head = random_mtp_head(*weights, 1, {.seed = 7});

@@ -94,42 +94,6 @@ const std::vector<SamplingParams> kTreeSampling = {
     {.temperature = 1.3, .top_p = 0.6},
     {.temperature = 0.9, .top_k = 20, .top_p = 0.95, .min_p = 0.05}};
 
-/// The tree as a shape grows it without draw_tree: `fed` are kept, then a forward for each level.
-std::optional<DrawnTree> level_by_level(LanguageModel& model, TokenSpan fed,
-                                        const TreeRequest& request) {
-  std::unique_ptr<DraftTreeDrawing> drawing;
-  std::vector<int64_t> pending(request.parents.size(), -1);
-  int64_t next = 0;
-  int64_t found = 0;
-  Tensor tokens;
-  for (const std::vector<int64_t>& level : branching_nodes(request.parents)) {
-    ForwardResult result;
-    if (level.front() == 0) {
-      result = model.extend(fed, {.logits = Logits::kLast, .keep_logits = true});
-      drawing = result.sampler->begin_tree(request, model.vocab_size());
-    } else {
-      TokenBatch batch{.tokens = tokens};
-      for (const int64_t node : level) {
-        const auto index = static_cast<size_t>(node);
-        batch.parents.push_back(pending[static_cast<size_t>(request.parents[index])]);
-        pending[index] = next++;
-      }
-      result = model.forward(batch, {.keep_logits = true});
-    }
-    tokens = drawing->draw(found++, result.logits, {});
-  }
-  return drawing->read(found);
-}
-
-void expect_the_same_tree(const std::optional<DrawnTree>& drawn,
-                          const std::optional<DrawnTree>& wanted) {
-  ASSERT_TRUE(drawn.has_value() && wanted.has_value());
-  EXPECT_EQ(drawn->tokens, wanted->tokens);
-  EXPECT_EQ(drawn->read_backs, wanted->read_backs);
-  ASSERT_EQ(drawn->probs.defined(), wanted->probs.defined());
-  EXPECT_TRUE(!drawn->probs.defined() || at::equal(drawn->probs, wanted->probs));
-}
-
 /// A model whose trees are graphs, beside one that grows them level by level over the same text.
 class TreePair {
  public:
@@ -145,7 +109,7 @@ class TreePair {
   void draw(TokenSpan fed, const TreeCase& tree) {
     const int64_t kept = growing_->length();
     std::optional<DrawnTree> drawn = drawing_->draw_tree(fed, tree.request());
-    expect_the_same_tree(drawn, level_by_level(*growing_, fed, tree.request()));
+    expect_the_same_tree(drawn, grown_tree(*growing_, fed, tree.request()));
     const auto fed_size = std::ssize(fed);
     std::vector<int64_t> path = chain_path(fed_size);
     std::vector<int64_t> grown;  // the same, as the other model numbers it
@@ -262,21 +226,22 @@ TEST(CudaDrawnTreeTest, ATreeIsOneGraph) {
   pair.prefill(std::vector<Token>{5, 6});
   TransformerModel& graphed = pair.drawing();
   int64_t graphs = graphed.graph_counts().warm_ups;
+  const SamplingParams drawn{.temperature = 0.8, .top_k = 12, .top_p = 0.95};
   for (Token draft = 0; draft < 14; ++draft) {
     SCOPED_TRACE(draft);
     TreeCase tree = ranked_tree();
-    tree.sampling = {.temperature = 0.8, .top_k = 12, .top_p = 0.95};
+    tree.sampling = drawn;
     tree.draws = draft % 4 < 2;
     tree.position = draft;
     const std::vector<Token> fed = {draft, 9};  // of each length, drawn and best
     const TokenSpan tokens = TokenSpan(fed).first(1 + draft % 2);
     const DraftLaunches launches(*ops);
-    const auto drawn = graphed.draw_tree(tokens, tree.request());
+    const auto found = graphed.draw_tree(tokens, tree.request());
     if (draft >= 4) {
       EXPECT_EQ(launches.ops() > 0, draft < 8) << "the second of a key runs op by op";
       EXPECT_LE(launches.copies(), 1);
     }
-    expect_the_same_tree(drawn, level_by_level(pair.growing(), tokens, tree.request()));
+    expect_the_same_tree(found, grown_tree(pair.growing(), tokens, tree.request()));
     const GraphCounts counts = graphed.graph_counts();
     graphs += draft < 4 ? 3 : 1;  // forwards of the first tree of a key
     EXPECT_EQ(counts.warm_ups + counts.captures + counts.replays, graphs);
@@ -285,7 +250,8 @@ TEST(CudaDrawnTreeTest, ATreeIsOneGraph) {
     pair.growing().commit({});
   }
   TreeCase other = ranked_tree();  // how tokens are drawn, and by which layers, is part of a graph
-  other.sampling = {.temperature = 1.7};
+  other.sampling = drawn;
+  other.sampling.temperature = 1.7;
   other.draws = true;
   const std::vector<Token> next = {7};
   TransformerModel& plain = pair.growing();
@@ -370,10 +336,10 @@ TEST(CudaDrawnTreeTest, RowsAreApart) {
     EXPECT_EQ(model->pending(row), 5);
     EXPECT_EQ(model->pending(), 0);
     plain->prefill_get_last_logits(std::span(text).first(2));
-    expect_the_same_tree(in_view, level_by_level(*plain, fed, tree.request()));
+    expect_the_same_tree(in_view, grown_tree(*plain, fed, tree.request()));
     const auto in_row_0 = model->draw_tree(fed, tree.request());
     plain->prefill_get_last_logits(text);
-    expect_the_same_tree(in_row_0, level_by_level(*plain, fed, tree.request()));
+    expect_the_same_tree(in_row_0, grown_tree(*plain, fed, tree.request()));
     view.truncate(2);
     model->truncate(3);
   }
@@ -492,13 +458,15 @@ TEST(CudaDrawnTreeTest, AcceptedNodesAreNotReadAgain) {
   const auto target = tree_model();
   SpeculativeDecoding strategy(
       *target, std::make_unique<DraftModelDrafter>(tree_model(1, {.ops = ops, .graphs = 0})),
-      verifier_of(DeviceRule::kNone), tree_shape());
+      verifier_of(DeviceRule::kNone),
+      std::make_unique<StaticTreeShape>(
+          tree_of_paths({{0}, {1}, {0, 0}, {0, 1}, {0, 0, 0}, {0, 0, 0, 0}})));
   const Generation generation = generate_chains(strategy, kChainPrompts.front(), {}, 12);
   int64_t accepted = 0;
   for (const StepStatistics& step : generation.steps) {
     accepted += step.accepted;
   }
-  EXPECT_GT(accepted, 2 * std::ssize(generation.steps) - 2);
+  EXPECT_GE(accepted, 8);
   // A forward of the prompt; then of the newest token or two, or of a level.
   std::vector<std::string> embeddings = ops->take_calls();
   std::erase_if(embeddings, [](const std::string& call) { return call.find("embed_rows") != 0; });
