@@ -11,6 +11,7 @@
 #include "core/kernels/metal/metal_sources.h"
 #include "core/sampling.h"
 #include "tests/core/kernels/attention_case.h"
+#include "tests/core/kernels/cluster_case.h"
 #include "tests/core/kernels/metal/emulated_kernel.h"
 #include "tests/core/kernels/metal/emulated_queue.h"
 #include "tests/support/max_difference.h"
@@ -137,6 +138,19 @@ TEST_F(MetalOpsTest, ExpertsEqualTheCpu) {
   EXPECT_TRUE(at::equal(routes.experts, host_routes.experts));
   EXPECT_TRUE(at::allclose(routes.weights, host_routes.weights, 2e-6, 2e-6));
   EXPECT_TRUE(at::allclose(out, expected, 1e-5, 1e-5));
+}
+
+// No kernel of its own: gathered rows, and the kernel of a product.
+TEST_F(MetalOpsTest, TokensOfTheBestClustersAreScored) {
+  const ClusterCase head(WeightFormat::kFloat32, 16, {at::kCPU, WeightLayout::kRows});
+  const Tensor states = at::randn({5, 16});
+  const Tensor scores = ClusterCase::tied_scores();
+  const Tensor mask = head.chosen_tokens(scores, 3);
+  const Tensor logits = head.logits(*metal_, scores, states, 3);
+  const Tensor exact = at::matmul(states.to(at::kDouble), head.values.t());
+  EXPECT_TRUE(at::allclose(logits.masked_select(mask).to(at::kDouble), exact.masked_select(mask),
+                           1e-5, 1e-6));
+  EXPECT_TRUE(at::equal(logits, ClusterCase::filled(logits, mask, CentroidFill::kBelowMinimum)));
 }
 
 TEST_F(MetalOpsTest, WhatNoKernelTakesIsAnError) {
