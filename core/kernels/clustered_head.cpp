@@ -11,10 +11,10 @@
 namespace specdec {
 namespace {
 
-/// Rows of a head as a matrix of their own, in the format of its products' inputs.
-Linear gathered_rows(const Linear& weight, const Tensor& tokens) {
-  const Tensor rows = linear_rows(weight, tokens);
-  return {rows, weight_format(rows.scalar_type()), {}, Placement{weight.device(), weight.layout()}};
+/// A state [1, hidden] as the weights of a product whose inputs are rows of a head: each score is
+/// the sum of the same products in the same order, and no row has to be laid out anew.
+Linear as_weight(const Tensor& state, const Linear& head) {
+  return {state, weight_format(state.scalar_type()), {}, Placement{head.device(), head.layout()}};
 }
 
 }  // namespace
@@ -46,15 +46,15 @@ void score_clusters(Ops& ops, const ClusteredHead& head, const Tensor& centroid_
   for (int64_t node = 0; node < states.size(0); ++node) {
     const Tensor chosen = best[node].narrow(0, 0, head.chosen);
     const Tensor tokens = head.clusters.tokens.index_select(0, chosen).flatten().to(at::kLong);
-    Tensor scores = at::empty({1, tokens.size(0)}, states.options());
-    ops.linear(gathered_rows(head.weight, tokens), states.narrow(0, node, 1), scores);
+    const Tensor scores = ops.linear(as_weight(states.narrow(0, node, 1), head.weight),
+                                     linear_rows(head.weight, tokens));
     Tensor out = logits[node];
     if (head.fill == CentroidFill::kNothing) {
       out.fill_(-std::numeric_limits<double>::infinity());
     } else {
       out.copy_(scores.min() - 1.0);
     }
-    out.index_copy_(0, tokens, scores[0]);
+    out.index_copy_(0, tokens, scores.flatten());
   }
 }
 
