@@ -146,8 +146,8 @@ void run_experts(const Device& device, const Plan& plan, const ModelShape& shape
 }
 
 /// In the order of CudaKv.
-constexpr std::array kKvNames = {"float32", "bfloat16", "float16", "fp8_e4m3",
-                                 "q8",      "q4",       "q3",      "hierarchical"};
+constexpr std::array kKvNames = {"float32", "bfloat16", "float16",      "fp8_e4m3", "q8",
+                                 "q4",      "q3",       "hierarchical", "kivi2",    "kivi4"};
 
 void run_attention(const Device& device, const ModelShape& shape, const AttentionSize& size) {
   const int copies = cold_copies(device, cache_bytes_of(size));
@@ -226,9 +226,9 @@ bool smoke() {
     }
   }
   for (size_t format = 0; format < kKvNames.size(); ++format) {
-    for (const int32_t window : {0, 100}) {
+    for (const int32_t window : {0, 170}) {
       const PreparedAttention attention =
-          prepare_attention({4, 1, 64, 150, 7, window, true, static_cast<CudaKv>(format)}, 1);
+          prepare_attention({4, 1, 64, 200, 7, window, true, static_cast<CudaKv>(format)}, 1);
       attention.run(0, nullptr);
       report(std::string("attention ") + kKvNames[format], attention.out);
     }

@@ -77,6 +77,10 @@ KvElement element_of(CudaKv format, int32_t head_dim) {
       return {head_dim / 2 + scale_bytes, 1};
     case CudaKv::kQ3:
       return {head_dim / 8 * 3 + scale_bytes, 1};
+    case CudaKv::kKivi2:
+      return {head_dim / 4 + 2 * scale_bytes, 1};
+    case CudaKv::kKivi4:
+      return {head_dim / 2 + 2 * scale_bytes, 1};
   }
   return {head_dim, 1};
 }
@@ -122,15 +126,53 @@ PagedCache cache_of(const AttentionSize& size, const Tables& tables) {
   return cache;
 }
 
-size_t token_bytes(const AttentionSize& size) {  // of keys, and of values
-  const KvElement element = element_of(size.format, size.head_dim);
+/// Of keys, or of values.
+size_t token_bytes(const AttentionSize& size, CudaKv format) {
+  const KvElement element = element_of(format, size.head_dim);
   return static_cast<size_t>(size.kv_heads) * static_cast<size_t>(element.width) * element.bytes;
+}
+
+/// Last tokens that are read as they are beside a format with groups of keys.
+constexpr int32_t kRecent = 128;
+constexpr int32_t kGroup = 32;
+
+bool has_groups(CudaKv format) { return format == CudaKv::kKivi2 || format == CudaKv::kKivi4; }
+
+size_t page_half(const AttentionSize& size, CudaKv format) {
+  return token_bytes(size, format) * static_cast<size_t>(pages_of(size)) * kPageSize;
+}
+
+/// Bytes of keys and values that the last node reads.
+size_t bytes_seen(const AttentionSize& size) {
+  const int32_t length = size.context + size.nodes;
+  const int32_t seen = size.window > 0 ? std::min(size.window, length) : length;
+  int32_t exact = 0;
+  if (has_groups(size.format)) {
+    const int32_t first = std::max(0, length - kRecent) / kGroup * kGroup;
+    exact = std::min(seen, length - first);
+  }
+  return 2 * (token_bytes(size, size.format) * static_cast<size_t>(seen - exact) +
+              token_bytes(size, CudaKv::kFloat32) * static_cast<size_t>(exact));
 }
 
 }  // namespace
 
-size_t cache_bytes_of(const AttentionSize& size) {
-  return 2 * token_bytes(size) * static_cast<size_t>(pages_of(size)) * kPageSize;
+size_t cache_bytes_of(const AttentionSize& size) { return 2 * page_half(size, size.format); }
+
+/// Gives a task of a format with groups of keys recent ones, in one copy: the format's are many.
+static DeviceArray add_exact_pages(const AttentionSize& size, PagedAttentionTask& task) {
+  const bool grouped = has_groups(size.format);
+  const size_t half = grouped ? page_half(size, CudaKv::kFloat32) : sizeof(float);
+  const DeviceArray pages(2 * half);
+  if (grouped) {
+    pages.tile(random_numbers(CudaKv::kFloat32));
+    task.cache.exact = {pages.data<float>(), pages.data<float>() + half / sizeof(float),
+                        task.cache.page_table, kRecent, kGroup};
+    task.exact_chunks =
+        std::min(task.chunks, (kRecent - 2) / kCudaAttentionChunk + 2);  // they begin anywhere
+    task.chunks = size.window > 0 && size.window <= kRecent ? 0 : task.chunks;
+  }
+  return pages;
 }
 
 PreparedAttention prepare_attention(const AttentionSize& size, int copies) {
@@ -152,16 +194,15 @@ PreparedAttention prepare_attention(const AttentionSize& size, int copies) {
   task.heads = size.heads;
   task.chunks = tables.last_position / kCudaAttentionChunk + 1;
   task.scale = 0.0625F;
+  const DeviceArray exact = add_exact_pages(size, task);
   const DeviceArray workspace(sizeof(float) *
                               static_cast<size_t>(specdec_cuda_attention_workspace(&task)));
   task.workspace = workspace.data<float>();
-  const int32_t seen = size.window > 0 ? std::min(size.window, size.context + size.nodes)
-                                       : size.context + size.nodes;
-  return {2 * token_bytes(size) * static_cast<size_t>(seen), 2 * half, out,
-          [=](int copy, void* stream) {
-            (void)queries;  // kept, as the tables and the workspace are
+  return {bytes_seen(size), 2 * half, out, [=](int copy, void* stream) {
+            (void)queries;  // kept, as the tables, the workspace and exact pages are
             (void)tables;
             (void)workspace;
+            (void)exact;
             PagedAttentionTask one = task;
             one.cache.keys = pages.data() + 2 * half * static_cast<size_t>(copy);
             one.cache.values = pages.data() + 2 * half * static_cast<size_t>(copy) + half;
