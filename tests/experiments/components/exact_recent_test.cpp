@@ -149,6 +149,12 @@ TEST(ExactRecentCachesTest, TheMemoryThatInspectSaysCountsBothForms) {
   EXPECT_EQ(
       memory_needs(files, on_gpu, 1000).cache() - memory_needs(files, plain_on_gpu, 1000).cache(),
       6 * ((32 + 64 + 512) / 16 + 1) * kPageBytes);
+  // A format with groups of keys, which takes 40 bytes for a key or value of 64 dimensions, has
+  // pages of 32 tokens and reads up to 31 more as they are.
+  ModelOptions grouped = options_of("{type: paged, format: kivi4, exact_recent: 32, lossy: true}");
+  grouped.device = "cuda";
+  EXPECT_EQ(memory_needs(files, grouped, 1000).cache(),
+            6 * (32 * (32 * 2 * 40) + ((63 + 64 + 512 + 31) / 32 + 1) * (2 * kPageBytes)));
 }
 
 TEST(ExactRecentCachesTest, ItStandsBesideAFormat) {
