@@ -96,39 +96,25 @@ ModelOptions CommandContext::model_options(const ActiveLayers& active) const {
 
 std::vector<std::string> CommandContext::overrides() const {
   std::vector<std::string> texts;
-  if (!flags.device.empty()) {
-    texts.push_back("model.device=" + flags.device);
-  }
-  if (!flags.dtype.empty()) {
-    texts.push_back("model.dtype=" + flags.dtype);
-  }
-  if (!flags.activations.empty()) {
-    texts.push_back("model.activations=" + flags.activations);
-  }
-  if (!flags.kv_dtype.empty()) {
-    texts.push_back("model.kv_dtype=" + flags.kv_dtype);
-  }
-  if (!flags.cache.empty()) {
-    texts.push_back("model.cache=" + cache_yaml(flags.cache));
-  }
-  if (flags.cuda_graphs) {
-    texts.push_back(fmt::format("model.cuda_graphs={}", *flags.cuda_graphs));
-  }
-  if (flags.prefill_graphs) {
-    texts.push_back(fmt::format("model.prefill_graphs={}", *flags.prefill_graphs));
-  }
-  if (!flags.memory_limit.empty()) {
-    texts.push_back("model.memory_limit=" + flags.memory_limit);
-  }
-  if (!flags.layer_file.empty()) {
-    texts.push_back("model.layer_file=" + flags.layer_file);
-  }
-  if (flags.no_machine_profile) {
-    texts.emplace_back("model.machine_profile=false");
-  }
-  if (flags.threads > 0) {
-    texts.push_back(fmt::format("threads={}", flags.threads));
-  }
+  const auto add = [&texts](const char* flag, const char* key, const std::string& value) {
+    if (!value.empty()) {
+      texts.push_back(fmt::format("{} {}={}", flag, key, value));
+    }
+  };
+  const auto text_of = [](const std::optional<int64_t>& number) {
+    return number ? std::to_string(*number) : std::string();
+  };
+  add("--device", "model.device", flags.device);
+  add("--dtype", "model.dtype", flags.dtype);
+  add("--activations", "model.activations", flags.activations);
+  add("--kv-dtype", "model.kv_dtype", flags.kv_dtype);
+  add("--cache", "model.cache", flags.cache.empty() ? std::string() : cache_yaml(flags.cache));
+  add("--cuda-graphs", "model.cuda_graphs", text_of(flags.cuda_graphs));
+  add("--prefill-graphs", "model.prefill_graphs", text_of(flags.prefill_graphs));
+  add("--memory-limit", "model.memory_limit", flags.memory_limit);
+  add("--layer-file", "model.layer_file", flags.layer_file);
+  add("--no-machine-profile", "model.machine_profile", flags.no_machine_profile ? "false" : "");
+  add("--threads", "threads", flags.threads > 0 ? std::to_string(flags.threads) : std::string());
   return texts;
 }
 

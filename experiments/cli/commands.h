@@ -17,7 +17,7 @@ struct CommandContext : CommandLine {
   /// Device and dtype for a model that the command line names, and how many of its layers are
   /// active.
   ModelOptions model_options(const ActiveLayers& active = {}) const;
-  /// The flags as overrides of a config.
+  /// The flags as overrides of a config, which name them.
   std::vector<std::string> overrides() const;
   void apply_threads() const;
   /// The defaults that a model's profile gives, unless --no-machine-profile says otherwise.

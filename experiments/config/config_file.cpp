@@ -31,6 +31,24 @@ std::string read_plain_file(const std::filesystem::path& file, size_t size) {
   return text;
 }
 
+/// Where an override was written, and its "a.b=value".
+struct OverrideParts {
+  std::string place;
+  std::string setting;
+};
+
+OverrideParts parts_of(const std::string& text) {
+  const size_t gap = text.find(' ');
+  const bool is_option = text.rfind(kOverridePlace, 0) == 0 && gap != std::string::npos;
+  if (!is_option) {
+    return {"--set " + text, text};
+  }
+  const std::string setting = text.substr(gap + 1);
+  const size_t equals = setting.find('=');
+  return {text.substr(0, gap + 1) + setting.substr(equals == std::string::npos ? 0 : equals + 1),
+          setting};
+}
+
 }  // namespace
 
 std::shared_ptr<YamlTree> load_config(const std::filesystem::path& file,
@@ -47,18 +65,18 @@ std::shared_ptr<YamlTree> load_config(const std::filesystem::path& file,
 }
 
 void apply_override(YamlTree& root, const std::string& text, ConfigErrors& errors) {
-  const std::string place = std::string(kOverridePlace) + text;
-  const size_t equals = text.find('=');
+  const auto [place, setting] = parts_of(text);
+  const size_t equals = setting.find('=');
   if (equals == std::string::npos || equals == 0) {
     errors.add(place, "", "expected key=value, such as --set sampling.temperature=0.8");
     return;
   }
   try {
-    auto value = parse_yaml(text.substr(equals + 1), place, false);
-    if (equals + 1 == text.size()) {
+    auto value = parse_yaml(setting.substr(equals + 1), place, false);
+    if (equals + 1 == setting.size()) {
       value->kind = YamlTree::Kind::kNull;
     }
-    set_at_path(root, text.substr(0, equals), std::move(value), place);
+    set_at_path(root, setting.substr(0, equals), std::move(value), place);
   } catch (const ConfigError& error) {
     const std::string message = error.what();
     errors.add(place, "", message.substr(std::min(message.size(), place.size() + 2)));

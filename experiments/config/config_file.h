@@ -11,8 +11,9 @@ namespace specdec {
 
 /// Reads a YAML config and applies overrides in order: "a.b=value", where the value is YAML and the
 /// path goes through maps and lists (see set_at_path). Mistakes of the overrides are noted in
-/// `errors`, their place being the "--set" text; a file that cannot be read or parsed throws
-/// ConfigError.
+/// `errors`, their place being the "--set" text, or where an option of the command line stands
+/// before it ("--dtype model.dtype=int8") that option with its value. A file that cannot be read or
+/// parsed throws ConfigError.
 std::shared_ptr<YamlTree> load_config(const std::filesystem::path& file,
                                       const std::vector<std::string>& overrides,
                                       ConfigErrors& errors);

@@ -6,8 +6,8 @@
 
 namespace specdec {
 
-/// How the place of a value begins that the command line gave: "--set seed=3".
-inline constexpr std::string_view kOverridePlace = "--set ";
+/// How the place of a value begins that the command line gave: "--set seed=3", "--dtype int8".
+inline constexpr std::string_view kOverridePlace = "--";
 
 /// A parsed YAML value that knows where it was written: "configs/a.yaml:7", or "--set seed=3".
 struct YamlTree {

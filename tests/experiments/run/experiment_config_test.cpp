@@ -490,6 +490,8 @@ TEST_F(ExperimentConfigTest, OverridesNameTheirText) {
               HasSubstr("--set max_new_tokens=none: max_new_tokens: expected a whole number"));
   EXPECT_THAT(message(text(""), {"nonsense"}), HasSubstr("--set nonsense: expected key=value"));
   EXPECT_THAT(message(text(""), {"=3"}), HasSubstr("expected key=value"));
+  EXPECT_THAT(message(text(""), {"--dtype model.dtype=int7"}),
+              HasSubstr("--dtype int7: model.dtype: "));
   EXPECT_THAT(message(text(""), {"a=[1"}), HasSubstr("--set a=[1: "));
   EXPECT_THAT(message(text(""), {"strategies.9.type=x"}), HasSubstr("'9' names no item"));
   // What keys make together is the override's doing, not that of the map's line.
