@@ -162,7 +162,7 @@ void add_check_command(CLI::App& app, CommandContext& context) {
       "                     weights in blocks of integers\n"
       "  kv_dtype           float32 or bfloat16, of the key/value cache: half the bytes, rounded "
       "when\n"
-      "                     written; default: as the activations\n"
+      "                     written; default: float32, or float64 where the weights are\n"
       "  cache              {type: ...}, see 'specdec list cache' (default: paged)\n"
       "  device             cpu (default), cuda, cuda:N, mps\n"
       "  cuda_graphs        forwards of up to 64 tokens that are kept as CUDA graphs, at most; 0 = "

@@ -31,7 +31,7 @@ void check_draft_activations(const RunPlan& plan, const ModelFiles& draft) {
     return;
   }
   try {
-    check_activations(*plan.target_options, draft);
+    check_activations(*plan.target_options, *draft.open);
   } catch (const ConfigError& error) {
     throw ConfigError(fmt::format(
         "model.activations are the draft model's too: {}, or put its weights in blocks (specdec "

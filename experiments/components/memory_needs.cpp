@@ -115,6 +115,7 @@ MemoryNeeds memory_needs(const ModelFiles& files, const ModelOptions& options, i
     throw ConfigError(fmt::format("{}: a context of {} tokens; the model takes 1 to {}",
                                   files.folder.string(), context, longest));
   }
+  check_activations_of(files.folder, options, *files.open);
   const ModelSize size =
       measure_model(*files.open, {.dtype = parse_dtype(options.dtype),
                                   .place = place_to_measure(options.device),

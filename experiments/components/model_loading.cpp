@@ -220,11 +220,22 @@ void check_activations(const ModelOptions& options) {
   }
 }
 
-void check_activations(const ModelOptions& options, const ModelFiles& files) {
+void check_activations(const ModelOptions& options, const OpenModel& model) {
   const bool stored = options.dtype.empty() || options.dtype == "stored";
   if (stored && options.activations == "int8") {
     (void)measure_weights(
-        *files.open, {.dtype = std::nullopt, .place = {}, .activations = ActivationFormat::kInt8});
+        model, {.dtype = std::nullopt, .place = {}, .activations = ActivationFormat::kInt8});
+  }
+}
+
+void check_activations_of(const std::filesystem::path& folder, const ModelOptions& options,
+                          const OpenModel& model) {
+  try {
+    check_activations(options);
+    check_activations(options, model);
+  } catch (const ConfigError& error) {
+    throw ConfigError(
+        fmt::format("{}: activations (--activations): {}", folder.string(), error.what()));
   }
 }
 
@@ -327,6 +338,7 @@ std::shared_ptr<const TransformerWeights> ModelLoader::read_weights(
   const MemoryLimit& memory = options_.memory;
   const bool is_limited = memory.bytes > 0 && (memory.model.empty() || memory.model == folder);
   if (options_.random_weights) {
+    check_activations(options_);
     require_config(
         !is_limited,
         "random weights are made in memory, where a memory limit cannot hold them: leave "
@@ -335,6 +347,7 @@ std::shared_ptr<const TransformerWeights> ModelLoader::read_weights(
   }
   const ModelFiles* files = catalog_ == nullptr ? nullptr : catalog_->find(folder);
   const OpenModel model = files == nullptr ? open_model(folder) : *files->open;
+  check_activations_of(folder, options_, model);
   if (!is_limited) {
     return load_model(model, options);
   }
@@ -349,7 +362,6 @@ std::shared_ptr<const TransformerWeights> ModelLoader::weights(
     const std::filesystem::path& folder) {
   auto& weights = weights_[folder.string()];
   if (weights == nullptr) {
-    check_activations(options_);
     check_device(options_);
     const LoadOptions options{.dtype = parse_dtype(options_.dtype),
                               .place = placement_on(parse_device(options_.device)),

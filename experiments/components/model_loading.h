@@ -69,7 +69,7 @@ struct ActiveLayers {
 struct ModelOptions {
   std::string dtype;             ///< "" = as stored
   std::string activations = {};  ///< "" = float32
-  std::string kv_dtype = {};     ///< of the key/value cache; "" = as the activations
+  std::string kv_dtype = {};     ///< of the key/value cache; "" = float32, or the weights' float64
   std::string device = "cpu";    ///< "cpu", "cuda", "cuda:1"
   int64_t max_length = 0;        ///< 0 = the config's, at most 8192
   CacheChoice cache = {};        ///< of the model and of heads and draft models beside it
@@ -98,8 +98,11 @@ ActivationFormat parse_activations(const std::string& name);
 /// need.
 void check_activations(const ModelOptions& options);
 /// Throws ConfigError where weights that stay as they are have no such blocks, by their headers.
-void check_activations(const ModelOptions& options, const ModelFiles& files);
-/// "float32", "bfloat16"; "" = as the activations. Throws ConfigError for others.
+void check_activations(const ModelOptions& options, const OpenModel& model);
+/// Both, for a model that no config names: what they throw begins with the model and the option.
+void check_activations_of(const std::filesystem::path& folder, const ModelOptions& options,
+                          const OpenModel& model);
+/// "float32", "bfloat16"; "" = kNative. Throws ConfigError for others.
 KvFormat parse_kv_dtype(const std::string& name);
 /// The format of keys and values, by kv_dtype or by the cache's format. Throws ConfigError where
 /// both are given.

@@ -151,7 +151,7 @@ std::filesystem::path read_model(const ConfigNode& node, const Components& compo
                           files->config.family));
   }
   if (files != nullptr) {
-    note_error(node, "activations", [&] { check_activations(options, *files); });
+    note_error(node, "activations", [&] { check_activations(options, *files->open); });
     check_of_files(node, options, weights, *files);
     check_cache_layers(node, options.cache, files->plan, files->config, options);
   }

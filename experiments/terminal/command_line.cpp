@@ -58,7 +58,7 @@ void add_global_flags(CLI::App& app, GlobalFlags& flags) {
                  "'score' states (default: float32)")
       ->check(CLI::IsMember({"float32", "int8"}));
   app.add_option("--kv-dtype", flags.kv_dtype,
-                 "type of the key/value cache (default: as the activations)")
+                 "type of the key/value cache (default: float32; float64 where the weights are)")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option("--cache", flags.cache,
                  "key/value cache: a type of 'specdec list cache', or with options a map such as "

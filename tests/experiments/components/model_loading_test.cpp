@@ -43,6 +43,16 @@ TEST(ModelLoadingTest, KvDtypeIsRefusedBesideFloat64) {
               HasSubstr("kv_dtype bfloat16 needs float32 activations"));
 }
 
+TEST(ModelLoadingTest, ActivationsOfWeightsWithoutBlocksNameModelAndOption) {
+  const auto folder = test_data("gemma3-a");
+  for (const char* dtype : {"", "float32"}) {
+    EXPECT_THAT(
+        error_message<ConfigError>(
+            [&] { (void)ModelLoader({.dtype = dtype, .activations = "int8"}).weights(folder); }),
+        HasSubstr(folder.string() + ": activations (--activations): int8 needs weights in blocks"));
+  }
+}
+
 TEST(ModelLoadingTest, FewerLayersMayBeActiveOfOneCheckpoint) {
   const auto folder = test_data("gemma3-a");
   ModelCatalog catalog;
