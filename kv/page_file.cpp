@@ -51,8 +51,8 @@ std::string no_room(const std::filesystem::path& folder, int64_t bytes, int code
   return fmt::format(
       "{}: {} {} MiB of pages of a cache: {}. Lower the cache's megabytes, or name another folder "
       "with its disk.",
-      folder.string(), is_full ? "the disk has no room for" : "no file can be given", bytes >> 20U,
-      std::strerror(code));
+      folder.string(), is_full ? "the disk has no room for" : "no file can be given",
+      (bytes + (1 << 20) - 1) >> 20U, std::strerror(code));
 }
 
 class TemporaryPageFile final : public PageFile {

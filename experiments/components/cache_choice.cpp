@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <system_error>
 #include <utility>
 
 #include "core/error.h"
 #include "experiments/components/cache_codebook.h"
 #include "experiments/components/cache_format.h"
+#include "experiments/components/cache_room.h"
 #include "experiments/components/components.h"
 #include "experiments/components/model_loading.h"
 #include "experiments/config/config_node.h"
@@ -16,6 +16,23 @@
 
 namespace specdec {
 namespace {
+
+using MakeCache = std::function<std::unique_ptr<KvStore>(const CacheContext&)>;
+
+/// The same, whose errors, which name options alone, begin with `name` where a context wants that.
+template <class F>
+MakeCache with_named_errors(const MakeCache& make, const std::string& name, const F& is_named) {
+  if (!make) {
+    return make;
+  }
+  return [=](const CacheContext& context) {
+    try {
+      return make(context);
+    } catch (const Error& error) {
+      throw Error(is_named(context) ? fmt::format("{}: {}", name, error.what()) : error.what());
+    }
+  };
+}
 
 /// Formats that dtype or device rule out, and rotations with them.
 void check_format(const ConfigNode& cache, const CacheChoice& choice, const ModelOptions& options) {
@@ -141,6 +158,12 @@ KvStoreFactory CacheChoice::factory(KvFormat kv_dtype) const {
   };
 }
 
+void CacheChoice::name_errors(const std::string& name) {
+  make = with_named_errors(make, name, [](const CacheContext& context) {
+    return !context.store.device.is_meta();  // else the config's mistake is noted
+  });
+}
+
 void CacheChoice::check_model(const std::string& fingerprint) const {
   if (codebook != nullptr) {
     codebook->check_model(fingerprint);
@@ -194,23 +217,23 @@ void check_cache(const ConfigNode& model, const CacheChoice& choice, const Model
 void check_cache_layers(const ConfigNode& owner, const CacheChoice& choice,
                         const std::vector<LayerPlan>& plan, const TransformerConfig& config,
                         const ModelOptions& options) {
-  const bool is_half = options.kv_dtype == "bfloat16";
-  const bool is_double = options.dtype == "float64" && !is_half && !choice.format;  // else noted
   const char* key = owner.has("cache") ? "cache" : owner.has("weights") ? "weights" : "type";
-  note_error(owner, key, [&] {
-    (void)choice.factory(is_half ? KvFormat::kBFloat16 : KvFormat::kNative)(
-        cache_layers(plan), {.dtype = is_double ? at::kDouble : at::kFloat,
-                             .device = at::kMeta,
-                             .max_length = max_length_of(options, config)});
-  });
+  note_error(owner, key, [&] { (void)planned_cache("", choice, plan, config, options).measure(); });
 }
 
 void check_draft_layers(const ConfigNode& drafter, const RunPlan& run,
                         const std::vector<LayerPlan>& plan, const TransformerConfig& config,
                         const std::optional<CacheChoice>& own) {
-  if (run.target_options != nullptr) {
-    check_cache_layers(drafter, own.value_or(run.target_options->cache.beside_target()), plan,
-                       config, *run.target_options);
+  if (run.target_options == nullptr) {
+    return;
+  }
+  const CacheChoice choice = own.value_or(run.target_options->cache.beside_target());
+  check_cache_layers(drafter, choice, plan, config, *run.target_options);
+  if (run.draft_caches != nullptr) {
+    const std::string key = own ? drafter.path() + ".cache" : "model.cache";
+    run.draft_caches->push_back(planned_cache(key, choice, plan, config, *run.target_options));
+    run.draft_caches->back().is_own = own.has_value();
+    run.draft_caches->back().drafts = true;
   }
 }
 
@@ -221,21 +244,6 @@ std::string tiers_beside_target(const CacheChoice& target, const std::string& de
                    "a head or draft model beside the target without a cache of its own has "
                    "tiers like the target's: {} MiB more of the GPU's memory each",
                    target.memory_bytes >> 20U);
-}
-
-std::string lacking_disk(const CacheChoice& cache) {
-  std::error_code failure;
-  const std::filesystem::path folder =
-      cache.disk.empty() ? std::filesystem::temp_directory_path(failure) : cache.disk;
-  const auto space = std::filesystem::space(folder, failure);
-  const auto needed = static_cast<uintmax_t>(cache.disk_bytes);
-  return cache.disk_bytes == 0 || failure || needed <= space.available
-             ? ""
-             : fmt::format(
-                   "{}: has {} MiB free, less than the {} MiB that the cache takes there for its "
-                   "pages when it is made, which is refused then. Lower the cache's megabytes, or "
-                   "name another folder with its disk",
-                   folder.string(), space.available >> 20U, needed >> 20U);
 }
 
 void check_branch_levels(const ConfigNode& tree, const RunPlan& plan, int64_t levels) {
@@ -310,6 +318,7 @@ std::optional<CacheChoice> read_draft_cache(const ConfigNode& drafter, const Run
   if (plan.target_options != nullptr) {
     check_cache(drafter, choice, *plan.target_options);
   }
+  choice.name_errors(fmt::format("{}: {}.cache", node.place(), drafter.path()));
   return choice;
 }
 
@@ -331,15 +340,8 @@ CacheChoice parse_cache(const std::string& text, const Components& components,
       read_cache(ConfigNode(model, errors),
                  RunPlan{.components = components, .models = models, .sampling = {}});
   errors->throw_if_any();
-  if (choice.make) {
-    choice.make = [make = choice.make, given = flag + " " + text](const CacheContext& context) {
-      try {
-        return make(context);
-      } catch (const Error& error) {  // it names options alone
-        throw Error(fmt::format("{}: {}", given, error.what()));
-      }
-    };
-  }
+  choice.make = with_named_errors(choice.make, flag + " " + text,
+                                  [](const CacheContext& /*context*/) { return true; });
   return choice;
 }
 

@@ -59,6 +59,9 @@ struct CacheChoice {
   /// The same for heads and draft models beside the target: nobody reads a trace of theirs, and its
   /// time would be in their cost curves; a codebook is the target's alone.
   CacheChoice beside_target() const;
+  /// Errors of a cache that is made begin with this, where the config has it; not of one that is
+  /// measured.
+  void name_errors(const std::string& name);
   /// Throws Error for weights, by their weights_fingerprint, that the codebook is not for.
   void check_model(const std::string& fingerprint) const;
 };
@@ -71,7 +74,8 @@ void check_cache(const ConfigNode& model, const CacheChoice& choice, const Model
 void check_cache_layers(const ConfigNode& owner, const CacheChoice& choice,
                         const std::vector<LayerPlan>& plan, const TransformerConfig& config,
                         const ModelOptions& options);
-/// The same of a drafter's layers, over its own cache or one like the target's.
+/// The same of a drafter's layers, over its own cache or one like the target's, which is noted
+/// (RunPlan::draft_caches).
 void check_draft_layers(const ConfigNode& drafter, const RunPlan& run,
                         const std::vector<LayerPlan>& plan, const TransformerConfig& config,
                         const std::optional<CacheChoice>& own = {});
@@ -79,8 +83,6 @@ void check_draft_layers(const ConfigNode& drafter, const RunPlan& run,
 /// What heads and draft models beside the target add to the memory of a GPU, where the target's
 /// cache has tiers; "" = nothing more than any cache.
 std::string tiers_beside_target(const CacheChoice& target, const std::string& device);
-/// What a user should know whose disk has less room than the tiers of a cache take; "" = nothing.
-std::string lacking_disk(const CacheChoice& cache);
 /// Notes as a mistake of a tree that it has more levels than branches may have over the target's
 /// cache (KvCacheOptions::exact_recent of a format with groups of keys).
 void check_branch_levels(const ConfigNode& tree, const RunPlan& plan, int64_t levels);

@@ -16,6 +16,7 @@
 namespace specdec {
 
 struct Components;
+struct PlannedCache;
 class ProfileDefaults;
 
 /// What is known of a run before anything is loaded: a component's `prepare` refuses with it what
@@ -54,6 +55,8 @@ struct RunPlan {
   /// What the target's profile says of drafts; nullptr = nothing. See machine_profile.h.
   ProfileDefaults* profile = nullptr;
   const ModelOptions* target_options = nullptr;  ///< nullptr = not known
+  /// Caches of the strategy's drafters, so far; see check_draft_layers. nullptr = nobody asks.
+  std::vector<PlannedCache>* draft_caches = nullptr;
 };
 
 /// A tree that is being prepared gives no drafted token more children than this, on so many levels

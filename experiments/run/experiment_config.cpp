@@ -278,6 +278,7 @@ StrategyConfig read_strategy(const ConfigNode& node, const RunPlan& plan,
   RunPlan own = plan;
   own.promise = &strategy.promise;
   own.uncertified = &strategy.uncertified;
+  own.draft_caches = &strategy.draft_caches;
   const CorrectionOptions correction = read_grammar_use(node, own, strategy);
   strategy.make = components.strategies.prepare(node, own);
   if (strategy.make && correction.correction != Correction::kNone) {

@@ -9,6 +9,7 @@
 #include "core/prefix_store.h"
 #include "decoders/draft_trace.h"
 #include "decoders/grammar_correction.h"
+#include "experiments/components/cache_room.h"
 #include "experiments/components/components.h"
 #include "experiments/components/machine_profile.h"
 #include "experiments/grammar/grammar_config.h"
@@ -23,8 +24,9 @@ struct StrategyConfig {
   Promise promise = Promise::kLossless;       ///< the weakest of the strategy and its parts
   std::vector<std::string> uncertified = {};  ///< its parts that were never certified
   StrategyRegistry::Make make;
-  std::string verifier = {};  ///< type of the verifier; "" when it has none
-  std::string yaml;           ///< resolved
+  std::string verifier = {};                    ///< type of the verifier; "" when it has none
+  std::string yaml;                             ///< resolved
+  std::vector<PlannedCache> draft_caches = {};  ///< of its drafters
   /// How the strategy uses the experiment's grammar; Constraint::grammar is not set yet.
   Constraint constraint = {};
   Correction correction = Correction::kNone;

@@ -120,6 +120,10 @@ std::filesystem::path read_model(const ConfigNode& node, const Components& compo
   options.activations = node.get<std::string>("activations", "");
   options.cache =
       read_cache(node, RunPlan{.components = components, .models = catalog, .sampling = {}});
+  if (node.has("cache")) {
+    options.cache.name_errors(
+        fmt::format("{}: {}.cache", node.child("cache").place(), node.path()));
+  }
   const bool says_format = node.has("kv_dtype") || options.cache.format;
   options.kv_dtype =
       node.get<std::string>("kv_dtype", says_format ? std::string() : profile.take_kv_dtype());

@@ -21,6 +21,7 @@ struct Lengths {
   int64_t fitting = 0;                ///< prompts that are run
   int64_t cut = 0;                    ///< of these: max_new_tokens reach beyond the context
   std::vector<std::string> too_long;  ///< "81 (1500 tokens)": beyond the context
+  LongestText longest;                ///< of those that are run
 };
 
 Lengths measure_prompts(const ExperimentConfig& config, const ModelFiles& target) {
@@ -33,6 +34,10 @@ Lengths measure_prompts(const ExperimentConfig& config, const ModelFiles& target
     const auto size = static_cast<int64_t>(item.tokens.size());
     const int64_t limit = config.prompts.max_prompt_tokens;
     lengths.fitting += fits ? 1 : 0;
+    if (fits && size > lengths.longest.prompt_tokens) {
+      lengths.longest = {prompt.id, size,
+                         std::min(config.stop.max_new_tokens, lengths.context - size)};
+    }
     if (fits) {
       lengths.cut += size + config.stop.max_new_tokens > lengths.context ? 1 : 0;
     } else if (limit == 0 || size <= limit) {
@@ -71,6 +76,39 @@ std::string unread_keys_text(const ExperimentConfig& config) {
                                      config.prompts.file.string(), fmt::join(texts, ", "));
 }
 
+/// Warns of it once.
+void add_note(const std::string& note, PlanCheck& check) {
+  if (std::find(check.warnings.begin(), check.warnings.end(), note) == check.warnings.end()) {
+    check.warnings.push_back(note);
+  }
+}
+
+/// Whether the caches of the target and of the strategies' drafters have room for the longest text,
+/// and their folders for their pages.
+void check_caches(const Group& group, const ModelFiles& target, const LongestText& longest,
+                  PlanCheck& check) {
+  const ExperimentConfig& config = *group.config;
+  std::vector<PlannedCache> caches = {
+      planned_cache("model.cache", config.model.cache, target.plan, target.config, config.model)};
+  for (const StrategyConfig& strategy : config.strategies) {
+    caches.insert(caches.end(), strategy.draft_caches.begin(), strategy.draft_caches.end());
+  }
+  const std::string at = group.name.empty() ? "" : group.name + ": ";
+  for (const PlannedCache& cache : caches) {
+    if (const std::string lacking = cache.is_own ? lacking_room(cache, longest) : "";
+        !lacking.empty()) {
+      check.mistakes.push_back(at + lacking);
+    }
+  }
+  const DiskNotes disks = lacking_disks(caches);
+  for (const std::string& mistake : disks.mistakes) {
+    check.mistakes.push_back(at + mistake);
+  }
+  for (const std::string& warning : disks.warnings) {
+    add_note(warning, check);
+  }
+}
+
 void check_group(const Group& group, const ModelFiles& target, PlanCheck& check) {
   const auto& config = *group.config;
   const auto lengths = measure_prompts(config, target);
@@ -93,6 +131,7 @@ void check_group(const Group& group, const ModelFiles& target, PlanCheck& check)
     check.mistakes.push_back(
         fmt::format("{}prompts.max_prompt_tokens: leaves out all {} prompts", at, prompts));
   }
+  check_caches(group, target, lengths.longest, check);
 }
 
 /// What a target's files and, where strategies draft, its cache make a user know.
@@ -105,9 +144,6 @@ std::vector<std::string> notes_of(const ExperimentConfig& config, const ModelFil
   if (drafts && !beside.empty()) {
     notes.push_back("model.cache: " + beside);
   }
-  if (const std::string lacking = lacking_disk(config.model.cache); !lacking.empty()) {
-    notes.push_back("model.cache: " + lacking);
-  }
   return notes;
 }
 
@@ -119,9 +155,7 @@ PlanCheck check_plan(const ExperimentPlan& plan) {
     const ModelFiles& target = plan.models->read(group.config->weights);
     check_group(group, target, check);
     for (const std::string& note : notes_of(*group.config, target)) {
-      if (std::find(check.warnings.begin(), check.warnings.end(), note) == check.warnings.end()) {
-        check.warnings.push_back(note);
-      }
+      add_note(note, check);
     }
   }
   if (auto unread = unread_keys_text(plan.points.front().config); !unread.empty()) {

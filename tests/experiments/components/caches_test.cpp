@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -16,6 +18,7 @@
 #include "core/row_tiers.h"
 #include "core/transformer/transformer_model.h"
 #include "experiments/components/builtin.h"
+#include "experiments/components/cache_room.h"
 #include "kv/kv_cache.h"
 #include "tests/support/cache_pair.h"
 #include "tests/support/error_message.h"
@@ -391,6 +394,25 @@ TEST(CachesTest, TiersBeyondTheDiskAreSaidBefore) {
         AllOf(HasSubstr(folder.path().string() + ": has "),
               HasSubstr("less than the 1073741824 MiB")));
   }
+}
+
+/// Each has room; both together are more than is free, or than there is.
+TEST(CachesTest, CachesTakeADisksRoomTogether) {
+  const TemporaryFolder folder;
+  const auto free = std::filesystem::space(folder.path()).available >> 20U;
+  const CacheChoice choice =
+      parse_cache(fmt::format("{{type: tiered, memory_megabytes: 1, megabytes: {}, disk: {}}}",
+                              std::max<uintmax_t>(1, free / 4 * 3), folder.path().string()),
+                  builtin_components());
+  const auto texts = [](const std::vector<PlannedCache>& caches) {
+    DiskNotes notes = lacking_disks(caches);
+    notes.mistakes.insert(notes.mistakes.end(), notes.warnings.begin(), notes.warnings.end());
+    return notes.mistakes;
+  };
+  EXPECT_THAT(texts({{.key = "a", .choice = choice}}), testing::IsEmpty());
+  EXPECT_THAT(texts({{.key = "a", .choice = choice}, {.key = "b", .choice = choice}}),
+              testing::ElementsAre(AllOf(HasSubstr("a, b: " + folder.path().string() + ": has "),
+                                         HasSubstr("that the caches take there"))));
 }
 
 TEST(CachesTest, TiersTakeAPolicyAndAShareToKeepFree) {

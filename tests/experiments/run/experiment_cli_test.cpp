@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "experiments/cli/cli.h"
 #include "experiments/config/config_file.h"
@@ -54,6 +56,84 @@ TEST_F(ExperimentCliTest, CheckFindsWhatTheContextCannotHold) {
   EXPECT_THAT(out.str(), testing::Not(HasSubstr("warning")));
   EXPECT_EQ(check("prompts.max_prompt_tokens=2"), 2);
   EXPECT_THAT(err.str(), HasSubstr("prompts.max_prompt_tokens: leaves out all 2 prompts"));
+}
+
+/// Commands with a config and further arguments.
+class CacheRoomCliTest : public ExperimentFixture {
+ protected:
+  int call(const std::string& command, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {command, (folder_.path() / "c.yaml").string()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    if (command == "run") {
+      arguments.insert(arguments.end(), {"--quiet", "--out", (folder_.path() / "out").string()});
+      std::filesystem::remove_all(folder_.path() / "out");
+    }
+    out_.str("");
+    err_.str("");
+    return run_cli(arguments, components_, out_, err_);
+  }
+  std::ostringstream out_, err_;
+};
+
+// A page holds 16 tokens: the longest prompt has 5, and the last token is never fed.
+TEST_F(CacheRoomCliTest, CheckRefusesATextThatTheCacheDoesNotHold) {
+  const std::string cache = "model.cache={type: paged, max_pages: 1}";
+  for (const char* command : {"check", "run"}) {
+    EXPECT_EQ(call(command, {"--set", cache}), 0) << command << err_.str();
+    EXPECT_EQ(call(command, {"--set", cache, "--set", "max_new_tokens=13"}), 2) << command;
+  }
+  EXPECT_EQ(call("check", {"--set", cache, "--set", "max_new_tokens=13"}), 2);
+  EXPECT_THAT(err_.str(),
+              HasSubstr("model.cache: holds 16 tokens of a row, and prompt '1' with max_new_tokens "
+                        "takes 17 (5 + 12): raise its limit (max_pages or megabytes"));
+  EXPECT_EQ(call("check", {"--set", "max_new_tokens=500"}), 0) << "a cache without a limit";
+  EXPECT_EQ(call("check", {"--set", "model.cache={type: paged, page_size: 4, window_slack: 16}",
+                           "--set", "max_new_tokens=500"}),
+            0)
+      << err_.str();
+  const std::string tiered = "model.cache={type: tiered, memory_megabytes: 1, megabytes: ";
+  EXPECT_EQ(call("check", {"--set", tiered + "2}", "--set", "max_new_tokens=500"}), 0)
+      << err_.str();
+  EXPECT_EQ(call("check", {"--set", tiered + "1}", "--set", "max_new_tokens=500"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("model.cache: holds 448 tokens of a row, and prompt '1' with "
+                                    "max_new_tokens takes 504 (5 + 499): raise its megabytes, or"));
+}
+
+TEST_F(CacheRoomCliTest, CheckRefusesWhatADraftersOwnCacheDoesNotHold) {
+  const std::string cache = "strategies.draft.drafter.cache={type: paged, max_pages: 1}";
+  for (const char* command : {"check", "run"}) {
+    EXPECT_EQ(call(command, {"--set", cache, "--set", "max_new_tokens=14"}), 0)
+        << command << err_.str();
+    EXPECT_EQ(call(command, {"--set", cache, "--set", "max_new_tokens=40"}), 2) << command;
+  }
+  EXPECT_EQ(call("check", {"--set", cache, "--set", "max_new_tokens=15"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("strategies[2].drafter.cache: holds 16 tokens of a row, and "
+                                    "prompt '1' with max_new_tokens takes 17 (5 + 12)"));
+  EXPECT_THAT(err_.str(), testing::Not(HasSubstr("model.cache")));
+}
+
+TEST_F(CacheRoomCliTest, CheckRefusesADraftersTiersThatNoDiskHolds) {
+  const std::string cache =
+      "strategies.draft.drafter.cache={type: tiered, megabytes: 1073741824, disk: " +
+      folder_.path().string() + "}";
+  EXPECT_EQ(call("check", {"--set", cache}), 2);
+  EXPECT_THAT(err_.str(),
+              HasSubstr("strategies[2].drafter.cache: " + folder_.path().string() + ": has "));
+  EXPECT_THAT(err_.str(), HasSubstr("MiB in all, less than the 1073741824 MiB"));
+  EXPECT_EQ(call("run", {"--set", cache}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr(": strategies[2].drafter.cache: " + folder_.path().string() +
+                                    ": the disk has no room for"));
+}
+
+TEST_F(CacheRoomCliTest, MistakesOfAnOptionNameIt) {
+  EXPECT_EQ(call("check", {"--cache", "{type: paged, format: q4}"}), 2);
+  EXPECT_THAT(err_.str(),
+              HasSubstr("--cache {type: paged, format: q4}: model.cache.format: q4 changes"));
+  EXPECT_THAT(err_.str(), testing::Not(HasSubstr("--set")));
+  EXPECT_EQ(call("check", {"--dtype", "float64", "--kv-dtype", "bfloat16"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("--kv-dtype bfloat16: model.kv_dtype: "));
+  EXPECT_EQ(call("check", {"--cache", "paged", "--set", "model.cache.page_size=x"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("--set model.cache.page_size=x: model.cache.page_size: "));
 }
 
 TEST_F(ExperimentCliTest, CheckKnowsTrainings) {
