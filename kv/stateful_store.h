@@ -44,6 +44,9 @@ class StatefulStore final : public KvStore {
   BatchTables readers(RowId row, int64_t nodes, int64_t angle) const override {
     return pages_.readers(row, nodes, angle);
   }
+  std::shared_ptr<Ops> observed(std::shared_ptr<Ops> ops) override {
+    return pages_.observed(std::move(ops));
+  }
   /// Throws Error for a recurrent layer.
   std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row,
                                        TokenRange tokens = {}) const override;
