@@ -482,11 +482,14 @@ TEST(TemporaryPageFileTest, HoldsWhatIsWrittenAndLeavesNoName) {
 
 TEST(TemporaryPageFileTest, AFullDiskOrNoFolderIsAnError) {
   const TemporaryFolder folder;
-  EXPECT_THAT(
-      error_message<Error>([&] { (void)temporary_page_file(folder.path(), int64_t{1} << 55U); }),
-      HasSubstr("the disk has no room for"));
-  EXPECT_THAT(error_message<Error>([&] { (void)temporary_page_file(folder.path(), -1); }),
-              HasSubstr("no file can be given -1 MiB of pages of a cache"));
+  const auto message_of = [&](int64_t bytes) {
+    return error_message<Error>([&] { (void)temporary_page_file(folder.path(), bytes); });
+  };
+  {
+    const FullDisk full;  // a real one would be filled first
+    EXPECT_THAT(message_of((3 << 20) + 1), HasSubstr("the disk has no room for 4 MiB of pages"));
+  }
+  EXPECT_THAT(message_of(-(1 << 20)), HasSubstr("no file can be given -1 MiB of pages of a cache"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   EXPECT_THAT(error_message<Error>([&] { (void)temporary_page_file(folder.path() / "no", 4096); }),
               HasSubstr("no file can be made here"));
