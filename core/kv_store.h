@@ -121,11 +121,12 @@ class KvStore {
   /// The same for who asks for format, geometry, window, tables or addresses alone: nothing is read
   /// from disk or counted as read, so what the pages hold means nothing.
   virtual KvView describe(int64_t layer) const { return view(layer); }
-  /// Brings all that these layers read and write of the newest extend's rows, where it fits at
-  /// once. Then describe() is what their ops run with, and nothing moves or goes up until the store
-  /// is changed or view() is called: a graph may hold them. False, and nothing has moved, where it
-  /// does not fit. Throws Error where a disk fails.
-  virtual bool hold_pages(std::span<const int64_t> /*layers*/) { return true; }
+  /// Whether all that these layers read and write of the newest extend's rows lies in memory at
+  /// once; makes room for pages that are new. Then describe() is what their ops run with, and
+  /// nothing moves or goes up until the store is changed or view() is called: a graph may hold
+  /// them. False where a page has left memory, which view() brings beside what is computed, or
+  /// where there is no room; then no page has left or come. Throws Error where a disk fails.
+  virtual bool make_resident(std::span<const int64_t> /*layers*/) { return true; }
 
   /// Keeps the pending nodes on `path` (a path from the root: each node's parent is the one before
   /// it); forgets the row's other nodes.

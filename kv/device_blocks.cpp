@@ -90,7 +90,8 @@ void DeviceBlocks::wait(int64_t mark) {
   }
 }
 
-/// The host runs ahead of the copies by few moves: so there are few marks, too.
+/// The host runs ahead of the copies by two moves at most, each of a layer's blocks or of those
+/// that leave room for new ones: so few copies wait at a time.
 void DeviceBlocks::end_moves() {
   queue_->let_ops_wait();
   wait(moves_before_);

@@ -16,7 +16,9 @@ class ForwardingStore : public KvStore {
   void undo_extend() override { store_->undo_extend(); }
   KvView view(int64_t layer) const override { return store_->view(layer); }
   KvView describe(int64_t layer) const override { return store_->describe(layer); }
-  bool hold_pages(std::span<const int64_t> layers) override { return store_->hold_pages(layers); }
+  bool make_resident(std::span<const int64_t> layers) override {
+    return store_->make_resident(layers);
+  }
   void commit(RowId row, std::span<const int64_t> path) override { store_->commit(row, path); }
   void truncate(RowId row, int64_t length) override { store_->truncate(row, length); }
   int64_t rewindable_to(RowId row, int64_t length) const override {

@@ -387,7 +387,7 @@ void KvCache::add_node(const RowSpan& span, int64_t parent, int64_t index) {
 void KvCache::fill_row_tables(const BatchTables& tables, int64_t entry, RowId row) const {
   entries(tables.lengths)[entry] = static_cast<int32_t>(length(row));
   if (renumbers()) {
-    return;  // each layer's are written when it is viewed
+    return;  // each layer's are written once its pages are in memory
   }
   int32_t* to = entries(tables.page_tables) + entry * tables.page_tables.stride(0);
   for (const PageGroup& group : groups_->all()) {

@@ -35,7 +35,7 @@ class KvCache final : public KvStore {
   const BatchTables& tables() const { return tables_.device(); }
   KvView view(int64_t layer) const override;
   KvView describe(int64_t layer) const override;
-  bool hold_pages(std::span<const int64_t> layers) override;
+  bool make_resident(std::span<const int64_t> layers) override;
 
   void commit(RowId row, std::span<const int64_t> path) override;
   void truncate(RowId row, int64_t length) override;
@@ -154,7 +154,7 @@ class KvCache final : public KvStore {
   std::vector<PageUse> page_uses(int64_t layer) const;
   void bring_pages(int64_t layer) const;
   bool renumbers() const { return groups_->all().front().pool.renumbers(); }
-  void number_held(std::span<const int64_t> layers) const;
+  void number_resident(std::span<const int64_t> layers) const;
   void number_pages(int64_t layer) const;
   void write_numbers(const TableBlock& tables, int64_t entry, RowId row, int64_t layer) const;
   TableBlock::Options table_options(bool of_readers) const;

@@ -106,7 +106,7 @@ void KvCache::bring_pages(int64_t layer) const {
   pool.tiers()->read_ahead(pool.source_of(next), page_uses(next));
 }
 
-bool KvCache::hold_pages(std::span<const int64_t> layers) {
+bool KvCache::make_resident(std::span<const int64_t> layers) {
   PageTiers* tiers = page_tiers();
   if (tiers == nullptr) {
     return true;
@@ -115,18 +115,18 @@ bool KvCache::hold_pages(std::span<const int64_t> layers) {
   for (const int64_t layer : layers) {
     uses.push_back({groups_->of(layer).pool.source_of(layer), page_uses(layer)});
   }
-  if (!tiers->bring_all(uses)) {
+  if (!tiers->make_resident(uses)) {
     return false;
   }
   if (renumbers()) {
-    number_held(layers);
+    number_resident(layers);
   }
   return true;
 }
 
-/// Writes where the pages of layers lie that were just brought together, in the tables of the
-/// newest forward: those of its rows go up in one piece.
-void KvCache::number_held(std::span<const int64_t> layers) const {
+/// Writes where the pages of layers lie that are resident together, in the tables of the newest
+/// forward: those of its rows go up in one piece.
+void KvCache::number_resident(std::span<const int64_t> layers) const {
   if (spans_.empty()) {
     return;
   }

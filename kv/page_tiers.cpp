@@ -78,7 +78,7 @@ void PageTiers::bring(int64_t layer, std::span<const PageUse> uses) {
   finish_reads();
   forget_needs();
   const std::vector<Place> places = missing(layer, uses);
-  if (!come(places, layer)) {
+  if (!admit(places, layer)) {
     throw Error(fmt::format(
         "{} bytes of keys and values in memory do not hold {} more, which a layer reads at once, "
         "beside those of drafted tokens: raise the cache's memory_megabytes",
@@ -87,7 +87,7 @@ void PageTiers::bring(int64_t layer, std::span<const PageUse> uses) {
   note_access(layer, uses);
 }
 
-bool PageTiers::bring_all(std::span<const LayerUses> layers) {
+bool PageTiers::make_resident(std::span<const LayerUses> layers) {
   finish_reads();
   forget_needs();
   std::vector<Place> places;
@@ -95,8 +95,9 @@ bool PageTiers::bring_all(std::span<const LayerUses> layers) {
     const std::vector<Place> of_layer = missing(each.layer, each.uses);
     places.insert(places.end(), of_layer.begin(), of_layer.end());
   }
-  if (bytes_of(needed_) > pages_.memory_bytes ||
-      !come(places, layers.empty() ? 0 : layers.front().layer)) {
+  const bool has_one_left =
+      std::any_of(places.begin(), places.end(), [this](Place place) { return at(place).is_kept; });
+  if (has_one_left || !admit(places, layers.empty() ? 0 : layers.front().layer)) {
     forget_needs();
     return false;
   }
@@ -106,9 +107,9 @@ bool PageTiers::bring_all(std::span<const LayerUses> layers) {
   return true;
 }
 
-/// Brings blocks that are not in memory, before `layer` is used. False, and nothing has moved,
+/// Brings blocks that are not in memory, before `layer` is used. False, and none has left or come,
 /// where there is no room for them.
-bool PageTiers::come(std::span<const Place> places, int64_t layer) {
+bool PageTiers::admit(std::span<const Place> places, int64_t layer) {
   if (!places.empty()) {
     memory_->begin_moves();
   }
@@ -244,7 +245,8 @@ std::vector<PageTiers::Candidate> PageTiers::candidates(int64_t layer) {
       const Block& each = at({other, block});
       if (each.in_memory && !each.is_needed && !is_pinned({other, block})) {
         all.push_back({.use = {.layer = other,
-                               .forwards_ago = forward_ - each.last_use,
+                               // An undone forward may have used it.
+                               .forwards_ago = std::max<int64_t>(0, forward_ - each.last_use),
                                .access_count = each.access_count,
                                .turns = (other - layer + layers) % layers},
                        .place = {other, block}});

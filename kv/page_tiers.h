@@ -47,7 +47,7 @@ class PageTiers {
   /// Another forward begins, which counts as a use; until the next one these pages stay in memory,
   /// in every layer, once they are brought: those of pending nodes.
   void begin_forward(std::vector<int64_t> pinned);
-  /// The newest forward has used nothing, and counts for nothing.
+  /// Forgets that the newest forward began: what it used counts as used by the next one.
   void undo_forward() { --forward_; }
   /// Brings a page in every layer, and pins it until the next begin_forward() or end_holds().
   void hold(int64_t page);
@@ -56,15 +56,16 @@ class PageTiers {
   /// memory does not hold them beside what is pinned, or the disk fails; all pages keep their
   /// numbers then.
   void bring(int64_t layer, std::span<const PageUse> uses);
-  /// The same for several layers at once. False, and nothing has moved, where the memory does not
-  /// hold them together.
-  bool bring_all(std::span<const LayerUses> layers);
+  /// Whether all of several layers' pages are in memory together, where they stay until the next
+  /// call; makes room for new ones. False where one has left, which bring() reads, or where the
+  /// memory does not hold them: then none has left or come, but what was being read ahead.
+  bool make_resident(std::span<const LayerUses> layers);
   /// Begins to read pages of another layer that will be brought next, where there is room beside
   /// those that the newest bring() named.
   void read_ahead(int64_t layer, std::span<const PageUse> uses);
 
-  /// The number that attention finds a page under which the newest bring() has brought; -1 where it
-  /// is known to lie elsewhere. Until the next read_ahead().
+  /// The number that attention finds a page under which the newest bring() or make_resident() was
+  /// asked for; -1 where it is known to lie elsewhere. Until the next read_ahead().
   int64_t number(int64_t layer, int64_t page) const { return memory_->number(layer, page); }
 
   /// These are for between forwards; see RowTiers, of which they throw what it says.
@@ -91,7 +92,7 @@ class PageTiers {
     bool in_memory = false;
     bool is_changed = false;  ///< since it came into memory
     bool is_kept = false;     ///< elsewhere, where it does not lie in memory
-    bool is_needed = false;   ///< by the newest bring(), or being read
+    bool is_needed = false;   ///< by the newest bring() or make_resident(), or being read
     int64_t last_use = -1;    ///< forward
     int64_t access_count = 0;
   };
@@ -108,7 +109,7 @@ class PageTiers {
   std::vector<Place> missing(int64_t layer, std::span<const PageUse> uses);
   int64_t bytes_of(std::span<const Place> places) const;
   bool make_room(int64_t bytes, int64_t layer);
-  bool come(std::span<const Place> places, int64_t layer);
+  bool admit(std::span<const Place> places, int64_t layer);
   void note_access(int64_t layer, std::span<const PageUse> uses);
   std::vector<Candidate> candidates(int64_t layer);
   std::vector<Place> first_to_leave(std::vector<Candidate> candidates, int64_t bytes) const;

@@ -118,14 +118,14 @@ KvView StatefulStore::describe(int64_t layer) const {
   return view;
 }
 
-bool StatefulStore::hold_pages(std::span<const int64_t> layers) {
+bool StatefulStore::make_resident(std::span<const int64_t> layers) {
   std::vector<int64_t> paged;
   for (const int64_t layer : layers) {
     if (const int64_t own = place(layer).in_pages; own >= 0) {
       paged.push_back(own);
     }
   }
-  return pages_.hold_pages(paged);
+  return pages_.make_resident(paged);
 }
 
 void StatefulStore::commit(RowId row, std::span<const int64_t> path) {

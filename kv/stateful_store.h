@@ -20,7 +20,7 @@ class StatefulStore final : public KvStore {
   void undo_extend() override;
   KvView view(int64_t layer) const override;
   KvView describe(int64_t layer) const override;
-  bool hold_pages(std::span<const int64_t> layers) override;
+  bool make_resident(std::span<const int64_t> layers) override;
   void commit(RowId row, std::span<const int64_t> path) override;
   void truncate(RowId row, int64_t length) override;
   int64_t rewindable_to(RowId row, int64_t length) const override;

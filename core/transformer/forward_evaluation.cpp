@@ -54,7 +54,7 @@ ForwardResult ForwardEvaluation::run(const TokenBatch& batch, const ForwardOptio
   if (leaves_out(pass.batch, options, pass.nodes)) {
     evaluate_last(pass, a);
   } else if (ForwardGraphs* graphs = graphs_for(pass, all);
-             graphs != nullptr && store_.hold_pages(*pass.layers)) {
+             graphs != nullptr && store_.make_resident(*pass.layers)) {
     SPECDEC_CHECK(longest > 0, "forward: tables that do not say how long their rows are");
     pass.context = launched_context(longest);
     place_inputs(pass, a);
@@ -101,7 +101,7 @@ ForwardEvaluation::Pass ForwardEvaluation::pass_of_step(int64_t index,
 }
 
 bool ForwardEvaluation::begin_steps(GraphKey& key) {
-  if (!store_.hold_pages(*all_layers_)) {
+  if (!store_.make_resident(*all_layers_)) {
     return false;
   }
   const int64_t longest = store_.describe(0).tables->longest;
@@ -140,7 +140,7 @@ bool ForwardEvaluation::run_draft(const TokenBatch& fed, const ForwardOptions& o
     add_address(workspace_.activations(nodes).residual, key_);
   }
   key_.insert(key_.end(), steps.key.begin(), steps.key.end());
-  if (!store_.hold_pages(*pass.layers) || !draft_graphs_.knows(key_)) {
+  if (!draft_graphs_.knows(key_) || !store_.make_resident(*pass.layers)) {
     outputs_.release();
     return false;
   }

@@ -41,7 +41,7 @@ class ForwardEvaluation {
                      int64_t nodes, bool is_surrounded);
   /// Evaluates and draws a draft as one graph: `fed`, and the nodes of the steps behind it, all of
   /// which are in the cache. Follows can_run_draft of the same draft. False, and nothing is
-  /// evaluated, for a new key, and where the cache does not hold the layers' pages at once.
+  /// evaluated, for a new key, and where the layers' pages are not all in memory at once.
   /// `around`: of a head, whose inputs `fed` gives; nullptr = the model's own embedding and logits.
   bool run_draft(const TokenBatch& fed, const ForwardOptions& options, const LayerList& layers,
                  const DraftSteps& steps, const StepSurroundings* around);

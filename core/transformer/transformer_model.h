@@ -78,13 +78,14 @@ class TransformerModel final : public LanguageModel {
   bool can_step(int64_t nodes) const;
   /// Makes room for a chain of so many nodes behind what row 0 keeps, which has no pending ones,
   /// where can_step says so, and adds to a graph's key what their evaluation depends on. False, and
-  /// nothing is pending, where the cache does not hold their pages at once.
+  /// nothing is pending, where their pages are not all in memory at once.
   bool begin_steps(int64_t nodes, GraphKey& key);
   /// Evaluates node `index` of these by its inputs, which are given: what the layers come to,
   /// [1, hidden], in memory that the next step overwrites. Calls ops only.
   Tensor run_step(int64_t index, const ForwardInputs& inputs);
   /// Forgets the nodes of the newest forward, as if it had not been: for a head that fails after
-  /// its layer. Only between that forward and the next call that changes the model.
+  /// its layer, or another module of its chain. Only between that forward and the next call that
+  /// changes the model.
   void undo_forward();
 
   const TransformerWeights& weights() const;

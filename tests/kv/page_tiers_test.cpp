@@ -83,9 +83,9 @@ class PageTiersTest : public testing::Test {
     tiers_.bring(layer, {&use, 1});
     check(layer, page);
   }
-  /// Writes every page of both layers, in as many forwards.
-  void fill() {
-    for (int64_t page = 0; page < kPages; ++page) {
+  /// Writes the first pages of both layers, in as many forwards.
+  void fill(int64_t pages = kPages) {
+    for (int64_t page = 0; page < pages; ++page) {
       tiers_.begin_forward({});
       bring_and_write(0, page, static_cast<int32_t>(100 + page));
       bring_and_write(2, page, static_cast<int32_t>(200 + page));
@@ -208,6 +208,36 @@ TEST_F(OwnPolicyTest, SaysWhatLeaves) {
   EXPECT_EQ(pages_in_memory(0), kPages);
 }
 
+/// Notes what it is asked about.
+class NotedUses final : public TierPolicy {
+ public:
+  bool leaves_before(const BlockUse& a, const BlockUse& b) const override {
+    fewest_forwards_ago_ = std::min({fewest_forwards_ago_, a.forwards_ago, b.forwards_ago});
+    return a.forwards_ago > b.forwards_ago;
+  }
+  int64_t fewest_forwards_ago() const { return fewest_forwards_ago_; }
+
+ private:
+  mutable int64_t fewest_forwards_ago_ = 99;
+};
+
+class NotedUsesTest : public PageTiersTest {
+ protected:
+  NotedUsesTest() : NotedUsesTest(std::make_shared<NotedUses>()) {}
+  explicit NotedUsesTest(std::shared_ptr<NotedUses> policy)
+      : PageTiersTest(policy), policy_(std::move(policy)) {}
+  std::shared_ptr<NotedUses> policy_;
+};
+
+TEST_F(NotedUsesTest, AnUndoneForwardUsedNothingInTheFuture) {
+  fill();
+  tiers_.begin_forward({});
+  bring_and_check(2, 1);
+  tiers_.undo_forward();  // after it has used something
+  bring_and_check(2, 3);
+  EXPECT_EQ(policy_->fewest_forwards_ago(), 0);
+}
+
 class FrequencyPolicyTest : public PageTiersTest {
  protected:
   FrequencyPolicyTest() : PageTiersTest(least_frequently_used()) {}
@@ -291,56 +321,67 @@ TEST_F(PageTiersTest, HeldPagesStayUntilTheirEnd) {
   EXPECT_GT(read_all(), 0);
 }
 
-TEST_F(PageTiersTest, LayersComeTogetherOrNotAtAll) {
-  fill();
-  const auto first_pages = [](int64_t count) {
-    std::vector<PageUse> uses;
-    for (int64_t page = 0; page < count; ++page) {
-      uses.push_back({page});
-    }
-    return uses;
-  };
+/// Pages that two layers are about to write.
+std::vector<LayerUses> first_pages(int64_t of_first, int64_t of_last) {
+  std::vector<LayerUses> layers = {{0, {}}, {2, {}}};
+  for (int64_t page = 0; page < of_first; ++page) {
+    layers[0].uses.push_back({page, true});
+  }
+  for (int64_t page = 0; page < of_last; ++page) {
+    layers[1].uses.push_back({page, true});
+  }
+  return layers;
+}
+
+TEST_F(PageTiersTest, LayersAreResidentTogetherOrNothingMoves) {
   const auto counts = [this] {
     const KvTiers all = tiers_.statistics();
     return std::vector{all.memory_bytes, all.promotions, all.demotions,
                        all.accesses,     all.read_bytes, all.written_bytes};
   };
   tiers_.begin_forward({});
-  EXPECT_TRUE(tiers_.bring_all({}));
-  const std::vector<LayerUses> fitting = {{0, first_pages(8)}, {2, first_pages(12)}};  // 128 KiB
-  ASSERT_TRUE(tiers_.bring_all(fitting));
-  for (const LayerUses& each : fitting) {
-    for (const PageUse& use : each.uses) {
-      check(each.layer, use.page);
-      EXPECT_EQ(tiers_.state(each.layer, use.page)->tier, KvTier::kMemory);
-    }
-  }
-  const auto held = counts();
-  EXPECT_TRUE(tiers_.bring_all(fitting));
-  EXPECT_EQ(counts(), held) << "all of it is there, and used by the same forward";
-  EXPECT_FALSE(
-      tiers_.bring_all(std::vector<LayerUses>{{0, first_pages(10)}, {2, first_pages(12)}}));
-  EXPECT_EQ(counts(), held) << "no room for one more block";
+  EXPECT_TRUE(tiers_.make_resident({}));
+  ASSERT_TRUE(tiers_.make_resident(first_pages(8, 12)));  // 128 KiB that are new
+  EXPECT_EQ(pages_in_memory(0), 8);
+  EXPECT_EQ(pages_in_memory(2), 12);
+  const auto resident = counts();
+  EXPECT_TRUE(tiers_.make_resident(first_pages(8, 12)));
+  EXPECT_EQ(counts(), resident) << "all of it is there, and used by the same forward";
+  EXPECT_FALSE(tiers_.make_resident(first_pages(10, 12)));
+  EXPECT_EQ(counts(), resident) << "no room for one more block";
+
+  const std::array<int64_t, 1> left = {10};  // a block in layer 2, two free ones' worth in 0
+  ASSERT_EQ(tiers_.demote(left, {}), 16384);
+  const auto without = counts();
+  EXPECT_FALSE(tiers_.make_resident(first_pages(8, 12))) << "a page has left";
+  EXPECT_EQ(counts(), without);
+  EXPECT_TRUE(tiers_.make_resident(first_pages(12, 10)));
+  EXPECT_EQ(tiers_.statistics().read_bytes, 0);
   tiers_.begin_forward({23});
+  EXPECT_FALSE(tiers_.make_resident(first_pages(0, 12)));
+  bring_and_check(2, 10);
   bring_and_check(2, 23);  // stays, in this layer
-  const auto pinned = counts();
-  EXPECT_FALSE(tiers_.bring_all(fitting));
-  EXPECT_EQ(counts(), pinned);
-  EXPECT_TRUE(tiers_.bring_all(std::vector<LayerUses>{{0, first_pages(8)}, {2, first_pages(10)}}));
-  EXPECT_EQ(tiers_.state(2, 23)->tier, KvTier::kMemory);
+  EXPECT_FALSE(tiers_.make_resident(first_pages(8, 12))) << "a pinned page takes the room";
 }
 
-TEST_F(PageTiersTest, LayersThatCannotBeReadTogetherLoseNothing) {
-  fill();
-  tiers_.begin_forward({});
-  const std::vector<LayerUses> uses = {{0, {{0, true}, {4}}}, {2, {{0, true}, {5}}}};
-  disk_.fails_reads = true;
-  EXPECT_THAT(error_message<Error>([&] { (void)tiers_.bring_all(uses); }),
-              HasSubstr("cannot be read"));
-  disk_.fails_reads = false;
-  ASSERT_TRUE(tiers_.bring_all(uses));
-  write(0, 0, 7);
-  write(2, 0, 8);
+TEST_F(PageTiersTest, NewPagesOfLayersHaveTheRoomOfIdleOnes) {
+  fill(kPages - 2);
+  for (int forward = 0; forward < 3; ++forward) {
+    tiers_.begin_forward({});
+  }
+  const auto kept = tiers_.statistics();
+  std::vector<LayerUses> uses = first_pages(0, 0);
+  uses[0].uses = {{kPages - 2, true}};
+  uses[1].uses = {{kPages - 1, true}};
+  disk_.fails_writes = true;
+  EXPECT_THAT(error_message<Error>([&] { (void)tiers_.make_resident(uses); }),
+              HasSubstr("the disk is full"));
+  disk_.fails_writes = false;
+  EXPECT_TRUE(tiers_.make_resident(uses));
+  EXPECT_GT(tiers_.statistics().demotions, kept.demotions);
+  EXPECT_EQ(tiers_.statistics().promotions, kept.promotions);
+  write(0, kPages - 2, 7);
+  write(2, kPages - 1, 8);
   for (int64_t page = 0; page < kPages; ++page) {
     bring_and_check(0, page);
     bring_and_check(2, page);

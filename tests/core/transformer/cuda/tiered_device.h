@@ -8,8 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "core/drawn_chain.h"
+#include "core/error.h"
 #include "core/kernels/cuda/cuda_copy_queue.h"
 #include "core/row_tiers.h"
+#include "kv/forwarding_store.h"
 #include "kv/kv_cache.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/support/temporary_folder.h"
@@ -98,6 +101,45 @@ class TieredDeviceTest : public testing::Test {
   TemporaryFolder folder_;
   std::shared_ptr<CheckedCopies> copies_ = std::make_shared<CheckedCopies>();
 };
+
+/// Notes how often pages are to be resident, and fails to bring them where it is told.
+class NotedPages final : public ForwardingStore {
+ public:
+  struct Notes {
+    int64_t calls = 0;
+    bool fails = false;
+  };
+  NotedPages(std::unique_ptr<KvStore> store, Notes& notes)
+      : ForwardingStore(std::move(store)), notes_(notes) {}
+  bool make_resident(std::span<const int64_t> layers) override {
+    ++notes_.calls;
+    if (notes_.fails) {
+      throw Error("the disk is full");
+    }
+    return ForwardingStore::make_resident(layers);
+  }
+
+ private:
+  Notes& notes_;
+};
+
+inline KvStoreFactory noted(KvStoreFactory store, NotedPages::Notes& notes) {
+  return [store = std::move(store), &notes](const std::vector<LayerKv>& layers,
+                                            const KvStoreOptions& options) {
+    return std::make_unique<NotedPages>(store(layers, options), notes);
+  };
+}
+
+/// Chains with the same tokens and distributions.
+inline void expect_equal_chains(const DrawnChain& chain, const DrawnChain& wanted) {
+  EXPECT_EQ(chain.tokens, wanted.tokens);
+  ASSERT_EQ(chain.probs.defined(), wanted.probs.defined());
+  EXPECT_TRUE(!wanted.probs.defined() || at::equal(chain.probs, wanted.probs));
+}
+
+inline TransformerOptions tier_options(int64_t graphs = 32) {
+  return {.ops = cuda_ops(at::kCPU), .graphs = graphs};
+}
 
 /// What every row's pages do before a forward.
 using Move = std::function<void(RowTiers&, RowId)>;
