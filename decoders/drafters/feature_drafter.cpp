@@ -204,7 +204,8 @@ Tensor FeatureDrafter::expand(const Draft& partial, std::span<const int64_t> fro
 }
 
 bool FeatureDrafter::expands_on_device() {
-  return modules_.front()->draws_chains() && target_features_.untaken().defined();
+  return modules_.front()->draws_chains() &&
+         (target_features_.untaken().defined() || root_.sampler != nullptr);
 }
 
 ForwardResult FeatureDrafter::expand_on_device(const Draft& partial,

@@ -16,7 +16,8 @@ struct ModuleDrawing {
   /// Whether it drafts so many tokens; empty = none.
   std::function<bool(int64_t count)> can_draw = {};
   /// Drafts by the first module's logits [1, vocab] after the newest committed token and the
-  /// features [1, hidden] of each module there; nothing where the logits are damaged.
+  /// features [1, hidden] of each module there; nothing where the logits are damaged, or no graph
+  /// can hold the chain now.
   std::function<std::optional<DrawnChain>(const ChainRequest& chain, const Tensor& logits,
                                           std::span<const Tensor> features)>
       draw = {};
@@ -73,7 +74,8 @@ class FeatureDrafter final : public DistributionDrafter {
   template <class Draw>
   auto draw_by_head(const Draw& draw);
   std::optional<DrawnChain> draw_by_modules(const ChainRequest& chain);
-  /// Where there are features to begin with that no draft has begun with.
+  /// Where there are features to begin with that no draft has begun with, or the logits after them
+  /// lie on the device: several modules that drew no chain go on from these level by level.
   bool expands_on_device() override;
   ForwardResult expand_on_device(const Draft& partial, std::span<const int64_t> frontier,
                                  const Tensor& tokens) override;
@@ -113,8 +115,8 @@ class FeatureDrafter final : public DistributionDrafter {
   TokenSpan committed_;               // of the draft in progress
   double* prompt_seconds_ = nullptr;  // the same
   std::vector<Tensor> newest_;  // [modules] features at the newest committed token, [1, hidden]
-  // Logits [1, vocab] after it; undefined after a chain that a device drew by one module. Where one
-  // by several was damaged, the host goes on from them.
+  // Logits [1, vocab] after it; undefined after a chain that a device drew by one module. Where
+  // several drew none, the device goes on from them, or the host where they are damaged.
   ForwardResult root_;
   std::vector<Node> nodes_;  // of the draft in progress
 };

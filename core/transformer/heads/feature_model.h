@@ -68,7 +68,7 @@ class FeatureModel final : public LanguageModel {
   /// See TransformerModel::can_step, begin_steps and undo_forward.
   bool can_step(int64_t nodes) const { return engine_->can_step(nodes); }
   bool begin_steps(int64_t nodes, GraphKey& key) { return engine_->begin_steps(nodes, key); }
-  void undo_steps() { engine_->undo_forward(); }
+  void undo_forward() { engine_->undo_forward(); }
   /// Evaluates step `index` of a token [1] on the device and the head's own feature [1, hidden]
   /// before it: the feature after it, in memory that the next step overwrites. Calls ops only, as
   /// step_logits does.

@@ -56,18 +56,27 @@ std::optional<DrawnChain> ModuleChains::draw(const ChainRequest& chain, const Te
 
 bool ModuleChains::begin_steps(int64_t count, GraphKey& key) {
   std::vector<FeatureModel*> begun;
-  for (size_t module = 0; module < modules_.size(); ++module) {
-    const int64_t steps = steps_of(module, count);
-    if (steps == 0) {
-      continue;
+  begun.reserve(modules_.size());
+  const auto undo = [&begun] {
+    for (FeatureModel* module : begun) {
+      module->undo_forward();
     }
-    if (!modules_[module]->begin_steps(steps, key)) {
-      for (FeatureModel* each : begun) {
-        each->undo_steps();
+  };
+  try {
+    for (size_t module = 0; module < modules_.size(); ++module) {
+      const int64_t steps = steps_of(module, count);
+      if (steps == 0) {
+        continue;
       }
-      return false;
+      if (!modules_[module]->begin_steps(steps, key)) {
+        undo();
+        return false;
+      }
+      begun.push_back(modules_[module]);
     }
-    begun.push_back(modules_[module]);
+  } catch (...) {
+    undo();
+    throw;
   }
   return true;
 }

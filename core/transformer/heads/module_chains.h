@@ -27,8 +27,8 @@ class ModuleChains {
   bool can_draw(int64_t count) const;
   /// Drafts one, where it can, by the logits [1, vocab] after the newest kept token and the
   /// features [1, hidden] there, of each module; reads it back at once. Nothing where the logits
-  /// are damaged; nothing, and nothing is pending, where a module's cache has to move its pages
-  /// while the chain is drawn. The drafted tokens are pending in the modules that evaluated them.
+  /// are damaged; nothing, and nothing is pending, where a module's cache has to bring pages first
+  /// or holds fewer. The drafted tokens are pending in the modules that evaluated them.
   std::optional<DrawnChain> draw(const ChainRequest& chain, const Tensor& logits,
                                  std::span<const Tensor> features);
   /// How many chains ran as graphs.
@@ -37,7 +37,8 @@ class ModuleChains {
  private:
   /// Tokens of a chain that a module is fed.
   int64_t steps_of(size_t module, int64_t count) const;
-  /// Makes room in each module for what it is fed. False, and nothing is pending, where one cannot.
+  /// Makes room in each module for what it is fed. False where one's pages are not all in memory;
+  /// nothing is pending then, nor where it throws.
   bool begin_steps(int64_t count, GraphKey& key);
   /// Feeds all drafted tokens, from the first one on, and draws the others: calls ops only.
   void draw_behind(const Tensor& first, int64_t count, ChainDrawing& drawing);
