@@ -322,7 +322,7 @@ TEST_F(PageTiersTest, HeldPagesStayUntilTheirEnd) {
 }
 
 /// Pages that two layers are about to write.
-std::vector<LayerUses> first_pages(int64_t of_first, int64_t of_last) {
+std::vector<LayerUses> uses_of_pages(int64_t of_first, int64_t of_last) {
   std::vector<LayerUses> layers = {{0, {}}, {2, {}}};
   for (int64_t page = 0; page < of_first; ++page) {
     layers[0].uses.push_back({page, true});
@@ -341,27 +341,27 @@ TEST_F(PageTiersTest, LayersAreResidentTogetherOrNothingMoves) {
   };
   tiers_.begin_forward({});
   EXPECT_TRUE(tiers_.make_resident({}));
-  ASSERT_TRUE(tiers_.make_resident(first_pages(8, 12)));  // 128 KiB that are new
+  ASSERT_TRUE(tiers_.make_resident(uses_of_pages(8, 12)));  // 128 KiB that are new
   EXPECT_EQ(pages_in_memory(0), 8);
   EXPECT_EQ(pages_in_memory(2), 12);
   const auto resident = counts();
-  EXPECT_TRUE(tiers_.make_resident(first_pages(8, 12)));
+  EXPECT_TRUE(tiers_.make_resident(uses_of_pages(8, 12)));
   EXPECT_EQ(counts(), resident) << "all of it is there, and used by the same forward";
-  EXPECT_FALSE(tiers_.make_resident(first_pages(10, 12)));
+  EXPECT_FALSE(tiers_.make_resident(uses_of_pages(10, 12)));
   EXPECT_EQ(counts(), resident) << "no room for one more block";
 
   const std::array<int64_t, 1> left = {10};  // a block in layer 2, two free ones' worth in 0
   ASSERT_EQ(tiers_.demote(left, {}), 16384);
   const auto without = counts();
-  EXPECT_FALSE(tiers_.make_resident(first_pages(8, 12))) << "a page has left";
+  EXPECT_FALSE(tiers_.make_resident(uses_of_pages(8, 12))) << "a page has left";
   EXPECT_EQ(counts(), without);
-  EXPECT_TRUE(tiers_.make_resident(first_pages(12, 10)));
+  EXPECT_TRUE(tiers_.make_resident(uses_of_pages(12, 10)));
   EXPECT_EQ(tiers_.statistics().read_bytes, 0);
   tiers_.begin_forward({23});
-  EXPECT_FALSE(tiers_.make_resident(first_pages(0, 12)));
+  EXPECT_FALSE(tiers_.make_resident(uses_of_pages(0, 12)));
   bring_and_check(2, 10);
   bring_and_check(2, 23);  // stays, in this layer
-  EXPECT_FALSE(tiers_.make_resident(first_pages(8, 12))) << "a pinned page takes the room";
+  EXPECT_FALSE(tiers_.make_resident(uses_of_pages(8, 12))) << "a pinned page takes the room";
 }
 
 TEST_F(PageTiersTest, NewPagesOfLayersHaveTheRoomOfIdleOnes) {
@@ -370,7 +370,7 @@ TEST_F(PageTiersTest, NewPagesOfLayersHaveTheRoomOfIdleOnes) {
     tiers_.begin_forward({});
   }
   const auto kept = tiers_.statistics();
-  std::vector<LayerUses> uses = first_pages(0, 0);
+  std::vector<LayerUses> uses = uses_of_pages(0, 0);
   uses[0].uses = {{kPages - 2, true}};
   uses[1].uses = {{kPages - 1, true}};
   disk_.fails_writes = true;
