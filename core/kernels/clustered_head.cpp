@@ -23,13 +23,18 @@ void check_cluster_sizes(const ClusteredHead& head, const Tensor& centroid_score
                          const Tensor& states, const Tensor& logits) {
   const int64_t rows = states.size(0);
   const int64_t clusters = head.clusters.tokens.size(0);
+  const int64_t vocab = head.weight.out();
   SPECDEC_CHECK(centroid_scores.size(0) == rows && centroid_scores.size(1) == clusters &&
-                    logits.size(0) == rows && logits.size(1) == head.weight.out() &&
-                    head.clusters.tokens.numel() == head.weight.out(),
+                    logits.size(0) == rows && logits.size(1) == vocab,
                 "score_clusters: scores [{}, {}] and logits [{}, {}] of {} states for {} clusters "
                 "of {} tokens",
                 centroid_scores.size(0), centroid_scores.size(1), logits.size(0), logits.size(1),
-                rows, clusters, head.weight.out());
+                rows, clusters, vocab);
+  SPECDEC_CHECK(states.size(1) == head.weight.in(), "score_clusters: states of {} for a head of {}",
+                states.size(1), head.weight.in());
+  SPECDEC_CHECK(head.clusters.tokens.numel() == vocab && head.clusters.places.numel() == vocab,
+                "score_clusters: clusters of {} tokens and {} places for {} tokens",
+                head.clusters.tokens.numel(), head.clusters.places.numel(), vocab);
   SPECDEC_CHECK(head.chosen > 0 && head.chosen <= clusters, "score_clusters: {} of {} clusters",
                 head.chosen, clusters);
 }

@@ -53,6 +53,19 @@ TEST(ClusteredHeadTest, OperandsThatDoNotFitAreRefused) {
   EXPECT_THROW(head.logits(*ops, scores, states, 0), InternalError);
   EXPECT_THROW(head.logits(*ops, scores.narrow(0, 0, 1), states, 1), InternalError);
   EXPECT_THROW(head.logits(*ops, scores.narrow(1, 0, 4), states, 1), InternalError);
+
+  const Tensor logits = at::zeros({2, ClusterCase::kVocab});
+  const auto check = [&](const TokenClusters& clusters, const Tensor& of) {
+    check_cluster_sizes({head.weight, clusters, 1, CentroidFill::kNothing}, scores, of, logits);
+  };
+  const TokenClusters clusters = token_clusters(head.ordering, at::kCPU);
+  const auto [tokens, places] = clusters;
+  EXPECT_NO_THROW(check(clusters, states));
+  EXPECT_THROW(check(clusters, states.narrow(1, 0, 15)), InternalError);
+  EXPECT_THROW(check(clusters, at::zeros({2, 17})), InternalError);
+  EXPECT_THROW(check({tokens, places.narrow(0, 1, ClusterCase::kVocab - 1)}, states),
+               InternalError);
+  EXPECT_THROW(check({tokens.narrow(1, 0, 4), places}, states), InternalError);
 }
 
 }  // namespace
