@@ -75,16 +75,19 @@ void KvCache::check_length(int64_t tokens) const {
   }
 }
 
-/// Throws Error where a node that is so many tokens behind the kept ones, at a slot that is not its
-/// position's, would read a group of keys that branches have in common no more.
-void KvCache::check_branch(int64_t row_length, int64_t depth) const {
+/// Throws Error where a node, at a slot that is not its position's, would read a group of keys that
+/// branches have in common no more: it is the last of `depth` tokens behind `shared` ones of its
+/// row, kept or pending, that lie at the slots of their positions. Groups that end there are
+/// rounded by the forward of their last token, or are kept.
+void KvCache::check_branch(int64_t shared, int64_t depth) const {
   ExactPages form;
   form.recent = options_.exact_recent;
   form.multiple = kv_key_group(options_.format);
-  if (form.multiple > 1 && form.first_at(row_length + depth - 1) > row_length) {
+  if (form.multiple > 1 && form.first_at(shared + depth - 1) > shared) {
     throw Error(fmt::format(
-        "a branch of a draft tree is {} tokens deep, with the one that it begins with, and a "
-        "key/value cache in {} with exact_recent {} rounds the keys of {} tokens together that "
+        "a branch of a draft tree is {} tokens deep, behind those that branches have in common, "
+        "and "
+        "a key/value cache in {} with exact_recent {} rounds the keys of {} tokens together that "
         "follow each other in all branches: draft a tree of at most {} levels (beams: a "
         "draft_length "
         "of as many) or a chain without beams, or raise exact_recent",

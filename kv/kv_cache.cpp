@@ -298,8 +298,13 @@ KvCache::PageRange KvCache::page_range(const RowSpan& span) const {
 int64_t KvCache::path_slots(const NewNodes& nodes) {
   int64_t slots = 0;
   for (const RowSpan& span : spans_) {
+    const int64_t held = pending(span.row);
+    const auto parent_at = [&](int64_t index) {
+      return index < held ? rows_[span.row].pending[static_cast<size_t>(index)].parent
+                          : parent_of(nodes, span.begin + index - held, index);
+    };
     depths_.clear();
-    for (int64_t index = 0; index < pending(span.row); ++index) {
+    for (int64_t index = 0; index < held; ++index) {
       const Node& node = rows_[span.row].pending[static_cast<size_t>(index)];
       depths_.push_back(node.position - length(span.row));
     }
@@ -309,7 +314,11 @@ int64_t KvCache::path_slots(const NewNodes& nodes) {
       const int64_t depth = parent < 0 ? 0 : depths_[static_cast<size_t>(parent)] + 1;
       depths_.push_back(depth);
       if (depth != index) {
-        check_branch(length(span.row), depth + 1);
+        int64_t above = parent;  // the last one at the slot of its position
+        while (above >= 0 && depths_[static_cast<size_t>(above)] != above) {
+          above = parent_at(above);
+        }
+        check_branch(length(span.row) + above + 1, depth - above);
         slots += depth + 1;
       }
     }

@@ -134,7 +134,7 @@ class KvCache final : public KvStore {
   int64_t most_pages(RowId row) const;
   PageRange page_range(const RowSpan& span) const;
   int64_t path_slots(const NewNodes& nodes);
-  void check_branch(int64_t row_length, int64_t depth) const;
+  void check_branch(int64_t shared, int64_t depth) const;
   void round_groups(RowId row, TokenRange last);
   void reserve_tables(const NewNodes& nodes);
   void reserve_pages(PageGroup& group, std::span<const PageRange> ranges);

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <limits>
+#include <memory>
+#include <numeric>
 
 #include "core/error.h"
 #include "tests/kv/grouped_cache.h"
@@ -64,6 +67,44 @@ TEST_F(KeyGroupsCacheTest, ABranchThatIsTooDeepChangesNothing) {
   model.extend_chain(0, 71);
   model.commit(0, 70);
   model.check();
+}
+
+/// Tokens that are pending before a tree branches, as those that a drawn tree is fed, count as kept
+/// ones do: groups that end among them are the same in all branches.
+TEST_F(KeyGroupsCacheTest, ABranchIsCountedFromTheTokensThatAllShare) {
+  for (const int64_t fed : {2, 27, 31}) {
+    SCOPED_TRACE(fed);
+    const int64_t kept = 121 - fed;
+    const auto branches = [](int64_t pending, int64_t depth) {
+      std::vector<int64_t> parents(static_cast<size_t>(depth + 1));
+      std::iota(parents.begin(), parents.end(), pending - 1);
+      parents[1] = pending - 1;
+      return parents;
+    };
+    std::array<std::unique_ptr<GroupedCache>, 2> models;  // the tokens are pending, or kept
+    for (size_t i = 0; i < models.size(); ++i) {
+      at::manual_seed(3);
+      models[i] = std::make_unique<GroupedCache>(grouped_options(KvFormat::kKivi4, 32));
+      GroupedCache& model = *models[i];
+      model.extend_chain(0, kept);
+      model.commit(0, kept - 1);
+      model.extend_chain(0, fed);
+      if (i == 1) {
+        model.commit(0, fed - 1);
+      }
+      const int64_t pending = model.cache().pending(0);
+      EXPECT_THAT(error_message<Error>([&] { model.extend(0, branches(pending, 39)); }),
+                  HasSubstr("39 tokens deep"));
+      model.extend(0, branches(pending, 38));
+    }
+    for (size_t layer = 0; layer < 2; ++layer) {
+      EXPECT_TRUE(at::equal(models[0]->read(layer), models[1]->read(layer))) << layer;
+    }
+    for (const auto& model : models) {
+      model->commit(0, model->cache().pending(0) - 1);
+      model->check();
+    }
+  }
 }
 
 /// As a cache that follows one with window_slack gets them: tokens that were given back are NaN.
