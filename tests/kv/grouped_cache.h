@@ -65,9 +65,11 @@ class GroupedCache {
       Tensor queries = at::empty({count, geometry.kv_heads, geometry.head_dim});
       ops_->qkv_to_cache(numbers(layer).narrow(0, next_, count).flatten(1), options,
                          cache_.view(layer), queries);
-      Tensor& read = read_[static_cast<size_t>(layer)];
-      read = at::empty_like(queries);
-      ops_->paged_attention(queries, cache_.view(layer), {.scale = 0.1, .bias = {}}, read);
+      if (attends_) {
+        Tensor& read = read_[static_cast<size_t>(layer)];
+        read = at::empty_like(queries);
+        ops_->paged_attention(queries, cache_.view(layer), {.scale = 0.1, .bias = {}}, read);
+      }
     }
     for (const int64_t parent : parents) {
       owner.parents.push_back(parent);
@@ -157,7 +159,9 @@ class GroupedCache {
   }
 
   KvCache& cache() { return cache_; }
-  /// What the nodes that came last read of a layer.
+  /// Lets nodes that come read the cache, too.
+  void attend() { attends_ = true; }
+  /// What those that came last read of a layer.
   const Tensor& read(size_t layer) const { return read_[layer]; }
   const std::map<RowId, Row>& rows() const { return rows_; }
 
@@ -188,6 +192,7 @@ class GroupedCache {
   KvCacheOptions options_;
   KvCache cache_;
   std::shared_ptr<Ops> ops_;
+  bool attends_ = false;
   std::array<Tensor, 2> read_;
   std::vector<Tensor> numbers_;  // of layers of their own, [tokens, queries, keys and values, dim]
   std::map<RowId, Row> rows_;

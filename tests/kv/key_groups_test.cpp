@@ -86,6 +86,7 @@ TEST_F(KeyGroupsCacheTest, ABranchIsCountedFromTheTokensThatAllShare) {
       at::manual_seed(3);
       models[i] = std::make_unique<GroupedCache>(grouped_options(KvFormat::kKivi4, 32));
       GroupedCache& model = *models[i];
+      model.attend();
       model.extend_chain(0, kept);
       model.commit(0, kept - 1);
       model.extend_chain(0, fed);

@@ -42,8 +42,17 @@ class IntegerBlock {
     all_.insert(all_.end(), integers.begin(), integers.end());
     return begin;
   }
-  at::Tensor on_host() const { return at::tensor(c10::ArrayRef<int32_t>(all_), at::kInt); }
-  at::Tensor upload(at::Device device) const { return on_host().to(device); }
+  int64_t size() const { return std::ssize(all_); }
+  /// Copies them to memory on the device. From pinned memory that LibTorch keeps until it is
+  /// copied: the host waits for nothing that was launched before.
+  void upload(const at::Tensor& to) const {
+    const c10::InferenceMode inference;  // where memory may have been taken
+    const bool is_elsewhere = to.is_cuda();
+    const at::Tensor staged =
+        at::empty({size()}, at::TensorOptions(at::kInt).pinned_memory(is_elsewhere));
+    std::copy(all_.begin(), all_.end(), staged.mutable_data_ptr<int32_t>());
+    to.copy_(staged, /*non_blocking=*/is_elsewhere);
+  }
 
  private:
   std::vector<int32_t> all_;
@@ -102,7 +111,7 @@ class CudaTree final : public DraftTreeDrawing {
     memory_ = memory.numbers.rows(nodes_).view({-1});
     upload(tree);
     if (draws_ || cuts_tokens(sampling_, vocab_)) {
-      probs_ = memory.probs.rows(std::ssize(rows_));
+      probs_ = memory.probs.rows(draws_ ? std::ssize(rows_) : widest());
     }
   }
 
@@ -204,8 +213,7 @@ class CudaTree final : public DraftTreeDrawing {
     fed_ = valid_ + std::ssize(rows_);
     SPECDEC_CHECK(fed_ + std::ssize(rows_) <= memory_.size(0),
                   "a tree of {} nodes needs {} numbers", nodes_, fed_ + std::ssize(rows_));
-    const c10::InferenceMode inference;  // where memory may have been taken
-    memory_.narrow(0, 0, found_ + 1).copy_(block.on_host());
+    block.upload(memory_.narrow(0, 0, found_ + 1));
   }
 
   int64_t depth() const { return std::ssize(first_rows_) - 1; }
@@ -222,10 +230,19 @@ class CudaTree final : public DraftTreeDrawing {
   int32_t* numbers(int64_t begin) const { return memory_.mutable_data_ptr<int32_t>() + begin; }
   /// Of a level's rows: see TargetProbsTask::support.
   int32_t* support(int64_t level) const { return numbers(valid_ + first_row(level)); }
-  /// Of a level's rows; nullptr where nobody asks for them.
+  /// Most rows of a level.
+  int64_t widest() const {
+    int64_t most = 0;
+    for (int64_t level = 0; level < depth(); ++level) {
+      most = std::max(most, rows_of(level));
+    }
+    return most;
+  }
+  /// Of a level's rows; nullptr where nobody asks for them. Those that best tokens are found by are
+  /// read by no later level.
   double* probs(int64_t level) const {
-    return probs_.defined() ? probs_.mutable_data_ptr<double>() + first_row(level) * vocab_
-                            : nullptr;
+    const int64_t first = draws_ ? first_row(level) : 0;
+    return probs_.defined() ? probs_.mutable_data_ptr<double>() + first * vocab_ : nullptr;
   }
   cuda::SiblingRows siblings(int64_t level) const {
     return {.parents = numbers(parents_ + first_row(level)),
@@ -284,10 +301,10 @@ class CudaTree final : public DraftTreeDrawing {
   at::Tensor names_;   // of the columns; undefined = each is its own
   at::Tensor memory_;  // int32: random numbers' key and position, then what follows
   int64_t parents_ = 0, first_children_ = 0, ranks_ = 0, places_ = 0;  // where tables begin
-  int64_t found_ = 0;      // [nodes] tokens; that of the root goes up with the tables
-  int64_t valid_ = 0;      // [rows] whether the logits after them are valid
-  int64_t fed_ = 0;        // [rows] their tokens, as the next forward reads them
-  at::Tensor probs_;       // [rows, vocab]; undefined = nobody asks for them
+  int64_t found_ = 0;  // [nodes] tokens; that of the root goes up with the tables
+  int64_t valid_ = 0;  // [rows] whether the logits after them are valid
+  int64_t fed_ = 0;    // [rows] their tokens, as the next forward reads them
+  at::Tensor probs_;   // [rows, vocab], of best tokens a level's; undefined = nobody asks for them
   int64_t read_rows_ = 0;  // whose children were read
   ReadBacks read_backs_;
 };
@@ -328,7 +345,8 @@ std::optional<DeviceCandidates> cuda_rank(const at::Tensor& logits, const Sampli
   block.add(std::vector<int64_t>(static_cast<size_t>(rows)));  // the parents
   const int64_t children_begin = block.add(first_children);
   const int64_t ranks_begin = block.add(ranks);
-  const at::Tensor tables = block.upload(device);
+  const at::Tensor tables = at::empty({block.size()}, at::TensorOptions(at::kInt).device(device));
+  block.upload(tables);
   // Probabilities, the root, the children's tokens, whether the rows are valid.
   const int64_t found_size = rows * count;
   const at::Tensor results =

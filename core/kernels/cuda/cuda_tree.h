@@ -15,7 +15,7 @@ struct TreeMemory {
   TreeMemory(int64_t vocab, at::Device device);
 
   ResultMemory numbers;  ///< int32: tables and tokens
-  ResultMemory probs;    ///< [nodes with children, vocab] float64
+  ResultMemory probs;    ///< [nodes with children, vocab] float64; of best tokens those of a level
 };
 
 /// Draws a tree by the CUDA kernels (sampling_kernels.h), in order on the stream that `stream` says

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <bit>
+#include <cstdint>
 #include <optional>
 #include <tuple>
 
@@ -265,6 +267,7 @@ std::optional<DrawnTree> FeatureModel::draw_tree(TokenSpan fed, const TreeReques
 void FeatureModel::draw(const TokenBatch& fed, const DraftSteps& steps) {
   SPECDEC_CHECK(!fed.rows.empty(), "a draft is drawn behind no tokens");
   check_vocabulary(*target_, fed.tokens);
+  begin_memory(steps.widest());
   DraftSteps own = steps;
   if (!own.key.empty()) {  // features go where the nodes are
     own.key.insert(own.key.end(), steps.parents.begin(), steps.parents.end());
@@ -304,8 +307,9 @@ void FeatureModel::draw(const TokenBatch& fed, const DraftSteps& steps) {
   });
 }
 
-FeatureModel::StepMemory& FeatureModel::memory_of(const Tensor& rows) {
-  return step_memory_.try_emplace(rows.size(0), ops_).first->second;
+void FeatureModel::begin_memory(int64_t nodes) {
+  const auto room = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(nodes)));
+  memory_ = &step_memory_.try_emplace(room, ops_, room).first->second;
 }
 
 Tensor FeatureModel::gathered(const Tensor& features, const std::vector<int64_t>& parents) {
@@ -313,7 +317,7 @@ Tensor FeatureModel::gathered(const Tensor& features, const std::vector<int64_t>
     return features;
   }
   const auto count = static_cast<int64_t>(parents.size());
-  KeptResults& ops = step_memory_.try_emplace(count, ops_).first->second.gathered;
+  KeptResults& ops = memory_->gathered;
   ops.begin();
   const Tensor all = ops.result(count, features.size(1), features.options());
   for (int64_t node = 0; node < count; ++node) {
@@ -324,25 +328,26 @@ Tensor FeatureModel::gathered(const Tensor& features, const std::vector<int64_t>
 }
 
 ForwardInputs FeatureModel::enter_step(const Tensor& tokens, const Tensor& features) {
-  KeptResults& ops = memory_of(tokens).entering;
+  KeptResults& ops = memory_->entering;
   ops.begin();
   return head_->enter(ops, tokens, features, /*own=*/true);
 }
 
 void FeatureModel::leave_step(const Tensor& output) {
-  KeptResults& ops = memory_of(output).leaving;
+  KeptResults& ops = memory_->leaving;
   ops.begin();
   step_output_ = output;
   step_feature_ = head_->feature(ops, output);
 }
 
 Tensor FeatureModel::run_step(int64_t index, const Tensor& token, const Tensor& feature) {
+  begin_memory(1);
   leave_step(engine_->run_step(index, enter_step(token, feature)));
   return step_feature_;
 }
 
 Tensor FeatureModel::step_logits() {
-  return head_->logits(memory_of(step_output_).leaving, step_output_, step_feature_);
+  return head_->logits(memory_->leaving, step_output_, step_feature_);
 }
 
 void FeatureModel::commit(std::span<const int64_t> path, RowId row) { engine_->commit(path, row); }

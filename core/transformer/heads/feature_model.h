@@ -15,7 +15,7 @@
 namespace specdec {
 
 /// The mathematics of a head around its layers, by ops of its device, whose results are in order
-/// where a chain is drawn. All tensors [n, ...], of the activations' dtype.
+/// where a draft is drawn. All tensors [n, ...], of the activations' dtype.
 class FeatureHead {
  public:
   virtual ~FeatureHead() = default;
@@ -81,15 +81,17 @@ class FeatureModel final : public LanguageModel {
   TokenBatch enter(const TokenBatch& batch) const;
   /// A forward of what was entered.
   ForwardResult evaluate(const TokenBatch& entered, const ForwardOptions& options);
-  /// Where the results of a draft's step lie, by its number of nodes.
+  /// Where the results of a draft's steps lie, each over those of the one before.
   struct StepMemory {
-    explicit StepMemory(const std::shared_ptr<Ops>& ops)
-        : gathered(ops), entering(ops), leaving(ops) {}
+    StepMemory(const std::shared_ptr<Ops>& ops, int64_t nodes)
+        : gathered(ops, nodes), entering(ops, nodes), leaving(ops, nodes) {}
 
     KeptResults gathered, entering, leaving;
   };
 
-  StepMemory& memory_of(const Tensor& rows);
+  /// The following steps have up to `nodes` nodes. Their memory never moves, and all of a model's
+  /// takes at most twice that of the widest one.
+  void begin_memory(int64_t nodes);
   /// What the layers are fed of a step's tokens.
   ForwardInputs enter_step(const Tensor& tokens, const Tensor& features);
   /// Notes what they came to.
@@ -107,8 +109,9 @@ class FeatureModel final : public LanguageModel {
   std::unique_ptr<FeatureHead> head_;
   std::shared_ptr<const TransformerWeights> target_;
   std::shared_ptr<Ops> ops_;
-  std::map<int64_t, StepMemory> step_memory_;
-  Tensor step_output_, step_feature_;  ///< of the newest step
+  std::map<int64_t, StepMemory> step_memory_;  ///< by nodes that it has room for
+  StepMemory* memory_ = nullptr;               ///< of the draft in progress
+  Tensor step_output_, step_feature_;          ///< of the newest step
   std::unique_ptr<TransformerModel> engine_;
 };
 

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,27 +14,15 @@
 
 #include "core/draft_vocabulary.h"
 #include "core/error.h"
-#include "core/kernels/cuda/cuda_tree.h"
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/launch_shape.h"
 #include "core/randomness.h"
 #include "core/sampling.h"
+#include "tests/core/kernels/cuda/drawn_siblings.h"
 
 namespace specdec {
 namespace {
-
-constexpr int64_t kTreeVocab = 300;
-
-/// Three levels; the nodes 0 to 3, 6 and 7 have children.
-const std::vector<int64_t> kTreeParents = {-1, 0, 0, 0, 1, 1, 1, 2, 3, 3, 6, 7, 7};
-const std::vector<int64_t> kTreeRanks = {0, 0, 1, 2, 0, 1, 3, 0, 1, 2, 0, 0, 1};
-
-/// Logits after the nodes that have children, in their order; many are equal.
-at::Tensor tree_logits(uint64_t seed) {
-  at::manual_seed(seed);
-  return (at::randn({6, kTreeVocab}) * 8).round() / 4;
-}
 
 SamplingParams ranking(SamplingParams sampling) {
   sampling.temperature = sampling.greedy() ? 1.0 : sampling.temperature;
@@ -87,11 +74,6 @@ std::vector<Token> host_tree(const at::Tensor& logits, const SamplingParams& sam
     }
   }
   return tokens;
-}
-
-std::unique_ptr<DraftTreeDrawing> begin_tree(const TreeRequest& request, int64_t vocab,
-                                             TreeMemory& memory) {
-  return cuda_tree(request, vocab, at::kCPU, memory, std::make_shared<void*>(nullptr));
 }
 
 /// Draws the tree by rows of logits on the kernels; `fed` becomes what is fed to each level. Under
@@ -304,67 +286,6 @@ TEST(CudaDrawSiblingsTest, CandidatesUnderMasksAreTheHosts) {
     }
   }
   EXPECT_THROW(cuda_rank(logits, sampling, 4, std::span(masks.rows).first(5)), InternalError);
-}
-
-/// A graph may hold what a tree's launches read and write: they lie where those of another tree did
-/// whose levels have as many nodes.
-TEST(CudaDrawSiblingsTest, TreesOfTheSameLevelsShareMemory) {
-  TreeMemory memory(kTreeVocab, at::kCPU);
-  const SamplingParams sampling{.temperature = 0.9, .top_k = 40};
-  const std::vector<int64_t> ranks(kTreeParents.size());
-  const auto key_of = [&](const std::vector<int64_t>& parents, bool draws,
-                          const SamplingParams& params) {
-    TreeRequest request{
-        .parents = parents, .ranks = std::span(ranks).first(parents.size()), .sampling = params};
-    if (draws) {
-      request.random = DeviceRandomness{.key = {1, 2}, .position = 3};
-    }
-    return begin_tree(request, kTreeVocab, memory)->key();
-  };
-  const std::vector<int64_t> key = key_of(kTreeParents, true, sampling);
-  // Three of a level's children lie elsewhere.
-  const std::vector<int64_t> others = {-1, 0, 0, 0, 1, 2, 2, 2, 3, 3, 5, 8, 8};
-  EXPECT_EQ(key_of(others, true, sampling), key);
-  EXPECT_NE(key_of(kTreeParents, false, sampling), key);
-  EXPECT_NE(key_of(kTreeParents, false, {}), key_of(kTreeParents, false, {.temperature = 0.5}));
-  for (const SamplingParams& other :
-       std::vector<SamplingParams>{{.temperature = 0.8, .top_k = 40},
-                                   {.temperature = 0.9, .top_k = 41},
-                                   {.temperature = 0.9, .top_k = 40, .top_p = 0.9},
-                                   {.temperature = 0.9, .top_k = 40, .min_p = 0.1}}) {
-    EXPECT_NE(key_of(kTreeParents, true, other), key);
-  }
-  EXPECT_NE(key_of({-1, 0, 0, 0, 1, 1, 1, 1, 1, 3, 4, 9, 9}, true, sampling), key);
-  EXPECT_NE(key_of({-1, 0, 0, 0, 1, 1, 1, 1, 2, 3, 6, 7, 7}, true, sampling), key);
-  EXPECT_NE(key_of({-1, 0, 0, 0, 1, 1, 1, 2, 3, 3, 6, 6, 6}, true, sampling), key);
-  TreeMemory other(kTreeVocab, at::kCPU);
-  const TreeRequest tree{.parents = kTreeParents, .ranks = ranks, .sampling = sampling};
-  const auto held = begin_tree(tree, kTreeVocab, other);
-  EXPECT_NE(begin_tree(tree, kTreeVocab, other)->key(), held->key()) << "one is in progress";
-}
-
-/// More nodes than memory is kept for: no graph can hold them.
-TEST(CudaDrawSiblingsTest, LargeTreesHaveNoKey) {
-  TreeMemory memory(kTreeVocab, at::kCPU);
-  const SamplingParams greedy;
-  for (const size_t nodes : {64U, 65U}) {
-    std::vector<int64_t> parents(nodes);  // children of the root
-    parents.front() = -1;
-    std::vector<int64_t> ranks(nodes);
-    std::iota(ranks.begin() + 1, ranks.end(), 0);
-    const TreeRequest request{.parents = parents, .ranks = ranks, .sampling = greedy};
-    const auto tree = begin_tree(request, kTreeVocab, memory);
-    EXPECT_EQ(tree->key().empty(), nodes > 64);
-    const at::Tensor logits = tree_logits(9).narrow(0, 0, 1);
-    EXPECT_FALSE(tree->draw(0, logits, {}).defined());
-    const auto best =
-        token_probs(LogitRow::of(logits, 0), {}, {.temperature = 1.0}).top(kTreeVocab);
-    const auto drawn = tree->read(1);
-    ASSERT_TRUE(drawn.has_value());
-    for (size_t node = 1; node < nodes; ++node) {
-      EXPECT_EQ(drawn->tokens[node], best[node - 1].token);
-    }
-  }
 }
 
 TEST(CudaDrawSiblingsTest, RefusesWhatIsNoTree) {
