@@ -12,7 +12,7 @@
 namespace specdec {
 namespace {
 
-/// Tokens of the text that a drawn chain feeds together with the newest one; more are read before.
+/// Tokens of the text that a drawn draft feeds together with the newest one; more are read before.
 constexpr int64_t kMostFed = 32;
 
 }  // namespace

@@ -12,7 +12,7 @@
 namespace specdec {
 namespace {
 
-/// Committed tokens that a drawn chain feeds together; those before are read first.
+/// Committed tokens that a drawn draft feeds together; those before are read first.
 constexpr int64_t kMostFeatures = 32;
 
 }  // namespace

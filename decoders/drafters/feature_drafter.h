@@ -115,7 +115,7 @@ class FeatureDrafter final : public DistributionDrafter {
   TokenSpan committed_;               // of the draft in progress
   double* prompt_seconds_ = nullptr;  // the same
   std::vector<Tensor> newest_;  // [modules] features at the newest committed token, [1, hidden]
-  // Logits [1, vocab] after it; undefined after a chain that a device drew by one module. Where
+  // Logits [1, vocab] after it; undefined after a draft that a device drew by one module. Where
   // several drew none, the device goes on from them, or the host where they are damaged.
   ForwardResult root_;
   std::vector<Node> nodes_;  // of the draft in progress

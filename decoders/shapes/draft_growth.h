@@ -101,8 +101,11 @@ class DraftGrowth {
   /// branching_nodes of its parents.
   std::optional<DrawnTree> draw_levels(const TreeRequest& request,
                                        const std::vector<std::vector<int64_t>>& levels);
-  /// Adds the nodes that are there of a tree of these parents.
-  void add_nodes(std::span<const int64_t> parents, const DrawnTree& drawn);
+  /// Whether draw_levels may be asked for a tree of so many nodes beside the root.
+  bool may_draw_levels(int64_t proposed, const std::vector<std::vector<int64_t>>& levels);
+  TreeRequest tree_request(std::span<const int64_t> parents, std::span<const int64_t> ranks) const;
+  /// Adds the nodes that are there of a tree. False, and nothing is added, where none was drawn.
+  bool add_nodes(const TreeRequest& request, const std::optional<DrawnTree>& found);
   /// What the penalties of the token after `node` look at.
   std::vector<Token> penalised(int64_t node) const;
   std::vector<int64_t> draw_children(int64_t node, int64_t count);

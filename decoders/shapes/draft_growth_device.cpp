@@ -89,7 +89,10 @@ bool DraftGrowth::add_drawn_chain() {
   if (!chain) {
     std::vector<int64_t> parents(static_cast<size_t>(count) + 1);
     std::iota(parents.begin(), parents.end(), -1);
-    return add_drawn_tree(parents, std::vector<int64_t>(parents.size()));
+    const std::vector<int64_t> ranks(parents.size());
+    const TreeRequest request = tree_request(parents, ranks);
+    const auto levels = branching_nodes(parents);
+    return may_draw_levels(count, levels) && add_nodes(request, draw_levels(request, levels));
   }
   if (context_.read_backs != nullptr) {
     *context_.read_backs += chain->read_backs;
@@ -149,38 +152,45 @@ std::optional<DrawnTree> DraftGrowth::draw_levels(const TreeRequest& request,
   return drawn;
 }
 
-bool DraftGrowth::add_drawn_tree(std::span<const int64_t> parents, std::span<const int64_t> ranks) {
-  const std::vector<std::vector<int64_t>> levels = branching_nodes(parents);
-  const int64_t proposed = std::ssize(parents) - 1;
+bool DraftGrowth::may_draw_levels(int64_t proposed,
+                                  const std::vector<std::vector<int64_t>>& levels) {
   int64_t evaluated = -1;  // the root's logits come with the cache
   for (const std::vector<int64_t>& level : levels) {
     evaluated += std::ssize(level);
   }
-  if (proposed < 1 || proposed > room() || evaluated > evaluations_left_ ||
-      std::ssize(levels) > context_.max_depth || draft_.proposed() > 0 || !may_draw_on_device() ||
-      !child_distribution_.expands_on_device()) {
+  return proposed > 0 && proposed <= room() && evaluated <= evaluations_left_ &&
+         std::ssize(levels) <= context_.max_depth && draft_.proposed() == 0 &&
+         may_draw_on_device() && child_distribution_.expands_on_device();
+}
+
+TreeRequest DraftGrowth::tree_request(std::span<const int64_t> parents,
+                                      std::span<const int64_t> ranks) const {
+  return {.parents = parents,
+          .ranks = ranks,
+          .sampling = context_.sampling,
+          .random = device_random(),
+          .vocabulary = child_distribution_.vocabulary()};
+}
+
+bool DraftGrowth::add_drawn_tree(std::span<const int64_t> parents, std::span<const int64_t> ranks) {
+  const std::vector<std::vector<int64_t>> levels = branching_nodes(parents);
+  if (!may_draw_levels(std::ssize(parents) - 1, levels)) {
     return false;
   }
-  const TreeRequest request{.parents = parents,
-                            .ranks = ranks,
-                            .sampling = context_.sampling,
-                            .random = device_random(),
-                            .vocabulary = child_distribution_.vocabulary()};
+  const TreeRequest request = tree_request(parents, ranks);
   std::optional<DrawnTree> drawn;
   if (!grammar_) {
     drawn = child_distribution_.draw_tree(request);
   }
-  if (!drawn) {
-    drawn = draw_levels(request, levels);
-  }
-  if (!drawn) {
-    return false;
-  }
-  add_nodes(parents, *drawn);
-  return true;
+  return add_nodes(request, drawn ? drawn : draw_levels(request, levels));
 }
 
-void DraftGrowth::add_nodes(std::span<const int64_t> parents, const DrawnTree& drawn) {
+bool DraftGrowth::add_nodes(const TreeRequest& request, const std::optional<DrawnTree>& found) {
+  if (!found) {
+    return false;
+  }
+  const DrawnTree& drawn = *found;
+  const std::span<const int64_t> parents = request.parents;
   if (context_.read_backs != nullptr) {
     *context_.read_backs += drawn.read_backs;
   }
@@ -200,6 +210,7 @@ void DraftGrowth::add_nodes(std::span<const int64_t> parents, const DrawnTree& d
       draft_.child_probs[static_cast<size_t>(parent)] = draft_.probs.empty() ? -1 : row;
     }
   }
+  return true;
 }
 
 bool DraftGrowth::rank(std::span<const int64_t> nodes, const ForwardResult& found,

@@ -259,6 +259,35 @@ TEST(DraftGrowthTest, ATreeThatADeviceDrawsHasTheNodesThatAreThere) {
   }
 }
 
+/// A drafter whose device finds the logits of a chain damaged; they are read by no other call.
+class DamagedChain final : public ChildDistribution {
+ public:
+  Tensor expand(const Draft&, std::span<const int64_t>) override { return {}; }
+  bool expands_on_device() override { return true; }
+  std::optional<DrawnChain> draw_chain(const ChainRequest&) override {
+    ++chains;
+    return std::nullopt;
+  }
+  std::optional<DrawnTree> draw_tree(const TreeRequest&) override {
+    ADD_FAILURE() << "the chain was drawn before";
+    return std::nullopt;
+  }
+  ForwardResult expand_on_device(const Draft&, std::span<const int64_t>, const Tensor&) override {
+    throw Error("the first level");
+  }
+
+  int64_t chains = 0;
+};
+
+TEST(DraftGrowthTest, ADamagedChainIsDrawnLevelByLevelNext) {
+  GrowthBench bench;
+  DamagedChain device;
+  const DraftContext context = bench.context(4, 9, 9);
+  DraftGrowth growth(context, device, Siblings::kBest);
+  EXPECT_THROW(growth.add_drawn_chain(), Error);
+  EXPECT_EQ(device.chains, 1);
+}
+
 TEST(DraftGrowthTest, CandidatesAreKeptByName) {
   GrowthBench bench;
   const DraftContext context = bench.context(2, 9, 9);
