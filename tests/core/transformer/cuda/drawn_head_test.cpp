@@ -19,8 +19,7 @@
 #include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
 #include "kv/kv_cache.h"
-#include "tests/core/transformer/cuda/drawn_chain_bench.h"
-#include "tests/core/transformer/cuda/emulated_model.h"
+#include "tests/core/transformer/cuda/drawn_tree_bench.h"
 #include "tests/support/locked_model.h"
 #include "tests/support/recording_ops.h"
 
@@ -304,7 +303,8 @@ TEST(CudaDrawnHeadTest, TreesOfLaterRequestsAreTheHosts) {
   for (const auto make : {drawn_eagle, drawn_mtp}) {
     const SamplingParams sampling{.temperature = make == drawn_mtp ? 0.0 : 1.0};
     const DeviceRule rule = sampling.greedy() ? DeviceRule::kNone : DeviceRule::kRejection;
-    HeadBench device(DrawnBy::kDevice, make, verifier_of(rule), tree_shape());
+    const auto ops = std::make_shared<DraftGraphOps>();
+    HeadBench device(DrawnBy::kDevice, make, verifier_of(rule), tree_shape(), ops);
     HeadBench host(DrawnBy::kHost, make, verifier_of(rule), tree_shape());
     for (size_t request = 0; request < 4; ++request) {
       SCOPED_TRACE(request);
@@ -312,6 +312,7 @@ TEST(CudaDrawnHeadTest, TreesOfLaterRequestsAreTheHosts) {
       accepted += expect_the_hosts_tokens(device.generate(prompt, sampling),
                                           host.generate(prompt, sampling), kTreeNodeBytes);
     }
+    EXPECT_GT(ops->replays(), 0);
   }
   EXPECT_GT(accepted, 1);
 }

@@ -1,82 +1,27 @@
 // Trees that a model draws on its device, run on the CPU (core/kernels/cuda/emulation): as one
 // graph or forward by forward they have the bits of trees that grow level by level.
 #include <ATen/ATen.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/error.h"
-#include "core/kernels/forwarding_ops.h"
 #include "core/row_view.h"
-#include "decoders/drafters/draft_model.h"
-#include "decoders/drafters/self_drafter.h"
-#include "decoders/speculative.h"
+#include "core/transformer/heads/feature_model.h"
 #include "kv/compressed_store.h"
 #include "kv/kv_cache.h"
 #include "kv/tracing_store.h"
-#include "tests/core/transformer/cuda/drawn_chain_bench.h"
-#include "tests/core/transformer/cuda/emulated_model.h"
+#include "tests/core/transformer/cuda/drawn_tree_bench.h"
 #include "tests/support/locked_model.h"
 
 namespace specdec {
 namespace {
-
-using testing::HasSubstr;
-using testing::ThrowsMessage;
-
-std::unique_ptr<TransformerModel> tree_model(uint64_t seed = 1,
-                                             TransformerOptions options = emulated(),
-                                             const KvStoreFactory& kv = paged_kv()) {
-  options.max_length = 96;
-  return std::make_unique<TransformerModel>(small_gemma(seed), kv, options);
-}
-
-std::unique_ptr<TransformerModel> without_graphs(uint64_t seed = 1,
-                                                 const KvStoreFactory& kv = paged_kv()) {
-  TransformerOptions options = emulated();
-  options.graphs = 0;
-  return tree_model(seed, options, kv);
-}
-
-/// A tree and what it is drawn by.
-struct TreeCase {
-  std::vector<int64_t> parents;
-  std::vector<int64_t> ranks;
-  SamplingParams sampling = {};
-  bool draws = false;
-  int64_t position = 31;
-
-  TreeRequest request() const {
-    TreeRequest request{.parents = parents, .ranks = ranks, .sampling = sampling};
-    if (draws) {
-      request.random =
-          DeviceRandomness{.key = *CounterRandomness(8).device_key(), .position = position};
-    }
-    return request;
-  }
-};
-
-/// Siblings have the ranks from 0 on.
-TreeCase tree_of_parents(std::vector<int64_t> parents) {
-  TreeCase tree{.parents = std::move(parents), .ranks = {0}};
-  for (size_t node = 1; node < tree.parents.size(); ++node) {
-    tree.ranks.push_back(tree.parents[node] == tree.parents[node - 1] ? tree.ranks.back() + 1 : 0);
-  }
-  return tree;
-}
-
-/// The shape of tree_shape, which leaves ranks out.
-TreeCase ranked_tree() {
-  return {.parents = {-1, 0, 0, 0, 1, 1, 2, 5, 6, 6}, .ranks = {0, 0, 1, 3, 0, 2, 0, 0, 0, 1}};
-}
 
 /// Single nodes, a chain, levels of different sizes, more children than there are tokens.
 std::vector<TreeCase> tree_cases() {
@@ -93,64 +38,6 @@ const std::vector<SamplingParams> kTreeSampling = {
     {.temperature = 0.7, .top_k = 2},
     {.temperature = 1.3, .top_p = 0.6},
     {.temperature = 0.9, .top_k = 20, .top_p = 0.95, .min_p = 0.05}};
-
-/// A model whose trees are graphs, beside one that grows them level by level over the same text.
-class TreePair {
- public:
-  explicit TreePair(uint64_t seed = 1, TransformerOptions options = emulated(),
-                    const KvStoreFactory& kv = paged_kv())
-      : drawing_(tree_model(seed, std::move(options), kv)), growing_(without_graphs(seed, kv)) {}
-
-  void prefill(TokenSpan text) {
-    drawing_->prefill_get_last_logits(text);
-    growing_->prefill_get_last_logits(text);
-  }
-  /// Draws a tree with both, which have to be the same, and keeps `fed` and a path of it.
-  void draw(TokenSpan fed, const TreeCase& tree) {
-    const int64_t kept = growing_->length();
-    std::optional<DrawnTree> drawn = drawing_->draw_tree(fed, tree.request());
-    expect_the_same_tree(drawn, grown_tree(*growing_, fed, tree.request()));
-    const auto fed_size = std::ssize(fed);
-    std::vector<int64_t> path = chain_path(fed_size);
-    std::vector<int64_t> grown;  // the same, as the other model numbers it
-    int64_t parent = 0;
-    int64_t place = 0;
-    for (const auto& level : branching_nodes(tree.parents)) {
-      for (const int64_t node : level) {
-        if (node > 0 && tree.parents[static_cast<size_t>(node)] == parent &&
-            drawn->tokens[static_cast<size_t>(node)] >= 0) {
-          path.push_back(fed_size - 1 + place);
-          grown.push_back(place - 1);
-          parent = node;
-        }
-        ++place;
-      }
-    }
-    EXPECT_EQ(drawing_->pending(), fed_size - 1 + place);
-    EXPECT_EQ(growing_->pending(), place - 1);
-    drawing_->commit(path);
-    growing_->commit(grown);
-    EXPECT_EQ(drawing_->length(), kept + std::ssize(path));
-    left_out += std::count(drawn->tokens.begin(), drawn->tokens.end(), -1);
-  }
-  void truncate(int64_t length) {
-    drawing_->truncate(length);
-    growing_->truncate(length);
-  }
-  /// What trees leave in the cache is what forwards do.
-  void expect_the_same_cache() {
-    const std::vector<Token> next = {7};
-    EXPECT_TRUE(
-        at::equal(drawing_->extend_get_last_logits(next), growing_->extend_get_last_logits(next)));
-  }
-  TransformerModel& drawing() { return *drawing_; }
-  TransformerModel& growing() { return *growing_; }
-
-  int64_t left_out = 0;  ///< nodes that were not there
-
- private:
-  std::unique_ptr<TransformerModel> drawing_, growing_;
-};
 
 TEST(CudaDrawnTreeTest, TreesHaveTheBitsOfThoseThatGrow) {
   int64_t left_out = 0;
@@ -172,7 +59,7 @@ TEST(CudaDrawnTreeTest, TreesHaveTheBitsOfThoseThatGrow) {
         pair.truncate(std::min<int64_t>(pair.growing().length(), 6));
       }
     }
-    EXPECT_GT(pair.drawing().graph_counts().replays, 0);
+    EXPECT_GT(pair.replayed, 0);
     pair.expect_the_same_cache();
     left_out += pair.left_out;
   }
@@ -194,6 +81,7 @@ TEST(CudaDrawnTreeTest, TreesOverEveryCacheHaveTheBitsOfThoseThatGrow) {
   const std::vector<KvStoreFactory> caches = {
       tree_cache({.format = KvFormat::kQ8, .window_slack = 4}),
       tree_cache({.format = KvFormat::kQ4, .window_slack = 4, .exact_recent = 5}),
+      tree_cache({.format = KvFormat::kHierarchical, .window_slack = 4}),
       [](const std::vector<LayerKv>& layers, const KvStoreOptions& options) {
         return std::make_unique<CompressedStore>(paged_kv(4)(layers, options), layers,
                                                  Pooling{.chunk = 2, .recent = 3, .sink = 1});
@@ -214,6 +102,7 @@ TEST(CudaDrawnTreeTest, TreesOverEveryCacheHaveTheBitsOfThoseThatGrow) {
       const std::vector<Token> fed = {draft, 8};
       pair.draw(TokenSpan(fed).first(draft < 4 ? 1 : 2), tree);
     }
+    EXPECT_EQ(pair.replayed > 0, cache < 3);
     pair.expect_the_same_cache();
   }
 }
@@ -303,22 +192,31 @@ TEST(CudaDrawnTreeTest, DistributionsThatAreHeldStayAsTheyAre) {
   }
 }
 
-/// They share the sampler's memory.
+/// They share the sampler's memory: a graph finds there what the other model's trees left.
 TEST(CudaDrawnTreeTest, ModelsTakeTurns) {
   const TransformerOptions shared = emulated();
   TreePair one(1, shared);
   TreePair other(2, shared);
+  for (TreePair* pair : {&one, &other}) {
+    pair->prefill(std::vector<Token>{5, 6});
+  }
   TreeCase tree = ranked_tree();
-  for (Token draft = 0; draft < 5; ++draft) {
-    SCOPED_TRACE(draft);
-    tree.sampling = draft < 3 ? SamplingParams{} : SamplingParams{.temperature = 1.0};
-    tree.draws = !tree.sampling.greedy();
-    for (TreePair* pair : {&one, &other}) {
-      pair->draw(std::vector<Token>{draft, 3}, tree);
+  for (const bool draws : {false, true}) {
+    tree.sampling = {.temperature = draws ? 1.0 : 0.0};
+    tree.draws = draws;
+    for (Token draft = 0; draft < 5; ++draft) {
+      SCOPED_TRACE(draft);
+      tree.position = draft;
+      for (TreePair* pair : {&one, &other}) {
+        pair->draw(std::vector<Token>{draft, 3}, tree);
+        pair->truncate(2);
+      }
     }
   }
-  one.expect_the_same_cache();
-  other.expect_the_same_cache();
+  for (TreePair* pair : {&one, &other}) {
+    EXPECT_EQ(pair->replayed, 4) << "two of each kind";
+    pair->expect_the_same_cache();
+  }
 }
 
 TEST(CudaDrawnTreeTest, RowsAreApart) {
@@ -328,7 +226,7 @@ TEST(CudaDrawnTreeTest, RowsAreApart) {
   const RowId row = model->fork(0, 2);
   RowView view(*model, row);
   const TreeCase tree = ranked_tree();
-  const auto plain = without_graphs();
+  const auto plain = tree_model_without_graphs();
   for (Token draft = 0; draft < 4; ++draft) {
     SCOPED_TRACE(draft);
     const std::vector<Token> fed = {draft};
@@ -345,44 +243,30 @@ TEST(CudaDrawnTreeTest, RowsAreApart) {
   }
 }
 
-/// Ops of a head whose logits become damaged from the third row on.
-class DamagedTreeOps final : public ForwardingOps {
- public:
-  explicit DamagedTreeOps(double number) : ForwardingOps(cuda_ops(at::kCPU)), number_(number) {}
-  void linear(const Linear& weight, const Tensor& input, Tensor& out) override {
-    ForwardingOps::linear(weight, input, out);
-    if (out.size(1) == 40 && ++heads_ > 2) {
-      out.fill_(number_);
+/// Logits of a head after a tree's levels lie in the memory of its widest one, as those of trees
+/// that are about as wide.
+TEST(CudaDrawnTreeTest, LevelsOfAHeadsTreeShareMemory) {
+  std::set<const void*> logits;
+  const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU),
+                                                  [&](const std::string& name, const Tensor& out) {
+                                                    if (name == "linear" && out.size(1) == 40) {
+                                                      logits.insert(out.const_data_ptr());
+                                                    }
+                                                  });
+  const auto weights = small_gemma();
+  const auto config = make_eagle_config(EagleVersion::kEagle, LayerStyle::kGemma, *weights);
+  const auto model = make_eagle_model(random_eagle_head(config, {.seed = 5}), weights, paged_kv(),
+                                      {.max_length = 64, .ops = ops});
+  for (int draft = 0; draft < 2; ++draft) {
+    logits.clear();  // the second of a key runs op by op, where graphs do
+    for (const std::vector<int64_t>& parents : std::vector<std::vector<int64_t>>{
+             {-1, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6}, {-1, 0, 0, 0, 1, 2, 3, 4, 5, 7}}) {
+      const TreeCase tree = tree_of_parents(parents);
+      ASSERT_TRUE(model->draw_tree(std::vector<Token>{3}, tree.request()).has_value());
+      model->truncate(0);
     }
   }
-
- private:
-  double number_;
-  int64_t heads_ = 0;
-};
-
-TEST(CudaDrawnTreeTest, DamagedLogitsAreTheHostsError) {
-  for (const double damaged : std::vector<double>{std::nan(""), -INFINITY}) {
-    const auto ops = std::make_shared<DamagedTreeOps>(damaged);
-    const auto model = tree_model(1, {.ops = ops});
-    TreeCase tree = ranked_tree();
-    EXPECT_FALSE(model->draw_tree(std::vector<Token>{4}, tree.request()).has_value());
-    EXPECT_EQ(model->pending(), 0);
-    tree.sampling = {.temperature = 1.0};
-    tree.draws = true;
-    EXPECT_FALSE(model->draw_tree(std::vector<Token>{4}, tree.request()).has_value());
-    EXPECT_EQ(model->pending(), 0);
-
-    const auto target = tree_model();
-    SpeculativeDecoding strategy(
-        *target, std::make_unique<DraftModelDrafter>(std::make_unique<RowView>(*model, 0)),
-        verifier_of(DeviceRule::kRejection), tree_shape());
-    EXPECT_THAT(
-        [&] {
-          generate_chains(strategy, {1, 2}, {.temperature = 1.0}, 5);
-        },
-        ThrowsMessage<Error>(HasSubstr("logit")));
-  }
+  EXPECT_EQ(logits.size(), 1);
 }
 
 TEST(CudaDrawnTreeTest, LargeTreesAreDrawnForwardByForward) {
@@ -427,74 +311,6 @@ TEST(CudaDrawnTreeTest, ACallOutOfOrderChangesNothing) {
   EXPECT_EQ(model->pending(), 0);
   LockedModel locked(*model);
   EXPECT_THROW(locked.draw_tree(std::vector<Token>{1}, tree.request()), InternalError);
-}
-
-/// Speculation whose trees are drawn by another model, or the target's first layer.
-Generation generate_trees(std::optional<uint64_t> draft_seed, int64_t graphs,
-                          const SamplingParams& sampling, GraphCounts* counts = nullptr) {
-  TransformerOptions options = emulated();
-  options.graphs = graphs;
-  const auto target = tree_model(1, options);
-  const auto draft = tree_model(draft_seed.value_or(1), options);
-  std::unique_ptr<Drafter> drafter =
-      std::make_unique<SelfDrafter>(*target, SelfDrafterOptions{.layers = 1});
-  if (draft_seed) {
-    drafter = std::make_unique<DraftModelDrafter>(std::make_unique<RowView>(*draft, draft->open()));
-  }
-  SpeculativeDecoding strategy(
-      *target, std::move(drafter),
-      verifier_of(sampling.greedy() ? DeviceRule::kNone : DeviceRule::kRejection), tree_shape());
-  generate_chains(strategy, kChainPrompts.front(), sampling, 12);
-  Generation generation = generate_chains(strategy, kChainPrompts.back(), sampling, 12);
-  if (counts != nullptr) {
-    *counts = draft->graph_counts();
-  }
-  return generation;
-}
-
-/// The draft model is like the target, so whole paths are accepted: their nodes stay in its cache.
-TEST(CudaDrawnTreeTest, AcceptedNodesAreNotReadAgain) {
-  const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
-  const auto target = tree_model();
-  SpeculativeDecoding strategy(
-      *target, std::make_unique<DraftModelDrafter>(tree_model(1, {.ops = ops, .graphs = 0})),
-      verifier_of(DeviceRule::kNone),
-      std::make_unique<StaticTreeShape>(
-          tree_of_paths({{0}, {1}, {0, 0}, {0, 1}, {0, 0, 0}, {0, 0, 0, 0}})));
-  const Generation generation = generate_chains(strategy, kChainPrompts.front(), {}, 12);
-  int64_t accepted = 0;
-  for (const StepStatistics& step : generation.steps) {
-    accepted += step.accepted;
-  }
-  EXPECT_GE(accepted, 8);
-  // A forward of the prompt; then of the newest token or two, or of a level.
-  std::vector<std::string> embeddings = ops->take_calls();
-  std::erase_if(embeddings, [](const std::string& call) { return call.find("embed_rows") != 0; });
-  ASSERT_FALSE(embeddings.empty());
-  EXPECT_EQ(embeddings.front(), "embed_rows [4] -> [4, 16]");
-  embeddings.erase(embeddings.begin());
-  EXPECT_THAT(embeddings, testing::Each(testing::AnyOf("embed_rows [1] -> [1, 16]",
-                                                       "embed_rows [2] -> [2, 16]")));
-}
-
-TEST(CudaDrawnTreeTest, GraphsChangeNoGeneration) {
-  struct Case {
-    std::optional<uint64_t> draft_seed;
-    SamplingParams sampling;
-  };
-  const std::vector<Case> cases = {// few: the emulation is slow
-                                   {1, {.temperature = 1.0}},
-                                   {2, {}},
-                                   {std::nullopt, {.temperature = 1.3, .top_k = 2}}};
-  int64_t accepted = 0;
-  for (const auto& [seed, sampling] : cases) {
-    SCOPED_TRACE(testing::Message() << seed.value_or(0) << " at " << sampling.temperature);
-    GraphCounts counts;
-    const Generation graphed = generate_trees(seed, 32, sampling, &counts);
-    accepted += expect_the_hosts_drafts(graphed, generate_trees(seed, 0, sampling));
-    EXPECT_EQ(counts.replays > 0, seed.has_value());
-  }
-  EXPECT_GT(accepted, 5);
 }
 
 }  // namespace
