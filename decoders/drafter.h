@@ -56,7 +56,7 @@ struct DraftContext {
   /// Nodes, beside the root, that the drafter's ChildDistribution can be asked for in this draft:
   /// what its cache has room for. DraftGrowth asks for no more.
   int64_t max_evaluated = std::numeric_limits<int64_t>::max();
-  /// The numbers of `random`, where a device that has them may draw a chain: then its distributions
+  /// The numbers of `random`, where a device that has them may draw a draft: then its distributions
   /// stay there, and the host reads them only to verify the draft itself. None = the host draws.
   std::optional<DeviceRandomness> device_random = {};
   /// Sum to which a drafter with a model adds what was copied to the host. nullptr = nobody asks.
