@@ -25,9 +25,15 @@ std::pair<Tensor, Tensor> KvCache::key_values(int64_t layer, RowId row, TokenRan
   }
   const int64_t first =
       std::clamp(describe(layer).exact.first_at(length(row) - 1), tokens.begin, end);
-  const auto old = read_out(groups_->of(layer), layer, row, {tokens.begin, first});
   const auto recent = read_out(*exact, layer, row, {first, end});
-  return {at::cat({old.first, recent.first}, 1), at::cat({old.second, recent.second}, 1)};
+  if (first == tokens.begin) {
+    return recent;
+  }
+  const auto old = read_out(groups_->of(layer), layer, row, {tokens.begin, first});
+  const auto joined = [](const Tensor& before, const Tensor& after) {
+    return at::cat({before, after.to(before.device())}, 1);
+  };
+  return {joined(old.first, recent.first), joined(old.second, recent.second)};
 }
 
 /// Keys [kv_heads, tokens, head_dim] with zeros in place of tokens that another cache holds no more
@@ -80,7 +86,7 @@ Tensor KvCache::widened_groups(KvFormat format, const Tensor& stored) const {
     const int64_t token = i % kKeyGroup;
     decode_key_of_group(format, {group + (i - token) * width, 1, width}, token, head_dim, to);
   }
-  return numbers.to(options_.device);
+  return numbers;
 }
 
 std::shared_ptr<Ops> KvCache::observed(std::shared_ptr<Ops> ops) {
@@ -127,7 +133,8 @@ KvView KvCache::describe_on_host(int64_t layer) const {
   return view;
 }
 
-/// [kv_heads, tokens, head_dim] of the activations' dtype, of what pages hold.
+/// [kv_heads, tokens, head_dim] of the activations' dtype, of what pages hold: in the host's memory
+/// unless these are the numbers themselves.
 Tensor KvCache::widened(KvFormat format, const Tensor& stored, const KvView& view,
                         HeadLevels levels) const {
   const bool rotated = options_.rotation == KvRotation::kHadamard;
@@ -146,7 +153,7 @@ Tensor KvCache::widened(KvFormat format, const Tensor& stored, const KvView& vie
       hadamard(to, head_dim);
     }
   }
-  return numbers.to(options_.device);
+  return numbers;
 }
 
 /// What pages hold of numbers [kv_heads, tokens, head_dim] of the activations' dtype, in the host's

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "tests/core/transformer/cuda/counting_allocator.h"
 #include "tests/kv/grouped_cache.h"
 #include "tests/support/error_message.h"
 
@@ -126,6 +127,24 @@ TEST_F(KeyGroupsCacheTest, MissingTokensOfAGroupSpoilNoneOfTheOthers) {
   cache.truncate(0, 0);
   cache.append(0, 100, [&](int64_t) { return std::pair(keys, values); });
   EXPECT_TRUE(cache.key_values(0, 0, {99, 100}).first.isnan().any().item<bool>());
+}
+
+void keep_60(GroupedCache& model) {
+  model.extend_chain(0, 60);
+  model.commit(0, 59);
+}
+
+/// Allocations tell: as many as those of a cache without groups.
+TEST_F(KeyGroupsCacheTest, RecentTokensAreReadWithoutTheGroupThatTheyBelongTo) {
+  const auto allocations = [](const KvCacheOptions& options) {
+    GroupedCache model(options);
+    keep_60(model);
+    const CountingAllocator allocator;
+    EXPECT_EQ(model.cache().key_values(0, 0, {40, 60}).first.size(1), 20);
+    return allocator.count();
+  };
+  KvCacheOptions plain = grouped_options(KvFormat::kNative, 0);
+  EXPECT_EQ(allocations(grouped_options(KvFormat::kKivi4, 32)), allocations(plain));
 }
 
 TEST_F(KeyGroupsCacheTest, RefusesWhatItIsNotFor) {
