@@ -130,20 +130,23 @@ void KvCache::commit(RowId row, std::span<const int64_t> path) {
                   row, parent, last);
     last = node;
   }
+  // Nodes of a path ascend: those that move are its last ones, and no move overwrites one yet to be
+  // moved. Groups of keys that end before them were rounded by a forward.
+  const int64_t end = kept.length + std::ssize(path);
+  int64_t in_place = 0;
+  while (in_place < std::ssize(path) && path[static_cast<size_t>(in_place)] == in_place) {
+    ++in_place;
+  }
+  const int64_t ends = find_ends(row, {kept.length + in_place, end});  // throws before any move
   for (PageGroup& group : groups_->all()) {
     moves_.clear();
-    for (size_t i = 0; i < path.size(); ++i) {
-      const auto target = static_cast<int64_t>(i);
-      if (path[i] != target) {  // nodes of a path ascend, so no move overwrites one yet to be moved
-        moves_.push_back({page_place(group, row, kept.length + path[i]),
-                          page_place(group, row, kept.length + target)});
-      }
+    for (int64_t i = in_place; i < std::ssize(path); ++i) {
+      moves_.push_back({page_place(group, row, kept.length + path[static_cast<size_t>(i)]),
+                        page_place(group, row, kept.length + i)});
     }
     group.pool.move_slots(moves_);
   }
-  const int64_t end = kept.length + std::ssize(path);
-  // What was moved ends the path, and groups of keys that end before it were rounded by a forward.
-  round_groups(row, {end - std::ssize(moves_), end});
+  round_groups(ends, end);
   kept.length = end;
   kept.pending.clear();
   give_back_pages(row);

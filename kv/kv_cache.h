@@ -135,7 +135,8 @@ class KvCache final : public KvStore {
   PageRange page_range(const RowSpan& span) const;
   int64_t path_slots(const NewNodes& nodes);
   void check_branch(int64_t shared, int64_t depth) const;
-  void round_groups(RowId row, TokenRange last);
+  int64_t find_ends(RowId row, TokenRange last);
+  void round_groups(int64_t ends, int64_t longest);
   void reserve_tables(const NewNodes& nodes);
   void reserve_pages(PageGroup& group, std::span<const PageRange> ranges);
   void free_unused_pages(PageGroup& group);
@@ -177,7 +178,7 @@ class KvCache final : public KvStore {
   std::shared_ptr<PageGroups> groups_;  // shared with snapshots
   std::shared_ptr<Ops> ops_;            // of the model; nullptr = those of the device
   TableBlock tables_;
-  TableBlock ends_;              // of the tokens that end groups of keys, for round_groups()
+  TableBlock ends_;              // of the tokens that end groups of keys, for find_ends()
   mutable TableBlock readers_;   // of the newest readers(); kept to allocate nothing
   mutable RowId read_row_ = -1;  // of a readers() since the newest extend
   NamedRows<Row> rows_;

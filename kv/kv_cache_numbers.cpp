@@ -94,12 +94,13 @@ std::shared_ptr<Ops> KvCache::observed(std::shared_ptr<Ops> ops) {
   return ops;
 }
 
-/// Rounds the groups of keys whose last token is one of these.
-void KvCache::round_groups(RowId row, TokenRange last) {
+/// Makes the tables of the groups of keys whose last token is one of these, for round_groups(); how
+/// many there are.
+int64_t KvCache::find_ends(RowId row, TokenRange last) {
   const int64_t together = kv_key_group(options_.format);
   const int64_t first = (last.begin / together + 1) * together - 1;
   if (together == 1 || first >= last.end) {
-    return;
+    return 0;
   }
   const int64_t ends = (last.end - 1 - first) / together + 1;
   ends_.reserve({.nodes = ends, .paths = 1, .rows = 1, .pages = most_pages(row)});
@@ -113,10 +114,18 @@ void KvCache::round_groups(RowId row, TokenRange last) {
     }
   }
   fill_row_tables(tables, 0, row);
-  ends_.upload(ends, last.end);
   if (ops_ == nullptr) {
     ops_ = device_ops(options_.device);
   }
+  return ends;
+}
+
+/// Rounds the groups of the newest find_ends(), whose tokens lie below `longest`.
+void KvCache::round_groups(int64_t ends, int64_t longest) {
+  if (ends == 0) {
+    return;
+  }
+  ends_.upload(ends, longest);
   for (int64_t layer = 0; layer < groups_->layers(); ++layer) {
     if (groups_->of(layer).pool.geometry(layer).source_layer < 0) {
       KvView view = describe(layer);
@@ -207,7 +216,7 @@ void KvCache::append(RowId row, int64_t count, const NumbersOfLayer& numbers) {
         }
       }
     }
-    round_groups(row, tokens);
+    round_groups(find_ends(row, tokens), tokens.end);
   } catch (...) {
     undo_extend();
     throw;

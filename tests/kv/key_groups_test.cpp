@@ -1,11 +1,13 @@
 // Caches in a format that rounds keys in groups of tokens (kv_key_group), beside the formula.
 #include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
 #include <limits>
 #include <memory>
+#include <new>
 #include <numeric>
 
 #include "core/error.h"
@@ -129,9 +131,46 @@ TEST_F(KeyGroupsCacheTest, MissingTokensOfAGroupSpoilNoneOfTheOthers) {
   EXPECT_TRUE(cache.key_values(0, 0, {99, 100}).first.isnan().any().item<bool>());
 }
 
+/// The second group of a row of 60 tokens ends at slot 63, which node 4 moves to: its path leaves
+/// out node 0.
+const std::vector<int64_t> kMovingTree = {-1, -1, 1, 2, 3};
+
 void keep_60(GroupedCache& model) {
   model.extend_chain(0, 60);
   model.commit(0, 59);
+}
+
+/// Memory of the CPU, which has run out while it lives.
+class NoMemory final : public c10::Allocator {
+ public:
+  NoMemory() : own_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, kPriority); }
+  ~NoMemory() override { c10::SetCPUAllocator(own_, kPriority); }
+  NoMemory(const NoMemory&) = delete;
+  NoMemory& operator=(const NoMemory&) = delete;
+
+  c10::DataPtr allocate(size_t /*bytes*/) override { throw std::bad_alloc(); }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    own_->copy_data(to, from, bytes);
+  }
+
+ private:
+  static constexpr uint8_t kPriority = 200;
+  c10::Allocator* own_;
+};
+
+TEST_F(KeyGroupsCacheTest, ACommitThatFindsNoMemoryForItsTablesChangesNothing) {
+  GroupedCache model(grouped_options(KvFormat::kKivi2, 32));
+  keep_60(model);
+  model.extend(0, kMovingTree);
+  const std::vector<int64_t> path = {1, 2, 3, 4};
+  {
+    const NoMemory full;
+    EXPECT_THROW(model.cache().commit(0, path), std::bad_alloc);
+  }
+  EXPECT_EQ(model.cache().length(0), 60);
+  EXPECT_EQ(model.cache().pending(0), 5);
+  model.commit(0, 4);
+  model.check();
 }
 
 /// Allocations tell: as many as those of a cache without groups.
