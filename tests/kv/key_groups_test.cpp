@@ -9,11 +9,13 @@
 #include <memory>
 #include <new>
 #include <numeric>
+#include <string>
 
 #include "core/error.h"
 #include "tests/core/transformer/cuda/counting_allocator.h"
 #include "tests/kv/grouped_cache.h"
 #include "tests/support/error_message.h"
+#include "tests/support/recording_ops.h"
 
 namespace specdec {
 namespace {
@@ -138,6 +140,32 @@ const std::vector<int64_t> kMovingTree = {-1, -1, 1, 2, 3};
 void keep_60(GroupedCache& model) {
   model.extend_chain(0, 60);
   model.commit(0, 59);
+}
+
+TEST_F(KeyGroupsCacheTest, ACommitRoundsTheGroupsWhoseEndItMovesOnceALayer) {
+  const auto ops = std::make_shared<RecordingOps>();
+  GroupedCache model(grouped_options(KvFormat::kKivi4, 32), ops);
+  const auto commit = [&](int64_t node) {
+    (void)ops->take_calls();
+    model.commit(0, node);
+    return ops->take_calls();
+  };
+  const auto call = [&](int64_t layer) {
+    const KvView view = model.cache().describe(layer);
+    return fmt::format("round_keys [{}] -> [{}]", fmt::join(view.exact.keys.sizes(), ", "),
+                       fmt::join(view.keys.sizes(), ", "));
+  };
+  model.extend_chain(0, 60);
+  EXPECT_THAT(commit(59), testing::IsEmpty()) << "a forward has rounded the first group";
+  model.extend(0, kMovingTree);
+  EXPECT_THAT(commit(4), testing::ElementsAre(call(0), call(1)));
+  EXPECT_NE(call(0), call(1));
+  model.extend(0, kMovingTree);
+  EXPECT_THAT(commit(4), testing::IsEmpty()) << "of 64 to 67 none ends a group";
+  model.append(0, 27);
+  model.extend(0, {-1, 0, -1, 2});
+  EXPECT_THAT(commit(1), testing::IsEmpty()) << "95 and 96 stay where they are";
+  model.check();
 }
 
 /// Memory of the CPU, which has run out while it lives.

@@ -58,7 +58,10 @@ class RecordingOps final : public Ops {
     device_->qkv_to_cache(qkv, options, view, queries);
     note("qkv_to_cache", qkv, queries);
   }
-  void round_keys(const KvView& view) override { device_->round_keys(view); }
+  void round_keys(const KvView& view) override {
+    device_->round_keys(view);
+    note("round_keys", view.exact.keys, view.keys);
+  }
   void paged_attention(const Tensor& queries, const KvView& view, const AttentionOptions& options,
                        Tensor& out) override {
     device_->paged_attention(queries, view, options, out);
