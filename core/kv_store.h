@@ -171,12 +171,13 @@ class KvStore {
   virtual BatchTables readers(RowId row, int64_t nodes, int64_t angle) const = 0;
   /// Copies of a layer's kept keys and values, as the row's last token reads them: each [kv_heads,
   /// tokens, head_dim], of all or some; NaN where the store has given a token back that no node
-  /// sees any more.
+  /// sees any more. Numbers that are widened lie in the host's memory, others on the device.
   virtual std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row,
                                                TokenRange tokens = {}) const = 0;
 
   /// What runs the forwards over this store: `ops`, or others that call them and note what they
-  /// read and write. Called once, by the model that owns the store.
+  /// read and write. Called once, by the model that owns the store. The store may run ops of its
+  /// own with them, so they live as long as it.
   virtual std::shared_ptr<Ops> observed(std::shared_ptr<Ops> ops) { return ops; }
   /// What was written and read since the store was made; nullptr where nothing is traced.
   virtual const KvTrace* trace() const { return nullptr; }

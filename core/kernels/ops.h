@@ -58,7 +58,7 @@ class Ops {
   virtual void qkv_to_cache(const Tensor& qkv, const QkvOptions& options, const KvView& view,
                             Tensor& queries) = 0;
   /// What qkv_to_cache does with keys of groups that it completes (core/kernels/key_groups.h), for
-  /// tokens whose keys came into the exact pages otherwise. Throws Error on devices without it.
+  /// tokens whose keys came into the exact pages otherwise.
   virtual void round_keys(const KvView& view);
   virtual void paged_attention(const Tensor& queries, const KvView& view,
                                const AttentionOptions& options, Tensor& out) = 0;
