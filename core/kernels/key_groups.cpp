@@ -81,7 +81,8 @@ void encode_ranged_value(KvFormat format, const float* numbers, int64_t head_dim
                          const KvElements& to) {
   auto* bytes = static_cast<uint8_t*>(to.data);
   uint8_t* ranges = bytes + head_dim / codes_of_byte(format) * to.stride;
-  for (int64_t first = 0; first < head_dim; first += kKvGroup, ranges += 4 * to.stride) {
+  for (int64_t first = 0; first < head_dim;
+       first += kKvGroup, ranges += device::kRangeBytes * to.stride) {
     const int64_t end = std::min(first + kKvGroup, head_dim);
     const device::CodeRange range = range_of(format, numbers + first, end - first);
     write_half(range.least, ranges, to.stride);
@@ -98,7 +99,7 @@ void decode_ranged_value(KvFormat format, const KvElements& from, int64_t head_d
   const auto* bytes = static_cast<const uint8_t*>(from.data);
   const int64_t codes = head_dim / codes_of_byte(format);
   for (int64_t dim = 0; dim < head_dim; ++dim) {
-    const uint8_t* range = bytes + (codes + dim / kKvGroup * 4) * from.stride;
+    const uint8_t* range = bytes + (codes + dim / kKvGroup * device::kRangeBytes) * from.stride;
     const device::CodeRange between{read_half(range, from.stride),
                                     read_half(range + 2 * from.stride, from.stride)};
     numbers[dim] = device::ranged_number(

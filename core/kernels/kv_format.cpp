@@ -12,7 +12,6 @@ namespace specdec {
 namespace {
 
 constexpr int64_t kScaleBytes = 2;
-constexpr int64_t kRangeBytes = 4;  // of a group of kKivi2 and kKivi4: a number and a step
 static_assert(kKvGroup == device::kScaledGroup);
 
 int64_t groups_of(int64_t head_dim) { return (head_dim + kKvGroup - 1) / kKvGroup; }
@@ -36,7 +35,7 @@ int64_t elements_before_scales(KvFormat format, int64_t head_dim) {
 
 /// What a group takes beside its codes.
 int64_t bytes_of_scale(KvFormat format) {
-  return kv_key_group(format) > 1 ? kRangeBytes : kScaleBytes;
+  return kv_key_group(format) > 1 ? device::kRangeBytes : kScaleBytes;
 }
 
 /// Elements behind the scales.

@@ -229,9 +229,6 @@ __device__ inline device::CodeRange range_of(float number, bool counts, int bits
   return device::code_range(least, most, finite, bits);
 }
 
-/// Bytes of a group of values: two float16 numbers, which a lane reads at once.
-constexpr int kRangeBytes = 4;
-
 /// Two halves of a range beside each other, at a multiple of their size.
 struct alignas(4) HalfPair {
   device::HalfBits half[2];
@@ -271,10 +268,11 @@ struct RangedKv {
     }
   };
 
-  /// Numbers d and d + 1 of a value, for an even d.
+  /// Numbers d and d + 1 of a value, for an even d. Its range is read as two halves: it lies at a
+  /// multiple of a half's size alone, behind codes that may be any even number of bytes.
   __device__ static KvPair value_pair(const Element* value, int head_dim, int d) {
     const auto* halves = reinterpret_cast<const device::HalfBits*>(
-        value + head_dim / Codes::kCount + d / kWarp * kRangeBytes);
+        value + head_dim / Codes::kCount + d / kWarp * device::kRangeBytes);
     const device::CodeRange range = {halves[0], halves[1]};
     const uint32_t byte = value[d / Codes::kCount];
     return {{device::ranged_number(Codes::code_in(byte, d), range),
@@ -287,7 +285,8 @@ struct RangedKv {
       const device::CodeRange range = range_of(number, d < head_dim, kBits);
       Codes::write(static_cast<int32_t>(device::ranged_code(number, range, kBits)), d, head_dim,
                    first, stride);
-      Element* halves = first + (head_dim / Codes::kCount + d / kWarp * kRangeBytes) * stride;
+      Element* halves =
+          first + (head_dim / Codes::kCount + d / kWarp * device::kRangeBytes) * stride;
       write_scale(range.least, 0, halves, stride);
       write_scale(range.step, 1, halves, stride);
     });

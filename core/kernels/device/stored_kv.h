@@ -102,6 +102,8 @@ constexpr int kRangesOfRow = kRangedTokens / 2;
 struct CodeRange {
   HalfBits least, step;
 };
+/// Bytes of one.
+constexpr int kRangeBytes = 4;
 
 /// The largest code of so many bits.
 SPECDEC_DEVICE float highest_code(int bits) { return static_cast<float>((1 << bits) - 1); }
