@@ -28,7 +28,8 @@ inline KvCacheOptions grouped_options(KvFormat format, int64_t recent, int64_t s
           .page_size = page_size,
           .max_length = kGroupedLength,
           .window_slack = slack,
-          .exact_recent = recent};
+          .exact_recent = recent,
+          .max_pages = 64};
 }
 
 /// A cache whose keys and values are written by a device's op, and the tokens of its rows: numbers

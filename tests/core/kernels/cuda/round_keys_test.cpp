@@ -13,8 +13,10 @@
 #include "core/kernels/cuda/cuda_ops.h"
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/launch_shape.h"
+#include "kv/page_memory.h"
 #include "tests/core/kernels/cuda/cuda_attend.h"
 #include "tests/core/kernels/cuda/machine.h"
+#include "tests/core/transformer/cuda/counting_allocator.h"
 #include "tests/kv/grouped_cache.h"
 #include "tests/support/parameter_name.h"
 #include "tests/support/ranged_reference.h"
@@ -265,8 +267,11 @@ INSTANTIATE_TEST_SUITE_P(All, CudaAttentionGroupsTest,
                          testing::Values(KvFormat::kKivi2, KvFormat::kKivi4),
                          [](const auto& info) { return kv_format_name(info.param); });
 
-/// The histories of caches that the CPU's tests have, on the device's ops.
+/// The histories of caches that the CPU's tests have, on the device's ops, with pages that are
+/// allocated at once, as on a GPU.
 TEST(CudaKeyGroupsCacheTest, RandomHistoriesHoldTheNumbersOfTheFormula) {
+  const CountingAllocator allocator;
+  ASSERT_TRUE(allocates_at_once(at::kCPU));
   const uint32_t seeds = cuda::runs_on_a_gpu() ? 6 : 4;
   for (uint32_t seed = 0; seed < seeds; ++seed) {
     expect_numbers_of_the_formula(seed, cuda_ops(at::kCPU), cuda::runs_on_a_gpu() ? 150 : 60);
