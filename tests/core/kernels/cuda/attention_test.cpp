@@ -324,26 +324,24 @@ INSTANTIATE_TEST_SUITE_P(
     ParameterName());
 
 TEST(CudaAttentionChecksTest, RefusesShapesThatItCannotTake) {
-  cuda::PagedAttentionTask task{};
-  task.nodes = 1;
-  task.heads = 4;
-  task.chunks = 1;
-  task.cache.kv_heads = 3;
-  task.cache.head_dim = 64;
-  task.cache.page_size = 16;
-  EXPECT_EQ(specdec_cuda_paged_attention(&task, nullptr), cuda::kInvalidValue);
-  task.cache.kv_heads = 2;
-  for (const int32_t head_dim : {514, 63}) {
-    task.cache.head_dim = head_dim;
-    EXPECT_EQ(specdec_cuda_paged_attention(&task, nullptr), cuda::kInvalidValue);
-  }
-  task.cache.head_dim = 64;
-  task.cache.width = 24;
-  task.cache.format = cuda::CudaKv::kKivi2;  // without exact pages, in pages of half a group
-  EXPECT_EQ(specdec_cuda_paged_attention(&task, nullptr), cuda::kInvalidValue);
-  task.cache.format = cuda::CudaKv::kFloat32;
-  task.chunks = 0;
-  EXPECT_EQ(specdec_cuda_paged_attention(&task, nullptr), cuda::kInvalidValue);
+  AttentionCache cache(AttentionCase{at::kFloat, 4, 2, 64, 0, 0, false});
+  const Tensor queries = cache.extend({}, {}, cache.random_qkv(1));
+  Tensor out = at::empty_like(queries);
+  cuda::PagedAttentionTask task =
+      cuda::attention_task(queries, cache.kv().view(0), {AttentionCache::kScale, 0, Tensor()}, out);
+  const Tensor workspace = at::empty({cuda::specdec_cuda_attention_workspace(&task)});
+  task.workspace = workspace.mutable_data_ptr<float>();
+  EXPECT_EQ(specdec_cuda_paged_attention(&task, nullptr), 0);
+  const auto is_refused = [&](const auto& change) {
+    cuda::PagedAttentionTask wrong = task;
+    change(wrong);
+    return specdec_cuda_paged_attention(&wrong, nullptr) == cuda::kInvalidValue;
+  };
+  EXPECT_TRUE(is_refused([](auto& wrong) { wrong.cache.kv_heads = 3; }));
+  EXPECT_TRUE(is_refused([](auto& wrong) { wrong.cache.head_dim = 514; }));
+  EXPECT_TRUE(is_refused([](auto& wrong) { wrong.cache.head_dim = 63; }));
+  EXPECT_TRUE(is_refused([](auto& wrong) { wrong.cache.width = 0; }));
+  EXPECT_TRUE(is_refused([](auto& wrong) { wrong.chunks = 0; }));
 }
 
 }  // namespace

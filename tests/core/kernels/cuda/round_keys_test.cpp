@@ -278,36 +278,71 @@ TEST(CudaKeyGroupsCacheTest, RandomHistoriesHoldTheNumbersOfTheFormula) {
   }
 }
 
-TEST(CudaRoundKeysChecksTest, RefusesShapesThatItCannotTake) {
-  float keys = 0;
-  cuda::RoundKeysTask task{};
-  task.nodes = 1;
-  task.cache.kv_heads = 1;
-  task.cache.head_dim = 8;
-  task.cache.page_size = 32;
-  task.cache.format = cuda::CudaKv::kKivi2;
-  task.cache.exact = {&keys, &keys, nullptr, 32, 32};
-  const auto is_refused = [](const cuda::RoundKeysTask& refused) {
-    return specdec_cuda_round_keys(&refused, nullptr) == cuda::kInvalidValue;
+/// Calls check(what, change) for each fault of a cache that keeps groups of keys.
+template <class Check>
+void for_each_fault_of_groups(const Check& check) {
+  check("pages of one and a half groups", [](cuda::PagedCache& cache) { cache.page_size = 48; });
+  check("heads of 12 dimensions", [](cuda::PagedCache& cache) { cache.head_dim = 12; });
+  check("no exact tokens", [](cuda::PagedCache& cache) { cache.exact.recent = 0; });
+  check("exact tokens from anywhere on", [](cuda::PagedCache& cache) { cache.exact.multiple = 1; });
+}
+
+class CudaRoundKeysChecksTest : public testing::Test {
+ protected:
+  CudaRoundKeysChecksTest() : pages_({KvFormat::kKivi2, 8, 32}, cuda_ops(at::kCPU)) {
+    pages_.extend(at::randn({kKeyGroup, 3 * kRoundedHeads * 8}),
+                  std::vector<int64_t>(static_cast<size_t>(kKeyGroup), 0));
+  }
+
+  KvView view() { return pages_.cache().describe(0); }
+
+  /// A task is taken, and refused with each fault of its cache alone.
+  template <class Task>
+  static void expect_refusals(const Task& task, int (*run)(const Task*, void*)) {
+    EXPECT_EQ(run(&task, nullptr), 0);
+    for_each_fault_of_groups([&](const char* what, const auto& change) {
+      Task wrong = task;
+      change(wrong.cache);
+      EXPECT_EQ(run(&wrong, nullptr), cuda::kInvalidValue) << what;
+    });
+  }
+
+  RoundedPages pages_;
+};
+
+TEST_F(CudaRoundKeysChecksTest, RoundingRefusesWhatItCannotTake) {
+  const cuda::RoundKeysTask task = cuda::round_keys_task(view());
+  expect_refusals(task, cuda::specdec_cuda_round_keys);
+  const auto is_refused = [&](const auto& change) {
+    cuda::RoundKeysTask wrong = task;
+    change(wrong);
+    return specdec_cuda_round_keys(&wrong, nullptr) == cuda::kInvalidValue;
   };
-  cuda::RoundKeysTask wrong = task;
-  wrong.cache.page_size = 48;
-  EXPECT_TRUE(is_refused(wrong));
-  wrong = task;
-  wrong.cache.head_dim = 12;
-  EXPECT_TRUE(is_refused(wrong));
-  wrong = task;
-  wrong.cache.exact.multiple = 1;
-  EXPECT_TRUE(is_refused(wrong));
-  wrong = task;
-  wrong.cache.exact.keys = nullptr;
-  EXPECT_TRUE(is_refused(wrong));
-  wrong = task;
-  wrong.cache.format = cuda::CudaKv::kQ4;
-  EXPECT_TRUE(is_refused(wrong));
-  wrong = task;
-  wrong.nodes = cuda::kMaxGridY + 1;
-  EXPECT_TRUE(is_refused(wrong));
+  EXPECT_TRUE(is_refused([](auto& wrong) { wrong.cache.exact.keys = nullptr; }));
+  EXPECT_TRUE(is_refused([](auto& wrong) { wrong.cache.format = cuda::CudaKv::kQ4; }));
+  EXPECT_TRUE(is_refused([](auto& wrong) { wrong.nodes = cuda::kMaxGridY + 1; }));
+}
+
+TEST_F(CudaRoundKeysChecksTest, AttentionRefusesWhatItCannotTake) {
+  const Tensor queries = at::randn({kKeyGroup, kRoundedHeads, 8});
+  Tensor out = at::empty_like(queries);
+  cuda::PagedAttentionTask task = cuda::attention_task(queries, view(), {1, 0, Tensor()}, out);
+  const Tensor workspace = at::empty({cuda::specdec_cuda_attention_workspace(&task)});
+  task.workspace = workspace.mutable_data_ptr<float>();
+  expect_refusals(task, cuda::specdec_cuda_paged_attention);
+}
+
+TEST_F(CudaRoundKeysChecksTest, WritingRefusesWhatItCannotTake) {
+  const Tensor qkv = at::randn({kKeyGroup, 2 * kRoundedHeads * 8});
+  const Tensor angles = at::ones({kKeyGroup, 4});
+  cuda::QkvToCacheTask task{};
+  task.qkv = qkv.const_data_ptr<float>();
+  task.cosines = angles.const_data_ptr<float>();
+  task.sines = angles.const_data_ptr<float>();
+  task.cache = cuda::paged_cache(view());
+  task.nodes = static_cast<int32_t>(kKeyGroup);
+  task.kv_projections = 2;
+  expect_refusals(task, cuda::specdec_cuda_qkv_to_cache);
 }
 
 }  // namespace
