@@ -233,6 +233,10 @@ bool smoke() {
       report(std::string("attention ") + kKvNames[format], attention.out);
     }
   }
+  for (const CudaKv format : {CudaKv::kKivi2, CudaKv::kKivi4}) {
+    report(std::string("round_keys ") + kKvNames[static_cast<size_t>(format)],
+           round_equal_keys(format));
+  }
   return good;
 }
 

@@ -175,6 +175,37 @@ static DeviceArray add_exact_pages(const AttentionSize& size, PagedAttentionTask
   return pages;
 }
 
+DeviceArray round_equal_keys(CudaKv format) {
+  constexpr int32_t kHeads = 2;
+  constexpr int32_t kDim = 64;
+  const int32_t width = element_of(format, kDim).width;
+  const DeviceArray keys(static_cast<size_t>(kHeads) * static_cast<size_t>(width) * kGroup);
+  keys.tile(std::vector<std::byte>(4096, std::byte{0xFF}));  // NaN
+  const auto exact =
+      DeviceArray::of(std::vector<float>(static_cast<size_t>(kHeads) * kDim * kGroup, 1.0F));
+  const auto first = DeviceArray::of(std::vector<int32_t>{0});
+  const auto last = DeviceArray::of(std::vector<int32_t>{kGroup - 1});
+  const auto chain = DeviceArray::of(std::vector<int32_t>{-1});
+  RoundKeysTask task{};
+  task.nodes = 1;
+  task.cache.keys = keys.data();
+  task.cache.format = format;
+  task.cache.kv_heads = kHeads;
+  task.cache.head_dim = kDim;
+  task.cache.page_size = kGroup;
+  task.cache.width = width;
+  task.cache.page_stride = 1;
+  task.cache.rows = first.data<int32_t>();
+  task.cache.slots = last.data<int32_t>();
+  task.cache.positions = last.data<int32_t>();
+  task.cache.path_starts = chain.data<int32_t>();
+  task.cache.page_table = first.data<int32_t>();
+  task.cache.exact = {exact.data<float>(), nullptr, first.data<int32_t>(), kGroup, kGroup};
+  check(specdec_cuda_round_keys(&task, nullptr), "specdec_cuda_round_keys");
+  check(cudaDeviceSynchronize(), "specdec_cuda_round_keys");  // while the arrays are there
+  return keys;
+}
+
 PreparedAttention prepare_attention(const AttentionSize& size, int copies) {
   const size_t half = cache_bytes_of(size) / 2;
   const DeviceArray pages(2 * half * static_cast<size_t>(copies));

@@ -26,4 +26,8 @@ struct PreparedAttention {
 size_t cache_bytes_of(const AttentionSize& size);
 PreparedAttention prepare_attention(const AttentionSize& size, int copies);
 
+/// The bytes of a group of equal keys of two heads, which specdec_cuda_round_keys has written over
+/// NaN throughout: finite float32 numbers. `format`: one with groups of keys.
+DeviceArray round_equal_keys(CudaKv format);
+
 }  // namespace specdec::cuda
