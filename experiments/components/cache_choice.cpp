@@ -36,13 +36,8 @@ MakeCache with_named_errors(const MakeCache& make, const std::string& name, cons
 
 /// Formats that dtype or device rule out, and rotations with them.
 void check_format(const ConfigNode& cache, const CacheChoice& choice, const ModelOptions& options) {
-  const bool on_mps = options.device == "mps";
-  if (options.dtype == "float64" || on_mps) {
-    cache.fail(
-        "format",
-        fmt::format("{} is for float32 activations on the CPU and CUDA, but {}; leave it "
-                    "out, or change that",
-                    kv_format_name(*choice.format), on_mps ? "device is mps" : "dtype is float64"));
+  if (const std::string why = refused_format(choice, options); !why.empty()) {
+    cache.fail("format", why);
   }
 }
 
@@ -183,6 +178,16 @@ CacheChoice CacheChoice::beside_target() const {
   return other;
 }
 
+std::string refused_format(const CacheChoice& choice, const ModelOptions& options) {
+  const bool on_mps = options.device == "mps";
+  return !choice.format || (options.dtype != "float64" && !on_mps)
+             ? ""
+             : fmt::format(
+                   "{} is for float32 activations on the CPU and CUDA, but {}; leave it "
+                   "out, or change that",
+                   kv_format_name(*choice.format), on_mps ? "device is mps" : "dtype is float64");
+}
+
 void check_cache(const ConfigNode& model, const CacheChoice& choice, const ModelOptions& options) {
   const ConfigNode cache = model.child("cache");
   if (!choice.cpu_only.empty() && options.device != "cpu") {
@@ -209,9 +214,7 @@ void check_cache(const ConfigNode& model, const CacheChoice& choice, const Model
     cache.fail("type",
                "is for the CPU and CUDA, but device is mps; choose an exact cache, or device: cpu");
   }
-  if (choice.format) {
-    check_format(cache, choice, options);
-  }
+  check_format(cache, choice, options);
 }
 
 void check_cache_layers(const ConfigNode& owner, const CacheChoice& choice,

@@ -66,6 +66,8 @@ struct CacheChoice {
   void check_model(const std::string& fingerprint) const;
 };
 
+/// Why dtype or device of `options` rule out the format that was chosen; "" = they do not.
+std::string refused_format(const CacheChoice& choice, const ModelOptions& options);
 /// Notes as mistakes of `model`'s key `cache` what the dtype or device of `options` rules out.
 void check_cache(const ConfigNode& model, const CacheChoice& choice, const ModelOptions& options);
 /// Notes as a mistake of `owner`'s key `cache`, or of its `weights` where the target's cache is

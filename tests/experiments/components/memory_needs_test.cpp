@@ -176,6 +176,26 @@ TEST(MemoryNeedsOfModelsTest, WhatMetalDoesNotHoldIsConvertedThere) {
   EXPECT_EQ(matrices("mps"), plain) << "float32";
 }
 
+/// It is measured on a device that would take it.
+TEST(MemoryNeedsOfModelsTest, AFormatThatMetalDoesNotHaveIsAnError) {
+  const ModelFiles files = read_model_files(test_data("gemma3-a"));
+  const auto needs = [&](const std::string& device, const std::string& format) {
+    const std::string cache = "{type: paged, lossy: true, format: " + format + "}";
+    return memory_needs(
+               files,
+               {.dtype = "", .device = device, .cache = parse_cache(cache, builtin_components())},
+               64)
+        .cache();
+  };
+  for (const std::string format : {"q8", "kivi4"}) {
+    EXPECT_THAT(error_message<ConfigError>([&] { (void)needs("mps", format); }),
+                testing::HasSubstr("--cache: cache.format: " + format +
+                                   " is for float32 activations on the CPU and CUDA, but device "
+                                   "is mps; leave it out, or change that"));
+    EXPECT_GT(needs("cuda", format), 0);
+  }
+}
+
 TEST(MemoryNeedsOfModelsTest, WithSlackWindowsTakeWhatAPieceOfAPromptNeeds) {
   const ModelFiles files = read_model_files(SPECDEC_SOURCE_DIR "/models/target");
   const auto needs = [&](int64_t slack, const std::string& device) {
