@@ -16,6 +16,7 @@
 #include "core/transformer/heads/feature_model.h"
 #include "kv/compressed_store.h"
 #include "kv/kv_cache.h"
+#include "kv/stateful_store.h"
 #include "kv/tracing_store.h"
 #include "tests/core/transformer/cuda/drawn_tree_bench.h"
 #include "tests/support/locked_model.h"
