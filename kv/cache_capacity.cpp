@@ -86,11 +86,9 @@ void KvCache::check_branch(int64_t shared, int64_t depth) const {
   if (form.multiple > 1 && form.first_at(shared + depth - 1) > shared) {
     throw Error(fmt::format(
         "a branch of a draft tree is {} tokens deep, behind those that branches have in common, "
-        "and "
-        "a key/value cache in {} with exact_recent {} rounds the keys of {} tokens together that "
-        "follow each other in all branches: draft a tree of at most {} levels (beams: a "
-        "draft_length "
-        "of as many) or a chain without beams, or raise exact_recent",
+        "and a key/value cache in {} with exact_recent {} rounds the keys of {} tokens together "
+        "that follow each other in all branches: draft a tree of at most {} levels (beams: a "
+        "draft_length of as many) or a chain without beams, or raise exact_recent",
         depth, kv_format_name(options_.format), options_.exact_recent, form.multiple,
         options_.exact_recent - 1));
   }
