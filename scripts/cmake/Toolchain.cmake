@@ -12,7 +12,7 @@ endif()
 # Batches share what a source spends most of its time on: LibTorch's and the standard library's
 # templates. So names of a target's unnamed namespaces are unique.
 set(CMAKE_UNITY_BUILD ${SPECDEC_UNITY})
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 12 CACHE STRING "Sources of a batch: more take less time in all, and more after a change")
 
 find_program(SPECDEC_CCACHE ccache)
 if(SPECDEC_CCACHE)

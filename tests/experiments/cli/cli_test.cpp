@@ -693,13 +693,13 @@ TEST(CliTest, ParsesTokenLists) {
 }
 
 /// A stream that takes nothing, like a full disk.
-class FullDisk final : public std::streambuf {
+class FullStream final : public std::streambuf {
  protected:
   int_type overflow(int_type) override { return traits_type::eof(); }
 };
 
 TEST(CliTest, AnUnwritableOutputIsAnError) {
-  FullDisk disk;
+  FullStream disk;
   std::ostream out(&disk);
   std::ostringstream err;
   EXPECT_EQ(run_cli({"list"}, builtin_components(), out, err), 2);

@@ -71,7 +71,7 @@ class CudaTierGraphsTest : public TieredDeviceTest {
 TEST_F(CudaTierGraphsTest, WhatFitsAtOnceRunsAsThePagedCacheDoes) {
   TransformerModel paged(weights_, paged_kv(), tier_options());
   const auto model = model_of(kAllBlocks);
-  for (int round = 0; round < 4; ++round) {
+  for (int round = 0; round < 3; ++round) {
     const std::vector<Tensor> expected = logits_of(plain_);
     (void)logits_of(paged);
     const std::vector<Tensor> logits = logits_of(*model, round == 0 ? Move() : replace_pages);
@@ -82,7 +82,7 @@ TEST_F(CudaTierGraphsTest, WhatFitsAtOnceRunsAsThePagedCacheDoes) {
   }
   EXPECT_EQ(tier_graphs(*model), tier_graphs(paged));
   EXPECT_GT(model->graph_counts().replays, 10);
-  EXPECT_GT(model->cache().statistics().tiers->promotions, 200);
+  EXPECT_GT(model->cache().statistics().tiers->promotions, 100);
 }
 
 // Rows that do not fit together take turns: a forward or two bring the pages of the row whose turn
@@ -231,7 +231,7 @@ TEST_F(CudaTierGraphsTest, ChainsAreGraphsWhereTheyFit) {
   }
   RowTiers& tiers = *fits->cache().row_tiers();
   replace_pages(tiers, 0);
-  for (Token first = 0; first < 9; ++first) {
+  for (Token first = 0; first < 6; ++first) {
     if (first % 3 == 2) {
       replace_pages(tiers, 0);
     }
