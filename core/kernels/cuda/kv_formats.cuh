@@ -85,7 +85,7 @@ __device__ inline device::HalfBits scale_of(float number, device::IntegerCodes c
 
 /// Codes of kBits: as many as fill a byte lie in it, the first in the low bits.
 template <int kBits>
-struct PackedCodes {
+struct KvCodes {
   static constexpr int kBitsOfCode = kBits;
   static constexpr int kCount = 8 / kBits;  ///< of a byte
 
@@ -112,7 +112,7 @@ struct PackedCodes {
 template <int kBits>
 struct ScaledKv {
   using Element = uint8_t;
-  using Codes = PackedCodes<kBits>;
+  using Codes = KvCodes<kBits>;
   static constexpr int kParts = kBits + 11 <= 16 ? 2 : 3;  // of a code's bits and a scale's
 
   __device__ static float scale(const Element* first, int64_t stride, int head_dim, int group) {
@@ -135,7 +135,7 @@ struct ScaledKv {
 /// Upper halves and scales as ScaledKv<4> has its codes, then lower halves.
 struct HalvesKv {
   using Element = uint8_t;
-  using Half = PackedCodes<4>;
+  using Half = KvCodes<4>;
   static constexpr int kParts = 3;
 
   __device__ static float scale(const Element* first, int64_t stride, int head_dim, int group) {
@@ -238,7 +238,7 @@ struct alignas(4) HalfPair {
 template <int kBits>
 struct RangedKv {
   using Element = uint8_t;
-  using Codes = PackedCodes<kBits>;
+  using Codes = KvCodes<kBits>;
   static constexpr int kParts = 3;
 
   /// Rows of a group of keys that hold `least`, and as many that hold steps.
