@@ -326,7 +326,8 @@ void add_caches(CacheRegistry& caches) {
                         .options = with_format(window_options().help()),
                         .promise = Promise::kLossy,
                         .prepare = prepare_window,
-                        .examples = {{"{type: window, sink: 1, recent: 2, lossy: true}"}}});
+                        .examples = {{"{type: window, sink: 1, recent: 2, lossy: true}"}},
+                        .facts = {.on_mps = false}});
   caches.add(
       "compressed",
       {.help = "layers of full attention see chunks of old tokens as their means, beside the "
@@ -338,7 +339,7 @@ void add_caches(CacheRegistry& caches) {
        .promise = Promise::kLossy,
        .prepare = prepare_compressed,
        .examples = {{"{type: compressed, chunk: 2, recent: 4, sink: 1, lossy: true}"}},
-       .facts = {.traceable = false}});
+       .facts = {.on_mps = false, .traceable = false}});
   caches.add("tiered",
              {.help = "paged, with the pages that a memory budget does not hold on disk: the same "
                       "bits; layers are read ahead in turn",
@@ -348,7 +349,7 @@ void add_caches(CacheRegistry& caches) {
               .promise = Promise::kLossless,
               .prepare = prepare_tiered,
               .examples = {{"{type: tiered, memory_megabytes: 1, megabytes: 16}"}},
-              .facts = {.tiers = tiered_budget}});
+              .facts = {.on_mps = false, .tiers = tiered_budget}});
   add_tracing_cache(caches);
 }
 

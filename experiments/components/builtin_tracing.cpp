@@ -69,7 +69,7 @@ void add_tracing_cache(CacheRegistry& caches) {
        .prepare = prepare_tracing,
        .examples = {{"{type: tracing}"},
                     {"{type: tracing, of: {type: paged, page_size: 4, window_slack: 16}}"}},
-       .facts = {.tiers = traced_budget}});
+       .facts = {.on_mps = false, .tiers = traced_budget}});
 }
 
 }  // namespace specdec

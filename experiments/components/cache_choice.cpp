@@ -36,8 +36,30 @@ MakeCache with_named_errors(const MakeCache& make, const std::string& name, cons
 
 /// Formats that dtype or device rule out, and rotations with them.
 void check_format(const ConfigNode& cache, const CacheChoice& choice, const ModelOptions& options) {
-  if (const std::string why = refused_format(choice, options); !why.empty()) {
-    cache.fail("format", why);
+  const bool on_mps = options.device == "mps";
+  if (choice.format && (options.dtype == "float64" || on_mps)) {
+    cache.fail(
+        "format",
+        fmt::format("{} is for float32 activations on the CPU and CUDA, but {}; leave it out, or "
+                    "change that",
+                    kv_format_name(*choice.format), on_mps ? "device is mps" : "dtype is float64"));
+  }
+}
+
+/// Types that the device rules out.
+void check_type(const ConfigNode& cache, const CacheChoice& choice, const std::string& device) {
+  const bool traces_tiers = cache.is_map("of") && choice.memory_bytes > 0;
+  const auto fail = [&](const std::string& what, const char* where) {
+    cache.fail("type", fmt::format("{} is for {}, but device is {}; choose another cache, or "
+                                   "device: cpu",
+                                   what, where, device));
+  };
+  if (!choice.cpu_only.empty() && device != "cpu") {
+    fail(choice.cpu_only, "the CPU");
+  } else if (traces_tiers && device != "cpu") {
+    fail("a trace of one with tiers", "the CPU");
+  } else if (!choice.no_mps.empty() && device == "mps") {
+    fail(choice.no_mps, "the CPU and CUDA");
   }
 }
 
@@ -45,12 +67,14 @@ std::string type_of(const ConfigNode& cache) {
   return cache.has("type") ? cache.get<std::string>("type", "") : "";
 }
 
-/// The type that only the CPU has: the cache's, or that of the one that it wraps; "" = neither.
-std::string cpu_only_type(const ConfigNode& cache, const Components& components) {
-  if (cache_facts(cache, components).cpu_only) {
+/// The type of which `refused` is true: the cache's, or that of the one that it wraps; "" =
+/// neither.
+template <class F>
+std::string refused_type(const ConfigNode& cache, const Components& components, const F& refused) {
+  if (refused(cache_facts(cache, components))) {
     return type_of(cache);
   }
-  return cache.is_map("of") ? cpu_only_type(cache.child("of"), components) : "";
+  return cache.is_map("of") ? refused_type(cache.child("of"), components, refused) : "";
 }
 
 std::shared_ptr<const CacheCodebook> read_codebook(const ConfigNode& cache,
@@ -112,7 +136,9 @@ CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
   choice.codebook = read_codebook(cache, choice);
   choice.make = plan.components.caches.prepare(cache, own);
   choice.yaml = write_yaml(*cache.resolved());
-  choice.cpu_only = cpu_only_type(cache, plan.components);
+  choice.cpu_only =
+      refused_type(cache, plan.components, [](const auto& is) { return is.cpu_only; });
+  choice.no_mps = refused_type(cache, plan.components, [](const auto& is) { return !is.on_mps; });
   choice.memory_bytes = budget.memory_bytes;
   choice.host_bytes = budget.host_bytes;
   choice.disk_bytes = budget.disk_bytes;
@@ -178,43 +204,27 @@ CacheChoice CacheChoice::beside_target() const {
   return other;
 }
 
-std::string refused_format(const CacheChoice& choice, const ModelOptions& options) {
-  const bool on_mps = options.device == "mps";
-  return !choice.format || (options.dtype != "float64" && !on_mps)
-             ? ""
-             : fmt::format(
-                   "{} is for float32 activations on the CPU and CUDA, but {}; leave it "
-                   "out, or change that",
-                   kv_format_name(*choice.format), on_mps ? "device is mps" : "dtype is float64");
-}
-
 void check_cache(const ConfigNode& model, const CacheChoice& choice, const ModelOptions& options) {
   const ConfigNode cache = model.child("cache");
-  if (!choice.cpu_only.empty() && options.device != "cpu") {
-    cache.fail("type", fmt::format("{} is for the CPU, but device is {}; choose another cache, or "
-                                   "device: cpu",
-                                   choice.cpu_only, options.device));
-  }
-  const bool is_traced = cache.is_map("of");
-  if (choice.cpu_only.empty() && choice.memory_bytes > 0 &&
-      (options.device == "mps" || (is_traced && options.device != "cpu"))) {
-    cache.fail("type",
-               fmt::format("{} is for the CPU{}, but device is {}; choose another cache, or "
-                           "device: cpu",
-                           is_traced ? "a trace of one with tiers" : type_of(cache),
-                           is_traced ? "" : " and CUDA", options.device));
-  }
-  if (choice.memory_bytes > 0 && options.device == "cpu" && !is_traced &&
-      cache.has("host_megabytes")) {
-    cache.fail("host_megabytes",
+  check_type(cache, choice, options.device);
+  if (choice.host_bytes > 0 && options.device == "cpu") {
+    const ConfigNode tiers = cache.is_map("of") ? cache.child("of") : cache;
+    tiers.fail("host_megabytes",
                "is for a GPU: on the CPU memory_megabytes are the host's. Leave it out");
   }
-  if (choice.cpu_only.empty() && !choice.loss.empty() && !choice.format &&
-      options.device == "mps") {
-    cache.fail("type",
-               "is for the CPU and CUDA, but device is mps; choose an exact cache, or device: cpu");
-  }
   check_format(cache, choice, options);
+}
+
+void require_cache(const CacheChoice& choice, const ModelOptions& options,
+                   const std::string& flag) {
+  if (choice.yaml.empty()) {
+    return;
+  }
+  const auto errors = std::make_shared<ConfigErrors>();
+  const auto model = YamlTree::map(flag);
+  model->set("cache", flag, parse_yaml(choice.yaml, flag, false));
+  check_cache(ConfigNode(model, errors), choice, options);
+  errors->throw_if_any();
 }
 
 void check_cache_layers(const ConfigNode& owner, const CacheChoice& choice,

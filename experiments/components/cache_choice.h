@@ -47,6 +47,7 @@ struct CacheChoice {
   std::filesystem::path disk = {};
   int64_t host_bytes = 0;     ///< of it on a GPU, in the host's pinned memory; see KvCacheOptions
   std::string cpu_only = {};  ///< the type that other devices do not have; "" = they do
+  std::string no_mps = {};    ///< the type that Metal does not have; "" = it does
   std::function<std::unique_ptr<KvStore>(const CacheContext&)> make = {};
   /// What `format` chose for keys and values: a lossy one; none = as kv_dtype says.
   std::optional<KvFormat> format = {};
@@ -66,10 +67,10 @@ struct CacheChoice {
   void check_model(const std::string& fingerprint) const;
 };
 
-/// Why dtype or device of `options` rule out the format that was chosen; "" = they do not.
-std::string refused_format(const CacheChoice& choice, const ModelOptions& options);
 /// Notes as mistakes of `model`'s key `cache` what the dtype or device of `options` rules out.
 void check_cache(const ConfigNode& model, const CacheChoice& choice, const ModelOptions& options);
+/// The same of a cache that no config names: throws ConfigError with all mistakes, as of `flag`.
+void require_cache(const CacheChoice& choice, const ModelOptions& options, const std::string& flag);
 /// Notes as a mistake of `owner`'s key `cache`, or of its `weights` where the target's cache is
 /// used, what layers of this plan rule out: makes the cache, for at most
 /// config.max_position_embeddings tokens, on a device without memory.

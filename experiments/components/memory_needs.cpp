@@ -67,11 +67,9 @@ int64_t pinned_bytes(const KvStatistics& statistics, const CacheChoice& cache) {
 }
 
 /// What a cache takes that holds a row of the context. It is made on a device without memory, which
-/// refuses no format.
+/// refuses no type and no format.
 void add_cache(const ModelSize& size, const ModelOptions& model, MemoryNeeds& needs) {
-  if (const std::string why = refused_format(model.cache, model); !why.empty()) {
-    throw ConfigError("--cache: cache.format: " + why);
-  }
+  require_cache(model.cache, model, "--cache");
   const std::vector<LayerKv> layers = cache_layers(size.info.plan);
   const int64_t longest = std::max(max_length_of(model, size.info.config), needs.context);
   const auto cache = model.cache.factory(kv_format_of(model))(

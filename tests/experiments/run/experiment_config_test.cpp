@@ -432,7 +432,7 @@ TEST_F(ExperimentConfigTest, MetalReadsNoLossyCache) {
   EXPECT_THAT(on("mps", "paged", "kivi4"), HasSubstr("kivi4 is for float32 activations on the CPU "
                                                      "and CUDA, but device is mps"));
   EXPECT_THAT(on("mps", "window", ""),
-              HasSubstr("type: is for the CPU and CUDA, but device is mps"));
+              HasSubstr("type: window is for the CPU and CUDA, but device is mps"));
   EXPECT_THAT(on("cuda", "paged", "q8"), Not(HasSubstr("float32 activations")));
   EXPECT_THAT(on("cuda", "window", "q4"), Not(HasSubstr("is for the CPU and CUDA")));
 }
