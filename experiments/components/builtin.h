@@ -1,10 +1,8 @@
 #pragma once
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
 
-#include "decoders/drafters/draft_model.h"
 #include "experiments/components/components.h"
 #include "experiments/config/option_table.h"
 
@@ -15,6 +13,7 @@ void add_strategies(StrategyRegistry& strategies);
 void add_drafters(DrafterRegistry& drafters);
 void add_head_drafters(DrafterRegistry& drafters);
 void add_self_drafter(DrafterRegistry& drafters);
+void add_draft_model(DrafterRegistry& drafters);
 void add_medusa(DrafterRegistry& drafters);
 void add_assistant(DrafterRegistry& drafters);
 void add_block_heads(DrafterRegistry& drafters);
@@ -37,11 +36,6 @@ inline constexpr const char* kSampleMeaning =
     "true draws from the drafter's distribution when the target samples, false takes its best "
     "tokens";
 inline constexpr const char* kSampleDefault = "true, but false under a dynamic tree";
-
-/// A drafter that runs the model in `folder`, with the run's cache or one of its own.
-std::unique_ptr<Drafter> draft_with(BuildContext& context, const std::filesystem::path& folder,
-                                    const DraftModelOptions& options,
-                                    const std::optional<CacheChoice>& cache);
 
 /// Longest chain and largest tree that a config may ask for.
 inline constexpr int64_t kMaxDraftLength = 1024;

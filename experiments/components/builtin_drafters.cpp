@@ -5,10 +5,8 @@
 
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
-#include "core/prefix_cached_model.h"
 #include "decoders/drafters/cascade.h"
 #include "decoders/drafters/corpus_bigram.h"
-#include "decoders/drafters/draft_model.h"
 #include "decoders/drafters/lookahead.h"
 #include "decoders/drafters/prompt_lookup.h"
 #include "decoders/drafters/recycling.h"
@@ -19,57 +17,6 @@
 
 namespace specdec {
 namespace {
-
-OptionTable<WeightsOptions> draft_model_options() {
-  return weights_options("its checkpoint folder").describe({draft_cache_help("as the target's")});
-}
-
-/// Throws ConfigError where the target's activations are not for the weights of a draft model,
-/// which has the same.
-void check_draft_activations(const RunPlan& plan, const ModelFiles& draft) {
-  if (plan.target_options == nullptr) {
-    return;
-  }
-  try {
-    check_activations(*plan.target_options, *draft.open);
-  } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format(
-        "model.activations are the draft model's too: {}, or put its weights in blocks (specdec "
-        "convert --dtype int8)",
-        error.what()));
-  }
-}
-
-DrafterRegistry::Make prepare_draft_model(const ConfigNode& node, const RunPlan& plan) {
-  const WeightsOptions given = draft_model_options().read(node);
-  const auto& folder = given.weights;
-  const std::optional<CacheChoice> cache = read_draft_cache(node, plan);
-  DraftModelOptions options{.sample = given.sample, .own_cache = cache.has_value()};
-  check_sample(node, plan, given.sample);
-  if (!folder.empty() && plan.target != nullptr) {
-    options.vocab_size = plan.target->config.vocab_size;
-    note_error(node, "weights", [&] {
-      const auto& draft = plan.models.read(folder);
-      const auto mismatch = vocabulary_mismatch(*plan.target, draft);
-      if (!mismatch.empty()) {
-        node.fail("weights", mismatch + "; a draft model must share the target's tokenizer");
-      } else if (draft.config.bidirectional) {
-        node.fail("weights",
-                  "is an encoder (bidirectional attention), which cannot decode; 'specdec embed' "
-                  "gives its embeddings");
-      } else {
-        check_draft_layers(node, plan, draft.plan, draft.config, cache);
-        check_draft_activations(plan, draft);
-      }
-    });
-  }
-  if (cache) {
-    check_draft_levels(node, plan, *cache, 0);
-  }
-  return [folder, options, cache](BuildContext& context) {
-    return draft_with(context, folder, options, cache);
-  };
-}
 
 OptionTable<PromptLookupOptions> prompt_lookup_options() {
   return OptionTable<PromptLookupOptions>()
@@ -319,34 +266,8 @@ OptionTable<WeightsOptions> weights_options(const std::string& weights) {
       .add("sample", &WeightsOptions::sample, kSampleMeaning, {}, kSampleDefault);
 }
 
-std::unique_ptr<Drafter> draft_with(BuildContext& context, const std::filesystem::path& folder,
-                                    const DraftModelOptions& options,
-                                    const std::optional<CacheChoice>& cache) {
-  std::unique_ptr<LanguageModel> model = context.models.load(
-      folder, {}, cache ? *cache : context.models.options().cache.beside_target());
-  if (context.keeps_prefixes) {
-    model = std::make_unique<PrefixCachedModel>(std::move(model));
-  }
-  context.draft_model = model.get();
-  context.draft_model_name = folder.string();
-  if (cache && !cache->loss.empty()) {  // what its forwards read depends on its options
-    context.draft_model_name += fmt::format(" (cache {})", cache->loss);
-  }
-  return std::make_unique<DraftModelDrafter>(std::move(model), options);
-}
-
 void add_drafters(DrafterRegistry& drafters) {
-  drafters.add("draft_model",
-               {.help = "a smaller model with the same tokenizer decodes ahead",
-                .source = "Leviathan et al., 2023, arXiv:2211.17192",
-                .page = "docs/trees.md",
-                .options = draft_model_options().help(),
-                .promise = Promise::kLossless,
-                .prepare = prepare_draft_model,
-                .examples = {{"{type: draft_model, weights: <folder>/draft, sample: true}"},
-                             {"{type: draft_model, weights: <folder>/draft, sample: false}"},
-                             {"{type: draft_model, weights: <folder>/recurrent_draft, "
-                              "cache: {type: paged, state_every: 2}}"}}});
+  add_draft_model(drafters);
   add_lookups(drafters);
   add_own_guesses(drafters);
   add_cascade(drafters);

@@ -334,11 +334,11 @@ ModelLoader::ModelLoader(ModelOptions options, const ModelCatalog* catalog)
     : options_(std::move(options)), catalog_(catalog) {}
 
 std::shared_ptr<const TransformerWeights> ModelLoader::read_weights(
-    const std::filesystem::path& folder, const LoadOptions& options) {
-  const MemoryLimit& memory = options_.memory;
+    const std::filesystem::path& folder, const ModelOptions& model, const LoadOptions& options) {
+  const MemoryLimit& memory = model.memory;
   const bool is_limited = memory.bytes > 0 && (memory.model.empty() || memory.model == folder);
-  if (options_.random_weights) {
-    check_activations(options_);
+  if (model.random_weights) {
+    check_activations(model);
     require_config(
         !is_limited,
         "random weights are made in memory, where a memory limit cannot hold them: leave "
@@ -346,38 +346,58 @@ std::shared_ptr<const TransformerWeights> ModelLoader::read_weights(
     return random_weights(describe_model(folder), options);
   }
   const ModelFiles* files = catalog_ == nullptr ? nullptr : catalog_->find(folder);
-  const OpenModel model = files == nullptr ? open_model(folder) : *files->open;
-  check_activations_of(folder, options_, model);
+  const OpenModel open = files == nullptr ? open_model(folder) : *files->open;
+  check_activations_of(folder, model, open);
   if (!is_limited) {
-    return load_model(model, options);
+    return load_model(open, options);
   }
-  auto weights = load_model_within(model, options, {memory.bytes, memory.layer_file});
+  auto weights = load_model_within(open, options, {memory.bytes, memory.layer_file});
   if (weights->source != nullptr) {
     note_warning(fmt::format("{}: {} (memory limit)", folder.string(), disk_text(*weights)));
   }
   return weights;
 }
 
-std::shared_ptr<const TransformerWeights> ModelLoader::weights(
-    const std::filesystem::path& folder) {
-  auto& weights = weights_[folder.string()];
+/// Those of `model`'s weights that are not those of `usual`, in words.
+static std::string other_formats(const ModelOptions& model, const ModelOptions& usual) {
+  FormatChoice other;
+  if (parse_dtype(model.dtype) != parse_dtype(usual.dtype)) {
+    other.dtype = model.dtype.empty() ? "stored" : model.dtype;
+  }
+  if (parse_activations(model.activations) != parse_activations(usual.activations)) {
+    other.activations = model.activations.empty() ? "float32" : model.activations;
+  }
+  return other.text();
+}
+
+std::shared_ptr<const TransformerWeights> ModelLoader::weights(const std::filesystem::path& folder,
+                                                               const FormatChoice& formats) {
+  ModelOptions model = formats.over(options_);
+  const std::string own = other_formats(model, options_);
+  Loaded& loaded = weights_[fmt::format("{}|{}", folder.string(), own)];
+  std::shared_ptr<const TransformerWeights>& weights = loaded.weights;
   if (weights == nullptr) {
-    check_device(options_);
-    const LoadOptions options{.dtype = parse_dtype(options_.dtype),
-                              .place = placement_on(parse_device(options_.device)),
-                              .activations = parse_activations(options_.activations)};
-    weights = read_weights(folder, options);
+    loaded.folder = folder;
+    loaded.formats = own;
+    if (!own.empty()) {
+      model.memory = {};
+    }
+    check_device(model);
+    const LoadOptions options{.dtype = parse_dtype(model.dtype),
+                              .place = placement_on(parse_device(model.device)),
+                              .activations = parse_activations(model.activations)};
+    weights = read_weights(folder, model, options);
     if (!weights->place.device.is_cpu() && weights->compute_dtype() != at::kFloat) {
       throw Error(
           fmt::format("{} holds float64 weights, which run on the CPU only, not on '{}'; "
                       "choose dtype: float32, or device: cpu",
-                      folder.string(), options_.device));
+                      folder.string(), model.device));
     }
-    if (!options_.kv_dtype.empty() && weights->compute_dtype() != at::kFloat) {
+    if (!model.kv_dtype.empty() && weights->compute_dtype() != at::kFloat) {
       throw Error(
           fmt::format("kv_dtype {} needs float32 activations, but {} is computed in "
                       "float64; leave kv_dtype out, or choose dtype: float32",
-                      options_.kv_dtype, folder.string()));
+                      model.kv_dtype, folder.string()));
     }
     const ActiveLayers& active = options_.active_layers;
     weights = first_layers(weights, folder == active.model ? active.count : 0);
@@ -396,14 +416,16 @@ std::shared_ptr<const LoraAdapter> ModelLoader::adapter(const std::filesystem::p
 
 std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path& folder,
                                                     const std::vector<AdapterChoice>& adapters,
-                                                    const std::optional<CacheChoice>& cache) {
-  auto shared = weights(folder);
+                                                    const std::optional<CacheChoice>& cache,
+                                                    const FormatChoice& formats) {
+  auto shared = weights(folder, formats);
   if (shared->config.bidirectional) {
     throw Error(
         fmt::format("{}: is an encoder (bidirectional attention), which cannot decode; "
                     "'specdec embed' gives its embeddings",
                     folder.string()));
   }
+  const ModelOptions own = formats.over(options_);
   const CacheChoice& choice = cache ? *cache : options_.cache;
   choice.check_model(shared->weights_fingerprint);
   if (choice.codebook != nullptr) {
@@ -416,11 +438,10 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
                                    .prefill_threads = options_.prefill_threads,
                                    .graphs = options_.cuda_graphs,
                                    .prefill_graphs = options_.prefill_graphs};
-  auto model =
-      std::make_unique<TransformerModel>(std::move(shared),
-                                         cache ? choice.factory(parse_kv_dtype(options_.kv_dtype))
-                                               : choice.factory(kv_format_of(options_)),
-                                         options);
+  auto model = std::make_unique<TransformerModel>(
+      std::move(shared),
+      cache ? choice.factory(parse_kv_dtype(own.kv_dtype)) : choice.factory(kv_format_of(own)),
+      options);
   if (!options_.cache.loss.empty()) {
     note_warning(fmt::format(
         "the cache is lossy ({}): the target is another model than with an exact cache, by as much "
@@ -501,12 +522,17 @@ void ModelLoader::note_warning(const std::string& warning) {
 
 std::map<std::string, std::string> ModelLoader::fingerprints() const {
   std::map<std::string, std::string> all = heads_;
-  for (const auto& [folder, weights] : weights_) {
-    if (weights != nullptr) {
+  for (const auto& [key, loaded] : weights_) {
+    if (loaded.weights != nullptr) {
       const ActiveLayers& active = options_.active_layers;
-      const bool some = active.count > 0 && folder == active.model.string();
-      all[some ? fmt::format("{} (first {} layers)", folder, active.count) : folder] =
-          weights->fingerprint;
+      std::string name = loaded.folder.string();
+      if (active.count > 0 && loaded.folder == active.model) {
+        name += fmt::format(" (first {} layers)", active.count);
+      }
+      if (!loaded.formats.empty()) {
+        name += fmt::format(" ({})", loaded.formats);
+      }
+      all[name] = loaded.weights->fingerprint;
     }
   }
   for (const auto& [key, adapter] : adapters_) {

@@ -12,6 +12,7 @@
 #include "core/transformer/transformer_model.h"
 #include "experiments/components/adapter_choice.h"
 #include "experiments/components/cache_choice.h"
+#include "experiments/components/format_choice.h"
 #include "experiments/components/memory_limit.h"
 
 namespace specdec {
@@ -125,13 +126,15 @@ class ModelLoader {
   /// their tokenizers known, tokens that only pad the vocabulary are never generated.
   explicit ModelLoader(ModelOptions options, const ModelCatalog* catalog = nullptr);
 
-  /// Of the active layers.
-  std::shared_ptr<const TransformerWeights> weights(const std::filesystem::path& folder);
-  /// A new instance: weights shared, its own cache, of the options' type or of `cache`, and
-  /// adapters. Throws Error for an encoder, which cannot decode.
+  /// Of the active layers, in the options' formats or `formats`; a memory limit is of the options'.
+  std::shared_ptr<const TransformerWeights> weights(const std::filesystem::path& folder,
+                                                    const FormatChoice& formats = {});
+  /// A new instance: weights shared by all in the same formats, its own cache, of the options' type
+  /// or of `cache`, and adapters. Throws Error for an encoder, which cannot decode.
   std::unique_ptr<TransformerModel> load(const std::filesystem::path& folder,
                                          const std::vector<AdapterChoice>& adapters = {},
-                                         const std::optional<CacheChoice>& cache = std::nullopt);
+                                         const std::optional<CacheChoice>& cache = std::nullopt,
+                                         const FormatChoice& formats = {});
   /// Makes a model that was loaded from `folder` run with these adapters instead of its own, each
   /// loaded once. Where they differ its rows are emptied, whose keys and values are those of the
   /// adapters before.
@@ -152,18 +155,27 @@ class ModelLoader {
   /// What a user should know of weights that were loaded; what is known already or "" is left out.
   void note_warning(const std::string& warning);
   const std::vector<std::string>& warnings() const { return warnings_; }
-  /// Folder, as given, to fingerprint of all weights loaded so far, heads and adapters included.
+  /// Folder, as given, with formats that are not the options', to fingerprint of all weights loaded
+  /// so far, heads and adapters included.
   std::map<std::string, std::string> fingerprints() const;
 
  private:
+  struct Loaded {
+    std::filesystem::path folder;
+    std::string formats;  ///< that are not the options', in words
+    std::shared_ptr<const TransformerWeights> weights;
+  };
+
+  /// `model`: the options of this one, whose formats may not be the loader's.
   std::shared_ptr<const TransformerWeights> read_weights(const std::filesystem::path& folder,
+                                                         const ModelOptions& model,
                                                          const LoadOptions& options);
   std::shared_ptr<const LoraAdapter> adapter(const std::filesystem::path& model,
                                              const std::filesystem::path& folder);
 
   ModelOptions options_;
   const ModelCatalog* catalog_;
-  std::map<std::string, std::shared_ptr<const TransformerWeights>> weights_;
+  std::map<std::string, Loaded> weights_;                               ///< by folder and formats
   std::map<std::string, std::shared_ptr<const LoraAdapter>> adapters_;  ///< by model and folder
   std::map<std::string, std::shared_ptr<const AdapterStack>> draft_adapters_;  ///< the same
   std::map<std::string, std::string> heads_;

@@ -53,19 +53,6 @@ ProfileDefaults read_profile_defaults(const ConfigNode& node, const std::filesys
   return profile;
 }
 
-/// Formats of the cache that dtype or device rule out.
-void check_formats(const ConfigNode& node, const ModelOptions& options) {
-  if (!options.kv_dtype.empty() && options.dtype == "float64") {
-    node.fail("kv_dtype",
-              fmt::format("{} needs float32 activations, but dtype is float64; leave kv_dtype out, "
-                          "or choose another dtype",
-                          options.kv_dtype));
-  }
-  if (node.has("cache")) {
-    check_cache(node, options.cache, options);
-  }
-}
-
 /// What devices other than the CPU do not do.
 void check_device_options(const ConfigNode& node, const ModelOptions& options) {
   if (node.get<bool>("verify_consistent", false) && options.device != "cpu") {
@@ -134,10 +121,11 @@ std::filesystem::path read_model(const ConfigNode& node, const Components& compo
   options.max_length = node.get<int64_t>("max_length", 0, {0, kMaxTokens});
   profile.take_cache(options, components);
   profile.take_threads(options);
-  note_error(node, "dtype", [&] { (void)parse_dtype(options.dtype); });
   note_error(node, "activations", [&] { check_activations(options); });
-  note_error(node, "kv_dtype", [&] { (void)kv_format_of(options); });
   check_formats(node, options);
+  if (node.has("cache")) {
+    check_cache(node, options.cache, options);
+  }
   note_error(node, "device", [&] { (void)parse_device(options.device); });
   options.include_mtp = node.get<bool>("include_mtp", false);
   options.memory = read_memory_limit(node);
