@@ -29,12 +29,11 @@ auto DraftModelDrafter::of_cache(const F& f) {
   try {
     return f();
   } catch (const Error& error) {
-    if (!own_cache_) {
+    if (own_cache_.empty()) {
       throw;
     }
-    throw Error(fmt::format(
-        "drafter draft_model, whose cache is its own (drafter.cache, not model.cache): {}",
-        error.what()));
+    throw Error(fmt::format("drafter draft_model, whose cache is its own ({}, not model.cache): {}",
+                            own_cache_, error.what()));
   }
 }
 

@@ -20,8 +20,9 @@ struct DraftModelOptions {
   /// logits, missing ones are never drafted. 0 = the draft model's own, and the target must have
   /// the same.
   int64_t vocab_size = 0;
-  /// The model's cache is another one than the target's options make: errors name its key.
-  bool own_cache = false;
+  /// The key of the model's cache in a config, where that is another one than the target's options
+  /// make, such as "strategies[1].drafter.cache": its errors name it.
+  std::string own_cache = {};
 };
 
 /// Drafts with a smaller model of the same vocabulary (Leviathan et al., 2023; Chen et al., 2023),
@@ -68,7 +69,7 @@ class DraftModelDrafter final : public DistributionDrafter {
 
   std::unique_ptr<LanguageModel> model_;
   int64_t vocab_size_;  // of the drafts
-  bool own_cache_;
+  std::string own_cache_;
   TokenSpan committed_;               // of the draft in progress
   double* prompt_seconds_ = nullptr;  // the same
   std::vector<Token> cached_;         // what the model keeps

@@ -119,8 +119,8 @@ void SelfDrafter::rethrow_of_copy(const Error& error) const {
   if (copy_ == nullptr) {
     throw;
   }
-  throw Error(fmt::format("drafter self: its own cache (drafter.cache, not model.cache) failed: {}",
-                          error.what()));
+  throw Error(fmt::format("drafter self: its own cache ({}, not model.cache) failed: {}",
+                          options_.own_cache, error.what()));
 }
 
 void SelfDrafter::follow_target() {

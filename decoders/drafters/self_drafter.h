@@ -18,7 +18,8 @@ struct SelfDrafterOptions {
   /// Applied to what drafts alone, beside the target's own; adapters for the target's weights that
   /// change these layers (see ForwardOptions::draft_adapters). nullptr = none.
   std::shared_ptr<const AdapterStack> adapters = {};
-  std::optional<bool> sample = {};  ///< see DraftModelOptions::sample
+  std::optional<bool> sample = {};          ///< see DraftModelOptions::sample
+  std::string own_cache = "drafter.cache";  ///< of a copy; see DraftModelOptions::own_cache
 };
 
 /// The layers that draft, ascending, of a target that has `all`. Throws ConfigError: none, all of

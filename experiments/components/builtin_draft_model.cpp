@@ -89,7 +89,8 @@ DrafterRegistry::Make prepare_draft_model(const ConfigNode& node, const RunPlan&
   draft_plan.target_options = is_known ? &loading : nullptr;
   own.cache = read_draft_cache(node, draft_plan);
   check_draft_formats(node, own, loading);
-  DraftModelOptions options{.sample = given.sample, .own_cache = own.cache.has_value()};
+  DraftModelOptions options{.sample = given.sample};
+  options.own_cache = own.cache ? node.path() + ".cache" : "";
   check_sample(node, plan, given.sample);
   if (!own.folder.empty() && plan.target != nullptr) {
     options.vocab_size = plan.target->config.vocab_size;

@@ -226,7 +226,8 @@ DrafterRegistry::Make prepare_cached_self(const ConfigNode& node, const RunPlan&
 }
 
 DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) {
-  const SelfDrafterOptions given = self_options().read(node);
+  SelfDrafterOptions given = self_options().read(node);
+  given.own_cache = node.path() + ".cache";
   const std::optional<AdapterChoice> adapter = read_adapter(node);
   check_sample(node, plan, given.sample);
   if (const auto cache = read_draft_cache(node, plan)) {

@@ -201,14 +201,20 @@ TEST_F(BuiltinSelfTest, ACacheOfItsOwnIsCheckedAsTheTargetsIs) {
 
 TEST_F(BuiltinSelfTest, ADraftModelsOwnCacheThatIsFullSaysWhoseItIs) {
   const std::string model = test_data("gemma3-a").string();
-  write_config("{weights: " + model + "}",
-               "  - {type: speculative, drafter: {type: draft_model, weights: " + model +
-                   ", cache: {type: paged, max_pages: 1}}}\n");
-  EXPECT_THAT(
-      error_message<Error>([&] { (void)run(); }),
-      AllOf(
-          HasSubstr("drafter draft_model, whose cache is its own (drafter.cache, not model.cache)"),
-          HasSubstr("holds 1 pages of 16 tokens, not 2")));
+  const auto failed = [&](const std::string& drafter) {
+    write_config("{weights: " + model + "}",
+                 "  - {type: speculative, drafter: {" + drafter + "}}\n");
+    return error_message<Error>([&] { (void)run(); });
+  };
+  const std::string small =
+      "type: draft_model, weights: " + model + ", cache: {type: paged, max_pages: 1}";
+  EXPECT_THAT(failed(small), AllOf(HasSubstr("drafter draft_model, whose cache is its own "
+                                             "(strategies[1].drafter.cache, not model.cache)"),
+                                   HasSubstr("holds 1 pages of 16 tokens, not 2")));
+  EXPECT_THAT(failed("type: cascade, drafters: [{type: suffix, min_tokens: 9}, {" + small + "}]"),
+              HasSubstr("(strategies[1].drafter.drafters[1].cache, not model.cache)"));
+  EXPECT_THAT(failed("type: self, cache: {type: paged, format: q4, max_pages: 1}"),
+              HasSubstr("(strategies[1].drafter.cache, not model.cache)"));
 }
 
 TEST_F(BuiltinSelfTest, ATreeDeeperThanTheTargetsCacheTakesIsRefused) {
