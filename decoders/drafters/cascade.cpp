@@ -125,6 +125,7 @@ Draft CascadeDrafter::propose(const DraftContext& context) {
     }
     const int64_t allowed = std::min(context.max_tokens, members_[i].max_tokens);
     own.get().max_tokens = allowed;
+    own.get().max_depth = std::min(context.max_depth, allowed);  // nothing deeper would be kept
     Draft proposed = members_[i].drafter->propose(own.get());
     // A step that allows few tokens still lets the first member have its turn. A drafter that draws
     // only where the shape allows it cannot say so in advance.

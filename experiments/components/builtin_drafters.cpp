@@ -158,7 +158,12 @@ DrafterRegistry::Make prepare_cascade(const ConfigNode& node, const RunPlan& pla
   std::vector<Planned> planned;
   for (const ConfigNode& member : node.children("drafters")) {
     const CascadeMemberOptions options = cascade_member_options().read(member);
-    planned.push_back({plan.components.drafters.prepare(member, plan), options});
+    // A draft has no more levels than tokens.
+    int64_t levels = plan.branch_levels == nullptr ? 0 : *plan.branch_levels;
+    levels = std::min(levels, options.max_tokens);
+    RunPlan member_plan = plan;
+    member_plan.branch_levels = plan.branch_levels == nullptr ? nullptr : &levels;
+    planned.push_back({plan.components.drafters.prepare(member, member_plan), options});
     const int64_t min_tokens = options.min_tokens;
     if (options.max_tokens < min_tokens) {
       member.fail("max_tokens",

@@ -24,6 +24,7 @@ class NotingDrafter final : public Drafter {
     int64_t proposed = 0;
     int64_t skipped = 0;
     int64_t resets = 0;
+    int64_t max_depth = 0;               // of the last proposal
     std::vector<double> first_captured;  // of the last step's root, layer by layer
     std::vector<int64_t> prompt_sizes;   // of the captured layers
   };
@@ -45,6 +46,7 @@ class NotingDrafter final : public Drafter {
   }
   Draft propose(const DraftContext& context) override {
     ++notes_->proposed;
+    notes_->max_depth = context.max_depth;
     look(context);
     Draft draft = Draft::root(context.committed.back());
     for (const Token token : chain_) {
@@ -134,6 +136,7 @@ TEST(CascadeTest, AMemberDraftsNoMoreThanItsMaxTokens) {
     return propose_within(*drafter, Tokens{1}, {allowed, allowed, 1}).tokens;
   };
   EXPECT_EQ(propose(2, 4), (Tokens{1, 5, 6}));
+  EXPECT_EQ(notes.max_depth, 2) << "levels below would be evaluated in vain";
   EXPECT_EQ(propose(4, 4), (Tokens{1, 5, 6, 7}));
   EXPECT_EQ(propose(4, 1), (Tokens{1, 5})) << "nor than the step allows";
   EXPECT_THROW(propose(0, 4), ConfigError);

@@ -258,6 +258,15 @@ TEST_F(BuiltinSelfTest, ATreeDeeperThanADraftersOwnCacheTakesIsRefused) {
                                 "this cache in kivi2"),
                       HasSubstr("trees of 33 levels at most")));
   }
+  const auto member = [&](int64_t most) {
+    return fmt::format(
+        "type: cascade, drafters: [{{type: suffix}}, {{{}, max_tokens: {}, cache: "
+        "{{type: paged, format: kivi2, exact_recent: 32}}}}]",
+        draft_model, most);
+  };
+  EXPECT_THAT(refused(tree, 40, member(34)), HasSubstr("drafters[1].cache: a tree of 34 levels"));
+  EXPECT_THAT(refused(tree, 40, member(33)), Not(HasSubstr("too deep")))
+      << "a draft has no more levels than tokens";
   EXPECT_EQ(refused(tree, 32, "type: self"), "no error");
   EXPECT_THAT(refused(tree, 33, "type: self"), HasSubstr("trees of 32 levels at most"));
   EXPECT_EQ(refused(beams, 4, "type: self"), "no error") << "24 tokens are written";
