@@ -204,6 +204,9 @@ void CompressedTensors::find_scheme(const TensorEntry& codes, const std::string&
            "is compressed, but no group of quantization_config: config_groups has its module among "
            "its targets");
     }
+    if (!scheme->mistake.empty()) {
+      throw WeightsError(scheme->mistake);
+    }
     add(name, describe(codes, name, *scheme));
   } catch (const WeightsError& error) {  // said where the matrix is read
     refused_.emplace(name, error.what());

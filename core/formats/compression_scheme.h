@@ -54,6 +54,8 @@ struct CompressionScheme {
   /// Rows and columns of the parts that share a scale; 0 = all.
   int64_t rows_per_scale = 0;
   int64_t columns_per_scale = 0;
+  /// What is wrong with what is said of some modules, who may not be there; "" = nothing.
+  std::string mistake = {};
 
   bool operator==(const CompressionScheme&) const = default;
 };

@@ -66,6 +66,22 @@ CompressionScheme read_mlx_scheme(const JsonKeys& keys) {
 /// Whether a key is the name of a module, and none that speaks of all.
 bool is_module(const std::string& key) { return key.find('.') != std::string::npos; }
 
+/// What is said of one module. A mistake counts where the module is read.
+CompressionScheme read_module_scheme(const JsonKeys& keys, const std::string& module) {
+  const nlohmann::json& said = keys.at(module.c_str());
+  try {
+    if (!said.is_object()) {
+      keys.fail(module.c_str(),
+                fmt::format("is {}, but should be an object with a module's bits and group_size, "
+                            "true or false",
+                            describe_json(said)));
+    }
+    return read_mlx_scheme(keys.object(module.c_str()));
+  } catch (const WeightsError& error) {
+    return {.codes = Codes::kMlx, .mistake = error.what()};
+  }
+}
+
 /// Throws WeightsError where rows of so many words and groups have other bits or groups than
 /// config.json says, and there are some that they fit.
 void check_mlx_sizes(const MatrixChecks& checks, const CompressedMatrix& matrix) {
@@ -125,12 +141,9 @@ CompressionSchemes read_mlx(const JsonKeys& keys) {
       continue;
     }
     const nlohmann::json& said = keys.at(name.c_str());
-    if (said.is_object()) {
-      groups.push_back({{ModulePattern(name)}, read_mlx_scheme(keys.object(name.c_str()))});
-    } else if (is_module(name) && !said.is_boolean()) {  // true: as others; false: as it was
-      keys.fail(name.c_str(), fmt::format("is {}, but should be an object with a module's bits and "
-                                          "group_size, true or false",
-                                          describe_json(said)));
+    // true: as others; false: as it was.
+    if (said.is_object() || (is_module(name) && !said.is_boolean())) {
+      groups.push_back({{ModulePattern(name)}, read_module_scheme(keys, name)});
     }
   }
   return CompressionSchemes(std::move(groups));

@@ -124,10 +124,6 @@ TEST(MlxMatrixTest, WhatIsNotSupportedIsNamed) {
     EXPECT_THAT(mlx_complaint(mlx_matrix(), config), HasSubstr(std::string("'") + key + "'"));
   }
   EXPECT_THAT(said({{"a", {{"bits", 9}}}}), HasSubstr("'bits' is 9"));
-  for (const json& entry : {json(4), json("none"), json({64, 4})}) {
-    EXPECT_THAT(said({{"model.a", entry}}),
-                HasSubstr("but should be an object with a module's bits and group_size, true or"));
-  }
   EXPECT_EQ(said({{"model.a", true}, {"note", "of another tool"}}), "no error");
   // Keys of other tools under the same name are theirs.
   for (const char* other : {R"({"algorithm": "none"})", R"("none")", "false", "4"}) {
@@ -170,7 +166,7 @@ TEST(MlxMatrixTest, AModesBitsAndGroupsAreItsOwn) {
   for (const char* name : {"a.weight", "b.weight", "c.weight", "d.weight"}) {
     EXPECT_EQ(tensors.find(name)->shape, (std::vector<int64_t>{4, 64})) << name;
   }
-  EXPECT_THAT(mlx_complaint(folder, mlx_config({{"b", {{"mode", "nvfp4"}, {"group_size", 32}}}})),
+  EXPECT_THAT(mlx_complaint(folder, mlx_config({{"a", {{"mode", "nvfp4"}, {"group_size", 32}}}})),
               HasSubstr("4 bits and groups of 16, not 4 and 32"));
 }
 
@@ -185,6 +181,32 @@ TEST(MlxMatrixTest, ModulesThatNoFileHoldsAreSaid) {
       notes({{"model.b", other}, {"model.c", other}, {"d", false}}),
       testing::ElementsAre(HasSubstr("2 modules are stored that the files do not hold, such "
                                      "as 'model.b'")));
+}
+
+/// A checkpoint of the text part keeps what config.json says of others.
+TEST(MlxMatrixTest, MistakesCountWhereTheModuleIsRead) {
+  OwnedTensors folder = mlx_matrix();
+  for (const char* part : {".weight", ".scales", ".biases"}) {
+    folder[std::string("model.b") + part] = folder[std::string("a") + part];
+  }
+  const auto error = [&](const json& more, const char* read) {
+    return error_message<WeightsError>([&] {
+      const CompressedTensors tensors(
+          in_memory(folder), parse_compression(mlx_config(more).dump(), "config.json").value());
+      EXPECT_EQ(tensors.notes().empty(), more.contains("model.b"));
+      (void)tensors.find(read);
+    });
+  };
+  for (const json& entry :
+       {json{{"bits", 0}}, json{{"bits", 7}}, json{{"mode", "int4"}}, json(4), json("none")}) {
+    EXPECT_EQ(error({{"vision.c", entry}}, "model.b.weight"), "no error") << "is named in a note";
+    EXPECT_EQ(error({{"model.b", entry}}, "a.weight"), "no error");
+    EXPECT_NE(error({{"model.b", entry}}, "model.b.weight"), "no error");
+  }
+  EXPECT_THAT(error({{"model.b", {{"bits", 0}}}}, "model.b.weight"),
+              HasSubstr("model.b: 'bits' should lie in 1 to"));
+  EXPECT_THAT(error({{"model.b", 4}}, "model.b.weight"),
+              HasSubstr("but should be an object with a module's bits and group_size, true or"));
 }
 
 TEST(MlxMatrixTest, ScalesThatAreNoHalvesKeepTheirValues) {
