@@ -353,7 +353,12 @@ TEST(CachesTest, OnlyTheTargetsCacheIsTraced) {
   EXPECT_EQ(of_head->trace(), nullptr);
   EXPECT_EQ(of_head->view(0).window, 5) << "the cache that is wrapped";
   BuildContext context{.target = *target, .models = loader, .cost_curve = {}};
-  const auto drafter = draft_with(context, folder, {}, std::nullopt);
+  ModelCatalog models;
+  const ConfigNode node(
+      parse_yaml("{type: draft_model, weights: " + folder.string() + "}", "test", false),
+      std::make_shared<ConfigErrors>());
+  const RunPlan plan{.components = all, .models = models, .sampling = {}};
+  const auto drafter = all.drafters.prepare(node, plan)(context);
   const auto* draft = dynamic_cast<const TransformerModel*>(context.draft_model);
   ASSERT_NE(draft, nullptr);
   EXPECT_EQ(draft->cache().trace(), nullptr);
