@@ -26,17 +26,9 @@ std::vector<int64_t> KvCache::pages_of_trees() const {
 }
 
 void KvCache::begin_tiers() {
-  PageTiers* tiers = page_tiers();
-  if (tiers == nullptr) {
-    return;
+  if (PageTiers* tiers = page_tiers()) {
+    tiers->begin_forward(pages_of_trees());
   }
-  std::vector<int64_t> awaited;
-  for (const RowSpan& span : spans_) {
-    const auto pages = groups_->all().front().table.pages(place(span.row));
-    awaited.insert(awaited.end(), pages.begin(),
-                   pages.begin() + page_count(length(span.row) + pending(span.row)));
-  }
-  tiers->begin_forward(pages_of_trees(), std::move(awaited));
 }
 
 void KvCache::undo_tiers() {

@@ -48,28 +48,20 @@ PageTiers::~PageTiers() {
   reader_.join();
 }
 
-bool PageTiers::holds_one(Place place, std::span<const int64_t> pages) const {
-  const int64_t count = pages_.pages_per_block[static_cast<size_t>(place.layer)];
-  const int64_t first = place.block * count;
-  const auto found = std::lower_bound(pages.begin(), pages.end(), first);
-  return found != pages.end() && *found < first + count;
-}
-
 bool PageTiers::is_pinned(Place place) const {
   const int64_t count = pages_.pages_per_block[static_cast<size_t>(place.layer)];
   const int64_t first = place.block * count;
-  return holds_one(place, pinned_) || std::any_of(held_.begin(), held_.end(), [&](int64_t page) {
-           return first <= page && page < first + count;
-         });
+  const auto pinned = std::lower_bound(pinned_.begin(), pinned_.end(), first);
+  return (pinned != pinned_.end() && *pinned < first + count) ||
+         std::any_of(held_.begin(), held_.end(),
+                     [&](int64_t page) { return first <= page && page < first + count; });
 }
 
-void PageTiers::begin_forward(std::vector<int64_t> pinned, std::vector<int64_t> awaited) {
+void PageTiers::begin_forward(std::vector<int64_t> pinned) {
   ++forward_;
   end_holds();
   pinned_ = std::move(pinned);
-  awaited_ = std::move(awaited);
   std::sort(pinned_.begin(), pinned_.end());
-  std::sort(awaited_.begin(), awaited_.end());
 }
 
 void PageTiers::hold(int64_t page) {
@@ -251,17 +243,13 @@ std::vector<PageTiers::Candidate> PageTiers::candidates(int64_t layer) {
   for (int64_t other = 0; other < layers; ++other) {
     for (int64_t block = 0; block < std::ssize(blocks_[static_cast<size_t>(other)]); ++block) {
       const Block& each = at({other, block});
-      const bool is_awaited = holds_one({other, block}, awaited_);
-      const bool is_passed = !awaited_.empty() && !is_awaited && other >= layer;
       if (each.in_memory && !each.is_needed && !is_pinned({other, block})) {
-        all.push_back(
-            {.use = {.layer = other,
-                     // An undone forward may have used it.
-                     .forwards_ago = std::max<int64_t>(0, forward_ - each.last_use),
-                     .access_count = each.access_count,
-                     .turns = (other - layer + layers) % layers + (is_passed ? layers : 0),
-                     .is_awaited = is_awaited},
-             .place = {other, block}});
+        all.push_back({.use = {.layer = other,
+                               // An undone forward may have used it.
+                               .forwards_ago = std::max<int64_t>(0, forward_ - each.last_use),
+                               .access_count = each.access_count,
+                               .turns = (other - layer + layers) % layers},
+                       .place = {other, block}});
       }
     }
   }

@@ -44,11 +44,9 @@ class PageTiers {
   PageTiers(const PageTiers&) = delete;
   PageTiers& operator=(const PageTiers&) = delete;
 
-  /// Another forward begins, which counts as a use; until the next one the `pinned` pages stay in
-  /// memory, in every layer, once they are brought: those of pending nodes. `awaited`: all pages of
-  /// its rows, of which it reads a layer's when its turn comes: they are not idle, and others are
-  /// not read before the next forward. Empty = not known.
-  void begin_forward(std::vector<int64_t> pinned, std::vector<int64_t> awaited = {});
+  /// Another forward begins, which counts as a use; until the next one these pages stay in memory,
+  /// in every layer, once they are brought: those of pending nodes.
+  void begin_forward(std::vector<int64_t> pinned);
   /// Forgets that the newest forward began: what it used counts as used by the next one.
   void undo_forward() { --forward_; }
   /// Brings a page in every layer, and pins it until the next begin_forward() or end_holds().
@@ -107,8 +105,6 @@ class PageTiers {
     return blocks_[static_cast<size_t>(place.layer)][static_cast<size_t>(place.block)];
   }
   int64_t block_bytes(int64_t layer) const { return pages_.block_bytes(layer); }
-  /// Whether a place holds one of these pages, which ascend.
-  bool holds_one(Place place, std::span<const int64_t> pages) const;
   bool is_pinned(Place place) const;
   std::vector<Place> missing(int64_t layer, std::span<const PageUse> uses);
   int64_t bytes_of(std::span<const Place> places) const;
@@ -136,7 +132,6 @@ class PageTiers {
   std::vector<Place> needed_;               ///< whose is_needed is set
   std::vector<int64_t> pinned_;             ///< pages, ascending
   std::vector<int64_t> held_;               ///< pages pinned by hold()
-  std::vector<int64_t> awaited_;            ///< pages of the newest forward's rows, ascending
   int64_t forward_ = 0;
   KvTiers counts_;
 

@@ -77,9 +77,6 @@ int64_t PageTiers::keep_free(int64_t bytes) {
     return 0;
   }
   std::vector<Candidate> idle = candidates(0);
-  for (Candidate& each : idle) {
-    each.use.is_awaited = false;  // no forward is under way
-  }
   std::erase_if(idle, [](const Candidate& each) { return !each.use.is_idle(); });
   const std::vector<Place> leaving = first_to_leave(std::move(idle), lacking);
   if (leaving.empty()) {

@@ -10,13 +10,10 @@ struct BlockUse {
   int64_t layer = 0;
   int64_t forwards_ago = 0;  ///< its last use: 0 = by the newest forward, which may be under way
   int64_t access_count = 0;  ///< forwards and copies that have used it
-  /// Layers until a forward reaches its own: the next forward where no row of this one has it.
-  int64_t turns = 0;
-  /// A row of the forward under way has it, which will read it when its layer's turn comes.
-  bool is_awaited = false;
+  int64_t turns = 0;         ///< layers until a forward reaches its own
 
-  /// Neither the two newest forwards have used it nor is it awaited: its rows wait.
-  bool is_idle() const { return forwards_ago > 1 && !is_awaited; }
+  /// Neither of the two newest forwards has used it: its rows wait.
+  bool is_idle() const { return forwards_ago > 1; }
 };
 
 /// Which blocks leave memory first where a forward needs room, or some is to be kept free. What the

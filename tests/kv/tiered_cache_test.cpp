@@ -194,51 +194,6 @@ TEST(TieredCacheTest, ASnapshotOutlivesItsCacheAndFitsAnother) {
   EXPECT_TRUE(at::equal(plain.key_values(1, 0).first, expected[1].keys));
 }
 
-/// A forward of a row, which reads all of six layers in turn. Blocks that came for it: the last
-/// layer's are read ahead before its turn, then those of the next forward's first layer are.
-int64_t read_all_layers(KvCache& cache, RowId row, int64_t tokens) {
-  const std::vector<RowId> rows(static_cast<size_t>(tokens), row);
-  const int64_t before = cache.statistics().tiers->promotions;
-  cache.extend({.count = tokens, .rows = rows});
-  for (int64_t layer = 0; layer < 5; ++layer) {
-    (void)cache.view(layer);
-  }
-  const int64_t promotions = cache.statistics().tiers->promotions - before;
-  (void)cache.view(5);
-  cache.commit(row, chain_path(tokens));
-  return promotions;
-}
-
-int64_t blocks_elsewhere(KvCache& cache, RowId row) {
-  const std::vector<PlacedPage> pages = cache.row_tiers()->pages(row);
-  return std::count_if(pages.begin(), pages.end(),
-                       [](const PlacedPage& page) { return page.tier != KvTier::kMemory; });
-}
-
-/// Its last layers, which have waited longest, are those that its forward reads next.
-TEST(TieredCacheTest, ARowWhoseTurnComesLosesNothingThatItWillRead) {
-  constexpr int64_t kBlock = 8 << 10;  // of a page: 16 tokens of 64 numbers, twice
-  const LayerKv layer{.kv_heads = 1, .head_dim = 64};
-  for (const auto& policy : {least_recently_used(), least_frequently_used()}) {
-    for (const int64_t blocks : {14, 16, 18, 20}) {  // of 24 of both rows
-      KvCache cache(std::vector<LayerKv>(6, layer), {.max_length = 64,
-                                                     .max_bytes = 1 << 20,
-                                                     .memory_bytes = blocks * kBlock,
-                                                     .tier_policy = policy});
-      const std::vector<RowId> rows = {0, cache.open()};
-      read_all_layers(cache, rows[0], 20);
-      read_all_layers(cache, rows[1], 20);
-      for (int turn = 0; turn < 6; ++turn) {
-        const RowId row = rows[static_cast<size_t>(turn) % 2];
-        const int64_t elsewhere = blocks_elsewhere(cache, row);
-        EXPECT_EQ(read_all_layers(cache, row, 1), elsewhere) << blocks << " blocks, turn " << turn;
-        read_all_layers(cache, row, 1);
-        EXPECT_EQ(blocks_elsewhere(cache, row), 0) << "all of a row fits";
-      }
-    }
-  }
-}
-
 TEST(TieredCacheTest, AnUndoneForwardLeavesNoRowIdle) {
   const LayerKv layer{.kv_heads = 1, .head_dim = 64};
   KvCache cache(
