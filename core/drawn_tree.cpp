@@ -25,4 +25,36 @@ std::vector<std::vector<int64_t>> branching_nodes(std::span<const int64_t> paren
   return levels;
 }
 
+int64_t EvaluatedNodes::size_of(int64_t level) const {
+  const auto index = static_cast<size_t>(level);
+  return firsts[index + 1] - firsts[index];
+}
+
+std::vector<int64_t> EvaluatedNodes::parents_in_level(int64_t level) const {
+  const auto index = static_cast<size_t>(level);
+  std::vector<int64_t> own(parents.begin() + firsts[index], parents.begin() + firsts[index + 1]);
+  for (int64_t& parent : own) {
+    parent -= firsts[index - 1];
+  }
+  return own;
+}
+
+EvaluatedNodes evaluated_nodes(std::span<const int64_t> parents) {
+  EvaluatedNodes evaluated{.nodes = {},
+                           .parents = {},
+                           .firsts = {0},
+                           .places = std::vector<int64_t>(parents.size(), -1)};
+  for (const std::vector<int64_t>& level : branching_nodes(parents)) {
+    for (const int64_t node : level) {
+      const auto index = static_cast<size_t>(node);
+      evaluated.places[index] = std::ssize(evaluated.nodes);
+      evaluated.parents.push_back(
+          node == 0 ? -1 : evaluated.places[static_cast<size_t>(parents[index])]);
+      evaluated.nodes.push_back(node);
+    }
+    evaluated.firsts.push_back(std::ssize(evaluated.nodes));
+  }
+  return evaluated;
+}
+
 }  // namespace specdec

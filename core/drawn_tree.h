@@ -45,4 +45,21 @@ struct DrawnTree {
 /// order than a TreeRequest has.
 std::vector<std::vector<int64_t>> branching_nodes(std::span<const int64_t> parents);
 
+/// The nodes of a tree that are evaluated, which are those with children, in places from 0, the
+/// root's, on: level by level, each in the order of the tree.
+struct EvaluatedNodes {
+  std::vector<int64_t> nodes;    ///< [places] of the tree
+  std::vector<int64_t> parents;  ///< [places] places of their parents; -1 for the root
+  std::vector<int64_t> firsts;   ///< [levels + 1] where each level begins, and the last one ends
+  std::vector<int64_t> places;   ///< [n] of each node of the tree; -1 = it is not evaluated
+
+  int64_t levels() const { return std::ssize(firsts) - 1; }
+  int64_t size_of(int64_t level) const;
+  /// Which nodes of the level before the nodes of a level, from 1, follow: the first one is 0.
+  std::vector<int64_t> parents_in_level(int64_t level) const;
+};
+
+/// Of `parents` as a TreeRequest has them. InternalError for another order.
+EvaluatedNodes evaluated_nodes(std::span<const int64_t> parents);
+
 }  // namespace specdec

@@ -66,25 +66,15 @@ DraftSteps steps_of(ChainDrawing& chain, int64_t count) {
 }
 
 DraftSteps steps_of(DraftTreeDrawing& tree, std::span<const int64_t> parents) {
+  const EvaluatedNodes evaluated = evaluated_nodes(parents);
   DraftSteps steps{
       .sizes = {},
-      .parents = {},
+      .parents = {evaluated.parents.begin() + 1, evaluated.parents.end()},
       .draw = [&tree](int64_t step,
                       const at::Tensor& logits) { return tree.draw(step, logits, {}); },
       .key = tree.key()};
-  std::vector<int64_t> places(parents.size(), -1);  // of the nodes that are evaluated
-  int64_t next = 0;
-  for (const std::vector<int64_t>& level : branching_nodes(parents)) {
-    for (const int64_t node : level) {
-      const auto index = static_cast<size_t>(node);
-      places[index] = next++;
-      if (node > 0) {
-        steps.parents.push_back(places[static_cast<size_t>(parents[index])]);
-      }
-    }
-    if (level.front() > 0) {
-      steps.sizes.push_back(std::ssize(level));
-    }
+  for (int64_t level = 1; level < evaluated.levels(); ++level) {
+    steps.sizes.push_back(evaluated.size_of(level));
   }
   return steps;
 }

@@ -189,17 +189,11 @@ std::optional<DrawnTree> DraftModelDrafter::draw_tree(const TreeRequest& tree) {
   for (const Token token : fed) {
     pending_.push_back({token, std::ssize(pending_) - 1});
   }
-  std::vector<int64_t> places(tree.parents.size());  // among the pending nodes
-  places.front() = std::ssize(pending_) - 1;
-  for (const std::vector<int64_t>& level : branching_nodes(tree.parents)) {
-    for (const int64_t node : level) {
-      const auto index = static_cast<size_t>(node);
-      if (node > 0) {
-        places[index] = std::ssize(pending_);
-        pending_.push_back(
-            {std::max(drawn->tokens[index], 0), places[static_cast<size_t>(tree.parents[index])]});
-      }
-    }
+  const EvaluatedNodes evaluated = evaluated_nodes(tree.parents);
+  const int64_t root = std::ssize(pending_) - 1;
+  for (size_t place = 1; place < evaluated.nodes.size(); ++place) {
+    const Token token = drawn->tokens[static_cast<size_t>(evaluated.nodes[place])];
+    pending_.push_back({std::max(token, 0), root + evaluated.parents[place]});
   }
   return drawn;
 }

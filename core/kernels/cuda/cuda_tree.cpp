@@ -100,9 +100,11 @@ class CudaTree final : public DraftTreeDrawing {
         nodes_(std::ssize(tree.parents)),
         draws_(tree.random.has_value()),
         tokens_(tree.parents.size(), -1),
+        evaluated_(evaluated_nodes(tree.parents)),
+        closed_(evaluated_.nodes.size()),
         sampling_(sibling_sampling(tree.sampling)),
         names_(tree.vocabulary != nullptr ? tree.vocabulary->ids() : at::Tensor()) {
-    find_rows(tree);
+    find_children(tree);
     SPECDEC_CHECK(depth() > 0 && vocab > 0 && tree.ranks.size() == tree.parents.size(),
                   "a tree of {} nodes with {} ranks over {} tokens", nodes_, tree.ranks.size(),
                   vocab);
@@ -111,7 +113,7 @@ class CudaTree final : public DraftTreeDrawing {
     memory_ = memory.numbers.rows(nodes_).view({-1});
     upload(tree);
     if (draws_ || cuts_tokens(sampling_, vocab_)) {
-      probs_ = memory.probs.rows(draws_ ? std::ssize(rows_) : widest());
+      probs_ = memory.probs.rows(draws_ ? rows() : widest());
     }
   }
 
@@ -147,7 +149,7 @@ class CudaTree final : public DraftTreeDrawing {
     key.insert(key.end(), {sampling_.top_k, std::bit_cast<int64_t>(sampling_.temperature),
                            std::bit_cast<int64_t>(sampling_.top_p),
                            std::bit_cast<int64_t>(sampling_.min_p), depth()});
-    key.insert(key.end(), first_rows_.begin(), first_rows_.end());
+    key.insert(key.end(), evaluated_.firsts.begin(), evaluated_.firsts.end());
     return key;
   }
 
@@ -164,7 +166,8 @@ class CudaTree final : public DraftTreeDrawing {
     std::copy_n(tokens, count, tokens_.begin() + first);
     for (const int32_t* valid = tokens + count; read_rows_ < end; ++read_rows_, ++valid) {
       const auto row = static_cast<size_t>(read_rows_);
-      if (*valid == 0 && !closed_[row] && tokens_[static_cast<size_t>(rows_[row])] >= 0) {
+      if (*valid == 0 && !closed_[row] &&
+          tokens_[static_cast<size_t>(evaluated_.nodes[row])] >= 0) {
         return std::nullopt;
       }
     }
@@ -173,13 +176,7 @@ class CudaTree final : public DraftTreeDrawing {
   }
 
  private:
-  void find_rows(const TreeRequest& tree) {
-    first_rows_ = {0};
-    for (const std::vector<int64_t>& level : branching_nodes(tree.parents)) {
-      rows_.insert(rows_.end(), level.begin(), level.end());
-      first_rows_.push_back(std::ssize(rows_));
-    }
-    closed_.resize(rows_.size());
+  void find_children(const TreeRequest& tree) {
     for (int64_t node = 1; node < nodes_; ++node) {
       const size_t child = static_cast<size_t>(node);
       if (node == 1 || tree.parents[child] != tree.parents[child - 1]) {
@@ -187,7 +184,7 @@ class CudaTree final : public DraftTreeDrawing {
       }
     }
     children_.push_back(nodes_);
-    for (size_t row = 0; row < rows_.size(); ++row) {
+    for (size_t row = 0; row < evaluated_.nodes.size(); ++row) {
       most_ = std::max(most_, children_[row + 1] - children_[row]);
     }
   }
@@ -198,34 +195,31 @@ class CudaTree final : public DraftTreeDrawing {
       std::memcpy(random.data(), tree.random->key.data(), 2 * sizeof(int32_t));
       std::memcpy(random.data() + 2, &tree.random->position, sizeof(int64_t));
     }
-    std::vector<int64_t> places(tree.parents.size(), -1);
-    for (size_t row = 0; row < rows_.size(); ++row) {
-      places[static_cast<size_t>(rows_[row])] = static_cast<int64_t>(row);
-    }
     IntegerBlock block;
     block.add(random);
-    parents_ = block.add(rows_);
+    parents_ = block.add(evaluated_.nodes);
     first_children_ = block.add(children_);
     ranks_ = block.add(std::vector(tree.ranks.begin(), tree.ranks.end()));
-    places_ = block.add(places);
+    places_ = block.add(evaluated_.places);
     found_ = block.add(std::vector<int32_t>{0});  // the root is there
     valid_ = found_ + nodes_;
-    fed_ = valid_ + std::ssize(rows_);
-    SPECDEC_CHECK(fed_ + std::ssize(rows_) <= memory_.size(0),
-                  "a tree of {} nodes needs {} numbers", nodes_, fed_ + std::ssize(rows_));
+    fed_ = valid_ + rows();
+    SPECDEC_CHECK(fed_ + rows() <= memory_.size(0), "a tree of {} nodes needs {} numbers", nodes_,
+                  fed_ + rows());
     block.upload(memory_.narrow(0, 0, found_ + 1));
   }
 
-  int64_t depth() const { return std::ssize(first_rows_) - 1; }
-  int64_t first_row(int64_t level) const { return first_rows_[static_cast<size_t>(level)]; }
-  int64_t rows_of(int64_t level) const { return first_row(level + 1) - first_row(level); }
-  /// The tokens of `count` nodes from `first` on, and whether the logits of so many rows from the
-  /// next to be read are valid: neighbours where these are all.
-  at::Tensor found_of(int64_t first, int64_t count, int64_t rows) const {
-    const bool all = rows == std::ssize(rows_);
-    return all ? memory_.narrow(0, found_ + first, count + rows)
+  int64_t depth() const { return evaluated_.levels(); }
+  int64_t rows() const { return std::ssize(evaluated_.nodes); }
+  int64_t first_row(int64_t level) const { return evaluated_.firsts[static_cast<size_t>(level)]; }
+  int64_t rows_of(int64_t level) const { return evaluated_.size_of(level); }
+  /// The tokens of `count` nodes from `first` on, and whether the logits of `next_rows` rows from
+  /// the next to be read are valid: neighbours where these are all.
+  at::Tensor found_of(int64_t first, int64_t count, int64_t next_rows) const {
+    const bool all = next_rows == rows();
+    return all ? memory_.narrow(0, found_ + first, count + next_rows)
                : at::cat({memory_.narrow(0, found_ + first, count),
-                          memory_.narrow(0, valid_ + read_rows_, rows)});
+                          memory_.narrow(0, valid_ + read_rows_, next_rows)});
   }
   int32_t* numbers(int64_t begin) const { return memory_.mutable_data_ptr<int32_t>() + begin; }
   /// Of a level's rows: see TargetProbsTask::support.
@@ -290,21 +284,20 @@ class CudaTree final : public DraftTreeDrawing {
   at::Device device_;
   std::shared_ptr<void* const> stream_;
   int64_t vocab_, nodes_;
-  bool draws_;                       // else the best tokens are found
-  std::vector<Token> tokens_;        // [nodes] that were read
-  std::vector<int64_t> rows_;        // nodes with children, one level after the other
-  std::vector<int64_t> first_rows_;  // [levels + 1] where those of a level begin
-  std::vector<int64_t> children_;    // [rows + 1] where those of a row begin
-  std::vector<bool> closed_;         // [rows] NodeMask::closed
-  int64_t most_ = 0;                 // children of a node
+  bool draws_;                     // else the best tokens are found
+  std::vector<Token> tokens_;      // [nodes] that were read
+  EvaluatedNodes evaluated_;       // whose places are rows
+  std::vector<int64_t> children_;  // [rows + 1] where those of a row begin
+  std::vector<bool> closed_;       // [rows] NodeMask::closed
+  int64_t most_ = 0;               // children of a node
   SamplingParams sampling_;
   at::Tensor names_;   // of the columns; undefined = each is its own
   at::Tensor memory_;  // int32: random numbers' key and position, then what follows
   int64_t parents_ = 0, first_children_ = 0, ranks_ = 0, places_ = 0;  // where tables begin
-  int64_t found_ = 0;  // [nodes] tokens; that of the root goes up with the tables
-  int64_t valid_ = 0;  // [rows] whether the logits after them are valid
-  int64_t fed_ = 0;    // [rows] their tokens, as the next forward reads them
-  at::Tensor probs_;   // [rows, vocab], of best tokens a level's; undefined = nobody asks for them
+  int64_t found_ = 0;    // [nodes] tokens; that of the root goes up with the tables
+  int64_t valid_ = 0;    // [rows] whether the logits after them are valid
+  int64_t fed_ = 0;      // [rows] their tokens, as the next forward reads them
+  at::Tensor probs_;  // [rows, vocab], of best tokens a level's; undefined = nobody asks for them
   int64_t read_rows_ = 0;  // whose children were read
   ReadBacks read_backs_;
 };
