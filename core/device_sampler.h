@@ -86,6 +86,9 @@ class DraftTreeDrawing {
   /// only, as ChainDrawing::draw does. InternalError for a level that the tree has not.
   virtual at::Tensor draw(int64_t level, const at::Tensor& logits,
                           std::span<const NodeMask> masks) = 0;
+  /// Which nodes of the level before those of a level, from 1, follow: [k] int32 on the device. It
+  /// lies there as draw() has its tables, so trees of one key may differ in it.
+  virtual at::Tensor parents_in_level(int64_t level) const = 0;
   /// As ChainDrawing::key, of all levels without masks: trees whose levels have as many nodes share
   /// one. Empty where the memory lies elsewhere for each tree, so that no graph can hold them.
   virtual std::vector<int64_t> key() const = 0;

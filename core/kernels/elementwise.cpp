@@ -127,6 +127,22 @@ void multiply_rows(const Tensor& input, const Tensor& row, Tensor& out) {
   }
 }
 
+void gather_rows(const Tensor& input, const Tensor& rows, Tensor& out) {
+  check("gather_rows", input, out);
+  SPECDEC_CHECK(input.dim() == 2 && out.dim() == 2 && input.size(1) == out.size(1) &&
+                    is_plain(rows, at::kInt) && rows.numel() == out.size(0),
+                "gather_rows: input should be [m, width], rows [n] int32 and out [n, width]");
+  const auto bytes = static_cast<size_t>(input.size(1) * input.element_size());
+  const auto* from = static_cast<const char*>(input.const_data_ptr());
+  auto* to = static_cast<char*>(out.mutable_data_ptr());
+  for (int64_t i = 0; i < out.size(0); ++i) {
+    const int64_t row = rows.const_data_ptr<int32_t>()[i];
+    SPECDEC_CHECK(row >= 0 && row < input.size(0), "gather_rows: row {} of {}", row, input.size(0));
+    std::memcpy(to + static_cast<size_t>(i) * bytes, from + static_cast<size_t>(row) * bytes,
+                bytes);
+  }
+}
+
 void copy_columns(const Tensor& input, int64_t first, Tensor& out) {
   check("copy_columns", input, out);
   SPECDEC_CHECK(input.dim() == 2 && out.dim() == 2 && input.size(0) == out.size(0) && first >= 0 &&

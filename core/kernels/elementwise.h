@@ -18,6 +18,9 @@ void add_to_rows(Tensor& sum, const RowRange& rows, const Tensor& row);
 /// out = factor * input, of the same shape.
 void scaled_copy(const Tensor& input, double factor, Tensor& out);
 
+/// Row i of out [n, width] = row rows[i] of input [m, width]; rows [n] int32, below m.
+void gather_rows(const Tensor& input, const Tensor& rows, Tensor& out);
+
 /// input [n, width] becomes columns first .. first + width - 1 of out [n, wider].
 void copy_columns(const Tensor& input, int64_t first, Tensor& out);
 

@@ -27,6 +27,9 @@ class ForwardingOps : public Ops {
   }
   void add(Tensor& residual, const Tensor& input) override { ops_->add(residual, input); }
   void copy(const Tensor& input, Tensor& out) override { ops_->copy(input, out); }
+  void gather_rows(const Tensor& input, const Tensor& rows, Tensor& out) override {
+    ops_->gather_rows(input, rows, out);
+  }
   void concat(const Tensor& left, const Tensor& right, Tensor& out) override {
     ops_->concat(left, right, out);
   }

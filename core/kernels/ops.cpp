@@ -127,6 +127,10 @@ void Ops::score_clusters(const ClusteredHead& head, const Tensor& centroid_score
   specdec::score_clusters(*this, head, centroid_scores, states, logits);
 }
 
+void Ops::gather_rows(const Tensor& input, const Tensor& rows, Tensor& out) {
+  specdec::gather_rows(input, rows, out);
+}
+
 void Ops::forbid(const ForbiddenTokens& tokens, Tensor& logits) { tokens.apply(logits); }
 
 void Ops::find_best(const Tensor& /*logits*/, Tensor& /*found*/) {
@@ -169,6 +173,12 @@ Tensor Ops::rms_norm(const Tensor& input, const Tensor& scale, double eps) {
 Tensor Ops::concat(const Tensor& left, const Tensor& right) {
   Tensor out = result(left.size(0), left.size(1) + right.size(1), left.options());
   concat(left, right, out);
+  return out;
+}
+
+Tensor Ops::gather_rows(const Tensor& input, const Tensor& rows) {
+  Tensor out = result(rows.size(0), input.size(1), input.options());
+  gather_rows(input, rows, out);
   return out;
 }
 

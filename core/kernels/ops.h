@@ -53,6 +53,10 @@ class Ops {
   /// residual += input.
   virtual void add(Tensor& residual, const Tensor& input) = 0;
   virtual void copy(const Tensor& input, Tensor& out) = 0;
+  /// Row i of out [n, width] = row rows[i] of input [m, width]; rows [n] int32, below m, where the
+  /// input lies. As gather_rows of core/kernels/elementwise.h, which it is where a device has no
+  /// kernel for it.
+  virtual void gather_rows(const Tensor& input, const Tensor& rows, Tensor& out);
   /// out [n, a + b] = left [n, a] beside right [n, b].
   virtual void concat(const Tensor& left, const Tensor& right, Tensor& out) = 0;
   virtual void qkv_to_cache(const Tensor& qkv, const QkvOptions& options, const KvView& view,
@@ -123,6 +127,7 @@ class Ops {
   Tensor embed_rows(const Linear& table, const Tensor& ids, double factor);
   Tensor rms_norm(const Tensor& input, const Tensor& scale, double eps);
   Tensor concat(const Tensor& left, const Tensor& right);
+  Tensor gather_rows(const Tensor& input, const Tensor& rows);
 };
 
 /// Calls the kernels of core/kernels/, on the team of threads. Stateless.

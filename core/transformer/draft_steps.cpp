@@ -21,18 +21,6 @@ int64_t DraftSteps::first_of(int64_t step) const {
   return std::accumulate(sizes.begin(), sizes.begin() + step - 1, int64_t{1});
 }
 
-std::vector<int64_t> DraftSteps::parents_in_step(int64_t step) const {
-  if (parents.empty()) {
-    return {};
-  }
-  const auto first = parents.begin() + first_of(step) - 1;
-  std::vector<int64_t> places(first, first + sizes[static_cast<size_t>(step - 1)]);
-  for (int64_t& place : places) {
-    place -= step == 1 ? 0 : first_of(step - 1);
-  }
-  return places;
-}
-
 std::vector<int64_t> DraftSteps::all_parents(int64_t fed) const {
   std::vector<int64_t> pending(static_cast<size_t>(fed + nodes()));
   std::iota(pending.begin(), pending.end(), -1);
@@ -62,6 +50,7 @@ DraftSteps steps_of(ChainDrawing& chain, int64_t count) {
       .sizes = std::vector<int64_t>(static_cast<size_t>(count) - 1, 1),
       .parents = {},
       .draw = [&chain](int64_t step, const at::Tensor& logits) { return chain.draw(step, logits); },
+      .parents_in_step = [](int64_t) { return at::Tensor(); },
       .key = chain.key()};
 }
 
@@ -72,6 +61,7 @@ DraftSteps steps_of(DraftTreeDrawing& tree, std::span<const int64_t> parents) {
       .parents = {evaluated.parents.begin() + 1, evaluated.parents.end()},
       .draw = [&tree](int64_t step,
                       const at::Tensor& logits) { return tree.draw(step, logits, {}); },
+      .parents_in_step = [&tree](int64_t step) { return tree.parents_in_level(step); },
       .key = tree.key()};
   for (int64_t level = 1; level < evaluated.levels(); ++level) {
     steps.sizes.push_back(evaluated.size_of(level));

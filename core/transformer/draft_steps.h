@@ -23,14 +23,15 @@ struct DraftSteps {
   /// Draws by the logits [k, columns] after a step's nodes: the tokens of the next step, [nodes]
   /// int32 on the device; undefined after the last one.
   std::function<at::Tensor(int64_t step, const at::Tensor& logits)> draw;
+  /// Which nodes of the step before those of a step, from 1, follow: [nodes] int32 on the device;
+  /// undefined for a chain. It lies where a graph finds that of another draft of the same key.
+  std::function<at::Tensor(int64_t step)> parents_in_step;
   /// What these draws depend on beside the logits, as ChainDrawing::key; empty = no graph can hold
   /// them.
   std::vector<int64_t> key;
 
   int64_t nodes() const;   ///< of all steps but the first
   int64_t widest() const;  ///< most nodes of one of them, at least 1
-  /// Those of a step's nodes, from 1, by their places in the step before; empty for a chain.
-  std::vector<int64_t> parents_in_step(int64_t step) const;
   /// Pending nodes that so many fed tokens and all nodes follow, as a TokenBatch has them, where
   /// nothing else is pending.
   std::vector<int64_t> all_parents(int64_t fed) const;

@@ -49,6 +49,10 @@ class RecordingOps final : public Ops {
     device_->copy(input, out);
     note("copy", input, out);
   }
+  void gather_rows(const Tensor& input, const Tensor& rows, Tensor& out) override {
+    device_->gather_rows(input, rows, out);
+    note("gather_rows", input, out);
+  }
   void concat(const Tensor& left, const Tensor& right, Tensor& out) override {
     device_->concat(left, right, out);
     note("concat", left, out);

@@ -8,6 +8,7 @@
 #include "core/kernels/cuda/cuda_arguments.h"
 #include "core/kernels/cuda/cuda_capture.h"
 #include "core/kernels/cuda/cuda_sampler.h"
+#include "core/kernels/cuda/gather_kernels.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/run_kernel.h"
 #include "core/kernels/pooled_keys.h"
@@ -114,6 +115,18 @@ class CudaOps final : public Ops {
                  .number = static_cast<float>(cap)});
   }
   void copy(const Tensor& input, Tensor& out) override { copy_rows(input, {}, 1.0, out); }
+  void gather_rows(const Tensor& input, const Tensor& rows, Tensor& out) override {
+    SPECDEC_CHECK(out.dim() == 2 && input.dim() == 2 && rows.numel() == out.size(0) &&
+                      input.size(1) == out.size(1),
+                  "gather_rows: operands of different shapes");
+    cuda::GatherRowsTask task{};
+    task.input = floats(input);
+    task.sources = integers(rows);
+    task.out = floats_of(out);
+    task.rows = narrow(out.size(0));
+    task.columns = narrow(out.size(1));
+    run("gather_rows", cuda::specdec_cuda_gather_rows, task);
+  }
   void scale(Tensor& values, double factor) override { copy_rows(values, {}, factor, values); }
   void multiply_rows(const Tensor& input, const Tensor& row, Tensor& out) override {
     copy_rows(input, row, 1.0, out);

@@ -137,6 +137,12 @@ class CudaTree final : public DraftTreeDrawing {
                : memory_.narrow(0, fed_ + first_row(level + 1), rows_of(level + 1));
   }
 
+  at::Tensor parents_in_level(int64_t level) const override {
+    SPECDEC_CHECK(level > 0 && level < depth(), "level {} of a tree of {} levels follows nothing",
+                  level, depth());
+    return memory_.narrow(0, sources_ + first_row(level), rows_of(level));
+  }
+
   std::vector<int64_t> key() const override {
     if (nodes_ > ResultMemory::kMostRows) {
       return {};
@@ -195,12 +201,18 @@ class CudaTree final : public DraftTreeDrawing {
       std::memcpy(random.data(), tree.random->key.data(), 2 * sizeof(int32_t));
       std::memcpy(random.data() + 2, &tree.random->position, sizeof(int64_t));
     }
+    std::vector<int64_t> sources = {0};  // the root follows nothing
+    for (int64_t level = 1; level < depth(); ++level) {
+      const std::vector<int64_t> own = evaluated_.parents_in_level(level);
+      sources.insert(sources.end(), own.begin(), own.end());
+    }
     IntegerBlock block;
     block.add(random);
     parents_ = block.add(evaluated_.nodes);
     first_children_ = block.add(children_);
     ranks_ = block.add(std::vector(tree.ranks.begin(), tree.ranks.end()));
     places_ = block.add(evaluated_.places);
+    sources_ = block.add(sources);
     found_ = block.add(std::vector<int32_t>{0});  // the root is there
     valid_ = found_ + nodes_;
     fed_ = valid_ + rows();
@@ -294,6 +306,7 @@ class CudaTree final : public DraftTreeDrawing {
   at::Tensor names_;   // of the columns; undefined = each is its own
   at::Tensor memory_;  // int32: random numbers' key and position, then what follows
   int64_t parents_ = 0, first_children_ = 0, ranks_ = 0, places_ = 0;  // where tables begin
+  int64_t sources_ = 0;  // [rows] as parents_in_level has them, a table likewise
   int64_t found_ = 0;    // [nodes] tokens; that of the root goes up with the tables
   int64_t valid_ = 0;    // [rows] whether the logits after them are valid
   int64_t fed_ = 0;      // [rows] their tokens, as the next forward reads them

@@ -19,7 +19,7 @@ struct TreeMemory {
 };
 
 /// Draws a tree by the CUDA kernels (sampling_kernels.h), in order on the stream that `stream` says
-/// then. Copies the tree's tables to the device at once, 8 bytes a node and 8 for each that has
+/// then. Copies the tree's tables to the device at once, 8 bytes a node and 12 for each that has
 /// children, and the masks of a level at once; reads 4 bytes for each node beside the root, and for
 /// each that has children, back.
 std::unique_ptr<DraftTreeDrawing> cuda_tree(const TreeRequest& tree, int64_t vocab,

@@ -268,10 +268,6 @@ void FeatureModel::draw(const TokenBatch& fed, const DraftSteps& steps) {
   SPECDEC_CHECK(!fed.rows.empty(), "a draft is drawn behind no tokens");
   check_vocabulary(*target_, fed.tokens);
   begin_memory(steps.widest());
-  DraftSteps own = steps;
-  if (!own.key.empty()) {  // features go where the nodes are
-    own.key.insert(own.key.end(), steps.parents.begin(), steps.parents.end());
-  }
   const StepSurroundings around{
       .enter =
           [&](int64_t step, const Tensor& tokens) {
@@ -283,7 +279,7 @@ void FeatureModel::draw(const TokenBatch& fed, const DraftSteps& steps) {
             return step_logits();
           }};
   const TokenBatch entered = enter(fed);
-  if (engine_->draw_graph(entered, own, around)) {
+  if (engine_->draw_graph(entered, steps, around)) {
     return;
   }
   ForwardOptions options{.logits = Logits::kLast,
@@ -312,19 +308,13 @@ void FeatureModel::begin_memory(int64_t nodes) {
   memory_ = &step_memory_.try_emplace(room, ops_, room).first->second;
 }
 
-Tensor FeatureModel::gathered(const Tensor& features, const std::vector<int64_t>& parents) {
-  if (parents.empty()) {
+Tensor FeatureModel::gathered(const Tensor& features, const Tensor& parents) {
+  if (!parents.defined()) {
     return features;
   }
-  const auto count = static_cast<int64_t>(parents.size());
-  KeptResults& ops = memory_->gathered;
-  ops.begin();
-  const Tensor all = ops.result(count, features.size(1), features.options());
-  for (int64_t node = 0; node < count; ++node) {
-    Tensor one = all.narrow(0, node, 1);
-    ops.copy(features.narrow(0, parents[static_cast<size_t>(node)], 1), one);
-  }
-  return all;
+  memory_->gathered.begin();
+  Ops& ops = memory_->gathered;
+  return ops.gather_rows(features, parents);
 }
 
 ForwardInputs FeatureModel::enter_step(const Tensor& tokens, const Tensor& features) {

@@ -97,8 +97,8 @@ class FeatureModel final : public LanguageModel {
   /// Notes what they came to.
   void leave_step(const Tensor& output);
   /// The features [k, hidden] of a step's nodes that those of the next one follow, in memory of
-  /// their own: `parents` are rows of `features`. Of a chain, which names none, as they are.
-  Tensor gathered(const Tensor& features, const std::vector<int64_t>& parents);
+  /// their own: `parents` [k] are rows of `features`. Of a chain, which names none, as they are.
+  Tensor gathered(const Tensor& features, const Tensor& parents);
   /// Columns of the head's logits.
   int64_t columns() const;
   /// Draws a draft behind `fed`: as a graph, or step by step.

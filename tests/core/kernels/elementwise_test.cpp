@@ -3,7 +3,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "core/error.h"
+#include "core/kernels/ops.h"
 #include "tests/support/parameter_name.h"
 
 namespace specdec {
@@ -65,6 +68,18 @@ TEST_P(ElementwiseTest, CopiesColumns) {
   EXPECT_TRUE(at::equal(out, at::cat({left, right}, 1)));
 }
 
+TEST_P(ElementwiseTest, GathersRows) {
+  const Tensor input = at::randn({4, 5}, GetParam());
+  for (const std::vector<int32_t>& rows :
+       std::vector<std::vector<int32_t>>{{}, {2}, {0, 0, 0}, {3, 1, 2, 0, 3}}) {
+    const Tensor ids = at::tensor(rows, at::kInt);
+    Tensor out = at::empty({std::ssize(rows), 5}, GetParam());
+    gather_rows(input, ids, out);
+    EXPECT_TRUE(at::equal(out, input.index_select(0, ids)));
+    EXPECT_TRUE(at::equal(cpu_ops()->Ops::gather_rows(input, ids), out));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Dtypes, ElementwiseTest, testing::Values(at::kFloat, at::kDouble),
                          ParameterName());
 
@@ -81,6 +96,11 @@ TEST(ElementwiseChecksTest, RefuseOperandsThatDoNotFit) {
   EXPECT_THROW(copy_columns(input, 1, out), InternalError);
   EXPECT_THROW(copy_columns(narrow, -1, out), InternalError);
   EXPECT_THROW(add_to(out, at::zeros({8, 2}).t()), InternalError);
+  EXPECT_THROW(gather_rows(narrow, at::zeros({2}, at::kInt), out), InternalError);
+  EXPECT_THROW(gather_rows(input, at::zeros({1}, at::kInt), out), InternalError);
+  EXPECT_THROW(gather_rows(input, at::zeros({2}, at::kLong), out), InternalError);
+  EXPECT_THROW(gather_rows(input, at::full({2}, 2, at::kInt), out), InternalError);
+  EXPECT_THROW(gather_rows(input, at::full({2}, -1, at::kInt), out), InternalError);
   EXPECT_THROW(scaled_copy(input.to(at::kDouble), 2.0, out), InternalError);
 }
 

@@ -298,6 +298,10 @@ TEST(CudaDrawSiblingsTest, RefusesWhatIsNoTree) {
   TreeMemory memory(kTreeVocab, at::kCPU);
   const auto tree = begin_tree({.parents = kTreeParents, .ranks = kTreeRanks, .sampling = greedy},
                                kTreeVocab, memory);
+  EXPECT_THROW(tree->parents_in_level(0), InternalError) << "the root follows nothing";
+  EXPECT_THROW(tree->parents_in_level(3), InternalError);
+  EXPECT_TRUE(at::equal(tree->parents_in_level(1), at::tensor({0, 0, 0}, at::kInt)));
+  EXPECT_TRUE(at::equal(tree->parents_in_level(2), at::tensor({0, 1}, at::kInt)));
   EXPECT_THROW(tree->read(0), InternalError) << "no level was found";
   EXPECT_THROW(tree->read(4), InternalError) << "it has three";
   EXPECT_THROW(tree->draw(0, tree_logits(1), {}), InternalError) << "more rows than nodes";

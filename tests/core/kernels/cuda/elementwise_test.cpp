@@ -1,4 +1,4 @@
-// Gated activation, addition, soft cap, copies of rows and argmax.
+// Gated activation, addition, soft cap, copies and gathers of rows, and argmax.
 #include "core/kernels/elementwise.h"
 
 #include <ATen/ATen.h>
@@ -12,6 +12,7 @@
 #include "core/kernels/cuda/cuda_arguments.h"
 #include "core/kernels/cuda/cuda_ops.h"
 #include "core/kernels/cuda/emulation/emulation.h"
+#include "core/kernels/cuda/gather_kernels.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/launch_shape.h"
 #include "core/kernels/forbidden_tokens.h"
@@ -154,6 +155,34 @@ TEST(CudaCopyRowsTest, WritesColumnsOfAWiderArray) {
   EXPECT_TRUE(at::equal(out, at::cat({left, right, at::full({3, 1}, 7.0F)}, 1)));
   task.out_stride = 299;
   EXPECT_EQ(specdec_cuda_copy_rows(&task, nullptr), cuda::kInvalidValue);
+}
+
+TEST(CudaGatherRowsTest, GathersAsTheOpDoes) {
+  at::manual_seed(6);
+  for (const int64_t columns : {1, 31, 700}) {
+    const Tensor input = at::randn({4, columns});
+    for (const std::vector<int32_t>& rows : std::vector<std::vector<int32_t>>{
+             {}, {2}, {0, 0, 0}, {3, 1, 2, 0}, {1, 1, 3, 3, 0, 2, 2}}) {
+      const Tensor sources = at::tensor(rows, at::kInt);
+      const Tensor out = at::full({std::ssize(rows), columns}, kNoNumber);
+      Tensor wanted = at::empty_like(out);
+      gather_rows(input, sources, wanted);
+      const cuda::GatherRowsTask task{.input = input.const_data_ptr<float>(),
+                                      .sources = sources.const_data_ptr<int32_t>(),
+                                      .out = out.mutable_data_ptr<float>(),
+                                      .rows = static_cast<int32_t>(rows.size()),
+                                      .columns = static_cast<int32_t>(columns)};
+      ASSERT_EQ(specdec_cuda_gather_rows(&task, nullptr), 0);
+      EXPECT_TRUE(at::equal(out, wanted));
+    }
+  }
+  cuda::GatherRowsTask negative{};
+  negative.rows = -1;
+  EXPECT_EQ(specdec_cuda_gather_rows(&negative, nullptr), cuda::kInvalidValue);
+  Tensor out = at::zeros({2, 3});
+  const auto ops = cuda_ops(at::kCPU);
+  EXPECT_THROW(ops->gather_rows(at::zeros({2, 4}), at::zeros({2}, at::kInt), out), InternalError);
+  EXPECT_THROW(ops->gather_rows(at::zeros({2, 3}), at::zeros({3}, at::kInt), out), InternalError);
 }
 
 struct FoundBest {
