@@ -32,16 +32,15 @@ struct DraftSteps {
 
   int64_t nodes() const;   ///< of all steps but the first
   int64_t widest() const;  ///< most nodes of one of them, at least 1
+  /// Number of a step's first node, from 1, as in `parents`; of the step after the last one, the
+  /// number of all nodes and 1.
+  int64_t first_of(int64_t step) const;
   /// Pending nodes that so many fed tokens and all nodes follow, as a TokenBatch has them, where
   /// nothing else is pending.
   std::vector<int64_t> all_parents(int64_t fed) const;
   /// The nodes of a step, from 1, whose tokens lie on the device, behind all steps before: `fed`,
   /// of one row, is step 0.
   TokenBatch batch(int64_t step, const at::Tensor& tokens, const TokenBatch& fed) const;
-
- private:
-  /// Number of a step's first node, as in `parents`.
-  int64_t first_of(int64_t step) const;
 };
 
 /// Tokens that are fed in a row, with their inputs.

@@ -88,35 +88,39 @@ bool ForwardEvaluation::records_nodes(const std::vector<int64_t>& layers, int64_
          });
 }
 
-ForwardEvaluation::Pass ForwardEvaluation::pass_of_step(int64_t index,
+ForwardEvaluation::Pass ForwardEvaluation::pass_of_step(int64_t first,
                                                         const ForwardInputs& inputs) const {
   return {.batch = steps_.batch,
           .options = steps_.options,
           .layers = all_layers_,
-          .nodes = 1,
+          .nodes = inputs.embeddings.size(0),
           .inputs = inputs,
           .tokens = {},
           .context = steps_.context,
-          .first = index};
+          .first = first};
 }
 
-bool ForwardEvaluation::begin_steps(GraphKey& key) {
+bool ForwardEvaluation::begin_steps(std::span<const int64_t> sizes, GraphKey& key) {
   if (!store_.make_resident(*all_layers_)) {
     return false;
   }
   const int64_t longest = store_.describe(0).tables->longest;
   layers_.reserve_positions(longest);
   steps_.context = launched_context(longest);
-  const GraphKey& own = key_of(pass_of_step(0, {}), workspace_.activations(1));
+  const Activations& first = workspace_.activations(sizes.front());
+  const GraphKey& own = key_of(pass_of_step(0, {.embeddings = first.residual}), first);
   key.insert(key.end(), own.begin(), own.end());
+  for (const int64_t nodes : sizes) {
+    add_address(workspace_.activations(nodes).residual, key);
+  }
   return true;
 }
 
-Tensor ForwardEvaluation::run_step(int64_t index, const ForwardInputs& inputs) {
-  Activations& a = workspace_.activations(1);
-  Pass pass = pass_of_step(index, inputs);
+Tensor ForwardEvaluation::run_step(int64_t first, const ForwardInputs& inputs) {
+  Pass pass = pass_of_step(first, inputs);
+  Activations& a = workspace_.activations(pass.nodes);
   evaluate_layers(pass, a);
-  return a.last;
+  return a.residual;
 }
 
 bool ForwardEvaluation::run_draft(const TokenBatch& fed, const ForwardOptions& options,

@@ -48,8 +48,9 @@ class ForwardEvaluation {
 
   /// See TransformerModel::can_step, begin_steps and run_step: of the cache's newest nodes.
   bool can_step(int64_t nodes) const { return records_nodes(*all_layers_, nodes); }
-  bool begin_steps(GraphKey& key);
-  Tensor run_step(int64_t index, const ForwardInputs& inputs);
+  /// `sizes`: nodes of each step.
+  bool begin_steps(std::span<const int64_t> sizes, GraphKey& key);
+  Tensor run_step(int64_t first, const ForwardInputs& inputs);
 
   /// Logits [n, vocab] of final-normed hidden states, with those of forbidden tokens at -infinity.
   Tensor head(const Tensor& hidden) const;
@@ -71,7 +72,7 @@ class ForwardEvaluation {
     ForwardResult result = {};
   };
 
-  /// Steps of a chain that are evaluated one by one.
+  /// Steps of a draft that are evaluated one by one.
   struct Steps {
     TokenBatch batch;
     ForwardOptions options = {.logits = Logits::kNone};
@@ -80,7 +81,8 @@ class ForwardEvaluation {
 
   /// Whether a graph of a draft may hold so many nodes of these layers.
   bool records_nodes(const std::vector<int64_t>& layers, int64_t nodes) const;
-  Pass pass_of_step(int64_t index, const ForwardInputs& inputs) const;
+  /// Of nodes from `first` on, as many as there are embeddings.
+  Pass pass_of_step(int64_t first, const ForwardInputs& inputs) const;
   /// Says which layers on disk the forward is going to evaluate.
   void read_ahead(const std::vector<int64_t>& layers);
   /// Copies what a graph reads to where it lies in every forward of so many nodes, but for tokens

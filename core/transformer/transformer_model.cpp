@@ -140,19 +140,23 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
 
   bool can_step(int64_t nodes) const { return evaluation_.can_step(nodes); }
 
-  bool begin_steps(int64_t nodes, GraphKey& key) {
+  bool begin_steps(const DraftSteps& steps, int64_t count, GraphKey& key) {
+    const int64_t nodes = steps.first_of(count + 1) - 1;
     SPECDEC_CHECK(can_step(nodes) && store_->pending(0) == 0,
-                  "{} steps of a chain behind {} pending nodes", nodes, store_->pending(0));
+                  "{} nodes of a draft behind {} pending nodes", nodes, store_->pending(0));
     const std::vector<Token> tokens(static_cast<size_t>(nodes));  // drawn ones, read elsewhere
-    const TokenBatch chain{.tokens = token_tensor(tokens),
-                           .rows = std::vector<RowId>(tokens.size())};
-    store_->extend({.count = nodes, .rows = chain.rows, .parents = {}, .tokens = {}});
+    std::vector<int64_t> parents = steps.all_parents(0);
+    parents.resize(tokens.size());
+    const TokenBatch draft{.tokens = token_tensor(tokens),
+                           .rows = std::vector<RowId>(tokens.size()),
+                           .parents = std::move(parents)};
+    store_->extend({.count = nodes, .rows = draft.rows, .parents = draft.parents, .tokens = {}});
     try {
-      if (!evaluation_.begin_steps(key)) {
+      if (!evaluation_.begin_steps(std::span(steps.sizes).first(static_cast<size_t>(count)), key)) {
         store_->undo_extend();
         return false;
       }
-      pending_.note(chain, nodes, evaluation_.all_layers());
+      pending_.note(draft, nodes, evaluation_.all_layers());
       return true;
     } catch (...) {
       store_->undo_extend();
@@ -160,8 +164,8 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     }
   }
 
-  Tensor run_step(int64_t index, const ForwardInputs& inputs) {
-    return evaluation_.run_step(index, inputs);
+  Tensor run_step(int64_t first, const ForwardInputs& inputs) {
+    return evaluation_.run_step(first, inputs);
   }
 
   void undo_forward() {
@@ -382,11 +386,11 @@ bool TransformerModel::draw_graph(const TokenBatch& fed, const DraftSteps& steps
   return impl_->draw_as_graph(fed, {.logits = Logits::kNone}, steps, &around);
 }
 bool TransformerModel::can_step(int64_t nodes) const { return impl_->can_step(nodes); }
-bool TransformerModel::begin_steps(int64_t nodes, GraphKey& key) {
-  return impl_->begin_steps(nodes, key);
+bool TransformerModel::begin_steps(const DraftSteps& steps, int64_t count, GraphKey& key) {
+  return impl_->begin_steps(steps, count, key);
 }
-Tensor TransformerModel::run_step(int64_t index, const ForwardInputs& inputs) {
-  return impl_->run_step(index, inputs);
+Tensor TransformerModel::run_step(int64_t first, const ForwardInputs& inputs) {
+  return impl_->run_step(first, inputs);
 }
 void TransformerModel::undo_forward() { impl_->undo_forward(); }
 const TransformerWeights& TransformerModel::weights() const { return impl_->weights(); }

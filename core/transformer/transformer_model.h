@@ -76,15 +76,17 @@ class TransformerModel final : public LanguageModel {
   bool draw_graph(const TokenBatch& fed, const DraftSteps& steps, const StepSurroundings& around);
   /// Whether a graph may hold forwards of so many nodes, and what is done between them.
   bool can_step(int64_t nodes) const;
-  /// Makes room for a chain of so many nodes behind what row 0 keeps, which has no pending ones,
-  /// where can_step says so, and adds to a graph's key what their evaluation depends on. False, and
-  /// nothing is pending, where their pages are not all in memory at once.
-  bool begin_steps(int64_t nodes, GraphKey& key);
-  /// Evaluates node `index` of these by its inputs, which are given: what the layers come to,
-  /// [1, hidden], in memory that the next step overwrites. Calls ops only.
-  Tensor run_step(int64_t index, const ForwardInputs& inputs);
+  /// Makes room for the nodes of the first `count` steps but the first one of a draft, behind what
+  /// row 0 keeps, which has no pending ones, where can_step says so, and adds to a graph's key what
+  /// their evaluation depends on. False, and nothing is pending, where their pages are not all in
+  /// memory at once.
+  bool begin_steps(const DraftSteps& steps, int64_t count, GraphKey& key);
+  /// Evaluates the nodes of one of these steps, the `first` one of all and those behind it, by
+  /// their embeddings [k, hidden]: what the layers come to, [k, hidden], in memory that the next
+  /// step of as many nodes overwrites. Calls ops only.
+  Tensor run_step(int64_t first, const ForwardInputs& inputs);
   /// Forgets the nodes of the newest forward, as if it had not been: for a head that fails after
-  /// its layer, or another module of its chain. Only between that forward and the next call that
+  /// its layer, or another module of its draft. Only between that forward and the next call that
   /// changes the model.
   void undo_forward();
 

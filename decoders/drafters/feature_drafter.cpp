@@ -214,13 +214,13 @@ ForwardResult FeatureDrafter::expand_on_device(const Draft& partial,
   return evaluate({.partial = partial, .nodes = frontier, .tokens = tokens, .keep_logits = true});
 }
 
-std::optional<DrawnChain> FeatureDrafter::draw_by_modules(const ChainRequest& chain) {
+bool FeatureDrafter::begin_modules(int64_t count) {
   const bool are_all_fed = target_features_.known() >= std::ssize(modules_);
-  if (!are_all_fed || !options_.modules.can_draw || !options_.modules.can_draw(chain.count)) {
-    return std::nullopt;
+  if (!are_all_fed || !options_.modules.can_draw || !options_.modules.can_draw(count)) {
+    return false;
   }
   catch_up(/*keep_logits=*/true);
-  return options_.modules.draw(chain, root_.logits, newest_);
+  return true;
 }
 
 template <class Draw>
@@ -252,7 +252,8 @@ std::optional<DrawnChain> FeatureDrafter::draw_chain(const ChainRequest& chain) 
     return std::nullopt;
   }
   if (modules_.size() > 1) {
-    return draw_by_modules(chain);
+    return begin_modules(chain.count) ? options_.modules.draw_chain(chain, root_.logits, newest_)
+                                      : std::nullopt;
   }
   return draw_by_head([&](LanguageModel& head, TokenSpan fed, const ForwardInputs& inputs) {
     return head.draw_chain(fed, chain, {}, inputs);
@@ -261,7 +262,9 @@ std::optional<DrawnChain> FeatureDrafter::draw_chain(const ChainRequest& chain) 
 
 std::optional<DrawnTree> FeatureDrafter::draw_tree(const TreeRequest& tree) {
   if (modules_.size() > 1) {
-    return std::nullopt;
+    return begin_modules(std::ssize(tree.parents) - 1)
+               ? options_.modules.draw_tree(tree, root_.logits, newest_)
+               : std::nullopt;
   }
   return draw_by_head([&](LanguageModel& head, TokenSpan fed, const ForwardInputs& inputs) {
     return head.draw_tree(fed, tree, {}, inputs);

@@ -11,16 +11,19 @@
 
 namespace specdec {
 
-/// Drafts chains of several modules on their device, which wait for nothing in between.
+/// Drafts chains and trees of several modules on their device, which wait for nothing in between:
+/// by the first module's logits [1, vocab] after the newest committed token and the features [1,
+/// hidden] of each module there. Nothing where the logits are damaged, or no graph can hold the
+/// draft now.
 struct ModuleDrawing {
   /// Whether it drafts so many tokens; empty = none.
   std::function<bool(int64_t count)> can_draw = {};
-  /// Drafts by the first module's logits [1, vocab] after the newest committed token and the
-  /// features [1, hidden] of each module there; nothing where the logits are damaged, or no graph
-  /// can hold the chain now.
   std::function<std::optional<DrawnChain>(const ChainRequest& chain, const Tensor& logits,
                                           std::span<const Tensor> features)>
-      draw = {};
+      draw_chain = {};
+  std::function<std::optional<DrawnTree>(const TreeRequest& tree, const Tensor& logits,
+                                         std::span<const Tensor> features)>
+      draw_tree = {};
 };
 
 struct FeatureDrafterOptions {
@@ -73,9 +76,11 @@ class FeatureDrafter final : public DistributionDrafter {
   /// A draft of one module, drawn by `draw`: the head, tokens that it has not kept, their features.
   template <class Draw>
   auto draw_by_head(const Draw& draw);
-  std::optional<DrawnChain> draw_by_modules(const ChainRequest& chain);
+  /// Whether several modules draw so many tokens on their device, fed then with all that was
+  /// committed.
+  bool begin_modules(int64_t count);
   /// Where there are features to begin with that no draft has begun with, or the logits after them
-  /// lie on the device: several modules that drew no chain go on from these level by level.
+  /// lie on the device: several modules that drew nothing go on from these level by level.
   bool expands_on_device() override;
   ForwardResult expand_on_device(const Draft& partial, std::span<const int64_t> frontier,
                                  const Tensor& tokens) override;

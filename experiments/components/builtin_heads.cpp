@@ -103,10 +103,15 @@ void check_mtp(const ConfigNode& node, const RunPlan& plan, int64_t wanted) {
 
 ModuleDrawing draw_modules(const std::shared_ptr<ModuleChains>& chains) {
   return {.can_draw = [chains](int64_t count) { return chains->can_draw(count); },
-          .draw =
+          .draw_chain =
               [chains](const ChainRequest& chain, const Tensor& logits,
                        std::span<const Tensor> features) {
-                return chains->draw(chain, logits, features);
+                return chains->draw_chain(chain, {logits, features});
+              },
+          .draw_tree =
+              [chains](const TreeRequest& tree, const Tensor& logits,
+                       std::span<const Tensor> features) {
+                return chains->draw_tree(tree, {logits, features});
               }};
 }
 

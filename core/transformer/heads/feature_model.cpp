@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <optional>
@@ -330,9 +331,14 @@ void FeatureModel::leave_step(const Tensor& output) {
   step_feature_ = head_->feature(ops, output);
 }
 
-Tensor FeatureModel::run_step(int64_t index, const Tensor& token, const Tensor& feature) {
-  begin_memory(1);
-  leave_step(engine_->run_step(index, enter_step(token, feature)));
+bool FeatureModel::begin_steps(const DraftSteps& steps, int64_t count, GraphKey& key) {
+  begin_memory(*std::max_element(steps.sizes.begin(), steps.sizes.begin() + count));
+  return engine_->begin_steps(steps, count, key);
+}
+
+Tensor FeatureModel::run_step(int64_t first, const StepInputs& inputs) {
+  const Tensor features = gathered(inputs.features, inputs.parents);
+  leave_step(engine_->run_step(first, enter_step(inputs.tokens, features)));
   return step_feature_;
 }
 

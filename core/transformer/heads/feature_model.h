@@ -67,13 +67,19 @@ class FeatureModel final : public LanguageModel {
   Ops& ops() const { return *ops_; }
   /// See TransformerModel::can_step, begin_steps and undo_forward.
   bool can_step(int64_t nodes) const { return engine_->can_step(nodes); }
-  bool begin_steps(int64_t nodes, GraphKey& key) { return engine_->begin_steps(nodes, key); }
+  bool begin_steps(const DraftSteps& steps, int64_t count, GraphKey& key);
   void undo_forward() { engine_->undo_forward(); }
-  /// Evaluates step `index` of a token [1] on the device and the head's own feature [1, hidden]
-  /// before it: the feature after it, in memory that the next step overwrites. Calls ops only, as
-  /// step_logits does.
-  Tensor run_step(int64_t index, const Tensor& token, const Tensor& feature);
-  /// Logits [1, columns] after the newest step.
+  /// What the nodes of a step are fed, on the device.
+  struct StepInputs {
+    Tensor tokens;    ///< [k] int32
+    Tensor features;  ///< [m, hidden] the head's own, of the step before
+    Tensor parents;   ///< [k] int32 rows of these, of the nodes that each follows; undefined = all
+  };
+  /// Evaluates the nodes of a step that begin_steps made room for, from its `first` one of all on:
+  /// the features [k, hidden] after them, in memory that the next step overwrites. Calls ops only,
+  /// as step_logits does.
+  Tensor run_step(int64_t first, const StepInputs& inputs);
+  /// Logits [k, columns] after the newest step.
   Tensor step_logits();
 
  private:

@@ -19,9 +19,8 @@ ModuleChains::ModuleChains(std::vector<FeatureModel*> modules, int64_t graphs)
                 "chains of {} modules, which share their ops", modules_.size());
 }
 
-int64_t ModuleChains::steps_of(size_t module, int64_t count) const {
-  const auto place = static_cast<int64_t>(module);
-  return module + 1 == modules_.size() ? count - 1 : std::min(place, count - 1);
+int64_t ModuleChains::fed_steps(size_t module, int64_t steps) const {
+  return module + 1 == modules_.size() ? steps : std::min(static_cast<int64_t>(module), steps);
 }
 
 bool ModuleChains::can_draw(int64_t count) const {
@@ -31,30 +30,42 @@ bool ModuleChains::can_draw(int64_t count) const {
          });
 }
 
-std::optional<DrawnChain> ModuleChains::draw(const ChainRequest& chain, const Tensor& logits,
-                                             std::span<const Tensor> features) {
-  SPECDEC_CHECK(can_draw(chain.count) && features.size() == modules_.size(),
-                "a chain of {} tokens by {} modules with {} features", chain.count, modules_.size(),
-                features.size());
+std::optional<DrawnChain> ModuleChains::draw_chain(const ChainRequest& chain,
+                                                   const ModuleRoot& root) {
+  SPECDEC_CHECK(can_draw(chain.count), "a chain of {} tokens by modules", chain.count);
   const auto drawing = ops_.sampler()->begin_chain(chain, modules_.front()->vocab_size());
-  GraphKey key = drawing->key();
-  if (!begin_steps(chain.count, key)) {
-    return std::nullopt;
+  return run(steps_of(*drawing, chain.count), root) ? drawing->read() : std::nullopt;
+}
+
+std::optional<DrawnTree> ModuleChains::draw_tree(const TreeRequest& tree, const ModuleRoot& root) {
+  const auto tokens = std::ssize(tree.parents) - 1;
+  SPECDEC_CHECK(can_draw(tokens), "a tree of {} tokens by modules", tokens);
+  const auto drawing = ops_.sampler()->begin_tree(tree, modules_.front()->vocab_size());
+  const DraftSteps steps = steps_of(*drawing, tree.parents);
+  return run(steps, root) ? drawing->read(std::ssize(steps.sizes) + 1) : std::nullopt;
+}
+
+bool ModuleChains::run(const DraftSteps& steps, const ModuleRoot& root) {
+  SPECDEC_CHECK(root.features.size() == modules_.size(), "a draft by {} modules with {} features",
+                modules_.size(), root.features.size());
+  GraphKey key = steps.key;
+  if (key.empty() || !begin_steps(steps, key)) {
+    return false;
   }
   for (size_t module = 0; module < modules_.size(); ++module) {
     if (roots_.size() == module) {
-      roots_.push_back(at::empty_like(features[module]));
+      roots_.push_back(at::empty_like(root.features[module]));
     }
-    ops_.copy(plain_input(features[module], roots_[module]), roots_[module]);
+    ops_.copy(plain_input(root.features[module], roots_[module]), roots_[module]);
   }
-  const Tensor first = drawing->draw(0, logits);
-  if (chain.count > 1) {
-    graphs_.run(key, [&] { draw_behind(first, chain.count, *drawing); });
+  const Tensor first = steps.draw(0, root.logits);
+  if (!steps.sizes.empty()) {
+    graphs_.run(key, [&] { draw_behind(first, steps); });
   }
-  return drawing->read();
+  return true;
 }
 
-bool ModuleChains::begin_steps(int64_t count, GraphKey& key) {
+bool ModuleChains::begin_steps(const DraftSteps& steps, GraphKey& key) {
   std::vector<FeatureModel*> begun;
   begun.reserve(modules_.size());
   const auto undo = [&begun] {
@@ -64,11 +75,11 @@ bool ModuleChains::begin_steps(int64_t count, GraphKey& key) {
   };
   try {
     for (size_t module = 0; module < modules_.size(); ++module) {
-      const int64_t steps = steps_of(module, count);
-      if (steps == 0) {
+      const int64_t count = fed_steps(module, std::ssize(steps.sizes));
+      if (count == 0) {
         continue;
       }
-      if (!modules_[module]->begin_steps(steps, key)) {
+      if (!modules_[module]->begin_steps(steps, count, key)) {
         undo();
         return false;
       }
@@ -81,17 +92,20 @@ bool ModuleChains::begin_steps(int64_t count, GraphKey& key) {
   return true;
 }
 
-void ModuleChains::draw_behind(const Tensor& first, int64_t count, ChainDrawing& drawing) {
-  Tensor token = first;
+void ModuleChains::draw_behind(const Tensor& first, const DraftSteps& steps) {
+  Tensor tokens = first;
   std::vector<Tensor> features = roots_;
   const size_t last = modules_.size() - 1;
-  for (int64_t index = 1; index < count; ++index) {
-    const size_t scores = std::min(static_cast<size_t>(index), last);
+  for (int64_t step = 1; step <= std::ssize(steps.sizes); ++step) {
+    const Tensor parents = steps.parents_in_step(step);
+    const size_t scores = std::min(static_cast<size_t>(step), last);
     for (size_t module = last; module >= scores; --module) {  // each reads what the others replace
-      const size_t source = static_cast<size_t>(index) > module ? module : module - 1;
-      features[module] = modules_[module]->run_step(index - 1, token, features[source]);
+      const size_t source = static_cast<size_t>(step) > module ? module : module - 1;
+      features[module] = modules_[module]->run_step(
+          steps.first_of(step) - 1,
+          {.tokens = tokens, .features = features[source], .parents = parents});
     }
-    token = drawing.draw(index, modules_[scores]->step_logits());
+    tokens = steps.draw(step, modules_[scores]->step_logits());
   }
 }
 

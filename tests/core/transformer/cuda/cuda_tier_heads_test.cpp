@@ -6,15 +6,16 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
 #include "core/transformer/heads/feature_model.h"
-#include "core/transformer/heads/module_chains.h"
 #include "decoders/drafters/feature_drafter.h"
 #include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
 #include "tests/core/transformer/cuda/drawn_chain_bench.h"
+#include "tests/core/transformer/cuda/module_bench.h"
 #include "tests/core/transformer/cuda/tiered_device.h"
 #include "tests/support/error_message.h"
 
@@ -55,8 +56,8 @@ std::optional<DrawnChain> chain_of_modules(ModuleChains& chains, const TieredMod
                    {.features = numbers.narrow(0, 0, length)});
     features.push_back(numbers.narrow(0, std::ssize(features), 1));
   }
-  return chains.draw(ChainDraws().drawn(4), numbers.narrow(0, 9, 1).repeat({1, 3}).narrow(1, 0, 40),
-                     features);
+  const Tensor logits = numbers.narrow(0, 9, 1).repeat({1, 3}).narrow(1, 0, 40);
+  return chains.draw_chain(ChainDraws().drawn(4), {logits, features});
 }
 
 TEST_F(CudaTierHeadsTest, AChainOfModulesIsAGraphWhereItFits) {
@@ -101,7 +102,7 @@ TEST_F(CudaTierHeadsTest, AFailingDiskOfOneModuleLeavesNothingPendingInOthers) {
     module->truncate(module->length());
   }
   EXPECT_THAT(error_message<Error>([&] {
-                (void)chains.draw(ChainDraws().drawn(4), at::zeros({1, 40}), features);
+                (void)chains.draw_chain(ChainDraws().drawn(4), {at::zeros({1, 40}), features});
               }),
               testing::HasSubstr("the disk is full"));
   for (const auto& module : modules) {
@@ -169,12 +170,7 @@ TieredHead tiered_modules(const std::shared_ptr<const TransformerWeights>& weigh
   }
   const auto chains = std::make_shared<ModuleChains>(drawing, graphs);
   FeatureDrafterOptions options{.hidden_size = 16};
-  options.modules = {.can_draw = [chains](int64_t count) { return chains->can_draw(count); },
-                     .draw =
-                         [chains](const ChainRequest& chain, const Tensor& logits,
-                                  std::span<const Tensor> features) {
-                           return chains->draw(chain, logits, features);
-                         }};
+  options.modules = drawing_of(chains);
   return {std::make_unique<FeatureDrafter>(std::move(modules), options), chains};
 }
 
@@ -226,21 +222,24 @@ TEST_F(CudaTierHeadsTest, ChainsAndTreesOfAHeadAreThoseOfAPagedCache) {
   }
 }
 
-TEST_F(CudaTierHeadsTest, ChainsOfModulesThatFitAreGraphs) {
-  const auto wanted = generate_over(weights_, tiered_modules, paged_kv(), false, {});
-  const auto drawn = generate_over(weights_, tiered_modules, tiered(8, 0), false, {});
-  expect_equal_drafts(drawn.generation, wanted.generation);
-  EXPECT_EQ(drawn.counts.replays, wanted.counts.replays);
-  EXPECT_GT(drawn.counts.replays, 0);
+TEST_F(CudaTierHeadsTest, DraftsOfModulesThatFitAreGraphs) {
+  for (const bool is_tree : {false, true}) {
+    const auto wanted = generate_over(weights_, tiered_modules, paged_kv(), is_tree, {});
+    const auto drawn = generate_over(weights_, tiered_modules, tiered(8, 0), is_tree, {});
+    expect_equal_drafts(drawn.generation, wanted.generation);
+    EXPECT_EQ(drawn.counts.replays, wanted.counts.replays);
+    EXPECT_GT(drawn.counts.replays, 0);
+  }
 }
 
 /// They are drawn on the device all the same, level by level.
-TEST_F(CudaTierHeadsTest, ChainsOfModulesWhosePagesLeaveAreDrawnAsWithoutGraphs) {
-  for (const double temperature : {0.0, 1.0}) {
+TEST_F(CudaTierHeadsTest, DraftsOfModulesWhosePagesLeaveAreDrawnAsWithoutGraphs) {
+  for (const auto& [temperature, is_tree] :
+       {std::pair(0.0, false), std::pair(1.0, false), std::pair(1.0, true)}) {
     const SamplingParams sampling{.temperature = temperature};
-    const auto wanted = generate_over(weights_, tiered_modules, paged_kv(), false, sampling, 0);
+    const auto wanted = generate_over(weights_, tiered_modules, paged_kv(), is_tree, sampling, 0);
     const auto drawn =
-        generate_over(weights_, tiered_modules, leaving(tiered(8, 0)), false, sampling);
+        generate_over(weights_, tiered_modules, leaving(tiered(8, 0)), is_tree, sampling);
     expect_equal_drafts(drawn.generation, wanted.generation);
     EXPECT_EQ(drawn.counts.warm_ups, 0);
     for (const StepStatistics& step : drawn.generation.steps) {

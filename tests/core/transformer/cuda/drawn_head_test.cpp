@@ -12,7 +12,6 @@
 #include "core/transformer/heads/assistant_head.h"
 #include "core/transformer/heads/feature_model.h"
 #include "core/transformer/heads/medusa_head.h"
-#include "core/transformer/heads/module_chains.h"
 #include "decoders/drafters/assistant.h"
 #include "decoders/drafters/feature_drafter.h"
 #include "decoders/drafters/medusa.h"
@@ -20,6 +19,7 @@
 #include "decoders/speculative.h"
 #include "kv/kv_cache.h"
 #include "tests/core/transformer/cuda/drawn_tree_bench.h"
+#include "tests/core/transformer/cuda/module_bench.h"
 #include "tests/support/locked_model.h"
 #include "tests/support/recording_ops.h"
 
@@ -117,12 +117,7 @@ std::unique_ptr<Drafter> mtp_on(HeadBench& bench, size_t modules) {
   FeatureDrafterOptions options{.hidden_size = 16};
   if (bench.who() == DrawnBy::kDevice && modules > 1) {
     const auto chains = std::make_shared<ModuleChains>(drawing, bench.options().graphs);
-    options.modules = {.can_draw = [chains](int64_t count) { return chains->can_draw(count); },
-                       .draw =
-                           [chains](const ChainRequest& chain, const Tensor& logits,
-                                    std::span<const Tensor> features) {
-                             return chains->draw(chain, logits, features);
-                           }};
+    options.modules = drawing_of(chains);
   }
   return std::make_unique<FeatureDrafter>(std::move(all), options);
 }
@@ -300,13 +295,13 @@ TEST(CudaDrawnHeadTest, TreeTokensAreTheHosts) {
 /// Later requests run the graphs of the first one's trees.
 TEST(CudaDrawnHeadTest, TreesOfLaterRequestsAreTheHosts) {
   int64_t accepted = 0;
-  for (const auto make : {drawn_eagle, drawn_mtp}) {
+  for (const auto make : {drawn_eagle, drawn_mtp, three_modules}) {
     const SamplingParams sampling{.temperature = make == drawn_mtp ? 0.0 : 1.0};
     const DeviceRule rule = sampling.greedy() ? DeviceRule::kNone : DeviceRule::kRejection;
     const auto ops = std::make_shared<DraftGraphOps>();
     HeadBench device(DrawnBy::kDevice, make, verifier_of(rule), tree_shape(), ops);
     HeadBench host(DrawnBy::kHost, make, verifier_of(rule), tree_shape());
-    for (size_t request = 0; request < 4; ++request) {
+    for (size_t request = 0; request < 6; ++request) {
       SCOPED_TRACE(request);
       const std::vector<Token>& prompt = kChainPrompts[request % 2];
       accepted += expect_the_hosts_tokens(device.generate(prompt, sampling),
@@ -406,17 +401,24 @@ class DamagedGraphOps final : public ForwardingOps {
 };
 
 TEST(CudaDrawnHeadTest, DamagedGraphsAreTheHostsError) {
-  for (const auto make : {drawn_eagle, two_modules, drawn_assistant}) {
-    const auto ops = std::make_shared<DamagedGraphOps>();
-    HeadBench bench(DrawnBy::kDevice, make, verifier_of(DeviceRule::kNone), 3, ops);
-    EXPECT_THAT(
-        [&] {
-          for (int request = 0; request < 3; ++request) {
-            bench.generate(kChainPrompts.front(), {});
-          }
-        },
-        ThrowsMessage<Error>(HasSubstr("logit")));
-    EXPECT_TRUE(ops->is_damaged());
+  for (const bool is_tree : {false, true}) {
+    for (const auto make : {drawn_eagle, two_modules, drawn_assistant}) {
+      if (is_tree && make == drawn_assistant) {
+        continue;
+      }
+      std::unique_ptr<DraftShape> shape = std::make_unique<FixedDraftLength>(3);
+      const auto ops = std::make_shared<DamagedGraphOps>();
+      HeadBench bench(DrawnBy::kDevice, make, verifier_of(DeviceRule::kNone),
+                      is_tree ? tree_shape() : std::move(shape), ops);
+      EXPECT_THAT(
+          [&] {
+            for (int request = 0; request < 3; ++request) {
+              bench.generate(kChainPrompts.front(), {});
+            }
+          },
+          ThrowsMessage<Error>(HasSubstr("logit")));
+      EXPECT_TRUE(ops->is_damaged());
+    }
   }
 }
 
@@ -537,6 +539,7 @@ TEST(CudaDrawnHeadTest, ATreeIsOneGraph) {
       const auto drawn = graphed->draw_tree(tokens, request, {}, {.features = features});
       const bool attends =
           testing::Matches(testing::Contains(HasSubstr("paged_attention")))(ops->take_calls());
+      // The first two trees have one key, so that of the third one alone is new to the second
       // round.
       EXPECT_TRUE(draft < trees || attends == (draft == 5));
       expect_the_same_tree(drawn, wanted);

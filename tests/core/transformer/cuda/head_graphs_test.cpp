@@ -17,12 +17,12 @@
 #include "core/row_view.h"
 #include "core/transformer/draft_steps.h"
 #include "core/transformer/heads/medusa_head.h"
-#include "core/transformer/heads/module_chains.h"
 #include "kv/kv_cache.h"
 #include "kv/tracing_store.h"
 #include "tests/core/transformer/cuda/chain_graphs.h"
 #include "tests/core/transformer/cuda/drawn_chain_bench.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
+#include "tests/core/transformer/cuda/module_bench.h"
 #include "tests/support/recording_ops.h"
 
 namespace specdec {
@@ -65,28 +65,6 @@ TEST(CudaHeadGraphTest, AChainOfSeveralHeadsIsOneGraph) {
   EXPECT_EQ(graphed.graph_counts().replays, 2);
   EXPECT_FALSE(graphed.draw_chain(draws.best(3), at::full({1, 16}, std::nan(""))).has_value());
   EXPECT_THROW(graphed.draw_chain(draws.best(6), at::randn({1, 16})), InternalError);
-}
-
-using FeatureModels = std::vector<std::unique_ptr<FeatureModel>>;
-
-/// Three modules of a head, each with a cache of its own.
-FeatureModels three_models(const std::shared_ptr<const TransformerWeights>& weights,
-                           const TransformerOptions& options,
-                           const KvStoreFactory& store = paged_kv()) {
-  const auto head = random_mtp_head(*weights, 3, {.seed = 7});
-  FeatureModels models;
-  for (size_t module = 0; module < 3; ++module) {
-    models.push_back(make_mtp_model(head, module, weights, store, options));
-  }
-  return models;
-}
-
-ModuleChains chains_of(const FeatureModels& models) {
-  return {{models[0].get(), models[1].get(), models[2].get()}, 8};
-}
-
-std::vector<Tensor> random_features() {
-  return {at::randn({1, 16}), at::randn({1, 16}), at::randn({1, 16})};
 }
 
 /// Draws a chain by forwards of one token each.
@@ -141,10 +119,10 @@ TEST(CudaHeadGraphTest, AChainOfSeveralModulesIsOneGraph) {
     forget_pending();
     if (chain == 12) {  // after replays of all kinds
       const Tensor damaged = at::full({1, 40}, std::nan(""));
-      EXPECT_FALSE(chains.draw(draws.best(4), damaged, random_features()).has_value());
+      EXPECT_FALSE(chains.draw_chain(draws.best(4), {damaged, random_features()}).has_value());
       forget_pending();
       const std::vector<Tensor> features(3, at::full({1, 16}, std::nan("")));
-      EXPECT_FALSE(chains.draw(draws.best(4), at::randn({1, 40}), features).has_value());
+      EXPECT_FALSE(chains.draw_chain(draws.best(4), {at::randn({1, 40}), features}).has_value());
       forget_pending();
       EXPECT_EQ(chains.graph_counts().replays, 8);
     }
@@ -161,7 +139,7 @@ TEST(CudaHeadGraphTest, AChainOfSeveralModulesIsOneGraph) {
     const std::vector<Tensor> features = random_features();
     const auto wanted = drawn_by_forwards(plain, request, logits, features);
     ops->take_calls();
-    const auto drawn = chains.draw(request, logits, features);
+    const auto drawn = chains.draw_chain(request, {logits, features});
     if (chain > 2) {
       const std::string copy = "copy [1, 16] -> [1, 16]";
       EXPECT_THAT(ops->take_calls(), testing::ElementsAre(copy, copy, copy));
@@ -217,7 +195,7 @@ TEST(CudaHeadGraphTest, ModulesChainsFollowWhatGrows) {
       const Tensor logits = at::randn({1, 40});
       const std::vector<Tensor> features = random_features();
       const auto wanted = drawn_by_forwards(plain, draws.drawn(count), logits, features);
-      const auto drawn = chains.draw(draws.drawn(count), logits, features);
+      const auto drawn = chains.draw_chain(draws.drawn(count), {logits, features});
       EXPECT_EQ(drawn->tokens, wanted->tokens);
       EXPECT_TRUE(at::equal(drawn->probs, wanted->probs));
     }

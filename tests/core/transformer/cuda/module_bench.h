@@ -1,0 +1,52 @@
+#pragma once
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/transformer/heads/module_chains.h"
+#include "decoders/drafters/feature_drafter.h"
+#include "kv/kv_cache.h"
+#include "tests/core/transformer/cuda/chain_graphs.h"
+
+/// What tests of drafts of several modules share.
+namespace specdec {
+
+using FeatureModels = std::vector<std::unique_ptr<FeatureModel>>;
+
+/// Three modules of a head, each with a cache of its own.
+inline FeatureModels three_models(const std::shared_ptr<const TransformerWeights>& weights,
+                                  const TransformerOptions& options,
+                                  const KvStoreFactory& store = paged_kv()) {
+  const auto head = random_mtp_head(*weights, 3, {.seed = 7});
+  FeatureModels models;
+  for (size_t module = 0; module < 3; ++module) {
+    models.push_back(make_mtp_model(head, module, weights, store, options));
+  }
+  return models;
+}
+
+inline ModuleChains chains_of(const FeatureModels& models) {
+  return {{models[0].get(), models[1].get(), models[2].get()}, 8};
+}
+
+inline std::vector<Tensor> random_features() {
+  return {at::randn({1, 16}), at::randn({1, 16}), at::randn({1, 16})};
+}
+
+inline ModuleDrawing drawing_of(const std::shared_ptr<ModuleChains>& chains) {
+  return {.can_draw = [chains](int64_t count) { return chains->can_draw(count); },
+          .draw_chain =
+              [chains](const ChainRequest& chain, const Tensor& logits,
+                       std::span<const Tensor> features) {
+                return chains->draw_chain(chain, {logits, features});
+              },
+          .draw_tree =
+              [chains](const TreeRequest& tree, const Tensor& logits,
+                       std::span<const Tensor> features) {
+                return chains->draw_tree(tree, {logits, features});
+              }};
+}
+
+}  // namespace specdec

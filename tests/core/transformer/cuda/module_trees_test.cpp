@@ -1,0 +1,331 @@
+// Trees of several modules of a head, run on the CPU (core/kernels/cuda/emulation): as graphs they
+// have the bits of trees that forwards grow level by level.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "tests/core/transformer/cuda/drawn_tree_bench.h"
+#include "tests/core/transformer/cuda/module_bench.h"
+
+namespace specdec {
+namespace {
+
+/// What forwards of a tree's levels made of its nodes, in each module.
+struct GrownNodes {
+  std::vector<std::vector<Tensor>> features;  ///< [nodes][modules]
+  std::vector<std::vector<int64_t>> pending;  ///< the same
+};
+
+/// Evaluates nodes of one depth on a module.
+ForwardResult evaluate_nodes(FeatureModel& model, size_t module, const TreeRequest& tree,
+                             std::span<const int64_t> nodes, std::pair<size_t, Tensor> fed,
+                             GrownNodes& grown) {
+  const auto& [source, tokens] = fed;
+  TokenBatch batch{.tokens = tokens.clone()};
+  std::vector<Tensor> before;
+  int64_t next = model.pending();
+  for (const int64_t node : nodes) {
+    const auto parent = static_cast<size_t>(tree.parents[static_cast<size_t>(node)]);
+    before.push_back(grown.features[parent][source]);
+    batch.parents.push_back(grown.pending[parent][module]);
+    grown.pending[static_cast<size_t>(node)][module] = next++;
+  }
+  batch.inputs = {.features = at::cat(before), .own_features = true};
+  ForwardResult result = model.forward(batch, {.hidden = Hidden::kAll});
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    grown.features[static_cast<size_t>(nodes[i])][module] =
+        result.final_hidden.narrow(0, static_cast<int64_t>(i), 1).clone();
+  }
+  return result;
+}
+
+std::optional<DrawnTree> tree_by_forwards(const FeatureModels& modules, const TreeRequest& tree,
+                                          const Tensor& logits,
+                                          const std::vector<Tensor>& features) {
+  const auto drawing = modules.front()->ops().sampler()->begin_tree(tree, 40);
+  const size_t last = modules.size() - 1;
+  GrownNodes grown{.features = std::vector(tree.parents.size(), std::vector<Tensor>(last + 1)),
+                   .pending = std::vector(tree.parents.size(), std::vector<int64_t>(last + 1, -1))};
+  grown.features.front() = features;
+  const auto levels = branching_nodes(tree.parents);
+  Tensor tokens = drawing->draw(0, logits, {});
+  for (size_t depth = 1; depth < levels.size(); ++depth) {
+    const size_t says = std::min(depth, last);
+    Tensor said;
+    for (size_t module = says; module <= last; ++module) {
+      const size_t source = depth > module ? module : module - 1;
+      const ForwardResult result =
+          evaluate_nodes(*modules[module], module, tree, levels[depth], {source, tokens}, grown);
+      said = module == says ? result.logits : said;
+    }
+    tokens = drawing->draw(static_cast<int64_t>(depth), said, {});
+  }
+  return drawing->read(std::ssize(levels));
+}
+
+/// Modules whose trees are graphs, beside others that grow them over the same text.
+class ModulePair {
+ public:
+  explicit ModulePair(const std::shared_ptr<Ops>& ops = cuda_ops(at::kCPU),
+                      const KvStoreFactory& store = paged_kv())
+      : drawing_(three_models(small_gemma(), graph_options(ops), store)),
+        growing_(three_models(small_gemma(), without_graphs(), store)) {}
+
+  void keep(TokenSpan tokens) {
+    const ForwardInputs inputs{.features = at::randn({std::ssize(tokens), 16})};
+    for_all([&](FeatureModel& module) {
+      module.truncate(module.length());
+      module.extend(tokens, {.logits = Logits::kNone}, inputs);
+    });
+  }
+  void truncate(int64_t length) {
+    for_all([&](FeatureModel& module) { module.truncate(std::min(module.length(), length)); });
+  }
+  void draw(const TreeRequest& tree) {
+    const Tensor logits = at::randn({1, 40});
+    const std::vector<Tensor> features = random_features();
+    const GraphCounts before = chains_.graph_counts();
+    const auto drawn = chains_.draw_tree(tree, {logits, features});
+    replayed += chains_.graph_counts().replays - before.replays;
+    const auto wanted = tree_by_forwards(growing_, tree, logits, features);
+    expect_the_same_tree(drawn, wanted);
+    EXPECT_EQ(drawn->read_backs.count, 1);
+    const std::vector<Token>& tokens = drawn->tokens;
+    left_out += std::count(tokens.begin(), tokens.end(), -1);
+    held_.hold(drawn->probs);
+    for (size_t module = 0; module < 3; ++module) {
+      EXPECT_EQ(drawing_[module]->pending(), growing_[module]->pending()) << module;
+    }
+  }
+  /// What trees leave in the caches is what forwards do.
+  void expect_the_same_caches() {
+    truncate(64);
+    const ForwardInputs inputs{.features = at::randn({1, 16})};
+    for (size_t module = 0; module < 3; ++module) {
+      const std::vector<Token> next = {7};
+      const auto logits = [&](const FeatureModels& models) {
+        return models[module]->extend(next, {.logits = Logits::kLast}, inputs).logits;
+      };
+      EXPECT_TRUE(at::equal(logits(drawing_), logits(growing_))) << module;
+    }
+  }
+  ModuleChains& chains() { return chains_; }
+  const FeatureModels& drawing() const { return drawing_; }
+
+  int64_t left_out = 0;  ///< nodes that were not there
+  int64_t replayed = 0;  ///< trees that ran as a graph that was there
+
+ private:
+  static TransformerOptions without_graphs() {
+    TransformerOptions options = graph_options();
+    options.graphs = 0;
+    return options;
+  }
+  template <class F>
+  void for_all(const F& f) {
+    for (const FeatureModels* models : {&drawing_, &growing_}) {
+      for (const auto& module : *models) {
+        f(*module);
+      }
+    }
+  }
+
+  FeatureModels drawing_, growing_;
+  ModuleChains chains_ = chains_of(drawing_);
+  HeldProbs held_;
+};
+
+/// Leaves alone, a chain, levels of different sizes, one more than there are modules, and more
+/// children than there are tokens.
+std::vector<TreeCase> module_tree_cases() {
+  std::vector<int64_t> wide(44, 0);
+  wide.front() = -1;
+  wide.insert(wide.end(), {1, 1, 42, 43});
+  return {tree_of_parents({-1, 0, 0}), tree_of_parents({-1, 0, 1, 2, 3, 4, 5}), ranked_tree(),
+          tree_of_parents({-1, 0, 0, 0, 1, 1, 2, 3, 3, 3, 4, 6, 7, 7, 9, 10, 12, 12}),
+          tree_of_parents(wide)};
+}
+
+TEST(CudaModuleTreeTest, TreesHaveTheBitsOfThoseThatGrow) {
+  const std::vector<SamplingParams> cases = {
+      {.temperature = 1.0},
+      {.temperature = 0.7, .top_k = 2},
+      {.temperature = 1.3, .top_p = 0.6},
+      {.temperature = 0.9, .top_k = 20, .top_p = 0.95, .min_p = 0.05}};
+  int64_t left_out = 0;
+  size_t next = 0;  // the emulation is slow: each shape with some of the options
+  for (const TreeCase& shape : module_tree_cases()) {
+    ModulePair pair;
+    pair.keep(std::vector<Token>{5, 6});
+    for (const bool draws : {true, false}) {
+      TreeCase tree = shape;
+      tree.draws = draws;
+      tree.sampling = !draws && next % 2 == 0 ? SamplingParams{} : cases[next % cases.size()];
+      ++next;
+      SCOPED_TRACE(testing::Message() << shape.parents.size() << " nodes, T = "
+                                      << tree.sampling.temperature << (draws ? ", drawn" : ""));
+      // The second of a key is recorded; distributions lie in two places in turn.
+      for (Token draft = 0; draft < (draws ? 5 : 3); ++draft) {
+        tree.position = draft;
+        pair.draw(tree.request());
+        pair.keep(std::vector<Token>{draft});
+        pair.truncate(4 + draft % 2);
+      }
+    }
+    EXPECT_EQ(pair.replayed > 0, shape.parents.size() > 3) << "leaves alone are no graph";
+    pair.expect_the_same_caches();
+    left_out += pair.left_out;
+  }
+  EXPECT_GT(left_out, 20) << "some distributions have fewer tokens than children are asked for";
+}
+
+KvStoreFactory module_cache(KvFormat format, int64_t exact_recent) {
+  return [=](const std::vector<LayerKv>& layers, const KvStoreOptions& options) {
+    KvCacheOptions own;
+    own.format = format;
+    own.exact_recent = exact_recent;
+    own.dtype = options.dtype;
+    own.page_size = 4;
+    own.max_length = options.max_length;
+    own.window_slack = 4;
+    return make_cache(layers, own);
+  };
+}
+
+TEST(CudaModuleTreeTest, TreesOverOtherCachesHaveTheBitsOfThoseThatGrow) {
+  for (const auto& [format, recent] : std::vector<std::pair<KvFormat, int64_t>>{
+           {KvFormat::kQ8, 0}, {KvFormat::kQ4, 5}, {KvFormat::kHierarchical, 0}}) {
+    SCOPED_TRACE(static_cast<int>(format));
+    ModulePair pair(cuda_ops(at::kCPU), module_cache(format, recent));
+    pair.keep(std::vector<Token>{3, 1, 4, 1, 5, 9, 2, 6, 5});
+    TreeCase tree = ranked_tree();
+    tree.sampling = {.temperature = 1.0};
+    tree.draws = true;
+    for (Token draft = 0; draft < 6; ++draft) {
+      tree.position = draft;
+      pair.draw(tree.request());
+      pair.keep(std::vector<Token>{draft, 8});
+    }
+    EXPECT_GT(pair.replayed, 0);
+    pair.expect_the_same_caches();
+  }
+}
+
+/// Levels of the same sizes, whose features go to other nodes.
+const std::vector<std::vector<int64_t>> kSharedLevels = {{-1, 0, 0, 0, 1, 1, 2, 5, 6, 6},
+                                                         {-1, 0, 0, 0, 2, 3, 3, 5, 5, 6}};
+
+// Beside the graph, the features of the newest token are copied, and the first level is found.
+TEST(CudaModuleTreeTest, TreesOfTheSameLevelsAreOneGraph) {
+  const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
+  ModulePair pair(ops);
+  const std::string copy = "copy [1, 16] -> [1, 16]";
+  for (Token draft = 0; draft < 8; ++draft) {
+    SCOPED_TRACE(draft);
+    TreeCase tree = tree_of_parents(kSharedLevels[static_cast<size_t>(draft / 2 % 2)]);
+    tree.sampling = {.temperature = 1.0};
+    tree.draws = true;
+    tree.position = draft;
+    pair.keep(std::vector<Token>{draft, 9});
+    ops->take_calls();
+    pair.draw(tree.request());
+    if (draft < 2) {  // levels of two nodes, fed to two modules and to the last one
+      const std::vector<std::string> calls = ops->take_calls();
+      EXPECT_EQ(std::count(calls.begin(), calls.end(), "gather_rows [1, 16] -> [2, 16]"), 2);
+      EXPECT_EQ(std::count(calls.begin(), calls.end(), "gather_rows [2, 16] -> [2, 16]"), 1);
+      EXPECT_EQ(std::count(calls.begin(), calls.end(), copy), 3);
+    } else {
+      EXPECT_THAT(ops->take_calls(), testing::ElementsAre(copy, copy, copy));
+    }
+  }
+  EXPECT_EQ(pair.chains().graph_counts().warm_ups, 2) << "in two places";
+  EXPECT_EQ(pair.chains().graph_counts().captures, 2);
+  EXPECT_EQ(pair.chains().graph_counts().replays, 4);
+}
+
+/// A tree of branches alone has a key of its own beside a chain of as many tokens.
+TEST(CudaModuleTreeTest, ChainsAndTreesTakeTurns) {
+  ModulePair pair;
+  const FeatureModels plain = three_models(small_gemma(), graph_options());
+  ModuleChains alone = chains_of(plain);
+  const ChainDraws draws;
+  TreeCase tree = tree_of_parents({-1, 0, 1, 2, 3});
+  tree.sampling = draws.sampling;
+  for (Token draft = 0; draft < 4; ++draft) {
+    pair.keep(std::vector<Token>{draft});
+    pair.draw(tree.request());
+    pair.keep(std::vector<Token>{4});
+    const ForwardInputs inputs{.features = at::randn({1, 16})};
+    for (size_t module = 0; module < 3; ++module) {
+      for (FeatureModel* model : {pair.drawing()[module].get(), plain[module].get()}) {
+        model->truncate(0);
+        model->extend(std::vector<Token>{draft}, {.logits = Logits::kNone}, inputs);
+      }
+    }
+    const Tensor logits = at::randn({1, 40});
+    const std::vector<Tensor> features = random_features();
+    const auto drawn = pair.chains().draw_chain(draws.best(4), {logits, features});
+    const auto wanted = alone.draw_chain(draws.best(4), {logits, features});
+    ASSERT_TRUE(drawn.has_value() && wanted.has_value());
+    EXPECT_EQ(drawn->tokens, wanted->tokens);
+    pair.truncate(0);
+  }
+  EXPECT_EQ(pair.chains().graph_counts().captures, 2);
+  EXPECT_EQ(pair.chains().graph_counts().replays, 4);
+}
+
+TEST(CudaModuleTreeTest, DamagedLogitsDrawNothing) {
+  ModulePair pair;
+  TreeCase tree = ranked_tree();
+  const Tensor damaged = at::full({1, 16}, std::nan(""));
+  for (Token draft = 0; draft < 5; ++draft) {
+    SCOPED_TRACE(draft);
+    pair.keep(std::vector<Token>{draft});
+    // What follows nodes of depth 1 comes of the first module's features.
+    const std::vector<Tensor> features = {damaged, at::randn({1, 16}), at::randn({1, 16})};
+    EXPECT_FALSE(
+        pair.chains().draw_tree(tree.request(), {at::randn({1, 40}), features}).has_value());
+    pair.keep(std::vector<Token>{draft});
+    EXPECT_FALSE(
+        pair.chains()
+            .draw_tree(tree.request(), {at::full({1, 40}, std::nan("")), random_features()})
+            .has_value());
+    pair.keep(std::vector<Token>{draft});
+    pair.draw(tree.request());
+  }
+}
+
+TEST(CudaModuleTreeTest, WhatAGraphCannotHoldIsNotDrawn) {
+  ModulePair pair;
+  const Tensor logits = at::randn({1, 40});
+  const std::vector<Tensor> features = random_features();
+  std::vector<int64_t> large(65, 0);  // with the root one more than a tree's memory is kept for
+  large.front() = -1;
+  large.back() = 1;
+  const TreeCase tree = tree_of_parents(large);
+  ASSERT_TRUE(pair.chains().can_draw(64));
+  EXPECT_FALSE(pair.chains().draw_tree(tree.request(), {logits, features}).has_value());
+  for (const auto& module : pair.drawing()) {
+    EXPECT_EQ(module->pending(), 0);
+  }
+  EXPECT_FALSE(pair.chains().can_draw(66));
+  large.resize(68, 2);
+  const TreeCase larger = tree_of_parents(large);
+  EXPECT_THROW(pair.chains().draw_tree(larger.request(), {logits, features}), InternalError);
+  const TreeCase small = ranked_tree();
+  EXPECT_THROW(pair.chains().draw_tree(small.request(), {logits, std::span(features).first(2)}),
+               InternalError);
+  pair.draw(small.request());
+}
+
+}  // namespace
+}  // namespace specdec
