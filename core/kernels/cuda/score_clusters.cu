@@ -1,7 +1,8 @@
 // A head of which the tokens of a row's best clusters are scored. Three kernels: a warp finds the
-// rank of a cluster, by counting those before it; a warp scores a token of a chosen cluster; and
-// each token gets its score, or what those without one get. The number of rows changes none of
-// this, so a row's bits depend on its own numbers alone.
+// rank of a cluster, by counting those before it; a warp scores a token of a chosen cluster, and
+// the blocks of a row find its smallest score; and each token gets its score, or what those without
+// one get. The number of rows changes none of this, so a row's bits depend on its own numbers
+// alone.
 #include "core/kernels/cuda/cluster_kernels.h"
 #include "core/kernels/cuda/fragment_weight.cuh"
 #include "core/kernels/cuda/reduce.cuh"
@@ -15,16 +16,35 @@ constexpr int kTokensEach = 4;  // of a thread that writes logits
 
 /// What the kernels leave for one another.
 struct ClusterWorkspace {
-  float* scores;    ///< [rows, chosen, each] of tokens
-  int32_t* ranks;   ///< [rows, clusters] 0 = the best cluster
-  int32_t* chosen;  ///< [rows, chosen] clusters by their ranks
+  float* scores;       ///< [rows, chosen, each] of tokens
+  int32_t* ranks;      ///< [rows, clusters] 0 = the best cluster
+  int32_t* chosen;     ///< [rows, chosen] clusters by their ranks
+  uint32_t* smallest;  ///< [rows] place_of the smallest of a row's scores
 };
 
 SPECDEC_DEVICE ClusterWorkspace workspace_of(const ScoreClustersTask& task) {
   const auto rows = static_cast<int64_t>(task.rows);
   float* scores = task.workspace;
   auto* ranks = reinterpret_cast<int32_t*>(scores + rows * task.chosen * task.each);
-  return {scores, ranks, ranks + rows * task.clusters};
+  int32_t* chosen = ranks + rows * task.clusters;
+  return {scores, ranks, chosen, reinterpret_cast<uint32_t*>(chosen + rows * task.chosen)};
+}
+
+constexpr uint32_t kSign = 0x80000000U;
+constexpr uint32_t kBehindAll = 0xFFFFFFFFU;
+
+/// The place of a number in the order of all: NaN is 0, and none is kBehindAll.
+__device__ inline uint32_t place_of(float number) {
+  const uint32_t bits = device::bits_of(number);
+  if (number != number) {
+    return 0;
+  }
+  return (bits & kSign) != 0 ? ~bits : bits | kSign;
+}
+
+/// The number of a place, NaN of 0.
+__device__ inline float number_at(uint32_t place) {
+  return device::float_of((place & kSign) != 0 ? place ^ kSign : ~place);
 }
 
 /// Whether a cluster of a score comes before another: the larger, NaN first, of equal ones the
@@ -44,6 +64,9 @@ __global__ void __launch_bounds__(kThreads) rank_clusters_kernel(ScoreClustersTa
     return;
   }
   const auto row = static_cast<int64_t>(blockIdx.y);
+  if (cluster == 0 && lane_index() == 0) {
+    workspace_of(task).smallest[row] = kBehindAll;
+  }
   const float* scores = task.centroid_scores + row * task.clusters;
   const float own = scores[cluster];
   int32_t rank = 0;
@@ -87,50 +110,49 @@ struct ScoreTokensTask {
   Weights weights;
 };
 
-/// Grid (tiles of the chosen clusters' tokens, rows). A lane adds up every 32nd product.
+/// The score of a row's token, in every lane of a warp. A lane adds up every 32nd product.
+template <class Weights>
+__device__ inline float score_of(const ScoreTokensTask<Weights>& kernel, int64_t row,
+                                 int32_t token) {
+  const float* state = kernel.task.states + row * kernel.task.in;
+  float sum = 0.0F;
+  for (auto k = static_cast<int32_t>(lane_index()); k < kernel.task.in; k += kWarp) {
+    sum = device::fused(kernel.weights.at(token, k), state[k], sum);
+  }
+  return warp_sum(sum);
+}
+
+/// Grid (tiles of the chosen clusters' tokens, rows). Shared memory: a place for each warp.
 template <class Weights>
 __global__ void __launch_bounds__(kThreads) score_tokens_kernel(ScoreTokensTask<Weights> kernel) {
   const ScoreClustersTask& task = kernel.task;
   const auto index = static_cast<int32_t>(blockIdx.x * kWarps + warp_index());
   const int32_t scored = task.chosen * task.each;
-  if (index >= scored) {
-    return;
-  }
   const auto row = static_cast<int64_t>(blockIdx.y);
   const ClusterWorkspace found = workspace_of(task);
-  const int32_t cluster = found.chosen[row * task.chosen + index / task.each];
-  const int32_t token = task.tokens[cluster * task.each + index % task.each];
-  const float* state = task.states + row * task.in;
-  float sum = 0.0F;
-  for (auto k = static_cast<int32_t>(lane_index()); k < task.in; k += kWarp) {
-    sum = device::fused(kernel.weights.at(token, k), state[k], sum);
+  uint32_t place = kBehindAll;
+  if (index < scored) {
+    const int32_t cluster = found.chosen[row * task.chosen + index / task.each];
+    const float score = score_of(kernel, row, task.tokens[cluster * task.each + index % task.each]);
+    place = place_of(score);
+    if (lane_index() == 0) {
+      found.scores[row * scored + index] = score;
+    }
   }
-  sum = warp_sum(sum);
+  if (!task.fills_below) {
+    return;
+  }
+  auto* places = reinterpret_cast<uint32_t*>(shared_memory());
   if (lane_index() == 0) {
-    found.scores[row * scored + index] = sum;
-  }
-}
-
-/// The smaller; NaN where one of them is.
-__device__ inline float smaller_of(float a, float b) { return a < b || a != a ? a : b; }
-
-/// The smallest of a row's scores, in every thread of the block; NaN where one of them is.
-__device__ inline float smallest_of_block(const float* scores, int32_t count, float* scratch) {
-  float smallest = device::infinity();
-  for (auto i = static_cast<int32_t>(threadIdx.x); i < count; i += kThreads) {
-    smallest = smaller_of(smallest, scores[i]);
-  }
-  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
-    smallest = smaller_of(smallest, __shfl_xor_sync(kAllLanes, smallest, lanes));
-  }
-  if (lane_index() == 0) {
-    scratch[warp_index()] = smallest;
+    places[warp_index()] = place;
   }
   __syncthreads();
-  for (int warp = 0; warp < kWarps; ++warp) {
-    smallest = smaller_of(smallest, scratch[warp]);
+  if (threadIdx.x == 0) {
+    for (int warp = 1; warp < kWarps; ++warp) {
+      place = places[warp] < place ? places[warp] : place;
+    }
+    atomicMin(&found.smallest[row], place);
   }
-  return smallest;
 }
 
 /// Grid (tiles of the vocabulary, rows).
@@ -139,10 +161,8 @@ __global__ void __launch_bounds__(kThreads) write_logits_kernel(ScoreClustersTas
   const ClusterWorkspace found = workspace_of(task);
   const int32_t scored = task.chosen * task.each;
   const float* scores = found.scores + row * scored;
-  float fill = device::minus_infinity();
-  if (task.fills_below) {
-    fill = smallest_of_block(scores, scored, reinterpret_cast<float*>(shared_memory())) - 1.0F;
-  }
+  const float fill =
+      task.fills_below ? number_at(found.smallest[row]) - 1.0F : device::minus_infinity();
   const int32_t vocab = task.clusters * task.each;
   const int32_t* ranks = found.ranks + row * task.clusters;
   auto token = static_cast<int32_t>(blockIdx.x * kThreads * kTokensEach + threadIdx.x);
@@ -165,8 +185,10 @@ LaunchShape row_shape(const ScoreClustersTask& task, int32_t pieces, int32_t eac
 
 template <class Weights>
 int launch_scores(const ScoreClustersTask& task, const Weights& weights, void* stream) {
-  return launch(score_tokens_kernel<Weights>, row_shape(task, task.chosen * task.each, kWarps),
-                stream, ScoreTokensTask<Weights>{task, weights});
+  LaunchShape shape = row_shape(task, task.chosen * task.each, kWarps);
+  shape.shared_bytes = kWarps * sizeof(uint32_t);
+  return launch(score_tokens_kernel<Weights>, shape, stream,
+                ScoreTokensTask<Weights>{task, weights});
 }
 
 int score_tokens(const ScoreClustersTask& task, void* stream) {
@@ -184,7 +206,7 @@ int score_tokens(const ScoreClustersTask& task, void* stream) {
 
 int64_t specdec_cuda_score_clusters_workspace(const ScoreClustersTask* task) {
   const auto rows = static_cast<int64_t>(task->rows);
-  return rows * task->chosen * task->each + rows * task->clusters + rows * task->chosen;
+  return rows * (task->chosen * task->each + task->clusters + task->chosen + 1);
 }
 
 int specdec_cuda_score_clusters(const ScoreClustersTask* task, void* stream) {
@@ -203,9 +225,9 @@ int specdec_cuda_score_clusters(const ScoreClustersTask* task, void* stream) {
   if (const int error = score_tokens(*task, stream); error != 0) {
     return error;
   }
-  LaunchShape shape = row_shape(*task, task->clusters * task->each, kThreads * kTokensEach);
-  shape.shared_bytes = kWarps * sizeof(float);
-  return launch(write_logits_kernel, shape, stream, *task);
+  return launch(write_logits_kernel,
+                row_shape(*task, task->clusters * task->each, kThreads * kTokensEach), stream,
+                *task);
 }
 
 }  // namespace specdec::cuda

@@ -77,6 +77,11 @@ inline unsigned atomicAnd(unsigned* word, unsigned bits) {
   *word &= bits;
   return before;
 }
+inline unsigned atomicMin(unsigned* number, unsigned other) {
+  const unsigned before = *number;
+  *number = other < before ? other : before;
+  return before;
+}
 // NOLINTEND(bugprone-reserved-identifier)
 
 namespace specdec::cuda {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "core/error.h"
 #include "core/kernels/cuda/cluster_kernels.h"
@@ -102,6 +103,38 @@ TEST(CudaScoreClustersTest, ARowHasItsBitsAloneAndAmongOthers) {
   }
 }
 
+// What others get is found by all blocks of a row, of which there are 25 here, whatever sign scores
+// have, and anew in each call.
+TEST(CudaScoreClustersTest, OthersGetTheSmallestScoreOfTheirRow) {
+  at::manual_seed(37);
+  constexpr int64_t kClusters = 20;
+  constexpr int64_t kTokens = 33;
+  const Linear weight(at::rand({kClusters * kTokens, 8}) + 0.1, WeightFormat::kFloat32, {},
+                      kClusterPlace);
+  const TokenClusters clusters = token_clusters(
+      at::randperm(kClusters * kTokens, at::kLong).view({kClusters, kTokens}), at::kCPU);
+  const auto ops = cuda_ops(at::kCPU);
+  const float infinity = std::numeric_limits<float>::infinity();
+  const Tensor rows = at::tensor({1.0F, -1.0F, 1e-20F, -1e20F, 0.0F, infinity, -infinity});
+  for (const double factor : {1.0, -3.0}) {
+    const Tensor states = (rows * factor).view({-1, 1}).expand({7, 8}).contiguous();
+    const Tensor centroid_scores = at::randn({7, kClusters});
+    const ClusteredHead some{weight, clusters, 6, CentroidFill::kNothing};
+    const ClusteredHead filled{weight, clusters, 6, CentroidFill::kBelowMinimum};
+    Tensor chosen = at::zeros({7, kClusters * kTokens});
+    Tensor logits = at::zeros_like(chosen);
+    ops->score_clusters(some, centroid_scores, states, chosen);
+    ops->score_clusters(filled, centroid_scores, states, logits);
+    for (int64_t row = 0; row < 7; ++row) {
+      const Tensor scores = chosen[row].masked_select(chosen[row] != -infinity);
+      // Those of -infinity were left out.
+      const float fill = scores.numel() == 0 ? -infinity : scores.min().item<float>() - 1.0F;
+      const Tensor wanted = at::where(chosen[row] == -infinity, fill, chosen[row]);
+      EXPECT_TRUE(at::equal(logits[row], wanted)) << row << " times " << factor;
+    }
+  }
+}
+
 TEST(CudaScoreClustersTest, AScoreThatIsNoNumberIsInTheLogits) {
   const auto ops = cuda_ops(at::kCPU);
   const ClusterCase head(WeightFormat::kFloat32, 16, kClusterPlace);
@@ -110,6 +143,24 @@ TEST(CudaScoreClustersTest, AScoreThatIsNoNumberIsInTheLogits) {
   EXPECT_TRUE(head.logits(*ops, scores, states, 2).isnan().all().item<bool>());
   const Tensor nothing = head.logits(*ops, scores, states, 2, CentroidFill::kNothing);
   EXPECT_TRUE(at::equal(nothing.isnan(), head.chosen_tokens(scores, 2)));
+}
+
+// As long as its cluster is chosen.
+TEST(CudaScoreClustersTest, OneScoreThatIsNoNumberIsInAllOthers) {
+  at::manual_seed(38);
+  Tensor weights = at::randn({20 * 33, 8});
+  weights[50].fill_(std::nan(""));
+  const Linear weight(weights, WeightFormat::kFloat32, {}, kClusterPlace);
+  const TokenClusters clusters =
+      token_clusters(at::arange(20 * 33, at::kLong).view({20, 33}), at::kCPU);
+  Tensor scores = at::zeros({2, 20});
+  scores[0][1] = 1.0;  // the cluster of token 50
+  scores[1][1] = -1.0;
+  Tensor logits = at::zeros({2, 20 * 33});
+  cuda_ops(at::kCPU)->score_clusters({weight, clusters, 6, CentroidFill::kBelowMinimum}, scores,
+                                     at::randn({2, 8}), logits);
+  EXPECT_EQ(logits[0].isnan().sum().item<int64_t>(), 14 * 33 + 1);
+  EXPECT_FALSE(logits[1].isnan().any().item<bool>());
 }
 
 TEST(CudaScoreClustersTest, WhatTheKernelDoesNotTakeIsRefused) {
