@@ -1,7 +1,6 @@
 #include "core/kernels/cuda/cuda_chain.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/InferenceMode.h>
 
 #include <bit>
 #include <cmath>
@@ -15,6 +14,7 @@
 #include "core/kernels/cuda/cuda_arguments.h"
 #include "core/kernels/cuda/run_kernel.h"
 #include "core/kernels/cuda/sampler_tables.h"
+#include "core/kernels/cuda/staged_upload.h"
 
 namespace specdec {
 namespace {
@@ -90,9 +90,8 @@ class CudaChain : public ChainDrawing {
   int32_t* numbers_at(int64_t place) const { return memory_.mutable_data_ptr<int32_t>() + place; }
   at::Tensor token_at(int64_t place) const { return memory_.narrow(0, place, 1); }
   /// Copies numbers of the host to a place.
-  void upload(const at::Tensor& numbers, int64_t place) const {
-    const c10::InferenceMode inference;  // where memory may have been taken
-    memory_.narrow(0, place, numbers.numel()).copy_(numbers);
+  void upload(const std::vector<int32_t>& numbers, int64_t place) const {
+    cuda::upload(numbers.data(), memory_.narrow(0, place, std::ssize(numbers)));
   }
   int64_t vocab() const { return vocab_; }
   /// The tokens of the columns; nullptr = each is its own.
@@ -167,11 +166,10 @@ class SampledChain final : public CudaChain {
     SPECDEC_CHECK(
         !sampling_.greedy() && sampling_.repetition_penalty == 1.0 && sampling_.logit_bias.empty(),
         "a chain that the host draws");
-    const at::Tensor here = at::empty({kNumbers}, at::kInt);
-    auto* numbers = here.mutable_data_ptr<int32_t>();
-    std::memcpy(numbers, chain.random->key.data(), sizeof(int64_t));
-    std::memcpy(numbers + 2, &chain.random->position, sizeof(int64_t));
-    upload(here, behind_all());
+    std::vector<int32_t> random(kNumbers);
+    std::memcpy(random.data(), chain.random->key.data(), sizeof(int64_t));
+    std::memcpy(random.data() + 2, &chain.random->position, sizeof(int64_t));
+    upload(random, behind_all());
   }
 
  private:

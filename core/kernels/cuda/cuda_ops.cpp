@@ -11,6 +11,7 @@
 #include "core/kernels/cuda/gather_kernels.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/run_kernel.h"
+#include "core/kernels/cuda/staged_upload.h"
 #include "core/kernels/pooled_keys.h"
 
 namespace specdec {
@@ -68,7 +69,7 @@ class CudaOps final : public Ops {
     check_rows(table);
     SPECDEC_CHECK(table.parts().size() == 1, "CUDA: an embedding of several formats");
     const Linear::Part& part = table.parts().front();
-    const Tensor here = ids.to(device_, at::kInt).contiguous();
+    const Tensor here = cuda::uploaded(ids.to(at::kInt).contiguous(), device_);
     check_unrecorded(here.is_same(ids), "token ids that have to be copied");
     cuda::EmbedRowsTask task{};
     task.weight = part.packed.const_data_ptr();

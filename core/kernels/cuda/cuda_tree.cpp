@@ -1,7 +1,6 @@
 #include "core/kernels/cuda/cuda_tree.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <bit>
@@ -14,6 +13,7 @@
 #include "core/kernels/cuda/cuda_arguments.h"
 #include "core/kernels/cuda/run_kernel.h"
 #include "core/kernels/cuda/sampler_tables.h"
+#include "core/kernels/cuda/staged_upload.h"
 
 namespace specdec {
 namespace {
@@ -43,16 +43,8 @@ class IntegerBlock {
     return begin;
   }
   int64_t size() const { return std::ssize(all_); }
-  /// Copies them to memory on the device. From pinned memory that LibTorch keeps until it is
-  /// copied: the host waits for nothing that was launched before.
-  void upload(const at::Tensor& to) const {
-    const c10::InferenceMode inference;  // where memory may have been taken
-    const bool is_elsewhere = to.is_cuda();
-    const at::Tensor staged =
-        at::empty({size()}, at::TensorOptions(at::kInt).pinned_memory(is_elsewhere));
-    std::copy(all_.begin(), all_.end(), staged.mutable_data_ptr<int32_t>());
-    to.copy_(staged, /*non_blocking=*/is_elsewhere);
-  }
+  /// Copies them to memory on the device.
+  void upload(const at::Tensor& to) const { cuda::upload(all_.data(), to); }
 
  private:
   std::vector<int32_t> all_;

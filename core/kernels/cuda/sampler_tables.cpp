@@ -10,6 +10,7 @@
 #include "core/device_probs.h"
 #include "core/error.h"
 #include "core/kernels/cuda/cuda_arguments.h"
+#include "core/kernels/cuda/staged_upload.h"
 
 namespace specdec::cuda {
 namespace {
@@ -28,10 +29,9 @@ class TableBlock {
     }
     return begin;
   }
-  at::Tensor upload(at::Device device) {
-    const at::Tensor here = at::from_blob(words_.data(), {std::ssize(words_)}, at::kLong);
-    at::Tensor there = at::empty(here.sizes(), here.options().device(device));
-    there.copy_(here);
+  at::Tensor upload(at::Device device) const {
+    at::Tensor there = at::empty({std::ssize(words_)}, at::TensorOptions(at::kLong).device(device));
+    cuda::upload(words_.data(), there);
     return there;
   }
 
@@ -236,7 +236,7 @@ at::Tensor upload_rows(const std::vector<TokenProbs>& rows, int64_t vocab, at::D
   if (!places.empty()) {
     const at::Tensor where = at::from_blob(places.data(), {std::ssize(places)}, at::kLong);
     const at::Tensor what = at::from_blob(masses.data(), {std::ssize(masses)}, at::kDouble);
-    all.view({-1}).scatter_(0, where.to(device), what.to(device));
+    all.view({-1}).scatter_(0, uploaded(where, device), uploaded(what, device));
   }
   return all;
 }
