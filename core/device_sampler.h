@@ -80,10 +80,11 @@ class DraftTreeDrawing {
  public:
   virtual ~DraftTreeDrawing() = default;
   /// Finds the children of a level, from 0, of branching_nodes: by the logits [k, vocab] after its
-  /// nodes, and by masks [k] of the columns there; no masks = all may follow. Levels are found in
-  /// order. Returns, [k'] int32 on the device, the tokens of the next level, within the vocabulary
-  /// also where there is none; undefined after the last one. Without masks it launches kernels
-  /// only, as ChainDrawing::draw does. InternalError for a level that the tree has not.
+  /// nodes, which may be one row k times (at::Tensor::expand), and by masks [k] of the columns
+  /// there; no masks = all may follow. Levels are found in order. Returns, [k'] int32 on the
+  /// device, the tokens of the next level, within the vocabulary also where there is none;
+  /// undefined after the last one. Without masks it launches kernels only, as ChainDrawing::draw
+  /// does. InternalError for a level that the tree has not.
   virtual at::Tensor draw(int64_t level, const at::Tensor& logits,
                           std::span<const NodeMask> masks) = 0;
   /// Which nodes of the level before those of a level, from 1, follow: [k] int32 on the device. It

@@ -68,11 +68,12 @@ cuda::TargetProbsTask probs_task(const at::Tensor& logits, const SamplingParams&
 /// Siblings of `rows` rows of logits that are best tokens; without ranks, validity and places.
 cuda::BestSiblingsTask best_task(const at::Tensor& logits, const SamplingParams& sampling,
                                  const cuda::RowMasks& masks, const double* probs) {
+  const cuda::LogitRows rows = cuda::logit_rows(logits);
   cuda::BestSiblingsTask task{};
   task.masks = masks;
-  task.logits = cuda::floats(logits);
+  task.logits = rows.first;
   task.probs = probs;
-  task.stride = logits.size(1);
+  task.stride = rows.stride;
   task.temperature = sampling.temperature;
   task.vocab = cuda::narrow(logits.size(1));
   task.siblings.rows = cuda::narrow(logits.size(0));

@@ -60,14 +60,15 @@ __device__ inline double inverse_temperature(double temperature) {
 }
 
 /// Launches a kernel of blocks that each take one of `rows` rows of logits, with `scratch` bytes
-/// and the bits of the allowed tokens in shared memory.
+/// and the bits of the allowed tokens in shared memory. A stride of 0 makes one row of all.
 template <int kThreads, class Task>
 int launch_masked_rows(void (*kernel)(Task), const Task& task, int32_t rows, size_t scratch,
                        void* stream) {
   if (rows == 0) {
     return 0;
   }
-  if (rows < 0 || task.vocab <= 0 || task.stride < task.vocab || !masks_are_whole(task.masks)) {
+  const bool are_apart = task.stride == 0 || task.stride >= task.vocab;
+  if (rows < 0 || task.vocab <= 0 || !are_apart || !masks_are_whole(task.masks)) {
     return kInvalidValue;
   }
   LaunchShape shape;

@@ -134,12 +134,20 @@ void check_mass(const TokenProbs& probs, Token token) {
 
 }  // namespace
 
+LogitRows logit_rows(const at::Tensor& logits) {
+  if (logits.size(0) > 1 && logits.stride(0) == 0) {
+    return {floats(logits.narrow(0, 0, 1)), 0};
+  }
+  return {floats(logits), logits.size(1)};
+}
+
 TargetProbsTask target_probs_task(const at::Tensor& logits, const SamplingParams& sampling,
                                   double* probs) {
+  const LogitRows rows = logit_rows(logits);
   TargetProbsTask task{};
-  task.logits = floats(logits);
+  task.logits = rows.first;
   task.probs = probs;
-  task.stride = logits.size(1);
+  task.stride = rows.stride;
   task.count = narrow(logits.size(0));
   task.vocab = narrow(logits.size(1));
   task.temperature = sampling.temperature;

@@ -35,8 +35,17 @@ struct UploadedMasks {
 };
 UploadedMasks upload_masks(std::span<const NodeMask> masks, at::Device device);
 
-/// The distributions of the rows of logits [n, vocab], to `probs` [n, vocab]; without masks, and
-/// nobody asks whether they are valid.
+/// Rows of logits as the kernels read them: row r begins at first[r * stride].
+struct LogitRows {
+  const float* first;
+  int64_t stride;
+};
+/// `logits` [n, vocab]: rows one behind the other, or one row n times (at::Tensor::expand), which
+/// has a stride of 0.
+LogitRows logit_rows(const at::Tensor& logits);
+
+/// The distributions of the rows of logits [n, vocab] of logit_rows, to `probs` [n, vocab]; without
+/// masks, and nobody asks whether they are valid.
 TargetProbsTask target_probs_task(const at::Tensor& logits, const SamplingParams& sampling,
                                   double* probs);
 

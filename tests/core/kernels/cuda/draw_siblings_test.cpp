@@ -143,6 +143,41 @@ TEST(CudaDrawSiblingsTest, TreesAreTheHosts) {
   EXPECT_GT(left_out, 20) << "cuts leave too few tokens for some nodes";
 }
 
+/// Where all nodes of a level have the same logits, these need not lie there as often.
+TEST(CudaDrawSiblingsTest, ALevelMayHaveOneRow) {
+  const SamplingParams cut{.temperature = 0.9, .top_k = 7};
+  const SamplingParams greedy;
+  for (const bool draws : {true, false}) {
+    for (const SamplingParams* sampling : {&cut, &greedy}) {
+      if (draws && sampling->greedy()) {
+        continue;
+      }
+      const auto tree_of = [&](bool is_one) {
+        TreeRequest request{
+            .parents = kTreeParents, .ranks = kTreeRanks, .sampling = *sampling, .random = {}};
+        if (draws) {
+          request.random = DeviceRandomness{.key = {1, 2}, .position = 3};
+        }
+        TreeMemory memory(kTreeVocab, at::kCPU);
+        const auto tree = begin_tree(request, kTreeVocab, memory);
+        int64_t found = 0;
+        for (const std::vector<int64_t>& level : branching_nodes(kTreeParents)) {
+          const at::Tensor row = tree_logits(3).narrow(0, found, 1);
+          const at::Tensor rows = row.expand({std::ssize(level), kTreeVocab});
+          tree->draw(found++, is_one ? rows : rows.contiguous(), {});
+        }
+        return tree->read(found);
+      };
+      const auto one = tree_of(true);
+      const auto many = tree_of(false);
+      ASSERT_TRUE(one.has_value() && many.has_value());
+      EXPECT_EQ(one->tokens, many->tokens);
+      EXPECT_EQ(one->probs.defined(), draws);
+      EXPECT_TRUE(!draws || at::equal(one->probs, many->probs));
+    }
+  }
+}
+
 /// Masks of the rows of tree_logits: with exceptions to a base that some share, of a few tokens,
 /// closed, and of a text that is over.
 struct TreeMasks {
