@@ -29,6 +29,10 @@ struct MedusaHeads {
   /// is drawn token by token.
   std::function<std::optional<DrawnChain>(const ChainRequest& chain, const Tensor& hidden)>
       draw_chain = {};
+  /// Drafts a tree there likewise, not deeper than there are heads. Empty = it grows level by
+  /// level.
+  std::function<std::optional<DrawnTree>(const TreeRequest& tree, const Tensor& hidden)> draw_tree =
+      {};
   /// The tokens that have logits, when these are not all: [1, columns] then.
   std::optional<DraftVocabulary> vocabulary = {};
 };
@@ -53,6 +57,9 @@ class MedusaDrafter final : public DistributionDrafter {
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override {
     return heads_.draw_chain ? heads_.draw_chain(chain, hidden_) : std::nullopt;
+  }
+  std::optional<DrawnTree> draw_tree(const TreeRequest& tree) override {
+    return heads_.draw_tree ? heads_.draw_tree(tree, hidden_) : std::nullopt;
   }
   bool expands_on_device() override { return static_cast<bool>(heads_.device_logits); }
   ForwardResult expand_on_device(const Draft& partial, std::span<const int64_t> frontier,

@@ -45,6 +45,9 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
       heads.draw_chain = [model](const ChainRequest& chain, const Tensor& hidden) {
         return model->draw_chain(chain, hidden);
       };
+      heads.draw_tree = [model](const TreeRequest& tree, const Tensor& hidden) {
+        return model->draw_tree(tree, hidden);
+      };
     }
     return std::make_unique<MedusaDrafter>(heads, options);
   };

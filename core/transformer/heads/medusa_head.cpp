@@ -150,26 +150,47 @@ Tensor MedusaModel::logits(Ops& ops, const Tensor& hidden, int64_t index) const 
   return outputs_.empty() ? rows_.logits(ops, x) : ops.linear(outputs_[number], x);
 }
 
+DeviceSampler& MedusaModel::sampler_of(int64_t levels) const {
+  SPECDEC_CHECK(samples() && levels <= std::ssize(blocks_), "medusa: a draft {} deep by {} heads",
+                levels, blocks_.size());
+  return *ops_->sampler();
+}
+
+int64_t MedusaModel::columns() const {
+  return vocabulary_ ? vocabulary_->columns() : target_->config.vocab_size;
+}
+
 std::optional<DrawnChain> MedusaModel::draw_chain(const ChainRequest& chain, const Tensor& hidden) {
-  SPECDEC_CHECK(samples() && chain.count <= std::ssize(blocks_),
-                "medusa: a chain of {} tokens by {} heads", chain.count, blocks_.size());
   ChainRequest own = chain;
   own.vocabulary = vocabulary_ ? &*vocabulary_ : nullptr;
-  const auto drawing = ops_->sampler()->begin_chain(
-      own, vocabulary_ ? vocabulary_->columns() : target_->config.vocab_size);
+  const auto drawing = sampler_of(chain.count).begin_chain(own, columns());
+  draw(steps_of(*drawing, chain.count), hidden);
+  return drawing->read();
+}
+
+std::optional<DrawnTree> MedusaModel::draw_tree(const TreeRequest& tree, const Tensor& hidden) {
+  const int64_t levels = std::ssize(branching_nodes(tree.parents));
+  TreeRequest own = tree;
+  own.vocabulary = vocabulary_ ? &*vocabulary_ : nullptr;
+  const auto drawing = sampler_of(levels).begin_tree(own, columns());
+  draw(steps_of(*drawing, tree.parents), hidden);
+  return drawing->read(levels);
+}
+
+void MedusaModel::draw(const DraftSteps& steps, const Tensor& hidden) {
   ops_->copy(plain_input(hidden, hidden_), hidden_);
   const auto draw = [&] {
-    for (int64_t index = 0; index < chain.count; ++index) {
+    draw_steps(steps, [&](int64_t step, const Tensor& tokens) {
       kept_.begin();
-      drawing->draw(index, logits(kept_, hidden_, index));
-    }
+      const Tensor row = logits(kept_, hidden_, step);  // what all nodes of a level have
+      return step == 0 ? row : row.expand({tokens.size(0), row.size(1)});
+    });
   };
-  if (graphs_.enabled() && chain.count < ResultMemory::kMostRows) {
-    graphs_.run(drawing->key(), draw);
+  if (graphs_.enabled() && !steps.key.empty() && steps.nodes() + 1 < ResultMemory::kMostRows) {
+    graphs_.run(steps.key, draw);
   } else {
     draw();
   }
-  return drawing->read();
 }
 
 ForwardResult MedusaModel::logits(const Tensor& hidden, int64_t index) const {

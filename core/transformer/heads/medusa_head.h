@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "core/drawn_chain.h"
+#include "core/drawn_tree.h"
 #include "core/kernels/kept_results.h"
+#include "core/transformer/draft_steps.h"
 #include "core/transformer/forward_graphs.h"
 #include "core/transformer/heads/draft_rows.h"
 #include "core/transformer/heads/head_files.h"
@@ -75,19 +77,28 @@ class MedusaModel {
   /// [1, hidden], and reads it back at once; nothing where the logits are damaged. InternalError
   /// for more tokens than there are heads, and where samples() is false.
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain, const Tensor& hidden);
-  /// How many chains ran as graphs.
+  /// Drafts a tree likewise: the children of each of its levels by the head of their depth, which
+  /// runs once for all of them.
+  std::optional<DrawnTree> draw_tree(const TreeRequest& tree, const Tensor& hidden);
+  /// How many chains and trees ran as graphs.
   const GraphCounts& graph_counts() const { return graphs_.counts(); }
   const std::optional<DraftVocabulary>& vocabulary() const { return vocabulary_; }
 
  private:
   /// What head `index` says of hidden states where the weights lie, by ops alone.
   Tensor logits(Ops& ops, const Tensor& hidden, int64_t index) const;
+  /// The sampler that draws a draft of so many levels.
+  DeviceSampler& sampler_of(int64_t levels) const;
+  /// Of the heads' logits.
+  int64_t columns() const;
+  /// Draws one level after the other from a hidden state.
+  void draw(const DraftSteps& steps, const Tensor& hidden);
 
   std::shared_ptr<const TransformerWeights> target_;
   std::shared_ptr<Ops> ops_;
-  KeptResults kept_;                         ///< of a chain's token
-  ForwardGraphs graphs_;                     ///< of chains
-  Tensor hidden_, ones_;                     ///< [1, hidden] what chains are drawn from; ones
+  KeptResults kept_;                         ///< of a level
+  ForwardGraphs graphs_;                     ///< of chains and trees
+  Tensor hidden_, ones_;                     ///< [1, hidden] what drafts are drawn from; ones
   std::vector<std::vector<Linear>> blocks_;  ///< [num_heads][num_layers]
   std::vector<Linear> outputs_;              ///< [num_heads]; empty = the target's own head
   std::optional<DraftVocabulary> vocabulary_;

@@ -149,6 +149,9 @@ std::unique_ptr<Drafter> drawn_medusa(HeadBench& bench) {
     heads.draw_chain = [model](const ChainRequest& chain, const Tensor& hidden) {
       return model->draw_chain(chain, hidden);
     };
+    heads.draw_tree = [model](const TreeRequest& tree, const Tensor& hidden) {
+      return model->draw_tree(tree, hidden);
+    };
   }
   return std::make_unique<MedusaDrafter>(heads);
 }
