@@ -74,9 +74,19 @@ std::optional<DrawnChain> AssistantDrafter::draw_chain(const ChainRequest& chain
   if (!steps_.draw_chain) {
     return std::nullopt;
   }
+  return steps_.draw_chain(chain, committed_.back(), hidden_before_newest(), *target_.internals());
+}
+
+std::optional<DrawnTree> AssistantDrafter::draw_tree(const TreeRequest& tree) {
+  if (!steps_.draw_tree) {
+    return std::nullopt;
+  }
+  return steps_.draw_tree(tree, committed_.back(), hidden_before_newest(), *target_.internals());
+}
+
+Tensor AssistantDrafter::hidden_before_newest() {
   const TokenSpan tokens = unseen();
-  const AssistantSteps::Step before = follow(steps_.device_step, tokens.first(tokens.size() - 1));
-  return steps_.draw_chain(chain, tokens.back(), before.hidden, *target_.internals());
+  return follow(steps_.device_step, tokens.first(tokens.size() - 1)).hidden;
 }
 
 std::optional<DraftRoom> AssistantDrafter::begin_draft(const DraftContext& context) {

@@ -37,6 +37,10 @@ struct AssistantSteps {
   std::function<std::optional<DrawnChain>(const ChainRequest& chain, Token token,
                                           const Tensor& hidden, const Internals& target)>
       draw_chain = {};
+  /// Drafts a tree there likewise. Empty = it grows level by level.
+  std::function<std::optional<DrawnTree>(const TreeRequest& tree, Token token, const Tensor& hidden,
+                                         const Internals& target)>
+      draw_tree = {};
 };
 
 /// Drafts with Gemma 4's assistant: each node is one step from its parent's hidden state, the first
@@ -59,6 +63,7 @@ class AssistantDrafter final : public DistributionDrafter {
   void end_draft() override { last_hidden_ = Tensor(); }
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override;
+  std::optional<DrawnTree> draw_tree(const TreeRequest& tree) override;
   bool expands_on_device() override { return static_cast<bool>(steps_.device_step); }
   ForwardResult expand_on_device(const Draft& partial, std::span<const int64_t> frontier,
                                  const Tensor& tokens) override;
@@ -70,6 +75,8 @@ class AssistantDrafter final : public DistributionDrafter {
   TokenSpan unseen() const;
   /// The steps of tokens behind the target's last hidden state; the newest one's.
   AssistantSteps::Step follow(const StepFunction& step, TokenSpan tokens);
+  /// The hidden state that a draft which the device draws begins with, before the newest token.
+  Tensor hidden_before_newest();
 
   LanguageModel& target_;
   AssistantSteps steps_;

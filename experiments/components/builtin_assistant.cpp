@@ -86,6 +86,10 @@ DrafterRegistry::Make prepare_assistant(const ConfigNode& node, const RunPlan& p
                                      const Internals& internals) {
         return assistant->draw_chain(chain, token, hidden, internals, 0);
       };
+      steps.draw_tree = [assistant](const TreeRequest& tree, Token token, const Tensor& hidden,
+                                    const Internals& internals) {
+        return assistant->draw_tree(tree, token, hidden, internals, 0);
+      };
     }
     return std::make_unique<AssistantDrafter>(context.target, steps,
                                               AssistantDrafterOptions{.sample = given.sample});

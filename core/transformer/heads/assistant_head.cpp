@@ -2,11 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <bit>
 #include <utility>
 
 #include "core/error.h"
 #include "core/result_memory.h"
-#include "core/transformer/draft_steps.h"
 #include "core/transformer/forward_parts.h"
 #include "core/transformer/random_weights.h"
 
@@ -15,6 +15,21 @@ namespace {
 
 std::shared_ptr<Ops> own_ops(std::shared_ptr<Ops> ops, const AssistantHead& head) {
   return ops != nullptr ? std::move(ops) : device_ops(head.weights.place.device);
+}
+
+/// Rows of `hidden`, the states of a step's nodes, by `parents`; of a chain, which names none, as
+/// they are.
+Tensor gathered(Ops& ops, const Tensor& hidden, const std::vector<int64_t>& parents) {
+  if (parents.empty()) {
+    return hidden;
+  }
+  const auto count = static_cast<int64_t>(parents.size());
+  Tensor all = ops.result(count, hidden.size(1), hidden.options());
+  for (int64_t node = 0; node < count; ++node) {
+    Tensor one = all.narrow(0, node, 1);
+    ops.copy(hidden.narrow(0, parents[static_cast<size_t>(node)], 1), one);
+  }
+  return all;
 }
 
 }  // namespace
@@ -26,8 +41,6 @@ AssistantModel::AssistantModel(std::shared_ptr<const AssistantHead> head,
       ops_(own_ops(std::move(ops), *head_)),
       workspace_(head_->weights),
       layers_(*ops_, head_->weights),
-      entering_(ops_),
-      leaving_(ops_),
       graphs_(*ops_, options.graphs) {
   if (head_->ordered.centroids.defined()) {
     clusters_ = token_clusters(head_->ordered.ordering, head_->weights.place.device);
@@ -76,44 +89,76 @@ AssistantModel::Step AssistantModel::take_step(Ops& ops, const Tensor& entered,
   return {.logits = logits(ops, states), .hidden = ops.linear(head_->post_projection, states)};
 }
 
+DeviceSampler& AssistantModel::drawing_sampler() const {
+  SPECDEC_CHECK(draws_chains(), "assistant: this one draws no chains and trees");
+  return *ops_->sampler();
+}
+
 std::optional<DrawnChain> AssistantModel::draw_chain(const ChainRequest& chain, Token token,
                                                      const Tensor& hidden, const Internals& target,
                                                      int64_t row) {
-  SPECDEC_CHECK(draws_chains(), "assistant: this one does not draw chains");
-  const auto drawing = ops_->sampler()->begin_chain(chain, head_->weights.config.vocab_size);
+  const auto drawing = drawing_sampler().begin_chain(chain, head_->weights.config.vocab_size);
+  draw(steps_of(*drawing, chain.count), token, hidden, target, row);
+  return drawing->read();
+}
+
+std::optional<DrawnTree> AssistantModel::draw_tree(const TreeRequest& tree, Token token,
+                                                   const Tensor& hidden, const Internals& target,
+                                                   int64_t row) {
+  const auto drawing = drawing_sampler().begin_tree(tree, head_->weights.config.vocab_size);
+  const DraftSteps steps = steps_of(*drawing, tree.parents);
+  draw(steps, token, hidden, target, row);
+  return drawing->read(std::ssize(steps.sizes) + 1);
+}
+
+void AssistantModel::draw(const DraftSteps& steps, Token token, const Tensor& hidden,
+                          const Internals& target, int64_t row) {
   const int64_t position = target.kept_length(row);
-  BatchTables tables = target.readers(row, 1, position);
+  BatchTables tables = target.readers(row, steps.widest(), position);  // all nodes have the same
   layers_.reserve_positions(position + 1);
-  const Tensor first = enter(token_tensor({&token, 1}), hidden);
+  StepMemory& memory = memory_of(steps.widest());
+  memory.entering.begin();
+  const Tensor first = enter(memory.entering, token_tensor({&token, 1}), hidden);
   const auto draw = [&] {
-    Tensor before;
-    draw_steps(steps_of(*drawing, chain.count), [&](int64_t index, const Tensor& newest) {
-      leaving_.begin();
-      const Tensor& entered = index > 0 ? enter(newest, before) : first;
-      const Step step = take_step(leaving_, entered, tables, target);
+    Tensor before;  // hidden states of the step before
+    draw_steps(steps, [&](int64_t index, const Tensor& tokens) {
+      Tensor entered = first;
+      if (index > 0) {
+        memory.gathered.begin();
+        const Tensor& own = gathered(memory.gathered, before, steps.parents_in_step(index));
+        memory.entering.begin();
+        entered = enter(memory.entering, tokens, own);
+      }
+      memory.leaving.begin();
+      tables.nodes = entered.size(0);
+      const Step step = take_step(memory.leaving, entered, tables, target);
       before = step.hidden;
       return step.logits;
     });
   };
-  if (graphs_.enabled() && chain.count < ResultMemory::kMostRows && target.keys_may_be_recorded()) {
+  if (graphs_.enabled() && !steps.key.empty() && steps.nodes() + 1 < ResultMemory::kMostRows &&
+      target.keys_may_be_recorded()) {
     tables.longest = launched_context(tables.longest);
-    graphs_.run(chain_key(*drawing, tables, target), draw);
+    graphs_.run(draft_key(steps, tables, target), draw);
   } else {
     draw();
   }
-  return drawing->read();
 }
 
-Tensor AssistantModel::enter(const Tensor& token, const Tensor& hidden) {
-  entering_.begin();
-  Ops& ops = entering_;
-  const Tensor embedding = embed_tokens(ops, *options_.target, token);
+AssistantModel::StepMemory& AssistantModel::memory_of(int64_t nodes) {
+  const auto room = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(nodes)));
+  return step_memory_.try_emplace(room, ops_, room).first->second;
+}
+
+Tensor AssistantModel::enter(Ops& ops, const Tensor& tokens, const Tensor& hidden) const {
+  const Tensor embedding = embed_tokens(ops, *options_.target, tokens);
   return ops.concat(embedding, plain_input(hidden, embedding));
 }
 
-GraphKey AssistantModel::chain_key(const ChainDrawing& drawing, const BatchTables& tables,
+GraphKey AssistantModel::draft_key(const DraftSteps& steps, const BatchTables& tables,
                                    const Internals& target) const {
-  GraphKey key = drawing.key();
+  GraphKey key = steps.key;
+  key.insert(key.end(), steps.parents.begin(), steps.parents.end());
   key.push_back(tables.longest);
   add_tables(tables, key);
   for (const RopeTable& table : layers_.rotary_tables()) {

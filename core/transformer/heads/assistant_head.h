@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include "core/kernels/clustered_head.h"
 #include "core/kernels/kept_results.h"
 #include "core/language_model.h"
+#include "core/transformer/draft_steps.h"
 #include "core/transformer/forward_graphs.h"
 #include "core/transformer/layer_runner.h"
 #include "core/transformer/random_weights.h"
@@ -46,9 +48,9 @@ struct AssistantOptions {
   /// after a prefill. A cache that is cut to its window leaves window - 1.
   int64_t sliding_keys = 0;
   CentroidFill fill = CentroidFill::kBelowMinimum;
-  /// Whose embedding drawn tokens have; nullptr = the host draws chains.
+  /// Whose embedding drawn tokens have; nullptr = the host draws chains and trees.
   std::shared_ptr<const TransformerWeights> target = nullptr;
-  int64_t graphs = 32;  ///< chains that are kept as graphs, see TransformerOptions::graphs
+  int64_t graphs = 32;  ///< drafts that are kept as graphs, see TransformerOptions::graphs
 };
 
 /// The steps of an assistant beside a target. Keeps no state but memory.
@@ -72,7 +74,8 @@ class AssistantModel {
   Step device_step(const Tensor& embeddings, const Tensor& hidden, const Internals& target,
                    int64_t row);
 
-  /// Whether draw_chain drafts: on a device that samples, where the target's weights are known.
+  /// Whether draw_chain and draw_tree draft: on a device that samples, where the target's weights
+  /// are known.
   bool draws_chains() const { return options_.target != nullptr && sampler() != nullptr; }
   /// Drafts a chain of steps on the device, the first one of `token` and the hidden state
   /// [1, target_hidden] before it, each later one of the token and the hidden state that the one
@@ -80,19 +83,38 @@ class AssistantModel {
   /// the target's keys may be recorded. InternalError where draws_chains() is false.
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain, Token token, const Tensor& hidden,
                                        const Internals& target, int64_t row);
-  /// How many chains ran as graphs.
+  /// Drafts a tree likewise: a step for each level evaluates those of its nodes that have children,
+  /// each of its token and the hidden state that its parent came to.
+  std::optional<DrawnTree> draw_tree(const TreeRequest& tree, Token token, const Tensor& hidden,
+                                     const Internals& target, int64_t row);
+  /// How many chains and trees ran as graphs.
   const GraphCounts& graph_counts() const { return graphs_.counts(); }
 
   const AssistantHead& head() const { return *head_; }
 
  private:
-  /// What the layers are fed of a drafted token, [1, 2 * target_hidden].
-  Tensor enter(const Tensor& token, const Tensor& hidden);
+  /// Where the results of a draft's steps lie, each over those of the one before.
+  struct StepMemory {
+    StepMemory(const std::shared_ptr<Ops>& ops, int64_t nodes)
+        : gathered(ops, nodes), entering(ops, nodes), leaving(ops, nodes) {}
+
+    KeptResults gathered, entering, leaving;
+  };
+
+  DeviceSampler& drawing_sampler() const;
+  /// Draws a draft that begins with `token` and the hidden state before it.
+  void draw(const DraftSteps& steps, Token token, const Tensor& hidden, const Internals& target,
+            int64_t row);
+  /// That of steps of up to `nodes` nodes. It never moves, and all of an assistant's takes at most
+  /// twice that of the widest one.
+  StepMemory& memory_of(int64_t nodes);
+  /// What the layers are fed of drafted tokens [n], [n, 2 * target_hidden].
+  Tensor enter(Ops& ops, const Tensor& tokens, const Tensor& hidden) const;
   /// The step of nodes that were entered; its results are those of `ops`.
   Step take_step(Ops& ops, const Tensor& entered, const BatchTables& tables,
                  const Internals& target);
-  /// What a chain's launches depend on.
-  GraphKey chain_key(const ChainDrawing& drawing, const BatchTables& tables,
+  /// What a draft's launches depend on.
+  GraphKey draft_key(const DraftSteps& steps, const BatchTables& tables,
                      const Internals& target) const;
   Tensor logits(Ops& ops, const Tensor& states) const;
 
@@ -101,9 +123,9 @@ class AssistantModel {
   std::shared_ptr<Ops> ops_;
   Workspace workspace_;
   LayerRunner layers_;
-  KeptResults entering_, leaving_;  // of a chain's step
-  ForwardGraphs graphs_;            // of chains
-  TokenClusters clusters_;          // of an ordered head
+  std::map<int64_t, StepMemory> step_memory_;  // by nodes that it has room for
+  ForwardGraphs graphs_;                       // of drafts
+  TokenClusters clusters_;                     // of an ordered head
 };
 
 /// Random ones for a target of any family: for tests, and where training starts. `layers` of them

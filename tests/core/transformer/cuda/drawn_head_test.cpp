@@ -178,6 +178,10 @@ std::unique_ptr<Drafter> assistant_on(HeadBench& bench, const AssistantShape& sh
                                const Internals& target) {
       return model->draw_chain(chain, token, hidden, target, 0);
     };
+    steps.draw_tree = [model](const TreeRequest& tree, Token token, const Tensor& hidden,
+                              const Internals& target) {
+      return model->draw_tree(tree, token, hidden, target, 0);
+    };
   }
   return std::make_unique<AssistantDrafter>(bench.target(), steps);
 }
@@ -298,7 +302,7 @@ TEST(CudaDrawnHeadTest, TreeTokensAreTheHosts) {
 /// Later requests run the graphs of the first one's trees.
 TEST(CudaDrawnHeadTest, TreesOfLaterRequestsAreTheHosts) {
   int64_t accepted = 0;
-  for (const auto make : {drawn_eagle, drawn_mtp, three_modules}) {
+  for (const auto make : {drawn_eagle, drawn_mtp, three_modules, drawn_assistant}) {
     const SamplingParams sampling{.temperature = make == drawn_mtp ? 0.0 : 1.0};
     const DeviceRule rule = sampling.greedy() ? DeviceRule::kNone : DeviceRule::kRejection;
     const auto ops = std::make_shared<DraftGraphOps>();
@@ -378,13 +382,14 @@ TEST(CudaDrawnHeadTest, DamagedLogitsAreTheHostsError) {
   }
 }
 
-/// Ops whose logits become NaN in the first graph that holds some, and in all that follows.
+/// Ops whose logits, of all tokens or of drawn_medusa's, become NaN in the first graph that holds
+/// some, and in all that follows.
 class DamagedGraphOps final : public ForwardingOps {
  public:
   DamagedGraphOps() : ForwardingOps(cuda_ops(at::kCPU)) {}
   void linear(const Linear& weight, const Tensor& input, Tensor& out) override {
     ForwardingOps::linear(weight, input, out);
-    if (out.size(1) == 40) {
+    if (out.size(1) == 40 || out.size(1) == 20) {
       is_damaged_ = is_damaged_ || is_recording_;
       ForwardingOps::scale(out, is_damaged_ ? std::nan("") : 1.0);  // in the graph, too
     }
@@ -422,6 +427,21 @@ TEST(CudaDrawnHeadTest, DamagedGraphsAreTheHostsError) {
           ThrowsMessage<Error>(HasSubstr("logit")));
       EXPECT_TRUE(ops->is_damaged());
     }
+  }
+}
+
+TEST(CudaDrawnHeadTest, DamagedGraphsOfTreesAreTheHostsError) {
+  for (const auto make : {drawn_medusa, drawn_assistant}) {
+    const auto ops = std::make_shared<DamagedGraphOps>();
+    HeadBench bench(DrawnBy::kDevice, make, verifier_of(DeviceRule::kNone), tree_shape(), ops);
+    EXPECT_THAT(
+        [&] {
+          for (int request = 0; request < 3; ++request) {
+            bench.generate(kChainPrompts.front(), {});
+          }
+        },
+        ThrowsMessage<Error>(HasSubstr("logit")));
+    EXPECT_TRUE(ops->is_damaged());
   }
 }
 
