@@ -17,21 +17,6 @@ std::shared_ptr<Ops> own_ops(std::shared_ptr<Ops> ops, const AssistantHead& head
   return ops != nullptr ? std::move(ops) : device_ops(head.weights.place.device);
 }
 
-/// Rows of `hidden`, the states of a step's nodes, by `parents`; of a chain, which names none, as
-/// they are.
-Tensor gathered(Ops& ops, const Tensor& hidden, const std::vector<int64_t>& parents) {
-  if (parents.empty()) {
-    return hidden;
-  }
-  const auto count = static_cast<int64_t>(parents.size());
-  Tensor all = ops.result(count, hidden.size(1), hidden.options());
-  for (int64_t node = 0; node < count; ++node) {
-    Tensor one = all.narrow(0, node, 1);
-    ops.copy(hidden.narrow(0, parents[static_cast<size_t>(node)], 1), one);
-  }
-  return all;
-}
-
 }  // namespace
 
 AssistantModel::AssistantModel(std::shared_ptr<const AssistantHead> head,
@@ -124,10 +109,12 @@ void AssistantModel::draw(const DraftSteps& steps, Token token, const Tensor& hi
     draw_steps(steps, [&](int64_t index, const Tensor& tokens) {
       Tensor entered = first;
       if (index > 0) {
-        memory.gathered.begin();
-        const Tensor& own = gathered(memory.gathered, before, steps.parents_in_step(index));
+        if (const Tensor parents = steps.parents_in_step(index); parents.defined()) {
+          memory.gathered.begin();
+          before = static_cast<Ops&>(memory.gathered).gather_rows(before, parents);
+        }
         memory.entering.begin();
-        entered = enter(memory.entering, tokens, own);
+        entered = enter(memory.entering, tokens, before);
       }
       memory.leaving.begin();
       tables.nodes = entered.size(0);
@@ -158,7 +145,6 @@ Tensor AssistantModel::enter(Ops& ops, const Tensor& tokens, const Tensor& hidde
 GraphKey AssistantModel::draft_key(const DraftSteps& steps, const BatchTables& tables,
                                    const Internals& target) const {
   GraphKey key = steps.key;
-  key.insert(key.end(), steps.parents.begin(), steps.parents.end());
   key.push_back(tables.longest);
   add_tables(tables, key);
   for (const RopeTable& table : layers_.rotary_tables()) {
