@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/result_memory.h"
 
 namespace specdec {
 
@@ -15,6 +16,10 @@ int64_t DraftSteps::nodes() const {
 
 int64_t DraftSteps::widest() const {
   return sizes.empty() ? 1 : *std::max_element(sizes.begin(), sizes.end());
+}
+
+bool DraftSteps::fits_graph() const {
+  return !key.empty() && nodes() + 1 < ResultMemory::kMostRows;
 }
 
 int64_t DraftSteps::first_of(int64_t step) const {

@@ -32,6 +32,9 @@ struct DraftSteps {
 
   int64_t nodes() const;   ///< of all steps but the first
   int64_t widest() const;  ///< most nodes of one of them, at least 1
+  /// Whether a graph may hold a draft that feeds one token: by its key, and as many nodes as have
+  /// memory that does not move (ResultMemory).
+  bool fits_graph() const;
   /// Number of a step's first node, from 1, as in `parents`; of the step after the last one, the
   /// number of all nodes and 1.
   int64_t first_of(int64_t step) const;

@@ -2,11 +2,9 @@
 
 #include <ATen/ATen.h>
 
-#include <bit>
 #include <utility>
 
 #include "core/error.h"
-#include "core/result_memory.h"
 #include "core/transformer/forward_parts.h"
 #include "core/transformer/random_weights.h"
 
@@ -26,6 +24,7 @@ AssistantModel::AssistantModel(std::shared_ptr<const AssistantHead> head,
       ops_(own_ops(std::move(ops), *head_)),
       workspace_(head_->weights),
       layers_(*ops_, head_->weights),
+      step_memories_(ops_),
       graphs_(*ops_, options.graphs) {
   if (head_->ordered.centroids.defined()) {
     clusters_ = token_clusters(head_->ordered.ordering, head_->weights.place.device);
@@ -101,40 +100,31 @@ void AssistantModel::draw(const DraftSteps& steps, Token token, const Tensor& hi
   const int64_t position = target.kept_length(row);
   BatchTables tables = target.readers(row, steps.widest(), position);  // all nodes have the same
   layers_.reserve_positions(position + 1);
-  StepMemory& memory = memory_of(steps.widest());
-  memory.entering.begin();
-  const Tensor first = enter(memory.entering, token_tensor({&token, 1}), hidden);
-  const auto draw = [&] {
+  const bool is_graph = graphs_.enabled() && steps.fits_graph() && target.keys_may_be_recorded();
+  StepMemory* memory = is_graph ? &step_memories_.of(steps.widest()) : nullptr;
+  const Tensor first =
+      enter(memory ? memory->entering() : *ops_, token_tensor({&token, 1}), hidden);
+  const auto steps_in_order = [&] {
     Tensor before;  // hidden states of the step before
     draw_steps(steps, [&](int64_t index, const Tensor& tokens) {
       Tensor entered = first;
       if (index > 0) {
-        if (const Tensor parents = steps.parents_in_step(index); parents.defined()) {
-          memory.gathered.begin();
-          before = static_cast<Ops&>(memory.gathered).gather_rows(before, parents);
-        }
-        memory.entering.begin();
-        entered = enter(memory.entering, tokens, before);
+        const Tensor followed = followed_features(memory ? memory->gathered() : *ops_, before,
+                                                  steps.parents_in_step(index));
+        entered = enter(memory ? memory->entering() : *ops_, tokens, followed);
       }
-      memory.leaving.begin();
       tables.nodes = entered.size(0);
-      const Step step = take_step(memory.leaving, entered, tables, target);
+      const Step step = take_step(memory ? memory->leaving() : *ops_, entered, tables, target);
       before = step.hidden;
       return step.logits;
     });
   };
-  if (graphs_.enabled() && !steps.key.empty() && steps.nodes() + 1 < ResultMemory::kMostRows &&
-      target.keys_may_be_recorded()) {
+  if (is_graph) {
     tables.longest = launched_context(tables.longest);
-    graphs_.run(draft_key(steps, tables, target), draw);
+    graphs_.run(draft_key(steps, tables, target), steps_in_order);
   } else {
-    draw();
+    steps_in_order();
   }
-}
-
-AssistantModel::StepMemory& AssistantModel::memory_of(int64_t nodes) {
-  const auto room = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(nodes)));
-  return step_memory_.try_emplace(room, ops_, room).first->second;
 }
 
 Tensor AssistantModel::enter(Ops& ops, const Tensor& tokens, const Tensor& hidden) const {

@@ -2,18 +2,17 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "core/kernels/clustered_head.h"
-#include "core/kernels/kept_results.h"
 #include "core/language_model.h"
 #include "core/transformer/draft_steps.h"
 #include "core/transformer/forward_graphs.h"
 #include "core/transformer/layer_runner.h"
 #include "core/transformer/random_weights.h"
+#include "core/transformer/step_memory.h"
 #include "core/transformer/weights.h"
 
 namespace specdec {
@@ -93,21 +92,10 @@ class AssistantModel {
   const AssistantHead& head() const { return *head_; }
 
  private:
-  /// Where the results of a draft's steps lie, each over those of the one before.
-  struct StepMemory {
-    StepMemory(const std::shared_ptr<Ops>& ops, int64_t nodes)
-        : gathered(ops, nodes), entering(ops, nodes), leaving(ops, nodes) {}
-
-    KeptResults gathered, entering, leaving;
-  };
-
   DeviceSampler& drawing_sampler() const;
   /// Draws a draft that begins with `token` and the hidden state before it.
   void draw(const DraftSteps& steps, Token token, const Tensor& hidden, const Internals& target,
             int64_t row);
-  /// That of steps of up to `nodes` nodes. It never moves, and all of an assistant's takes at most
-  /// twice that of the widest one.
-  StepMemory& memory_of(int64_t nodes);
   /// What the layers are fed of drafted tokens [n], [n, 2 * target_hidden].
   Tensor enter(Ops& ops, const Tensor& tokens, const Tensor& hidden) const;
   /// The step of nodes that were entered; its results are those of `ops`.
@@ -123,9 +111,9 @@ class AssistantModel {
   std::shared_ptr<Ops> ops_;
   Workspace workspace_;
   LayerRunner layers_;
-  std::map<int64_t, StepMemory> step_memory_;  // by nodes that it has room for
-  ForwardGraphs graphs_;                       // of drafts
-  TokenClusters clusters_;                     // of an ordered head
+  StepMemories step_memories_;
+  ForwardGraphs graphs_;    // of drafts
+  TokenClusters clusters_;  // of an ordered head
 };
 
 /// Random ones for a target of any family: for tests, and where training starts. `layers` of them

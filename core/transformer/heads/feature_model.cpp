@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <optional>
 #include <tuple>
@@ -163,7 +162,10 @@ class MtpFeatureHead final : public FeatureHead {
 FeatureModel::FeatureModel(std::unique_ptr<FeatureHead> head,
                            std::shared_ptr<const TransformerWeights> target,
                            const KvStoreFactory& store, const TransformerOptions& options)
-    : head_(std::move(head)), target_(std::move(target)), ops_(ops_of(options, *target_)) {
+    : head_(std::move(head)),
+      target_(std::move(target)),
+      ops_(ops_of(options, *target_)),
+      step_memories_(ops_) {
   TransformerOptions engine = options;
   engine.ops = ops_;  // a graph holds both the head's ops and the layers'
   engine_ = make_layer_engine(head_->layers(), *target_, store, engine);
@@ -268,11 +270,12 @@ std::optional<DrawnTree> FeatureModel::draw_tree(TokenSpan fed, const TreeReques
 void FeatureModel::draw(const TokenBatch& fed, const DraftSteps& steps) {
   SPECDEC_CHECK(!fed.rows.empty(), "a draft is drawn behind no tokens");
   check_vocabulary(*target_, fed.tokens);
-  begin_memory(steps.widest());
+  memory_ = &step_memories_.of(steps.widest());
   const StepSurroundings around{
       .enter =
           [&](int64_t step, const Tensor& tokens) {
-            return enter_step(tokens, gathered(step_feature_, steps.parents_in_step(step)));
+            return enter_step(tokens, followed_features(memory_->gathered(), step_feature_,
+                                                        steps.parents_in_step(step)));
           },
       .logits =
           [this](int64_t, const Tensor& output) {
@@ -294,8 +297,8 @@ void FeatureModel::draw(const TokenBatch& fed, const DraftSteps& steps) {
     if (step > 0) {
       options.logits = Logits::kAll;
       batch = steps.batch(step, tokens, fed);
-      batch.inputs = {.features = gathered(features, steps.parents_in_step(step)),
-                      .own_features = true};
+      features = followed_features(*ops_, features, steps.parents_in_step(step));
+      batch.inputs = {.features = features, .own_features = true};
       batch = enter(batch);
     }
     ForwardResult result = evaluate(batch, options);
@@ -304,47 +307,28 @@ void FeatureModel::draw(const TokenBatch& fed, const DraftSteps& steps) {
   });
 }
 
-void FeatureModel::begin_memory(int64_t nodes) {
-  const auto room = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(nodes)));
-  memory_ = &step_memory_.try_emplace(room, ops_, room).first->second;
-}
-
-Tensor FeatureModel::gathered(const Tensor& features, const Tensor& parents) {
-  if (!parents.defined()) {
-    return features;
-  }
-  memory_->gathered.begin();
-  Ops& ops = memory_->gathered;
-  return ops.gather_rows(features, parents);
-}
-
 ForwardInputs FeatureModel::enter_step(const Tensor& tokens, const Tensor& features) {
-  KeptResults& ops = memory_->entering;
-  ops.begin();
-  return head_->enter(ops, tokens, features, /*own=*/true);
+  return head_->enter(memory_->entering(), tokens, features, /*own=*/true);
 }
 
 void FeatureModel::leave_step(const Tensor& output) {
-  KeptResults& ops = memory_->leaving;
-  ops.begin();
+  leaving_ = &memory_->leaving();
   step_output_ = output;
-  step_feature_ = head_->feature(ops, output);
+  step_feature_ = head_->feature(*leaving_, output);
 }
 
 bool FeatureModel::begin_steps(const DraftSteps& steps, int64_t count, GraphKey& key) {
-  begin_memory(*std::max_element(steps.sizes.begin(), steps.sizes.begin() + count));
+  memory_ = &step_memories_.of(*std::max_element(steps.sizes.begin(), steps.sizes.begin() + count));
   return engine_->begin_steps(steps, count, key);
 }
 
 Tensor FeatureModel::run_step(int64_t first, const StepInputs& inputs) {
-  const Tensor features = gathered(inputs.features, inputs.parents);
+  const Tensor features = followed_features(memory_->gathered(), inputs.features, inputs.parents);
   leave_step(engine_->run_step(first, enter_step(inputs.tokens, features)));
   return step_feature_;
 }
 
-Tensor FeatureModel::step_logits() {
-  return head_->logits(memory_->leaving, step_output_, step_feature_);
-}
+Tensor FeatureModel::step_logits() { return head_->logits(*leaving_, step_output_, step_feature_); }
 
 void FeatureModel::commit(std::span<const int64_t> path, RowId row) { engine_->commit(path, row); }
 void FeatureModel::truncate(int64_t length, RowId row) { engine_->truncate(length, row); }

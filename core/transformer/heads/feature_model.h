@@ -1,16 +1,15 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "core/kernels/kept_results.h"
 #include "core/language_model.h"
 #include "core/transformer/draft_steps.h"
 #include "core/transformer/heads/eagle_head.h"
 #include "core/transformer/heads/mtp_head.h"
+#include "core/transformer/step_memory.h"
 
 namespace specdec {
 
@@ -87,24 +86,10 @@ class FeatureModel final : public LanguageModel {
   TokenBatch enter(const TokenBatch& batch) const;
   /// A forward of what was entered.
   ForwardResult evaluate(const TokenBatch& entered, const ForwardOptions& options);
-  /// Where the results of a draft's steps lie, each over those of the one before.
-  struct StepMemory {
-    StepMemory(const std::shared_ptr<Ops>& ops, int64_t nodes)
-        : gathered(ops, nodes), entering(ops, nodes), leaving(ops, nodes) {}
-
-    KeptResults gathered, entering, leaving;
-  };
-
-  /// The following steps have up to `nodes` nodes. Their memory never moves, and all of a model's
-  /// takes at most twice that of the widest one.
-  void begin_memory(int64_t nodes);
   /// What the layers are fed of a step's tokens.
   ForwardInputs enter_step(const Tensor& tokens, const Tensor& features);
   /// Notes what they came to.
   void leave_step(const Tensor& output);
-  /// The features [k, hidden] of a step's nodes that those of the next one follow, in memory of
-  /// their own: `parents` [k] are rows of `features`. Of a chain, which names none, as they are.
-  Tensor gathered(const Tensor& features, const Tensor& parents);
   /// Columns of the head's logits.
   int64_t columns() const;
   /// Draws a draft behind `fed`: as a graph, or step by step.
@@ -115,9 +100,10 @@ class FeatureModel final : public LanguageModel {
   std::unique_ptr<FeatureHead> head_;
   std::shared_ptr<const TransformerWeights> target_;
   std::shared_ptr<Ops> ops_;
-  std::map<int64_t, StepMemory> step_memory_;  ///< by nodes that it has room for
-  StepMemory* memory_ = nullptr;               ///< of the draft in progress
-  Tensor step_output_, step_feature_;          ///< of the newest step
+  StepMemories step_memories_;
+  StepMemory* memory_ = nullptr;       ///< of the draft in progress
+  Ops* leaving_ = nullptr;             ///< of the newest step
+  Tensor step_output_, step_feature_;  ///< of the newest step
   std::unique_ptr<TransformerModel> engine_;
 };
 

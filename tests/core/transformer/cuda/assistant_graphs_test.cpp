@@ -283,6 +283,37 @@ TEST(CudaAssistantTreeTest, TreesHaveTheBitsOfThoseThatGrow) {
   EXPECT_GT(left_out, 20);
 }
 
+/// Of a large tree, all logits of a level would stay.
+TEST(CudaAssistantTreeTest, WhatNoGraphHoldsKeepsNoMemory) {
+  const auto weights = small_gemma();
+  TransformerModel target(weights, paged_kv(), graph_options());
+  target.extend_get_last_logits(std::vector<Token>{5, 6, 3});
+  std::vector<int64_t> large(65, 0);
+  large.front() = -1;
+  large.insert(large.end(), {1, 2, 60});
+  const auto kept_of = [&](const std::vector<int64_t>& parents, int64_t graphs) {
+    std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> results;
+    const auto ops = std::make_shared<RecordingOps>(
+        cuda_ops(at::kCPU), [&](const std::string& name, const Tensor& out) {
+          const bool are_logits = name == "linear" && out.size(1) == 40;
+          if (are_logits || name == "concat" || name == "gather_rows") {
+            results.push_back(out.storage().getWeakStorageImpl());
+          }
+        });
+    AssistantModel model(assistant_of(*weights, kAssistantKinds[0], 2),
+                         {.target = weights, .graphs = graphs}, ops);
+    const TreeCase tree = tree_of_parents(parents);
+    const Tensor hidden = at::randn({1, 16});
+    EXPECT_TRUE(model.draw_tree(tree.request(), 7, hidden, *target.internals(), 0).has_value());
+    EXPECT_GE(results.size(), 5U);
+    return std::count_if(results.begin(), results.end(),
+                         [](const auto& result) { return !result.expired(); });
+  };
+  EXPECT_EQ(kept_of(large, 8), 0);
+  EXPECT_EQ(kept_of(kAssistantTrees[0], 0), 0);
+  EXPECT_GT(kept_of(kAssistantTrees[0], 8), 0);
+}
+
 TEST(CudaAssistantTreeTest, TreesFollowWhatGrows) {
   const auto weights = small_gemma();
   AssistantDrafts drafts(weights, kAssistantKinds[0], 2);
