@@ -9,7 +9,6 @@
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
 #include "core/formats/json_keys.h"
-#include "core/result_memory.h"
 #include "core/transformer/forward_parts.h"
 #include "core/transformer/layer_runner.h"
 #include "core/transformer/tensor_source.h"
@@ -151,8 +150,9 @@ Tensor MedusaModel::logits(Ops& ops, const Tensor& hidden, int64_t index) const 
 }
 
 DeviceSampler& MedusaModel::sampler_of(int64_t levels) const {
-  SPECDEC_CHECK(samples() && levels <= std::ssize(blocks_), "medusa: a draft {} deep by {} heads",
-                levels, blocks_.size());
+  SPECDEC_CHECK(samples(), "medusa: these heads draw no drafts, as samples() says");
+  SPECDEC_CHECK(levels <= std::ssize(blocks_), "medusa: a draft {} deep by {} heads", levels,
+                blocks_.size());
   return *ops_->sampler();
 }
 
@@ -179,17 +179,17 @@ std::optional<DrawnTree> MedusaModel::draw_tree(const TreeRequest& tree, const T
 
 void MedusaModel::draw(const DraftSteps& steps, const Tensor& hidden) {
   ops_->copy(plain_input(hidden, hidden_), hidden_);
-  const auto draw = [&] {
+  const auto steps_in_order = [&] {
     draw_steps(steps, [&](int64_t step, const Tensor& tokens) {
       kept_.begin();
       const Tensor row = logits(kept_, hidden_, step);  // what all nodes of a level have
       return step == 0 ? row : row.expand({tokens.size(0), row.size(1)});
     });
   };
-  if (graphs_.enabled() && !steps.key.empty() && steps.nodes() + 1 < ResultMemory::kMostRows) {
-    graphs_.run(steps.key, draw);
+  if (graphs_.enabled() && steps.fits_graph()) {
+    graphs_.run(steps.key, steps_in_order);
   } else {
-    draw();
+    steps_in_order();
   }
 }
 

@@ -73,7 +73,16 @@ TEST(CudaHeadGraphTest, AChainOfSeveralHeadsIsOneGraph) {
   EXPECT_EQ(graphed.graph_counts().captures, 2);
   EXPECT_EQ(graphed.graph_counts().replays, 2);
   EXPECT_FALSE(graphed.draw_chain(draws.best(3), at::full({1, 16}, std::nan(""))).has_value());
-  EXPECT_THROW(graphed.draw_chain(draws.best(6), at::randn({1, 16})), InternalError);
+  EXPECT_THAT(
+      [&] {
+        graphed.draw_chain(draws.best(6), at::randn({1, 16}));
+      },
+      testing::ThrowsMessage<InternalError>(testing::HasSubstr("6 deep by 5 heads")));
+  EXPECT_THAT(
+      [&] {
+        MedusaModel(heads, weights).draw_chain(draws.best(2), at::randn({1, 16}));
+      },
+      testing::ThrowsMessage<InternalError>(testing::HasSubstr("as samples() says")));
 }
 
 TransformerOptions without_graphs(const std::shared_ptr<Ops>& ops) {
@@ -172,7 +181,7 @@ TEST(CudaHeadGraphTest, LevelsOfATreeOfHeadsShareMemory) {
   for (int draft = 0; draft < 2; ++draft) {
     ASSERT_TRUE(model.draw_tree(ranked_tree().request(), at::randn({1, 16})).has_value());
   }
-  EXPECT_EQ(logits.size(), 1);
+  EXPECT_EQ(logits.size(), 1U);
 }
 
 TEST(CudaHeadGraphTest, LargeTreesOfSeveralHeadsHaveNoGraph) {
