@@ -38,6 +38,9 @@ __global__ void __launch_bounds__(kThreads) best_allowed_kernel(BestAllowedTask 
 }  // namespace
 
 int specdec_cuda_best_allowed(const BestAllowedTask* task, void* stream) {
+  if (task->count > 0 && !rows_are_apart(*task)) {
+    return kInvalidValue;
+  }
   return launch_masked_rows<kThreads>(best_allowed_kernel, *task, task->count,
                                       kWarps * sizeof(Best), stream);
 }

@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kThreads) log_masses_kernel(LogMassesTask task
 }  // namespace
 
 int specdec_cuda_log_masses(const LogMassesTask* task, void* stream) {
-  if (task->nodes > 0 && !(task->temperature > 0.0)) {
+  if (task->nodes > 0 && (!(task->temperature > 0.0) || !rows_are_apart(*task))) {
     return kInvalidValue;
   }
   return launch_masked_rows<kThreads>(log_masses_kernel, *task, task->nodes,

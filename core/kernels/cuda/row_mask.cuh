@@ -59,16 +59,23 @@ __device__ inline double inverse_temperature(double temperature) {
   return inverse < kLargest ? inverse : kLargest;
 }
 
+/// Whether each of a task's rows has its own logits.
+template <class Task>
+bool rows_are_apart(const Task& task) {
+  return task.stride >= task.vocab;
+}
+
 /// Launches a kernel of blocks that each take one of `rows` rows of logits, with `scratch` bytes
-/// and the bits of the allowed tokens in shared memory. A stride of 0 makes one row of all.
+/// and the bits of the allowed tokens in shared memory. With a stride of 0 all blocks read one row,
+/// which a kernel that takes none of the kind refuses before (rows_are_apart).
 template <int kThreads, class Task>
 int launch_masked_rows(void (*kernel)(Task), const Task& task, int32_t rows, size_t scratch,
                        void* stream) {
   if (rows == 0) {
     return 0;
   }
-  const bool are_apart = task.stride == 0 || task.stride >= task.vocab;
-  if (rows < 0 || task.vocab <= 0 || !are_apart || !masks_are_whole(task.masks)) {
+  const bool is_readable = task.stride == 0 || rows_are_apart(task);
+  if (rows < 0 || task.vocab <= 0 || !is_readable || !masks_are_whole(task.masks)) {
     return kInvalidValue;
   }
   LaunchShape shape;

@@ -24,7 +24,7 @@ struct RowMasks {
 struct TargetProbsTask {
   const float* logits;  ///< of row r: logits[r * stride ..]
   double* probs;        ///< [count, vocab]
-  int64_t stride;
+  int64_t stride;       ///< at least vocab, or 0 = all rows are one
   int32_t count, vocab;
   double temperature;  ///< 0 = all the mass on the best token
   int32_t top_k;       ///< 0 = all
@@ -40,7 +40,7 @@ struct BestAllowedTask {
   const float* logits;  ///< of row r: logits[r * stride ..]
   int32_t* tokens;      ///< [count] the lowest id on a tie; -1 = TargetProbsTask::support is 0
   float* largest;       ///< [count, 2] its logit and the second best, -inf where there is no other
-  int64_t stride;
+  int64_t stride;       ///< at least vocab
   int32_t count, vocab;
   RowMasks masks = {};
 };
@@ -95,7 +95,7 @@ struct BestSiblingsTask {
   const int32_t* ranks;  ///< [nodes] from 0, ascending among siblings
   int32_t* valid;        ///< [rows] 1 or 0 = TargetProbsTask::support is 0
   SiblingRows siblings;
-  int64_t stride;
+  int64_t stride;      ///< as of TargetProbsTask
   double temperature;  ///< above 0; of a mass, where there are no `probs`
   int32_t vocab;
   RowMasks masks = {};
@@ -113,8 +113,8 @@ struct LogMassesTask {
   const int32_t* next;      ///< [1] token after the path
   double* allowed;          ///< [nodes] of each such node, by its place: LogMasses::allowed
   double* token;            ///< [nodes] LogMasses::token
-  int64_t stride;
-  double temperature;  ///< above 0
+  int64_t stride;           ///< at least vocab
+  double temperature;       ///< above 0
   int32_t nodes, vocab;
   RowMasks masks = {};
 };

@@ -405,6 +405,46 @@ TEST(CudaBestAllowedTest, RefusesMasksWithoutExceptions) {
   EXPECT_EQ(specdec_cuda_best_allowed(&task, nullptr), cuda::kInvalidValue);
 }
 
+/// One row of all nodes, as other kernels take it, would be row 0's answer for each.
+TEST(CudaBestAllowedTest, RefusesRowsThatAreOne) {
+  const std::vector<float> logits = {1.0F, 3.0F, 2.0F, 0.0F};
+  std::vector<int32_t> tokens(2, -7);
+  std::vector<float> largest(4);
+  cuda::BestAllowedTask task{};
+  task.logits = logits.data();
+  task.tokens = tokens.data();
+  task.largest = largest.data();
+  task.count = task.vocab = 2;
+  for (const int64_t stride : {0, 1, -2}) {
+    task.stride = stride;
+    EXPECT_EQ(specdec_cuda_best_allowed(&task, nullptr), cuda::kInvalidValue);
+  }
+  EXPECT_EQ(tokens, std::vector<int32_t>(2, -7));
+  task.stride = 2;
+  EXPECT_EQ(specdec_cuda_best_allowed(&task, nullptr), 0);
+  EXPECT_EQ(tokens, (std::vector<int32_t>{1, 0}));
+}
+
+TEST(CudaLogMassesTest, RefusesRowsThatAreOne) {
+  const std::vector<float> logits(4);
+  const std::vector<int32_t> chosen = {0, 1};
+  std::vector<double> allowed(2), token(2);
+  cuda::LogMassesTask task{};
+  task.logits = logits.data();
+  task.chosen = chosen.data();
+  task.allowed = allowed.data();
+  task.token = token.data();
+  task.temperature = 1.0;
+  task.nodes = task.vocab = 2;
+  for (const int64_t stride : {0, 1, -2}) {
+    task.stride = stride;
+    EXPECT_EQ(specdec_cuda_log_masses(&task, nullptr), cuda::kInvalidValue);
+  }
+  task.stride = 2;
+  EXPECT_EQ(specdec_cuda_log_masses(&task, nullptr), 0);
+  EXPECT_LT(token[1], 0.0);
+}
+
 TEST(CudaLogMassesTest, RefusesTheTemperatureOfNone) {
   cuda::LogMassesTask task{};
   task.nodes = task.vocab = 1;
