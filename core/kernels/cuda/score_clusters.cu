@@ -6,6 +6,7 @@
 #include "core/kernels/cuda/cluster_kernels.h"
 #include "core/kernels/cuda/fragment_weight.cuh"
 #include "core/kernels/cuda/reduce.cuh"
+#include "core/kernels/device/numbers.h"
 
 namespace specdec::cuda {
 namespace {
@@ -30,21 +31,11 @@ SPECDEC_DEVICE ClusterWorkspace workspace_of(const ScoreClustersTask& task) {
   return {scores, ranks, chosen, reinterpret_cast<uint32_t*>(chosen + rows * task.chosen)};
 }
 
-constexpr uint32_t kSign = 0x80000000U;
 constexpr uint32_t kBehindAll = 0xFFFFFFFFU;
 
-/// The place of a number in the order of all: NaN is 0, and none is kBehindAll.
-__device__ inline uint32_t place_of(float number) {
-  const uint32_t bits = device::bits_of(number);
-  if (number != number) {
-    return 0;
-  }
-  return (bits & kSign) != 0 ? ~bits : bits | kSign;
-}
-
-/// The number of a place, NaN of 0.
-__device__ inline float number_at(uint32_t place) {
-  return device::float_of((place & kSign) != 0 ? place ^ kSign : ~place);
+/// The place of a score in the order of all: NaN is 0, and none is kBehindAll.
+__device__ inline uint32_t place_of(float score) {
+  return score != score ? 0U : device::order_of(score);
 }
 
 /// Whether a cluster of a score comes before another: the larger, NaN first, of equal ones the
@@ -161,8 +152,8 @@ __global__ void __launch_bounds__(kThreads) write_logits_kernel(ScoreClustersTas
   const ClusterWorkspace found = workspace_of(task);
   const int32_t scored = task.chosen * task.each;
   const float* scores = found.scores + row * scored;
-  const float fill =
-      task.fills_below ? number_at(found.smallest[row]) - 1.0F : device::minus_infinity();
+  const float fill = task.fills_below ? device::number_of_order(found.smallest[row]) - 1.0F
+                                      : device::minus_infinity();
   const int32_t vocab = task.clusters * task.each;
   const int32_t* ranks = found.ranks + row * task.clusters;
   auto token = static_cast<int32_t>(blockIdx.x * kThreads * kTokensEach + threadIdx.x);

@@ -3,19 +3,13 @@
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/reduce.cuh"
 #include "core/kernels/cuda/row_mask.cuh"
-#include "core/kernels/device/portable.h"
+#include "core/kernels/device/numbers.h"
 
 namespace specdec::cuda {
 namespace {
 
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / kWarp;
-
-/// An integer that orders as the number does; -0 is 0.
-__device__ inline uint32_t order_of(float number) {
-  const uint32_t bits = device::bits_of(number + 0.0F);
-  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-}
 
 /// The tokens above a threshold, and of those on it the ids below a bound.
 struct Cut {
@@ -37,7 +31,9 @@ struct Row {
 
   __device__ bool allows(int32_t id) const { return cuda::allows(allowed, id); }
   /// That of a forbidden token is below all others.
-  __device__ uint32_t order(int32_t id) const { return allows(id) ? order_of(logits[id]) : 0; }
+  __device__ uint32_t order(int32_t id) const {
+    return allows(id) ? device::order_of(logits[id]) : 0;
+  }
 
   /// Sum of the masses, or the number, of the tokens that are in both cuts; in every thread.
   __device__ double amount(bool of_masses, const Cut& a, const Cut& b) const {
