@@ -14,7 +14,7 @@
 #include "core/kernels/cuda/cuda_arguments.h"
 #include "core/kernels/cuda/run_kernel.h"
 #include "core/kernels/cuda/sampler_tables.h"
-#include "core/kernels/cuda/staged_upload.h"
+#include "core/kernels/staged_upload.h"
 
 namespace specdec {
 namespace {
@@ -91,7 +91,7 @@ class CudaChain : public ChainDrawing {
   at::Tensor token_at(int64_t place) const { return memory_.narrow(0, place, 1); }
   /// Copies numbers of the host to a place.
   void upload(const std::vector<int32_t>& numbers, int64_t place) const {
-    cuda::upload(numbers.data(), memory_.narrow(0, place, std::ssize(numbers)));
+    specdec::upload(numbers.data(), memory_.narrow(0, place, std::ssize(numbers)));
   }
   int64_t vocab() const { return vocab_; }
   /// The tokens of the columns; nullptr = each is its own.

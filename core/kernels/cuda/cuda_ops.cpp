@@ -11,8 +11,8 @@
 #include "core/kernels/cuda/gather_kernels.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/run_kernel.h"
-#include "core/kernels/cuda/staged_upload.h"
 #include "core/kernels/pooled_keys.h"
+#include "core/kernels/staged_upload.h"
 
 namespace specdec {
 namespace {
@@ -69,8 +69,10 @@ class CudaOps final : public Ops {
     check_rows(table);
     SPECDEC_CHECK(table.parts().size() == 1, "CUDA: an embedding of several formats");
     const Linear::Part& part = table.parts().front();
-    const Tensor here = cuda::uploaded(ids.to(at::kInt).contiguous(), device_);
-    check_unrecorded(here.is_same(ids), "token ids that have to be copied");
+    const bool are_there = ids.scalar_type() == at::kInt && ids.is_contiguous() &&
+                           ids.device().type() == device_.type();
+    check_unrecorded(are_there, "token ids that have to be copied");
+    const Tensor here = uploaded(ids.to(at::kInt).contiguous(), device_);
     cuda::EmbedRowsTask task{};
     task.weight = part.packed.const_data_ptr();
     task.format = cuda_format(part.format);

@@ -13,7 +13,7 @@
 #include "core/kernels/cuda/cuda_arguments.h"
 #include "core/kernels/cuda/run_kernel.h"
 #include "core/kernels/cuda/sampler_tables.h"
-#include "core/kernels/cuda/staged_upload.h"
+#include "core/kernels/staged_upload.h"
 
 namespace specdec {
 namespace {
@@ -44,7 +44,7 @@ class IntegerBlock {
   }
   int64_t size() const { return std::ssize(all_); }
   /// Copies them to memory on the device.
-  void upload(const at::Tensor& to) const { cuda::upload(all_.data(), to); }
+  void upload(const at::Tensor& to) const { specdec::upload(all_.data(), to); }
 
  private:
   std::vector<int32_t> all_;

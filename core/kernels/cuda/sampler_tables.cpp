@@ -10,7 +10,7 @@
 #include "core/device_probs.h"
 #include "core/error.h"
 #include "core/kernels/cuda/cuda_arguments.h"
-#include "core/kernels/cuda/staged_upload.h"
+#include "core/kernels/staged_upload.h"
 
 namespace specdec::cuda {
 namespace {
@@ -31,7 +31,7 @@ class TableBlock {
   }
   at::Tensor upload(at::Device device) const {
     at::Tensor there = at::empty({std::ssize(words_)}, at::TensorOptions(at::kLong).device(device));
-    cuda::upload(words_.data(), there);
+    specdec::upload(words_.data(), there);
     return there;
   }
 

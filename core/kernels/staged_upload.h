@@ -3,13 +3,15 @@
 
 /// Copies of small tables of the host to a device that the host does not wait for: it waits for a
 /// copy from memory that is not pinned, and so for what was launched before it.
-namespace specdec::cuda {
+namespace specdec {
 
 /// Copies numbers of the host to memory on a device, as many bytes as that has, in order with ops.
-/// From pinned memory that LibTorch keeps until it is copied, so `numbers` may change at once.
+/// To CUDA from pinned memory that LibTorch keeps until it is copied, so `numbers` may change at
+/// once, as they may where the host waits. InternalError for memory in pieces.
 void upload(const void* numbers, const at::Tensor& to);
 
-/// A contiguous tensor on a device: one of the host's is uploaded, one that lies there is itself.
+/// A tensor on a device: a contiguous one of the host is uploaded (InternalError if it is not), one
+/// that lies there is itself.
 at::Tensor uploaded(const at::Tensor& numbers, at::Device device);
 
-}  // namespace specdec::cuda
+}  // namespace specdec

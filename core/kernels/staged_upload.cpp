@@ -1,4 +1,4 @@
-#include "core/kernels/cuda/staged_upload.h"
+#include "core/kernels/staged_upload.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 
-namespace specdec::cuda {
+namespace specdec {
 
 void upload(const void* numbers, const at::Tensor& to) {
   SPECDEC_CHECK(to.is_contiguous(), "numbers are uploaded to memory in pieces");
@@ -23,6 +23,8 @@ void upload(const void* numbers, const at::Tensor& to) {
 }
 
 at::Tensor uploaded(const at::Tensor& numbers, at::Device device) {
+  SPECDEC_CHECK(!numbers.is_cpu() || numbers.is_contiguous(),
+                "numbers are uploaded from memory in pieces");
   if (!numbers.is_cpu() || device.is_cpu()) {
     return numbers.to(device);
   }
@@ -31,4 +33,4 @@ at::Tensor uploaded(const at::Tensor& numbers, at::Device device) {
   return there;
 }
 
-}  // namespace specdec::cuda
+}  // namespace specdec
