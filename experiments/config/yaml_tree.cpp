@@ -118,7 +118,8 @@ class TreeBuilder final : public YAML::EventHandler {
       fail(mark, "merge keys (<<) are not supported; write the values out");
     }
     if (const auto* earlier = level.node->find(key)) {
-      fail(mark, fmt::format("the key '{}' is given twice (first at {})", key, earlier->place));
+      fail(mark, fmt::format("the key '{}' is given twice{}", key,
+                             number_lines_ ? " (first at " + earlier->place + ")" : ""));
     }
     level.has_key = true;
     level.key = key;
@@ -299,7 +300,11 @@ std::shared_ptr<YamlTree> parse_yaml(const std::string& text, const std::string&
     const bool found = parser.HandleNextDocument(builder);
     auto root = builder.root();
     if (found && parser.HandleNextDocument(builder)) {
-      throw ConfigError(source + ": holds several YAML documents (---); give one");
+      const bool are_several = text.find("\n---") != std::string::npos;
+      throw ConfigError(source + (are_several ? ": holds several YAML documents (---); give one"
+                                              : ": holds more text behind the end of its map, list "
+                                                "or quoted text: leave that out, or move it "
+                                                "inside"));
     }
     return found && root != nullptr ? root : YamlTree::map(source);
   } catch (const YAML::Exception& exception) {

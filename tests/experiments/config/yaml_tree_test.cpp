@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "experiments/config/yaml_writer.h"
+#include "tests/support/error_message.h"
 
 namespace specdec {
 namespace {
@@ -72,6 +73,15 @@ TEST(YamlTreeTest, RefusesWhatConfigsDoNotNeed) {
   for (const auto& [text, expected] : cases) {
     EXPECT_THAT(message_of(text), HasSubstr(expected)) << text;
   }
+}
+
+TEST(YamlTreeTest, AValueOfTheCommandLineHasNoLines) {
+  const auto mistake = [](const std::string& text) {
+    return error_message<ConfigError>([&] { (void)parse_yaml(text, "--cache", false); });
+  };
+  EXPECT_EQ(mistake("{a: 1, a: 2}"), "--cache: the key 'a' is given twice");
+  EXPECT_THAT(mistake("{a: 1}, b"), testing::AllOf(HasSubstr("holds more text behind the end"),
+                                                   testing::Not(HasSubstr("documents"))));
 }
 
 TEST(YamlTreeTest, SaysWhichBracketIsOpen) {
