@@ -32,7 +32,12 @@ bool is_out_of_memory(const c10::Error& error) {
 
 /// Throws ConfigError for a limit that is none, or that the command would not keep.
 void check_memory_limit(const GlobalFlags& flags, const std::string& command) {
-  (void)parse_memory_limit(flags.memory_limit, flags.layer_file);
+  try {
+    (void)parse_memory_limit(flags.memory_limit, flags.layer_file);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format(
+        "{}: {}", flags.memory_limit.empty() ? "--layer-file" : "--memory-limit", error.what()));
+  }
   constexpr const char* kReading[] = {"run", "check", "generate", "chat", "logits"};
   const bool reads =
       std::find(std::begin(kReading), std::end(kReading), command) != std::end(kReading);

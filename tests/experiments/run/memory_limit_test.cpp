@@ -79,6 +79,14 @@ TEST_F(MemoryLimitRunTest, SaysWhatIsWrong) {
   EXPECT_THAT(config_error({set_limit(kLimit), "model.device=mps"}), HasSubstr("memory_limit"));
 }
 
+TEST_F(MemoryLimitRunTest, ErrorsNameTheFlag) {
+  const std::string model = test_data("gemma3-a").string();
+  EXPECT_THAT(cli({"generate", model, "--tokens", "2", "--memory-limit", "5XB"}).err,
+              HasSubstr("--memory-limit: '5XB' is no amount of memory"));
+  EXPECT_THAT(cli({"generate", model, "--tokens", "2", "--layer-file", "x"}).err,
+              HasSubstr("--layer-file: the layer file holds layers"));
+}
+
 TEST_F(MemoryLimitRunTest, GenerateTakesTheFlags) {
   const std::vector<std::string> plain = {"generate",         test_data("gemma3-a").string(),
                                           "--tokens",         "2,5,7,11",
