@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/cache_room_error.h"
 #include "core/error.h"
 #include "core/prefill_size.h"
 
@@ -90,12 +91,14 @@ ForwardResult LanguageModel::feed(TokenSpan tokens, const ForwardOptions& option
   const int64_t before = length();
   const size_t count =
       tokens.empty() ? static_cast<size_t>(inputs.embeddings.size(0)) : tokens.size();
+  int64_t end = before;  // of the piece that is read
   try {
     std::vector<ForwardResult> pieces;
     constexpr auto kPiece = static_cast<size_t>(kPrefillTokens);
     for (size_t begin = 0; begin < count; begin += kPiece) {
       const size_t size = std::min(kPiece, count - begin);
       const bool last = begin + size == count;
+      end += static_cast<int64_t>(size);
       ForwardOptions own = options;
       own.logits = last && options.logits != Logits::kNone ? Logits::kLast : Logits::kNone;
       pieces.push_back(
@@ -105,6 +108,9 @@ ForwardResult LanguageModel::feed(TokenSpan tokens, const ForwardOptions& option
       commit(chain_path(static_cast<int64_t>(size)));
     }
     return join(std::move(pieces), options.hidden);
+  } catch (const CacheRoomError& error) {
+    truncate(rewindable_to(before));
+    throw error.of_text(end, before + static_cast<int64_t>(count));
   } catch (...) {
     truncate(rewindable_to(before));
     throw;

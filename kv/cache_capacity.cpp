@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/cache_room_error.h"
 #include "core/error.h"
 #include "kv/kv_cache.h"
 #include "kv/page_tiers.h"
@@ -118,22 +119,31 @@ void KvCache::check_pages(const PageGroup& group, std::span<const PageRange> ran
   if (pages <= group.pool.capacity()) {
     return;
   }
+  CacheRoom room{
+      .holds = fmt::format("{} pages of {} tokens", group.pool.capacity(), options_.page_size),
+      .advice =
+          "raise the cache's limit (max_pages or megabytes), or use fewer beams, a shorter "
+          "prompt or fewer new tokens",
+      .needed = pages,
+      .page_size = group.windowed(page_count(options_.max_length)) < page_count(options_.max_length)
+                       ? 0
+                       : options_.page_size};
   if (options_.memory_bytes > 0) {
-    throw Error(fmt::format(
-        "the key/value cache holds {} pages of {} tokens in memory and on disk, not {}: raise the "
-        "cache's limit (megabytes), or use fewer beams, a shorter prompt or fewer new tokens",
-        group.pool.capacity(), options_.page_size, pages));
+    room.holds += " in memory and on disk";
+    room.advice =
+        "raise the cache's limit (megabytes), or use fewer beams, a shorter prompt or fewer new "
+        "tokens";
+  } else if (options_.page_size >= options_.max_length) {  // as in a contiguous cache
+    room.holds = fmt::format("{} rows of {} tokens", group.pool.capacity(), options_.max_length);
+    room.advice =
+        "raise the cache's limit (max_rows; of pages max_pages or megabytes), or use fewer beams "
+        "or snapshots";
+  } else if (options_.max_bytes > 0 && groups_->count() == 1) {
+    for (int64_t layer = 0; layer < groups_->layers(); ++layer) {
+      room.page_bytes += page_bytes(group.pool.geometry(layer), group.options);
+    }
   }
-  if (options_.page_size >= options_.max_length) {  // as in a contiguous cache
-    throw Error(fmt::format(
-        "the key/value cache holds {} rows of {} tokens, not {}: raise the cache's limit "
-        "(max_rows; of pages max_pages or megabytes), or use fewer beams or snapshots",
-        group.pool.capacity(), options_.max_length, pages));
-  }
-  throw Error(fmt::format(
-      "the key/value cache holds {} pages of {} tokens, not {}: raise the cache's limit "
-      "(max_pages or megabytes), or use fewer beams, a shorter prompt or fewer new tokens",
-      group.pool.capacity(), options_.page_size, pages));
+  throw CacheRoomError(room);
 }
 
 /// Pages that are in use when these are all the rows.

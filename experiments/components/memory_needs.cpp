@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/cache_room_error.h"
 #include "core/draft.h"
 #include "core/error.h"
 #include "core/prefill_size.h"
@@ -32,7 +33,11 @@ std::vector<int64_t> most_bytes(KvStore& cache, int64_t context, bool on_cpu, in
   std::vector<int64_t> most(cache.statistics().layers.size());
   for (int64_t length = 0; length < context;) {
     const int64_t count = std::min(context - length, kPrefillTokens);
-    cache.extend({.count = count});
+    try {
+      cache.extend({.count = count});
+    } catch (const CacheRoomError& error) {
+      throw error.of_text(length + count, context);
+    }
     const KvStatistics statistics = cache.statistics();
     const int64_t held = on_cpu ? statistics.states : statistics.allocated_states;
     states = std::max(states, held * statistics.state_bytes);
