@@ -86,6 +86,10 @@ int list(const CommandContext& context, const ListArguments& arguments) {
     return write_pages(context, arguments.pages);
   }
   auto components = describe_components(context.components);
+  if (const auto& explained = context.components.caches.explained();
+      explained.count(arguments.name) > 0) {
+    throw ConfigError(explained.at(arguments.name) + ". See 'specdec list cache'.");
+  }
   if (!arguments.name.empty()) {
     components = components_named(components, arguments.name);
   }

@@ -32,6 +32,11 @@ std::string plural(const std::string& kind) {
   return kind == "strategy" ? "strategies" : kind + "s";
 }
 
+/// Whether `name` is the component's kind: "cache", or "caches".
+bool is_kind(const ComponentHelp& component, const std::string& name) {
+  return component.kind == name || plural(component.kind) == name;
+}
+
 /// Lines of at most `columns` characters, broken between words.
 std::vector<std::string> wrap(const std::string& text, size_t columns) {
   std::vector<std::string> lines = {""};
@@ -153,7 +158,7 @@ std::string list_of(const std::vector<ComponentHelp>& all, const std::string& na
   std::istringstream words(names);
   for (std::string name; words >> name;) {
     for (ComponentHelp& component : components_named(all, name)) {
-      if (component.kind == name) {
+      if (is_kind(component, name)) {
         return kind_table(components_named(all, name), in_docs);
       }
       if (!component.options.empty()) {
@@ -183,7 +188,7 @@ std::vector<ComponentHelp> components_named(const std::vector<ComponentHelp>& al
   std::set<std::string> names;
   for (const ComponentHelp& component : all) {
     names.insert({component.kind, component.type});
-    if (component.type == name || component.kind == name) {
+    if (component.type == name || is_kind(component, name)) {
       found.push_back(component);
     }
   }

@@ -20,7 +20,11 @@ CacheRegistry::Make prepare_tracing(const ConfigNode& node, const RunPlan& plan)
       traced.fail(key, "belongs beside 'of', not under it: {type: tracing, of: ..., format: ...}");
     }
   }
-  if (!cache_facts(traced, plan.components).traceable) {
+  if (traced.get<std::string>("type", "") == "tracing") {
+    traced.fail("type",
+                "is a trace itself, which cannot be traced again: name the cache, as in of: {type: "
+                "paged}, or leave 'of' out");
+  } else if (!cache_facts(traced, plan.components).traceable) {
     traced.fail("type",
                 "cannot be traced: attention reads other keys than those of tokens there. Trace "
                 "another type");
@@ -28,6 +32,9 @@ CacheRegistry::Make prepare_tracing(const ConfigNode& node, const RunPlan& plan)
   const CacheRegistry::Make make = plan.components.caches.prepare(traced, plan);
   const bool is_tiered = tier_budget(traced, plan.components).memory_bytes > 0;
   const std::filesystem::path events = node.output_path("events");
+  if (!make) {
+    return {};  // its mistake is noted
+  }
   return [make, events, is_tiered](const CacheContext& context) -> std::unique_ptr<KvStore> {
     if (context.traced && context.store.device.is_mps()) {
       throw Error("a cache of type tracing is for the CPU and CUDA: choose another type");
@@ -61,7 +68,8 @@ void add_tracing_cache(CacheRegistry& caches) {
                "layer, page and age: slow, for a figure of how far back attention looks",
        .page = "docs/caches.md",
        .options = with_format(
-           {{"of", "{type: paged}", "a cache", "the type and options of the cache that is traced"},
+           {{"of", "{type: paged}", "a name or a map",
+             "the type and options of the cache that is traced, or its type alone: of: contiguous"},
             {"events", "none", "a new file",
              "where each write, read and change of a row goes as a line of JSON; where it exists, "
              "its name gets a number"}}),

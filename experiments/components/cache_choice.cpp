@@ -111,7 +111,7 @@ std::shared_ptr<const CacheCodebook> read_codebook(const ConfigNode& cache,
 
 /// A target's cache: one that is lossy needs `lossy: true`, and no other has it.
 void check_lossy(const ConfigNode& cache, const CacheChoice& choice, bool lossy) {
-  if (cache.has("format") && !choice.format) {
+  if (!choice.make || (cache.has("format") && !choice.format)) {
     return;  // a mistake, which is noted
   }
   if (!choice.loss.empty() && !lossy) {
@@ -126,6 +126,7 @@ void check_lossy(const ConfigNode& cache, const CacheChoice& choice, bool lossy)
 
 CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
                         const std::optional<KvFormat>& format) {
+  cache.expand_type_name("of");
   Promise promise = Promise::kLossless;  // of the type, and of the one that it wraps
   RunPlan own = plan;
   own.promise = &promise;
@@ -286,6 +287,9 @@ void check_draft_levels(const ConfigNode& drafter, const RunPlan& plan, const Ca
 }
 
 std::string cache_yaml(const std::string& text) {
+  if (text == "null" || text == "~") {  // which YAML takes for nothing
+    return "{type: '" + text + "'}";
+  }
   const bool is_name = text.find_first_of("{}[]:,") == std::string::npos;
   return is_name ? "{type: " + text + "}" : text;
 }
@@ -303,6 +307,7 @@ TierBudget tier_budget(const ConfigNode& cache, const Components& components) {
 CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan) {
   model.refuse_old_name("max_pages", "cache: {type: paged, max_pages: ...}");
   model.ignore("cache");  // known, also where it is not given
+  model.expand_type_name("cache");
   if (!model.has("cache")) {
     return {};
   }
@@ -317,6 +322,7 @@ CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan) {
 
 std::optional<CacheChoice> read_draft_cache(const ConfigNode& drafter, const RunPlan& plan) {
   drafter.ignore("cache");
+  drafter.expand_type_name("cache");
   if (!drafter.has("cache")) {
     return std::nullopt;
   }

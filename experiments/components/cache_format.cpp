@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "experiments/config/config_node.h"
+#include "experiments/config/names.h"
 #include "experiments/config/option_table.h"
 #include "kv/kv_cache.h"
 
@@ -34,10 +35,13 @@ std::optional<KvFormat> read_cache_format(const ConfigNode& cache) {
       return format;
     }
   }
-  cache.fail("format",
-             fmt::format("unknown format '{}'; known: {}. float32 and bfloat16 are values "
-                         "of the model's kv_dtype",
-                         *name, kLossyNames));
+  std::vector<std::string> names;
+  for (const KvFormat format : kLossyFormats) {
+    names.emplace_back(kv_format_name(format));
+  }
+  cache.fail("format", fmt::format("unknown format '{}'{}. float32 and bfloat16 are values of the "
+                                   "model's kv_dtype",
+                                   *name, known_names_text(*name, names)));
   return std::nullopt;
 }
 
@@ -93,6 +97,34 @@ int64_t read_exact_recent(const ConfigNode& cache, const std::optional<KvFormat>
                            kLossyNames));
   }
   return format ? tokens : 0;  // else a mistake is noted
+}
+
+std::map<std::string, std::string> names_beside_types() {
+  constexpr const char* kExample = "{type: paged, format: q4, lossy: true}";
+  std::map<std::string, std::string> texts = {
+      {"format", fmt::format("format is an option of caches, as in {} (a drafter's cache without "
+                             "lossy); known: {}",
+                             kExample, kLossyNames)},
+      {"kv_dtype", "kv_dtype is a key of the model beside cache: kv_dtype: bfloat16 (--kv-dtype)"}};
+  for (const KvFormat format : kLossyFormats) {
+    const std::string name(kv_format_name(format));
+    texts[name] = fmt::format(
+        "{0} is a format: {{type: paged, format: {0}, lossy: true}} (a drafter's cache without "
+        "lossy)",
+        name);
+  }
+  for (const char* name : {"float32", "bfloat16"}) {
+    texts[name] = fmt::format(
+        "{0} is a value of the model's key kv_dtype, beside cache: kv_dtype: {0} (--kv-dtype)",
+        name);
+  }
+  for (const char* name : {"radix", "radix_tree", "prefix", "prefix_cache"}) {
+    texts[name] = fmt::format(
+        "{}: prefixes are shared above caches of all types, by a run's own key prefix_cache: "
+        "{{megabytes: 256}}",
+        name);
+  }
+  return texts;
 }
 
 std::vector<OptionHelp> with_format(std::vector<OptionHelp> options, const FormatSupport& support) {

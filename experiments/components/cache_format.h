@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,10 @@ KvRotation read_rotation(const ConfigNode& cache, const std::optional<KvFormat>&
 /// given, of a cache that has tiers.
 int64_t read_exact_recent(const ConfigNode& cache, const std::optional<KvFormat>& format,
                           bool has_tiers);
+
+/// What to say of names that users take for types of caches: formats, and others that are written
+/// elsewhere.
+std::map<std::string, std::string> names_beside_types();
 
 /// What a type of cache takes of these keys.
 struct FormatSupport {

@@ -252,6 +252,18 @@ ConfigNode ConfigNode::typed_child(const std::string& key, const std::string& de
   return node;
 }
 
+void ConfigNode::expand_type_name(const std::string& key) const {
+  const auto* entry = state_->tree->find(key);
+  if (entry == nullptr || entry->value->kind != YamlTree::Kind::kScalar) {
+    return;
+  }
+  auto typed = YamlTree::map(entry->place);
+  typed->set("type", entry->place, entry->value->clone());
+  auto tree = std::make_shared<YamlTree>(*state_->tree);
+  tree->set(key, entry->place, std::move(typed));
+  state_->tree = std::move(tree);
+}
+
 std::vector<ConfigNode> ConfigNode::children(const std::string& key) const {
   auto& known = state_->know(key);
   known.is_list = true;
@@ -316,14 +328,17 @@ void ConfigNode::fail_at(const std::string& key, const std::string& message) con
 }
 
 std::string ConfigNode::require_type(const std::vector<std::string>& known,
-                                     const std::string& advice) const {
+                                     const std::string& advice,
+                                     const std::map<std::string, std::string>& explained) const {
   auto& type = state_->know("type");
   const auto given = read<std::string>("type", {});
   if (given && std::find(known.begin(), known.end(), *given) != known.end()) {
     type.value = scalar_tree(*given);
     return *given;
   }
-  if (given) {
+  if (given && explained.count(*given) > 0) {
+    fail_at("type", explained.at(*given));
+  } else if (given) {
     fail_at("type",
             fmt::format("unknown type '{}'{}{}", *given, known_names_text(*given, known), advice));
   } else if (state_->tree->find("type") == nullptr && !state_->absent) {

@@ -64,10 +64,10 @@ class ConfigNode {
                           const Range<T>& range = {}) const;
 
   /// The key `type`, one of `known`. Another one, or none, is a mistake that names them, with
-  /// `advice` at its end; then "" is returned, and the map's other keys are no mistakes: which ones
-  /// it may have depends on its type.
-  std::string require_type(const std::vector<std::string>& known,
-                           const std::string& advice = "") const;
+  /// `advice` at its end, or says what `explained` has for it; then "" is returned, and the map's
+  /// other keys are no mistakes: which ones it may have depends on its type.
+  std::string require_type(const std::vector<std::string>& known, const std::string& advice = "",
+                           const std::map<std::string, std::string>& explained = {}) const;
 
   /// A file or folder that exists: looked up in the current directory, then in the config's folder.
   std::filesystem::path require_path(const std::string& key) const;
@@ -75,15 +75,17 @@ class ConfigNode {
   /// Path of a model, which may be a name of the hub that its cache holds; else as require_path.
   std::filesystem::path require_model(const std::string& key) const;
 
-  /// Path of a file that is to be written; "" where the key is missing. A folder, a path that
-  /// begins with '~' (no path of a config is expanded) and a file that another key names are
-  /// mistakes.
+  /// Path of a file that is to be written; "" where the key is missing or mistaken. A folder, a
+  /// path that begins with '~' (no path of a config is expanded) and a file that another key names
+  /// are mistakes.
   std::filesystem::path output_path(const std::string& key) const;
 
   /// The map under `key`; a missing one is empty and a mistake if `required`.
   ConfigNode child(const std::string& key, bool required = true) const;
   /// The map under `key`, in which a missing `type` is `default_type`; a missing map is only that.
   ConfigNode typed_child(const std::string& key, const std::string& default_type) const;
+  /// From now on a text under `key`, a type's name alone, is the map {type: NAME}.
+  void expand_type_name(const std::string& key) const;
   /// The maps in the list under `key`; a missing list is a mistake.
   std::vector<ConfigNode> children(const std::string& key) const;
   /// The tree under `key` as it is (keys that a user chooses, as in `sweep`); nullptr when missing.

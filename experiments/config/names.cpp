@@ -8,15 +8,30 @@
 #include "core/edit_distance.h"
 
 namespace specdec {
+namespace {
+
+std::string lower_case(std::string_view name) {
+  std::string lower(name);
+  for (char& letter : lower) {
+    letter = letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+  }
+  return lower;
+}
+
+}  // namespace
+
 std::string nearest_name(std::string_view name, const std::vector<std::string>& known) {
   std::string best;
   if (name.size() > 64) {
     return "";
   }
   size_t best_distance = std::max<size_t>(2, name.size() / 2);
+  const std::string wanted = lower_case(name);
   for (const auto& candidate : known) {
-    const bool is_part = name.size() >= 4 && candidate.find(name) != std::string::npos;
-    const size_t distance = is_part ? 1 : edit_distance(name, candidate);
+    const size_t at = lower_case(candidate).find(wanted);
+    const bool is_part =
+        (wanted.size() >= 4 && at != std::string::npos) || (wanted.size() == 3 && at == 0);
+    const size_t distance = is_part ? 1 : edit_distance(wanted, lower_case(candidate));
     if (distance < best_distance || (distance == best_distance && best.empty())) {
       best_distance = distance;
       best = candidate;

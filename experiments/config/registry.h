@@ -104,7 +104,7 @@ class Registry {
   /// node["type"] picks the entry. An unknown type, and keys that the entry did not read, are
   /// mistakes noted in the node's ConfigErrors; the returned Make is empty for an unknown type.
   Make prepare(const ConfigNode& node, const RunPlan& plan) const {
-    const auto type = node.require_type(names(), ". See 'specdec list'.");
+    const auto type = node.require_type(names(), ". See 'specdec list'.", explained_);
     if (type.empty()) {
       return {};
     }
@@ -117,6 +117,10 @@ class Registry {
     node.refuse_unknown_keys();
     return make;
   }
+
+  /// What to say of a name that users take for a type, as of one of its options.
+  void explain(const std::string& name, const std::string& text) { explained_[name] = text; }
+  const std::map<std::string, std::string>& explained() const { return explained_; }
 
   /// Says of all entries so far that tests certify them.
   void mark_certified() {
@@ -138,6 +142,7 @@ class Registry {
  private:
   std::string kind_;
   std::map<std::string, Entry> entries_;
+  std::map<std::string, std::string> explained_;
 };
 
 }  // namespace specdec

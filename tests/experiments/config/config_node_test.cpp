@@ -143,6 +143,26 @@ TEST(ConfigNodeTest, ReadsChildren) {
   EXPECT_THAT(text, Not(HasSubstr("gone")));
 }
 
+TEST(ConfigNodeTest, ANameMayStandForATypedMap) {
+  const auto node = node_of("a: paged\nb: {type: x}\nc: [1]\nd:\n");
+  for (const char* key : {"a", "b", "c", "d", "gone"}) {
+    node.expand_type_name(key);
+  }
+  EXPECT_TRUE(node.is_map("a"));
+  EXPECT_EQ(node.child("a").require_type({"paged"}), "paged");
+  EXPECT_EQ(node.child("b").require_type({"x"}), "x");
+  EXPECT_TRUE(node.is_list("c"));
+  EXPECT_FALSE(node.has("d"));
+  EXPECT_FALSE(node.has("gone"));
+  EXPECT_EQ(write_yaml_flow(*node.child("a").resolved()), "{type: paged}");
+}
+
+TEST(ConfigNodeTest, ExplainsNamesBesideTypes) {
+  const auto node = node_of("a: {type: q4}\n");
+  EXPECT_EQ(node.child("a").require_type({"paged"}, "", {{"q4", "q4 is a format"}}), "");
+  EXPECT_EQ(mistakes(node), "a.yaml:1: a: q4 is a format");
+}
+
 TEST(ConfigNodeTest, ResolvesWithDefaults) {
   const auto node = node_of("b: {y: 2}\nlist: [{n: 1}]\n");
   (void)node.get<int64_t>("a", 7);
@@ -175,6 +195,8 @@ TEST(ConfigNodeTest, NearestNameIgnoresStrangers) {
   EXPECT_EQ(nearest_name("eagel", {"eagle", "draft_model"}), "eagle");
   EXPECT_EQ(nearest_name("draft_modle", {"eagle", "draft_model"}), "draft_model");
   EXPECT_EQ(nearest_name("something_else", {"eagle", "draft_model"}), "");
+  EXPECT_EQ(nearest_name("fp8", {"q8", "fp8_e4m3"}), "fp8_e4m3");
+  EXPECT_EQ(nearest_name("PAGED", {"tiered", "paged"}), "paged");
 }
 
 }  // namespace
