@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/families/loading.h"
 #include "core/formats/gguf.h"
+#include "core/formats/writable_file.h"
 #include "core/hash.h"
 #include "core/hub_cache.h"
 #include "core/transformer/paging/layer_file.h"
@@ -238,6 +239,33 @@ std::shared_ptr<const TransformerWeights> load_over(const std::shared_ptr<LayerF
   return weights;
 }
 
+/// Which layers of a model are on disk, and in which file.
+struct LimitedLayers {
+  LayerFileKey key;
+  Residency residency;
+  fs::path file = {};  ///< "" = all layers are in memory
+
+  bool are_in_memory() const { return file.empty(); }
+};
+
+LimitedLayers plan_within(const OpenModel& model, const LoadOptions& options,
+                          const WeightLimit& limit) {
+  require_config(!options.place.device.is_mps(),
+                 "a memory limit is for models on the CPU and on CUDA: layers on disk are not "
+                 "supported on Apple GPUs. Use device: cpu, or leave out the limit.");
+  const auto sizes = measure(model, options);
+  LimitedLayers layers{.key = {.model = {}, .layer_bytes = bytes_of_layers(*sizes)},
+                       .residency = {}};
+  layers.residency = plan_residency(layers.key.layer_bytes, other_bytes(*sizes), limit.bytes);
+  const std::vector<bool>& in_memory = layers.residency.in_memory;
+  if (std::find(in_memory.begin(), in_memory.end(), false) != in_memory.end()) {
+    layers.key.model = model_text(model, *sizes);
+    layers.file = fs::absolute(limit.layer_file.empty() ? default_layer_file(model, options)
+                                                        : limit.layer_file);
+  }
+  return layers;
+}
+
 }  // namespace
 
 fs::path default_layer_file(const OpenModel& model, const LoadOptions& options) {
@@ -254,24 +282,24 @@ fs::path default_layer_file(const OpenModel& model, const LoadOptions& options) 
 std::shared_ptr<const TransformerWeights> load_model_within(const OpenModel& model,
                                                             const LoadOptions& options,
                                                             const WeightLimit& limit) {
-  require_config(!options.place.device.is_mps(),
-                 "a memory limit is for models on the CPU and on CUDA: layers on disk are not "
-                 "supported on Apple GPUs. Use device: cpu, or leave out the limit.");
-  const auto sizes = measure(model, options);
-  LayerFileKey key{.model = {}, .layer_bytes = bytes_of_layers(*sizes)};
-  const Residency residency = plan_residency(key.layer_bytes, other_bytes(*sizes), limit.bytes);
-  if (std::find(residency.in_memory.begin(), residency.in_memory.end(), false) ==
-      residency.in_memory.end()) {
+  const LimitedLayers layers = plan_within(model, options, limit);
+  if (layers.are_in_memory()) {
     return load_model(model, options);
   }
-  key.model = model_text(model, *sizes);
-  const fs::path path = fs::absolute(limit.layer_file.empty() ? default_layer_file(model, options)
-                                                              : limit.layer_file);
   std::error_code code;
-  fs::create_directories(path.parent_path(), code);  // else writing says what is wrong
+  fs::create_directories(layers.file.parent_path(), code);  // else writing says what is wrong
   LayerPager::Copies copies;
   std::ranges::generate(copies, [&] { return limit.copies(options.place.device); });
-  return load_over(open_layers(model, options, path, key), residency, model, options, copies);
+  return load_over(open_layers(model, options, layers.file, layers.key), layers.residency, model,
+                   options, copies);
+}
+
+void check_model_within(const OpenModel& model, const LoadOptions& options,
+                        const WeightLimit& limit) {
+  const LimitedLayers layers = plan_within(model, options, limit);
+  if (!layers.are_in_memory() && LayerFile::open(layers.file, layers.key) == nullptr) {
+    check_can_write(layers.file);
+  }
 }
 
 }  // namespace specdec

@@ -32,4 +32,9 @@ std::shared_ptr<const TransformerWeights> load_model_within(const OpenModel& mod
                                                             const LoadOptions& options,
                                                             const WeightLimit& limit);
 
+/// Throws what load_model_within would throw before it reads or writes weights: for a limit that is
+/// too small, and a layer file that is of another kind, or missing where none can be written.
+void check_model_within(const OpenModel& model, const LoadOptions& options,
+                        const WeightLimit& limit);
+
 }  // namespace specdec

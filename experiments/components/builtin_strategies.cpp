@@ -107,6 +107,7 @@ BeamOptions read_beams(const ConfigNode& node, const RunPlan& plan) {
     node.fail("num_return_sequences", fmt::format("{} is more than num_beams ({})",
                                                   options.num_return_sequences, options.num_beams));
   }
+  check_beam_rows(node, plan, options.num_beams);
   if (!plan.sampling.greedy()) {
     node.fail_at("type", fmt::format("beam search ranks sequences by their probability and draws "
                                      "none, but sampling.temperature is {}; use temperature 0",

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/writable_file.h"
 #include "experiments/components/builtin.h"
 #include "experiments/components/cache_format.h"
 #include "kv/tracing_store.h"
@@ -32,6 +33,9 @@ CacheRegistry::Make prepare_tracing(const ConfigNode& node, const RunPlan& plan)
   const CacheRegistry::Make make = plan.components.caches.prepare(traced, plan);
   const bool is_tiered = tier_budget(traced, plan.components).memory_bytes > 0;
   const std::filesystem::path events = node.output_path("events");
+  if (!events.empty()) {
+    note_error(node, "events", [&] { check_can_write(events); });
+  }
   if (!make) {
     return {};  // its mistake is noted
   }

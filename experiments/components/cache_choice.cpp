@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "core/draft.h"
 #include "core/error.h"
 #include "experiments/components/cache_codebook.h"
 #include "experiments/components/cache_format.h"
@@ -75,6 +76,20 @@ std::string refused_type(const ConfigNode& cache, const Components& components, 
     return type_of(cache);
   }
   return cache.is_map("of") ? refused_type(cache.child("of"), components, refused) : "";
+}
+
+/// The target's cache, with as many pages as on its device: one without memory stands for a GPU,
+/// and for tiers, which say how many they have.
+std::unique_ptr<KvStore> target_store(const ModelFiles& target, const ModelOptions& options) {
+  const CacheChoice cache = options.cache.beside_target();  // not traced
+  if (options.device != "cpu" || cache.memory_bytes > 0) {
+    return planned_cache("", cache, target.plan, target.config, options).measure();
+  }
+  const bool is_half = options.kv_dtype == "bfloat16" && !cache.format;
+  const bool is_double = options.dtype == "float64" && !is_half && !cache.format;  // else noted
+  return cache.factory(is_half ? KvFormat::kBFloat16 : KvFormat::kNative)(
+      cache_layers(target.plan), {.dtype = is_double ? at::kDouble : at::kFloat,
+                                  .max_length = max_length_of(options, target.config)});
 }
 
 std::shared_ptr<const CacheCodebook> read_codebook(const ConfigNode& cache,
@@ -249,6 +264,23 @@ void check_draft_layers(const ConfigNode& drafter, const RunPlan& run,
     run.draft_caches->back().is_own = own.has_value();
     run.draft_caches->back().drafts = true;
   }
+}
+
+void check_beam_rows(const ConfigNode& strategy, const RunPlan& run, int64_t beams) {
+  const bool grow = run.max_new_tokens > 1 && !run.grammar;  // else fewer may be open
+  if (run.target == nullptr || run.target_options == nullptr || !grow) {
+    return;
+  }
+  note_error(strategy, "num_beams", [&] {
+    const auto store = target_store(*run.target, *run.target_options);
+    store->extend({.count = 1});
+    store->commit(0, chain_path(1));
+    std::vector<RowId> rows;
+    for (int64_t beam = 0; beam < beams; ++beam) {
+      rows.push_back(store->fork(0, 1));
+    }
+    store->extend({.count = beams, .rows = rows});
+  });
 }
 
 std::string tiers_beside_target(const CacheChoice& target, const std::string& device) {

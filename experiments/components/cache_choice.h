@@ -83,6 +83,10 @@ void check_draft_layers(const ConfigNode& drafter, const RunPlan& run,
                         const std::vector<LayerPlan>& plan, const TransformerConfig& config,
                         const std::optional<CacheChoice>& own = {});
 
+/// Notes as a mistake of a strategy's key `num_beams` that the target's cache has no room for so
+/// many beams beside the row of the prompt, with a token of each.
+void check_beam_rows(const ConfigNode& strategy, const RunPlan& run, int64_t beams);
+
 /// What heads and draft models beside the target add to the memory of a GPU, where the target's
 /// cache has tiers; "" = nothing more than any cache.
 std::string tiers_beside_target(const CacheChoice& target, const std::string& device);

@@ -330,6 +330,12 @@ std::string gpu_name(const at::Device& device) {
   return "unknown";
 }
 
+LoadOptions load_options(const ModelOptions& options) {
+  return {.dtype = parse_dtype(options.dtype),
+          .place = placement_on(parse_device(options.device)),
+          .activations = parse_activations(options.activations)};
+}
+
 ModelLoader::ModelLoader(ModelOptions options, const ModelCatalog* catalog)
     : options_(std::move(options)), catalog_(catalog) {}
 
@@ -383,10 +389,7 @@ std::shared_ptr<const TransformerWeights> ModelLoader::weights(const std::filesy
       model.memory = {};
     }
     check_device(model);
-    const LoadOptions options{.dtype = parse_dtype(model.dtype),
-                              .place = placement_on(parse_device(model.device)),
-                              .activations = parse_activations(model.activations)};
-    weights = read_weights(folder, model, options);
+    weights = read_weights(folder, model, load_options(model));
     if (!weights->place.device.is_cpu() && weights->compute_dtype() != at::kFloat) {
       throw Error(
           fmt::format("{} holds float64 weights, which run on the CPU only, not on '{}'; "

@@ -108,6 +108,9 @@ KvFormat parse_kv_dtype(const std::string& name);
 /// The format of keys and values, by kv_dtype or by the cache's format. Throws ConfigError where
 /// both are given.
 KvFormat kv_format_of(const ModelOptions& options);
+/// How weights are loaded with these options. Throws ConfigError as parse_dtype, parse_device and
+/// parse_activations do.
+LoadOptions load_options(const ModelOptions& options);
 /// How a model computes, such as "bfloat16", or "Q5_0, Q8_0, Q4_K, Q6_K, activations int8": the
 /// formats of all its matrices, those of most weights first.
 std::string format_text(const TransformerWeights& model);

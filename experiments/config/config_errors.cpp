@@ -54,12 +54,17 @@ std::filesystem::path ConfigNode::output_path(const std::string& key) const {
   std::error_code ignored;
   if (text == "~" || text.rfind("~/", 0) == 0) {
     fail(key, "'~' stands for no folder in a config: write the path out");
-  } else if (std::filesystem::is_directory(text, ignored)) {
+    return {};
+  }
+  if (std::filesystem::is_directory(text, ignored)) {
     fail(key, fmt::format("{} is a folder: name a file in it", text));
-  } else if (const std::string other =
-                 errors()->name_output(text, path().empty() ? key : path() + "." + key);
-             !other.empty()) {
+    return {};
+  }
+  if (const std::string other =
+          errors()->name_output(text, path().empty() ? key : path() + "." + key);
+      !other.empty()) {
     fail(key, fmt::format("{} is written for {} already: name another file", text, other));
+    return {};
   }
   return text;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/families/limited_model.h"
 #include "core/transformer/heads/mtp_head.h"
 #include "experiments/components/builtin.h"
 #include "experiments/metrics/environment.h"
@@ -82,6 +83,23 @@ void check_of_files(const ConfigNode& node, const ModelOptions& options,
   }
 }
 
+/// What loading within the memory limit would refuse.
+void check_limit(const ConfigNode& node, const ModelOptions& options, const ModelFiles& files) {
+  LoadOptions load;
+  try {
+    load = load_options(options);
+  } catch (const ConfigError&) {
+    return;  // noted of their own keys
+  }
+  try {
+    check_model_within(*files.open, load, {options.memory.bytes, options.memory.layer_file});
+  } catch (const ConfigError& error) {
+    node.fail("memory_limit", error.what());
+  } catch (const Error& error) {
+    node.fail(node.has("layer_file") ? "layer_file" : "memory_limit", error.what());
+  }
+}
+
 /// nullptr where they cannot be read.
 const ModelFiles* read_files(const ConfigNode& node, ModelCatalog& catalog,
                              const ActiveLayers& active) {
@@ -145,6 +163,9 @@ std::filesystem::path read_model(const ConfigNode& node, const Components& compo
   if (files != nullptr) {
     note_error(node, "activations", [&] { check_activations(options, *files->open); });
     check_of_files(node, options, weights, *files);
+    if (options.memory.bytes > 0 && options.device != "mps") {
+      check_limit(node, options, *files);
+    }
     check_cache_layers(node, options.cache, files->plan, files->config, options);
   }
   return weights;
