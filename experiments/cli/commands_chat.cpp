@@ -97,6 +97,12 @@ class ChatLoop {
   }
   void answer(const std::function<ChatAnswer(const ChatWriter&)>& make);
   void write(std::string_view text, bool is_thinking);
+  /// Ends the line of an answer that an error cuts off.
+  void break_line() {
+    if (is_mid_line_) {
+      context_.out << "\n" << std::flush;
+    }
+  }
   void save(const std::string& file);
   /// A remark about the chat, unless --quiet.
   void note(const std::string& text) {
@@ -111,7 +117,8 @@ class ChatLoop {
   std::istream& in_;
   bool is_terminal_;
   bool shows_statistics_;
-  bool thinks_ = false;  // what was written last
+  bool thinks_ = false;       // what was written last
+  bool is_mid_line_ = false;  // of an answer, on standard output
 };
 
 std::optional<std::string> ChatLoop::read_line(const char* prompt) {
@@ -197,10 +204,16 @@ bool ChatLoop::obey(const std::string& line) {
 
 void ChatLoop::answer(const std::function<ChatAnswer(const ChatWriter&)>& make) {
   thinks_ = false;
+  is_mid_line_ = false;
   ChatAnswer answer;
   {
     const InterruptGuard interrupts;
-    answer = make([&](std::string_view text, bool is_thinking) { write(text, is_thinking); });
+    try {
+      answer = make([&](std::string_view text, bool is_thinking) { write(text, is_thinking); });
+    } catch (const Error&) {
+      break_line();
+      throw;
+    }
   }
   if (!json_.replaces_text()) {
     context_.out << "\n" << std::flush;
@@ -227,6 +240,7 @@ void ChatLoop::write(std::string_view text, bool is_thinking) {
     return;
   }
   context_.out << text << std::flush;
+  is_mid_line_ = true;
   if (!context_.out) {
     throw Error("standard output cannot be written (closed, or the disk is full)");
   }

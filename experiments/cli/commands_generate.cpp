@@ -17,7 +17,9 @@
 #include "experiments/cli/commands.h"
 #include "experiments/cli/generation_arguments.h"
 #include "experiments/cli/generation_json.h"
+#include "experiments/cli/generation_room.h"
 #include "experiments/cli/saved_state.h"
+#include "experiments/cli/token_printer.h"
 #include "experiments/config/config_file.h"
 #include "experiments/metrics/request_metrics.h"
 #include "experiments/run/prompt_grammars.h"
@@ -62,37 +64,6 @@ std::vector<Token> encode(const GenerateArguments& arguments, const ModelFiles& 
                        tools);
 }
 
-/// Writes tokens as they come: as text, or as ids where there is no tokenizer.
-class TokenPrinter {
- public:
-  /// What is printed goes on after the tokens `before`.
-  TokenPrinter(std::ostream& out, const Tokenizer* tokenizer, TokenSpan before) : out_(out) {
-    if (tokenizer == nullptr) {
-      return;
-    }
-    decoder_.emplace(*tokenizer);
-    for (const Token token : before) {
-      (void)decoder_->push(token);
-    }
-  }
-  void print(TokenSpan tokens) {
-    for (const Token token : tokens) {
-      out_ << (decoder_ ? decoder_->push(token) : fmt::format("{}{}", first_ ? "" : ",", token));
-      first_ = false;
-    }
-    out_.flush();
-    if (!out_) {
-      throw Error("standard output cannot be written (closed, or the disk is full)");
-    }
-  }
-  void finish() { out_ << (decoder_ ? decoder_->finish() : "") << "\n"; }
-
- private:
-  std::ostream& out_;
-  std::optional<StreamingDecoder> decoder_;
-  bool first_ = true;
-};
-
 /// Generates once; streams to the output if asked to.
 Generation run_one(const CommandContext& context, const Request& request, bool streams,
                    DecodingStrategy& strategy) {
@@ -107,11 +78,16 @@ Generation run_one(const CommandContext& context, const Request& request, bool s
     }
     InterruptGuard::check();
   };
-  const Generation generation = strategy.generate(streamed);
-  if (streams) {
-    printer.finish();
+  try {
+    Generation generation = strategy.generate(streamed);
+    if (streams) {
+      printer.finish();
+    }
+    return generation;
+  } catch (const Error&) {
+    printer.break_line();
+    throw;
   }
-  return generation;
 }
 
 std::unique_ptr<DecodingStrategy> make_strategy(const StrategyConfig& config, LanguageModel& target,
@@ -284,6 +260,10 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
 
   profile.take_all(options, context.components);
   context.note_profile(profile);
+  if (!arguments.no_cache) {
+    const int64_t left = stop.max_new_tokens - std::ssize(state.output);
+    check_room(files, options, config, std::ssize(state.text()), left);
+  }
   ModelLoader loader(options, &catalog);
   const auto model = loader.load(arguments.model, parse_adapters(arguments.adapters));
   UncachedModel uncached(*model);

@@ -105,10 +105,11 @@ std::string lacking_room(const PlannedCache& cache, const LongestText& text) {
   const auto held = held_tokens(*measured, text.prompt_tokens, tokens);
   return !held ? ""
                : fmt::format(
-                     "{}: holds {} tokens of a row, and prompt '{}' with max_new_tokens takes "
+                     "{}: holds {} tokens of a row, and {} with max_new_tokens takes "
                      "{} ({} + {}): raise {}, or give a shorter prompt or fewer max_new_tokens",
-                     cache.key, *held, text.prompt, tokens, text.prompt_tokens,
-                     tokens - text.prompt_tokens,
+                     cache.key, *held,
+                     text.prompt.empty() ? "the prompt" : fmt::format("prompt '{}'", text.prompt),
+                     tokens, text.prompt_tokens, tokens - text.prompt_tokens,
                      cache.choice.memory_bytes > 0
                          ? "its megabytes"
                          : "its limit (max_pages or megabytes; of recurrent layers "

@@ -26,7 +26,7 @@ PlannedCache planned_cache(const std::string& key, const CacheChoice& choice,
 
 /// The text of a run that takes most room.
 struct LongestText {
-  std::string prompt = {};  ///< its name
+  std::string prompt = {};  ///< its name; "" = the only one
   int64_t prompt_tokens = 0;
   int64_t new_tokens = 0;  ///< most: max_new_tokens, or those that the context leaves
 };

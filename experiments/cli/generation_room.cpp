@@ -1,0 +1,34 @@
+#include "experiments/cli/generation_room.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/error.h"
+#include "experiments/components/cache_room.h"
+
+namespace specdec {
+
+void check_room(const ModelFiles& files, const ModelOptions& options,
+                const StrategyConfig& strategy, int64_t prompt_tokens, int64_t max_new_tokens) {
+  const int64_t context = max_length_of(options, files.config);
+  if (prompt_tokens >= context) {
+    return;  // the generation says so
+  }
+  const LongestText text{.prompt_tokens = prompt_tokens,
+                         .new_tokens = std::min(max_new_tokens, context - prompt_tokens)};
+  std::vector<PlannedCache> caches = {
+      planned_cache("--cache", options.cache, files.plan, files.config, options)};
+  for (const PlannedCache& cache : strategy.draft_caches) {
+    if (cache.is_own) {
+      caches.push_back(cache);
+      caches.back().key = "--strategy: " + cache.key;
+    }
+  }
+  for (const PlannedCache& cache : caches) {
+    if (const std::string lacking = lacking_room(cache, text); !lacking.empty()) {
+      throw ConfigError(lacking);
+    }
+  }
+}
+
+}  // namespace specdec

@@ -1,0 +1,109 @@
+// What the commands say of a key/value cache: its room, its tiers, and where it is for nothing.
+#include <ATen/Context.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/experiments/cli/cli_result.h"
+#include "tests/support/golden.h"
+#include "tests/support/temporary_folder.h"
+
+namespace specdec {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using Words = std::vector<std::string>;
+
+const std::string kSmallCache = "{type: paged, page_size: 4, max_pages: 2}";
+
+/// Four tokens, and so many new ones.
+CliResult generated(const std::string& tokens, const Words& more,
+                    const Components& components = builtin_components()) {
+  Words words = {"generate",     test_data("gemma3-a").string(),
+                 "--tokens",     "2,5,7,11",
+                 "--ignore-eos", "--max-new-tokens",
+                 tokens};
+  words.insert(words.end(), more.begin(), more.end());
+  return cli(words, components);
+}
+
+std::string refused(const Words& words) {
+  const CliResult result = cli(words);
+  EXPECT_EQ(result.code, 2) << result.out;
+  EXPECT_EQ(result.out, "");
+  return result.err;
+}
+
+TEST(CacheCliTest, ATextThatCannotFitIsRefusedBeforeItsFirstToken) {
+  EXPECT_EQ(generated("5", {"--cache", kSmallCache}).code, 0) << "the last token needs no slot";
+  const CliResult result = generated("6", {"--cache", kSmallCache});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("--cache: holds 8 tokens of a row, and the prompt with "
+                                    "max_new_tokens takes 9 (4 + 5)"));
+  const CliResult drafts = generated(
+      "12", {"--strategy",
+             fmt::format("{{type: speculative, drafter: {{type: draft_model, weights: {}, cache: "
+                         "{{type: paged, page_size: 4, max_pages: 2}}}}}}",
+                         test_data("gemma3-a").string())});
+  EXPECT_EQ(drafts.code, 2);
+  EXPECT_EQ(drafts.out, "");
+  EXPECT_THAT(drafts.err, HasSubstr("--strategy: drafter.cache: holds 8 tokens"));
+}
+
+TEST(CacheCliTest, AResumedTextCountsWhole) {
+  const TemporaryFolder folder;
+  const std::string state = (folder.path() / "a.state").string();
+  ASSERT_EQ(generated("3", {"--cache", kSmallCache, "--save-state", state}).code, 0);
+  const auto resumed = [&](const std::string& tokens) {
+    return cli({"generate", test_data("gemma3-a").string(), "--ignore-eos", "--resume", state,
+                "--cache", kSmallCache, "--max-new-tokens", tokens});
+  };
+  EXPECT_THAT(resumed("3").err, HasSubstr("takes 9 (7 + 2)"));
+  EXPECT_EQ(resumed("2").code, 0);
+}
+
+/// Fails in the third step.
+class FailingDrafter final : public Drafter {
+ public:
+  Draft propose(const DraftContext& context) override {
+    if (++steps_ == 3) {
+      throw Error("no more");
+    }
+    return Draft::root(context.committed.back());
+  }
+
+ private:
+  int steps_ = 0;
+};
+
+Components with_failing_drafter() {
+  Components components = builtin_components();
+  components.drafters.add("failing", {.help = "fails",
+                                      .promise = Promise::kLossless,
+                                      .prepare = [](const ConfigNode&, const RunPlan&) {
+                                        return [](BuildContext&) {
+                                          return std::make_unique<FailingDrafter>();
+                                        };
+                                      }});
+  return components;
+}
+
+TEST(CacheCliTest, AnErrorInTheMidstOfATextBeginsALine) {
+  const CliResult result = generated(
+      "9", {"--strategy", "{type: speculative, drafter: {type: failing}}"}, with_failing_drafter());
+  EXPECT_EQ(result.code, 2);
+  ASSERT_GT(result.out.size(), 1U);
+  EXPECT_EQ(result.out.back(), '\n');
+  EXPECT_NE(result.out[result.out.size() - 2], '\n');
+  EXPECT_EQ(result.err, "error: no more\n");
+}
+
+}  // namespace
+}  // namespace specdec
