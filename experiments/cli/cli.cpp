@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "experiments/cli/commands.h"
+#include "experiments/config/output_path.h"
 #include "experiments/grammar/commands_grammar.h"
 #include "experiments/metrics/environment.h"
 
@@ -30,13 +31,18 @@ bool is_out_of_memory(const c10::Error& error) {
               std::string(error.what_without_backtrace()));
 }
 
-/// Throws ConfigError for a limit that is none, or that the command would not keep.
+/// Throws ConfigError for a limit that is none, or that the command would not keep, and for a file
+/// that cannot be written.
 void check_memory_limit(const GlobalFlags& flags, const std::string& command) {
   try {
     (void)parse_memory_limit(flags.memory_limit, flags.layer_file);
   } catch (const ConfigError& error) {
     throw ConfigError(fmt::format(
         "{}: {}", flags.memory_limit.empty() ? "--layer-file" : "--memory-limit", error.what()));
+  }
+  if (const std::string why = refused_output(flags.layer_file);
+      !flags.layer_file.empty() && !why.empty()) {
+    throw ConfigError("--layer-file: " + why);
   }
   constexpr const char* kReading[] = {"run", "check", "generate", "chat", "logits"};
   const bool reads =

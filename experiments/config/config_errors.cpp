@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <system_error>
 #include <utility>
 
 #include "core/error.h"
@@ -44,29 +43,6 @@ void ConfigErrors::throw_if_any() const {
     return line_of(a) < line_of(b);
   });
   throw ConfigError(fmt::format("{}", fmt::join(sorted, "\n")));
-}
-
-std::filesystem::path ConfigNode::output_path(const std::string& key) const {
-  const auto text = get<std::string>(key, "");
-  if (text.empty()) {
-    return {};
-  }
-  std::error_code ignored;
-  if (text == "~" || text.rfind("~/", 0) == 0) {
-    fail(key, "'~' stands for no folder in a config: write the path out");
-    return {};
-  }
-  if (std::filesystem::is_directory(text, ignored)) {
-    fail(key, fmt::format("{} is a folder: name a file in it", text));
-    return {};
-  }
-  if (const std::string other =
-          errors()->name_output(text, path().empty() ? key : path() + "." + key);
-      !other.empty()) {
-    fail(key, fmt::format("{} is written for {} already: name another file", text, other));
-    return {};
-  }
-  return text;
 }
 
 void note_error(const ConfigNode& node, const std::string& key, const std::function<void()>& call) {

@@ -7,55 +7,11 @@
 
 #include "core/error.h"
 #include "core/hub_cache.h"
+#include "experiments/config/config_node_state.h"
 
 namespace specdec {
 
-/// What is known of one key, and what it resolved to.
-struct KnownKey {
-  std::string key;
-  std::shared_ptr<YamlTree> value;              // a scalar or a list of scalars; or
-  std::vector<std::shared_ptr<void>> children;  // states of child maps
-  bool is_list = false;
-  std::filesystem::path path;  // of an existing file or folder: where it was found
-};
-
-struct ConfigNode::State {
-  std::shared_ptr<const YamlTree> tree;
-  std::shared_ptr<ConfigErrors> errors;
-  std::filesystem::path folder;
-  std::string path;
-  std::vector<KnownKey> known;
-  bool absent = false;         // its absence is a mistake already, so that of its keys is none
-  bool takes_any_key = false;  // its type is not known, so that its keys cannot be
-
-  KnownKey& know(const std::string& key) {
-    for (auto& entry : known) {
-      if (entry.key == key) {
-        return entry;
-      }
-    }
-    known.push_back({key, nullptr, {}, false, {}});
-    return known.back();
-  }
-  std::string path_of(const std::string& key) const {
-    return path.empty() ? key : path + "." + key;
-  }
-  std::shared_ptr<State> make_child(const std::string& child_path,
-                                    std::shared_ptr<const YamlTree> child_tree) const {
-    auto child = std::make_shared<State>();
-    *child = {std::move(child_tree), errors, folder, child_path, {}};
-    return child;
-  }
-};
-
 namespace {
-
-/// Without "..", unless a link makes that another place: what a file is called is recorded.
-std::filesystem::path plain_path(const std::filesystem::path& path) {
-  std::error_code ignored;
-  auto plain = path.lexically_normal();
-  return std::filesystem::equivalent(plain, path, ignored) ? plain : path;
-}
 
 /// `path` as it is seen from a folder, which may not exist yet.
 std::string path_from(const std::filesystem::path& folder, const std::filesystem::path& path) {
@@ -65,6 +21,12 @@ std::string path_from(const std::filesystem::path& folder, const std::filesystem
 }
 
 }  // namespace
+
+std::filesystem::path plain_path(const std::filesystem::path& path) {
+  std::error_code ignored;
+  auto plain = path.lexically_normal();
+  return std::filesystem::equivalent(plain, path, ignored) ? plain : path;
+}
 
 ConfigNode::ConfigNode() : ConfigNode(YamlTree::map("config"), std::make_shared<ConfigErrors>()) {}
 

@@ -75,8 +75,9 @@ class ConfigNode {
   /// Path of a model, which may be a name of the hub that its cache holds; else as require_path.
   std::filesystem::path require_model(const std::string& key) const;
 
-  /// Path of a file that is to be written; "" where the key is missing or mistaken. A folder, a
-  /// path that begins with '~' (no path of a config is expanded) and a file that another key names
+  /// Path of a file that is to be written, in the config's folder, or in the current one where the
+  /// command line names it; "" where the key is missing or mistaken. A path that begins with '~' (no
+  /// path of a config is expanded), a file that another key names and what refused_output refuses
   /// are mistakes.
   std::filesystem::path output_path(const std::string& key) const;
 
@@ -105,7 +106,8 @@ class ConfigNode {
   void ignore(const std::string& key) const;
 
   /// Keys read so far, with defaults filled in, in the order of reading. `folder`: relative paths
-  /// (see require_path) are written as they are seen from there, so that a config in it finds them.
+  /// (see require_path and output_path) are written as they are seen from there, so that a config in
+  /// it finds them.
   std::shared_ptr<YamlTree> resolved(const std::filesystem::path& folder = {}) const;
   /// Where relative paths are looked up after the current directory.
   const std::filesystem::path& folder() const;

@@ -105,5 +105,15 @@ TEST(CacheCliTest, AnErrorInTheMidstOfATextBeginsALine) {
   EXPECT_EQ(result.err, "error: no more\n");
 }
 
+TEST(CacheCliTest, ALayerFileNeedsItsFolder) {
+  const auto with = [](const std::string& file) {
+    return refused({"generate", test_data("gemma3-a").string(), "--tokens", "2", "--memory-limit",
+                    "700kB", "--layer-file", file});
+  };
+  EXPECT_THAT(with("/no/such/l.layers"),
+              HasSubstr("--layer-file: /no/such/l.layers lies in no folder that is there"));
+  EXPECT_THAT(with("/dev/full"), HasSubstr("--layer-file: /dev/full is a device"));
+}
+
 }  // namespace
 }  // namespace specdec

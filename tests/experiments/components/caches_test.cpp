@@ -212,7 +212,7 @@ TEST(CachesTest, TheEventsOfATraceAddUpToIt) {
   const c10::InferenceMode guard;
   const Components all = builtin_components();
   const TemporaryFolder folder;
-  const std::filesystem::path path = folder.path() / "new" / "events.jsonl";
+  const std::filesystem::path path = folder.path() / "events.jsonl";
   const std::string text = fmt::format(
       "{{type: tracing, of: {{type: paged, page_size: 4, window_slack: 2}}, events: {}}}",
       path.string());

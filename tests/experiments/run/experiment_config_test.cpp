@@ -478,11 +478,47 @@ TEST_F(ExperimentConfigTest, CachesShareNoEvents) {
                              test_data("gemma3-a").string(), drafter)),
         {fmt::format("model.cache={{type: tracing, events: {}}}", events), "sweep={seed: [0, 1]}"});
   };
-  EXPECT_EQ(with("a.jsonl", "b.jsonl"), "no error");
-  EXPECT_THAT(with("a.jsonl", "x/../a.jsonl"),
-              HasSubstr("events: x/../a.jsonl is written for model.cache.events already"));
+  const std::string beside = (folder_.path() / "a.jsonl").string();
+  EXPECT_EQ(with(beside, "b.jsonl"), "no error");
+  EXPECT_EQ(with("a.jsonl", "a.jsonl"), "no error") << "one in the current folder";
+  EXPECT_THAT(with(beside, "a.jsonl"),
+              HasSubstr("a.jsonl is written for model.cache.events already"));
   EXPECT_THAT(with("~/a.jsonl", "b.jsonl"), HasSubstr("'~' stands for no folder"));
   EXPECT_THAT(with(folder_.path().string(), "b.jsonl"), HasSubstr("is a folder: name a file"));
+}
+
+TEST_F(ExperimentConfigTest, FilesThatAreWrittenLieBesideTheConfig) {
+  const std::string source = fmt::format(
+      "model:\n  weights: {}\n  memory_limit: 700kB\n  layer_file: l.layers\n"
+      "  cache: {{type: tracing, events: ev.jsonl}}\nprompts: {{file: p.jsonl}}\n{}",
+      test_data("gemma3-a").string(), kStrategies);
+  const auto layer_file = [](const ExperimentPlan& plan) {
+    return plan.points[0].config.model.memory.layer_file;
+  };
+  const auto plan = load(source);
+  EXPECT_EQ(layer_file(plan), folder_.path() / "l.layers");
+  const auto run = folder_.path() / "runs" / "a";
+  std::filesystem::create_directories(run);
+  const auto written = run_config_text(plan, group_arms(plan), run);
+  EXPECT_THAT(written, AllOf(HasSubstr(R"(layer_file: "../../l.layers")"),
+                             HasSubstr(R"(events: "../../ev.jsonl")")));
+  const auto again = load_experiment(folder_.write("runs/a/config.yaml", written), {}, components_);
+  EXPECT_EQ(layer_file(again), folder_.path() / "l.layers") << "without '..'";
+  EXPECT_EQ(run_config_text(again, group_arms(again), run), written);
+  EXPECT_EQ(layer_file(load(source, {"--layer-file model.layer_file=l.layers"})), "l.layers")
+      << "in the current folder";
+}
+
+TEST_F(ExperimentConfigTest, FilesThatCannotBeWrittenAreMistakes) {
+  const auto with = [&](const std::string& file) {
+    return message(text(""), {"model.memory_limit=700kB", "model.layer_file=" + file});
+  };
+  EXPECT_THAT(with("no/such/l.layers"),
+              HasSubstr("model.layer_file: no/such/l.layers lies in no folder that is there: make "
+                        "no/such, or name another file"));
+  EXPECT_THAT(with("/dev/full"), HasSubstr("model.layer_file: /dev/full is a device or pipe"));
+  EXPECT_THAT(with(folder_.path().string()), HasSubstr("is a folder: name a file"));
+  EXPECT_EQ(with((folder_.path() / "l.layers").string()), "no error");
 }
 
 TEST_F(ExperimentConfigTest, OverridesNameTheirText) {
