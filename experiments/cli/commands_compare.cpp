@@ -114,6 +114,8 @@ void note_loops(const fs::path& a, const fs::path& b, std::vector<std::string>& 
 }
 
 int compare(const CommandContext& context, const CompareArguments& arguments) {
+  refuse_model_flags(context.flags,
+                     "compare reads what runs have written, without a model; leave it out");
   JsonOutput json(arguments.json, context.out);
   const fs::path folder_a = arguments.runs.at(0);
   const fs::path folder_b = arguments.runs.at(1);

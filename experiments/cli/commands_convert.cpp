@@ -57,6 +57,9 @@ std::map<std::string, ModuleUpdate> read_updates(const std::filesystem::path& in
 }
 
 int convert(const CommandContext& context, const ConvertArguments& arguments) {
+  GlobalFlags unread = context.flags;
+  unread.dtype.clear();  // of the conversion
+  refuse_model_flags(unread, "convert writes weights, and runs no model; leave it out");
   const auto input = find_model(arguments.input);
   ModelConverter converter(input, arguments.output,
                            {.dtype = conversion_dtype(context.flags.dtype),

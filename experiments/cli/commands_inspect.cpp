@@ -246,6 +246,11 @@ int inspect(const CommandContext& context, const InspectArguments& arguments) {
     throw ConfigError(
         fmt::format("--context: {} holds a head, which has no context of its own", model));
   }
+  if (!kind.empty()) {
+    refuse_model_flags(
+        context.flags,
+        fmt::format("{} holds a head, whose files alone are described; leave it out", model));
+  }
   const auto inspection =
       kind.empty() ? model_json(context, model, arguments.context) : inspect_head(model, kind);
   json.write(json_text(inspection, 2) + "\n");

@@ -3,6 +3,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -78,7 +79,23 @@ void print_all(std::ostream& out, const std::vector<ComponentHelp>& components) 
          "  turns only); with prompts.chat, in the model's chat format.\n";
 }
 
+/// Throws ConfigError where the word after --json is the name of a component, or of a kind: it
+/// would be a file's.
+void refuse_component_as_file(const std::string& file, const std::vector<ComponentHelp>& all) {
+  const bool is_name = std::any_of(all.begin(), all.end(), [&](const ComponentHelp& component) {
+    return component.type == file || component.kind == file;
+  });
+  if (is_name) {
+    throw ConfigError(
+        fmt::format("--json {0}: the word after --json names a file, and {0} is a name of the "
+                    "list: give 'specdec list {0} --json', or ./{0} for such a file",
+                    file));
+  }
+}
+
 int list(const CommandContext& context, const ListArguments& arguments) {
+  refuse_model_flags(context.flags, "list makes no model; leave it out");
+  refuse_component_as_file(arguments.json.file, describe_components(context.components));
   if (arguments.matrix) {
     return list_matrix(context, arguments);
   }

@@ -131,6 +131,7 @@ int tokenize_file(const CommandContext& context, const TokenizeArguments& argume
 }
 
 int tokenize(const CommandContext& context, const TokenizeArguments& arguments, bool has_text) {
+  refuse_model_flags(context.flags, "tokenize loads no model, but its tokenizer; leave it out");
   if (has_text == !arguments.file.empty()) {
     throw ConfigError("tokenize needs one of --text and --file");
   }

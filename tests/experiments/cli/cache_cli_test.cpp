@@ -105,6 +105,30 @@ TEST(CacheCliTest, AnErrorInTheMidstOfATextBeginsALine) {
   EXPECT_EQ(result.err, "error: no more\n");
 }
 
+TEST(CacheCliTest, CommandsRefuseWhatTheyIgnore) {
+  const Words cache = {"--cache", "pagd"};
+  const std::string model = test_data("gemma3-a").string();
+  for (const Words& command : {Words{"list"}, Words{"tokenize", model, "--text", "a"},
+                               Words{"compare", "a", "b"}, Words{"convert", model, "x.gguf"},
+                               Words{"inspect", SPECDEC_SOURCE_DIR "/models/heads/eagle"}}) {
+    for (const Words& flag : {cache, Words{"--kv-dtype", "bfloat16"}}) {
+      Words words = command;
+      words.insert(words.end(), flag.begin(), flag.end());
+      EXPECT_THAT(refused(words), AllOf(HasSubstr(flag[0] + ": "), HasSubstr("leave it out")))
+          << command[0];
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists("x.gguf"));
+}
+
+TEST(CacheCliTest, TheNameOfAComponentIsNoFileOfAList) {
+  EXPECT_THAT(refused({"list", "--json", "cache"}),
+              HasSubstr("give 'specdec list cache --json', or ./cache for such a file"));
+  EXPECT_THAT(refused({"list", "--json", "paged"}), HasSubstr("list paged --json"));
+  EXPECT_FALSE(std::filesystem::exists("cache"));
+  EXPECT_EQ(cli({"list", "cache", "--json"}).code, 0);
+}
+
 TEST(CacheCliTest, ALayerFileNeedsItsFolder) {
   const auto with = [](const std::string& file) {
     return refused({"generate", test_data("gemma3-a").string(), "--tokens", "2", "--memory-limit",
