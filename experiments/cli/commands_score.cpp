@@ -6,7 +6,6 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numbers>
@@ -40,11 +39,12 @@ struct ScoreArguments {
   bool compares() const {
     return !against.empty() || !against_dtype.empty() || !against_cache.empty();
   }
-  /// The other model, in words.
-  std::string other() const {
+  /// The other model, in words; `cache` is the model's own, which both have unless it is told.
+  std::string other(const std::string& cache) const {
+    const std::string& own = against_cache.empty() ? cache : against_cache;
     return (against.empty() ? model : against) +
            (against_dtype.empty() ? "" : " as " + against_dtype) +
-           (against_cache.empty() ? "" : " with cache " + against_cache);
+           (own.empty() ? "" : " with cache " + own);
   }
 };
 
@@ -61,7 +61,7 @@ int64_t choose_window(int64_t wanted, const LanguageModel& model, const Language
 /// Finds the levels of q3 for a model's keys and values, as it reads the windows.
 class Calibration {
  public:
-  /// Throws ConfigError where the model's cache is not exact.
+  /// Throws Error where the model's cache is not exact, or the file cannot be written.
   Calibration(const ScoreArguments& arguments, const ModelOptions& options)
       : file_(*arguments.calibrate),
         levels_(arguments.rotation == "hadamard" ? KvRotation::kHadamard : KvRotation::kNone,
@@ -74,16 +74,7 @@ class Calibration {
     if (file_.empty() || file_ == "-") {
       throw ConfigError("--calibrate: name a file for the levels");
     }
-    if (std::filesystem::exists(file_)) {
-      try {
-        (void)read_cache_codebook(file_);
-      } catch (const Error&) {
-        throw ConfigError(fmt::format(
-            "--calibrate: {} is there and holds no levels, so it is not overwritten: name another "
-            "file",
-            file_));
-      }
-    }
+    check_codebook_output(file_);
   }
 
   void add(const TransformerModel& model) {
@@ -313,7 +304,7 @@ int score(const CommandContext& context, const ScoreArguments& arguments) {
   json["file"] = arguments.file;
   json["window"] = window;
   if (json.contains("against")) {
-    json["against"]["model"] = arguments.other();
+    json["against"]["model"] = arguments.other(context.flags.cache);
   }
   const auto rows = arguments.tokens ? tokens_json(passages, windows, scores) : nlohmann::json();
   if (!output.replaces_text()) {

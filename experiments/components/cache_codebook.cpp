@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/formats/atomic_file.h"
 #include "core/formats/safetensors.h"
 #include "core/hash.h"
 #include "core/kernels/hadamard.h"
@@ -19,6 +20,13 @@ namespace {
 /// Numbers are divided by the root mean square of their 32, so none is larger than its root.
 constexpr double kMostLevel = 6.0;
 constexpr const char* kMakeAgain = "make it with 'specdec score MODEL TEXT --calibrate FILE'";
+
+/// The same of a cache with this rotation.
+std::string make_again(KvRotation rotation) {
+  return rotation == KvRotation::kHadamard
+             ? "make it with 'specdec score MODEL TEXT --calibrate FILE --rotation hadamard'"
+             : kMakeAgain;
+}
 
 std::string levels_name(size_t layer) { return fmt::format("layers.{}.levels", layer); }
 
@@ -87,7 +95,7 @@ Tensor read_levels(const TensorEntry& entry, const CodebookHeader& header) {
 void CacheCodebook::give_to(std::vector<LayerKv>& layers) const {
   const auto refuse = [&](const std::string& difference) {
     throw Error(fmt::format("{}: holds the levels of another model: {}; {}", file.string(),
-                            difference, kMakeAgain));
+                            difference, make_again(rotation)));
   };
   if (layers.size() != levels.size()) {
     refuse(fmt::format("{} layers, not {}", levels.size(), layers.size()));
@@ -117,7 +125,7 @@ void CacheCodebook::check_model(const std::string& fingerprint) const {
   if (model != fingerprint) {
     throw Error(
         fmt::format("{}: holds levels that were calibrated for the weights {}, not for {}; {}",
-                    file.string(), model, fingerprint, kMakeAgain));
+                    file.string(), model, fingerprint, make_again(rotation)));
   }
 }
 
@@ -164,6 +172,23 @@ void write_cache_codebook(const std::filesystem::path& file, const CacheCodebook
                      {"weights", weights_names()[static_cast<size_t>(codebook.weights)]},
                      {"tokens", std::to_string(codebook.tokens)},
                      {"layers", std::to_string(codebook.levels.size())}});
+}
+
+void check_codebook_output(const std::filesystem::path& file) {
+  constexpr size_t kMostBytes = size_t{1} << 16U;  // that a codebook has
+  std::error_code ignored;
+  if (std::filesystem::exists(file, ignored)) {
+    try {
+      (void)read_cache_codebook(file);
+    } catch (const Error&) {
+      throw ConfigError(fmt::format(
+          "--calibrate: {} is there and holds no levels, so it is not overwritten: name another "
+          "file",
+          file.string()));
+    }
+  }
+  std::filesystem::create_directories(file.parent_path(), ignored);
+  AtomicFile(file).write(std::string(kMostBytes, ' '));  // and takes it back
 }
 
 void CodebookCalibration::add(const KvStore& cache, RowId row, const std::vector<int64_t>& layers) {

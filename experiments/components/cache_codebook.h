@@ -33,6 +33,10 @@ CacheCodebook read_cache_codebook(const std::filesystem::path& file);
 /// Writes the file whole or not at all; throws Error where it cannot.
 void write_cache_codebook(const std::filesystem::path& file, const CacheCodebook& codebook);
 
+/// Throws Error where no codebook can be written under this name: before the work for one. What is
+/// there already must be one too.
+void check_codebook_output(const std::filesystem::path& file);
+
 /// Makes a codebook of the keys and values of texts.
 class CodebookCalibration {
  public:

@@ -159,6 +159,23 @@ TEST(CacheCodebookTest, WhatItIsNotForIsAnErrorThatSaysHowToMakeOne) {
   EXPECT_THAT(one.calibrate({"--cache", "{type: paged, format: q8, lossy: true}"}).err,
               HasSubstr("--calibrate reads keys and values as they are"));
   EXPECT_EQ(cli({"score", one.model, one.text, "--by-magnitude"}).code, 2);
+  ASSERT_EQ(one.calibrate({"--rotation", "hadamard"}).code, 0);
+  EXPECT_THAT(one.load_error(other, one.yaml(", rotation: hadamard")),
+              HasSubstr("--calibrate FILE --rotation hadamard'"));
+}
+
+TEST(CacheCodebookTest, AFileThatCannotBeWrittenIsSaidBeforeTheScoring) {
+  const CalibratedModel one;
+  const std::vector<std::string> score = {"score", one.model, one.text, "--window", "16777216"};
+  const auto error = [&](const std::string& file) {
+    auto arguments = score;
+    arguments.insert(arguments.end(), {"--calibrate", file});
+    return cli(arguments).err;
+  };
+  EXPECT_THAT(error("/proc/no/levels"), HasSubstr("/proc/no/levels: cannot create"));
+  EXPECT_THAT(error(one.text), HasSubstr("holds no levels, so it is not overwritten"));
+  EXPECT_THAT(error(one.file), HasSubstr("--window 16777216")) << "which is found out next";
+  EXPECT_FALSE(std::filesystem::exists(one.file)) << "no half file";
 }
 
 }  // namespace
