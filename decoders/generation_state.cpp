@@ -116,6 +116,7 @@ std::string state_header(const GenerationState& state, const std::vector<LayerKe
       {"prompt_number", state.prompt_number},
       {"repeat", state.repeat},
       {"grammar", state.grammar},
+      {"cache", state.cache},
       {"key", state.cached.key},
       {"cached_tokens", state.cached.tokens.size()},
       {"shortest_cached", state.cached.snapshot ? state.cached.snapshot->shortest_length() : 0},
@@ -252,6 +253,7 @@ GenerationState read_header(const Blob& blob, const std::string& file) {
       .prompt_number = static_cast<uint32_t>(integer_within(json, "prompt_number", kMost)),
       .repeat = static_cast<uint32_t>(integer_within(json, "repeat", kMost)),
       .grammar = json.text("grammar", ""),
+      .cache = json.text("cache", ""),  // older files have none
       .cached = {}};
   if (state.prompt.empty()) {
     json.fail("prompt", "is empty");
@@ -278,10 +280,10 @@ void check_target(const GenerationState& state, LanguageModel& target) {
   if (key != state.cached.key) {
     throw SnapshotModelError(fmt::format(
         "the state is of another model than this one, or of the same with other adapters, dtype, "
-        "activations, kv_dtype, cache format or device: it was made with '{}' (key {}, here {}). "
-        "Resume it with "
-        "the same model and options",
-        state.model, state.cached.key, key));
+        "activations, kv_dtype, device or cache (its format, rotation, codebook, exact_recent, and "
+        "what window and compressed keep): it was made with '{}'{} (key {}, here {}). Resume it "
+        "with the same model and options",
+        state.model, state.cache.empty() ? "" : ", " + state.cache, state.cached.key, key));
   }
 }
 

@@ -26,7 +26,8 @@ struct GenerationState {
   uint64_t seed = 0;
   uint32_t prompt_number = 0;
   uint32_t repeat = 0;
-  std::string grammar;  ///< names the grammar of the output; "" = none
+  std::string grammar;     ///< names the grammar of the output; "" = none
+  std::string cache = {};  ///< dtype and cache that the user asked for, for messages; "" = neither
   /// Keys and values of the text's first tokens; without a snapshot, none.
   CachedPrefix cached;
 

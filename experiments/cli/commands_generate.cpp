@@ -118,7 +118,8 @@ void check_arguments(const GenerateArguments& arguments) {
 }
 
 /// The generation before its first step: begun by the arguments, or the one that --resume names.
-GenerationState begin_generation(const GenerateArguments& arguments, const ModelFiles& files,
+GenerationState begin_generation(const GenerateArguments& arguments, const GlobalFlags& flags,
+                                 const ModelFiles& files,
                                  const std::optional<GrammarConfig>& grammar) {
   const std::string name = grammar_name(grammar, arguments.grammar);
   if (!arguments.resume.empty()) {
@@ -130,6 +131,7 @@ GenerationState begin_generation(const GenerateArguments& arguments, const Model
           .sampling = make_sampling(arguments, files),
           .seed = arguments.seed,
           .grammar = name,
+          .cache = asked_text(flags),
           .cached = {}};
 }
 
@@ -241,7 +243,7 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   }
   JsonOutput json(arguments.json, context.out);
   const auto grammar = read_grammar_text(arguments, files);
-  GenerationState state = begin_generation(arguments, files, grammar);
+  GenerationState state = begin_generation(arguments, context.flags, files, grammar);
   auto stop = make_stop(arguments, files, arguments.ignore_eos);
   stop.max_new_tokens += std::ssize(state.output);
   ProfileDefaults profile = context.machine_profile(arguments.model);

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/hash.h"
+#include "experiments/terminal/command_line.h"
 #include "grammar/grammar_source.h"
 
 namespace specdec {
@@ -21,6 +22,20 @@ std::string grammar_name(const std::optional<GrammarConfig>& grammar,
   const std::string text = fmt::format("{}\n{}\n{}\n{}", grammar_kind_name(source.kind),
                                        source.start, source.text, is_inline ? *argument : "");
   return fmt::format("{:016x}", hash_bytes(kHashStart, text.data(), text.size()));
+}
+
+std::string asked_text(const GlobalFlags& flags) {
+  std::string text;
+  for (const auto& [name, value] : {std::pair("--device", flags.device),
+                                    {"--dtype", flags.dtype},
+                                    {"--activations", flags.activations},
+                                    {"--kv-dtype", flags.kv_dtype},
+                                    {"--cache", flags.cache}}) {
+    if (!value.empty()) {
+      text += fmt::format("{}{} {}", text.empty() ? "" : " ", name, value);
+    }
+  }
+  return text;
 }
 
 GenerationState load_state(const std::string& file, const std::string& grammar) {

@@ -16,6 +16,10 @@ namespace specdec {
 std::string grammar_name(const std::optional<GrammarConfig>& grammar,
                          const std::optional<std::string>& argument);
 
+struct GlobalFlags;
+/// The flags that decide what the cache of a generation holds, as they were given; "" = none.
+std::string asked_text(const GlobalFlags& flags);
+
 /// Reads the state that --resume names. Throws ConfigError where it was generated under another
 /// grammar than `grammar`.
 GenerationState load_state(const std::string& file, const std::string& grammar);

@@ -14,6 +14,7 @@
 namespace specdec {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using Texts = std::vector<std::string>;
 
@@ -134,6 +135,15 @@ TEST_F(SavedStateCliTest, MistakesAreErrors) {
   EXPECT_THAT(refused(resume), HasSubstr("checksum"));
   folder_.write("a.state", "{}");
   EXPECT_THAT(refused(resume), HasSubstr("is no state of a generation"));
+}
+
+TEST_F(SavedStateCliTest, AnotherCacheIsAnErrorThatNamesTheStatesOwn) {
+  const std::string own = "{type: paged, format: q4, lossy: true}";
+  (void)text(joined(prompt_, {"--max-new-tokens", "2", "--save-state", state_, "--cache", own}));
+  EXPECT_THAT(refused({"--resume", state_}),
+              AllOf(HasSubstr(", --cache " + own + " (key "), HasSubstr("rotation"),
+                    HasSubstr("exact_recent"), HasSubstr("window and compressed")));
+  (void)text({"--resume", state_, "--max-new-tokens", "2", "--cache", own});
 }
 
 }  // namespace
