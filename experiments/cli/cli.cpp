@@ -55,6 +55,18 @@ void check_memory_limit(const GlobalFlags& flags, const std::string& command) {
   }
 }
 
+/// Throws ConfigError for a device that a command cannot use. `run` and `check` say it among the
+/// other mistakes of a config, and inspect counts the memory of a GPU without one.
+void check_device_flag(const std::string& device, const std::string& command) {
+  const bool is_cuda =
+      device == "cuda" || (device.rfind("cuda:", 0) == 0 &&
+                           device.find_first_not_of("0123456789", 5) == std::string::npos);
+  if (!device.empty() && command != "run" && command != "check" &&
+      !(command == "inspect" && is_cuda)) {
+    (void)parse_device(device);
+  }
+}
+
 int dispatch(const std::vector<std::string>& arguments, CommandContext& context) {
   CLI::App app;
   begin_commands(app, context);
@@ -80,10 +92,9 @@ int dispatch(const std::vector<std::string>& arguments, CommandContext& context)
   if (const auto ended = parse_commands(app, arguments, context)) {
     return *ended;
   }
-  if (!context.flags.device.empty()) {
-    (void)parse_device(context.flags.device);
-  }
-  check_memory_limit(context.flags, command_name(arguments));
+  const std::string command = command_name(arguments);
+  check_device_flag(context.flags.device, command);
+  check_memory_limit(context.flags, command);
   context.apply_threads();
   return context.action();
 }

@@ -20,6 +20,7 @@
 #include "core/families/limited_model.h"
 #include "core/families/model.h"
 #include "core/formats/safetensors.h"
+#include "core/kernels/ops.h"
 #include "core/tokenizers/gguf_tokenizer.h"
 #include "core/tokenizers/tokenizer_files.h"
 #include "experiments/components/cache_codebook.h"
@@ -278,6 +279,19 @@ KvFormat kv_format_of(const ModelOptions& options) {
   return format ? *format : parse_kv_dtype(options.kv_dtype);
 }
 
+/// What is missing where no CUDA device can be used: of the build, or of the machine.
+static const char* missing_cuda() {
+  try {
+    (void)device_ops(at::Device(at::kCUDA));
+  } catch (const Error&) {
+    return "this build has no CUDA kernels, since it was made without nvcc";
+  } catch (const std::exception&) {
+    // LibTorch finds no device, which is known.
+  }
+  return at::Context::hasCUDART() ? "this machine has no CUDA device, or no driver for it"
+                                  : "this build has a LibTorch without CUDA";
+}
+
 /// Throws ConfigError for a device of a kind that this build or machine does not have.
 static void check_has(const std::string& device) {
   if (device == "mps" && !at::hasMPS()) {
@@ -288,8 +302,9 @@ static void check_has(const std::string& device) {
         mac ? " and a PyTorch with MPS" : fmt::format(", and this is {}", system.sysname)));
   }
   if (device != "mps" && !at::hasCUDA()) {
-    throw ConfigError(
-        fmt::format("device '{}': this build or machine has no CUDA device; use cpu", device));
+    throw ConfigError(fmt::format(
+        "device '{}': {}; use cpu ('specdec inspect' counts a GPU's memory without one)", device,
+        missing_cuda()));
   }
 }
 

@@ -139,5 +139,32 @@ TEST(CacheCliTest, ALayerFileNeedsItsFolder) {
   EXPECT_THAT(with("/dev/full"), HasSubstr("--layer-file: /dev/full is a device"));
 }
 
+TEST(CacheCliTest, InspectCountsTheMemoryOfAGpuWithoutOne) {
+  const std::string model = test_data("gemma3-a").string();
+  const CliResult counted = cli({"inspect", model, "--device", "cuda", "--context", "40"});
+  EXPECT_EQ(counted.code, 0) << counted.err;
+  EXPECT_THAT(counted.out, HasSubstr("at 40 tokens"));
+  EXPECT_THAT(refused({"inspect", model, "--device", "tpu"}), HasSubstr("unknown device 'tpu'"));
+}
+
+TEST(CacheCliTest, ADeviceThatIsNotThereIsOneOfAConfigsMistakes) {
+  if (at::hasCUDA()) {
+    GTEST_SKIP() << "the device is there";
+  }
+  const TemporaryFolder folder;
+  folder.write("p.jsonl", "{\"tokens\": [2, 5]}\n");
+  const std::string config =
+      folder
+          .write("c.yaml", fmt::format("model: {{weights: {}}}\nprompts: {{file: p.jsonl}}\n"
+                                       "strategies: [{{type: autoregressive}}]\n",
+                                       test_data("gemma3-a").string()))
+          .string();
+  for (const char* command : {"check", "run"}) {
+    EXPECT_THAT(refused({command, config, "--device", "cuda", "--set", "max_new_tokens=none"}),
+                AllOf(HasSubstr("--device cuda: model.device: device 'cuda': this "),
+                      HasSubstr("max_new_tokens: expected a whole number")));
+  }
+}
+
 }  // namespace
 }  // namespace specdec
