@@ -21,6 +21,7 @@
 #include "experiments/cli/saved_state.h"
 #include "experiments/cli/token_printer.h"
 #include "experiments/config/config_file.h"
+#include "experiments/metrics/cache_records.h"
 #include "experiments/metrics/request_metrics.h"
 #include "experiments/run/prompt_grammars.h"
 #include "experiments/terminal/interrupt.h"
@@ -163,12 +164,21 @@ std::shared_ptr<const CompiledGrammar> compiled_grammar(const std::optional<Gram
                  : nullptr;
 }
 
-/// Of a generation of the model, which had read as much from disk `before` it.
+/// What a model had read from disk, and its cache's tiers had done, before a generation.
+struct ReadsBefore {
+  std::optional<LayerReads> layers;
+  std::optional<KvTiers> tiers;
+};
+
 RequestMetrics metrics_of(const Generation& generation, const Request& request,
-                          const TransformerModel& model, const std::optional<LayerReads>& before) {
+                          const TransformerModel& model, const ReadsBefore& before) {
   RequestMetrics metrics = request_metrics(generation, std::ssize(request.prompt));
-  if (before) {
-    metrics.disk = *layer_reads(model.weights()) - *before;
+  if (before.layers) {
+    metrics.disk = *layer_reads(model.weights()) - *before.layers;
+  }
+  metrics.cache = model.cache().statistics();
+  if (before.tiers) {
+    metrics.cache->tiers = tiers_between(*before.tiers, *metrics.cache->tiers);
   }
   return metrics;
 }
@@ -221,7 +231,8 @@ nlohmann::json run_samples(const CommandContext& context, const SampledCall& cal
                           .constraint = call.constraint,
                           .resumed = resumed,
                           .prefixes = prefixes.get()};
-    const auto reads = layer_reads(call.model.weights());
+    const ReadsBefore reads{layer_reads(call.model.weights()),
+                            call.model.cache().statistics().tiers};
     const Generation generation =
         run_saved(context, request, !json.replaces_text(), call.strategy, saver);
     const RequestMetrics metrics = metrics_of(generation, request, call.model, reads);

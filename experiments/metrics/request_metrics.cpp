@@ -5,11 +5,33 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "experiments/metrics/cache_records.h"
+
 namespace specdec {
 namespace {
 
 nlohmann::json number_or_null(const std::optional<double>& value) {
   return value ? nlohmann::json(*value) : nlohmann::json();
+}
+
+void add_cache(const KvStatistics& cache, nlohmann::json& json) {
+  json["cache_bytes"] = cache.used_bytes();
+  json["cache_pages"] = cache.used_pages;
+  json["cache_free_pages"] = cache.free_pages + cache.spare_pages;
+  json["cache_fragmentation"] = cache.fragmentation();
+  if (cache.tiers) {
+    json["cache_tiers"] = cache_tiers_json(*cache.tiers);
+  }
+}
+
+double megabytes(int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
+
+std::string tiers_text(const KvTiers& tiers) {
+  return fmt::format(
+      "; cache: {:.1f} MB in memory, {:.1f} MB on disk alone, {} blocks came back and {} left "
+      "({:.1f} MB read, {:.1f} MB written), waited {:.2f} s",
+      megabytes(tiers.memory_bytes), megabytes(tiers.disk_bytes), tiers.promotions, tiers.demotions,
+      megabytes(tiers.read_bytes), megabytes(tiers.written_bytes), tiers.wait_seconds);
 }
 
 }  // namespace
@@ -59,6 +81,9 @@ nlohmann::json metrics_json(const RequestMetrics& metrics) {
     json["disk_layers_ready"] = metrics.disk->ready;
     json["disk_wait_seconds"] = metrics.disk->wait_seconds;
   }
+  if (metrics.cache) {
+    add_cache(*metrics.cache, json);
+  }
   if (metrics.beams) {
     json["beam_steps"] = counts.committed + 1;
     json["target_calls_saved"] = counts.committed - counts.steps;
@@ -91,6 +116,9 @@ std::string metrics_line(const RequestMetrics& metrics) {
                         static_cast<double>(std::max<int64_t>(counts.tokens, 1)),
                     metrics.disk->wait_seconds, metrics.disk->layers - metrics.disk->ready,
                     metrics.disk->layers);
+  }
+  if (metrics.cache && metrics.cache->tiers) {
+    line += tiers_text(*metrics.cache->tiers);
   }
   return line + "]\n";
 }

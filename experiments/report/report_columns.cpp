@@ -176,6 +176,20 @@ std::string with_loops_cell(const SummaryRow& row) { return speedup_cell(row, ro
 std::string bytes_cell(const SummaryRow& row) {
   return row.bytes_per_second ? number_text(*row.bytes_per_second / 1e9, 1) : "-";
 }
+std::string tier_blocks_cell(const SummaryRow& row) {
+  return row.cache_tiers
+             ? fmt::format("{} / {}", row.cache_tiers->promotions, row.cache_tiers->demotions)
+             : "-";
+}
+std::string tier_bytes_cell(const SummaryRow& row) {
+  const auto megabytes = [](int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+  return row.cache_tiers ? fmt::format("{:.1f} / {:.1f}", megabytes(row.cache_tiers->read_bytes),
+                                       megabytes(row.cache_tiers->written_bytes))
+                         : "-";
+}
+std::string tier_wait_cell(const SummaryRow& row) {
+  return row.cache_tiers ? number_text(row.cache_tiers->wait_seconds, 2) : "-";
+}
 std::string copied_cell(const SummaryRow& row) { return percent_text(row.copied_share); }
 
 /// Columns of runs whose figures leave loops out.
@@ -201,6 +215,21 @@ const std::vector<ReportColumn>& read_back_columns() {
        "drafter's models', and those of the target's forward and the decision about the draft.",
        true, read_backs_cell, ColumnTable::kMore},
       {"bytes read back/step", "Bytes of these copies.", false, read_back_bytes_cell,
+       ColumnTable::kMore},
+  };
+  return columns;
+}
+
+/// Columns of runs whose target's cache has tiers.
+const std::vector<ReportColumn>& tier_columns() {
+  static const std::vector<ReportColumn> columns = {
+      {"cache blocks back / out",
+       "Blocks of the target's cache that came back into memory, and that left it, in all "
+       "generations.",
+       false, tier_blocks_cell, ColumnTable::kMore},
+      {"cache MB read / written", "Megabytes of these blocks from and to the disk.", false,
+       tier_bytes_cell, ColumnTable::kMore},
+      {"cache wait s", "Seconds of waiting for blocks that came or left.", false, tier_wait_cell,
        ColumnTable::kMore},
   };
   return columns;
@@ -294,6 +323,7 @@ std::vector<ReportColumn> report_columns(const Report& report) {
   add(read_back_columns(),
       [](const SummaryRow& row) { return read_backs_per_step(row.counts).has_value(); });
   add(recorded_columns(), [](const SummaryRow& row) { return row.copied_share.has_value(); });
+  add(tier_columns(), [](const SummaryRow& row) { return row.cache_tiers.has_value(); });
   const std::vector<ReportColumn> quality = quality_columns(report);
   columns.insert(columns.end(), quality.begin(), quality.end());
   add(grammar_columns(), [](const SummaryRow& row) { return row.counts.grammar_outputs > 0; });

@@ -29,6 +29,12 @@ std::string csv_difference(const std::optional<QualityComparison>& quality) {
   return quality ? csv_number(quality->share - quality->first_share) : "";
 }
 
+/// Empty where the target's cache has no tiers.
+template <class T>
+std::string csv_tiers(const SummaryRow& row, T KvTiers::*number) {
+  return row.cache_tiers ? fmt::format("{}", (*row.cache_tiers).*number) : "";
+}
+
 struct CsvColumn {
   const char* name;
   std::string (*cell)(const SummaryRow& row);
@@ -113,6 +119,20 @@ std::vector<CsvColumn> own_columns() {
   };
 }
 
+/// Of the target's cache, where it has tiers.
+std::vector<CsvColumn> tier_csv_columns() {
+  using Row = const SummaryRow&;
+  return {
+      {"cache_memory_bytes", [](Row row) { return csv_tiers(row, &KvTiers::memory_bytes); }},
+      {"cache_disk_bytes", [](Row row) { return csv_tiers(row, &KvTiers::disk_bytes); }},
+      {"cache_promotions", [](Row row) { return csv_tiers(row, &KvTiers::promotions); }},
+      {"cache_demotions", [](Row row) { return csv_tiers(row, &KvTiers::demotions); }},
+      {"cache_read_bytes", [](Row row) { return csv_tiers(row, &KvTiers::read_bytes); }},
+      {"cache_written_bytes", [](Row row) { return csv_tiers(row, &KvTiers::written_bytes); }},
+      {"cache_wait_seconds", [](Row row) { return csv_tiers(row, &KvTiers::wait_seconds); }},
+  };
+}
+
 /// Of right and valid answers, beside the first strategy's and beside the plain arm's.
 std::vector<CsvColumn> quality_csv_columns() {
   using Row = const SummaryRow&;
@@ -146,7 +166,8 @@ std::vector<CsvColumn> quality_csv_columns() {
 
 void write_csv(std::ostream& out, const Report& report) {
   std::vector<CsvColumn> columns = comparison_columns();
-  for (const std::vector<CsvColumn>& more : {own_columns(), quality_csv_columns()}) {
+  for (const std::vector<CsvColumn>& more :
+       {own_columns(), tier_csv_columns(), quality_csv_columns()}) {
     columns.insert(columns.end(), more.begin(), more.end());
   }
   for (size_t i = 0; i < columns.size(); ++i) {

@@ -105,6 +105,25 @@ TEST(CacheCliTest, AnErrorInTheMidstOfATextBeginsALine) {
   EXPECT_EQ(result.err, "error: no more\n");
 }
 
+TEST(CacheCliTest, GenerateSaysHowTiersWork) {
+  const Words tiered = {"--cache", "{type: tiered, memory_megabytes: 1, megabytes: 2}"};
+  EXPECT_THAT(
+      generated("4", tiered).err,
+      AllOf(HasSubstr("; cache: "), HasSubstr(" blocks came back and "), HasSubstr("waited 0.0")));
+  EXPECT_THAT(generated("4", {}).err, Not(HasSubstr("cache")));
+  Words as_json = tiered;
+  as_json.emplace_back("--json");
+  const auto statistics = nlohmann::json::parse(generated("4", as_json).out).at("statistics");
+  EXPECT_GT(statistics.at("cache_pages").get<int64_t>(), 0);
+  EXPECT_GT(statistics.at("cache_bytes").get<int64_t>(), 0);
+  const auto& tiers = statistics.at("cache_tiers");
+  EXPECT_GT(tiers.at("accesses").get<int64_t>(), 0);
+  EXPECT_GE(tiers.at("memory_bytes").get<int64_t>(), statistics.at("cache_bytes").get<int64_t>());
+  EXPECT_FALSE(nlohmann::json::parse(generated("4", {"--json"}).out)
+                   .at("statistics")
+                   .contains("cache_tiers"));
+}
+
 TEST(CacheCliTest, CommandsRefuseWhatTheyIgnore) {
   const Words cache = {"--cache", "pagd"};
   const std::string model = test_data("gemma3-a").string();

@@ -115,6 +115,35 @@ TEST(ReportTablesTest, QualityOfArmsStandsBesideThePlainArm) {
   EXPECT_THAT(csv.str(), HasSubstr(",1.5,-0.25,,,-0.25,-0.4,-0.1\n"));
 }
 
+TEST(ReportTablesTest, TiersOfACacheHaveFurtherColumns) {
+  Report report = sample_report({});
+  const auto cells = [&] {
+    std::vector<std::string> texts;
+    for (const ReportColumn& column : report_columns(report)) {
+      if (column.title.rfind("cache ", 0) == 0) {
+        texts.push_back(column.cell(report.summary.rows[0]));
+        EXPECT_EQ(column.table, ColumnTable::kMore);
+      }
+    }
+    return texts;
+  };
+  EXPECT_EQ(cells(), Cells());
+  report.summary.rows[0].cache_tiers = KvTiers{.memory_bytes = 11,
+                                               .disk_bytes = 12,
+                                               .promotions = 3,
+                                               .demotions = 5,
+                                               .read_bytes = 1'500'000,
+                                               .written_bytes = 2'000'000,
+                                               .wait_seconds = 0.25};
+  EXPECT_EQ(cells(), (Cells{"3 / 5", "1.5 / 2.0", "0.25"}));
+  std::ostringstream csv;
+  write_csv(csv, report);
+  EXPECT_THAT(csv.str(), AllOf(HasSubstr(",cache_memory_bytes,cache_disk_bytes,cache_promotions,"
+                                         "cache_demotions,cache_read_bytes,cache_written_bytes,"
+                                         "cache_wait_seconds,"),
+                               HasSubstr(",11,12,3,5,1500000,2000000,0.25,")));
+}
+
 TEST(ReportTablesTest, CategoriesHaveTheSameColumnsInTablesAsNarrow) {
   Report report = sample_report({.lossy = true});
   report.summary.rows[0].counts.grammar_outputs = 1;
