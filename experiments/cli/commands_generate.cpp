@@ -104,7 +104,7 @@ std::unique_ptr<DecodingStrategy> make_strategy(const StrategyConfig& config, La
   }
 }
 
-void check_arguments(const GenerateArguments& arguments) {
+void check_arguments(const GenerateArguments& arguments, const GlobalFlags& flags) {
   const int sources = int{arguments.has_prompt} + int{!arguments.prompt_file.empty()} +
                       int{!arguments.tokens.empty()};
   if (sources != 1 && arguments.resume.empty()) {
@@ -112,6 +112,10 @@ void check_arguments(const GenerateArguments& arguments) {
   }
   if (arguments.samples > 1 && !arguments.save_state.empty()) {
     throw ConfigError("--save-state keeps one generation: leave out --samples");
+  }
+  if (arguments.no_cache && !flags.cache.empty()) {
+    throw ConfigError(
+        "--cache: --no-cache keeps no keys and values of earlier steps: leave one of them out");
   }
   if (arguments.has_logprobs && arguments.json.file.empty()) {
     throw ConfigError("--logprobs goes into the JSON: add --json");
@@ -246,7 +250,7 @@ nlohmann::json run_samples(const CommandContext& context, const SampledCall& cal
 }
 
 int generate(const CommandContext& context, const GenerateArguments& arguments) {
-  check_arguments(arguments);
+  check_arguments(arguments, context.flags);
   ModelCatalog catalog;
   const ModelFiles& files = catalog.read(arguments.model, arguments.active_layers);
   if (!context.flags.quiet) {

@@ -142,7 +142,9 @@ OptionTable<SelfDrafterOptions> self_options() {
            "layers that are left out when drafting, numbered from 0", {0, 1023})
       .describe({{"adapter", "none", "a folder, or {path: ..., scale: 1}",
                   "LoRA of these layers that drafts pass and the target does not"}})
-      .describe({draft_cache_help("the target's")})
+      .describe({{"cache", "the target's", "{type: paged, format: q4}",
+                  "a cache of its own with less to read, so not an exact one: a format, or window "
+                  "or compressed; the output stays the target's"}})
       .add("upper_half", &SelfDrafterOptions::upper_half,
            "drafts read the upper 4 bits alone of the target's cache, of format hierarchical")
       .add("sample", &SelfDrafterOptions::sample, kSampleMeaning, {}, kSampleDefault);

@@ -139,6 +139,28 @@ void check_lossy(const ConfigNode& cache, const CacheChoice& choice, bool lossy)
   }
 }
 
+/// Type and options of a lossy cache: those that were given, and what a format keeps as it is.
+std::shared_ptr<YamlTree> loss_tree(const ConfigNode& cache) {
+  const std::shared_ptr<const YamlTree> all = cache.resolved();
+  auto tree = YamlTree::map("");
+  const auto add = [&](const std::string& key) {
+    if (const auto* entry = all->find(key); entry != nullptr) {
+      tree->set(key, "", entry->value->clone());
+    }
+  };
+  add("type");
+  for (const auto& entry : all->entries) {
+    const bool keeps = entry.key == "exact_recent" && entry.value->text != "0";
+    if (entry.key == "of") {
+      tree->set(entry.key, "", loss_tree(cache.child("of")));
+    } else if (entry.key != "lossy" && (keeps || cache.has(entry.key))) {
+      add(entry.key);
+    }
+  }
+  add("lossy");
+  return tree;
+}
+
 CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
                         const std::optional<KvFormat>& format) {
   cache.expand_type_name("of");
@@ -170,7 +192,7 @@ CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
     choice.exact_recent = 0;
   }
   if (format || promise == Promise::kLossy) {
-    choice.loss = write_yaml_flow(*cache.resolved());
+    choice.loss = write_yaml_flow(*loss_tree(cache));
   }
   return choice;
 }

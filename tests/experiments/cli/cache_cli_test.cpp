@@ -124,6 +124,16 @@ TEST(CacheCliTest, GenerateSaysHowTiersWork) {
                    .contains("cache_tiers"));
 }
 
+TEST(CacheCliTest, ALossyCacheIsNamedByWhatWasGiven) {
+  EXPECT_THAT(generated("2", {"--cache", "{type: paged, format: q8, lossy: true}"}).err,
+              HasSubstr("the cache is lossy ({type: paged, format: q8, lossy: true}):"));
+}
+
+TEST(CacheCliTest, NoCacheAndACacheAreRefused) {
+  EXPECT_THAT(generated("2", {"--no-cache", "--cache", "contiguous"}).err,
+              HasSubstr("leave one of them out"));
+}
+
 TEST(CacheCliTest, CommandsRefuseWhatTheyIgnore) {
   const Words cache = {"--cache", "pagd"};
   const std::string model = test_data("gemma3-a").string();
