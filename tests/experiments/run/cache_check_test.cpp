@@ -99,6 +99,10 @@ TEST_F(CacheCheckTest, EventsThatCannotBeWrittenAreFound) {
               AllOf(HasSubstr("is a folder"), Not(HasSubstr("cannot"))));
   EXPECT_EQ(with_events(file("ev.jsonl")).code, 0);
   EXPECT_EQ(with_events(file("new/ev.jsonl")).code, 0);
+  EXPECT_EQ(check({"model.cache={type: tracing, events: " + file("ev.jsonl") + "}",
+                   "strategies=[{type: beam_search, num_beams: 2}]"})
+                .code,
+            0);
   EXPECT_FALSE(std::filesystem::exists(file("ev.jsonl")));
   EXPECT_FALSE(std::filesystem::exists(file("new")));
 }
