@@ -76,9 +76,9 @@ class ConfigNode {
   std::filesystem::path require_model(const std::string& key) const;
 
   /// Path of a file that is to be written, in the config's folder, or in the current one where the
-  /// command line names it; "" where the key is missing or mistaken. A path that begins with '~' (no
-  /// path of a config is expanded), a file that another key names and what refused_output refuses
-  /// are mistakes.
+  /// command line names it; "" where the key is missing or mistaken. A path that begins with '~'
+  /// (no path of a config is expanded), a file that another key names and what refused_output
+  /// refuses are mistakes.
   std::filesystem::path output_path(const std::string& key) const;
 
   /// The map under `key`; a missing one is empty and a mistake if `required`.
@@ -106,8 +106,8 @@ class ConfigNode {
   void ignore(const std::string& key) const;
 
   /// Keys read so far, with defaults filled in, in the order of reading. `folder`: relative paths
-  /// (see require_path and output_path) are written as they are seen from there, so that a config in
-  /// it finds them.
+  /// (see require_path and output_path) are written as they are seen from there, so that a config
+  /// in it finds them.
   std::shared_ptr<YamlTree> resolved(const std::filesystem::path& folder = {}) const;
   /// Where relative paths are looked up after the current directory.
   const std::filesystem::path& folder() const;
