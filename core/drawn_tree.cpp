@@ -31,6 +31,7 @@ int64_t EvaluatedNodes::size_of(int64_t level) const {
 }
 
 std::vector<int64_t> EvaluatedNodes::parents_in_level(int64_t level) const {
+  SPECDEC_CHECK(level > 0 && level < levels(), "level {} of {}", level, levels());
   const auto index = static_cast<size_t>(level);
   std::vector<int64_t> own(parents.begin() + firsts[index], parents.begin() + firsts[index + 1]);
   for (int64_t& parent : own) {

@@ -55,11 +55,12 @@ struct EvaluatedNodes {
 
   int64_t levels() const { return std::ssize(firsts) - 1; }
   int64_t size_of(int64_t level) const;
-  /// Which nodes of the level before the nodes of a level, from 1, follow: the first one is 0.
+  /// The parents of a level's nodes, as places in the level before. InternalError for level 0.
   std::vector<int64_t> parents_in_level(int64_t level) const;
 };
 
-/// Of `parents` as a TreeRequest has them. InternalError for another order.
+/// The evaluated nodes of a tree with these parents. InternalError for another order than a
+/// TreeRequest has.
 EvaluatedNodes evaluated_nodes(std::span<const int64_t> parents);
 
 }  // namespace specdec

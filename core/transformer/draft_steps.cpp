@@ -61,6 +61,7 @@ DraftSteps steps_of(ChainDrawing& chain, int64_t count) {
 
 DraftSteps steps_of(DraftTreeDrawing& tree, std::span<const int64_t> parents) {
   const EvaluatedNodes evaluated = evaluated_nodes(parents);
+  SPECDEC_CHECK(evaluated.levels() > 0, "a tree whose root has no children");
   DraftSteps steps{
       .sizes = {},
       .parents = {evaluated.parents.begin() + 1, evaluated.parents.end()},

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/result_memory.h"
 #include "core/transformer/layer_runner.h"
 
 namespace specdec {
@@ -32,14 +33,19 @@ bool ModuleChains::can_draw(int64_t count) const {
 
 std::optional<DrawnChain> ModuleChains::draw_chain(const ChainRequest& chain,
                                                    const ModuleRoot& root) {
-  SPECDEC_CHECK(can_draw(chain.count), "a chain of {} tokens by modules", chain.count);
+  SPECDEC_CHECK(can_draw(chain.count), "a chain of {} tokens by {} modules: ask can_draw() first",
+                chain.count, modules_.size());
   const auto drawing = ops_.sampler()->begin_chain(chain, modules_.front()->vocab_size());
   return run(steps_of(*drawing, chain.count), root) ? drawing->read() : std::nullopt;
 }
 
 std::optional<DrawnTree> ModuleChains::draw_tree(const TreeRequest& tree, const ModuleRoot& root) {
   const auto tokens = std::ssize(tree.parents) - 1;
-  SPECDEC_CHECK(can_draw(tokens), "a tree of {} tokens by modules", tokens);
+  SPECDEC_CHECK(can_draw(tokens), "a tree of {} tokens by {} modules: ask can_draw() first", tokens,
+                modules_.size());
+  if (tokens >= ResultMemory::kMostRows) {
+    return std::nullopt;
+  }
   const auto drawing = ops_.sampler()->begin_tree(tree, modules_.front()->vocab_size());
   const DraftSteps steps = steps_of(*drawing, tree.parents);
   return run(steps, root) ? drawing->read(std::ssize(steps.sizes) + 1) : std::nullopt;
@@ -52,41 +58,48 @@ bool ModuleChains::run(const DraftSteps& steps, const ModuleRoot& root) {
   if (key.empty() || !begin_steps(steps, key)) {
     return false;
   }
+  try {
+    copy_roots(root);
+    const Tensor first = steps.draw(0, root.logits);
+    if (!steps.sizes.empty()) {
+      graphs_.run(key, [&] { draw_behind(first, steps); });
+    }
+  } catch (...) {
+    undo_steps(steps, modules_.size());
+    throw;
+  }
+  return true;
+}
+
+void ModuleChains::copy_roots(const ModuleRoot& root) {
   for (size_t module = 0; module < modules_.size(); ++module) {
     if (roots_.size() == module) {
       roots_.push_back(at::empty_like(root.features[module]));
     }
     ops_.copy(plain_input(root.features[module], roots_[module]), roots_[module]);
   }
-  const Tensor first = steps.draw(0, root.logits);
-  if (!steps.sizes.empty()) {
-    graphs_.run(key, [&] { draw_behind(first, steps); });
+}
+
+void ModuleChains::undo_steps(const DraftSteps& steps, size_t modules) {
+  for (size_t module = 0; module < modules; ++module) {
+    if (fed_steps(module, std::ssize(steps.sizes)) > 0) {
+      modules_[module]->undo_forward();
+    }
   }
-  return true;
 }
 
 bool ModuleChains::begin_steps(const DraftSteps& steps, GraphKey& key) {
-  std::vector<FeatureModel*> begun;
-  begun.reserve(modules_.size());
-  const auto undo = [&begun] {
-    for (FeatureModel* module : begun) {
-      module->undo_forward();
-    }
-  };
+  size_t module = 0;
   try {
-    for (size_t module = 0; module < modules_.size(); ++module) {
+    for (; module < modules_.size(); ++module) {
       const int64_t count = fed_steps(module, std::ssize(steps.sizes));
-      if (count == 0) {
-        continue;
-      }
-      if (!modules_[module]->begin_steps(steps, count, key)) {
-        undo();
+      if (count > 0 && !modules_[module]->begin_steps(steps, count, key)) {
+        undo_steps(steps, module);
         return false;
       }
-      begun.push_back(modules_[module]);
     }
   } catch (...) {
-    undo();
+    undo_steps(steps, module);
     throw;
   }
   return true;

@@ -38,7 +38,8 @@ class ModuleChains {
   /// fewer. The drafted tokens are pending in the modules that evaluated them.
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain, const ModuleRoot& root);
   /// The same of a tree, whose nodes with children are pending then: level by level, those of a
-  /// module as deep as it is fed. Nothing, and nothing is pending, of one that is too large too.
+  /// module as deep as it is fed. A tree of 64 tokens or more gives nothing, and nothing is
+  /// pending.
   std::optional<DrawnTree> draw_tree(const TreeRequest& tree, const ModuleRoot& root);
   /// How many drafts ran as graphs.
   const GraphCounts& graph_counts() const { return graphs_.counts(); }
@@ -46,11 +47,15 @@ class ModuleChains {
  private:
   /// Steps of a draft whose nodes a module is fed, of those that feed drafted tokens.
   int64_t fed_steps(size_t module, int64_t steps) const;
-  /// False, and nothing is pending, where no graph can hold the draft now.
+  /// False, and nothing is pending, where no graph can hold the draft now; nothing is pending
+  /// either where it throws.
   bool run(const DraftSteps& steps, const ModuleRoot& root);
   /// Makes room in each module for what it is fed. False where one's pages are not all in memory;
   /// nothing is pending then, nor where it throws.
   bool begin_steps(const DraftSteps& steps, GraphKey& key);
+  /// Undoes what begin_steps did in the first `modules` of them.
+  void undo_steps(const DraftSteps& steps, size_t modules);
+  void copy_roots(const ModuleRoot& root);
   /// Feeds all drafted tokens, from the first ones on, and draws the others: calls ops only.
   void draw_behind(const Tensor& first, const DraftSteps& steps);
 
