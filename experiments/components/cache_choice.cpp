@@ -55,9 +55,7 @@ void check_type(const ConfigNode& cache, const CacheChoice& choice, const std::s
                                    "device: cpu",
                                    what, where, device));
   };
-  if (!choice.cpu_only.empty() && device != "cpu") {
-    fail(choice.cpu_only, "the CPU");
-  } else if (traces_tiers && device != "cpu") {
+  if (traces_tiers && device != "cpu") {
     fail("a trace of one with tiers", "the CPU");
   } else if (!choice.no_mps.empty() && device == "mps") {
     fail(choice.no_mps, "the CPU and CUDA");
@@ -68,14 +66,12 @@ std::string type_of(const ConfigNode& cache) {
   return cache.has("type") ? cache.get<std::string>("type", "") : "";
 }
 
-/// The type of which `refused` is true: the cache's, or that of the one that it wraps; "" =
-/// neither.
-template <class F>
-std::string refused_type(const ConfigNode& cache, const Components& components, const F& refused) {
-  if (refused(cache_facts(cache, components))) {
+/// The type that Metal does not have: the cache's, or that of the one that it wraps; "" = neither.
+std::string type_without_mps(const ConfigNode& cache, const Components& components) {
+  if (!cache_facts(cache, components).on_mps) {
     return type_of(cache);
   }
-  return cache.is_map("of") ? refused_type(cache.child("of"), components, refused) : "";
+  return cache.is_map("of") ? type_without_mps(cache.child("of"), components) : "";
 }
 
 /// The target's cache, with as many pages as on its device: one without memory stands for a GPU,
@@ -174,9 +170,7 @@ CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
   choice.codebook = read_codebook(cache, choice);
   choice.make = plan.components.caches.prepare(cache, own);
   choice.yaml = write_yaml(*cache.resolved());
-  choice.cpu_only =
-      refused_type(cache, plan.components, [](const auto& is) { return is.cpu_only; });
-  choice.no_mps = refused_type(cache, plan.components, [](const auto& is) { return !is.on_mps; });
+  choice.no_mps = type_without_mps(cache, plan.components);
   choice.memory_bytes = budget.memory_bytes;
   choice.host_bytes = budget.host_bytes;
   choice.disk_bytes = budget.disk_bytes;
@@ -205,11 +199,6 @@ KvStoreFactory CacheChoice::factory(KvFormat kv_dtype) const {
     return paged_kv(kDefaultPageSize, chosen);
   }
   return [choice = *this, chosen](std::vector<LayerKv> layers, const KvStoreOptions& store) {
-    const std::string& type = choice.cpu_only;
-    if (!type.empty() && !store.device.is_cpu() && !store.device.is_meta()) {  // or measured
-      throw Error(fmt::format("a cache of type {} is for the CPU, not for {}: choose another type",
-                              type, store.device.str()));
-    }
     if (choice.codebook != nullptr) {
       choice.codebook->give_to(layers);
     }

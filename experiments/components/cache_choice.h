@@ -45,9 +45,8 @@ struct CacheChoice {
   int64_t memory_bytes = 0;
   int64_t disk_bytes = 0;  ///< of it, for all pages; see TierBudget
   std::filesystem::path disk = {};
-  int64_t host_bytes = 0;     ///< of it on a GPU, in the host's pinned memory; see KvCacheOptions
-  std::string cpu_only = {};  ///< the type that other devices do not have; "" = they do
-  std::string no_mps = {};    ///< the type that Metal does not have; "" = it does
+  int64_t host_bytes = 0;   ///< of it on a GPU, in the host's pinned memory; see KvCacheOptions
+  std::string no_mps = {};  ///< the type that Metal does not have; "" = it does
   std::function<std::unique_ptr<KvStore>(const CacheContext&)> make = {};
   /// What `format` chose for keys and values: a lossy one; none = as kv_dtype says.
   std::optional<KvFormat> format = {};

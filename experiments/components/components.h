@@ -95,8 +95,7 @@ using CacheRegistry = Registry<KvStore, const CacheContext&>;
 /// What is known of a cache before it is made.
 template <>
 struct EntryFacts<KvStore> {
-  bool cpu_only = false;  ///< other devices do not have it
-  bool on_mps = true;     ///< Metal has it, where it is not for the CPU only
+  bool on_mps = true;     ///< Metal has it
   bool traceable = true;  ///< a cache of type tracing can wrap it
   /// Reads the budget from the node of one that keeps pages on disk, or that wraps another cache;
   /// none = all pages lie in memory.

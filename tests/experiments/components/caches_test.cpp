@@ -99,7 +99,6 @@ TEST(CachesTest, ACompressedCacheIsAnotherModelWhoseBitsDependOnTheTextAlone) {
         fmt::format("{{type: compressed, chunk: 4, recent: 6, sink: 1, lossy: true{}}}", format),
         builtin_components());
     EXPECT_THAT(choice.loss, HasSubstr("type: compressed"));
-    EXPECT_EQ(choice.cpu_only, "") << "CUDA has it too";
     TransformerModel model(weights, choice.factory(KvFormat::kNative));
     TransformerModel plain(
         weights, paged_kv(16, choice.format.value_or(KvFormat::kNative), 0, 0, choice.rotation));
