@@ -265,6 +265,7 @@ int run_chat(const CommandContext& context, const ChatArguments& arguments) {
   const StopRule stop = make_stop(arguments, files, false);
   ProfileDefaults profile = context.machine_profile(arguments.model);
   ModelOptions options = context.model_options({arguments.model, arguments.active_layers});
+  profile.take_all(options, context.components);  // what a draft model shares with the target
   const RunPlan plan{.components = context.components,
                      .target = &files,
                      .models = catalog,
@@ -275,7 +276,6 @@ int run_chat(const CommandContext& context, const ChatArguments& arguments) {
                      .target_options = &options};
   const auto config = read_strategy_text(arguments.strategy, plan, context.components);
   check_chat(files, grammar ? &*grammar : nullptr, {});
-  profile.take_all(options, context.components);
   context.note_profile(profile);
   ModelLoader loader(options, &catalog);
   auto model = loader.load(arguments.model, parse_adapters(arguments.adapters));

@@ -263,6 +263,7 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   stop.max_new_tokens += std::ssize(state.output);
   ProfileDefaults profile = context.machine_profile(arguments.model);
   ModelOptions options = context.model_options({arguments.model, arguments.active_layers});
+  profile.take_all(options, context.components);  // what a draft model shares with the target
   const RunPlan plan{.components = context.components,
                      .target = &files,
                      .models = catalog,
@@ -275,7 +276,6 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   Constraint constraint = config.constraint;
   constraint.grammar = compiled_grammar(grammar, files, stop);
 
-  profile.take_all(options, context.components);
   context.note_profile(profile);
   if (!arguments.no_cache) {
     const int64_t left = stop.max_new_tokens - std::ssize(state.output);

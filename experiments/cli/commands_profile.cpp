@@ -123,8 +123,11 @@ class Profiler {
 
 StrategyRegistry::Make Profiler::prepare(const std::shared_ptr<YamlTree>& tree) {
   const auto errors = std::make_shared<ConfigErrors>();
-  const RunPlan plan{context_.components, &catalog_.read(arguments_.model), catalog_,
-                     arguments_.sampling, 128};
+  const RunPlan plan{.components = context_.components,
+                     .target = &catalog_.read(arguments_.model),
+                     .models = catalog_,
+                     .sampling = arguments_.sampling,
+                     .target_options = &loader_.options()};
   auto strategy = read_strategy(ConfigNode(tree, errors), plan, context_.components);
   errors->throw_if_any();
   return strategy.make;

@@ -101,6 +101,42 @@ TEST_F(MachineProfileCliTest, FlagsCountMore) {
               AllOf(HasSubstr("page_size 32"), Not(HasSubstr("bfloat16"))));
 }
 
+/// Activations of a draft model need the blocks of the target's dtype, which a flag or the file
+/// gives.
+TEST_F(MachineProfileCliTest, ADraftModelSharesTheDtypeThatIsTaken) {
+  const std::string model = (folder_.path() / "gemma").string();
+  std::filesystem::copy(test_data("gemma3-a"), model);
+  const std::string drafter = "{type: draft_model, weights: " + model + ", activations: int8}";
+  const auto generate = [&](std::vector<std::string> more) {
+    std::vector<std::string> all = {
+        "generate",         model, "--tokens",   "2,5,7",
+        "--max-new-tokens", "4",   "--strategy", "{type: speculative, drafter: " + drafter + "}"};
+    all.insert(all.end(), more.begin(), more.end());
+    return cli(all);
+  };
+  const auto profile = [&](std::vector<std::string> more) {
+    std::vector<std::string> all = {"profile", model,       "--contexts", "8",       "--repeats",
+                                    "1",       "--lengths", "1",          "--draft", drafter};
+    all.insert(all.end(), more.begin(), more.end());
+    return cli(all);
+  };
+  const auto timed = profile({"--dtype", "int8"});
+  EXPECT_EQ(timed.code, 0) << timed.err;
+  for (const auto& refused : {profile({}), generate({})}) {
+    EXPECT_EQ(refused.code, 2);
+  }
+  EXPECT_THAT(profile({}).err, HasSubstr("drafter.activations: "));
+  MachineProfile saved = threads_and_pages();
+  saved.dtype = "int8";
+  saved.processor = read_environment().cpu;
+  saved.cores = read_environment().cores;
+  write_machine_profile(machine_profile_file(model), saved);
+  const auto used = generate({});
+  EXPECT_EQ(used.code, 0) << used.err;
+  EXPECT_THAT(used.err, HasSubstr("dtype int8"));
+  EXPECT_THAT(generate({"--no-machine-profile"}).err, HasSubstr("activations: "));
+}
+
 TEST_F(MachineProfileCliTest, AnotherProcessorsIsNotUsed) {
   MachineProfile profile = threads_and_pages();
   profile.processor = "some other processor";
