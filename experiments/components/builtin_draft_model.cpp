@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -25,20 +26,21 @@ struct OwnDraftModel {
   std::optional<CacheChoice> cache;
 };
 
-/// Throws ConfigError where activations are not for the weights of a draft model.
-void check_draft_activations(const FormatChoice& formats, const ModelOptions& options,
-                             const ModelFiles& draft) {
+/// Notes as a mistake of a draft model's key that its activations, by `check`, are not for its
+/// weights.
+void check_draft_activations(const ConfigNode& node, const FormatChoice& formats,
+                             const std::function<void()>& check) {
+  if (formats.activations) {
+    note_error(node, "activations", check);
+    return;
+  }
   try {
-    check_activations(options);
-    check_activations(options, *draft.open);
+    check();
   } catch (const ConfigError& error) {
-    if (formats.activations) {
-      throw;
-    }
-    throw ConfigError(fmt::format(
-        "model.activations are the draft model's too: {}, or put its weights in blocks (specdec "
-        "convert --dtype int8), or give it activations: float32",
-        error.what()));
+    node.fail("weights",
+              fmt::format("model.activations are the draft model's too: {}, or put its weights in "
+                          "blocks (specdec convert --dtype int8), or give it activations: float32",
+                          error.what()));
   }
 }
 
@@ -59,6 +61,8 @@ void check_draft_formats(const ConfigNode& node, const OwnDraftModel& own, Model
     options.kv_dtype.clear();  // the target's, which the format replaces
   }
   check_formats(node, options);
+  check_device_formats(node, own.formats, options);
+  check_draft_activations(node, own.formats, [&] { check_activations(options); });
 }
 
 std::unique_ptr<Drafter> draft_with(BuildContext& context, const OwnDraftModel& own,
@@ -105,8 +109,10 @@ DrafterRegistry::Make prepare_draft_model(const ConfigNode& node, const RunPlan&
                   "gives its embeddings");
       } else {
         check_draft_layers(node, draft_plan, draft.plan, draft.config, own.cache);
-        note_error(node, own.formats.activations ? "activations" : "weights",
-                   [&] { check_draft_activations(own.formats, loading, draft); });
+        if (is_known || own.formats.dtype) {
+          check_draft_activations(node, own.formats,
+                                  [&] { check_activations(loading, *draft.open); });
+        }
       }
     });
   }

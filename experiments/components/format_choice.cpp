@@ -49,12 +49,21 @@ std::vector<OptionHelp> format_choice_help() {
 
 void check_formats(const ConfigNode& node, const ModelOptions& options) {
   note_error(node, "dtype", [&] { (void)parse_dtype(options.dtype); });
-  note_error(node, "kv_dtype", [&] { (void)kv_format_of(options); });
-  if (!options.kv_dtype.empty() && options.dtype == "float64") {
-    node.fail("kv_dtype",
-              fmt::format("{} needs float32 activations, but dtype is float64; leave kv_dtype out, "
-                          "or choose another dtype",
-                          options.kv_dtype));
+  note_error(node, "kv_dtype", [&] {
+    (void)kv_format_of(options);
+    if (parse_kv_dtype(options.kv_dtype) != KvFormat::kNative && options.dtype == "float64") {
+      node.fail("kv_dtype", fmt::format("{} needs float32 activations, but dtype is float64; leave "
+                                        "kv_dtype out, or choose another dtype",
+                                        options.kv_dtype));
+    }
+  });
+}
+
+void check_device_formats(const ConfigNode& node, const FormatChoice& given,
+                          const ModelOptions& options) {
+  const bool by_dtype = options.dtype == "float64";
+  if ((by_dtype ? given.dtype : given.activations)) {
+    note_error(node, by_dtype ? "dtype" : "activations", [&] { check_device(options); });
   }
 }
 

@@ -31,5 +31,9 @@ std::vector<OptionHelp> format_choice_help();
 /// Notes as mistakes of `node`'s keys dtype and kv_dtype unknown names, and those that rule each
 /// other out or the format of the options' cache.
 void check_formats(const ConfigNode& node, const ModelOptions& options);
+/// Notes as a mistake of `node`'s key dtype or activations what the options' device rules out of
+/// formats that are given there; nullopt = they are another's.
+void check_device_formats(const ConfigNode& node, const FormatChoice& given,
+                          const ModelOptions& options);
 
 }  // namespace specdec

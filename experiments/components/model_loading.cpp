@@ -240,7 +240,6 @@ void check_activations_of(const std::filesystem::path& folder, const ModelOption
   }
 }
 
-/// What the kernels of a device take.
 void check_device(const ModelOptions& options) {
   if (options.device == "cpu") {
     return;
@@ -250,7 +249,7 @@ void check_device(const ModelOptions& options) {
         "dtype float64 runs on the CPU only, not on '{}'; use dtype: float32, or device: cpu",
         options.device));
   }
-  if (parse_activations(options.activations) == ActivationFormat::kInt8) {
+  if (options.activations == "int8") {
     throw ConfigError(
         fmt::format("int8 activations run on the CPU only, not on '{}'; leave activations out, or "
                     "use device: cpu",
@@ -355,11 +354,11 @@ ModelLoader::ModelLoader(ModelOptions options, const ModelCatalog* catalog)
     : options_(std::move(options)), catalog_(catalog) {}
 
 std::shared_ptr<const TransformerWeights> ModelLoader::read_weights(
-    const std::filesystem::path& folder, const ModelOptions& model, const LoadOptions& options) {
-  const MemoryLimit& memory = model.memory;
+    const std::filesystem::path& folder, const ModelOptions& own, const LoadOptions& options) {
+  const MemoryLimit& memory = own.memory;
   const bool is_limited = memory.bytes > 0 && (memory.model.empty() || memory.model == folder);
-  if (model.random_weights) {
-    check_activations(model);
+  if (own.random_weights) {
+    check_activations(own);
     require_config(
         !is_limited,
         "random weights are made in memory, where a memory limit cannot hold them: leave "
@@ -368,59 +367,58 @@ std::shared_ptr<const TransformerWeights> ModelLoader::read_weights(
   }
   const ModelFiles* files = catalog_ == nullptr ? nullptr : catalog_->find(folder);
   const OpenModel open = files == nullptr ? open_model(folder) : *files->open;
-  check_activations_of(folder, model, open);
+  check_activations_of(folder, own, open);
   if (!is_limited) {
     return load_model(open, options);
   }
-  auto weights = load_model_within(open, options, {memory.bytes, memory.layer_file});
-  if (weights->source != nullptr) {
-    note_warning(fmt::format("{}: {} (memory limit)", folder.string(), disk_text(*weights)));
+  auto model = load_model_within(open, options, {memory.bytes, memory.layer_file});
+  if (model->source != nullptr) {
+    note_warning(fmt::format("{}: {} (memory limit)", folder.string(), disk_text(*model)));
   }
-  return weights;
+  return model;
 }
 
-/// Those of `model`'s weights that are not those of `usual`, in words.
-static std::string other_formats(const ModelOptions& model, const ModelOptions& usual) {
+/// The formats of `own` weights that are not those of `usual`, in words.
+static std::string other_formats(const ModelOptions& own, const ModelOptions& usual) {
   FormatChoice other;
-  if (parse_dtype(model.dtype) != parse_dtype(usual.dtype)) {
-    other.dtype = model.dtype.empty() ? "stored" : model.dtype;
+  if (parse_dtype(own.dtype) != parse_dtype(usual.dtype)) {
+    other.dtype = own.dtype.empty() ? "stored" : own.dtype;
   }
-  if (parse_activations(model.activations) != parse_activations(usual.activations)) {
-    other.activations = model.activations.empty() ? "float32" : model.activations;
+  if (parse_activations(own.activations) != parse_activations(usual.activations)) {
+    other.activations = own.activations.empty() ? "float32" : own.activations;
   }
   return other.text();
 }
 
 std::shared_ptr<const TransformerWeights> ModelLoader::weights(const std::filesystem::path& folder,
                                                                const FormatChoice& formats) {
-  ModelOptions model = formats.over(options_);
-  const std::string own = other_formats(model, options_);
-  Loaded& loaded = weights_[fmt::format("{}|{}", folder.string(), own)];
-  std::shared_ptr<const TransformerWeights>& weights = loaded.weights;
-  if (weights == nullptr) {
-    loaded.folder = folder;
-    loaded.formats = own;
-    if (!own.empty()) {
-      model.memory = {};
+  ModelOptions own = formats.over(options_);
+  const std::string others = other_formats(own, options_);
+  Loaded& loaded = weights_[fmt::format("{}|{}", folder.string(), others)];
+  if (loaded.weights == nullptr) {
+    if (!others.empty()) {
+      own.memory = {};
     }
-    check_device(model);
-    weights = read_weights(folder, model, load_options(model));
-    if (!weights->place.device.is_cpu() && weights->compute_dtype() != at::kFloat) {
+    check_device(own);
+    const auto model = read_weights(folder, own, load_options(own));
+    if (!model->place.device.is_cpu() && model->compute_dtype() != at::kFloat) {
       throw Error(
           fmt::format("{} holds float64 weights, which run on the CPU only, not on '{}'; "
                       "choose dtype: float32, or device: cpu",
-                      folder.string(), model.device));
-    }
-    if (!model.kv_dtype.empty() && weights->compute_dtype() != at::kFloat) {
-      throw Error(
-          fmt::format("kv_dtype {} needs float32 activations, but {} is computed in "
-                      "float64; leave kv_dtype out, or choose dtype: float32",
-                      model.kv_dtype, folder.string()));
+                      folder.string(), own.device));
     }
     const ActiveLayers& active = options_.active_layers;
-    weights = first_layers(weights, folder == active.model ? active.count : 0);
+    loaded = {folder, others, first_layers(model, folder == active.model ? active.count : 0)};
   }
-  return weights;
+  // Weights that are loaded may be asked for with another kv_dtype.
+  if (parse_kv_dtype(own.kv_dtype) != KvFormat::kNative &&
+      loaded.weights->compute_dtype() != at::kFloat) {
+    throw Error(
+        fmt::format("kv_dtype {} needs float32 activations, but {} is computed in "
+                    "float64; leave kv_dtype out, or choose dtype: float32",
+                    own.kv_dtype, folder.string()));
+  }
+  return loaded.weights;
 }
 
 std::shared_ptr<const LoraAdapter> ModelLoader::adapter(const std::filesystem::path& model,

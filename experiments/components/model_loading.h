@@ -103,6 +103,8 @@ void check_activations(const ModelOptions& options, const OpenModel& model);
 /// Both, for a model that no config names: what they throw begins with the model and the option.
 void check_activations_of(const std::filesystem::path& folder, const ModelOptions& options,
                           const OpenModel& model);
+/// Throws ConfigError where the dtype or activations that were asked for are not for the device.
+void check_device(const ModelOptions& options);
 /// "float32", "bfloat16"; "" = kNative. Throws ConfigError for others.
 KvFormat parse_kv_dtype(const std::string& name);
 /// The format of keys and values, by kv_dtype or by the cache's format. Throws ConfigError where
@@ -169,9 +171,9 @@ class ModelLoader {
     std::shared_ptr<const TransformerWeights> weights;
   };
 
-  /// `model`: the options of this one, whose formats may not be the loader's.
+  /// `own`: the options of this model, whose formats may not be the loader's.
   std::shared_ptr<const TransformerWeights> read_weights(const std::filesystem::path& folder,
-                                                         const ModelOptions& model,
+                                                         const ModelOptions& own,
                                                          const LoadOptions& options);
   std::shared_ptr<const LoraAdapter> adapter(const std::filesystem::path& model,
                                              const std::filesystem::path& folder);

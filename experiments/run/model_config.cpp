@@ -141,6 +141,7 @@ std::filesystem::path read_model(const ConfigNode& node, const Components& compo
   profile.take_threads(options);
   note_error(node, "activations", [&] { check_activations(options); });
   check_formats(node, options);
+  check_device_formats(node, {.dtype = options.dtype, .activations = options.activations}, options);
   if (node.has("cache")) {
     check_cache(node, options.cache, options);
   }

@@ -5,15 +5,19 @@
 #include <gmock/gmock.h>
 
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "core/error.h"
+#include "experiments/components/components.h"
 #include "experiments/components/model_loading.h"
+#include "experiments/config/config_node.h"
 #include "tests/experiments/run/run_fixture.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
+#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
@@ -75,6 +79,59 @@ TEST(FormatsOfLoadedModelsTest, KvDtypeIsTheModelsOwn) {
   };
   EXPECT_EQ(bytes({.kv_dtype = "float32"}), 2 * bytes({}));
   EXPECT_EQ(bytes({.dtype = "float64"}), 4 * bytes({})) << "which has no other kv_dtype";
+}
+
+TEST(FormatsOfLoadedModelsTest, AKvDtypeIsRefusedInWhateverOrderModelsAreLoaded) {
+  const auto folder = test_data("gemma3-a");
+  const std::string why = "kv_dtype bfloat16 needs float32 activations";
+  for (const char* kv_dtype : {"float32", "bfloat16"}) {
+    ModelLoader loader({.dtype = "float64", .kv_dtype = kv_dtype, .threads = 1});
+    const auto error = [&](const FormatChoice& formats) {
+      return error_message<Error>([&] { (void)loader.weights(folder, formats); });
+    };
+    for (int twice = 0; twice < 2; ++twice) {
+      EXPECT_THAT(error({.kv_dtype = "bfloat16"}), HasSubstr(why));
+      EXPECT_EQ(error({.kv_dtype = "float32"}), "no error") << "that of the weights";
+      EXPECT_EQ(error({.kv_dtype = ""}), "no error");
+    }
+  }
+}
+
+TEST(FormatsOfLoadedModelsTest, AMemoryLimitIsOfTheTargetsFormatsAlone) {
+  const TemporaryFolder layers;
+  const auto folder = test_data("gemma3-a");
+  ModelLoader loader({.dtype = "float32",
+                      .threads = 1,
+                      .memory = {.model = folder,
+                                 .bytes = parse_bytes("700kB"),
+                                 .layer_file = layers.path() / "layers"}});
+  EXPECT_NE(loader.weights(folder)->source, nullptr);
+  EXPECT_EQ(loader.weights(folder, {.dtype = "int8"})->source, nullptr);
+  EXPECT_EQ(loader.weights(folder, {.dtype = "float32"}), loader.weights(folder));
+}
+
+TEST_F(FormatChoiceTest, ADraftModelsNameHasItsFormats) {
+  const std::string folder = test_data("gemma3-a").string();
+  ModelLoader loader({.dtype = "float32", .threads = 1});
+  const auto target = loader.load(folder);
+  BuildContext context{*target, loader, {}};
+  const auto name = [&](const std::string& formats) {
+    ModelCatalog models;
+    const auto errors = std::make_shared<ConfigErrors>();
+    const ConfigNode node(
+        parse_yaml("{type: draft_model, weights: " + folder + formats + "}", "test", false),
+        errors);
+    (void)components_.drafters.prepare(
+        node, {.components = components_, .models = models, .sampling = {}})(context);
+    errors->throw_if_any();
+    return context.draft_model_name;
+  };
+  EXPECT_EQ(name(""), folder);
+  EXPECT_EQ(name(", dtype: int8"), folder + " (dtype int8)");
+  EXPECT_EQ(name(", dtype: int8, activations: int8, kv_dtype: bfloat16"),
+            folder + " (dtype int8, activations int8, kv_dtype bfloat16)");
+  EXPECT_THAT(name(", dtype: int8, cache: {type: paged, format: q8}"),
+              HasSubstr(folder + " (dtype int8) (cache {format: q8, type: paged"));
 }
 
 TEST_F(FormatChoiceTest, DraftsInAnyFormatKeepTheTargetsTokens) {
@@ -140,7 +197,32 @@ TEST_F(FormatChoiceTest, WhatCannotBeIsRefusedBeforeAnythingIsLoaded) {
       "no error");
   EXPECT_THAT(plan_error(", dtype: float64, kv_dtype: bfloat16"),
               HasSubstr(key + "kv_dtype: bfloat16 needs float32 activations"));
+  EXPECT_EQ(plan_error(", dtype: float64, kv_dtype: float32"), "no error");
   EXPECT_EQ(plan_error(", dtype: float64", ", kv_dtype: bfloat16"), "no error");
+}
+
+TEST_F(FormatChoiceTest, AllMistakesAreNotedAtOnce) {
+  const std::string key = "strategies[1].drafter.";
+  EXPECT_THAT(plan_error("-nowhere, dtype: radox, activations: half, kv_dtype: int8"),
+              AllOf(HasSubstr(key + "weights: "), HasSubstr(key + "dtype: unknown dtype 'radox'"),
+                    HasSubstr(key + "activations: unknown activations 'half'"),
+                    HasSubstr(key + "kv_dtype: unknown kv_dtype 'int8'")));
+  EXPECT_THAT(plan_error("-nowhere, dtype: float32, activations: int8"),
+              HasSubstr(key + "activations: int8 needs weights in blocks"));
+}
+
+TEST_F(FormatChoiceTest, WhatAGpuDoesNotComputeIsRefused) {
+  const std::string key = "strategies[1].drafter.";
+  const std::string gpu = ", device: cuda";
+  const std::string float64 = "dtype: dtype float64 runs on the CPU only, not on 'cuda'";
+  const std::string int8 = "activations: int8 activations run on the CPU only, not on 'cuda'";
+  EXPECT_THAT(plan_error(", dtype: float64", gpu), HasSubstr(key + float64));
+  EXPECT_THAT(plan_error(", dtype: int8, activations: int8", gpu), HasSubstr(key + int8));
+  EXPECT_THAT(plan_error(", dtype: bfloat16", gpu), Not(HasSubstr(key)));
+  EXPECT_THAT(plan_error(", kv_dtype: float32", gpu + ", dtype: float64"),
+              AllOf(HasSubstr("model." + float64), Not(HasSubstr(key))));
+  EXPECT_THAT(plan_error("", gpu + ", dtype: int8, activations: int8"),
+              AllOf(HasSubstr("model." + int8), Not(HasSubstr(key))));
 }
 
 TEST_F(FormatChoiceTest, FormatsOfCachesGoByTheDraftsOwn) {
