@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,18 @@ struct CacheOnDevice {
   std::string device;
 };
 
-/// What 'specdec check' and 'specdec run' say of the cache: from behind "model.cache." to the end
-/// of the line; "" = nothing.
+/// What the lines of a message say behind `prefix`, a line each; lines without it are of others.
+std::string behind(const std::string& prefix, const std::string& message) {
+  std::string found;
+  std::istringstream lines(message);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t begin = line.find(prefix);
+    found += begin == std::string::npos ? "" : line.substr(begin + prefix.size()) + "\n";
+  }
+  return found;
+}
+
+/// What 'specdec check' and 'specdec run' say of the cache's keys; "" = nothing.
 std::string error_of_run(const CacheOnDevice& one) {
   const TemporaryFolder folder;
   folder.write("p.jsonl", "{\"tokens\": [2, 5]}\n");
@@ -37,32 +48,18 @@ std::string error_of_run(const CacheOnDevice& one) {
       fmt::format("model: {{weights: {}, device: {}, cache: {}}}\nprompts: {{file: p.jsonl}}\n"
                   "strategies: [{{type: autoregressive}}]\n",
                   test_data("gemma3-a").string(), one.device, one.yaml));
-  std::string message;
-  try {
-    (void)load_experiment(config, {}, builtin_components());
-  } catch (const ConfigError& error) {  // the device may be one, too
-    message = error.what();
-  }
-  const size_t begin = message.find("model.cache.");
-  return begin == std::string::npos
-             ? ""
-             : message.substr(begin + 12, message.find('\n', begin) - begin - 12);
+  return behind("model.cache.", error_message<ConfigError>([&] {  // the device may be one, too
+                  (void)load_experiment(config, {}, builtin_components());
+                }));
 }
 
-/// The same of 'specdec inspect', from behind "--cache: cache.".
+/// The same of 'specdec inspect'.
 std::string error_of_inspect(const CacheOnDevice& one) {
-  const std::string begin = "--cache: cache.";
-  try {
-    (void)memory_needs(
-        read_model_files(test_data("gemma3-a")),
-        {.dtype = "", .device = one.device, .cache = parse_cache(one.yaml, builtin_components())},
-        64);
-  } catch (const ConfigError& error) {
-    const std::string message = error.what();
-    EXPECT_EQ(message.substr(0, begin.size()), begin);
-    return message.substr(begin.size());
-  }
-  return "";
+  return behind("--cache: cache.", error_message<ConfigError>([&] {
+                  const CacheChoice cache = parse_cache(one.yaml, builtin_components());
+                  (void)memory_needs(read_model_files(test_data("gemma3-a")),
+                                     {.dtype = "", .device = one.device, .cache = cache}, 64);
+                }));
 }
 
 /// Whether the cache, made on that device, says that it is for others.
@@ -124,7 +121,8 @@ TEST(CacheDevicesTest, MetalHasTwoTypes) {
     const std::string error =
         error_of_run({fmt::format("{{type: {}{}}}", name, lossy ? ", lossy: true" : ""), "mps"});
     const std::string why = fmt::format(
-        "type: {} is for the CPU and CUDA, but device is mps; choose another cache, or device: cpu",
+        "type: {} is for the CPU and CUDA, but device is mps; choose another cache, or device: "
+        "cpu\n",
         name);
     EXPECT_EQ(error, name == "paged" || name == "contiguous" ? "" : why);
   }
