@@ -201,10 +201,12 @@ TEST_F(BuiltinSelfTest, ACacheOfItsOwnIsCheckedAsTheTargetsIs) {
 
 TEST_F(BuiltinSelfTest, ADraftModelsOwnCacheThatIsFullSaysWhoseItIs) {
   const std::string model = test_data("gemma3-a").string();
+  int runs = 0;
   const auto failed = [&](const std::string& drafter) {
     write_config("{weights: " + model + "}",
                  "  - {type: speculative, drafter: {" + drafter + "}}\n");
-    return error_message<Error>([&] { (void)run(); });
+    const std::string out = fmt::format("out{}", ++runs);
+    return error_message<Error>([&] { (void)run({}, out); });
   };
   const std::string small =
       "type: draft_model, weights: " + model + ", cache: {type: paged, max_pages: 1}";
