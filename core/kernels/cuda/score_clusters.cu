@@ -5,8 +5,8 @@
 // alone.
 #include "core/kernels/cuda/cluster_kernels.h"
 #include "core/kernels/cuda/fragment_weight.cuh"
+#include "core/kernels/cuda/order.cuh"
 #include "core/kernels/cuda/reduce.cuh"
-#include "core/kernels/device/numbers.h"
 
 namespace specdec::cuda {
 namespace {
@@ -34,9 +34,7 @@ SPECDEC_DEVICE ClusterWorkspace workspace_of(const ScoreClustersTask& task) {
 constexpr uint32_t kBehindAll = 0xFFFFFFFFU;
 
 /// The place of a score in the order of all: NaN is 0, and none is kBehindAll.
-__device__ inline uint32_t place_of(float score) {
-  return score != score ? 0U : device::order_of(score);
-}
+__device__ inline uint32_t place_of(float score) { return score != score ? 0U : order_of(score); }
 
 /// Whether a cluster of a score comes before another: the larger, NaN first, of equal ones the
 /// lower number.
@@ -152,8 +150,8 @@ __global__ void __launch_bounds__(kThreads) write_logits_kernel(ScoreClustersTas
   const ClusterWorkspace found = workspace_of(task);
   const int32_t scored = task.chosen * task.each;
   const float* scores = found.scores + row * scored;
-  const float fill = task.fills_below ? device::number_of_order(found.smallest[row]) - 1.0F
-                                      : device::minus_infinity();
+  const float fill =
+      task.fills_below ? number_of_order(found.smallest[row]) - 1.0F : device::minus_infinity();
   const int32_t vocab = task.clusters * task.each;
   const int32_t* ranks = found.ranks + row * task.clusters;
   auto token = static_cast<int32_t>(blockIdx.x * kThreads * kTokensEach + threadIdx.x);

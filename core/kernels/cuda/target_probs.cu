@@ -1,9 +1,10 @@
 // The distribution of a row of logits: masses in float64, cut to the likeliest tokens by a search
 // for the threshold, bit after bit, so nothing is sorted. A block takes a row.
 #include "core/kernels/cuda/kernels.h"
+#include "core/kernels/cuda/order.cuh"
 #include "core/kernels/cuda/reduce.cuh"
 #include "core/kernels/cuda/row_mask.cuh"
-#include "core/kernels/device/numbers.h"
+#include "core/kernels/device/portable.h"
 
 namespace specdec::cuda {
 namespace {
@@ -31,9 +32,7 @@ struct Row {
 
   __device__ bool allows(int32_t id) const { return cuda::allows(allowed, id); }
   /// That of a forbidden token is below all others.
-  __device__ uint32_t order(int32_t id) const {
-    return allows(id) ? device::order_of(logits[id]) : 0;
-  }
+  __device__ uint32_t order(int32_t id) const { return allows(id) ? order_of(logits[id]) : 0; }
 
   /// Sum of the masses, or the number, of the tokens that are in both cuts; in every thread.
   __device__ double amount(bool of_masses, const Cut& a, const Cut& b) const {

@@ -19,17 +19,6 @@ struct Float8Bits {
   uint8_t bits;
 };
 
-/// An integer that orders as a number that is not NaN does, between 0 and 2^32 - 1, neither of
-/// which it is; -0 is 0.
-SPECDEC_DEVICE uint32_t order_of(float number) {
-  const uint32_t bits = bits_of(number + 0.0F);
-  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-}
-/// The number of an order.
-SPECDEC_DEVICE float number_of_order(uint32_t order) {
-  return float_of((order & 0x80000000U) != 0 ? order ^ 0x80000000U : ~order);
-}
-
 SPECDEC_DEVICE float widen(float number) { return number; }
 SPECDEC_DEVICE float widen(Bfloat16Bits number) {
   return float_of(static_cast<uint32_t>(number.bits) << 16U);
