@@ -13,6 +13,7 @@
 #include "experiments/components/components.h"
 #include "experiments/components/memory_needs.h"
 #include "experiments/components/model_loading.h"
+#include "experiments/config/config_node.h"
 #include "experiments/run/experiment_config.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
@@ -112,6 +113,18 @@ TEST(CacheDevicesTest, WhatCannotBeMadeOnADeviceIsRefusedBefore) {
       EXPECT_EQ(is_refused_when_made(one), !error_of_run(one).empty()) << yaml << " on " << device;
     }
   }
+}
+
+/// A cache of one's own that Metal has may wrap one that it does not have.
+TEST(CacheDevicesTest, AWrappedTypeThatMetalDoesNotHaveIsRefused) {
+  Components all = builtin_components();
+  all.caches.add("wrapper", {.help = "the cache that it wraps",
+                             .promise = Promise::kLossless,
+                             .prepare = [](const ConfigNode& node, const RunPlan& plan) {
+                               return plan.components.caches.prepare(node.child("of"), plan);
+                             }});
+  EXPECT_EQ(parse_cache("{type: wrapper, of: {type: paged}}", all).no_mps, "");
+  EXPECT_EQ(parse_cache("{type: wrapper, of: {type: tiered}}", all).no_mps, "tiered");
 }
 
 TEST(CacheDevicesTest, MetalHasTwoTypes) {
