@@ -51,7 +51,8 @@ bool measures_loss(const Group& group, const Arm& arm) {
     return false;
   }
   return is_lossy(arm) || (arm.config->name == first.config->name &&
-                           std::any_of(group.arms.begin(), group.arms.end(), is_lossy));
+                           std::any_of(group.arms.begin(), group.arms.end(),
+                                       [](const Arm& other) { return is_lossy(other); }));
 }
 
 bool traces_loss(const Group& group, const Arm& arm) {
