@@ -282,8 +282,13 @@ void check_beam_rows(const ConfigNode& strategy, const RunPlan& run, int64_t bea
   if (run.target == nullptr || run.target_options == nullptr || !grow) {
     return;
   }
+  std::unique_ptr<KvStore> store;
+  try {
+    store = target_store(*run.target, *run.target_options);
+  } catch (const Error&) {
+    return;  // noted of the cache
+  }
   note_error(strategy, "num_beams", [&] {
-    const auto store = target_store(*run.target, *run.target_options);
     store->extend({.count = 1});
     store->commit(0, chain_path(1));
     std::vector<RowId> rows;
