@@ -83,7 +83,7 @@ void print_all(std::ostream& out, const std::vector<ComponentHelp>& components) 
 /// would be a file's.
 void refuse_component_as_file(const std::string& file, const std::vector<ComponentHelp>& all) {
   const bool is_name = std::any_of(all.begin(), all.end(), [&](const ComponentHelp& component) {
-    return component.type == file || component.kind == file;
+    return component.type == file || is_kind(component, file);
   });
   if (is_name) {
     throw ConfigError(

@@ -32,11 +32,6 @@ std::string plural(const std::string& kind) {
   return kind == "strategy" ? "strategies" : kind + "s";
 }
 
-/// Whether `name` is the component's kind: "cache", or "caches".
-bool is_kind(const ComponentHelp& component, const std::string& name) {
-  return component.kind == name || plural(component.kind) == name;
-}
-
 /// Lines of at most `columns` characters, broken between words.
 std::vector<std::string> wrap(const std::string& text, size_t columns) {
   std::vector<std::string> lines = {""};
@@ -170,6 +165,10 @@ std::string list_of(const std::vector<ComponentHelp>& all, const std::string& na
 }
 
 }  // namespace
+
+bool is_kind(const ComponentHelp& component, const std::string& name) {
+  return component.kind == name || plural(component.kind) == name;
+}
 
 std::vector<ComponentHelp> describe_components(const Components& all) {
   std::vector<ComponentHelp> components;

@@ -23,6 +23,8 @@ struct ComponentHelp {
 /// All of them, by kind in the order strategies, drafters, verifiers, draft lengths, trees,
 /// caches.
 std::vector<ComponentHelp> describe_components(const Components& all);
+/// Whether `name` is the component's kind: "cache", or "caches".
+bool is_kind(const ComponentHelp& component, const std::string& name);
 /// Components of this kind ("drafter") or type ("suffix"). Throws ConfigError when there is none.
 std::vector<ComponentHelp> components_named(const std::vector<ComponentHelp>& all,
                                             const std::string& name);
