@@ -58,9 +58,11 @@ void check_memory_limit(const GlobalFlags& flags, const std::string& command) {
 /// Throws ConfigError for a device that a command cannot use. `run` and `check` say it among the
 /// other mistakes of a config, and inspect counts the memory of a GPU without one.
 void check_device_flag(const std::string& device, const std::string& command) {
+  constexpr size_t kPrefix = 5;  // "cuda:", and a number of one or two digits
   const bool is_cuda =
-      device == "cuda" || (device.rfind("cuda:", 0) == 0 &&
-                           device.find_first_not_of("0123456789", 5) == std::string::npos);
+      device == "cuda" ||
+      (device.rfind("cuda:", 0) == 0 && device.size() > kPrefix && device.size() <= kPrefix + 2 &&
+       device.find_first_not_of("0123456789", kPrefix) == std::string::npos);
   if (!device.empty() && command != "run" && command != "check" &&
       !(command == "inspect" && is_cuda)) {
     (void)parse_device(device);

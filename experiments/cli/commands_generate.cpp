@@ -239,7 +239,10 @@ nlohmann::json run_samples(const CommandContext& context, const SampledCall& cal
                             call.model.cache().statistics().tiers};
     const Generation generation =
         run_saved(context, request, !json.replaces_text(), call.strategy, saver);
-    const RequestMetrics metrics = metrics_of(generation, request, call.model, reads);
+    RequestMetrics metrics = metrics_of(generation, request, call.model, reads);
+    if (arguments.no_cache) {
+      metrics.cache.reset();
+    }
     context.err << (json.replaces_text() || context.flags.quiet ? "" : metrics_line(metrics));
     if (json.is_wanted()) {
       results.push_back(sample_json(arguments, generation, request, call.target, text));

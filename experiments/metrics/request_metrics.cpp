@@ -28,10 +28,14 @@ double megabytes(int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
 std::string tiers_text(const KvTiers& tiers) {
   return fmt::format(
-      "; cache: {:.1f} MB in memory, {:.1f} MB on disk alone, {} blocks came back and {} left "
+      "; cache: {:.1f} MB in memory{}, {:.1f} MB on disk alone, {} blocks came back and {} left "
       "({:.1f} MB read, {:.1f} MB written), waited {:.2f} s",
-      megabytes(tiers.memory_bytes), megabytes(tiers.disk_bytes), tiers.promotions, tiers.demotions,
-      megabytes(tiers.read_bytes), megabytes(tiers.written_bytes), tiers.wait_seconds);
+      megabytes(tiers.memory_bytes),
+      tiers.host_bytes == 0
+          ? ""
+          : fmt::format(", {:.1f} MB in the host's alone", megabytes(tiers.host_bytes)),
+      megabytes(tiers.disk_bytes), tiers.promotions, tiers.demotions, megabytes(tiers.read_bytes),
+      megabytes(tiers.written_bytes), tiers.wait_seconds);
 }
 
 }  // namespace
