@@ -15,9 +15,9 @@ namespace specdec {
 namespace {
 
 /// Arrays of different items of several kinds, few of each.
-class RandomKinds {
+class RandomUniqueKinds {
  public:
-  explicit RandomKinds(uint32_t seed) : random_(seed) {}
+  explicit RandomUniqueKinds(uint32_t seed) : random_(seed) {}
 
   std::string schema() {
     const std::string list = array(2);
@@ -94,7 +94,7 @@ class RandomKinds {
 TEST(UniqueKindsTest, NoDeadEnds) {
   int alive = 0;
   for (uint32_t seed = 0; seed < 70; ++seed) {
-    const std::string schema = RandomKinds(seed).schema();
+    const std::string schema = RandomUniqueKinds(seed).schema();
     const auto grammar = compile_json_schema(empty_vocabulary(), schema,
                                              json_options(seed % 2 == 0, "compact"), {}, true);
     if (grammar->start() != Automaton::kDead) {
