@@ -78,14 +78,9 @@ std::string type_without_mps(const ConfigNode& cache, const Components& componen
 /// and for tiers, which say how many they have.
 std::unique_ptr<KvStore> target_store(const ModelFiles& target, const ModelOptions& options) {
   const CacheChoice cache = options.cache.beside_target();  // not traced
-  if (options.device != "cpu" || cache.memory_bytes > 0) {
-    return planned_cache("", cache, target.plan, target.config, options).measure();
-  }
-  const bool is_half = options.kv_dtype == "bfloat16" && !cache.format;
-  const bool is_double = options.dtype == "float64" && !is_half && !cache.format;  // else noted
-  return cache.factory(is_half ? KvFormat::kBFloat16 : KvFormat::kNative)(
-      cache_layers(target.plan), {.dtype = is_double ? at::kDouble : at::kFloat,
-                                  .max_length = max_length_of(options, target.config)});
+  const bool has_memory = options.device == "cpu" && cache.memory_bytes == 0;
+  return planned_cache("", cache, target.plan, target.config, options)
+      .make_on(has_memory ? at::kCPU : at::kMeta);
 }
 
 std::shared_ptr<const CacheCodebook> read_codebook(const ConfigNode& cache,

@@ -87,12 +87,14 @@ PlannedCache planned_cache(const std::string& key, const CacheChoice& choice,
                            const ModelOptions& options) {
   const bool is_half = options.kv_dtype == "bfloat16" && !choice.format;
   const bool is_double = options.dtype == "float64" && !is_half && !choice.format;  // else noted
-  const KvStoreOptions store{.dtype = is_double ? at::kDouble : at::kFloat,
-                             .device = at::kMeta,
-                             .max_length = max_length_of(options, config)};
-  return {.key = key, .choice = choice, .measure = [=, layers = cache_layers(plan)] {
-            return choice.factory(is_half ? KvFormat::kBFloat16 : KvFormat::kNative)(layers, store);
-          }};
+  const int64_t max_length = max_length_of(options, config);
+  return {
+      .key = key, .choice = choice, .make_on = [=, layers = cache_layers(plan)](at::Device device) {
+        return choice.factory(is_half ? KvFormat::kBFloat16 : KvFormat::kNative)(
+            layers, {.dtype = is_double ? at::kDouble : at::kFloat,
+                     .device = device,
+                     .max_length = max_length});
+      }};
 }
 
 std::string lacking_room(const PlannedCache& cache, const LongestText& text) {

@@ -15,8 +15,10 @@ struct PlannedCache {
   CacheChoice choice = {};
   bool is_own = true;  ///< false: a drafter's, like the target's, whose key it is
   bool drafts = false;
+  std::function<std::unique_ptr<KvStore>(at::Device)> make_on = {};
+
   /// Makes it on a device without memory: its pages, not their bytes.
-  std::function<std::unique_ptr<KvStore>()> measure = {};
+  std::unique_ptr<KvStore> measure() const { return make_on(at::kMeta); }
 };
 
 /// Of a model with this plan and the options of a run.
