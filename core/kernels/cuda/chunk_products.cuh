@@ -78,7 +78,7 @@ __device__ inline void multiply_rows(const Tile& tile, const SharedView& view, i
     if (view.has_tile(row_tile)) {
       float(&all)[4] = sums.numbers[row_tile];
       float with[4] = {all[0], all[1], all[2], all[3]};
-      multiply_parts<Kv>(words, tile.fragments(step, row_tile) + lane_index(), with);
+      multiply_parts<Kv>(words, read_step(tile.fragments(step, row_tile) + lane_index()), with);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         all[i] = view.has(row_of(row_tile, i)) ? with[i] : all[i];

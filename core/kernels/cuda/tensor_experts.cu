@@ -27,7 +27,7 @@ struct SplitRow {
   int32_t tile, place;
 };
 
-/// That of a pair of the tile; of one that is missing, the first one's, which nobody looks at.
+/// That of a pair of the tile; of one that is missing, the first one's, whose sums nobody looks at.
 __device__ inline SplitRow split_row(const ExpertLinearTask& task, const int32_t* pairs, int i) {
   const int32_t row = (pairs[i] < 0 ? pairs[0] : pairs[i]) / task.rows_share;
   return {row / kTileRows, row % kTileRows};
@@ -41,8 +41,12 @@ __device__ inline InputAddress gathered_inputs(const ExpertLinearTask& task, con
   const SplitRow first = split_row(task, pairs, lane % 4 * 2);
   const SplitRow second = split_row(task, pairs, lane % 4 * 2 + 1);
   const float* sums = split.sums(first.tile) + first.place;
-  return {split.fragments(multiplied.tile) + multiplied.place * 4 + lane % 4, sums,
-          split.sums(second.tile) + second.place - sums, 0, 0};
+  return {split.fragments(multiplied.tile) + multiplied.place * 4 + lane % 4,
+          sums,
+          split.sums(second.tile) + second.place - sums,
+          0,
+          0,
+          pairs[lane / 4] < 0 ? 0 : 1};
 }
 
 __device__ inline void write_pairs(const ExpertLinearTask& task, const TensorExpertShared& shared) {
@@ -83,11 +87,11 @@ __global__ void __launch_bounds__(kTensorThreads, 2)
       return;
     }
     const int32_t last = pairs[kTileRows - 1];
-    Sums<1, 1> sums;
-    add_chunks(
-        kernel_task.format,
+    WeightStream<Format, 1, kChunksAhead<Format, 1, 1>> weights(
         first_weights<Format>(matrix, task.outputs, task.in, static_cast<int32_t>(blockIdx.x)),
-        gathered_inputs(task, pairs), task.in, 1, sums);
+        task.in);
+    Sums<1, 1> sums;
+    add_chunks(kernel_task.format, weights, gathered_inputs(task, pairs), 1, sums);
     share_sums(sums, shared.sums);
     __syncthreads();
     write_pairs(task, shared);

@@ -40,14 +40,18 @@ __global__ void __launch_bounds__(kTensorThreads, 2)
   const int32_t first_tile = static_cast<int32_t>(blockIdx.y) * kTiles;
   const int32_t tiles = tiles_of(task.rows, kTileRows) - first_tile;
   const SplitInputs split = split_of(task);
-  const InputAddress inputs = {
-      split.fragments(first_tile) + lane, split.sums(first_tile) + lane % 4 * 2, 1,
-      static_cast<int64_t>(chunks) * kChunkFragments, static_cast<int64_t>(chunks) * kChunkSums};
+  WeightStream<Format, kOutputTiles, kChunksAhead<Format, kOutputTiles, kTiles>> weights(
+      first_weights<Format>(task.fragments, task.outputs, task.in,
+                            static_cast<int32_t>(blockIdx.x) * kOutputTiles),
+      task.in);
+  const InputAddress inputs = {split.fragments(first_tile) + lane,
+                               split.sums(first_tile) + lane % 4 * 2,
+                               1,
+                               static_cast<int64_t>(chunks) * kChunkFragments,
+                               static_cast<int64_t>(chunks) * kChunkSums,
+                               task.rows - first_tile * kTileRows - lane / 4};
   Sums<kOutputTiles, kTiles> sums;
-  add_chunks(kernel_task.format,
-             first_weights<Format>(task.fragments, task.outputs, task.in,
-                                   static_cast<int32_t>(blockIdx.x) * kOutputTiles),
-             inputs, task.in, tiles, sums);
+  add_chunks(kernel_task.format, weights, inputs, tiles, sums);
   auto* shared = reinterpret_cast<float*>(shared_memory());
   share_sums(sums, shared);
   __syncthreads();

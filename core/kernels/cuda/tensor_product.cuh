@@ -19,6 +19,21 @@ struct alignas(8) InputFragment {
   uint32_t word[2];
 };
 
+/// All parts of a step of a tile of rows.
+struct StepInputs {
+  InputFragment parts[kParts];
+};
+
+/// `first`: of the first part, of this lane.
+__device__ inline StepInputs read_step(const InputFragment* first) {
+  StepInputs inputs;
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    inputs.parts[part] = first[part * kWarp];
+  }
+  return inputs;
+}
+
 constexpr int kSumInputs = 32;  // that share a minimum
 constexpr int kChunkSums = kChunkInputs / kSumInputs * kTileRows;
 /// Fragments of a tile of rows and a chunk.
@@ -66,6 +81,16 @@ struct InputAddress {
   const float* sums;   ///< those of the first of the lane's two rows
   int64_t second_sum;  ///< from there to those of the second
   int64_t fragment_stride, sum_stride;
+  int32_t rows;  ///< from the row on that the lane holds in the first tile; below 1 = it has none
+
+  /// Zeros in a row that is not there, of which nothing is read: one row is an eighth of a tile.
+  __device__ StepInputs step(int tile, int step) const {
+    StepInputs inputs = {};
+    if (tile * kTileRows < rows) {
+      inputs = read_step(fragments + tile * fragment_stride + step * kParts * kWarp);
+    }
+    return inputs;
+  }
 };
 
 /// Where a lane's weights of a block's first tile and a chunk lie; those of its next tile are a
@@ -76,9 +101,9 @@ struct WeightAddress {
   int64_t fragment_stride, scale_stride;
 };
 
-/// The further words of a lane.
+/// Words that a lane loads at once: its further ones, or the scales of its two outputs.
 template <int kCount>
-struct alignas(4 * kCount) MoreWords {
+struct alignas(kCount < 4 ? 4 * kCount : 16) LaneWords {
   uint32_t word[kCount];
 };
 
@@ -99,7 +124,7 @@ __device__ inline WeightChunk<Format> read_chunk(const WeightAddress& address, i
     chunk.fragments[f] = fragments[f * kWarp];
   }
   if constexpr (Format::kMoreWords > 0) {
-    using More = MoreWords<Format::kMoreWords>;
+    using More = LaneWords<Format::kMoreWords>;
     const More more = reinterpret_cast<const More*>(fragments - lane_index() +
                                                     Format::kFragments * kWarp)[lane_index()];
 #pragma unroll
@@ -107,10 +132,14 @@ __device__ inline WeightChunk<Format> read_chunk(const WeightAddress& address, i
       chunk.fragments[Format::kFragments].word[i] = more.word[i];
     }
   }
-  const uint32_t* scales = address.scales + tile * address.scale_stride;
+  if constexpr (Format::kScaleWords > 0) {
+    using Scales = LaneWords<2 * Format::kScaleWords>;
+    const Scales scales =
+        *reinterpret_cast<const Scales*>(address.scales + tile * address.scale_stride);
 #pragma unroll
-  for (int i = 0; i < 2 * Format::kScaleWords; ++i) {
-    chunk.scales[i] = scales[i];
+    for (int i = 0; i < 2 * Format::kScaleWords; ++i) {
+      chunk.scales[i] = scales.word[i];
+    }
   }
   return chunk;
 }
@@ -130,30 +159,91 @@ __device__ inline WeightAddress first_weights(const void* matrix, int32_t output
           static_cast<int64_t>(chunks_of(in)) * kChunkScaleWords<Format>};
 }
 
+/// The weights of the chunks that a warp takes, one after the other, for the block's tiles of
+/// outputs. They are read kAhead chunks before they are multiplied, the first ones at once.
+template <class Format, int kOutputTiles, int kAhead>
+class WeightStream {
+ public:
+  __device__ WeightStream(const WeightAddress& first, int32_t in)
+      : first_(first), chunks_(chunks_of(in)), chunk_(static_cast<int32_t>(warp_index())) {
+#pragma unroll
+    for (int ahead = 0; ahead < kAhead; ++ahead) {
+      read(ahead);
+    }
+  }
+
+  /// Number of the chunk that next() comes to; not below chunks() = none is left.
+  __device__ int32_t chunk() const { return chunk_; }
+  __device__ int32_t chunks() const { return chunks_; }
+
+  /// The weights of that chunk.
+  __device__ void next(WeightChunk<Format> (&weights)[kOutputTiles]) {
+    read(kAhead);
+#pragma unroll
+    for (int o = 0; o < kOutputTiles; ++o) {
+      weights[o] = read_[0][o];
+#pragma unroll
+      for (int ahead = 0; ahead < kAhead; ++ahead) {
+        read_[ahead][o] = read_[ahead + 1][o];
+      }
+    }
+    chunk_ += kTensorWarps;
+  }
+
+ private:
+  /// Those of the chunk that comes `ahead` chunks of the warp later.
+  __device__ void read(int ahead) {
+    const int64_t chunk = chunk_ + ahead * kTensorWarps;
+    if (chunk >= chunks_) {
+      return;
+    }
+    WeightAddress address = first_;
+    address.fragments += chunk * kChunkBytes<Format>;
+    address.scales += chunk * kChunkScaleWords<Format>;
+#pragma unroll
+    for (int o = 0; o < kOutputTiles; ++o) {
+      read_[ahead][o] = read_chunk<Format>(address, o);
+    }
+  }
+
+  WeightAddress first_;
+  int32_t chunks_, chunk_;
+  WeightChunk<Format> read_[kAhead + 1][kOutputTiles];
+};
+
+/// Words that a lane holds of a chunk of a block's tiles of outputs.
+template <class Format, int kOutputTiles>
+constexpr int kChunkWords = kOutputTiles* static_cast<int>(sizeof(WeightChunk<Format>) /
+                                                           sizeof(uint32_t));
+
+/// Chunks that are read ahead: some 128 bytes a lane, at least one and at most four, or two where
+/// weights of three parts take the registers. Of several tiles of rows none: their sums take them.
+template <class Format, int kOutputTiles, int kTiles>
+constexpr int kChunksAhead = kTiles > 1                                                     ? 0
+                             : kChunkWords<Format, kOutputTiles> > 16                       ? 1
+                             : kChunkWords<Format, kOutputTiles> > 10 || Format::kParts > 2 ? 2
+                             : kChunkWords<Format, kOutputTiles> > 8                        ? 3
+                                                                                            : 4;
+
 /// Adds the products of a chunk of inputs with weights that are multiplied as they lie in memory.
 template <class Format, int kOutputTiles, int kTiles>
-__device__ inline void add_chunk(const WeightAddress& address, const InputAddress& inputs,
-                                 int32_t tiles, Sums<kOutputTiles, kTiles>& sums) {
-  WeightChunk<Format> weights[kOutputTiles];
-#pragma unroll
-  for (int o = 0; o < kOutputTiles; ++o) {
-    weights[o] = read_chunk<Format>(address, o);
-  }
+__device__ inline void add_chunk(const WeightChunk<Format> (&weights)[kOutputTiles],
+                                 const InputAddress& inputs, int32_t tiles,
+                                 Sums<kOutputTiles, kTiles>& sums) {
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
-    if (tile >= tiles) {
+    if (tile > 0 && tile >= tiles) {
       break;
     }
     float chunk[kOutputTiles][4] = {};
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
+      const StepInputs step_inputs = inputs.step(tile, step);
 #pragma unroll
       for (int part = kParts - 1; part >= 0; --part) {
-        const InputFragment input =
-            inputs.fragments[tile * inputs.fragment_stride + (step * kParts + part) * kWarp];
 #pragma unroll
         for (int o = 0; o < kOutputTiles; ++o) {
-          multiply_tiles(chunk[o], weights[o].fragments[step].word, input.word);
+          multiply_tiles(chunk[o], weights[o].fragments[step].word, step_inputs.parts[part].word);
         }
       }
     }
@@ -171,14 +261,13 @@ __device__ inline void add_chunk(const WeightAddress& address, const InputAddres
 /// of an input and the bits of a weight together is left out.
 template <class Format>
 __device__ inline void multiply_parts(const uint32_t (&weights)[Format::kParts][4],
-                                      const InputFragment* inputs, float (&sums)[4]) {
+                                      const StepInputs& inputs, float (&sums)[4]) {
 #pragma unroll
   for (int part = kParts - 1; part >= 0; --part) {
-    const InputFragment input = inputs[part * kWarp];
 #pragma unroll
     for (int weight_part = Format::kParts - 1; weight_part >= 0; --weight_part) {
       if (weight_part + part < kParts) {
-        multiply_tiles(sums, weights[weight_part], input.word);
+        multiply_tiles(sums, weights[weight_part], inputs.parts[part].word);
       }
     }
   }
@@ -191,7 +280,7 @@ __device__ inline void add_scaled(const WeightChunk<Format>& weights, int group,
                                   int32_t tiles, Sums<1, kTiles>& sums) {
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
-    if (Format::kHasMinima && tile >= tiles) {
+    if (Format::kHasMinima && tile > 0 && tile >= tiles) {
       break;
     }
 #pragma unroll
@@ -215,10 +304,9 @@ __device__ inline void add_scaled(const WeightChunk<Format>& weights, int group,
 
 /// What add_chunk does, with weights that are expanded in registers, a step for all tiles of rows.
 template <class Format, int kTiles>
-__device__ inline void add_expanded_chunk(const Format& format, const WeightAddress& address,
+__device__ inline void add_expanded_chunk(const Format& format, const WeightChunk<Format>& weights,
                                           const InputAddress& inputs, int32_t tiles,
                                           Sums<1, kTiles>& sums) {
-  const WeightChunk<Format> weights = read_chunk<Format>(address, 0);
 #pragma unroll
   for (int group = 0; group < kSteps / Format::kScaleSteps; ++group) {
     float chunk[kTiles][4] = {};
@@ -229,12 +317,10 @@ __device__ inline void add_expanded_chunk(const Format& format, const WeightAddr
       format.expand(weights.fragments, step, words);
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
-        if (tile >= tiles) {
+        if (tile > 0 && tile >= tiles) {
           break;
         }
-        multiply_parts<Format>(
-            words, inputs.fragments + tile * inputs.fragment_stride + step * kParts * kWarp,
-            chunk[tile]);
+        multiply_parts<Format>(words, inputs.step(tile, step), chunk[tile]);
       }
     }
     add_scaled<Format>(weights, group, chunk, inputs, tiles, sums);
@@ -242,20 +328,19 @@ __device__ inline void add_expanded_chunk(const Format& format, const WeightAddr
 }
 
 /// Adds the products of all chunks that the warp takes with a block's `tiles` tiles of rows.
-template <class Format, int kOutputTiles, int kTiles>
-__device__ inline void add_chunks(const Format& format, const WeightAddress& first,
-                                  const InputAddress& first_inputs, int32_t in, int32_t tiles,
+template <class Format, int kOutputTiles, int kAhead, int kTiles>
+__device__ inline void add_chunks(const Format& format,
+                                  WeightStream<Format, kOutputTiles, kAhead>& stream,
+                                  const InputAddress& first_inputs, int32_t tiles,
                                   Sums<kOutputTiles, kTiles>& sums) {
-  const int32_t chunks = chunks_of(in);
-  for (auto chunk = static_cast<int32_t>(warp_index()); chunk < chunks; chunk += kTensorWarps) {
-    WeightAddress weights = first;
-    weights.fragments += static_cast<int64_t>(chunk) * kChunkBytes<Format>;
-    weights.scales += static_cast<int64_t>(chunk) * kChunkScaleWords<Format>;
+  while (stream.chunk() < stream.chunks()) {
     InputAddress inputs = first_inputs;
-    inputs.fragments += static_cast<int64_t>(chunk) * kChunkFragments;
-    inputs.sums += static_cast<int64_t>(chunk) * kChunkSums;
+    inputs.fragments += static_cast<int64_t>(stream.chunk()) * kChunkFragments;
+    inputs.sums += static_cast<int64_t>(stream.chunk()) * kChunkSums;
+    WeightChunk<Format> weights[kOutputTiles];
+    stream.next(weights);
     if constexpr (Format::kIsExpanded) {
-      add_expanded_chunk(format, weights, inputs, tiles, sums);
+      add_expanded_chunk(format, weights[0], inputs, tiles, sums);
     } else {
       add_chunk<Format>(weights, inputs, tiles, sums);
     }
