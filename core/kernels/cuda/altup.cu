@@ -20,6 +20,7 @@ __device__ inline float mean_square(const float* numbers, int32_t size, float* s
 
 /// A block takes a token.
 __global__ void __launch_bounds__(kThreads) route_kernel(AltUpRouteTask task) {
+  await_earlier_kernels();
   auto* scratch = reinterpret_cast<float*>(shared_memory());
   const auto row = static_cast<int64_t>(blockIdx.x);
   const float* input = task.input + row * task.size;
@@ -66,6 +67,7 @@ __device__ inline Column read_column(const float* streams, int64_t stride, int32
 
 /// Grid (groups of columns, tokens).
 __global__ void __launch_bounds__(kThreads) predict_kernel(AltUpPredictTask task) {
+  await_earlier_kernels();
   auto* shares = reinterpret_cast<float*>(shared_memory());
   const auto row = static_cast<int64_t>(blockIdx.y);
   multiply_routes(task.coefficients, task.routes + row * task.count, task.count * task.count,
@@ -95,6 +97,7 @@ __global__ void __launch_bounds__(kThreads) predict_kernel(AltUpPredictTask task
 
 /// Grid (groups of columns, tokens).
 __global__ void __launch_bounds__(kThreads) correct_kernel(AltUpCorrectTask task) {
+  await_earlier_kernels();
   auto* shares = reinterpret_cast<float*>(shared_memory());
   const auto row = static_cast<int64_t>(blockIdx.y);
   multiply_routes(task.coefficients, task.routes + row * task.count, task.count, task.count,
@@ -114,6 +117,7 @@ __global__ void __launch_bounds__(kThreads) correct_kernel(AltUpCorrectTask task
 
 /// A block takes a row.
 __global__ void __launch_bounds__(kThreads) match_rms_kernel(MatchRmsTask task) {
+  await_earlier_kernels();
   auto* scratch = reinterpret_cast<float*>(shared_memory());
   const int64_t first = static_cast<int64_t>(blockIdx.x) * task.size;
   float* values = task.values + first;
@@ -126,6 +130,7 @@ __global__ void __launch_bounds__(kThreads) match_rms_kernel(MatchRmsTask task) 
 }
 
 __global__ void __launch_bounds__(kThreads) mean_stream_kernel(MeanStreamTask task) {
+  await_earlier_kernels();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= task.size) {
     return;

@@ -14,6 +14,7 @@ SPECDEC_DEVICE int32_t argmax_chunks(int32_t size) {
 
 /// A block looks through a chunk of a row.
 __global__ void __launch_bounds__(kThreads) argmax_chunk_kernel(ArgmaxTask task) {
+  await_earlier_kernels();
   auto* scratch = reinterpret_cast<Best*>(shared_memory());
   const float* row = task.rows + static_cast<int64_t>(blockIdx.x) * task.stride;
   const int begin = static_cast<int>(blockIdx.y) * kCudaArgmaxChunk;
@@ -47,6 +48,7 @@ __global__ void __launch_bounds__(kThreads) argmax_chunk_kernel(ArgmaxTask task)
 
 /// A warp joins a row's chunks.
 __global__ void __launch_bounds__(kWarp) argmax_kernel(ArgmaxTask task) {
+  await_earlier_kernels();
   const int32_t chunks = argmax_chunks(task.size);
   Best best = no_best();
   for (int chunk = static_cast<int>(threadIdx.x); chunk < chunks; chunk += kWarp) {

@@ -157,6 +157,7 @@ __device__ inline RowSums mix_unit(const PagedCache& cache, const TileRows& rows
 /// A block: a tile of rows, a kv head and a chunk.
 template <class Kv>
 __global__ void __launch_bounds__(kTensorThreads, kBlocks) chunk_kernel(ChunkPass pass) {
+  await_earlier_kernels();
   const PagedAttentionTask& task = pass.task;
   const PagedCache& cache = task.cache;
   const TileRows rows = tile_rows(pass);

@@ -12,6 +12,7 @@ constexpr int kWarps = kThreads / kWarp;
 
 /// Shared memory: a Best for each warp, bits of the allowed tokens.
 __global__ void __launch_bounds__(kThreads) best_allowed_kernel(BestAllowedTask task) {
+  await_earlier_kernels();
   auto* scratch = reinterpret_cast<Best*>(shared_memory());
   const auto index = static_cast<int64_t>(blockIdx.x);
   const float* row = task.logits + index * task.stride;

@@ -16,6 +16,7 @@ struct RowWeights {
 
 /// Shared memory: sums of blocks of weights.
 __global__ void __launch_bounds__(kThreads) draw_rows_kernel(DrawRowsTask task) {
+  await_earlier_kernels();
   auto* sums = reinterpret_cast<double*>(shared_memory());
   const auto row = static_cast<int64_t>(blockIdx.x);
   const RowWeights weights = {task.probs + row * task.vocab};

@@ -75,6 +75,7 @@ __device__ inline int32_t draws_before(const DrawSiblingsTask& task, int32_t row
 
 /// Shared memory: sums of blocks of weights, the drawn columns.
 __global__ void __launch_bounds__(kDrawThreads) draw_siblings_kernel(DrawSiblingsTask task) {
+  await_earlier_kernels();
   auto* sums = reinterpret_cast<double*>(shared_memory());
   auto* drawn = reinterpret_cast<int32_t*>(sums + draw_blocks(task.vocab));
   const auto row = static_cast<int32_t>(blockIdx.x);
@@ -150,6 +151,7 @@ struct Ranked {
 /// Shared memory: a Best for each warp, and one more, bits of the allowed tokens. The whole block
 /// walks alike.
 __global__ void __launch_bounds__(kBestThreads) best_siblings_kernel(BestSiblingsTask task) {
+  await_earlier_kernels();
   auto* scratch = reinterpret_cast<Best*>(shared_memory());
   const auto row = static_cast<int32_t>(blockIdx.x);
   const Ranked ranked = {

@@ -21,6 +21,7 @@ LaunchShape shape_for(int64_t elements) {
 }
 
 __global__ void __launch_bounds__(kThreads) gated_activation_kernel(GatedActivationTask task) {
+  await_earlier_kernels();
   const int64_t i = element();
   if (i >= task.rows * task.size) {
     return;
@@ -31,6 +32,7 @@ __global__ void __launch_bounds__(kThreads) gated_activation_kernel(GatedActivat
 }
 
 __global__ void __launch_bounds__(kThreads) elementwise_kernel(ElementwiseTask task) {
+  await_earlier_kernels();
   const int64_t i = element();
   if (i >= task.size) {
     return;
@@ -46,6 +48,7 @@ __global__ void __launch_bounds__(kThreads) elementwise_kernel(ElementwiseTask t
 }
 
 __global__ void __launch_bounds__(kThreads) copy_rows_kernel(CopyRowsTask task) {
+  await_earlier_kernels();
   const int64_t i = element();
   if (i >= task.rows * task.columns) {
     return;
@@ -59,6 +62,7 @@ __global__ void __launch_bounds__(kThreads) copy_rows_kernel(CopyRowsTask task) 
 
 /// A thread forbids a column of a row: the unusable ones first, then those that are named.
 __global__ void __launch_bounds__(kThreads) forbid_kernel(ForbidTask task) {
+  await_earlier_kernels();
   const int64_t unusable = task.size - task.usable;
   const int64_t columns = unusable + task.count;
   const int64_t i = element();

@@ -9,6 +9,7 @@ namespace {
 template <class Format>
 __global__ void __launch_bounds__(kTensorThreads)
     embed_fragments_kernel(FormatTask<EmbedRowsTask, Format> kernel_task) {
+  await_earlier_kernels();
   const EmbedRowsTask& task = kernel_task.task;
   const auto index = static_cast<int64_t>(blockIdx.x);
   const FragmentMatrix matrix = {task.weight, task.outputs, task.in};

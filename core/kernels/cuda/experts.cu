@@ -37,6 +37,7 @@ __device__ inline Choice next_choice(const float* logits, int32_t count, Choice 
 
 /// A warp takes a row. The denominator of the softmax over all experts cancels out.
 __global__ void __launch_bounds__(kWarp) route_kernel(RouteTask task) {
+  await_earlier_kernels();
   const auto row = static_cast<int64_t>(blockIdx.x);
   const float* logits = task.logits + row * task.count;
   int32_t* experts = task.experts + row * task.chosen;
@@ -82,6 +83,7 @@ struct ExpertShared {
 /// Grid (groups of outputs, pairs). The block of each kPairs-th pair of an expert computes that
 /// pair and those up to the next such one; the others end.
 __global__ void __launch_bounds__(kProductThreads) expert_kernel(ExpertKernelTask kernel_task) {
+  await_earlier_kernels();
   const ExpertLinearTask& task = kernel_task.task;
   auto& shared = *reinterpret_cast<ExpertShared*>(shared_memory());
   const int32_t pair = kernel_task.first_pair + static_cast<int32_t>(blockIdx.y);
@@ -106,6 +108,7 @@ __global__ void __launch_bounds__(kProductThreads) expert_kernel(ExpertKernelTas
 }
 
 __global__ void __launch_bounds__(kThreads) expert_sum_kernel(ExpertSumTask task) {
+  await_earlier_kernels();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= static_cast<int64_t>(task.rows) * task.size) {
     return;

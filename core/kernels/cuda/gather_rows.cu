@@ -9,6 +9,7 @@ constexpr int kThreads = 256;
 
 /// A thread copies an element.
 __global__ void __launch_bounds__(kThreads) gather_rows_kernel(GatherRowsTask task) {
+  await_earlier_kernels();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= static_cast<int64_t>(task.rows) * task.columns) {
     return;

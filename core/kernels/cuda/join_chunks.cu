@@ -23,6 +23,7 @@ struct JoinedChunks {
 
 /// A block adds up the chunks of one head of a node, and undoes the rotation of its values.
 __global__ void __launch_bounds__(kThreads, kBlocks) join_kernel(PagedAttentionTask task) {
+  await_earlier_kernels();
   const auto head = static_cast<int32_t>(blockIdx.x);
   const auto node = static_cast<int32_t>(blockIdx.y);
   const int dim = task.cache.head_dim;

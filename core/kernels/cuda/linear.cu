@@ -15,6 +15,7 @@ struct LinearKernelTask {
 
 template <int kRows>
 __global__ void __launch_bounds__(kProductThreads) linear_kernel(LinearKernelTask kernel_task) {
+  await_earlier_kernels();
   const LinearTask& task = kernel_task.task;
   const auto first_output = static_cast<int32_t>(blockIdx.x) * kProductOutputs;
   const auto first_row = static_cast<int32_t>(blockIdx.y) * kRows;
@@ -31,6 +32,7 @@ __global__ void __launch_bounds__(kProductThreads) linear_kernel(LinearKernelTas
 
 /// A block reads one row.
 __global__ void __launch_bounds__(kProductThreads) embed_kernel(EmbedRowsTask task) {
+  await_earlier_kernels();
   const auto index = static_cast<int64_t>(blockIdx.x);
   const float* row =
       static_cast<const float*>(task.weight) + static_cast<int64_t>(task.ids[index]) * task.in;

@@ -56,6 +56,7 @@ struct TakenToken {
 
 /// Shared memory: a number for each warp, bits of the allowed tokens.
 __global__ void __launch_bounds__(kThreads) log_masses_kernel(LogMassesTask task) {
+  await_earlier_kernels();
   auto* scratch = reinterpret_cast<double*>(shared_memory());
   const auto place = static_cast<int32_t>(blockIdx.x);
   const TakenToken taken = TakenToken::at(task, place);

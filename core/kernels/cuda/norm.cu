@@ -20,6 +20,7 @@ __device__ inline float inverse_rms(const float* row, const RmsNormTask& task) {
 
 /// A block normalises a row.
 __global__ void __launch_bounds__(kThreads) rms_norm_kernel(RmsNormTask task) {
+  await_earlier_kernels();
   const int64_t first = static_cast<int64_t>(blockIdx.x) * task.size;
   const float* input = task.input + first;
   float* out = task.out + first;

@@ -10,6 +10,7 @@ constexpr int kThreads = 256;
 
 /// A block takes a row; sums in float64, as on the host.
 __global__ void __launch_bounds__(kThreads) cut_gate_kernel(CutGateTask task) {
+  await_earlier_kernels();
   auto* scratch = reinterpret_cast<double*>(shared_memory());
   float* gate = task.gate_up + static_cast<int64_t>(blockIdx.x) * 2 * task.size;
   const auto thread = static_cast<int32_t>(threadIdx.x);
@@ -34,6 +35,7 @@ __global__ void __launch_bounds__(kThreads) cut_gate_kernel(CutGateTask task) {
 
 /// A block takes a layer of a token.
 __global__ void __launch_bounds__(kThreads) per_layer_kernel(PerLayerInputsTask task) {
+  await_earlier_kernels();
   constexpr float kRootOfHalf = 0.70710678118654752F;
   auto* scratch = reinterpret_cast<float*>(shared_memory());
   const int64_t from = static_cast<int64_t>(blockIdx.x) * task.size;

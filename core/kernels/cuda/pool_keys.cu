@@ -83,6 +83,7 @@ __device__ inline int32_t shared_means(const PoolKeysTask& task, int32_t batch_r
 /// the nodes of a row share, where the node is the first of them; the second one its own means.
 template <class Kv>
 __global__ void __launch_bounds__(kThreads, kBlocks) pool_kernel(PoolKeysTask task) {
+  await_earlier_kernels();
   const PagedCache& cache = task.cache;
   const auto index = static_cast<int32_t>(blockIdx.x);
   const auto node = static_cast<int32_t>(blockIdx.y);

@@ -90,6 +90,7 @@ __device__ inline void write_head(const PagedCache& cache, const WrittenPages& t
 /// is multiplied with, are made in shared memory.
 template <class Kv>
 __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvToCacheTask task) {
+  await_earlier_kernels();
   auto* scratch = reinterpret_cast<float*>(shared_memory());
   float* numbers = scratch + kThreads / kWarp;
   const PagedCache& cache = task.cache;

@@ -40,6 +40,7 @@ __device__ inline float input_at(const RecurrenceTask& task, int32_t node, int32
 
 /// Grid (groups of channels, nodes).
 __global__ void __launch_bounds__(kThreads) convolution_kernel(RecurrenceTask task) {
+  await_earlier_kernels();
   const auto channel = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
   const auto node = static_cast<int32_t>(blockIdx.y);
   if (channel >= task.channels) {
@@ -67,6 +68,7 @@ __device__ inline float* steps_of(const RecurrenceTask& task) {
 /// Grid (tiles of channels of each block of the gates, groups of nodes). Sums are those of the
 /// CPU, input after input.
 __global__ void __launch_bounds__(kThreads) gates_kernel(RecurrenceTask task) {
+  await_earlier_kernels();
   auto* inputs = reinterpret_cast<float*>(shared_memory());  // [kGateInputs][kGateNodes]
   const int32_t size = task.channels / task.blocks;
   const int32_t tiles = (size + kThreads - 1) / kThreads;
@@ -133,6 +135,7 @@ __global__ void __launch_bounds__(kThreads) gates_kernel(RecurrenceTask task) {
 
 /// Grid (groups of channels).
 __global__ void __launch_bounds__(kThreads) recurrence_kernel(RecurrenceTask task) {
+  await_earlier_kernels();
   const auto channel = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
   if (channel >= task.channels) {
     return;

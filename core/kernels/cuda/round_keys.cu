@@ -66,6 +66,7 @@ __device__ inline void round_row(const PagedCache& cache, const RoundedHead& hea
 /// A block: a head of the group that a node completes, if it does.
 template <class Kv>
 __global__ void __launch_bounds__(kThreads) round_kernel(RoundKeysTask task) {
+  await_earlier_kernels();
   constexpr int kCount = Kv::Codes::kCount;
   const PagedCache& cache = task.cache;
   const auto node = static_cast<int32_t>(blockIdx.y);

@@ -48,6 +48,7 @@ __device__ inline bool comes_before(float score, int32_t cluster, float other,
 
 /// Grid (tiles of clusters, rows).
 __global__ void __launch_bounds__(kThreads) rank_clusters_kernel(ScoreClustersTask task) {
+  await_earlier_kernels();
   const auto cluster = static_cast<int32_t>(blockIdx.x * kWarps + warp_index());
   if (cluster >= task.clusters) {
     return;
@@ -114,6 +115,7 @@ __device__ inline float score_of(const ScoreTokensTask<Weights>& kernel, int64_t
 /// Grid (tiles of the chosen clusters' tokens, rows). Shared memory: a place for each warp.
 template <class Weights>
 __global__ void __launch_bounds__(kThreads) score_tokens_kernel(ScoreTokensTask<Weights> kernel) {
+  await_earlier_kernels();
   const ScoreClustersTask& task = kernel.task;
   const auto index = static_cast<int32_t>(blockIdx.x * kWarps + warp_index());
   const int32_t scored = task.chosen * task.each;
@@ -146,6 +148,7 @@ __global__ void __launch_bounds__(kThreads) score_tokens_kernel(ScoreTokensTask<
 
 /// Grid (tiles of the vocabulary, rows).
 __global__ void __launch_bounds__(kThreads) write_logits_kernel(ScoreClustersTask task) {
+  await_earlier_kernels();
   const auto row = static_cast<int64_t>(blockIdx.y);
   const ClusterWorkspace found = workspace_of(task);
   const int32_t scored = task.chosen * task.each;

@@ -34,6 +34,7 @@ __device__ inline void write_input_sums(const SplitTask& task, int32_t step) {
 /// A thread makes a lane's fragments of all parts: grid (tiles of rows, steps in groups of
 /// kTensorWarps).
 __global__ void __launch_bounds__(kTensorThreads) split_kernel(SplitTask task) {
+  await_earlier_kernels();
   const int lane = static_cast<int>(lane_index());
   const int32_t step = static_cast<int32_t>(blockIdx.y * kTensorWarps + warp_index());
   const int32_t in = task.to.in;

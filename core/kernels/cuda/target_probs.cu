@@ -99,6 +99,7 @@ __device__ inline void fill_masses(const TargetProbsTask& task, const Row& row, 
 
 /// Shared memory: a number for each warp, bits of the allowed tokens.
 __global__ void __launch_bounds__(kThreads) target_probs_kernel(TargetProbsTask task) {
+  await_earlier_kernels();
   auto* scratch = reinterpret_cast<double*>(shared_memory());
   const auto index = static_cast<int64_t>(blockIdx.x);
   const Row row = {task.logits + index * task.stride, task.probs + index * task.vocab, task.vocab,

@@ -66,6 +66,7 @@ __device__ inline void write_pairs(const ExpertLinearTask& task, const TensorExp
 template <class Format>
 __global__ void __launch_bounds__(kTensorThreads, 2)
     tensor_expert_kernel(FormatTask<ExpertLinearTask, Format> kernel_task) {
+  await_earlier_kernels();
   const ExpertLinearTask& task = kernel_task.task;
   auto& shared = *reinterpret_cast<TensorExpertShared*>(shared_memory());
   const auto slot = static_cast<int32_t>(blockIdx.y);

@@ -44,6 +44,7 @@ __global__ void __launch_bounds__(kTensorThreads, 2)
       first_weights<Format>(task.fragments, task.outputs, task.in,
                             static_cast<int32_t>(blockIdx.x) * kOutputTiles),
       task.in);
+  await_earlier_kernels();  // the last one splits the inputs
   const InputAddress inputs = {split.fragments(first_tile) + lane,
                                split.sums(first_tile) + lane % 4 * 2,
                                1,

@@ -8,6 +8,7 @@ namespace {
 constexpr int kThreads = kVerifyThreads;
 
 __global__ void __launch_bounds__(kThreads) verify_kernel(VerifyChainsTask task) {
+  await_earlier_kernels();
   verify_chain<VerifyRules>(task, reinterpret_cast<double*>(shared_memory()));
 }
 
@@ -28,6 +29,7 @@ struct MatchedChain {
 
 /// A thread takes a chain.
 __global__ void __launch_bounds__(kThreads) match_kernel(MatchChainsTask task) {
+  await_earlier_kernels();
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (index >= task.chains) {
     return;

@@ -6,6 +6,7 @@ namespace specdec::cuda {
 namespace {
 
 __global__ void __launch_bounds__(kVerifyThreads) block_kernel(VerifyChainsTask task) {
+  await_earlier_kernels();
   auto chain = chain_of_block<VerifyRules>(task, reinterpret_cast<double*>(shared_memory()));
   auto draws = draws_of_block<VerifyRules>(task);
   const int32_t accepted = device::verify_block<double>(&chain, &draws, chain.length());

@@ -90,6 +90,7 @@ struct Tree {
 
 /// Shared memory: a number for each warp, sums of blocks of weights.
 __global__ void __launch_bounds__(kThreads) trees_kernel(VerifyTreesTask task) {
+  await_earlier_kernels();
   auto* scratch = reinterpret_cast<double*>(shared_memory());
   double* sums = scratch + kWarps;
   const auto index = static_cast<int64_t>(blockIdx.x);
@@ -121,6 +122,7 @@ struct MatchedTree {
 
 /// A thread takes a tree.
 __global__ void __launch_bounds__(kThreads) match_trees_kernel(MatchTreesTask task) {
+  await_earlier_kernels();
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (index >= task.trees) {
     return;

@@ -88,6 +88,9 @@ namespace specdec::cuda {
 
 inline unsigned char* shared_memory() { return emulation::shared_memory(); }
 
+/// Notes that the thread has called it; that all do is checked.
+inline void await_earlier_kernels() { emulation::await_earlier_kernels(); }
+
 /// c += a * b: tiles that the lanes of a warp hold as mma.m16n8k16 of bfloat16 says.
 inline void multiply_tiles(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   emulation::multiply_tiles(c, a, b);
@@ -99,7 +102,10 @@ template <class Task>
 int launch(void (*kernel)(Task), const LaunchShape& shape, void* stream, const Task& task) {
   return emulation::launch_grid(stream, [kernel, shape, task] {
     emulation::begin_launch(&task, sizeof(task));
-    emulation::run_grid(shape, [&] { kernel(task); });
+    emulation::run_grid(shape, [&] {
+      kernel(task);
+      emulation::check_awaited();
+    });
   });
 }
 

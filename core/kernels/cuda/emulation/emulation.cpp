@@ -79,6 +79,7 @@ struct Fiber {
   unsigned thread = 0;
   const char* waits_at = nullptr;  ///< instruction, nullptr = can run
   bool done = false;
+  bool awaited = false;    ///< has called await_earlier_kernels()
   unsigned exchanges = 0;  ///< of the warp so far
 };
 
@@ -129,6 +130,7 @@ class Emulator {
   bool running() const { return current_ != nullptr; }
 
   unsigned char* shared() { return shared_.get(); }
+  bool& awaited() { return current_->awaited; }
   void sync_block();
   bool sync_block_or(bool predicate);
   /// Calls finish(exchange) in the last lane that arrives, before any other goes on.
@@ -236,6 +238,7 @@ void Emulator::begin(Fiber& fiber, unsigned thread) {
   fiber.thread = thread;
   fiber.waits_at = nullptr;
   fiber.done = false;
+  fiber.awaited = false;
   fiber.exchanges = 0;
 }
 
@@ -455,6 +458,15 @@ void multiply_tiles(float* c, const uint32_t* a, const uint32_t* b) {
   const std::array<double, 4>& products = exchange.products[threadIdx.x % kLanes];
   for (size_t i = 0; i < 4; ++i) {
     c[i] = static_cast<float>(c[i] + products[i]);
+  }
+}
+
+void await_earlier_kernels() { emulator().awaited() = true; }
+
+void check_awaited() {
+  if (!emulator().awaited()) {
+    end_process("thread " + std::to_string(threadIdx.x) +
+                " ends without a call of await_earlier_kernels");
   }
 }
 

@@ -43,6 +43,9 @@ unsigned ballot(bool predicate);
 /// c += a * b, of lanes that hold them as mma.m16n8k16 says: a [16, 16] and b [16, 8] bfloat16, c
 /// [16, 8] float32. Sums are rounded otherwise than a GPU's.
 void multiply_tiles(float* c, const uint32_t* a, const uint32_t* b);
+/// Whether this thread waits for earlier kernels: check_awaited() ends the process unless it has.
+void await_earlier_kernels();
+void check_awaited();
 /// Ends the process unless the mask names all lanes.
 void check_mask(unsigned mask);
 /// Whether it is compiled with ASan, which finds accesses outside shared memory.

@@ -3,6 +3,8 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 
 #include "core/kernels/cuda/launch_shape.h"
 
@@ -12,6 +14,17 @@ namespace specdec::cuda {
 __device__ inline unsigned char* shared_memory() {
   extern __shared__ __align__(16) unsigned char bytes[];
   return bytes;
+}
+
+/// Waits for all that was launched before on the stream, and lets the next kernel begin, which then
+/// waits here itself. Each thread of each kernel calls it. What a kernel reads before must not be
+/// written by the kernel right before it; those further back have ended. See Overlap in
+/// docs/gpu.md.
+__device__ inline void await_earlier_kernels() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 /// c += a * b: tiles that the lanes of a warp hold as mma.m16n8k16 of bfloat16 says.
@@ -40,6 +53,22 @@ cudaError_t allow_shared_bytes(void (*kernel)(Task), unsigned bytes) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, wanted);
 }
 
+/// Whether kernels begin while those before them end: where SPECDEC_CUDA_OVERLAP is 1 and the
+/// device can (compute capability 9). Asked once.
+static inline bool overlaps() {
+  static const bool kOverlaps = [] {
+    const char* wanted = std::getenv("SPECDEC_CUDA_OVERLAP");
+    int device = 0;
+    int major = 0;
+    return wanted != nullptr && std::strcmp(wanted, "1") == 0 &&
+           cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
+               cudaSuccess &&
+           major >= 9;
+  }();
+  return kOverlaps;
+}
+
 /// Runs kernel(task) on a stream (cudaStream_t); returns the error of the launch, 0 = none.
 template <class Task>
 int launch(void (*kernel)(Task), const LaunchShape& shape, void* stream, const Task& task) {
@@ -47,9 +76,21 @@ int launch(void (*kernel)(Task), const LaunchShape& shape, void* stream, const T
   if (error != cudaSuccess) {
     return error;
   }
-  const dim3 grid(shape.grid_x, shape.grid_y, shape.grid_z);
-  kernel<<<grid, shape.threads, shape.shared_bytes, static_cast<cudaStream_t>(stream)>>>(task);
-  return cudaGetLastError();
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(shape.grid_x, shape.grid_y, shape.grid_z);
+  config.blockDim = dim3(shape.threads);
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &early;
+  config.numAttrs = overlaps() ? 1 : 0;
+  const cudaError_t launched = cudaLaunchKernelEx(&config, kernel, task);
+  if (launched != cudaSuccess) {
+    cudaGetLastError();  // else the next call's
+  }
+  return launched;
 }
 
 }  // namespace specdec::cuda

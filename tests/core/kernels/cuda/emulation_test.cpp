@@ -46,6 +46,7 @@ TEST(EmulationDeathTest, EndsAtWhatAGpuDoesNotDefine) {
   EXPECT_DEATH(sums_with(Fault::kDivergentBarrier, 1),
                "waits at __syncthreads, but thread 5 has ended");
   EXPECT_DEATH(sums_with(Fault::kPartialMask, 1), "mask does not name all lanes");
+  EXPECT_DEATH(sums_with(Fault::kUnawaited, 1), "ends without a call of await_earlier_kernels");
   if (emulation::is_sanitized()) {
     EXPECT_DEATH(sums_with(Fault::kSharedMemoryOverrun, 1), "heap-buffer-overflow");
   }

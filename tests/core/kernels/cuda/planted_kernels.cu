@@ -37,6 +37,9 @@ __device__ float sum_of_block(const SumTask& task, float* sums, float factor) {
 }
 
 __global__ void sum_kernel(SumTask task) {
+  if (task.fault != Fault::kUnawaited || threadIdx.x == 7) {
+    await_earlier_kernels();
+  }
   auto* sums = reinterpret_cast<float*>(shared_memory());
   const float once = sum_of_block(task, sums, 1.0F);
   if (task.fault == Fault::kDivergentBarrier && threadIdx.x == 5) {
@@ -70,6 +73,7 @@ struct FirstUnchecked : VerifyRules {
 
 template <class Rules>
 __global__ void verify_kernel(VerifyChainsTask task) {
+  await_earlier_kernels();
   verify_chain<Rules>(task, reinterpret_cast<double*>(shared_memory()));
 }
 

@@ -6,13 +6,14 @@ namespace specdec::cuda {
 /// What a kernel of the emulation's own tests does wrong.
 enum class Fault {
   kNone,
-  kNoBarrier,           ///< between writing and reading shared memory
-  kEarlyReuse,          ///< no barrier between reading shared memory and writing it again
-  kDivergentShuffle,    ///< only even lanes call it
-  kDivergentBarrier,    ///< thread 5 ends before it
-  kDifferentShuffles,   ///< odd lanes vote meanwhile
-  kPartialMask,         ///< a shuffle names half the lanes
-  kSharedMemoryOverrun  ///< by one float
+  kNoBarrier,            ///< between writing and reading shared memory
+  kEarlyReuse,           ///< no barrier between reading shared memory and writing it again
+  kDivergentShuffle,     ///< only even lanes call it
+  kDivergentBarrier,     ///< thread 5 ends before it
+  kDifferentShuffles,    ///< odd lanes vote meanwhile
+  kPartialMask,          ///< a shuffle names half the lanes
+  kSharedMemoryOverrun,  ///< by one float
+  kUnawaited             ///< only thread 7 waits for earlier kernels
 };
 
 /// out[b] = sum of input[128 * b ..], by blocks of 128 threads, which compute it twice.
