@@ -211,7 +211,8 @@ bool is_valid(const PagedAttentionTask& task) {
          task.mean_chunks <= kMaxGridY && cache.kv_heads > 0 && cache.kv_heads <= kMaxGridY &&
          task.heads > 0 && task.heads % cache.kv_heads == 0 && cache.page_size > 0 &&
          cache.head_dim > 0 && cache.head_dim <= kMaxHeadDim && cache.head_dim % 2 == 0 &&
-         cache.width > 0 && cache.window >= 0 && cache.sink >= 0 && has_whole_groups(cache);
+         cache.width > 0 && cache.window >= 0 && cache.sink >= 0 && has_whole_groups(cache) &&
+         (task.split == nullptr || cache.head_dim % kSplitDim == 0);
 }
 
 /// Rows of a tile: as many as there are, up to a limit of which the queries fit in 48 KB.

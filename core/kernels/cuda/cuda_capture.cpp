@@ -20,8 +20,12 @@ void check(int error, const char* what) {
 
 class CudaGraph final : public OpsGraph {
  public:
-  CudaGraph(void* graph, at::Device device, at::Tensor workspace)
-      : graph_(graph), device_(device), workspace_(std::move(workspace)) {}
+  CudaGraph(void* graph, at::Device device, std::vector<at::Tensor> workspaces,
+            std::shared_ptr<SplitRows> split)
+      : graph_(graph),
+        device_(device),
+        workspaces_(std::move(workspaces)),
+        split_(std::move(split)) {}
   ~CudaGraph() override {
     const c10::OptionalDeviceGuard guard(device_);
     specdec_cuda_destroy_graph(graph_);
@@ -31,6 +35,7 @@ class CudaGraph final : public OpsGraph {
 
   void run() override {
     const c10::OptionalDeviceGuard guard(device_);
+    *split_ = {};
     check(specdec_cuda_launch_graph(graph_, nullptr), "the launch of a graph");
     if (device_.is_cpu()) {  // whose memory is read by the host at once
       check(specdec_cuda_synchronize(nullptr), "a graph");
@@ -40,12 +45,15 @@ class CudaGraph final : public OpsGraph {
  private:
   void* graph_;
   at::Device device_;
-  at::Tensor workspace_;
+  std::vector<at::Tensor> workspaces_;
+  std::shared_ptr<SplitRows> split_;
 };
 
 }  // namespace
 
-CudaCapture::CudaCapture(void*& stream, at::Device device) : stream_(stream), device_(device) {
+CudaCapture::CudaCapture(void*& stream, at::Device device, std::shared_ptr<SplitRows> split)
+    : stream_(stream), device_(device), split_(std::move(split)) {
+  *split_ = {};
   check(specdec_cuda_begin_capture(&stream_), "the beginning of a graph");
 }
 
@@ -54,13 +62,14 @@ CudaCapture::~CudaCapture() {
     specdec_cuda_end_capture(stream_, nullptr);
   }
   stream_ = nullptr;
+  *split_ = {};
 }
 
-std::unique_ptr<OpsGraph> CudaCapture::finish(at::Tensor workspace) {
+std::unique_ptr<OpsGraph> CudaCapture::finish(std::vector<at::Tensor> workspaces) {
   void* graph = nullptr;
   capturing_ = false;
   check(specdec_cuda_end_capture(stream_, &graph), "the recording of a graph");
-  return std::make_unique<CudaGraph>(graph, device_, std::move(workspace));
+  return std::make_unique<CudaGraph>(graph, device_, std::move(workspaces), split_);
 }
 
 }  // namespace specdec::cuda

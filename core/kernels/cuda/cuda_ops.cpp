@@ -26,6 +26,8 @@ using cuda::narrow;
 using cuda::paged_cache;
 using cuda::rows_of;
 
+constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
+
 /// A piece of memory that grows, to at least twice its size.
 class Scratch {
  public:
@@ -50,7 +52,10 @@ class Scratch {
 class CudaOps final : public Ops {
  public:
   explicit CudaOps(at::Device device)
-      : device_(device), scratch_(device), sampler_(cuda_sampler(device, stream_)) {}
+      : device_(device),
+        scratch_(device),
+        splits_(device),
+        sampler_(cuda_sampler(device, stream_)) {}
 
   void linear(const Linear& weight, const Tensor& input, Tensor& out) override {
     check_rows(weight);
@@ -60,8 +65,11 @@ class CudaOps final : public Ops {
         continue;
       }
       cuda::TensorLinearTask task = cuda::tensor_linear_task(weight, part, input, out);
-      task.workspace = split_workspace(task.rows, task.in);
+      task.workspace = split_memory(task.rows, task.in);
+      task.is_split = is_split(input, task.rows, task.in);
       run("tensor_linear", cuda::specdec_cuda_tensor_linear, task);
+      *split_ = {input, task.rows, task.in};
+      multiplies_splits_ = true;
     }
   }
 
@@ -100,7 +108,7 @@ class CudaOps final : public Ops {
     task.add = true;
     task.next = floats(next);
     task.normed = floats_of(normed);
-    run("rms_norm", cuda::specdec_cuda_rms_norm, task);
+    run_and_split("rms_norm", cuda::specdec_cuda_rms_norm, task, normed, task.rows, task.size);
   }
 
   void add(Tensor& residual, const Tensor& input) override {
@@ -179,7 +187,12 @@ class CudaOps final : public Ops {
     task.bias = floats_or_null(bias);
     task.bias_columns = bias.defined() ? narrow(bias.size(1)) : 0;
     task.workspace = workspace(cuda::specdec_cuda_attention_workspace(&task));
-    run("paged_attention", cuda::specdec_cuda_paged_attention, task);
+    if (task.cache.head_dim % cuda::kSplitDim != 0) {
+      run("paged_attention", cuda::specdec_cuda_paged_attention, task);
+      return;
+    }
+    run_and_split("paged_attention", cuda::specdec_cuda_paged_attention, task, out, task.nodes,
+                  task.heads * task.cache.head_dim);
   }
 
   void gated_activation(const Tensor& gate_up, Activation activation, Tensor& out) override {
@@ -189,7 +202,8 @@ class CudaOps final : public Ops {
     task.rows = gate_up.size(0);
     task.size = out.size(1);
     task.silu = activation == Activation::kSilu;
-    run("gated_activation", cuda::specdec_cuda_gated_activation, task);
+    run_and_split("gated_activation", cuda::specdec_cuda_gated_activation, task, out,
+                  narrow(task.rows), narrow(task.size));
   }
 
   void look_up(const RowTable& table, const Tensor& ids, double factor, Tensor& out) override {
@@ -357,9 +371,9 @@ class CudaOps final : public Ops {
   std::unique_ptr<OpsGraph> record(const std::function<void()>& calls) override {
     check_unrecorded(false, "another graph");
     const c10::OptionalDeviceGuard guard(device_);
-    cuda::CudaCapture capture(*stream_, device_);
+    cuda::CudaCapture capture(*stream_, device_, split_);
     calls();
-    return capture.finish(scratch_.memory());
+    return capture.finish({scratch_.memory(), splits_.memory()});
   }
 
  private:
@@ -369,10 +383,30 @@ class CudaOps final : public Ops {
     return scratch_.reserve(numbers);
   }
 
-  /// For inputs that are split for tensor cores.
-  float* split_workspace(int32_t rows, int32_t in) {
-    return workspace(cuda::specdec_cuda_split_bytes(rows, in) /
-                     static_cast<int64_t>(sizeof(float)));
+  /// For inputs that are split for tensor cores, by the op that makes them or by the product. What
+  /// it holds means nothing but to the product that comes next.
+  float* split_memory(int32_t rows, int32_t in) {
+    const int64_t numbers = cuda::specdec_cuda_split_bytes(rows, in) / kFloatBytes;
+    check_unrecorded(splits_.holds(numbers), "more split inputs than any before");
+    return splits_.reserve(numbers);
+  }
+  /// Whether it holds those of [rows, in] inputs.
+  bool is_split(const Tensor& input, int64_t rows, int64_t in) const {
+    return split_->tensor.defined() && split_->rows == rows && split_->in == in &&
+           split_->tensor.const_data_ptr() == input.const_data_ptr();
+  }
+  /// Runs a kernel that splits what it writes too, `out` of [rows, in]. Nothing is split before
+  /// there was a product on tensor cores.
+  template <class Task>
+  void run_and_split(const char* op, int (*kernel)(const Task*, void*), Task& task,
+                     const Tensor& out, int32_t rows, int32_t in) {
+    if (!multiplies_splits_) {
+      run(op, kernel, task);
+      return;
+    }
+    task.split = split_memory(rows, in);
+    run(op, kernel, task);
+    *split_ = {out, rows, in};
   }
 
   /// `holds`, or no graph is recorded.
@@ -382,6 +416,7 @@ class CudaOps final : public Ops {
 
   template <class Task>
   void run(const char* op, int (*kernel)(const Task*, void*), const Task& task) const {
+    *split_ = {};
     cuda::run_kernel(device_, op, kernel, task, *stream_);
   }
 
@@ -406,10 +441,14 @@ class CudaOps final : public Ops {
     return task;
   }
 
-  void norm(const Tensor& input, const Tensor& scale, double eps, bool add, Tensor& out) const {
+  void norm(const Tensor& input, const Tensor& scale, double eps, bool add, Tensor& out) {
     cuda::RmsNormTask task = norm_task(input, floats(scale), eps, out);
     task.add = add;
-    run("rms_norm", cuda::specdec_cuda_rms_norm, task);
+    if (add) {  // a residual stream, which is normalised before it is multiplied
+      run("rms_norm", cuda::specdec_cuda_rms_norm, task);
+    } else {
+      run_and_split("rms_norm", cuda::specdec_cuda_rms_norm, task, out, task.rows, task.size);
+    }
   }
 
   void elementwise(const cuda::ElementwiseTask& task) const {
@@ -447,12 +486,18 @@ class CudaOps final : public Ops {
       run("expert_linear", cuda::specdec_cuda_expert_linear, task);
       return;
     }
-    task.workspace = split_workspace(narrow(input.size(0)), task.in);
+    const int32_t rows = task.pairs / task.rows_share;
+    task.workspace = split_memory(rows, task.in);
+    task.is_split = is_split(input, rows, task.in);
     run("tensor_experts", cuda::specdec_cuda_tensor_experts, task);
+    multiplies_splits_ = true;
   }
 
   at::Device device_;
-  Scratch scratch_;
+  Scratch scratch_, splits_;
+  /// What splits_ holds: what the last op wrote or multiplied.
+  std::shared_ptr<cuda::SplitRows> split_ = std::make_shared<cuda::SplitRows>();
+  bool multiplies_splits_ = false;
   /// The default one, or the one that is captured; the sampler draws there.
   std::shared_ptr<void*> stream_ = std::make_shared<void*>(nullptr);
   std::shared_ptr<DeviceSampler> sampler_;

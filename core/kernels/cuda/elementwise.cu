@@ -1,6 +1,5 @@
-#include <cuda_launch.h>
-
 #include "core/kernels/cuda/kernels.h"
+#include "core/kernels/cuda/split_inputs.cuh"
 #include "core/kernels/device/activations.h"
 
 namespace specdec::cuda {
@@ -20,15 +19,29 @@ LaunchShape shape_for(int64_t elements) {
   return shape;
 }
 
+/// Blocks of a row, a column a thread.
+SPECDEC_DEVICE int64_t row_blocks(int64_t size) { return (size + kThreads - 1) / kThreads; }
+
+/// A block computes kThreads columns of a row.
 __global__ void __launch_bounds__(kThreads) gated_activation_kernel(GatedActivationTask task) {
   await_earlier_kernels();
-  const int64_t i = element();
-  if (i >= task.rows * task.size) {
-    return;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) / row_blocks(task.size);
+  const int64_t first = static_cast<int64_t>(blockIdx.x) % row_blocks(task.size) * kThreads;
+  const int64_t column = first + threadIdx.x;
+  float* out = task.out + row * task.size;
+  if (column < task.size) {
+    const float* gate = task.gate_up + row * 2 * task.size + column;
+    const float activated = task.silu ? device::silu(*gate) : device::gelu_tanh(*gate);
+    out[column] = activated * gate[task.size];
   }
-  const float* gate = task.gate_up + i + i / task.size * task.size;
-  const float activated = task.silu ? device::silu(*gate) : device::gelu_tanh(*gate);
-  task.out[i] = activated * gate[task.size];
+  if (task.split != nullptr) {
+    const auto size = static_cast<int32_t>(task.size);
+    const auto begin = static_cast<int32_t>(first);
+    const int32_t end = split_end(size);
+    split_columns<kThreads>({task.split, static_cast<int32_t>(task.rows), size},
+                            static_cast<int32_t>(row), out, begin,
+                            begin + kThreads < end ? begin + kThreads : end);
+  }
 }
 
 __global__ void __launch_bounds__(kThreads) elementwise_kernel(ElementwiseTask task) {
@@ -78,8 +91,9 @@ __global__ void __launch_bounds__(kThreads) forbid_kernel(ForbidTask task) {
 }  // namespace
 
 int specdec_cuda_gated_activation(const GatedActivationTask* task, void* stream) {
-  const int64_t elements = task->rows * task->size;
-  return elements == 0 ? 0 : launch(gated_activation_kernel, shape_for(elements), stream, *task);
+  const int64_t blocks = task->rows * row_blocks(task->size);
+  return blocks == 0 ? 0
+                     : launch(gated_activation_kernel, shape_for(blocks * kThreads), stream, *task);
 }
 
 int specdec_cuda_elementwise(const ElementwiseTask* task, void* stream) {

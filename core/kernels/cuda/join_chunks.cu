@@ -2,6 +2,7 @@
 #include "core/kernels/cuda/attention_parts.cuh"
 #include "core/kernels/cuda/hadamard.cuh"
 #include "core/kernels/cuda/seen_keys.cuh"
+#include "core/kernels/cuda/split_inputs.cuh"
 
 namespace specdec::cuda {
 namespace {
@@ -20,6 +21,15 @@ struct JoinedChunks {
     sum = merged.part;
   }
 };
+
+/// Splits what a block has written of a row of all heads; the last one splits zeros behind it too.
+__device__ inline void split_head(const PagedAttentionTask& task, int32_t node, int32_t head) {
+  const int32_t dim = task.cache.head_dim;
+  const int32_t size = task.heads * dim;
+  split_columns<kThreads>({task.split, task.nodes, size}, node,
+                          task.out + static_cast<int64_t>(node) * size, head * dim,
+                          head + 1 == task.heads ? split_end(size) : (head + 1) * dim);
+}
 
 /// A block adds up the chunks of one head of a node, and undoes the rotation of its values.
 __global__ void __launch_bounds__(kThreads, kBlocks) join_kernel(PagedAttentionTask task) {
@@ -62,6 +72,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks) join_kernel(PagedAttentionT
   }
   if (task.cache.hadamard) {
     hadamard_head<kThreads>(sums, dim, out);
+  }
+  if (task.split != nullptr) {
+    split_head(task, node, head);
   }
 }
 

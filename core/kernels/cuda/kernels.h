@@ -13,7 +13,7 @@ namespace specdec::cuda {
 
 /// out = input * (mean(input^2) + eps)^-1/2 * scale, or out += that. `scale` as it is multiplied:
 /// 1 + w in Gemma; nullptr = out is the input, or out += it. With `next`, normed = out normalised
-/// by that scale.
+/// by that scale. With `split`, normed or else out is split too.
 struct RmsNormTask {
   const float* input;  ///< [rows, size]
   const float* scale;  ///< [size]
@@ -23,14 +23,16 @@ struct RmsNormTask {
   bool add;
   const float* next = nullptr;  ///< [size]
   float* normed = nullptr;      ///< [rows, size]; not out
+  void* split = nullptr;        ///< as TensorLinearTask::workspace
 };
 
-/// activation(gate) * up.
+/// activation(gate) * up. With `split`, it is split too.
 struct GatedActivationTask {
   const float* gate_up;  ///< [rows, 2 * size], gate first
   float* out;            ///< [rows, size]
   int64_t rows, size;
-  bool silu;  ///< else GELU with tanh
+  bool silu;              ///< else GELU with tanh
+  void* split = nullptr;  ///< as TensorLinearTask::workspace
 };
 
 /// out[i] = one of several functions of input[i].
@@ -170,6 +172,9 @@ struct QkvToCacheTask {
   bool value_norm;         ///< each head of v is normed, without a scale
 };
 
+/// What head_dim is a multiple of where attention splits its results for a product.
+constexpr int32_t kSplitDim = 32;
+
 /// Positions of a chunk of attention.
 constexpr int32_t kCudaAttentionChunk = 128;
 
@@ -190,6 +195,9 @@ struct PagedAttentionTask {
   int32_t exact_chunks;  ///< most chunks that a node reads in exact pages; 0 = none
   float scale, soft_cap;
   float* workspace;  ///< specdec_cuda_attention_workspace() numbers; what they are means nothing
+  /// As TensorLinearTask::workspace, of rows of all heads: `out` is split too, where head_dim is a
+  /// multiple of kSplitDim; nullptr = it is not.
+  void* split = nullptr;
 };
 
 /// What a matrix is stored as: WeightFormat, in its order.
@@ -338,6 +346,7 @@ struct ExpertLinearTask {
   /// Of specdec_cuda_tensor_experts: specdec_cuda_split_bytes() bytes of [pairs / rows_share, in],
   /// at a multiple of 16.
   void* workspace = nullptr;
+  bool is_split = false;  ///< as in TensorLinearTask
 };
 
 /// out[n] = the sum over ranks, in their order, of weights[n, rank] * outputs[n, rank].
@@ -380,11 +389,12 @@ struct TensorLinearTask {
                           ///< core/kernels/weight_fragments.h arranges a matrix
   const float* bias;      ///< [outputs], or nullptr
   const float* input;     ///< [rows, in]
-  void* workspace;        ///< specdec_cuda_split_bytes() bytes, at a multiple of 16
-  float* out;             ///< row r at out[r * out_stride]
+  void* workspace;  ///< specdec_cuda_split_bytes() bytes, at a multiple of 16: the inputs, split
+  float* out;       ///< row r at out[r * out_stride]
   int64_t out_stride;
   int32_t rows, in, outputs;
   CudaWeights format = CudaWeights::kBFloat16;
+  bool is_split = false;  ///< whether the workspace holds them already
 };
 
 extern "C" {

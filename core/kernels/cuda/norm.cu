@@ -1,5 +1,6 @@
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/reduce.cuh"
+#include "core/kernels/cuda/split_inputs.cuh"
 #include "core/kernels/device/portable.h"
 
 namespace specdec::cuda {
@@ -32,12 +33,17 @@ __global__ void __launch_bounds__(kThreads) rms_norm_kernel(RmsNormTask task) {
                              : device::rounded_product(input[i] * inverse, task.scale[i]);
     out[i] = task.add ? out[i] + normed : normed;
   }
-  if (task.next == nullptr) {
-    return;
+  const float* last = out;
+  if (task.next != nullptr) {
+    const float again = inverse_rms(out, task);
+    for (int i = thread; i < task.size; i += kThreads) {
+      task.normed[first + i] = device::rounded_product(out[i] * again, task.next[i]);
+    }
+    last = task.normed + first;
   }
-  const float again = inverse_rms(out, task);
-  for (int i = thread; i < task.size; i += kThreads) {
-    task.normed[first + i] = device::rounded_product(out[i] * again, task.next[i]);
+  if (task.split != nullptr) {
+    split_columns<kThreads>({task.split, task.rows, task.size}, static_cast<int32_t>(blockIdx.x),
+                            last, 0, split_end(task.size));
   }
 }
 

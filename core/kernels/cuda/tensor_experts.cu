@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kTensorThreads, 2)
 
 template <class Format>
 int launch_tensor_experts(const ExpertLinearTask& task, const Format& format, void* stream) {
-  const int error = split_inputs(split_of(task), task.input, Format::kHasMinima, stream);
+  const int error = task.is_split ? 0 : split_inputs(split_of(task), task.input, stream);
   if (error != 0) {
     return error;
   }

@@ -92,7 +92,7 @@ int specdec_cuda_tensor_linear(const TensorLinearTask* task, void* stream) {
   }
   return with_fragments(task->format, kInvalidValue, [&](auto fragments) {
     using Format = decltype(fragments);
-    const int error = split_inputs(split_of(*task), task->input, Format::kHasMinima, stream);
+    const int error = task->is_split ? 0 : split_inputs(split_of(*task), task->input, stream);
     if (error != 0) {
       return error;
     }

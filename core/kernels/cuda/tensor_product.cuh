@@ -65,8 +65,8 @@ struct SplitInputs {
   }
 };
 
-/// Launches the kernel that makes them of inputs [rows, in]; the sums only where `has_sums`.
-int split_inputs(const SplitInputs& split, const float* input, bool has_sums, void* stream);
+/// Launches the kernel that makes them of inputs [rows, in].
+int split_inputs(const SplitInputs& split, const float* input, void* stream);
 
 /// Sums of a block's tiles of outputs and rows, as a lane holds them.
 template <int kOutputTiles, int kTiles>

@@ -128,6 +128,7 @@ class Emulator {
   void seed(uint64_t seed) { order_.seed(seed); }
   void run(const LaunchShape& shape, const std::function<void()>& thread);
   bool running() const { return current_ != nullptr; }
+  uint64_t grids() const { return grids_; }
 
   unsigned char* shared() { return shared_.get(); }
   bool& awaited() { return current_->awaited; }
@@ -154,6 +155,7 @@ class Emulator {
   const std::function<void()>* thread_ = nullptr;
   std::vector<Fiber> fibers_;  ///< kept between launches; a block uses the first threads_
   unsigned threads_ = 0;
+  uint64_t grids_ = 0;       ///< so far
   std::vector<Warp> warps_;  ///< likewise
   size_t favourite_ = 0;     ///< warp that runs ahead of the others
   unsigned running_ = 0;     ///< threads that have not ended
@@ -181,6 +183,7 @@ void Emulator::run(const LaunchShape& shape, const std::function<void()>& thread
                 std::to_string(shape.shared_bytes) + " bytes of shared memory");
   }
   thread_ = &thread;
+  ++grids_;
   gridDim = {shape.grid_x, shape.grid_y, shape.grid_z};
   std::vector<uint64_t> order(blocks);
   std::iota(order.begin(), order.end(), 0);
@@ -423,6 +426,7 @@ void multiply(Exchange& exchange) {
 }  // namespace
 
 void set_seed(uint64_t seed) { emulator().seed(seed); }
+uint64_t grid_count() { return emulator().grids(); }
 
 void run_grid(const LaunchShape& shape, const std::function<void()>& thread) {
   if (emulator().running()) {

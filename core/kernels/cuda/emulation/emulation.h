@@ -28,6 +28,9 @@ extern constinit thread_local Index threadIdx, blockIdx, gridDim;
 /// The order of fibers and blocks of the following launches of this thread.
 void set_seed(uint64_t seed);
 
+/// Grids that this thread has run so far.
+uint64_t grid_count();
+
 /// Calls `thread` once for each thread of each block.
 void run_grid(const LaunchShape& shape, const std::function<void()>& thread);
 

@@ -9,9 +9,9 @@
 
 namespace specdec {
 
-/// paged_attention by the CUDA kernels.
+/// paged_attention by the CUDA kernels, which split what they write where `space` is given.
 inline Tensor cuda_attend(const KvView& view, double soft_cap, const Tensor& queries,
-                          const Tensor& bias = {}) {
+                          const Tensor& bias = {}, const Tensor& space = {}) {
   Tensor out = at::full_like(queries, std::numeric_limits<float>::quiet_NaN());
   cuda::PagedAttentionTask task =
       cuda::attention_task(queries, view, {AttentionCache::kScale, soft_cap, Tensor()}, out);
@@ -20,6 +20,7 @@ inline Tensor cuda_attend(const KvView& view, double soft_cap, const Tensor& que
   const Tensor workspace =
       at::full({specdec_cuda_attention_workspace(&task)}, std::numeric_limits<float>::quiet_NaN());
   task.workspace = workspace.mutable_data_ptr<float>();
+  task.split = space.defined() ? space.mutable_data_ptr() : nullptr;
   EXPECT_EQ(specdec_cuda_paged_attention(&task, nullptr), 0);
   return out;
 }
