@@ -25,6 +25,13 @@ struct FreeBlock {
   FreeBlock* next;
 };
 
+/// The block that was released first is taken first: memory that a larger piece replaces does not
+/// come back at once, as tests expect that count graphs whose memory has moved.
+struct FreeList {
+  FreeBlock* first = nullptr;
+  FreeBlock* last = nullptr;
+};
+
 struct Slab {
   std::byte* begin = nullptr;
   std::byte* end = nullptr;
@@ -42,7 +49,7 @@ class PinnedPool {
   std::byte* new_slab(size_t bytes);
 
   std::mutex mutex_;
-  std::array<FreeBlock*, 64> free_{};
+  std::array<FreeList, 64> free_{};
   std::array<Slab, kMaxSlabs> slabs_{};
   size_t count_ = 0;
   std::byte* next_ = nullptr;  ///< of the newest slab
@@ -60,9 +67,9 @@ void* PinnedPool::allocate(size_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto list = static_cast<size_t>(std::bit_width(bytes + kHeaderBytes - 1));
   std::byte* block = nullptr;
-  if (free_[list] != nullptr) {
-    block = reinterpret_cast<std::byte*>(free_[list]) - kHeaderBytes;
-    free_[list] = free_[list]->next;
+  if (FreeBlock*& first = free_[list].first; first != nullptr) {
+    block = reinterpret_cast<std::byte*>(first) - kHeaderBytes;
+    first = first->next;
   } else {
     block = cut(std::max(size_t{1} << list, 2 * kHeaderBytes));
   }
@@ -105,8 +112,10 @@ void PinnedPool::release(void* memory) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const size_t list = *reinterpret_cast<size_t*>(static_cast<std::byte*>(memory) - kHeaderBytes);
   auto* block = static_cast<FreeBlock*>(memory);
-  block->next = free_[list];
-  free_[list] = block;
+  block->next = nullptr;
+  FreeList& blocks = free_[list];
+  (blocks.first == nullptr ? blocks.first : blocks.last->next) = block;
+  blocks.last = block;
 }
 
 void* allocate(size_t bytes) {
