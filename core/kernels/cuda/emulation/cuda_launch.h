@@ -9,6 +9,10 @@
 #include "core/kernels/cuda/emulation/stream_copies.h"
 #include "core/kernels/cuda/launch_shape.h"
 
+#if defined(__SANITIZE_ADDRESS__) && !SPECDEC_FIBERS_ARE_SANITIZED
+#error "ASan has to know of the fibers that run these kernels"
+#endif
+
 // NOLINTBEGIN(bugprone-reserved-identifier): CUDA's names.
 #define __global__
 #define __device__

@@ -14,12 +14,11 @@
 #include <string>
 #include <vector>
 
-#if defined(__SANITIZE_ADDRESS__)
+#include "core/kernels/cuda/emulation/tile_product.h"
+
+#if SPECDEC_FIBERS_ARE_SANITIZED
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
-#define SPECDEC_FIBERS_ARE_SANITIZED 1
-#else
-#define SPECDEC_FIBERS_ARE_SANITIZED 0
 #endif
 
 namespace specdec::cuda::emulation {
@@ -30,7 +29,6 @@ namespace {
 
 namespace context = boost::context::detail;
 
-constexpr size_t kLanes = 32;
 constexpr uint32_t kAllLanes = 0xFFFFFFFFU;
 constexpr size_t kStackBytes = size_t{128} << 10U;
 /// Of a stack, below its staggered end: what holds the frames that a fiber does not return from.
@@ -83,12 +81,10 @@ struct Fiber {
   unsigned exchanges = 0;  ///< of the warp so far
 };
 
-using Slot = std::array<uint32_t, 6>;  // of a lane
-
 /// What the lanes of a warp pass to each other.
 struct Exchange {
   std::array<Slot, kLanes> slots;
-  std::array<std::array<double, 4>, kLanes> products;  ///< of tiles, which the last lane makes
+  std::array<TileProducts, kLanes> products;  ///< which the last lane makes
 };
 
 struct Warp {
@@ -383,46 +379,6 @@ void Emulator::report_missing() const {
               (missing == last ? "others do not come" : state_of(*missing)));
 }
 
-/// One bfloat16 of a pair: the low or the high half.
-double half_of(uint32_t pair, unsigned k) {
-  return std::bit_cast<float>(k % 2 == 0 ? pair << 16U : pair & 0xFFFF0000U);
-}
-
-/// The products of the tiles that the lanes hold as mma.m16n8k16 says.
-void multiply(Exchange& exchange) {
-  constexpr size_t kRows = 16;
-  constexpr size_t kInner = 16;
-  constexpr size_t kColumns = 8;
-  double a[kRows][kInner];
-  double b[kInner][kColumns];
-  for (size_t lane = 0; lane < kLanes; ++lane) {
-    const Slot& slot = exchange.slots[lane];
-    const size_t outer = lane / 4;
-    for (unsigned i = 0; i < 2; ++i) {
-      const size_t inner = lane % 4 * 2 + i;
-      a[outer][inner] = half_of(slot[0], i);
-      a[outer + 8][inner] = half_of(slot[1], i);
-      a[outer][inner + 8] = half_of(slot[2], i);
-      a[outer + 8][inner + 8] = half_of(slot[3], i);
-      b[inner][outer] = half_of(slot[4], i);
-      b[inner + 8][outer] = half_of(slot[5], i);
-    }
-  }
-  double c[kRows][kColumns] = {};
-  for (size_t row = 0; row < kRows; ++row) {
-    for (size_t k = 0; k < kInner; ++k) {
-      for (size_t column = 0; column < kColumns; ++column) {
-        c[row][column] += a[row][k] * b[k][column];
-      }
-    }
-  }
-  for (size_t lane = 0; lane < kLanes; ++lane) {
-    for (size_t i = 0; i < 4; ++i) {
-      exchange.products[lane][i] = c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
-    }
-  }
-}
-
 }  // namespace
 
 void set_seed(uint64_t seed) { emulator().seed(seed); }
@@ -457,9 +413,10 @@ unsigned ballot(bool predicate) {
 }
 
 void multiply_tiles(float* c, const uint32_t* a, const uint32_t* b) {
-  const Exchange& exchange = emulator().exchange("mma", {a[0], a[1], a[2], a[3], b[0], b[1]},
-                                                 [](Exchange& all) { multiply(all); });
-  const std::array<double, 4>& products = exchange.products[threadIdx.x % kLanes];
+  const Exchange& exchange =
+      emulator().exchange("mma", {a[0], a[1], a[2], a[3], b[0], b[1]},
+                          [](Exchange& all) { multiply_slots(all.slots, all.products); });
+  const TileProducts& products = exchange.products[threadIdx.x % kLanes];
   for (size_t i = 0; i < 4; ++i) {
     c[i] = static_cast<float>(c[i] + products[i]);
   }
@@ -474,11 +431,7 @@ void check_awaited() {
   }
 }
 
-void check_mask(unsigned mask) {
-  if (mask != 0xFFFFFFFFU) {
-    end_process("a warp instruction whose mask does not name all lanes");
-  }
-}
+void refuse_mask() { end_process("a warp instruction whose mask does not name all lanes"); }
 
 bool is_sanitized() { return SPECDEC_FIBERS_ARE_SANITIZED != 0; }
 

@@ -49,8 +49,13 @@ void multiply_tiles(float* c, const uint32_t* a, const uint32_t* b);
 /// Whether this thread waits for earlier kernels: check_awaited() ends the process unless it has.
 void await_earlier_kernels();
 void check_awaited();
-/// Ends the process unless the mask names all lanes.
-void check_mask(unsigned mask);
+/// Ends the process, as a mask that does not name all lanes has to.
+[[noreturn]] void refuse_mask();
+inline void check_mask(unsigned mask) {
+  if (mask != 0xFFFFFFFFU) {
+    refuse_mask();
+  }
+}
 /// Whether it is compiled with ASan, which finds accesses outside shared memory.
 bool is_sanitized();
 
