@@ -12,6 +12,10 @@ namespace {
 
 using nlohmann::json;
 
+/// Without a pattern, so many first layers of a deeper model leave out this share.
+constexpr size_t kSparseLayers = 10;
+constexpr double kSparseShare = 0.95;
+
 /// The number of standard deviations above the mean below which a share of a normal distribution
 /// lies.
 double normal_quantile(double share) {
@@ -63,7 +67,9 @@ std::optional<double> read_sparsity_cut(const JsonKeys& keys, int64_t layers, si
   }
   const char* key = "activation_sparsity_pattern";
   if (!keys.has(key)) {
-    return std::nullopt;
+    return layers > static_cast<int64_t>(kSparseLayers) && layer < kSparseLayers
+               ? std::optional(normal_quantile(kSparseShare))
+               : std::nullopt;
   }
   const json& value = keys.at(key).is_number() ? keys.at(key) : of_layer(keys, key, layers, layer);
   const double share = value.is_number() ? value.get<double>() : -1.0;

@@ -91,7 +91,8 @@ TEST(Gemma4ConfigTest, DefaultsOfGemma3n) {
     EXPECT_EQ(plan.per_layer_index, static_cast<int64_t>(layer));
     EXPECT_EQ(plan.laurel_rank, 64) << layer;
     EXPECT_EQ(plan.altup, (AltUpConfig{.streams = 4, .active = 0, .correct_scale = true}));
-    EXPECT_FALSE(plan.sparsity_cut.has_value() || plan.layer_scalar) << layer;
+    EXPECT_FALSE(plan.layer_scalar) << layer;
+    EXPECT_EQ(plan.sparsity_cut.has_value(), layer < 10) << layer;
   }
 }
 
@@ -178,6 +179,26 @@ TEST(Gemma4ConfigTest, SparsityIsAShareOrDeviations) {
   EXPECT_EQ(parse_gemma4(config).plan[0].sparsity_cut, 1.5);
   EXPECT_EQ(parse_gemma4(config).plan[1].sparsity_cut, 0.0);
   EXPECT_FALSE(parse_gemma4(config).plan[2].sparsity_cut.has_value());
+}
+
+TEST(Gemma4ConfigTest, AModelOfMoreThanTenLayersIsSparseUnlessItSaysOtherwise) {
+  json config = gemma3n_keys();
+  config.erase("layer_types");
+  config["num_hidden_layers"] = 11;
+  for (const bool null : {false, true}) {
+    if (null) {
+      config["activation_sparsity_pattern"] = nullptr;
+    }
+    const auto plan = parse_gemma4(config).plan;
+    ASSERT_TRUE(plan[9].sparsity_cut.has_value());
+    EXPECT_NEAR(*plan[9].sparsity_cut, 1.6448536269514722, 1e-12);
+    EXPECT_FALSE(plan[10].sparsity_cut.has_value());
+  }
+  config["activation_sparsity_pattern"] = std::vector<double>(11, 0.0);
+  EXPECT_FALSE(parse_gemma4(config).plan[0].sparsity_cut.has_value());
+  config.erase("activation_sparsity_pattern");
+  config["num_hidden_layers"] = 10;
+  EXPECT_FALSE(parse_gemma4(config).plan[0].sparsity_cut.has_value());
 }
 
 TEST(Gemma4ConfigTest, RopeParametersOfEachType) {
