@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <string_view>
 
+#include "core/error.h"
 #include "core/formats/safetensors_header.h"
 
 namespace specdec {
@@ -18,8 +20,12 @@ struct KnownContent {
   std::string_view begin;
   const char* kind;
 };
-constexpr KnownContent kKnownContents[] = {
+constexpr KnownContent kPlaceholders[] = {
     {"version https://git-lfs", "a pointer of Git LFS, not the file itself: run 'git lfs pull'"},
+    {"<!DOCTYPE", "a web page: the download went wrong"},
+    {"<!doctype", "a web page: the download went wrong"},
+    {"<html", "a web page: the download went wrong"}};
+constexpr KnownContent kKnownContents[] = {
     {"PK\x03\x04",
      "a zip archive, as PyTorch saves weights: name the folder with it, as pytorch_model.bin, and "
      "the model's config.json"},
@@ -28,10 +34,18 @@ constexpr KnownContent kKnownContents[] = {
     {"lmgg", "an old file of llama.cpp (GGML), from before GGUF"},
     {"fmgg", "an old file of llama.cpp (GGMF), from before GGUF"},
     {"tjgg", "an old file of llama.cpp (GGJT), from before GGUF"},
-    {"<!DOCTYPE", "a web page: the download went wrong"},
-    {"<html", "a web page: the download went wrong"},
     {"{", "a JSON text"}};
 constexpr size_t kLongestBegin = 32;
+
+/// What a file is that begins so; null where it is none of those.
+const char* kind_of(std::string_view begin, std::span<const KnownContent> all) {
+  for (const KnownContent& known : all) {
+    if (begin.substr(0, known.begin.size()) == known.begin) {
+      return known.kind;
+    }
+  }
+  return nullptr;
+}
 
 /// The length of its header, then the header, a JSON object.
 bool begins_as_safetensors(std::string_view begin, uint64_t file_size) {
@@ -68,16 +82,23 @@ std::string advice_for_content(const std::filesystem::path& file) {
   }
   std::string found =
       begin.empty() ? "is empty" : "is not a GGUF file (it does not begin with 'GGUF')";
-  for (const KnownContent& known : kKnownContents) {
-    if (begin.substr(0, known.begin.size()) == known.begin) {
-      found = fmt::format("is not a GGUF file, but {}", known.kind);
-      break;
-    }
+  const char* kind = kind_of(begin, kPlaceholders);
+  kind = kind == nullptr ? kind_of(begin, kKnownContents) : kind;
+  if (kind != nullptr) {
+    found = fmt::format("is not a GGUF file, but {}", kind);
   }
   return fmt::format(
       "{}. Name a GGUF file or a Hugging Face checkpoint folder; if it should be a GGUF file, "
       "download it again.",
       found);
+}
+
+void refuse_placeholder(std::span<const std::byte> file, const std::string& where) {
+  const std::string_view begin(reinterpret_cast<const char*>(file.data()),
+                               std::min(file.size(), kLongestBegin));
+  if (const char* kind = kind_of(begin, kPlaceholders)) {
+    throw WeightsError(fmt::format("{}: it is {}. Copy or download it again.", where, kind));
+  }
 }
 
 }  // namespace specdec

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/file_content.h"
 #include "core/formats/pickle.h"
 #include "core/formats/zip_archive.h"
 
@@ -107,6 +108,7 @@ std::span<const std::byte> values_of(const PickledTensor& tensor,
 }
 
 void check_begin(std::span<const std::byte> bytes, const std::string& where) {
+  refuse_placeholder(bytes, where);
   if (as_text(bytes).substr(0, kOldBegin.size()) == kOldBegin) {
     throw WeightsError(where +
                        ": PyTorch before 1.6 wrote it, in a form that is not read. Save it again: "

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/file_content.h"
 #include "core/formats/json_text.h"
 #include "core/formats/strict_json.h"
 
@@ -87,6 +88,7 @@ class HeaderReader {
       length = (length << 8) | std::to_integer<uint64_t>(file_[i]);
     }
     if (length > kMaxHeaderBytes) {
+      refuse_placeholder(file_, where_);
       fail(
           fmt::format("its first 8 bytes give a header of {} bytes, more than the {} that the "
                       "format allows. Is it a safetensors file?",

@@ -3,7 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
+#include "core/error.h"
+#include "core/formats/pickled_file.h"
 #include "core/formats/safetensors.h"
+#include "tests/support/error_message.h"
 #include "tests/support/temporary_folder.h"
 
 namespace specdec {
@@ -26,6 +31,22 @@ TEST(FileContentTest, SaysWhatAFileIs) {
   EXPECT_THAT(advice("tjgg\x03"), HasSubstr("(GGJT), from before GGUF"));
   EXPECT_THAT(advice("<html><body>"), HasSubstr("a web page"));
   EXPECT_THAT(advice("{\"model_type\": 1}"), HasSubstr("a JSON text"));
+}
+
+TEST(FileContentTest, WeightsThatADownloadLeftOutAreSaidToBe) {
+  const TemporaryFolder folder;
+  const auto pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n";
+  for (const char* name : {"model.safetensors", "pytorch_model.bin"}) {
+    for (const auto& [bytes, kind] : {std::pair{pointer, "a pointer of Git LFS, not the file"},
+                                      std::pair{"<!doctype html><html>", "a web page"}}) {
+      const auto path = folder.write(name, bytes);
+      EXPECT_THAT(error_message<WeightsError>([&path] {
+                    path.extension() == ".bin" ? (void)PickledFile(path)
+                                               : (void)SafetensorsFile(path);
+                  }),
+                  AllOf(HasSubstr(path.string() + ": it is "), HasSubstr(kind)));
+    }
+  }
 }
 
 TEST(FileContentTest, ASafetensorsFileIsToldItsFolder) {
