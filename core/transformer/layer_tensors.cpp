@@ -294,6 +294,10 @@ class LayerParts {
       loader_.skip("self_attn.k_proj.weight", {kv_rows(plan_), hidden_});
       loader_.skip("self_attn.v_proj.weight", {kv_rows(plan_), hidden_});
       loader_.skip("self_attn.k_norm.weight", {plan_.head_dim});
+      if (plan_.qkv_bias) {
+        loader_.skip("self_attn.k_proj.bias", {kv_rows(plan_)});
+        loader_.skip("self_attn.v_proj.bias", {kv_rows(plan_)});
+      }
     }
   }
 

@@ -22,6 +22,16 @@ void add_hub_attention(HubTensors& out, const std::string& prefix, const LayerPl
   }
   out[prefix + "q_norm.weight"] = layer.q_norm;
   out[prefix + "o_proj.weight"] = layer.output;
+  if (plan.qkv_bias) {
+    const char* const parts[] = {"q_proj.bias", "k_proj.bias", "v_proj.bias"};
+    int64_t first = 0;
+    for (int64_t i = 0; i <= own; ++i) {
+      const int64_t rows = i == 0 ? query_rows(plan) : kv;
+      out[prefix + parts[i]] = layer.qkv_bias.narrow(0, first, rows);
+      first += rows;
+    }
+    out[prefix + "o_proj.bias"] = layer.output_bias;
+  }
 }
 
 void add_hub_branches(HubTensors& out, const std::string& prefix, const LayerPlan& plan,

@@ -124,9 +124,6 @@ class GemmaReader {
 
   void refuse_unsupported() const {
     refuse_unsupported_keys(keys_);
-    if (keys_.boolean("attention_bias", false)) {
-      keys_.fail("attention_bias", "is true; no Gemma release has biases and none are loaded here");
-    }
     for (const char* key : {"hidden_act", "hidden_activation"}) {
       const std::string activation = keys_.text(key, "gelu_pytorch_tanh");
       // The first configs say hidden_act "gelu" and mean the tanh form; Gemma 2 and 3 do not read
@@ -145,6 +142,7 @@ class GemmaReader {
       scalar = keys_.positive_number("query_pre_attn_scalar", 256.0);
     }
     layer_.query_scale = 1.0 / std::sqrt(scalar);
+    layer_.qkv_bias = layer_.output_bias = keys_.boolean("attention_bias", false);
     layer_.qk_norm = is(kGemma3);
     layer_.post_norms = !is(kGemma1) && !is(kVault);
     model_.mlp_norm = gemma_mlp_norm(config().family);

@@ -47,7 +47,7 @@ class GemmaConfigWriter {
                                                               : "Gemma3ForCausalLM";
     return {
         {"architectures", json::array({class_name})},
-        {"attention_bias", false},
+        {"attention_bias", first_.qkv_bias},
         {"bos_token_id", config_.bos_id < 0 ? json() : json(config_.bos_id)},
         {"eos_token_id", config_.end_ids},
         {"head_dim", first_.head_dim},

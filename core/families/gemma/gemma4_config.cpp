@@ -50,9 +50,6 @@ class Gemma4Reader {
  private:
   void refuse_unsupported() const {
     refuse_unsupported_keys(keys_);
-    if (keys_.boolean("attention_bias", false)) {
-      keys_.fail("attention_bias", "is true; no Gemma release has biases and none are loaded here");
-    }
     const std::string activation = keys_.text("hidden_activation", "gelu_pytorch_tanh");
     if (activation != "gelu_pytorch_tanh") {
       keys_.fail("hidden_activation",
@@ -134,6 +131,7 @@ class Gemma4Reader {
     layer.head_dim = head_dim(sliding);
     layer.intermediate_size = intermediate_size(index);
     layer.window = sliding ? model_.config.sliding_window : 0;
+    layer.qkv_bias = layer.output_bias = keys_.boolean("attention_bias", false);
     layer.qk_norm = true;
     layer.value_norm = true;
     layer.post_norms = true;

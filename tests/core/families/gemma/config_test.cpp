@@ -159,6 +159,16 @@ TEST(GemmaConfigTest, AnOldScalingIsOfTheFullLayers) {
   EXPECT_EQ(rope(parse(config), true), (RopeConfig{.theta = 1e4}));
 }
 
+TEST(GemmaConfigTest, AttentionMayHaveBiases) {
+  json config = gemma3_json();
+  EXPECT_FALSE(parse(config).plan[0].qkv_bias);
+  config["attention_bias"] = true;
+  const ModelDescription model = parse(config);
+  EXPECT_TRUE(model.plan[0].qkv_bias && model.plan[0].output_bias);
+  EXPECT_FALSE(model.plan[0].mlp_bias);
+  EXPECT_EQ(parse(json::parse(model.text)).plan, model.plan);
+}
+
 TEST(GemmaConfigTest, AMissingWindowIsTheClasssOwn) {
   json config = gemma3_json();
   config.erase("sliding_window");
@@ -244,7 +254,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"layer_types", json::array({"full_attention"}), "list of 6"},
         BadConfig{"layer_types", json::array({"a", "b", "c", "d", "e", "f"}), "known"},
         BadConfig{"rms_norm_eps", "tiny", "number"}, BadConfig{"rms_norm_eps", 0.0, "positive"},
-        BadConfig{"attention_bias", true, "biases"},
+        BadConfig{"attention_bias", 1, "true or false"},
         BadConfig{"hidden_activation", "silu", "gelu_pytorch_tanh"},
         BadConfig{"hidden_activation", "gelu", "gelu_pytorch_tanh"},  // the exact one
         BadConfig{"sliding_window", nullptr, "missing: it is null"},

@@ -91,7 +91,7 @@ TEST(Gemma4ConfigTest, DefaultsOfGemma3n) {
     EXPECT_EQ(plan.per_layer_index, static_cast<int64_t>(layer));
     EXPECT_EQ(plan.laurel_rank, 64) << layer;
     EXPECT_EQ(plan.altup, (AltUpConfig{.streams = 4, .active = 0, .correct_scale = true}));
-    EXPECT_FALSE(plan.layer_scalar) << layer;
+    EXPECT_FALSE(plan.layer_scalar || plan.qkv_bias) << layer;
     EXPECT_EQ(plan.sparsity_cut.has_value(), layer < 10) << layer;
   }
 }
@@ -199,6 +199,15 @@ TEST(Gemma4ConfigTest, AModelOfMoreThanTenLayersIsSparseUnlessItSaysOtherwise) {
   config.erase("activation_sparsity_pattern");
   config["num_hidden_layers"] = 10;
   EXPECT_FALSE(parse_gemma4(config).plan[0].sparsity_cut.has_value());
+}
+
+TEST(Gemma4ConfigTest, AttentionMayHaveBiases) {
+  for (json config : {gemma4_keys(), gemma3n_keys()}) {
+    config["attention_bias"] = true;
+    for (const LayerPlan& plan : parse_gemma4(config).plan) {
+      EXPECT_TRUE(plan.qkv_bias && plan.output_bias && !plan.mlp_bias);
+    }
+  }
 }
 
 TEST(Gemma4ConfigTest, RopeParametersOfEachType) {
@@ -328,7 +337,7 @@ INSTANTIATE_TEST_SUITE_P(
         WrongGemma4Config{
             "layer_types_text", {{"layer_types", kFullType}}, "a list of 4 layer types"},
         WrongGemma4Config{"layers", {{"num_hidden_layers", 1025}}, "more than 1024"},
-        WrongGemma4Config{"bias", {{"attention_bias", true}}, "attention_bias"},
+        WrongGemma4Config{"bias", {{"attention_bias", "all"}}, "attention_bias"},
         WrongGemma4Config{"activation", {{"hidden_activation", "silu"}}, "'silu'"},
         WrongGemma4Config{"bidirectional", {{"use_bidirectional_attention", "all"}}, "is \"all\""},
         WrongGemma4Config{"sharing", {{"num_kv_shared_layers", 4}}, "none is left"},

@@ -29,6 +29,10 @@ const std::map<std::string, std::string> kGemma4Kinds = {
     {"dense", R"(, "model_type": "gemma4_text", "global_head_dim": 16, "attention_k_eq_v": true})"},
     {"e", R"(, "model_type": "gemma4_text", "global_head_dim": 16, "num_kv_shared_layers": 2,
             "hidden_size_per_layer_input": 4, "use_double_wide_mlp": true})"},
+    {"dense_biased", R"(, "model_type": "gemma4_text", "global_head_dim": 16,
+            "attention_k_eq_v": true, "attention_bias": true})"},
+    {"e_biased", R"(, "model_type": "gemma4_text", "global_head_dim": 16, "attention_bias": true,
+            "num_kv_shared_layers": 2, "hidden_size_per_layer_input": 4})"},
     {"moe", R"(, "model_type": "gemma4_text", "global_head_dim": 16, "enable_moe_block": true,
               "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 8})"},
     {"3n", R"(, "model_type": "gemma3n_text", "num_kv_shared_layers": 2, "laurel_rank": 3,
@@ -67,7 +71,7 @@ TEST_P(Gemma4WeightsTest, AFolderIsTheModelOfItsTensors) {
 }
 
 TEST_P(Gemma4WeightsTest, WhatIsSavedIsReadAgain) {
-  if (GetParam() == "e" || GetParam() == "3n") {
+  if (GetParam() == "e" || GetParam() == "e_biased" || GetParam() == "3n") {
     GTEST_SKIP() << "not written: layers that share keys and have inputs of their own";
   }
   save_gemma(*model_, config_, folder_.path(), at::kFloat);
@@ -100,6 +104,10 @@ TEST_P(Gemma4WeightsTest, WhatNothingReadsIsSkipped) {
       tensors[prefix + "k_proj.weight"] = tensors[prefix + "v_proj.weight"] =
           at::ones({kv_rows(plan), 16});
       tensors[prefix + "k_norm.weight"] = at::ones({plan.head_dim});
+      if (plan.qkv_bias) {
+        tensors[prefix + "k_proj.bias"] = tensors[prefix + "v_proj.bias"] =
+            at::ones({kv_rows(plan)});
+      }
     }
   }
   const std::string type = GetParam() == "3n" ? "gemma3n" : "gemma4";
@@ -132,7 +140,8 @@ TEST_P(Gemma4WeightsTest, AScalarThatIsMissingIsOne) {
             1e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Gemma4WeightsTest, testing::Values("dense", "e", "moe", "3n"),
+INSTANTIATE_TEST_SUITE_P(Kinds, Gemma4WeightsTest,
+                         testing::Values("dense", "e", "dense_biased", "e_biased", "moe", "3n"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

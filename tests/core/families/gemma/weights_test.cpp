@@ -17,7 +17,9 @@
 #include "core/transformer/random_weights.h"
 #include "core/transformer/reference.h"
 #include "core/transformer/tensor_source.h"
+#include "core/transformer/transformer_model.h"
 #include "core/transformer/weights.h"
+#include "kv/kv_cache.h"
 #include "tests/support/golden.h"
 #include "tests/support/pickled_file.h"
 
@@ -74,6 +76,34 @@ TEST_F(WeightsTest, SaveThenLoadIsTheSame) {
                              reference_forward(*again, tokens).logits),
               1e-5)
         << name;
+  }
+}
+
+TEST_F(WeightsTest, BiasesOfAttentionAreReadAndCount) {
+  const auto tokens = at::arange(2, 20, at::kLong).unsqueeze(0);
+  for (const char* name : {"gemma-a", "gemma2-a", "gemma3-a", "vaultgemma-a"}) {
+    auto config = nlohmann::json::parse(read_file(test_data(name) / "config.json"));
+    config["attention_bias"] = true;
+    const ModelDescription model = parse_gemma_config(config.dump(), "config.json");
+    const auto weights = random_model(model, {.norm_deviation = 0.3});
+    save_gemma(*weights, model.text, folder_, at::kFloat);
+    EXPECT_EQ(load_gemma_config(folder_).plan, model.plan) << name;
+    const Tensor logits = reference_forward(*load_model_tensors(folder_), tokens).logits;
+    EXPECT_LE(max_difference(reference_forward(*weights, tokens).logits, logits), 1e-5) << name;
+    TransformerModel packed(load_model(folder_), paged_kv());
+    EXPECT_LE(max_difference(packed.forward({.tokens = tokens[0].to(at::kInt)}).logits, logits[0]),
+              1e-4)
+        << name;
+    for (LayerTensors& layer : weights->layers) {
+      layer.output_bias.zero_();
+    }
+    EXPECT_GT(max_difference(reference_forward(*weights, tokens).logits, logits), 0.01) << name;
+    rewrite([](auto& all) {
+      std::erase_if(all, [](auto& one) { return one.name.ends_with("1.self_attn.k_proj.bias"); });
+    });
+    EXPECT_THAT(load_error(),
+                testing::HasSubstr("'model.layers.1.self_attn.k_proj.bias' is missing"));
+    fs::remove_all(folder_);
   }
 }
 
