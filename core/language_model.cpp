@@ -233,13 +233,13 @@ Tensor LanguageModel::verify_get_logits(const Draft& draft) { return verify(draf
 std::optional<DrawnChain> LanguageModel::draw_chain(TokenSpan, const ChainRequest&,
                                                     const ForwardOptions&, const ForwardInputs&,
                                                     RowId) {
-  SPECDEC_CHECK(false, "draw_chain: this model draws no drafts, as draws_chains() says");
+  SPECDEC_CHECK(false, "draw_chain: this model draws no drafts, as draws_drafts() says");
 }
 
 std::optional<DrawnTree> LanguageModel::draw_tree(TokenSpan, const TreeRequest&,
                                                   const ForwardOptions&, const ForwardInputs&,
                                                   RowId) {
-  SPECDEC_CHECK(false, "draw_tree: this model draws no drafts, as draws_chains() says");
+  SPECDEC_CHECK(false, "draw_tree: this model draws no drafts, as draws_drafts() says");
 }
 
 Tensor token_tensor(TokenSpan tokens) {

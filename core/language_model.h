@@ -85,14 +85,14 @@ class LanguageModel {
   virtual RowId fork(RowId row, int64_t length) = 0;
   /// Whether draw_chain and draw_tree draft, and forwards leave logits on a device that samples
   /// (keep_logits) and take tokens from there.
-  virtual bool draws_chains() const { return false; }
+  virtual bool draws_drafts() const { return false; }
   /// Evaluates the tokens `fed`, at least one, with their `inputs` as a chain after the kept ones
   /// of a row that has no pending nodes; then drafts a chain behind them on the device, each token
   /// from the logits after those before, and reads it back at once. A head feeds each drafted token
   /// with its own feature of the token before. Pending afterwards: `fed`, and all drafted tokens
   /// but the last. Of the options, `layers`, `draft_adapters` and `kv_read` hold for all of these.
   /// Nothing is drafted, nor pending, where the logits are damaged, which forward() shows.
-  /// InternalError where draws_chains() is false.
+  /// InternalError where draws_drafts() is false.
   virtual std::optional<DrawnChain> draw_chain(TokenSpan fed, const ChainRequest& chain,
                                                const ForwardOptions& options = {},
                                                const ForwardInputs& inputs = {}, RowId row = 0);

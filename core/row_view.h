@@ -20,7 +20,7 @@ class RowView final : public LanguageModel, private Internals, private KvSnapsho
   int64_t rewindable_to(int64_t length, RowId row = 0) const override {
     return model_.rewindable_to(length, own(row));
   }
-  bool draws_chains() const override { return model_.draws_chains(); }
+  bool draws_drafts() const override { return model_.draws_drafts(); }
   std::optional<DrawnChain> draw_chain(TokenSpan fed, const ChainRequest& chain,
                                        const ForwardOptions& options = {},
                                        const ForwardInputs& inputs = {}, RowId row = 0) override {

@@ -83,8 +83,8 @@ void draw_steps(const DraftSteps& steps, const StepLogits& logits) {
 }
 
 void check_may_draw(const LanguageModel& model, RowId row) {
-  SPECDEC_CHECK(model.draws_chains(),
-                "draw_chain or draw_tree: this model draws no drafts, as draws_chains() says");
+  SPECDEC_CHECK(model.draws_drafts(),
+                "draw_chain or draw_tree: this model draws no drafts, as draws_drafts() says");
   SPECDEC_CHECK(model.pending(row) == 0, "a draft is drawn in row {}, which has {} pending nodes",
                 row, model.pending(row));
 }

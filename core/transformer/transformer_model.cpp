@@ -81,7 +81,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     }
   }
 
-  bool draws_chains() const {
+  bool draws_drafts() const {
     return results_on_host_ && hooks_.empty() && !embeds_by_layer() && ops_->sampler() != nullptr;
   }
 
@@ -359,7 +359,7 @@ void TransformerModel::truncate(int64_t length, RowId row) { impl_->truncate(len
 int64_t TransformerModel::rewindable_to(int64_t length, RowId row) const {
   return impl_->store().rewindable_to(row, length);
 }
-bool TransformerModel::draws_chains() const { return impl_->draws_chains(); }
+bool TransformerModel::draws_drafts() const { return impl_->draws_drafts(); }
 std::optional<DrawnChain> TransformerModel::draw_chain(TokenSpan fed, const ChainRequest& chain,
                                                        const ForwardOptions& options,
                                                        const ForwardInputs& inputs, RowId row) {

@@ -54,7 +54,7 @@ class TransformerModel final : public LanguageModel {
   void truncate(int64_t length, RowId row = 0) override;
   int64_t rewindable_to(int64_t length, RowId row = 0) const override;
   /// Not with hooks, nor where layers look up inputs of their own for each token on the host.
-  bool draws_chains() const override;
+  bool draws_drafts() const override;
   std::optional<DrawnChain> draw_chain(TokenSpan fed, const ChainRequest& chain,
                                        const ForwardOptions& options = {},
                                        const ForwardInputs& inputs = {}, RowId row = 0) override;

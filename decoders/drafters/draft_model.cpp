@@ -133,7 +133,7 @@ ForwardResult DraftModelDrafter::evaluate(const Draft& partial, std::span<const 
 }
 
 bool DraftModelDrafter::expands_on_device() {
-  return model_->draws_chains() && vocab_size_ == model_->vocab_size() &&
+  return model_->draws_drafts() && vocab_size_ == model_->vocab_size() &&
          committed_.size() > 1;  // one token alone has nothing before it to be kept
 }
 

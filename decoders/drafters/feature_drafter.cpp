@@ -204,7 +204,7 @@ Tensor FeatureDrafter::expand(const Draft& partial, std::span<const int64_t> fro
 }
 
 bool FeatureDrafter::expands_on_device() {
-  return modules_.front()->draws_chains() &&
+  return modules_.front()->draws_drafts() &&
          (target_features_.untaken().defined() || root_.sampler != nullptr);
 }
 

@@ -52,7 +52,7 @@ class SelfDrafter final : public DistributionDrafter {
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override;
   std::optional<DrawnTree> draw_tree(const TreeRequest& tree) override;
-  bool expands_on_device() override { return model_.draws_chains(); }
+  bool expands_on_device() override { return model_.draws_drafts(); }
   ForwardResult expand_on_device(const Draft& partial, std::span<const int64_t> frontier,
                                  const Tensor& tokens) override;
   /// Evaluates nodes of the draft, or the tokens that come before it.

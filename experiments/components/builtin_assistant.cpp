@@ -81,7 +81,7 @@ DrafterRegistry::Make prepare_assistant(const ConfigNode& node, const RunPlan& p
         return {.logits = step.logits, .hidden = step.hidden, .sampler = sampler};
       };
     }
-    if (assistant->draws_chains()) {
+    if (assistant->draws_drafts()) {
       steps.draw_chain = [assistant](const ChainRequest& chain, Token token, const Tensor& hidden,
                                      const Internals& internals) {
         return assistant->draw_chain(chain, token, hidden, internals, 0);

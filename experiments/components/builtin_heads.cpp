@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "core/families/model.h"
 #include "core/transformer/heads/feature_model.h"
-#include "core/transformer/heads/module_chains.h"
+#include "core/transformer/heads/module_drafts.h"
 #include "core/transformer/heads/parallel_eagle.h"
 #include "decoders/drafters/block.h"
 #include "decoders/drafters/feature_drafter.h"
@@ -101,17 +101,17 @@ void check_mtp(const ConfigNode& node, const RunPlan& plan, int64_t wanted) {
   }
 }
 
-ModuleDrawing draw_modules(const std::shared_ptr<ModuleChains>& chains) {
-  return {.can_draw = [chains](int64_t count) { return chains->can_draw(count); },
+ModuleDrawing draw_modules(const std::shared_ptr<ModuleDrafts>& drafts) {
+  return {.can_draw = [drafts](int64_t count) { return drafts->can_draw(count); },
           .draw_chain =
-              [chains](const ChainRequest& chain, const Tensor& logits,
+              [drafts](const ChainRequest& chain, const Tensor& logits,
                        std::span<const Tensor> features) {
-                return chains->draw_chain(chain, {logits, features});
+                return drafts->draw_chain(chain, {logits, features});
               },
           .draw_tree =
-              [chains](const TreeRequest& tree, const Tensor& logits,
+              [drafts](const TreeRequest& tree, const Tensor& logits,
                        std::span<const Tensor> features) {
-                return chains->draw_tree(tree, {logits, features});
+                return drafts->draw_tree(tree, {logits, features});
               }};
 }
 
@@ -145,7 +145,7 @@ DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
     }
     FeatureDrafterOptions own = options;
     if (drawing.size() > 1) {
-      own.modules = draw_modules(std::make_shared<ModuleChains>(drawing, engine.graphs));
+      own.modules = draw_modules(std::make_shared<ModuleDrafts>(drawing, engine.graphs));
     }
     context.draft_model = modules.front().get();
     context.draft_model_name = folder.string() + " (mtp)";

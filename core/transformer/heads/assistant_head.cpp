@@ -74,7 +74,7 @@ AssistantModel::Step AssistantModel::take_step(Ops& ops, const Tensor& entered,
 }
 
 DeviceSampler& AssistantModel::drawing_sampler() const {
-  SPECDEC_CHECK(draws_chains(), "assistant: this one draws no chains and trees");
+  SPECDEC_CHECK(draws_drafts(), "assistant: this one draws no chains and trees");
   return *ops_->sampler();
 }
 

@@ -75,11 +75,11 @@ class AssistantModel {
 
   /// Whether draw_chain and draw_tree draft: on a device that samples, where the target's weights
   /// are known.
-  bool draws_chains() const { return options_.target != nullptr && sampler() != nullptr; }
+  bool draws_drafts() const { return options_.target != nullptr && sampler() != nullptr; }
   /// Drafts a chain of steps on the device, the first one of `token` and the hidden state
   /// [1, target_hidden] before it, each later one of the token and the hidden state that the one
   /// before came to; reads it back at once. Nothing where the logits are damaged. As a graph where
-  /// the target's keys may be recorded. InternalError where draws_chains() is false.
+  /// the target's keys may be recorded. InternalError where draws_drafts() is false.
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain, Token token, const Tensor& hidden,
                                        const Internals& target, int64_t row);
   /// Drafts a tree likewise: a step for each level evaluates those of its nodes that have children,

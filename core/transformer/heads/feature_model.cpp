@@ -235,7 +235,7 @@ ForwardResult FeatureModel::finish(const TokenBatch& batch, const Tensor& output
   return result;
 }
 
-bool FeatureModel::draws_chains() const { return ops_->sampler() != nullptr; }
+bool FeatureModel::draws_drafts() const { return ops_->sampler() != nullptr; }
 
 int64_t FeatureModel::columns() const {
   const DraftVocabulary* vocabulary = head_->draft_vocabulary();

@@ -47,7 +47,7 @@ class FeatureModel final : public LanguageModel {
   void commit(std::span<const int64_t> path, RowId row = 0) override;
   void truncate(int64_t length, RowId row = 0) override;
   int64_t rewindable_to(int64_t length, RowId row = 0) const override;
-  bool draws_chains() const override;
+  bool draws_drafts() const override;
   std::optional<DrawnChain> draw_chain(TokenSpan fed, const ChainRequest& chain,
                                        const ForwardOptions& options = {},
                                        const ForwardInputs& inputs = {}, RowId row = 0) override;

@@ -128,7 +128,7 @@ TEST_P(CudaAssistantGraphTest, AChainIsOneGraph) {
   AssistantDrafts chains(weights, GetParam(), 3);
   TransformerModel target(weights, paged_kv(), graph_options());
   const Internals& keys = *target.internals();
-  ASSERT_TRUE(chains.graphed().draws_chains() && keys.keys_may_be_recorded());
+  ASSERT_TRUE(chains.graphed().draws_drafts() && keys.keys_may_be_recorded());
   const ChainDraws draws;
   HeldProbs held;
   for (Token chain = 0; chain < 12; ++chain) {

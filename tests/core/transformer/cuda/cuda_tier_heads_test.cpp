@@ -42,12 +42,12 @@ TieredModules three_modules_of(const std::shared_ptr<const TransformerWeights>& 
   return modules;
 }
 
-ModuleChains chains_on(const TieredModules& modules) {
-  return ModuleChains({modules[0].get(), modules[1].get(), modules[2].get()}, 8);
+ModuleDrafts drafts_on(const TieredModules& modules) {
+  return ModuleDrafts({modules[0].get(), modules[1].get(), modules[2].get()}, 8);
 }
 
 /// Keeps tokens in each, and draws a chain behind them.
-std::optional<DrawnChain> chain_of_modules(ModuleChains& chains, const TieredModules& modules,
+std::optional<DrawnChain> chain_of_modules(ModuleDrafts& drafts, const TieredModules& modules,
                                            const Tensor& numbers, int64_t length) {
   std::vector<Tensor> features;
   for (const auto& module : modules) {
@@ -57,32 +57,32 @@ std::optional<DrawnChain> chain_of_modules(ModuleChains& chains, const TieredMod
     features.push_back(numbers.narrow(0, std::ssize(features), 1));
   }
   const Tensor logits = numbers.narrow(0, 9, 1).repeat({1, 3}).narrow(1, 0, 40);
-  return chains.draw_chain(ChainDraws().drawn(4), {logits, features});
+  return drafts.draw_chain(ChainDraws().drawn(4), {logits, features});
 }
 
 TEST_F(CudaTierHeadsTest, AChainOfModulesIsAGraphWhereItFits) {
   const TieredModules paged = three_modules_of(wide_, {paged_kv(), paged_kv(), paged_kv()});
   const TieredModules modules = three_modules_of(wide_, {tiered(1, 0), tiered(1, 0), tiered(1, 0)});
-  ModuleChains wanted = chains_on(paged);
-  ModuleChains chains = chains_on(modules);
+  ModuleDrafts wanted = drafts_on(paged);
+  ModuleDrafts drafts = drafts_on(modules);
   const Tensor numbers = at::randn({16, 16});
-  ASSERT_TRUE(chains.can_draw(4));
+  ASSERT_TRUE(drafts.can_draw(4));
   for (int round = 0; round < 4; ++round) {
     const auto expected = chain_of_modules(wanted, paged, numbers, 13);
-    const auto drawn = chain_of_modules(chains, modules, numbers, 13);
+    const auto drawn = chain_of_modules(drafts, modules, numbers, 13);
     ASSERT_TRUE(expected.has_value() && drawn.has_value());
     expect_equal_chains(*drawn, *expected);
   }
-  EXPECT_EQ(chains.graph_counts().replays, wanted.graph_counts().replays);
-  EXPECT_GT(chains.graph_counts().replays, 0);
+  EXPECT_EQ(drafts.graph_counts().replays, wanted.graph_counts().replays);
+  EXPECT_GT(drafts.graph_counts().replays, 0);
   // The second module has room for its step, the third one none for its three.
-  EXPECT_FALSE(chain_of_modules(chains, modules, numbers, 15).has_value());
+  EXPECT_FALSE(chain_of_modules(drafts, modules, numbers, 15).has_value());
   for (const auto& module : modules) {
     EXPECT_EQ(module->pending(), 0);
     EXPECT_EQ(module->length(), 15);
   }
   const auto expected = chain_of_modules(wanted, paged, numbers, 13);
-  const auto drawn = chain_of_modules(chains, modules, numbers, 13);
+  const auto drawn = chain_of_modules(drafts, modules, numbers, 13);
   ASSERT_TRUE(expected.has_value() && drawn.has_value());
   expect_equal_chains(*drawn, *expected);
 }
@@ -92,17 +92,17 @@ TEST_F(CudaTierHeadsTest, AFailingDiskOfOneModuleLeavesNothingPendingInOthers) {
   const TieredModules paged = three_modules_of(wide_, {paged_kv(), paged_kv(), paged_kv()});
   const TieredModules modules =
       three_modules_of(wide_, {tiered(1, 0), tiered(1, 0), noted(tiered(1, 0), notes)});
-  ModuleChains wanted = chains_on(paged);
-  ModuleChains chains = chains_on(modules);
+  ModuleDrafts wanted = drafts_on(paged);
+  ModuleDrafts drafts = drafts_on(modules);
   const Tensor numbers = at::randn({16, 16});
-  (void)chain_of_modules(chains, modules, numbers, 12);
+  (void)chain_of_modules(drafts, modules, numbers, 12);
   notes.fails = true;
   const std::vector<Tensor> features(3, numbers.narrow(0, 0, 1));
   for (const auto& module : modules) {
     module->truncate(module->length());
   }
   EXPECT_THAT(error_message<Error>([&] {
-                (void)chains.draw_chain(ChainDraws().drawn(4), {at::zeros({1, 40}), features});
+                (void)drafts.draw_chain(ChainDraws().drawn(4), {at::zeros({1, 40}), features});
               }),
               testing::HasSubstr("the disk is full"));
   for (const auto& module : modules) {
@@ -111,7 +111,7 @@ TEST_F(CudaTierHeadsTest, AFailingDiskOfOneModuleLeavesNothingPendingInOthers) {
   }
   notes.fails = false;
   const auto expected = chain_of_modules(wanted, paged, numbers, 12);
-  const auto drawn = chain_of_modules(chains, modules, numbers, 12);
+  const auto drawn = chain_of_modules(drafts, modules, numbers, 12);
   ASSERT_TRUE(expected.has_value() && drawn.has_value());
   expect_equal_chains(*drawn, *expected);
 }
@@ -136,7 +136,7 @@ KvStoreFactory leaving(KvStoreFactory store) {
 /// Drafters of heads on a target, and what their graphs count.
 struct TieredHead {
   std::unique_ptr<Drafter> drafter;
-  std::shared_ptr<ModuleChains> chains = nullptr;  ///< of several modules
+  std::shared_ptr<ModuleDrafts> drafts = nullptr;  ///< of several modules
 };
 
 TransformerOptions head_options_of(int64_t graphs) {
@@ -168,10 +168,10 @@ TieredHead tiered_modules(const std::shared_ptr<const TransformerWeights>& weigh
     drawing.push_back(model.get());
     modules.push_back(std::move(model));
   }
-  const auto chains = std::make_shared<ModuleChains>(drawing, graphs);
+  const auto drafts = std::make_shared<ModuleDrafts>(drawing, graphs);
   FeatureDrafterOptions options{.hidden_size = 16};
-  options.modules = drawing_of(chains);
-  return {std::make_unique<FeatureDrafter>(std::move(modules), options), chains};
+  options.modules = drawing_of(drafts);
+  return {std::make_unique<FeatureDrafter>(std::move(modules), options), drafts};
 }
 
 using MakeTieredHead = TieredHead (*)(const std::shared_ptr<const TransformerWeights>&,
@@ -180,7 +180,7 @@ using MakeTieredHead = TieredHead (*)(const std::shared_ptr<const TransformerWei
 /// What a head's drafts come to over a store.
 struct TieredGeneration {
   Generation generation;
-  GraphCounts counts;  ///< of chains of several modules
+  GraphCounts counts;  ///< of drafts of several modules
 };
 
 TieredGeneration generate_over(const std::shared_ptr<const TransformerWeights>& weights,
@@ -195,7 +195,7 @@ TieredGeneration generate_over(const std::shared_ptr<const TransformerWeights>& 
       is_tree ? tree_shape() : std::move(shape));
   Generation generation = generate_chains(strategy, kChainPrompts.front(), sampling, 12);
   return {std::move(generation),
-          head.chains != nullptr ? head.chains->graph_counts() : GraphCounts()};
+          head.drafts != nullptr ? head.drafts->graph_counts() : GraphCounts()};
 }
 
 void expect_equal_drafts(const Generation& drawn, const Generation& wanted) {

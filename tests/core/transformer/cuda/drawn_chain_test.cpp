@@ -429,7 +429,7 @@ TEST(CudaDrawnChainTest, RowsAreApart) {
   const auto model = chain_model();
   const RowId row = model->open();
   RowView view(*model, row);
-  EXPECT_TRUE(view.draws_chains());
+  EXPECT_TRUE(view.draws_drafts());
   const auto in_view = view.draw_chain(std::vector<Token>{4}, draws.best(3));
   EXPECT_EQ(model->pending(row), 3);
   EXPECT_EQ(model->pending(), 0);
@@ -482,12 +482,12 @@ TEST(CudaDrawnChainTest, WhatTheHostReadsItDraws) {
 
 TEST(CudaDrawnChainTest, ModelsOnTheHostDrawNone) {
   TransformerModel on_the_cpu(small_gemma(), paged_kv());
-  EXPECT_FALSE(on_the_cpu.draws_chains());
+  EXPECT_FALSE(on_the_cpu.draws_drafts());
   EXPECT_THROW(on_the_cpu.draw_chain(std::vector<Token>{1}, ChainDraws().best(2)), InternalError);
   const auto model = chain_model();
-  EXPECT_TRUE(model->draws_chains());
+  EXPECT_TRUE(model->draws_drafts());
   LockedModel locked(*model);
-  EXPECT_FALSE(locked.draws_chains());
+  EXPECT_FALSE(locked.draws_drafts());
   EXPECT_THROW(locked.draw_chain(std::vector<Token>{1}, ChainDraws().best(2)), InternalError);
 }
 

@@ -116,8 +116,8 @@ std::unique_ptr<Drafter> mtp_on(HeadBench& bench, size_t modules) {
   }
   FeatureDrafterOptions options{.hidden_size = 16};
   if (bench.who() == DrawnBy::kDevice && modules > 1) {
-    const auto chains = std::make_shared<ModuleChains>(drawing, bench.options().graphs);
-    options.modules = drawing_of(chains);
+    const auto drafts = std::make_shared<ModuleDrafts>(drawing, bench.options().graphs);
+    options.modules = drawing_of(drafts);
   }
   return std::make_unique<FeatureDrafter>(std::move(all), options);
 }
@@ -598,7 +598,7 @@ TEST(CudaDrawnHeadTest, AHeadDrawsBehindWhatItKeepsOrNothing) {
   const ForwardInputs inputs{.features = at::randn({2, 16})};
 
   const auto model = make_mtp_model(head, 0, weights, paged_kv(), head_options());
-  ASSERT_TRUE(model->draws_chains());
+  ASSERT_TRUE(model->draws_drafts());
   const auto drawn = model->draw_chain(fed, chain, {}, inputs);
   ASSERT_TRUE(drawn.has_value());
   EXPECT_EQ(drawn->read_backs, (ReadBacks{1, 3 * 12}));

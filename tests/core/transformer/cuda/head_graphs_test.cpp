@@ -237,9 +237,9 @@ TEST(CudaHeadGraphTest, AChainOfSeveralModulesIsOneGraph) {
   const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
   const FeatureModels graphed = three_models(weights, graph_options(ops));
   const FeatureModels plain = three_models(weights, graph_options());
-  ModuleChains chains = chains_of(graphed);
-  ASSERT_TRUE(chains.can_draw(4));
-  EXPECT_FALSE(chains.can_draw(66));
+  ModuleDrafts drafts = drafts_of(graphed);
+  ASSERT_TRUE(drafts.can_draw(4));
+  EXPECT_FALSE(drafts.can_draw(66));
   const auto forget_pending = [&] {
     for (const auto* modules : {&graphed, &plain}) {
       for (const auto& module : *modules) {
@@ -254,12 +254,12 @@ TEST(CudaHeadGraphTest, AChainOfSeveralModulesIsOneGraph) {
     forget_pending();
     if (chain == 12) {  // after replays of all kinds
       const Tensor damaged = at::full({1, 40}, std::nan(""));
-      EXPECT_FALSE(chains.draw_chain(draws.best(4), {damaged, random_features()}).has_value());
+      EXPECT_FALSE(drafts.draw_chain(draws.best(4), {damaged, random_features()}).has_value());
       forget_pending();
       const std::vector<Tensor> features(3, at::full({1, 16}, std::nan("")));
-      EXPECT_FALSE(chains.draw_chain(draws.best(4), {at::randn({1, 40}), features}).has_value());
+      EXPECT_FALSE(drafts.draw_chain(draws.best(4), {at::randn({1, 40}), features}).has_value());
       forget_pending();
-      EXPECT_EQ(chains.graph_counts().replays, 8);
+      EXPECT_EQ(drafts.graph_counts().replays, 8);
     }
     const ForwardInputs inputs{.features = at::randn({2, 16})};
     for (const auto* modules : {&graphed, &plain}) {
@@ -274,7 +274,7 @@ TEST(CudaHeadGraphTest, AChainOfSeveralModulesIsOneGraph) {
     const std::vector<Tensor> features = random_features();
     const auto wanted = drawn_by_forwards(plain, request, logits, features);
     ops->take_calls();
-    const auto drawn = chains.draw_chain(request, {logits, features});
+    const auto drawn = drafts.draw_chain(request, {logits, features});
     if (chain > 2) {
       const std::string copy = "copy [1, 16] -> [1, 16]";
       EXPECT_THAT(ops->take_calls(), testing::ElementsAre(copy, copy, copy));
@@ -288,8 +288,8 @@ TEST(CudaHeadGraphTest, AChainOfSeveralModulesIsOneGraph) {
       EXPECT_EQ(graphed[module]->pending(), plain[module]->pending()) << module;
     }
   }
-  EXPECT_EQ(chains.graph_counts().captures, 3);
-  EXPECT_EQ(chains.graph_counts().replays, 9);
+  EXPECT_EQ(drafts.graph_counts().captures, 3);
+  EXPECT_EQ(drafts.graph_counts().replays, 9);
 }
 
 // What is committed is fed to each module by a forward, the layers of which are a graph.
@@ -321,7 +321,7 @@ TEST(CudaHeadGraphTest, ModulesChainsFollowWhatGrows) {
   GrownCaches caches;
   const FeatureModels graphed = three_models(weights, GrownCaches::options(8), caches.factory());
   const FeatureModels plain = three_models(weights, GrownCaches::options(0), caches.factory());
-  ModuleChains chains = chains_of(graphed);
+  ModuleDrafts drafts = drafts_of(graphed);
   const ChainDraws draws;
   for (const auto& [length, count] : GrownCaches::kCases) {
     SCOPED_TRACE(length);
@@ -330,12 +330,12 @@ TEST(CudaHeadGraphTest, ModulesChainsFollowWhatGrows) {
       const Tensor logits = at::randn({1, 40});
       const std::vector<Tensor> features = random_features();
       const auto wanted = drawn_by_forwards(plain, draws.drawn(count), logits, features);
-      const auto drawn = chains.draw_chain(draws.drawn(count), {logits, features});
+      const auto drawn = drafts.draw_chain(draws.drawn(count), {logits, features});
       EXPECT_EQ(drawn->tokens, wanted->tokens);
       EXPECT_TRUE(at::equal(drawn->probs, wanted->probs));
     }
   }
-  EXPECT_GE(chains.graph_counts().captures, 4);
+  EXPECT_GE(drafts.graph_counts().captures, 4);
 }
 
 TEST(CudaHeadGraphTest, WhatIsTracedIsNotRecorded) {
@@ -344,7 +344,7 @@ TEST(CudaHeadGraphTest, WhatIsTracedIsNotRecorded) {
     return std::make_unique<TracingStore>(paged_kv()(layers, options), std::ssize(layers));
   };
   const auto weights = small_gemma();
-  EXPECT_FALSE(chains_of(three_models(weights, graph_options(), traced)).can_draw(4));
+  EXPECT_FALSE(drafts_of(three_models(weights, graph_options(), traced)).can_draw(4));
   for (const bool is_traced : {false, true}) {
     TransformerModel target(weights, is_traced ? traced : paged_kv(), graph_options());
     RowView row(target, target.open());

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "core/transformer/heads/module_chains.h"
+#include "core/transformer/heads/module_drafts.h"
 #include "decoders/drafters/feature_drafter.h"
 #include "kv/kv_cache.h"
 #include "tests/core/transformer/cuda/chain_graphs.h"
@@ -27,7 +27,7 @@ inline FeatureModels three_models(const std::shared_ptr<const TransformerWeights
   return models;
 }
 
-inline ModuleChains chains_of(const FeatureModels& models) {
+inline ModuleDrafts drafts_of(const FeatureModels& models) {
   return {{models[0].get(), models[1].get(), models[2].get()}, 8};
 }
 
@@ -35,17 +35,17 @@ inline std::vector<Tensor> random_features() {
   return {at::randn({1, 16}), at::randn({1, 16}), at::randn({1, 16})};
 }
 
-inline ModuleDrawing drawing_of(const std::shared_ptr<ModuleChains>& chains) {
-  return {.can_draw = [chains](int64_t count) { return chains->can_draw(count); },
+inline ModuleDrawing drawing_of(const std::shared_ptr<ModuleDrafts>& drafts) {
+  return {.can_draw = [drafts](int64_t count) { return drafts->can_draw(count); },
           .draw_chain =
-              [chains](const ChainRequest& chain, const Tensor& logits,
+              [drafts](const ChainRequest& chain, const Tensor& logits,
                        std::span<const Tensor> features) {
-                return chains->draw_chain(chain, {logits, features});
+                return drafts->draw_chain(chain, {logits, features});
               },
           .draw_tree =
-              [chains](const TreeRequest& tree, const Tensor& logits,
+              [drafts](const TreeRequest& tree, const Tensor& logits,
                        std::span<const Tensor> features) {
-                return chains->draw_tree(tree, {logits, features});
+                return drafts->draw_tree(tree, {logits, features});
               }};
 }
 

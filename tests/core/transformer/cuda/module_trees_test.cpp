@@ -94,9 +94,9 @@ class ModulePair {
   void draw(const TreeRequest& tree) {
     const Tensor logits = at::randn({1, 40});
     const std::vector<Tensor> features = random_features();
-    const GraphCounts before = chains_.graph_counts();
-    const auto drawn = chains_.draw_tree(tree, {logits, features});
-    replayed += chains_.graph_counts().replays - before.replays;
+    const GraphCounts before = drafts_.graph_counts();
+    const auto drawn = drafts_.draw_tree(tree, {logits, features});
+    replayed += drafts_.graph_counts().replays - before.replays;
     const auto wanted = tree_by_forwards(growing_, tree, logits, features);
     expect_the_same_tree(drawn, wanted);
     EXPECT_EQ(drawn->read_backs.count, 1);
@@ -119,7 +119,7 @@ class ModulePair {
       EXPECT_TRUE(at::equal(logits(drawing_), logits(growing_))) << module;
     }
   }
-  ModuleChains& chains() { return chains_; }
+  ModuleDrafts& drafts() { return drafts_; }
   const FeatureModels& drawing() const { return drawing_; }
 
   int64_t left_out = 0;  ///< nodes that were not there
@@ -141,7 +141,7 @@ class ModulePair {
   }
 
   FeatureModels drawing_, growing_;
-  ModuleChains chains_ = chains_of(drawing_);
+  ModuleDrafts drafts_ = drafts_of(drawing_);
   HeldProbs held_;
 };
 
@@ -248,16 +248,16 @@ TEST(CudaModuleTreeTest, TreesOfTheSameLevelsAreOneGraph) {
       EXPECT_THAT(ops->take_calls(), testing::ElementsAre(copy, copy, copy));
     }
   }
-  EXPECT_EQ(pair.chains().graph_counts().warm_ups, 2) << "in two places";
-  EXPECT_EQ(pair.chains().graph_counts().captures, 2);
-  EXPECT_EQ(pair.chains().graph_counts().replays, 4);
+  EXPECT_EQ(pair.drafts().graph_counts().warm_ups, 2) << "in two places";
+  EXPECT_EQ(pair.drafts().graph_counts().captures, 2);
+  EXPECT_EQ(pair.drafts().graph_counts().replays, 4);
 }
 
 /// A tree of branches alone has a key of its own beside a chain of as many tokens.
 TEST(CudaModuleTreeTest, ChainsAndTreesTakeTurns) {
   ModulePair pair;
   const FeatureModels plain = three_models(small_gemma(), graph_options());
-  ModuleChains alone = chains_of(plain);
+  ModuleDrafts alone = drafts_of(plain);
   const ChainDraws draws;
   TreeCase tree = tree_of_parents({-1, 0, 1, 2, 3});
   tree.sampling = draws.sampling;
@@ -274,14 +274,14 @@ TEST(CudaModuleTreeTest, ChainsAndTreesTakeTurns) {
     }
     const Tensor logits = at::randn({1, 40});
     const std::vector<Tensor> features = random_features();
-    const auto drawn = pair.chains().draw_chain(draws.best(4), {logits, features});
+    const auto drawn = pair.drafts().draw_chain(draws.best(4), {logits, features});
     const auto wanted = alone.draw_chain(draws.best(4), {logits, features});
     ASSERT_TRUE(drawn.has_value() && wanted.has_value());
     EXPECT_EQ(drawn->tokens, wanted->tokens);
     pair.truncate(0);
   }
-  EXPECT_EQ(pair.chains().graph_counts().captures, 2);
-  EXPECT_EQ(pair.chains().graph_counts().replays, 4);
+  EXPECT_EQ(pair.drafts().graph_counts().captures, 2);
+  EXPECT_EQ(pair.drafts().graph_counts().replays, 4);
 }
 
 TEST(CudaModuleTreeTest, DamagedLogitsDrawNothing) {
@@ -294,10 +294,10 @@ TEST(CudaModuleTreeTest, DamagedLogitsDrawNothing) {
     // What follows nodes of depth 1 comes of the first module's features.
     const std::vector<Tensor> features = {damaged, at::randn({1, 16}), at::randn({1, 16})};
     EXPECT_FALSE(
-        pair.chains().draw_tree(tree.request(), {at::randn({1, 40}), features}).has_value());
+        pair.drafts().draw_tree(tree.request(), {at::randn({1, 40}), features}).has_value());
     pair.keep(std::vector<Token>{draft});
     EXPECT_FALSE(
-        pair.chains()
+        pair.drafts()
             .draw_tree(tree.request(), {at::full({1, 40}, std::nan("")), random_features()})
             .has_value());
     pair.keep(std::vector<Token>{draft});
@@ -313,17 +313,17 @@ TEST(CudaModuleTreeTest, WhatAGraphCannotHoldIsNotDrawn) {
   large.front() = -1;
   large.back() = 1;
   const TreeCase tree = tree_of_parents(large);
-  ASSERT_TRUE(pair.chains().can_draw(64));
-  EXPECT_FALSE(pair.chains().draw_tree(tree.request(), {logits, features}).has_value());
+  ASSERT_TRUE(pair.drafts().can_draw(64));
+  EXPECT_FALSE(pair.drafts().draw_tree(tree.request(), {logits, features}).has_value());
   for (const auto& module : pair.drawing()) {
     EXPECT_EQ(module->pending(), 0);
   }
-  EXPECT_FALSE(pair.chains().can_draw(66));
+  EXPECT_FALSE(pair.drafts().can_draw(66));
   large.resize(68, 2);
   const TreeCase larger = tree_of_parents(large);
-  EXPECT_THROW(pair.chains().draw_tree(larger.request(), {logits, features}), InternalError);
+  EXPECT_THROW(pair.drafts().draw_tree(larger.request(), {logits, features}), InternalError);
   const TreeCase small = ranked_tree();
-  EXPECT_THROW(pair.chains().draw_tree(small.request(), {logits, std::span(features).first(2)}),
+  EXPECT_THROW(pair.drafts().draw_tree(small.request(), {logits, std::span(features).first(2)}),
                InternalError);
   pair.draw(small.request());
 }

@@ -1,4 +1,4 @@
-#include "core/transformer/heads/module_chains.h"
+#include "core/transformer/heads/module_drafts.h"
 
 #include <ATen/ATen.h>
 
@@ -11,27 +11,27 @@
 
 namespace specdec {
 
-ModuleChains::ModuleChains(std::vector<FeatureModel*> modules, int64_t graphs)
+ModuleDrafts::ModuleDrafts(std::vector<FeatureModel*> modules, int64_t graphs)
     : modules_(std::move(modules)), ops_(modules_.front()->ops()), graphs_(ops_, graphs) {
   SPECDEC_CHECK(modules_.size() > 1 && std::all_of(modules_.begin(), modules_.end(),
                                                    [&](const FeatureModel* module) {
                                                      return &module->ops() == &ops_;
                                                    }),
-                "chains of {} modules, which share their ops", modules_.size());
+                "drafts of {} modules, which share their ops", modules_.size());
 }
 
-int64_t ModuleChains::fed_steps(size_t module, int64_t steps) const {
+int64_t ModuleDrafts::fed_steps(size_t module, int64_t steps) const {
   return module + 1 == modules_.size() ? steps : std::min(static_cast<int64_t>(module), steps);
 }
 
-bool ModuleChains::can_draw(int64_t count) const {
-  return modules_.front()->draws_chains() && graphs_.enabled() &&
+bool ModuleDrafts::can_draw(int64_t count) const {
+  return modules_.front()->draws_drafts() && graphs_.enabled() &&
          std::all_of(modules_.begin(), modules_.end(), [count](const FeatureModel* module) {
            return module->can_step(std::max<int64_t>(count - 1, 1));
          });
 }
 
-std::optional<DrawnChain> ModuleChains::draw_chain(const ChainRequest& chain,
+std::optional<DrawnChain> ModuleDrafts::draw_chain(const ChainRequest& chain,
                                                    const ModuleRoot& root) {
   SPECDEC_CHECK(can_draw(chain.count), "a chain of {} tokens by {} modules: ask can_draw() first",
                 chain.count, modules_.size());
@@ -39,7 +39,7 @@ std::optional<DrawnChain> ModuleChains::draw_chain(const ChainRequest& chain,
   return run(steps_of(*drawing, chain.count), root) ? drawing->read() : std::nullopt;
 }
 
-std::optional<DrawnTree> ModuleChains::draw_tree(const TreeRequest& tree, const ModuleRoot& root) {
+std::optional<DrawnTree> ModuleDrafts::draw_tree(const TreeRequest& tree, const ModuleRoot& root) {
   const auto tokens = std::ssize(tree.parents) - 1;
   SPECDEC_CHECK(can_draw(tokens), "a tree of {} tokens by {} modules: ask can_draw() first", tokens,
                 modules_.size());
@@ -51,7 +51,7 @@ std::optional<DrawnTree> ModuleChains::draw_tree(const TreeRequest& tree, const 
   return run(steps, root) ? drawing->read(std::ssize(steps.sizes) + 1) : std::nullopt;
 }
 
-bool ModuleChains::run(const DraftSteps& steps, const ModuleRoot& root) {
+bool ModuleDrafts::run(const DraftSteps& steps, const ModuleRoot& root) {
   SPECDEC_CHECK(root.features.size() == modules_.size(), "a draft by {} modules with {} features",
                 modules_.size(), root.features.size());
   GraphKey key = steps.key;
@@ -71,7 +71,7 @@ bool ModuleChains::run(const DraftSteps& steps, const ModuleRoot& root) {
   return true;
 }
 
-void ModuleChains::copy_roots(const ModuleRoot& root) {
+void ModuleDrafts::copy_roots(const ModuleRoot& root) {
   for (size_t module = 0; module < modules_.size(); ++module) {
     if (roots_.size() == module) {
       roots_.push_back(at::empty_like(root.features[module]));
@@ -80,7 +80,7 @@ void ModuleChains::copy_roots(const ModuleRoot& root) {
   }
 }
 
-void ModuleChains::undo_steps(const DraftSteps& steps, size_t modules) {
+void ModuleDrafts::undo_steps(const DraftSteps& steps, size_t modules) {
   for (size_t module = 0; module < modules; ++module) {
     if (fed_steps(module, std::ssize(steps.sizes)) > 0) {
       modules_[module]->undo_forward();
@@ -88,7 +88,7 @@ void ModuleChains::undo_steps(const DraftSteps& steps, size_t modules) {
   }
 }
 
-bool ModuleChains::begin_steps(const DraftSteps& steps, GraphKey& key) {
+bool ModuleDrafts::begin_steps(const DraftSteps& steps, GraphKey& key) {
   size_t module = 0;
   try {
     for (; module < modules_.size(); ++module) {
@@ -105,7 +105,7 @@ bool ModuleChains::begin_steps(const DraftSteps& steps, GraphKey& key) {
   return true;
 }
 
-void ModuleChains::draw_behind(const Tensor& first, const DraftSteps& steps) {
+void ModuleDrafts::draw_behind(const Tensor& first, const DraftSteps& steps) {
   Tensor tokens = first;
   std::vector<Tensor> features = roots_;
   const size_t last = modules_.size() - 1;

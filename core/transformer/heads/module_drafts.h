@@ -25,11 +25,11 @@ struct ModuleRoot {
 /// which the last one is fed its own feature of the node's parent, each other one that of the
 /// module before it; the first of them says what follows the node. All of it is a graph but the
 /// tokens of depth 1.
-class ModuleChains {
+class ModuleDrafts {
  public:
   /// Borrows the modules, at least two, which share their ops; InternalError if not. `graphs`:
   /// drafts that are kept.
-  ModuleChains(std::vector<FeatureModel*> modules, int64_t graphs);
+  ModuleDrafts(std::vector<FeatureModel*> modules, int64_t graphs);
 
   /// Whether a graph can hold a draft of so many tokens: for each module its nodes.
   bool can_draw(int64_t count) const;
