@@ -1,46 +1,15 @@
 #pragma once
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <vector>
 
+#include "core/drafting_heads.h"
 #include "decoders/drafters/distribution_drafter.h"
 
 namespace specdec {
 
 struct AssistantDrafterOptions {
   std::optional<bool> sample = {};  ///< see DraftModelOptions::sample
-};
-
-/// A head that reads the target's keys and values and keeps none of its own.
-struct AssistantSteps {
-  int64_t hidden_size = 0;  ///< of the target
-  int64_t vocab_size = 0;
-  int64_t older_keys = 0;  ///< that its sliding layers see beyond the target's windows
-  struct Step {
-    Tensor logits;                                ///< [n, vocab]
-    Tensor hidden;                                ///< [n, hidden] of the steps after
-    ReadBacks read_backs = {};                    ///< copies of these two to the host
-    std::shared_ptr<DeviceSampler> sampler = {};  ///< of device_step
-  };
-  /// One step of n nodes, from their tokens' embeddings [n, hidden] as the target's first layer
-  /// sees them and the hidden states [n, hidden] before them, over the kept tokens of the target's
-  /// row 0.
-  std::function<Step(const Tensor& embeddings, const Tensor& hidden, const Internals& target)> step;
-  /// The same with its results on the head's device, beside its sampler; empty = the host draws.
-  std::function<Step(const Tensor& embeddings, const Tensor& hidden, const Internals& target)>
-      device_step = {};
-  /// Drafts a chain of such steps on the head's device, which begins with a token and the hidden
-  /// state [1, hidden] before it; nothing where the logits are damaged. Empty = it is drawn step by
-  /// step.
-  std::function<std::optional<DrawnChain>(const ChainRequest& chain, Token token,
-                                          const Tensor& hidden, const Internals& target)>
-      draw_chain = {};
-  /// Drafts a tree there likewise. Empty = it grows level by level.
-  std::function<std::optional<DrawnTree>(const TreeRequest& tree, Token token, const Tensor& hidden,
-                                         const Internals& target)>
-      draw_tree = {};
 };
 
 /// Drafts with Gemma 4's assistant: each node is one step from its parent's hidden state, the first

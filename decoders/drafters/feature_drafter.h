@@ -1,30 +1,15 @@
 #pragma once
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "core/drafting_heads.h"
 #include "core/language_model.h"
 #include "decoders/drafters/distribution_drafter.h"
 #include "decoders/drafters/target_features.h"
 
 namespace specdec {
-
-/// Drafts chains and trees of several modules on their device, which wait for nothing in between:
-/// by the first module's logits [1, vocab] after the newest committed token and the features [1,
-/// hidden] of each module there. Nothing where the logits are damaged, or no graph can hold the
-/// draft now.
-struct ModuleDrawing {
-  /// Whether it drafts so many tokens; empty = none.
-  std::function<bool(int64_t count)> can_draw = {};
-  std::function<std::optional<DrawnChain>(const ChainRequest& chain, const Tensor& logits,
-                                          std::span<const Tensor> features)>
-      draw_chain = {};
-  std::function<std::optional<DrawnTree>(const TreeRequest& tree, const Tensor& logits,
-                                         std::span<const Tensor> features)>
-      draw_tree = {};
-};
 
 struct FeatureDrafterOptions {
   std::optional<bool> sample = {};  ///< see DraftModelOptions::sample

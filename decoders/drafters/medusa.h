@@ -1,10 +1,9 @@
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <vector>
 
-#include "core/draft_vocabulary.h"
+#include "core/drafting_heads.h"
 #include "decoders/drafters/distribution_drafter.h"
 
 namespace specdec {
@@ -13,28 +12,6 @@ struct MedusaOptions {
   /// Draw from the heads' distributions when the target is sampled. If not, take their best tokens.
   /// Not given = wherever the shape allows it.
   std::optional<bool> sample = {};
-};
-
-/// Heads on the target's last hidden state, after the final norm.
-struct MedusaHeads {
-  int64_t count = 0;
-  int64_t hidden_size = 0;
-  int64_t vocab_size = 0;
-  /// Logits [1, vocab] of head `index`, which says the token index + 2 places after the one whose
-  /// hidden state [1, hidden] it is given.
-  std::function<ForwardResult(const Tensor& hidden, int64_t index)> logits;
-  /// The same logits on the heads' device, beside its sampler; empty = the host draws.
-  std::function<ForwardResult(const Tensor& hidden, int64_t index)> device_logits = {};
-  /// Drafts a chain of up to `count` tokens there; nothing where the logits are damaged. Empty = it
-  /// is drawn token by token.
-  std::function<std::optional<DrawnChain>(const ChainRequest& chain, const Tensor& hidden)>
-      draw_chain = {};
-  /// Drafts a tree there likewise, not deeper than there are heads. Empty = it grows level by
-  /// level.
-  std::function<std::optional<DrawnTree>(const TreeRequest& tree, const Tensor& hidden)> draw_tree =
-      {};
-  /// The tokens that have logits, when these are not all: [1, columns] then.
-  std::optional<DraftVocabulary> vocabulary = {};
 };
 
 /// Drafts with heads that each guess a token further ahead from one hidden state of the target

@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 
 #include "core/error.h"
 #include "core/families/gemma/assistant.h"
 #include "core/families/model.h"
+#include "core/transformer/heads/drafting_functions.h"
 #include "decoders/drafters/assistant.h"
 #include "experiments/components/builtin.h"
 
@@ -29,16 +29,6 @@ OptionTable<AssistantConfigOptions> assistant_options() {
       .add("score_all", &AssistantConfigOptions::score_all,
            "an ordered head scores some clusters of tokens: true gives the others the smallest "
            "score - 1, as transformers does, false never drafts them");
-}
-
-/// Keys that the sliding layers see beyond their window; the one that transformers gives is always
-/// there.
-int64_t older_keys(const AssistantHead& head, int64_t sliding_keys) {
-  int64_t older = 0;
-  for (const LayerPlan& layer : head.weights.plan) {
-    older = std::max(older, layer.window > 0 ? sliding_keys - layer.window - 1 : 0);
-  }
-  return older;
 }
 
 DrafterRegistry::Make prepare_assistant(const ConfigNode& node, const RunPlan& plan) {
@@ -65,33 +55,7 @@ DrafterRegistry::Make prepare_assistant(const ConfigNode& node, const RunPlan& p
     own.target = target;
     own.graphs = context.models.options().cuda_graphs;
     const auto assistant = std::make_shared<AssistantModel>(loaded.head, own);
-    AssistantSteps steps{
-        .hidden_size = loaded.head->target_hidden,
-        .vocab_size = loaded.head->weights.config.vocab_size,
-        .older_keys = older_keys(*loaded.head, given.sliding_keys),
-        .step = [assistant](const Tensor& embeddings, const Tensor& hidden,
-                            const Internals& internals) -> AssistantSteps::Step {
-          AssistantModel::Step step = assistant->step(embeddings, hidden, internals, 0);
-          return {.logits = step.logits, .hidden = step.hidden, .read_backs = step.read_backs};
-        }};
-    if (const auto sampler = assistant->sampler()) {
-      steps.device_step = [assistant, sampler](const Tensor& embeddings, const Tensor& hidden,
-                                               const Internals& internals) -> AssistantSteps::Step {
-        AssistantModel::Step step = assistant->device_step(embeddings, hidden, internals, 0);
-        return {.logits = step.logits, .hidden = step.hidden, .sampler = sampler};
-      };
-    }
-    if (assistant->draws_drafts()) {
-      steps.draw_chain = [assistant](const ChainRequest& chain, Token token, const Tensor& hidden,
-                                     const Internals& internals) {
-        return assistant->draw_chain(chain, token, hidden, internals, 0);
-      };
-      steps.draw_tree = [assistant](const TreeRequest& tree, Token token, const Tensor& hidden,
-                                    const Internals& internals) {
-        return assistant->draw_tree(tree, token, hidden, internals, 0);
-      };
-    }
-    return std::make_unique<AssistantDrafter>(context.target, steps,
+    return std::make_unique<AssistantDrafter>(context.target, drafting_steps(assistant),
                                               AssistantDrafterOptions{.sample = given.sample});
   };
 }

@@ -2,14 +2,13 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
 #include "core/families/model.h"
+#include "core/transformer/heads/drafting_functions.h"
 #include "core/transformer/heads/feature_model.h"
-#include "core/transformer/heads/module_drafts.h"
 #include "core/transformer/heads/parallel_eagle.h"
 #include "decoders/drafters/block.h"
 #include "decoders/drafters/feature_drafter.h"
@@ -101,20 +100,6 @@ void check_mtp(const ConfigNode& node, const RunPlan& plan, int64_t wanted) {
   }
 }
 
-ModuleDrawing draw_modules(const std::shared_ptr<ModuleDrafts>& drafts) {
-  return {.can_draw = [drafts](int64_t count) { return drafts->can_draw(count); },
-          .draw_chain =
-              [drafts](const ChainRequest& chain, const Tensor& logits,
-                       std::span<const Tensor> features) {
-                return drafts->draw_chain(chain, {logits, features});
-              },
-          .draw_tree =
-              [drafts](const TreeRequest& tree, const Tensor& logits,
-                       std::span<const Tensor> features) {
-                return drafts->draw_tree(tree, {logits, features});
-              }};
-}
-
 DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
   const MtpOptions given = mtp_options().read(node);
   const int64_t wanted = given.modules;
@@ -133,23 +118,13 @@ DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
     const auto count = static_cast<int64_t>(head->layers.size());
     context.models.note_fingerprint(folder.string() + " (mtp)", head->fingerprint);
     context.models.note_warning(head->note);
-    TransformerOptions engine = engine_options(context);
-    engine.ops = device_ops(target->place.device);  // a graph holds those of all modules
-    std::vector<std::unique_ptr<LanguageModel>> modules;
-    std::vector<FeatureModel*> drawing;
-    for (int64_t i = 0; i < (wanted == 0 ? count : wanted); ++i) {
-      auto module =
-          make_mtp_model(head, static_cast<size_t>(i), target, context.models.kv_store(), engine);
-      drawing.push_back(module.get());
-      modules.push_back(std::move(module));
-    }
+    MtpModules modules = make_mtp_modules(head, wanted == 0 ? count : wanted, target,
+                                          context.models.kv_store(), engine_options(context));
     FeatureDrafterOptions own = options;
-    if (drawing.size() > 1) {
-      own.modules = draw_modules(std::make_shared<ModuleDrafts>(drawing, engine.graphs));
-    }
-    context.draft_model = modules.front().get();
+    own.modules = drawing_of(modules.drafts);
+    context.draft_model = modules.models.front().get();
     context.draft_model_name = folder.string() + " (mtp)";
-    return std::make_unique<FeatureDrafter>(std::move(modules), own);
+    return std::make_unique<FeatureDrafter>(std::move(modules.models), own);
   };
 }
 

@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 #include "core/families/model.h"
-#include "core/transformer/heads/medusa_head.h"
+#include "core/transformer/heads/drafting_functions.h"
 #include "core/transformer/random_weights.h"
 #include "decoders/drafters/medusa.h"
 #include "experiments/components/builtin.h"
@@ -32,24 +32,7 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
     context.models.note_warning(head.note);
     const auto model = std::make_shared<MedusaModel>(
         head, target, TransformerOptions{.graphs = context.models.options().cuda_graphs});
-    MedusaHeads heads{.count = head.config.num_heads,
-                      .hidden_size = head.config.hidden_size,
-                      .vocab_size = head.config.vocab_size,
-                      .logits = [model](const Tensor& hidden,
-                                        int64_t index) { return model->logits(hidden, index); },
-                      .vocabulary = model->vocabulary()};
-    if (model->samples()) {
-      heads.device_logits = [model](const Tensor& hidden, int64_t index) {
-        return model->device_logits(hidden, index);
-      };
-      heads.draw_chain = [model](const ChainRequest& chain, const Tensor& hidden) {
-        return model->draw_chain(chain, hidden);
-      };
-      heads.draw_tree = [model](const TreeRequest& tree, const Tensor& hidden) {
-        return model->draw_tree(tree, hidden);
-      };
-    }
-    return std::make_unique<MedusaDrafter>(heads, options);
+    return std::make_unique<MedusaDrafter>(drafting_heads(model), options);
   };
 }
 

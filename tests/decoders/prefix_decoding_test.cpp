@@ -10,10 +10,9 @@
 #include <random>
 
 #include "core/prefix_store.h"
-#include "core/transformer/heads/assistant_head.h"
 #include "core/transformer/heads/block_head.h"
+#include "core/transformer/heads/drafting_functions.h"
 #include "core/transformer/heads/feature_model.h"
-#include "core/transformer/heads/medusa_head.h"
 #include "core/transformer/transformer_model.h"
 #include "decoders/autoregressive.h"
 #include "decoders/drafters/assistant.h"
@@ -65,24 +64,17 @@ std::unique_ptr<Drafter> prefixed_eagle(EagleVersion version, const PrefixedTarg
 
 std::unique_ptr<Drafter> prefixed_mtp(const PrefixedTarget& target, TransformerModel& /*model*/) {
   const auto head = random_mtp_head(*target, 2, {.seed = 6, .dtype = at::kDouble});
-  std::vector<std::unique_ptr<LanguageModel>> modules;
-  for (size_t i = 0; i < head->layers.size(); ++i) {
-    modules.push_back(make_mtp_model(head, i, target, paged_kv()));
-  }
+  MtpModules modules = make_mtp_modules(head, std::ssize(head->layers), target, paged_kv());
   return std::make_unique<FeatureDrafter>(
-      std::move(modules), FeatureDrafterOptions{.hidden_size = target->config.hidden_size});
+      std::move(modules.models), FeatureDrafterOptions{.hidden_size = target->config.hidden_size,
+                                                       .modules = drawing_of(modules.drafts)});
 }
 
 std::unique_ptr<Drafter> prefixed_medusa(const PrefixedTarget& target, TransformerModel&) {
-  const auto head = std::make_shared<MedusaHead>(
-      new_medusa_head({.num_heads = 2, .num_layers = 1, .share_lm_head = true}, unpack(*target),
-                      target->weight_dtype));
-  return std::make_unique<MedusaDrafter>(MedusaHeads{
-      .count = 2,
-      .hidden_size = head->config.hidden_size,
-      .vocab_size = head->config.vocab_size,
-      .logits = [model = std::make_shared<MedusaModel>(*head, target)](
-                    const Tensor& hidden, int64_t index) { return model->logits(hidden, index); }});
+  const MedusaHead head = new_medusa_head({.num_heads = 2, .num_layers = 1, .share_lm_head = true},
+                                          unpack(*target), target->weight_dtype);
+  return std::make_unique<MedusaDrafter>(
+      drafting_heads(std::make_shared<MedusaModel>(head, target)));
 }
 
 std::unique_ptr<Drafter> prefixed_assistant(const PrefixedTarget& target, TransformerModel& model) {
@@ -94,15 +86,8 @@ std::unique_ptr<Drafter> prefixed_assistant(const PrefixedTarget& target, Transf
                                       .clusters = 0,
                                       .chosen = 0},
                                      {.seed = 7, .dtype = target->weight_dtype});
-  const auto steps = std::make_shared<AssistantModel>(head, AssistantOptions{});
   return std::make_unique<AssistantDrafter>(
-      model, AssistantSteps{.hidden_size = head->target_hidden,
-                            .vocab_size = kPrefixedVocab,
-                            .step = [steps](const Tensor& embeddings, const Tensor& hidden,
-                                            const Internals& internals) -> AssistantSteps::Step {
-                              auto step = steps->step(embeddings, hidden, internals, 0);
-                              return {.logits = step.logits, .hidden = step.hidden};
-                            }});
+      model, drafting_steps(std::make_shared<AssistantModel>(head, AssistantOptions{})));
 }
 
 std::unique_ptr<Drafter> prefixed_block(const PrefixedTarget& target, TransformerModel&) {

@@ -90,6 +90,7 @@ class AssistantModel {
   const GraphCounts& graph_counts() const { return graphs_.counts(); }
 
   const AssistantHead& head() const { return *head_; }
+  const AssistantOptions& options() const { return options_; }
 
  private:
   DeviceSampler& drawing_sampler() const;

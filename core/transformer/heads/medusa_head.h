@@ -83,6 +83,8 @@ class MedusaModel {
   /// How many chains and trees ran as graphs.
   const GraphCounts& graph_counts() const { return graphs_.counts(); }
   const std::optional<DraftVocabulary>& vocabulary() const { return vocabulary_; }
+  int64_t count() const { return std::ssize(blocks_); }  ///< heads
+  const TransformerWeights& target() const { return *target_; }
 
  private:
   /// What head `index` says of hidden states where the weights lie, by ops alone.

@@ -8,7 +8,7 @@
 #include <ostream>
 
 #include "core/error.h"
-#include "core/transformer/heads/assistant_head.h"
+#include "core/transformer/heads/drafting_functions.h"
 #include "core/transformer/transformer_model.h"
 #include "decoders/autoregressive.h"
 #include "decoders/shapes/draft_length.h"
@@ -47,14 +47,7 @@ AssistantSteps steps_of(const TransformerWeights& target, const AssistantCase& o
                              .clusters = one.clusters,
                              .chosen = (one.clusters + 1) / 2};
   const auto head = random_assistant(target, shape, {.seed = 7, .dtype = target.weight_dtype});
-  const auto model = std::make_shared<AssistantModel>(head, AssistantOptions{.fill = one.fill});
-  return {.hidden_size = head->target_hidden,
-          .vocab_size = target.config.vocab_size,
-          .step = [model](const Tensor& embeddings, const Tensor& hidden,
-                          const Internals& internals) -> AssistantSteps::Step {
-            AssistantModel::Step step = model->step(embeddings, hidden, internals, 0);
-            return {.logits = step.logits, .hidden = step.hidden};
-          }};
+  return drafting_steps(std::make_shared<AssistantModel>(head, AssistantOptions{.fill = one.fill}));
 }
 
 class AssistantDrafterTest : public testing::TestWithParam<AssistantCase> {

@@ -7,7 +7,7 @@
 #include <ostream>
 
 #include "core/error.h"
-#include "core/transformer/heads/medusa_head.h"
+#include "core/transformer/heads/drafting_functions.h"
 #include "core/transformer/reference.h"
 #include "core/transformer/transformer_model.h"
 #include "decoders/autoregressive.h"
@@ -69,12 +69,7 @@ std::shared_ptr<const MedusaHead> some_heads(const TransformerWeights& target, b
 
 MedusaHeads heads_on(const std::shared_ptr<const TransformerWeights>& target,
                      const std::shared_ptr<const MedusaHead>& head) {
-  return {
-      .count = head->config.num_heads,
-      .hidden_size = head->config.hidden_size,
-      .vocab_size = head->config.vocab_size,
-      .logits = [model = std::make_shared<MedusaModel>(*head, target)](
-                    const Tensor& hidden, int64_t index) { return model->logits(hidden, index); }};
+  return drafting_heads(std::make_shared<MedusaModel>(*head, target));
 }
 
 struct Case {

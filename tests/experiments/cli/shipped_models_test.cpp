@@ -9,6 +9,7 @@
 #include "core/families/gemma/assistant.h"
 #include "core/families/model.h"
 #include "core/tokenizers/tokenizer.h"
+#include "core/transformer/heads/drafting_functions.h"
 #include "core/transformer/transformer_model.h"
 #include "decoders/analysis/sequence_distribution.h"
 #include "decoders/autoregressive.h"
@@ -179,17 +180,9 @@ class ShippedGemma4Test : public testing::Test {
     EXPECT_EQ(loaded.note, "") << "it was trained for these weights";
     const auto model =
         std::make_shared<AssistantModel>(loaded.head, AssistantOptions{.fill = fill});
-    const AssistantSteps steps{.hidden_size = loaded.head->target_hidden,
-                               .vocab_size = weights_->config.vocab_size,
-                               .step = [model](const Tensor& embeddings, const Tensor& hidden,
-                                               const Internals& internals) -> AssistantSteps::Step {
-                                 AssistantModel::Step step =
-                                     model->step(embeddings, hidden, internals, 0);
-                                 return {.logits = step.logits, .hidden = step.hidden};
-                               }};
     return std::make_unique<SpeculativeDecoding>(
-        target_, std::make_unique<AssistantDrafter>(target_, steps), std::move(verifier),
-        std::make_unique<FixedDraftLength>(length));
+        target_, std::make_unique<AssistantDrafter>(target_, drafting_steps(model)),
+        std::move(verifier), std::make_unique<FixedDraftLength>(length));
   }
   std::vector<Token> prompt(const std::string& text) const {
     std::vector<Token> tokens = tokenizer_->encode(text);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/transformer/heads/drafting_functions.h"
 #include "core/transformer/heads/feature_model.h"
 #include "decoders/drafters/feature_drafter.h"
 #include "decoders/shapes/draft_length.h"
@@ -160,18 +161,9 @@ TieredHead tiered_eagle(const std::shared_ptr<const TransformerWeights>& weights
 TieredHead tiered_modules(const std::shared_ptr<const TransformerWeights>& weights,
                           const KvStoreFactory& store, int64_t graphs) {
   const auto head = random_mtp_head(*weights, 3, {.seed = 7});
-  const TransformerOptions own = head_options_of(graphs);
-  std::vector<std::unique_ptr<LanguageModel>> modules;
-  std::vector<FeatureModel*> drawing;
-  for (size_t module = 0; module < 3; ++module) {
-    auto model = make_mtp_model(head, module, weights, store, own);
-    drawing.push_back(model.get());
-    modules.push_back(std::move(model));
-  }
-  const auto drafts = std::make_shared<ModuleDrafts>(drawing, graphs);
-  FeatureDrafterOptions options{.hidden_size = 16};
-  options.modules = drawing_of(drafts);
-  return {std::make_unique<FeatureDrafter>(std::move(modules), options), drafts};
+  MtpModules modules = make_mtp_modules(head, 3, weights, store, head_options_of(graphs));
+  FeatureDrafterOptions options{.hidden_size = 16, .modules = drawing_of(modules.drafts)};
+  return {std::make_unique<FeatureDrafter>(std::move(modules.models), options), modules.drafts};
 }
 
 using MakeTieredHead = TieredHead (*)(const std::shared_ptr<const TransformerWeights>&,

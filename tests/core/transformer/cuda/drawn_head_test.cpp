@@ -9,9 +9,8 @@
 
 #include "core/error.h"
 #include "core/kernels/forwarding_ops.h"
-#include "core/transformer/heads/assistant_head.h"
+#include "core/transformer/heads/drafting_functions.h"
 #include "core/transformer/heads/feature_model.h"
-#include "core/transformer/heads/medusa_head.h"
 #include "decoders/drafters/assistant.h"
 #include "decoders/drafters/feature_drafter.h"
 #include "decoders/drafters/medusa.h"
@@ -105,19 +104,16 @@ std::unique_ptr<Drafter> drawn_eagle3(HeadBench& bench) {
   return eagle_on(bench, head);
 }
 
-std::unique_ptr<Drafter> mtp_on(HeadBench& bench, size_t modules) {
+std::unique_ptr<Drafter> mtp_on(HeadBench& bench, int64_t modules) {
   const auto head = random_mtp_head(*bench.weights(), 3, {.seed = 7});
-  Modules all;
-  std::vector<FeatureModel*> drawing;
-  for (size_t i = 0; i < modules; ++i) {
-    auto module = make_mtp_model(head, i, bench.weights(), paged_kv(), bench.options());
-    drawing.push_back(module.get());
-    all.push_back(bench.module(std::move(module)));
-  }
+  MtpModules made = make_mtp_modules(head, modules, bench.weights(), paged_kv(), bench.options());
   FeatureDrafterOptions options{.hidden_size = 16};
-  if (bench.who() == DrawnBy::kDevice && modules > 1) {
-    const auto drafts = std::make_shared<ModuleDrafts>(drawing, bench.options().graphs);
-    options.modules = drawing_of(drafts);
+  if (bench.who() == DrawnBy::kDevice) {
+    options.modules = drawing_of(made.drafts);
+  }
+  Modules all;
+  for (auto& model : made.models) {
+    all.push_back(bench.module(std::move(model)));
   }
   return std::make_unique<FeatureDrafter>(std::move(all), options);
 }
@@ -135,53 +131,24 @@ std::unique_ptr<Drafter> drawn_medusa(HeadBench& bench) {
     blocks.front().weight = random.matrix(16, 16);
   }
   head.target_ids = at::arange(0, 40, 2);
-  const auto model = std::make_shared<MedusaModel>(head, bench.weights(), bench.options());
-  MedusaHeads heads{.count = 5,
-                    .hidden_size = 16,
-                    .vocab_size = 40,
-                    .logits = [model](const Tensor& hidden,
-                                      int64_t index) { return model->logits(hidden, index); },
-                    .vocabulary = model->vocabulary()};
-  if (bench.who() == DrawnBy::kDevice) {
-    heads.device_logits = [model](const Tensor& hidden, int64_t index) {
-      return model->device_logits(hidden, index);
-    };
-    heads.draw_chain = [model](const ChainRequest& chain, const Tensor& hidden) {
-      return model->draw_chain(chain, hidden);
-    };
-    heads.draw_tree = [model](const TreeRequest& tree, const Tensor& hidden) {
-      return model->draw_tree(tree, hidden);
-    };
+  MedusaHeads heads =
+      drafting_heads(std::make_shared<MedusaModel>(head, bench.weights(), bench.options()));
+  if (bench.who() == DrawnBy::kHost) {
+    heads.device_logits = {};
+    heads.draw_chain = {};
+    heads.draw_tree = {};
   }
   return std::make_unique<MedusaDrafter>(heads);
 }
 
 std::unique_ptr<Drafter> assistant_on(HeadBench& bench, const AssistantShape& shape) {
   const auto head = random_assistant(*bench.weights(), shape, {.seed = 9});
-  const auto model = std::make_shared<AssistantModel>(
-      head, AssistantOptions{.target = bench.weights()}, bench.options().ops);
-  AssistantSteps steps{.hidden_size = 16,
-                       .vocab_size = 40,
-                       .step = [model](const Tensor& embeddings, const Tensor& hidden,
-                                       const Internals& target) -> AssistantSteps::Step {
-                         const AssistantModel::Step step =
-                             model->step(embeddings, hidden, target, 0);
-                         return {step.logits, step.hidden, step.read_backs};
-                       }};
-  if (bench.who() == DrawnBy::kDevice) {
-    steps.device_step = [model](const Tensor& embeddings, const Tensor& hidden,
-                                const Internals& target) -> AssistantSteps::Step {
-      const AssistantModel::Step step = model->device_step(embeddings, hidden, target, 0);
-      return {.logits = step.logits, .hidden = step.hidden, .sampler = model->sampler()};
-    };
-    steps.draw_chain = [model](const ChainRequest& chain, Token token, const Tensor& hidden,
-                               const Internals& target) {
-      return model->draw_chain(chain, token, hidden, target, 0);
-    };
-    steps.draw_tree = [model](const TreeRequest& tree, Token token, const Tensor& hidden,
-                              const Internals& target) {
-      return model->draw_tree(tree, token, hidden, target, 0);
-    };
+  AssistantSteps steps = drafting_steps(std::make_shared<AssistantModel>(
+      head, AssistantOptions{.target = bench.weights()}, bench.options().ops));
+  if (bench.who() == DrawnBy::kHost) {
+    steps.device_step = {};
+    steps.draw_chain = {};
+    steps.draw_tree = {};
   }
   return std::make_unique<AssistantDrafter>(bench.target(), steps);
 }

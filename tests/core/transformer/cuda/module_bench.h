@@ -2,10 +2,9 @@
 #include <ATen/ATen.h>
 
 #include <memory>
-#include <span>
 #include <vector>
 
-#include "core/transformer/heads/module_drafts.h"
+#include "core/transformer/heads/drafting_functions.h"
 #include "decoders/drafters/feature_drafter.h"
 #include "kv/kv_cache.h"
 #include "tests/core/transformer/cuda/chain_graphs.h"
@@ -33,20 +32,6 @@ inline ModuleDrafts drafts_of(const FeatureModels& models) {
 
 inline std::vector<Tensor> random_features() {
   return {at::randn({1, 16}), at::randn({1, 16}), at::randn({1, 16})};
-}
-
-inline ModuleDrawing drawing_of(const std::shared_ptr<ModuleDrafts>& drafts) {
-  return {.can_draw = [drafts](int64_t count) { return drafts->can_draw(count); },
-          .draw_chain =
-              [drafts](const ChainRequest& chain, const Tensor& logits,
-                       std::span<const Tensor> features) {
-                return drafts->draw_chain(chain, {logits, features});
-              },
-          .draw_tree =
-              [drafts](const TreeRequest& tree, const Tensor& logits,
-                       std::span<const Tensor> features) {
-                return drafts->draw_tree(tree, {logits, features});
-              }};
 }
 
 }  // namespace specdec

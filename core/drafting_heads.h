@@ -1,0 +1,88 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "core/device_sampler.h"
+#include "core/draft_vocabulary.h"
+#include "core/drawn_chain.h"
+#include "core/drawn_tree.h"
+#include "core/forward.h"
+#include "core/language_model.h"
+
+/// What drafters ask of heads that are no language models: functions, which core/transformer/heads/
+/// fills and tests write by hand.
+namespace specdec {
+
+/// Drafts chains and trees of several modules on their device, which wait for nothing in between:
+/// by the first module's logits [1, vocab] after the newest committed token and the features [1,
+/// hidden] of each module there. Nothing where the logits are damaged, or no graph can hold the
+/// draft now.
+struct ModuleDrawing {
+  /// Whether it drafts so many tokens; empty = none.
+  std::function<bool(int64_t count)> can_draw = {};
+  std::function<std::optional<DrawnChain>(const ChainRequest& chain, const Tensor& logits,
+                                          std::span<const Tensor> features)>
+      draw_chain = {};
+  std::function<std::optional<DrawnTree>(const TreeRequest& tree, const Tensor& logits,
+                                         std::span<const Tensor> features)>
+      draw_tree = {};
+};
+
+/// Heads on the target's last hidden state, after the final norm.
+struct MedusaHeads {
+  int64_t count = 0;
+  int64_t hidden_size = 0;
+  int64_t vocab_size = 0;
+  /// Logits [1, vocab] of head `index`, which says the token index + 2 places after the one whose
+  /// hidden state [1, hidden] it is given.
+  std::function<ForwardResult(const Tensor& hidden, int64_t index)> logits;
+  /// The same logits on the heads' device, beside its sampler; empty = the host draws.
+  std::function<ForwardResult(const Tensor& hidden, int64_t index)> device_logits = {};
+  /// Drafts a chain of up to `count` tokens there; nothing where the logits are damaged. Empty = it
+  /// is drawn token by token.
+  std::function<std::optional<DrawnChain>(const ChainRequest& chain, const Tensor& hidden)>
+      draw_chain = {};
+  /// Drafts a tree there likewise, not deeper than there are heads. Empty = it grows level by
+  /// level.
+  std::function<std::optional<DrawnTree>(const TreeRequest& tree, const Tensor& hidden)> draw_tree =
+      {};
+  /// The tokens that have logits, when these are not all: [1, columns] then.
+  std::optional<DraftVocabulary> vocabulary = {};
+};
+
+/// A head that reads the target's keys and values and keeps none of its own.
+struct AssistantSteps {
+  int64_t hidden_size = 0;  ///< of the target
+  int64_t vocab_size = 0;
+  int64_t older_keys = 0;  ///< that its sliding layers see beyond the target's windows
+  struct Step {
+    Tensor logits;                                ///< [n, vocab]
+    Tensor hidden;                                ///< [n, hidden] of the steps after
+    ReadBacks read_backs = {};                    ///< copies of these two to the host
+    std::shared_ptr<DeviceSampler> sampler = {};  ///< of device_step
+  };
+  /// One step of n nodes, from their tokens' embeddings [n, hidden] as the target's first layer
+  /// sees them and the hidden states [n, hidden] before them, over the kept tokens of the target's
+  /// row 0.
+  std::function<Step(const Tensor& embeddings, const Tensor& hidden, const Internals& target)> step;
+  /// The same with its results on the head's device, beside its sampler; empty = the host draws.
+  std::function<Step(const Tensor& embeddings, const Tensor& hidden, const Internals& target)>
+      device_step = {};
+  /// Drafts a chain of such steps on the head's device, which begins with a token and the hidden
+  /// state [1, hidden] before it; nothing where the logits are damaged. Empty = it is drawn step by
+  /// step.
+  std::function<std::optional<DrawnChain>(const ChainRequest& chain, Token token,
+                                          const Tensor& hidden, const Internals& target)>
+      draw_chain = {};
+  /// Drafts a tree there likewise. Empty = it grows level by level.
+  std::function<std::optional<DrawnTree>(const TreeRequest& tree, Token token, const Tensor& hidden,
+                                         const Internals& target)>
+      draw_tree = {};
+};
+
+}  // namespace specdec
