@@ -7,6 +7,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "core/draft_vocabulary.h"
 #include "core/error.h"
 #include "core/families/model.h"
 #include "core/formats/json_keys.h"
