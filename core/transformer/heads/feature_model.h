@@ -7,31 +7,10 @@
 
 #include "core/language_model.h"
 #include "core/transformer/draft_steps.h"
-#include "core/transformer/heads/eagle_head.h"
-#include "core/transformer/heads/mtp_head.h"
+#include "core/transformer/heads/feature_head.h"
 #include "core/transformer/step_memory.h"
 
 namespace specdec {
-
-/// The mathematics of a head around its layers, by ops of its device, whose results are in order
-/// where a draft is drawn. All tensors [n, ...], of the activations' dtype.
-class FeatureHead {
- public:
-  virtual ~FeatureHead() = default;
-  virtual std::vector<HeadLayer> layers() const = 0;
-  /// Columns of the target's features.
-  virtual int64_t feature_width() const = 0;
-  /// What the layers are fed, their embeddings and, where they join them, attention_inputs. tokens
-  /// [n] int32; features [n, width] of the target, or [n, hidden] of the head itself.
-  virtual ForwardInputs enter(Ops& ops, const Tensor& tokens, const Tensor& features,
-                              bool own) const = 0;
-  /// What recurs, of the layer's output.
-  virtual Tensor feature(Ops& ops, const Tensor& output) const = 0;
-  /// [n, vocab] of the target, or [n, columns] of the head's own vocabulary.
-  virtual Tensor logits(Ops& ops, const Tensor& output, const Tensor& feature) const = 0;
-  /// nullptr: the target's.
-  virtual const DraftVocabulary* draft_vocabulary() const { return nullptr; }
-};
 
 /// The cached forward of a head that lives on a target, as a language model over the target's
 /// tokens: token t + 1 is fed together with ForwardInputs::features at t, its logits are those of

@@ -1,0 +1,43 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/forward.h"
+#include "core/kernels/ops.h"
+#include "core/transformer/heads/eagle_head.h"
+#include "core/transformer/heads/mtp_head.h"
+#include "core/transformer/weights.h"
+
+namespace specdec {
+
+/// The mathematics of a head around its layers, by ops of its device, whose results are in order
+/// where a draft is drawn. All tensors [n, ...], of the activations' dtype.
+class FeatureHead {
+ public:
+  virtual ~FeatureHead() = default;
+  virtual std::vector<HeadLayer> layers() const = 0;
+  /// Columns of the target's features.
+  virtual int64_t feature_width() const = 0;
+  /// What the layers are fed, their embeddings and, where they join them, attention_inputs. tokens
+  /// [n] int32; features [n, width] of the target, or [n, hidden] of the head itself.
+  virtual ForwardInputs enter(Ops& ops, const Tensor& tokens, const Tensor& features,
+                              bool own) const = 0;
+  /// What recurs, of the layer's output.
+  virtual Tensor feature(Ops& ops, const Tensor& output) const = 0;
+  /// [n, vocab] of the target, or [n, columns] of the head's own vocabulary.
+  virtual Tensor logits(Ops& ops, const Tensor& output, const Tensor& feature) const = 0;
+  /// nullptr: the target's.
+  virtual const DraftVocabulary* draft_vocabulary() const { return nullptr; }
+};
+
+/// EAGLE-1, 2 and 3; both share the weights, and the head must have been loaded for this target.
+std::unique_ptr<FeatureHead> eagle_feature_head(std::shared_ptr<const EagleHead> head,
+                                                std::shared_ptr<const TransformerWeights> target);
+/// One multi-token-prediction module of several.
+std::unique_ptr<FeatureHead> mtp_feature_head(std::shared_ptr<const MtpHead> head, size_t module,
+                                              std::shared_ptr<const TransformerWeights> target);
+
+}  // namespace specdec
