@@ -60,7 +60,9 @@ using StepLogits = std::function<at::Tensor(int64_t step, const at::Tensor& toke
 /// What a head does in a draft before and after the layers of its engine: calls ops only, into
 /// memory that does not move.
 struct StepSurroundings {
-  /// What the tokens [k] int32 of a step from 1 on are fed as.
+  /// Copies what step 0 is fed beside its tokens to where the graph reads it, before it.
+  std::function<void()> place;
+  /// What the tokens [k] int32 of a step are fed as.
   std::function<ForwardInputs(int64_t step, const at::Tensor& tokens)> enter;
   /// Logits [k, columns] of what the layers came to, [k, hidden]; of step 0 of its last token.
   std::function<at::Tensor(int64_t step, const at::Tensor& output)> logits;

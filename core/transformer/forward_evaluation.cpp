@@ -70,12 +70,12 @@ ForwardResult ForwardEvaluation::run(const TokenBatch& batch, const ForwardOptio
 }
 
 bool ForwardEvaluation::can_run_draft(const TokenBatch& fed, const ForwardOptions& options,
-                                      int64_t size, int64_t nodes, bool is_surrounded) {
+                                      int64_t size, int64_t nodes) {
   find_last_nodes(fed, size, last_);
   const ForwardInputs& inputs = fed.inputs;
   const bool are_given = inputs.embeddings.defined() || inputs.attention_inputs.defined();
-  return !leaves_out(fed, options, size) && are_given == is_surrounded &&
-         !inputs.attention_bias.defined() && records_nodes(*layers_of(options), nodes);
+  return !leaves_out(fed, options, size) && !are_given && !inputs.attention_bias.defined() &&
+         records_nodes(*layers_of(options), nodes);
 }
 
 bool ForwardEvaluation::records_nodes(const std::vector<int64_t>& layers, int64_t nodes) const {
@@ -132,14 +132,13 @@ bool ForwardEvaluation::run_draft(const TokenBatch& fed, const ForwardOptions& o
             .options = options,
             .layers = layers,
             .nodes = size,
-            .inputs = fed.inputs,
-            .tokens = around == nullptr ? tables.tokens.narrow(0, 0, size) : Tensor(),
+            .inputs = {},
+            .tokens = tables.tokens.narrow(0, 0, size),
             .context = launched_context(tables.longest)};
   layers_.reserve_positions(tables.longest);
   outputs_.reserve(options, size, steps.widest());
   Activations& of_fed = workspace_.activations(size);
   key_of(pass, of_fed);
-  add_address(of_fed.attention_inputs, key_);
   for (const int64_t nodes : steps.sizes) {
     add_address(workspace_.activations(nodes).residual, key_);
   }
@@ -149,14 +148,13 @@ bool ForwardEvaluation::run_draft(const TokenBatch& fed, const ForwardOptions& o
     return false;
   }
   if (around != nullptr) {
-    place_inputs(pass, of_fed);
+    around->place();
   }
   const auto logits_of = [&](int64_t step, const Tensor& tokens) {
     if (step > 0) {
       pass.first += pass.nodes;
       pass.nodes = steps.sizes[static_cast<size_t>(step - 1)];
       pass.tokens = tokens;
-      pass.inputs = around == nullptr ? ForwardInputs() : around->enter(step, tokens);
     }
     Activations& a = workspace_.activations(pass.nodes);
     const bool all = step > 0 || size == 1;
@@ -164,6 +162,7 @@ bool ForwardEvaluation::run_draft(const TokenBatch& fed, const ForwardOptions& o
       evaluate_all(all, pass, a);
       return outputs_.logits(all ? pass.nodes : 1);
     }
+    pass.inputs = around->enter(step, pass.tokens);
     evaluate_layers(pass, a);
     return around->logits(step, all ? a.residual : a.last);
   };
@@ -193,13 +192,17 @@ void ForwardEvaluation::place_inputs(Pass& pass, Activations& a) {
     inputs.embeddings = a.residual;
     return;
   }
-  Tensor placed = store_.describe(0).tables->tokens.narrow(0, 0, pass.nodes);
-  if (placed.const_data_ptr() != pass.tokens.const_data_ptr()) {
+  pass.tokens = placed_tokens(pass.tokens);
+}
+
+Tensor ForwardEvaluation::placed_tokens(const Tensor& tokens) {
+  Tensor placed = store_.describe(0).tables->tokens.narrow(0, 0, tokens.size(0));
+  if (placed.const_data_ptr() != tokens.const_data_ptr()) {
     // Tensors made in inference mode may not be written outside of it.
     const c10::InferenceMode inference;
-    placed.copy_(pass.tokens);
-    pass.tokens = placed;
+    placed.copy_(tokens);
   }
+  return placed;
 }
 
 void ForwardEvaluation::evaluate_layers(Pass& pass, Activations& a) {

@@ -36,13 +36,14 @@ class ForwardEvaluation {
                     int64_t nodes, bool are_uploaded);
 
   /// Whether a graph can hold a draft that is drawn behind `size` tokens `fed` of a row, `nodes`
-  /// nodes in all. Embeddings may be given where the draft has surroundings.
+  /// nodes in all.
   bool can_run_draft(const TokenBatch& fed, const ForwardOptions& options, int64_t size,
-                     int64_t nodes, bool is_surrounded);
+                     int64_t nodes);
   /// Evaluates and draws a draft as one graph: `fed`, and the nodes of the steps behind it, all of
   /// which are in the cache. Follows can_run_draft of the same draft. False, and nothing is
   /// evaluated, for a new key, and where the layers' pages are not all in memory at once.
-  /// `around`: of a head, whose inputs `fed` gives; nullptr = the model's own embedding and logits.
+  /// Tokens lie in the cache's tables. `around`: of a head; nullptr = the model's own embedding and
+  /// logits.
   bool run_draft(const TokenBatch& fed, const ForwardOptions& options, const LayerList& layers,
                  const DraftSteps& steps, const StepSurroundings* around);
 
@@ -50,6 +51,9 @@ class ForwardEvaluation {
   bool can_step(int64_t nodes) const { return records_nodes(*all_layers_, nodes); }
   /// `sizes`: nodes of each step.
   bool begin_steps(std::span<const int64_t> sizes, GraphKey& key);
+  /// The tokens [nodes] int32 of the newest extend where a graph reads them, in the cache's tables:
+  /// copies those there that lie elsewhere.
+  Tensor placed_tokens(const Tensor& tokens);
   Tensor run_step(int64_t first, const ForwardInputs& inputs);
 
   /// Logits [n, vocab] of final-normed hidden states, with those of forbidden tokens at -infinity.

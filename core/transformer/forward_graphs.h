@@ -37,6 +37,7 @@ struct GraphCounts {
   int64_t captures = 0;  ///< were recorded, and ran as a graph
   int64_t replays = 0;   ///< ran as a graph that was there
 
+  bool operator==(const GraphCounts&) const = default;
   GraphCounts operator+(const GraphCounts& other) const {
     return {warm_ups + other.warm_ups, captures + other.captures, replays + other.replays};
   }

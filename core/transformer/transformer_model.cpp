@@ -106,24 +106,18 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   /// run op by op.
   bool draw_as_graph(const TokenBatch& fed, const ForwardOptions& options, const DraftSteps& steps,
                      const StepSurroundings* around) {
-    const int64_t size = check(fed, options);
+    const int64_t size = around == nullptr ? check(fed, options) : fed.tokens.size(0);
     const int64_t nodes = size + steps.nodes();
     const AppliedDraft draft(*adapted_, options.draft_adapters);
-    if (steps.key.empty() ||
-        !evaluation_.can_run_draft(fed, options, size, nodes, around != nullptr)) {
+    if (steps.key.empty() || !evaluation_.can_run_draft(fed, options, size, nodes)) {
       return false;
     }
     std::vector<Token> tokens(static_cast<size_t>(nodes));  // the drawn ones are read elsewhere
-    if (around == nullptr) {
-      std::copy_n(fed.tokens.const_data_ptr<Token>(), size, tokens.begin());
-    }
+    std::copy_n(fed.tokens.const_data_ptr<Token>(), size, tokens.begin());
     const TokenBatch all{.tokens = token_tensor(tokens),
                          .rows = std::vector<RowId>(tokens.size(), fed.rows.front()),
                          .parents = steps.all_parents(size)};
-    store_->extend({.count = nodes,
-                    .rows = all.rows,
-                    .parents = all.parents,
-                    .tokens = around == nullptr ? TokenSpan(tokens) : TokenSpan()});
+    store_->extend({.count = nodes, .rows = all.rows, .parents = all.parents, .tokens = tokens});
     try {
       const LayerList layers = evaluation_.layers_of(options);
       if (!evaluation_.run_draft(fed, options, layers, steps, around)) {
@@ -139,6 +133,31 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   }
 
   bool can_step(int64_t nodes) const { return evaluation_.can_step(nodes); }
+
+  std::optional<Tensor> begin_forward(const TokenBatch& batch, GraphKey& key) {
+    const int64_t nodes = batch.tokens.size(0);
+    if (!can_step(nodes)) {
+      return std::nullopt;
+    }
+    const LayerList& layers = evaluation_.all_layers();
+    pending_.check_parents(batch, nodes, layers);
+    store_->extend({.count = nodes,
+                    .rows = batch.rows,
+                    .parents = batch.parents,
+                    .tokens = uploaded_tokens(batch)});
+    try {
+      if (!evaluation_.begin_steps({&nodes, 1}, key)) {
+        store_->undo_extend();
+        return std::nullopt;
+      }
+      Tensor placed = evaluation_.placed_tokens(batch.tokens);
+      pending_.note(batch, nodes, layers);
+      return placed;
+    } catch (...) {
+      store_->undo_extend();
+      throw;
+    }
+  }
 
   bool begin_steps(const DraftSteps& steps, int64_t count, GraphKey& key) {
     const int64_t nodes = steps.first_of(count + 1) - 1;
@@ -386,6 +405,9 @@ bool TransformerModel::draw_graph(const TokenBatch& fed, const DraftSteps& steps
   return impl_->draw_as_graph(fed, {.logits = Logits::kNone}, steps, &around);
 }
 bool TransformerModel::can_step(int64_t nodes) const { return impl_->can_step(nodes); }
+std::optional<Tensor> TransformerModel::begin_forward(const TokenBatch& batch, GraphKey& key) {
+  return impl_->begin_forward(batch, key);
+}
 bool TransformerModel::begin_steps(const DraftSteps& steps, int64_t count, GraphKey& key) {
   return impl_->begin_steps(steps, count, key);
 }

@@ -70,12 +70,17 @@ class TransformerModel final : public LanguageModel {
   int64_t max_length() const override;
   const Internals* internals() const override;
   KvSnapshots* snapshots() override;
-  /// Evaluates and draws a head's draft as draw_chain does one of its own as a graph: behind `fed`,
-  /// whose embeddings are given, and with what the head does `around` the layers. False, and
+  /// Evaluates and draws a head's draft as draw_chain does one of its own as a graph: behind the
+  /// tokens `fed`, of its vocabulary, and with what the head does `around` the layers. False, and
   /// nothing is evaluated, where the draft is no graph now, or not yet.
   bool draw_graph(const TokenBatch& fed, const DraftSteps& steps, const StepSurroundings& around);
   /// Whether a graph may hold forwards of so many nodes, and what is done between them.
   bool can_step(int64_t nodes) const;
+  /// Makes room for the nodes of a forward, whose tokens are in the vocabulary, and adds to a
+  /// graph's key what their evaluation by run_step(0, ...) depends on. The tokens [n] int32, where
+  /// the graph reads them; nothing, and nothing is pending, where can_step says so, and where the
+  /// pages are not all in memory at once.
+  std::optional<Tensor> begin_forward(const TokenBatch& batch, GraphKey& key);
   /// Makes room for the nodes of the first `count` steps but the first one of a draft, behind what
   /// row 0 keeps, which has no pending ones, where can_step says so, and adds to a graph's key what
   /// their evaluation depends on. False, and nothing is pending, where their pages are not all in

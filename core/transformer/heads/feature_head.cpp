@@ -41,6 +41,20 @@ class EagleFeatureHead final : public FeatureHead {
 
   int64_t feature_width() const override { return third() ? fc_.in() : config_.hidden_size; }
 
+  /// The norms of its parts.
+  Tensor prepared(Ops& ops, const Tensor& features) const override {
+    if (!head_->stream_norms.defined()) {
+      return features;
+    }
+    std::vector<Tensor> parts;
+    for (int64_t i = 0; i < head_->stream_norms.size(0); ++i) {
+      const Tensor part = features.narrow(1, i * config_.hidden_size, config_.hidden_size);
+      parts.push_back(
+          ops.rms_norm(part.contiguous(), head_->stream_norms[i], config_.rms_norm_eps));
+    }
+    return at::cat(parts, 1);
+  }
+
   ForwardInputs enter(Ops& ops, const Tensor& tokens, const Tensor& features,
                       bool own) const override {
     const Tensor embedding = ops.embed_rows(
@@ -94,19 +108,9 @@ class EagleFeatureHead final : public FeatureHead {
 
   /// The target's captured streams as fc reads them.
   Tensor normed_streams(Ops& ops, const Tensor& streams) const {
-    if (head_->input_norm.defined()) {
-      return ops.rms_norm(streams, head_->input_norm, config_.rms_norm_eps);
-    }
-    if (!head_->stream_norms.defined()) {
-      return streams;
-    }
-    std::vector<Tensor> parts;
-    for (int64_t i = 0; i < head_->stream_norms.size(0); ++i) {
-      const Tensor part = streams.narrow(1, i * config_.hidden_size, config_.hidden_size);
-      parts.push_back(
-          ops.rms_norm(part.contiguous(), head_->stream_norms[i], config_.rms_norm_eps));
-    }
-    return at::cat(parts, 1);
+    return head_->input_norm.defined()
+               ? ops.rms_norm(streams, head_->input_norm, config_.rms_norm_eps)
+               : streams;
   }
 
   std::shared_ptr<const EagleHead> head_;

@@ -21,8 +21,10 @@ class FeatureHead {
   virtual std::vector<HeadLayer> layers() const = 0;
   /// Columns of the target's features.
   virtual int64_t feature_width() const = 0;
+  /// The target's features [n, width] as enter() reads them, by what no graph can hold.
+  virtual Tensor prepared(Ops& /*ops*/, const Tensor& features) const { return features; }
   /// What the layers are fed, their embeddings and, where they join them, attention_inputs. tokens
-  /// [n] int32; features [n, width] of the target, or [n, hidden] of the head itself.
+  /// [n] int32; features [n, width] of the target, prepared, or [n, hidden] of the head itself.
   virtual ForwardInputs enter(Ops& ops, const Tensor& tokens, const Tensor& features,
                               bool own) const = 0;
   /// What recurs, of the layer's output.

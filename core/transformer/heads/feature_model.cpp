@@ -13,14 +13,29 @@
 #include "core/transformer/forward_checks.h"
 
 namespace specdec {
+namespace {
 
+at::TensorOptions placed_numbers(const TransformerWeights& target) {
+  return at::TensorOptions(target.compute_dtype()).device(target.place.device);
+}
+
+/// Of the rows of all nodes, those of the last `count`.
+Tensor last_rows(const Tensor& nodes, int64_t count) {
+  return nodes.size(0) == count ? nodes : nodes.narrow(0, nodes.size(0) - count, count);
+}
+
+}  // namespace
 FeatureModel::FeatureModel(std::unique_ptr<FeatureHead> head,
                            std::shared_ptr<const TransformerWeights> target,
                            const KvStoreFactory& store, const TransformerOptions& options)
     : head_(std::move(head)),
       target_(std::move(target)),
       ops_(ops_of(options, *target_)),
-      step_memories_(ops_) {
+      step_memories_(ops_),
+      fed_memories_{StepMemories(ops_), StepMemories(ops_)},
+      scored_memories_(ops_),
+      logits_memory_(columns(), placed_numbers(*target_)),
+      graphs_(*ops_, options.graphs) {
   TransformerOptions engine = options;
   engine.ops = ops_;  // a graph holds both the head's ops and the layers'
   engine_ = make_layer_engine(head_->layers(), *target_, store, engine);
@@ -32,20 +47,95 @@ ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOption
                     !batch.inputs.attention_inputs.defined() && batch.tokens.defined(),
                 "forward: a head takes tokens and features, and has no layers to choose from");
   check_vocabulary(*target_, batch.tokens);
-  return evaluate(enter(batch), options);
+  return forward_checked(batch, options);
 }
 
-TokenBatch FeatureModel::enter(const TokenBatch& batch) const {
+ForwardResult FeatureModel::forward_checked(const TokenBatch& batch,
+                                            const ForwardOptions& options) {
+  std::optional<ForwardResult> result = forward_graph(batch, options);
+  return result ? std::move(*result) : evaluate(enter(batch), options);
+}
+
+std::optional<ForwardResult> FeatureModel::forward_graph(const TokenBatch& batch,
+                                                         const ForwardOptions& options) {
+  if (!graphs_.enabled() || batch.inputs.attention_bias.defined()) {
+    return std::nullopt;
+  }
   const int64_t nodes = batch.tokens.size(0);
-  const int64_t width =
-      batch.inputs.own_features ? target_->config.hidden_size : head_->feature_width();
-  const auto place = at::TensorOptions(target_->compute_dtype()).device(target_->place.device);
+  std::vector<int64_t> last;
+  find_last_nodes(batch, nodes, last);
+  if (options.logits == Logits::kLast && last.size() > 1) {
+    return std::nullopt;
+  }
+  const bool own = batch.inputs.own_features;
+  const int64_t of_scored = options.logits == Logits::kAll ? nodes : 1;
+  const int64_t scored = options.logits == Logits::kNone ? 0 : of_scored;
+  const int64_t given = options.hidden == Hidden::kAll      ? nodes
+                        : options.hidden == Hidden::kScored ? scored
+                                                            : 0;  // rows of features
+  GraphKey key = {nodes, scored, given, own ? 1 : 0};
+  const auto tokens = engine_->begin_forward(
+      {.tokens = batch.tokens, .rows = batch.rows, .parents = batch.parents}, key);
+  if (!tokens) {
+    return std::nullopt;
+  }
+  try {
+    const Tensor features = features_of(batch);
+    ForwardResult result;
+    if (scored > 0) {
+      result.logits = logits_memory_.rows(scored);
+    }
+    add_address(result.logits, key);
+    StepMemory& memory = fed_memories_[own ? 1 : 0].of(nodes);
+    Ops& kept = memory.gathered();
+    const Tensor placed = placed_features(kept, features);
+    Tensor hidden = kept.result(nodes, target_->config.hidden_size, features.options());
+    graphs_.run(key, [&] {
+      const Tensor output =
+          engine_->run_step(0, head_->enter(memory.entering(), *tokens, placed, own));
+      const Tensor feature = head_->feature(memory.leaving(), output);
+      if (given > 0) {
+        ops_->copy(feature, hidden);
+      }
+      if (scored > 0) {
+        ops_->copy(head_->logits(scored_memories_.of(scored).leaving(), last_rows(output, scored),
+                                 last_rows(feature, scored)),
+                   result.logits);
+      }
+    });
+    if (given > 0) {  // whoever gets them keeps them
+      result.final_hidden = ops_->result(given, hidden.size(1), hidden.options());
+      ops_->copy(last_rows(hidden, given), result.final_hidden);
+    }
+    give(options, result);
+    return result;
+  } catch (...) {
+    engine_->undo_forward();
+    throw;
+  }
+}
+
+Tensor FeatureModel::features_of(const TokenBatch& batch) const {
+  const int64_t nodes = batch.tokens.size(0);
+  const bool own = batch.inputs.own_features;
+  const int64_t width = own ? target_->config.hidden_size : head_->feature_width();
+  const at::TensorOptions place = placed_numbers(*target_);
   const Tensor features = batch.inputs.features.defined() ? batch.inputs.features.to(place)
                                                           : at::zeros({nodes, width}, place);
   SPECDEC_CHECK(features.dim() == 2 && features.size(0) == nodes && features.size(1) == width,
                 "forward: features should be [{}, {}]", nodes, width);
+  return own ? features.contiguous() : head_->prepared(*ops_, features.contiguous());
+}
+
+Tensor FeatureModel::placed_features(Ops& kept, const Tensor& features) {
+  Tensor placed = kept.result(features.size(0), features.size(1), features.options());
+  kept.copy(features, placed);
+  return placed;
+}
+
+TokenBatch FeatureModel::enter(const TokenBatch& batch) const {
   ForwardInputs inputs =
-      head_->enter(*ops_, batch.tokens, features.contiguous(), batch.inputs.own_features);
+      head_->enter(*ops_, batch.tokens, features_of(batch), batch.inputs.own_features);
   inputs.attention_bias = batch.inputs.attention_bias;
   return {.tokens = batch.tokens,
           .rows = batch.rows,
@@ -75,19 +165,25 @@ ForwardResult FeatureModel::finish(const TokenBatch& batch, const Tensor& output
   ForwardResult result;
   if (options.logits != Logits::kNone) {
     result.logits = head_->logits(*ops_, scored(output), scored(features));
-    result.sampler = options.keep_logits ? ops_->sampler() : nullptr;
   }
   if (options.hidden == Hidden::kAll) {
     result.final_hidden = features;
   } else if (options.hidden == Hidden::kScored && options.logits != Logits::kNone) {
     result.final_hidden = scored(features);
   }
+  give(options, result);
+  return result;
+}
+
+void FeatureModel::give(const ForwardOptions& options, ForwardResult& result) const {
+  if (options.logits != Logits::kNone && options.keep_logits) {
+    result.sampler = ops_->sampler();
+  }
   copy_to_host(*ops_, options, result);
   const DraftVocabulary* vocabulary = head_->draft_vocabulary();
   if (vocabulary != nullptr && !options.draft_columns && result.logits.defined()) {
     result.logits = vocabulary->widened(result.logits);
   }
-  return result;
 }
 
 bool FeatureModel::draws_drafts() const { return ops_->sampler() != nullptr; }
@@ -126,19 +222,28 @@ void FeatureModel::draw(const TokenBatch& fed, const DraftSteps& steps) {
   SPECDEC_CHECK(!fed.rows.empty(), "a draft is drawn behind no tokens");
   check_vocabulary(*target_, fed.tokens);
   memory_ = &step_memories_.of(steps.widest());
+  const bool own = fed.inputs.own_features;
+  StepMemory* fed_memory = nullptr;
+  Tensor placed;
   const StepSurroundings around{
+      .place =
+          [&] {
+            fed_memory = &fed_memories_[own ? 1 : 0].of(fed.tokens.size(0));
+            placed = placed_features(fed_memory->gathered(), features_of(fed));
+          },
       .enter =
           [&](int64_t step, const Tensor& tokens) {
-            return enter_step(tokens, followed_features(memory_->gathered(), step_feature_,
-                                                        steps.parents_in_step(step)));
+            return step == 0
+                       ? head_->enter(fed_memory->entering(), tokens, placed, own)
+                       : enter_step(tokens, followed_features(memory_->gathered(), step_feature_,
+                                                              steps.parents_in_step(step)));
           },
       .logits =
           [this](int64_t, const Tensor& output) {
             leave_step(output);
             return step_logits();
           }};
-  const TokenBatch entered = enter(fed);
-  if (engine_->draw_graph(entered, steps, around)) {
+  if (engine_->draw_graph({.tokens = fed.tokens, .rows = fed.rows}, steps, around)) {
     return;
   }
   ForwardOptions options{.logits = Logits::kLast,
@@ -148,15 +253,14 @@ void FeatureModel::draw(const TokenBatch& fed, const DraftSteps& steps) {
                          .draft_columns = true};
   Tensor features;
   draw_steps(steps, [&](int64_t step, const Tensor& tokens) {
-    TokenBatch batch = entered;
+    TokenBatch batch = fed;
     if (step > 0) {
       options.logits = Logits::kAll;
       batch = steps.batch(step, tokens, fed);
       features = followed_features(*ops_, features, steps.parents_in_step(step));
       batch.inputs = {.features = features, .own_features = true};
-      batch = enter(batch);
     }
-    ForwardResult result = evaluate(batch, options);
+    ForwardResult result = forward_checked(batch, options);
     features = result.final_hidden;
     return result.logits;
   });

@@ -1,12 +1,16 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "core/language_model.h"
+#include "core/result_memory.h"
 #include "core/transformer/draft_steps.h"
+#include "core/transformer/forward_graphs.h"
 #include "core/transformer/heads/feature_head.h"
 #include "core/transformer/step_memory.h"
 
@@ -59,11 +63,23 @@ class FeatureModel final : public LanguageModel {
   Tensor run_step(int64_t first, const StepInputs& inputs);
   /// Logits [k, columns] after the newest step.
   Tensor step_logits();
+  /// How many forwards and drafts ran as graphs.
+  GraphCounts graph_counts() const { return graphs_.counts() + engine_->graph_counts(); }
 
  private:
+  /// The features [n, width] of a batch's tokens as the head enters them, on the device.
+  Tensor features_of(const TokenBatch& batch) const;
+  /// The same in the first result of `kept`, where a graph reads them.
+  static Tensor placed_features(Ops& kept, const Tensor& features);
   /// What the layers are fed of tokens that are in the vocabulary: those on a device are not read.
   TokenBatch enter(const TokenBatch& batch) const;
-  /// A forward of what was entered.
+  /// A forward as one graph, from the features to the logits; nothing, and nothing is pending,
+  /// where no graph can hold it now.
+  std::optional<ForwardResult> forward_graph(const TokenBatch& batch,
+                                             const ForwardOptions& options);
+  /// A forward of tokens that are in the vocabulary: as a graph, or op by op around the layers.
+  ForwardResult forward_checked(const TokenBatch& batch, const ForwardOptions& options);
+  /// The layers of what was entered, and what becomes of it.
   ForwardResult evaluate(const TokenBatch& entered, const ForwardOptions& options);
   /// What the layers are fed of a step's tokens.
   ForwardInputs enter_step(const Tensor& tokens, const Tensor& features);
@@ -75,12 +91,19 @@ class FeatureModel final : public LanguageModel {
   void draw(const TokenBatch& fed, const DraftSteps& steps);
   ForwardResult finish(const TokenBatch& batch, const Tensor& output,
                        const ForwardOptions& options) const;
+  /// Says whose logits a result has, and copies to the host what is read there.
+  void give(const ForwardOptions& options, ForwardResult& result) const;
 
   std::unique_ptr<FeatureHead> head_;
   std::shared_ptr<const TransformerWeights> target_;
   std::shared_ptr<Ops> ops_;
   StepMemories step_memories_;
-  StepMemory* memory_ = nullptr;       ///< of the draft in progress
+  StepMemory* memory_ = nullptr;  ///< of the draft in progress
+  /// Of tokens that are fed with the target's features, and with the head's own.
+  std::array<StepMemories, 2> fed_memories_;
+  StepMemories scored_memories_;  ///< of their logits
+  ResultMemory logits_memory_;
+  ForwardGraphs graphs_;               ///< of forwards
   Ops* leaving_ = nullptr;             ///< of the newest step
   Tensor step_output_, step_feature_;  ///< of the newest step
   std::unique_ptr<TransformerModel> engine_;

@@ -292,30 +292,6 @@ TEST(CudaHeadGraphTest, AChainOfSeveralModulesIsOneGraph) {
   EXPECT_EQ(drafts.graph_counts().replays, 9);
 }
 
-// What is committed is fed to each module by a forward, the layers of which are a graph.
-TEST(CudaHeadGraphTest, TheLayersOfAModulesForwardAreAGraph) {
-  const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
-  const FeatureModels graphed = three_models(small_gemma(), graph_options(ops));
-  const FeatureModels plain = three_models(small_gemma(), GrownCaches::options(0));
-  const ForwardOptions features{
-      .logits = Logits::kNone, .hidden = Hidden::kAll, .keep_hidden = true};
-  for (Token forward = 0; forward < 4; ++forward) {
-    SCOPED_TRACE(forward);
-    const std::vector<Token> tokens = {forward, 9};
-    const ForwardInputs inputs{.features = at::randn({2, 16})};
-    ops->take_calls();
-    const Tensor graphs = graphed[1]->extend(tokens, features, inputs).final_hidden;
-    if (forward > 1) {
-      EXPECT_THAT(ops->take_calls(),
-                  testing::ElementsAre("embed_rows [2] -> [2, 16]", "rms_norm [2, 16] -> [2, 16]",
-                                       "rms_norm [2, 16] -> [2, 16]", "concat [2, 16] -> [2, 32]",
-                                       "linear [2, 32] -> [2, 16]", "copy [2, 16] -> [2, 16]",
-                                       "rms_norm [2, 16] -> [2, 16]"));
-    }
-    EXPECT_TRUE(at::equal(graphs, plain[1]->extend(tokens, features, inputs).final_hidden));
-  }
-}
-
 TEST(CudaHeadGraphTest, ModulesChainsFollowWhatGrows) {
   const auto weights = small_gemma();
   GrownCaches caches;
