@@ -31,8 +31,8 @@ int64_t launched_context(int64_t longest);
 
 /// What became of the forwards that were given to ForwardGraphs.
 struct GraphCounts {
-  /// Ran as they are: the first of their key, of drafts that LanguageModel::draw_chain and
-  /// draw_tree draw the second.
+  /// Ran as they are: the first of their key; of drafts that LanguageModel::draw_chain and
+  /// draw_tree, or ModuleDrafts, draw the second.
   int64_t warm_ups = 0;
   int64_t captures = 0;  ///< were recorded, and ran as a graph
   int64_t replays = 0;   ///< ran as a graph that was there

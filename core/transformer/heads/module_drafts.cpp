@@ -58,6 +58,10 @@ bool ModuleDrafts::run(const DraftSteps& steps, const ModuleRoot& root) {
   if (key.empty() || !begin_steps(steps, key)) {
     return false;
   }
+  if (!steps.sizes.empty() && !graphs_.knows(key)) {
+    undo_steps(steps, modules_.size());
+    return false;
+  }
   try {
     copy_roots(root);
     const Tensor first = steps.draw(0, root.logits);

@@ -35,7 +35,8 @@ class ModuleDrafts {
   bool can_draw(int64_t count) const;
   /// Drafts a chain, where it can; reads it back at once. Nothing where the logits are damaged;
   /// nothing, and nothing is pending, where a module's cache has to bring pages first or holds
-  /// fewer. The drafted tokens are pending in the modules that evaluated them.
+  /// fewer, and the first time that such a graph is asked for: drafts of many sizes would else run
+  /// op by op. The drafted tokens are pending in the modules that evaluated them.
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain, const ModuleRoot& root);
   /// The same of a tree, whose nodes with children are pending then: level by level, those of a
   /// module as deep as it is fed. A tree of 64 tokens or more gives nothing, and nothing is
@@ -47,8 +48,8 @@ class ModuleDrafts {
  private:
   /// Steps of a draft whose nodes a module is fed, of those that feed drafted tokens.
   int64_t fed_steps(size_t module, int64_t steps) const;
-  /// False, and nothing is pending, where no graph can hold the draft now; nothing is pending
-  /// either where it throws.
+  /// False, and nothing is pending, where no graph can hold the draft now, or not yet; nothing is
+  /// pending either where it throws.
   bool run(const DraftSteps& steps, const ModuleRoot& root);
   /// Makes room in each module for what it is fed. False where one's pages are not all in memory;
   /// nothing is pending then, nor where it throws.

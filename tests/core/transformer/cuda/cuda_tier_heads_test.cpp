@@ -58,7 +58,9 @@ std::optional<DrawnChain> chain_of_modules(ModuleDrafts& drafts, const TieredMod
     features.push_back(numbers.narrow(0, std::ssize(features), 1));
   }
   const Tensor logits = numbers.narrow(0, 9, 1).repeat({1, 3}).narrow(1, 0, 40);
-  return drafts.draw_chain(ChainDraws().drawn(4), {logits, features});
+  return draw_known(drafts, [&] {
+    return drafts.draw_chain(ChainDraws().drawn(4), {logits, features});
+  });
 }
 
 TEST_F(CudaTierHeadsTest, AChainOfModulesIsAGraphWhereItFits) {

@@ -194,6 +194,9 @@ TEST(CudaDrawnHeadTest, GreedyTokensAreTheHosts) {
     SCOPED_TRACE(kind.name);
     HeadBench device(DrawnBy::kDevice, kind.make, verifier_of(DeviceRule::kNone), 3);
     HeadBench host(DrawnBy::kHost, kind.make, verifier_of(DeviceRule::kNone), 3);
+    if (kind.make == three_modules) {  // the first of a key is drawn as a tree of one branch
+      device.generate(kChainPrompts.front(), {});
+    }
     const Generation drawn = device.generate(kChainPrompts.front(), {});
     expect_the_hosts_tokens(drawn, host.generate(kChainPrompts.front(), {}), 12);
     expect_few_read_backs(drawn, 12);
@@ -204,6 +207,7 @@ TEST(CudaDrawnHeadTest, GreedyTokensAreTheHosts) {
 TEST(CudaDrawnHeadTest, TextsShorterThanThereAreModulesHaveTrees) {
   HeadBench device(DrawnBy::kDevice, three_modules, verifier_of(DeviceRule::kNone), 2);
   HeadBench host(DrawnBy::kHost, three_modules, verifier_of(DeviceRule::kNone), 2);
+  device.generate({9}, {});  // so that chains are not the first of their keys
   const Generation drawn = device.generate({9}, {});
   expect_the_hosts_tokens(drawn, host.generate({9}, {}), kTreeNodeBytes);
   int64_t fed = 1;
@@ -275,7 +279,8 @@ TEST(CudaDrawnHeadTest, TreesOfLaterRequestsAreTheHosts) {
     const auto ops = std::make_shared<DraftGraphOps>();
     HeadBench device(DrawnBy::kDevice, make, verifier_of(rule), tree_shape(), ops);
     HeadBench host(DrawnBy::kHost, make, verifier_of(rule), tree_shape());
-    for (size_t request = 0; request < 6; ++request) {
+    const size_t requests = make == three_modules ? 12 : 6;  // few drafts have the same key
+    for (size_t request = 0; request < requests; ++request) {
       SCOPED_TRACE(request);
       const std::vector<Token>& prompt = kChainPrompts[request % 2];
       accepted += expect_the_hosts_tokens(device.generate(prompt, sampling),

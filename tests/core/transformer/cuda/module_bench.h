@@ -30,6 +30,21 @@ inline ModuleDrafts drafts_of(const FeatureModels& models) {
   return {{models[0].get(), models[1].get(), models[2].get()}, 8};
 }
 
+/// Draws what `drafts` draw; where it is the first draft of a key, which grows level by level
+/// elsewhere, once more. `waited` counts these.
+template <class Draw>
+auto draw_known(const ModuleDrafts& drafts, const Draw& draw, int64_t* waited = nullptr) {
+  const GraphCounts before = drafts.graph_counts();
+  auto drawn = draw();
+  if (!drawn && drafts.graph_counts() == before) {
+    drawn = draw();
+    if (waited != nullptr) {
+      *waited += drawn ? 1 : 0;
+    }
+  }
+  return drawn;
+}
+
 inline std::vector<Tensor> random_features() {
   return {at::randn({1, 16}), at::randn({1, 16}), at::randn({1, 16})};
 }
