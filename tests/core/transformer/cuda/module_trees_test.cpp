@@ -78,8 +78,8 @@ class ModulePair {
  public:
   explicit ModulePair(const std::shared_ptr<Ops>& ops = cuda_ops(at::kCPU),
                       const KvStoreFactory& store = paged_kv())
-      : drawing_(three_models(small_gemma(), graph_options(ops), store)),
-        growing_(three_models(small_gemma(), without_graphs(), store)) {}
+      : drawing_(three_models(small_gemma(), graph_options(ops), noted(store))),
+        growing_(three_models(small_gemma(), without_graphs(), noted(store))) {}
 
   void keep(TokenSpan tokens) {
     const ForwardInputs inputs{.features = at::randn({std::ssize(tokens), 16})};
@@ -108,15 +108,14 @@ class ModulePair {
     const std::vector<Token>& tokens = drawn->tokens;
     left_out += std::count(tokens.begin(), tokens.end(), -1);
     held_.hold(drawn->probs);
-    for (size_t module = 0; module < 3; ++module) {
-      EXPECT_EQ(drawing_[module]->pending(), growing_[module]->pending()) << module;
-    }
+    expect_the_same_nodes(tree);
   }
-  /// What trees leave in the caches is what forwards do.
+  /// What drafts leave in the caches is what forwards do.
   void expect_the_same_caches() {
     truncate(64);
     const ForwardInputs inputs{.features = at::randn({1, 16})};
     for (size_t module = 0; module < 3; ++module) {
+      expect_the_same_kept(module);
       const std::vector<Token> next = {7};
       const auto logits = [&](const FeatureModels& models) {
         return models[module]->extend(next, {.logits = Logits::kLast}, inputs).logits;
@@ -127,8 +126,8 @@ class ModulePair {
   ModuleDrafts& drafts() { return drafts_; }
   const FeatureModels& drawing() const { return drawing_; }
 
-  int64_t waited = 0;    ///< trees that were the first of their key
   int64_t left_out = 0;  ///< nodes that were not there
+  int64_t waited = 0;    ///< trees that were the first of their key
   int64_t replayed = 0;  ///< trees that ran as a graph that was there
 
  private:
@@ -146,6 +145,57 @@ class ModulePair {
     }
   }
 
+  /// Keeps a branch of the pending nodes, another one each time, in both: so what a module wrote
+  /// of them is seen. Goes back to what was kept before where the caches have it still.
+  void expect_the_same_nodes(const TreeRequest& tree) {
+    const auto levels = branching_nodes(tree.parents);
+    for (size_t module = 0; module < 3; ++module) {
+      std::vector<int64_t> nodes;  // that the module evaluated, in the order of pending ones
+      for (size_t depth = 1; depth < levels.size() && (depth <= module || module == 2); ++depth) {
+        nodes.insert(nodes.end(), levels[depth].begin(), levels[depth].end());
+      }
+      EXPECT_EQ(drawing_[module]->pending(), std::ssize(nodes)) << module;
+      EXPECT_EQ(growing_[module]->pending(), std::ssize(nodes)) << module;
+      if (nodes.empty()) {
+        continue;
+      }
+      std::vector<int64_t> path;  // to a node, the last one first
+      const auto count = nodes.size();
+      for (int64_t node = nodes[count - 1 - draws_ % count]; node > 0;
+           node = tree.parents[static_cast<size_t>(node)]) {
+        path.insert(path.begin(), std::find(nodes.begin(), nodes.end(), node) - nodes.begin());
+      }
+      const int64_t before = drawing_[module]->length();
+      drawing_[module]->commit(path);
+      growing_[module]->commit(path);
+      expect_the_same_kept(module);
+      for (const FeatureModels* models : {&drawing_, &growing_}) {
+        FeatureModel& model = *(*models)[module];
+        if (model.rewindable_to(before) == before) {
+          model.truncate(before);
+        }
+      }
+    }
+    ++draws_;
+  }
+  void expect_the_same_kept(size_t module) {
+    const auto [keys, values] = stores_[module]->key_values(0, 0);
+    const auto [grown_keys, grown_values] = stores_[3 + module]->key_values(0, 0);
+    ASSERT_GT(keys.numel(), 0);
+    EXPECT_TRUE(at::allclose(keys, grown_keys, 0.0, 0.0, true)) << "keys of module " << module;
+    EXPECT_TRUE(at::allclose(values, grown_values, 0.0, 0.0, true))
+        << "values of module " << module;
+  }
+  KvStoreFactory noted(const KvStoreFactory& store) {
+    return [this, store](const std::vector<LayerKv>& layers, const KvStoreOptions& options) {
+      std::unique_ptr<KvStore> made = store(layers, options);
+      stores_.push_back(made.get());
+      return made;
+    };
+  }
+
+  std::vector<const KvStore*> stores_;  ///< of the modules that draw, then of those that grow
+  size_t draws_ = 0;
   FeatureModels drawing_, growing_;
   ModuleDrafts drafts_ = drafts_of(drawing_);
   HeldProbs held_;
@@ -189,6 +239,7 @@ TEST(CudaModuleTreeTest, TreesHaveTheBitsOfThoseThatGrow) {
       }
     }
     EXPECT_EQ(pair.replayed > 0, shape.parents.size() > 3) << "leaves alone are no graph";
+    EXPECT_EQ(pair.waited, shape.parents.size() > 3 ? 3 : 0) << "drawn ones in two places";
     pair.expect_the_same_caches();
     left_out += pair.left_out;
   }
@@ -239,7 +290,6 @@ TEST(CudaModuleTreeTest, TreesOfTheSameLevelsAreOneGraph) {
   for (Token draft = 0; draft < 8; ++draft) {
     SCOPED_TRACE(draft);
     TreeCase tree = tree_of_parents(kSharedLevels[static_cast<size_t>(draft / 2 % 2)]);
-    EXPECT_EQ(pair.waited, shape.parents.size() > 3 ? 3 : 0) << "drawn ones in two places";
     tree.sampling = {.temperature = 1.0};
     tree.draws = true;
     tree.position = draft;
