@@ -15,6 +15,10 @@ class ForwardingOps : public Ops {
   void linear(const Linear& weight, const Tensor& input, Tensor& out) override {
     ops_->linear(weight, input, out);
   }
+  bool has_library() const override { return ops_->has_library(); }
+  void library_linear(const Linear& weight, const Tensor& input, Tensor& out) override {
+    ops_->library_linear(weight, input, out);
+  }
   void embed_rows(const Linear& table, const Tensor& ids, double factor, Tensor& out) override {
     ops_->embed_rows(table, ids, factor, out);
   }

@@ -108,6 +108,10 @@ at::TensorOptions computed_with(const Linear& weight) {
 
 }  // namespace
 
+void Ops::library_linear(const Linear& /*weight*/, const Tensor& /*input*/, Tensor& /*out*/) {
+  SPECDEC_CHECK(false, "this device has no library of products");
+}
+
 std::unique_ptr<OpsGraph> Ops::record(const std::function<void()>& /*calls*/) {
   SPECDEC_CHECK(false, "this device records no graphs");
 }

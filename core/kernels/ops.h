@@ -39,6 +39,10 @@ class Ops {
 
   /// out = input * weight^T + bias.
   virtual void linear(const Linear& weight, const Tensor& input, Tensor& out) = 0;
+  /// Whether there is a library of products beside the device's own.
+  virtual bool has_library() const { return false; }
+  /// linear() by that library: bits of a row depend on the rows beside it. No graph holds it.
+  virtual void library_linear(const Linear& weight, const Tensor& input, Tensor& out);
   /// out [n, in] = factor * rows of the weight; ids [n] int32.
   virtual void embed_rows(const Linear& table, const Tensor& ids, double factor, Tensor& out) = 0;
   virtual void rms_norm(const Tensor& input, const Tensor& scale, double eps, Tensor& out) = 0;

@@ -10,6 +10,7 @@
 #include "core/kernels/cuda/cuda_sampler.h"
 #include "core/kernels/cuda/gather_kernels.h"
 #include "core/kernels/cuda/kernels.h"
+#include "core/kernels/cuda/library_products.h"
 #include "core/kernels/cuda/run_kernel.h"
 #include "core/kernels/pooled_keys.h"
 #include "core/kernels/staged_upload.h"
@@ -61,7 +62,7 @@ class CudaOps final : public Ops {
     check_rows(weight);
     for (const Linear::Part& part : weight.parts()) {
       if (!part.in_fragments) {
-        run("linear", cuda::specdec_cuda_linear, cuda::linear_task(weight, part, input, out));
+        plain_linear(weight, part, input, out);
         continue;
       }
       cuda::TensorLinearTask task = cuda::tensor_linear_task(weight, part, input, out);
@@ -70,6 +71,19 @@ class CudaOps final : public Ops {
       run("tensor_linear", cuda::specdec_cuda_tensor_linear, task);
       *split_ = {input, task.rows, task.in};
       multiplies_splits_ = true;
+    }
+  }
+  bool has_library() const override { return true; }
+  void library_linear(const Linear& weight, const Tensor& input, Tensor& out) override {
+    check_rows(weight);
+    check_unrecorded(false, "products of a library");
+    *split_ = {};
+    for (const Linear::Part& part : weight.parts()) {
+      if (part.in_fragments) {
+        cuda::library_product(weight, part, input, out);
+      } else {
+        plain_linear(weight, part, input, out);
+      }
     }
   }
 
@@ -418,6 +432,12 @@ class CudaOps final : public Ops {
   void run(const char* op, int (*kernel)(const Task*, void*), const Task& task) const {
     *split_ = {};
     cuda::run_kernel(device_, op, kernel, task, *stream_);
+  }
+
+  /// With a part in float32.
+  void plain_linear(const Linear& weight, const Linear::Part& part, const Tensor& input,
+                    Tensor& out) const {
+    run("linear", cuda::specdec_cuda_linear, cuda::linear_task(weight, part, input, out));
   }
 
   static void check_rows(const Linear& weight) {

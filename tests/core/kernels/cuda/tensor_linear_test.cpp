@@ -6,10 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "core/kernels/cuda/cuda_arguments.h"
+#include "core/kernels/cuda/cuda_ops.h"
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/launch_shape.h"
+#include "core/kernels/cuda/unpack_kernel.h"
 #include "core/kernels/linear_product.h"
 #include "core/kernels/weight_fragments.h"
 #include "tests/support/stored_blocks.h"
@@ -69,6 +72,17 @@ class TensorMatrix {
     task.outputs = static_cast<int32_t>(out_);
     EXPECT_EQ(specdec_cuda_embed_fragments(&task, nullptr), 0);
     return out;
+  }
+  /// The whole of it as bfloat16 numbers; behind them nothing is written.
+  Tensor unpack() const {
+    const Tensor out = at::full({out_ + 1, in_}, -3.0, at::kBFloat16);
+    const cuda::UnpackFragmentsTask task = {
+        fragments_.const_data_ptr(),
+        reinterpret_cast<uint16_t*>(out.mutable_data_ptr<at::BFloat16>()),
+        static_cast<int32_t>(out_), static_cast<int32_t>(in_), format_};
+    EXPECT_EQ(specdec_cuda_unpack_fragments(&task, nullptr), 0);
+    EXPECT_TRUE(out[out_].eq(-3.0).all().item<bool>());
+    return out.narrow(0, 0, out_);
   }
   const Tensor& fragments() const { return fragments_; }
 
@@ -159,6 +173,7 @@ TEST_P(CudaTensorFormatsTest, FragmentsHoldEachRow) {
     const Tensor ids = at::tensor({34, 0, 7, 8, 16, 15, 8}, at::kInt);
     const Tensor wanted = c.weight.to(at::kFloat).index_select(0, ids);
     EXPECT_TRUE(at::equal(c.matrix.embed(ids, 0.5F), wanted * 0.5)) << in;
+    EXPECT_TRUE(at::equal(c.matrix.unpack(), c.weight.to(at::kBFloat16))) << in;
     const Tensor rows = unpack_fragments(c.matrix.fragments(), GetParam(), in, ids.to(at::kLong));
     EXPECT_TRUE(at::equal(rows, c.stored.index_select(0, ids))) << in;
   }
@@ -267,6 +282,35 @@ TEST(CudaTensorLinearTest, RefusesFloat32) {
   embed.in = 256;
   embed.format = cuda::CudaWeights::kFloat32;
   EXPECT_EQ(specdec_cuda_embed_fragments(&embed, nullptr), cuda::kInvalidValue);
+}
+
+/// Weights are rounded to bfloat16, inputs to 16 bits; a part in float32 has its own bits.
+TEST(CudaLibraryProductTest, IsThatOfRoundedNumbers) {
+  Linear matrix(
+      {{16, WeightFormat::kFloat32}, {20, WeightFormat::kFloat16}, {12, WeightFormat::kInt8}}, 64,
+      {at::kCPU, WeightLayout::kRows});
+  for (const auto& [first, rows] : {std::pair(0, 16), {16, 20}, {36, 12}}) {
+    matrix.set_rows(first, at::randn({rows, 64}));
+  }
+  matrix.set_bias(at::randn({48}));
+  const Tensor weight = matrix.unpack().to(at::kBFloat16).to(at::kDouble);
+  matrix.arrange();
+  const Tensor input = at::randn({70, 64});
+  Tensor out = at::empty({70, 48});
+  const auto ops = cuda_ops(at::kCPU);
+  ASSERT_TRUE(ops->has_library());
+  ops->library_linear(matrix, input, out);
+  const Tensor own = ops->linear(matrix, input);
+  EXPECT_TRUE(at::equal(out.narrow(1, 0, 16), own.narrow(1, 0, 16)));
+  const Tensor exact =
+      at::addmm(matrix.bias().to(at::kDouble), input.to(at::kDouble), weight.t()).narrow(1, 16, 32);
+  const Tensor bound = at::matmul(input.abs().to(at::kDouble), weight.abs().t()).narrow(1, 16, 32);
+  const Tensor result = out.narrow(1, 16, 32);
+  EXPECT_TRUE(((result - exact).abs() <= bound * 0x1p-16).all().item<bool>());
+  EXPECT_FALSE(at::equal(result, own.narrow(1, 16, 32)));
+  EXPECT_THROW((void)ops->record([&] { ops->library_linear(matrix, input, out); }), InternalError);
+  EXPECT_FALSE(cpu_ops()->has_library());
+  EXPECT_THROW(cpu_ops()->library_linear(matrix, input, out), InternalError);
 }
 
 }  // namespace
