@@ -79,6 +79,11 @@ struct ForwardOptions {
   bool keep_hidden = false;
   /// Logits have a column for each token of LanguageModel::draft_vocabulary(), where there is one.
   bool draft_columns = false;
+  /// A piece of a prompt that is read from its beginning, whose layers leave products to the
+  /// device's library (Ops::library_linear) where it has kFewestLibraryTokens: its bits are those
+  /// of whoever reads that prompt so, not those of decoding. Set by Session alone. Throws Error
+  /// where there is no library, InternalError for other forwards.
+  bool library_products = false;
 };
 
 /// Results of a forward, owned by the caller: they outlive commit and truncate. They lie in the

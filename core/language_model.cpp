@@ -171,6 +171,7 @@ ForwardResult LanguageModel::extend(TokenSpan tokens, const ForwardOptions& opti
                                     const ForwardInputs& inputs) {
   SPECDEC_CHECK(!tokens.empty(), "extend: there are no tokens to append");
   check_nothing_pending(0, "extend");
+  SPECDEC_CHECK(!options.library_products, "extend: library_products are for prefill");
   const auto size = static_cast<int64_t>(tokens.size());
   if (length() + size > max_length()) {
     throw Error(

@@ -157,6 +157,9 @@ ForwardResult PrefixCachedModel::forward(const TokenBatch& batch, const ForwardO
   SPECDEC_CHECK(skipped_ == 0, "forward: {} nodes of a prompt are not committed yet", skipped_);
   SPECDEC_CHECK(batch.tokens.defined() || batch.inputs.embeddings.defined(),
                 "forward: there are neither tokens nor embeddings");
+  if (options.library_products) {
+    throw Error("a model that keeps prefixes reads no prompt from its beginning by a library");
+  }
   return replays() ? replay(batch, options) : evaluate(batch, options);
 }
 

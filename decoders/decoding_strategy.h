@@ -103,6 +103,9 @@ struct Request {
   /// not read again. Not with embeddings or `resumed`; drafters that need features of the prompt,
   /// beam search and corrected decoding take none.
   at::Tensor prompt_logits = {};
+  /// The target reads the prompt with ForwardOptions::library_products. Not with `resumed`,
+  /// `prefixes` or `prompt_logits`, nor by beam search.
+  bool library_products = false;
 };
 
 /// Amount that a grammar leaves open at a node.

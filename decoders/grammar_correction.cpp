@@ -140,7 +140,8 @@ Generation CorrectedDecoding::draw(const Request& request, int64_t sample,
                     .log_rejected = request.log_rejected,
                     .constraint = request.constraint,
                     .weights = weights,
-                    .embeddings = request.embeddings};
+                    .embeddings = request.embeddings,
+                    .library_products = request.library_products};
   Generation generation = strategy_->generate(own);
   seconds_ += generation.prefill_seconds + generation.decode_seconds;
   return generation;

@@ -78,6 +78,11 @@ static void check_prompt_logits(const Request& request, const LanguageModel& tar
 }
 
 void check_prompt(const Request& request, const LanguageModel& target) {
+  require_config(
+      !request.library_products || (request.resumed.empty() && request.prefixes == nullptr &&
+                                    !request.prompt_logits.defined()),
+      "library_products read a prompt from its beginning: leave out resumed, prefixes and "
+      "prompt_logits, or library_products");
   if (request.embeddings.defined()) {
     check_embeddings(request, target);
   }

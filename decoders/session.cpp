@@ -130,11 +130,16 @@ ForwardResult Session::read(LanguageModel& target, TokenSpan text,
   return target.prefill(text, options, {.embeddings = at::cat({own.to(rest), rest})});
 }
 
+ForwardOptions Session::prompt_options(ForwardOptions options) const {
+  options.library_products = request_.library_products;
+  return options;
+}
+
 ForwardResult Session::prefill(LanguageModel& target, const ForwardOptions& options) {
   const bool goes_on = !request_.resumed.empty();
   const TokenSpan text = goes_on ? committed().first(committed().size() - 1) : committed();
   wants_states_ = !PromptStates::name_of(options).empty();
-  ForwardOptions own = options;
+  ForwardOptions own = prompt_options(options);
   own.best_only = reads_best_only();
   own.keep_logits = keeps_logits();
   ForwardResult result = read(target, text, own);

@@ -63,6 +63,8 @@ class Session {
   /// distributions.
   VerifyResult verify(const Verifier& verifier, const Draft& draft, const ForwardResult& result);
 
+  /// The options that a prompt is read with.
+  ForwardOptions prompt_options(ForwardOptions options) const;
   /// Reads a text, of which the prompt is the beginning, as the request gives it.
   ForwardResult read(LanguageModel& target, TokenSpan text, const ForwardOptions& options) const;
   /// Reads the prompt into the target and commits the token that it yields; where the request goes

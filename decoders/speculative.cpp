@@ -99,8 +99,8 @@ std::optional<DraftTrace> SpeculativeDecoding::trace(const Request& request, Tok
   options_.keep_logits = false;
   require_config(!request.prompt_logits.defined(),
                  "a trace reads the prompt itself: leave prompt_logits out");
-  std::optional<ForwardResult> prompt =
-      target_.prefill(request.prompt, prompt_options_, {.embeddings = request.embeddings});
+  std::optional<ForwardResult> prompt = target_.prefill(
+      request.prompt, session.prompt_options(prompt_options_), {.embeddings = request.embeddings});
   if (!output.empty()) {
     session.commit_given(output.front());
   }

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/prefill_size.h"
 
 namespace specdec {
 
@@ -134,6 +135,26 @@ void check_captured(const std::vector<int64_t>& captured, const std::vector<int6
     SPECDEC_CHECK(std::find(evaluated.begin(), evaluated.end(), layer) != evaluated.end(),
                   "forward: cannot capture layer {}, which is not evaluated", layer);
   }
+}
+
+void check_library_products(const TokenBatch& batch, const ForwardOptions& options, const Ops& ops,
+                            const KvStore& store) {
+  if (!options.library_products) {
+    return;
+  }
+  if (!ops.has_library()) {
+    throw Error(
+        "no library multiplies prompts on this model's device: use device: cuda, or "
+        "prefill_products: exact");
+  }
+  const RowId row = batch.rows.empty() ? 0 : batch.rows.front();
+  const bool is_one_row =
+      std::count(batch.rows.begin(), batch.rows.end(), row) == std::ssize(batch.rows);
+  SPECDEC_CHECK(is_one_row && batch.parents.empty() && options.logits != Logits::kAll &&
+                    options.layers.empty() && options.kv_read == KvRead::kAll &&
+                    !batch.inputs.attention_bias.defined() && store.pending(row) == 0 &&
+                    store.length(row) % kPrefillTokens == 0,
+                "library_products: no piece of a prompt, behind {} tokens", store.length(row));
 }
 
 void check_kv_read(KvRead read, const KvStore& store) {

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/forward.h"
+#include "core/kernels/ops.h"
 #include "core/kv_store.h"
 #include "core/transformer/pending_layers.h"
 #include "core/transformer/weights.h"
@@ -27,6 +28,9 @@ LayerList first_layers(int64_t count);
 LayerList evaluated_layers(const std::vector<int64_t>& layers, const std::vector<LayerPlan>& plan);
 /// Throws InternalError for a layer that is to be captured and is not among those evaluated.
 void check_captured(const std::vector<int64_t>& captured, const std::vector<int64_t>& evaluated);
+/// See ForwardOptions::library_products: what it throws.
+void check_library_products(const TokenBatch& batch, const ForwardOptions& options, const Ops& ops,
+                            const KvStore& store);
 /// Throws Error where the store's format has no such part.
 void check_kv_read(KvRead read, const KvStore& store);
 

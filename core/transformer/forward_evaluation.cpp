@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/prefill_size.h"
 #include "core/transformer/forward_checks.h"
 #include "core/transformer/forward_parts.h"
 
@@ -43,7 +44,8 @@ ForwardResult ForwardEvaluation::run(const TokenBatch& batch, const ForwardOptio
             .layers = layers,
             .nodes = nodes,
             .inputs = batch.inputs,
-            .tokens = are_uploaded ? tables.tokens.narrow(0, 0, nodes) : batch.tokens};
+            .tokens = are_uploaded ? tables.tokens.narrow(0, 0, nodes) : batch.tokens,
+            .by_library = options.library_products && nodes >= kFewestLibraryTokens};
   layers_.reserve_positions(longest);
   Activations& a = workspace_.activations(pass.nodes);
   find_last_nodes(pass.batch, pass.nodes, last_);
@@ -207,7 +209,7 @@ Tensor ForwardEvaluation::placed_tokens(const Tensor& tokens) {
 
 void ForwardEvaluation::evaluate_layers(Pass& pass, Activations& a) {
   begin(pass, a);
-  run_layers(*pass.layers, {}, a, pass);
+  run_layers(run_first_layers(a, pass), {}, a, pass);
   layers_.leave(a);
 }
 
@@ -222,24 +224,31 @@ void ForwardEvaluation::evaluate_all(bool all, Pass& pass, Activations& a) {
 
 void ForwardEvaluation::evaluate_last(Pass& pass, Activations& a) {
   begin(pass, a);
-  const std::span<const int64_t> layers(*pass.layers);
-  const auto first = std::lower_bound(layers.begin(), layers.end(), first_sharing_);
-  const auto before = static_cast<size_t>(first - layers.begin());
-  run_layers(layers.first(before), {}, a, pass);
+  const std::span<const int64_t> last = run_first_layers(a, pass);
   if (pass.options.logits == Logits::kNone) {
     return;
   }
   const Tensor chosen = at::tensor(last_, at::kLong).to(weights_.place.device);
   Activations& own = workspace_.selected(a, chosen);
-  run_layers(layers.subspan(before), chosen, own, pass);
+  run_layers(last, chosen, own, pass);
   layers_.leave(own);
   outputs_.write(own.residual, own.residual);
 }
 
+std::span<const int64_t> ForwardEvaluation::run_first_layers(Activations& a, Pass& pass) {
+  const std::span<const int64_t> layers(*pass.layers);
+  const auto first = std::lower_bound(layers.begin(), layers.end(), first_sharing_);
+  const auto before = static_cast<size_t>(first - layers.begin());
+  layers_.use_library(pass.by_library);
+  run_layers(layers.first(before), {}, a, pass);
+  layers_.use_library(false);
+  return layers.subspan(before);
+}
+
 ForwardGraphs* ForwardEvaluation::graphs_for(const Pass& pass, bool all) {
   ForwardGraphs& graphs = pass.nodes <= Workspace::kMostSelected ? graphs_ : prefill_graphs_;
-  const bool is_recordable = graphs.enabled() && on_disk_.empty() && outputs_.are_kept() &&
-                             hooks_.empty() && (all || last_.size() == 1) &&
+  const bool is_recordable = graphs.enabled() && !pass.by_library && on_disk_.empty() &&
+                             outputs_.are_kept() && hooks_.empty() && (all || last_.size() == 1) &&
                              !pass.inputs.attention_bias.defined();
   return is_recordable ? &graphs : nullptr;
 }

@@ -62,7 +62,7 @@ void LayerRunner::run(size_t layer, const KvView& view, const ForwardInputs& inp
   const HeldLayer held(weights_.source.get(), w.in_source);
   LayerActivations& own = a.layers[layer];
   const Tensor& stream = stream_->enter(layer, a);
-  ops_.linear(w.qkv, attention_input(plan, inputs, stream, a), own.qkv);
+  multiply(w.qkv, attention_input(plan, inputs, stream, a), own.qkv);
   if (is_recurrent(plan)) {
     SPECDEC_CHECK(view.states != nullptr, "layer {}: the cache keeps no states", layer);
     ops_.recurrence(w.recurrence, *view.states, view.state_offset, own.qkv);
@@ -72,7 +72,7 @@ void LayerRunner::run(size_t layer, const KvView& view, const ForwardInputs& inp
     ops_.paged_attention(own.queries, view,
                          {plan.query_scale, plan.soft_cap, inputs.attention_bias}, own.mixed);
   }
-  ops_.linear(w.output, own.mixed_flat, a.branch);
+  multiply(w.output, own.mixed_flat, a.branch);
   stream_->add_attention(layer, a);
   run_mlp(layer, a);
   if (plan.experts.count > 0) {
@@ -122,17 +122,25 @@ const Tensor& LayerRunner::attention_input(const LayerPlan& plan, const ForwardI
   return a.joined;
 }
 
+void LayerRunner::multiply(const Linear& weight, const Tensor& input, Tensor& out) const {
+  if (uses_library_) {
+    ops_.library_linear(weight, input, out);
+  } else {
+    ops_.linear(weight, input, out);
+  }
+}
+
 /// a.branch = the dense MLP of a.normed.
 void LayerRunner::run_mlp(size_t layer, Activations& a) const {
   const LayerPlan& plan = weights_.plan[layer];
   const LayerWeights& w = weights_.layers[layer];
   LayerActivations& own = a.layers[layer];
-  ops_.linear(w.gate_up, a.normed, own.gate_up);
+  multiply(w.gate_up, a.normed, own.gate_up);
   if (plan.sparsity_cut) {
     ops_.cut_gate(own.gate_up, *plan.sparsity_cut);
   }
   ops_.gated_activation(own.gate_up, plan.activation, own.gated);
-  ops_.linear(w.down, own.gated, a.branch);
+  multiply(w.down, own.gated, a.branch);
 }
 
 /// a.branch = its norm + the norm of the experts' sum; all read the same residual stream.

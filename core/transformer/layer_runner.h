@@ -34,6 +34,8 @@ class LayerRunner {
   /// Keys and values of nodes that nobody asks for more: `projected` [n, keys and values of the
   /// layer] go into the view's slots.
   void write_keys(size_t layer, const Tensor& projected, const KvView& view);
+  /// From now on layers leave q, k and v, outputs and MLPs to the ops' library, or no longer do.
+  void use_library(bool use) { uses_library_ = use; }
   /// a.residual becomes what the final norm reads.
   void leave(Activations& a) { stream_->leave(a); }
 
@@ -41,6 +43,7 @@ class LayerRunner {
   void add_layer(const LayerPlan& plan, const LayerWeights& weights);
   const Tensor& attention_input(const LayerPlan& plan, const ForwardInputs& inputs,
                                 const Tensor& stream, Activations& a) const;
+  void multiply(const Linear& weight, const Tensor& input, Tensor& out) const;
   void run_mlp(size_t layer, Activations& a) const;
   void add_experts(size_t layer, Activations& a) const;
   double eps() const { return weights_.config.rms_norm_eps; }
@@ -51,6 +54,7 @@ class LayerRunner {
   std::vector<RopeTable> ropes_;
   std::vector<size_t> rope_of_layer_;
   std::vector<QkvOptions> qkv_options_;
+  bool uses_library_ = false;
 };
 
 /// An input as ops take it, whatever a caller made: of the options of `like`, contiguous.

@@ -295,6 +295,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     }
     check_captured(options.capture_layers, *layers);
     check_kv_read(options.kv_read, *store_);
+    check_library_products(batch, options, *ops_, *store_);
     return nodes;
   }
 

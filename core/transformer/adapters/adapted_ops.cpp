@@ -6,6 +6,15 @@ namespace specdec {
 
 void AdaptedOps::linear(const Linear& weight, const Tensor& input, Tensor& out) {
   ForwardingOps::linear(weight, input, out);
+  add_updates(weight, input, out);
+}
+
+void AdaptedOps::library_linear(const Linear& weight, const Tensor& input, Tensor& out) {
+  ForwardingOps::library_linear(weight, input, out);
+  add_updates(weight, input, out);
+}
+
+void AdaptedOps::add_updates(const Linear& weight, const Tensor& input, Tensor& out) {
   add_update(stack_, weight, input, out);
   if (draft_ != nullptr) {
     add_update(*draft_, weight, input, out);

@@ -19,6 +19,7 @@ class AdaptedOps final : public ForwardingOps {
   void set_draft(const AdapterStack* draft) { draft_ = draft; }
 
   void linear(const Linear& weight, const Tensor& input, Tensor& out) override;
+  void library_linear(const Linear& weight, const Tensor& input, Tensor& out) override;
 
   /// In one launch: it holds no product.
   void add_and_norm(Tensor& residual, const Tensor& input, const Tensor& scale, const Tensor& next,
@@ -29,6 +30,7 @@ class AdaptedOps final : public ForwardingOps {
   std::unique_ptr<OpsGraph> record(const std::function<void()>& calls) override;
 
  private:
+  void add_updates(const Linear& weight, const Tensor& input, Tensor& out);
   void add_update(const AdapterStack& stack, const Linear& weight, const Tensor& input,
                   Tensor& out);
 

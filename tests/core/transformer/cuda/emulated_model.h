@@ -37,8 +37,9 @@ inline std::vector<std::string> cuda_golden_names() {
 }
 
 /// A random Gemma 3 of two layers, one with a window, which takes long contexts.
-inline std::shared_ptr<const TransformerWeights> small_gemma(uint64_t seed = 1,
-                                                             const Placement& place = kEmulated) {
+inline std::shared_ptr<const TransformerWeights> small_gemma(
+    uint64_t seed = 1, const Placement& place = kEmulated,
+    std::optional<at::ScalarType> dtype = {}) {
   const auto config = parse_gemma_config(
       R"({"model_type": "gemma3_text", "vocab_size": 40, "hidden_size": 16,
           "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -46,7 +47,8 @@ inline std::shared_ptr<const TransformerWeights> small_gemma(uint64_t seed = 1,
           "sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"],
           "max_position_embeddings": 2048, "eos_token_id": []})",
       "small_gemma");
-  return pack(*random_model(config, {.seed = seed, .norm_deviation = 0.3}), {.place = place});
+  return pack(*random_model(config, {.seed = seed, .norm_deviation = 0.3}),
+              {.dtype = dtype, .place = place});
 }
 
 inline TokenBatch batch_of(std::span<const Token> tokens) {
