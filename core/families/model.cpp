@@ -20,6 +20,8 @@
 #include "core/formats/compressed_tensors.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
+#include "core/kernels/weight_fragments.h"
+#include "core/prefill_size.h"
 #include "core/transformer/heads/head_files.h"
 #include "core/transformer/layer_tensors.h"
 #include "core/transformer/tensor_source.h"
@@ -211,6 +213,26 @@ int64_t vector_bytes(const TransformerOf<MatrixSize>& model) {
   return bytes;
 }
 
+/// Most that LibTorch gives cuBLAS and cuBLASLt by default: 32 MiB each, on Hopper.
+constexpr int64_t kLibraryWorkspace = int64_t{64} << 20U;
+
+/// The largest matrix in bfloat16, the inputs and outputs of two parts of each token, and more.
+int64_t library_bytes(const TransformerOf<MatrixSize>& model) {
+  int64_t weights = 0, in = 0, out = 0;
+  for (const LayerOf<MatrixSize>& layer : model.layers) {
+    for (const MatrixSize* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
+      for (const LinearPart& part : matrix->parts) {
+        if (has_fragments(part.format)) {
+          weights = std::max(weights, part.out * matrix->columns);
+          in = std::max(in, matrix->columns);
+          out = std::max(out, part.out);
+        }
+      }
+    }
+  }
+  return weights == 0 ? 0 : 2 * weights + 8 * kPrefillTokens * (in + out) + kLibraryWorkspace;
+}
+
 }  // namespace
 
 std::map<std::string, int64_t> measure_weights(const OpenModel& model, const LoadOptions& options) {
@@ -230,6 +252,7 @@ ModelSize measure_model(const OpenModel& model, const LoadOptions& options) {
   ModelSize size{.matrices = {},
                  .vectors = vector_bytes(*sizes),
                  .mapped = sizes->per_layer_table.mapped_bytes(),
+                 .library = library_bytes(*sizes),
                  .info = *sizes};
   bool has_blocks = false;
   for (const MatrixSize* matrix : all) {

@@ -58,7 +58,8 @@ std::map<std::string, int64_t> measure_weights(const OpenModel& model,
 struct ModelSize {
   std::map<std::string, int64_t> matrices;  ///< bytes by format, as measure_weights says
   int64_t vectors = 0;                      ///< bytes of norms, biases and the like
-  int64_t mapped = 0;  ///< bytes of the table of the layers' own inputs, which stays in the file
+  int64_t mapped = 0;   ///< bytes of the table of the layers' own inputs, which stays in the file
+  int64_t library = 0;  ///< bytes of scratch where a library multiplies a prompt's pieces
   TransformerInfo info;
 };
 ModelSize measure_model(const OpenModel& model, const LoadOptions& options = {});

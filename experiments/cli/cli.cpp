@@ -55,6 +55,18 @@ void check_memory_limit(const GlobalFlags& flags, const std::string& command) {
   }
 }
 
+/// Throws ConfigError where a command keeps texts to read on from, or promises the bits of
+/// decoding.
+void check_prefill_products(const GlobalFlags& flags, const std::string& command) {
+  constexpr const char* kReading[] = {"run", "check", "generate", "inspect"};
+  if (!flags.prefill_products.empty() &&
+      std::find(std::begin(kReading), std::end(kReading), command) == std::end(kReading)) {
+    throw ConfigError(
+        fmt::format("--prefill-products: '{}' has exact products; leave it out. It is for {}.",
+                    command, fmt::join(kReading, ", ")));
+  }
+}
+
 /// Throws ConfigError for a device that a command cannot use. `run` and `check` say it among the
 /// other mistakes of a config, and inspect counts the memory of a GPU without one.
 void check_device_flag(const std::string& device, const std::string& command) {
@@ -97,6 +109,7 @@ int dispatch(const std::vector<std::string>& arguments, CommandContext& context)
   const std::string command = command_name(arguments);
   check_device_flag(context.flags.device, command);
   check_memory_limit(context.flags, command);
+  check_prefill_products(context.flags, command);
   context.apply_threads();
   return context.action();
 }
@@ -106,16 +119,23 @@ int dispatch(const std::vector<std::string>& arguments, CommandContext& context)
 ModelOptions CommandContext::model_options(const ActiveLayers& active) const {
   MemoryLimit memory = parse_memory_limit(flags.memory_limit, flags.layer_file);
   memory.model = active.model;
-  return {.dtype = flags.dtype,
-          .activations = flags.activations,
-          .kv_dtype = flags.kv_dtype,
-          .device = flags.device.empty() ? "cpu" : flags.device,
-          .cache = parse_cache(flags.cache, components),
-          .threads = flags.threads,
-          .cuda_graphs = flags.cuda_graphs.value_or(ModelOptions{}.cuda_graphs),
-          .prefill_graphs = flags.prefill_graphs.value_or(ModelOptions{}.prefill_graphs),
-          .memory = memory,
-          .active_layers = active};
+  ModelOptions options{
+      .dtype = flags.dtype,
+      .activations = flags.activations,
+      .kv_dtype = flags.kv_dtype,
+      .device = flags.device.empty() ? "cpu" : flags.device,
+      .cache = parse_cache(flags.cache, components),
+      .threads = flags.threads,
+      .cuda_graphs = flags.cuda_graphs.value_or(ModelOptions{}.cuda_graphs),
+      .prefill_graphs = flags.prefill_graphs.value_or(ModelOptions{}.prefill_graphs),
+      .memory = memory,
+      .active_layers = active};
+  try {
+    options.library_products = parse_prefill_products(flags.prefill_products, options);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("--prefill-products: {}", error.what()));
+  }
+  return options;
 }
 
 std::vector<std::string> CommandContext::overrides() const {
@@ -135,6 +155,7 @@ std::vector<std::string> CommandContext::overrides() const {
   add("--cache", "model.cache", flags.cache.empty() ? std::string() : cache_yaml(flags.cache));
   add("--cuda-graphs", "model.cuda_graphs", text_of(flags.cuda_graphs));
   add("--prefill-graphs", "model.prefill_graphs", text_of(flags.prefill_graphs));
+  add("--prefill-products", "model.prefill_products", flags.prefill_products);
   add("--memory-limit", "model.memory_limit", flags.memory_limit);
   add("--layer-file", "model.layer_file", flags.layer_file);
   add("--no-machine-profile", "model.machine_profile", flags.no_machine_profile ? "false" : "");

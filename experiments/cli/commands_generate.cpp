@@ -120,6 +120,13 @@ void check_arguments(const GenerateArguments& arguments, const GlobalFlags& flag
   if (arguments.has_logprobs && arguments.json.file.empty()) {
     throw ConfigError("--logprobs goes into the JSON: add --json");
   }
+  if (flags.prefill_products == "library" &&
+      (arguments.no_cache || arguments.prefix_cache_mb > 0 || arguments.has_logprobs ||
+       !arguments.save_state.empty() || !arguments.resume.empty())) {
+    throw ConfigError(
+        "--prefill-products: library reads prompts from their beginning: leave it out, or "
+        "--no-cache, --prefix-cache-mb, --logprobs, --save-state and --resume");
+  }
 }
 
 /// The generation before its first step: begun by the arguments, or the one that --resume names.
@@ -207,6 +214,7 @@ struct SampledCall {
   const TransformerModel& model;
   LanguageModel& target;
   DecodingStrategy& strategy;
+  bool library_products;
 };
 
 /// Generates the samples and prints them; returns what --json says of each.
@@ -234,7 +242,8 @@ nlohmann::json run_samples(const CommandContext& context, const SampledCall& cal
                           .on_tokens = saver.collector(),
                           .constraint = call.constraint,
                           .resumed = resumed,
-                          .prefixes = prefixes.get()};
+                          .prefixes = prefixes.get(),
+                          .library_products = call.library_products};
     const ReadsBefore reads{layer_reads(call.model.weights()),
                             call.model.cache().statistics().tiers};
     const Generation generation =
@@ -247,6 +256,9 @@ nlohmann::json run_samples(const CommandContext& context, const SampledCall& cal
     if (json.is_wanted()) {
       results.push_back(sample_json(arguments, generation, request, call.target, text));
       results.back()["statistics"] = metrics_json(metrics);
+      if (call.library_products) {
+        results.back()["prefill_products"] = "library";
+      }
     }
   }
   return results;
@@ -294,7 +306,8 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
     check_can_resume(*strategy);
   }
 
-  const SampledCall call{arguments, files, stop, constraint, *model, target, *strategy};
+  const SampledCall call{arguments, files,  stop,      constraint,
+                         *model,    target, *strategy, options.library_products};
   write_results(json, run_samples(context, call, state, json));
   return 0;
 }

@@ -169,6 +169,7 @@ void add_check_command(CLI::App& app, CommandContext& context) {
       "none;\n"
       "                     default 32\n"
       "  prefill_graphs     the same of longer forwards; default 0\n"
+      "  prefill_products   exact (default), or library (cuda): see --prefill-products\n"
       "  max_length         tokens of prompt and output; default: the config's, at most 8192\n"
       "  active_layers      run the model with so many of its layers, the first ones; default 0: "
       "all\n"

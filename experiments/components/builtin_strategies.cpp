@@ -108,6 +108,11 @@ BeamOptions read_beams(const ConfigNode& node, const RunPlan& plan) {
                                                   options.num_return_sequences, options.num_beams));
   }
   check_beam_rows(node, plan, options.num_beams);
+  if (plan.target_options != nullptr && plan.target_options->library_products) {
+    node.fail_at("type",
+                 "beam search reads parts of texts again, by exact products: leave out "
+                 "model.prefill_products: library, or use another strategy");
+  }
   if (!plan.sampling.greedy()) {
     node.fail_at("type", fmt::format("beam search ranks sequences by their probability and draws "
                                      "none, but sampling.temperature is {}; use temperature 0",

@@ -135,7 +135,9 @@ MemoryNeeds memory_needs(const ModelFiles& files, const ModelOptions& options, i
   }
   add_cache(size, options, needs);
   add_rotations(info, number_bytes, needs);
-  needs.activations = activation_bytes(info, std::min(context, kPrefillTokens));
+  const bool by_library = options.library_products && context >= kFewestLibraryTokens;
+  needs.activations =
+      activation_bytes(info, std::min(context, kPrefillTokens)) + (by_library ? size.library : 0);
   const int64_t copies = context > kPrefillTokens ? 2 : 1;  // of pieces, which are joined
   needs.results =
       number_bytes * (copies * context * info.config.hidden_size + info.config.vocab_size);

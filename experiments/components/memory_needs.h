@@ -18,7 +18,7 @@ struct MemoryNeeds {
   int64_t cache_on_disk = 0;  ///< of these pages what a cache's memory does not hold: in no sum
   /// The host's pinned memory that tiers of a GPU take: in no sum, since the others are the GPU's.
   int64_t pinned_cache = 0;
-  int64_t activations = 0;  ///< of a forward of as many tokens as prompts are fed by
+  int64_t activations = 0;  ///< of a prompt's largest forward, with a library's scratch
   int64_t rotations = 0;    ///< tables of cosines and sines
   int64_t results = 0;      ///< hidden states of the prompt, logits of its last token
   int64_t cache_per_token = 0;

@@ -257,6 +257,23 @@ void check_device(const ModelOptions& options) {
   }
 }
 
+bool parse_prefill_products(const std::string& name, const ModelOptions& options) {
+  if (!name.empty() && name != "exact" && name != "library") {
+    throw ConfigError(fmt::format("unknown products '{}'; known: exact, library", name));
+  }
+  if (name != "library") {
+    return false;
+  }
+  if (options.device.rfind("cuda", 0) != 0) {
+    throw ConfigError(fmt::format(
+        "library is cuBLAS, for device: cuda, not '{}': use that, or exact", options.device));
+  }
+  if (options.dtype == "float32") {
+    throw ConfigError("library multiplies no float32: leave out dtype: float32, or use exact");
+  }
+  return true;
+}
+
 KvFormat parse_kv_dtype(const std::string& name) {
   if (name == "bfloat16") {
     return KvFormat::kBFloat16;
@@ -463,6 +480,11 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
         "the cache is lossy ({}): the target is another model than with an exact cache, by as much "
         "as 'specdec score' says",
         options_.cache.loss));
+  }
+  if (options_.library_products) {
+    note_warning(
+        "prefill_products: library: cuBLAS multiplied prompts, so texts may differ by rounding "
+        "from those of exact products");
   }
   if (model->cache().trace() != nullptr) {
     note_warning(fmt::format(

@@ -80,6 +80,7 @@ struct ModelOptions {
   int64_t prefill_threads = 0;   ///< see TransformerOptions
   int64_t cuda_graphs = TransformerOptions{}.graphs;  ///< see TransformerOptions::graphs
   int64_t prefill_graphs = TransformerOptions{}.prefill_graphs;
+  bool library_products = false;            ///< of requests; prefill_products: library
   std::string thread_reason = "asked for";  ///< by whom, where `threads` is not 0
   bool random_weights = false;  ///< of the shape that config.json says, for timings; none are read
   std::vector<AdapterChoice> adapters = {};  ///< of the target alone, see ModelLoader::load
@@ -105,6 +106,9 @@ void check_activations_of(const std::filesystem::path& folder, const ModelOption
                           const OpenModel& model);
 /// Throws ConfigError where the dtype or activations that were asked for are not for the device.
 void check_device(const ModelOptions& options);
+/// True for "library"; false for "exact" or "". Throws ConfigError for others, and for a device or
+/// dtype that has none.
+bool parse_prefill_products(const std::string& name, const ModelOptions& options);
 /// "float32", "bfloat16"; "" = kNative. Throws ConfigError for others.
 KvFormat parse_kv_dtype(const std::string& name);
 /// The format of keys and values, by kv_dtype or by the cache's format. Throws ConfigError where

@@ -48,6 +48,7 @@ void refuse_model_flags(const GlobalFlags& flags) {
                                     {"--activations", flags.activations},
                                     {"--kv-dtype", flags.kv_dtype},
                                     {"--cache", flags.cache},
+                                    {"--prefill-products", flags.prefill_products},
                                     {"--memory-limit", flags.memory_limit},
                                     {"--layer-file", flags.layer_file}}) {
     if (!value.empty() && value != "cpu") {

@@ -43,7 +43,8 @@ std::string model_key(const ExperimentConfig& config) {
       "{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", config.weights.string(), model.active_layers.count,
       model.dtype, model.activations, model.kv_dtype, model.device, model.max_length,
       model.cache.yaml, model.include_mtp, model.cuda_graphs, model.prefill_graphs, config.threads);
-  key += fmt::format("|{}|{}", model.memory.bytes, model.memory.layer_file.string());
+  key += fmt::format("|{}|{}|{}", model.memory.bytes, model.memory.layer_file.string(),
+                     model.library_products);
   for (const AdapterChoice& adapter : model.adapters) {
     key += fmt::format("|{}={}", adapter.name, adapter_text(adapter));
   }

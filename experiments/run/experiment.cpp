@@ -330,7 +330,8 @@ Request ExperimentRun::make_request(const Group& group, const Arm& arm, const It
           .tokenizer = tokenizer(config),
           .on_tokens = [](TokenSpan) { InterruptGuard::check(); },
           .log_overlaps = config.log_overlaps,
-          .constraint = constraint};
+          .constraint = constraint,
+          .library_products = config.model.library_products};
 }
 
 PromptGrammars::Entry ExperimentRun::grammar(const Group& group, const Item& item) {

@@ -198,10 +198,15 @@ StatesPolicy read_states_policy(const ConfigNode& node) {
   return states == "recompute" ? StatesPolicy::kRecompute : StatesPolicy::kKeep;
 }
 
-PrefixCacheConfig read_prefix_cache(const ConfigNode& root) {
+PrefixCacheConfig read_prefix_cache(const ConfigNode& root, const ModelOptions& model) {
   root.ignore("prefix_cache");  // known, also where it is not given
   if (!root.has("prefix_cache")) {
     return {};
+  }
+  if (model.library_products) {
+    root.fail("prefix_cache",
+              "reads prompts from where they are new, and model.prefill_products: library from the "
+              "beginning: leave one of them out");
   }
   const ConfigNode node = root.child("prefix_cache");
   return {.megabytes = node.get<int64_t>("megabytes", 256, {1, kMaxTokens}),
@@ -234,7 +239,7 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
   config.trace = read_trace(root);
   config.quality = read_quality(root, config.prompts.prompts);
   config.cut_loops = read_cut_loops(root);
-  config.prefix_cache = read_prefix_cache(root);
+  config.prefix_cache = read_prefix_cache(root, config.model);
   config.workload = write_yaml(*root.resolved());
 
   const RunPlan plan{.components = components,

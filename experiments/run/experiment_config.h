@@ -88,7 +88,8 @@ ExperimentPlan load_experiment(const std::filesystem::path& file,
                                const Components& components);
 
 /// The keys type, weights, adapters, machine_profile, dtype, activations, kv_dtype, device,
-/// cuda_graphs, prefill_graphs, max_length, cache, include_mtp, verify_consistent, memory_limit,
+/// cuda_graphs, prefill_graphs, prefill_products, max_length, cache, include_mtp,
+/// verify_consistent, memory_limit,
 /// layer_file, active_layers. What they leave open `profile` gives, which becomes that of the
 /// weights. `files`, of the active layers, is nullptr when they cannot be read.
 std::filesystem::path read_model(const ConfigNode& node, const Components& components,

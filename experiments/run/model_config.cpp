@@ -54,13 +54,22 @@ ProfileDefaults read_profile_defaults(const ConfigNode& node, const std::filesys
   return profile;
 }
 
-/// What devices other than the CPU do not do.
-void check_device_options(const ConfigNode& node, const ModelOptions& options) {
+/// What some devices do not do.
+void check_device_options(const ConfigNode& node, ModelOptions& options) {
   if (node.get<bool>("verify_consistent", false) && options.device != "cpu") {
     node.fail("verify_consistent",
               fmt::format("is true, but that device '{}' sums every token alike has not been "
                           "checked on a GPU yet: use device: cpu, or leave it out",
                           options.device));
+  }
+  note_error(node, "prefill_products", [&] {
+    options.library_products =
+        parse_prefill_products(node.get<std::string>("prefill_products", "exact"), options);
+  });
+  if (options.library_products && node.get<bool>("verify_consistent", false)) {
+    node.fail("prefill_products",
+              "library gives prompts other bits than decoding, which verify_consistent forbids: "
+              "leave one of them out");
   }
   if (options.memory.bytes > 0 && options.device == "mps") {
     node.fail("memory_limit",

@@ -87,6 +87,11 @@ void add_global_flags(CLI::App& app, GlobalFlags& flags) {
   app.add_option("--prefill-graphs", flags.prefill_graphs,
                  "the same of longer forwards, the pieces of prompts (default: 0)")
       ->check(CLI::Range(0, 4096));
+  app.add_option("--prefill-products", flags.prefill_products,
+                 "exact, or library (cuda): cuBLAS multiplies pieces of prompts of 256 tokens or "
+                 "more; texts may differ by rounding, not between lossless strategies (default: "
+                 "exact)")
+      ->check(CLI::IsMember({"exact", "library"}));
   app.add_flag("--no-machine-profile", flags.no_machine_profile,
                "generate, chat and run take no defaults from the model's specdec-profile.yaml");
   app.add_flag("--quiet", flags.quiet, "no progress and no logs");

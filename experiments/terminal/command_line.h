@@ -21,6 +21,7 @@ struct GlobalFlags {
   int64_t threads = 0;
   std::optional<int64_t> cuda_graphs = {};
   std::optional<int64_t> prefill_graphs = {};
+  std::string prefill_products = {};
   bool quiet = false;
   bool no_machine_profile = false;
 };

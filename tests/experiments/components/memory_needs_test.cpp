@@ -176,6 +176,22 @@ TEST(MemoryNeedsOfModelsTest, WhatMetalDoesNotHoldIsConvertedThere) {
   EXPECT_EQ(matrices("mps"), plain) << "float32";
 }
 
+TEST(MemoryNeedsOfModelsTest, ALibrarysProductsHaveScratch) {
+  const ModelFiles files = read_model_files(test_data("gemma3-a"));
+  const auto scratch = [&](int64_t context, const char* dtype) {
+    ModelOptions options{.dtype = dtype, .device = "cuda"};
+    const int64_t without = memory_needs(files, options, context).activations;
+    options.library_products = true;
+    return memory_needs(files, options, context).activations - without;
+  };
+  const int64_t hidden = files.config.hidden_size;
+  const int64_t mlp = files.plan.front().intermediate_size;
+  EXPECT_EQ(scratch(256, "bfloat16"),
+            (64 << 20) + 4 * mlp * hidden + 8 * 512 * (std::max(mlp, hidden) + 2 * mlp));
+  EXPECT_EQ(scratch(255, "bfloat16"), 0) << "too few tokens";
+  EXPECT_EQ(scratch(256, "float32"), 0) << "no matrix is unpacked";
+}
+
 /// It is measured on a device that would take it.
 TEST(MemoryNeedsOfModelsTest, AFormatThatMetalDoesNotHaveIsAnError) {
   const ModelFiles files = read_model_files(test_data("gemma3-a"));

@@ -612,6 +612,32 @@ TEST_F(ExperimentConfigTest, PrefillGraphsAreANumberToo) {
   EXPECT_THAT(message(text(""), {"model.prefill_graphs=-1"}), HasSubstr("model.prefill_graphs"));
 }
 
+TEST_F(ExperimentConfigTest, PrefillProductsOfALibraryNeedCudaAndWholePrompts) {
+  EXPECT_EQ(message(text(""), {"model.prefill_products=exact"}), "no error");
+  EXPECT_THAT(message(text(""), {"model.prefill_products=cublas"}),
+              HasSubstr("unknown products 'cublas'; known: exact, library"));
+  const std::string library = "model.prefill_products=library";
+  for (const std::string device : {"cpu", "mps"}) {
+    EXPECT_THAT(
+        message(text(""), {library, "model.device=" + device}),
+        HasSubstr("model.prefill_products: library is cuBLAS, for device: cuda, not '" + device));
+  }
+  // Without a GPU the device is one more mistake.
+  const auto on_cuda = [&](const std::string& set, const std::string& strategies = kStrategies) {
+    return message(text("", strategies), {library, "model.device=cuda", set});
+  };
+  EXPECT_THAT(on_cuda("seed=1"), Not(HasSubstr("prefill_products")));
+  EXPECT_THAT(on_cuda("model.dtype=float32"), HasSubstr("leave out dtype: float32"));
+  EXPECT_THAT(on_cuda("model.verify_consistent=true"), HasSubstr("verify_consistent forbids"));
+  EXPECT_THAT(on_cuda("prefix_cache.megabytes=8"), HasSubstr("leave one of them out"));
+  EXPECT_THAT(on_cuda("seed=1", "strategies: [{type: beam_search}]\n"),
+              HasSubstr("beam search reads parts of texts again"));
+  ExperimentConfig config = load(text("")).points[0].config;
+  const std::string key = model_key(config);
+  config.model.library_products = true;
+  EXPECT_NE(model_key(config), key);
+}
+
 TEST_F(ExperimentConfigTest, SweptKeysAreConditionsOrChoices) {
   for (const char* key : {"sampling.temperature", "sampling.top_p", "model.weights", "model.dtype",
                           "model.kv_dtype", "model.device", "grammar.json_schema", "prompts.file",

@@ -131,6 +131,7 @@ TEST_F(CudaLibraryPrefillTest, SpeculationHasTheTextOfPlainDecoding) {
   for (const int64_t tokens : {255, 256, 512, 513, 768}) {
     const Generation wanted = generate(plain_, tokens, as_is);
     const int64_t products = ops_->take_products();
+    EXPECT_EQ(products > 0, tokens >= kFewestLibraryTokens) << tokens;
     const Tensor states = kept(tokens);
     for (const auto& strategy : strategies) {
       EXPECT_EQ(generate(*strategy, tokens, as_is).tokens, wanted.tokens) << tokens;
