@@ -11,20 +11,20 @@ kernel void altup_route(const device float* input [[buffer(0)]],
                         constant mps::StreamSizes& sizes [[buffer(4)]],
                         threadgroup float* scratch GROUP_MEMORY,
                         uint3 group [[threadgroup_position_in_grid]],
-                        uint3 local [[thread_position_in_threadgroup]]) {
-  const int32_t thread_index = static_cast<int32_t>(local.x);
+                        uint lane [[thread_index_in_simdgroup]],
+                        uint simd_group [[simdgroup_index_in_threadgroup]]) {
+  const mps::ThreadPlace place = mps::place_of(lane, simd_group);
   const device float* row = input + static_cast<int64_t>(group.x) * sizes.size;
-  const float square =
-      mps::mean_square<mps::kRowThreads>(row, sizes.size, 1.0F, thread_index, scratch);
+  const float square = mps::mean_square<mps::kRowThreads>(row, sizes.size, 1.0F, place, scratch);
   const float factor = 1.0F / portable::square_root(square + sizes.eps);
   for (int32_t stream = 0; stream < sizes.count; ++stream) {
     float sum = 0.0F;
-    for (int32_t i = thread_index; i < sizes.size; i += mps::kRowThreads) {
+    for (int32_t i = place.index; i < sizes.size; i += mps::kRowThreads) {
       sum = portable::fused(row[i] * factor * norm[i],
                             weight[static_cast<int64_t>(stream) * sizes.size + i], sum);
     }
-    sum = mps::group_sum<mps::kRowThreads>(sum, thread_index, scratch);
-    if (thread_index == 0) {
+    sum = mps::group_sum<mps::kRowThreads>(sum, place, scratch);
+    if (place.index == 0) {
       out[static_cast<int64_t>(group.x) * sizes.count + stream] = portable::hyperbolic_tangent(sum);
     }
   }
@@ -100,16 +100,17 @@ kernel void match_rms(const device float* like [[buffer(0)]], device float* valu
                       constant mps::StreamSizes& sizes [[buffer(2)]],
                       threadgroup float* scratch GROUP_MEMORY,
                       uint3 group [[threadgroup_position_in_grid]],
-                      uint3 local [[thread_position_in_threadgroup]]) {
+                      uint lane [[thread_index_in_simdgroup]],
+                      uint simd_group [[simdgroup_index_in_threadgroup]]) {
   const float smallest_square = 1e-5F;
-  const int32_t thread_index = static_cast<int32_t>(local.x);
+  const mps::ThreadPlace place = mps::place_of(lane, simd_group);
   const int64_t first = static_cast<int64_t>(group.x) * sizes.size;
   const float wanted = portable::square_root(
-      mps::mean_square<mps::kRowThreads>(like + first, sizes.size, 1.0F, thread_index, scratch));
+      mps::mean_square<mps::kRowThreads>(like + first, sizes.size, 1.0F, place, scratch));
   const float square =
-      mps::mean_square<mps::kRowThreads>(values + first, sizes.size, 1.0F, thread_index, scratch);
+      mps::mean_square<mps::kRowThreads>(values + first, sizes.size, 1.0F, place, scratch);
   const float found = portable::square_root(square < smallest_square ? smallest_square : square);
-  for (int32_t i = thread_index; i < sizes.size; i += mps::kRowThreads) {
+  for (int32_t i = place.index; i < sizes.size; i += mps::kRowThreads) {
     values[first + i] = values[first + i] * wanted / found;
   }
 }

@@ -28,6 +28,11 @@ inline Best joined(Best a, Best b) {
   return best;
 }
 
+inline Best from_lane(Best best, int32_t lanes) {
+  return {mps::from_lane(best.number, lanes), mps::from_lane(best.id, lanes),
+          mps::from_lane(best.second, lanes)};
+}
+
 }  // namespace
 
 /// A group looks through a row. `found`: an id for each row, then the bits of its two largest.
@@ -36,29 +41,32 @@ kernel void argmax(const device float* rows [[buffer(0)]], device int32_t* ids [
                    constant mps::ArgmaxSizes& sizes [[buffer(3)]],
                    threadgroup float* scratch GROUP_MEMORY,
                    uint3 group [[threadgroup_position_in_grid]],
-                   uint3 local [[thread_position_in_threadgroup]]) {
+                   uint lane [[thread_index_in_simdgroup]],
+                   uint simd_group [[simdgroup_index_in_threadgroup]]) {
+  const int32_t simd_groups = mps::kRowThreads / mps::kSimdThreads;
   const device float* row = rows + static_cast<int64_t>(group.x) * sizes.size;
-  threadgroup float* seconds = scratch + mps::kRowThreads;
+  threadgroup float* seconds = scratch + simd_groups;
   threadgroup int32_t* numbers_ids =
-      reinterpret_cast<threadgroup int32_t*>(scratch + 2 * mps::kRowThreads);
-  const int32_t thread_index = static_cast<int32_t>(local.x);
+      reinterpret_cast<threadgroup int32_t*>(scratch + 2 * simd_groups);
+  const mps::ThreadPlace place = mps::place_of(lane, simd_group);
   Best best = {portable::minus_infinity(), 0x7FFFFFFF, portable::minus_infinity()};
-  for (int32_t id = thread_index; id < sizes.size; id += mps::kRowThreads) {
+  for (int32_t id = place.index; id < sizes.size; id += mps::kRowThreads) {
     const float number = row[id];
     best = joined(best, {number, number == number ? id : -1, portable::minus_infinity()});
   }
-  for (int32_t half = mps::kRowThreads / 2; half > 0; half /= 2) {
-    scratch[thread_index] = best.number;
-    seconds[thread_index] = best.second;
-    numbers_ids[thread_index] = best.id;
-    mps::wait_for_group();
-    if (thread_index < half) {
-      best = joined(best, {scratch[thread_index + half], numbers_ids[thread_index + half],
-                           seconds[thread_index + half]});
-    }
-    mps::wait_for_group();
+  for (int32_t lanes = mps::kSimdThreads / 2; lanes > 0; lanes /= 2) {
+    best = joined(best, from_lane(best, lanes));
   }
-  if (thread_index == 0) {
+  if (place.lane == 0) {
+    scratch[place.simd_group] = best.number;
+    seconds[place.simd_group] = best.second;
+    numbers_ids[place.simd_group] = best.id;
+  }
+  mps::wait_for_group();
+  if (place.index == 0) {
+    for (int32_t i = 1; i < simd_groups; ++i) {
+      best = joined(best, {scratch[i], numbers_ids[i], seconds[i]});
+    }
     ids[group.x] = best.id;
     largest[2 * group.x] = best.number;
     largest[2 * group.x + 1] = best.second;

@@ -13,15 +13,15 @@ namespace {
 /// Memory of a group: a query, then numbers of each position.
 struct Shared {
   threadgroup float* query;    ///< [head_dim]
-  threadgroup float* scratch;  ///< [kChunkPositions]
   threadgroup float* weights;  ///< [kChunkPositions]; -1 = hidden
   threadgroup int32_t* rows;   ///< [kChunkPositions] of the values, page after page
+  threadgroup float* scratch;  ///< of group_sum
 };
 
 inline Shared shared_of(threadgroup float* numbers, int32_t dim) {
-  Shared shared = {numbers, numbers + dim, numbers + dim + mps::kChunkPositions, nullptr};
-  shared.rows = reinterpret_cast<threadgroup int32_t*>(numbers + dim + 2 * mps::kChunkPositions);
-  return shared;
+  return {numbers, numbers + dim,
+          reinterpret_cast<threadgroup int32_t*>(numbers + dim + mps::kChunkPositions),
+          numbers + dim + 2 * mps::kChunkPositions};
 }
 
 /// q.k with the key at a slot.
@@ -68,8 +68,9 @@ inline int32_t first_chunk(int32_t position, int32_t window) {
       const device float* bias [[buffer(9)]], device float* mixed [[buffer(10)]],                  \
       device float* parts [[buffer(11)]], constant mps::AttentionSizes& sizes [[buffer(12)]],      \
       threadgroup float* numbers GROUP_MEMORY, uint3 group [[threadgroup_position_in_grid]],       \
-      uint3 local [[thread_position_in_threadgroup]]) {                                            \
-    const int32_t thread_index = static_cast<int32_t>(local.x);                                    \
+      uint lane [[thread_index_in_simdgroup]],                                                     \
+      uint simd_group [[simdgroup_index_in_threadgroup]]) {                                        \
+    const mps::ThreadPlace place = mps::place_of(lane, simd_group);                                \
     const int32_t head = static_cast<int32_t>(group.x);                                            \
     const int32_t node = static_cast<int32_t>(group.y);                                            \
     const int32_t chunk = static_cast<int32_t>(group.z);                                           \
@@ -82,14 +83,14 @@ inline int32_t first_chunk(int32_t position, int32_t window) {
     const int32_t page_size = sizes.cache.page_size;                                               \
     const Shared shared = shared_of(numbers, dim);                                                 \
     const int64_t query = (static_cast<int64_t>(node) * sizes.heads + head) * dim;                 \
-    for (int32_t d = thread_index; d < dim; d += mps::kChunkPositions) {                           \
+    for (int32_t d = place.index; d < dim; d += mps::kChunkPositions) {                            \
       shared.query[d] = queries[query + d];                                                        \
     }                                                                                              \
     mps::wait_for_group();                                                                         \
     const mps::Tables tables = {rows, positions, path_starts, paths, lengths, page_table};         \
     const int32_t kv_head = head / (sizes.heads / sizes.cache.kv_heads);                           \
     const int32_t slot =                                                                           \
-        mps::visible_slot(tables, sizes.cache, node, chunk * mps::kChunkPositions + thread_index); \
+        mps::visible_slot(tables, sizes.cache, node, chunk * mps::kChunkPositions + place.index);  \
     float score = portable::minus_infinity();                                                      \
     if (slot >= 0) {                                                                               \
       const int32_t page = mps::page_of(page_table, sizes.cache, rows[node], slot);                \
@@ -101,21 +102,20 @@ inline int32_t first_chunk(int32_t position, int32_t window) {
       score += slot < sizes.bias_columns                                                           \
                    ? bias[static_cast<int64_t>(node) * sizes.bias_columns + slot]                  \
                    : 0.0F;                                                                         \
-      shared.rows[thread_index] = (page * sizes.cache.kv_heads + kv_head) * page_size + in_page;   \
+      shared.rows[place.index] = (page * sizes.cache.kv_heads + kv_head) * page_size + in_page;    \
     }                                                                                              \
-    const float largest =                                                                          \
-        mps::group_largest<mps::kChunkPositions>(score, thread_index, shared.scratch);             \
+    const float largest = mps::group_largest<mps::kChunkPositions>(score, place, shared.scratch);  \
     const bool counts = slot >= 0 && largest != portable::minus_infinity();                        \
     const float weight = counts ? portable::exponential(score - largest) : -1.0F;                  \
-    shared.weights[thread_index] = weight;                                                         \
-    const float total = mps::group_sum<mps::kChunkPositions>(counts ? weight : 0.0F, thread_index, \
-                                                             shared.scratch);                      \
+    shared.weights[place.index] = weight;                                                          \
+    const float total =                                                                            \
+        mps::group_sum<mps::kChunkPositions>(counts ? weight : 0.0F, place, shared.scratch);       \
     const int64_t part = (static_cast<int64_t>(node) * sizes.heads + head) * sizes.chunks + chunk; \
-    if (thread_index == 0) {                                                                       \
+    if (place.index == 0) {                                                                        \
       parts[2 * part] = largest;                                                                   \
       parts[2 * part + 1] = total;                                                                 \
     }                                                                                              \
-    for (int32_t d = thread_index; d < dim; d += mps::kChunkPositions) {                           \
+    for (int32_t d = place.index; d < dim; d += mps::kChunkPositions) {                            \
       mixed[part * dim + d] = mixed_dimension(shared, values, dim, d);                             \
     }                                                                                              \
   }

@@ -32,6 +32,12 @@ int64_t count_of_rows(const Tensor& tensor) {
   return tensor.numel() == 0 ? 0 : tensor.numel() / tensor.size(-1);
 }
 
+/// Memory of a group that adds up `sums` numbers of each of its threads.
+uint32_t reduction_bytes(int64_t sums, int64_t threads) {
+  return static_cast<uint32_t>(sums * (threads / mps::kSimdThreads)) *
+         static_cast<uint32_t>(sizeof(float));
+}
+
 /// Memory of a group that multiplies a tile of rows.
 uint32_t product_bytes(int64_t rows) {
   return static_cast<uint32_t>(rows * mps::kProductOutputs *
@@ -132,7 +138,7 @@ class MetalOps final : public Ops {
         groups_of(options.heads + (options.kv_projections == 0 ? 0 : 2 * view.kv_heads()), 1),
         groups_of(tables.nodes, 1), 1};
     launch.threads = mps::kHeadThreads;
-    launch.group_bytes = mps::kHeadThreads * sizeof(float);
+    launch.group_bytes = reduction_bytes(1, mps::kHeadThreads);
     run(launch, sizes);
   }
 
@@ -160,8 +166,9 @@ class MetalOps final : public Ops {
     launch.groups = {groups_of(sizes.heads, 1), groups_of(tables.nodes, 1),
                      groups_of(sizes.chunks, 1)};
     launch.threads = mps::kChunkPositions;
-    launch.group_bytes = static_cast<uint32_t>(sizes.cache.head_dim + 3 * mps::kChunkPositions) *
-                         static_cast<uint32_t>(sizeof(float));
+    launch.group_bytes = static_cast<uint32_t>(sizes.cache.head_dim + 2 * mps::kChunkPositions) *
+                             static_cast<uint32_t>(sizeof(float)) +
+                         reduction_bytes(1, mps::kChunkPositions);
     run(launch, sizes);
     KernelLaunch join = launch_of("attention", "attention_", "join");
     join.arrays = {{tables.positions}, {workspace}, partial, plain(out)};
@@ -265,7 +272,7 @@ class MetalOps final : public Ops {
     KernelLaunch launch = launch_of(source, kernel, "");
     launch.groups[0] = groups_of(rows, 1);
     launch.threads = mps::kRowThreads;
-    launch.group_bytes = mps::kRowThreads * sizeof(float);
+    launch.group_bytes = reduction_bytes(1, mps::kRowThreads);
     return launch;
   }
 

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/kernels/metal/metal_ops.h"
 #include "core/kernels/metal/metal_sources.h"
+#include "core/kernels/metal/sizes.h"
 
 namespace specdec {
 namespace {
@@ -99,6 +100,13 @@ class MetalQueue final : public mps::KernelQueue {
     if (pipeline == nil) {
       throw Error(fmt::format("Metal: kernel {} of {}.metal cannot be used on this GPU: {}",
                               launch.kernel, launch.source, text_of(error)));
+    }
+    if ([pipeline threadExecutionWidth] != mps::kSimdThreads) {
+      throw Error(fmt::format(
+          "Metal: kernels are for GPUs whose SIMD groups have {} threads, and those of this one "
+          "have {}; use device: cpu",
+          static_cast<int>(mps::kSimdThreads),
+          static_cast<uint64_t>([pipeline threadExecutionWidth])));
     }
     return pipeline;
   }

@@ -9,13 +9,14 @@ kernel void rms_norm(const device float* input [[buffer(0)]],
                      constant mps::NormSizes& sizes [[buffer(3)]],
                      threadgroup float* scratch GROUP_MEMORY,
                      uint3 group [[threadgroup_position_in_grid]],
-                     uint3 local [[thread_position_in_threadgroup]]) {
+                     uint lane [[thread_index_in_simdgroup]],
+                     uint simd_group [[simdgroup_index_in_threadgroup]]) {
   const int64_t first = static_cast<int64_t>(group.x) * sizes.size;
-  const int32_t thread_index = static_cast<int32_t>(local.x);
+  const mps::ThreadPlace place = mps::place_of(lane, simd_group);
   const float square =
-      mps::mean_square<mps::kRowThreads>(input + first, sizes.size, 1.0F, thread_index, scratch);
+      mps::mean_square<mps::kRowThreads>(input + first, sizes.size, 1.0F, place, scratch);
   const float inverse = 1.0F / portable::square_root(square + sizes.eps);
-  for (int32_t i = thread_index; i < sizes.size; i += mps::kRowThreads) {
+  for (int32_t i = place.index; i < sizes.size; i += mps::kRowThreads) {
     const float normed = portable::rounded_product(input[first + i] * inverse, scale[i]);
     out[first + i] = sizes.add != 0 ? out[first + i] + normed : normed;
   }

@@ -16,19 +16,19 @@ struct HeadInput {
   float eps;
 };
 
-inline float inverse_rms(HeadInput head, int32_t thread_index, threadgroup float* scratch) {
-  return 1.0F / portable::square_root(mps::mean_square<mps::kHeadThreads>(
-                                          head.numbers, head.size, 1.0F, thread_index, scratch) +
+inline float inverse_rms(HeadInput head, mps::ThreadPlace place, threadgroup float* scratch) {
+  return 1.0F / portable::square_root(mps::mean_square<mps::kHeadThreads>(head.numbers, head.size,
+                                                                          1.0F, place, scratch) +
                                       head.eps);
 }
 
 /// Norms and rotates a head, whose number i goes to out[i * stride]; the whole group.
 template <class T>
 inline void rotate_head(HeadInput head, bool norm, device T* out, int32_t stride,
-                        int32_t thread_index, threadgroup float* scratch) {
-  const float factor = norm ? inverse_rms(head, thread_index, scratch) : 1.0F;
+                        mps::ThreadPlace place, threadgroup float* scratch) {
+  const float factor = norm ? inverse_rms(head, place, scratch) : 1.0F;
   const int32_t half_size = head.size / 2;
-  for (int32_t i = thread_index; i < half_size; i += mps::kHeadThreads) {
+  for (int32_t i = place.index; i < half_size; i += mps::kHeadThreads) {
     portable::RotaryPair pair = {head.numbers[i], head.numbers[half_size + i]};
     if (norm) {
       pair.low = pair.low * factor * head.scale[i];
@@ -53,9 +53,9 @@ inline void rotate_head(HeadInput head, bool norm, device T* out, int32_t stride
       const device int32_t* positions [[buffer(10)]], const device int32_t* angles [[buffer(11)]], \
       const device int32_t* page_table [[buffer(12)]],                                             \
       constant mps::QkvSizes& sizes [[buffer(13)]], threadgroup float* scratch GROUP_MEMORY,       \
-      uint3 group [[threadgroup_position_in_grid]],                                                \
-      uint3 local [[thread_position_in_threadgroup]]) {                                            \
-    const int32_t thread_index = static_cast<int32_t>(local.x);                                    \
+      uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],       \
+      uint simd_group [[simdgroup_index_in_threadgroup]]) {                                        \
+    const mps::ThreadPlace place = mps::place_of(lane, simd_group);                                \
     const int32_t head = static_cast<int32_t>(group.x);                                            \
     const int64_t node = group.y;                                                                  \
     const int32_t dim = sizes.cache.head_dim;                                                      \
@@ -73,7 +73,7 @@ inline void rotate_head(HeadInput head, bool norm, device T* out, int32_t stride
                        sizes.eps};                                                                 \
     if (head < sizes.heads) {                                                                      \
       rotate_head(input, sizes.query_norm != 0, queries + (node * sizes.heads + head) * dim, 1,    \
-                  thread_index, scratch);                                                          \
+                  place, scratch);                                                                 \
       return;                                                                                      \
     }                                                                                              \
     const int32_t page = mps::page_of(page_table, sizes.cache, rows[node], slots[node]);           \
@@ -84,15 +84,15 @@ inline void rotate_head(HeadInput head, bool norm, device T* out, int32_t stride
       input.scale = k_scale;                                                                       \
       rotate_head(input, sizes.key_norm != 0,                                                      \
                   keys + portable::key_offset(shape, page, kv_head, in_page),                      \
-                  sizes.cache.page_size, thread_index, scratch);                                   \
+                  sizes.cache.page_size, place, scratch);                                          \
       return;                                                                                      \
     }                                                                                              \
     if (sizes.kv_projections == 1) {                                                               \
       input.numbers -= static_cast<int64_t>(kv_heads) * dim;                                       \
     }                                                                                              \
     device Kv* value = values + portable::value_offset(shape, page, kv_head, in_page);             \
-    const float factor = sizes.value_norm != 0 ? inverse_rms(input, thread_index, scratch) : 1.0F; \
-    for (int32_t i = thread_index; i < dim; i += mps::kHeadThreads) {                              \
+    const float factor = sizes.value_norm != 0 ? inverse_rms(input, place, scratch) : 1.0F;        \
+    for (int32_t i = place.index; i < dim; i += mps::kHeadThreads) {                               \
       value[i] = mps::narrowed(input.numbers[i] * factor, Kv(0));                                  \
     }                                                                                              \
   }

@@ -8,6 +8,7 @@ namespace specdec::mps {
 
 /// Threads of a group, and what a group takes.
 enum GroupSizes : int32_t {
+  kSimdThreads = 32,      ///< of a SIMD group, on every GPU of Apple's; all groups are whole ones
   kRowThreads = 256,      ///< norms, argmax: a group takes a row
   kElementThreads = 256,  ///< a thread takes an element
   kHeadThreads = 128,     ///< a group takes a head of a token

@@ -14,7 +14,8 @@
 namespace specdec::mps {
 
 /// What a kernel gets: its parameters are pointers to arrays, then the sizes, then a pointer to the
-/// group's memory where it has some, then the group and the thread.
+/// group's memory where it has some, then the group, and the thread in it: its index, or its lane
+/// and SIMD group.
 struct EmulatedArguments {
   std::vector<void*> arrays;
   void* sizes = nullptr;
@@ -42,6 +43,10 @@ class ParameterReader {
       return static_cast<T>(pointer);
     } else if constexpr (std::is_reference_v<T>) {
       return *static_cast<std::remove_reference_t<T>*>(arguments_.sizes);
+    } else if constexpr (std::is_same_v<T, unsigned>) {
+      constexpr unsigned kLanes = 32;
+      const unsigned index = cuda::emulation::threadIdx.x;
+      return index_++ == 1 ? index % kLanes : index / kLanes;
     } else {
       const cuda::emulation::Index& index =
           index_++ == 0 ? cuda::emulation::blockIdx : cuda::emulation::threadIdx;

@@ -12,6 +12,7 @@ using uint16_t = __UINT16_TYPE__;
 using uint32_t = __UINT32_TYPE__;
 using uint64_t = __UINT64_TYPE__;
 using uchar = unsigned char;
+using uint = unsigned;
 using ushort = unsigned short;
 using half = __fp16;
 using bfloat = __bf16;

@@ -12,6 +12,7 @@
 #define thread
 
 using uchar = unsigned char;
+using uint = unsigned;
 
 namespace metal {
 enum class mem_flags;

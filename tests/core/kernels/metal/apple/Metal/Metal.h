@@ -25,6 +25,7 @@ MTLSize MTLSizeMake(NSUInteger width, NSUInteger height, NSUInteger depth);
 
 @protocol MTLComputePipelineState
 - (NSUInteger)maxTotalThreadsPerThreadgroup;
+- (NSUInteger)threadExecutionWidth;
 @end
 
 @protocol MTLDevice
