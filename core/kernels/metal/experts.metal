@@ -60,29 +60,28 @@ kernel void route(const device float* logits [[buffer(0)]],
 }
 
 /// Grid (groups of outputs, pairs of a token and an expert): out[pair] = weight(expert) * its row.
-#define EXPERT_KERNEL(name, Weights)                                                           \
-  kernel void name(                                                                            \
-      const device uchar* weight [[buffer(0)]], const device int32_t* experts [[buffer(1)]],   \
-      const device float* input [[buffer(2)]], device float* out [[buffer(3)]],                \
-      constant mps::ExpertSizes& sizes [[buffer(4)]], threadgroup float* scratch GROUP_MEMORY, \
-      uint3 group [[threadgroup_position_in_grid]],                                            \
-      uint3 local [[thread_position_in_threadgroup]]) {                                        \
-    const int32_t thread_index = static_cast<int32_t>(local.x);                                \
-    const int32_t first = static_cast<int32_t>(group.x) * mps::kProductOutputs;                \
-    const int32_t pair = static_cast<int32_t>(group.y);                                        \
-    const int32_t expert = experts[pair];                                                      \
-    if (expert < 0 || expert >= sizes.count) {                                                 \
-      return;                                                                                  \
-    }                                                                                          \
-    const mps::Tile tile = {sizes.in, sizes.outputs - first, 1};                               \
-    const int64_t row = static_cast<int64_t>(expert) * sizes.outputs + first;                  \
-    const float sum = mps::row_product<mps::Weights, 1>(                                       \
-        weight + row * mps::row_bytes<mps::Weights>(sizes.in),                                 \
-        input + static_cast<int64_t>(pair / sizes.rows_share) * sizes.in, tile, thread_index,  \
-        scratch);                                                                              \
-    if (thread_index < mps::kProductOutputs && first + thread_index < sizes.outputs) {         \
-      out[static_cast<int64_t>(pair) * sizes.outputs + first + thread_index] = sum;            \
-    }                                                                                          \
+#define EXPERT_KERNEL(name, Weights)                                                             \
+  kernel void name(                                                                              \
+      const device uchar* weight [[buffer(0)]], const device int32_t* experts [[buffer(1)]],     \
+      const device float* input [[buffer(2)]], device float* out [[buffer(3)]],                  \
+      constant mps::ExpertSizes& sizes [[buffer(4)]], threadgroup float* scratch GROUP_MEMORY,   \
+      uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],     \
+      uint simd_group [[simdgroup_index_in_threadgroup]]) {                                      \
+    const mps::ThreadPlace place = mps::place_of(lane, simd_group);                              \
+    const int32_t first = static_cast<int32_t>(group.x) * mps::kProductOutputs;                  \
+    const int32_t pair = static_cast<int32_t>(group.y);                                          \
+    const int32_t expert = experts[pair];                                                        \
+    if (expert < 0 || expert >= sizes.count) {                                                   \
+      return;                                                                                    \
+    }                                                                                            \
+    const mps::Tile tile = {sizes.in, sizes.outputs - first, 1};                                 \
+    const int64_t row = static_cast<int64_t>(expert) * sizes.outputs + first;                    \
+    const float sum = mps::row_product<mps::Weights, 1>(                                         \
+        weight + row * mps::row_bytes<mps::Weights>(sizes.in),                                   \
+        input + static_cast<int64_t>(pair / sizes.rows_share) * sizes.in, tile, place, scratch); \
+    if (place.index < mps::kProductOutputs && first + place.index < sizes.outputs) {             \
+      out[static_cast<int64_t>(pair) * sizes.outputs + first + place.index] = sum;               \
+    }                                                                                            \
   }
 
 EXPERT_KERNEL(expert_linear_float32, Float32Weights)

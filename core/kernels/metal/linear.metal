@@ -9,18 +9,18 @@ using namespace specdec;
       const device uchar* weight [[buffer(0)]], const device float* bias [[buffer(1)]],        \
       const device float* input [[buffer(2)]], device float* out [[buffer(3)]],                \
       constant mps::LinearSizes& sizes [[buffer(4)]], threadgroup float* scratch GROUP_MEMORY, \
-      uint3 group [[threadgroup_position_in_grid]],                                            \
-      uint3 local [[thread_position_in_threadgroup]]) {                                        \
-    const int32_t thread_index = static_cast<int32_t>(local.x);                                \
+      uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],   \
+      uint simd_group [[simdgroup_index_in_threadgroup]]) {                                    \
+    const mps::ThreadPlace place = mps::place_of(lane, simd_group);                            \
     const int32_t first_output = static_cast<int32_t>(group.x) * mps::kProductOutputs;         \
     const int32_t first_row = static_cast<int32_t>(group.y) * kRows;                           \
     const mps::Tile tile = {sizes.in, sizes.outputs - first_output, sizes.rows - first_row};   \
     const float sum = mps::row_product<mps::Weights, kRows>(                                   \
         weight + first_output * mps::row_bytes<mps::Weights>(sizes.in),                        \
-        input + static_cast<int64_t>(first_row) * sizes.in, tile, thread_index, scratch);      \
-    const int32_t row = first_row + thread_index / mps::kProductOutputs;                       \
-    const int32_t output = first_output + thread_index % mps::kProductOutputs;                 \
-    if (thread_index < kRows * mps::kProductOutputs && row < sizes.rows &&                     \
+        input + static_cast<int64_t>(first_row) * sizes.in, tile, place, scratch);             \
+    const int32_t row = first_row + place.index / mps::kProductOutputs;                        \
+    const int32_t output = first_output + place.index % mps::kProductOutputs;                  \
+    if (place.index < kRows * mps::kProductOutputs && row < sizes.rows &&                      \
         output < sizes.outputs) {                                                              \
       out[static_cast<int64_t>(row) * sizes.out_stride + output] =                             \
           sizes.biased != 0 ? sum + bias[output] : sum;                                        \

@@ -40,9 +40,7 @@ uint32_t reduction_bytes(int64_t sums, int64_t threads) {
 
 /// Memory of a group that multiplies a tile of rows.
 uint32_t product_bytes(int64_t rows) {
-  return static_cast<uint32_t>(rows * mps::kProductOutputs *
-                               (mps::kProductThreads + mps::kProductParts)) *
-         static_cast<uint32_t>(sizeof(float));
+  return reduction_bytes(rows * mps::kProductOutputs, mps::kProductThreads);
 }
 
 mps::CacheSizes cache_sizes(const KvView& view) {

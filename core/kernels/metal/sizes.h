@@ -15,8 +15,7 @@ enum GroupSizes : int32_t {
   kChunkPositions = 128,  ///< of attention: a thread takes a position
   kProductThreads = 128,  ///< of a product of rows with a matrix
   kProductOutputs = 4,    ///< of a group
-  kProductRows = 4,       ///< of a group where there are several
-  kProductParts = 8,      ///< a sum's partial sums, each of kProductThreads / kProductParts threads
+  kProductRows = 8,       ///< of a group where there are several
   kMaxHeadDim = 512,      ///< of attention
   kMaxStreams = 8,        ///< residual streams of AltUp
 };

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
-#include "core/kernels/metal/kernel_queue.h"
 #include "core/kernels/metal/metal_ops.h"
+#include "core/kernels/metal/sizes.h"
 #include "tests/core/kernels/metal/emulated_kernel.h"
 
 namespace specdec::mps {
@@ -12,10 +12,14 @@ namespace {
 
 class EmulatedQueue final : public KernelQueue {
  public:
+  explicit EmulatedQueue(std::vector<KernelLaunch>* launches) : launches_(launches) {}
+
   void run(const KernelLaunch& launch) override {
     const auto kernel = emulated_kernels().find(launch.source + "/" + launch.kernel);
     SPECDEC_CHECK(kernel != emulated_kernels().end(), "no kernel {} in {}.metal", launch.kernel,
                   launch.source);
+    SPECDEC_CHECK(launch.threads % kSimdThreads == 0, "{}: {} threads", launch.kernel,
+                  launch.threads);
     SPECDEC_CHECK(launch.group_bytes <= kMaxGroupBytes, "{}: {} bytes of a group's memory",
                   launch.kernel, launch.group_bytes);
     std::vector<unsigned char> sizes(
@@ -24,6 +28,10 @@ class EmulatedQueue final : public KernelQueue {
     EmulatedArguments arguments{.arrays = {}, .sizes = sizes.data()};
     for (const KernelArray& array : launch.arrays) {
       arguments.arrays.push_back(address(array));
+    }
+    if (launches_ != nullptr) {
+      launches_->push_back(launch);
+      launches_->back().sizes = nullptr;
     }
     cuda::LaunchShape shape;
     shape.grid_x = launch.groups[0];
@@ -42,12 +50,14 @@ class EmulatedQueue final : public KernelQueue {
     return static_cast<unsigned char*>(array.tensor.mutable_data_ptr()) +
            array.first * static_cast<int64_t>(array.tensor.itemsize());
   }
+
+  std::vector<KernelLaunch>* launches_;
 };
 
 }  // namespace
 
-std::shared_ptr<Ops> emulated_metal_ops() {
-  return metal_ops(at::kCPU, std::make_unique<EmulatedQueue>());
+std::shared_ptr<Ops> emulated_metal_ops(std::vector<KernelLaunch>* launches) {
+  return metal_ops(at::kCPU, std::make_unique<EmulatedQueue>(launches));
 }
 
 }  // namespace specdec::mps

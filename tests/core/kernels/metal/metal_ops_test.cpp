@@ -16,7 +16,6 @@
 #include "tests/core/kernels/metal/emulated_queue.h"
 #include "tests/support/max_difference.h"
 #include "tests/support/parameter_name.h"
-#include "tests/support/stored_blocks.h"
 
 namespace specdec {
 namespace {
@@ -158,62 +157,6 @@ TEST_F(MetalOpsTest, WhatNoKernelTakesIsAnError) {
                        Placement{at::kCPU, WeightLayout::kRows});
   EXPECT_THROW(metal_->linear(doubles, at::randn({1, 4})), Error);
 }
-
-/// Products in each format.
-class MetalLinearTest : public testing::TestWithParam<WeightFormat> {
- protected:
-  static Linear matrix(int64_t out, int64_t in, const Tensor& bias) {
-    const Placement rows{at::kCPU, WeightLayout::kRows};
-    if (is_in_blocks(GetParam()) && GetParam() != WeightFormat::kInt8) {
-      return stored_linear(out, in, bias, rows);
-    }
-    return Linear(at::randn({out, in}), GetParam(), bias, rows);
-  }
-
-  /// A matrix of random blocks.
-  static Linear stored_linear(int64_t out, int64_t in, const Tensor& bias, const Placement& place) {
-    Linear linear = random_stored_rows(GetParam(), out, in, 3).packed(place);
-    linear.set_bias(bias);
-    return linear;
-  }
-
-  std::shared_ptr<Ops> metal_ = mps::emulated_metal_ops();
-};
-
-TEST_P(MetalLinearTest, EqualsTheSumInFloat64AndARowHasItsOwnBits) {
-  at::manual_seed(5);
-  const Tensor bias = at::randn({13});
-  const Linear linear = matrix(13, 1280, bias);
-  const Tensor weight = linear.unpack().to(at::kDouble);
-  Tensor input = at::randn({9, 1280});
-  input[4].fill_(std::numeric_limits<float>::infinity());
-  input[5].fill_(NAN);
-  const Tensor out = metal_->linear(linear, input);
-  for (const int64_t row : {0, 3, 6, 8}) {
-    const Tensor one = input.narrow(0, row, 1).contiguous();
-    const Tensor wanted = at::mv(weight, input[row].to(at::kDouble)) + bias;
-    const Tensor terms = at::mv(weight.abs(), input[row].to(at::kDouble).abs()) + 1;
-    EXPECT_TRUE(((out[row] - wanted).abs() <= 1e-6 * terms).all().item<bool>()) << row;
-    cuda::emulation::set_seed(static_cast<uint64_t>(row));
-    EXPECT_TRUE(at::equal(metal_->linear(linear, one)[0], out[row])) << row;
-  }
-}
-
-TEST_P(MetalLinearTest, RowsOfATableAreItsWeights) {
-  at::manual_seed(6);
-  const Linear linear = matrix(7, 256, at::zeros({7}));
-  const Tensor ids = at::tensor({6, 0, 3}, at::kInt);
-  const Tensor wanted = linear.unpack().to(at::kFloat).index_select(0, ids);
-  EXPECT_TRUE(at::equal(metal_->embed_rows(linear, ids, 2.0), wanted * 2));
-}
-
-INSTANTIATE_TEST_SUITE_P(All, MetalLinearTest,
-                         testing::Values(WeightFormat::kFloat32, WeightFormat::kBFloat16,
-                                         WeightFormat::kFloat16, WeightFormat::kInt8,
-                                         WeightFormat::kQ40, WeightFormat::kQ41, WeightFormat::kQ50,
-                                         WeightFormat::kQ51, WeightFormat::kQ4K, WeightFormat::kQ5K,
-                                         WeightFormat::kQ6K),
-                         [](const auto& info) { return format_name(info.param); });
 
 class MetalAttentionTest : public testing::TestWithParam<AttentionCase> {};
 
