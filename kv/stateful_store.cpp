@@ -21,13 +21,7 @@ constexpr int64_t kUnreadDimensions = 32;
 
 }  // namespace
 
-StatefulStore::Layout StatefulStore::layout_of(const std::vector<LayerKv>& layers,
-                                               const KvCacheOptions& options) {
-  if (options.device.is_mps()) {
-    throw Error(
-        fmt::format("recurrent layers run on the CPU and CUDA only, not on {}: choose device: cpu",
-                    options.device.str()));
-  }
+StatefulStore::Layout StatefulStore::layout_of(const std::vector<LayerKv>& layers) {
   Layout layout;
   for (const LayerKv& layer : layers) {
     if (layer.state_size > 0) {
@@ -77,7 +71,7 @@ class StatefulStore::Tiers final : public RowTiers {
 };
 
 StatefulStore::StatefulStore(const std::vector<LayerKv>& layers, const KvCacheOptions& options)
-    : StatefulStore(layout_of(layers, options), options) {}
+    : StatefulStore(layout_of(layers), options) {}
 
 StatefulStore::StatefulStore(Layout layout, const KvCacheOptions& options)
     : places_(std::move(layout.places)),

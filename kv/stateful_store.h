@@ -12,7 +12,7 @@ namespace specdec {
 /// StateStore with the same rows, lengths and pending nodes.
 class StatefulStore final : public KvStore {
  public:
-  /// Throws Error for a device of Metal. Where no layer has keys and values, pages of a layer that
+  /// Where no layer has keys and values, pages of a layer that
   /// nobody reads count the tokens: 256 bytes of float32 a token, in no statistics.
   StatefulStore(const std::vector<LayerKv>& layers, const KvCacheOptions& options);
 
@@ -65,7 +65,7 @@ class StatefulStore final : public KvStore {
     int64_t state_numbers = 0;
   };
 
-  static Layout layout_of(const std::vector<LayerKv>& layers, const KvCacheOptions& options);
+  static Layout layout_of(const std::vector<LayerKv>& layers);
   StatefulStore(Layout layout, const KvCacheOptions& options);
   const Place& place(int64_t layer) const { return places_.at(static_cast<size_t>(layer)); }
 

@@ -147,9 +147,8 @@ void Ops::round_keys(const KvView& /*view*/) {
 
 void Ops::recurrence(const RecurrenceTensors& /*weights*/, const NodeStates& /*states*/,
                      int64_t /*offset*/, Tensor& branches) {
-  throw Error(
-      fmt::format("recurrent layers run on the CPU and CUDA only, not on {}: choose device: cpu",
-                  branches.device().str()));
+  throw Error(fmt::format("no kernel evaluates recurrent layers on {}: choose device: cpu",
+                          branches.device().str()));
 }
 
 Tensor Ops::result(int64_t rows, int64_t width, const at::TensorOptions& options) {

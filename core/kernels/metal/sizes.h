@@ -17,6 +17,9 @@ enum GroupSizes : int32_t {
   kProductOutputs = 4,    ///< of a group
   kProductRows = 8,       ///< of a group where there are several
   kMaxHeadDim = 512,      ///< of attention
+  kChannelThreads = 64,   ///< of recurrent layers: a thread takes a channel
+  kGateNodes = 8,         ///< of a group that multiplies with gates
+  kGateInputs = 256,      ///< that such a group has in its memory at a time
   kMaxStreams = 8,        ///< residual streams of AltUp
 };
 
@@ -94,6 +97,14 @@ struct CutSizes {
 struct PerLayerSizes {
   int32_t rows, layers, size;
   float eps, context_scale;
+};
+
+/// Of a recurrent layer and `count` nodes.
+struct RecurrenceSizes {
+  int32_t count, channels;
+  int32_t width;   ///< tokens that the convolution reads
+  int32_t blocks;  ///< of the gates
+  int32_t state_stride;
 };
 
 /// Of streams [count, rows, size]; the router's count stands for its outputs.

@@ -3,8 +3,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -12,60 +10,10 @@
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/launch_shape.h"
+#include "tests/core/kernels/recurrence_case.h"
 
 namespace specdec {
 namespace {
-
-constexpr int64_t kLayerOffset = 5;  // of states of two layers
-constexpr int64_t kStates = 24;
-
-struct RecurrenceShape {
-  int64_t blocks, size, width;
-  int64_t channels() const { return blocks * size; }
-};
-
-RecurrenceTensors random_recurrence(const RecurrenceShape& shape) {
-  const auto gate = [&] {
-    return at::randn({shape.blocks, shape.size, shape.size}) /
-           std::sqrt(static_cast<double>(shape.size));
-  };
-  const auto row = [&] { return at::randn({shape.channels()}); };
-  RecurrenceTensors out;
-  out.convolution = at::randn({shape.width, shape.channels()});
-  out.convolution_bias = row();
-  out.input_gate = gate();
-  out.input_gate_bias = row();
-  out.decay_gate = gate();
-  out.decay_gate_bias = row();
-  out.decay = -row().abs() - 0.01;
-  return out;
-}
-
-/// Nodes whose states lie in no order: of two texts that go on, state 3 and state 1, and of one
-/// that begins.
-std::vector<NodeState> nodes_of_trees() {
-  return {{-1, 3, 20}, {0, 20, 4}, {0, 20, 17}, {2, 17, 5}, {1, 4, 6},    {4, 6, 7},  {3, 5, 8},
-          {-1, 1, 9},  {7, 9, 10}, {-1, -1, 0}, {9, 0, 12}, {10, 12, 13}, {9, 0, 14}, {-1, 3, 15}};
-}
-
-std::vector<NodeState> nodes_of_chain(int32_t count, int32_t before) {
-  std::vector<NodeState> nodes;
-  for (int32_t node = 0; node < count; ++node) {
-    nodes.push_back({node - 1, node == 0 ? before : node + 3, node + 4});
-  }
-  return nodes;
-}
-
-NodeStates states_of(const Tensor& memory, const std::vector<NodeState>& nodes) {
-  const Tensor table = at::empty({std::ssize(nodes), 3}, at::kInt);
-  std::copy(nodes.begin(), nodes.end(),
-            reinterpret_cast<NodeState*>(table.mutable_data_ptr<int32_t>()));
-  return {memory, table};
-}
-
-Tensor random_states(const RecurrenceShape& shape) {
-  return at::randn({kStates, kLayerOffset + 2 * shape.width * shape.channels()});
-}
 
 void cuda_recurrence(const RecurrenceTensors& weights, const NodeStates& states, Tensor& branches) {
   cuda::RecurrenceTask task = cuda::recurrence_task(weights, states, kLayerOffset, branches);
@@ -73,11 +21,6 @@ void cuda_recurrence(const RecurrenceTensors& weights, const NodeStates& states,
       at::full({specdec_cuda_recurrence_workspace(&task)}, std::numeric_limits<float>::quiet_NaN());
   task.workspace = workspace.mutable_data_ptr<float>();
   ASSERT_EQ(specdec_cuda_recurrence(&task, nullptr), 0);
-}
-
-/// A node's branch, as the others' does not matter.
-Tensor branch_of(const Tensor& branches, int64_t node) {
-  return branches[node].narrow(0, branches.size(1) / 2, branches.size(1) / 2);
 }
 
 TEST(CudaRecurrenceTest, EqualsTheOp) {

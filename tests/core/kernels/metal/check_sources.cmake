@@ -35,7 +35,7 @@ endfunction()
 
 file(GLOB sources ${FOLDER}/*.metal)
 list(LENGTH sources count)
-if(count LESS 9)
+if(count LESS 10)
   message(SEND_ERROR "${FOLDER}: ${count} sources, build specdec_flat_metal first")
 endif()
 foreach(source IN LISTS sources)
