@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/kernels/copy_queue.h"
+#include "core/kernels/metal/metal_formats.h"
 #include "kv/addressed_blocks.h"
 #include "kv/device_blocks.h"
 #include "kv/page_tiers.h"
@@ -43,17 +44,17 @@ void check_format(const KvCacheOptions& options) {
     return;
   }
   const char* name = kv_format_name(options.format);
-  const bool half = options.format == KvFormat::kBFloat16;
+  const bool half = options.format == KvFormat::kBFloat16;  // by its own key
   if (options.dtype != at::kFloat) {
     throw Error(
         fmt::format("a key/value cache in {} needs float32 activations, not float64; leave "
                     "{} out, or choose dtype: float32",
                     name, half ? "kv_dtype" : "the cache's format"));
   }
-  if (!half && options.device.is_mps()) {
+  if (options.device.is_mps() && !mps::metal_has(options.format)) {
     throw Error(
-        fmt::format("a key/value cache in {} is for the CPU and CUDA; on {} there are float32 and "
-                    "kv_dtype: bfloat16",
+        fmt::format("a key/value cache in {} is for the CPU and CUDA; on {} there are float16, "
+                    "fp8_e4m3, q8, q4 and hierarchical ones",
                     name, options.device.str()));
   }
 }

@@ -7,7 +7,7 @@ namespace specdec {
 
 /// What the numbers in the pages of a cache are, rounded when they are written and widened,
 /// exactly, when they are read. All but kNative stand beside float32 activations. The CPU and CUDA
-/// have all of them, Metal kNative and kBFloat16.
+/// have all of them, Metal all but kQ3 and kKivi.
 enum class KvFormat {
   kNative,    ///< of the activations' dtype
   kBFloat16,  ///< to the nearest, ties to even

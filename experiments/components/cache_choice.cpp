@@ -6,6 +6,7 @@
 
 #include "core/draft.h"
 #include "core/error.h"
+#include "core/kernels/metal/metal_formats.h"
 #include "experiments/components/cache_codebook.h"
 #include "experiments/components/cache_format.h"
 #include "experiments/components/cache_room.h"
@@ -35,15 +36,23 @@ MakeCache with_named_errors(const MakeCache& make, const std::string& name, cons
   };
 }
 
-/// Formats that dtype or device rule out, and rotations with them.
+/// Formats and exact tokens that dtype or device rule out, and rotations with them.
 void check_format(const ConfigNode& cache, const CacheChoice& choice, const ModelOptions& options) {
+  if (!choice.format) {
+    return;
+  }
   const bool on_mps = options.device == "mps";
-  if (choice.format && (options.dtype == "float64" || on_mps)) {
+  const bool is_missing = on_mps && !mps::metal_has(*choice.format);
+  if (options.dtype == "float64" || is_missing) {
     cache.fail(
         "format",
         fmt::format("{} is for float32 activations on the CPU and CUDA, but {}; leave it out, or "
                     "change that",
-                    kv_format_name(*choice.format), on_mps ? "device is mps" : "dtype is float64"));
+                    kv_format_name(*choice.format),
+                    is_missing ? "device is mps" : "dtype is float64"));
+  } else if (on_mps && choice.exact_recent > 0) {
+    cache.fail("exact_recent",
+               "is for the CPU and CUDA, but device is mps; leave it out, or choose device: cpu");
   }
 }
 

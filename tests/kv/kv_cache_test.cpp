@@ -73,8 +73,7 @@ TEST(KvCacheTest, FormatsTakeTheirCodesAndTheScales) {
 }
 
 TEST(KvCacheTest, MetalHasFewerFormats) {
-  for (const KvFormat format : {KvFormat::kFloat16, KvFormat::kFp8E4m3, KvFormat::kQ8,
-                                KvFormat::kQ4, KvFormat::kQ3, KvFormat::kHierarchical}) {
+  for (const KvFormat format : {KvFormat::kQ3, KvFormat::kKivi2, KvFormat::kKivi4}) {
     KvCacheOptions options = small_pages(format);
     options.device = at::kMPS;
     try {

@@ -5,7 +5,9 @@
 #if defined(__METAL_VERSION__)
 #include <metal_stdlib>
 #define SPECDEC_DEVICE inline
+#define SPECDEC_CONSTANT constant constexpr
 #else
+#define SPECDEC_CONSTANT constexpr
 #include <math.h>
 #include <stdint.h>
 #include <string.h>

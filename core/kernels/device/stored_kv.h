@@ -7,7 +7,7 @@
 namespace specdec::portable {
 
 /// Numbers that share a scale.
-constexpr int kScaledGroup = 32;
+SPECDEC_CONSTANT int kScaledGroup = 32;
 
 /// The integers that a format's codes are, in units of its scale.
 struct IntegerCodes {
@@ -71,6 +71,7 @@ struct NormalLevels {
   }
 };
 
+#if !defined(__METAL_VERSION__)  // which has no float64
 /// The code of kQ3 whose level, levels[code] times the root mean square of its group, is nearest to
 /// a number: the first of several. 0 in a group of zeros and NaN.
 template <class Levels>
@@ -92,18 +93,19 @@ SPECDEC_DEVICE HalfBits level_scale(double rms, double products, double squares)
   const double scale = squares > 0.0 ? products / squares : 0.0;
   return narrow(finite ? static_cast<float>(scale) : float_of(0x7FC00000U), HalfBits{});
 }
+#endif
 
 /// Tokens whose keys are rounded together where each channel has a range: kKeyGroup.
-constexpr int kRangedTokens = 32;
+SPECDEC_CONSTANT int kRangedTokens = 32;
 /// Dimensions whose ranges lie in a row of such keys.
-constexpr int kRangesOfRow = kRangedTokens / 2;
+SPECDEC_CONSTANT int kRangesOfRow = kRangedTokens / 2;
 
 /// What a group's codes lie between: code c means least + c * step.
 struct CodeRange {
   HalfBits least, step;
 };
 /// Bytes of one.
-constexpr int kRangeBytes = 4;
+SPECDEC_CONSTANT int kRangeBytes = 4;
 
 /// The largest code of so many bits.
 SPECDEC_DEVICE float highest_code(int bits) { return static_cast<float>((1 << bits) - 1); }

@@ -4,7 +4,8 @@
 #include "core/kernels/device/activations.h"
 #include "core/kernels/device/online_softmax.h"
 #include "core/kernels/metal/cache.metalh"
-#include "core/kernels/metal/reduce.metalh"
+#include "core/kernels/metal/hadamard.metalh"
+#include "core/kernels/metal/kv_formats.metalh"
 
 using namespace specdec;
 
@@ -26,10 +27,15 @@ inline Shared shared_of(threadgroup float* numbers, int32_t dim) {
 
 /// q.k with the key at a slot.
 template <class Kv>
-inline float score_of(threadgroup float* query, const device Kv* key, int32_t dim, int32_t stride) {
+inline float score_of(threadgroup float* query, const device typename Kv::Element* key, int32_t dim,
+                      int32_t stride) {
   float score = 0.0F;
-  for (int32_t d = 0; d < dim; ++d) {
-    score = portable::fused(query[d], mps::widened(key[static_cast<int64_t>(d) * stride]), score);
+  for (int32_t first = 0; first < dim; first += mps::kSimdThreads) {
+    const float scale = Kv::scale(key, stride, dim, first / mps::kSimdThreads);
+    const int32_t end = dim - first < mps::kSimdThreads ? dim : first + mps::kSimdThreads;
+    for (int32_t d = first; d < end; ++d) {
+      score = portable::fused(query[d], scale * Kv::code(key, stride, dim, d), score);
+    }
   }
   return score;
 }
@@ -37,13 +43,17 @@ inline float score_of(threadgroup float* query, const device Kv* key, int32_t di
 /// The values of a dimension, mixed by the weights. A hidden value is not multiplied: it may be
 /// anything.
 template <class Kv>
-inline float mixed_dimension(Shared shared, const device Kv* values, int32_t dim, int32_t d) {
+inline float mixed_dimension(Shared shared, const device typename Kv::Element* values,
+                             constant mps::CacheSizes& sizes, int32_t d) {
+  const int32_t dim = sizes.head_dim;
   float mixed = 0.0F;
   for (int32_t j = 0; j < mps::kChunkPositions; ++j) {
     const float weight = shared.weights[j];
     if (!(weight < 0.0F)) {
-      mixed = portable::fused(
-          weight, mps::widened(values[static_cast<int64_t>(shared.rows[j]) * dim + d]), mixed);
+      const device typename Kv::Element* value =
+          values + static_cast<int64_t>(shared.rows[j]) * sizes.width;
+      const float scale = Kv::scale(value, 1, dim, d / mps::kSimdThreads);
+      mixed = portable::fused(weight, scale * Kv::code(value, 1, dim, d), mixed);
     }
   }
   return mixed;
@@ -60,9 +70,10 @@ inline int32_t first_chunk(int32_t position, int32_t window) {
 /// score and the sum of weights, [nodes, heads, chunks, 2].
 #define ATTENTION_KERNEL(name, Kv)                                                                 \
   kernel void name(                                                                                \
-      const device float* queries [[buffer(0)]], const device Kv* keys [[buffer(1)]],              \
-      const device Kv* values [[buffer(2)]], const device int32_t* rows [[buffer(3)]],             \
-      const device int32_t* positions [[buffer(4)]],                                               \
+      const device float* queries [[buffer(0)]],                                                   \
+      const device mps::Kv::Element* keys [[buffer(1)]],                                           \
+      const device mps::Kv::Element* values [[buffer(2)]],                                         \
+      const device int32_t* rows [[buffer(3)]], const device int32_t* positions [[buffer(4)]],     \
       const device int32_t* path_starts [[buffer(5)]], const device int32_t* paths [[buffer(6)]],  \
       const device int32_t* lengths [[buffer(7)]], const device int32_t* page_table [[buffer(8)]], \
       const device float* bias [[buffer(9)]], device float* mixed [[buffer(10)]],                  \
@@ -96,8 +107,9 @@ inline int32_t first_chunk(int32_t position, int32_t window) {
       const int32_t page = mps::page_of(page_table, sizes.cache, rows[node], slot);                \
       const int32_t in_page = slot % page_size;                                                    \
       const portable::PageShape shape = mps::page_shape(sizes.cache);                              \
-      score = score_of(shared.query, keys + portable::key_offset(shape, page, kv_head, in_page),   \
-                       dim, page_size);                                                            \
+      score = score_of<mps::Kv>(shared.query,                                                      \
+                                keys + portable::key_offset(shape, page, kv_head, in_page), dim,   \
+                                page_size);                                                        \
       score = portable::soft_cap(score * sizes.scale, sizes.soft_cap);                             \
       score += slot < sizes.bias_columns                                                           \
                    ? bias[static_cast<int64_t>(node) * sizes.bias_columns + slot]                  \
@@ -116,39 +128,60 @@ inline int32_t first_chunk(int32_t position, int32_t window) {
       parts[2 * part + 1] = total;                                                                 \
     }                                                                                              \
     for (int32_t d = place.index; d < dim; d += mps::kChunkPositions) {                            \
-      mixed[part * dim + d] = mixed_dimension(shared, values, dim, d);                             \
+      mixed[part * dim + d] = mixed_dimension<mps::Kv>(shared, values, sizes.cache, d);            \
     }                                                                                              \
   }
 
-ATTENTION_KERNEL(attention_chunk_float32, float)
-ATTENTION_KERNEL(attention_chunk_bfloat16, ushort)
+ATTENTION_KERNEL(attention_chunk_float32, Float32Kv)
+ATTENTION_KERNEL(attention_chunk_bfloat16, BFloat16Kv)
+ATTENTION_KERNEL(attention_chunk_float16, Float16Kv)
+ATTENTION_KERNEL(attention_chunk_fp8_e4m3, Float8Kv)
+ATTENTION_KERNEL(attention_chunk_q8, Q8Kv)
+ATTENTION_KERNEL(attention_chunk_q4, Q4Kv)
+ATTENTION_KERNEL(attention_chunk_hierarchical, HalvesKv)
+
+namespace {
+
+/// Dimension d of a head of the newest position, with its chunks added up.
+inline float joined_dimension(const device float* mixed, const device float* parts,
+                              constant mps::AttentionSizes& sizes, int64_t first_part,
+                              int32_t newest, int32_t d) {
+  portable::SoftmaxPart sum = portable::nothing_seen();
+  float number = 0.0F;
+  for (int32_t chunk = first_chunk(newest, sizes.cache.window);
+       chunk <= newest / mps::kChunkPositions; ++chunk) {
+    const int64_t part = first_part + chunk;
+    const portable::SoftmaxMerge merged =
+        portable::merge(sum, {parts[2 * part], parts[2 * part + 1]});
+    number = portable::merge_mixed(merged, number, mixed[part * sizes.cache.head_dim + d]);
+    sum = merged.part;
+  }
+  return number * (1.0F / sum.total);
+}
+
+}  // namespace
 
 /// Grid (heads, nodes): adds up the chunks.
 kernel void attention_join(const device int32_t* positions [[buffer(0)]],
                            const device float* mixed [[buffer(1)]],
                            const device float* parts [[buffer(2)]], device float* out [[buffer(3)]],
                            constant mps::AttentionSizes& sizes [[buffer(4)]],
+                           threadgroup float* numbers GROUP_MEMORY,
                            uint3 group [[threadgroup_position_in_grid]],
-                           uint3 local [[thread_position_in_threadgroup]]) {
+                           uint lane [[thread_index_in_simdgroup]],
+                           uint simd_group [[simdgroup_index_in_threadgroup]]) {
+  const mps::ThreadPlace place = mps::place_of(lane, simd_group);
   const int64_t head = static_cast<int64_t>(group.y) * sizes.heads + group.x;
-  const int64_t first_part = head * sizes.chunks;
   const int32_t dim = sizes.cache.head_dim;
   const int32_t newest = positions[group.y];
-  for (int32_t d = static_cast<int32_t>(local.x); d < dim; d += mps::kChunkPositions) {
-    if (newest < 0) {
-      out[head * dim + d] = 0.0F;
-      continue;
-    }
-    portable::SoftmaxPart sum = portable::nothing_seen();
-    float number = 0.0F;
-    for (int32_t chunk = first_chunk(newest, sizes.cache.window);
-         chunk <= newest / mps::kChunkPositions; ++chunk) {
-      const int64_t part = first_part + chunk;
-      const portable::SoftmaxMerge merged =
-          portable::merge(sum, {parts[2 * part], parts[2 * part + 1]});
-      number = portable::merge_mixed(merged, number, mixed[part * dim + d]);
-      sum = merged.part;
-    }
-    out[head * dim + d] = number * (1.0F / sum.total);
+  for (int32_t d = place.index; d < dim; d += mps::kChunkPositions) {
+    numbers[d] =
+        newest < 0 ? 0.0F : joined_dimension(mixed, parts, sizes, head * sizes.chunks, newest, d);
+  }
+  if (sizes.cache.hadamard != 0) {
+    mps::hadamard_head<mps::kChunkPositions>(numbers, dim, place);
+  }
+  for (int32_t d = place.index; d < dim; d += mps::kChunkPositions) {
+    out[head * dim + d] = numbers[d];
   }
 }

@@ -4,25 +4,35 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/kernels/metal/metal_formats.h"
 
 namespace specdec::mps {
 namespace {
 
 CacheSizes cache_sizes(const KvView& view) {
   SPECDEC_CHECK(view.sink == 0 && view.pooled == nullptr, "Metal: a cache with a sink or means");
-  return {int_of(view.kv_heads()), int_of(view.head_dim()), int_of(view.page_size()),
-          int_of(view.window), int_of(view.page_stride())};
+  return {int_of(view.kv_heads()),
+          int_of(view.head_dim()),
+          int_of(view.page_size()),
+          int_of(view.window),
+          int_of(view.page_stride()),
+          int_of(view.values.size(3)),
+          view.rotation == KvRotation::kHadamard ? 1 : 0};
 }
 
 KernelArray page_table_of(const KvView& view) {
   return {view.tables->page_tables, view.page_offset()};
 }
 
-/// "float32" or "bfloat16" pages.
+/// What the kernels that write a view's pages are called.
 const char* page_format(const KvView& view) {
-  SPECDEC_CHECK(view.format == KvFormat::kNative || view.format == KvFormat::kBFloat16,
-                "Metal: a cache in {}", kv_format_name(view.format));
+  SPECDEC_CHECK(metal_has(view.format), "Metal: a cache in {}", kv_format_name(view.format));
   return kv_format_name(view.format);
+}
+
+/// What those are called that read them: upper halves and the scales lie as codes of q4 do.
+const char* read_format(const KvView& view) {
+  return view.read == KvRead::kUpperHalf ? kv_format_name(KvFormat::kQ4) : page_format(view);
 }
 
 void check_attention(const Tensor& queries, const KvView& view) {
@@ -34,11 +44,14 @@ void check_attention(const Tensor& queries, const KvView& view) {
   }
 }
 
+/// Memory of a head's numbers.
+uint32_t head_bytes(int32_t head_dim) {
+  return static_cast<uint32_t>(head_dim) * static_cast<uint32_t>(sizeof(float));
+}
+
 /// Memory of a group of attention's first kernel.
 uint32_t chunk_bytes(int32_t head_dim) {
-  return static_cast<uint32_t>(head_dim + 2 * kChunkPositions) *
-             static_cast<uint32_t>(sizeof(float)) +
-         reduction_bytes(1, kChunkPositions);
+  return head_bytes(head_dim + 2 * kChunkPositions) + reduction_bytes(1, kChunkPositions);
 }
 
 }  // namespace
@@ -72,7 +85,7 @@ void qkv_to_cache(const MetalLauncher& metal, const Tensor& qkv, const QkvOption
       groups_of(options.heads + (options.kv_projections == 0 ? 0 : 2 * view.kv_heads()), 1),
       groups_of(tables.nodes, 1), 1};
   launch.threads = kHeadThreads;
-  launch.group_bytes = reduction_bytes(1, kHeadThreads);
+  launch.group_bytes = head_bytes(sizes.cache.head_dim) + reduction_bytes(1, kHeadThreads);
   metal.run(launch, sizes);
 }
 
@@ -92,7 +105,7 @@ void paged_attention(MetalLauncher& metal, const Tensor& queries, const KvView& 
   const int64_t parts = tables.nodes * sizes.heads * sizes.chunks;
   const Tensor workspace = metal.workspace(parts * (view.head_dim() + 2));
   const KernelArray partial = {workspace, parts * view.head_dim()};
-  KernelLaunch launch = launch_of("attention", "attention_chunk_", page_format(view));
+  KernelLaunch launch = launch_of("attention", "attention_chunk_", read_format(view));
   launch.arrays = {metal.plain(queries), {view.keys},
                    {view.values},        {tables.rows},
                    {tables.positions},   {tables.path_starts},
@@ -108,6 +121,7 @@ void paged_attention(MetalLauncher& metal, const Tensor& queries, const KvView& 
   join.arrays = {{tables.positions}, {workspace}, partial, metal.plain(out)};
   join.groups = {launch.groups[0], launch.groups[1], 1};
   join.threads = kChunkPositions;
+  join.group_bytes = head_bytes(sizes.cache.head_dim);
   metal.run(join, sizes);
 }
 

@@ -38,4 +38,8 @@ const char* metal_format(WeightFormat format) {
                           format_name(format)));
 }
 
+bool metal_has(KvFormat format) {
+  return format < KvFormat::kQ3 || format == KvFormat::kHierarchical;
+}
+
 }  // namespace specdec::mps

@@ -1,4 +1,5 @@
 #pragma once
+#include "core/kernels/kv_format.h"
 #include "core/kernels/panels.h"
 
 namespace specdec::mps {
@@ -6,5 +7,8 @@ namespace specdec::mps {
 /// What the kernels that read a format are called: "q8_0" in linear_q8_0. Throws Error for a format
 /// that none reads.
 const char* metal_format(WeightFormat format);
+
+/// Whether kernels read and write pages of a format.
+bool metal_has(KvFormat format);
 
 }  // namespace specdec::mps

@@ -1,6 +1,7 @@
 #include "core/kernels/device/rotary.h"
 #include "core/kernels/metal/cache.metalh"
-#include "core/kernels/metal/reduce.metalh"
+#include "core/kernels/metal/hadamard.metalh"
+#include "core/kernels/metal/kv_formats.metalh"
 
 using namespace specdec;
 
@@ -22,10 +23,9 @@ inline float inverse_rms(HeadInput head, mps::ThreadPlace place, threadgroup flo
                                       head.eps);
 }
 
-/// Norms and rotates a head, whose number i goes to out[i * stride]; the whole group.
-template <class T>
-inline void rotate_head(HeadInput head, bool norm, device T* out, int32_t stride,
-                        mps::ThreadPlace place, threadgroup float* scratch) {
+/// Norms and rotates a head into the group's memory; the whole group.
+inline void rotate_head(HeadInput head, bool norm, threadgroup float* out, mps::ThreadPlace place,
+                        threadgroup float* scratch) {
   const float factor = norm ? inverse_rms(head, place, scratch) : 1.0F;
   const int32_t half_size = head.size / 2;
   for (int32_t i = place.index; i < half_size; i += mps::kHeadThreads) {
@@ -35,8 +35,27 @@ inline void rotate_head(HeadInput head, bool norm, device T* out, int32_t stride
       pair.high = pair.high * factor * head.scale[half_size + i];
     }
     pair = portable::rotate(pair, head.cosines[i], head.sines[i]);
-    out[static_cast<int64_t>(i) * stride] = mps::narrowed(pair.low, T(0));
-    out[static_cast<int64_t>(half_size + i) * stride] = mps::narrowed(pair.high, T(0));
+    out[i] = pair.low;
+    out[half_size + i] = pair.high;
+  }
+}
+
+/// A value's head into the group's memory; the whole group.
+inline void copy_value(HeadInput head, bool norm, threadgroup float* out, mps::ThreadPlace place,
+                       threadgroup float* scratch) {
+  const float factor = norm ? inverse_rms(head, place, scratch) : 1.0F;
+  for (int32_t i = place.index; i < head.size; i += mps::kHeadThreads) {
+    out[i] = head.numbers[i] * factor;
+  }
+}
+
+/// Multiplies numbers as the cache says, and waits until all threads have written theirs.
+inline void finish_head(constant mps::CacheSizes& sizes, threadgroup float* numbers,
+                        mps::ThreadPlace place) {
+  if (sizes.hadamard != 0) {
+    mps::hadamard_head<mps::kHeadThreads>(numbers, sizes.head_dim, place);
+  } else {
+    mps::wait_for_group();
   }
 }
 
@@ -48,17 +67,18 @@ inline void rotate_head(HeadInput head, bool norm, device T* out, int32_t stride
       const device float* qkv [[buffer(0)]], const device float* q_scale [[buffer(1)]],            \
       const device float* k_scale [[buffer(2)]], const device float* cosines [[buffer(3)]],        \
       const device float* sines [[buffer(4)]], device float* queries [[buffer(5)]],                \
-      device Kv* keys [[buffer(6)]], device Kv* values [[buffer(7)]],                              \
+      device mps::Kv::Element* keys [[buffer(6)]], device mps::Kv::Element* values [[buffer(7)]],  \
       const device int32_t* rows [[buffer(8)]], const device int32_t* slots [[buffer(9)]],         \
       const device int32_t* positions [[buffer(10)]], const device int32_t* angles [[buffer(11)]], \
       const device int32_t* page_table [[buffer(12)]],                                             \
-      constant mps::QkvSizes& sizes [[buffer(13)]], threadgroup float* scratch GROUP_MEMORY,       \
+      constant mps::QkvSizes& sizes [[buffer(13)]], threadgroup float* numbers GROUP_MEMORY,       \
       uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],       \
       uint simd_group [[simdgroup_index_in_threadgroup]]) {                                        \
     const mps::ThreadPlace place = mps::place_of(lane, simd_group);                                \
     const int32_t head = static_cast<int32_t>(group.x);                                            \
     const int64_t node = group.y;                                                                  \
     const int32_t dim = sizes.cache.head_dim;                                                      \
+    threadgroup float* scratch = numbers + dim;                                                    \
     const int32_t kv_heads = sizes.cache.kv_heads;                                                 \
     if (positions[node] < 0) {                                                                     \
       return;                                                                                      \
@@ -72,8 +92,9 @@ inline void rotate_head(HeadInput head, bool norm, device T* out, int32_t stride
                        dim,                                                                        \
                        sizes.eps};                                                                 \
     if (head < sizes.heads) {                                                                      \
-      rotate_head(input, sizes.query_norm != 0, queries + (node * sizes.heads + head) * dim, 1,    \
-                  place, scratch);                                                                 \
+      rotate_head(input, sizes.query_norm != 0, numbers, place, scratch);                          \
+      finish_head(sizes.cache, numbers, place);                                                    \
+      mps::Float32Kv::write(numbers, dim, queries + (node * sizes.heads + head) * dim, 1, place);  \
       return;                                                                                      \
     }                                                                                              \
     const int32_t page = mps::page_of(page_table, sizes.cache, rows[node], slots[node]);           \
@@ -82,20 +103,25 @@ inline void rotate_head(HeadInput head, bool norm, device T* out, int32_t stride
     const int32_t kv_head = (head - sizes.heads) % kv_heads;                                       \
     if (head < sizes.heads + kv_heads) {                                                           \
       input.scale = k_scale;                                                                       \
-      rotate_head(input, sizes.key_norm != 0,                                                      \
-                  keys + portable::key_offset(shape, page, kv_head, in_page),                      \
-                  sizes.cache.page_size, place, scratch);                                          \
+      rotate_head(input, sizes.key_norm != 0, numbers, place, scratch);                            \
+      finish_head(sizes.cache, numbers, place);                                                    \
+      mps::Kv::write(numbers, dim, keys + portable::key_offset(shape, page, kv_head, in_page),     \
+                     sizes.cache.page_size, place);                                                \
       return;                                                                                      \
     }                                                                                              \
     if (sizes.kv_projections == 1) {                                                               \
       input.numbers -= static_cast<int64_t>(kv_heads) * dim;                                       \
     }                                                                                              \
-    device Kv* value = values + portable::value_offset(shape, page, kv_head, in_page);             \
-    const float factor = sizes.value_norm != 0 ? inverse_rms(input, place, scratch) : 1.0F;        \
-    for (int32_t i = place.index; i < dim; i += mps::kHeadThreads) {                               \
-      value[i] = mps::narrowed(input.numbers[i] * factor, Kv(0));                                  \
-    }                                                                                              \
+    copy_value(input, sizes.value_norm != 0, numbers, place, scratch);                             \
+    finish_head(sizes.cache, numbers, place);                                                      \
+    mps::Kv::write(numbers, dim, values + portable::value_offset(shape, page, kv_head, in_page),   \
+                   1, place);                                                                      \
   }
 
-QKV_KERNEL(qkv_to_cache_float32, float)
-QKV_KERNEL(qkv_to_cache_bfloat16, ushort)
+QKV_KERNEL(qkv_to_cache_float32, Float32Kv)
+QKV_KERNEL(qkv_to_cache_bfloat16, BFloat16Kv)
+QKV_KERNEL(qkv_to_cache_float16, Float16Kv)
+QKV_KERNEL(qkv_to_cache_fp8_e4m3, Float8Kv)
+QKV_KERNEL(qkv_to_cache_q8, Q8Kv)
+QKV_KERNEL(qkv_to_cache_q4, Q4Kv)
+QKV_KERNEL(qkv_to_cache_hierarchical, HalvesKv)

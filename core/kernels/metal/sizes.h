@@ -51,6 +51,8 @@ struct ArgmaxSizes {
 /// Of a layer's pages; see KvView.
 struct CacheSizes {
   int32_t kv_heads, head_dim, page_size, window, page_stride;
+  int32_t width;     ///< elements of a key or value
+  int32_t hadamard;  ///< keys, queries and values are multiplied; see core/kernels/hadamard.h
 };
 
 struct QkvSizes {

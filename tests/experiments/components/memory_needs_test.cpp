@@ -203,13 +203,14 @@ TEST(MemoryNeedsOfModelsTest, AFormatThatMetalDoesNotHaveIsAnError) {
                64)
         .cache();
   };
-  for (const std::string format : {"q8", "kivi4"}) {
+  for (const std::string format : {"q3", "kivi4"}) {
     EXPECT_THAT(error_message<ConfigError>([&] { (void)needs("mps", format); }),
                 testing::HasSubstr("--cache: cache.format: " + format +
                                    " is for float32 activations on the CPU and CUDA, but device "
                                    "is mps; leave it out, or change that"));
     EXPECT_GT(needs("cuda", format), 0);
   }
+  EXPECT_EQ(needs("mps", "q8"), needs("cuda", "q8"));
 }
 
 TEST(MemoryNeedsOfModelsTest, WithSlackWindowsTakeWhatAPieceOfAPromptNeeds) {

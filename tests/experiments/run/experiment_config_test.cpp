@@ -416,7 +416,7 @@ TEST_F(ExperimentConfigTest, LogitsOfAnyWidthAreConsistentOnTheCpuOnly) {
   EXPECT_NE(message(text(""), {"model.verify_consistent=perhaps"}), "no error");
 }
 
-TEST_F(ExperimentConfigTest, MetalReadsNoLossyCache) {
+TEST_F(ExperimentConfigTest, MetalReadsSomeLossyCaches) {
   const auto on = [&](const std::string& device, const std::string& type,
                       const std::string& format) {
     std::vector<std::string> overrides = {"model.device=" + device, "model.cache.type=" + type,
@@ -427,8 +427,13 @@ TEST_F(ExperimentConfigTest, MetalReadsNoLossyCache) {
     return message(text(""), overrides);
   };
   EXPECT_EQ(on("cpu", "paged", "q8"), "no error");
-  EXPECT_THAT(on("mps", "paged", "q8"), HasSubstr("q8 is for float32 activations on the CPU and "
+  EXPECT_THAT(on("mps", "paged", "q8"), Not(HasSubstr("is for")));
+  EXPECT_THAT(on("mps", "paged", "q3"), HasSubstr("q3 is for float32 activations on the CPU and "
                                                   "CUDA, but device is mps"));
+  EXPECT_THAT(
+      message(text(""), {"model.device=mps",
+                         "model.cache={type: paged, format: q8, exact_recent: 8, lossy: true}"}),
+      HasSubstr("cache.exact_recent: is for the CPU and CUDA, but device is mps"));
   EXPECT_THAT(on("mps", "paged", "kivi4"), HasSubstr("kivi4 is for float32 activations on the CPU "
                                                      "and CUDA, but device is mps"));
   EXPECT_THAT(on("mps", "window", ""),

@@ -13,6 +13,7 @@
 #include "core/kernels/cuda/launch_shape.h"
 #include "kv/kv_cache.h"
 #include "tests/core/kernels/attention_case.h"
+#include "tests/core/kernels/written_heads.h"
 #include "tests/support/parameter_name.h"
 
 namespace specdec {
@@ -223,74 +224,28 @@ INSTANTIATE_TEST_SUITE_P(
 
 class CudaKvFormatTest : public testing::TestWithParam<PageFormatCase> {
  protected:
-  static void expect_the_bytes_of_the_host(const Tensor& levels);
+  static WrittenHeads on_device(const Tensor& levels) {
+    return write_heads(
+        GetParam(), levels,
+        [](const Tensor& qkv, const QkvOptions& options, const KvView& view, Tensor& queries) {
+          cuda::QkvToCacheTask task{};
+          task.qkv = qkv.const_data_ptr<float>();
+          task.cosines = options.cos.const_data_ptr<float>();
+          task.sines = options.sin.const_data_ptr<float>();
+          task.queries = queries.mutable_data_ptr<float>();
+          task.cache = cuda::paged_cache(view);
+          task.nodes = static_cast<int32_t>(qkv.size(0));
+          task.heads = 1;
+          task.kv_projections = 2;
+          ASSERT_EQ(specdec_cuda_qkv_to_cache(&task, nullptr), 0);
+        });
+  }
 };
 
-/// Numbers of every size, zeros, infinities and NaN, neither normed nor turned, in three groups of
-/// a head: the bytes of the host, and the bits of its queries.
-void CudaKvFormatTest::expect_the_bytes_of_the_host(const Tensor& levels) {
-  constexpr int64_t kTokens = 24;
-  const int64_t dim = GetParam().rotation == KvRotation::kNone ? 72 : 96;
-  at::manual_seed(4);
-  Tensor qkv = at::randn({kTokens, 3 * dim});
-  qkv.mul_(at::pow(10.0, at::arange(kTokens) - 12).to(at::kFloat).unsqueeze(1));
-  qkv[3].zero_();
-  qkv[4].copy_(at::full({3 * dim}, -2.5F));  // equal magnitudes: the first one counts
-  qkv[4].narrow(0, dim, dim).copy_(at::where(at::arange(dim) % 2 == 0, 2.5F, -2.5F));
-  for (const int64_t at_dim : {dim + 5, 2 * dim + 40}) {
-    qkv[5][at_dim] = std::numeric_limits<float>::infinity();
-    qkv[6][at_dim] = std::numeric_limits<float>::quiet_NaN();
-  }
-  QkvOptions options;
-  options.heads = 1;
-  options.cos = at::ones({64, dim / 2});
-  options.sin = at::zeros({64, dim / 2});
-  Tensor pages[2][2];
-  Tensor queries[2];
-  for (const bool on_device : {false, true}) {
-    LayerKv layer{.kv_heads = 1, .head_dim = dim};
-    layer.levels = levels;
-    KvCache cache({layer}, {.dtype = at::kFloat,
-                            .format = GetParam().format,
-                            .rotation = GetParam().rotation,
-                            .device = at::kCPU,
-                            .page_size = 16,
-                            .max_length = 64});
-    cache.extend({.count = kTokens});
-    const KvView view = cache.view(0);
-    view.keys.zero_();
-    view.values.zero_();
-    queries[on_device ? 1 : 0] = at::empty({kTokens, 1, dim});
-    if (on_device) {
-      cuda::QkvToCacheTask task{};
-      task.qkv = qkv.const_data_ptr<float>();
-      task.cosines = options.cos.const_data_ptr<float>();
-      task.sines = options.sin.const_data_ptr<float>();
-      task.queries = queries[1].mutable_data_ptr<float>();
-      task.cache = cuda::paged_cache(view);
-      task.nodes = kTokens;
-      task.heads = 1;
-      task.kv_projections = 2;
-      ASSERT_EQ(specdec_cuda_qkv_to_cache(&task, nullptr), 0);
-    } else {
-      qkv_to_cache(qkv, options, view, queries[0]);
-    }
-    pages[on_device ? 1 : 0][0] = view.keys.clone();
-    pages[on_device ? 1 : 0][1] = view.values.clone();
-  }
-  for (const int64_t half : {0, 1}) {
-    const Tensor host = pages[0][half].view(at::kByte);
-    const Tensor device = pages[1][half].view(at::kByte);
-    EXPECT_GT((host != 0).sum().item<int64_t>(), 0);
-    EXPECT_EQ((host != device).sum().item<int64_t>(), 0) << (half == 0 ? "keys" : "values");
-  }
-  EXPECT_TRUE(at::allclose(queries[1], queries[0], 0, 0, true));
-}
-
 TEST_P(CudaKvFormatTest, WritesTheBytesOfTheHost) {
-  expect_the_bytes_of_the_host({});
+  expect_the_bytes_of_the_host(GetParam(), {}, on_device({}));
   if (GetParam().format == KvFormat::kQ3) {
-    expect_the_bytes_of_the_host(distinct_levels(1));
+    expect_the_bytes_of_the_host(GetParam(), distinct_levels(1), on_device(distinct_levels(1)));
   }
 }
 

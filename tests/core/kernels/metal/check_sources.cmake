@@ -9,8 +9,8 @@ function(compile file result message)
   execute_process(
     COMMAND ${CLANG} -x c++ -std=c++14 -target aarch64-linux-gnu -march=armv8.6-a+bf16 -ffreestanding -nostdinc
             -fsyntax-only -Wall -Wextra -Werror -Wno-c++17-extensions -Wno-unknown-attributes
-            -Wno-unknown-pragmas -Wno-unused-function -D__METAL_VERSION__=300 -I${language} -I${language}/checked
-            ${file}
+            -Wno-unknown-pragmas -Wno-unused-function -Wno-unused-const-variable -D__METAL_VERSION__=300 -I${language}
+            -I${language}/checked ${file}
     RESULT_VARIABLE code ERROR_VARIABLE errors)
   set(${result} ${code} PARENT_SCOPE)
   set(${message} "${errors}" PARENT_SCOPE)
@@ -67,6 +67,6 @@ plant(norm "threadgroup float* scratch GROUP_MEMORY" "device float* scratch")
 plant(norm "const device float* input [[buffer(0)]]" "const float* input [[buffer(0)]]")
 plant(norm "constant mps::NormSizes& sizes" "device mps::NormSizes& sizes [[buffer(3)]], constant float& sizes")
 plant(argmax "reinterpret_cast<threadgroup int32_t*>" "reinterpret_cast<device int32_t*>")
-plant(attention "const device Kv* keys [[buffer(1)]]" "const device double* keys [[buffer(1)]]")
+plant(attention "const device mps::Kv::Element* keys [[buffer(1)]]" "const device double* keys [[buffer(1)]]")
 plant(elementwise "device float* out [[buffer(1)]]" "device float* out [[buffer(2)]]")
 message(STATUS "${count} sources are right, 6 planted faults were found")

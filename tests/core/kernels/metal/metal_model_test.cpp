@@ -109,10 +109,13 @@ INSTANTIATE_TEST_SUITE_P(All, MpsGoldenTest,
                          ParameterName());
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MpsGoldenTest);
 
-TEST(MetalModelTest, AVerifiedTokenHasTheBitsOfADecodedOne) {
+/// Caches of Gemma 3 in a format.
+class MetalModelTest : public testing::TestWithParam<KvFormat> {};
+
+TEST_P(MetalModelTest, AVerifiedTokenHasTheBitsOfADecodedOne) {
   const Golden golden("gemma3-a");
   const auto tokens = golden.tokens("tokens");
-  TransformerModel model = emulated_metal_model(golden.folder());
+  TransformerModel model = emulated_metal_model(golden.folder(), GetParam());
   const std::span<const Token> all(tokens);
   model.prefill_get_last_logits(all.first(5));
   std::vector<Tensor> alone;
@@ -129,15 +132,24 @@ TEST(MetalModelTest, AVerifiedTokenHasTheBitsOfADecodedOne) {
   }
 }
 
-TEST(MetalModelTest, Bfloat16PagesFollowTheCpu) {
+/// A number at a border of the format is rounded to either side of it: a step of the format.
+TEST_P(MetalModelTest, FollowsTheCpu) {
   const Golden golden("gemma3-a");
-  TransformerModel device = emulated_metal_model(golden.folder(), KvFormat::kBFloat16);
+  TransformerModel device = emulated_metal_model(golden.folder(), GetParam());
   TransformerModel host(load_model(golden.folder(), {.dtype = at::kFloat}),
-                        paged_kv(16, KvFormat::kBFloat16));
+                        paged_kv(16, GetParam()));
   const auto tokens = golden.tokens("tokens");
   const TokenBatch batch = metal_batch(std::span(tokens).first(10));
-  EXPECT_LE(max_difference(device.forward(batch).logits, host.forward(batch).logits), 1e-2);
+  const bool is_coarse = GetParam() == KvFormat::kQ4 || GetParam() == KvFormat::kFp8E4m3;
+  EXPECT_LE(max_difference(device.forward(batch).logits, host.forward(batch).logits),
+            is_coarse ? 0.1 : 1e-2);
 }
+
+INSTANTIATE_TEST_SUITE_P(Formats, MetalModelTest,
+                         testing::Values(KvFormat::kNative, KvFormat::kBFloat16, KvFormat::kFloat16,
+                                         KvFormat::kFp8E4m3, KvFormat::kQ8, KvFormat::kQ4,
+                                         KvFormat::kHierarchical),
+                         [](const auto& info) { return kv_format_name(info.param); });
 
 }  // namespace
 }  // namespace specdec

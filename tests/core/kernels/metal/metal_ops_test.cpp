@@ -10,12 +10,10 @@
 #include "core/error.h"
 #include "core/kernels/metal/metal_sources.h"
 #include "core/sampling.h"
-#include "tests/core/kernels/attention_case.h"
 #include "tests/core/kernels/cluster_case.h"
 #include "tests/core/kernels/metal/emulated_kernel.h"
 #include "tests/core/kernels/metal/emulated_queue.h"
 #include "tests/support/max_difference.h"
-#include "tests/support/parameter_name.h"
 
 namespace specdec {
 namespace {
@@ -157,42 +155,6 @@ TEST_F(MetalOpsTest, WhatNoKernelTakesIsAnError) {
                        Placement{at::kCPU, WeightLayout::kRows});
   EXPECT_THROW(metal_->linear(doubles, at::randn({1, 4})), Error);
 }
-
-class MetalAttentionTest : public testing::TestWithParam<AttentionCase> {};
-
-TEST_P(MetalAttentionTest, EqualsTheCpu) {
-  at::manual_seed(3);
-  cuda::emulation::set_seed(3);
-  const auto metal = mps::emulated_metal_ops();
-  for (const int64_t length : {1, 127, 300}) {
-    AttentionCache cache(GetParam());
-    std::vector<int64_t> path(static_cast<size_t>(length));
-    for (int64_t i = 0; i < length; ++i) {
-      path[static_cast<size_t>(i)] = i;
-    }
-    cache.extend({}, {}, cache.random_qkv(length));
-    cache.kv().commit(0, path);
-    const Tensor queries = cache.extend({0, 0, 0, 0}, {-1, 0, 0, 1}, cache.random_qkv(4));
-    Tensor bias;
-    if (GetParam().bias) {
-      bias = at::randn({4, length + 2});
-      bias[0][0] = -std::numeric_limits<float>::infinity();
-    }
-    Tensor out = at::full_like(queries, NAN);
-    metal->paged_attention(queries, cache.kv().view(0),
-                           {AttentionCache::kScale, GetParam().soft_cap, bias}, out);
-    EXPECT_TRUE(at::allclose(out, cache.attend(queries, bias), 1e-4, 2e-6)) << length;
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Shapes, MetalAttentionTest,
-                         testing::Values(AttentionCase{at::kFloat, 4, 1, 64, 0, 0, false},
-                                         AttentionCase{at::kFloat, 8, 1, 64, 100, 0, false, 16},
-                                         AttentionCase{at::kFloat, 3, 3, 16, 0, 5, true},
-                                         AttentionCase{at::kFloat, 6, 2, 128, 130, 50, false, 32,
-                                                       KvFormat::kBFloat16},
-                                         AttentionCase{at::kFloat, 2, 1, 512, 7, 0, false, 16}),
-                         ParameterName());
 
 }  // namespace
 }  // namespace specdec
