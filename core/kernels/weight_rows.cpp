@@ -100,11 +100,6 @@ Placement placement_on(at::Device device) {
   return {device, device.is_cpu() ? WeightLayout::kPanels : WeightLayout::kRows};
 }
 
-bool holds(const Placement& place, WeightFormat format) {
-  return place.layout == WeightLayout::kPanels || format <= WeightFormat::kQ6K ||
-         takes_fragments(place);
-}
-
 int64_t weight_row_bytes(int64_t in, WeightFormat format) {
   const DType type = row_dtype(format);
   return in / block_values(type) * dtype_bytes(type);

@@ -24,9 +24,6 @@ struct Placement {
 /// The placement whose layout the products of a device read.
 Placement placement_on(at::Device device);
 
-/// Whether weights of a format can lie at a placement as they are; what reads them there.
-bool holds(const Placement& place, WeightFormat format);
-
 // The layout kRows: a tensor [out, in] of the format's dtype; in blocks, [out, bytes of one row].
 // Blocks lie as in a GGUF file or as core/formats/scaled_blocks.h says; those with a codebook, of
 // whatever type, as FP4_16 or FP4_32 (core/formats/codebook_blocks.h), with the type's own numbers.

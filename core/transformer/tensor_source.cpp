@@ -196,8 +196,7 @@ RowTable TensorSource::row_table(const std::string& name, const std::vector<int6
 
 std::optional<WeightFormat> TensorSource::stored_format(const std::string& name) const {
   const TensorEntry* entry = checkpoint_->find(full_name(names_, name));
-  const auto format = entry == nullptr ? std::nullopt : linear_format(entry->dtype);
-  return format && holds(place_, *format) ? format : std::nullopt;
+  return entry == nullptr ? std::nullopt : linear_format(entry->dtype);
 }
 
 void TensorSource::set_blocks(const TensorEntry& entry, Linear& matrix, int64_t first) {

@@ -74,7 +74,7 @@ kernel void route(const device float* logits [[buffer(0)]],
     if (expert < 0 || expert >= sizes.count) {                                                   \
       return;                                                                                    \
     }                                                                                            \
-    const mps::Tile tile = {sizes.in, sizes.outputs - first, 1};                                 \
+    const mps::Tile tile = {sizes.in, sizes.outputs - first, 1, sizes.codebook.numbers};         \
     const int64_t row = static_cast<int64_t>(expert) * sizes.outputs + first;                    \
     const float sum = mps::row_product<mps::Weights, 1>(                                         \
         weight + row * mps::row_bytes<mps::Weights>(sizes.in),                                   \
@@ -95,6 +95,14 @@ EXPERT_KERNEL(expert_linear_q5_1, Q51Weights)
 EXPERT_KERNEL(expert_linear_q4_k, Q4KWeights)
 EXPERT_KERNEL(expert_linear_q5_k, Q5KWeights)
 EXPERT_KERNEL(expert_linear_q6_k, Q6KWeights)
+EXPERT_KERNEL(expert_linear_fp8_128, Fp8x128Weights)
+EXPERT_KERNEL(expert_linear_fp8_32, Fp8x32Weights)
+EXPERT_KERNEL(expert_linear_int4_128, Int4x128Weights)
+EXPERT_KERNEL(expert_linear_int4_32, Int4x32Weights)
+EXPERT_KERNEL(expert_linear_affine8_64, Affine8x64Weights)
+EXPERT_KERNEL(expert_linear_affine4_32, Affine4x32Weights)
+EXPERT_KERNEL(expert_linear_codebook_16, Codebook16Weights)
+EXPERT_KERNEL(expert_linear_codebook_32, Codebook32Weights)
 
 /// out = the sum over ranks, in their order, of weights * outputs.
 kernel void expert_sum(const device float* outputs [[buffer(0)]],

@@ -14,7 +14,8 @@ using namespace specdec;
     const mps::ThreadPlace place = mps::place_of(lane, simd_group);                            \
     const int32_t first_output = static_cast<int32_t>(group.x) * mps::kProductOutputs;         \
     const int32_t first_row = static_cast<int32_t>(group.y) * kRows;                           \
-    const mps::Tile tile = {sizes.in, sizes.outputs - first_output, sizes.rows - first_row};   \
+    const mps::Tile tile = {sizes.in, sizes.outputs - first_output, sizes.rows - first_row,    \
+                            sizes.codebook.numbers};                                           \
     const float sum = mps::row_product<mps::Weights, kRows>(                                   \
         weight + first_output * mps::row_bytes<mps::Weights>(sizes.in),                        \
         input + static_cast<int64_t>(first_row) * sizes.in, tile, place, scratch);             \
@@ -37,7 +38,8 @@ using namespace specdec;
     const device uchar* row = weight + ids[group.x] * mps::row_bytes<mps::Weights>(sizes.in);  \
     const int64_t first = static_cast<int64_t>(group.x) * sizes.in;                            \
     for (int32_t k = static_cast<int32_t>(local.x); k < sizes.in; k += mps::kProductThreads) { \
-      out[first + k] = mps::weight_at<mps::Weights>(row, k) * sizes.factor;                    \
+      out[first + k] =                                                                         \
+          mps::weight_at<mps::Weights>(row, k, sizes.codebook.numbers) * sizes.factor;         \
     }                                                                                          \
   }
 
@@ -74,3 +76,27 @@ EMBED_KERNEL(embed_q5_k, Q5KWeights)
 LINEAR_KERNEL(linear_one_q6_k, Q6KWeights, 1)
 LINEAR_KERNEL(linear_q6_k, Q6KWeights, mps::kProductRows)
 EMBED_KERNEL(embed_q6_k, Q6KWeights)
+LINEAR_KERNEL(linear_one_fp8_128, Fp8x128Weights, 1)
+LINEAR_KERNEL(linear_fp8_128, Fp8x128Weights, mps::kProductRows)
+EMBED_KERNEL(embed_fp8_128, Fp8x128Weights)
+LINEAR_KERNEL(linear_one_fp8_32, Fp8x32Weights, 1)
+LINEAR_KERNEL(linear_fp8_32, Fp8x32Weights, mps::kProductRows)
+EMBED_KERNEL(embed_fp8_32, Fp8x32Weights)
+LINEAR_KERNEL(linear_one_int4_128, Int4x128Weights, 1)
+LINEAR_KERNEL(linear_int4_128, Int4x128Weights, mps::kProductRows)
+EMBED_KERNEL(embed_int4_128, Int4x128Weights)
+LINEAR_KERNEL(linear_one_int4_32, Int4x32Weights, 1)
+LINEAR_KERNEL(linear_int4_32, Int4x32Weights, mps::kProductRows)
+EMBED_KERNEL(embed_int4_32, Int4x32Weights)
+LINEAR_KERNEL(linear_one_affine8_64, Affine8x64Weights, 1)
+LINEAR_KERNEL(linear_affine8_64, Affine8x64Weights, mps::kProductRows)
+EMBED_KERNEL(embed_affine8_64, Affine8x64Weights)
+LINEAR_KERNEL(linear_one_affine4_32, Affine4x32Weights, 1)
+LINEAR_KERNEL(linear_affine4_32, Affine4x32Weights, mps::kProductRows)
+EMBED_KERNEL(embed_affine4_32, Affine4x32Weights)
+LINEAR_KERNEL(linear_one_codebook_16, Codebook16Weights, 1)
+LINEAR_KERNEL(linear_codebook_16, Codebook16Weights, mps::kProductRows)
+EMBED_KERNEL(embed_codebook_16, Codebook16Weights)
+LINEAR_KERNEL(linear_one_codebook_32, Codebook32Weights, 1)
+LINEAR_KERNEL(linear_codebook_32, Codebook32Weights, mps::kProductRows)
+EMBED_KERNEL(embed_codebook_32, Codebook32Weights)

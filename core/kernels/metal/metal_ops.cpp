@@ -44,7 +44,8 @@ class MetalOps final : public Ops {
     SPECDEC_CHECK(table.parts().size() == 1, "Metal: an embedding of several formats");
     const Linear::Part& part = table.parts().front();
     check_rows(table, part);
-    const mps::EmbedSizes sizes = {int_of(table.in()), static_cast<float>(factor)};
+    const mps::EmbedSizes sizes = {int_of(table.in()), static_cast<float>(factor),
+                                   mps::codebook_numbers(part.format)};
     KernelLaunch launch = launch_of("linear", "embed_", metal_format(part.format));
     launch.arrays = {
         {part.packed}, {ids.to(metal_.device(), at::kInt).contiguous()}, metal_.plain(out)};
@@ -207,8 +208,12 @@ class MetalOps final : public Ops {
                 Tensor& out) const {
     const int64_t rows = input.size(0);
     const int64_t tile = rows == 1 ? 1 : mps::kProductRows;
-    const mps::LinearSizes sizes = {int_of(rows), int_of(weight.in()), int_of(part.out),
-                                    int_of(weight.out()), weight.bias().defined() ? 1 : 0};
+    const mps::LinearSizes sizes = {int_of(rows),
+                                    int_of(weight.in()),
+                                    int_of(part.out),
+                                    int_of(weight.out()),
+                                    weight.bias().defined() ? 1 : 0,
+                                    mps::codebook_numbers(part.format)};
     KernelLaunch launch =
         launch_of("linear", rows == 1 ? "linear_one_" : "linear_", metal_format(part.format));
     (void)metal_.plain(out);
@@ -247,7 +252,8 @@ class MetalOps final : public Ops {
                   "Metal: experts that do not follow one another");
     const int64_t pairs = routes.experts.numel();
     const mps::ExpertSizes sizes = {int_of(experts.front().in()), int_of(first.out),
-                                    int_of(std::ssize(experts)), int_of(pairs / input.size(0))};
+                                    int_of(std::ssize(experts)), int_of(pairs / input.size(0)),
+                                    mps::codebook_numbers(first.format)};
     KernelLaunch launch = launch_of("experts", "expert_linear_", metal_format(first.format));
     launch.arrays = {{first.packed}, {routes.experts}, metal_.plain(input), metal_.plain(out)};
     launch.groups = {groups_of(first.out, mps::kProductOutputs), groups_of(pairs, 1), 1};

@@ -69,13 +69,20 @@ struct AttentionSizes {
   float scale, soft_cap;
 };
 
+/// What the codes of a format stand for; zeros in formats without a codebook.
+struct CodebookNumbers {
+  float numbers[16];
+};
+
 struct LinearSizes {
   int32_t rows, in, outputs, out_stride, biased;
+  CodebookNumbers codebook;
 };
 
 struct EmbedSizes {
   int32_t in;
   float factor;
+  CodebookNumbers codebook;
 };
 
 struct RouteSizes {
@@ -85,6 +92,7 @@ struct RouteSizes {
 struct ExpertSizes {
   int32_t in, outputs, count;
   int32_t rows_share;  ///< pairs of a row of the input
+  CodebookNumbers codebook;
 };
 
 struct ExpertSumSizes {

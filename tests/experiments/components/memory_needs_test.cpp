@@ -162,7 +162,7 @@ void write_float8_copy(const std::filesystem::path& from, const TemporaryFolder&
   write_safetensors(to.path() / "model.safetensors", tensors);
 }
 
-TEST(MemoryNeedsOfModelsTest, WhatMetalDoesNotHoldIsConvertedThere) {
+TEST(MemoryNeedsOfModelsTest, GpusHoldFp8AsItIs) {
   const TemporaryFolder folder;
   write_float8_copy(test_data("gemma3-a"), folder);
   const ModelFiles files = read_model_files(folder.path());
@@ -173,7 +173,8 @@ TEST(MemoryNeedsOfModelsTest, WhatMetalDoesNotHoldIsConvertedThere) {
       memory_needs(read_model_files(test_data("gemma3-a")), {.dtype = "", .device = "mps"}, 64)
           .matrices;
   EXPECT_LT(matrices("cuda"), plain) << "FP8";
-  EXPECT_EQ(matrices("mps"), plain) << "float32";
+  EXPECT_LT(matrices("mps"), plain);
+  EXPECT_LE(matrices("mps"), matrices("cuda")) << "rows are not padded";
 }
 
 TEST(MemoryNeedsOfModelsTest, ALibrarysProductsHaveScratch) {
