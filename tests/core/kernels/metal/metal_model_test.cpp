@@ -132,6 +132,21 @@ TEST_P(MetalModelTest, AVerifiedTokenHasTheBitsOfADecodedOne) {
   }
 }
 
+TEST(MetalReadBackTest, AGreedyStepReadsTwelveBytesANode) {
+  const Golden golden("gemma3-a");
+  const auto tokens = golden.tokens("tokens");
+  TransformerModel model = emulated_metal_model(golden.folder());
+  const TokenBatch batch = metal_batch(std::span(tokens).first(5));
+  const ForwardResult result = model.forward(batch, {.best_only = true});
+  EXPECT_FALSE(result.logits.defined());
+  EXPECT_EQ(result.read_backs.count, 1);
+  EXPECT_EQ(result.read_backs.bytes, 5 * 12);
+  const Tensor logits = emulated_metal_model(golden.folder()).forward(batch).logits.clone();
+  for (int64_t node = 0; node < 5; ++node) {
+    EXPECT_EQ(result.best.at(static_cast<size_t>(node)).token, logits[node].argmax().item<Token>());
+  }
+}
+
 /// A number at a border of the format is rounded to either side of it: a step of the format.
 TEST_P(MetalModelTest, FollowsTheCpu) {
   const Golden golden("gemma3-a");
