@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "core/formats/strict_json.h"
 #include "experiments/config/config_file.h"
-#include "experiments/train/training_loop.h"
+#include "experiments/train/training_folder.h"
 
 namespace specdec {
 namespace {

@@ -17,6 +17,7 @@
 #include "experiments/config/new_folder.h"
 #include "experiments/train/head_evaluation.h"
 #include "experiments/train/head_loss.h"
+#include "experiments/train/training_folder.h"
 #include "experiments/train/training_loop.h"
 
 namespace specdec {

@@ -7,7 +7,7 @@
 #include "experiments/train/head_config.h"
 #include "experiments/train/model_shape.h"
 #include "experiments/train/text_data.h"
-#include "experiments/train/training_loop.h"
+#include "experiments/train/training_folder.h"
 
 namespace specdec {
 namespace {
@@ -22,13 +22,24 @@ std::string plan_text(const TextPlan& text, const TrainSchedule& schedule) {
                      static_cast<double>(bytes) / 1e6, text.sources.size());
 }
 
-void warn_of_finished(const std::filesystem::path& out, const std::optional<std::string>& file,
-                      std::vector<std::string>& warnings) {
-  if (file) {
-    warnings.push_back(
-        fmt::format("out: {} holds a {} already, which train does not overwrite; give another "
-                    "folder with --set out=FOLDER",
-                    out.string(), *file));
+/// Throws ConfigError for a folder that train refuses. `file`: of a training that ended there.
+void check_out(const std::filesystem::path& config, const std::filesystem::path& out,
+               const std::optional<std::string>& file) {
+  std::string why = refused_training_folder(out);
+  if (why.empty() && file) {
+    why = fmt::format(
+        "{} holds a {} already, which train does not overwrite; give another folder with --set "
+        "out=FOLDER",
+        out.string(), *file);
+  }
+  if (!why.empty()) {
+    throw ConfigError(fmt::format("{}: out: {}", config.string(), why));
+  }
+}
+
+void warn_of_schedule(const TrainSchedule& schedule, std::vector<std::string>& warnings) {
+  if (std::string warning = endless_warm_up(schedule); !warning.empty()) {
+    warnings.push_back(std::move(warning));
   }
 }
 
@@ -59,14 +70,15 @@ TrainCheck check_training(const std::filesystem::path& file,
       warn_of_answers(config, check.warnings);
     }
     const std::string head = head_file_name(config.shape.type);
-    warn_of_finished(config.out, is_finished(config.out, head) ? head : finished_model(config.out),
-                     check.warnings);
+    check_out(file, config.out, is_finished(config.out, head) ? head : finished_model(config.out));
+    warn_of_schedule(config.schedule, check.warnings);
   } else {
     const TrainConfig config = load_train_config(file, overrides);
     check.summary = fmt::format("trains a model of {} layers: {}",
                                 describe_shape(config.model).config.num_layers,
                                 plan_text(config.text, config.schedule));
-    warn_of_finished(config.out, finished_model(config.out), check.warnings);
+    check_out(file, config.out, finished_model(config.out));
+    warn_of_schedule(config.schedule, check.warnings);
   }
   return check;
 }

@@ -12,7 +12,8 @@ struct TrainCheck {
 };
 
 /// Checks the config of a training, of a model or a head, and its texts; loads no weights. Throws
-/// ConfigError with all mistakes of the config, Error when a text cannot be used.
+/// ConfigError with all mistakes of the config, or for a folder `out` that train refuses, Error
+/// when a text cannot be used.
 TrainCheck check_training(const std::filesystem::path& file,
                           const std::vector<std::string>& overrides);
 

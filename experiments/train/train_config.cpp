@@ -92,6 +92,15 @@ TrainSchedule read_schedule(const ConfigNode& node, const TrainSchedule& default
   return out;
 }
 
+std::string endless_warm_up(const TrainSchedule& schedule) {
+  return schedule.warm_up_steps < schedule.steps
+             ? ""
+             : fmt::format(
+                   "warm_up_steps: is {}, but the training has {} steps: the learning rate "
+                   "never reaches its peak. Lower warm_up_steps",
+                   schedule.warm_up_steps, schedule.steps);
+}
+
 void check_sequence_length(const ConfigNode& node, const TextPlan& text, const std::string& whose,
                            const TransformerConfig& model) {
   if (text.sequence_length > model.max_position_embeddings) {

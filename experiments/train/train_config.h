@@ -59,6 +59,10 @@ TextPlan read_text_plan(const ConfigNode& node);
 /// Keys that are missing have the values of `defaults`.
 TrainSchedule read_schedule(const ConfigNode& node, const TrainSchedule& defaults = {});
 
+/// A warning of a schedule whose warm-up takes all steps, so that the learning rate never reaches
+/// its peak; "" = none.
+std::string endless_warm_up(const TrainSchedule& schedule);
+
 /// Notes a mistake where sequences are longer than a model takes that reads them: "the teacher's".
 void check_sequence_length(const ConfigNode& node, const TextPlan& text, const std::string& whose,
                            const TransformerConfig& model);

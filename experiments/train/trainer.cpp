@@ -22,6 +22,7 @@
 #include "experiments/train/model_shape.h"
 #include "experiments/train/text_data.h"
 #include "experiments/train/tokenizer_training.h"
+#include "experiments/train/training_folder.h"
 #include "experiments/train/training_loop.h"
 #include "experiments/train/unlikelihood.h"
 

@@ -4,24 +4,20 @@
 #include <c10/core/GradMode.h>
 #include <torch/optim/adamw.h>
 #include <torch/serialize.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <fstream>
-#include <system_error>
 
 #include "core/error.h"
 #include "experiments/config/config_file.h"
 #include "experiments/terminal/interrupt.h"
+#include "experiments/train/training_folder.h"
 
 namespace specdec {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kState = "training.state";
 
 std::vector<at::Tensor> all_parameters(const TrainingTask& task) {
   std::vector<at::Tensor> all = task.matrices;
@@ -62,6 +58,9 @@ class TrainingLoop {
     int64_t step = resume();
     say(fmt::format("{}: {} parameters, {} training tokens, steps {} to {}", task_.name,
                     count_values(parameters_), task_.train_tokens, step, schedule_.steps));
+    if (const std::string warning = endless_warm_up(schedule_); !warning.empty()) {
+      say(fmt::format("{}: warning: {}", task_.name, warning));
+    }
     started_ = std::chrono::steady_clock::now();
     first_step_ = noted_step_ = step;
     noted_ = started_;
@@ -163,7 +162,7 @@ class TrainingLoop {
     }
   }
 
-  fs::path state_path() const { return task_.out / kState; }
+  fs::path state_path() const { return task_.out / kTrainingState; }
 
   void save_state(int64_t step) {
     torch::serialize::OutputArchive archive;
@@ -282,37 +281,5 @@ class TrainingLoop {
 }  // namespace
 
 void run_training(const TrainingTask& task) { TrainingLoop(task).run(); }
-
-void make_training_folder(NewFolder& folder) {
-  const fs::path& out = folder.path();
-  std::error_code code;
-  fs::create_directories(out, code);
-  if (!code && !fs::is_directory(out)) {
-    code = std::make_error_code(std::errc::not_a_directory);
-  }
-  if (!code && ::access(out.c_str(), W_OK | X_OK) != 0) {
-    code = std::error_code(errno, std::generic_category());
-  }
-  if (code) {
-    throw Error(fmt::format(
-        "{}: cannot be made or written: {}. Name another folder with --set out=", out.string(),
-        code.message()));
-  }
-  folder.lock();
-}
-
-bool is_finished(const fs::path& out, const std::string& file) {
-  return fs::exists(out / file) && !fs::exists(out / kState);
-}
-
-std::optional<std::string> finished_model(const fs::path& out) {
-  for (const char* file : {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
-                           "pytorch_model.bin.index.json"}) {
-    if (is_finished(out, file)) {
-      return file;
-    }
-  }
-  return std::nullopt;
-}
 
 }  // namespace specdec

@@ -4,11 +4,9 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "experiments/config/new_folder.h"
 #include "experiments/train/train_config.h"
 
 namespace specdec {
@@ -46,15 +44,5 @@ struct TrainingTask {
 /// another identity, when the loss is not finite, and when a file cannot be written; Interrupted
 /// after Ctrl-C, with training.state written at the step that was reached.
 void run_training(const TrainingTask& task);
-
-/// Makes the folder that a training writes to, and locks it. Throws Error, before any work, when it
-/// cannot be made or written, and when another process is writing to it.
-void make_training_folder(NewFolder& out);
-/// True when `out` holds the weights `file` of a training that ended. One that was stopped while
-/// its stored weights were evaluated left its state too, and resumes.
-bool is_finished(const std::filesystem::path& out, const std::string& file);
-/// The file of `out` that makes it a model, or shards' index: of a training that ended, or a
-/// checkpoint of another program; none where there is none.
-std::optional<std::string> finished_model(const std::filesystem::path& out);
 
 }  // namespace specdec

@@ -6,7 +6,9 @@
 
 #include "core/error.h"
 #include "experiments/train/answer_plan.h"
+#include "experiments/train/training_folder.h"
 #include "tests/support/error_message.h"
+#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
@@ -69,6 +71,50 @@ TEST(TrainCheckTest, MistakesSayWhatToDo) {
   EXPECT_EQ(message("gemma4_moe.yaml", {"model.experts=null", "balance_share=0"}), "no error");
   const std::string experts = message("gemma4_moe.yaml", {"model.experts={chosen: 2, count: x}"});
   EXPECT_THAT(experts, testing::Not(HasSubstr("of 0 experts")));
+}
+
+TEST(TrainCheckTest, RefusesTheFoldersThatTrainRefuses) {
+  const TemporaryFolder folder;
+  fs::create_directory(folder.path() / "other");
+  folder.write("other/notes.txt", "mine");
+  const auto message = [](const fs::path& out) {
+    return error_message<ConfigError>(
+        [&] { (void)check_training("configs/train/eagle.yaml", {"out=" + out.string()}); });
+  };
+  EXPECT_THAT(message(folder.path() / "other"),
+              HasSubstr("this folder holds other files ('notes.txt') and no training"));
+  EXPECT_THAT(message("models/heads/eagle"),
+              HasSubstr("eagle.yaml: out: models/heads/eagle holds a model.safetensors already"));
+  EXPECT_THAT(message(folder.path() / "other/notes.txt/below"),
+              HasSubstr("cannot be made or written: Not a directory"));
+  if (fs::exists("/proc/self")) {
+    EXPECT_THAT(message("/proc/x"), HasSubstr("/proc/x: cannot be made or written: "));
+  }
+  EXPECT_EQ(message(folder.path() / "a/b/"), "no error");
+  EXPECT_FALSE(fs::exists(folder.path() / "a"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 1)
+      << "a check leaves nothing behind";
+}
+
+TEST(TrainCheckTest, FoldersOfATrainingAreNotForeign) {
+  for (const char* file : {"training.state", "masses_3.safetensors", "tokenizer.model"}) {
+    const TemporaryFolder folder;
+    folder.write("a.txt", "mine");
+    folder.write(file, "");
+    EXPECT_EQ(refused_training_folder(folder.path()), "") << file;
+  }
+}
+
+TEST(TrainCheckTest, WarnsOfAWarmUpWithoutAnEnd) {
+  const auto warnings = [](const std::string& steps) {
+    const std::string out = "out=" + (fs::temp_directory_path() / "specdec_none").string();
+    return check_training("configs/train/eagle.yaml", {out, "steps=50", "warm_up_steps=" + steps})
+        .warnings;
+  };
+  EXPECT_THAT(
+      warnings("50"),
+      testing::ElementsAre(HasSubstr("warm_up_steps: is 50, but the training has 50 steps")));
+  EXPECT_THAT(warnings("49"), testing::IsEmpty());
 }
 
 TEST(TrainCheckTest, TrainingsForADownloadLackNothingElse) {

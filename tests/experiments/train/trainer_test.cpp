@@ -350,6 +350,16 @@ TEST_F(TrainerTest, FoldersThatCannotBeWrittenAreErrors) {
   }
 }
 
+TEST_F(TrainerTest, AFolderWithOtherFilesStaysAsItIs) {
+  std::filesystem::create_directory(folder_.path() / "other");
+  folder_.write("other/notes.txt", "mine");
+  const auto out = folder_.path() / "other";
+  EXPECT_THAT([&] { train_model(config({"out=" + out.string()}), {}); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("holds other files ('notes.txt')")));
+  EXPECT_FALSE(std::filesystem::exists(out / "tokenizer.json"));
+  EXPECT_TRUE(std::filesystem::exists(out / "notes.txt"));
+}
+
 TEST_F(TrainerTest, AnInitialModelThatIsMissingIsAMistakeOfItsKey) {
   EXPECT_THAT(
       [&] { (void)config({}, "initial: nowhere\ntokenizer: {vocab_size: 400}\n"); },
