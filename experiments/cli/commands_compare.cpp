@@ -18,7 +18,7 @@
 #include "core/formats/strict_json.h"
 #include "experiments/cli/commands.h"
 #include "experiments/report/run_comparison.h"
-#include "experiments/run/run_folder.h"
+#include "experiments/run/record_order.h"
 #include "experiments/terminal/json_option.h"
 
 namespace specdec {
@@ -46,7 +46,7 @@ std::vector<GenerationRecord> read_run(const fs::path& folder) {
         "{}: is not a run folder (it has no generations.jsonl); `specdec run` makes one",
         folder.string()));
   }
-  auto records = load_records(folder);
+  auto records = load_ordered_records(folder);
   if (records.empty()) {
     throw ConfigError(fmt::format("{}: holds no finished generation yet", folder.string()));
   }

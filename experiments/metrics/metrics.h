@@ -235,7 +235,8 @@ struct SummaryOptions {
 };
 
 /// Rows of every (sweep point, strategy) and, when there are several, category, or what
-/// `category_of` makes of it. The strategy of the first record is the first strategy.
+/// `category_of` makes of it. The strategy of the first record is the first strategy: give them in
+/// the order of a config's strategies.
 Summary summarize(std::span<const GenerationRecord> records, const SummaryOptions& options = {});
 
 }  // namespace specdec

@@ -308,7 +308,9 @@ std::vector<QuestionResult> question_results(std::span<const GenerationRecord> r
     result.steps += static_cast<int64_t>(record.generation.steps.size());
     result.seconds += record.generation.decode_seconds;
   }
+  std::map<std::string, size_t> questions;  // by order of appearance
   for (QuestionResult& result : results) {
+    questions.try_emplace(result.question, questions.size());
     const std::string& first = results.front().strategy;
     auto base = places.find({{result.sweep_point, first}, result.question});
     if (base == places.end()) {
@@ -323,6 +325,9 @@ std::vector<QuestionResult> question_results(std::span<const GenerationRecord> r
       result.speedup = *own / *reference;
     }
   }
+  std::stable_sort(results.begin(), results.end(), [&](const auto& a, const auto& b) {
+    return questions.at(a.question) < questions.at(b.question);
+  });
   return results;
 }
 

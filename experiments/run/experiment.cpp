@@ -20,6 +20,7 @@
 #include "experiments/run/experiment_report.h"
 #include "experiments/run/finished_run.h"
 #include "experiments/run/prompt_grammars.h"
+#include "experiments/run/record_order.h"
 #include "experiments/run/run_folder.h"
 #include "experiments/run/run_setup.h"
 #include "experiments/run/schema_validity.h"
@@ -378,13 +379,14 @@ Report ExperimentRun::make_report() {
   for (const auto& more : {prefix_notes(groups_), left_out_notes(left_out_, groups_.size())}) {
     report.notes.insert(report.notes.end(), more.begin(), more.end());
   }
-  report.summary = summarize_run(plan_, folder_.records());
-  const auto measured = measured_records(plan_, folder_.records());
+  const auto records = in_plan_order(plan_, folder_.records());
+  report.summary = summarize_run(plan_, records);
+  const auto measured = measured_records(plan_, records);
   report.details = collect_details({.records = measured,
                                     .traces = load_traces(folder_.path()),
                                     .cost_curve = target_curve(),
                                     .tokenizer = tokenizer(*groups_.front().config)});
-  write_report_files(folder_, report);
+  write_report_files(folder_, report, records);
   return report;
 }
 

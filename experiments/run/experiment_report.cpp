@@ -92,16 +92,16 @@ std::string other_parts(const ExperimentPlan& plan, const StrategyConfig& first)
 }
 
 /// One answer file a strategy and point of the sweep.
-void write_answer_files(RunFolder& folder) {
+void write_answer_files(RunFolder& folder, std::span<const GenerationRecord> records) {
   std::map<std::pair<std::string, std::string>, std::vector<const GenerationRecord*>> by_arm;
-  for (const auto& record : folder.records()) {
+  for (const auto& record : records) {
     by_arm[{record.key.strategy, record.key.sweep_point}].push_back(&record);
   }
   const auto now = static_cast<double>(std::time(nullptr));
-  for (const auto& [arm, records] : by_arm) {
+  for (const auto& [arm, own] : by_arm) {
     const auto& [strategy, point] = arm;
     folder.write("answers/" + answers_file_name(strategy, point),
-                 write_answers(records, point.empty() ? strategy : strategy + ", " + point, now));
+                 write_answers(own, point.empty() ? strategy : strategy + ", " + point, now));
   }
 }
 
@@ -181,7 +181,8 @@ Summary summarize_run(const ExperimentPlan& plan, std::span<const GenerationReco
   return config.cut_loops ? summarize_before_loops(records, options) : summarize(records, options);
 }
 
-void write_report_files(RunFolder& folder, const Report& report) {
+void write_report_files(RunFolder& folder, const Report& report,
+                        std::span<const GenerationRecord> records) {
   const auto write = [&](const char* name, void (*writer)(std::ostream&, const Report&)) {
     std::ostringstream text;
     writer(text, report);
@@ -192,9 +193,9 @@ void write_report_files(RunFolder& folder, const Report& report) {
   for (const ReportFile& file : report_files(report)) {
     folder.write(file.name, file.text);
   }
-  write_answer_files(folder);
+  write_answer_files(folder, records);
   std::ostringstream tables;
-  write_spec_bench(tables, report, folder.records());
+  write_spec_bench(tables, report, records);
   folder.write("spec_bench.md", tables.str());
 }
 

@@ -23,12 +23,15 @@ std::vector<std::string> left_out_notes(const LeftOutPrompts& left_out, size_t g
 /// What the figures of a run are made from: its records, or with `loops: cut` their beginnings.
 std::vector<GenerationRecord> measured_records(const ExperimentPlan& plan,
                                                std::span<const GenerationRecord> records);
-/// The summary of a run's records, by what its config says of quality and loops.
+/// The summary of a run's records (see in_plan_order), by what its config says of quality and
+/// loops.
 Summary summarize_run(const ExperimentPlan& plan, std::span<const GenerationRecord> records);
 
 /// Writes summary.json and .csv, report.html with its tables and figures, spec_bench.md and the
-/// answer files into a run's folder. Throws Error when a file cannot be written.
-void write_report_files(RunFolder& folder, const Report& report);
+/// answer files into a run's folder. `records`: see in_plan_order. Throws Error when a file cannot
+/// be written.
+void write_report_files(RunFolder& folder, const Report& report,
+                        std::span<const GenerationRecord> records);
 /// True when the folder holds them all.
 bool has_report_files(const std::filesystem::path& folder);
 

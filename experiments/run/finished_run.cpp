@@ -11,6 +11,7 @@
 #include "experiments/run/answer_scoring.h"
 #include "experiments/run/arms.h"
 #include "experiments/run/experiment_report.h"
+#include "experiments/run/record_order.h"
 #include "experiments/run/run_folder.h"
 
 namespace specdec {
@@ -134,7 +135,7 @@ std::optional<Report> finished_report(const ExperimentPlan& plan, const RunOptio
   Report report = describe_plan(plan);
   report.command = options.command;
   report.environment = parse_environment(environment);
-  report.summary = summarize_run(plan, run.records());
+  report.summary = summarize_run(plan, in_plan_order(plan, run.records()));
   report.notes = notes_of_run(summary, report);
   return report;
 }

@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "core/formats/strict_json.h"
 #include "experiments/metrics/answers.h"
-#include "experiments/run/run_folder.h"
+#include "experiments/run/record_order.h"
 
 namespace specdec {
 namespace {
@@ -256,7 +256,7 @@ void read_llama_line(std::string_view line, const std::string& name, int64_t num
 
 std::vector<ImportedRow> import_run(const std::filesystem::path& folder) {
   std::vector<ImportedRow> rows;
-  for (const SummaryRow& row : summarize(load_records(folder)).rows) {
+  for (const SummaryRow& row : summarize(load_ordered_records(folder)).rows) {
     if (row.category.empty()) {
       rows.push_back(
           {row.sweep_point.empty() ? row.strategy : row.strategy + ", " + row.sweep_point,
