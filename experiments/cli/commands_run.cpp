@@ -16,6 +16,7 @@
 #include "experiments/train/answer_plan.h"
 #include "experiments/train/train_check.h"
 #include "experiments/train/train_config.h"
+#include "experiments/train/training_folder.h"
 
 namespace specdec {
 namespace {
@@ -32,7 +33,8 @@ void add_config_options(CLI::App& command, ConfigArguments& arguments) {
   command.add_option("FILE", arguments.file, "experiment config (YAML)")->required();
   command
       .add_option("--set", arguments.sets,
-                  "override a key: --set max_new_tokens=64; list items by index or name: --set "
+                  "override a key: --set max_new_tokens=64; list items by index or by the name "
+                  "that reports show: --set "
                   "strategies.prompt_lookup.draft_length=8. May be repeated")
       ->expected(1)
       ->allow_extra_args(false)
@@ -95,6 +97,18 @@ void print_warnings(std::ostream& out, const std::string& file,
   }
 }
 
+/// "3 prompts (1 more is longer than prompts.max_prompt_tokens)": those that the first point of a
+/// sweep runs.
+std::string prompts_text(const ExperimentPlan& plan, const PlanCheck& found) {
+  const int64_t all = std::ssize(plan.points.front().config.prompts.prompts);
+  const int64_t left_out = found.left_out.empty() ? 0 : found.left_out.front();
+  const std::string more = left_out == 0
+                               ? ""
+                               : fmt::format(" ({} more {} longer than prompts.max_prompt_tokens)",
+                                             left_out, left_out == 1 ? "is" : "are");
+  return fmt::format("{} prompt{}{}", all - left_out, all - left_out == 1 ? "" : "s", more);
+}
+
 int check(const CommandContext& context, const ConfigArguments& arguments) {
   if (describes_training(arguments.file, arguments.sets)) {
     const auto found = check_training(arguments.file, arguments.sets);
@@ -104,6 +118,9 @@ int check(const CommandContext& context, const ConfigArguments& arguments) {
   }
   if (describes_answers(arguments.file, arguments.sets)) {
     const AnswerPlan answers = load_answer_plan(arguments.file, arguments.sets);
+    if (const std::string why = refused_training_folder(answers.out); !why.empty()) {
+      throw ConfigError(fmt::format("{}: out: {}", arguments.file, why));
+    }
     context.out << fmt::format("{}: lets {} answer {} prompts into {}: all right\n", arguments.file,
                                answers.target.string(), answers.prompts, answers.out.string());
     return 0;
@@ -119,9 +136,9 @@ int check(const CommandContext& context, const ConfigArguments& arguments) {
   const auto sweep = plan.sweep_keys.empty()
                          ? std::string()
                          : fmt::format(", {} points of a sweep", plan.points.size());
-  context.out << fmt::format("{}: {} strategies, {} prompts, {} repeats{}: all right\n",
-                             arguments.file, first.strategies.size(), first.prompts.prompts.size(),
-                             first.repeats, sweep);
+  context.out << fmt::format("{}: {} strategies, {}, {} repeats{}: all right\n", arguments.file,
+                             first.strategies.size(), prompts_text(plan, found), first.repeats,
+                             sweep);
   return 0;
 }
 

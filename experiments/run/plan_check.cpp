@@ -18,6 +18,7 @@ constexpr size_t kNamedPrompts = 5;
 /// Tokens of the prompts' first turns against a context.
 struct Lengths {
   int64_t context = 0;
+  int64_t most = 0;                   ///< the longest context that the model could be given
   int64_t fitting = 0;                ///< prompts that are run
   int64_t cut = 0;                    ///< of these: max_new_tokens reach beyond the context
   std::vector<std::string> too_long;  ///< "81 (1500 tokens)": beyond the context
@@ -27,6 +28,7 @@ struct Lengths {
 Lengths measure_prompts(const ExperimentConfig& config, const ModelFiles& target) {
   Lengths lengths;
   lengths.context = max_length_of(config.model, target.config);
+  lengths.most = target.config.max_position_embeddings;
   for (const Prompt& prompt : config.prompts.prompts) {
     Item item{&prompt};
     std::vector<ChatTurn> history;
@@ -51,12 +53,15 @@ std::string too_long_text(const Lengths& lengths, size_t prompts) {
   auto names = lengths.too_long;
   const bool more = names.size() > kNamedPrompts;
   names.resize(std::min(names.size(), kNamedPrompts));
+  const std::string advice =
+      lengths.context < lengths.most
+          ? fmt::format("Raise model.max_length (this model takes up to {})", lengths.most)
+          : "This model takes no longer ones: shorten them";
   return fmt::format(
-      "prompts: {} of {} do not fit the model's context of {} tokens (model.max_length) and would "
-      "be left out: {}{}. Give the model a larger context, or leave them out with "
-      "prompts.max_prompt_tokens",
+      "prompts: {} of {} do not fit the model's context of {} tokens and would be left out: {}{}. "
+      "{}, or leave them out with prompts.max_prompt_tokens",
       lengths.too_long.size(), prompts, lengths.context, fmt::join(names, ", "),
-      more ? ", ..." : "");
+      more ? ", ..." : "", advice);
 }
 
 /// Keys of the prompts file that mean nothing here.
@@ -132,6 +137,7 @@ void check_group(const Group& group, const ModelFiles& target, PlanCheck& check)
         fmt::format("{}prompts.max_prompt_tokens: leaves out all {} prompts", at, prompts));
   }
   check_caches(group, target, lengths.longest, check);
+  check.left_out.push_back(static_cast<int64_t>(prompts) - lengths.fitting);
 }
 
 /// What a target's files and, where strategies draft, its cache make a user know.

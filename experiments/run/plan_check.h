@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@ namespace specdec {
 struct PlanCheck {
   std::vector<std::string> mistakes;  ///< what cannot happen as the config has it
   std::vector<std::string> warnings;
+  std::vector<int64_t> left_out;  ///< prompts that each group of arms leaves out, in order
 };
 
 /// Encodes the first turn of every prompt and compares it and max_new_tokens with the target's

@@ -51,11 +51,27 @@ TEST_F(ExperimentCliTest, CheckFindsWhatTheContextCannotHold) {
                                    "512 tokens"));
   EXPECT_EQ(check("model={weights: " + test_data("gemma3-a").string() + ", max_length: 5}"), 2);
   EXPECT_THAT(err.str(), HasSubstr("prompts: 1 of 2 do not fit the model's context of 5 tokens"));
-  EXPECT_THAT(err.str(), HasSubstr("1 (5 tokens)"));
+  EXPECT_THAT(err.str(), HasSubstr("1 (5 tokens). Raise model.max_length (this model takes up to "
+                                   "512), or leave them out with prompts.max_prompt_tokens"));
   EXPECT_EQ(check("prompts.max_prompt_tokens=4"), 0) << "left out on purpose";
+  EXPECT_THAT(out.str(), HasSubstr("3 strategies, 1 prompt (1 more is longer than "
+                                   "prompts.max_prompt_tokens), 2 repeats: all right"));
   EXPECT_THAT(out.str(), testing::Not(HasSubstr("warning")));
   EXPECT_EQ(check("prompts.max_prompt_tokens=2"), 2);
   EXPECT_THAT(err.str(), HasSubstr("prompts.max_prompt_tokens: leaves out all 2 prompts"));
+}
+
+TEST_F(ExperimentCliTest, CheckAdvisesNoContextThatTheModelLacks) {
+  std::string line = "{\"tokens\": [2";
+  for (int i = 0; i < 512; ++i) {
+    line += ", 5";
+  }
+  folder_.write("p.jsonl", line + "]}\n{\"tokens\": [2]}\n");
+  std::ostringstream out;
+  std::ostringstream err;
+  EXPECT_EQ(run_cli({"check", (folder_.path() / "c.yaml").string()}, components_, out, err), 2);
+  EXPECT_THAT(err.str(), HasSubstr("1 (513 tokens). This model takes no longer ones: shorten them, "
+                                   "or leave them out with prompts.max_prompt_tokens"));
 }
 
 /// Commands with a config and further arguments.
