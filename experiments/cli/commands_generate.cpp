@@ -19,6 +19,7 @@
 #include "experiments/cli/generation_json.h"
 #include "experiments/cli/generation_room.h"
 #include "experiments/cli/saved_state.h"
+#include "experiments/cli/text_line.h"
 #include "experiments/cli/token_printer.h"
 #include "experiments/config/config_file.h"
 #include "experiments/metrics/cache_records.h"
@@ -32,7 +33,7 @@ namespace {
 
 struct GenerateArguments : GenerationArguments {
   std::string prompt, prompt_file, tokens;
-  bool has_prompt = false;
+  bool has_prompt = false, has_prompt_file = false, has_tokens = false;
   bool chat = false;
   bool ignore_eos = false;
   bool no_cache = false;
@@ -44,9 +45,25 @@ struct GenerateArguments : GenerationArguments {
   int64_t prefix_cache_mb = 0;
 };
 
+/// The text of --prompt or --prompt-file. Throws ConfigError for one that is empty or not UTF-8.
+std::string read_prompt(const GenerateArguments& arguments, const ModelFiles& files) {
+  const std::string source = arguments.has_prompt ? "--prompt" : arguments.prompt_file;
+  std::string text = arguments.has_prompt
+                         ? arguments.prompt
+                         : read_text_file(arguments.prompt_file, size_t{64} << 20U);
+  if (text.empty()) {
+    throw ConfigError(fmt::format(
+        "{}: the prompt is empty; to generate from nothing, give the token that begins texts: "
+        "--tokens {}",
+        source, files.config.bos_id));
+  }
+  require_utf8(text, source);
+  return text;
+}
+
 std::vector<Token> encode(const GenerateArguments& arguments, const ModelFiles& files,
                           std::string_view tools) {
-  if (!arguments.tokens.empty()) {
+  if (arguments.has_tokens) {
     if (arguments.chat) {
       throw ConfigError("--chat needs a text: give --prompt, not --tokens");
     }
@@ -58,9 +75,7 @@ std::vector<Token> encode(const GenerateArguments& arguments, const ModelFiles& 
                                   "--tokens instead of a text",
                                   files.folder.string())));
   }
-  const auto text = arguments.prompt_file.empty()
-                        ? arguments.prompt
-                        : read_text_file(arguments.prompt_file, size_t{64} << 20U);
+  const std::string text = read_prompt(arguments, files);
   return encode_prompt(*files.tokenizer, {{"user", text}}, arguments.chat, files.config.bos_id,
                        tools);
 }
@@ -105,8 +120,8 @@ std::unique_ptr<DecodingStrategy> make_strategy(const StrategyConfig& config, La
 }
 
 void check_arguments(const GenerateArguments& arguments, const GlobalFlags& flags) {
-  const int sources = int{arguments.has_prompt} + int{!arguments.prompt_file.empty()} +
-                      int{!arguments.tokens.empty()};
+  const int sources =
+      int{arguments.has_prompt} + int{arguments.has_prompt_file} + int{arguments.has_tokens};
   if (sources != 1 && arguments.resume.empty()) {
     throw ConfigError("give one of --prompt, --prompt-file and --tokens");
   }
@@ -292,6 +307,7 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   constraint.grammar = compiled_grammar(grammar, files, stop);
 
   context.note_profile(profile);
+  check_prompt_fits(files, options, std::ssize(state.text()));
   if (!arguments.no_cache) {
     const int64_t left = stop.max_new_tokens - std::ssize(state.output);
     check_room(files, options, config, std::ssize(state.text()), left);
@@ -344,8 +360,10 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand("generate", "generate from one prompt, streaming the text");
   const auto arguments = std::make_shared<GenerateArguments>();
   auto* prompt = command->add_option("--prompt", arguments->prompt, "the text to continue");
-  command->add_option("--prompt-file", arguments->prompt_file, "read the prompt from a file");
-  command->add_option("--tokens", arguments->tokens, "token ids to continue, such as 2,5,7");
+  auto* file =
+      command->add_option("--prompt-file", arguments->prompt_file, "read the prompt from a file");
+  auto* tokens =
+      command->add_option("--tokens", arguments->tokens, "token ids to continue, such as 2,5,7");
   command->add_flag("--chat", arguments->chat,
                     "treat the prompt as a user turn in the checkpoint's chat format");
   command->add_flag("--ignore-eos", arguments->ignore_eos, "do not stop at end-of-sequence tokens");
@@ -381,8 +399,10 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
       "configs/grammars/iso_date.gbnf\n"
       "  specdec generate models/target --prompt \"To be, or\" --save-state to_be.state\n"
       "  specdec generate models/target --resume to_be.state --max-new-tokens 32");
-  command->callback([&context, arguments, prompt, logprobs] {
+  command->callback([&context, arguments, prompt, file, tokens, logprobs] {
     arguments->has_prompt = prompt->count() > 0;
+    arguments->has_prompt_file = file->count() > 0;
+    arguments->has_tokens = tokens->count() > 0;
     arguments->has_logprobs = logprobs->count() > 0;
     context.action = [&context, arguments] {
       arguments->model = find_model(arguments->model).string();

@@ -90,6 +90,7 @@ nlohmann::json text_json(const Tokenizer& tokenizer, const std::vector<Token>& i
 
 int tokenize_text(const CommandContext& context, const TokenizeArguments& arguments,
                   const Tokenizer& tokenizer) {
+  require_utf8(arguments.text, "--text");
   JsonOutput json(arguments.json, context.out);
   const auto ids = TextEncoder(tokenizer, arguments.special).encode(arguments.text);
   const auto print = [&](std::ostream& out) {

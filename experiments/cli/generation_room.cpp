@@ -1,5 +1,7 @@
 #include "experiments/cli/generation_room.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -11,8 +13,8 @@ namespace specdec {
 void check_room(const ModelFiles& files, const ModelOptions& options,
                 const StrategyConfig& strategy, int64_t prompt_tokens, int64_t max_new_tokens) {
   const int64_t context = max_length_of(options, files.config);
-  if (prompt_tokens >= context) {
-    return;  // the generation says so
+  if (prompt_tokens == context) {
+    return;  // one token is left, which no cache has to hold
   }
   const LongestText text{.prompt_tokens = prompt_tokens,
                          .new_tokens = std::min(max_new_tokens, context - prompt_tokens)};
@@ -28,6 +30,17 @@ void check_room(const ModelFiles& files, const ModelOptions& options,
     if (const std::string lacking = lacking_room(cache, text); !lacking.empty()) {
       throw ConfigError(lacking);
     }
+  }
+}
+
+void check_prompt_fits(const ModelFiles& files, const ModelOptions& options,
+                       int64_t prompt_tokens) {
+  const int64_t context = max_length_of(options, files.config);
+  if (prompt_tokens > context) {
+    throw ConfigError(
+        fmt::format("the prompt has {} tokens, but {} takes at most {} (its "
+                    "max_position_embeddings): shorten the prompt",
+                    prompt_tokens, files.folder.string(), context));
   }
 }
 

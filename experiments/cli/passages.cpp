@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/formats/utf8.h"
+#include "experiments/cli/text_line.h"
 #include "experiments/config/config_file.h"
 #include "experiments/run/prompts.h"
 
@@ -25,14 +25,7 @@ Passage encode_text(const std::string& id, const std::string& text, const ModelF
 
 std::string read_utf8(const std::filesystem::path& file) {
   std::string text = read_text_file(file);
-  const auto runs = utf8_runs(text);
-  const auto broken =
-      std::find_if(runs.begin(), runs.end(), [](const Utf8Run& run) { return !run.valid; });
-  if (broken != runs.end()) {
-    throw ConfigError(fmt::format(
-        "{}: byte {} is not part of any UTF-8 character; give a text, or prompts (.jsonl)",
-        file.string(), broken->text.data() - text.data() + 1));
-  }
+  require_utf8(text, file.string(), "give a text, or prompts (.jsonl)");
   return text;
 }
 

@@ -1,0 +1,87 @@
+// What commands say of prompts, files and flags that they cannot use.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/experiments/cli/cli_result.h"
+#include "tests/support/golden.h"
+#include "tests/support/temporary_folder.h"
+
+namespace specdec {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+/// What a command that is refused writes to standard error.
+std::string refusal_of(const std::vector<std::string>& arguments) {
+  const CliResult result = cli(arguments);
+  EXPECT_EQ(result.code, 2) << result.out << result.err;
+  EXPECT_EQ(result.out, "");
+  return result.err;
+}
+
+TEST(InputCliTest, APromptThatIsTooLongIsToBeShortened) {
+  std::string tokens = "2";
+  for (int i = 0; i < 512; ++i) {
+    tokens += ",2";
+  }
+  const std::string model = test_data("gemma3-a").string();
+  for (const bool no_cache : {false, true}) {
+    std::vector<std::string> command = {"generate", model, "--tokens", tokens};
+    if (no_cache) {
+      command.emplace_back("--no-cache");
+    }
+    EXPECT_THAT(refusal_of(command),
+                AllOf(HasSubstr("the prompt has 513 tokens, but " + model +
+                                " takes at most 512 (its max_position_embeddings): shorten"),
+                      Not(HasSubstr("max_length"))));
+  }
+}
+
+TEST(InputCliTest, APromptThatFillsTheContextIsTaken) {
+  std::string tokens = "2";
+  for (int i = 0; i < 511; ++i) {
+    tokens += ",2";
+  }
+  const auto result = cli({"generate", test_data("gemma3-a").string(), "--tokens", tokens});
+  EXPECT_EQ(result.code, 0) << result.err;
+}
+
+TEST(InputCliTest, EmptyPromptsAreMistakes) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("empty.txt", "").string();
+  const auto generate = [](std::vector<std::string> options) {
+    options.insert(options.begin(), {"generate", kShippedTokenizer});
+    return refusal_of(options);
+  };
+  const std::string hint =
+      "the prompt is empty; to generate from nothing, give the token that "
+      "begins texts: --tokens 2";
+  EXPECT_THAT(generate({"--prompt", ""}), HasSubstr("--prompt: " + hint));
+  EXPECT_THAT(generate({"--prompt", "", "--chat"}), HasSubstr("--prompt: " + hint));
+  EXPECT_THAT(generate({"--prompt-file", file}), HasSubstr(file + ": " + hint));
+  EXPECT_THAT(generate({"--tokens", ""}), HasSubstr("'' is not a list of whole numbers"));
+  EXPECT_THAT(generate({"--tokens", "", "--prompt", "a"}), HasSubstr("give one of --prompt"));
+  const auto taken = cli({"generate", kShippedTokenizer, "--tokens", "2", "--max-new-tokens", "1"});
+  EXPECT_EQ(taken.code, 0) << taken.err;
+}
+
+TEST(InputCliTest, TextsThatAreNotUtf8NameTheByte) {
+  const TemporaryFolder folder;
+  const std::string bad =
+      "a\xff"
+      "b";
+  const std::string file = folder.write("bad.txt", bad).string();
+  const std::string what = ": byte 2 is not part of any UTF-8 character; give a text in UTF-8";
+  EXPECT_THAT(refusal_of({"generate", kShippedTokenizer, "--prompt", bad}),
+              HasSubstr("--prompt" + what));
+  EXPECT_THAT(refusal_of({"generate", kShippedTokenizer, "--prompt-file", file}),
+              HasSubstr(file + what));
+  EXPECT_THAT(refusal_of({"tokenize", kShippedTokenizer, "--text", bad}),
+              HasSubstr("--text" + what));
+}
+
+}  // namespace
+}  // namespace specdec
