@@ -8,6 +8,7 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <memory>
 #include <ostream>
 
@@ -82,6 +83,9 @@ void check_finite(const Tensor& values, const std::string& what, const std::stri
 
 int logits(const CommandContext& context, const LogitsArguments& arguments) {
   const auto tokens = parse_token_list(arguments.tokens);
+  if (std::filesystem::path(arguments.out).extension() != ".safetensors") {
+    throw ConfigError(fmt::format("--out '{}': should end in .safetensors", arguments.out));
+  }
   (void)read_model_files(arguments.model);
   ModelLoader loader(context.model_options({arguments.model, arguments.active_layers}));
   const auto weights = loader.weights(arguments.model);

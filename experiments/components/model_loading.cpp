@@ -324,11 +324,19 @@ static void check_has(const std::string& device) {
   }
 }
 
+/// "cuda", or "cuda:" and a number of one or two digits.
+static bool is_cuda_name(const std::string& name) {
+  constexpr size_t kPrefix = 5;
+  return name == "cuda" ||
+         (name.rfind("cuda:", 0) == 0 && name.size() > kPrefix && name.size() <= kPrefix + 2 &&
+          name.find_first_not_of("0123456789", kPrefix) == std::string::npos);
+}
+
 at::Device parse_device(const std::string& name) {
   if (name == "cpu") {
     return at::kCPU;
   }
-  if (name != "mps" && name != "cuda" && name.rfind("cuda:", 0) != 0) {
+  if (name != "mps" && !is_cuda_name(name)) {
     throw ConfigError(fmt::format("unknown device '{}'; known: cpu, cuda, cuda:N, mps", name));
   }
   check_has(name);

@@ -187,6 +187,40 @@ void refuse_unknown_commands(const CLI::App& app, const std::vector<std::string>
   }
 }
 
+/// Names, without dashes, of the options that a command takes: its own and those of all commands.
+std::vector<std::string> option_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::App* app = &command; app != nullptr; app = app->get_parent()) {
+    for (const CLI::Option* option : app->get_options()) {
+      for (const std::string& name : option->get_lnames()) {
+        names.push_back(name);
+      }
+    }
+  }
+  return names;
+}
+
+/// Throws ConfigError for the first word that looks like an option, and is none of the command.
+void refuse_unknown_option(const CLI::App& app) {
+  const CLI::App* command = &app;
+  std::string path;
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    path += command->get_name() + " ";
+  }
+  for (const std::string& word : app.remaining(true)) {
+    const size_t begin = word.find_first_not_of('-');
+    if (begin == 0 || begin == std::string::npos || (word[begin] >= '0' && word[begin] <= '9')) {
+      continue;  // no option, or a number
+    }
+    const std::string name = word.substr(0, word.find('='));
+    const std::string near = nearest_name(name.substr(begin), option_names(*command));
+    throw ConfigError(fmt::format("{}: unknown option{} See 'specdec {}--help'.", name,
+                                  near.empty() ? "." : fmt::format("; did you mean --{}?", near),
+                                  path));
+  }
+}
+
 }  // namespace
 
 void begin_commands(CLI::App& app, CommandLine& context) {
@@ -225,6 +259,9 @@ std::optional<int> parse_commands(CLI::App& app, const std::vector<std::string>&
   refuse_unknown_commands(app, arguments);
   try {
     parse_with_json(app, arguments);
+  } catch (const CLI::ExtrasError& error) {
+    refuse_unknown_option(app);
+    return app.exit(error, context.out, context.err) == 0 ? 0 : kUserError;
   } catch (const CLI::ParseError& error) {
     return app.exit(error, context.out, context.err) == 0 ? 0 : kUserError;
   }

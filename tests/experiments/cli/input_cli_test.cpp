@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "tests/experiments/cli/cli_result.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"
@@ -81,6 +83,41 @@ TEST(InputCliTest, TextsThatAreNotUtf8NameTheByte) {
               HasSubstr(file + what));
   EXPECT_THAT(refusal_of({"tokenize", kShippedTokenizer, "--text", bad}),
               HasSubstr("--text" + what));
+}
+
+TEST(InputCliTest, MisspeltFlagsAreNamedWithTheNearest) {
+  EXPECT_THAT(refusal_of({"generate", kShippedTokenizer, "--promt", "x"}),
+              HasSubstr("error: --promt: unknown option; did you mean --prompt? See 'specdec "
+                        "generate --help'."));
+  EXPECT_THAT(refusal_of({"generate", kShippedTokenizer, "--prompt", "x", "--temprature=0.5"}),
+              HasSubstr("--temprature: unknown option; did you mean --temperature?"));
+  EXPECT_THAT(refusal_of({"generate", kShippedTokenizer, "--prompt", "x", "--devise", "cpu"}),
+              HasSubstr("did you mean --device?"));
+  EXPECT_THAT(refusal_of({"grammar", "sample", "--cout", "3", "a.json", "--tokenizer", "x"}),
+              HasSubstr("did you mean --count? See 'specdec grammar sample --help'."));
+  EXPECT_THAT(refusal_of({"generate", kShippedTokenizer, "--prompt", "x", "--qqqqqq"}),
+              AllOf(HasSubstr("--qqqqqq: unknown option. See"), Not(HasSubstr("did you mean"))));
+  EXPECT_THAT(refusal_of({"generate", kShippedTokenizer, "--prompt", "x", "stray"}),
+              HasSubstr("not expected: stray"));
+}
+
+TEST(InputCliTest, NamesThatAreNoDevicesAreUnknown) {
+  for (const char* device : {"cuda:x", "cuda:-1", "cuda:", "cuda:100", "CUDA"}) {
+    for (const char* command : {"inspect", "generate"}) {
+      std::vector<std::string> arguments = {command, kShippedTokenizer, "--device", device};
+      EXPECT_THAT(
+          refusal_of(arguments),
+          HasSubstr(fmt::format("unknown device '{}'; known: cpu, cuda, cuda:N, mps", device)));
+    }
+  }
+}
+
+TEST(InputCliTest, LogitsAreWrittenAsSafetensorsAlone) {
+  const TemporaryFolder folder;
+  const std::string out = (folder.path() / "l.txt").string();
+  EXPECT_THAT(refusal_of({"logits", kShippedTokenizer, "--tokens", "2", "--out", out}),
+              HasSubstr("--out '" + out + "': should end in .safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(out));
 }
 
 }  // namespace
