@@ -141,6 +141,15 @@ nlohmann::json assistant_json(const std::filesystem::path& path) {
 
 }  // namespace
 
+/// What a training learns, unlike buffers: numbers of indices, and what scales a layer or its
+/// rotations.
+static bool is_parameter(const TensorEntry& entry) {
+  if (entry.dtype == DType::kI64 || entry.dtype == DType::kI32 || entry.dtype == DType::kBool) {
+    return false;
+  }
+  return !entry.name.ends_with("layer_scalar") && !entry.name.ends_with("rotary_emb.inv_freq");
+}
+
 nlohmann::json weights_json(const TensorFiles& tensors) {
   int64_t parameters = 0;
   int64_t bytes = 0;
@@ -149,7 +158,7 @@ nlohmann::json weights_json(const TensorFiles& tensors) {
     const int64_t values =
         std::accumulate(entry->shape.begin(), entry->shape.end(), int64_t{1}, std::multiplies<>());
     bytes += values / block_values(entry->dtype) * dtype_bytes(entry->dtype);
-    parameters += values;
+    parameters += is_parameter(*entry) ? values : 0;
     dtypes.insert(std::string(dtype_name(entry->dtype)));
   }
   return {{"tensors", tensors.tensors().size()},

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "tests/experiments/cli/cli_result.h"
 #include "tests/support/golden.h"
@@ -118,6 +119,16 @@ TEST(InputCliTest, LogitsAreWrittenAsSafetensorsAlone) {
   EXPECT_THAT(refusal_of({"logits", kShippedTokenizer, "--tokens", "2", "--out", out}),
               HasSubstr("--out '" + out + "': should end in .safetensors"));
   EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+TEST(InputCliTest, InspectCountsWhatIsTrained) {
+  const auto parameters = [](const std::string& model) {
+    const auto result = cli({"inspect", SPECDEC_SOURCE_DIR "/models/gemma4/" + model, "--json"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return nlohmann::json::parse(result.out)["weights"]["parameters"].get<int64_t>();
+  };
+  EXPECT_EQ(parameters("target"), 1019520) << "its layer scalars are buffers";
+  EXPECT_EQ(parameters("assistant"), 225232) << "so is the order of its clusters' tokens";
 }
 
 }  // namespace
