@@ -154,6 +154,14 @@ std::vector<std::vector<Token>> read_corpus(const ConfigNode& node, const std::s
     node.ignore(key);
     return {};
   }
+  if (!node.has(key)) {
+    node.fail(
+        fmt::format("the key '{}' is missing; give text files, such as [{{file: "
+                    "models/corpus/shakespeare.txt.gz}}]",
+                    key));
+    node.ignore(key);
+    return {};
+  }
   const std::vector<ConfigNode> sources = node.children(key);
   if (plan.target == nullptr) {
     return {};

@@ -139,7 +139,13 @@ std::filesystem::path ConfigNode::require_model(const std::string& key) const {
 }
 
 std::filesystem::path ConfigNode::require_file(const std::string& key, bool of_hub) const {
-  const auto text = require<std::string>(key);
+  if (state_->tree->find(key) == nullptr && !state_->absent) {
+    state_->errors->add(place(), state_->path,
+                        fmt::format("the key '{}' is missing; give {}", key,
+                                    of_hub ? "the folder of a model or head, or a GGUF file"
+                                           : "the path of a file or folder"));
+  }
+  const auto text = get<std::string>(key, "");
   if (text.empty()) {
     if (has(key)) {
       fail(key, "the path is empty");

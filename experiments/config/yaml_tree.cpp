@@ -209,29 +209,45 @@ bool is_index(const std::string& text, size_t& index) {
   return failure == std::errc() && end == text.data() + text.size();
 }
 
+/// What an item of a list goes by: its name, else its type, as a strategy without a name does; ""
+/// = neither.
+std::string item_name(const YamlTree& item) {
+  for (const char* key : {"name", "type"}) {
+    const auto* entry = item.find(key);
+    if (entry != nullptr && entry->value->kind == YamlTree::Kind::kScalar) {
+      return entry->value->text;
+    }
+  }
+  return "";
+}
+
+/// "autoregressive, 1": an item that has no name goes by its index.
 std::string names_of_items(const YamlTree& list) {
   std::string names;
-  for (const auto& item : list.items) {
-    const auto* name = item->find("name");
-    if (name != nullptr && name->value->kind == YamlTree::Kind::kScalar) {
-      names += (names.empty() ? "" : ", ") + name->value->text;
-    }
+  for (size_t i = 0; i < list.items.size(); ++i) {
+    const std::string name = item_name(*list.items[i]);
+    names += (names.empty() ? "" : ", ") + (name.empty() ? std::to_string(i) : name);
   }
   return names;
 }
 
+/// nullptr for no item, and for a type that several have.
 std::shared_ptr<YamlTree>* find_item(YamlTree& list, const std::string& segment) {
   size_t index = 0;
   if (is_index(segment, index)) {
     return index < list.items.size() ? &list.items[index] : nullptr;
   }
+  std::vector<std::shared_ptr<YamlTree>*> typed;
   for (auto& item : list.items) {
-    const auto* name = item->find("name");
-    if (name != nullptr && name->value->text == segment) {
+    const bool is_meant = item_name(*item) == segment;
+    if (is_meant && item->find("name") != nullptr) {
       return &item;
     }
+    if (is_meant) {
+      typed.push_back(&item);
+    }
   }
-  return nullptr;
+  return typed.size() == 1 ? typed.front() : nullptr;
 }
 
 }  // namespace

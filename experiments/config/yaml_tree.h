@@ -42,8 +42,9 @@ std::shared_ptr<YamlTree> parse_yaml(const std::string& text, const std::string&
                                      bool number_lines);
 
 /// Sets the value at a dotted path such as "strategies.0.draft_length"; an item of a list is named
-/// by its index or by its `name`. Maps on the way are made when they are missing. Throws
-/// ConfigError beginning with `place` when the path leads nowhere.
+/// by its index or by its `name`, or where it has none by its `type`, if no other has that. Maps on
+/// the way are made when they are missing. Throws ConfigError beginning with `place` when the path
+/// leads nowhere.
 void set_at_path(YamlTree& root, const std::string& path, std::shared_ptr<YamlTree> value,
                  const std::string& place);
 

@@ -127,7 +127,8 @@ TEST_F(BuiltinDraftersTest, RefusesCorporaWithTheirPlace) {
       EXPECT_THAT(message, HasSubstr("c.yaml:4: strategies[0].drafter.corpus")) << message;
     }
   }
-  EXPECT_THAT(mistake("type: corpus_bigram"), HasSubstr("drafter: the key 'corpus' is missing"));
+  EXPECT_THAT(mistake("type: corpus_bigram"),
+              HasSubstr("drafter: the key 'corpus' is missing; give text files, such as [{file: "));
 }
 
 TEST_F(BuiltinDraftersTest, RefusesOptionsOutOfRange) {

@@ -88,10 +88,11 @@ TEST(OptionTableTest, ReadsEveryTypeAndKeepsDefaults) {
 
 TEST(OptionTableTest, NotesAllMistakesAndKeepsTheDefaults) {
   const auto wrong = read_table("{nodes: 65, keep: true, acceptance: [2], share: 0, node: 1}");
-  for (const char* message :
-       {"nodes: 65 is not between 1 and 64", "keep: is now called 'persist'",
-        "acceptance[0]: 2 is not between 0 and 1", "share: must be above 0",
-        "the key 'layers' is missing", "the key 'weights' is missing", "did you mean 'nodes'"}) {
+  for (const char* message : {"nodes: 65 is not between 1 and 64", "keep: is now called 'persist'",
+                              "acceptance[0]: 2 is not between 0 and 1", "share: must be above 0",
+                              "the key 'layers' is missing",
+                              "the key 'weights' is missing; give the folder of a model or head",
+                              "did you mean 'nodes'"}) {
     EXPECT_THAT(wrong.mistakes, HasSubstr(message));
   }
   EXPECT_EQ(wrong.options.nodes, 16);

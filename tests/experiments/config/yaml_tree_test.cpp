@@ -146,6 +146,24 @@ TEST(YamlTreeTest, SetsAtDottedPaths) {
             "{inner: text}}");
 }
 
+TEST(YamlTreeTest, ItemsWithoutANameGoByTheirType) {
+  const auto root = parse_yaml(
+      "list: [{type: a}, {type: b}, {type: b}, {name: c, type: a}, {type: d, name: b}, {n: 1}]\n",
+      "a.yaml", true);
+  const auto set = [&](const std::string& path) {
+    set_at_path(*root, path, YamlTree::scalar("5", false), "--set");
+  };
+  set("list.a.n");
+  set("list.b.n");
+  EXPECT_EQ(write_yaml_flow(*root),
+            "{list: [{type: a, n: 5}, {type: b}, {type: b}, {name: c, type: a}, {type: d, name: b, "
+            "n: 5}, {n: 1}]}");
+  const auto twice = parse_yaml("list: [{type: b}, {type: b}, {n: 1}]\n", "a.yaml", true);
+  EXPECT_THAT([&] { set_at_path(*twice, "list.b.n", YamlTree::scalar("1", false), "--set"); },
+              testing::ThrowsMessage<ConfigError>(
+                  HasSubstr("'b' names no item of 'list'; it has 3 items: b, b, 2")));
+}
+
 TEST(YamlTreeTest, RefusesPathsThatLeadNowhere) {
   const auto root = parse_yaml("a: 1\nlist: [{name: x}, {name: y}]\n", "a.yaml", true);
   const std::vector<std::pair<std::string, std::string>> cases = {
