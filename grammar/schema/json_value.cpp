@@ -176,6 +176,12 @@ class Reader {
     return out;
   }
 
+  void fail_at_end(std::string_view within) {
+    if (at_ == text_.size()) {
+      fail(fmt::format("the text ends within {}", within));
+    }
+  }
+
   JsonValue array(int depth) {
     JsonValue result{JsonValue::Type::kArray, {}, {}, {}};
     ++at_;
@@ -185,8 +191,10 @@ class Reader {
     }
     do {
       skip_space();
+      fail_at_end("an array");
       result.items.push_back(value(depth + 1));
       skip_space();
+      fail_at_end("an array");
     } while (take(','));
     if (!take(']')) {
       fail("',' or ']' is missing here");
@@ -204,6 +212,7 @@ class Reader {
     }
     do {
       skip_space();
+      fail_at_end("an object");
       if (peek() != '"') {
         fail("a member's name must be a string");
       }
@@ -212,12 +221,15 @@ class Reader {
         fail(fmt::format("the member '{}' stands here twice", name));
       }
       skip_space();
+      fail_at_end("an object");
       if (!take(':')) {
         fail("':' is missing here");
       }
       skip_space();
+      fail_at_end("an object");
       result.members.push_back({std::move(name), value(depth + 1)});
       skip_space();
+      fail_at_end("an object");
     } while (take(','));
     if (!take('}')) {
       fail("',' or '}' is missing here");

@@ -61,6 +61,17 @@ TEST(JsonValueTest, ErrorsSayWhere) {
   EXPECT_THAT(json_error("\"\xff\""), HasSubstr("UTF-8"));
 }
 
+TEST(JsonValueTest, TruncatedTextsSayWhatIsOpen) {
+  EXPECT_THAT(json_error("{\"type\": \"object\", \n"),
+              HasSubstr("a.json:2:1: the text ends within an object"));
+  for (const char* text : {"{", "{ ", "{\"a\"", "{\"a\": ", "{\"a\": 1", "[{\"a\": [1]"}) {
+    EXPECT_THAT(json_error(text), HasSubstr("the text ends within an object")) << text;
+  }
+  for (const char* text : {"[", "[1", "[1, ", "{\"a\": [{}"}) {
+    EXPECT_THAT(json_error(text), HasSubstr("the text ends within an array")) << text;
+  }
+}
+
 TEST(JsonValueTest, NoJson) {
   for (const char* text : {"01",          "-",         "+1",          "1.",
                            ".5",          "1e",        "1e+",         "tru",
