@@ -141,13 +141,15 @@ nlohmann::json assistant_json(const std::filesystem::path& path) {
 
 }  // namespace
 
-/// What a training learns, unlike buffers: numbers of indices, and what scales a layer or its
-/// rotations.
+/// What a training learns, unlike buffers: numbers of indices, what scales a layer or its
+/// rotations, and scales of weights that are stored as integers.
 static bool is_parameter(const TensorEntry& entry) {
-  if (entry.dtype == DType::kI64 || entry.dtype == DType::kI32 || entry.dtype == DType::kBool) {
+  if (entry.dtype == DType::kI64 || entry.dtype == DType::kBool) {
     return false;
   }
-  return !entry.name.ends_with("layer_scalar") && !entry.name.ends_with("rotary_emb.inv_freq");
+  const auto ends_with = [&](const char* end) { return entry.name.ends_with(end); };
+  return !ends_with("layer_scalar") && !ends_with("rotary_emb.inv_freq") && !ends_with(".scales") &&
+         !ends_with("weight_scale") && !ends_with("weight_scale_inv");
 }
 
 nlohmann::json weights_json(const TensorFiles& tensors) {

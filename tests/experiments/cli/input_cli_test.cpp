@@ -123,12 +123,13 @@ TEST(InputCliTest, LogitsAreWrittenAsSafetensorsAlone) {
 
 TEST(InputCliTest, InspectCountsWhatIsTrained) {
   const auto parameters = [](const std::string& model) {
-    const auto result = cli({"inspect", SPECDEC_SOURCE_DIR "/models/gemma4/" + model, "--json"});
+    const auto result = cli({"inspect", SPECDEC_SOURCE_DIR "/models/" + model, "--json"});
     EXPECT_EQ(result.code, 0) << result.err;
     return nlohmann::json::parse(result.out)["weights"]["parameters"].get<int64_t>();
   };
-  EXPECT_EQ(parameters("target"), 1019520) << "its layer scalars are buffers";
-  EXPECT_EQ(parameters("assistant"), 225232) << "so is the order of its clusters' tokens";
+  EXPECT_EQ(parameters("gemma4/target"), 1019520) << "its layer scalars are buffers";
+  EXPECT_EQ(parameters("gemma4/assistant"), 225232) << "so is the order of its clusters' tokens";
+  EXPECT_EQ(parameters("heads/medusa"), 1401984) << "its matrices are integers with scales";
 }
 
 }  // namespace
