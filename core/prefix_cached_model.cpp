@@ -158,7 +158,9 @@ ForwardResult PrefixCachedModel::forward(const TokenBatch& batch, const ForwardO
   SPECDEC_CHECK(batch.tokens.defined() || batch.inputs.embeddings.defined(),
                 "forward: there are neither tokens nor embeddings");
   if (options.library_products) {
-    throw Error("a model that keeps prefixes reads no prompt from its beginning by a library");
+    throw Error(
+        "a model that keeps prefixes reads no prompt from its beginning by a library: leave "
+        "library_products out, or give the model without its prefixes");
   }
   return replays() ? replay(batch, options) : evaluate(batch, options);
 }

@@ -22,6 +22,7 @@
 #include "core/formats/strict_json.h"
 #include "core/kernels/weight_fragments.h"
 #include "core/prefill_size.h"
+#include "core/transformer/forward_parts.h"
 #include "core/transformer/heads/head_files.h"
 #include "core/transformer/layer_tensors.h"
 #include "core/transformer/tensor_source.h"
@@ -219,7 +220,8 @@ constexpr int64_t kLibraryWorkspace = int64_t{64} << 20U;
 /// The largest matrix in bfloat16, the inputs and outputs of two parts of each token, and more.
 int64_t library_bytes(const TransformerOf<MatrixSize>& model) {
   int64_t weights = 0, in = 0, out = 0;
-  for (const LayerOf<MatrixSize>& layer : model.layers) {
+  for (int64_t i = 0; i < first_sharing(model.plan); ++i) {  // others only read their keys
+    const LayerOf<MatrixSize>& layer = model.layers[static_cast<size_t>(i)];
     for (const MatrixSize* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
       for (const LinearPart& part : matrix->parts) {
         if (has_fragments(part.format)) {

@@ -37,7 +37,8 @@ class Ops {
  public:
   virtual ~Ops() = default;
 
-  /// out = input * weight^T + bias.
+  /// out = input * weight^T + bias. What another op has written to `input` is changed by ops alone
+  /// before: a device may have read it already.
   virtual void linear(const Linear& weight, const Tensor& input, Tensor& out) = 0;
   /// Whether there is a library of products beside the device's own.
   virtual bool has_library() const { return false; }

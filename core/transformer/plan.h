@@ -74,7 +74,7 @@ struct LayerPlan {
   bool qk_norm = false;     ///< Gemma 3: each head of q and k is normed before the rotation
   bool post_norms = false;  ///< Gemma 2, 3: the outputs of attention and MLP are normed too
   Activation activation = Activation::kGeluTanh;
-  bool qkv_bias = false;  ///< Qwen 2: q, k and v have biases
+  bool qkv_bias = false;  ///< q, k and v have biases
   bool output_bias = false;
   bool mlp_bias = false;       ///< gate, up and down have
   bool joined_inputs = false;  ///< q, k, v read [attention inputs, normed residual]: EAGLE-3

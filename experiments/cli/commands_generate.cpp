@@ -135,12 +135,19 @@ void check_arguments(const GenerateArguments& arguments, const GlobalFlags& flag
   if (arguments.has_logprobs && arguments.json.file.empty()) {
     throw ConfigError("--logprobs goes into the JSON: add --json");
   }
-  if (flags.prefill_products == "library" &&
-      (arguments.no_cache || arguments.prefix_cache_mb > 0 || arguments.has_logprobs ||
-       !arguments.save_state.empty() || !arguments.resume.empty())) {
-    throw ConfigError(
-        "--prefill-products: library reads prompts from their beginning: leave it out, or "
-        "--no-cache, --prefix-cache-mb, --logprobs, --save-state and --resume");
+  const std::pair<const char*, bool> others[] = {
+      {"--no-cache", arguments.no_cache},
+      {"--prefix-cache-mb", arguments.prefix_cache_mb > 0},
+      {"--logprobs", arguments.has_logprobs},
+      {"--save-state", !arguments.save_state.empty()},
+      {"--resume", !arguments.resume.empty()}};
+  for (const auto& [flag, is_given] : others) {
+    if (is_given && flags.prefill_products == "library") {
+      throw ConfigError(fmt::format(
+          "--prefill-products: library is for prompts that are read at once and kept as they were "
+          "read: leave it out, or {}",
+          flag));
+    }
   }
 }
 

@@ -491,8 +491,8 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
   }
   if (options_.library_products) {
     note_warning(
-        "prefill_products: library: cuBLAS multiplied prompts, so texts may differ by rounding "
-        "from those of exact products");
+        "prefill_products: library: cuBLAS multiplies pieces of prompts of 256 tokens or more, so "
+        "texts may differ by rounding from those of exact products");
   }
   if (model->cache().trace() != nullptr) {
     note_warning(fmt::format(

@@ -224,6 +224,7 @@ class CudaOps final : public Ops {
     check_unrecorded(false, "rows of a table on the host");
     Tensor rows = at::empty(out.sizes(), at::kFloat);
     table.look_up(ids.cpu(), factor, rows);
+    *split_ = {};
     out.copy_(rows);
   }
 
@@ -399,8 +400,11 @@ class CudaOps final : public Ops {
 
   /// For inputs that are split for tensor cores, by the op that makes them or by the product. What
   /// it holds means nothing but to the product that comes next.
+  static int64_t split_numbers(int32_t rows, int32_t in) {
+    return cuda::specdec_cuda_split_bytes(rows, in) / kFloatBytes;
+  }
   float* split_memory(int32_t rows, int32_t in) {
-    const int64_t numbers = cuda::specdec_cuda_split_bytes(rows, in) / kFloatBytes;
+    const int64_t numbers = split_numbers(rows, in);
     check_unrecorded(splits_.holds(numbers), "more split inputs than any before");
     return splits_.reserve(numbers);
   }
@@ -409,12 +413,14 @@ class CudaOps final : public Ops {
     return split_->tensor.defined() && split_->rows == rows && split_->in == in &&
            split_->tensor.const_data_ptr() == input.const_data_ptr();
   }
-  /// Runs a kernel that splits what it writes too, `out` of [rows, in]. Nothing is split before
-  /// there was a product on tensor cores.
+  /// Runs a kernel that splits what it writes too, `out` of [rows, in]. It splits nothing before
+  /// there was a product on tensor cores, nor what a graph that is recorded has no memory for,
+  /// since its first run split less: the product does that then.
   template <class Task>
   void run_and_split(const char* op, int (*kernel)(const Task*, void*), Task& task,
                      const Tensor& out, int32_t rows, int32_t in) {
-    if (!multiplies_splits_) {
+    const bool has_room = *stream_ == nullptr || splits_.holds(split_numbers(rows, in));
+    if (!multiplies_splits_ || !has_room) {
       run(op, kernel, task);
       return;
     }

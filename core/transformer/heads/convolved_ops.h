@@ -39,6 +39,7 @@ class ConvolvedOps final : public ForwardingOps {
                const std::vector<LayerConvolutions>& layers);
 
   void linear(const Linear& weight, const Tensor& input, Tensor& out) override;
+  bool has_library() const override { return false; }  // whose products it does not convolve
 
  private:
   std::unordered_map<const Linear*, const BlockConvolution*> first_;  // matrices of branches

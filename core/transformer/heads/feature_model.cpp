@@ -62,6 +62,10 @@ std::optional<ForwardResult> FeatureModel::forward_graph(const TokenBatch& batch
     return std::nullopt;
   }
   const int64_t nodes = batch.tokens.size(0);
+  const bool is_whole = batch.rows.empty() || std::ssize(batch.rows) == nodes;
+  if (nodes == 0 || batch.tokens.scalar_type() != at::kInt || !is_whole) {
+    return std::nullopt;  // evaluate() says what is wrong
+  }
   std::vector<int64_t> last;
   find_last_nodes(batch, nodes, last);
   if (options.logits == Logits::kLast && last.size() > 1) {
@@ -219,22 +223,22 @@ std::optional<DrawnTree> FeatureModel::draw_tree(TokenSpan fed, const TreeReques
 }
 
 void FeatureModel::draw(const TokenBatch& fed, const DraftSteps& steps) {
-  SPECDEC_CHECK(!fed.rows.empty(), "a draft is drawn behind no tokens");
+  SPECDEC_CHECK(!fed.rows.empty() && !fed.inputs.own_features,
+                "a draft is drawn behind tokens and the target's features");
   check_vocabulary(*target_, fed.tokens);
   memory_ = &step_memories_.of(steps.widest());
-  const bool own = fed.inputs.own_features;
   StepMemory* fed_memory = nullptr;
   Tensor placed;
   const StepSurroundings around{
       .place =
           [&] {
-            fed_memory = &fed_memories_[own ? 1 : 0].of(fed.tokens.size(0));
+            fed_memory = &fed_memories_[0].of(fed.tokens.size(0));
             placed = placed_features(fed_memory->gathered(), features_of(fed));
           },
       .enter =
           [&](int64_t step, const Tensor& tokens) {
             return step == 0
-                       ? head_->enter(fed_memory->entering(), tokens, placed, own)
+                       ? head_->enter(fed_memory->entering(), tokens, placed, false)
                        : enter_step(tokens, followed_features(memory_->gathered(), step_feature_,
                                                               steps.parents_in_step(step)));
           },

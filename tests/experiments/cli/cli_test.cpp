@@ -74,6 +74,22 @@ TEST(CliTest, EachCommandNamesTheOneThatAConfigIsFor) {
   }
 }
 
+TEST(CliTest, ALibrarysProductsNameTheFlagThatTheyCannotHave) {
+  const std::string flags[][2] = {
+      {"--no-cache", ""}, {"--prefix-cache-mb", "1"}, {"--save-state", "state"}};
+  for (const auto& [flag, value] : flags) {
+    std::vector<std::string> words = {"generate", kModel, "--tokens",           "2",
+                                      "--device", "cuda", "--prefill-products", "library",
+                                      flag};
+    if (!value.empty()) {
+      words.push_back(value);
+    }
+    const auto refused = cli(words);
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err, HasSubstr("leave it out, or " + flag + "\n"));
+  }
+}
+
 TEST(CliTest, MemoryThatRunsOutIsNotABug) {
   auto components = builtin_components();
   components.strategies.add("hog", {.help = "wants more than a machine has",

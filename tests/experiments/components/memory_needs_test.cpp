@@ -212,6 +212,7 @@ TEST(MemoryNeedsOfModelsTest, AFormatThatMetalDoesNotHaveIsAnError) {
     EXPECT_GT(needs("cuda", format), 0);
   }
   EXPECT_GT(needs("mps", "q8"), 0);
+  EXPECT_LT(3 * needs("mps", "q8"), 2 * needs("mps", "float16")) << "it stays a byte a number";
 }
 
 TEST(MemoryNeedsOfModelsTest, WithSlackWindowsTakeWhatAPieceOfAPromptNeeds) {

@@ -198,6 +198,17 @@ TEST_F(CudaSplitOpsTest, AGraphEndsWhatWasSplitBefore) {
   EXPECT_TRUE(at::equal(linear(rows), wanted(rows)));
 }
 
+// The first run of a key may have been before there was a product on tensor cores.
+TEST_F(CudaSplitOpsTest, AGraphSplitsNothingThatItHasNoMemoryFor) {
+  Tensor rows = at::empty({20, kIn});  // of which ops that have multiplied two have no memory
+  const Tensor input = at::randn({20, kIn});
+  const Tensor scale = at::randn({kIn});
+  const std::unique_ptr<OpsGraph> graph =
+      ops_->record([&] { ops_->rms_norm(input, scale, 1e-6, rows); });
+  graph->run();
+  EXPECT_TRUE(at::equal(linear(rows), wanted(rows)));
+}
+
 TEST(EmulatedSplitsTest, AProductThatFollowsANormIsOneLaunch) {
   const auto ops = cuda_ops(at::kCPU);
   const Linear weight = product_of(64);
