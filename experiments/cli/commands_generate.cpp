@@ -52,10 +52,13 @@ std::string read_prompt(const GenerateArguments& arguments, const ModelFiles& fi
                          ? arguments.prompt
                          : read_text_file(arguments.prompt_file, size_t{64} << 20U);
   if (text.empty()) {
+    const Token first = files.tokenizer->bos().value_or(files.config.bos_id);
     throw ConfigError(fmt::format(
-        "{}: the prompt is empty; to generate from nothing, give the token that begins texts: "
-        "--tokens {}",
-        source, files.config.bos_id));
+        "{}: the prompt is empty; {}", source,
+        first < 0 || arguments.chat
+            ? "give a text"
+            : fmt::format("to generate from nothing, give the token that begins texts: --tokens {}",
+                          first)));
   }
   require_utf8(text, source);
   return text;

@@ -36,12 +36,18 @@ void check_room(const ModelFiles& files, const ModelOptions& options,
 void check_prompt_fits(const ModelFiles& files, const ModelOptions& options,
                        int64_t prompt_tokens) {
   const int64_t context = max_length_of(options, files.config);
-  if (prompt_tokens > context) {
-    throw ConfigError(
-        fmt::format("the prompt has {} tokens, but {} takes at most {} (its "
-                    "max_position_embeddings): shorten the prompt",
-                    prompt_tokens, files.folder.string(), context));
+  if (prompt_tokens <= context) {
+    return;
   }
+  const int64_t most = files.config.max_position_embeddings;
+  throw ConfigError(
+      context < most
+          ? fmt::format("the prompt has {} tokens, but {} keeps at most {} here, though the model "
+                        "takes up to {}: shorten it, or run a config with model.max_length",
+                        prompt_tokens, files.folder.string(), context, most)
+          : fmt::format("the prompt has {} tokens, but {} takes at most {} (its "
+                        "max_position_embeddings): shorten the prompt",
+                        prompt_tokens, files.folder.string(), context));
 }
 
 }  // namespace specdec

@@ -267,8 +267,11 @@ std::vector<ExampleText> example_texts(const DetailSources& sources) {
   std::map<std::string, size_t> strategies;
   std::vector<ExampleText> examples;
   for (const GenerationRecord& record : sources.records) {
-    const Generation& generation = record.generation;
     strategies.try_emplace(record.key.strategy, strategies.size());
+  }
+  for (const GenerationRecord& record :
+       sources.as_made.empty() ? sources.records : sources.as_made) {
+    const Generation& generation = record.generation;
     // Beam searches commit other numbers of tokens than their steps say.
     if (choice.takes(record.key, record.category) && has_drafts(generation) &&
         committed_tokens(generation) + 1 == static_cast<int64_t>(generation.tokens.size())) {

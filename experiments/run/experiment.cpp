@@ -383,6 +383,7 @@ Report ExperimentRun::make_report() {
   report.summary = summarize_run(plan_, records);
   const auto measured = measured_records(plan_, records);
   report.details = collect_details({.records = measured,
+                                    .as_made = measured_records(plan_, folder_.records()),
                                     .traces = load_traces(folder_.path()),
                                     .cost_curve = target_curve(),
                                     .tokenizer = tokenizer(*groups_.front().config)});

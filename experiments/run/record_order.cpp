@@ -74,6 +74,8 @@ std::vector<GenerationRecord> in_plan_order(const ExperimentPlan& plan,
 std::vector<GenerationRecord> load_ordered_records(const fs::path& folder) {
   auto records = load_records(folder);
   const Places strategies = strategy_places(folder);
+  order_by([&](const GenerationKey& key) { return place_in(strategies, key.strategy); }, records);
+  // Those of the first strategy come first: one that no swept key touches has records at one point.
   Places points;
   for (const auto& record : records) {
     points.try_emplace(record.key.sweep_point, points.size());

@@ -17,8 +17,9 @@ namespace specdec {
 std::vector<GenerationRecord> in_plan_order(const ExperimentPlan& plan,
                                             std::span<const GenerationRecord> records);
 
-/// The records of a run's folder (see load_records) by point of the sweep, in order of appearance,
-/// and strategy, as the folder's config.yaml lists them; without one as they were made.
+/// The records of a run's folder (see load_records) by point of the sweep and strategy, as the
+/// folder's config.yaml lists strategies, without one as they were made; points in the order in
+/// which the strategies, the first one before the others, have records of them.
 std::vector<GenerationRecord> load_ordered_records(const std::filesystem::path& folder);
 
 }  // namespace specdec

@@ -20,8 +20,10 @@ constexpr const char* kTrainedFiles[] = {
     kTrainingState,        "training.jsonl",        "training.json",   "config.json",
     "adapter_config.json", "model.safetensors",     "mtp.safetensors", "tokenizer.json",
     "tokenizer.model",     "tokenizer_config.json", "answers.json"};
-/// How the name of a file begins that a head's training makes before all others.
-constexpr const char* kMasses = "masses_";
+/// How names begin of what a head's training makes before all others, of a head that is evaluated,
+/// and of files that are being written.
+constexpr const char* kBeginnings[] = {"masses_", "so_far", "training.state.", "tokenizer.json.",
+                                       "answers.json."};
 
 /// The longest part of a path that is there.
 fs::path existing_part(const fs::path& path) {
@@ -64,7 +66,8 @@ std::string foreign_file(const fs::path& folder) {
   std::string foreign;
   for (const auto& entry : fs::directory_iterator(folder, code)) {
     const std::string name = entry.path().filename().string();
-    const bool is_own = name.rfind(kMasses, 0) == 0 ||
+    const bool is_own = std::any_of(std::begin(kBeginnings), std::end(kBeginnings),
+                                    [&](const char* begin) { return name.rfind(begin, 0) == 0; }) ||
                         std::find(std::begin(kTrainedFiles), std::end(kTrainedFiles), name) !=
                             std::end(kTrainedFiles);
     if (is_own) {

@@ -1,11 +1,13 @@
 // What commands say of prompts, files and flags that they cannot use.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "experiments/config/config_file.h"
 #include "tests/experiments/cli/cli_result.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"
@@ -25,11 +27,13 @@ std::string refusal_of(const std::vector<std::string>& arguments) {
   return result.err;
 }
 
+/// "2,2,2": for --tokens.
+std::string tokens_text(int count) {
+  return fmt::format("{}", fmt::join(std::vector<int>(static_cast<size_t>(count), 2), ","));
+}
+
 TEST(InputCliTest, APromptThatIsTooLongIsToBeShortened) {
-  std::string tokens = "2";
-  for (int i = 0; i < 512; ++i) {
-    tokens += ",2";
-  }
+  const std::string tokens = tokens_text(513);
   const std::string model = test_data("gemma3-a").string();
   for (const bool no_cache : {false, true}) {
     std::vector<std::string> command = {"generate", model, "--tokens", tokens};
@@ -41,6 +45,20 @@ TEST(InputCliTest, APromptThatIsTooLongIsToBeShortened) {
                                 " takes at most 512 (its max_position_embeddings): shorten"),
                       Not(HasSubstr("max_length"))));
   }
+}
+
+TEST(InputCliTest, APromptThatIsTooLongForTheDefaultContextIsForAConfig) {
+  const TemporaryFolder folder;
+  std::filesystem::copy(test_data("llama-a"), folder.path());
+  std::string config = read_text_file(folder.path() / "config.json");
+  const std::string positions = "\"max_position_embeddings\": 1024";
+  ASSERT_NE(config.find(positions), std::string::npos);
+  config.replace(config.find(positions), positions.size(), "\"max_position_embeddings\": 16384");
+  folder.write("config.json", config);
+  EXPECT_THAT(
+      refusal_of({"generate", folder.path().string(), "--tokens", tokens_text(8193)}),
+      HasSubstr("keeps at most 8192 here, though the model takes up to 16384: shorten it, or run "
+                "a config with model.max_length"));
 }
 
 TEST(InputCliTest, APromptThatFillsTheContextIsTaken) {

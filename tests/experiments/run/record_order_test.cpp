@@ -85,6 +85,19 @@ TEST_F(RecordOrderTest, ComparisonsAndImportsFollowTheConfig) {
   EXPECT_EQ(import_counts(out).front().source, "autoregressive");
 }
 
+// It has records at one point only, which need not be the point of the first record.
+TEST_F(RecordOrderTest, AStrategyThatNoSweptKeyTouchesStaysTheReference) {
+  (void)run({"sweep={strategies.lookup.draft_length: [2, 4]}"});
+  std::string first, others;
+  std::istringstream text(read("generations.jsonl"));
+  for (std::string line; std::getline(text, line);) {
+    (line.find("draft_length=4") == std::string::npos ? others : first) += line + "\n";
+  }
+  ASSERT_NE(first, "");
+  folder_.write("out/generations.jsonl", first + others);  // as where prompts were left out
+  EXPECT_EQ(load_ordered_records(folder_.path() / "out").front().key.strategy, "autoregressive");
+}
+
 TEST_F(RecordOrderTest, AResumedRunWithoutItsFirstRecordKeepsTheReference) {
   (void)run();
   for (const char* file : {"generations.jsonl", "steps.jsonl"}) {

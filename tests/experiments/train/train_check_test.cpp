@@ -97,7 +97,8 @@ TEST(TrainCheckTest, RefusesTheFoldersThatTrainRefuses) {
 }
 
 TEST(TrainCheckTest, FoldersOfATrainingAreNotForeign) {
-  for (const char* file : {"training.state", "masses_3.safetensors", "tokenizer.model"}) {
+  for (const char* file : {"training.state", "training.state.new", "so_far", "masses_3.safetensors",
+                           "tokenizer.model", "tokenizer.json.aB3xYz"}) {
     const TemporaryFolder folder;
     folder.write("a.txt", "mine");
     folder.write(file, "");
