@@ -81,7 +81,8 @@ TEST(InputCliTest, EmptyPromptsAreMistakes) {
       "the prompt is empty; to generate from nothing, give the token that "
       "begins texts: --tokens 2";
   EXPECT_THAT(generate({"--prompt", ""}), HasSubstr("--prompt: " + hint));
-  EXPECT_THAT(generate({"--prompt", "", "--chat"}), HasSubstr("--prompt: " + hint));
+  EXPECT_THAT(generate({"--prompt", "", "--chat"}),
+              HasSubstr("--prompt: the prompt is empty; give a text"));
   EXPECT_THAT(generate({"--prompt-file", file}), HasSubstr(file + ": " + hint));
   EXPECT_THAT(generate({"--tokens", ""}), HasSubstr("'' is not a list of whole numbers"));
   EXPECT_THAT(generate({"--tokens", "", "--prompt", "a"}), HasSubstr("give one of --prompt"));
