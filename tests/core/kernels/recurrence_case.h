@@ -1,13 +1,17 @@
 #pragma once
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <vector>
 
+#include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/recurrence.h"
 
-// Random recurrent layers, and nodes in trees and chains.
+// Random recurrent layers, nodes in trees and chains, and what kernels of any device keep to.
 
 namespace specdec {
 
@@ -66,6 +70,55 @@ inline Tensor random_states(const RecurrenceShape& shape) {
 /// A node's branch, as the others' does not matter.
 inline Tensor branch_of(const Tensor& branches, int64_t node) {
   return branches[node].narrow(0, branches.size(1) / 2, branches.size(1) / 2);
+}
+
+/// The recurrence of the layer at kLayerOffset by the kernels of a device, which the emulation
+/// runs.
+using DeviceRecurrence =
+    std::function<void(const RecurrenceTensors&, const NodeStates&, Tensor& branches)>;
+
+inline void expect_the_ops_recurrence(const DeviceRecurrence& run) {
+  for (const RecurrenceShape& shape :
+       {RecurrenceShape{2, 12, 4}, {1, 300, 4}, {3, 70, 2}, {4, 1, 1}, {2, 64, 6}}) {
+    for (const auto& nodes : {nodes_of_trees(), nodes_of_chain(1, 2), nodes_of_chain(19, -1),
+                              std::vector<NodeState>()}) {
+      cuda::emulation::set_seed(static_cast<uint64_t>(shape.size) + nodes.size());
+      const RecurrenceTensors weights = random_recurrence(shape);
+      const Tensor memory = random_states(shape);
+      Tensor branches = at::randn({std::ssize(nodes), 2 * shape.channels()});
+      const Tensor expected_memory = memory.clone();
+      Tensor expected = branches.clone();
+      recurrence(weights, states_of(expected_memory, nodes), kLayerOffset, expected);
+      run(weights, states_of(memory, nodes), branches);
+      EXPECT_TRUE(at::allclose(branches, expected, 1e-4, 1e-5)) << shape.size;
+      EXPECT_TRUE(at::allclose(memory, expected_memory, 1e-4, 1e-5))
+          << shape.size << ": of no other state or layer is anything changed";
+    }
+  }
+}
+
+inline void expect_bits_of_the_path_alone(const DeviceRecurrence& run) {
+  const RecurrenceShape shape{2, 70, 4};
+  const RecurrenceTensors weights = random_recurrence(shape);
+  const auto nodes = nodes_of_trees();
+  const Tensor inputs = at::randn({std::ssize(nodes), 2 * shape.channels()});
+  inputs[2].fill_(std::numeric_limits<float>::quiet_NaN());  // of another branch
+  const Tensor memory = random_states(shape);
+  const Tensor one_by_one = memory.clone();
+  Tensor together = inputs.clone();
+  run(weights, states_of(memory, nodes), together);
+  for (const size_t node : {0U, 1U, 4U, 5U, 7U, 8U, 9U, 10U, 12U, 13U}) {
+    const auto place = static_cast<int64_t>(node);
+    cuda::emulation::set_seed(node);
+    Tensor alone = inputs.narrow(0, place, 1).clone();
+    run(weights, states_of(one_by_one, {{-1, nodes[node].before, nodes[node].after}}), alone);
+    EXPECT_TRUE(at::equal(branch_of(alone, 0), branch_of(together, place))) << node;
+    const auto state = [&](const Tensor& all) {
+      return all[nodes[node].after].narrow(0, kLayerOffset, shape.width * shape.channels());
+    };
+    EXPECT_TRUE(at::equal(state(one_by_one), state(memory))) << node;
+  }
+  EXPECT_TRUE(branch_of(together, 6).isnan().all().item<bool>()) << "behind node 2";
 }
 
 }  // namespace specdec

@@ -2,9 +2,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <limits>
-
-#include "core/kernels/cuda/emulation/emulation.h"
 #include "core/row_view.h"
 #include "core/transformer/transformer_model.h"
 #include "kv/kv_cache.h"
@@ -16,56 +13,19 @@
 namespace specdec {
 namespace {
 
-class MetalRecurrenceTest : public testing::Test {
- protected:
-  void SetUp() override { at::manual_seed(1); }
-
-  std::shared_ptr<Ops> metal_ = mps::emulated_metal_ops();
-};
-
-TEST_F(MetalRecurrenceTest, EqualsTheCpu) {
-  for (const RecurrenceShape& shape :
-       {RecurrenceShape{2, 12, 4}, {1, 300, 4}, {3, 70, 2}, {4, 1, 1}, {2, 64, 6}}) {
-    for (const auto& nodes : {nodes_of_trees(), nodes_of_chain(1, 2), nodes_of_chain(19, -1),
-                              std::vector<NodeState>()}) {
-      cuda::emulation::set_seed(static_cast<uint64_t>(shape.size) + nodes.size());
-      const RecurrenceTensors weights = random_recurrence(shape);
-      const Tensor memory = random_states(shape);
-      Tensor branches = at::randn({std::ssize(nodes), 2 * shape.channels()});
-      const Tensor expected_memory = memory.clone();
-      Tensor expected = branches.clone();
-      recurrence(weights, states_of(expected_memory, nodes), kLayerOffset, expected);
-      metal_->recurrence(weights, states_of(memory, nodes), kLayerOffset, branches);
-      EXPECT_TRUE(at::allclose(branches, expected, 1e-4, 1e-5)) << shape.size;
-      EXPECT_TRUE(at::allclose(memory, expected_memory, 1e-4, 1e-5))
-          << shape.size << ": of no other state or layer is anything changed";
-    }
-  }
+void metal_recurrence(const RecurrenceTensors& weights, const NodeStates& states,
+                      Tensor& branches) {
+  mps::emulated_metal_ops()->recurrence(weights, states, kLayerOffset, branches);
 }
 
-TEST_F(MetalRecurrenceTest, ANodesBitsDependOnItsPathAlone) {
-  const RecurrenceShape shape{2, 70, 4};
-  const RecurrenceTensors weights = random_recurrence(shape);
-  const auto nodes = nodes_of_trees();
-  const Tensor inputs = at::randn({std::ssize(nodes), 2 * shape.channels()});
-  inputs[2].fill_(std::numeric_limits<float>::quiet_NaN());  // of another branch
-  const Tensor memory = random_states(shape);
-  const Tensor one_by_one = memory.clone();
-  Tensor together = inputs.clone();
-  metal_->recurrence(weights, states_of(memory, nodes), kLayerOffset, together);
-  for (const size_t node : {0U, 1U, 4U, 5U, 7U, 8U, 9U, 10U, 12U, 13U}) {
-    const auto place = static_cast<int64_t>(node);
-    Tensor alone = inputs.narrow(0, place, 1).clone();
-    metal_->recurrence(weights,
-                       states_of(one_by_one, {{-1, nodes[node].before, nodes[node].after}}),
-                       kLayerOffset, alone);
-    EXPECT_TRUE(at::equal(branch_of(alone, 0), branch_of(together, place))) << node;
-    const auto state = [&](const Tensor& all) {
-      return all[nodes[node].after].narrow(0, kLayerOffset, shape.width * shape.channels());
-    };
-    EXPECT_TRUE(at::equal(state(one_by_one), state(memory))) << node;
-  }
-  EXPECT_TRUE(branch_of(together, 6).isnan().all().item<bool>()) << "behind node 2";
+TEST(MetalRecurrenceTest, EqualsTheCpu) {
+  at::manual_seed(1);
+  expect_the_ops_recurrence(metal_recurrence);
+}
+
+TEST(MetalRecurrenceTest, ANodesBitsDependOnItsPathAlone) {
+  at::manual_seed(1);
+  expect_bits_of_the_path_alone(metal_recurrence);
 }
 
 TransformerModel recurrent_on_metal(std::shared_ptr<const TransformerWeights> weights) {
