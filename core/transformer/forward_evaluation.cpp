@@ -209,7 +209,7 @@ Tensor ForwardEvaluation::placed_tokens(const Tensor& tokens) {
 
 void ForwardEvaluation::evaluate_layers(Pass& pass, Activations& a) {
   begin(pass, a);
-  run_layers(run_first_layers(a, pass), {}, a, pass);
+  run_layers(*pass.layers, {}, a, pass);
   layers_.leave(a);
 }
 
@@ -224,25 +224,18 @@ void ForwardEvaluation::evaluate_all(bool all, Pass& pass, Activations& a) {
 
 void ForwardEvaluation::evaluate_last(Pass& pass, Activations& a) {
   begin(pass, a);
-  const std::span<const int64_t> last = run_first_layers(a, pass);
+  const std::span<const int64_t> layers(*pass.layers);
+  const auto first = std::lower_bound(layers.begin(), layers.end(), first_sharing_);
+  const auto before = static_cast<size_t>(first - layers.begin());
+  run_layers(layers.first(before), {}, a, pass);
   if (pass.options.logits == Logits::kNone) {
     return;
   }
   const Tensor chosen = at::tensor(last_, at::kLong).to(weights_.place.device);
   Activations& own = workspace_.selected(a, chosen);
-  run_layers(last, chosen, own, pass);
+  run_layers(layers.subspan(before), chosen, own, pass);
   layers_.leave(own);
   outputs_.write(own.residual, own.residual);
-}
-
-std::span<const int64_t> ForwardEvaluation::run_first_layers(Activations& a, Pass& pass) {
-  const std::span<const int64_t> layers(*pass.layers);
-  const auto first = std::lower_bound(layers.begin(), layers.end(), first_sharing_);
-  const auto before = static_cast<size_t>(first - layers.begin());
-  layers_.use_library(pass.by_library);
-  run_layers(layers.first(before), {}, a, pass);
-  layers_.use_library(false);
-  return layers.subspan(before);
 }
 
 ForwardGraphs* ForwardEvaluation::graphs_for(const Pass& pass, bool all) {
@@ -299,10 +292,13 @@ void ForwardEvaluation::run_layers(std::span<const int64_t> layers, const Tensor
       }
       view.tables = &tables;
     }
+    // Layers that share keys are never a library's: a token there has the same bits whoever asks
+    // for how many.
+    const bool by_library = pass.by_library && layer < first_sharing_;
     if (hooks_.empty()) {
-      layers_.run(static_cast<size_t>(layer), view, pass.inputs, a);
+      layers_.run(static_cast<size_t>(layer), view, pass.inputs, a, by_library);
     } else {
-      layers_.run(hooks_, static_cast<size_t>(layer), view, pass.batch, a);
+      layers_.run(hooks_, static_cast<size_t>(layer), view, pass.batch, a, by_library);
     }
     outputs_.capture(layer, a.residual);
   }

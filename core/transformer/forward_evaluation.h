@@ -72,7 +72,7 @@ class ForwardEvaluation {
     /// Attention is launched for so many positions, as a graph has to: the store holds the layers'
     /// pages. 0 = for those there are; each layer's pages are brought when its turn comes.
     int64_t context = 0;
-    bool by_library = false;  ///< see run_first_layers
+    bool by_library = false;  ///< whether it multiplies; see LayerRunner::run
     int64_t first = 0;        ///< node of the tables, which may have more than these
     ForwardResult result = {};
   };
@@ -108,9 +108,6 @@ class ForwardEvaluation {
   /// Whether layers that share keys and values are evaluated for the last node of each row only:
   /// nobody reads what the others come to there.
   bool leaves_out(const TokenBatch& batch, const ForwardOptions& options, int64_t nodes) const;
-  /// The layers that have keys of their own, for all nodes; returns the others. These are never a
-  /// library's: a token there has the same bits whoever asks for how many.
-  std::span<const int64_t> run_first_layers(Activations& a, Pass& pass);
   /// `chosen`: the nodes that `a` has, where these are not all.
   void run_layers(std::span<const int64_t> layers, const Tensor& chosen, Activations& a,
                   Pass& pass);

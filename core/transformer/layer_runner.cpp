@@ -55,14 +55,14 @@ void LayerRunner::reserve_positions(int64_t length) {
   }
 }
 
-void LayerRunner::run(size_t layer, const KvView& view, const ForwardInputs& inputs,
-                      Activations& a) {
+void LayerRunner::run(size_t layer, const KvView& view, const ForwardInputs& inputs, Activations& a,
+                      bool by_library) {
   const LayerPlan& plan = weights_.plan[layer];
   const LayerWeights& w = weights_.layers[layer];
   const HeldLayer held(weights_.source.get(), w.in_source);
   LayerActivations& own = a.layers[layer];
   const Tensor& stream = stream_->enter(layer, a);
-  multiply(w.qkv, attention_input(plan, inputs, stream, a), own.qkv);
+  multiply(w.qkv, attention_input(plan, inputs, stream, a), own.qkv, by_library);
   if (is_recurrent(plan)) {
     SPECDEC_CHECK(view.states != nullptr, "layer {}: the cache keeps no states", layer);
     ops_.recurrence(w.recurrence, *view.states, view.state_offset, own.qkv);
@@ -72,9 +72,9 @@ void LayerRunner::run(size_t layer, const KvView& view, const ForwardInputs& inp
     ops_.paged_attention(own.queries, view,
                          {plan.query_scale, plan.soft_cap, inputs.attention_bias}, own.mixed);
   }
-  multiply(w.output, own.mixed_flat, a.branch);
+  multiply(w.output, own.mixed_flat, a.branch, by_library);
   stream_->add_attention(layer, a);
-  run_mlp(layer, a);
+  run_mlp(layer, a, by_library);
   if (plan.experts.count > 0) {
     add_experts(layer, a);
   }
@@ -82,12 +82,12 @@ void LayerRunner::run(size_t layer, const KvView& view, const ForwardInputs& inp
 }
 
 void LayerRunner::run(const LayerHooks& hooks, size_t layer, const KvView& view,
-                      const TokenBatch& batch, Activations& a) {
+                      const TokenBatch& batch, Activations& a, bool by_library) {
   const auto index = static_cast<int64_t>(layer);
   bool is_replaced = true;
   const std::function<void()> evaluate = [&] {
     stream_->accept(a);
-    run(layer, view, batch.inputs, a);
+    run(layer, view, batch.inputs, a, by_library);
     is_replaced = false;
   };
   run_hooks(hooks, {.layer = index,
@@ -122,8 +122,9 @@ const Tensor& LayerRunner::attention_input(const LayerPlan& plan, const ForwardI
   return a.joined;
 }
 
-void LayerRunner::multiply(const Linear& weight, const Tensor& input, Tensor& out) const {
-  if (uses_library_) {
+void LayerRunner::multiply(const Linear& weight, const Tensor& input, Tensor& out,
+                           bool by_library) const {
+  if (by_library) {
     ops_.library_linear(weight, input, out);
   } else {
     ops_.linear(weight, input, out);
@@ -131,16 +132,16 @@ void LayerRunner::multiply(const Linear& weight, const Tensor& input, Tensor& ou
 }
 
 /// a.branch = the dense MLP of a.normed.
-void LayerRunner::run_mlp(size_t layer, Activations& a) const {
+void LayerRunner::run_mlp(size_t layer, Activations& a, bool by_library) const {
   const LayerPlan& plan = weights_.plan[layer];
   const LayerWeights& w = weights_.layers[layer];
   LayerActivations& own = a.layers[layer];
-  multiply(w.gate_up, a.normed, own.gate_up);
+  multiply(w.gate_up, a.normed, own.gate_up, by_library);
   if (plan.sparsity_cut) {
     ops_.cut_gate(own.gate_up, *plan.sparsity_cut);
   }
   ops_.gated_activation(own.gate_up, plan.activation, own.gated);
-  multiply(w.down, own.gated, a.branch);
+  multiply(w.down, own.gated, a.branch, by_library);
 }
 
 /// a.branch = its norm + the norm of the experts' sum; all read the same residual stream.

@@ -25,17 +25,17 @@ class LayerRunner {
   void look_up(const Tensor& tokens, Activations& a) { stream_->look_up(tokens, a); }
   /// Begins a forward: a.residual holds the embeddings; see ResidualStream::begin.
   void begin(Activations& a) { stream_->begin(a); }
-  /// a.residual becomes the layer's output, keys and values go into the view's slots.
-  void run(size_t layer, const KvView& view, const ForwardInputs& inputs, Activations& a);
+  /// a.residual becomes the layer's output, keys and values go into the view's slots. `by_library`:
+  /// q, k and v, outputs and MLPs are multiplied by Ops::library_linear.
+  void run(size_t layer, const KvView& view, const ForwardInputs& inputs, Activations& a,
+           bool by_library = false);
   /// The same within hooks, of which there is at least one. Throws Error where they replace a layer
   /// whose keys and values others read.
   void run(const LayerHooks& hooks, size_t layer, const KvView& view, const TokenBatch& batch,
-           Activations& a);
+           Activations& a, bool by_library);
   /// Keys and values of nodes that nobody asks for more: `projected` [n, keys and values of the
   /// layer] go into the view's slots.
   void write_keys(size_t layer, const Tensor& projected, const KvView& view);
-  /// From now on layers leave q, k and v, outputs and MLPs to the ops' library, or no longer do.
-  void use_library(bool use) { uses_library_ = use; }
   /// a.residual becomes what the final norm reads.
   void leave(Activations& a) { stream_->leave(a); }
 
@@ -43,8 +43,8 @@ class LayerRunner {
   void add_layer(const LayerPlan& plan, const LayerWeights& weights);
   const Tensor& attention_input(const LayerPlan& plan, const ForwardInputs& inputs,
                                 const Tensor& stream, Activations& a) const;
-  void multiply(const Linear& weight, const Tensor& input, Tensor& out) const;
-  void run_mlp(size_t layer, Activations& a) const;
+  void multiply(const Linear& weight, const Tensor& input, Tensor& out, bool by_library) const;
+  void run_mlp(size_t layer, Activations& a, bool by_library) const;
   void add_experts(size_t layer, Activations& a) const;
   double eps() const { return weights_.config.rms_norm_eps; }
 
@@ -54,7 +54,6 @@ class LayerRunner {
   std::vector<RopeTable> ropes_;
   std::vector<size_t> rope_of_layer_;
   std::vector<QkvOptions> qkv_options_;
-  bool uses_library_ = false;
 };
 
 /// An input as ops take it, whatever a caller made: of the options of `like`, contiguous.
