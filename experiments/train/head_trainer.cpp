@@ -27,9 +27,6 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr int64_t kQuickHeadWindows = 12;
-/// The head as it was at the newest evaluation, for whoever cannot wait.
-constexpr const char* kSoFar = "so_far";
-
 constexpr double kAlways = 1e30;  // more than any token's share
 
 using Accuracies = std::map<std::string, std::vector<DepthAccuracy>>;

@@ -22,7 +22,7 @@ constexpr const char* kTrainedFiles[] = {
     "tokenizer.model",     "tokenizer_config.json", "answers.json"};
 /// How names begin of what a head's training makes before all others, of a head that is evaluated,
 /// and of files that are being written.
-constexpr const char* kBeginnings[] = {"masses_", "so_far", "training.state.", "tokenizer.json.",
+constexpr const char* kBeginnings[] = {"masses_", kSoFar, "training.state.", "tokenizer.json.",
                                        "answers.json."};
 
 /// The longest part of a path that is there.

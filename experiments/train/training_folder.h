@@ -9,6 +9,8 @@ namespace specdec {
 
 /// What holds the state of a training that was interrupted.
 inline constexpr const char* kTrainingState = "training.state";
+/// The head as it was at the newest evaluation, for whoever cannot wait; gone when training ends.
+inline constexpr const char* kSoFar = "so_far";
 
 /// Why nothing can be trained into `out`, and what to do: it cannot be made or written, or holds
 /// other files and no training. "" = nothing. Makes nothing that stays.
