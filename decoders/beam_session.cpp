@@ -10,8 +10,8 @@
 #include "core/error.h"
 #include "core/kernels/probs.h"
 #include "core/scores.h"
+#include "core/stopwatch.h"
 #include "decoders/draft_grammar.h"
-#include "decoders/mask_timer.h"
 #include "decoders/request_checks.h"
 
 namespace specdec {
@@ -89,8 +89,7 @@ BeamSession::BeamSession(const Request& request, const LanguageModel& target,
     : request_(request),
       options_(options),
       max_length_(target.max_length()),
-      beams_{{.tokens = {request.prompt.begin(), request.prompt.end()}}},
-      mark_(Clock::now()) {
+      beams_{{.tokens = {request.prompt.begin(), request.prompt.end()}}} {
   options.validate();
   check_request(request);
   check_vocabulary(request.constraint, target.vocab_size());
@@ -148,7 +147,7 @@ void BeamSession::rank(size_t beam, const Tensor& logits, Ranking& ranking) {
   const double log_sum = log_sum_exp(scores);
   AllowedTokens allowed;
   if (before.grammar) {
-    const MaskTimer timer(mask_seconds());
+    const ScopedSeconds timer(mask_seconds());
     const TokenMask mask = before.grammar->mask();
     if (mask.empty()) {
       return;
@@ -289,25 +288,20 @@ StopReason BeamSession::stop_reason(TokenSpan output) const {
                                                  : StopReason::kMaxNewTokens;
 }
 
-double BeamSession::lap() {
-  const Clock::time_point now = Clock::now();
-  return std::chrono::duration<double>(now - std::exchange(mark_, now)).count();
-}
-
 void BeamSession::prefilled() {
-  generation_.prefill_seconds = lap();
+  generation_.prefill_seconds = stopwatch_.lap();
   step_ = {};
 }
 
-void BeamSession::drafted() { step_.draft_seconds = lap(); }
+void BeamSession::drafted() { step_.draft_seconds = stopwatch_.lap(); }
 
-void BeamSession::verified() { step_.verify_seconds = lap(); }
+void BeamSession::verified() { step_.verify_seconds = stopwatch_.lap(); }
 
 void BeamSession::end_step(const StepStatistics& counts) {
   StepStatistics step = counts;
   step.draft_seconds = step_.draft_seconds;
   step.verify_seconds = step_.verify_seconds;
-  step.other_seconds = lap();
+  step.other_seconds = stopwatch_.lap();
   step.mask_seconds = step_.mask_seconds;
   generation_.steps.push_back(step);
   step_ = {};

@@ -1,13 +1,13 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "core/language_model.h"
+#include "core/stopwatch.h"
 #include "decoders/decoding_strategy.h"
 #include "grammar/grammar_matcher.h"
 
@@ -83,14 +83,13 @@ class BeamSession {
   /// Ends a step: the rest of its time is other time. `counts` has drafted, accepted, committed and
   /// depth (see SpeculativeBeamSearch for their meaning there).
   void end_step(const StepStatistics& counts);
-  /// Where the masks of the step in progress add their seconds, see MaskTimer.
+  /// Where the masks of the step in progress add their seconds.
   double* mask_seconds() { return &step_.mask_seconds; }
 
   /// The result; the session is over.
   Generation finish() &&;
 
  private:
-  using Clock = std::chrono::steady_clock;
   /// A beam with one more token.
   struct Continuation {
     double log_prob = 0.0;
@@ -102,7 +101,6 @@ class BeamSession {
   /// The best continuations that were seen: a heap, the worst on top.
   class Ranking;
 
-  double lap();
   std::vector<Continuation> best_continuations(std::span<const Tensor> logits);
   /// Ranks what may follow a beam.
   void rank(size_t beam, const Tensor& logits, Ranking& ranking);
@@ -122,7 +120,7 @@ class BeamSession {
   std::vector<Hypothesis> hypotheses_;  // best first, at most num_beams
   bool finished_ = false;
   StepStatistics step_;  // times of the one in progress
-  Clock::time_point mark_;
+  Stopwatch stopwatch_;
   Generation generation_;
 };
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "decoders/mask_timer.h"
+#include "core/stopwatch.h"
 
 namespace specdec {
 DraftGrammar::DraftGrammar(const GrammarMatcher& root, double* mask_seconds)
@@ -19,12 +19,12 @@ StateId DraftGrammar::state(const Draft& draft, int64_t node) {
 }
 
 TokenMask DraftGrammar::mask(const Draft& draft, int64_t node) {
-  const MaskTimer timer(mask_seconds_);
+  const ScopedSeconds timer(mask_seconds_);
   return grammar_.mask(state(draft, node));
 }
 
 bool DraftGrammar::is_at_limit(const Draft& draft, int64_t node) {
-  const MaskTimer timer(mask_seconds_);
+  const ScopedSeconds timer(mask_seconds_);
   const StateId place = state(draft, node);
   return place != Automaton::kDead && place != CompiledGrammar::kEnded &&
          grammar_.mask(place).empty();

@@ -14,7 +14,7 @@ namespace specdec {
 class DraftGrammar {
  public:
   /// Begins at `root`, the place after the draft's root, whose grammar outlives the object.
-  /// `mask_seconds`: see MaskTimer.
+  /// `mask_seconds`: the sum to which its masks add their seconds; nullptr = nobody asks.
   explicit DraftGrammar(const GrammarMatcher& root, double* mask_seconds = nullptr);
 
   /// Tokens that may follow `node`; none after an end token and after a forbidden token.

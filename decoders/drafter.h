@@ -64,8 +64,7 @@ struct DraftContext {
   /// Sum to which a drafter that keeps a cache adds the seconds of reading the prompt into it, once
   /// a request; they are shown apart. nullptr = nobody asks.
   double* prompt_seconds = nullptr;
-  /// Sum to which the grammar's masks of the draft add their seconds (MaskTimer). nullptr = nobody
-  /// asks.
+  /// Sum to which the grammar's masks of the draft add their seconds. nullptr = nobody asks.
   double* mask_seconds = nullptr;
 };
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/stopwatch.h"
 #include "decoders/draft_grammar.h"
-#include "decoders/mask_timer.h"
 #include "decoders/step_statistics.h"
 
 namespace specdec {
@@ -23,7 +23,7 @@ void LogitsProcessor::find_masks(const Draft& draft) {
   if (text_.grammar() == nullptr) {
     return;
   }
-  const MaskTimer timer(mask_seconds_);
+  const ScopedSeconds timer(mask_seconds_);
   std::vector<int64_t> parents(draft.parents.begin() + 1, draft.parents.end());
   for (int64_t& parent : parents) {
     --parent;  // the matcher stands at the root
@@ -105,9 +105,9 @@ std::vector<NodeMask> LogitsProcessor::node_masks() const {
 
 void LogitsProcessor::choose(DeviceSampler& sampler) {
   const std::vector<NodeMask> masks = node_masks();
-  LapClock clock;
+  Stopwatch stopwatch;
   const std::optional<DeviceChoices> choices = sampler.choose(logits_, masks);
-  device_seconds_ = clock.lap();
+  device_seconds_ = stopwatch.lap();
   if (!choices) {
     return;
   }
@@ -125,7 +125,7 @@ std::optional<DeviceDecision> LogitsProcessor::decide(DeviceRule rule, const Dra
   }
   find(draft, result);
   const std::vector<NodeMask> masks = node_masks();
-  LapClock clock;
+  Stopwatch stopwatch;
   std::optional<DeviceDecision> decided =
       result.sampler->decide(logits_, {.rule = rule,
                                        .draft = draft,
@@ -133,7 +133,7 @@ std::optional<DeviceDecision> LogitsProcessor::decide(DeviceRule rule, const Dra
                                        .masks = masks,
                                        .key = *request_.random.device_key(),
                                        .position = static_cast<int64_t>(committed_)});
-  device_seconds_ = clock.lap();
+  device_seconds_ = stopwatch.lap();
   for (size_t i = 0; decided && i < decided->masses.size(); ++i) {
     decided_masses_[decided->verified.path[i]] = decided->masses[i];
   }

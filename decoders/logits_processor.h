@@ -15,7 +15,7 @@ namespace specdec {
 /// logits into distributions; and what is known of them afterwards.
 class LogitsProcessor {
  public:
-  /// Borrows all. `mask_seconds`: see MaskTimer.
+  /// Borrows all. `mask_seconds`: the sum to which masks add their seconds.
   LogitsProcessor(const Request& request, const CommittedText& text, int64_t vocab_size,
                   double* mask_seconds);
 

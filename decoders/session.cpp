@@ -7,9 +7,9 @@
 
 #include "core/error.h"
 #include "core/prefix_store.h"
+#include "core/stopwatch.h"
 #include "decoders/analysis/draft_overlap.h"
 #include "decoders/draft_grammar.h"
-#include "decoders/mask_timer.h"
 #include "decoders/request_checks.h"
 #include "grammar/forced_tokens.h"
 
@@ -37,7 +37,7 @@ Draft Session::certain() {
   Draft draft = Draft::root(newest());
   const int64_t most = draft_limits().depth;
   if (grammar() != nullptr && request_.constraint.forced && most > 0) {
-    const MaskTimer timer(&step_.mask_seconds);
+    const ScopedSeconds timer(&step_.mask_seconds);
     for (const Token token : certain_tokens(*grammar(), most)) {
       if (sampling().forbids(token)) {  // nothing is left there, which its logits will say
         break;
@@ -144,7 +144,7 @@ ForwardResult Session::prefill(LanguageModel& target, const ForwardOptions& opti
   own.keep_logits = keeps_logits();
   ForwardResult result = read(target, text, own);
   if (goes_on) {
-    generation_.prefill_seconds = clock_.lap();
+    generation_.prefill_seconds = stopwatch_.lap();
     start_step();
   } else {
     commit_prefill(result);
@@ -164,7 +164,7 @@ void Session::commit_prefill(const ForwardResult& result) {
   if (!finished()) {  // else even the first token exceeds the grammar's limits
     append_drawn(result);
   }
-  generation_.prefill_seconds = clock_.lap();
+  generation_.prefill_seconds = stopwatch_.lap();
   measure_masses();
   start_step();
 }
@@ -198,7 +198,7 @@ void Session::commit(const Draft& draft, const VerifyResult& result) {
   measure_masses();
   if (request_.log_overlaps) {  // of whole rows, which the verifier did not need: not timed
     step_.overlaps = draft_overlaps(draft, distributions_.probs(), step_.depth);
-    clock_.lap();
+    stopwatch_.lap();
   }
   generation_.steps.push_back(std::exchange(step_, {}));
 }
@@ -247,7 +247,7 @@ void Session::measure_masses() {
     generation_.log_probs.push_back(masses.token);
   }
   unmeasured_.clear();
-  clock_.lap();
+  stopwatch_.lap();
 }
 
 void Session::start_step() {
@@ -256,7 +256,7 @@ void Session::start_step() {
 }
 
 void Session::end_times() {
-  step_.other_seconds = clock_.lap() - waited_;
+  step_.other_seconds = stopwatch_.lap() - waited_;
   step_.verify_seconds += std::exchange(waited_, 0.0);
 }
 

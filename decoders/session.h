@@ -6,6 +6,7 @@
 #include "core/draft.h"
 #include "core/language_model.h"
 #include "core/randomness.h"
+#include "core/stopwatch.h"
 #include "decoders/committed_text.h"
 #include "decoders/decoding_strategy.h"
 #include "decoders/drafter.h"
@@ -93,8 +94,8 @@ class Session {
   /// The time since the last step's end was spent on drafting; the time since drafted(), or since
   /// the last step's end, on the target's forward, with what a device then takes until it has
   /// decided, since the forward ends there. What is left of a step is other time.
-  void drafted() { step_.draft_seconds += clock_.lap(); }
-  void verified() { step_.verify_seconds += clock_.lap(); }
+  void drafted() { step_.draft_seconds += stopwatch_.lap(); }
+  void verified() { step_.verify_seconds += stopwatch_.lap(); }
 
   /// The result; the session is over.
   Generation finish() &&;
@@ -130,7 +131,7 @@ class Session {
   CommittedText text_;
   StepStatistics step_;  // in progress
   LogitsProcessor distributions_;
-  LapClock clock_;
+  Stopwatch stopwatch_;
   double waited_ = 0.0;  // of the step, for a device to decide
   Generation generation_;
   std::vector<TakenToken> unmeasured_;  // tokens whose masses are not computed yet

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/stopwatch.h"
 #include "decoders/draft_grammar.h"
-#include "decoders/mask_timer.h"
 #include "grammar/forced_tokens.h"
 
 namespace specdec {
@@ -118,7 +118,7 @@ Draft planned_draft(Drafter& drafter, const DraftContext& context) {
   if (context.grammar == nullptr || drafter.reads_rejected()) {
     return draft;
   }
-  const MaskTimer timer(context.mask_seconds);
+  const ScopedSeconds timer(context.mask_seconds);
   return without_forbidden(std::move(draft), *context.grammar, context.sampling);
 }
 

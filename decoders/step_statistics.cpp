@@ -7,11 +7,6 @@
 
 namespace specdec {
 
-double LapClock::lap() {
-  const Clock::time_point now = Clock::now();
-  return std::chrono::duration<double>(now - std::exchange(mark_, now)).count();
-}
-
 int64_t counted_depth(const Draft& draft, const VerifyResult& result, int64_t committed) {
   return committed < std::ssize(result.path) ? committed : draft.depth();
 }

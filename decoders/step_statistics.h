@@ -1,5 +1,4 @@
 #pragma once
-#include <chrono>
 #include <span>
 #include <vector>
 
@@ -9,17 +8,6 @@
 #include "grammar/token_mask.h"
 
 namespace specdec {
-
-/// The time since it was read last.
-class LapClock {
- public:
-  LapClock() : mark_(Clock::now()) {}
-  double lap();
-
- private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point mark_;
-};
 
 /// Depth of the tokens of a step that count: where the text ended at an accepted token, so that
 /// only `committed` tokens were committed, those behind it stand where there is no text. Else all.

@@ -3,34 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <iterator>
 #include <tuple>
 #include <utility>
 
 #include "core/error.h"
+#include "core/stopwatch.h"
 
 namespace specdec {
-namespace {
-
-/// Adds the seconds that it lives.
-class WaitMeter {
- public:
-  explicit WaitMeter(double& seconds)
-      : seconds_(seconds), begin_(std::chrono::steady_clock::now()) {}
-  ~WaitMeter() {
-    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  }
-  WaitMeter(const WaitMeter&) = delete;
-  WaitMeter& operator=(const WaitMeter&) = delete;
-
- private:
-  double& seconds_;
-  std::chrono::steady_clock::time_point begin_;
-};
-
-}  // namespace
+namespace {}  // namespace
 
 PageTiers::PageTiers(std::unique_ptr<BlockMemory> memory, std::shared_ptr<const TierPolicy> policy)
     : memory_(std::move(memory)),
@@ -132,7 +114,7 @@ void PageTiers::note_access(int64_t layer, std::span<const PageUse> uses) {
 
 /// Blocks that there is room for are in memory from now on; where it throws, some.
 void PageTiers::fetch(std::span<const Place> places) {
-  const WaitMeter meter(counts_.wait_seconds);
+  const ScopedSeconds timer(&counts_.wait_seconds);
   std::vector<Place> kept;
   std::copy_if(places.begin(), places.end(), std::back_inserter(kept),
                [this](Place place) { return at(place).is_kept; });
@@ -278,7 +260,7 @@ std::vector<PageTiers::Place> PageTiers::first_to_leave(std::vector<Candidate> c
 
 /// Blocks in memory leave it, in order of place. Their bytes.
 int64_t PageTiers::leave_all(std::span<const Place> places) {
-  const WaitMeter meter(counts_.wait_seconds);
+  const ScopedSeconds timer(&counts_.wait_seconds);
   for (std::span<const Place> left = places; !left.empty();) {
     const size_t count = run_length(left);
     leave(left.first(count));
@@ -334,7 +316,7 @@ void PageTiers::finish_reads() {
   if (job_.empty()) {
     return;
   }
-  const WaitMeter meter(counts_.wait_seconds);
+  const ScopedSeconds timer(&counts_.wait_seconds);
   changed_.wait(lock, [this] { return !is_reading_; });
   enter_all(std::span(job_).first(read_count_));
   job_.clear();

@@ -33,9 +33,9 @@ void TraceFile::write(const char* name, const std::string& fields) {
   if (error_ != 0) {
     return;
   }
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin_;
   const std::string line =
-      fmt::format(R"({{"event":"{}","seconds":{:.6f},{}}})", name, seconds.count(), fields) + '\n';
+      fmt::format(R"({{"event":"{}","seconds":{:.6f},{}}})", name, stopwatch_.seconds(), fields) +
+      '\n';
   if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() ||
       std::fflush(file_.get()) != 0) {
     error_ = errno;

@@ -1,12 +1,13 @@
 #pragma once
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
+
+#include "core/stopwatch.h"
 
 namespace specdec {
 
@@ -32,7 +33,7 @@ class TraceFile {
   std::filesystem::path path_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
   int error_ = 0;  // of the first event that could not be written; none are written after it
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  Stopwatch stopwatch_;
 };
 
 }  // namespace specdec

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <map>
@@ -12,16 +11,13 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/stopwatch.h"
 
 namespace specdec {
 namespace {
 
 /// Forwards of one width in a row; the first ones find other data cached.
 constexpr int64_t kTurn = 20;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 /// The points of a context around a number of tokens; nullptr = there is none. Of points with the
 /// same number the last counts.
@@ -100,10 +96,10 @@ std::vector<FittingTokens> fitting_tokens(const LanguageModel& model,
 
 double time_forward(LanguageModel& model, const Tensor& tokens) {
   const int64_t context = model.length();
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch stopwatch;
   // As greedy requests do: a device copies its best tokens to the host, and not rows of logits.
   (void)model.forward({.tokens = tokens, .rows = {}, .parents = {}}, {.best_only = true});
-  const double seconds = seconds_since(start);
+  const double seconds = stopwatch.seconds();
   model.truncate(context);
   return seconds;
 }
@@ -161,9 +157,9 @@ CostCurve measure_cost_curve(LanguageModel& model, const CostCurveOptions& optio
     }
     const Tensor prompt = timed_tokens(context, model.vocab_size());
     model.prefill_get_last_logits({prompt.const_data_ptr<int32_t>(), static_cast<size_t>(context)});
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch stopwatch;
     const double enough = options.seconds / static_cast<double>(fitting.size());
-    for (int64_t done = 0; done < options.repeats || seconds_since(start) < enough; done += turn) {
+    for (int64_t done = 0; done < options.repeats || stopwatch.seconds() < enough; done += turn) {
       for (auto& [new_tokens, times] : seconds) {
         const Tensor tokens = timed_tokens(new_tokens, model.vocab_size());
         time_forward(model, tokens);  // warms up: the one before was of another width

@@ -3,11 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <utility>
 
 #include "core/error.h"
+#include "core/stopwatch.h"
 
 namespace specdec {
 
@@ -55,13 +55,9 @@ void BlockDrafter::catch_up(const DraftContext& context) {
   if (!features.defined()) {
     return;
   }
-  const bool reads_prompt = model_->length() == 0 && context.prompt_seconds != nullptr;
-  const auto begin = std::chrono::steady_clock::now();
+  const bool reads_prompt = model_->length() == 0;
+  const ScopedSeconds timer(reads_prompt ? context.prompt_seconds : nullptr);
   model_->keep(context.committed, features);
-  if (reads_prompt) {
-    *context.prompt_seconds +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  }
 }
 
 bool BlockDrafter::ends(const Draft& partial, int64_t node) {

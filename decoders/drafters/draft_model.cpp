@@ -3,11 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <utility>
 
 #include "core/error.h"
+#include "core/stopwatch.h"
 
 namespace specdec {
 namespace {
@@ -105,14 +105,8 @@ Tensor DraftModelDrafter::read(int64_t end, Logits scored) {
 }
 
 Tensor DraftModelDrafter::read_prompt(TokenSpan text, Logits scored) {
-  const auto begin = std::chrono::steady_clock::now();
-  Tensor logits =
-      of_cache([&] { return counted(model_->prefill(text, {.logits = scored})).logits; });
-  if (prompt_seconds_ != nullptr) {
-    *prompt_seconds_ +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  }
-  return logits;
+  const ScopedSeconds timer(prompt_seconds_);
+  return of_cache([&] { return counted(model_->prefill(text, {.logits = scored})).logits; });
 }
 
 Tensor DraftModelDrafter::expand(const Draft& partial, std::span<const int64_t> frontier) {

@@ -3,10 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "core/error.h"
+#include "core/stopwatch.h"
 #include "decoders/drafters/hidden_states.h"
 
 namespace specdec {
@@ -54,23 +54,17 @@ void FeatureDrafter::reset() {
 
 ForwardResult FeatureDrafter::feed(size_t module, TokenSpan tokens, const Tensor& features,
                                    Logits scored, bool keep_logits) {
-  const bool reads_prompt = modules_[module]->length() == 0 && prompt_seconds_ != nullptr;
-  const auto begin = std::chrono::steady_clock::now();
+  const bool reads_prompt = modules_[module]->length() == 0;
+  const ScopedSeconds timer(reads_prompt ? prompt_seconds_ : nullptr);
   // The next module reads those of all tokens; a prompt's would take much memory of a device.
   const Hidden hidden = modules_.size() > 1 ? Hidden::kAll : Hidden::kScored;
-  ForwardResult result =
-      counted(modules_[module]->extend(tokens,
-                                       {.logits = scored,
-                                        .keep_logits = keep_logits,
-                                        .hidden = hidden,
-                                        .keep_hidden = true,
-                                        .draft_columns = true},
-                                       {.features = features, .own_features = module > 0}));
-  if (reads_prompt) {
-    *prompt_seconds_ +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  }
-  return result;
+  return counted(modules_[module]->extend(tokens,
+                                          {.logits = scored,
+                                           .keep_logits = keep_logits,
+                                           .hidden = hidden,
+                                           .keep_hidden = true,
+                                           .draft_columns = true},
+                                          {.features = features, .own_features = module > 0}));
 }
 
 void FeatureDrafter::forget_pending() {

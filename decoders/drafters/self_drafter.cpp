@@ -3,12 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <set>
 #include <utility>
 
 #include "core/error.h"
 #include "core/kv_snapshot.h"
+#include "core/stopwatch.h"
 
 namespace specdec {
 
@@ -146,13 +146,8 @@ std::optional<DraftRoom> SelfDrafter::begin_draft(const DraftContext& context) {
     return std::nullopt;
   }
   if (copy_) {
-    const bool is_prompt = followed_.empty();
-    const auto begin = std::chrono::steady_clock::now();
+    const ScopedSeconds timer(followed_.empty() ? context.prompt_seconds : nullptr);
     follow_target();
-    if (is_prompt && context.prompt_seconds != nullptr) {
-      *context.prompt_seconds +=
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    }
   }
   return DraftRoom{.evaluated = room};
 }

@@ -3,13 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <chrono>
 #include <set>
 #include <span>
 
 #include "core/draft.h"
 #include "core/kernels/route_watch.h"
 #include "core/randomness.h"
+#include "core/stopwatch.h"
 #include "core/transformer/transformer_model.h"
 
 namespace specdec {
@@ -44,11 +44,11 @@ std::vector<ExpertForward> forwards_of(const std::vector<int64_t>& rows, int64_t
 
 double forward_seconds(TransformerModel& model, const std::vector<Token>& tokens) {
   const int64_t context = model.length();
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch stopwatch;
   model.forward({.tokens = token_tensor(tokens)});
-  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+  const double seconds = stopwatch.seconds();
   model.truncate(context);
-  return time.count();
+  return seconds;
 }
 
 /// Lets all forwards take turns, so that a machine which slows down does so for each.

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "core/error.h"
 #include "core/kernels/threads_during.h"
 #include "core/prefill_size.h"
+#include "core/stopwatch.h"
 #include "experiments/components/thread_choice.h"
 #include "kv/kv_cache.h"
 
@@ -29,9 +29,9 @@ constexpr double kWorthPages = 0.97;
 constexpr int64_t kPageSizes[] = {kDefaultPageSize, 32, 64, 128};
 
 double seconds_of_call(const std::function<void()>& call) {
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch stopwatch;
   call();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return stopwatch.seconds();
 }
 
 /// Feeds tokens to row 0.

@@ -4,8 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
+
+#include "core/stopwatch.h"
 
 namespace specdec {
 namespace {
@@ -63,9 +64,9 @@ ThreadChoice measure_threads(LanguageModel& model) {
   // No inference mode: what the model reserves here is used outside of it too.
   const ThreadChoice choice = choose_threads(most, [&model](int64_t threads) {
     at::set_num_threads(static_cast<int>(threads));
-    const auto begin = std::chrono::steady_clock::now();
+    const Stopwatch stopwatch;
     run_step(model);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return stopwatch.seconds();
   });
   at::set_num_threads(static_cast<int>(choice.threads));
   return choice;

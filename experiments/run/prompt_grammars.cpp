@@ -1,6 +1,6 @@
 #include "experiments/run/prompt_grammars.h"
 
-#include <chrono>
+#include "core/stopwatch.h"
 
 namespace specdec {
 
@@ -26,10 +26,9 @@ const PromptGrammars::Entry& PromptGrammars::get(const GrammarConfig& config, co
   }
   auto& entry = grammars_[{vocabulary.get(), &config, prompt.schema}];
   if (entry.grammar == nullptr || entry.grammar->is_used_up()) {
-    const auto begin = std::chrono::steady_clock::now();
+    const Stopwatch stopwatch;
     entry.grammar = compile_grammar(vocabulary, grammar_of(config, prompt));
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-    entry.compile_seconds = taken.count();
+    entry.compile_seconds = stopwatch.seconds();
   }
   return entry;
 }

@@ -1,10 +1,10 @@
 #include "core/transformer/paging/layer_pager.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "core/error.h"
+#include "core/stopwatch.h"
 #include "core/transformer/paging/layer_memory.h"
 
 namespace specdec {
@@ -84,13 +84,12 @@ void LayerPager::acquire(int64_t layer) {
 
 void LayerPager::wait_for(int64_t layer, std::unique_lock<std::mutex>& lock) {
   Buffer& buffer = buffers_[buffer_of(layer)];
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch waited;
   wanted_.push_back(layer);
   work_.notify_one();
   changed_.wait(lock, [&] { return is_done(layer); });
   wanted_.erase(std::find(wanted_.begin(), wanted_.end(), layer));
-  reads_.wait_seconds +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  reads_.wait_seconds += waited.seconds();
   if (buffer.failure == nullptr) {
     return;
   }

@@ -1,9 +1,6 @@
-#include "decoders/mask_timer.h"
-
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <thread>
 
 #include "decoders/analysis/sequence_distribution.h"
 #include "decoders/autoregressive.h"
@@ -13,19 +10,6 @@
 
 namespace specdec {
 namespace {
-
-void wait_a_little() { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
-
-TEST(MaskTimerTest, AddsItsLifeToASum) {
-  double seconds = 1.0;
-  {
-    const MaskTimer timer(&seconds);
-    wait_a_little();
-    EXPECT_EQ(seconds, 1.0) << "it is not over";
-  }
-  EXPECT_GE(seconds, 1.002);
-  const MaskTimer nobody_asks(nullptr);
-}
 
 Generation generate_under(const std::function<Generation(const Request&)>& generate, bool grammar) {
   Task task{.prompt = {1, 2, 1}, .stop = {.max_new_tokens = 8, .end_ids = {3}}};
@@ -46,7 +30,7 @@ void expect_mask_times(const std::function<Generation(const Request&)>& generate
   }
 }
 
-TEST(MaskTimerTest, StepsOfPlainDecodingAndBeamSearchHaveTheirMasksTime) {
+TEST(MaskSecondsTest, StepsOfPlainDecodingAndBeamSearchHaveTheirMasksTime) {
   FakeModel model(4, random_table(4, 1));
   expect_mask_times(
       [&](const Request& request) { return AutoregressiveDecoding(model).generate(request); });
