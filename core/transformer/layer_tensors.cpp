@@ -1,114 +1,22 @@
 #include "core/transformer/layer_tensors.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <optional>
 #include <set>
 #include <span>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
-#include "core/kernels/weight_fragments.h"
 #include "core/transformer/decay_parameter.h"
 
 namespace specdec {
 namespace {
 
 using Part = std::pair<const char*, int64_t>;
-
-/// Tensors that become a matrix, with their rows.
-struct Whole {
-  std::vector<std::pair<std::string, int64_t>> tensors;
-  int64_t columns;
-};
-
-Tensor begin(const Whole& whole, const TensorSource& source, const MatrixFormat& format,
-             const Tensor* /*type*/) {
-  int64_t rows = 0;
-  for (const auto& [name, count] : whole.tensors) {
-    rows += count;
-  }
-  return at::empty({rows, whole.columns},
-                   at::TensorOptions(format.dtype).device(source.place().device));
-}
-
-MatrixSize begin(const Whole& whole, const TensorSource& source, const MatrixFormat& format,
-                 const MatrixSize* /*type*/) {
-  std::vector<LinearPart> parts;
-  for (const auto& [name, count] : whole.tensors) {
-    const auto stored = format.as_stored ? source.stored_format(name) : std::nullopt;
-    const WeightFormat here = stored.value_or(weight_format(format.dtype));
-    if (!parts.empty() && parts.back().format == here) {
-      parts.back().out += count;
-    } else {
-      parts.push_back({.out = count, .format = here});
-    }
-  }
-  const Placement& place = source.place();
-  return {parts, whole.columns, {.layout = place.layout, .is_arranged = takes_fragments(place)}};
-}
-
-Linear begin(const Whole& whole, const TensorSource& source, const MatrixFormat& format,
-             const Linear* /*type*/) {
-  const MatrixSize size = begin(whole, source, format, static_cast<const MatrixSize*>(nullptr));
-  return {size.parts, size.columns, source.place()};
-}
-
-template <class Matrix>
-Matrix load_whole(TensorSource& source, const Whole& whole, const MatrixFormat& format) {
-  for (const auto& [name, rows] : whole.tensors) {  // before memory is taken for them
-    source.stored(name, {rows, whole.columns});
-  }
-  auto matrix = begin(whole, source, format, static_cast<const Matrix*>(nullptr));
-  if constexpr (!std::is_same_v<Matrix, MatrixSize>) {
-    int64_t first = 0;
-    for (const auto& [name, rows] : whole.tensors) {
-      source.copy_into(matrix, first, name, {rows, whole.columns});
-      first += rows;
-    }
-  }
-  return matrix;
-}
-
-void join_rows(std::vector<Tensor>& /*matrices*/) {}
-
-void join_rows(std::vector<MatrixSize>& /*matrices*/) {}
-
-void arrange(Tensor& /*matrix*/) {}
-
-void arrange(MatrixSize& /*matrix*/) {}  // its form is that of an arranged one
-
-void arrange(Linear& matrix) { matrix.arrange(); }
-
-void set_bias(Tensor& /*matrix*/, const Tensor& /*bias*/) {}
-
-void set_bias(MatrixSize& /*matrix*/, const Tensor& /*bias*/) {}
-
-void set_bias(Linear& matrix, const Tensor& bias) { matrix.set_bias(bias); }
-
-/// As load_whole, of a stack of `count` matrices.
-template <class Matrix>
-std::vector<Matrix> load_stack(TensorSource& source, const Whole& whole, int64_t count,
-                               const MatrixFormat& format) {
-  for (const auto& [name, rows] : whole.tensors) {
-    source.stored(name, {count, rows, whole.columns});
-  }
-  std::vector<Matrix> stack;
-  for (int64_t i = 0; i < count; ++i) {
-    stack.push_back(begin(whole, source, format, static_cast<const Matrix*>(nullptr)));
-  }
-  if constexpr (!std::is_same_v<Matrix, MatrixSize>) {
-    int64_t first = 0;
-    for (const auto& [name, rows] : whole.tensors) {
-      source.copy_stack(stack, first, name, {count, rows, whole.columns});
-      first += rows;
-    }
-  }
-  return stack;
-}
 
 template <class Matrix>
 class LayerLoader {
@@ -153,22 +61,22 @@ class LayerLoader {
 
   // By whole names, without ".weight".
   Matrix named(const Named& parts, int64_t columns) const {
-    return load_whole<Matrix>(source_, whole_of(parts, columns), matrices_);
+    return load_joined<Matrix>(source_, joined(parts, columns), matrices_);
   }
   std::vector<Matrix> stack(const Named& parts, int64_t columns, int64_t count) const {
-    const Whole whole = whole_of(parts, columns);
-    return load_stack<Matrix>(source_, whole, count, stack_format({&whole, 1}));
+    const JoinedTensors one = joined(parts, columns);
+    return load_stack<Matrix>(source_, one, count, stack_format({&one, 1}));
   }
   /// A stack whose matrices have names of their own.
   std::vector<Matrix> stack(const std::vector<Named>& matrices, int64_t columns) const {
-    std::vector<Whole> wholes;
+    std::vector<JoinedTensors> all;
     for (const Named& parts : matrices) {
-      wholes.push_back(whole_of(parts, columns));
+      all.push_back(joined(parts, columns));
     }
-    const MatrixFormat format = stack_format(wholes);
+    const MatrixFormat format = stack_format(all);
     std::vector<Matrix> stack;
-    for (const Whole& whole : wholes) {
-      stack.push_back(load_whole<Matrix>(source_, whole, format));
+    for (const JoinedTensors& one : all) {
+      stack.push_back(load_joined<Matrix>(source_, one, format));
     }
     return stack;
   }
@@ -181,11 +89,10 @@ class LayerLoader {
  private:
   /// Experts' matrices lie one after another on a device, so they have one format there: that of
   /// the file, or, where it has several, the dtype that is not stored.
-  MatrixFormat stack_format(std::span<const Whole> matrices) const {
+  MatrixFormat stack_format(std::span<const JoinedTensors> matrices) const {
     std::set<WeightFormat> formats;
-    for (const Whole& whole : matrices) {
-      for (const LinearPart& part :
-           begin(whole, source_, matrices_, static_cast<const MatrixSize*>(nullptr)).parts) {
+    for (const JoinedTensors& one : matrices) {
+      for (const LinearPart& part : size_of(one, source_, matrices_).parts) {
         formats.insert(part.format);
       }
     }
@@ -194,12 +101,12 @@ class LayerLoader {
     return format;
   }
 
-  Whole whole_of(const Named& parts, int64_t columns) const {
-    Whole whole{.tensors = parts, .columns = columns};
-    for (auto& [name, rows] : whole.tensors) {
+  JoinedTensors joined(const Named& parts, int64_t columns) const {
+    JoinedTensors one{.tensors = parts, .columns = columns};
+    for (auto& [name, rows] : one.tensors) {
       name = format_.prefix + name;
     }
-    return whole;
+    return one;
   }
   at::ScalarType compute_dtype() const {
     return matrices_.dtype == at::kDouble ? at::kDouble : at::kFloat;
@@ -454,20 +361,6 @@ LayerOf<Matrix> load_layer(TensorSource& source, const LayerFormat& format, cons
   return LayerParts<Matrix>(source, format, plan, hidden_size, matrices).load();
 }
 
-template <class Matrix>
-Matrix load_matrix(TensorSource& source, const std::string& name, const std::vector<int64_t>& shape,
-                   const MatrixFormat& format) {
-  auto matrix = load_whole<Matrix>(source, {{{name, shape[0]}}, shape[1]}, format);
-  arrange(matrix);
-  return matrix;
-}
-
-template Tensor load_matrix<Tensor>(TensorSource&, const std::string&, const std::vector<int64_t>&,
-                                    const MatrixFormat&);
-template Linear load_matrix<Linear>(TensorSource&, const std::string&, const std::vector<int64_t>&,
-                                    const MatrixFormat&);
-template MatrixSize load_matrix<MatrixSize>(TensorSource&, const std::string&,
-                                            const std::vector<int64_t>&, const MatrixFormat&);
 template LayerOf<MatrixSize> load_layer<MatrixSize>(TensorSource&, const LayerFormat&,
                                                     const LayerPlan&, int64_t, const MatrixFormat&);
 template LayerTensors load_layer<Tensor>(TensorSource&, const LayerFormat&, const LayerPlan&,

@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
-#include <vector>
 
+#include "core/transformer/matrix_tensors.h"
 #include "core/transformer/tensor_source.h"
 #include "core/transformer/weights.h"
 
@@ -16,29 +16,6 @@ struct LayerFormat {
   /// The norm before the MLP of a layer without norms after attention and MLP (post_norms).
   std::string mlp_norm = "post_attention_layernorm";
 };
-
-/// What matrices become that are loaded.
-struct MatrixFormat {
-  MatrixFormat(at::ScalarType converted, bool stored = false)  // NOLINT: a dtype is a format
-      : dtype(converted), as_stored(stored) {}
-  at::ScalarType dtype;
-  /// Of a Linear: each tensor keeps its own format, where products can be made with it.
-  bool as_stored;
-};
-
-/// A matrix that is not loaded, but only measured.
-struct MatrixSize {
-  std::vector<LinearPart> parts;
-  int64_t columns = 0;
-  LinearForm form = {};  ///< that a Linear of it has
-  bool defined() const { return !parts.empty(); }
-};
-
-/// Loads a matrix [rows, columns] as a plain tensor (Matrix = Tensor) or laid out for the forward
-/// (Linear), without a plain copy in between; or checks its tensors only (MatrixSize).
-template <class Matrix>
-Matrix load_matrix(TensorSource& source, const std::string& name, const std::vector<int64_t>& shape,
-                   const MatrixFormat& format);
 
 /// Loads and checks the tensors of a layer, q/k/v and gate/up fused, as load_matrix does. Keys and
 /// values of a layer that reads another's are skipped where the file has them. Norms get the
