@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/families/loading.h"
+#include "core/families/model_size.h"
 #include "core/formats/gguf.h"
 #include "core/formats/writable_file.h"
 #include "core/hash.h"
@@ -21,15 +22,8 @@ namespace specdec {
 namespace {
 
 namespace fs = std::filesystem;
-using ModelSizes = TransformerOf<MatrixSize>;
 
-std::shared_ptr<const ModelSizes> measure(const OpenModel& model, const LoadOptions& options) {
-  TensorSource source(model.tensors, options.place);
-  source.leave_out_bytes();
-  return load_from<MatrixSize>(source, model.description, options);
-}
-
-std::vector<int64_t> bytes_of_layers(const ModelSizes& sizes) {
+std::vector<int64_t> bytes_of_layers(const MeasuredModel& sizes) {
   std::vector<int64_t> bytes;
   for (const auto& layer : sizes.layers) {
     bytes.push_back(stored_layer_bytes(layer));
@@ -37,27 +31,15 @@ std::vector<int64_t> bytes_of_layers(const ModelSizes& sizes) {
   return bytes;
 }
 
-/// Of what is always in memory: all but the layers' matrices.
-int64_t other_bytes(const ModelSizes& sizes) {
-  int64_t bytes = 0;
-  const auto add_vector = [&bytes](const Tensor& vector) {
-    bytes += vector.defined() ? static_cast<int64_t>(vector.nbytes()) : 0;
-  };
-  add_vector(sizes.final_norm);
-  add_vector(sizes.per_layer_norm);
-  for (const auto& layer : sizes.layers) {
-    visit_vectors(layer, add_vector);
-  }
-  ModelSizes rest = sizes;
+/// Bytes of what is always in memory: all but the layers' matrices.
+int64_t other_bytes(const MeasuredModel& sizes) {
+  int64_t bytes = vector_bytes(sizes);
+  MeasuredModel rest = sizes;
   rest.layers.clear();
-  const auto add_matrix = [&bytes](const MatrixSize& matrix) {
-    for (const LinearPart& part : matrix.parts) {
-      bytes += packed_bytes(part, matrix.columns, matrix.form);
+  for (const MatrixSize* matrix : distinct_matrices(rest)) {
+    for (const LinearPart& part : matrix->parts) {
+      bytes += packed_bytes(part, matrix->columns, matrix->form);
     }
-  };
-  visit_forward_matrices(rest, add_matrix);
-  if (!sizes.config.tie_word_embeddings) {
-    add_matrix(sizes.embedding);
   }
   return bytes;
 }
@@ -100,7 +82,7 @@ std::string form_text(const LinearForm& form) {
 }
 
 /// Says which weights these are, in which formats.
-std::string model_text(const OpenModel& model, const ModelSizes& sizes) {
+std::string model_text(const OpenModel& model, const MeasuredModel& sizes) {
   std::string text = model.description.text;
   for (const fs::path& file : weight_files(model.tensors->folder())) {
     std::error_code code;
@@ -253,7 +235,7 @@ LimitedLayers plan_within(const OpenModel& model, const LoadOptions& options,
   require_config(!options.place.device.is_mps(),
                  "a memory limit is for models on the CPU and on CUDA: layers on disk are not "
                  "supported on Apple GPUs. Use device: cpu, or leave out the limit.");
-  const auto sizes = measure(model, options);
+  const auto sizes = measured(model, options);
   LimitedLayers layers{.key = {.model = {}, .layer_bytes = bytes_of_layers(*sizes)},
                        .residency = {}};
   layers.residency = plan_residency(layers.key.layer_bytes, other_bytes(*sizes), limit.bytes);

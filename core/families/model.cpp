@@ -20,9 +20,6 @@
 #include "core/formats/compressed_tensors.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
-#include "core/kernels/weight_fragments.h"
-#include "core/prefill_size.h"
-#include "core/transformer/forward_parts.h"
 #include "core/transformer/heads/head_files.h"
 #include "core/transformer/layer_tensors.h"
 #include "core/transformer/tensor_source.h"
@@ -57,7 +54,7 @@ const Family& family_of(const JsonKeys& keys) {
                                       fmt::join(known_model_types(), ", ")));
 }
 
-void require_config(const std::filesystem::path& folder) {
+void require_config_file(const std::filesystem::path& folder) {
   std::error_code code;
   if (std::filesystem::exists(folder / "config.json", code)) {
     return;
@@ -140,7 +137,7 @@ ModelDescription describe_model(const std::filesystem::path& folder) {
         fmt::format("{}: no such folder. Name a Hugging Face checkpoint folder, or a GGUF file.",
                     folder.string()));
   }
-  require_config(folder);
+  require_config_file(folder);
   refuse_head(folder);
   const std::string where = (folder / "config.json").string();
   const auto parsed = parse_json_object(read_file(where), where);
@@ -196,75 +193,6 @@ std::shared_ptr<const TransformerWeights> load_model(const OpenModel& model,
 std::shared_ptr<const TransformerWeights> load_model(std::shared_ptr<const GgufFile> file,
                                                      const LoadOptions& options) {
   return load_model(open_model(std::move(file)), options);
-}
-
-namespace {
-
-/// Memory of all tensors that are no matrices.
-int64_t vector_bytes(const TransformerOf<MatrixSize>& model) {
-  int64_t bytes = 0;
-  const auto add = [&bytes](const Tensor& vector) {
-    bytes += vector.defined() ? static_cast<int64_t>(vector.nbytes()) : 0;
-  };
-  add(model.final_norm);
-  add(model.per_layer_norm);
-  for (const LayerOf<MatrixSize>& layer : model.layers) {
-    visit_vectors(layer, add);
-  }
-  return bytes;
-}
-
-/// Most that LibTorch gives cuBLAS and cuBLASLt by default: 32 MiB each, on Hopper.
-constexpr int64_t kLibraryWorkspace = int64_t{64} << 20U;
-
-/// The largest matrix in bfloat16, the inputs and outputs of two parts of each token, and more.
-int64_t library_bytes(const TransformerOf<MatrixSize>& model) {
-  int64_t weights = 0, in = 0, out = 0;
-  for (int64_t i = 0; i < first_sharing(model.plan); ++i) {  // others only read their keys
-    const LayerOf<MatrixSize>& layer = model.layers[static_cast<size_t>(i)];
-    for (const MatrixSize* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
-      for (const LinearPart& part : matrix->parts) {
-        if (has_fragments(part.format)) {
-          weights = std::max(weights, part.out * matrix->columns);
-          in = std::max(in, matrix->columns);
-          out = std::max(out, part.out);
-        }
-      }
-    }
-  }
-  return weights == 0 ? 0 : 2 * weights + 8 * kPrefillTokens * (in + out) + kLibraryWorkspace;
-}
-
-}  // namespace
-
-std::map<std::string, int64_t> measure_weights(const OpenModel& model, const LoadOptions& options) {
-  return measure_model(model, options).matrices;
-}
-
-ModelSize measure_model(const OpenModel& model, const LoadOptions& options) {
-  TensorSource source(model.tensors, options.place);
-  source.leave_out_bytes();
-  const auto sizes = load_from<MatrixSize>(source, model.description, options);
-  std::vector<const MatrixSize*> all = {&sizes->embedding};
-  visit_forward_matrices(*sizes, [&](const MatrixSize& matrix) {
-    if (&matrix != &sizes->head || !sizes->config.tie_word_embeddings) {
-      all.push_back(&matrix);
-    }
-  });
-  ModelSize size{.matrices = {},
-                 .vectors = vector_bytes(*sizes),
-                 .mapped = sizes->per_layer_table.mapped_bytes(),
-                 .library = library_bytes(*sizes),
-                 .info = *sizes};
-  bool has_blocks = false;
-  for (const MatrixSize* matrix : all) {
-    for (const LinearPart& part : matrix->parts) {
-      size.matrices[format_name(part.format)] += packed_bytes(part, matrix->columns, matrix->form);
-      has_blocks = has_blocks || has_integer_blocks(part.format);
-    }
-  }
-  require_blocks(options.activations, has_blocks);
-  return size;
 }
 
 std::shared_ptr<const TransformerWeights> load_model(const std::filesystem::path& folder,

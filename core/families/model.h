@@ -1,6 +1,5 @@
 #pragma once
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <string>
 
@@ -50,20 +49,7 @@ std::shared_ptr<const TransformerWeights> load_model(const OpenModel& model,
 /// The same from a GGUF file that is open, or in memory.
 std::shared_ptr<const TransformerWeights> load_model(std::shared_ptr<const GgufFile> file,
                                                      const LoadOptions& options = {});
-/// What the matrices would take in memory, in bytes by format ("float32", "Q4_K", ...). Checks all
-/// that load_model checks, but reads no weights.
-std::map<std::string, int64_t> measure_weights(const OpenModel& model,
-                                               const LoadOptions& options = {});
-/// What a model would take in memory, and what it would leave in the file.
-struct ModelSize {
-  std::map<std::string, int64_t> matrices;  ///< bytes by format, as measure_weights says
-  int64_t vectors = 0;                      ///< bytes of norms, biases and the like
-  int64_t mapped = 0;   ///< bytes of the table of the layers' own inputs, which stays in the file
-  int64_t library = 0;  ///< bytes of scratch where a library multiplies a prompt's pieces
-  TransformerInfo info;
-};
-ModelSize measure_model(const OpenModel& model, const LoadOptions& options = {});
-/// The same as plain tensors.
+/// As load_model, as plain tensors.
 std::shared_ptr<TransformerTensors> load_model_tensors(const std::filesystem::path& model,
                                                        const LoadOptions& options = {});
 

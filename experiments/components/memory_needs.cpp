@@ -10,6 +10,7 @@
 #include "core/cache_room_error.h"
 #include "core/draft.h"
 #include "core/error.h"
+#include "core/families/model_size.h"
 #include "core/prefill_size.h"
 #include "core/transformer/rope_table.h"
 #include "core/transformer/workspace.h"
@@ -58,7 +59,7 @@ std::vector<int64_t> most_bytes(KvStore& cache, int64_t context, bool on_cpu, in
 /// The host's memory that tiers of a GPU take for blocks that come and go. LibTorch gives pinned
 /// memory in powers of two.
 int64_t pinned_bytes(const KvStatistics& statistics, const CacheChoice& cache) {
-  TieredPages pages{.memory_bytes = cache.memory_bytes};
+  TieredPages pages{.memory_bytes = cache.tiers.memory_bytes};
   for (const KvStatistics::Layer& layer : statistics.layers) {
     pages.page_bytes.push_back(layer.page_bytes / 2);
     pages.capacity = std::max(pages.capacity, layer.allocated_pages);
@@ -67,7 +68,7 @@ int64_t pinned_bytes(const KvStatistics& statistics, const CacheChoice& cache) {
     return 0;  // no layer has keys
   }
   pages.pages_per_block = equal_bytes(pages.page_bytes);
-  const int64_t bytes = DeviceBlocks::pinned_bytes(pages, cache.host_bytes);
+  const int64_t bytes = DeviceBlocks::pinned_bytes(pages, cache.tiers.host_bytes);
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
 }
 
@@ -86,7 +87,7 @@ void add_cache(const ModelSize& size, const ModelOptions& model, MemoryNeeds& ne
     (layers[layer].window > 0 ? needs.sliding_cache : needs.full_cache) += bytes[layer];
     needs.cache_per_token += statistics.layers[layer].page_bytes / statistics.page_size;
   }
-  if (const int64_t most = model.cache.memory_bytes; most > 0) {
+  if (const int64_t most = model.cache.tiers.memory_bytes; most > 0) {
     needs.cache_on_disk = std::max<int64_t>(0, needs.sliding_cache + needs.full_cache - most);
     needs.pinned_cache = model.device == "cpu" ? 0 : pinned_bytes(statistics, model.cache);
   }

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/families/model.h"
+#include "core/families/model_size.h"
 #include "core/formats/atomic_file.h"
 #include "core/formats/strict_json.h"
 #include "core/transformer/transformer_model.h"

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/families/gemma/gemma4_config.h"
 #include "core/families/model.h"
+#include "core/families/model_size.h"
 #include "core/transformer/transformer_model.h"
 #include "kv/kv_cache.h"
 #include "tests/support/error_message.h"
