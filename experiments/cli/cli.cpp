@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "experiments/cli/commands.h"
+#include "experiments/components/device_choice.h"
 #include "experiments/config/output_path.h"
 #include "experiments/grammar/commands_grammar.h"
 #include "experiments/metrics/environment.h"

@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/families/model.h"
+#include "core/families/model_size.h"
 #include "core/formats/json_text.h"
 #include "core/hub_cache.h"
 #include "core/transformer/heads/head_files.h"

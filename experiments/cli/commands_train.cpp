@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "experiments/cli/commands.h"
+#include "experiments/components/device_choice.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/train/answer_plan.h"
 #include "experiments/train/head_trainer.h"

@@ -1,5 +1,6 @@
 #pragma once
-#include "experiments/components/model_loading.h"
+#include "experiments/components/model_files.h"
+#include "experiments/components/model_options.h"
 #include "experiments/run/experiment_config.h"
 
 namespace specdec {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/types.h"
-#include "experiments/components/model_loading.h"
+#include "experiments/components/model_files.h"
 
 namespace specdec {
 

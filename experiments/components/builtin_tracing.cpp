@@ -31,7 +31,7 @@ CacheRegistry::Make prepare_tracing(const ConfigNode& node, const RunPlan& plan)
                 "another type");
   }
   const CacheRegistry::Make make = plan.components.caches.prepare(traced, plan);
-  const bool is_tiered = tier_budget(traced, plan.components).memory_bytes > 0;
+  const bool is_tiered = tier_budget(traced, plan.components).is_given();
   const std::filesystem::path events = node.output_path("events");
   if (!events.empty()) {
     note_error(node, "events", [&] { check_can_write(events); });

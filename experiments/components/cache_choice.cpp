@@ -11,7 +11,7 @@
 #include "experiments/components/cache_format.h"
 #include "experiments/components/cache_room.h"
 #include "experiments/components/components.h"
-#include "experiments/components/model_loading.h"
+#include "experiments/components/model_options.h"
 #include "experiments/config/config_node.h"
 #include "experiments/config/yaml_writer.h"
 #include "kv/kv_cache.h"
@@ -58,7 +58,7 @@ void check_format(const ConfigNode& cache, const CacheChoice& choice, const Mode
 
 /// Types that the device rules out.
 void check_type(const ConfigNode& cache, const CacheChoice& choice, const std::string& device) {
-  const bool traces_tiers = cache.is_map("of") && choice.memory_bytes > 0;
+  const bool traces_tiers = cache.is_map("of") && choice.tiers.is_given();
   const auto fail = [&](const std::string& what, const char* where) {
     cache.fail("type", fmt::format("{} is for {}, but device is {}; choose another cache, or "
                                    "device: cpu",
@@ -87,7 +87,7 @@ std::string type_without_mps(const ConfigNode& cache, const Components& componen
 /// and for tiers, which say how many they have.
 std::unique_ptr<KvStore> target_store(const ModelFiles& target, const ModelOptions& options) {
   const CacheChoice cache = options.cache.beside_target();  // not traced
-  const bool has_memory = options.device == "cpu" && cache.memory_bytes == 0;
+  const bool has_memory = options.device == "cpu" && !cache.tiers.is_given();
   return planned_cache("", cache, target.plan, target.config, options)
       .make_on(has_memory ? at::kCPU : at::kMeta);
 }
@@ -167,19 +167,16 @@ CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
   Promise promise = Promise::kLossless;  // of the type, and of the one that it wraps
   RunPlan own = plan;
   own.promise = &promise;
-  const TierBudget budget = tier_budget(cache, plan.components);
-  CacheChoice choice{.format = format,
+  const TierBudget tiers = tier_budget(cache, plan.components);
+  CacheChoice choice{.tiers = tiers,
+                     .format = format,
                      .rotation = read_rotation(cache, format),
-                     .exact_recent = read_exact_recent(cache, format, budget.memory_bytes > 0)};
+                     .exact_recent = read_exact_recent(cache, format, tiers.is_given())};
   choice.codebook = read_codebook(cache, choice);
   choice.make = plan.components.caches.prepare(cache, own);
   choice.yaml = write_yaml(*cache.resolved());
   choice.no_mps = type_without_mps(cache, plan.components);
-  choice.memory_bytes = budget.memory_bytes;
-  choice.host_bytes = budget.host_bytes;
-  choice.disk_bytes = budget.disk_bytes;
-  choice.disk = budget.disk;
-  if (choice.exact_recent > 0 && choice.memory_bytes > 0) {
+  if (choice.exact_recent > 0 && choice.tiers.is_given()) {
     const bool by_format = kv_key_group(*format) > 1;
     cache.fail(by_format ? "format" : "exact_recent",
                by_format ? fmt::format("{} is not for a cache of type tiered: choose another one, "
@@ -238,7 +235,7 @@ CacheChoice CacheChoice::beside_target() const {
 void check_cache(const ConfigNode& model, const CacheChoice& choice, const ModelOptions& options) {
   const ConfigNode cache = model.child("cache");
   check_type(cache, choice, options.device);
-  if (choice.host_bytes > 0 && options.device == "cpu") {
+  if (choice.tiers.host_bytes > 0 && options.device == "cpu") {
     const ConfigNode tiers = cache.is_map("of") ? cache.child("of") : cache;
     tiers.fail("host_megabytes",
                "is for a GPU: on the CPU memory_megabytes are the host's. Leave it out");
@@ -304,12 +301,12 @@ void check_beam_rows(const ConfigNode& strategy, const RunPlan& run, int64_t bea
 }
 
 std::string tiers_beside_target(const CacheChoice& target, const std::string& device) {
-  return target.memory_bytes == 0 || device == "cpu"
+  return !target.tiers.is_given() || device == "cpu"
              ? ""
              : fmt::format(
                    "a head or draft model beside the target without a cache of its own has "
                    "tiers like the target's: {} MiB more of the GPU's memory each",
-                   target.memory_bytes >> 20U);
+                   target.tiers.memory_bytes >> 20U);
 }
 
 void check_branch_levels(const ConfigNode& tree, const RunPlan& plan, int64_t levels) {

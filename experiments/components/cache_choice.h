@@ -19,12 +19,14 @@ struct RunPlan;
 struct TransformerConfig;
 class ConfigNode;
 
-/// Most bytes of the pages of a cache that keeps the others on disk; 0 = no such limit.
+/// Most bytes of the pages of a cache that keeps the others on disk.
 struct TierBudget {
-  int64_t memory_bytes = 0;
-  int64_t host_bytes = 0;
+  int64_t memory_bytes = 0;         ///< of the device; 0 = all pages lie there
+  int64_t host_bytes = 0;           ///< on a GPU, of the host's pinned memory
   int64_t disk_bytes = 0;           ///< that are taken when the cache is made
   std::filesystem::path disk = {};  ///< a folder; "" = the system's for temporary files
+
+  bool is_given() const { return memory_bytes > 0; }
 };
 
 /// What a cache is made for: the layers of a model, and the type of its keys and values.
@@ -41,11 +43,7 @@ struct CacheContext {
 struct CacheChoice {
   std::string yaml = {};  ///< with all options; "" = none was chosen: `paged`
   std::string loss = {};  ///< of one that is lossy: its type and options, in a line
-  /// Most bytes of pages in memory, of one that keeps the others on disk; 0 = all lie in memory.
-  int64_t memory_bytes = 0;
-  int64_t disk_bytes = 0;  ///< of it, for all pages; see TierBudget
-  std::filesystem::path disk = {};
-  int64_t host_bytes = 0;   ///< of it on a GPU, in the host's pinned memory; see KvCacheOptions
+  TierBudget tiers = {};
   std::string no_mps = {};  ///< the type that Metal does not have; "" = it does
   std::function<std::unique_ptr<KvStore>(const CacheContext&)> make = {};
   /// What `format` chose for keys and values: a lossy one; none = as kv_dtype says.

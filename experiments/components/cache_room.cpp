@@ -12,7 +12,7 @@
 #include "core/draft.h"
 #include "core/error.h"
 #include "core/prefill_size.h"
-#include "experiments/components/model_loading.h"
+#include "experiments/components/model_options.h"
 
 namespace specdec {
 namespace {
@@ -65,7 +65,8 @@ struct Folder {
 
 std::filesystem::path folder_of(const CacheChoice& cache) {
   std::error_code failure;
-  return cache.disk.empty() ? std::filesystem::temp_directory_path(failure) : cache.disk;
+  return cache.tiers.disk.empty() ? std::filesystem::temp_directory_path(failure)
+                                  : cache.tiers.disk;
 }
 
 std::string disk_text(const std::filesystem::path& folder, const char* has, uintmax_t bytes,
@@ -112,7 +113,7 @@ std::string lacking_room(const PlannedCache& cache, const LongestText& text) {
                      cache.key, *held,
                      text.prompt.empty() ? "the prompt" : fmt::format("prompt '{}'", text.prompt),
                      tokens, text.prompt_tokens, tokens - text.prompt_tokens,
-                     cache.choice.memory_bytes > 0
+                     cache.choice.tiers.is_given()
                          ? "its megabytes"
                          : "its limit (max_pages or megabytes; of recurrent layers "
                            "state_megabytes)");
@@ -129,10 +130,10 @@ std::string lacking_disk(const CacheChoice& cache) {
 DiskNotes lacking_disks(std::span<const PlannedCache> caches) {
   std::map<std::filesystem::path, Folder> folders;
   for (const PlannedCache& cache : caches) {
-    if (cache.choice.disk_bytes > 0) {
+    if (cache.choice.tiers.disk_bytes > 0) {
       Folder& folder = folders[folder_of(cache.choice)];
       folder.keys.push_back(cache.key);
-      folder.bytes += static_cast<uintmax_t>(cache.choice.disk_bytes);
+      folder.bytes += static_cast<uintmax_t>(cache.choice.tiers.disk_bytes);
     }
   }
   DiskNotes notes;

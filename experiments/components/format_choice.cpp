@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "experiments/components/model_loading.h"
+#include "experiments/components/model_options.h"
 #include "experiments/config/config_node.h"
 #include "experiments/config/option_table.h"
 

@@ -1,7 +1,8 @@
 #pragma once
 #include <cstdint>
 
-#include "experiments/components/model_loading.h"
+#include "experiments/components/model_files.h"
+#include "experiments/components/model_options.h"
 
 namespace specdec {
 

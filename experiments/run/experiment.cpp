@@ -12,7 +12,6 @@
 
 #include "core/error.h"
 #include "core/randomness.h"
-#include "experiments/components/model_loading.h"
 #include "experiments/metrics/copied_share.h"
 #include "experiments/report/example_choice.h"
 #include "experiments/run/answer_scoring.h"

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "experiments/components/device_choice.h"
 #include "experiments/components/expert_measurement.h"
 #include "experiments/run/text_measures.h"
 #include "experiments/terminal/interrupt.h"

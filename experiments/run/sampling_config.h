@@ -2,7 +2,7 @@
 #include <string>
 
 #include "core/sampling.h"
-#include "experiments/components/model_loading.h"
+#include "experiments/components/model_files.h"
 #include "experiments/config/config_node.h"
 
 namespace specdec {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "experiments/components/model_loading.h"
+#include "experiments/components/model_options.h"
 
 namespace specdec {
 

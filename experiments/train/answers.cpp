@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "experiments/components/model_loading.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/train/answer_files.h"
 #include "experiments/train/dialogue.h"

@@ -109,13 +109,15 @@ TEST(CacheChoiceTest, TiersTakeAPolicyAndAShareToKeepFree) {
 
 TEST(CacheChoiceTest, EntriesSayWhatLiesInMemory) {
   const Components all = builtin_components();
-  const auto bytes = [&](const std::string& text) { return parse_cache(text, all).memory_bytes; };
+  const auto bytes = [&](const std::string& text) {
+    return parse_cache(text, all).tiers.memory_bytes;
+  };
   EXPECT_EQ(bytes("paged"), 0);
   EXPECT_EQ(bytes("tiered"), 256 << 20);
   EXPECT_EQ(bytes("{type: tiered, memory_megabytes: 3}"), 3 << 20);
   EXPECT_EQ(bytes("tracing"), 0);
   EXPECT_EQ(bytes("{type: tracing, of: {type: tiered, memory_megabytes: 3}}"), 3 << 20);
-  EXPECT_EQ(parse_cache("{type: tiered, host_megabytes: 5}", all).host_bytes, 5 << 20);
+  EXPECT_EQ(parse_cache("{type: tiered, host_megabytes: 5}", all).tiers.host_bytes, 5 << 20);
 }
 
 TEST(CacheChoiceTest, AGpusTiersAreSaidToBeOfEachModel) {

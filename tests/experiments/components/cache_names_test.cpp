@@ -22,7 +22,8 @@ TEST(CacheNamesTest, ATypeAloneNamesATracedCache) {
   const Components all = builtin_components();
   EXPECT_EQ(parse_cache("{type: tracing, of: contiguous}", all).yaml,
             parse_cache("{type: tracing, of: {type: contiguous}}", all).yaml);
-  EXPECT_EQ(parse_cache("{type: tracing, of: tiered}", all).memory_bytes, int64_t{256} << 20U);
+  EXPECT_EQ(parse_cache("{type: tracing, of: tiered}", all).tiers.memory_bytes,
+            int64_t{256} << 20U);
   EXPECT_THAT(parse_cache("{type: tracing, of: window, lossy: true}", all).loss,
               HasSubstr("type: window"));
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/families/model_size.h"
 #include "core/formats/safetensors.h"
 #include "core/formats/strict_json.h"
 #include "experiments/components/components.h"
