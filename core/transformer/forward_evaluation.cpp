@@ -46,23 +46,23 @@ ForwardResult ForwardEvaluation::run(const TokenBatch& batch, const ForwardOptio
             .inputs = batch.inputs,
             .tokens = are_uploaded ? tables.tokens.narrow(0, 0, nodes) : batch.tokens,
             .by_library = options.library_products && nodes >= kFewestLibraryTokens};
+  find_last_nodes(batch, nodes, last_);
+  pass.scores_all = options.logits == Logits::kAll || std::ssize(last_) == nodes;
   layers_.reserve_positions(longest);
   Activations& a = workspace_.activations(pass.nodes);
-  find_last_nodes(pass.batch, pass.nodes, last_);
-  const bool all = options.logits == Logits::kAll || std::ssize(last_) == pass.nodes;
-  outputs_.reserve(options, pass.nodes, all ? pass.nodes : std::ssize(last_));
+  outputs_.reserve(options, pass.nodes, pass.scores_all ? pass.nodes : std::ssize(last_));
   layers_.look_up(pass.batch.tokens, a);
   read_ahead(*pass.layers);
   if (leaves_out(pass.batch, options, pass.nodes)) {
     evaluate_last(pass, a);
-  } else if (ForwardGraphs* graphs = graphs_for(pass, all);
+  } else if (ForwardGraphs* graphs = graphs_for(pass);
              graphs != nullptr && store_.make_resident(*pass.layers)) {
     SPECDEC_CHECK(longest > 0, "forward: tables that do not say how long their rows are");
     pass.context = launched_context(longest);
     place_inputs(pass, a);
-    graphs->run(key_of(pass, a), [&] { evaluate_all(all, pass, a); });
+    graphs->run(key_of(pass, a), [&] { evaluate_all(pass, a); });
   } else {
-    evaluate_all(all, pass, a);
+    evaluate_all(pass, a);
   }
   outputs_.give(options, pass.result);
   if (results_on_host_) {
@@ -159,14 +159,14 @@ bool ForwardEvaluation::run_draft(const TokenBatch& fed, const ForwardOptions& o
       pass.tokens = tokens;
     }
     Activations& a = workspace_.activations(pass.nodes);
-    const bool all = step > 0 || size == 1;
+    pass.scores_all = step > 0 || size == 1;
     if (around == nullptr) {
-      evaluate_all(all, pass, a);
-      return outputs_.logits(all ? pass.nodes : 1);
+      evaluate_all(pass, a);
+      return outputs_.logits(pass.scores_all ? pass.nodes : 1);
     }
     pass.inputs = around->enter(step, pass.tokens);
     evaluate_layers(pass, a);
-    return around->logits(step, all ? a.residual : a.last);
+    return around->logits(step, pass.scores_all ? a.residual : a.last);
   };
   draft_graphs_.run(key_, [&] { draw_steps(steps, logits_of); });
   outputs_.release();
@@ -213,9 +213,9 @@ void ForwardEvaluation::evaluate_layers(Pass& pass, Activations& a) {
   layers_.leave(a);
 }
 
-void ForwardEvaluation::evaluate_all(bool all, Pass& pass, Activations& a) {
+void ForwardEvaluation::evaluate_all(Pass& pass, Activations& a) {
   evaluate_layers(pass, a);
-  if (all) {
+  if (pass.scores_all) {
     outputs_.write(a.residual, a.residual);
   } else {
     outputs_.write(a.residual, last_.size() == 1 ? a.last : rows_of_nodes(a.residual, last_));
@@ -238,10 +238,11 @@ void ForwardEvaluation::evaluate_last(Pass& pass, Activations& a) {
   outputs_.write(own.residual, own.residual);
 }
 
-ForwardGraphs* ForwardEvaluation::graphs_for(const Pass& pass, bool all) {
+ForwardGraphs* ForwardEvaluation::graphs_for(const Pass& pass) {
   ForwardGraphs& graphs = pass.nodes <= Workspace::kMostSelected ? graphs_ : prefill_graphs_;
   const bool is_recordable = graphs.enabled() && !pass.by_library && on_disk_.empty() &&
-                             outputs_.are_kept() && hooks_.empty() && (all || last_.size() == 1) &&
+                             outputs_.are_kept() && hooks_.empty() &&
+                             (pass.scores_all || last_.size() == 1) &&
                              !pass.inputs.attention_bias.defined();
   return is_recordable ? &graphs : nullptr;
 }

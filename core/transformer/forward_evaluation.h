@@ -72,6 +72,7 @@ class ForwardEvaluation {
     /// Attention is launched for so many positions, as a graph has to: the store holds the layers'
     /// pages. 0 = for those there are; each layer's pages are brought when its turn comes.
     int64_t context = 0;
+    bool scores_all = false;  ///< whether each node has logits, not the last of each row alone
     bool by_library = false;  ///< whether it multiplies; see LayerRunner::run
     int64_t first = 0;        ///< node of the tables, which may have more than these
     ForwardResult result = {};
@@ -93,15 +94,15 @@ class ForwardEvaluation {
   /// Copies what a graph reads to where it lies in every forward of so many nodes, but for tokens
   /// that are there.
   void place_inputs(Pass& pass, Activations& a);
-  /// All layers of all nodes. `all`: of which each has logits.
-  void evaluate_all(bool all, Pass& pass, Activations& a);
+  /// All layers of all nodes, and the results of those that have logits.
+  void evaluate_all(Pass& pass, Activations& a);
   /// The same without logits: the residual stream is left in `a`.
   void evaluate_layers(Pass& pass, Activations& a);
   /// The last layers, which only read keys and values, for the last node of each row.
   void evaluate_last(Pass& pass, Activations& a);
   /// Those that are wanted of so many nodes; nullptr where evaluate_all does not call ops alone
   /// (the host waits for layers on disk), or its results lie elsewhere in each forward.
-  ForwardGraphs* graphs_for(const Pass& pass, bool all);
+  ForwardGraphs* graphs_for(const Pass& pass);
   /// What evaluate_all depends on beside the model. The activations `a` of a number of nodes lie in
   /// one piece of memory, or never move.
   const GraphKey& key_of(const Pass& pass, const Activations& a);
