@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/transformer/forward_checks.h"
 #include "core/transformer/forward_parts.h"
+#include "core/transformer/model_store.h"
 
 namespace specdec {
 namespace {
@@ -18,16 +19,6 @@ std::shared_ptr<const TransformerWeights> checked_encoder(
     std::shared_ptr<const TransformerWeights> weights) {
   SPECDEC_CHECK(weights->config.bidirectional, "an encoder of weights that decode");
   return weights;
-}
-
-std::unique_ptr<KvStore> encoder_store(const TransformerWeights& weights,
-                                       const KvStoreFactory& make,
-                                       const TransformerOptions& options) {
-  return make(cache_layers(weights.plan),
-              {.dtype = weights.compute_dtype(),
-               .device = weights.place.device,
-               .max_length = options.max_length > 0 ? options.max_length
-                                                    : weights.config.max_position_embeddings});
 }
 
 /// Where each text of a batch ends, by node: the index of the first node after it.
@@ -85,7 +76,7 @@ Encoder::Encoder(std::shared_ptr<const TransformerWeights> weights, const KvStor
                  const TransformerOptions& options)
     : weights_(checked_encoder(std::move(weights))),
       ops_(ops_of(options, *weights_)),
-      store_(encoder_store(*weights_, store, options)),
+      store_(make_store(*weights_, store, options.max_length)),
       workspace_(*weights_),
       layers_(*ops_, *weights_) {}
 

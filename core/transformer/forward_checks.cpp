@@ -17,6 +17,26 @@
 
 namespace specdec {
 
+void check_decodes(const TransformerInfo& model) {
+  if (model.config.bidirectional) {
+    throw Error(
+        "this checkpoint sets use_bidirectional_attention (EmbeddingGemma): every token sees the "
+        "later ones, so it cannot decode token by token. 'specdec embed' gives its embeddings, "
+        "'specdec logits' its hidden states.");
+  }
+}
+
+void check_adapters_may_change(const KvStore& store) {
+  for (const RowId row : store.rows()) {
+    if (store.length(row) + store.pending(row) > 0) {
+      throw Error(fmt::format(
+          "the adapters cannot change while row {} holds tokens ({} kept, {} pending), whose "
+          "keys and values are those of the adapters before: truncate it to 0 first",
+          row, store.length(row), store.pending(row)));
+    }
+  }
+}
+
 void check_vocabulary(const TransformerInfo& model, const Tensor& tokens) {
   if (!tokens.is_cpu()) {
     return;

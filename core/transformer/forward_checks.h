@@ -10,8 +10,12 @@
 
 namespace specdec {
 
-// What a model's forward refuses before it changes anything.
+// What a model refuses before it changes anything.
 
+/// Throws Error for a model whose tokens see later ones: it cannot decode.
+void check_decodes(const TransformerInfo& model);
+/// Throws Error where a row holds tokens, whose keys and values are those of the adapters before.
+void check_adapters_may_change(const KvStore& store);
 /// Throws Error for a token that the model does not know. Those on a device are not read.
 void check_vocabulary(const TransformerInfo& model, const Tensor& tokens);
 /// Nodes of a batch, of which there is at least one. Throws Error for unknown tokens and, where

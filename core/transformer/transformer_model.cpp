@@ -14,39 +14,17 @@
 #include "core/transformer/forward_evaluation.h"
 #include "core/transformer/forward_parts.h"
 #include "core/transformer/kv_key.h"
+#include "core/transformer/model_store.h"
 #include "core/transformer/pending_layers.h"
 
 namespace specdec {
-namespace {
-
-std::unique_ptr<KvStore> make_store(const TransformerWeights& weights, const KvStoreFactory& make,
-                                    const TransformerOptions& options) {
-  KvStoreOptions store;
-  store.dtype = weights.compute_dtype();
-  store.device = weights.place.device;
-  store.max_length =
-      options.max_length > 0 ? options.max_length : weights.config.max_position_embeddings;
-  return make(cache_layers(weights.plan), store);
-}
-
-void check_decodes(const TransformerWeights& weights) {
-  if (weights.config.bidirectional) {
-    throw Error(
-        "this checkpoint sets use_bidirectional_attention (EmbeddingGemma): every token sees the "
-        "later ones, so it cannot decode token by token. 'specdec embed' gives its embeddings, "
-        "'specdec logits' its hidden states.");
-  }
-}
-
-}  // namespace
-
 class TransformerModel::Impl final : public Internals, public KvSnapshots {
  public:
   Impl(std::shared_ptr<const TransformerWeights> weights, const KvStoreFactory& store,
        const TransformerOptions& options)
       : weights_(first_layers(std::move(weights), options.active_layers)),
         adapters_(weights_),
-        store_(make_store(*weights_, store, options)),
+        store_(make_store(*weights_, store, options.max_length)),
         adapted_(
             std::make_shared<AdaptedOps>(store_->observed(ops_of(options, *weights_)), adapters_)),
         ops_(adapted_),
@@ -211,14 +189,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   }
 
   void change_adapters(const std::function<void(AdapterStack&)>& change) {
-    for (const RowId row : store_->rows()) {
-      if (store_->length(row) + store_->pending(row) > 0) {
-        throw Error(fmt::format(
-            "the adapters cannot change while row {} holds tokens ({} kept, {} pending), whose "
-            "keys and values are those of the adapters before: truncate it to 0 first",
-            row, store_->length(row), store_->pending(row)));
-      }
-    }
+    check_adapters_may_change(*store_);
     change(adapters_);
   }
 
@@ -343,19 +314,6 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
   ForwardEvaluation evaluation_;
   PendingLayers pending_;
 };
-
-std::vector<LayerKv> cache_layers(const std::vector<LayerPlan>& plan) {
-  std::vector<LayerKv> layers;
-  layers.reserve(plan.size());
-  for (const LayerPlan& layer : plan) {
-    layers.push_back({.kv_heads = layer.kv_heads,
-                      .head_dim = layer.head_dim,
-                      .window = layer.window,
-                      .source_layer = layer.kv_source,
-                      .state_size = state_size(layer)});
-  }
-  return layers;
-}
 
 std::shared_ptr<Ops> ops_of(const TransformerOptions& options, const TransformerInfo& model) {
   return options.ops != nullptr ? options.ops : device_ops(model.place.device);

@@ -116,9 +116,6 @@ class TransformerModel final : public LanguageModel {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Geometry of the keys and values of a model's layers.
-std::vector<LayerKv> cache_layers(const std::vector<LayerPlan>& plan);
-
 /// Those of the options, or the device's own; throws Error for a device that has none.
 std::shared_ptr<Ops> ops_of(const TransformerOptions& options, const TransformerInfo& model);
 

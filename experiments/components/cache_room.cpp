@@ -12,6 +12,7 @@
 #include "core/draft.h"
 #include "core/error.h"
 #include "core/prefill_size.h"
+#include "core/transformer/model_store.h"
 #include "experiments/components/model_options.h"
 
 namespace specdec {

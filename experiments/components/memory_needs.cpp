@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/families/model_size.h"
 #include "core/prefill_size.h"
+#include "core/transformer/model_store.h"
 #include "core/transformer/rope_table.h"
 #include "core/transformer/workspace.h"
 #include "kv/device_blocks.h"

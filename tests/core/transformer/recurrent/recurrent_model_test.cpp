@@ -18,6 +18,7 @@
 #include "core/kernels/forwarding_ops.h"
 #include "core/prefix_cached_model.h"
 #include "core/transformer/decay_parameter.h"
+#include "core/transformer/model_store.h"
 #include "core/transformer/reference.h"
 #include "core/transformer/transformer_model.h"
 #include "kv/stateful_store.h"
