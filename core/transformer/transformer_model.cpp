@@ -10,6 +10,7 @@
 #include "core/prefill_size.h"
 #include "core/transformer/adapters/adapted_ops.h"
 #include "core/transformer/draft_steps.h"
+#include "core/transformer/extended_store.h"
 #include "core/transformer/forward_checks.h"
 #include "core/transformer/forward_evaluation.h"
 #include "core/transformer/forward_parts.h"
@@ -18,6 +19,14 @@
 #include "core/transformer/pending_layers.h"
 
 namespace specdec {
+namespace {
+
+NewNodes new_nodes(const TokenBatch& batch, int64_t nodes, TokenSpan tokens) {
+  return {.count = nodes, .rows = batch.rows, .parents = batch.parents, .tokens = tokens};
+}
+
+}  // namespace
+
 class TransformerModel::Impl final : public Internals, public KvSnapshots {
  public:
   Impl(std::shared_ptr<const TransformerWeights> weights, const KvStoreFactory& store,
@@ -46,17 +55,12 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     const LayerList layers = evaluation_.layers_of(options);
     const LayerList noted = noted_layers(layers, options);
     pending_.check_parents(batch, nodes, noted);
-    store_->extend(
-        {.count = nodes, .rows = batch.rows, .parents = batch.parents, .tokens = uploaded});
     const AppliedDraft draft(*adapted_, options.draft_adapters);
-    try {
+    return with_new_nodes(*store_, new_nodes(batch, nodes, uploaded), [&] {
       ForwardResult result = evaluation_.run(batch, options, layers, nodes, !uploaded.empty());
       pending_.note(batch, nodes, noted);
       return result;
-    } catch (...) {
-      store_->undo_extend();
-      throw;
-    }
+    });
   }
 
   bool draws_drafts() const {
@@ -95,19 +99,14 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     const TokenBatch all{.tokens = token_tensor(tokens),
                          .rows = std::vector<RowId>(tokens.size(), fed.rows.front()),
                          .parents = steps.all_parents(size)};
-    store_->extend({.count = nodes, .rows = all.rows, .parents = all.parents, .tokens = tokens});
-    try {
+    return with_new_nodes(*store_, new_nodes(all, nodes, tokens), [&] {
       const LayerList layers = evaluation_.layers_of(options);
       if (!evaluation_.run_draft(fed, options, layers, steps, around)) {
-        store_->undo_extend();
         return false;
       }
       pending_.note(all, nodes, noted_layers(layers, options));
       return true;
-    } catch (...) {
-      store_->undo_extend();
-      throw;
-    }
+    });
   }
 
   bool can_step(int64_t nodes) const { return evaluation_.can_step(nodes); }
@@ -119,22 +118,15 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     }
     const LayerList& layers = evaluation_.all_layers();
     pending_.check_parents(batch, nodes, layers);
-    store_->extend({.count = nodes,
-                    .rows = batch.rows,
-                    .parents = batch.parents,
-                    .tokens = uploaded_tokens(batch)});
-    try {
+    const auto begin = [&]() -> std::optional<Tensor> {
       if (!evaluation_.begin_steps({&nodes, 1}, key)) {
-        store_->undo_extend();
         return std::nullopt;
       }
       Tensor placed = evaluation_.placed_tokens(batch.tokens);
       pending_.note(batch, nodes, layers);
       return placed;
-    } catch (...) {
-      store_->undo_extend();
-      throw;
-    }
+    };
+    return with_new_nodes(*store_, new_nodes(batch, nodes, uploaded_tokens(batch)), begin);
   }
 
   bool begin_steps(const DraftSteps& steps, int64_t count, GraphKey& key) {
@@ -147,18 +139,13 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     const TokenBatch draft{.tokens = token_tensor(tokens),
                            .rows = std::vector<RowId>(tokens.size()),
                            .parents = std::move(parents)};
-    store_->extend({.count = nodes, .rows = draft.rows, .parents = draft.parents, .tokens = {}});
-    try {
+    return with_new_nodes(*store_, new_nodes(draft, nodes, {}), [&] {
       if (!evaluation_.begin_steps(std::span(steps.sizes).first(static_cast<size_t>(count)), key)) {
-        store_->undo_extend();
         return false;
       }
       pending_.note(draft, nodes, evaluation_.all_layers());
       return true;
-    } catch (...) {
-      store_->undo_extend();
-      throw;
-    }
+    });
   }
 
   Tensor run_step(int64_t first, const ForwardInputs& inputs) {

@@ -7,6 +7,7 @@
 #include "core/draft.h"
 #include "core/error.h"
 #include "core/kernels/linear_rows.h"
+#include "core/transformer/extended_store.h"
 
 namespace specdec {
 namespace {
@@ -74,17 +75,13 @@ void BlockLayers::keep(const Tensor& context) {
 void BlockLayers::keep_piece(const Tensor& context) {
   const int64_t kept = length();
   const Tensor input = context.to(backbone_->weights.place.device).contiguous();
-  store_->extend({.count = context.size(0)});
-  try {
+  with_new_nodes(*store_, {.count = context.size(0)}, [&] {
     layers_.reserve_positions(kept + context.size(0));
     for (size_t layer = 0; layer < key_values_.size(); ++layer) {
       layers_.write_keys(layer, ops_->linear(key_values_[layer], input),
                          store_->view(static_cast<int64_t>(layer)));
     }
-  } catch (...) {
-    store_->undo_extend();
-    throw;
-  }
+  });
   store_->commit(0, chain_path(context.size(0)));
 }
 
@@ -101,15 +98,11 @@ void BlockLayers::check_window_slack(int64_t block) const {
 
 Tensor BlockLayers::evaluate(const Tensor& block) {
   check_window_slack(block.size(0));
-  store_->extend({.count = block.size(0)});
-  try {
+  return with_new_nodes(*store_, {.count = block.size(0)}, [&] {
     Tensor states = run(block);
     store_->truncate(0, length());
     return states;
-  } catch (...) {
-    store_->undo_extend();
-    throw;
-  }
+  });
 }
 
 Tensor BlockLayers::run(const Tensor& block) {
