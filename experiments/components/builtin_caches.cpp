@@ -93,6 +93,8 @@ CacheRegistry::Make prepare_paged(const ConfigNode& node, const RunPlan&) {
   };
 }
 
+using MakeTierPolicy = std::shared_ptr<const TierPolicy> (*)();
+
 struct TieredOptions {
   int64_t memory_megabytes = 256;
   int64_t host_megabytes = 0;
@@ -100,15 +102,11 @@ struct TieredOptions {
   std::filesystem::path disk = {};
   double keep_free = 0.0;
   std::optional<int64_t> page_size = {};
+  MakeTierPolicy policy = least_recently_used;
 };
 
-std::shared_ptr<const TierPolicy> read_policy(const ConfigNode& node) {
-  const auto name = node.get<std::string>("policy", "lru");
-  if (name != "lru" && name != "lfu") {
-    node.fail("policy", fmt::format("unknown policy '{}'; known: lru, lfu", name));
-  }
-  return name == "lfu" ? least_frequently_used() : least_recently_used();
-}
+constexpr NamedValue<MakeTierPolicy> kTierPolicies[] = {{"lru", least_recently_used},
+                                                        {"lfu", least_frequently_used}};
 
 OptionTable<TieredOptions> tiered_options() {
   using Options = TieredOptions;
@@ -128,10 +126,11 @@ OptionTable<TieredOptions> tiered_options() {
       .describe(
           {{"disk", "the system's", "a folder",
             "where the file of pages lies, which has no name there and ends with the program; "
-            "by default where the system keeps temporary files"},
-           {"policy", "lru", "lru or lfu",
-            "what leaves memory first of rows that wait: what was unused longest, or what fewest "
-            "forwards have used"}})
+            "by default where the system keeps temporary files"}})
+      .add_choice("policy", &Options::policy,
+                  "what leaves memory first of rows that wait: what was unused longest, or what "
+                  "fewest forwards have used",
+                  kTierPolicies)
       .add("keep_free", &Options::keep_free,
            "share of memory_megabytes that rows that wait leave free after each commit: what the "
            "next forwards bring finds room at once",
@@ -146,7 +145,7 @@ CacheRegistry::Make prepare_tiered(const ConfigNode& node, const RunPlan&) {
   if (node.has("disk")) {
     given.disk = node.require_path("disk");
   }
-  const std::shared_ptr<const TierPolicy> policy = read_policy(node);
+  const std::shared_ptr<const TierPolicy> policy = given.policy();
   if (given.memory_megabytes > given.megabytes) {
     node.fail(
         "memory_megabytes",

@@ -75,16 +75,9 @@ StrategyRegistry::Make prepare_speculative(const ConfigNode& node, const RunPlan
   };
 }
 
-/// false, true or never; a bare `never` and a quoted one are the same.
-EarlyStopping read_early_stopping(const ConfigNode& node) {
-  const auto text = node.get<std::string>("early_stopping", "false");
-  if (text != "false" && text != "true" && text != "never") {
-    node.fail("early_stopping", "must be false, true or never, not '" + text + "'");
-  }
-  return text == "true"    ? EarlyStopping::kTrue
-         : text == "never" ? EarlyStopping::kNever
-                           : EarlyStopping::kFalse;
-}
+constexpr NamedValue<EarlyStopping> kEarlyStopping[] = {{"false", EarlyStopping::kFalse},
+                                                        {"true", EarlyStopping::kTrue},
+                                                        {"never", EarlyStopping::kNever}};
 
 constexpr int64_t kMaxBeams = 256;
 
@@ -93,14 +86,14 @@ OptionTable<BeamOptions> beam_options() {
       .add("num_beams", &BeamOptions::num_beams, "sequences that grow side by side", {1, kMaxBeams})
       .add("length_penalty", &BeamOptions::length_penalty,
            "hypotheses are ranked by log-probability / length ^ length_penalty", {-100.0, 100.0})
+      .add_choice("early_stopping", &BeamOptions::early_stopping, "Hugging Face's three rules",
+                  kEarlyStopping)
       .describe(
-          {{"early_stopping", "false", "false, true or never", "Hugging Face's three rules"},
-           {"num_return_sequences", "num_beams", "1 to num_beams", "hypotheses in the result"}});
+          {{"num_return_sequences", "num_beams", "1 to num_beams", "hypotheses in the result"}});
 }
 
 BeamOptions read_beams(const ConfigNode& node, const RunPlan& plan) {
   BeamOptions options = beam_options().read(node);
-  options.early_stopping = read_early_stopping(node);
   options.num_return_sequences =
       node.get<int64_t>("num_return_sequences", options.num_beams, {1, kMaxBeams});
   if (options.num_return_sequences > options.num_beams) {

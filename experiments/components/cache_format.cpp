@@ -19,6 +19,9 @@ constexpr KvFormat kLossyFormats[] = {
 constexpr const char* kLossyNames = "float16, fp8_e4m3, q8, q4, q3, hierarchical, kivi2 or kivi4";
 constexpr const char* kNamesOfOneKey = "float16, fp8_e4m3, q8, q4, q3 or hierarchical";
 
+constexpr NamedValue<KvRotation> kRotations[] = {{"none", KvRotation::kNone},
+                                                 {"hadamard", KvRotation::kHadamard}};
+
 }  // namespace
 
 std::optional<KvFormat> read_cache_format(const ConfigNode& cache) {
@@ -46,14 +49,13 @@ std::optional<KvFormat> read_cache_format(const ConfigNode& cache) {
 }
 
 KvRotation read_rotation(const ConfigNode& cache, const std::optional<KvFormat>& format) {
-  const auto name = cache.find<std::string>("rotation").value_or("none");
-  const bool is_mistaken = cache.has("format") && !format;  // which is noted
-  if (name == "none" || (name == "hadamard" && is_mistaken)) {
+  cache.ignore("rotation");  // known, also where it is not given
+  if (!cache.has("rotation") ||
+      cache.choose("rotation", kRotations, KvRotation::kNone) == KvRotation::kNone) {
     return KvRotation::kNone;
   }
-  if (name != "hadamard") {
-    cache.fail("rotation", fmt::format("unknown rotation '{}'; known: none, hadamard", name));
-    return KvRotation::kNone;
+  if (cache.has("format") && !format) {
+    return KvRotation::kNone;  // a mistake, which is noted
   }
   if (format && kv_key_group(*format) > 1) {
     cache.fail("rotation",
@@ -132,7 +134,7 @@ std::vector<OptionHelp> with_format(std::vector<OptionHelp> options, const Forma
                      support.key_groups ? kLossyNames : kNamesOfOneKey,
                      "of keys and values, rounded when they are written: lossy; on the CPU and "
                      "CUDA"});
-  options.push_back({"rotation", "none", "none or hadamard",
+  options.push_back({"rotation", "none", join_alternatives(names_of(kRotations)),
                      "what keys and values are multiplied with before a format with scales rounds "
                      "them"});
   options.push_back({"codebook", "none", "a file of specdec score --calibrate",

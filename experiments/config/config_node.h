@@ -5,11 +5,13 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
+#include "experiments/config/named_values.h"
 #include "experiments/config/names.h"
 #include "experiments/config/yaml_scalar.h"
 #include "experiments/config/yaml_tree.h"
@@ -62,6 +64,12 @@ class ConfigNode {
   template <class T>
   std::vector<T> get_list(const std::string& key, const std::vector<T>& fallback,
                           const Range<T>& range = {}) const;
+  /// The value whose name is given, by default `fallback`, which is one of them.
+  template <class T>
+  T choose(const std::string& key, std::type_identity_t<std::span<const NamedValue<T>>> values,
+           T fallback) const {
+    return values[choose_name(key, names_of(values), name_of<T>(values, fallback))].value;
+  }
 
   /// The key `type`, one of `known`. Another one, or none, is a mistake that names them, with
   /// `advice` at its end, or says what `explained` has for it; then "" is returned, and the map's
@@ -120,6 +128,9 @@ class ConfigNode {
   explicit ConfigNode(std::shared_ptr<State> state) : state_(std::move(state)) {}
   template <class T>
   std::optional<T> read(const std::string& key, const Range<T>& range) const;
+  /// The index of the name that is given; another one than these is a mistake that names them.
+  size_t choose_name(const std::string& key, const std::vector<std::string>& names,
+                     const std::string& fallback) const;
   std::filesystem::path require_file(const std::string& key, bool of_hub) const;
 
   std::shared_ptr<State> state_;

@@ -58,4 +58,10 @@ std::string join_names(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+std::string join_alternatives(const std::vector<std::string>& names) {
+  return names.size() < 2 ? join_names(names)
+                          : fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "),
+                                        names.back());
+}
+
 }  // namespace specdec

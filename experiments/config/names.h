@@ -18,5 +18,7 @@ std::string known_names_text(std::string_view name, const std::vector<std::strin
 
 /// "a, b, c"
 std::string join_names(const std::vector<std::string>& names);
+/// "a, b or c"
+std::string join_alternatives(const std::vector<std::string>& names);
 
 }  // namespace specdec

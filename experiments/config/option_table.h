@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -61,6 +63,11 @@ class OptionTable {
   /// A share of a whole that is not nothing: above 0, to 1.
   OptionTable& add_share(const std::string& name, double Options::*member,
                          const std::string& meaning);
+  /// An optional key whose value is one of those that have names. `values` outlive the table.
+  template <class T, class Owner>
+  requires std::derived_from<Options, Owner> OptionTable& add_choice(
+      const std::string& name, T Owner::*member, const std::string& meaning,
+      std::type_identity_t<std::span<const NamedValue<T>>> values);
   /// Some that other code reads (their values are maps, or depend on one another).
   OptionTable& describe(const std::vector<OptionHelp>& others) {
     help_.insert(help_.end(), others.begin(), others.end());
@@ -157,6 +164,20 @@ OptionTable<Options>& OptionTable<Options>::add_share(const std::string& name,
   help_.push_back({name, describe_default(Options{}.*member), "above 0, to 1", meaning});
   readers_.push_back(
       [=](const ConfigNode& node, Options& options) { read_share(node, name, options.*member); });
+  return *this;
+}
+
+template <class Options>
+template <class T, class Owner>
+requires std::derived_from<Options, Owner> OptionTable<Options>
+&OptionTable<Options>::add_choice(const std::string& name, T Owner::*member,
+                                  const std::string& meaning,
+                                  std::type_identity_t<std::span<const NamedValue<T>>> values) {
+  help_.push_back(
+      {name, name_of<T>(values, Options{}.*member), join_alternatives(names_of(values)), meaning});
+  readers_.push_back([=](const ConfigNode& node, Options& options) {
+    options.*member = node.choose(name, values, options.*member);
+  });
   return *this;
 }
 

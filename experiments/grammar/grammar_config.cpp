@@ -14,6 +14,12 @@
 namespace specdec {
 namespace {
 
+/// Whether objects have their keys in the schema's order.
+constexpr NamedValue<bool> kKeepsOrder[] = {{"schema", true}, {"any", false}};
+constexpr NamedValue<bool> kAssertsFormats[] = {{"assert", true}, {"annotate", false}};
+constexpr NamedValue<EscapeStyle> kEscapeStyles[] = {{"minimal", EscapeStyle::kMinimal},
+                                                     {"any", EscapeStyle::kAny}};
+
 /// Reads a grammar; nothing when it cannot be compiled, which has been noted.
 class GrammarReader {
  public:
@@ -156,7 +162,6 @@ class GrammarReader {
   void read_rules();
   void read_choices();
   void read_triggers();
-  std::string one_of(const std::string& key, const std::string& usual, const std::string& other);
 
   ConfigNode node_;
   GrammarUse use_;
@@ -198,15 +203,6 @@ JsonValue json_of(const YamlTree& tree) {
   return value;
 }
 
-std::string GrammarReader::one_of(const std::string& key, const std::string& usual,
-                                  const std::string& other) {
-  auto value = node_.get<std::string>(key, usual);
-  if (value != usual && value != other) {
-    node_.fail(key, fmt::format("'{}' is not known; known: {}, {}", value, usual, other));
-  }
-  return value;
-}
-
 void GrammarReader::read_schema(bool is_part) {
   config_.per_prompt = node_.get<bool>("per_prompt", false);
   if (config_.per_prompt && is_part) {
@@ -242,12 +238,11 @@ void GrammarReader::read_whitespace() {
 
 void GrammarReader::read_schema_options() {
   JsonSchemaOptions& options = config_.source.schema;
-  options.schema_order = one_of("order", "schema", "any") == "schema";
-  options.assert_formats = one_of("format", "assert", "annotate") == "assert";
-  const bool is_recorded = use_ == GrammarUse::kRecorded;
-  const std::string escapes =
-      one_of("escapes", is_recorded ? "any" : "minimal", is_recorded ? "minimal" : "any");
-  options.escapes = escapes == "any" ? EscapeStyle::kAny : EscapeStyle::kMinimal;
+  options.schema_order = node_.choose("order", kKeepsOrder, true);
+  options.assert_formats = node_.choose("format", kAssertsFormats, true);
+  options.escapes =
+      node_.choose("escapes", kEscapeStyles,
+                   use_ == GrammarUse::kRecorded ? EscapeStyle::kAny : EscapeStyle::kMinimal);
   options.max_whitespace = static_cast<uint32_t>(
       node_.get<uint64_t>("max_whitespace", options.max_whitespace, {1, kMaxWhitespace}));
   node_.ignore("registry");

@@ -103,17 +103,10 @@ std::optional<GrammarConfig> read_constraint(const ConfigNode& root, const Promp
   return grammar;
 }
 
-Correction read_correction(const ConfigNode& node) {
-  static const std::vector<std::string> kNames = {"none", "rejection", "importance", "asap"};
-  const auto name = node.get<std::string>("correction", "none");
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  if (found == kNames.end()) {
-    node.fail("correction",
-              fmt::format("unknown correction '{}'{}", name, known_names_text(name, kNames)));
-    return Correction::kNone;
-  }
-  return static_cast<Correction>(found - kNames.begin());
-}
+constexpr NamedValue<Correction> kCorrections[] = {{"none", Correction::kNone},
+                                                   {"rejection", Correction::kRejection},
+                                                   {"importance", Correction::kImportance},
+                                                   {"asap", Correction::kAsap}};
 
 /// `grammar: {mask_drafts, forced, correction, samples}` of a strategy. Importance and asap only
 /// tend to the distribution that they aim at.
@@ -129,7 +122,8 @@ CorrectionOptions read_grammar_use(const ConfigNode& strategy, const RunPlan& pl
   const auto node = strategy.child("grammar", false);
   config.constraint.mask_drafts = node.get<bool>("mask_drafts", true);
   config.constraint.forced = node.get<bool>("forced", true);
-  CorrectionOptions options{.correction = read_correction(node)};
+  CorrectionOptions options{.correction =
+                                node.choose("correction", kCorrections, Correction::kNone)};
   config.correction = options.correction;
   if (options.correction == Correction::kNone) {
     return options;
@@ -163,15 +157,8 @@ void check_trace(const ExperimentConfig& config, const ConfigNode& root) {
   }
 }
 
-bool read_cut_loops(const ConfigNode& root) {
-  const auto loops = root.get<std::string>("loops", "keep");
-  if (loops != "keep" && loops != "cut") {
-    root.fail("loops", fmt::format("is '{}': write 'keep' for figures of whole texts, or 'cut' for "
-                                   "figures of the text before it begins to repeat itself",
-                                   one_line(loops, 40)));
-  }
-  return loops == "cut";
-}
+/// Whether figures are of the text before it begins to repeat itself.
+constexpr NamedValue<bool> kCutsLoops[] = {{"keep", false}, {"cut", true}};
 
 /// The experiment's name is that of its folder below runs/.
 std::string read_name(const ConfigNode& root, const std::filesystem::path& file) {
@@ -187,16 +174,10 @@ std::string read_name(const ConfigNode& root, const std::filesystem::path& file)
   return name;
 }
 
-StatesPolicy read_states_policy(const ConfigNode& node) {
-  const auto states = node.get<std::string>("states", "keep");
-  if (states != "keep" && states != "recompute") {
-    node.fail("states",
-              fmt::format("is '{}': write 'keep' to keep the hidden states of prompts for "
-                          "drafters on them, or 'recompute' to read such prompts whole",
-                          one_line(states, 40)));
-  }
-  return states == "recompute" ? StatesPolicy::kRecompute : StatesPolicy::kKeep;
-}
+/// What happens to the hidden states of prompts, for drafters on them: they are kept, or such
+/// prompts are read whole.
+constexpr NamedValue<StatesPolicy> kStatesPolicies[] = {{"keep", StatesPolicy::kKeep},
+                                                        {"recompute", StatesPolicy::kRecompute}};
 
 PrefixCacheConfig read_prefix_cache(const ConfigNode& root, const ModelOptions& model) {
   root.ignore("prefix_cache");  // known, also where it is not given
@@ -211,7 +192,7 @@ PrefixCacheConfig read_prefix_cache(const ConfigNode& root, const ModelOptions& 
   const ConfigNode node = root.child("prefix_cache");
   return {.megabytes = node.get<int64_t>("megabytes", 256, {1, kMaxTokens}),
           .shared = node.get<bool>("shared", false),
-          .states = read_states_policy(node)};
+          .states = node.choose("states", kStatesPolicies, StatesPolicy::kKeep)};
 }
 
 ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
@@ -238,7 +219,7 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
   config.log_overlaps = root.child("log", false).get<bool>("overlap", false);
   config.trace = read_trace(root);
   config.quality = read_quality(root, config.prompts.prompts);
-  config.cut_loops = read_cut_loops(root);
+  config.cut_loops = root.choose("loops", kCutsLoops, false);
   config.prefix_cache = read_prefix_cache(root, config.model);
   config.workload = write_yaml(*root.resolved());
 

@@ -13,38 +13,29 @@ namespace {
 
 const Range<int64_t> kSequences{1, 1 << 24};
 
-struct HeadName {
-  HeadType type;
-  const char* name;
-};
-constexpr HeadName kHeadNames[] = {{HeadType::kMedusa, "medusa"},
-                                   {HeadType::kEagle, "eagle"},
-                                   {HeadType::kEagle3, "eagle3"},
-                                   {HeadType::kMtp, "mtp"},
-                                   {HeadType::kAssistant, "gemma4_assistant"},
-                                   {HeadType::kSelf, "self"}};
+constexpr NamedValue<HeadType> kHeadTypes[] = {{"medusa", HeadType::kMedusa},
+                                               {"eagle", HeadType::kEagle},
+                                               {"eagle3", HeadType::kEagle3},
+                                               {"mtp", HeadType::kMtp},
+                                               {"gemma4_assistant", HeadType::kAssistant},
+                                               {"self", HeadType::kSelf}};
+constexpr NamedValue<at::ScalarType> kStoredTypes[] = {{"bfloat16", at::kBFloat16},
+                                                       {"int8", at::kChar}};
 
 /// None when there is no such type, which has been noted.
 std::optional<HeadType> read_type(const ConfigNode& node) {
-  std::vector<std::string> names;
-  for (const HeadName& known : kHeadNames) {
-    names.emplace_back(known.name);
-  }
+  const std::vector<std::string> names = names_of(kHeadTypes);
   const auto type = node.require_type(names);
   const auto found = std::find(names.begin(), names.end(), type);
   return found == names.end() ? std::nullopt
-                              : std::optional(kHeadNames[found - names.begin()].type);
+                              : std::optional(kHeadTypes[found - names.begin()].value);
 }
 
 at::ScalarType read_stored(const ConfigNode& node, HeadType type) {
   if (type == HeadType::kMtp || type == HeadType::kAssistant || type == HeadType::kSelf) {
     return at::kBFloat16;
   }
-  const auto name = node.get<std::string>("stored", "bfloat16");
-  if (name != "bfloat16" && name != "int8") {
-    node.fail("stored", fmt::format("is '{}'; known: bfloat16, int8", name));
-  }
-  return name == "int8" ? at::kChar : at::kBFloat16;
+  return node.choose("stored", kStoredTypes, at::kBFloat16);
 }
 
 void read_assistant(const ConfigNode& node, HeadShape& shape) {
@@ -286,14 +277,7 @@ std::string head_file_name(HeadType type) {
   }
 }
 
-std::string head_type_name(HeadType type) {
-  for (const HeadName& known : kHeadNames) {
-    if (known.type == type) {
-      return known.name;
-    }
-  }
-  return {};
-}
+std::string head_type_name(HeadType type) { return name_of<HeadType>(kHeadTypes, type); }
 
 std::string head_identity(const HeadShape& shape, const HeadLoss& loss) {
   nlohmann::json out = {{"type", head_type_name(shape.type)},

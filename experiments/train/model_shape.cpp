@@ -194,12 +194,8 @@ json recurrent_json(const ConfigNode& node) {
   return config;
 }
 
-struct ShapeFamily {
-  const char* name;
-  json (*read)(const ConfigNode& node);
-};
-
-constexpr ShapeFamily kShapeFamilies[] = {
+using ReadFamily = json (*)(const ConfigNode& node);
+constexpr NamedValue<ReadFamily> kShapeFamilies[] = {
     {"gemma3", gemma3_json}, {"gemma4", gemma4_json}, {"recurrent_gemma", recurrent_json}};
 
 /// Whether save_gemma can store a layer.
@@ -219,14 +215,8 @@ std::string stored_recurrent_shape(const std::string& text, const std::string& w
 }  // namespace
 
 std::string read_model_shape(const ConfigNode& node) {
-  const auto family = node.get<std::string>("family", "gemma3");
-  for (const ShapeFamily& known : kShapeFamilies) {
-    if (family == known.name) {
-      return known.read(node).dump(2) + "\n";
-    }
-  }
-  node.fail("family", fmt::format("is '{}'; known: gemma3, gemma4, recurrent_gemma", family));
-  return gemma3_json(node).dump(2) + "\n";
+  const ReadFamily read = node.choose("family", kShapeFamilies, gemma3_json);
+  return read(node).dump(2) + "\n";
 }
 
 std::string checkpoint_shape(const std::filesystem::path& folder) {

@@ -14,17 +14,16 @@ namespace {
 
 const Range<int64_t> kPositive{1, 1 << 24};
 
+/// Whether each line of a file is a text, or all of it is one.
+constexpr NamedValue<bool> kTextFormats[] = {{"text", false}, {"lines", true}};
+
 std::vector<TextSource> read_sources(const ConfigNode& node) {
   std::vector<TextSource> sources;
   for (const ConfigNode& source : node.children("data")) {
     TextSource text;
     text.file = source.require_path("file");
     text.kind = source.require<std::string>("kind");
-    const auto format = source.get<std::string>("format", "text");
-    text.records = format == "lines";
-    if (format != "text" && format != "lines") {
-      source.fail("format", "should be 'text' (one long text) or 'lines' (one text a line)");
-    }
+    text.records = source.choose("format", kTextFormats, false);
     sources.push_back(std::move(text));
   }
   if (sources.empty() && node.is_list("data")) {

@@ -133,7 +133,8 @@ TEST(BeamCliTest, RefusesWhatCannotWork) {
   };
   refused({"--strategy", "{type: beam_search}", "--temperature", "0.7"}, "temperature is 0.7");
   refused({"--strategy", "{type: beam_search, num_beams: 0}"}, "num_beams");
-  refused({"--strategy", "{type: beam_search, early_stopping: maybe}"}, "false, true or never");
+  refused({"--strategy", "{type: beam_search, early_stopping: maybe}"},
+          "known: false, true, never");
   refused({"--strategy", "{type: beam_search, num_beams: 2, num_return_sequences: 3}"},
           "more than num_beams (2)");
   refused({"--strategy", "{type: speculative_beam}"}, "'drafter' is missing");

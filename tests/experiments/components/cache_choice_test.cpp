@@ -87,7 +87,8 @@ TEST(CacheChoiceTest, TiersTakeAPolicyAndAShareToKeepFree) {
     return error_message<ConfigError>(
         [&] { (void)parse_cache("{type: tiered, " + options + "}", all); });
   };
-  EXPECT_THAT(error("policy: mru"), HasSubstr("policy: unknown policy 'mru'; known: lru, lfu"));
+  EXPECT_THAT(error("policy: mru"),
+              HasSubstr("policy: unknown value 'mru'; did you mean 'lru'? Known: lru, lfu"));
   EXPECT_THAT(error("keep_free: 1.5"), HasSubstr("keep_free"));
   const auto tiers_of = [&](const std::string& text) {
     const auto cache =
@@ -240,7 +241,7 @@ TEST(CacheChoiceTest, ARotationIsSaidWithAFormatThatHasScales) {
   EXPECT_THAT(error("{type: paged, format: float16, rotation: hadamard, lossy: true}"),
               HasSubstr("give format: q8, q4, q3 or hierarchical"));
   EXPECT_THAT(error("{type: paged, format: q4, rotation: fourier, lossy: true}"),
-              HasSubstr("unknown rotation 'fourier'; known: none, hadamard"));
+              HasSubstr("rotation: unknown value 'fourier'; known: none, hadamard"));
   for (const char* type : {"paged", "contiguous", "window"}) {
     const CacheChoice choice = parse_cache(
         fmt::format("{{type: {}, format: q4, rotation: hadamard, lossy: true}}", type), all);

@@ -191,6 +191,39 @@ TEST(ConfigNodeTest, LooksForPathsInBothFolders) {
   std::filesystem::remove_all(folder);
 }
 
+constexpr NamedValue<double> kSpeeds[] = {{"slow", 0.5}, {"false", 1.0}, {"fast", 2.0}};
+
+TEST(ConfigNodeTest, ChoosesValuesByTheirNames) {
+  const auto node = node_of("a: slow\nb: \"fast\"\nc: false\n");
+  EXPECT_EQ(node.choose("a", kSpeeds, 2.0), 0.5);
+  EXPECT_EQ(node.choose("b", kSpeeds, 1.0), 2.0);
+  EXPECT_EQ(node.choose("c", kSpeeds, 2.0), 1.0) << "a bare false is a name, too";
+  EXPECT_EQ(node.choose("missing", kSpeeds, 2.0), 2.0);
+  node.refuse_unknown_keys();
+  EXPECT_EQ(mistakes(node), "");
+  EXPECT_EQ(write_yaml_flow(*node.resolved()), "{a: slow, b: fast, c: \"false\", missing: fast}");
+}
+
+TEST(ConfigNodeTest, RefusesNamesThatNoValueHas) {
+  const auto node = node_of("a: fastt\nb: quick\nc: [slow]\nd: 1\n");
+  for (const char* key : {"a", "b", "c", "d"}) {
+    EXPECT_EQ(node.choose(key, kSpeeds, 2.0), 2.0);
+  }
+  EXPECT_EQ(mistakes(node),
+            "a.yaml:1: a: unknown value 'fastt'; did you mean 'fast'? Known: slow, false, fast\n"
+            "a.yaml:2: b: unknown value 'quick'; known: slow, false, fast\n"
+            "a.yaml:3: c: expected text, found a list\n"
+            "a.yaml:4: d: unknown value '1'; known: slow, false, fast");
+  EXPECT_THROW(node.choose("e", kSpeeds, 3.0), InternalError) << "a default without a name";
+}
+
+TEST(ConfigNodeTest, JoinsAlternatives) {
+  EXPECT_EQ(join_alternatives({}), "");
+  EXPECT_EQ(join_alternatives({"lru"}), "lru");
+  EXPECT_EQ(join_alternatives({"lru", "lfu"}), "lru or lfu");
+  EXPECT_EQ(join_alternatives({"false", "true", "never"}), "false, true or never");
+}
+
 TEST(ConfigNodeTest, NearestNameIgnoresStrangers) {
   EXPECT_EQ(nearest_name("eagel", {"eagle", "draft_model"}), "eagle");
   EXPECT_EQ(nearest_name("draft_modle", {"eagle", "draft_model"}), "draft_model");

@@ -26,7 +26,10 @@ struct TestOptions : Sizes {
   double share = 0.5;
   int64_t layers = 0;
   std::filesystem::path weights;
+  char order = 'b';
 };
+
+constexpr NamedValue<char> kTestOrders[] = {{"depth", 'd'}, {"breadth", 'b'}, {"best", 'p'}};
 
 OptionTable<TestOptions> test_options() {
   return OptionTable<TestOptions>()
@@ -40,6 +43,7 @@ OptionTable<TestOptions> test_options() {
       .add_share("share", &TestOptions::share, "of the mass")
       .require("layers", &TestOptions::layers, "of the target", {1})
       .require("weights", &TestOptions::weights, "a folder")
+      .add_choice("order", &TestOptions::order, "of the nodes", kTestOrders)
       .describe({{"tree", "none", "{type: ...}", "a shape"}});
 }
 
@@ -64,7 +68,7 @@ TEST(OptionTableTest, ReadsEveryTypeAndKeepsDefaults) {
   const auto all = read_table(
       "{nodes: 8, margin: 2, persist: false, sample: true, acceptance: [1, 0], share: 1, layers: "
       "3, "
-      "weights: models}");
+      "weights: models, order: best}");
   EXPECT_EQ(all.mistakes, "");
   EXPECT_EQ(all.options.nodes, 8);
   EXPECT_EQ(all.options.margin, 2.0);
@@ -74,6 +78,7 @@ TEST(OptionTableTest, ReadsEveryTypeAndKeepsDefaults) {
   EXPECT_EQ(all.options.share, 1.0);
   EXPECT_EQ(all.options.layers, 3);
   EXPECT_EQ(all.options.weights.filename(), "models");
+  EXPECT_EQ(all.options.order, 'p');
 
   const auto few = read_table("{layers: 1, weights: models}");
   EXPECT_EQ(few.mistakes, "");
@@ -84,19 +89,23 @@ TEST(OptionTableTest, ReadsEveryTypeAndKeepsDefaults) {
   EXPECT_EQ(few.options.limit, std::nullopt);
   EXPECT_THAT(few.options.acceptance, ElementsAre(0.5, 0.25));
   EXPECT_EQ(few.options.share, 0.5);
+  EXPECT_EQ(few.options.order, 'b');
 }
 
 TEST(OptionTableTest, NotesAllMistakesAndKeepsTheDefaults) {
-  const auto wrong = read_table("{nodes: 65, keep: true, acceptance: [2], share: 0, node: 1}");
-  for (const char* message : {"nodes: 65 is not between 1 and 64", "keep: is now called 'persist'",
-                              "acceptance[0]: 2 is not between 0 and 1", "share: must be above 0",
-                              "the key 'layers' is missing",
-                              "the key 'weights' is missing; give the folder of a model or head",
-                              "did you mean 'nodes'"}) {
+  const auto wrong =
+      read_table("{nodes: 65, keep: true, acceptance: [2], share: 0, node: 1, order: wide}");
+  for (const char* message :
+       {"nodes: 65 is not between 1 and 64", "keep: is now called 'persist'",
+        "acceptance[0]: 2 is not between 0 and 1", "share: must be above 0",
+        "the key 'layers' is missing",
+        "the key 'weights' is missing; give the folder of a model or head", "did you mean 'nodes'",
+        "order: unknown value 'wide'; known: depth, breadth, best"}) {
     EXPECT_THAT(wrong.mistakes, HasSubstr(message));
   }
   EXPECT_EQ(wrong.options.nodes, 16);
   EXPECT_EQ(wrong.options.share, 0.5);
+  EXPECT_EQ(wrong.options.order, 'b');
 }
 
 TEST(OptionTableTest, DescribesWhatItReads) {
@@ -112,6 +121,7 @@ TEST(OptionTableTest, DescribesWhatItReads) {
                   "limit | none | 1 to 9 | of nodes", "acceptance | [0.5, 0.25] | 0 to 1 | by rank",
                   "share | 0.5 | above 0, to 1 | of the mass",
                   "layers |  | 1 or more | of the target", "weights |  |  | a folder",
+                  "order | breadth | depth, breadth or best | of the nodes",
                   "tree | none | {type: ...} | a shape"));
 }
 

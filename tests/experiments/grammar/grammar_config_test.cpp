@@ -253,12 +253,11 @@ TEST_F(GrammarConfigTest, MistakesNameKeyAndPlace) {
       {"type: json_schema\nschema: 'false'", "grammar.schema: no JSON value satisfies this schema"},
       {"type: json_schema\nschema: [1]", "a.yaml:3: grammar.schema: expected text, found a list"},
       {"type: json_schema\nschema: 'true'\norder: all",
-       "grammar.order: 'all' is not known; known: "
-       "schema, any"},
+       "grammar.order: unknown value 'all'; did you mean 'any'? Known: schema, any"},
       {"type: json_schema\nschema: 'true'\nformat: no",
-       "grammar.format: 'no' is not known; known: "
-       "assert, annotate"},
-      {"type: json_schema\nschema: 'true'\nescapes: no", "grammar.escapes: 'no' is not known"},
+       "grammar.format: unknown value 'no'; known: assert, annotate"},
+      {"type: json_schema\nschema: 'true'\nescapes: no",
+       "grammar.escapes: unknown value 'no'; known: minimal, any"},
       {"type: json_schema\nschema: 'true'\nwhitespace: tabs",
        "a.yaml:4: grammar.whitespace: white space 'tabs' is not known; known: compact"},
       {"type: json_schema\nschema: 'true'\nregistry: no", "grammar.registry: 'no' does not exist"},

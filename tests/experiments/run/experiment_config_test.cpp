@@ -201,8 +201,9 @@ TEST_F(ExperimentConfigTest, RefusesMistakesWithTheirPlace) {
       {"sweep: {quality.margin: [0.1, 0.2]}\n",
        "quality.margin: this key cannot be swept: all rows"},
       {"sweep: {loops: [keep, cut]}\n", "loops: this key cannot be swept"},
-      {"loops: drop\n", "c.yaml:6: loops: is 'drop': write 'keep'"},
-      {"prefix_cache: {states: all}\n", "prefix_cache.states: is 'all': write 'keep'"},
+      {"loops: drop\n", "c.yaml:6: loops: unknown value 'drop'; known: keep, cut"},
+      {"prefix_cache: {states: all}\n",
+       "prefix_cache.states: unknown value 'all'; known: keep, recompute"},
       {"sweep: {seed: [1, 1]}\n", "two points of the sweep are called 'seed=1'"},
       {"model: {}\n", "c.yaml:6: the key 'model' is given twice (first at "},
   };
@@ -340,7 +341,7 @@ TEST_F(ExperimentConfigTest, RefusesModelsAndPrompts) {
       set("model.cache={type: tiered, format: q4, exact_recent: 8, lossy: true}"),
       AllOf(HasSubstr("is not for a cache of type tiered"), Not(HasSubstr("internal error"))));
   EXPECT_THAT(set("model.cache={type: paged, rotation: hadamrd}"),
-              HasSubstr("unknown rotation 'hadamrd'"));
+              HasSubstr("rotation: unknown value 'hadamrd'; did you mean 'hadamard'?"));
   EXPECT_THAT(set("model.cache={type: paged, format: q9, exact_recent: 8, lossy: true}"),
               AllOf(HasSubstr("unknown format 'q9'"), Not(HasSubstr("keeps them as they are"))));
   EXPECT_THAT(set("model.max_pages=3"), HasSubstr("is now called 'cache: {type: paged"));

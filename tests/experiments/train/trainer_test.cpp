@@ -202,7 +202,7 @@ TEST_F(TrainerTest, OfGemma4OnlyModelsThatCanBeStoredAreTrained) {
       }),
       testing::AllOf(testing::HasSubstr("initial"), testing::HasSubstr("per-layer inputs")));
   EXPECT_THAT(error_message<ConfigError>([&] { config({"model.family=gemma5"}); }),
-              testing::HasSubstr("known: gemma3, gemma4"));
+              testing::HasSubstr("Known: gemma3, gemma4, recurrent_gemma"));
   EXPECT_THAT(error_message<ConfigError>([&] {
                 config({"model.family=gemma4", "model.global_head_dim=12"});
               }),
