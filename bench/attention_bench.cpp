@@ -12,6 +12,7 @@
 #include "core/kernels/attention.h"
 #include "core/kernels/qkv.h"
 #include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 
 namespace specdec {
 namespace {

@@ -10,7 +10,7 @@
 #include "core/kernels/team.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 
 namespace specdec {
 namespace {

@@ -128,6 +128,7 @@ class KvCache final : public KvStore {
   /// All of an extend that may throw: then nothing has changed, but that no row was extended last.
   void make_room(const NewNodes& nodes);
   void find_spans(const NewNodes& nodes);
+  static int64_t parent_of(const NewNodes& nodes, int64_t node, int64_t index);
   void check_parents(const NewNodes& nodes) const;
   void check_capacity() const;
   void check_length(int64_t tokens) const;
@@ -142,6 +143,7 @@ class KvCache final : public KvStore {
   void free_unused_pages(PageGroup& group);
   void check_pages(const PageGroup& group, std::span<const PageRange> ranges) const;
   int64_t pages_of(const PageGroup& group, std::span<const GrownRow> rows) const;
+  void add_nodes(const NewNodes& nodes);
   void add_node(const RowSpan& span, int64_t parent, int64_t index);
   std::unique_ptr<RowTiers> make_row_tiers();
   PageTiers* page_tiers() const { return groups_->all().front().pool.tiers(); }
@@ -190,14 +192,5 @@ class KvCache final : public KvStore {
   int64_t path_end_ = 0;                 // in the tables' paths
   std::unique_ptr<RowTiers> row_tiers_;
 };
-
-constexpr int64_t kDefaultPageSize = 16;
-
-/// Makes a model's cache (make_cache of kv/stateful_store.h), with `page_size` tokens a page;
-/// multiples of 16 are read fastest. `max_pages`, `window_slack`, `rotation`: see KvCacheOptions; a
-/// format with groups of keys has exact_recent kGroupedRecent.
-KvStoreFactory paged_kv(int64_t page_size = kDefaultPageSize, KvFormat format = KvFormat::kNative,
-                        int64_t max_pages = 0, int64_t window_slack = 0,
-                        KvRotation rotation = KvRotation::kNone);
 
 }  // namespace specdec

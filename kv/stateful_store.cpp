@@ -198,14 +198,4 @@ std::pair<Tensor, Tensor> StatefulStore::key_values(int64_t layer, RowId row,
   return pages_.key_values(place(layer).in_pages, row, tokens);
 }
 
-std::unique_ptr<KvStore> make_cache(const std::vector<LayerKv>& layers,
-                                    const KvCacheOptions& options) {
-  const bool is_recurrent = std::any_of(layers.begin(), layers.end(),
-                                        [](const LayerKv& layer) { return layer.state_size > 0; });
-  if (is_recurrent) {
-    return std::make_unique<StatefulStore>(layers, options);
-  }
-  return std::make_unique<KvCache>(layers, options);
-}
-
 }  // namespace specdec

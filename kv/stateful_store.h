@@ -75,8 +75,4 @@ class StatefulStore final : public KvStore {
   std::unique_ptr<RowTiers> row_tiers_;
 };
 
-/// The cache of a model with these layers: a KvCache, or a StatefulStore where some are recurrent.
-std::unique_ptr<KvStore> make_cache(const std::vector<LayerKv>& layers,
-                                    const KvCacheOptions& options);
-
 }  // namespace specdec

@@ -7,7 +7,7 @@
 
 #include "core/embeddings/embedding_model.h"
 #include "core/error.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 
 using namespace specdec;
 

@@ -17,7 +17,7 @@
 #include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/rejection.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 
 using namespace specdec;
 

@@ -12,7 +12,7 @@
 #include "core/formats/memory_tensors.h"
 #include "core/transformer/transformer_model.h"
 #include "decoders/autoregressive.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 
 using namespace specdec;
 

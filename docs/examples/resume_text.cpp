@@ -9,7 +9,7 @@
 #include "core/transformer/transformer_model.h"
 #include "decoders/autoregressive.h"
 #include "decoders/generation_state.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 
 using namespace specdec;
 

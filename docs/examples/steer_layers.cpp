@@ -12,7 +12,7 @@
 #include "core/families/model.h"
 #include "core/transformer/layer_hook.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 
 using namespace specdec;
 

@@ -11,7 +11,7 @@
 #include "experiments/components/builtin.h"
 #include "experiments/components/cache_format.h"
 #include "kv/compressed_store.h"
-#include "kv/stateful_store.h"
+#include "kv/paged_kv.h"
 #include "kv/tier_policy.h"
 
 namespace specdec {

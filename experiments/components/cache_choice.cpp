@@ -14,7 +14,7 @@
 #include "experiments/components/model_options.h"
 #include "experiments/config/config_node.h"
 #include "experiments/config/yaml_writer.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 
 namespace specdec {
 namespace {

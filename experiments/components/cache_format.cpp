@@ -5,7 +5,7 @@
 #include "experiments/config/config_node.h"
 #include "experiments/config/names.h"
 #include "experiments/config/option_table.h"
-#include "kv/kv_cache.h"
+#include "kv/page_capacity.h"
 
 namespace specdec {
 namespace {

@@ -15,7 +15,7 @@
 #include "core/prefill_size.h"
 #include "core/stopwatch.h"
 #include "experiments/components/thread_choice.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 
 namespace specdec {
 namespace {

@@ -13,7 +13,7 @@
 #include "experiments/terminal/interrupt.h"
 #include "experiments/train/answer_files.h"
 #include "experiments/train/dialogue.h"
-#include "kv/stateful_store.h"
+#include "kv/paged_kv.h"
 
 namespace specdec {
 namespace {

@@ -11,7 +11,7 @@
 #include "core/transformer/tensor_source.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/train/continuations.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 
 namespace specdec {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "core/transformer/reference.h"
 #include "experiments/train/continuations.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 
 namespace specdec {
 namespace {

@@ -18,7 +18,7 @@
 #include "decoders/speculative.h"
 #include "decoders/verifiers/rejection.h"
 #include "grammar/compiled_grammar.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/grammar_vocabularies.h"
 #include "tests/support/locked_model.h"
 #include "tests/support/sequence_distribution.h"

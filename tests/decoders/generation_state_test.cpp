@@ -17,7 +17,7 @@
 #include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/rejection.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/decoders/promise_rows.h"
 #include "tests/support/error_message.h"
 #include "tests/support/letter_grammar.h"

@@ -26,7 +26,7 @@
 #include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/exact_match.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/tiny_gemma.h"
 #include "tests/support/tiny_gemma4.h"
 

@@ -20,7 +20,7 @@
 #include "decoders/shapes/static_tree.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/rejection.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/letter_grammar.h"
 #include "tests/support/sequence_distribution.h"

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/prefill_size.h"
 #include "core/row_tiers.h"
+#include "kv/paged_kv.h"
 #include "kv/stateful_store.h"
 
 namespace specdec {

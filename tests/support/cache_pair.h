@@ -9,7 +9,7 @@
 
 #include "core/row_tiers.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 
 namespace specdec {
 

@@ -13,7 +13,7 @@
 
 #include "core/kv_snapshot.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 
 namespace specdec {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/fake_model.h"
 
 namespace specdec {

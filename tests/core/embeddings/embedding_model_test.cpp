@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/transformer/encoder.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"

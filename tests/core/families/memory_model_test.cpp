@@ -12,7 +12,7 @@
 #include "core/formats/memory_tensors.h"
 #include "core/formats/strict_json.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
 

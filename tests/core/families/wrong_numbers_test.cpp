@@ -14,7 +14,7 @@
 #include "core/formats/memory_tensors.h"
 #include "core/formats/strict_json.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/golden.h"
 #include "tests/support/parameter_name.h"
 #include "tests/support/temporary_folder.h"

@@ -9,7 +9,7 @@
 #include "core/families/model.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/reference.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/max_difference.h"
 #include "tests/support/tiny_gemma.h"

@@ -10,7 +10,7 @@
 
 #include "core/error.h"
 #include "kv/forwarding_store.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 
 namespace specdec {
 namespace {

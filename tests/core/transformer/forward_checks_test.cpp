@@ -13,7 +13,7 @@
 #include "core/row_view.h"
 #include "core/transformer/transformer_model.h"
 #include "core/uncached_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/tiny_gemma.h"
 #include "tests/support/tiny_gemma4.h"
 

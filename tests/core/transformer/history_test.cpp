@@ -11,7 +11,7 @@
 #include "core/families/model.h"
 #include "core/transformer/reference.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/golden.h"
 #include "tests/support/parameter_name.h"
 

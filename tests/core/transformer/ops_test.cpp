@@ -11,7 +11,7 @@
 #include "core/transformer/heads/feature_model.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/recording_ops.h"
 #include "tests/support/tiny_gemma.h"
 

@@ -11,7 +11,7 @@
 
 #include "core/prefix_store.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/tiny_gemma.h"
 
 namespace specdec {

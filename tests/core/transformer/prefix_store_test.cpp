@@ -13,7 +13,7 @@
 #include "core/snapshot_error.h"
 #include "core/transformer/adapters/lora_adapter.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/golden.h"
 #include "tests/support/tiny_gemma.h"
 #include "tests/support/tiny_gemma4.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/recording_ops.h"
 #include "tests/support/tiny_gemma4.h"
 

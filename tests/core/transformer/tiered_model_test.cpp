@@ -9,6 +9,8 @@
 
 #include "core/error.h"
 #include "core/families/model.h"
+#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/cache_pair.h"
 #include "tests/support/golden.h"
 #include "tests/support/tiny_gemma.h"

@@ -14,7 +14,7 @@
 #include "core/transformer/random_weights.h"
 #include "core/transformer/reference.h"
 #include "kv/forwarding_store.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/golden.h"
 #include "tests/support/parameter_name.h"
 #include "tests/support/tiny_gemma.h"

@@ -17,7 +17,7 @@
 #include "core/families/model.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/stored_blocks.h"
 
 namespace specdec {

@@ -9,6 +9,7 @@
 #include "core/families/model.h"
 #include "core/prefix_cached_model.h"
 #include "core/prefix_store.h"
+#include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
 #include "tests/support/slack_pair.h"

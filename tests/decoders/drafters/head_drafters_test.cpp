@@ -20,7 +20,7 @@
 #include "decoders/speculative.h"
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/draft_bench.h"
 #include "tests/support/error_message.h"
 #include "tests/support/sequence_distribution.h"

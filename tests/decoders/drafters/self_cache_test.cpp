@@ -16,6 +16,7 @@
 #include "decoders/verifiers/rejection.h"
 #include "kv/compressed_store.h"
 #include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/sequence_distribution.h"
 #include "tests/support/tiny_gemma.h"
 

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/fake_model.h"
 #include "tests/support/tiny_gemma.h"
 

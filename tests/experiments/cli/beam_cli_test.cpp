@@ -17,7 +17,7 @@
 #include "decoders/beam_search.h"
 #include "decoders/drafters/draft_model.h"
 #include "decoders/speculative_beam.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/experiments/cli/cli_result.h"
 #include "tests/experiments/run/text_model.h"
 #include "tests/support/golden.h"

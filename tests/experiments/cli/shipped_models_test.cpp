@@ -22,8 +22,7 @@
 #include "decoders/verifiers/block.h"
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
-#include "kv/kv_cache.h"
-#include "kv/stateful_store.h"
+#include "kv/paged_kv.h"
 
 namespace specdec {
 namespace {

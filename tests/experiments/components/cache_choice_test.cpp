@@ -14,7 +14,7 @@
 #include "core/transformer/transformer_model.h"
 #include "experiments/components/builtin.h"
 #include "experiments/components/cache_room.h"
-#include "kv/kv_cache.h"
+#include "kv/page_capacity.h"
 #include "tests/support/error_message.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_gemma.h"

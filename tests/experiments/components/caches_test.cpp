@@ -17,7 +17,7 @@
 #include "core/kv_trace.h"
 #include "core/transformer/transformer_model.h"
 #include "experiments/components/builtin.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/cache_pair.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"

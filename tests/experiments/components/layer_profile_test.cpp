@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "core/families/gemma/gemma4_config.h"
 #include "core/families/model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 
 namespace specdec {
 namespace {

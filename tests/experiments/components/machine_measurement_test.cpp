@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "core/error.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/tiny_gemma.h"
 
 namespace specdec {

@@ -19,6 +19,7 @@
 #include "core/formats/strict_json.h"
 #include "experiments/components/components.h"
 #include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"

@@ -257,7 +257,7 @@ TEST_F(GrammarConfigTest, MistakesNameKeyAndPlace) {
       {"type: json_schema\nschema: 'true'\nformat: no",
        "grammar.format: unknown value 'no'; known: assert, annotate"},
       {"type: json_schema\nschema: 'true'\nescapes: no",
-       "grammar.escapes: unknown value 'no'; known: minimal, any"},
+       "grammar.escapes: unknown value 'no'; did you mean 'any'? Known: minimal, any"},
       {"type: json_schema\nschema: 'true'\nwhitespace: tabs",
        "a.yaml:4: grammar.whitespace: white space 'tabs' is not known; known: compact"},
       {"type: json_schema\nschema: 'true'\nregistry: no", "grammar.registry: 'no' does not exist"},

@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "core/error.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/tiny_gemma4.h"
 

@@ -16,7 +16,7 @@
 #include "experiments/train/head_trainer.h"
 #include "experiments/train/token_clusters.h"
 #include "experiments/train/trainer.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"

@@ -9,7 +9,7 @@
 #include "core/transformer/adapters/lora_config.h"
 #include "core/transformer/transformer_model.h"
 #include "experiments/train/head_evaluation.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
 #include "tests/support/max_difference.h"

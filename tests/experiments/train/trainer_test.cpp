@@ -21,7 +21,7 @@
 #include "experiments/terminal/interrupt.h"
 #include "experiments/train/evaluation.h"
 #include "experiments/train/unlikelihood.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"

@@ -18,7 +18,7 @@
 #include "core/formats/strict_json.h"
 #include "core/tokenizers/tokenizer.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
 #include "tests/support/parameter_name.h"

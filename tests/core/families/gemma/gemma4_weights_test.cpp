@@ -11,7 +11,7 @@
 #include "core/families/model.h"
 #include "core/transformer/tensor_writer.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/hub_tensors.h"
 #include "tests/support/max_difference.h"

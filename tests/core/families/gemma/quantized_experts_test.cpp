@@ -15,7 +15,7 @@
 #include "core/families/model.h"
 #include "core/families/model_size.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/hub_tensors.h"
 #include "tests/support/quantizers.h"

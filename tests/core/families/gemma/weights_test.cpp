@@ -19,7 +19,7 @@
 #include "core/transformer/tensor_source.h"
 #include "core/transformer/transformer_model.h"
 #include "core/transformer/weights.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/golden.h"
 #include "tests/support/pickled_file.h"
 

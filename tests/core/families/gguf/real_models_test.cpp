@@ -11,7 +11,7 @@
 #include "core/tokenizers/special_encoder.h"
 #include "core/tokenizers/tokenizer.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"
 

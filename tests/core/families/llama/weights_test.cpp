@@ -14,7 +14,7 @@
 #include "core/formats/safetensors.h"
 #include "core/transformer/tensor_source.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"
 

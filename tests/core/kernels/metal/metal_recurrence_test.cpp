@@ -4,7 +4,7 @@
 
 #include "core/row_view.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/core/kernels/metal/emulated_queue.h"
 #include "tests/core/kernels/recurrence_case.h"
 #include "tests/support/golden.h"

@@ -10,7 +10,7 @@
 #include "core/transformer/adapters/merge.h"
 #include "core/transformer/reference.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/max_difference.h"
 #include "tests/support/temporary_folder.h"

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "core/families/model.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
 #include "tests/support/lora_folder.h"

@@ -2,6 +2,7 @@
 // page, and nothing is copied or read back.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -13,7 +14,7 @@
 #include <vector>
 
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/core/transformer/allocations/allocation_counts.h"
 #include "tests/support/tiny_gemma.h"
 #include "tests/support/tiny_gemma4.h"

@@ -14,7 +14,7 @@
 
 #include "core/families/gemma/assistant.h"
 #include "core/transformer/heads/assistant_head.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/core/transformer/cuda/chain_graphs.h"
 #include "tests/core/transformer/cuda/drawn_tree_bench.h"
 #include "tests/core/transformer/cuda/emulated_model.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 
 /// What tests of chains in graphs share.

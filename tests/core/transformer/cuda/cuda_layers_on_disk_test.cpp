@@ -16,7 +16,7 @@
 #include "core/formats/strict_json.h"
 #include "core/kernels/cuda/cuda_copy_queue.h"
 #include "core/transformer/paging/layer_pager.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/core/kernels/cuda/machine.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/support/golden.h"

@@ -18,7 +18,7 @@
 #include "core/transformer/heads/feature_model.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/core/transformer/cuda/counting_allocator.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/support/golden.h"

@@ -10,7 +10,7 @@
 #include "decoders/shapes/draft_length.h"
 #include "decoders/shapes/static_tree.h"
 #include "decoders/speculative.h"
-#include "kv/stateful_store.h"
+#include "kv/paged_kv.h"
 #include "tests/core/transformer/cuda/counting_allocator.h"
 #include "tests/core/transformer/cuda/drawn_chain_bench.h"
 #include "tests/core/transformer/cuda/emulated_model.h"

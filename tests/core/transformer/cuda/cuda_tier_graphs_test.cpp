@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "kv/stateful_store.h"
+#include "core/row_tiers.h"
+#include "kv/paged_kv.h"
 #include "tests/core/kernels/cuda/machine.h"
 #include "tests/core/transformer/cuda/drawn_chain_bench.h"
 #include "tests/core/transformer/cuda/tiered_device.h"

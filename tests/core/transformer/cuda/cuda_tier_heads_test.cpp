@@ -15,6 +15,7 @@
 #include "decoders/drafters/feature_drafter.h"
 #include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
+#include "kv/paged_kv.h"
 #include "tests/core/transformer/cuda/drawn_chain_bench.h"
 #include "tests/core/transformer/cuda/module_bench.h"
 #include "tests/core/transformer/cuda/tiered_device.h"

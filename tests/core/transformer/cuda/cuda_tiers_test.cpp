@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "kv/paged_kv.h"
 #include "tests/core/kernels/cuda/machine.h"
 #include "tests/core/transformer/cuda/tiered_device.h"
 #include "tests/kv/full_disk.h"

@@ -18,7 +18,7 @@
 #include "decoders/shapes/draft_length.h"
 #include "decoders/shapes/dynamic_tree.h"
 #include "decoders/speculative.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/core/transformer/cuda/drawn_chain_bench.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/support/locked_model.h"

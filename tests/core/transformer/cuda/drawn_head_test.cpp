@@ -16,7 +16,7 @@
 #include "decoders/drafters/medusa.h"
 #include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/core/transformer/cuda/drawn_tree_bench.h"
 #include "tests/core/transformer/cuda/module_bench.h"
 #include "tests/support/locked_model.h"

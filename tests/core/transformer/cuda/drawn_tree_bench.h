@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/kernels/forwarding_ops.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/core/transformer/cuda/drawn_chain_bench.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/support/max_difference.h"
 #include "tests/support/tiny_gemma4.h"

@@ -13,7 +13,7 @@
 #include "core/error.h"
 #include "core/kernels/forwarding_ops.h"
 #include "core/transformer/heads/feature_model.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/core/transformer/cuda/chain_graphs.h"
 #include "tests/core/transformer/cuda/drawn_chain_bench.h"
 #include "tests/support/recording_ops.h"

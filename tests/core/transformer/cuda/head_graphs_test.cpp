@@ -18,7 +18,7 @@
 #include "core/row_view.h"
 #include "core/transformer/draft_steps.h"
 #include "core/transformer/heads/medusa_head.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "kv/tracing_store.h"
 #include "tests/core/transformer/cuda/chain_graphs.h"
 #include "tests/core/transformer/cuda/drawn_tree_bench.h"

@@ -16,7 +16,7 @@
 #include "decoders/drafters/self_drafter.h"
 #include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/core/transformer/cuda/drawn_chain_bench.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/support/error_message.h"

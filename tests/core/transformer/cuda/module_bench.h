@@ -6,7 +6,7 @@
 
 #include "core/transformer/heads/drafting_functions.h"
 #include "decoders/drafters/feature_drafter.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/core/transformer/cuda/chain_graphs.h"
 
 /// What tests of drafts of several modules share.

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "kv/stateful_store.h"
+#include "kv/paged_kv.h"
 #include "tests/core/transformer/cuda/drawn_tree_bench.h"
 #include "tests/core/transformer/cuda/module_bench.h"
 

@@ -9,7 +9,7 @@
 #include "core/formats/safetensors.h"
 #include "core/formats/safetensors_writer.h"
 #include "core/formats/strict_json.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/core/transformer/cuda/emulated_model.h"
 #include "tests/support/quantizers.h"
 #include "tests/support/temporary_folder.h"

@@ -22,7 +22,7 @@
 #include "decoders/verifiers/block.h"
 #include "decoders/verifiers/rejection.h"
 #include "decoders/verifiers/sample_match.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/decoders/promise_rows.h"
 #include "tests/support/golden.h"
 #include "tests/support/letter_grammar.h"

@@ -16,7 +16,7 @@
 #include "core/formats/strict_json.h"
 #include "core/transformer/reference.h"
 #include "core/transformer/rope_table.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
 #include "tests/support/parameter_name.h"

@@ -13,7 +13,7 @@
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
 #include "core/transformer/heads/block_head.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"

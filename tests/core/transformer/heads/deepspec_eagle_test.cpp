@@ -11,7 +11,7 @@
 #include "core/transformer/heads/feature_model.h"
 #include "core/transformer/heads/head_reference.h"
 #include "core/transformer/tensor_writer.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/max_difference.h"
 #include "tests/support/temporary_folder.h"

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/tiny_gemma.h"
 
 namespace specdec {

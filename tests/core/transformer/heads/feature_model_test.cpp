@@ -13,7 +13,7 @@
 #include "core/error.h"
 #include "core/families/model.h"
 #include "core/transformer/heads/head_reference.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/golden.h"
 #include "tests/support/parameter_name.h"
 #include "tests/support/tiny_gemma.h"

@@ -12,7 +12,7 @@
 #include "core/families/model.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
-#include "kv/kv_cache.h"
+#include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"

@@ -21,7 +21,7 @@
 #include "core/transformer/model_store.h"
 #include "core/transformer/reference.h"
 #include "core/transformer/transformer_model.h"
-#include "kv/stateful_store.h"
+#include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
 #include "tests/support/max_difference.h"
