@@ -27,9 +27,9 @@ class BlockModel {
   virtual int64_t feature_width() const = 0;
   /// Most tokens that a block drafts.
   virtual int64_t depth() const = 0;
-  /// Tokens that are kept.
+  /// Number of tokens that are kept.
   virtual int64_t length() const = 0;
-  /// Forgets them.
+  /// Forgets all tokens that are kept.
   virtual void reset() = 0;
   /// Keeps all of the committed tokens but the newest one; features [n, width] of those that it has
   /// not kept yet.

@@ -20,8 +20,8 @@ class CacheRoomError final : public Error {
  public:
   explicit CacheRoomError(const CacheRoom& room);
 
-  /// The same of a text of `whole` tokens that is read in pieces: an error of the piece that ends
-  /// at token `end`.
+  /// This error for a text of `whole` tokens that is read in pieces: for the piece that ends at
+  /// token `end`.
   CacheRoomError of_text(int64_t end, int64_t whole) const;
 
  private:

@@ -30,7 +30,8 @@ enum class DeviceRule {
 struct NodeMask {
   AllowedTokens base;  ///< nullptr: none
   std::span<const Token> added = {}, removed = {};
-  /// Nothing is drafted after the node, whatever its logits are: the other members are not read.
+  /// Whether nothing is drafted after the node, whatever its logits are: the other members are not
+  /// read.
   bool closed = false;
 };
 
@@ -90,8 +91,9 @@ class DraftTreeDrawing {
   /// Which nodes of the level before those of a level, from 1, follow: [k] int32 on the device. It
   /// lies there as draw() has its tables, so trees of one key may differ in it.
   virtual at::Tensor parents_in_level(int64_t level) const = 0;
-  /// As ChainDrawing::key, of all levels without masks: trees whose levels have as many nodes share
-  /// one. Empty where the memory lies elsewhere for each tree, so that no graph can hold them.
+  /// Key of the launches of all levels without masks, as ChainDrawing::key: trees whose levels have
+  /// as many nodes share one. Empty where the memory lies elsewhere for each tree, so that no graph
+  /// can hold them.
   virtual std::vector<int64_t> key() const = 0;
   /// Reads the tokens back that the first `levels` levels found, but for those that were read
   /// before, at once, and returns all so far; the nodes of later levels are not there. Nothing

@@ -21,7 +21,7 @@ class DraftVocabulary {
   int64_t columns() const { return static_cast<int64_t>(tokens_.size()); }
   /// [columns] the target's token of each, ascending.
   TokenSpan tokens() const { return tokens_; }
-  /// The same, int32 on the head's device.
+  /// The tokens of tokens(), [columns] int32 on the head's device.
   const at::Tensor& ids() const { return ids_; }
   /// token_probs over the target's vocabulary, of logits [columns]; `history` and `allowed` are of
   /// the target's tokens. Empty when mask and bias leave none of the columns.

@@ -23,7 +23,7 @@ namespace specdec {
 /// hidden] of each module there. Nothing where the logits are damaged, or no graph can hold the
 /// draft now.
 struct ModuleDrawing {
-  /// Whether it drafts so many tokens; empty = none.
+  /// Whether a draft of `count` tokens can be drawn; empty = none can.
   std::function<bool(int64_t count)> can_draw = {};
   std::function<std::optional<DrawnChain>(const ChainRequest& chain, const Tensor& logits,
                                           std::span<const Tensor> features)>
@@ -43,12 +43,12 @@ struct MedusaHeads {
   std::function<ForwardResult(const Tensor& hidden, int64_t index)> logits;
   /// The same logits on the heads' device, beside its sampler; empty = the host draws.
   std::function<ForwardResult(const Tensor& hidden, int64_t index)> device_logits = {};
-  /// Drafts a chain of up to `count` tokens there; nothing where the logits are damaged. Empty = it
-  /// is drawn token by token.
+  /// Drafts a chain of up to `count` tokens on the heads' device; nothing where the logits are
+  /// damaged. Empty = it is drawn token by token.
   std::function<std::optional<DrawnChain>(const ChainRequest& chain, const Tensor& hidden)>
       draw_chain = {};
-  /// Drafts a tree there likewise, not deeper than there are heads. Empty = it grows level by
-  /// level.
+  /// Drafts a tree on the heads' device, not deeper than there are heads; nothing where the logits
+  /// are damaged. Empty = it grows level by level.
   std::function<std::optional<DrawnTree>(const TreeRequest& tree, const Tensor& hidden)> draw_tree =
       {};
   /// The tokens that have logits, when these are not all: [1, columns] then.
@@ -70,7 +70,7 @@ struct AssistantSteps {
   /// sees them and the hidden states [n, hidden] before them, over the kept tokens of the target's
   /// row 0.
   std::function<Step(const Tensor& embeddings, const Tensor& hidden, const Internals& target)> step;
-  /// The same with its results on the head's device, beside its sampler; empty = the host draws.
+  /// `step` with its results on the head's device, beside its sampler; empty = the host draws.
   std::function<Step(const Tensor& embeddings, const Tensor& hidden, const Internals& target)>
       device_step = {};
   /// Drafts a chain of such steps on the head's device, which begins with a token and the hidden
@@ -79,7 +79,8 @@ struct AssistantSteps {
   std::function<std::optional<DrawnChain>(const ChainRequest& chain, Token token,
                                           const Tensor& hidden, const Internals& target)>
       draw_chain = {};
-  /// Drafts a tree there likewise. Empty = it grows level by level.
+  /// Drafts a tree of such steps on the head's device; nothing where the logits are damaged. Empty
+  /// = it grows level by level.
   std::function<std::optional<DrawnTree>(const TreeRequest& tree, Token token, const Tensor& hidden,
                                          const Internals& target)>
       draw_tree = {};

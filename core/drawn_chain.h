@@ -38,7 +38,7 @@ struct ChainRequest {
   const SamplingParams& sampling;  ///< without bias and penalty
   /// Tokens are drawn with choices 0, 1, ... of Purpose::kDraft; none = each is the best one.
   std::optional<DeviceRandomness> random = {};
-  /// Of a head that has a logit for these tokens only; nullptr = for all.
+  /// Vocabulary of a head that has logits for some tokens only; nullptr = it has them for all.
   const DraftVocabulary* vocabulary = nullptr;
 };
 

@@ -67,7 +67,7 @@ struct ForwardOptions {
   /// Error for a cache of another format than kHierarchical.
   KvRead kv_read = KvRead::kAll;
   Logits logits = Logits::kAll;  ///< kLast: the last node of each row in the batch
-  /// Of a row of logits nothing but greedy_choice is read. A model on a device then finds it there
+  /// Nothing but greedy_choice is read of a row of logits. A model on a device then finds it there
   /// (ForwardResult::best), and the logits stay where they are.
   bool best_only = false;
   /// Logits are read by ForwardResult::sampler alone, where there is one: they stay on its device.
@@ -90,8 +90,8 @@ struct ForwardOptions {
 /// host's memory, but for logits that a sampler reads and what the options keep on the device.
 struct ForwardResult {
   Tensor logits = {};  ///< [n, or rows in the batch, vocab], float32 (float64 for float64 models)
-  /// Instead of logits, where only these are read and a device has found them: the best token of
-  /// each row; -1 where a row of logits holds no numbers. Empty = there are logits.
+  /// Best token of each row, instead of logits, where only these are read and a device has found
+  /// them; -1 where a row of logits holds no numbers. Empty = there are logits.
   std::vector<GreedyChoice> best = {};
   /// [n, or nodes with logits, hidden] after the final norm, as ForwardOptions::hidden says; same
   /// dtype as logits. Undefined where none was asked for.

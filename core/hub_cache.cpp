@@ -66,7 +66,7 @@ fs::path expanded(std::string path) {
 
 bool is_of_name(char c) { return is_letter_or_digit(c) || c == '_' || c == '.' || c == '-'; }
 
-/// Of an organisation or a model.
+/// Whether a text can name an organisation or a model of the hub.
 bool is_hub_name(std::string_view text) {
   return !text.empty() && is_letter_or_digit(text[0]) &&
          std::all_of(text.begin(), text.end(), is_of_name);

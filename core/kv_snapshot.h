@@ -38,9 +38,9 @@ class KvSnapshot {
   virtual int64_t shortest_length() const = 0;
   /// The largest length that a row can be restored to, at most `length`: that, or 0.
   int64_t rewindable_to(int64_t length) const { return length < shortest_length() ? 0 : length; }
-  /// Memory that it keeps in use, in pieces that other snapshots may share.
+  /// Memory that the snapshot keeps in use, in pieces that other snapshots may share.
   virtual MemoryParts parts() const = 0;
-  /// Bytes of these; those that others hold too are counted.
+  /// Bytes of parts(); those that other snapshots hold too are counted.
   int64_t bytes() const { return bytes_of(parts()); }
   /// Copies in the host's memory, of the layers with keys and values of their own, in order, then
   /// of their ExactPages, where there are any; zeros where the cache had given a token back.

@@ -52,7 +52,7 @@ struct NewNodes {
 /// rows and snapshots may share it. Pages, tokens and slots are summed over the groups: one, or
 /// with window_slack (KvCacheOptions) one for each window, and with exact_recent one more.
 struct KvStatistics {
-  /// Of one layer.
+  /// Pages of one layer.
   struct Layer {
     int64_t page_bytes = 0;  ///< 0 for a layer that reads another's
     int64_t used_pages = 0;
@@ -118,8 +118,8 @@ class KvStore {
   /// What attention and the writer of keys and values need of a layer, which are about to run:
   /// pages that lie on disk are read.
   virtual KvView view(int64_t layer) const = 0;
-  /// The same for who asks for format, geometry, window, tables or addresses alone: nothing is read
-  /// from disk or counted as read, so what the pages hold means nothing.
+  /// The view of a layer for callers that read format, geometry, window, tables or addresses alone:
+  /// nothing is read from disk or counted as read, so what the pages hold means nothing.
   virtual KvView describe(int64_t layer) const { return view(layer); }
   /// Whether all that these layers read and write of the newest extend's rows lies in memory at
   /// once; makes room for pages that are new. Then describe() is what their ops run with, and

@@ -16,7 +16,7 @@ inline int64_t first_age(size_t bucket) { return bucket == 0 ? 0 : int64_t{1} <<
 
 /// What the forwards over a cache wrote and read: sums, whose size does not grow with time.
 struct KvTrace {
-  /// Of one layer.
+  /// Sums of one layer.
   struct Layer {
     int64_t written = 0;             ///< tokens whose key and value were written
     int64_t nodes = 0;               ///< whose attention was computed
@@ -25,7 +25,7 @@ struct KvTrace {
     std::vector<double> mass = {};
     bool operator==(const Layer&) const = default;
   };
-  /// Of one page number, summed over layers.
+  /// Sums of one page number over all layers.
   struct Page {
     int64_t written = 0;  ///< tokens
     int64_t read = 0;     ///< keys that nodes saw

@@ -57,7 +57,7 @@ void check_inputs(const ForwardInputs& inputs, size_t tokens) {
   }
 }
 
-/// Those of the tokens from `begin` on.
+/// Inputs of `tokens` tokens from `begin` on.
 ForwardInputs narrowed(ForwardInputs inputs, size_t begin, size_t tokens) {
   for (Tensor ForwardInputs::*input : kInputs) {
     if ((inputs.*input).defined()) {

@@ -96,10 +96,11 @@ class LanguageModel {
   virtual std::optional<DrawnChain> draw_chain(TokenSpan fed, const ChainRequest& chain,
                                                const ForwardOptions& options = {},
                                                const ForwardInputs& inputs = {}, RowId row = 0);
-  /// The same with a tree, whose root is the last token of `fed`: each level is found by the logits
-  /// after the nodes before it that have children. A head feeds each node with its own feature of
-  /// the node's parent. Pending afterwards: `fed`, and behind them, level by level, the nodes with
-  /// children beside the root, also those that are not there; token 0 stands for them.
+  /// Evaluates `fed` and drafts a tree as draw_chain does a chain. The tree's root is the last
+  /// token of `fed`; each level is found by the logits after the nodes before it that have
+  /// children. A head feeds each node with its own feature of the node's parent. Pending
+  /// afterwards: `fed`, and behind them, level by level, the nodes with children beside the root,
+  /// also those that are not there; token 0 stands for them.
   virtual std::optional<DrawnTree> draw_tree(TokenSpan fed, const TreeRequest& tree,
                                              const ForwardOptions& options = {},
                                              const ForwardInputs& inputs = {}, RowId row = 0);
@@ -136,14 +137,14 @@ class LanguageModel {
   /// Logits [n, vocab] after all nodes of a draft tree, which are pending until commit.
   Tensor verify_get_logits(const Draft& draft);
 
-  // The same with everything that the forward gives, for drafters that live on the target.
+  // Calls that return everything that the forward gives, for drafters that live on the target.
 
   /// Prefills as prefill_get_last_logits does: logits [1, vocab] of the last token (none for
   /// Logits::kNone), and what else is asked for: final_hidden (Hidden::kScored: of the last token)
   /// and captured of the whole prompt. `inputs` have a row for each token.
   ForwardResult prefill(TokenSpan prompt, const ForwardOptions& options,
                         const ForwardInputs& inputs = {});
-  /// The same from embeddings [n, hidden] without tokens, as Internals::embed gives them (scaled):
+  /// Prefills from embeddings [n, hidden] without tokens, as Internals::embed gives them (scaled):
   /// a soft prompt, features of an image. Throws Error, before anything changes, for none or too
   /// many of them, and for a model that takes none; models whose layers have inputs of each token
   /// (Gemma 3n, 4 E) take tokens beside embeddings: prefill() with ForwardInputs::embeddings.

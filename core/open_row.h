@@ -8,9 +8,9 @@ namespace specdec {
 /// A row of a model that is closed at its end. Borrows the model.
 class OpenRow {
  public:
-  /// A new one.
+  /// Opens a new row.
   explicit OpenRow(LanguageModel& model) : OpenRow(model, model.open()) {}
-  /// One that is open already, other than row 0.
+  /// Takes a row that is open already, other than row 0.
   OpenRow(LanguageModel& model, RowId row) : model_(&model), row_(row) {}
   ~OpenRow() { close(); }
   OpenRow(OpenRow&& other) noexcept

@@ -20,7 +20,8 @@ class PrefixTree {
   using Id = int64_t;
 
   struct Match {
-    /// Of a text that serves most of them, the one with the least `shortest`; -1 = none serves any.
+    /// Id of the text that serves most of the prompt's tokens, of several the one with the least
+    /// `shortest`; -1 = none serves any.
     Id id = -1;
     int64_t length = 0;  ///< first tokens that it serves
   };

@@ -16,9 +16,9 @@ namespace specdec {
 /// any thread may read copies of this.
 class PromptStates {
  public:
-  /// Of no tokens, and of no options.
+  /// States of no tokens, for options that ask for none.
   PromptStates() = default;
-  /// Of no tokens yet.
+  /// States of no tokens yet, for these options.
   explicit PromptStates(const ForwardOptions& options) : name_(name_of(options)) {}
 
   /// Names the states that a forward's options ask for of all tokens, such as "final,3,7": others
@@ -31,18 +31,18 @@ class PromptStates {
   /// Adds copies of a prefill's states from row `begin` of its results on: those of the tokens that
   /// follow.
   void append(const ForwardResult& result, int64_t begin);
-  /// Those of the first `length` tokens at most. Shares memory.
+  /// The states of the first `length` tokens at most. Shares memory.
   PromptStates first(int64_t length) const;
   /// Puts the states before those of a result, whose options had this name.
   void prepend_to(ForwardResult& result) const;
-  /// Memory that they keep in use.
+  /// Memory that the states keep in use.
   MemoryParts parts() const;
 
  private:
   bool has_final() const { return name_.starts_with("final"); }
 
   std::string name_;
-  /// Of each piece: the final states where there are any, then each captured layer's, [n, hidden].
+  /// For each piece the final states where there are any, then each captured layer's, [n, hidden].
   std::vector<std::vector<Tensor>> pieces_;
 };
 

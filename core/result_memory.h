@@ -28,8 +28,8 @@ class ResultMemory {
   struct Buffer {
     /// Whether nobody else holds the memory or a view of it.
     bool is_unused() const;
-    /// Once it is unused: what its readers did, on any thread, happens before what follows.
-    /// is_unused only looks at counts of references, which orders nothing.
+    /// Called once the buffer is unused: what its readers did, on any thread, happens before what
+    /// follows. is_unused only looks at counts of references, which orders nothing.
     void acquire() const;
 
     Tensor memory;                      ///< [numbers]

@@ -33,7 +33,7 @@ class RowView final : public LanguageModel, private Internals, private KvSnapsho
   }
   RowId open() override { return model_.open(); }
   RowId fork(RowId row, int64_t length) override { return model_.fork(own(row), length); }
-  /// Not row 0, the view's: whoever opened it closes it.
+  /// Closes a row other than 0, the view's, which whoever opened it closes.
   void close(RowId row) override;
   int64_t length(RowId row = 0) const override { return model_.length(own(row)); }
   int64_t pending(RowId row = 0) const override { return model_.pending(own(row)); }

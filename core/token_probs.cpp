@@ -62,7 +62,7 @@ class Best {
       found_.resize(std::min(found_.size(), count_));
     }
   }
-  /// With each weight times `unit`.
+  /// The candidates found, each weight times `unit`.
   std::vector<Candidate> found(double unit) && {
     for (Candidate& candidate : found_) {
       candidate.probability *= unit;

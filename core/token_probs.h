@@ -55,14 +55,13 @@ class TokenProbs {
   /// zero.
   void visit(const std::function<void(std::span<const double>)>& see) const;
 
-  /// Divided by the sum, which must be positive.
+  /// This distribution divided by its sum, which must be positive.
   TokenProbs normalised() const;
-  /// The same distribution with its probabilities made now, once: for one that is read several
-  /// times.
+  /// This distribution with its probabilities made now, once: for one that is read several times.
   TokenProbs stored() const;
   /// Copy with no mass on one token; not normalised.
   TokenProbs without(Token token) const;
-  /// Over a larger vocabulary: names[i] is there what token i is here; ascending.
+  /// This distribution over a larger vocabulary: names[i] is there what token i is here; ascending.
   TokenProbs renamed(TokenSpan names, int64_t vocab_size) const;
 
  private:

@@ -24,13 +24,14 @@ struct EmbeddingParts {
   std::shared_ptr<const TransformerWeights> weights;
 };
 
-/// Loads them from a checkpoint folder, a folder of sentence-transformers, or a GGUF file. Throws
-/// WeightsError naming what is wrong; Error where there is no tokenizer.
+/// Loads the parts from a checkpoint folder, a folder of sentence-transformers, or a GGUF file.
+/// Throws WeightsError naming what is wrong; Error where there is no tokenizer.
 EmbeddingParts load_embedding_parts(const std::filesystem::path& model,
                                     const LoadOptions& options = {});
 
 struct EmbeddingOptions {
-  /// Empty: as modules.json says; without one `mean` for encoders, `last` for decoders.
+  /// Poolings to use; empty: as modules.json says; without one `mean` for encoders, `last` for
+  /// decoders.
   std::vector<Pooling> pooling = {};
   bool normalize = true;  ///< to length 1 (L2)
   int64_t dimensions =
@@ -63,13 +64,13 @@ class EmbeddingModel {
   /// A row [dimensions()] float32 for each text, in the host's memory. Throws as encode does. A
   /// row depends, bit for bit, on its text alone.
   Tensor embed(std::span<const std::string> texts, const std::string& prompt = "");
-  /// The same of tokens as encode gives them, behind the same prompt.
+  /// The rows of embed() for texts that encode() has made tokens of, behind the same prompt.
   Tensor embed_tokens(std::span<const std::vector<Token>> texts, const std::string& prompt = "");
 
   int64_t dimensions() const;
   /// Most tokens of a text, prompt and special tokens included.
   int64_t max_length() const;
-  /// As they are applied: with the pooling that the options chose.
+  /// The modules as they are applied: with the pooling that the options chose.
   const SentenceModules& modules() const;
   const TransformerWeights& weights() const;
 

@@ -22,7 +22,7 @@ enum class Pooling {
 /// "mean", "last", "max", "cls", "mean_sqrt_len_tokens", "weightedmean"; sentence-transformers'
 /// "lasttoken" is "last". Throws ConfigError for others, naming these.
 Pooling parse_pooling(const std::string& name);
-/// The inverse.
+/// Name of a pooling, which parse_pooling reads.
 std::string pooling_name(Pooling pooling);
 
 /// The vector [hidden] of a text's states [n, hidden]: as sentence-transformers' Pooling makes it.

@@ -39,9 +39,10 @@ struct SentenceModules {
   const std::string& prompt(const std::string& task) const;
 };
 
-/// Reads them; a folder without modules.json has only prompts, if any. Throws WeightsError naming
-/// file and key: modules of other kinds or in another order (known: Transformer, Pooling, Dense,
-/// Normalize), files that are missing or damaged, sizes that do not fit.
+/// Reads the modules of a folder; one without modules.json has only prompts, if any. Throws
+/// WeightsError naming file and key: modules of other kinds or in another order (known:
+/// Transformer, Pooling, Dense, Normalize), files that are missing or damaged, sizes that do not
+/// fit.
 SentenceModules read_sentence_modules(const std::filesystem::path& folder);
 
 }  // namespace specdec

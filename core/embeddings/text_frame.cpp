@@ -54,7 +54,7 @@ TextFrame frame_of_template(const json& single, const Tokenizer& tokenizer,
   return frame;
 }
 
-/// Nothing where the file, or a template in it, is missing.
+/// The frame of the template in a file; nothing where the file, or a template in it, is missing.
 std::optional<TextFrame> read_template(const std::filesystem::path& file,
                                        const Tokenizer& tokenizer) {
   if (!std::filesystem::exists(file)) {

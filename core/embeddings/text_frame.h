@@ -13,12 +13,12 @@ struct TextFrame {
   int64_t size() const { return static_cast<int64_t>(before.size() + after.size()); }
 };
 
-/// As transformers adds them: by the TemplateProcessing of `folder`/tokenizer.json, else <bos>
-/// where the tokenizer adds it; <eos> at the end where add_eos_token of tokenizer_config.json says
-/// so, too. Throws WeightsError for damaged files, or a template with tokens that the tokenizer
-/// lacks.
+/// The special tokens that transformers adds to a text: by the TemplateProcessing of
+/// `folder`/tokenizer.json, else <bos> where the tokenizer adds it; <eos> at the end where
+/// add_eos_token of tokenizer_config.json says so, too. Throws WeightsError for damaged files, or a
+/// template with tokens that the tokenizer lacks.
 TextFrame read_text_frame(const std::filesystem::path& folder, const Tokenizer& tokenizer);
-/// By the metadata of a GGUF file.
+/// The special tokens around a text by the metadata of a GGUF file.
 TextFrame read_text_frame(const GgufMetadata& metadata, const Tokenizer& tokenizer);
 
 }  // namespace specdec

@@ -18,16 +18,17 @@ struct WeightLimit {
   std::function<std::shared_ptr<CopyQueue>(at::Device)> copies = device_copies;
 };
 
-/// In the user's cache folder, under the model's name and a hash of its path, dtype and layout.
+/// The layer file that is used when none is named: in the user's cache folder, under the model's
+/// name and a hash of its path, dtype and layout.
 std::filesystem::path default_layer_file(const OpenModel& model, const LoadOptions& options);
 
-/// As load_model, with weights that take at most limit.bytes: a model that fits is loaded whole,
-/// another one with a LayerPager over its layer file. That is written, layer after layer, where it
-/// is missing, damaged or was made of other weights: it is known by the config and by names, sizes
-/// and times of the checkpoint's files, and by the layout. On a GPU the limit is of its memory, and
-/// the layer file is made in the host's. Tables of rows that stay in their file are not counted.
-/// Throws ConfigError for a limit that is too small, an Apple GPU, and a model that is not in
-/// files; Error where the layer file cannot be written or read, or is of another kind.
+/// Loads a model as load_model does, with weights that take at most limit.bytes: a model that fits
+/// is loaded whole, another one with a LayerPager over its layer file. That is written, layer after
+/// layer, where it is missing, damaged or was made of other weights: it is known by the config and
+/// by names, sizes and times of the checkpoint's files, and by the layout. On a GPU the limit is of
+/// its memory, and the layer file is made in the host's. Tables of rows that stay in their file are
+/// not counted. Throws ConfigError for a limit that is too small, an Apple GPU, and a model that is
+/// not in files; Error where the layer file cannot be written or read, or is of another kind.
 std::shared_ptr<const TransformerWeights> load_model_within(const OpenModel& model,
                                                             const LoadOptions& options,
                                                             const WeightLimit& limit);

@@ -84,7 +84,7 @@ std::shared_ptr<TransformerOf<Matrix>> load_from(TensorSource& source,
     weights->head = load_matrix<Matrix>(source, "lm_head.weight", table, format);
   } else if (source.has("lm_head.weight") &&
              !source.skip_copy("lm_head.weight", embedding, table)) {
-    // As the reference does: what the file holds counts more than that config.json ties it.
+    // A head in the file counts more than tie_word_embeddings in config.json, as in the reference.
     weights->head = load_matrix<Matrix>(source, "lm_head.weight", table, format);
     weights->config.tie_word_embeddings = false;
   }

@@ -34,7 +34,8 @@ std::shared_ptr<TransformerOf<Matrix>> load_from(TensorSource& source,
                                                  const LoadOptions& options,
                                                  const MakeLayer<Matrix>& make_layer = {});
 
-/// Of a model's embeddings, in the dtype of activations, whatever that of the weights.
+/// Factor of a model's embeddings: 1, or with scaled_embedding sqrt(hidden_size), rounded to
+/// bfloat16 where bfloat16_scale says so, else to `compute_dtype`, that of the activations.
 double embedding_scale(const ModelDescription& model, at::ScalarType compute_dtype);
 
 }  // namespace specdec

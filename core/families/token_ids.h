@@ -15,8 +15,8 @@ class JsonKeys;
 /// WeightsError naming the key.
 std::vector<Token> read_end_ids(const JsonKeys& keys, int64_t vocab_size);
 
-/// eos_token_id of the generation_config.json in a folder, likewise; nothing where there is no such
-/// file or it does not say.
+/// eos_token_id of the generation_config.json in a folder, as read_end_ids reads it; nothing where
+/// there is no such file or it does not say.
 std::optional<std::vector<Token>> read_generation_ends(const std::filesystem::path& folder,
                                                        int64_t vocab_size);
 
@@ -24,7 +24,8 @@ std::optional<std::vector<Token>> read_generation_ends(const std::filesystem::pa
 /// empty where there is no such file or it names none.
 std::vector<Token> read_suppressed(const std::filesystem::path& folder, int64_t vocab_size);
 
-/// bos_token_id, likewise; the first one of a list, -1 where none is in the vocabulary.
+/// bos_token_id of a config: an id, or the first one of a list; -1 where none is in the vocabulary,
+/// `fallback` when the key is missing.
 Token read_bos_id(const JsonKeys& keys, int64_t vocab_size, Token fallback);
 
 }  // namespace specdec

@@ -24,7 +24,7 @@ class AtomicFile {
   void write(std::string_view text);
   /// Flushes to the disk and gives the file its name.
   void commit();
-  /// The same without waiting for the disk: when the machine stops, the file may hold anything.
+  /// Commits without waiting for the disk: when the machine stops, the file may hold anything.
   void commit_unflushed();
 
  private:

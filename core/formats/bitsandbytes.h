@@ -28,7 +28,7 @@ bool is_bitsandbytes(const CompressionScheme& scheme);
 CompressedMatrix describe_bitsandbytes(const TensorFiles& files, const TensorEntry& codes,
                                        const CompressionScheme& scheme);
 
-/// Such a matrix as others are stored: a byte for each code, float32 scales.
+/// A matrix of bitsandbytes in the form of other matrices: a byte for each code, float32 scales.
 class WidenedMatrix {
  public:
   explicit WidenedMatrix(const CompressedMatrix& stored);

@@ -44,7 +44,7 @@ bool has_affine8_blocks(const CompressedMatrix& matrix) {
   return has_whole_blocks(matrix, block_values(DType::kAffine8x64));
 }
 
-/// Of codes that have minima.
+/// Type of the blocks for codes that have minima.
 DType block_type_with_minima(const CompressedMatrix& matrix) {
   constexpr int64_t kBitsOfQ41 = 4, kBitsOfQ51 = 5;
   const int64_t bits = matrix.scheme.bits;

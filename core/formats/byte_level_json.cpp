@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-/// null when there is no such member.
+/// The member of a key; null when there is none.
 const json& part(const json& object, const char* key) {
   static const json none;
   const auto found = object.is_object() ? object.find(key) : object.end();
@@ -210,7 +210,7 @@ class ByteLevelReader {
     }
   }
 
-  /// Two tokens that are looked for by the same text: the library has its own order.
+  /// Refuses two tokens that are looked for by the same text: the library has its own order.
   void check_added() const {
     std::map<std::pair<std::string, bool>, Token> known;
     for (const AddedToken& token : model_.added) {

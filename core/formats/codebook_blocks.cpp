@@ -68,7 +68,7 @@ void iq1_s(const Byte* block, uint8_t* codes, float* scales) {
   }
 }
 
-/// Its float16 scale lies in the high ends of four words of scales.
+/// Decodes a block of IQ1_M, whose float16 scale lies in the high ends of four words of scales.
 void iq1_m(const Byte* block, uint8_t* codes, float* scales) {
   const Byte* high = block + 32;
   const Byte* words = block + 48;

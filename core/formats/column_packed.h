@@ -27,7 +27,7 @@ bool is_column_packed(const CompressionScheme& scheme);
 CompressedMatrix describe_columns(const TensorFiles& files, const TensorEntry& codes,
                                   const std::string& module, const CompressionScheme& scheme);
 
-/// Such a matrix as others are stored: outputs as rows, a byte for each code.
+/// A matrix of GPTQ or AWQ in the form of other matrices: outputs as rows, a byte for each code.
 class UnpackedMatrix {
  public:
   explicit UnpackedMatrix(const CompressedMatrix& stored);

@@ -25,7 +25,7 @@ constexpr int64_t kWordBits = 32;
 constexpr int64_t kByteBits = 8;
 constexpr int64_t kBlockCodes = 32;  ///< of Q4_0, Q4_1 and Q5_1
 
-/// As many parts of so many as there are, the last one perhaps smaller; 0 = one part.
+/// Number of parts of `part` elements in `size`, the last one perhaps smaller; part 0 = one part.
 int64_t parts_of(int64_t size, int64_t part) { return part == 0 ? 1 : (size + part - 1) / part; }
 
 template <class Word>
@@ -195,7 +195,7 @@ class RowWriter {
     }
   }
 
-  /// That of a part, or what makes one of its zero point, which is exact.
+  /// Minimum of a part; without minima -zero * scale, which is exact.
   float affine_minimum(const Part& part, float scale) const {
     return minima_.empty() ? -static_cast<float>(part.zero) * scale
                            : minima_[static_cast<size_t>(part.scale)];

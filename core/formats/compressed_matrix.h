@@ -20,10 +20,10 @@ struct CompressedMatrix {
   /// [columns], which a value is multiplied with last: of inputs that are scaled first (AWQ of
   /// torchao), where there are some.
   const TensorEntry* factors = nullptr;
-  // Of column_packed.h.
+  // Tensors of column_packed.h's matrices.
   const TensorEntry* zero_words = nullptr;
   const TensorEntry* order = nullptr;  ///< the group of each input; nullptr: one after the other
-  // Of bitsandbytes.h.
+  // Tensors of bitsandbytes.h's matrices.
   const TensorEntry* numbers = nullptr;  ///< [16] float32 that codes of 4 bits stand for
   /// Scales that are codes of 8 bits themselves: numbers[code] * scales[i / block] + offset.
   struct Nested {

@@ -70,8 +70,8 @@ class CompressedTensors final : public TensorFiles {
   CompressionSchemes schemes_;
   mutable std::mutex mutex_;
   mutable std::map<std::string, Matrix, std::less<>> matrices_;
-  /// Those of the file that are no part of a matrix; codes, or all parts, of one that is refused,
-  /// so that nobody takes a file for one without it.
+  /// Tensors that are no part of a compressed matrix. Of a matrix that is refused, the codes or all
+  /// parts are among them, so that nobody takes the file for one without it.
   std::vector<const TensorEntry*> plain_;
   /// Why matrices are not read, by their names.
   std::map<std::string, std::string, std::less<>> refused_;

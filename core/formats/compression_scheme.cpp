@@ -115,8 +115,7 @@ CompressionScheme read_weights(const JsonKeys& keys, const std::string& format,
   if (scheme.codes == Codes::kFloat4) {
     return read_float4(weights, format == kNvfp4 ? WholeScale::kDivides : WholeScale::kNone);
   }
-  // Of other numbers of bits, some fill words whole and others do not: releases of the library
-  // differ.
+  // Codes of other numbers of bits fill words whole or not, by the release of the library.
   if (scheme.bits != 8 && !(packed && (scheme.bits == 2 || scheme.bits == 4))) {
     weights.fail("num_bits", fmt::format("is {}, which is not supported in format {}; known: {}",
                                          scheme.bits, format, packed ? "2, 4, 8" : "8"));

@@ -72,10 +72,10 @@ class CompressionSchemes {
   /// All modules with one scheme.
   CompressionSchemes(const CompressionScheme& scheme)  // NOLINT: one scheme is a list of schemes
       : groups_{{{}, scheme}} {}
-  /// At least one group.
+  /// The schemes of groups, at least one.
   explicit CompressionSchemes(std::vector<Group> groups);
 
-  /// That of a module. With several schemes it is that of the first target that has its name,
+  /// Scheme of a module. With several schemes it is that of the first target that has its name,
   /// names before expressions and each in alphabetical order, else of the first that has its class,
   /// as the library finds it; null where there is none.
   const CompressionScheme* find(std::string_view module) const;

@@ -31,7 +31,8 @@ DirectFile::~DirectFile() { ::close(descriptor_); }
 
 bool DirectFile::is_direct() const { return (::fcntl(descriptor_, F_GETFL) & kDirect) != 0; }
 
-/// For file systems that only open files so. True too where another thread was first.
+/// Goes back to buffered access, for file systems that only open files so. True also where another
+/// thread was first.
 bool DirectFile::give_up_direct() {
   return ::fcntl(descriptor_, F_SETFL, ::fcntl(descriptor_, F_GETFL) & ~kDirect) == 0;
 }

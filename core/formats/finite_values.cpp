@@ -86,8 +86,8 @@ std::optional<NotFinite> find_block(DType dtype, std::span<const std::byte> byte
   return std::nullopt;
 }
 
-/// Of IQ1_M, whose scale lies in the high ends of four words; its exponent in those of the last
-/// two.
+/// First block of IQ1_M whose scale is not finite. The scale lies in the high ends of four words,
+/// its exponent in those of the last two.
 std::optional<NotFinite> find_iq1_m(std::span<const std::byte> bytes) {
   constexpr size_t kWords = 48;
   const auto size = static_cast<size_t>(dtype_bytes(DType::kIq1M));
@@ -105,8 +105,8 @@ std::optional<NotFinite> find_iq1_m(std::span<const std::byte> bytes) {
   return std::nullopt;
 }
 
-/// Of blocks that matrices of quantised folders become: a scale, a minimum, or a code of type E4M3,
-/// which has no infinities.
+/// First scale, minimum or E4M3 code (which has no infinities) that is not finite in blocks that
+/// matrices of quantised folders become.
 std::optional<NotFinite> find_scaled_block(DType dtype, std::span<const std::byte> bytes) {
   const auto size = static_cast<size_t>(dtype_bytes(dtype));
   const DType scale = has_wide_scale(dtype) ? DType::kF32 : DType::kBF16;

@@ -84,7 +84,7 @@ class GgufFile {
   explicit GgufFile(const std::filesystem::path& path);
   /// A whole model in memory, under the name `where` in messages.
   GgufFile(std::vector<std::byte> bytes, const std::string& where);
-  /// The same of bytes that are not copied: they outlive it and the weights loaded from it.
+  /// Reads a file from bytes that are not copied: they outlive it and the weights loaded from it.
   GgufFile(std::span<const std::byte> bytes, const std::string& where);
   GgufFile(const GgufFile&) = delete;
   GgufFile& operator=(const GgufFile&) = delete;

@@ -24,10 +24,10 @@ class MatrixChecks {
   [[noreturn]] void fail(const TensorEntry& entry, const std::string& problem) const {
     fail_tensor(files_, entry, problem);
   }
-  /// That rows and columns are of a size that is supported.
+  /// Fails unless rows and columns are of a size that is supported.
   void require_size() const;
-  /// That there is such a tensor of a shape, but for dimensions of 1; in a stack of matrices, as
-  /// often.
+  /// Fails unless the tensor is there and has the shape, but for dimensions of 1; in a stack, the
+  /// number of its matrices comes before the shape.
   void require(const TensorEntry* entry, const char* part, std::vector<int64_t> shape) const;
   void require_type(const TensorEntry& entry, const std::vector<DType>& types) const;
 

@@ -31,7 +31,7 @@ class MemoryTensors final : public TensorFiles {
 
   const TensorEntry* find(std::string_view name) const override;
   std::vector<const TensorEntry*> tensors() const override;
-  /// Nothing to give back: the bytes are their owner's.
+  /// Gives nothing back: the bytes are their owner's.
   void release(const TensorEntry& /*entry*/, size_t /*begin*/, size_t /*size*/) const override {}
   const std::filesystem::path& folder() const override { return name_; }
 

@@ -33,7 +33,7 @@ constexpr Mode kModes[] = {{"affine", 4, 64, Codes::kMlx, false},
                            {"mxfp8", 8, 32, Codes::kMlxFloat8, false},
                            {"nvfp4", 4, 16, Codes::kMlxFloat4, true}};
 
-/// That of a module, or of all that have none of their own.
+/// Scheme of a module, or of all modules that have none of their own.
 CompressionScheme read_mlx_scheme(const JsonKeys& keys) {
   CompressionScheme scheme{.codes = Codes::kMlx, .symmetric = false, .rows_per_scale = 1};
   const std::string mode = keys.text("mode", "affine");

@@ -17,7 +17,7 @@ class JsonKeys;
 
 /// Whether a config.json speaks of such matrices.
 bool is_mlx_config(const JsonKeys& top);
-/// What its object `quantization` says. Throws WeightsError naming the key: modes, bits and sizes
+/// What MLX's object `quantization` says. Throws WeightsError naming the key: modes, bits and sizes
 /// of groups that are not supported.
 CompressionSchemes read_mlx(const JsonKeys& keys);
 

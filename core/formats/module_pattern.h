@@ -14,9 +14,10 @@ class ModulePattern {
 
   const std::string& text() const { return text_; }
   bool is_expression() const { return code_ != nullptr; }
-  /// Whether it is, or its expression matches, the name of a module.
+  /// Whether the pattern is, or its expression matches, the name of a module.
   bool has_name(std::string_view module) const;
-  /// Whether a module is of its class: Embedding those called embed_tokens..., Linear the others.
+  /// Whether a module is of the pattern's class: Embedding those called embed_tokens..., Linear the
+  /// others.
   bool has_class(std::string_view module) const;
 
  private:

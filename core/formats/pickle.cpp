@@ -128,7 +128,7 @@ class Machine {
     return value;
   }
 
-  /// Of a module's name and one in it.
+  /// The global that a module's name and the name of a class in it make.
   Global global_of(const Values& names) const {
     const auto* module = std::get_if<std::string>(&names[0]->is);
     const auto* name = std::get_if<std::string>(&names[1]->is);

@@ -12,7 +12,7 @@ namespace specdec {
 /// What a dictionary holds, in its order.
 struct PickledTensors {
   std::vector<PickledTensor> tensors;
-  /// Of tensors that torchao makes of others, what pickle::flatten says of them, by name.
+  /// Metadata, by name, that pickle::flatten writes of tensors that torchao makes of others.
   std::map<std::string, std::string> metadata;
 };
 

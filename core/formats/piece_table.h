@@ -14,7 +14,7 @@ namespace specdec {
 /// at the end. What is wrong is a WeightsError that names the file.
 class PieceTable {
  public:
-  /// Of at most `most` pieces.
+  /// A table of at most `most` pieces.
   PieceTable(size_t most, std::string where) : most_(most), where_(std::move(where)) {
     ids_.reserve(most);
   }
@@ -30,9 +30,9 @@ class PieceTable {
   std::optional<Token> find(const std::string& text) const;
   /// Throws where there is none; `needed_by` names what wants it.
   Token id_of(const std::string& text, const std::string& needed_by) const;
-  /// For a merge of model.merges.
+  /// Id of a piece that a merge of model.merges names.
   Token id_of(const std::string& text, size_t merge) const;
-  /// By their ids; empties the table of them.
+  /// The pieces by their ids; empties the table of them.
   std::vector<SentencePiece> take() { return std::move(pieces_); }
 
  private:

@@ -26,7 +26,7 @@ class SafetensorsFile final : public TensorFile {
 class TensorFiles {
  public:
   virtual ~TensorFiles() = default;
-  /// nullptr when there is none of this name.
+  /// The tensor of this name; nullptr when there is none.
   virtual const TensorEntry* find(std::string_view name) const = 0;
   virtual std::vector<const TensorEntry*> tensors() const = 0;
   /// Makes the bytes of a tensor whose file holds them in another form, which is empty till then.
@@ -54,7 +54,7 @@ class CheckpointTensors final : public TensorFiles {
  public:
   /// Throws WeightsError: no such folder, neither file present, an index that does not fit.
   explicit CheckpointTensors(const std::filesystem::path& folder);
-  /// Those of one file of the folder instead.
+  /// The tensors of one file of the folder.
   CheckpointTensors(const std::filesystem::path& folder, const std::string& file);
 
   const TensorEntry* find(std::string_view name) const override;

@@ -15,20 +15,20 @@ namespace specdec {
 // bfloat16), which lie before the codes: those of 8 bits are 0 to 255, a byte each, those of 4 bits
 // as above, less 8. The minimum is added to code * scale, rounded once.
 
-/// Whether a dtype is one of these.
+/// Whether a dtype is one of these blocks.
 bool is_scaled_block(DType dtype);
 /// Whether the codes of such a block are FP8 numbers, else integers of 0 to 15.
 bool has_float8_codes(DType dtype);
-/// Whether it has a minimum instead of a zero point.
+/// Whether such a block has a minimum instead of a zero point.
 bool has_minimum(DType dtype);
-/// Whether its scale is a float32, else a bfloat16.
+/// Whether the scale of such a block is a float32, else a bfloat16.
 bool has_wide_scale(DType dtype);
 
 /// Writes one block, without a minimum, of codes in a byte each; a bfloat16 scale has to hold
 /// `scale`.
 void write_scaled_block(DType dtype, const uint8_t* codes, float scale, uint8_t zero,
                         std::byte* block);
-/// The same of a block with a minimum; codes of 4 bits are 0 to 15.
+/// Writes a block with a minimum; codes of 4 bits are 0 to 15.
 void write_affine_block(DType dtype, const uint8_t* codes, float scale, float minimum,
                         std::byte* block);
 /// Writes the values of consecutive blocks as float32: FP8 numbers times the scale, integers less

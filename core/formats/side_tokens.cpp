@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-/// In the order in which transformers adds what they name.
+/// Keys that name tokens, in the order in which transformers adds these.
 constexpr const char* kNamingKeys[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                        "pad_token", "cls_token", "mask_token"};
 constexpr const char* kMoreNames = "additional_special_tokens";
@@ -45,7 +45,8 @@ bool flag_of(const json& token, const char* key) {
   return found != token.end() && *found == true;
 }
 
-/// Of a token's text, or of an object with the text as "content"; nothing for what is neither.
+/// The token that a value describes: its text, or an object with the text as "content"; nothing for
+/// other values.
 std::optional<SideToken> token_of(const json& value) {
   const json content = value.is_object() ? value.value("content", json()) : value;
   if (!content.is_string() || content.get_ref<const std::string&>().empty()) {
@@ -117,7 +118,8 @@ std::vector<SideToken> listed_tokens(const std::filesystem::path& file,
   return tokens;
 }
 
-/// Those that are named only: a piece's or a listed token's, else with the next free id.
+/// Adds tokens that are named without an id: they get that of the piece or listed token with their
+/// text, else the next free one.
 void add_named(std::vector<SideToken>& tokens, const std::vector<SideToken>& named,
                const std::vector<SentencePiece>& pieces) {
   tokens.reserve(tokens.size() + named.size());  // `ids` refers to their texts

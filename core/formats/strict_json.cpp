@@ -55,7 +55,7 @@ std::string line_and_column(std::string_view text, size_t byte) {
   return fmt::format("{}:{}", line, before.size() - line_start + 1);
 }
 
-/// Without the library's "[json.exception.type_error.302] ".
+/// A message without the library's "[json.exception.type_error.302] ".
 std::string without_number(const std::string& message) {
   const size_t end = message.find("] ");
   return message.rfind("[json.exception", 0) == 0 && end != std::string::npos

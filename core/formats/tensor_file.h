@@ -38,9 +38,9 @@ class TensorFile {
   const std::filesystem::path& path() const { return path_; }
   /// What the file says beside its tensors, such as a safetensors header's __metadata__.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  /// In the order of the data.
+  /// All tensors in the order of the data.
   const std::vector<TensorEntry>& tensors() const { return tensors_; }
-  /// nullptr when there is none of this name.
+  /// The tensor of this name; nullptr when there is none.
   const TensorEntry* find(std::string_view name) const;
   /// True for an entry of tensors(), not for a copy of one.
   bool holds(const TensorEntry& entry) const;

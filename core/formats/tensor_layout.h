@@ -20,7 +20,7 @@ struct TensorLayout {
     }
     return count;
   }
-  /// Of all its values; rows are whole blocks.
+  /// Bytes of all values; rows are whole blocks.
   uint64_t bytes() const {
     return static_cast<uint64_t>(values() / block_values(dtype) * dtype_bytes(dtype));
   }

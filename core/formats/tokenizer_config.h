@@ -14,12 +14,12 @@ struct TokenizerConfig {
   std::string chat_template;                       ///< jinja; "" = none
 };
 
-/// Of the text of a tokenizer_config.json; of several chat templates the one called "default".
+/// Parses a tokenizer_config.json; of several chat templates it takes the one called "default".
 /// Throws WeightsError naming `where` and the key: no JSON object, a value of another type.
 TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string& where);
 
-/// Of a folder's tokenizer_config.json, of its special_tokens_map.json what that leaves open, and
-/// of its chat_template.jinja, which has the last word on the template; each may be missing.
+/// Reads a folder's tokenizer_config.json, then from special_tokens_map.json what that leaves open,
+/// then chat_template.jinja, whose template replaces the others; each may be missing.
 TokenizerConfig read_tokenizer_config(const std::filesystem::path& folder);
 
 }  // namespace specdec

@@ -120,7 +120,7 @@ class TorchaoReader {
     }
   }
 
-  /// That of the parts of said_ none changes values in a way that is not known.
+  /// Throws where said_ has a part that changes values in a way that is not known.
   void require_known_parts() const {
     for (const json& one : said_->value("_tensor_data_names", json::array())) {
       if (one.is_string() && !parts_.contains(prefix_ + one.get<std::string>())) {
@@ -285,7 +285,7 @@ class TorchaoReader {
     matrix_.zeros = all_zero ? nullptr : matrix_.zeros;
   }
 
-  /// Of codes in a byte each, by the type or the range that they are of.
+  /// Bits of codes that lie in a byte each, by their type or range.
   int64_t code_bits() const {
     const auto type = data_->find("target_dtype");
     if (type != data_->end() && type->is_object()) {
@@ -358,7 +358,7 @@ class TorchaoReader {
     matrix_.minima = matrix_.scales;
   }
 
-  /// Of inputs that are scaled before the product.
+  /// Reads the factors of inputs that are scaled before the product.
   void read_factors() {
     matrix_.factors = part("act_pre_scale");
     if (matrix_.factors != nullptr) {

@@ -22,7 +22,7 @@ class JsonKeys;
 bool is_torchao(const CompressionScheme& scheme);
 /// What a quantization_config of torchao says, which is that its files say the rest.
 CompressionSchemes read_torchao(const JsonKeys& keys);
-/// Whether its runs round activations.
+/// Whether the config's own runs round activations.
 bool rounds_torchao_activations(const JsonKeys& keys);
 
 /// The matrices that the files' metadata speaks of, by name.

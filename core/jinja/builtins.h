@@ -5,18 +5,18 @@
 
 namespace specdec {
 
-/// value | name(arguments). All throw Error for what is not supported, by name, and for what jinja2
-/// refuses.
+/// The value of `value | name(arguments)`. All functions here throw Error for what is not
+/// supported, by name, and for what jinja2 refuses.
 JinjaValue apply_filter(std::string_view name, const JinjaValue& value,
                         const JinjaArguments& arguments);
-/// value is name(arguments).
+/// Whether `value is name(arguments)`.
 bool apply_test(std::string_view name, const JinjaValue& value, const JinjaArguments& arguments);
 
-/// value.name: an attribute, a method, else an item.
+/// The value of `value.name`: an attribute, a method, else an item.
 JinjaValue attribute_of(const JinjaValue& value, std::string_view name, JinjaBudget& budget);
-/// value[item].
+/// The value of `value[item]`.
 JinjaValue item_of(const JinjaValue& value, const JinjaValue& item, JinjaBudget& budget);
-/// value[begin:end:step]; none for what is left out.
+/// The value of `value[begin:end:step]`; none stands for what is left out.
 JinjaValue slice_of(const JinjaValue& value, const JinjaValue& begin, const JinjaValue& end,
                     const JinjaValue& step, JinjaBudget& budget);
 

@@ -18,7 +18,7 @@ struct JinjaScope {
   /// Names that were looked up here and found around: whether a scope within looked first.
   mutable std::map<std::string, bool, std::less<>> found_around;
 
-  /// nullptr where there is none.
+  /// The value of a name; nullptr where there is none.
   const JinjaValue* find(std::string_view name) const;
   /// Throws where a scope within read the name before: jinja2 would have hidden it from there.
   void require_settable(std::string_view name) const;
@@ -33,7 +33,7 @@ class JinjaEvaluator {
   explicit JinjaEvaluator(const std::vector<std::string>& unknown) : unknown_(unknown) {}
 
   JinjaValue value(const JinjaExpression& expression, const JinjaScope& scope);
-  /// Of the expression or statement that was looked at last.
+  /// Line of the expression or statement that was looked at last.
   int64_t line() const { return line_; }
   /// Takes a step of the budget.
   void step(int64_t line);

@@ -25,9 +25,9 @@ class JinjaExpressionParser {
   std::string expect_name();
   [[noreturn]] void fail(const std::string& what) const;
 
-  /// With "x if y else z", or without.
+  /// Parses an expression; `conditional`: it may be "x if y else z".
   JinjaExpression expression(bool conditional = true);
-  /// Also "a, b", which is a tuple.
+  /// Parses an expression or a tuple "a, b".
   JinjaExpression tuple(bool conditional = true);
 
   /// Keeps what nests from exhausting the stack, while it lives.

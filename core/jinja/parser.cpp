@@ -26,7 +26,7 @@ class JinjaParser {
   std::vector<JinjaStatement> whole() { return statements({}); }
 
  private:
-  /// Up to a tag that begins with one of `ends`, behind whose name it stops.
+  /// Statements up to a tag that begins with one of `ends`, behind whose name it stops.
   std::vector<JinjaStatement> statements(std::initializer_list<std::string_view> ends) {
     const JinjaExpressionParser::Nesting nesting(in_);
     std::vector<JinjaStatement> all;

@@ -147,7 +147,7 @@ void JinjaRenderer::filter(const JinjaStatement& one, const Scope& scope,
   }
 }
 
-/// As in jinja2, `else` runs unless a turn reached the end of the body.
+/// Renders a loop. As in jinja2, `else` runs unless a turn reached the end of the body.
 JinjaRenderer::Flow JinjaRenderer::loop(const JinjaStatement& one, const Scope& scope,
                                         JinjaText& out) {
   std::vector<JinjaValue> all = items_of(evaluator_.value(one.value, *scope), evaluator_.budget());
@@ -179,7 +179,8 @@ JinjaRenderer::Flow JinjaRenderer::loop(const JinjaStatement& one, const Scope& 
   return reached_end ? Flow::kGoesOn : run_all(one.otherwise, inner_scope(scope), out);
 }
 
-/// jinja2 hides names also for the sake of statements that a turn does not reach.
+/// Requires that names in statements that a turn does not reach can be set: jinja2 hides them also
+/// for the sake of these.
 void JinjaRenderer::require_settable(const std::vector<JinjaStatement>& unreached,
                                      const JinjaScope& scope) {
   evaluator_.budget().take(unreached.size(), JinjaBudget::kValue);

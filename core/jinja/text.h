@@ -37,11 +37,11 @@ class JinjaText {
   /// Where each character begins, and at the end size().
   std::vector<size_t> characters() const;
   int64_t character_count() const;
-  /// Without the characters at the ends that are in `set`; nullptr: white space.
+  /// The text without the characters at the ends that are in `set`; nullptr: white space.
   JinjaText stripped(const std::string* set, bool left, bool right) const;
-  /// At each `separator`, at most `most` times (-1: always).
+  /// Parts of the text split at each `separator`, at most `most` times (-1: always).
   std::vector<JinjaText> split(std::string_view separator, int64_t most, JinjaBudget& budget) const;
-  /// At white space, without empty parts.
+  /// Parts of the text split at white space, without empty ones.
   std::vector<JinjaText> words(JinjaBudget& budget) const;
   JinjaText replaced(std::string_view from, const JinjaText& to, int64_t most,
                      JinjaBudget& budget) const;
@@ -53,7 +53,7 @@ class JinjaText {
   };
 
   JinjaText(std::string_view text, char author);
-  /// To be changed: nobody else's.
+  /// What is written, as nobody else's: to be changed.
   Written& own();
 
   std::shared_ptr<Written> written_;  // nullptr: empty
@@ -61,7 +61,7 @@ class JinjaText {
 
 /// Where `part` stands in `text` first, from `begin` on, in linear time; npos: nowhere.
 size_t place_of(std::string_view part, std::string_view text, size_t begin = 0);
-/// For messages: at most `most` bytes.
+/// A text for messages, of at most `most` bytes.
 std::string shortened(std::string_view text, size_t most = 80);
 /// Bytes of white space, as str.isspace() has it, that a text begins with; 0: none.
 size_t python_space_at(std::string_view text);

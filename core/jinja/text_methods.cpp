@@ -80,7 +80,7 @@ JinjaValue replace_method(const JinjaText& text, const Bound& given) {
                        given[2] == nullptr ? -1 : integer_of(*given[2]), given.budget);
 }
 
-/// With ASCII letters in upper case where `upper` says so, else in lower case.
+/// The text with ASCII letters in upper case where `upper` says so, else in lower case.
 JinjaText with_case(const JinjaText& text, bool (*upper)(const std::string& bytes, size_t i)) {
   JinjaText result;
   for (size_t i = 0; i < text.size(); ++i) {

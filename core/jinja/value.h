@@ -61,7 +61,7 @@ struct JinjaDict {
   int64_t depth = 1;  ///< 1 + the largest of the values
 
   const JinjaValue* find(std::string_view key, JinjaBudget& budget) const;
-  /// nullptr also for a key that a dict cannot have.
+  /// The value of a key; nullptr also for a key that a dict cannot have.
   const JinjaValue* find(const JinjaValue& key, JinjaBudget& budget) const;
 };
 
@@ -98,7 +98,7 @@ struct JinjaFunction {
 JinjaValue jinja_text(std::string_view text);
 JinjaValue jinja_list(std::vector<JinjaValue> values,
                       JinjaList::Kind kind = JinjaList::Kind::kList);
-/// Of a key that comes twice the last value, at the first place.
+/// A dictionary; a key that comes twice has its last value, at its first place.
 JinjaValue jinja_dict(std::vector<JinjaDict::Entry> entries, JinjaBudget& budget);
 /// `held`: what `call` keeps, if it is a value.
 JinjaValue jinja_function(std::string_view name,
@@ -114,11 +114,12 @@ JinjaBoundArguments bound_arguments(const JinjaArguments& arguments,
 /// All throw Error for what Python refuses, and for what is not supported here, naming it.
 bool is_true(const JinjaValue& value);
 bool are_equal(const JinjaValue& a, const JinjaValue& b, JinjaBudget& budget);
-/// part in whole.
+/// Whether `part in whole`, as Python has it.
 bool contains(const JinjaValue& whole, const JinjaValue& part, JinjaBudget& budget);
-/// Of two texts by their bytes, or two integers: below 0 where `a` comes first, 0 for equals.
+/// Order of two texts, by their bytes, or of two integers: below 0 where `a` comes first, 0 for
+/// equals.
 int64_t ordered(const JinjaValue& a, const JinjaValue& b, JinjaBudget& budget);
-/// As str() writes it.
+/// The text of a value as str() of Python writes it.
 JinjaText printed(const JinjaValue& value);
 /// What a for loop goes over.
 std::vector<JinjaValue> items_of(const JinjaValue& value, JinjaBudget& budget);
@@ -134,7 +135,7 @@ template <class T>
 bool holds(const JinjaValue& value) {
   return std::holds_alternative<T>(value);
 }
-/// nullptr where the value is no list.
+/// The list that a value is; nullptr where it is none.
 inline const JinjaList* as_list(const JinjaValue& value) {
   const auto* list = std::get_if<std::shared_ptr<const JinjaList>>(&value);
   return list == nullptr ? nullptr : list->get();

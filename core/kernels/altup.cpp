@@ -15,7 +15,7 @@ namespace {
 constexpr double kNanosecondsPerNumber = 1.0;
 /// Streams are few: a token's coefficients lie on the stack.
 constexpr int64_t kMaxStreams = 8;
-/// Of match_rms: the smallest mean of squares that is divided by.
+/// Smallest mean of squares that match_rms divides by.
 constexpr double kSmallestSquare = 1e-5;
 
 template <class T>

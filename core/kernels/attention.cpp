@@ -188,7 +188,7 @@ SeenKeys seen_keys(const Operands<T, Kv>& o, const KeyChunk& chunk, int64_t node
   return seen;
 }
 
-/// Of a chunk of positions, or of the sink, in `pages`.
+/// Task of a chunk of positions, or of the sink, in `pages`.
 template <class T, class Kv, class Keys>
 ChunkTask<T, Keys> begin_chunk(const Operands<T, Kv>& o, const PagesOf<Keys>& pages,
                                const AttentionTask<T>& task, const KeyChunk& chunk,
@@ -209,8 +209,8 @@ ChunkTask<T, Keys> begin_chunk(const Operands<T, Kv>& o, const PagesOf<Keys>& pa
   return work;
 }
 
-/// Of the means of old keys: a row's lie in one page, in their columns. A mean of n keys has the
-/// weight of n.
+/// Task of the means of old keys: those of a row lie in one page, in their columns. A mean of n
+/// keys has the weight of n.
 template <class T, class Kv>
 ChunkTask<T, T> begin_means(const Operands<T, Kv>& o, const AttentionTask<T>& task,
                             RowPart<T>* parts, Scratch<T>& scratch) {
@@ -339,7 +339,7 @@ void join_chunks(const Operands<T, Kv>& o, const std::vector<AttentionTask<T>>& 
   }
 }
 
-/// As many threads as are worth it.
+/// Number of threads that are worth it.
 template <class T, class Kv>
 int64_t worthwhile_threads(const Operands<T, Kv>& o) {
   int64_t seen = 0;

@@ -117,7 +117,7 @@ class MassReader {
     std::copy(floats_.begin(), floats_.end(), key_.begin());
   }
 
-  /// Of the key that was decoded.
+  /// Attention score of the key that was decoded last.
   double score(int64_t node, int64_t head, int64_t slot) const {
     const double* query = queries_.const_data_ptr<double>() + (node * heads_ + head) * head_dim_;
     double score = 0.0;

@@ -57,7 +57,7 @@ struct Operands {
     }
   }
 
-  /// Of the positions that a node sees behind its sink and means.
+  /// First of the positions that a node sees behind its sink and means.
   int64_t first_seen(int64_t node) const {
     if (pooled != nullptr) {
       return pooled->pooling().first_at(positions[node]);
@@ -74,7 +74,7 @@ struct Operands {
   }
   /// Where the first positions end that a node sees before its window.
   int64_t sink_end(int64_t node) const { return std::min(sink, first_seen(node)); }
-  /// Of a row: query head `head` of the group of `kv_head`.
+  /// Offset in `queries` of a row: query head `head` of the group of `kv_head`.
   int64_t row_offset(int64_t node, int64_t kv_head, int64_t head) const {
     return ((node * kv_heads + kv_head) * group + head) * head_dim;
   }
@@ -107,7 +107,7 @@ struct ChunkRange {
   int64_t end = 0;
 
   int64_t count() const { return std::max(first, end) - first; }
-  /// Extends it to the chunks of these positions.
+  /// Extends the range to the chunks of these positions.
   void include(int64_t begin_position, int64_t end_position) {
     if (begin_position < end_position) {
       first = std::min(first, begin_position / kAttentionChunk);

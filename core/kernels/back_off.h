@@ -15,9 +15,10 @@ class BackOff {
   static constexpr std::chrono::milliseconds kShortest{8};
   static constexpr std::chrono::milliseconds kLongest{256};
 
-  /// Of `wanted` threads, those to work with now.
+  /// Number of threads, of `wanted` ones, to work with now.
   int64_t allowed(int64_t wanted, Clock::time_point now);
-  /// In a job on `used` threads, `late` of them kept the others waiting for the time `lost`.
+  /// Notes a job on `used` threads in which `late` of them kept the others waiting for the time
+  /// `lost`.
   void note_late(int64_t used, int64_t late, Clock::duration lost, Clock::time_point now);
   bool active() const { return limit_ > 0; }
 

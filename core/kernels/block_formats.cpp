@@ -161,7 +161,7 @@ class StoredBlock {
  private:
   static constexpr int64_t kHalf = kBlockInputs / 2;
 
-  /// As core/formats/scaled_blocks.h says.
+  /// Reads a block as core/formats/scaled_blocks.h describes it.
   void read_scaled() {
     scale_ = bytes_;
     const uint8_t* codes = bytes_ + Block::kStoredBytes - Block::kInputs * Block::kCodeBits / 8;

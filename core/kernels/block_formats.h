@@ -147,7 +147,8 @@ struct CodebookBlock : BlockTraits {
 
 using Int8Block = PlainBlock<8, false>;
 
-/// Of a block in memory and in a file; scales in bytes take up to a thirtieth more.
+/// Whether a block takes as many bytes in memory as in a file; scales in bytes take up to a
+/// thirtieth more.
 template <class Block>
 constexpr bool kKeepsItsSize = sizeof(Block) >= kPanel* Block::kStoredBytes &&
                                sizeof(Block) * 30 <= kPanel* Block::kStoredBytes * 31;

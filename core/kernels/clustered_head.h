@@ -20,7 +20,7 @@ struct TokenClusters {
   Tensor tokens;  ///< [clusters, tokens of each]: every token of the vocabulary once
   Tensor places;  ///< [vocab] its inverse: of a token, the index among all `tokens`
 };
-/// Those of an ordering [clusters, tokens of each] int64, on a device.
+/// The clusters of an ordering [clusters, tokens of each] int64, on a device.
 TokenClusters token_clusters(const Tensor& ordering, at::Device device);
 
 /// A head of which the tokens of the best clusters are scored.

@@ -11,13 +11,13 @@ namespace specdec {
 /// Tokens that a model never generates: padding of its vocabulary, suppressed ones.
 class ForbiddenTokens {
  public:
-  /// Those from `usable` on (0 = from `vocab` on), and `suppressed`, of logits on `device`. Throws
-  /// InternalError for tokens outside the vocabulary.
+  /// Forbids tokens from `usable` on (0 = from `vocab` on), and `suppressed`, of logits on
+  /// `device`. Throws InternalError for tokens outside the vocabulary.
   ForbiddenTokens(int64_t vocab, int64_t usable, std::vector<Token> suppressed,
                   at::Device device = at::kCPU);
 
-  /// Their logits [n, vocab or more, contiguous] become -inf, by the tensors' own operators where
-  /// these are not on the host.
+  /// Sets the forbidden tokens' logits in [n, vocab or more, contiguous] to -inf, by the tensors'
+  /// own operators where these are not on the host.
   void apply(at::Tensor& logits) const;
   /// Throws InternalError for logits that apply does not take.
   void check(const at::Tensor& logits) const;

@@ -16,7 +16,7 @@ enum class Activation {
 /// activation(gate) * up of a fused projection: gate_up [n, 2 * size] (gate first) -> out [n,
 /// size]; both contiguous, float32 or float64.
 void gated_activation(const Tensor& gate_up, Activation activation, Tensor& out);
-/// The same for some of the rows; the others of `out` stay as they are.
+/// Computes gated_activation for some of the rows; the others of `out` stay as they are.
 void gated_activation(const Tensor& gate_up, Activation activation, const RowRange& rows,
                       Tensor& out);
 

@@ -26,7 +26,7 @@ enum class KvFormat {
   kKivi4,  ///< 4-bit codes, likewise
 };
 
-/// Those that round each token by itself.
+/// Formats that round each token by itself.
 constexpr KvFormat kKvFormats[] = {KvFormat::kNative,  KvFormat::kBFloat16,    KvFormat::kFloat16,
                                    KvFormat::kFp8E4m3, KvFormat::kQ8,          KvFormat::kQ4,
                                    KvFormat::kQ3,      KvFormat::kHierarchical};
@@ -103,7 +103,7 @@ at::ScalarType kv_element_type(KvFormat format, at::ScalarType activations);
 int64_t kv_multiple(KvFormat format);
 /// Elements that a key or value of head_dim numbers takes, a multiple of kv_multiple(format).
 int64_t kv_width(KvFormat format, int64_t head_dim);
-/// The inverse.
+/// Numbers of a key or value that takes `width` elements: the inverse of kv_width.
 int64_t kv_head_dim(KvFormat format, int64_t width);
 
 /// Elements of a key or value in a page: element i at i * stride, which counts elements.

@@ -76,7 +76,8 @@ struct KvView {
   int64_t group = 0;                        ///< whose pages the layer's are
   int64_t window = 0;  ///< a key at position p is seen from q when q - p < window; 0 = always
   int64_t sink = 0;    ///< first positions that are seen beside those of the window
-  /// Read in place of keys and values that are recent. At most those of the window.
+  /// Exact pages, which are read in place of keys and values that are recent: at most those of the
+  /// window.
   ExactPages exact = {};
   /// Means that are seen in place of old keys, beside sink, without a window; an attention brings
   /// them up to date. Owned by the cache; nullptr = there are none.
@@ -88,7 +89,7 @@ struct KvView {
   int64_t kv_heads() const { return values.size(1); }
   int64_t page_size() const { return values.size(2); }
   int64_t head_dim() const { return kv_head_dim(format, values.size(3)); }
-  /// Of a head's keys, or values: [kQ3Levels].
+  /// Levels [kQ3Levels] of a head's keys, or values.
   const float* key_levels(int64_t head) const { return levels_at(head); }
   const float* value_levels(int64_t head) const { return levels_at(kv_heads() + head); }
   /// Where the layer's table of row 0 begins in tables->page_tables; that of the next row begins
@@ -98,7 +99,7 @@ struct KvView {
   const int32_t* page_table() const {
     return tables->page_tables.const_data_ptr<int32_t>() + page_offset();
   }
-  /// The same of the exact pages.
+  /// Row 0's table of the exact pages.
   const int32_t* exact_page_table() const {
     return page_table() + (exact.group - group) * tables->page_tables.size(2);
   }

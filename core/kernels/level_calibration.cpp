@@ -81,7 +81,7 @@ std::array<float, kQ3Levels> LevelCalibration::levels() const {
     std::sort(levels.begin(), levels.end());
     return levels;
   }
-  // Of the bins before each one: the most that so many parts gain, and where the last one begins.
+  // The most that so many parts of the bins before each one gain, and where the last part begins.
   std::vector<double> gains(kLevelBins + 1);
   std::array<std::vector<size_t>, kQ3Levels> begins;
   for (size_t part = 0; part < begins.size(); ++part) {

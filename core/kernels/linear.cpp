@@ -76,7 +76,7 @@ int64_t packed_bytes(const LinearPart& part, int64_t in, const LinearForm& form)
   });
 }
 
-/// Of a part, with what aligns the next one.
+/// Bytes of a part, with the padding that aligns the next one.
 static int64_t aligned_bytes(const LinearPart& part, int64_t in, const LinearForm& form) {
   return (packed_bytes(part, in, form) + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
 }

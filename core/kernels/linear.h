@@ -17,9 +17,9 @@ using at::Tensor;
 /// The format of weights of a dtype: float64, float32, bfloat16, float16 keep their values, int8
 /// (kChar) stands for kInt8.
 WeightFormat weight_format(at::ScalarType dtype);
-/// The inverse.
+/// The dtype of weights of a format: the inverse of weight_format.
 at::ScalarType scalar_type(WeightFormat format);
-/// "float32", "int8", "Q4_1", ...
+/// Name of a format: "float32", "int8", "Q4_1", ...
 const char* format_name(WeightFormat format);
 
 /// Outputs of a Linear that have a format of their own.
@@ -50,7 +50,7 @@ int64_t stored_bytes(const std::vector<LinearPart>& parts, int64_t in, const Lin
 /// follow one another.
 class Linear {
  public:
-  /// None.
+  /// No matrix.
   Linear() = default;
   /// Packs weight [out, in] of any floating dtype, converted to `format`; by default for
   /// the weight's device.
@@ -80,12 +80,12 @@ class Linear {
   bool defined() const { return !parts_.empty(); }
   int64_t in() const { return in_; }
   int64_t out() const { return out_; }
-  /// Of the part that holds an output.
+  /// Format of the part that holds an output.
   WeightFormat format(int64_t output = 0) const;
   /// Whether a part is in blocks of integers.
   bool has_integer_blocks() const;
   ActivationFormat activations() const { return activations_; }
-  /// Of inputs and outputs: float64 for float64 weights, else float32.
+  /// Dtype of inputs and outputs: float64 for float64 weights, else float32.
   at::ScalarType compute_dtype() const;
   at::Device device() const;
   WeightLayout layout() const { return layout_; }

@@ -25,7 +25,7 @@ namespace specdec {
 class OpsGraph {
  public:
   virtual ~OpsGraph() = default;
-  /// Runs them as if they were called now; results are the same, bit for bit.
+  /// Runs the recorded ops as if they were called now; results are the same, bit for bit.
   virtual void run() = 0;
 };
 
@@ -72,7 +72,7 @@ class Ops {
   virtual void paged_attention(const Tensor& queries, const KvView& view,
                                const AttentionOptions& options, Tensor& out) = 0;
   virtual void gated_activation(const Tensor& gate_up, Activation activation, Tensor& out) = 0;
-  /// In place.
+  /// Caps values in place.
   virtual void soft_cap(Tensor& values, double cap) = 0;
   /// values *= factor.
   virtual void scale(Tensor& values, double factor) = 0;
@@ -95,7 +95,7 @@ class Ops {
   virtual void match_rms(const Tensor& like, Tensor& values) = 0;
   virtual void mean_stream(const Tensor& streams, Tensor& out) = 0;
 
-  /// Of recurrent layers, as the function of this name. Throws Error on devices without it.
+  /// Runs a recurrent layer as the function of this name does. Throws Error on devices without it.
   virtual void recurrence(const RecurrenceTensors& weights, const NodeStates& states,
                           int64_t offset, Tensor& branches);
 
@@ -127,7 +127,7 @@ class Ops {
 
   /// Memory for what one of the following comes to, [rows, width] of any content.
   virtual Tensor result(int64_t rows, int64_t width, const at::TensorOptions& options);
-  // The same into such memory.
+  // The ops of these names, with their results in memory that result() gives.
   Tensor linear(const Linear& weight, const Tensor& input);
   Tensor embed_rows(const Linear& table, const Tensor& ids, double factor);
   Tensor rms_norm(const Tensor& input, const Tensor& scale, double eps);

@@ -51,7 +51,8 @@ void unpack(const at::Tensor& panels, std::span<const int32_t> outputs, T* value
   }
 }
 
-/// The same for any format; `first` is the row of `out` that the first output's weights go to.
+/// Unpacks the weights of `outputs` from any format; `first` is the row of `out` that the first
+/// output's weights go to.
 void unpack_some(const at::Tensor& panels, WeightFormat format, std::span<const int32_t> outputs,
                  int64_t first, at::Tensor& out) {
   const int64_t in = out.size(1);
@@ -71,7 +72,7 @@ void unpack_some(const at::Tensor& panels, WeightFormat format, std::span<const 
   }
 }
 
-/// Of the panels of a weight [out, in].
+/// Sizes and dtype of the panels of a weight [out, in].
 struct PanelShape {
   std::array<int64_t, 3> sizes;
   at::ScalarType dtype;

@@ -94,7 +94,7 @@ struct Fp16 {
 /// Zeros for a weight [out, in]: [panels, in, kPanel] of the format's dtype; in blocks: [panels,
 /// blocks, bytes of one] (core/kernels/block_formats.h).
 at::Tensor empty_panels(int64_t out, int64_t in, WeightFormat format);
-/// The same over memory that holds such panels, which it shares.
+/// Panels over memory that holds such panels, which it shares.
 at::Tensor panels_in(const std::shared_ptr<std::byte>& memory, int64_t out, int64_t in,
                      WeightFormat format);
 /// Writes rows [n, in], of any floating dtype, as outputs first .. first + n - 1, converted to

@@ -12,9 +12,9 @@ struct PerLayerOptions {
   double context_scale = 1.0;  ///< 1 / sqrt(hidden), before the norm
 };
 
-/// From two parts of each layer's input, out [layers, n, size] = (rms_norm(context_scale * context)
-/// + token) / sqrt(2): context [n, layers * size] is the projection of the embedding, token [n,
-/// layers * size] its row of the per-layer table. Contiguous, all float32 or all float64.
+/// Joins two parts of each layer's input: out [layers, n, size] = (rms_norm(context_scale *
+/// context) + token) / sqrt(2): context [n, layers * size] is the projection of the embedding,
+/// token [n, layers * size] its row of the per-layer table. Contiguous, all float32 or all float64.
 void per_layer_inputs(const Tensor& context, const Tensor& token, const PerLayerOptions& options,
                       Tensor& out);
 

@@ -53,7 +53,7 @@ void write_means(const std::vector<double>& sums, int64_t count, int64_t first, 
   }
 }
 
-/// At least `needed`; twice as many as there are where these are too few.
+/// Capacity of at least `needed`; twice as much as is there where that is too little.
 int64_t grown(int64_t there, int64_t needed) {
   return needed <= there ? there : std::max(needed, 2 * there);
 }

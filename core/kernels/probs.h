@@ -13,7 +13,7 @@ constexpr size_t kProbsBlock = 256;
 /// The largest value, or NaN when one is not a number; -inf of nothing.
 double largest_of(std::span<const double> values);
 
-/// The same of each block of the scores.
+/// The largest score of each block, as largest_of gives it.
 void block_maxima(std::span<const float> scores, std::span<double> maxima);
 void block_maxima(std::span<const double> scores, std::span<double> maxima);
 

@@ -18,13 +18,13 @@ struct QkvOptions {
   bool value_norm = false;  ///< each head of v is normed, without a scale (Gemma 3n, 4)
 };
 
-/// From one fused projection to attention's inputs: splits qkv [n, (heads + kv_projections *
+/// Makes attention's inputs of one fused projection: splits qkv [n, (heads + kv_projections *
 /// kv_heads) * head_dim] (all query heads, key heads, value heads), norms the heads of q and k,
 /// rotates them ("rotate half": pairs i and i + head_dim / 2) at the tables' positions, writes k
 /// and v into their slots of the pages, in the cache's format, and of the exact pages, where there
-/// are any (of a format with groups of keys those that the nodes complete: round_keys),
-/// and q into `queries` [n, heads, head_dim]. Where the view says so, all three are
-/// multiplied with a Hadamard matrix at last.
+/// are any (of a format with groups of keys those that the nodes complete: round_keys), and q into
+/// `queries` [n, heads, head_dim]. Where the view says so, all three are multiplied with a Hadamard
+/// matrix at last.
 void qkv_to_cache(const Tensor& qkv, const QkvOptions& options, const KvView& view,
                   Tensor& queries);
 

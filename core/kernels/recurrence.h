@@ -7,7 +7,7 @@ namespace specdec {
 
 using at::Tensor;
 
-/// Of a new node in a forward over recurrent layers. States are named by their number.
+/// States of a new node in a forward over recurrent layers, by their numbers.
 struct NodeState {
   int32_t parent;  ///< node of this forward, an earlier one; -1 = none of them
   int32_t before;  ///< state that the node starts from; -1 = it begins a text

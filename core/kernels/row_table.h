@@ -16,7 +16,7 @@ using at::Tensor;
 /// it.
 class RowTable {
  public:
-  /// None.
+  /// No table.
   RowTable() = default;
   /// rows [count, width] in memory.
   explicit RowTable(Tensor rows);

@@ -52,10 +52,10 @@ const char* simd_level_name(SimdLevel level);
       ::specdec::simd_base::function(__VA_ARGS__);                        \
     }                                                                     \
   } while (false)
-/// Of a body compiled without SPECDEC_SIMD_DOT_PRODUCTS.
+/// Calls a function whose body is compiled without SPECDEC_SIMD_DOT_PRODUCTS.
 #define SPECDEC_SIMD_CALL(function, ...) \
   SPECDEC_SIMD_CALL_FROM(kAvx512, simd_avx512, function, __VA_ARGS__)
-/// Of a body compiled with it.
+/// Calls a function whose body is compiled with SPECDEC_SIMD_DOT_PRODUCTS.
 #define SPECDEC_SIMD_DOT_CALL(function, ...) \
   SPECDEC_SIMD_CALL_FROM(kAvx512Vnni, simd_avx512vnni, function, __VA_ARGS__)
 #else

@@ -22,7 +22,7 @@ DType stored_dtype(WeightFormat format);
 /// tensor may share the mapped bytes.
 at::Tensor stored_rows(const TensorEntry& entry, int64_t first, int64_t count);
 
-/// The same rows of a matrix of int8 codes, each part of a row times its scale, as float32.
+/// Rows of a matrix of int8 codes, each part of a row times its scale, as float32.
 at::Tensor scaled_rows(const TensorEntry& codes, const TensorEntry& scales, int64_t first,
                        int64_t count);
 

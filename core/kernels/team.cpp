@@ -114,7 +114,7 @@ class Team::Worker {
     wake();
   }
 
-  /// After this the worker has nothing to do with the job. Whether the caller slept until then.
+  /// Ends the worker's part in the job. Returns whether the caller slept until then.
   bool finish() {
     int expected = kInvited;
     if (state_.compare_exchange_strong(expected, kIdle) || !spin_while(state_, kWorking)) {

@@ -60,7 +60,7 @@ class Team {
 
   /// Jobs so far that were offered to more threads than the caller's.
   int64_t jobs() const { return jobs_; }
-  /// Those among them that waited for a thread much longer than tiles take.
+  /// Jobs among jobs() that waited for a thread much longer than tiles take.
   int64_t late_jobs() const { return late_jobs_; }
 
  private:

@@ -19,7 +19,7 @@ Tensor split_nibbles(const Tensor& bytes) {
   return at::cat({bytes.bitwise_and(15), bytes.bitwise_right_shift(4)}, -1);
 }
 
-/// The inverse.
+/// Bytes of low, then high four bits: the inverse of split_nibbles.
 Tensor join_nibbles(const Tensor& codes) {
   const std::vector<Tensor> halves = codes.chunk(2, -1);
   return halves[0].bitwise_or(halves[1].bitwise_left_shift(4));
@@ -50,7 +50,7 @@ Tensor fifth_bits(const Tensor& bytes, int64_t dimension) {
       4);
 }
 
-/// The inverse, of codes.
+/// Bytes of the fifth bits of codes: the inverse of fifth_bits.
 Tensor fifth_bytes(const Tensor& codes, int64_t dimension) {
   const Tensor places = bit_places(dimension).to(codes.device());
   return codes.bitwise_right_shift(4).bitwise_left_shift(places).sum(dimension, false, at::kByte);

@@ -28,9 +28,9 @@ bool has_codes(WeightFormat format);
 /// bfloat16.
 int64_t chunk_scale_bytes(WeightFormat format);
 
-/// Of rows in the layout kRows (weight_rows.h), of a format that has them.
+/// Codes and scales of rows in the layout kRows (weight_rows.h), in a format that has them.
 CodesAndScales codes_and_scales(const Tensor& rows, WeightFormat format);
-/// The inverse.
+/// The rows that codes_and_scales() splits into these parts.
 Tensor rows_of_codes(const CodesAndScales& parts, WeightFormat format);
 
 }  // namespace specdec

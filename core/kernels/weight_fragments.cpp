@@ -96,7 +96,7 @@ const Planes& planes_of(WeightFormat format) {
   }
 }
 
-/// Of a tile and chunk.
+/// Bytes of a plane of a tile and chunk.
 int64_t plane_bytes(const Plane& plane) {
   return static_cast<int64_t>(c10::elementSize(plane.code)) * kFragmentOutputs * kFragmentInputs >>
          plane.packed;
@@ -111,7 +111,7 @@ int64_t code_bytes(const Planes& planes) {
 }
 
 int64_t fragment_chunks(int64_t in) { return (in + kFragmentInputs - 1) / kFragmentInputs; }
-/// In pairs.
+/// Number of tiles of outputs, which come in pairs.
 int64_t fragment_tiles(int64_t out) {
   return (out + 2 * kFragmentOutputs - 1) / kFragmentOutputs / 2 * 2;
 }

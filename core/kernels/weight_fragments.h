@@ -20,8 +20,8 @@ int64_t fragment_bytes(int64_t out, int64_t in, WeightFormat format);
 /// Rearranges a matrix of the layout kRows (weight_rows.h), which has fragments. The result is
 /// bytes, of one dimension, on the matrix's device.
 at::Tensor pack_fragments(const at::Tensor& rows, WeightFormat format);
-/// The inverse for some rows: those of outputs ids [n] int64, on the same device, in the layout
-/// kRows.
+/// Rows, in the layout kRows, of outputs ids [n] int64 of a matrix in fragments, on the same
+/// device: the inverse of pack_fragments.
 at::Tensor unpack_fragments(const at::Tensor& fragments, WeightFormat format, int64_t in,
                             const at::Tensor& ids);
 

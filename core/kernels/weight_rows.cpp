@@ -75,7 +75,7 @@ void read_codebook_rows(const std::byte* blocks, int64_t values, WeightFormat fo
   }
 }
 
-/// Of a weight [out, in].
+/// Sizes and dtype of the rows of a weight [out, in].
 struct RowShape {
   std::array<int64_t, 2> sizes;
   at::ScalarType dtype;

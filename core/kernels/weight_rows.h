@@ -32,7 +32,7 @@ Placement placement_on(at::Device device);
 int64_t weight_row_bytes(int64_t in, WeightFormat format);
 /// Zeros for a weight. Throws Error where `in` is not a multiple of the format's block.
 at::Tensor empty_weight_rows(int64_t out, int64_t in, WeightFormat format, at::Device device);
-/// The same over memory of the device that holds such rows, which it shares.
+/// The rows of a weight over memory of the device that holds them, which the tensor shares.
 at::Tensor weight_rows_in(const std::shared_ptr<std::byte>& memory, int64_t out, int64_t in,
                           WeightFormat format, at::Device device);
 /// Writes rows [n, in], of any floating dtype, as outputs first .. first + n - 1, converted to the

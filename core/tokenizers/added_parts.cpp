@@ -5,7 +5,7 @@
 namespace specdec {
 namespace {
 
-/// Without the white space of one side, which is Python's.
+/// A text without the white space, as Python has it, of one side.
 std::string stripped(const std::string& text, bool left) {
   return JinjaText(text).stripped(nullptr, left, !left).bytes();
 }

@@ -23,7 +23,7 @@ class BpeMerges {
   /// Joins neighbours of one stretch of text until none can be, lowest rank first, the leftmost of
   /// equals, and appends what is left.
   void join(const std::vector<Token>& symbols, std::vector<Token>& out) const;
-  /// In any order.
+  /// The merges in any order.
   std::vector<MergeRules::Merge> rules() const;
 
  private:

@@ -20,7 +20,7 @@ struct BpeModel;
 /// is not supported, ids with gaps or taken twice, merges of pieces that do not exist.
 std::unique_ptr<Tokenizer> bpe_tokenizer(std::string_view json, const std::string& where,
                                          const TokenizerConfig& config = {});
-/// The same of a file that has been read; `config` names <bos>, <eos> and the chat template.
+/// A tokenizer from a file that has been read; `config` names <bos>, <eos> and the chat template.
 std::unique_ptr<Tokenizer> bpe_tokenizer(const BpeModel& model, const TokenizerConfig& config);
 
 }  // namespace specdec

@@ -12,8 +12,8 @@ namespace specdec {
 
 /// A byte-level BPE tokenizer (GPT-2's kind: Llama 3, Qwen, SmolLM2), from whatever file.
 struct ByteLevelModel {
-  /// By id. Normal pieces are spelled in byte symbols (core/tokenizers/byte_symbols.h), others as
-  /// they are; scores are 0, unused ids are kUnused.
+  /// Pieces by id. Normal ones are spelled in byte symbols (core/tokenizers/byte_symbols.h), others
+  /// as they are; scores are 0, unused ids are kUnused.
   std::vector<SentencePiece> pieces;
   std::vector<AddedToken> added;      ///< user-defined pieces, and normal ones beside BPE
   std::vector<BpeMerge> merges;       ///< the earlier ones come first

@@ -20,8 +20,8 @@ struct ThinkingTokens {
   Token begin = 0;
   Token end = 0;
 };
-/// Those of the chat format: <|channel> and <channel|> (Gemma 4) or <think> and </think>; none
-/// where the vocabulary does not have both.
+/// The thinking tokens of the chat format: <|channel> and <channel|> (Gemma 4) or <think> and
+/// </think>; none where the vocabulary does not have both.
 std::optional<ThinkingTokens> thinking_tokens(const Tokenizer& tokenizer);
 
 }  // namespace specdec

@@ -180,7 +180,7 @@ class ByteLevelMetadata {
   const GgufMetadata& metadata_;
 };
 
-/// By its key, else the first token of its type.
+/// The unknown token by its key, else the first token of its type.
 Token unknown_id(const GgufMetadata& metadata, const std::vector<SentencePiece>& pieces) {
   const std::string key = "tokenizer.ggml.unknown_token_id";
   if (const auto id = read_id(metadata, key, pieces.size())) {
@@ -211,7 +211,7 @@ void check_bytes(const GgufMetadata& metadata, const std::vector<SentencePiece>&
   }
 }
 
-/// By way of the tokenizer.json that gives the same ids, which has no unused pieces.
+/// The BPE model by way of the tokenizer.json that gives the same ids, which has no unused pieces.
 BpeModel bpe_model(const SentencePieceModel& pieces, const std::string& where) {
   BpeModel model = parse_tokenizer_json(split_tokenizer_json(tokenizer_json(pieces), where), where);
   for (size_t id = 0; id < pieces.pieces.size(); ++id) {

@@ -49,7 +49,7 @@ class OnigurumaReader {
     return rest().substr(0, scan_utf8(rest()).bytes);
   }
 
-  /// Up to the end of the group, or of the expression.
+  /// Reads alternatives up to the end of the group, or of the expression.
   void alternatives(bool ignores_case) {
     if (++depth_ > 100) {
       fail("a group", "is nested too deeply");
@@ -97,7 +97,7 @@ class OnigurumaReader {
     atom_ = repeats ? atom_ : begin;
   }
 
-  /// Without case Oniguruma takes some letters for several: "ß" for "ss".
+  /// Refuses letters that Oniguruma takes for several where case is ignored: "ß" for "ss".
   void check_case(std::string_view character, char before, bool ignores_case) {
     if (!ignores_case) {
       return;
@@ -230,7 +230,7 @@ class OnigurumaReader {
     return true;
   }
 
-  /// Without case the letters of a property may be several: "ß" is of \p{L}.
+  /// Refuses a property where case is ignored, since its letters may be several: "ß" is of \p{L}.
   void check_set_case(bool ignores_case) const {
     if (ignores_case) {
       fail(fmt::format("{} without case", rest().substr(0, 2)));

@@ -145,7 +145,8 @@ constexpr const char* kTekkenPattern =
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
     R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-/// Of two that split alike the first is written.
+/// Pre-tokenizers by llama.cpp's names. Of two that split alike, `specdec convert` writes the
+/// first.
 const std::vector<NamedPreTokenizer>& named_pre_tokenizers() {
   static const std::vector<NamedPreTokenizer> all = [] {
     const NamedPreTokenizer llama3{

@@ -12,7 +12,7 @@ class WrittenPieces {
   WrittenPieces(const PieceMatcher& control, const JinjaText& text)
       : control_(control), text_(text) {}
 
-  /// Of the end of the text, each time a shorter one.
+  /// Longest match at the beginning of `rest`, an end of the text that is shorter in each call.
   PieceMatcher::Match longest(std::string_view rest) {
     const size_t begin = text_.size() - rest.size();
     if (begin >= written_end_) {
@@ -40,7 +40,7 @@ SpecialEncoder::SpecialEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenize
   }
 }
 
-// As the library, which looks for them in the text with "▁" put before it.
+// Pieces behind a space are found as the library finds them: in the text with "▁" before it.
 void SpecialEncoder::encode_between(std::string_view text, TextStart start, const JinjaText& whole,
                                     size_t begin, std::vector<Token>& tokens) const {
   const auto append = [&](std::string_view plain, TextStart before) {

@@ -54,7 +54,7 @@ class Tokenizer {
   std::vector<Token> encode(std::string_view text) const {
     return encode_after(TextStart::kInput, text);
   }
-  /// The same of a part of the input, by what stands before it.
+  /// Ids of a part of the input, by what stands before it.
   virtual std::vector<Token> encode_after(TextStart start, std::string_view text) const = 0;
   /// The bytes that a token stands for: "▁" is a space, <0xNN> one byte; control and unknown pieces
   /// stand for none. Lives as long as the tokenizer.

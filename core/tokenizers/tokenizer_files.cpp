@@ -93,7 +93,8 @@ TokenizerFiles of_byte_level(ByteLevelModel model) {
   return files;
 }
 
-/// With the tokens of the files beside it, if other formats can say how they are found.
+/// A model's files with the tokens of the files beside it, if other formats can say how they are
+/// found.
 TokenizerFiles model_files(const std::filesystem::path& file, const TokenizerConfig& config) {
   SentencePieceModel model = parse_sentencepiece_model(read_file(file), file.string(), config);
   const auto folder = file.parent_path();

@@ -35,9 +35,9 @@ std::string leave_out_beyond(TokenizerJsonText& text, uint64_t vocab_size,
 /// not say it.
 uint64_t vocabulary_size(const std::filesystem::path& folder);
 
-/// Of a folder (tokenizer_file, tokenizer_config.json, chat_template.jinja) or a GGUF file; nothing
-/// where there is no tokenizer. Throws WeightsError for one that is not supported, as
-/// load_tokenizer does.
+/// Reads the tokenizer's files of a folder (tokenizer_file, tokenizer_config.json,
+/// chat_template.jinja) or the tokenizer of a GGUF file; nothing where there is none. Throws
+/// WeightsError for one that is not supported, as load_tokenizer does.
 std::optional<TokenizerFiles> read_tokenizer_files(const std::filesystem::path& model);
 std::optional<TokenizerFiles> read_tokenizer_files(const GgufMetadata& metadata);
 

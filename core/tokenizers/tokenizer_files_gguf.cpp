@@ -7,7 +7,7 @@
 namespace specdec {
 namespace {
 
-/// Of pieces that only fill up the vocabulary.
+/// Score of pieces that only fill up the vocabulary.
 constexpr float kPaddingScore = -1e6F;
 
 void add_pieces(std::vector<SentencePiece> pieces, int64_t vocab_size, bool scored,

@@ -23,7 +23,7 @@ class Vocabulary {
   Vocabulary& operator=(const Vocabulary&) = delete;
 
   int64_t size() const { return static_cast<int64_t>(types_.size()); }
-  /// Empty for an id outside the vocabulary.
+  /// Piece, or bytes, of a token; empty for an id outside the vocabulary.
   std::string_view piece(Token token) const { return holds(token) ? pieces_[token] : ""; }
   std::string_view bytes(Token token) const { return holds(token) ? bytes_[token] : ""; }
   PieceType type(Token token) const { return types_[static_cast<size_t>(token)]; }

@@ -7,7 +7,7 @@
 
 namespace specdec {
 
-/// As reference_forward, for Gemma 3n, 4 and RecurrentGemma: layers that read keys and values of
+/// The reference_forward of Gemma 3n, 4 and RecurrentGemma: layers that read keys and values of
 /// others, experts, per-layer inputs, AltUp, Laurel and recurrences, in ATen ops alone. Of AltUp,
 /// `layers` are the active stream's. Differentiable but for the per-layer table, which is only
 /// looked up.

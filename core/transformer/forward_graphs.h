@@ -66,7 +66,7 @@ class ForwardGraphs {
     bool has_run = false;
     std::unique_ptr<OpsGraph> graph = nullptr;  ///< nullptr before the second forward
   };
-  /// nullptr where there is none; else the first of entries_.
+  /// The entry of a key, which becomes the first of entries_; nullptr where there is none.
   Entry* find(const GraphKey& key);
   Entry& add(const GraphKey& key);
 

@@ -23,9 +23,10 @@ class ForwardOutputs {
   /// Takes memory for what is asked of a forward of `nodes` nodes, of which `scored` may have
   /// logits.
   void reserve(const ForwardOptions& options, int64_t nodes, int64_t scored);
-  /// Whether it is memory that is handed out again: more rows than ResultMemory::kMostRows are not.
+  /// Whether results lie in memory that is handed out again: more rows than ResultMemory::kMostRows
+  /// are not.
   bool are_kept() const;
-  /// Adds where that memory lies, which says what was asked for.
+  /// Adds where the results' memory lies, which says what was asked for.
   void add_addresses(GraphKey& key) const;
   /// Where layer `layer` is to be captured, writes the residual stream [nodes, hidden] after it:
   /// calls ops only, as write does.

@@ -15,7 +15,7 @@ namespace specdec {
 Tensor embed_tokens(Ops& ops, const TransformerWeights& weights, const Tensor& tokens);
 /// Final-normed hidden states to logits, soft cap included: [n, hidden] -> [n, vocab].
 Tensor head_logits(Ops& ops, const TransformerWeights& weights, const Tensor& hidden);
-/// The same into memory [n, vocab] of the caller's.
+/// Writes the logits to memory [n, vocab] of the caller.
 void head_logits(Ops& ops, const TransformerWeights& weights, const Tensor& hidden, Tensor& logits);
 /// Sets `last` to the last node of each row of a batch of n nodes, ascending.
 void find_last_nodes(const TokenBatch& batch, int64_t nodes, std::vector<int64_t>& last);
@@ -26,7 +26,7 @@ Tensor rows_of_nodes(const Tensor& values, const std::vector<int64_t>& nodes);
 int64_t first_sharing(const std::vector<LayerPlan>& plan);
 /// Tables of some of a batch's nodes, which only read.
 BatchTables selected_nodes(const BatchTables& all, const Tensor& nodes);
-/// Those of `count` nodes from `first` on, in the same memory.
+/// Tables of `count` nodes from `first` on, in the memory of `all`.
 BatchTables neighbouring_nodes(const BatchTables& all, int64_t first, int64_t count);
 /// The best token of each row, -1 where a row holds no numbers: reads what Ops::find_best found.
 std::vector<GreedyChoice> read_best(const Tensor& found);

@@ -19,9 +19,9 @@ class LayerRunner {
 
   /// Makes rotary tables for positions below `length`.
   void reserve_positions(int64_t length);
-  /// Those that forwards read now: where they lie changes when they grow.
+  /// The rotary tables that forwards read now: where they lie changes when they grow.
   const std::vector<RopeTable>& rotary_tables() const { return ropes_; }
-  /// Before a forward of tokens begins; see ResidualStream::look_up.
+  /// Called before a forward of tokens begins; see ResidualStream::look_up.
   void look_up(const Tensor& tokens, Activations& a) { stream_->look_up(tokens, a); }
   /// Begins a forward: a.residual holds the embeddings; see ResidualStream::begin.
   void begin(Activations& a) { stream_->begin(a); }
@@ -29,8 +29,8 @@ class LayerRunner {
   /// q, k and v, outputs and MLPs are multiplied by Ops::library_linear.
   void run(size_t layer, const KvView& view, const ForwardInputs& inputs, Activations& a,
            bool by_library = false);
-  /// The same within hooks, of which there is at least one. Throws Error where they replace a layer
-  /// whose keys and values others read.
+  /// Evaluates a layer within hooks, of which there is at least one. Throws Error where they
+  /// replace a layer whose keys and values others read.
   void run(const LayerHooks& hooks, size_t layer, const KvView& view, const TokenBatch& batch,
            Activations& a, bool by_library);
   /// Keys and values of nodes that nobody asks for more: `projected` [n, keys and values of the

@@ -105,7 +105,7 @@ class LayerWriter {
     }
   }
 
-  /// As the hub's files hold them: stacked.
+  /// Writes the experts as the hub's files hold them: stacked.
   void write_experts() const {
     const ExpertsOf<Tensor>& experts = layer_.experts;
     const double root = std::sqrt(static_cast<double>(experts.norm.numel()));

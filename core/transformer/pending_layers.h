@@ -34,7 +34,7 @@ class PendingLayers {
   void shrink_to(const KvStore& store);
   /// The row has no pending nodes any more.
   void forget(RowId row);
-  /// There is no such row any more.
+  /// Forgets a row that has been closed.
   void close(RowId row) { rows_.erase(row); }
 
  private:

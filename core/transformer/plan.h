@@ -105,18 +105,19 @@ inline int64_t state_size(const LayerPlan& layer) {
 
 // Rows of a layer's matrices, said here alone.
 
-/// Of the projection of the queries, and columns of the output's; of a recurrent layer, channels.
+/// Rows of the projection of the queries and columns of the output projection; of a recurrent
+/// layer, its channels.
 inline int64_t query_rows(const LayerPlan& layer) { return layer.heads * layer.head_dim; }
-/// Of keys or values, whether or not the layer has its own.
+/// Rows of keys or values, whether or not the layer has its own.
 inline int64_t kv_rows(const LayerPlan& layer) { return layer.kv_heads * layer.head_dim; }
-/// Projections of keys and values that it has: 0, 1 (values are raw keys) or 2.
+/// Projections of keys and values that a layer has: 0, 1 (values are raw keys) or 2.
 inline int64_t kv_projections(const LayerPlan& layer) {
   return layer.kv_source >= 0 || is_recurrent(layer) ? 0
          : layer.values == ValueKind::kRawKeys       ? 1
                                                      : 2;
 }
-/// Of the fused projection of queries, keys and values; of a recurrent layer, of both branches: the
-/// gate, then what the convolution reads.
+/// Rows of the fused projection of queries, keys and values; of a recurrent layer, those of both
+/// branches: the gate, then what the convolution reads.
 inline int64_t qkv_rows(const LayerPlan& layer) {
   return is_recurrent(layer) ? 2 * query_rows(layer)
                              : query_rows(layer) + kv_projections(layer) * kv_rows(layer);

@@ -104,7 +104,7 @@ class LayerForward {
                    bias.defined() ? bias.narrow(0, begin, width) : bias);
   }
 
-  /// Of the columns from past.first on.
+  /// Attention of the columns from past.first on.
   at::Tensor attention(const at::Tensor& x, UnrolledKeys& past) const {
     const int64_t q_width = query_rows(plan_);
     const int64_t kv_width = kv_rows(plan_);

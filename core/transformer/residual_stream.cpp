@@ -110,7 +110,7 @@ class PlainStream : public ResidualStream {
   const TransformerWeights& weights_;
 
  private:
-  /// Whose a.normed is what the attention of layer normed_for_ reads; nullptr = nobody's.
+  /// Activations whose `normed` is what the attention of layer normed_for_ reads; nullptr = none.
   const Activations* normed_ = nullptr;
   size_t normed_for_ = 0;
 };
@@ -189,7 +189,7 @@ class AltUpStream final : public PlainStream {
   }
 
  private:
-  /// To all streams but the first one, whichever is active.
+  /// Adds the per-layer input to all streams but the first one, whichever is active.
   void add_per_layer(size_t layer, Activations& a) {
     const LayerWeights& w = weights_.layers[layer];
     const Tensor corrected = stream(a, altup_.active);

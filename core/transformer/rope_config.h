@@ -42,7 +42,8 @@ std::string rope_type(const JsonKeys& keys);
 /// naming the type, and for rotations by type of layer.
 RopeConfig read_llama_rope(const JsonKeys& keys, int64_t head_dim, int64_t max_positions);
 
-/// The inverse, of new style: of a rotation that is plain or divided by a factor.
+/// The rope_parameters (new style) of a rotation that is plain or divided by a factor, which
+/// read_llama_rope reads back.
 nlohmann::json rope_json(const RopeConfig& rope);
 
 }  // namespace specdec

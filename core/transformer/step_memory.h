@@ -14,7 +14,7 @@ namespace specdec {
 /// the one before, so that a graph may hold the steps.
 class StepMemory {
  public:
-  /// For steps of up to `nodes` nodes.
+  /// Memory for steps of up to `nodes` nodes.
   StepMemory(const std::shared_ptr<Ops>& ops, int64_t nodes)
       : gathered_(ops, nodes), entering_(ops, nodes), leaving_(ops, nodes) {}
 
@@ -35,7 +35,7 @@ class StepMemory {
 class StepMemories {
  public:
   explicit StepMemories(std::shared_ptr<Ops> ops) : ops_(std::move(ops)) {}
-  /// That of steps of up to `nodes` nodes.
+  /// Memory of steps of up to `nodes` nodes.
   StepMemory& of(int64_t nodes);
 
  private:

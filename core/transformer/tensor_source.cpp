@@ -26,10 +26,10 @@ std::set<DType> float_types() {
 
 const std::set<DType> kFloats = float_types();
 const std::set<DType> kIntegers = {DType::kI64, DType::kI32};
-/// About so much of a file is in memory at a time.
+/// Bytes of a file that are in memory at a time, about.
 constexpr size_t kPieceBytes = size_t{8} << 20;
 
-/// Of values as they are read: those of codes and scales are float32.
+/// Dtype of values as they are read: those of codes and scales are float32.
 at::ScalarType value_type(DType dtype) {
   return is_block(dtype) || dtype == DType::kI8 ? at::kFloat : stored_scalar_type(dtype);
 }

@@ -53,7 +53,8 @@ class TensorSource {
   /// pages of the file are given back as they are read.
   void copy_into(Tensor& matrix, int64_t first, const std::string& name,
                  const std::vector<int64_t>& shape);
-  /// Where both have the same blocks, these are taken over as they are.
+  /// Copies a tensor into rows of a Linear. Where both have the same blocks, these are taken over
+  /// as they are.
   void copy_into(Linear& matrix, int64_t first, const std::string& name,
                  const std::vector<int64_t>& shape);
   /// Copies a stack of matrices [count, rows, columns] into rows `first` on of as many matrices
@@ -91,7 +92,7 @@ class TensorSource {
   /// Without a prefix, these are skipped silently: vision parts, rotary buffers,
   /// multi-token-prediction modules (core/transformer/heads/mtp_head.h loads those).
   void check_all_taken(const std::string& prefix = "") const;
-  /// Of the names and bytes of all tensors taken so far.
+  /// Hash of the names and bytes of all tensors taken so far.
   uint64_t hash() const { return hash_; }
   const std::filesystem::path& folder() const { return checkpoint_->folder(); }
   /// Where tensors and matrices are copied to.
@@ -102,7 +103,8 @@ class TensorSource {
                           const std::set<DType>& dtypes);
   /// What an error adds about a tensor that is no weights by itself and has scales beside it.
   std::string scales_hint(const std::string& full) const;
-  /// As check_all_taken, of what an index promises: a bias that is missing would go unnoticed.
+  /// Throws WeightsError where an index promises a tensor of check_all_taken() that no shard holds:
+  /// a bias that is missing would go unnoticed.
   void check_none_missing(const std::string& prefix) const;
   void take_scales(const std::string& name, const std::vector<int64_t>& shape);
   /// Hashes the bytes of a tensor and checks that its values are numbers.

@@ -38,7 +38,8 @@ Linear packed_matrix(const Tensor& matrix, const PackOptions& options, const Ten
   return linear;
 }
 
-/// Those of experts follow one another, since one kernel reads them together.
+/// Arranges a layer's matrices. Those of experts follow one another, since one kernel reads them
+/// together.
 void arrange(LayerWeights& layer) {
   visit_matrices(layer, [](Linear& matrix) { matrix.arrange(); });
   join_rows(layer.experts.gate_up);

@@ -44,7 +44,7 @@ struct LaurelOf {
   Tensor post_norm;  ///< [hidden]
 };
 
-/// Of a layer between parallel residual streams (AltUpConfig), in the compute dtype.
+/// Tensors of a layer between parallel residual streams (AltUpConfig), in the compute dtype.
 struct AltUpTensors {
   Tensor router;        ///< [streams, hidden]
   Tensor router_norm;   ///< [hidden], 1 / hidden included
@@ -61,7 +61,8 @@ struct LayerOf {
   Matrix output;   ///< [hidden, query_rows(plan)]
   Matrix gate_up;  ///< [2 * intermediate, hidden]
   Matrix down;     ///< [hidden, intermediate]
-  /// Of the matrices' outputs, in the compute dtype; undefined = none. A Linear has its own too.
+  /// Biases [out] of the matrices, in the compute dtype; undefined = none. A Linear has its own
+  /// too.
   Tensor qkv_bias, output_bias, gate_up_bias, down_bias;
   Tensor attention_norm, attention_post_norm;  ///< [hidden]
   Tensor mlp_norm, mlp_post_norm;              ///< [hidden]
@@ -72,7 +73,8 @@ struct LayerOf {
   LaurelOf<Matrix> laurel;
   RecurrenceTensors recurrence;
   AltUpTensors altup;
-  /// Its number in the LayerSource, without which its matrices hold nothing; -1: always in memory.
+  /// The layer's number in the LayerSource, without which its matrices hold nothing; -1: always in
+  /// memory.
   int64_t in_source = -1;
 };
 
@@ -114,16 +116,16 @@ void visit_vectors(Layer& layer, const F& f) {
         layer.altup.output_scale);
 }
 
-/// As a checkpoint holds them: what the reference and training read, and what is written.
+/// Weights as a checkpoint holds them: what the reference and training read, and what is written.
 using LayerTensors = LayerOf<Tensor>;
-/// As the forward runs them.
+/// Weights as the forward runs them.
 using LayerWeights = LayerOf<Linear>;
 
 /// What a loaded checkpoint says beside its matrices.
 struct TransformerInfo {
   TransformerConfig config;
   std::vector<LayerPlan> plan;
-  /// Of the matrices; kChar: int8 in blocks; kFloat where they have several formats.
+  /// Dtype of the matrices; kChar: int8 in blocks; kFloat where they have several formats.
   at::ScalarType weight_dtype = at::kFloat;
   ActivationFormat activations =
       ActivationFormat::kFloat32;  ///< what products round their inputs to
@@ -190,7 +192,7 @@ Linear pack(const Tensor& matrix, const PackOptions& options = {}, const Tensor&
 LayerWeights pack(const LayerTensors& layer, const PackOptions& options = {});
 std::shared_ptr<TransformerWeights> pack(const TransformerTensors& model,
                                          const PackOptions& options = {});
-/// Of the layers that are not always in memory; nothing where all are.
+/// Reads of the layers that are not always in memory; nothing where all are.
 std::optional<LayerReads> layer_reads(const TransformerWeights& weights);
 /// Memory of the matrices that the forward of one token reads: all layers' and the head; of experts
 /// as many as are chosen.
@@ -202,7 +204,7 @@ void check_active_layers(int64_t count, int64_t layers);
 /// a kv_source is an earlier layer.
 std::shared_ptr<const TransformerWeights> first_layers(
     std::shared_ptr<const TransformerWeights> weights, int64_t count);
-/// The inverse: plain tensors of what is multiplied.
+/// Plain tensors of what the forward multiplies: the inverse of pack().
 TransformerTensors unpack(const TransformerWeights& weights);
 /// How the matrices of a head are packed that lives on a target: as int8 where the target's lie in
 /// blocks of any format, with its activations, else in their own dtype.
@@ -220,7 +222,8 @@ struct LoadOptions {
   /// float32. Where one is float64, all are.
   std::optional<at::ScalarType> dtype;
   Placement place = {};
-  /// Of the forward (plain tensors have none); int8: ConfigError where weights are not in blocks.
+  /// Activations of the forward (plain tensors have none); int8: ConfigError where weights are not
+  /// in blocks.
   ActivationFormat activations = ActivationFormat::kFloat32;
 };
 

@@ -64,7 +64,7 @@ class Workspace {
   /// Activations of as many nodes as `nodes` [m] int64 says, fewer than those of `from`, whose
   /// streams and inputs they get.
   Activations& selected(const Activations& from, const Tensor& nodes);
-  /// Of the activations of so many nodes.
+  /// Bytes of the activations of `nodes` nodes.
   int64_t bytes(int64_t nodes) const;
 
  private:

@@ -31,7 +31,7 @@ bool is_gguf_name(const std::filesystem::path& path) { return path.extension() =
 
 bool is_gemma(const ModelDescription& model) { return model.scaled_embedding; }
 
-/// Of what is written: wider values become float32.
+/// Dtype of the file for values of a dtype; wider ones become float32.
 DType written_dtype(at::ScalarType stored) {
   return stored == at::kHalf ? DType::kF16 : stored == at::kBFloat16 ? DType::kBF16 : DType::kF32;
 }
@@ -64,7 +64,7 @@ std::string config_text(const ModelDescription& model, DType dtype, const std::s
                          : llama_config_json(model, hub_dtype_name(dtype), where);
 }
 
-/// general.file_type
+/// general.file_type of a dtype.
 int64_t file_type(DType dtype) {
   return dtype == DType::kF16 ? 1 : dtype == DType::kQ80 ? 7 : dtype == DType::kBF16 ? 32 : 0;
 }

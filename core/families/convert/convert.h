@@ -18,11 +18,12 @@
 namespace specdec {
 
 struct ConvertOptions {
-  /// Of the matrices: F32, F16, BF16, or in GGUF Q8_0. None = each as stored; blocks become F32.
+  /// Dtype of the matrices: F32, F16, BF16, or in GGUF Q8_0. None = each as stored; blocks become
+  /// F32.
   std::optional<DType> dtype = {};
   bool tokenizer = true;  ///< false leaves it out
   bool replace = false;   ///< an output that is there
-  /// What adapters add to the input's matrices; each sum is rounded once to what is written.
+  /// What adapters add to the input's matrices; each sum is rounded once, to the dtype of the file.
   std::map<std::string, ModuleUpdate> updates = {};
 };
 

@@ -15,7 +15,8 @@ struct ModelTensor {
   int64_t head_dim = 0;  ///< of the rows of q and k, which rotate; 0 = others
 };
 
-/// All of them, in the order of the forward; "lm_head.weight" last where the head is not tied.
+/// All tensors of a model, in the order of the forward; "lm_head.weight" last where the head is not
+/// tied.
 std::vector<ModelTensor> model_tensors(const ModelDescription& model);
 
 }  // namespace specdec

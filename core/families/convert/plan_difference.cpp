@@ -27,7 +27,7 @@ class Comparison {
   void boolean(const std::string& key, bool wanted, bool found) {
     note(wanted == found, key, fmt::format("{}", wanted), fmt::format("{}", found));
   }
-  /// One that 0 switches off.
+  /// Compares a number that 0 switches off.
   void optional(const std::string& key, double wanted, double found) {
     const auto text = [](double value) {
       return value == 0.0 ? std::string("none") : fmt::format("{:.7g}", value);

@@ -23,9 +23,9 @@ struct OpenAssistant {
   std::shared_ptr<const TensorFiles> tensors;
   bool is_gguf = false;
 };
-/// Whether a folder or file says that it is one.
+/// Whether a folder or file says that it is an assistant.
 bool is_assistant(const std::filesystem::path& path);
-/// Opens one without its target, to look at. Errors as those of load_assistant.
+/// Opens an assistant without its target, to look at. Throws as load_assistant.
 OpenAssistant open_assistant(const std::filesystem::path& path);
 
 /// Loads a Gemma 4 assistant (a folder of model_type "gemma4_assistant" or

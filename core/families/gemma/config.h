@@ -25,8 +25,8 @@ const char* gemma_mlp_norm(const std::string& family);
 /// key, a value that makes no sense, an architecture that is not supported.
 ModelDescription parse_gemma_config(const std::string& text, const std::string& where,
                                     const KeyNames& names = {});
-/// As parse_gemma_config, from a folder; the end tokens of generation_config.json replace the
-/// config's.
+/// Reads a folder's config.json as parse_gemma_config does; the end tokens of
+/// generation_config.json replace the config's.
 ModelDescription load_gemma_config(const std::filesystem::path& folder);
 /// The text of a config.json, in the new style, that is read back as the same model; `dtype` as
 /// stored: "float32", "bfloat16", "float16", or "" where it is not known.

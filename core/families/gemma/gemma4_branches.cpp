@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Without a pattern, so many first layers of a deeper model leave out this share.
+/// First layers of a deeper model that leave out kSparseShare where there is no pattern.
 constexpr size_t kSparseLayers = 10;
 constexpr double kSparseShare = 0.95;
 

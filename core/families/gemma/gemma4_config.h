@@ -24,8 +24,8 @@ ModelDescription parse_gemma4_config(const std::string& text, const std::string&
 /// config.json: all of its layers read keys and values of a target, so kv_source is 0 in each, to
 /// be replaced. Throws WeightsError where a layer has its own.
 ModelDescription read_assistant_layers(const JsonKeys& text_config);
-/// As parse_gemma4_config, from a folder; the end tokens of generation_config.json replace the
-/// config's.
+/// Reads a folder's config.json as parse_gemma4_config does; the end tokens of
+/// generation_config.json replace the config's.
 ModelDescription load_gemma4_config(const std::filesystem::path& folder);
 
 }  // namespace specdec

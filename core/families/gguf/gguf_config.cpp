@@ -117,7 +117,8 @@ class GgufConfig {
     return config;
   }
 
-  /// Of Llama's kind: llama.cpp knows no windows there, `specdec convert` writes them.
+  /// Reads the windows of a model of Llama's kind. llama.cpp knows none there; `specdec convert`
+  /// writes them.
   void read_windows(ModelDescription& model) const {
     const int64_t window = metadata_.integer(key("attention.sliding_window"), 0);
     if (window <= 0) {
@@ -211,7 +212,7 @@ class GgufConfig {
   }
 
   json rope_scaling() const {
-    // As llama.cpp: a factor alone is that of a linear scaling, also under its old key.
+    // A factor alone is that of a linear scaling, as in llama.cpp, also under its old key.
     const double old_factor = metadata_.number(key("rope.scale_linear"), 1.0);
     const double factor = metadata_.number(key("rope.scaling.factor"), old_factor);
     const bool scaled = factor != 0.0 && factor != 1.0;

@@ -16,9 +16,10 @@ inline constexpr const char* kAssistantArchitecture = "gemma4-assistant";
 /// a key of our own. Throws WeightsError naming file and key or tensor.
 std::string gemma4_config_json(const GgufKeys& keys);
 
-/// The same of architecture gemma3n, as type gemma3n_text. `activation_sparsity_z`, a key of our
-/// own, has for each layer the number of standard deviations above the mean at which its gate is
-/// cut, or null: the file holds these and not the fractions of activation_sparsity_pattern.
+/// The config.json of type gemma3n_text that says the same as a file of architecture gemma3n.
+/// `activation_sparsity_z`, a key of our own, has for each layer the number of standard deviations
+/// above the mean at which its gate is cut, or null: the file holds these and not the fractions of
+/// activation_sparsity_pattern.
 std::string gemma3n_config_json(const GgufKeys& keys);
 
 /// What the file calls the keys of all three.

@@ -34,7 +34,7 @@ class GgufKeys {
   double positive(const char* name) const;
   /// A list with one entry for each layer, or one number for all of them.
   std::vector<int64_t> in_layers(const char* name) const;
-  /// The same where it must be one number.
+  /// The number that in_layers() gives for every layer; throws where they differ.
   int64_t same_in_layers(const char* name) const;
   [[noreturn]] void fail(const char* name, const std::string& problem) const {
     metadata().fail(key(name), problem);

@@ -66,9 +66,9 @@ constexpr TensorName kWholeParts[] = {{"layer_output_scale.weight", "layer_scala
                                       {"ffn_gate_exps.weight", "experts.gate_proj"},
                                       {"ffn_up_exps.weight", "experts.up_proj"},
                                       {"ffn_down_exps.weight", "experts.down_proj"}};
-/// In Gemma 1 and Llama the hub calls the norm BEFORE the MLP so.
+/// Norm names of Gemma 1 and Llama, where the hub calls the norm BEFORE the MLP so.
 constexpr TensorName kNorms[] = {{"ffn_norm", "post_attention_layernorm"}};
-/// In models with post norms.
+/// Norm names of models with post norms.
 constexpr TensorName kPostNorms[] = {{"ffn_norm", "pre_feedforward_layernorm"},
                                      {"post_attention_norm", "post_attention_layernorm"},
                                      {"post_ffw_norm", "post_feedforward_layernorm"}};
@@ -163,7 +163,8 @@ constexpr StackName kStacks[] = {
     {"altup_proj.weight", "model.altup_projections.", ".weight"},
     {"altup_unembd_proj.weight", "model.altup_unembed_projections.", ".weight"}};
 
-/// Of what begins "model.layers.N.": the experts' matrices, each as "experts.E.down_proj".
+/// Parts of the hub's names before and after the place of a matrix in a stack: one of kStacks, or
+/// of the experts of a layer, "model.layers.N.experts.E.down_proj". Nothing for other tensors.
 std::optional<std::pair<std::string, std::string>> stack_name(const std::string& stored,
                                                               const std::string& hub) {
   for (const StackName& known : kStacks) {

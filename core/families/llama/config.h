@@ -16,7 +16,8 @@ const std::vector<std::string>& llama_model_types();
 /// `names` calls it.
 ModelDescription parse_llama_config(const std::string& text, const std::string& where,
                                     const KeyNames& names = {});
-/// The same from a folder; the end tokens of generation_config.json count as well.
+/// Reads a folder's config.json as parse_llama_config does; the end tokens of
+/// generation_config.json count as well.
 ModelDescription load_llama_config(const std::filesystem::path& folder);
 
 /// The text of a config.json that describes such a model, with weights of `dtype` ("float32").

@@ -39,7 +39,7 @@ std::optional<Bands> fit_bands(const RopeConfig& rope, int64_t head_dim, double 
   return Bands{low, low + 1.0 / slope};
 }
 
-/// In which the bands are so many waves of `original` positions.
+/// The scaling in which the bands are so many waves of `original` positions.
 Llama3Rope scaling_of(const Bands& bands, double factor, double original) {
   const double waves = original / (2.0 * M_PI);
   return {.factor = factor,
@@ -48,7 +48,7 @@ Llama3Rope scaling_of(const Bands& bands, double factor, double original) {
           .original_positions = original};
 }
 
-/// With its bands at multiples of 1/16, as they are written by hand.
+/// The scaling with its bands at multiples of 1/16, as they are written by hand.
 Llama3Rope rounded(Llama3Rope scaling) {
   for (double* factor : {&scaling.low_freq_factor, &scaling.high_freq_factor}) {
     *factor = std::round(*factor * 16.0) / 16.0;

@@ -12,11 +12,11 @@ namespace specdec {
 /// a gated linear recurrence between those of local attention.
 const std::vector<std::string>& recurrent_gemma_model_types();
 
-/// As parse_gemma_config, of such a config.json. Heads of q and k are expected in the order that
-/// RecurrentGemmaTensors gives them.
+/// Parses a config.json of RecurrentGemma; `where` and errors as for parse_gemma_config. Heads of q
+/// and k are expected in the order that RecurrentGemmaTensors gives them.
 ModelDescription parse_recurrent_gemma_config(const std::string& text, const std::string& where,
                                               const KeyNames& names = {});
-/// As load_gemma_config.
+/// Reads a folder's config.json of RecurrentGemma, as load_gemma_config does for Gemma.
 ModelDescription load_recurrent_gemma_config(const std::filesystem::path& folder);
 
 }  // namespace specdec

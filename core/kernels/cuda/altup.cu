@@ -7,7 +7,7 @@ namespace specdec::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-/// Of match_rms: the smallest mean of squares that is divided by.
+/// Smallest mean of squares that match_rms divides by.
 constexpr float kSmallestSquare = 1e-5F;
 
 __device__ inline float mean_square(const float* numbers, int32_t size, float* scratch) {

@@ -222,7 +222,7 @@ int32_t rows_of_tile(const PagedAttentionTask& task) {
   return (tiles < most ? tiles : most) * kTileRows;
 }
 
-/// Nothing where there are no chunks.
+/// Launches the blocks of `chunks` chunks; nothing where there are none.
 int launch_chunks(ChunkPass pass, int32_t chunks, void* stream) {
   if (chunks == 0) {
     return 0;

@@ -7,10 +7,10 @@
 
 namespace specdec::cuda {
 
-/// Of some numbers of a row: the largest, its id, and the second largest.
+/// Largest of some numbers of a row, its id, and the second largest.
 struct Best {
   float number;
-  int32_t id;  ///< -1: of a NaN, which is better than all
+  int32_t id;  ///< -1: `number` is a NaN, which is better than all
   float second;
 };
 

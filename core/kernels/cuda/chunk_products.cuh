@@ -144,7 +144,7 @@ __device__ inline void read_own_keys(const PagedCache& cache, const Tile& tile,
   }
 }
 
-/// The same of keys that were rounded in groups of tokens; pages hold whole groups.
+/// Reads keys that were rounded in groups of tokens; pages hold whole groups.
 template <class Kv>
 __device__ inline void read_grouped_keys(const PagedCache& cache, const LaneKeys& lane, int step,
                                          StepNumbers& numbers) {

@@ -128,7 +128,7 @@ struct SharedView {
   int32_t node, begin, end;
 
   __device__ bool has(int32_t row) const { return row >= begin && row < end; }
-  /// Whether it has one of these 8 rows.
+  /// Whether the view has one of the kTileRows rows of a tile.
   __device__ bool has_tile(int row_tile) const {
     return begin < (row_tile + 1) * kTileRows && end > row_tile * kTileRows;
   }

@@ -36,7 +36,7 @@ constexpr float kCodebookNumbers[][16] = {
 struct CodeBytes {
   uint32_t word[4];
 
-  /// Those of the four codes in the lower half of `codes`, in a byte each.
+  /// Bytes of the four codes in the lower half of `codes`.
   __device__ uint32_t of(uint32_t codes) const {
     // By the lower three bits of a code a byte of either eight; by its fourth bit one of these.
     const uint32_t places = codes & 0x7777U;
@@ -58,7 +58,7 @@ struct NumberPart {
   __device__ uint32_t bits(uint32_t code) const {
     return (low.of(code) & 255U) | (high.of(code) & 255U) << 8U;
   }
-  /// Those of a step.
+  /// Bits of the numbers of a step's eight codes, two numbers a word.
   __device__ void look_up(uint32_t codes, uint32_t (&words)[4]) const {
     const uint32_t upper = codes >> 16U;
     const uint32_t low_first = low.of(codes);
@@ -122,13 +122,13 @@ struct CodebookFragments : BlockFragments {
   NumberPart parts_[kParts] = {};
 };
 
-/// Of a format with a codebook.
+/// Table and scales of a format with a codebook.
 struct CodebookFormat {
   CodebookTable table;
   int32_t scale_inputs;
 };
 
-/// Of all of them, from CudaWeights::kIq1S on.
+/// Formats with a codebook in the order of CudaWeights, from kIq1S on.
 constexpr CodebookFormat kCodebookFormats[] = {
     {CodebookTable::kIq1, 32},        {CodebookTable::kIq1, 16},
     {CodebookTable::kIq2, 32},        {CodebookTable::kIq2, 16},

@@ -127,7 +127,7 @@ class CudaCopyQueue final : public CopyQueue {
   }
 
  private:
-  /// nullptr where somebody has waited for it, or for a later one.
+  /// Event of a mark; nullptr where somebody has waited for it, or for a later one.
   std::shared_ptr<Handle> event_of(int64_t mark) {
     const std::lock_guard lock(mutex_);
     SPECDEC_CHECK(mark >= 0 && mark < first_mark_ + std::ssize(marks_), "CopyQueue: mark {} of {}",

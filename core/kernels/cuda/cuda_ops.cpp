@@ -398,8 +398,8 @@ class CudaOps final : public Ops {
     return scratch_.reserve(numbers);
   }
 
-  /// For inputs that are split for tensor cores, by the op that makes them or by the product. What
-  /// it holds means nothing but to the product that comes next.
+  /// Numbers of the memory for inputs that are split for tensor cores, by the op that makes them or
+  /// by the product. What it holds means nothing but to the product that comes next.
   static int64_t split_numbers(int32_t rows, int32_t in) {
     return cuda::specdec_cuda_split_bytes(rows, in) / kFloatBytes;
   }
@@ -408,7 +408,7 @@ class CudaOps final : public Ops {
     check_unrecorded(splits_.holds(numbers), "more split inputs than any before");
     return splits_.reserve(numbers);
   }
-  /// Whether it holds those of [rows, in] inputs.
+  /// Whether the memory for split inputs holds those of `input` [rows, in].
   bool is_split(const Tensor& input, int64_t rows, int64_t in) const {
     return split_->tensor.defined() && split_->rows == rows && split_->in == in &&
            split_->tensor.const_data_ptr() == input.const_data_ptr();
@@ -440,7 +440,7 @@ class CudaOps final : public Ops {
     cuda::run_kernel(device_, op, kernel, task, *stream_);
   }
 
-  /// With a part in float32.
+  /// A linear product with a part in float32.
   void plain_linear(const Linear& weight, const Linear::Part& part, const Tensor& input,
                     Tensor& out) const {
     run("linear", cuda::specdec_cuda_linear, cuda::linear_task(weight, part, input, out));

@@ -35,7 +35,7 @@ bool cuts_tokens(const SamplingParams& sampling, int64_t vocab) {
 /// Integers that go up at once.
 class IntegerBlock {
  public:
-  /// Returns where they begin.
+  /// Adds integers; returns where they begin.
   template <class Integer>
   int64_t add(const std::vector<Integer>& integers) {
     const int64_t begin = std::ssize(all_);
@@ -43,7 +43,7 @@ class IntegerBlock {
     return begin;
   }
   int64_t size() const { return std::ssize(all_); }
-  /// Copies them to memory on the device.
+  /// Copies the integers to memory on the device.
   void upload(const at::Tensor& to) const { specdec::upload(all_.data(), to); }
 
  private:
@@ -227,7 +227,7 @@ class CudaTree final : public DraftTreeDrawing {
                           memory_.narrow(0, valid_ + read_rows_, next_rows)});
   }
   int32_t* numbers(int64_t begin) const { return memory_.mutable_data_ptr<int32_t>() + begin; }
-  /// Of a level's rows: see TargetProbsTask::support.
+  /// Support of a level's rows: see TargetProbsTask::support.
   int32_t* support(int64_t level) const { return numbers(valid_ + first_row(level)); }
   /// Most rows of a level.
   int64_t widest() const {
@@ -237,8 +237,8 @@ class CudaTree final : public DraftTreeDrawing {
     }
     return most;
   }
-  /// Of a level's rows; nullptr where nobody asks for them. Those that best tokens are found by are
-  /// read by no later level.
+  /// Probabilities of a level's rows; nullptr where nobody asks for them. Those that best tokens
+  /// are found by are read by no later level, so all levels share their memory.
   double* probs(int64_t level) const {
     const int64_t first = draws_ ? first_row(level) : 0;
     return probs_.defined() ? probs_.mutable_data_ptr<double>() + first * vocab_ : nullptr;

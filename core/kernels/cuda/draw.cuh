@@ -19,7 +19,7 @@ struct VerifyRules {
     return device::accepts(uniform, target, drafted);
   }
   __device__ static void meet() { __syncthreads(); }
-  /// Whether it holds for any thread; in every thread.
+  /// Whether `holds` is true in any thread of the block; in every thread.
   __device__ static bool any(bool holds) { return __syncthreads_or(holds ? 1 : 0) != 0; }
 };
 

@@ -103,7 +103,7 @@ struct HalfScales : Codes {
   static constexpr int kScaleSteps = 2;
   static constexpr int kScaleWords = 1;
 
-  /// That of inputs 32 * group .. of a chunk.
+  /// Scale of the 32 inputs from number 32 * group of a chunk on.
   __device__ static float scale(const uint32_t* words, int group) {
     return device::widen_half(words[0] >> (16 * group) & 0xFFFFU);
   }

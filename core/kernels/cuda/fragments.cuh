@@ -68,7 +68,7 @@ __device__ inline uint32_t nibble(uint32_t step, int w, int i) {
   return step >> (4 * w + 16 * i) & 15U;
 }
 
-/// The same in bytes, of the fragment that holds a step.
+/// Code of eight bits i of word w of a step, from the fragment that holds the step.
 __device__ inline uint32_t byte_code(const WeightFragment& fragment, int step, int w, int i) {
   return fragment.word[step % 2 * 2 + w / 2] >> (w % 2 * 16 + i * 8) & 255U;
 }

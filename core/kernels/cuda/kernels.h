@@ -155,8 +155,8 @@ struct RoundKeysTask {
   int32_t nodes;
 };
 
-/// From a fused projection to attention's inputs; see core/kernels/qkv.h. Of kKivi2 and kKivi4 keys
-/// are written to the exact pages alone, for specdec_cuda_round_keys.
+/// The step from a fused projection to attention's inputs; see core/kernels/qkv.h. Of kKivi2 and
+/// kKivi4 keys are written to the exact pages alone, for specdec_cuda_round_keys.
 struct QkvToCacheTask {
   const float* qkv;      ///< [nodes, (heads + kv_projections * kv_heads) * head_dim]
   const float* q_scale;  ///< [head_dim], or nullptr = no norm
@@ -195,8 +195,8 @@ struct PagedAttentionTask {
   int32_t exact_chunks;  ///< most chunks that a node reads in exact pages; 0 = none
   float scale, soft_cap;
   float* workspace;  ///< specdec_cuda_attention_workspace() numbers; what they are means nothing
-  /// As TensorLinearTask::workspace, of rows of all heads: `out` is split too, where head_dim is a
-  /// multiple of kSplitDim; nullptr = it is not.
+  /// Memory as TensorLinearTask::workspace, for rows of all heads: `out` is written there too,
+  /// split, where head_dim is a multiple of kSplitDim; nullptr = it is not.
   void* split = nullptr;
 };
 
@@ -343,8 +343,8 @@ struct ExpertLinearTask {
   int32_t rows_share;  ///< pairs of a row of the input
   int32_t count;       ///< experts
   int32_t in, outputs;
-  /// Of specdec_cuda_tensor_experts: specdec_cuda_split_bytes() bytes of [pairs / rows_share, in],
-  /// at a multiple of 16.
+  /// Workspace of specdec_cuda_tensor_experts: specdec_cuda_split_bytes() bytes for [pairs /
+  /// rows_share, in], at a multiple of 16.
   void* workspace = nullptr;
   bool is_split = false;  ///< as in TensorLinearTask
 };
@@ -357,7 +357,7 @@ struct ExpertSumTask {
   int32_t rows, chosen, size;
 };
 
-/// Of a new node over recurrent layers: NodeState of core/kernels/recurrence.h.
+/// States of a new node over recurrent layers: NodeState of core/kernels/recurrence.h.
 struct RecurrenceNode {
   int32_t parent, before, after;
 };
@@ -381,9 +381,9 @@ struct RecurrenceTask {
   int32_t channels, width, blocks;
 };
 
-/// The same with other formats, on tensor cores: inputs are split into three bfloat16 numbers each,
-/// which carry all their bits. How a sum is cut depends on the number of inputs and the format
-/// alone.
+/// A linear product (LinearTask) with other formats, on tensor cores: inputs are split into three
+/// bfloat16 numbers each, which carry all their bits. How a sum is cut depends on the number of
+/// inputs and the format alone.
 struct TensorLinearTask {
   const void* fragments;  ///< specdec_cuda_fragment_bytes() bytes, at a multiple of 16, as
                           ///< core/kernels/weight_fragments.h arranges a matrix
@@ -414,7 +414,7 @@ int64_t specdec_cuda_fragment_bytes(int32_t outputs, int32_t in,
 int64_t specdec_cuda_split_bytes(int32_t rows, int32_t in);
 int specdec_cuda_tensor_linear(const TensorLinearTask* task, void* stream);
 int specdec_cuda_embed_rows(const EmbedRowsTask* task, void* stream);
-/// The same with a weight that is arranged for tensor cores.
+/// specdec_cuda_embed_rows with a weight that is arranged for tensor cores.
 int specdec_cuda_embed_fragments(const EmbedRowsTask* task, void* stream);
 int specdec_cuda_cut_gate(const CutGateTask* task, void* stream);
 int specdec_cuda_per_layer_inputs(const PerLayerInputsTask* task, void* stream);
@@ -425,7 +425,7 @@ int specdec_cuda_match_rms(const MatchRmsTask* task, void* stream);
 int specdec_cuda_mean_stream(const MeanStreamTask* task, void* stream);
 int specdec_cuda_route(const RouteTask* task, void* stream);
 int specdec_cuda_expert_linear(const ExpertLinearTask* task, void* stream);
-/// The same on tensor cores, with matrices in fragments: a pair has the bits that
+/// specdec_cuda_expert_linear on tensor cores, with matrices in fragments: a pair has the bits that
 /// specdec_cuda_tensor_linear gives its row with its expert's matrix.
 int specdec_cuda_tensor_experts(const ExpertLinearTask* task, void* stream);
 int specdec_cuda_expert_sum(const ExpertSumTask* task, void* stream);

@@ -278,7 +278,7 @@ struct RangedKv {
     return {{device::ranged_number(Codes::code_in(byte, d), range),
              device::ranged_number(Codes::code_in(byte, d + 1), range)}};
   }
-  /// Of values, whose elements lie side by side.
+  /// Writes a value, whose elements lie side by side.
   template <int kThreads>
   __device__ static void write(const float* numbers, int head_dim, Element* first, int64_t stride) {
     for_each_group<kThreads>(numbers, head_dim, [=](int d, float number) {

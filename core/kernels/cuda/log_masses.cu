@@ -41,7 +41,7 @@ struct TakenToken {
   int32_t node;
   int32_t token;  ///< -1 = none
 
-  /// That at a place; none behind the end of the path.
+  /// The node and token at a place; none behind the end of the path.
   __device__ static TakenToken at(const LogMassesTask& task, int32_t place) {
     if (task.chosen != nullptr) {
       return {place, task.chosen[place]};

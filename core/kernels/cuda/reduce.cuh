@@ -10,7 +10,7 @@ constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 __device__ inline unsigned warp_index() { return threadIdx.x / kWarp; }
 __device__ inline unsigned lane_index() { return threadIdx.x % kWarp; }
 
-/// Of the warp's numbers, in every lane: the same bits in each, since a + b is b + a.
+/// Sum of the warp's numbers, in every lane: the same bits in each, since a + b is b + a.
 template <class Real>
 __device__ inline Real warp_sum(Real number) {
   for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
@@ -36,9 +36,9 @@ __device__ inline void halve_sums(float (&numbers)[kCount]) {
   }
 }
 
-/// Of each of a lane's kCount numbers over the warp; lane l gets sum number l / (kWarp / kCount).
-/// The bits are those of warp_sum, in kCount - 1 shuffles instead of kCount log2(kCount) for the
-/// first log2(kCount) steps. Overwrites `numbers`.
+/// Sums over the warp of each of a lane's kCount numbers; lane l gets sum number l / (kWarp /
+/// kCount). The bits are those of warp_sum, in kCount - 1 shuffles instead of kCount log2(kCount)
+/// for the first log2(kCount) steps. Overwrites `numbers`.
 template <int kCount>
 __device__ inline float warp_sums(float (&numbers)[kCount]) {
   static_assert(kCount <= kWarp && (kCount & (kCount - 1)) == 0, "a power of two");
@@ -49,7 +49,7 @@ __device__ inline float warp_sums(float (&numbers)[kCount]) {
   return numbers[0];
 }
 
-/// Of numbers that are not NaN.
+/// Largest of the warp's numbers, in every lane; none is NaN.
 __device__ inline float warp_largest(float number) {
   for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
     const float other = __shfl_xor_sync(kAllLanes, number, lanes);
@@ -58,8 +58,8 @@ __device__ inline float warp_largest(float number) {
   return number;
 }
 
-/// Of the block's numbers, in every thread. `scratch`: a number for each warp, in shared memory; it
-/// may be used again at once.
+/// Sum of the block's numbers, in every thread. `scratch`: a number for each warp, in shared
+/// memory; it may be used again at once.
 template <int kThreads, class Real>
 __device__ inline Real block_sum(Real number, Real* scratch) {
   number = warp_sum(number);

@@ -47,7 +47,7 @@ __device__ inline const uint32_t* allowed_tokens(const RowMasks& masks, int64_t 
   return words;
 }
 
-/// Of allowed_tokens.
+/// Whether a token is in the bits that allowed_tokens gives; nullptr = all are.
 __device__ inline bool allows(const uint32_t* allowed, int32_t id) {
   return allowed == nullptr || (allowed[id / 32] >> (id % 32) & 1U) != 0;
 }

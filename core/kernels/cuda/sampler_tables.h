@@ -52,8 +52,8 @@ TargetProbsTask target_probs_task(const at::Tensor& logits, const SamplingParams
 /// The distributions that a draft's children were drawn from, as the rows that rejection reads.
 /// InternalError where one gives a drawn token no mass.
 std::vector<TokenProbs> drafted_rows(const Draft& draft);
-/// The same of a chain for block verification: a row for each drafted token, all of it on the token
-/// where that was chosen deterministically; empty where all were.
+/// The rows that block verification of a chain reads, one for each drafted token; all mass is on a
+/// token that was chosen deterministically. Empty where all were.
 std::vector<TokenProbs> chain_rows(const Draft& chain, int64_t vocab);
 /// Copies distributions over `vocab` tokens to a device, those of few tokens by their masses alone,
 /// and those that lie there already not at all: [rows, vocab] float64.

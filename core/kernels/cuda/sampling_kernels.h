@@ -5,7 +5,7 @@
 /// core/kernels/cuda/kernels.h.
 namespace specdec::cuda {
 
-/// Of RowMasks::of_row: the row's tokens are all allowed.
+/// Entry of RowMasks::of_row: all tokens of the row are allowed.
 constexpr int32_t kCudaAllTokens = -2;
 
 /// Tokens that a grammar allows in each row, as TokenMask has them.
@@ -19,8 +19,8 @@ struct RowMasks {
   int32_t words = 0;
 };
 
-/// From logits to the distributions that tokens are drawn from: temperature, top-k, top-p and
-/// min-p, as token_probs of core/sampling.h. Those of a row that is not valid are undefined.
+/// The distributions that tokens are drawn from, by logits: temperature, top-k, top-p and min-p, as
+/// token_probs of core/sampling.h. The probabilities of a row that is not valid are undefined.
 struct TargetProbsTask {
   const float* logits;  ///< of row r: logits[r * stride ..]
   double* probs;        ///< [count, vocab]
@@ -144,7 +144,8 @@ struct MatchChainsTask {
   int32_t chains, capacity;
 };
 
-/// The same over drafted trees. Node 0 of a tree is its root, and siblings are tried in order.
+/// Greedy verification of drafted trees. Node 0 of a tree is its root, and siblings are tried in
+/// order.
 struct VerifyTreesTask {
   const double* target;       ///< [trees, capacity + 1, vocab] after each node
   const double* drafted;      ///< [any, vocab] what children were drawn from, without replacement

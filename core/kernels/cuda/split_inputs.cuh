@@ -8,7 +8,7 @@ namespace specdec::cuda {
 constexpr int kSplitLanes = 4;  // that hold the inputs of a row in a step
 static_assert(kSplitDim % kSumInputs == 0 && kSplitDim % kStepInputs == 0);
 
-/// Up to where a row of inputs is split: zeros follow its end.
+/// Input up to which a row is split: zeros follow the row's end.
 SPECDEC_DEVICE int32_t split_end(int32_t in) { return chunks_of(in) * kChunkInputs; }
 
 /// A lane's fragments of all parts of a step. `numbers`: the row's.

@@ -31,7 +31,7 @@ struct Row {
   const uint32_t* allowed;  ///< a bit for each token; nullptr = all
 
   __device__ bool allows(int32_t id) const { return cuda::allows(allowed, id); }
-  /// That of a forbidden token is below all others.
+  /// Order of a token's logit; that of a forbidden token is below all others.
   __device__ uint32_t order(int32_t id) const { return allows(id) ? order_of(logits[id]) : 0; }
 
   /// Sum of the masses, or the number, of the tokens that are in both cuts; in every thread.

@@ -27,7 +27,8 @@ struct SplitRow {
   int32_t tile, place;
 };
 
-/// That of a pair of the tile; of one that is missing, the first one's, whose sums nobody looks at.
+/// Row of a pair of the tile; for a pair that is missing, that of the first one, whose sums nobody
+/// reads.
 __device__ inline SplitRow split_row(const ExpertLinearTask& task, const int32_t* pairs, int i) {
   const int32_t row = (pairs[i] < 0 ? pairs[0] : pairs[i]) / task.rows_share;
   return {row / kTileRows, row % kTileRows};

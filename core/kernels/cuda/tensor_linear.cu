@@ -6,7 +6,7 @@
 namespace specdec::cuda {
 namespace {
 
-/// So many outputs fill a GPU with blocks of two tiles of them, which read the inputs half as
+/// Outputs from which on blocks of two tiles of them fill a GPU; these read the inputs half as
 /// often.
 constexpr int32_t kPairedOutputs = 8192;
 

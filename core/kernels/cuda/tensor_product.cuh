@@ -48,11 +48,11 @@ struct SplitInputs {
   void* memory;  ///< specdec_cuda_split_bytes() bytes
   int32_t rows, in;
 
-  /// Of the first lane of a tile's first step.
+  /// Fragments of a tile, from the first lane of its first step on.
   SPECDEC_DEVICE InputFragment* fragments(int32_t tile) const {
     return static_cast<InputFragment*>(memory) + first_fragment(tile);
   }
-  /// Those of a tile's first chunk.
+  /// Sums of a tile's inputs, from its first chunk on.
   SPECDEC_DEVICE float* sums(int32_t tile) const {
     auto* first = reinterpret_cast<float*>(static_cast<InputFragment*>(memory) +
                                            first_fragment(tiles_of(rows, kTileRows)));
@@ -191,7 +191,7 @@ class WeightStream {
   }
 
  private:
-  /// Those of the chunk that comes `ahead` chunks of the warp later.
+  /// Reads the weights of the chunk that comes `ahead` chunks of the warp later.
   __device__ void read(int ahead) {
     const int64_t chunk = chunk_ + ahead * kTensorWarps;
     if (chunk >= chunks_) {

@@ -77,7 +77,7 @@ SPECDEC_DEVICE uint32_t narrow_magnitude(float magnitude, float most) {
   return (rounded >> shift) - ((127U - kBias) << kMantissaBits);
 }
 
-/// At most 65504; NaN stays NaN, here and below.
+/// The half nearest to a number, at most 65504; NaN stays NaN, here and below.
 SPECDEC_DEVICE HalfBits narrow(float number, HalfBits /*out*/) {
   const uint32_t sign = bits_of(number) >> 16U & 0x8000U;
   const float magnitude = magnitude_of(number);
@@ -86,7 +86,7 @@ SPECDEC_DEVICE HalfBits narrow(float number, HalfBits /*out*/) {
   return HalfBits{static_cast<uint16_t>(sign | bits)};
 }
 
-/// At most 448.
+/// The E4M3 number nearest to a number, at most 448.
 SPECDEC_DEVICE Float8Bits narrow(float number, Float8Bits /*out*/) {
   const uint32_t sign = bits_of(number) >> 24U & 0x80U;
   const float magnitude = magnitude_of(number);

@@ -8,7 +8,7 @@ struct PhiloxBlock {
   uint32_t words[4];
 };
 
-/// The same as philox4x32 of core/randomness.h.
+/// A block of random numbers, as philox4x32 of core/randomness.h gives it.
 SPECDEC_DEVICE PhiloxBlock philox(PhiloxBlock counter, uint32_t key0, uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t product0 = static_cast<uint64_t>(0xD2511F53U) * counter.words[0];

@@ -21,7 +21,7 @@ SPECDEC_DEVICE int low_code(Bytes low, int i) {
   return i < 16 ? low[i] & 15 : low[i - 16] >> 4;
 }
 
-/// The same with a fifth bit, before them.
+/// Code number i of five bits, whose fifth bits lie before the low ones.
 template <class Bytes>
 SPECDEC_DEVICE int code_of_five_bits(Bytes codes, int i) {
   return low_code(codes + 4, i) | (codes[i / 8] >> (i % 8) & 1) << 4;

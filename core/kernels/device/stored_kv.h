@@ -110,8 +110,8 @@ SPECDEC_CONSTANT int kRangeBytes = 4;
 /// The largest code of so many bits.
 SPECDEC_DEVICE float highest_code(int bits) { return static_cast<float>((1 << bits) - 1); }
 
-/// Of a group from `least` to `most`; NaN where a number of it is not finite. A zero is +0, whose
-/// sign else depends on the order of numbers that are equal.
+/// Range of the codes of a group from `least` to `most`; NaN where a number of it is not finite. A
+/// zero is +0, whose sign else depends on the order of numbers that are equal.
 SPECDEC_DEVICE CodeRange code_range(float least, float most, bool finite, int bits) {
   if (!finite) {
     return CodeRange{HalfBits{0x7E00U}, HalfBits{0x7E00U}};

@@ -5,7 +5,7 @@ using namespace specdec;
 
 namespace {
 
-/// Of some numbers of a row: the largest, its id, and the second largest.
+/// Largest of some numbers of a row, its id, and the second largest.
 struct Best {
   float number;
   int32_t id;  ///< -1: of a NaN, which is better than all
@@ -19,7 +19,7 @@ inline bool is_better(Best a, Best b) {
   return a.number > b.number || (a.number == b.number && a.id < b.id);
 }
 
-/// Of both sets of numbers.
+/// The best of both sets of numbers.
 inline Best joined(Best a, Best b) {
   const bool first = is_better(a, b);
   const float other = first ? b.number : a.number;

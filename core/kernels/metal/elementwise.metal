@@ -32,7 +32,7 @@ kernel void add(const device float* input [[buffer(0)]], device float* out [[buf
   }
 }
 
-/// In place.
+/// Caps numbers in place.
 kernel void soft_cap(device float* numbers [[buffer(0)]],
                      constant mps::ElementSizes& sizes [[buffer(1)]],
                      uint3 group [[threadgroup_position_in_grid]],

@@ -30,7 +30,8 @@ const char* page_format(const KvView& view) {
   return kv_format_name(view.format);
 }
 
-/// What those are called that read them: upper halves and the scales lie as codes of q4 do.
+/// What the kernels that read a view's pages are called: upper halves and the scales lie as codes
+/// of q4 do.
 const char* read_format(const KvView& view) {
   return view.read == KvRead::kUpperHalf ? kv_format_name(KvFormat::kQ4) : page_format(view);
 }

@@ -18,7 +18,7 @@ uint32_t reduction_bytes(int64_t sums, int64_t threads);
 
 /// A run of the kernel whose name is `kernel` with `format` behind it.
 KernelLaunch launch_of(const char* source, const char* kernel, const char* format);
-/// Of a kernel whose groups take a row each.
+/// A run of a kernel whose groups take a row each.
 KernelLaunch row_launch(const char* source, const char* kernel, int64_t rows);
 
 /// Runs kernels on the tensors of a device, one after the other, and owns their workspace.
@@ -33,7 +33,7 @@ class MetalLauncher {
   /// the device.
   KernelArray plain(const at::Tensor& tensor) const;
 
-  /// Nothing where there are no groups.
+  /// Runs a launch; nothing where it has no groups.
   template <class Sizes>
   void run(KernelLaunch& launch, const Sizes& sizes) const {
     if (launch.groups[0] == 0 || launch.groups[1] == 0 || launch.groups[2] == 0) {

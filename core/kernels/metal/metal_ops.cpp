@@ -232,7 +232,8 @@ class MetalOps final : public Ops {
                mps::NormSizes{int_of(input.size(-1)), static_cast<float>(eps), add ? 1 : 0});
   }
 
-  /// To columns of out.tensor [any, any] from out.first on; where there is no such, to all of it.
+  /// Copies rows to the columns of out.tensor [any, any] from out.first on; where there is no such,
+  /// to all of it.
   void copy_rows(const Tensor& input, const Tensor& scale, double factor,
                  const KernelArray& out) const {
     (void)metal_.plain(out.tensor);

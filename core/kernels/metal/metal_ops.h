@@ -12,7 +12,7 @@ namespace specdec {
 /// forward at a time. Throws Error for what no kernel takes (float64, int8 activations).
 std::shared_ptr<Ops> metal_ops(at::Device device, std::unique_ptr<mps::KernelQueue> queue);
 
-/// The same on an Apple GPU, by a queue of its own. Only in builds for macOS.
+/// Ops on an Apple GPU, by a queue of their own. Only in builds for macOS.
 std::shared_ptr<Ops> mps_ops(at::Device device);
 
 }  // namespace specdec

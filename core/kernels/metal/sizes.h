@@ -48,7 +48,7 @@ struct ArgmaxSizes {
   int32_t size;
 };
 
-/// Of a layer's pages; see KvView.
+/// Sizes of a layer's pages; see KvView.
 struct CacheSizes {
   int32_t kv_heads, head_dim, page_size, window, page_stride;
   int32_t width;     ///< elements of a key or value
@@ -109,7 +109,7 @@ struct PerLayerSizes {
   float eps, context_scale;
 };
 
-/// Of a recurrent layer and `count` nodes.
+/// Sizes of a recurrent layer and `count` nodes.
 struct RecurrenceSizes {
   int32_t count, channels;
   int32_t width;   ///< tokens that the convolution reads
@@ -117,7 +117,7 @@ struct RecurrenceSizes {
   int32_t state_stride;
 };
 
-/// Of streams [count, rows, size]; the router's count stands for its outputs.
+/// Sizes of streams [count, rows, size]; for the router, `count` is the number of its outputs.
 struct StreamSizes {
   int32_t count, rows, size;
   int32_t active;

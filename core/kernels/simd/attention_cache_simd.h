@@ -16,10 +16,10 @@ inline void store_lanes(T* to, Vec<T> numbers, int64_t count) {
   }
 }
 
-/// As many bytes as a vector has numbers.
+/// A vector of as many bytes as a Vec<float> has numbers.
 typedef uint8_t Bytes __attribute__((vector_size(kVectorBytes / 4)));
 
-/// Bits of as many halves.
+/// Bits of as many halves as a Vec<float> has numbers.
 typedef uint16_t HalfBits __attribute__((vector_size(kVectorBytes / 2)));
 
 template <class V = Vec<float>>
@@ -58,8 +58,8 @@ inline Vec<T> load_cache(const at::Half* from) {
   return widen_halves(load_raw<HalfBits>(from));
 }
 
-/// As halves, which are 2^8 too small then, subnormals included. NaN comes out as more than the
-/// largest number.
+/// Loads E4M3 codes by way of halves, which are 2^8 too small then, subnormals included. A NaN
+/// comes out as more than the largest number.
 template <class T>
 inline Vec<T> load_cache(const Fp8Code* from) {
   const HalfBits bits = __builtin_convertvector(load_raw<Bytes>(from), HalfBits);
@@ -78,7 +78,7 @@ inline Vec<T> load_cache(const Q8Code* from) {
   return __builtin_convertvector(__builtin_convertvector(codes, typename Lanes<T>::Int), Vec<T>);
 }
 
-/// Of a value: both codes of each element, each in the low four bits of a lane.
+/// Loads both codes of each element of a value, each into the low four bits of a lane.
 template <class T>
 inline typename Lanes<T>::Int load_pairs(const void* from) {
   typedef uint8_t Pairs __attribute__((vector_size(kVectorBytes / 8)));
@@ -90,7 +90,7 @@ inline typename Lanes<T>::Int load_pairs(const void* from) {
   return same_bits<typename Lanes<T>::Int>(pairs | pairs << 28);
 }
 
-/// The same as signed numbers.
+/// Loads the codes of load_pairs as signed numbers.
 template <class T>
 inline Vec<T> load_nibbles(const void* from) {
   return signed_nibbles(load_pairs<T>(from));
@@ -106,7 +106,7 @@ inline Vec<T> load_cache(const HalfCodes* from) {
   return load_nibbles<T>(from);
 }
 
-/// Of a value: the codes of each element.
+/// Loads the codes of each element of a value, as numbers.
 template <class T>
 inline Vec<T> load_cache(const Kivi2Codes* from) {
   typename Lanes<T>::Int shifts = {};
@@ -145,7 +145,7 @@ inline V levels_of(typename Lanes<float>::Int codes, const float* levels) {
   return (codes & 4) != 0 ? high : low;
 }
 
-/// Of a value: the numbers of blocks, from number `first` of the first block on.
+/// Loads a value's numbers, from number `first` of the block at `from` on.
 template <class T>
 inline Vec<T> load_levels(const Q3Codes* from, int64_t first, const float* levels) {
   using Int = typename Lanes<T>::Int;
@@ -186,7 +186,8 @@ inline int64_t elements_of(int64_t numbers) {
   }
 }
 
-/// From an upper half of kHierarchical to the lower half of the same numbers, in elements.
+/// Distance, in elements, from an upper half of kHierarchical to the lower half of the same
+/// numbers.
 inline int64_t lower_half_offset(int64_t head_dim) {
   return head_dim / 2 + (head_dim + kKvGroup - 1) / kKvGroup * 2;
 }

@@ -31,7 +31,8 @@ inline Vec<T> load_numbers(const ChunkTask<T, Kv>& task, const Kv* value, int64_
   }
 }
 
-/// The same times their scale, or between the numbers of their group. A code times a step is exact.
+/// Loads numbers of a value, times their scale or between the bounds of their group. A code times a
+/// step is exact.
 template <bool kWhole, class T, class Kv>
 inline Vec<T> load_value(const ChunkTask<T, Kv>& task, const Kv* value, int64_t dim) {
   const Vec<T> numbers = load_numbers<kWhole>(task, value, dim);

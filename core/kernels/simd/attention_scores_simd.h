@@ -67,7 +67,7 @@ struct KeyRanges {
   float least[kRangesOfRow], steps[kRangesOfRow];
 };
 
-/// Those from dimension `dim` on of the group that a vector's keys are of.
+/// Loads the ranges from dimension `dim` on of the group that a vector's keys belong to.
 template <class T, class Kv>
 inline void load_ranges(const ChunkTask<T, Kv>& task, const KeyVector<Kv>& vector, int64_t dim,
                         KeyRanges& ranges) {

@@ -80,7 +80,8 @@ inline Meaning computed_meaning(const Block& block, int64_t part, int64_t column
   return meaning;
 }
 
-/// Of the inputs of a block that share its scale number `part`. The products are exact in float32.
+/// Meaning of the codes of a block's inputs that share its scale number `part`. The products are
+/// exact in float32.
 template <class Block>
 inline Meaning load_meaning(const Block& block, int64_t part, int64_t column) {
   if constexpr (Block::kHasCodebook) {

@@ -6,7 +6,7 @@
 #include "core/kernels/simd/quantized_product_simd.h"
 #include "core/kernels/simd/tile_product_simd.h"
 
-/// As many rows as the registers hold sums of beside what the codes mean. More rows multiply
+/// Number of rows whose sums the registers hold beside the meaning of the codes. More rows multiply
 /// weights that were decoded before, once for all of them.
 constexpr int kDecodingRows = std::min(kVectorBytes == 64   ? 12
                                        : kVectorBytes == 32 ? 4

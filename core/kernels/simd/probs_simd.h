@@ -67,8 +67,8 @@ alignas(64) constexpr double kSixteenths[16] = {1.0,
                                                 1.8340080864093424,
                                                 1.9152065613971474};
 
-/// The same as mass_of with half as many terms: two registers hold a table of 2^(i / 16), and what
-/// is left of x lies within ln(2) / 32.
+/// Computes what mass_of does with half as many terms: two registers hold a table of 2^(i / 16),
+/// and what is left of x lies within ln(2) / 32.
 template <class T>
 inline Vec<T> mass_by_table(Vec<T> x) {
   using L = Lanes<T>;

@@ -31,8 +31,8 @@ inline V sum_of_lanes(V x) {
 /// and inputs take the codes' signs.
 constexpr bool kSignsBytes = kVectorBytes == 32;
 
-/// Up to a block of inputs, the rest of it zero. A value that is not a number makes the scale one
-/// that is not.
+/// Quantises `count` inputs, up to a block; the rest of it is zero. A value that is not a number
+/// makes the scale one that is not.
 inline void quantize_block(const float* input, int64_t count, const CodeSums& wanted,
                            QuantizedBlock& to) {
   constexpr int kCount = Lanes<float>::kCount;

@@ -5,14 +5,14 @@
 typedef int16_t Halves __attribute__((vector_size(kVectorBytes)));
 
 #if defined(__x86_64__)
-/// In each lane the products of two signed 16-bit halves, summed.
+/// Sums, in each lane, of the products of two signed 16-bit halves.
 template <class V, class W>
 inline Ints dot_halves(V a, W b) {
   return same_bits<Ints>(_mm256_madd_epi16(same_bits<__m256i>(a), same_bits<__m256i>(b)));
 }
 
-/// In each half the products of two unsigned bytes of `codes` with two signed ones of `x`, summed;
-/// the sum has to fit.
+/// Sums, in each half, of the products of two unsigned bytes of `codes` with two signed ones of
+/// `x`; the sum has to fit.
 template <class V>
 inline Halves dot_byte_pairs(V codes, V x) {
   return same_bits<Halves>(_mm256_maddubs_epi16(same_bits<__m256i>(codes), same_bits<__m256i>(x)));
@@ -50,7 +50,7 @@ inline Ints dot_bytes(Ints sums, Words codes, Words x) {
   return sums;
 }
 
-/// Of a block, in which each group's codes lie at a place that is known then.
+/// Groups of a block that a loop unrolls, so that the place of each group's codes is known.
 constexpr int kGroupsUnrolled = kVectorBytes > 16 ? 8 : 2;
 
 /// Calls add(r, c, codes, x) for the groups begin to end of R rows and C vectors of columns: codes

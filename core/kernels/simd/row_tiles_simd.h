@@ -9,7 +9,7 @@ constexpr int kMostTileRows = 2;
 constexpr int kMostTileRows = 12;
 #endif
 
-/// As many rows as the registers hold sums of: two vectors each, beside the weights.
+/// Number of rows whose sums the registers hold beside the weights, two vectors each.
 constexpr int kTileRows = std::min(kVectorBytes == 64   ? 12
                                    : kVectorBytes == 32 ? 6
                                                         : 4,
@@ -19,7 +19,7 @@ constexpr int kTileRows = std::min(kVectorBytes == 64   ? 12
 /// second-level cache, a tile's inputs in the first.
 constexpr int64_t kInputBlock = 512;
 
-/// So many bytes before they are multiplied weights are asked for (see ReadAhead).
+/// Bytes that weights are asked for ahead of their product (see ReadAhead).
 constexpr int64_t kBytesAhead = 4096;
 
 /// Asks for the `size` bytes that lie kBytesAhead behind `from`; these may be no weights any more.

@@ -108,8 +108,8 @@ constexpr int folded_lane(int lane) {
   return lane / (kCount / 2) * kCount + in_operand / kHalf * 2 * kHalf + in_operand % kHalf;
 }
 
-/// Both vectors hold groups of 2 * kHalf lanes; adds the upper half of each group to its lower half
-/// and returns all the groups, now of kHalf lanes, those of x first.
+/// Folds two vectors of groups of 2 * kHalf lanes: adds the upper half of each group to its lower
+/// half and returns all the groups, now of kHalf lanes, those of x first.
 template <int kHalf, class V, size_t... kLane>
 inline V fold(V x, V y, std::index_sequence<kLane...>) {
   constexpr int kCount = sizeof...(kLane);

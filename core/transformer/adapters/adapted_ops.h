@@ -15,17 +15,17 @@ class AdaptedOps final : public ForwardingOps {
   AdaptedOps(std::shared_ptr<Ops> ops, const AdapterStack& stack)
       : ForwardingOps(std::move(ops)), stack_(stack) {}
 
-  /// Applies these too, from now on; nullptr: the model's alone.
+  /// Applies the adapters of a draft too, from now on; nullptr: the model's alone.
   void set_draft(const AdapterStack* draft) { draft_ = draft; }
 
   void linear(const Linear& weight, const Tensor& input, Tensor& out) override;
   void library_linear(const Linear& weight, const Tensor& input, Tensor& out) override;
 
-  /// In one launch: it holds no product.
+  /// Adds and norms in one launch: it holds no product.
   void add_and_norm(Tensor& residual, const Tensor& input, const Tensor& scale, const Tensor& next,
                     double eps, Tensor& normed) override;
 
-  /// Not with adapters: a product that they update takes memory.
+  /// Whether graphs are recorded: not with adapters, since a product that they update takes memory.
   bool records() const override;
   std::unique_ptr<OpsGraph> record(const std::function<void()>& calls) override;
 

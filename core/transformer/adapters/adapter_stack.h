@@ -20,7 +20,7 @@ struct ScaledAdapter {
 /// on nothing beside it.
 class AdapterStack {
  public:
-  /// For one base, whose matrices the adapters' pairs name.
+  /// A stack for one base, whose matrices the adapters' pairs name.
   explicit AdapterStack(std::shared_ptr<const TransformerWeights> base);
 
   /// Throws Error for an adapter that was read for other weights, and for a scale that is no finite
@@ -43,7 +43,7 @@ class AdapterStack {
     Linear a;  ///< [sum of ranks, in]
     Linear b;  ///< [out, sum of ranks], scales included
   };
-  /// nullptr where nothing is added.
+  /// The update of a matrix; nullptr where nothing is added.
   const Update* find(const Linear& matrix) const {
     const auto found = updates_.find(&matrix);
     return found == updates_.end() ? nullptr : &found->second;

@@ -91,7 +91,7 @@ class LoraReader {
     return pairs;
   }
 
-  /// Of all that was read.
+  /// Fingerprint of all that was read.
   std::string fingerprint() const {
     return fmt::format("{:016x}", hash_bytes(source_.hash(), factors_.data(), factors_.size()));
   }
@@ -183,7 +183,7 @@ class LoraReader {
     }
   }
 
-  /// Every module that the config names should be there.
+  /// Fails unless every module that the config names is there.
   void check_complete() const {
     const std::string prefix = path_prefix();
     for (const auto& [name, module] : modules_) {

@@ -35,7 +35,7 @@ bool matches(const std::string& pattern, const std::string& path) {
   return std::regex_match(path, std::regex(pattern));
 }
 
-/// As PEFT finds the pattern of a path.
+/// Whether a path ends with a pattern as PEFT looks for it.
 bool ends_with_pattern(const std::string& path, const std::string& pattern) {
   return matches("(?:.*\\.)?(?:" + pattern + ")", path);
 }

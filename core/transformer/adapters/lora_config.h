@@ -13,7 +13,7 @@ namespace specdec {
 /// paths, or all linear ones.
 class ModuleNames {
  public:
-  /// None.
+  /// No names.
   ModuleNames() = default;
   /// A list or a text, as `key` of the file `where` holds it; throws WeightsError.
   ModuleNames(const nlohmann::json& value, const std::string& key, const std::string& where);
@@ -40,7 +40,7 @@ struct LoraConfig {
   ModuleNames excluded;
   std::vector<int64_t> layers;  ///< that are adapted; empty = all
 
-  /// Whether it adapts a module of a layer (-1 = of none).
+  /// Whether the adapter adapts a module of a layer (-1 = of none).
   bool adapts(const std::string& path, int64_t layer) const;
   /// Rank of a module's matrices. Throws WeightsError where two patterns disagree on it.
   int64_t rank_of(const std::string& path) const;
@@ -51,7 +51,7 @@ struct LoraConfig {
 /// Throws WeightsError naming file and key, also for what changes the result and is not supported
 /// here: DoRA, biases, modules saved whole, initialisations that change the base, ...
 LoraConfig parse_lora_config(const std::string& text, const std::string& where);
-/// Of a folder's adapter_config.json.
+/// Reads a folder's adapter_config.json.
 LoraConfig load_lora_config(const std::filesystem::path& folder);
 
 }  // namespace specdec

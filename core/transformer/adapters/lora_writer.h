@@ -19,8 +19,8 @@ struct LoraShape {
   std::vector<std::string> modules = {};
 };
 
-/// Those modules, in the order of lora_modules; borrows the model's matrices. Throws ConfigError
-/// for a name that none of these layers has.
+/// The modules of a shape, in the order of lora_modules; borrows the model's matrices. Throws
+/// ConfigError for a name that none of these layers has.
 std::vector<LoraModule> lora_modules(const TransformerWeights& weights, const LoraShape& shape);
 
 /// An adapter that can be written.

@@ -34,7 +34,8 @@ struct CentroidHead {
 /// All steps of a round have one position, the newest committed token's, and see the same keys. The
 /// first hidden state is the target's last one, after its final norm.
 struct AssistantHead {
-  /// Its layers, norm and (tied) head, as those of a model; a layer's kv_source is the target's.
+  /// The drafter's layers, norm and (tied) head, as those of a model; a layer's kv_source is a
+  /// layer of the target.
   TransformerWeights weights;
   Linear pre_projection;   ///< [hidden, 2 * target_hidden]
   Linear post_projection;  ///< [target_hidden, hidden]
@@ -47,7 +48,7 @@ struct AssistantOptions {
   /// after a prefill. A cache that is cut to its window leaves window - 1.
   int64_t sliding_keys = 0;
   CentroidFill fill = CentroidFill::kBelowMinimum;
-  /// Whose embedding drawn tokens have; nullptr = the host draws chains and trees.
+  /// Target whose embedding drawn tokens have; nullptr = the host draws chains and trees.
   std::shared_ptr<const TransformerWeights> target = nullptr;
   int64_t graphs = 32;  ///< drafts that are kept as graphs, see TransformerOptions::graphs
 };
@@ -82,8 +83,8 @@ class AssistantModel {
   /// the target's keys may be recorded. InternalError where draws_drafts() is false.
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain, Token token, const Tensor& hidden,
                                        const Internals& target, int64_t row);
-  /// Drafts a tree likewise: a step for each level evaluates those of its nodes that have children,
-  /// each of its token and the hidden state that its parent came to.
+  /// Drafts a tree as draw_chain does a chain: a step for each level evaluates those of its nodes
+  /// that have children, each of its token and the hidden state that its parent came to.
   std::optional<DrawnTree> draw_tree(const TreeRequest& tree, Token token, const Tensor& hidden,
                                      const Internals& target, int64_t row);
   /// How many chains and trees ran as graphs.

@@ -196,7 +196,7 @@ class DominoCorrection final : public BlockCorrection {
   }
 
  private:
-  /// After the tokens down to a node, [state_size].
+  /// State [state_size] after the tokens down to a node.
   Tensor state(BlockSlots& slots, const Draft& partial, int64_t node) const {
     const Tensor start = at::zeros({config_.state_size}, input_.options());
     return memory_of(slots, partial, node, start, [&](const Tensor& before, int64_t on_path) {

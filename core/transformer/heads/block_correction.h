@@ -59,8 +59,8 @@ class BlockCorrection {
   virtual void write(TensorWriter& writer) const = 0;
 };
 
-/// That of a config's method; nullptr where there is none. `order` [draft vocab] int64: the rows of
-/// the draft vocabulary in the order of the target's tokens; undefined = as they are.
+/// The correction of a config's method; nullptr where there is none. `order` [draft vocab] int64:
+/// the rows of the draft vocabulary in the order of the target's tokens; undefined = as they are.
 std::shared_ptr<const BlockCorrection> make_block_correction(const BlockHeadConfig& config,
                                                              const HeadTensors& tensors,
                                                              const Tensor& order = {});

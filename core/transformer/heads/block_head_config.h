@@ -17,9 +17,9 @@ enum class BlockMethod {
   kDomino,   ///< a bias by a recurrent state of the block's tokens (arXiv:2605.29707)
   kDFlash2,  ///< a choice among a few candidates by the token before, and convolutions in layers
 };
-/// Its name as a drafter's type: "dflash", "dspark", "domino", "dflash2".
+/// Name of a method as a drafter's type: "dflash", "dspark", "domino", "dflash2".
 const char* block_method_name(BlockMethod method);
-/// The inverse; nothing for names of other drafters.
+/// Method of a drafter's type; nothing for names of other drafters.
 std::optional<BlockMethod> find_block_method(const std::string& name);
 
 /// How DSpark's bias follows from the token before and the slot's state (block_correction.h).

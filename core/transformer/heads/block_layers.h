@@ -20,8 +20,8 @@ struct BlockBackbone {
   bool window_from_anchor = false;
 };
 
-/// Their cached forward. The cache holds rows of the context, whose keys and values are made of the
-/// target's states directly, never rows of a block.
+/// Cached forward of a BlockBackbone. The cache holds rows of the context, whose keys and values
+/// are made of the target's states directly, never rows of a block.
 class BlockLayers {
  public:
   /// Rows of the cache: options.max_length of the context and `block` more.

@@ -21,7 +21,7 @@ struct BlockConvolution {
   Tensor projection;  ///< [2 * kernel_size * hidden / group_size, hidden]
 };
 
-/// Those of a layer.
+/// Convolutions of a layer.
 struct LayerConvolutions {
   BlockConvolution attention, mlp;
 };

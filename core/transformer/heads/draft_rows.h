@@ -19,9 +19,9 @@ namespace specdec {
 /// Throws WeightsError when d2t leaves the target's vocabulary, names a token twice or does not fit
 /// t2d; undefined when the file has none and `draft_vocab` is the target's.
 Tensor load_draft_ids(TensorSource& source, int64_t draft_vocab, int64_t vocab);
-/// Nothing for undefined ids.
+/// Writes a draft vocabulary's ids; nothing for undefined ones.
 void write_draft_ids(TensorWriter& writer, const Tensor& ids, int64_t vocab);
-/// For drafting, in the order of the target's tokens, of a head on `device`.
+/// The vocabulary that a head on `device` drafts with, in the order of the target's tokens.
 std::optional<DraftVocabulary> draft_vocabulary(const Tensor& ids, int64_t vocab,
                                                 at::Device device);
 

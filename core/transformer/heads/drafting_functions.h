@@ -17,7 +17,8 @@ struct MtpModules {
   std::vector<std::unique_ptr<LanguageModel>> models;
   std::shared_ptr<ModuleDrafts> drafts;  ///< of several, which it borrows; nullptr of one
 };
-/// Their ops are the same, since a graph holds those of all: the options' or the device's own.
+/// Makes the first `count` modules of a head. All have the same ops, the options' or the device's
+/// own, since a graph holds the launches of all.
 MtpModules make_mtp_modules(const std::shared_ptr<const MtpHead>& head, int64_t count,
                             const std::shared_ptr<const TransformerWeights>& target,
                             const KvStoreFactory& store, const TransformerOptions& options = {});

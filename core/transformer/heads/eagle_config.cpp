@@ -47,9 +47,9 @@ std::vector<int64_t> read_ids(const JsonKeys& keys, const char* key, int64_t shi
   return layers;
 }
 
-/// At the top of the config, id j is the input of layer j, as vLLM and speculators count; in
-/// eagle_config it is the output of layer j, as SGLang and SpecForge do, and so it is in DeepSpec's
-/// target_layer_ids.
+/// Reads the layers that are captured. At the top of the config, id j is the input of layer j, as
+/// vLLM and speculators count; in eagle_config it is the output of layer j, as SGLang and SpecForge
+/// do, and so it is in DeepSpec's target_layer_ids.
 std::vector<int64_t> read_capture_layers(const JsonKeys& keys) {
   if (keys.has("eagle_config") && keys.object("eagle_config").has(kAuxLayers)) {
     return read_ids(keys.object("eagle_config"), kAuxLayers, 0);
@@ -79,7 +79,8 @@ void read_norms(const JsonKeys& keys, EagleConfig& config) {
   }
 }
 
-/// Only those that are on, so that a head without them has the config that it always had.
+/// Writes the flags of norms that are on alone, so that a head without them has the config that it
+/// always had.
 void write_norms(const EagleConfig& config, json& out) {
   const std::pair<const char*, bool> flags[] = {
       {"norm_before_residual", config.norm_before_residual},

@@ -19,9 +19,9 @@ enum class EagleVersion {
 /// Whether heads are fed captured streams of the target and have norms and an lm_head of their own:
 /// EAGLE-3 and P-EAGLE.
 bool captures_streams(EagleVersion version);
-/// "eagle", "eagle3", "peagle"
+/// Name of a version: "eagle", "eagle3", "peagle".
 std::string eagle_version_name(EagleVersion version);
-/// The inverse; nothing for names of other heads.
+/// Version of a name; nothing for names of other heads.
 std::optional<EagleVersion> find_eagle_version(const std::string& name);
 
 /// What the layer of a head is like: its config's model_type.

@@ -107,8 +107,8 @@ void read_rope(const JsonKeys& keys, EagleConfig& config) {
   }
 }
 
-/// Of all layers; 0 = they see everything. layer_types and use_sliding_window say whether the
-/// window is used.
+/// Window of all layers; 0 = they see everything. layer_types and use_sliding_window say whether
+/// the window is used.
 int64_t read_window(const JsonKeys& keys, int64_t layers) {
   bool used = keys.boolean("use_sliding_window", true);
   if (keys.has("layer_types")) {

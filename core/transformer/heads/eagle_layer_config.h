@@ -17,7 +17,7 @@ void apply_style(EagleConfig& config);
 /// Reads style, plan, hidden size and soft cap for a head whose version is known. Throws
 /// WeightsError naming the key.
 void read_eagle_layer(const JsonKeys& layer, EagleConfig& config);
-/// The inverse.
+/// Writes what read_eagle_layer reads.
 void write_eagle_layer(const EagleConfig& config, nlohmann::json& out);
 
 }  // namespace specdec

@@ -31,7 +31,7 @@ class FeatureHead {
   virtual Tensor feature(Ops& ops, const Tensor& output) const = 0;
   /// [n, vocab] of the target, or [n, columns] of the head's own vocabulary.
   virtual Tensor logits(Ops& ops, const Tensor& output, const Tensor& feature) const = 0;
-  /// nullptr: the target's.
+  /// The head's vocabulary; nullptr: the target's.
   virtual const DraftVocabulary* draft_vocabulary() const { return nullptr; }
 };
 

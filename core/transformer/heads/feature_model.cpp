@@ -19,7 +19,7 @@ at::TensorOptions placed_numbers(const TransformerWeights& target) {
   return at::TensorOptions(target.compute_dtype()).device(target.place.device);
 }
 
-/// Of the rows of all nodes, those of the last `count`.
+/// The rows of the last `count` nodes.
 Tensor last_rows(const Tensor& nodes, int64_t count) {
   return nodes.size(0) == count ? nodes : nodes.narrow(0, nodes.size(0) - count, count);
 }

@@ -69,7 +69,7 @@ class FeatureModel final : public LanguageModel {
  private:
   /// The features [n, width] of a batch's tokens as the head enters them, on the device.
   Tensor features_of(const TokenBatch& batch) const;
-  /// The same in the first result of `kept`, where a graph reads them.
+  /// The features in the first result of `kept`, where a graph reads them.
   static Tensor placed_features(Ops& kept, const Tensor& features);
   /// What the layers are fed of tokens that are in the vocabulary: those on a device are not read.
   TokenBatch enter(const TokenBatch& batch) const;
@@ -99,7 +99,7 @@ class FeatureModel final : public LanguageModel {
   std::shared_ptr<Ops> ops_;
   StepMemories step_memories_;
   StepMemory* memory_ = nullptr;  ///< of the draft in progress
-  /// Of tokens that are fed with the target's features, and with the head's own.
+  /// Memories of tokens that are fed with the target's features, and with the head's own.
   std::array<StepMemories, 2> fed_memories_;
   StepMemories scored_memories_;  ///< of their logits
   ResultMemory logits_memory_;
@@ -109,12 +109,14 @@ class FeatureModel final : public LanguageModel {
   std::unique_ptr<TransformerModel> engine_;
 };
 
-/// Both share the weights; the head must have been loaded for this target.
+/// Makes the model of an EAGLE head, which shares the weights of head and target; the head must
+/// have been loaded for this target.
 std::unique_ptr<FeatureModel> make_eagle_model(std::shared_ptr<const EagleHead> head,
                                                std::shared_ptr<const TransformerWeights> target,
                                                const KvStoreFactory& store,
                                                const TransformerOptions& options = {});
-/// One module of several.
+/// Makes the model of one of an MTP head's modules, which shares the weights of head and target;
+/// the head must have been loaded for this target.
 std::unique_ptr<FeatureModel> make_mtp_model(std::shared_ptr<const MtpHead> head, size_t module,
                                              std::shared_ptr<const TransformerWeights> target,
                                              const KvStoreFactory& store,

@@ -35,9 +35,10 @@ nlohmann::json head_target_json(const HeadTarget& target);
 /// cannot serve a target of this config.
 void check_head_shapes(const HeadTarget& expected, const TransformerConfig& target,
                        const std::filesystem::path& folder);
-/// The same. Returns what to tell the user of a target with other weights, such as the same ones
-/// stored in another type or with an adapter: drafts stay correct, but may be accepted less. ""
-/// where the weights are the same (whatever <bos>, <eos> and the longest input) or unknown.
+/// Throws as check_head_shapes. Returns what to tell the user of a target with other weights, such
+/// as the same ones stored in another type or with an adapter: drafts stay correct, but may be
+/// accepted less. "" where the weights are the same (whatever <bos>, <eos> and the longest input)
+/// or unknown.
 std::string check_head_target(const HeadTarget& expected, const TransformerInfo& target,
                               const std::filesystem::path& folder);
 
@@ -57,7 +58,7 @@ at::ScalarType plain_dtype(std::optional<at::ScalarType> wanted, at::ScalarType 
 /// head's that only its user knows). Throws WeightsError, by name, for xPress, which is not
 /// supported.
 std::string head_kind(const JsonKeys& keys);
-/// The same of `folder`/config.json; "" without one.
+/// What `folder`/config.json says that it is a head of; "" without the file.
 std::string head_kind(const std::filesystem::path& folder);
 /// Throws WeightsError, with the drafter that takes it, when the folder holds a head, not a model.
 void refuse_head(const std::filesystem::path& folder);

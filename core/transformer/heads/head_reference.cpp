@@ -13,7 +13,7 @@ Tensor project(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
   return bias.defined() ? product + bias : product;
 }
 
-/// Those columns of [rows, T, hidden] that logits are wanted of.
+/// The columns of [rows, T, hidden] whose logits are wanted.
 Tensor wanted(const HeadInputs& inputs, const Tensor& values) {
   return inputs.places.defined() ? values.flatten(0, 1).index_select(0, inputs.places) : values;
 }

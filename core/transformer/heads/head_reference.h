@@ -22,7 +22,7 @@ struct HeadInputs {
   Tensor places = {};
 };
 
-/// With an UnrolledKeys::first, T and column t are those from it on.
+/// What a head says of a batch. With an UnrolledKeys::first, T and column t are those from it on.
 struct HeadOutputs {
   Tensor features;  ///< [rows, T, hidden], column t: at t + 1; what the next step is fed
   /// [rows, T, vocab], or [n, vocab] of HeadInputs::places; column t: of the token at t + 2. With a
@@ -34,8 +34,8 @@ struct HeadOutputs {
 /// and the path of training. Runs on the target's device; see docs/eagle.md for how to unroll it.
 HeadOutputs eagle_reference(const EagleHead& head, const TransformerTensors& target,
                             const HeadInputs& inputs);
-/// The same for module `module`: column t of `tokens` is then the token at t + 1 + module, and the
-/// features are those of the module before (the target's for module 0).
+/// The reference forward of MTP module `module`: column t of `tokens` is then the token at t + 1 +
+/// module, and the features are those of the module before (the target's for module 0).
 HeadOutputs mtp_reference(const MtpHead& head, const TransformerTensors& target, size_t module,
                           const HeadInputs& inputs);
 

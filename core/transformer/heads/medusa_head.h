@@ -28,7 +28,7 @@ struct MedusaConfig {
   int64_t vocab_size = 0;
   /// The heads end in the target's own head instead of a matrix each (ours, for small files).
   bool share_lm_head = false;
-  /// With share_lm_head: how many of the target's tokens have logits; 0 = all.
+  /// Number of the target's tokens that have logits, with share_lm_head; 0 = all.
   int64_t draft_vocab_size = 0;
   HeadTarget trained_for = {};
 };
@@ -77,8 +77,8 @@ class MedusaModel {
   /// [1, hidden], and reads it back at once; nothing where the logits are damaged. InternalError
   /// for more tokens than there are heads, and where samples() is false.
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain, const Tensor& hidden);
-  /// Drafts a tree likewise: the children of each of its levels by the head of their depth, which
-  /// runs once for all of them.
+  /// Drafts a tree as draw_chain does a chain: the children of each of its levels by the head of
+  /// their depth, which runs once for all of them.
   std::optional<DrawnTree> draw_tree(const TreeRequest& tree, const Tensor& hidden);
   /// How many chains and trees ran as graphs.
   const GraphCounts& graph_counts() const { return graphs_.counts(); }
@@ -91,7 +91,7 @@ class MedusaModel {
   Tensor logits(Ops& ops, const Tensor& hidden, int64_t index) const;
   /// The sampler that draws a draft of so many levels.
   DeviceSampler& sampler_of(int64_t levels) const;
-  /// Of the heads' logits.
+  /// Number of columns of the heads' logits.
   int64_t columns() const;
   /// Draws one level after the other from a hidden state.
   void draw(const DraftSteps& steps, const Tensor& hidden);
@@ -127,7 +127,7 @@ CheckpointTensors medusa_tensors(const std::filesystem::path& folder);
 MedusaHead load_medusa_head(const std::filesystem::path& folder, const TransformerInfo& target,
                             std::optional<at::ScalarType> dtype = std::nullopt);
 
-/// Writes them; dtype: see TensorWriter.
+/// Writes the heads; dtype: see TensorWriter.
 void save_medusa_head(const MedusaHead& head, const std::filesystem::path& folder,
                       at::ScalarType dtype);
 

@@ -38,9 +38,9 @@ class ModuleDrafts {
   /// fewer, and the first time that such a graph is asked for: drafts of many sizes would else run
   /// op by op. The drafted tokens are pending in the modules that evaluated them.
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain, const ModuleRoot& root);
-  /// The same of a tree, whose nodes with children are pending then: level by level, those of a
-  /// module as deep as it is fed. A tree of 64 tokens or more gives nothing, and nothing is
-  /// pending.
+  /// Drafts a tree as draw_chain does a chain. Its nodes with children are pending then: level by
+  /// level, those of a module as deep as it is fed. A tree of 64 tokens or more gives nothing, and
+  /// nothing is pending.
   std::optional<DrawnTree> draw_tree(const TreeRequest& tree, const ModuleRoot& root);
   /// How many drafts ran as graphs.
   const GraphCounts& graph_counts() const { return graphs_.counts(); }

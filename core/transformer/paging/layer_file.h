@@ -51,9 +51,9 @@ class LayerFileWriter {
 /// a layer is read for the first time.
 class LayerFile final : public LayerStore {
  public:
-  /// nullptr where there is no such file, or one that was cut off, damaged in its table or made of
-  /// something else: write it again. Throws Error for a file that cannot be read or is of another
-  /// kind.
+  /// Opens a layer file; nullptr where there is none, or one that was cut off, damaged in its table
+  /// or made of something else: write it again. Throws Error for a file that cannot be read or is
+  /// of another kind.
   static std::unique_ptr<LayerFile> open(const std::filesystem::path& path,
                                          const LayerFileKey& key);
   const LayerFileNames& names() const { return names_; }

@@ -24,7 +24,7 @@ class LayerSource {
   /// Error where they cannot be read, and may be called again.
   virtual void acquire(int64_t layer) = 0;
   virtual void release(int64_t layer) = 0;
-  /// Since it was made.
+  /// Reads since the source was made.
   virtual LayerReads reads() const = 0;
 };
 

@@ -14,7 +14,7 @@ class LayerStore {
   LayerStore& operator=(const LayerStore&) = delete;
 
   virtual int64_t layers() const = 0;
-  /// Of one layer, a multiple of kLayerAlignment.
+  /// Bytes of one layer, a multiple of kLayerAlignment.
   virtual int64_t bytes(int64_t layer) const = 0;
   /// Fills `memory`, which has that many bytes and begins at a multiple of kLayerAlignment. Called
   /// by one thread at a time. Throws Error where the layer cannot be read.

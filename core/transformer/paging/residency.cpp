@@ -8,7 +8,7 @@
 namespace specdec {
 namespace {
 
-/// Of `count` layers on disk.
+/// Residency with `count` layers on disk, spread over the model.
 Residency spread(std::span<const int64_t> layer_bytes, int64_t count) {
   const int64_t layers = std::ssize(layer_bytes);
   Residency residency;

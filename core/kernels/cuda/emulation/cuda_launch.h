@@ -92,7 +92,7 @@ namespace specdec::cuda {
 
 inline unsigned char* shared_memory() { return emulation::shared_memory(); }
 
-/// Notes that the thread has called it; that all do is checked.
+/// Notes that the thread waits for earlier kernels; that all threads do is checked.
 inline void await_earlier_kernels() { emulation::await_earlier_kernels(); }
 
 /// c += a * b: tiles that the lanes of a warp hold as mma.m16n8k16 of bfloat16 says.

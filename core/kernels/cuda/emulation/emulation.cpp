@@ -31,7 +31,8 @@ namespace context = boost::context::detail;
 
 constexpr uint32_t kAllLanes = 0xFFFFFFFFU;
 constexpr size_t kStackBytes = size_t{128} << 10U;
-/// Of a stack, below its staggered end: what holds the frames that a fiber does not return from.
+/// Bytes of a stack, below its staggered end, that hold the frames that a fiber does not return
+/// from.
 constexpr size_t kFirstFrames = size_t{16} << 10U;
 constexpr size_t kStagger = 192;
 constexpr unsigned kMaxThreads = 1024;
@@ -61,7 +62,7 @@ void before_switch(Strand* from, const Strand& to) {
 #endif
 }
 
-/// On the strand that runs now; writes where the one before has its stack.
+/// Called on the strand that runs now; writes where the one before has its stack.
 void after_switch(const Strand& now, Strand& before) {
 #if SPECDEC_FIBERS_ARE_SANITIZED
   __sanitizer_finish_switch_fiber(now.fake_stack, &before.stack_bottom, &before.stack_bytes);

@@ -21,7 +21,7 @@ struct Index {
   unsigned x = 0, y = 0, z = 0;
 };
 
-/// Of the running thread, as CUDA names them. They change whenever another fiber runs.
+/// Indices of the running thread, as CUDA names them. They change whenever another fiber runs.
 // NOLINTNEXTLINE(readability-identifier-naming)
 extern constinit thread_local Index threadIdx, blockIdx, gridDim;
 
@@ -56,7 +56,7 @@ inline void check_mask(unsigned mask) {
     refuse_mask();
   }
 }
-/// Whether it is compiled with ASan, which finds accesses outside shared memory.
+/// Whether the emulation is compiled with ASan, which finds accesses outside shared memory.
 bool is_sanitized();
 
 }  // namespace specdec::cuda::emulation

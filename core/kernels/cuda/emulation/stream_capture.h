@@ -6,9 +6,9 @@
 /// does. A thread captures one stream at a time.
 namespace specdec::cuda {
 
-/// What ends a capture in CUDA too: a launch on another stream, or a wait.
+/// Error of what ends a capture in CUDA too: a launch on another stream, or a wait.
 constexpr int kCaptureUnsupported = 900;
-/// Of the end of a capture after that.
+/// Error of the end of a capture in which kCaptureUnsupported occurred.
 constexpr int kCaptureInvalidated = 901;
 
 int begin_capture(void** stream);

@@ -10,8 +10,8 @@
 /// addresses in their arguments.
 namespace specdec::cuda {
 
-/// Of a copy from or to memory whose address a launch was given, since when the copy's stream has
-/// not waited for the default one. (CUDA returns no error: it copies too early, now and then.)
+/// Error of a copy from or to memory whose address a launch was given, since when the copy's stream
+/// has not waited for the default one. (CUDA returns no error: it copies too early, now and then.)
 constexpr int kCopyOvertakesLaunch = 9001;
 
 int create_stream(void** stream);
@@ -25,7 +25,7 @@ int queue_copy(void* to, const void* from, int64_t bytes, void* stream);
 
 namespace emulation {
 
-/// Before a grid runs on the default stream with `bytes` of arguments at `task`.
+/// Called before a grid runs on the default stream with `bytes` of arguments at `task`.
 void begin_launch(const void* task, size_t bytes);
 /// Does all that was queued on a stream; of nullptr what the default stream waits for.
 int finish_stream(void* stream);

@@ -53,7 +53,7 @@ static inline int launch_graph(void* graph, void* stream) {
       cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream)));
 }
 
-/// One that still runs is freed when it ends.
+/// Destroys a graph; one that still runs is freed when it ends.
 static inline int destroy_graph(void* graph) {
   return cleared(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)));
 }
