@@ -13,7 +13,7 @@
 namespace specdec {
 namespace {
 
-/// Instead of a token, of RecentAnswers.
+/// Key of RecentAnswers in place of a token.
 constexpr uint32_t kWhetherComplete = ~uint32_t{0};
 
 }  // namespace

@@ -14,7 +14,7 @@ constexpr size_t kContextTokens = 8;
 // Masks with more tokens than this are not searched for one that goes on where a forced one ends.
 constexpr int64_t kMaxSearched = 4096;
 
-/// Without the bytes of an unfinished UTF-8 character at the end.
+/// Bytes without those of an unfinished UTF-8 character at the end.
 std::string_view whole_characters(std::string_view bytes) {
   for (std::string_view rest = bytes; !rest.empty();) {
     const Utf8Scan scan = scan_utf8(rest);

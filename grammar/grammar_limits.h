@@ -6,7 +6,7 @@ namespace specdec {
 
 /// What a grammar may cost. A notation reads those that concern it.
 struct GrammarLimits {
-  /// States that it may add to the automata of its vocabulary's regular expressions.
+  /// States that a grammar may add to the automata of its vocabulary's regular expressions.
   uint64_t max_regex_states = 250'000;
   /// Bytes of the cached masks; others are made again.
   uint64_t max_mask_bytes = uint64_t{64} << 20;

@@ -18,8 +18,8 @@
 namespace specdec {
 namespace {
 
-/// To be raised when what is written changes, or how it is found: other versions' files are not
-/// read.
+/// Version of the cache files: to be raised when what is written changes, or how it is found: other
+/// versions' files are not read.
 constexpr uint64_t kCacheVersion = 3;
 constexpr CacheKey kTrie = {.kind = 1};
 constexpr size_t kShownNames = 5;

@@ -90,7 +90,7 @@ class GrammarVocabulary {
   const std::filesystem::path& cache_path() const { return cache_path_; }
   /// True when nothing had to be made at the beginning.
   bool was_cached() const { return was_cached_; }
-  /// What it holds in memory and drops when it is too much, by name.
+  /// What the vocabulary holds in memory and drops when it is too much, by name.
   struct CacheSize {
     std::string name;
     uint64_t bytes = 0;

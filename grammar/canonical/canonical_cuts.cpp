@@ -118,7 +118,7 @@ void CanonicalCuts::find_inner() {
   }
 }
 
-/// Of the characters of several bytes that begin so.
+/// Whether some character of several bytes that begins with this byte has no piece.
 bool CanonicalCuts::some_has_no_piece(uint8_t first_byte) const {
   const int more = first_byte >= 0xF0 ? 3 : first_byte >= 0xE0 ? 2 : 1;
   const auto first = static_cast<char32_t>(first_byte & (0x3FU >> more)) << (6 * more);

@@ -43,13 +43,14 @@ class CanonicalCuts {
   /// Bytes with which the next token cannot be relied on to stand apart; all of them in the middle
   /// of a character. Where another byte comes next, every cut of what follows is a cut after this.
   Bytes joining_bytes(LeftId left);
-  /// These and more, found faster.
+  /// The joining bytes and more, found faster.
   Bytes roughly_joining_bytes(LeftId left) const { return find_joining(left_at(left), true); }
   /// Tokens that end inside a JSON string as they begin there: whole characters and escapes (but
   /// for \u, of which it may take two), no quote.
   const MaskWords& inner() const { return inner_; }
-  /// Those of them after which some printable ASCII character but '"' and '\' begins a new token;
-  /// tokens that begin an escape of which the letter does; first bytes of characters without piece.
+  /// Tokens of inner() after which some printable ASCII character but '"' and '\' begins a new
+  /// token; tokens that begin an escape of which the letter does; first bytes of characters without
+  /// piece.
   const MaskWords& loose() const { return loose_; }
 
  private:

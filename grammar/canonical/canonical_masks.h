@@ -60,14 +60,14 @@ class CanonicalMasks {
   struct Hash {
     size_t operator()(const CutState& at) const;
   };
-  /// What may stand at a at.
+  /// Tokens that may stand at a cut state.
   struct Next {
     std::vector<Token> ends;  ///< end tokens and named ones, which no cut concerns
     MaskWords words;          ///< empty when the tokens are few
     std::vector<Token> few;
     size_t count() const;
   };
-  /// Those of them that have to be looked into; the others are alive.
+  /// Tokens of a Next that have to be looked into; after the others the cut state is alive.
   struct Doubtful {
     std::vector<Token> tokens;         ///< in the trie's order when they are many
     std::optional<OpenString> string;  ///< that has begun

@@ -75,7 +75,7 @@ class Reading {
     return contains(chart_.ends(part.symbol, part.begin), part.end);
   }
 
-  /// Of a nonterminal's text.
+  /// The parts of a nonterminal's text.
   Parts parts_of(const Part& whole) {
     const bool is_chain = is_repeat_[whole.symbol.index] && whole.begin < whole.end;
     Parts parts = is_chain
@@ -179,7 +179,8 @@ class Reading {
     return all;
   }
 
-  /// Of one that is not empty, ascending.
+  /// Where one of the elements that begins at `begin` may end, behind it and up to `last`;
+  /// ascending.
   ParseChart::Ends element_ends(const std::vector<SlotId>& elements, uint32_t begin,
                                 uint32_t last) {
     ParseChart::Ends ends;

@@ -34,8 +34,8 @@ class ContextFreeGrammar {
     std::optional<Token> token = {};                 ///< then `regex` is nothing
     std::shared_ptr<Automaton> automaton = nullptr;  ///< likewise
     std::optional<size_t> ends_at = {};  ///< of a token after which generation ends: its place
-    /// After so many tokens that end within it, it ends. 0: any number. Otherwise every beginning
-    /// of a text of `regex` is one, but for the empty one.
+    /// Number of tokens that end within the terminal after which it ends; 0: any. With a number
+    /// every beginning of a text of `regex` is a text of it, but for the empty one.
     uint32_t max_tokens = 0;
   };
   struct Production {

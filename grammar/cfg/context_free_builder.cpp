@@ -81,7 +81,7 @@ class Builder {
 
   Symbol fresh() { return {false, count_++}; }
 
-  /// The same token is one terminal, but for those whose places matter.
+  /// The terminal of a token: one for each token, but for those whose places matter.
   Symbol token(const RuleExpression& expression) {
     const RuleSet::NamedToken& named = rules_.named_token(expression);
     const size_t place = named.ends ? expression.span.begin + 1 : 0;

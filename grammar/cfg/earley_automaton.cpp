@@ -89,8 +89,8 @@ std::vector<EarleyAutomaton::Item> EarleyAutomaton::items(StateId state) const {
   return result;
 }
 
-/// Of items that differ only in the tokens that were counted, the one with the fewest may do all
-/// that the others may.
+/// Interns a state. Of items that differ only in the tokens that were counted, the one with the
+/// fewest is kept: it may do all that the others may.
 StateId EarleyAutomaton::intern(bool complete, std::vector<Item> items) {
   std::sort(items.begin(), items.end());
   const auto is_same = [](const Item& a, const Item& b) {
@@ -242,8 +242,8 @@ StateId EarleyAutomaton::next_in_character(StateId state, Utf8Decoder utf8, uint
   return point ? after(state, *point) : partial(state, utf8);
 }
 
-/// In the middle of a character. Where all that it may become leads to the same state, only that
-/// state is kept: then long classes like "any character" cost few states.
+/// A state in the middle of a character. Where all that it may become leads to the same state, only
+/// that state is kept: then long classes like "any character" cost few states.
 StateId EarleyAutomaton::partial(StateId state, const Utf8Decoder& utf8) {
   const CodePoints::Range reach = utf8.reach();
   const Table here = table(state);
@@ -278,7 +278,7 @@ StateId EarleyAutomaton::with_items(StateId state, const Change& change) {
   return intern(is_complete(state), std::move(all));
 }
 
-/// Within a character nothing is counted: the text cannot end there.
+/// The state after a token's end. Within a character nothing is counted: the text cannot end there.
 StateId EarleyAutomaton::end_token(StateId state) {
   if (!counts_tokens_ || tag(plain(state)) > kComplete) {
     return state;

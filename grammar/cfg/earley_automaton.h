@@ -57,7 +57,8 @@ class EarleyAutomaton final : public Automaton, public StringStates {
   /// Where to go on when a rule ends: pairs of a slot and, when the rule there ends, the next
   /// return set. A slot of kEnd (only with the return set 0) is the end of the text.
   using ReturnId = uint32_t;
-  /// In a terminal: what may follow of it, the slot it stands at, the return set of its rule.
+  /// An item in a terminal: what may follow of it, the slot it stands at, the return set of its
+  /// rule.
   struct Item {
     RegexId rest = RegexStore::kNothing;
     SlotId slot = ContextFreeGrammar::kEnd;
@@ -67,7 +68,7 @@ class EarleyAutomaton final : public Automaton, public StringStates {
     uint32_t tokens = 0;
     auto operator<=>(const Item&) const = default;  // NOLINT(modernize-use-nullptr)
   };
-  /// In an embedded automaton, whose state is `inner`.
+  /// An item in an embedded automaton, whose state is `inner`.
   struct Embedded {
     SlotId slot = ContextFreeGrammar::kEnd;
     ReturnId returns = 0;
@@ -97,7 +98,7 @@ class EarleyAutomaton final : public Automaton, public StringStates {
   static constexpr StateId kUnknown = ~StateId{0};
 
   std::vector<Item> items(StateId state) const;
-  /// Of an item in states_.
+  /// Words of an item in states_.
   size_t item_words() const { return counts_tokens_ ? 4 : 3; }
   Tag tag(StateId state) const { return static_cast<Tag>(states_[state][0]); }
   StateId intern(bool complete, std::vector<Item> items);

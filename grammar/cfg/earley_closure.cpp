@@ -107,7 +107,7 @@ void EarleyAutomaton::Closure::visit(SlotId slot, uint32_t returns) {
   }
 }
 
-/// Empty texts of what is called have been skipped by those who call.
+/// Expands what is called. Those who call have skipped its empty texts.
 void EarleyAutomaton::Closure::expand_calls() {
   for (uint32_t i = 0; i < calls_.size(); ++i) {
     const auto heads = grammar_.heads(calls_[i].nonterminal);
@@ -209,7 +209,7 @@ void EarleyAutomaton::Closure::add_outer(Call& call, const std::vector<ReturnId>
   call.outer = std::move(kept);
 }
 
-/// From the return sets that contain no other new ones on.
+/// Numbers the return sets, those first that contain no other new ones.
 void EarleyAutomaton::Closure::number_calls() {
   numbers_.assign(calls_.size(), kLocal);
   std::vector<std::vector<uint32_t>> edges(calls_.size());

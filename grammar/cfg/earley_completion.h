@@ -29,7 +29,7 @@ class EarleyAutomaton::Completion {
  private:
   /// Bytes of a completion, and what is longer.
   static constexpr uint64_t kTooLong = uint64_t{1} << 20U;
-  /// Of an embedded text with no known way: any other is better, but some may stand in a row.
+  /// Cost of an embedded text with no known way: any other is better, but some may stand in a row.
   static constexpr uint64_t kUnknownCost = kTooLong / 4;
 
   /// What is begun, and its rest.

@@ -22,7 +22,7 @@ class GrammarText {
   char peek(size_t ahead = 0) const;
   bool looking_at(std::string_view prefix) const;
   bool accept(std::string_view prefix);
-  /// Up to the end at most.
+  /// Skips bytes, up to the end at most.
   void skip(size_t bytes);
   void skip_line();
   /// One character. Not at the end.

@@ -141,7 +141,7 @@ void LarkParser::attribute(Attributes& read) {
   }
 }
 
-/// Whether there is such an attribute, which those before it leave room for.
+/// Fails unless there is such an attribute, which those before it leave room for.
 void LarkParser::check_attribute(const Attributes& read, std::string_view name,
                                  size_t start) const {
   if (name.empty()) {

@@ -71,7 +71,7 @@ void LarkParser::skip_lines() {
   }
 }
 
-/// Within expansions: to the next line too, when that is still a part of it.
+/// Skips space; within expansions to the next line too, when that is still a part of it.
 void LarkParser::skip_space() {
   skip_blanks();
   const size_t end = text_.position();

@@ -24,7 +24,7 @@ class LarkPatterns {
 
   /// An expression in Python's syntax, as a part of a terminal.
   ExpressionId part(std::string pattern, GrammarSpan span);
-  /// The same, standing alone.
+  /// An expression in Python's syntax that stands alone.
   ExpressionId whole(const std::string& pattern, GrammarSpan span);
   /// Defines the terminals anew that are to be put together; all rules are defined.
   void close();

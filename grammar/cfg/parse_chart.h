@@ -27,7 +27,7 @@ struct ChartText {
   std::vector<bool> token_ends = {false};  ///< by boundary: a token ends there
   uint32_t boundaries() const { return static_cast<uint32_t>(offsets.size()); }
 
-  /// Nothing of a character at the end that is not finished.
+  /// The text of some parts, without a character at the end that is not finished.
   explicit ChartText(std::span<const TextPart> parts);
 };
 
@@ -42,12 +42,12 @@ class ParseChart {
   /// Borrows all three. Throws GrammarError when the parse takes too many steps.
   ParseChart(RegexStore& regexes, const ContextFreeGrammar& grammar, const ChartText& text);
 
-  /// Where texts of a symbol end that begin at a boundary where it may stand.
+  /// Ends of a symbol's texts that begin at a boundary where it may stand.
   const Ends& ends(Symbol symbol, uint32_t begin);
-  /// The same of the rest of a production.
+  /// Ends of the texts of the rest of a production that begin there.
   const Ends& ends_of_rest(SlotId slot, uint32_t begin);
-  /// Of two texts of nonterminals with the same ends, of which one is a part of the other, the part
-  /// may be the one that was found earlier.
+  /// Number that says when a nonterminal's text was found. Of two texts with the same ends, of
+  /// which one is a part of the other, the part may be the one that was found earlier.
   uint32_t order(uint32_t nonterminal, uint32_t begin, uint32_t end) const;
   /// Throws GrammarError after too many steps of all kinds.
   void count(uint64_t steps);

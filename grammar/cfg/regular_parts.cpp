@@ -86,7 +86,7 @@ void RegularParts::fold_rule(RuleId rule, bool is_recursive, const GrammarText& 
                                        definition.name, kMaxSize, kMaxDerivativeDepth));
 }
 
-/// Of a terminal: what is no part of one, also behind a name in capital letters.
+/// Refuses what is no part of a terminal, also behind a name in capital letters.
 void RegularParts::refuse_whole_parts(const RuleSet::Rule& terminal,
                                       const GrammarText& text) const {
   for (const ExpressionId id : rules_.within(*terminal.body)) {

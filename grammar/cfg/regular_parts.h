@@ -22,7 +22,8 @@ class RegularParts {
   RegularParts(RegexStore& regexes, const RuleSet& rules, const GrammarText& text);
 
   const Part& of(ExpressionId expression) const { return parts_[expression]; }
-  /// Not regular when one of the expressions is not, or when the whole would be too large.
+  /// Choices and sequences, which are not regular when one of the expressions is not, or when the
+  /// whole would be too large.
   Part any_of(std::span<const ExpressionId> expressions);
   Part sequence(std::span<const ExpressionId> expressions);
 

@@ -85,7 +85,7 @@ class RuleSet {
   ExpressionId shortest(ExpressionId part, GrammarSpan span);
   ExpressionId limited(ExpressionId part, uint64_t max_tokens, GrammarSpan span);
   ExpressionId capture(ExpressionId part, CaptureMark mark, GrammarSpan span);
-  /// Of a sequence.
+  /// Drops the last part of a sequence.
   void drop_last_part(ExpressionId sequence) { expressions_[sequence].children.pop_back(); }
 
   /// The rule of that name, which may be defined later.

@@ -87,8 +87,8 @@ class Alternatives {
   bool contradicts(FormulaId, const Plan&, int) {
     return false;
   }
-  /// The same of the plan's objects, told by the names that these may have: what differs elsewhere
-  /// only becomes one formula.
+  /// A formula that holds for the same objects of the plan, told by the names that these may have:
+  /// formulas that differ elsewhere only become one.
   FormulaId narrowed(FormulaId formula, const ObjectPlan& plan);
   FormulaId narrowed_existence(FormulaId formula, const ObjectPlan& plan);
   template <class Plan>

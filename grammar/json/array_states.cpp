@@ -65,7 +65,7 @@ bool ArrayStates::may_end(ArrayStateId id) const {
   return missing(plan(id), states_[id]) == 0 && (!plan(id).repeated || states_[id].repeated);
 }
 
-/// When all items from here on are alike: enough of them exist.
+/// Whether enough items exist where all items from here on are alike.
 bool ArrayStates::enough_alike(const ArrayState& state) {
   const ArrayPlan& plan = plans_[state.plan];
   std::vector<FormulaId> parts = {plan.rest};

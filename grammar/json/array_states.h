@@ -25,7 +25,7 @@ class ArrayStates {
         feasibility_(feasibility),
         unique_(formulas, questions, feasibility, sets_) {}
 
-  /// Before the first item of a plan's arrays.
+  /// Adds a plan; the state before the first item of its arrays.
   ArrayStateId add(ArrayPlan plan);
   const ArrayState& operator[](ArrayStateId id) const { return states_[id]; }
   const ArrayPlan& plan(ArrayStateId id) const { return plans_[states_[id].plan]; }
@@ -35,7 +35,7 @@ class ArrayStates {
   /// How the next item may be; where values are told apart, the states after it do not know its
   /// value yet.
   const std::vector<Choice>& items(ArrayStateId id);
-  /// The same, ways among them that may lead nowhere.
+  /// Choices of the next item as of items(), with ways among them that may lead nowhere.
   std::vector<Choice> ways(ArrayStateId id);
 
   // Arrays whose items must differ, or must not.
@@ -57,7 +57,7 @@ class ArrayStates {
   /// Values, sorted, with which an item makes a difference to what may follow; all others are
   /// alike.
   std::vector<ValueId> excluded_values(ArrayStateId id);
-  /// At least as many as these.
+  /// Upper bound of the number of excluded values.
   uint64_t count_excluded_values(ArrayStateId id);
 
  private:

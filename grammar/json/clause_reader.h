@@ -21,7 +21,7 @@ class ClauseReader {
   ClauseReader(FormulaStore& formulas, SchemaFormulas& schemas, FormulaTruths& truths)
       : formulas_(formulas), schemas_(schemas), truths_(truths) {}
 
-  /// nullptr when it speaks of anything else.
+  /// The clause that a choice is; nullptr when it speaks of anything else.
   const ObjectClause* read(FormulaId choice);
   /// The formula or its contrary, where it lists its values: few constants; else kFalse.
   FormulaId listing_of(FormulaId formula);

@@ -31,7 +31,8 @@ class Feasibility {
   virtual bool has_many(FormulaId formula, uint64_t many) = 0;
   /// All values, or `most` of them and perhaps more. Lives until the next question.
   virtual const ValueList& values(FormulaId formula, uint64_t most) = 0;
-  /// Those of them that nest no deeper than `depth`: quickly found, where that is small.
+  /// The values that nest no deeper than `depth`, all or `most` of them and perhaps more: quickly
+  /// found where `depth` is small.
   virtual ValueList shallow_values(FormulaId formula, uint64_t most, int depth) = 0;
 };
 
@@ -51,10 +52,11 @@ class PlanQuestions {
   [[noreturn]] void fail(const std::string& what) const;
   /// Throws GrammarError beyond max_steps while the schema is compiled, and beyond max_seconds.
   void count_step();
-  /// The same of work that is one step, but long: looks at the clock now and then.
+  /// Counts work that is one step, but long, with the errors of count_step: looks at the clock now
+  /// and then.
   void count_bytes(uint64_t bytes);
-  /// A step of a text begins. Steps are not bounded any more: how many there are depends on what
-  /// other texts have made known.
+  /// Called when a step of a text begins. Steps are not bounded any more: how many there are
+  /// depends on what other texts have made known.
   void begin_reading();
   /// A call about a text begins, of many steps; max_seconds hold for it.
   void begin_call();

@@ -23,7 +23,7 @@ class FormulaTruths {
   TypeMask always(FormulaId formula, TypeMask asked) { return truths(formula, asked).always; }
 
  private:
-  /// By type: which values a formula holds of, and of which it depends on the value.
+  /// Truths by type: which values a formula holds of, and of which it depends on the value.
   struct Truths {
     TypeMask known = 0;  ///< types that were asked for
     TypeMask always = 0;

@@ -67,7 +67,7 @@ class JsonAutomaton::Completion {
 
   /// Ends a list; `next`: after an item.
   std::optional<std::string> array(ArrayStateId id, int depth, bool next);
-  /// Items that it needs at least.
+  /// Items that an array needs at least.
   uint64_t array_left(ArrayStateId id) const;
   std::optional<std::string> make_items(ArrayStateId id, int depth);
   std::vector<std::string> items(const Choice& choice, int depth);
@@ -76,7 +76,7 @@ class JsonAutomaton::Completion {
 
   /// Ends an object after a property.
   std::optional<std::string> object(ObjectStateId id, int depth);
-  /// Properties that it needs at least.
+  /// Properties that an object needs at least.
   uint64_t object_left(ObjectStateId id) const;
 
   /// A property and what ends the object after it; with `nearer`, one that brings it nearer to

@@ -86,7 +86,7 @@ void make_canonical(JsonValue& begun, size_t depth) {
   }
 }
 
-/// The same with the complete parts as a value.
+/// What complete_parts finds in a text, with the complete parts as a value.
 Begun read_begun(std::string_view text) {
   Begun found = complete_parts(text);
   if (!found.closers.empty()) {
@@ -132,7 +132,7 @@ const JsonValue* innermost(const JsonValue& begun, const JsonValue& value, size_
   return inner;
 }
 
-/// The same of a whole value where nothing is open.
+/// The part of `value` that is innermost in what is begun; `value` itself where nothing is open.
 const JsonValue* innermost(const Begun& begun, const JsonValue& value) {
   return begun.closers.empty() ? &value : innermost(begun.value, value, begun.closers.size() - 1);
 }
@@ -174,7 +174,7 @@ void add_strings(const Begun& begun, const std::optional<std::string>& name, con
 
 }  // namespace
 
-/// Of the item's text up to that size.
+/// Place of the item's text up to that size.
 JsonAutomaton::ExcludedValues::Place JsonAutomaton::ExcludedValues::place(const Item& item,
                                                                           size_t size) const {
   uint32_t text = item.recorded;

@@ -66,7 +66,8 @@ bool JsonAutomaton::Explain::goes_on(std::string_view bytes) {
       bytes, [&](char byte) { return self_.next(at, static_cast<uint8_t>(byte)) != kDead; });
 }
 
-/// Of items that are told apart, only the kinds of which values are left.
+/// Kinds of values that may come. Of items that are told apart, only the kinds of which values are
+/// left.
 std::string JsonAutomaton::Explain::value(const Thread& thread) {
   const ValuePlan plan = self_.plans_.value(thread.a);  // a copy: plans grow
   const bool told_apart = self_.item_is_open(self_.states_[state_], thread);
@@ -86,7 +87,7 @@ std::string JsonAutomaton::Explain::value(const Thread& thread) {
   return "a value begins: " + join(parts, 0);
 }
 
-/// In a string or number of an item that only some values are left for.
+/// What may follow in a string or number of an item that only some values are left for.
 std::string JsonAutomaton::Explain::excluded_values(const Thread& thread) {
   if (thread.kind == Kind::kNumber) {
     return fmt::format("inside a number; it may {}end here", goes_on(",]}\n") ? "" : "not ");

@@ -50,7 +50,7 @@ const std::string& JsonAutomaton::PartialItem::text() {
   return *text_;
 }
 
-/// Of the list or object whose part ends when what the thread is in ends.
+/// Depth of the list or object whose part ends when what the thread is in ends.
 uint32_t JsonAutomaton::PartialItem::depth_of(const Thread& thread) const {
   switch (thread.kind) {
     case Kind::kValue:
@@ -64,12 +64,12 @@ uint32_t JsonAutomaton::PartialItem::depth_of(const Thread& thread) const {
   }
 }
 
-/// From where the item of an array begins.
+/// The text from where the item of an array begins.
 std::string_view JsonAutomaton::PartialItem::text(const Entry& entry) {
   return std::string_view(text()).substr(entry.text_start);
 }
 
-/// Told by the array alone.
+/// Counts what an array refuses by the array alone.
 JsonAutomaton::PartialItem::Refused JsonAutomaton::PartialItem::excluded_values() {
   return [this](const Entry& entry) {
     ArrayStates& arrays = plans_.arrays();
@@ -78,7 +78,7 @@ JsonAutomaton::PartialItem::Refused JsonAutomaton::PartialItem::excluded_values(
   };
 }
 
-/// Of what the item may still become.
+/// Counts what an array refuses of the values that the item may still become.
 JsonAutomaton::PartialItem::Refused JsonAutomaton::PartialItem::left() {
   return [this](const Entry& entry) {
     const bool unique =
@@ -88,7 +88,7 @@ JsonAutomaton::PartialItem::Refused JsonAutomaton::PartialItem::left() {
   };
 }
 
-/// Of all the arrays around.
+/// Values that all arrays around refuse together, at most.
 uint64_t JsonAutomaton::PartialItem::sum(const Thread& thread, const Refused& refused) {
   Sums known;
   return state_.text_depth == 0 ? 0 : sum(thread.stack, depth_of(thread), refused, known);
@@ -221,7 +221,7 @@ bool JsonAutomaton::PartialItem::has_many(const Thread& thread, uint64_t many) {
   }
 }
 
-/// Of at least `most` different values, if there are so many.
+/// Rests of at least `most` different values, if there are so many.
 std::vector<std::string> JsonAutomaton::PartialItem::rests(const Thread& thread, uint64_t most) {
   return list_different(
       most, [&](uint64_t listed) { return list_rests(thread, listed); },

@@ -40,7 +40,7 @@ class JsonAutomaton::PartialItem {
   using Refused = std::function<uint64_t(const Entry& entry)>;
   Refused excluded_values();
   Refused left();
-  /// By stack: alternatives that are open at once share what is around them.
+  /// Sums by stack: alternatives that are open at once share what is around them.
   using Sums = std::unordered_map<uint32_t, uint64_t>;
   uint64_t sum(const Thread& thread, const Refused& refused);
   uint64_t sum(uint32_t stack, uint32_t depth, const Refused& refused, Sums& known);

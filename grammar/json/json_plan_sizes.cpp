@@ -125,7 +125,7 @@ uint64_t JsonPlans::count(const StringPlan& plan) {
   return regexes.count(bounded_language(plan), kManyValues);
 }
 
-/// Of any values; 1 when `contains` or equal items make it hard to tell.
+/// Number of arrays of any values; 1 when `contains` or equal items make it hard to tell.
 uint64_t JsonPlans::count(const ArrayPlan& plan, int depth) {
   constexpr uint64_t kMaxItems = 64;
   if (!plan.contains.empty() || plan.repeated || (plan.unique && !plan.prefix.empty())) {

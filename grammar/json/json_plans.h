@@ -29,17 +29,17 @@ class JsonPlans final : private Feasibility {
   bool possible(FormulaId formula) override;
   bool has_many(FormulaId goal, uint64_t many) override;
   bool has_many(const StringPlan& plan, uint64_t many);
-  /// The same of objects that go on with one of these names of the plan, or with one of which what
-  /// follows is in one of the languages.
+  /// True only when there are so many different objects that go on with one of these names of the
+  /// plan, or with one of which what follows is in one of the languages.
   bool has_many(const ValueLists::Names& names, uint64_t many);
-  /// The same of objects that go on with any property.
+  /// True only when there are so many different objects that go on with any property.
   bool has_many_after(ObjectStateId state, uint64_t many);
   const ValueList& values(FormulaId goal, uint64_t most) override { return lists_.of(goal, most); }
   ValueList shallow_values(FormulaId goal, uint64_t most, int depth) override {
     return lists_.shallow(goal, most, depth);
   }
   ValueLists& lists() { return lists_; }
-  /// The same of arrays that go on with any item.
+  /// True only when there are so many different arrays that go on with any item.
   bool has_many_items_after(ArrayStateId state, uint64_t many);
   /// A string plan's language, its length included.
   RegexId bounded_language(const StringPlan& plan);

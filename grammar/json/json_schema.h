@@ -24,7 +24,8 @@ struct JsonSchemaOptions {
   uint32_t max_whitespace = 0;
   /// What bounds white space without max_whitespace; 0: a line break and 16 others.
   uint32_t usual_max_whitespace = 0;
-  /// In both styles, characters may be escaped that the vocabulary's tokens do not spell.
+  /// Style of escapes. In both, characters may be escaped that the vocabulary's tokens do not
+  /// spell.
   EscapeStyle escapes = EscapeStyle::kMinimal;
   SchemaRegistry registry;  ///< documents that $ref may mean
 };

@@ -37,7 +37,8 @@ void JsonAutomaton::Step::add_items(ArrayStateId state, uint32_t stack) {
   }
 }
 
-/// After the beginning of a list or object, or one of its parts; true when another part must come.
+/// Goes on after the beginning of a list or object, or one of its parts; true when another part
+/// must come.
 bool JsonAutomaton::Step::goes_on(const Thread& thread, const Container& container, bool may_end) {
   const bool next = thread.kind == container.next;
   if (byte_ == container.end && may_end && !(next && style(Style::kIndent))) {

@@ -48,7 +48,7 @@ std::vector<Range> characters(uint32_t first, uint32_t last) {
   return ranges;
 }
 
-/// Those from `low` to `high` that only their number spells.
+/// Adds the characters from `low` to `high` that only their number spells.
 void add_unspelled(std::vector<Range>& ranges, const Escapes& escapes, uint32_t low,
                    uint32_t high) {
   if (escapes.unspelled != nullptr) {

@@ -16,7 +16,7 @@ enum class EscapeStyle {
 /// The escapes of a style, where some characters cannot be spelled by their own bytes.
 struct Escapes {
   EscapeStyle style = EscapeStyle::kAny;
-  /// With kMinimal: characters that \u may stand for, although JSON requires no escape of them.
+  /// Characters that \u may stand for with kMinimal, although JSON requires no escape of them.
   /// Borrowed; nullptr = none.
   const CodePoints* unspelled = nullptr;
 

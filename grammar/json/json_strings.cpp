@@ -187,7 +187,8 @@ bool JsonAutomaton::item_is_open(const State& state, const Thread& thread) {
          state.depth >= state.text_depth + (container ? 1 : 0);
 }
 
-/// As Step::end_value, but for items of unique arrays, whose value is not known here.
+/// Threads after a value, as Step::end_value makes them, but for items of unique arrays, whose
+/// value is not known here.
 std::vector<JsonAutomaton::Thread> JsonAutomaton::after_value(uint32_t stack) {
   std::vector<Thread> threads;
   for (const Entry& entry : stacks_[stack]) {

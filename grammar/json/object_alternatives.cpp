@@ -186,7 +186,7 @@ FormulaId Alternatives::narrowed_existence(FormulaId formula, const ObjectPlan& 
   return formulas_.exists(std::move(left), value);
 }
 
-/// Those that the plan has become too narrow for.
+/// Narrows the existences that the plan has become too narrow for; false when no object is left.
 bool Alternatives::narrow_existences(Task& task, ObjectPlan& plan) {
   std::vector<std::pair<KeySetId, FormulaId>> kept;
   for (const auto& [set, value] : plan.exists) {

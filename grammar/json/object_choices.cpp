@@ -5,8 +5,8 @@
 
 namespace specdec {
 
-/// Without existences to fulfil, counting tells what may come: the state is feasible, and stays so
-/// after any open name that leaves room for, and does not skip, what is required.
+/// Choices without existences to fulfil, where counting tells what may come: the state is feasible,
+/// and stays so after any open name that leaves room for, and does not skip, what is required.
 ObjectChoices ObjectStates::counted_choices(const ObjectState& state, const ObjectPlan& plan) {
   uint64_t missing = 0;
   uint32_t first_missing = kNoRank;

@@ -109,7 +109,7 @@ class ObjectClauses::Search {
     return found;
   }
 
-  /// The one with the fewest parts that may still hold; of many the next one that has few.
+  /// The unmet clause with the fewest parts that may still hold; of many the next one that has few.
   std::optional<uint32_t> find_unmet() {
     constexpr int kFew = 2;
     const std::vector<uint32_t>& clauses = group_->clauses;

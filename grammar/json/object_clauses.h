@@ -43,7 +43,8 @@ class ObjectClauses {
   /// `others` how many properties that no clause speaks of, required ones left out.
   bool can_hold(ObjectPlanId id, const ObjectPlan& plan, const ObjectState& state,
                 const std::vector<bool>& can_come, uint64_t others);
-  /// The same when it was so before the name came, in any order and of any number.
+  /// True when can_hold is true after a name, given that it was so before the name came: properties
+  /// may follow in any order and number.
   bool can_hold_after(ObjectPlanId id, const ObjectPlan& plan, const ObjectState& state,
                       size_t name);
 

@@ -80,7 +80,7 @@ uint64_t ObjectStates::capacity(const ObjectState& state, uint64_t wanted) {
   return total;
 }
 
-/// Instead of the search below, for plans with clauses.
+/// Feasibility for plans with clauses, instead of the search below.
 bool ObjectStates::meets_clauses(const ObjectState& state) {
   const ObjectPlan& plan = plans_[state.plan];
   std::vector<bool> can_come;

@@ -267,7 +267,7 @@ bool ObjectStates::may_come(const ObjectState& before, size_t name) {
                              });
 }
 
-/// How its value may be then: together where that makes no difference.
+/// Choices of a property's value, together where that makes no difference.
 std::vector<Choice> ObjectStates::split_choices(const ObjectState& before, size_t name) {
   const ObjectPlan& plan = plans_[before.plan];
   if (before.count >= plan.max && plan.max != kUnbounded) {
@@ -297,7 +297,7 @@ std::vector<Choice> ObjectStates::split_choices(const ObjectState& before, size_
              : choices;
 }
 
-/// Those of the existences that every value of the property fulfils.
+/// The existences that every value of the property fulfils.
 uint64_t ObjectStates::free_claims(const ObjectState& before, const PropertyPlan& property,
                                    FormulaId goal) {
   const ObjectPlan& plan = plans_[before.plan];

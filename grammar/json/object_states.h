@@ -33,7 +33,7 @@ class ObjectStates {
   ObjectPlanId add(ObjectPlan plan);
   /// True when an object of the plan exists; prepares the plan only if that makes a difference.
   bool feasible_plan(ObjectPlanId id);
-  /// Before the first property; prepares the plan.
+  /// The state before the first property; prepares the plan.
   ObjectStateId start(ObjectPlanId id);
 
   const ObjectState& operator[](ObjectStateId id) const { return states_[id]; }
@@ -46,7 +46,8 @@ class ObjectStates {
   bool names_matter(ObjectStateId id) const;
   /// How the value of that name may be; empty when the name may not come next.
   const std::vector<Choice>& property(ObjectStateId id, uint32_t name);
-  /// The same for a name outside the plan's: of that class, never seen in this object.
+  /// How the value of a name outside the plan may be: a name of that class, never seen in this
+  /// object.
   std::vector<Choice> other_property(ObjectStateId id, uint32_t property_class, uint32_t text);
   /// The texts of names outside the plans', as `other_property` takes them.
   GrowingTrie& name_texts() { return name_texts_; }

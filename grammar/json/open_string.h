@@ -41,8 +41,8 @@ class StringStates {
   virtual ~StringStates() = default;
   /// True when the state lies between two characters of a string, which `string` then describes.
   virtual bool describe(StateId state, OpenString& string) = 0;
-  /// Of a state on a way from a string's `closed`: true when it may be dead after some of the
-  /// strings that lead there. Names that are told apart do not count.
+  /// True when a state on a way from a string's `closed` may be dead after some of the strings that
+  /// lead there. Names that are told apart do not count.
   virtual bool depends_on_string(StateId state) = 0;
 };
 

@@ -35,7 +35,7 @@ class PropertyCases {
 
   /// How many alternatives the choices lead to one by one, about.
   double count_ways(std::span<const FormulaId> choices);
-  /// Nothing when no property makes them far fewer.
+  /// Cases that split the choices; nothing when no property makes them far fewer.
   std::optional<std::vector<Case>> split(std::span<const FormulaId> choices);
 
  private:
@@ -55,7 +55,7 @@ class PropertyCases {
   const Tests& tests(FormulaId formula, int depth = 0);
   Tests find_tests(FormulaId formula, int depth);
   Tests tests_of_atom(const Atom& atom, int depth);
-  /// Those of each property that has many.
+  /// Tests of each property that has many; at most of the 4 properties with most.
   std::vector<std::vector<Test>> many_tests(std::span<const FormulaId> choices);
   std::vector<Case> split_by(const std::vector<Test>& tests, std::span<const FormulaId> choices);
   FormulaId join(const std::vector<ValueClass>& all, const std::vector<bool>& which);

@@ -118,7 +118,7 @@ bool UniqueItems::is_possible(const ArrayPlan& plan, const ArrayState& state) {
   return find(plan, state, 0).possible;
 }
 
-/// From which item on they count: all from the same.
+/// Adds the `contains`, all of which count from the same item on.
 void UniqueItems::add_contains(Task& task) {
   if (task.contains.size() > kMaxCounted) {
     questions_.fail(fmt::format("`uniqueItems` with more than {} `contains` at once", kMaxCounted));
@@ -340,8 +340,8 @@ bool UniqueItems::matches(const Task& task) {
   return flow.run() == task.items;
 }
 
-/// The same when items come first whose classes make no difference: a flow from these and, with so
-/// many items of each class, from the last slot to the values.
+/// Finds what matches() does when items come first whose classes make no difference: a flow from
+/// these and, with so many items of each class, from the last slot to the values.
 bool UniqueItems::matches_behind_uncounted(const Task& task) {
   MaxFlow flow(2);
   std::unordered_map<ValueId, size_t> nodes;

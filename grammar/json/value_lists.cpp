@@ -13,11 +13,11 @@ namespace {
 
 constexpr int kMaxListedDepth = 1'000;  ///< of values in each other, as parse_json reads them
 constexpr int kFirstListedDepth = 4;
-// These bound the stack where questions for values are asked while others are answered.
+// Bounds of the stack where questions for values are asked while others are answered.
 constexpr int kMaxQuestions = 50;
 constexpr int kMaxLists = 2 * kMaxListedDepth;
 
-/// A little: values that nest deeply may be long, each with those before in it.
+/// A depth a little deeper: values that nest deeply may be long, each with those before in it.
 int deeper(int depth) { return std::min(depth + std::max(1, depth / 8), kMaxListedDepth); }
 
 std::string comma(const std::string& begun, bool next) { return next ? begun + "," : begun; }
@@ -139,7 +139,7 @@ bool ValueLists::may_nest_deeper(uint64_t most, int depth) {
   return false;
 }
 
-/// Those that nest no deeper than `depth`; `cut` is set when there may be deeper ones.
+/// Values that nest no deeper than `depth`; `cut` is set when there may be deeper ones.
 ValueLists::SharedList ValueLists::list(FormulaId goal, uint64_t most, int depth, bool& cut) {
   if (const auto found = memory_.find({goal, depth});
       found != memory_.end() && found->second.most >= most) {
@@ -207,7 +207,7 @@ void ValueLists::add_scalars(const ValuePlan& plan, Collected& found) {
   }
 }
 
-/// Those of letters and digits first.
+/// Words of a string plan: those of small letters and digits alone where there are enough.
 std::vector<std::u32string> ValueLists::words(const StringPlan& plan, uint64_t most) {
   RegexStore& regexes = formulas_.regexes();
   const RegexId language = plans_.bounded_language(plan);

@@ -26,13 +26,13 @@ class ValueLists {
 
   /// All values, or `most` of them and perhaps more.
   const ValueList& of(FormulaId goal, uint64_t most);
-  /// The same of those that nest no deeper than `depth`.
+  /// All values that nest no deeper than `depth`, or `most` of them and perhaps more.
   ValueList shallow(FormulaId goal, uint64_t most, int depth);
   /// Texts that end an array or object: `next` after an item or property.
   std::vector<std::string> array_rests(ArrayStateId id, bool next, uint64_t most);
   std::vector<std::string> object_rests(ObjectStateId id, bool next, uint64_t most);
-  /// The same of an object that goes on with one of these choices of a value, or only with a name
-  /// of the plan from `first` to `last` or in one of the languages, whose rest comes.
+  /// Texts that end an object which goes on with one of these choices of a value; name_rests: only
+  /// with a name of the plan from `first` to `last` or in one of the languages, whose rest comes.
   std::vector<std::string> value_rests(const std::vector<Choice>& choices, uint64_t most);
   struct Names {
     ObjectStateId object = 0;

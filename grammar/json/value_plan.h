@@ -118,7 +118,7 @@ struct ArrayState {
   NumberSets::Id seen = NumberSets::kEmpty;
   bool repeated = false;  ///< two were equal, as they had to be
   bool any_seen = false;  ///< an item of unknown value was among those that one must be equal to
-  /// While looking ahead: what an item was that must come again; kFalse: none.
+  /// What an item was that must come again, while looking ahead; kFalse: none.
   FormulaId twin = FormulaStore::kFalse;
   bool operator==(const ArrayState&) const = default;
 };

@@ -104,7 +104,7 @@ bool ClassTrees::walk(RegexId language, const TokenSpelling& spelling, Tree& tre
   return true;
 }
 
-/// As the language and those that follow it tell characters apart.
+/// Classes of characters that the language and those that follow it tell apart.
 std::optional<ClassTrees::Classes> ClassTrees::classes_of(RegexId language) {
   std::vector<RegexId> states = {language};
   std::vector<std::vector<RegexStore::Transition>> maps;
@@ -156,7 +156,7 @@ std::shared_ptr<ClassTrees::Tree> ClassTrees::find(RegexId language, const Token
   return tree->children_.empty() ? nullptr : tree;
 }
 
-/// Which may still have to be planted.
+/// The latest tree of some classes, which may still have to be planted.
 std::shared_ptr<ClassTrees::Tree> ClassTrees::latest(Classes classes, const Escapes& escapes) {
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find_if(trees_, [&](const std::shared_ptr<Tree>& tree) {
@@ -176,7 +176,7 @@ std::shared_ptr<ClassTrees::Tree> ClassTrees::latest(Classes classes, const Esca
   return tree;
 }
 
-/// No tree when the tokens have too many sequences.
+/// Plants the tree; none when the tokens have too many sequences.
 void ClassTrees::plant(const TokenSpelling& spelling, Tree& tree) const {
   std::array<uint8_t, 128> ascii = {};
   for (char32_t c = 0; c < ascii.size(); ++c) {
@@ -245,7 +245,7 @@ const std::optional<ClassTrees::Targets>& ClassTrees::targets(RegexId state, Tre
   return found;
 }
 
-/// Nothing where a state tells characters of a class apart.
+/// Targets of a state's classes; nothing where it tells characters of a class apart.
 std::optional<ClassTrees::Targets> ClassTrees::find_targets(RegexId state, const Classes& classes) {
   const auto all = regexes_.transitions(state);
   Targets found = {};

@@ -36,8 +36,8 @@ class LanguageWalks {
   /// The walk of these tokens, which stay inside, and these, which close.
   std::unique_ptr<StringTraversal> keep(const MaskWords& inside, const MaskWords& close,
                                         const TokenSpelling& spelling) const;
-  /// Of some languages the one whose walk differs least from this one's, because it goes on to the
-  /// same after most characters, or dies of the same letters; kAll only if `with_all`; kNothing
+  /// The one of `candidates` whose walk differs least from the language's, because it goes on to
+  /// the same after most characters, or dies of the same letters; kAll only if `with_all`; kNothing
   /// when none is near.
   RegexId nearest(RegexId language, const TokenSpelling& spelling,
                   const std::list<RegexId>& candidates, bool with_all);

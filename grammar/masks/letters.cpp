@@ -77,7 +77,7 @@ const std::optional<Letters>& LanguageLetters::never(RegexId language) {
   return never_.try_emplace(language, made).first->second;
 }
 
-/// Those that lead to the same language as most letters do, and do so again there, and so on.
+/// Letters that lead to the same language as most letters do, and do so again there, and so on.
 Letters LanguageLetters::find_always(RegexId language, uint32_t longest) {
   Letters result;
   result.ascii.set();

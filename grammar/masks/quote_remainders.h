@@ -18,7 +18,7 @@ class QuoteRemainders {
   /// True when the cache had it all.
   bool was_cached() const { return was_cached_; }
 
-  /// Their texts; the number of each is its token.
+  /// Texts of the remainders; the number of each is its token.
   const TokenTrie& texts() const { return *texts_; }
   uint32_t size() const { return static_cast<uint32_t>(texts_->vocab_size()); }
   /// What stands between a quote's node of the vocabulary's tree and one below it.

@@ -61,7 +61,7 @@ std::list<RegexId> StringMasks::recent(EscapeStyle escapes) {
   return recent;
 }
 
-/// That of a language which tokens cannot tell from this one, or a new one; nullptr when the
+/// The walk of a language which tokens cannot tell from this one, or a new walk; nullptr when the
 /// language tells many characters apart, or few languages were like it.
 std::shared_ptr<const StringTraversal> StringMasks::walk_by_classes(
     RegexId language, const std::list<RegexId>& recent, EscapeStyle escapes) {

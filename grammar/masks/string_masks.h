@@ -52,7 +52,7 @@ class StringMasks {
 
   RegexStore& regexes() { return regexes_; }
   uint64_t walks() const { return walks_.whole_walks(); }  ///< over the whole vocabulary, so far
-  /// Of what is known of languages, beside the walks.
+  /// Bytes of what is known of languages, beside the walks.
   uint64_t bytes() const { return maker_.bytes() + classes_.bytes(); }
 
  private:
@@ -67,7 +67,7 @@ class StringMasks {
                                               EscapeStyle escapes);
   void remember(RegexId language, EscapeStyle escapes);
   void forget(RegexId language, EscapeStyle escapes);
-  /// Those whose walks are kept.
+  /// Languages whose walks are kept.
   std::list<RegexId> recent(EscapeStyle escapes);
 
   TraversalCache& walks_;

@@ -21,8 +21,8 @@ uint64_t StringTraversal::bytes() const {
          inside.size() * sizeof(Inside) + exits.size() * sizeof(Exit);
 }
 
-/// As words: the number of tokens inside and these, then those that close; with bits kBits, the
-/// bits, and those of the tokens that close.
+/// Layout: the number of tokens inside and these, then those that close; with bits kBits, the bits,
+/// and those of the tokens that close.
 std::vector<uint32_t> StringTraversal::to_words() const {
   std::vector<uint32_t> words;
   if (bits != nullptr) {

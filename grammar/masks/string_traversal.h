@@ -32,10 +32,10 @@ struct StringTraversal {
 
   void sort_exits();
   uint64_t bytes() const;
-  /// As words, for a file.
+  /// The walk as words, for a file.
   std::vector<uint32_t> to_words() const;
-  /// The same back, for a vocabulary of so many mask words and closing tokens; nullptr when the
-  /// words are not such a walk.
+  /// The walk that to_words() wrote, for a vocabulary of so many mask words and closing tokens;
+  /// nullptr when the words are not such a walk.
   static std::unique_ptr<StringTraversal> from_words(std::span<const uint32_t> words,
                                                      size_t mask_words, size_t closing_tokens);
 };

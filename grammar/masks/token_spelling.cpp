@@ -52,7 +52,7 @@ class SpellingWalk {
   }
 
  private:
-  /// At a node: in which character, and how many have begun.
+  /// A reader at a node: in which character it is, and how many have begun.
   struct Reader {
     JsonStringDecoder decoder;
     uint32_t length = 0;

@@ -48,17 +48,17 @@ class TraversalCache {
   Escapes of(EscapeStyle style) const { return {style, unspelled()}; }
   const TokenSpelling& spelling(EscapeStyle escapes) { return known_spelling(escapes).spelling; }
 
-  /// nullptr when it is not kept.
+  /// The walk that is kept for a place; nullptr when there is none.
   std::shared_ptr<const Walk> find(const Place& place);
   bool has(const Place& place) const;
-  /// Keeps it, unless another thread has made it too: then that one is the answer.
+  /// Keeps a walk, unless another thread has made it too: then that one is the answer.
   std::shared_ptr<const Walk> add(const Place& place, std::shared_ptr<const Walk> walk);
   /// The walk of all strings over the whole tree, which is never dropped; nullptr until it is set.
   std::shared_ptr<const Walk> everything(EscapeStyle escapes) const;
-  /// As `add`.
+  /// Keeps the walk of all strings, as `add` does.
   std::shared_ptr<const Walk> set_everything(EscapeStyle escapes,
                                              const std::shared_ptr<const Walk>& walk);
-  /// From the file; nullptr when it has none.
+  /// Reads a walk from the file; nullptr when it has none.
   std::unique_ptr<Walk> read(const Place& place);
   /// A walk over the whole vocabulary was made.
   void count_whole() {
@@ -80,7 +80,7 @@ class TraversalCache {
   /// Tokens that close the string with that remainder; none without one where the walk has bits,
   /// which then say it.
   std::vector<Exit> exits(const Walk& walk, EscapeStyle escapes, uint32_t remainder);
-  /// Of a walk with bits: the tokens that close the string and hold nothing more.
+  /// Tokens of a walk with bits that close the string and hold nothing more.
   std::vector<Exit> plain_exits(const Walk& walk, EscapeStyle escapes);
 
   /// Writes what was found out so far, and what only `old` has; of walks no more than `max_bytes`,

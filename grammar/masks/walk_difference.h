@@ -31,7 +31,7 @@ class WalkDifference {
 
  private:
   using Node = TokenTrie::Node;
-  /// Both languages before a node.
+  /// The two languages before a node.
   struct Pair {
     RegexId from = 0;
     RegexId to = 0;

@@ -81,11 +81,11 @@ class NumberAutomata {
 
   /// Throws what NumberAutomaton does.
   std::shared_ptr<NumberAutomaton> find(const NumberPlan& plan, NumberStyle style);
-  /// As of the latest `find`: automata grow later too.
+  /// Bytes of the automata as of the latest `find`: they grow later too.
   uint64_t bytes() const;
 
  private:
-  /// nullptr when there is none, or a large one.
+  /// The known small automaton of a key; nullptr when there is none, or a large one.
   std::shared_ptr<NumberAutomaton> known_small(const std::string& key);
 
   mutable std::mutex mutex_;

@@ -197,7 +197,7 @@ std::optional<mpq_class> NumberFractions::find_short(const Interval& where) cons
   return std::nullopt;
 }
 
-/// By their ends; nothing when some are to be avoided.
+/// Counts the multiples in an interval by its ends; nothing when some are to be avoided.
 std::optional<uint64_t> NumberFractions::count_all_multiples(const Interval& where,
                                                              uint64_t cap) const {
   if (!avoided_.empty()) {

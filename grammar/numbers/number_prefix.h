@@ -19,13 +19,14 @@ struct NumberPrefix {
 
   explicit NumberPrefix(std::string_view text);
 
-  /// Of the mantissa, as Decimal has it; of its continuations too, unless all digits are zeros.
+  /// Magnitude of the mantissa, as Decimal has it. Its continuations have the same one, unless all
+  /// digits are zeros.
   int64_t magnitude() const;
   std::string text() const;
   bool is_whole() const { return !has_point && !has_exponent; }
   bool is_number() const;
 
-  /// From the first that is not zero; empty when all are.
+  /// Digits from the first that is not zero on; empty when all are.
   std::string significant_digits() const;
   mpq_class mantissa() const;
   /// Whether an exponent that begins so can be e.

@@ -53,14 +53,14 @@ class NumberTexts {
     bool negative = false;
     std::string digits;
   };
-  /// Of the numbers of one sign.
+  /// Magnitudes of the numbers of one sign.
   struct Magnitudes {
     int64_t least = std::numeric_limits<int64_t>::min() / 2;
     int64_t most = std::numeric_limits<int64_t>::max() / 2;
   };
   enum class Order : uint8_t { kAlike, kLess, kGreater };
-  /// Of digits and each bound of a sign, wherever their points are; digits that a bound begins with
-  /// are like it.
+  /// Order of digits and each bound of a sign, wherever their points are; digits that a bound
+  /// begins with are like it.
   struct Comparison {
     std::vector<Order> orders;
     size_t deciding = 0;  ///< how many of the digits it takes to compare them

@@ -16,7 +16,7 @@ class CodePointPartitions {
  public:
   /// `lasts`: the last code point of each range, ascending; the last of them CodePoints::kLast.
   uint32_t intern(std::span<const uint32_t> lasts);
-  /// The same.
+  /// The last code point of each range of a partition, ascending.
   std::span<const uint32_t> lasts(uint32_t id) const { return partitions_[id].lasts; }
   /// Which of a partition's ranges a code point (up to CodePoints::kLast) is in.
   size_t range_of(uint32_t id, char32_t point) const;

@@ -68,7 +68,7 @@ class RegexStore {
   bool is_nothing(RegexId regex);
   /// What may follow after `c`; kNothing exactly when nothing can.
   RegexId next(RegexId regex, char32_t c);
-  /// All of them: sorted, covering 0..CodePoints::kLast.
+  /// All transitions: sorted, covering 0..CodePoints::kLast.
   std::vector<Transition> transitions(RegexId regex);
   /// True when some character of the ranges may come next.
   bool goes_on(RegexId regex, std::span<const CodePoints::Range> ranges);
@@ -94,8 +94,8 @@ class RegexStore {
   /// form: it reads them in a loop. May be fewer than there are.
   CodePoints loop_of(RegexId regex);
 
-  /// The same for the same expression, whatever else the store has and in whatever order it was
-  /// made; different for different languages.
+  /// A key that is the same for the same expression, whatever else the store has and in whatever
+  /// order it was made; different for different languages.
   WideHash::Value key(RegexId regex) const;
   uint64_t states() const;  ///< automaton states built so far
   uint64_t bytes() const;   ///< of memory

@@ -59,7 +59,7 @@ class RegexAutomaton {
     std::atomic<Life> life = Life::kUnknown;
   };
 
-  /// nullptr when not built.
+  /// Table of a state; nullptr when not built.
   const Table* find_table(RegexId state) const;
   const Table& table(RegexId state);
   // Under the lock, down to `append`.

@@ -9,7 +9,7 @@
 namespace specdec {
 namespace {
 
-/// With the ranges in which the syntaxes differ.
+/// White space with the ranges in which the syntaxes differ.
 CodePoints spaces_and(const std::vector<CodePoints::Range>& more) {
   return CodePoints({{'\t', '\r'},
                      {' ', ' '},
@@ -108,7 +108,7 @@ uint32_t RegexSyntaxParser::escape_term() {
   return add_points(fold(CodePoints({{character, character}})), start);
 }
 
-/// At a backslash. In Python three octal digits are a character.
+/// Whether a reference back stands at this backslash. In Python three octal digits are a character.
 bool RegexSyntaxParser::refers_back() const {
   const auto is_octal = [](char32_t c) { return '0' <= c && c <= '7'; };
   const char32_t c = peek(1);

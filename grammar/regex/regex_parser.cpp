@@ -38,8 +38,8 @@ class Translator {
     return search ? after(RegexStore::kAll, whole)[0] : whole[0];
   }
 
-  /// The same within a longer text, with lazy quantifiers as such, if it does not depend on that
-  /// text.
+  /// The language within a longer text, with lazy quantifiers as such. Fails where it depends on
+  /// that text.
   RegexId translate_terminal() {
     terminal_ = true;
     const Rest alone = before(syntax_.root, Rest(contexts(), RegexStore::kEmpty));
@@ -280,7 +280,7 @@ class Translator {
     });
   }
 
-  /// As few rounds as possible: none of them may begin where `rest` could.
+  /// A quantifier of as few rounds as possible: none of them may begin where `rest` could.
   Rest before_lazy(const SyntaxNode& node, const Rest& rest) {
     if (!syntax_.nodes[node.children[0]].asserts && uniform(rest)) {
       const auto all = marks_end_ ? marked_lazy(node, rest[0]) : plain_lazy(node, rest[0]);
@@ -342,7 +342,7 @@ class Translator {
            std::ranges::all_of(node.children, [&](uint32_t child) { return only_ends(child); });
   }
 
-  /// Any number of rounds, of which the last may use '$' if nothing has to follow.
+  /// A quantifier of any number of rounds, of which the last may use '$' if nothing has to follow.
   Rest before_ended(const SyntaxNode& node, const Rest& rest) {
     const RegexId round = language(node.children[0]);
     RegexId all = store_.concat(store_.repeat(round, node.min, std::nullopt), rest[0]);
@@ -354,7 +354,7 @@ class Translator {
     return Rest(rest.size(), all);
   }
 
-  /// Such a group up to the end of the text: C* without a place where X matches.
+  /// A tempered group up to the end of the text: C* without a place where X matches.
   Rest before_tempered(const SyntaxNode& node, const Rest& rest) {
     const SyntaxNode& body = syntax_.nodes[node.children[0]];
     const SyntaxNode& look = syntax_.nodes[body.children[0]];

@@ -12,7 +12,7 @@ enum class RegexDialect : uint8_t {
   /// ECMA-262 with the flag `u` (what JSON Schema's `pattern` means); also \A, \z, (?P<name>...)
   /// and more escapes, as in Rust. (?i) applies from there on.
   kEcma,
-  /// The same without what has another meaning elsewhere or none: \<, \>, \` and \' outside of
+  /// kEcma without what has another meaning elsewhere or none: \<, \>, \` and \' outside of
   /// classes, {,n}, and groups' names that are taken or no identifiers.
   kEcmaStrict,
   /// Python's `re` for str: \w, \d, \s and \b by Unicode (by ASCII with the flag `a`), '$' also

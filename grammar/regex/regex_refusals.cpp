@@ -129,7 +129,7 @@ std::optional<RegexSyntaxParser::OctalEscape> RegexSyntaxParser::octal_escape(si
   return OctalEscape{end - start, fmt::format("'\\x{:02X}' for that character", value)};
 }
 
-/// At a backslash.
+/// Refuses GNU's word edges at this backslash, in the strict dialect.
 void RegexSyntaxParser::refuse_word_edge() const {
   for (const UnknownEscape& unknown : kGnuEscapes) {
     if (dialect_ == RegexDialect::kEcmaStrict && unknown.letter == peek(1)) {

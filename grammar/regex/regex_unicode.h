@@ -13,11 +13,11 @@ std::optional<CodePoints> unicode_property(std::string_view name);
 /// Adds all code points that differ from one in the set by case only (simple case folding).
 CodePoints close_over_case(const CodePoints& points);
 
-/// The same as Python's re.IGNORECASE has it: i also matches the Turkish letters without and with a
-/// dot.
+/// Adds all code points that re.IGNORECASE of Python takes for one in the set: i also matches the
+/// Turkish letters without and with a dot.
 CodePoints close_over_python_case(const CodePoints& points);
 
-/// The same for ASCII letters only.
+/// Adds the ASCII letters that differ from one in the set by case only.
 CodePoints close_over_ascii_case(const CodePoints& points);
 
 }  // namespace specdec

@@ -122,13 +122,13 @@ std::string resource(const std::string& more, const std::string& more_in_query, 
   return absolute + "|(" + rooted + "|" + point_no_colon + "+" + segments + "|)" + tail;
 }
 
-/// ucschar
+/// ucschar of RFC 3987.
 const char* const kInternational =
     "\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF\\u{10000}-\\u{1FFFD}\\u{20000}-\\u{2FFFD}"
     "\\u{30000}-\\u{3FFFD}\\u{40000}-\\u{4FFFD}\\u{50000}-\\u{5FFFD}\\u{60000}-\\u{6FFFD}"
     "\\u{70000}-\\u{7FFFD}\\u{80000}-\\u{8FFFD}\\u{90000}-\\u{9FFFD}\\u{A0000}-\\u{AFFFD}"
     "\\u{B0000}-\\u{BFFFD}\\u{C0000}-\\u{CFFFD}\\u{D0000}-\\u{DFFFD}\\u{E1000}-\\u{EFFFD}";
-/// iprivate
+/// iprivate of RFC 3987.
 const char* const kPrivate = "\\uE000-\\uF8FF\\u{F0000}-\\u{FFFFD}\\u{100000}-\\u{10FFFD}";
 
 }  // namespace

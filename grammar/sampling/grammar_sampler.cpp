@@ -86,7 +86,7 @@ class Walk {
   }
 
  private:
-  /// Of some bytes, into tokens.
+  /// A cut of some bytes into tokens.
   struct Cut {
     StateId state = Automaton::kDead;
     size_t count = 0;
@@ -118,7 +118,7 @@ class Walk {
   std::vector<Token> tokens_;
 };
 
-/// In blocks, so that a choice among all tokens needs few weights.
+/// Uniform choice in blocks, so that one among all tokens needs few weights.
 size_t Walk::uniform(size_t count) {
   constexpr size_t kBlock = 512;
   std::vector<double> weights;
@@ -142,7 +142,7 @@ bool Walk::take(Token token) {
   return true;
 }
 
-/// By the number of bytes: the fewest tokens that spell so many of them, of which the last one
+/// Cuts by the number of bytes: the fewest tokens that spell so many of them, of which the last one
 /// begins before `max_begin`.
 std::vector<Walk::Cut> Walk::cuts_of(std::string_view bytes, size_t max_begin) const {
   const CompiledGrammar& grammar = matcher_.grammar();

@@ -118,7 +118,7 @@ void SchemaFormulas::DisjointnessCheck::merge(Told& told, const Told& more) {
   }
 }
 
-/// Both hold.
+/// Merges what two formulas say that both hold.
 void SchemaFormulas::DisjointnessCheck::merge(Seen& seen, const Seen& more) {
   seen.types &= more.types;
   merge(seen.told, more.told);

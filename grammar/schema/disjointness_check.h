@@ -15,7 +15,7 @@ namespace specdec {
 /// Enough to tell most alternatives of a oneOf apart, however many there are.
 class SchemaFormulas::DisjointnessCheck {
  public:
-  /// Borrows it.
+  /// Borrows the formulas.
   explicit DisjointnessCheck(SchemaFormulas& schemas) : schemas_(schemas) {}
 
   /// For each part of the oneOf the others with which it may share a value.

@@ -155,7 +155,7 @@ void FormulaStore::join_absences(std::vector<FormulaId>& parts) {
   }
 }
 
-/// Not between min and max: fewer or more, of a value of that type.
+/// A count that is not between min and max: fewer or more, of a value of that type.
 FormulaId FormulaStore::outside(Type type, Atom count) {
   std::vector<FormulaId> parts;
   if (count.min > 0) {

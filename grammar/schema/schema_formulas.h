@@ -62,7 +62,7 @@ class SchemaFormulas {
   void add_dependencies(Subschema here, std::vector<FormulaId>& parts);
   FormulaId if_present(NameId name, FormulaId then);
   FormulaId one_of(Subschema here, size_t parts);
-  /// That no other part of the oneOf holds, for each one that does.
+  /// For each part of a oneOf the formula that no other part holds.
   std::vector<FormulaId> no_others(Subschema here, size_t parts);
   std::vector<SchemaNode> references(Subschema here);
   bool has_unevaluated(Subschema here) const;

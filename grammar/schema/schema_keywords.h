@@ -14,7 +14,7 @@ class SchemaKeywords {
   /// Borrows it.
   explicit SchemaKeywords(const SchemaDocument& document) : document_(document) {}
 
-  /// nullptr when the subschema has no such keyword.
+  /// The value of a keyword; nullptr when the subschema has none.
   const JsonValue* find(SchemaNode node, std::string_view name) const;
   [[noreturn]] void fail(SchemaNode node, std::string_view keyword, const std::string& what) const;
   /// A whole number, zero or more; `missing` where it is not given.

@@ -19,9 +19,10 @@ class SchemaRegistry {
   /// URIs and texts.
   SchemaRegistry(std::initializer_list<std::pair<std::string, std::string>> documents);
 
-  /// Of two documents with one URI the later one counts. Fragments of URIs have no meaning.
+  /// Adds a document. Of two with one URI the later one counts. Fragments of URIs have no meaning.
   void add(std::string_view uri, std::string text);
-  /// nullptr when there is none. Throws GrammarError when its text is not JSON.
+  /// The document of a URI; nullptr when there is none. Throws GrammarError when its text is not
+  /// JSON.
   const JsonValue* find(std::string_view uri) const;
   bool contains(std::string_view uri) const;
   size_t size() const { return documents_ == nullptr ? 0 : documents_->size(); }
@@ -39,7 +40,7 @@ class SchemaRegistry {
   struct Document;
   using Documents = std::map<std::string, std::shared_ptr<Document>>;
 
-  /// nullptr when there is none; `uri` has no fragment.
+  /// The document of a URI, which has no fragment; nullptr when there is none.
   Document* document(const std::string& uri) const;
   static const std::string& text_of(const Document& document);
 

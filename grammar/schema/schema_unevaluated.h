@@ -48,7 +48,7 @@ class SchemaFormulas::Unevaluated {
   Branches product(const Branches& left, const Branches& right);
   Evaluated locally_evaluated(Subschema here);
   void apply_unevaluated(Subschema here, Branch& branch);
-  /// Nothing when it cannot be told by names alone.
+  /// What a subschema evaluates, by names; nothing when it cannot be told by names alone.
   std::optional<FormulaId> expand_by_name(Subschema here);
   /// Adds what a subschema evaluates, and those that it applies to the same value.
   void collect(SchemaNode node, uint32_t scope, FormulaId condition, std::vector<Evaluator>& found);

@@ -21,7 +21,7 @@ JsonValue canonical_value(JsonValue value);
 class ValueStore {
  public:
   ValueId add(const JsonValue& value);
-  /// In its canonical form.
+  /// A value in its canonical form.
   const JsonValue& operator[](ValueId id) const { return values_[id]; }
 
  private:

@@ -33,7 +33,7 @@ class BoundedCache {
   const std::list<Entry>& entries() const { return entries_; }  ///< the latest used first
   bool has(const Key& key) const { return index_.contains(key); }
 
-  /// nullptr when there is none. A value lives until the next one comes in.
+  /// The value of a key; nullptr when there is none. It lives until the next one comes in.
   Value* find(const Key& key) {
     const auto found = index_.find(key);
     if (found == index_.end()) {

@@ -11,7 +11,7 @@ class FlatMap {
  public:
   static constexpr uint32_t kNone = ~uint32_t{0};
 
-  /// kNone when there is none.
+  /// The value of a key; kNone when there is none.
   uint32_t find(uint64_t key) const {
     const Entry* found =
         entries_.find(hash(key), [&](const Entry& entry) { return entry.key == key; });

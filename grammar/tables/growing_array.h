@@ -23,14 +23,14 @@ class GrowingArray {
     }
   }
 
-  /// There must be room for it.
+  /// The value at an index, which there must be room for.
   const Value& operator[](size_t index) const {
     const size_t piece = piece_of(index);
     return pieces_[piece].load(std::memory_order_acquire)[place_of(index, piece)];
   }
   Value& operator[](size_t index) { return const_cast<Value&>(std::as_const(*this)[index]); }
 
-  /// nullptr while there is no room for it.
+  /// The value at an index; nullptr while there is no room for it.
   const Value* find(size_t index) const {
     const bool known = pieces_[piece_of(index)].load(std::memory_order_acquire) != nullptr;
     return known ? &(*this)[index] : nullptr;
@@ -47,7 +47,7 @@ class GrowingArray {
     return (*this)[index];
   }
 
-  /// Without what the values own elsewhere. For the thread that makes room.
+  /// Bytes without what the values own elsewhere. For the thread that makes room.
   uint64_t bytes() const { return bytes_; }
 
  private:

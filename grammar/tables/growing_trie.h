@@ -16,7 +16,8 @@ class GrowingTrie {
 
   /// The text one symbol longer; kNone when it was not added.
   Node child(Node node, uint32_t symbol) const { return children_.find(key(node, symbol)); }
-  /// The same, made when it is new: nodes are numbered as they are added.
+  /// The text one symbol longer, which is added when it is new: nodes are numbered as they are
+  /// added.
   Node add(Node node, uint32_t symbol) {
     Node longer = child(node, symbol);
     if (longer == kNone) {

@@ -23,7 +23,7 @@ class InternTable {
     return pieces_[piece][id + kFirst - (kFirst << piece)];
   }
 
-  /// Without what the values own elsewhere.
+  /// Bytes without what the values own elsewhere.
   uint64_t bytes() const {
     const uint64_t values = pieces_.empty() ? 0 : (kFirst << pieces_.size()) - kFirst;
     return values * sizeof(Value) + slots_.bytes();
@@ -38,7 +38,7 @@ class InternTable {
     return found != kNone ? found : add(value);
   }
 
-  /// kNone when it was not met.
+  /// Number of a value; kNone when it was not met.
   uint32_t find(const Value& value) const {
     const uint32_t* found =
         slots_.find(Hash()(value), [&](uint32_t id) { return (*this)[id] == value; });

@@ -14,7 +14,7 @@ class SortedMap {
   auto begin() const { return entries_.begin(); }
   auto end() const { return entries_.end(); }
 
-  /// nullptr when there is none.
+  /// The value of a key; nullptr when there is none.
   const Value* find(const Key& key) const {
     const auto at = std::ranges::lower_bound(entries_, key, {}, &Entry::first);
     return at != entries_.end() && at->first == key ? &at->second : nullptr;

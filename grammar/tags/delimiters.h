@@ -23,8 +23,9 @@ JsonValue without_delimiters(const ToolCallStyle& style, const JsonValue& string
 /// is.
 JsonValue values_without_delimiters(const ToolCallStyle& style, const JsonValue& schema);
 
-/// For arguments in JSON: throws GrammarError, with the pointer into the schema, where a name, an
-/// enum, a const or a pattern needs a delimiter of the style. What `not` and `if` say needs none.
+/// Checks arguments in JSON: throws GrammarError, with the pointer into the schema, where a name,
+/// an enum, a const or a pattern needs a delimiter of the style. What `not` and `if` say needs
+/// none.
 void check_delimiters(const ToolCallStyle& style, const JsonValue& schema,
                       const SchemaCheck& check);
 

@@ -22,7 +22,7 @@ size_t continuation_bytes(std::string_view text) {
   return last - text.begin();
 }
 
-/// Its states are those of the JSON automaton between the quotes.
+/// An automaton of plain strings, whose states are those of the JSON automaton between the quotes.
 class PlainStringAutomaton final : public Automaton {
  public:
   explicit PlainStringAutomaton(std::unique_ptr<Automaton> strings) : strings_(std::move(strings)) {

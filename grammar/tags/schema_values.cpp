@@ -35,7 +35,7 @@ bool find_part(const JsonValue& value, const JsonValue& part, std::string& point
   });
 }
 
-/// As a fragment of a URI has it.
+/// A text as a fragment of a URI has it.
 std::string percent_encode(std::string_view text) {
   std::string out;
   for (const char c : text) {

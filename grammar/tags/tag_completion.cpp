@@ -5,7 +5,7 @@
 namespace specdec {
 namespace {
 
-/// Of the texts below a node the one after which the end is nearest.
+/// The text below a node after which the end is nearest.
 struct NearestText {
   TagTexts::Node node = GrowingTrie::kRoot;
   uint32_t distance = TagProgram::kNone;
@@ -50,7 +50,7 @@ uint32_t distance_of(const TagProgram& program, const TagThread& thread) {
   }
 }
 
-/// Up to the first token, or that token.
+/// The way between two nodes, up to the first token, or that token.
 TagCompletion way_along(const TagTexts& texts, TagTexts::Node from, TagTexts::Node to) {
   TagCompletion way;
   const TagSymbols symbols = texts.symbols(to);

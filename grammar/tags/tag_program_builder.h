@@ -23,7 +23,7 @@ class TagProgramBuilder {
     TagSymbols symbols;
     TagEntry then;
   };
-  /// As it is built; `also`: other entries of which it has everything.
+  /// An entry while it is built; `also`: other entries of which it has everything.
   struct Entry {
     std::vector<Text> texts = {};
     std::vector<uint32_t> grammars = {}, free = {};

@@ -61,7 +61,8 @@ TagProgram::Start TagProgramBuilder::start_of(TagEntry first) {
   return start;
 }
 
-/// Only of entries that something leads to: those within others are no places of their own.
+/// Finds the starts of entries that something leads to: those within others are no places of their
+/// own.
 void TagProgramBuilder::find_starts() {
   std::vector<bool> wanted(entries_.size(), false);
   wanted[program_.begin_] = true;

@@ -20,7 +20,7 @@ inline bool is_token(uint32_t symbol) { return symbol >= kFirstTokenSymbol; }
 inline Token token_of(uint32_t symbol) { return static_cast<Token>(symbol - kFirstTokenSymbol); }
 
 TagSymbols symbols_of(std::string_view text);
-/// For people: bytes as they are, a token as <[ID]>.
+/// Symbols as a text for people: bytes as they are, a token as <[ID]>.
 std::string symbols_text(const TagSymbols& symbols);
 
 /// What may follow some texts.

@@ -44,7 +44,7 @@ class TagThreads {
   bool can_finish_character(uint32_t free, TagSearch::Node node, const Utf8Decoder& utf8) const;
 
   const TagProgram& program_;
-  /// Of each family of grammars and state the earliest copy, which may do all that later ones may.
+  /// Earliest copy of each family of grammars and state, which may do all that later ones may.
   std::map<std::pair<uint32_t, StateId>, uint32_t> earliest_;
   std::vector<TagThread> threads_;
   std::vector<uint32_t> ended_;  ///< grammars whose end was found in this step

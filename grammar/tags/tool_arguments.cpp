@@ -145,7 +145,8 @@ TagFormat ArgumentWriter::any_value(const JsonValue& given, const std::string& p
   return or_format(std::move(values));
 }
 
-/// Of objects, or of one schema, which some write for a $ref with a description beside it.
+/// Format of an allOf: of objects, or of one schema, which some write for a $ref with a description
+/// beside it.
 TagFormat ArgumentWriter::all_of_schemas(const JsonValue& schema, const std::string& pointer,
                                          int depth) const {
   const JsonValue& all = *schema.find("allOf");
@@ -310,7 +311,8 @@ TagFormat ArgumentWriter::array(const JsonValue& schema, const std::string& poin
   return sequence_format(parts_of(text_format("["), std::move(list), text_format("]")));
 }
 
-/// In the order of the chat template: sorted, small and capital letters alike.
+/// Format of an object, its properties in the order of the chat template: sorted, small and capital
+/// letters alike.
 TagFormat ArgumentWriter::object(const JsonValue& schema, const std::string& pointer,
                                  int depth) const {
   std::vector<Property> all = schemas_.properties(schema, pointer);

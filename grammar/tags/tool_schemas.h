@@ -36,8 +36,8 @@ class ToolSchemas {
   const JsonValue& resolved(const JsonValue& schema, const std::string& pointer, int depth) const;
   /// True where a schema, or each part of its allOf, has the type object.
   bool is_object(const JsonValue& schema, const std::string& pointer, int depth) const;
-  /// Of an object: those listed in `properties`, also in those of the parts of its allOf, and the
-  /// required ones that `additionalProperties` describes.
+  /// Properties of an object: those listed in `properties`, also in those of the parts of its
+  /// allOf, and the required ones that `additionalProperties` describes.
   std::vector<Property> properties(const JsonValue& schema, const std::string& pointer) const;
 
  private:

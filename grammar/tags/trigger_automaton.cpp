@@ -33,7 +33,7 @@ void check_rules(const std::vector<TriggerRule>& rules) {
   }
 }
 
-/// Its content says which rule's grammar it is.
+/// Tag of a rule, whose content says which rule's grammar it is.
 TagFormat tag_of(const TriggerRule& rule, size_t index) {
   TagFormat content = grammar_format({.type = "rule", .text = std::to_string(index)});
   TagFormat tag = {.kind = TagFormat::Kind::kTag};

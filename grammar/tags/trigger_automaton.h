@@ -7,7 +7,7 @@
 
 namespace specdec {
 
-/// After the tag `begin` a text of the grammar must come, then the tag `end`.
+/// A rule by which after the tag `begin` a text of the grammar must come, then the tag `end`.
 struct TriggerRule {
   std::string begin;                   ///< such as "<tool_call>"; not empty
   std::unique_ptr<Automaton> grammar;  ///< owned by the automaton that is made

@@ -45,7 +45,7 @@ bool accept_string(Matcher& matcher, nb::handle text) {
   return matcher.accept_bytes({data, static_cast<size_t>(size)});
 }
 
-/// Without an unfinished UTF-8 character at the end.
+/// The forced text without an unfinished UTF-8 character at the end.
 std::string jump_forward(const Matcher& matcher) {
   const Unlocked unlocked;
   std::string bytes = matcher.forced_bytes();
