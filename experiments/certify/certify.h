@@ -50,7 +50,7 @@ struct CertifyResult {
   std::vector<std::string> untested;
 
   int64_t count(Finding finding) const;
-  /// Every row keeps its promise, and every component was tested.
+  /// Whether every row keeps its promise, and every component was tested.
   bool passed() const;
 };
 

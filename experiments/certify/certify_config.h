@@ -80,8 +80,8 @@ struct ConfigCertificate {
   int64_t left_out = 0;        ///< prompts that are too long, over the points of the sweep
   double level = kFalseAlarm;  ///< of one test, so that kFalseAlarm holds for all
 
-  /// Nothing failed, and every lossless strategy has a test that tells: its greedy tokens, or the
-  /// positions of its texts.
+  /// Whether nothing failed, and every lossless strategy has a test that tells: its greedy tokens,
+  /// or the positions of its texts.
   bool passed() const;
 };
 

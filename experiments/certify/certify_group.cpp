@@ -77,7 +77,7 @@ int64_t GroupCertifier::planned_texts() const {
   return 1 + tokens_to_draw() / std::max<int64_t>(1, config_.stop.max_new_tokens);
 }
 
-/// Of one prompt's chi-square test, about.
+/// Samples of one prompt's chi-square test, about.
 int64_t GroupCertifier::planned_samples() const {
   return options_.config.samples > 0 ? options_.config.samples
                                      : samples_to_see(kCellsDetect, {10, options_.level}, kPower);
@@ -332,7 +332,7 @@ ConfigTest GroupCertifier::test_greedy(const Arm& arm, Progress& progress) {
   return test;
 }
 
-/// The same task, ended where the context is full; the newest token needs no place in it.
+/// The task `asked`, ended where the context is full; the newest token needs no place in it.
 Task GroupCertifier::fitting(Task asked) const {
   const int64_t room = target_->max_length() - static_cast<int64_t>(asked.prompt.size()) + 1;
   asked.stop.max_new_tokens = std::min(asked.stop.max_new_tokens, room);

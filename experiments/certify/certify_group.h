@@ -26,7 +26,7 @@ class GroupCertifier {
   GroupCertifier(const Group& group, const ExperimentPlan& plan, const GroupOptions& options);
 
   int64_t left_out() const { return left_out_; }
-  /// About as many generations as are to come.
+  /// Number of generations that are to come, about.
   int64_t work() const;
   /// Appends a test of each strategy (greedy, searches), or several.
   void run(std::vector<ConfigTest>& tests, Progress& progress);
@@ -50,7 +50,7 @@ class GroupCertifier {
   int64_t tokens_to_draw() const;
   /// False-positive rate of one of the draws of a test of positions.
   double draw_level() const { return options_.level / kDraws; }
-  /// About as many texts have so many tokens.
+  /// Number of texts that have tokens_to_draw() tokens, about.
   int64_t planned_texts() const;
 
   std::unique_ptr<DecodingStrategy> build(const Arm& arm, LanguageModel& target);

@@ -28,7 +28,8 @@ std::string tiny_config() {
                      CertifyModels::kVocab);
 }
 
-/// Of a RecurrentGemma: two layers that keep states and one that attends, within the same window.
+/// The config.json of a RecurrentGemma: two layers that keep states and one that attends, within
+/// the same window.
 std::string tiny_recurrent_config() {
   return fmt::format(R"({{
     "model_type": "recurrent_gemma", "vocab_size": {}, "hidden_size": 8, "intermediate_size": 16,

@@ -306,8 +306,8 @@ class KindReplay {
     SequenceDistribution texts;
     int64_t outcomes = 0;
   };
-  /// None where there are too many outcomes. Each pass has a strategy of its own, so that nothing
-  /// is kept between them.
+  /// Enumerates a table's outcomes; none where there are too many. Each pass has a strategy of its
+  /// own, so that nothing is kept between them.
   std::optional<Found> enumerate(const ReplayTables& tables, TableModel& target,
                                  const TableRun& run) const {
     const Task task = task_of(tables, run);

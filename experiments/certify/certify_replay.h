@@ -16,7 +16,7 @@ namespace specdec {
 
 struct ReplayOptions {
   int64_t most_outcomes = 10'000;  ///< of one table
-  /// Of few tokens, for each kind of rows, at most: after three of them, only until they have
+  /// Most tables of few tokens for each kind of rows; after three of them, only until they have
   /// `most_outcomes` together.
   int64_t tables = 24;
   uint64_t first_seed = 1;  ///< of the tables
@@ -74,7 +74,7 @@ void replay_config(const ExperimentPlan& plan, ReplayStage& stage,
                    const std::vector<ReplayRow>& rows, const ReplayOptions& options,
                    std::vector<ReplayTest>& tests);
 
-/// No test failed.
+/// Whether no test failed.
 bool passed(const std::vector<ReplayTest>& tests);
 void write_replay(std::ostream& out, const std::vector<ReplayTest>& tests);
 nlohmann::json replay_json(const std::vector<ReplayTest>& tests);

@@ -64,7 +64,7 @@ class Table {
   }
 
  private:
-  /// With mode, finding and the gaps between columns: kTableColumns.
+  /// Widest columns: with mode, finding and the gaps between columns they take kTableColumns.
   static constexpr std::array<size_t, 4> kWidest = {22, 25, 26, 20};
   std::array<size_t, 4> widths_ = {8, 7, 5, 8};
 };

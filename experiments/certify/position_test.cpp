@@ -15,7 +15,7 @@
 namespace specdec {
 namespace {
 
-/// Of drafters that draw; apart from what drew the texts.
+/// Seeds of drafters that draw, other than those of the texts.
 constexpr uint64_t kTraceSeed = 0x7472616365;
 constexpr uint64_t kControlSeed = 0x636f6e74726f6c;
 
@@ -41,7 +41,8 @@ DraftTrace trace_target(LanguageModel& target, const Request& request, TokenSpan
   return trace;
 }
 
-/// Along all texts; none when there is no drafter, or none whose chains can be traced.
+/// The drafter's bias along all texts; none when there is no drafter, or none whose chains can be
+/// traced.
 std::optional<DraftBias> bias_of_drafter(const std::vector<DrawnText>& texts,
                                          DecodingStrategy& tracer) {
   DraftBias bias;

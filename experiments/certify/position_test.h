@@ -37,11 +37,11 @@ struct PositionTest {
   double visible = 1.0;  ///< the total variation a token that is found with probability kPower
   BiasControls controls = {};
 
-  /// Bonferroni's, for a test that may draw its texts a second time.
+  /// The p-value after Bonferroni, for a test that may draw its texts a second time.
   double p_value() const { return std::min(1.0, kDraws * bias.p_value()); }
   /// True where the test finds both mistakes, at least where all drafts have them.
   bool tells() const { return controls.accept_all && controls.target_residual; }
-  /// About as many tokens as it would take to find both; 0 = more than anyone draws.
+  /// Number of tokens, about, that it takes to find both mistakes; 0 = more than anyone draws.
   int64_t tokens_needed(double false_positives) const;
 };
 

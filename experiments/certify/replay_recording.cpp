@@ -15,7 +15,7 @@
 namespace specdec {
 namespace {
 
-/// Of each strategy.
+/// Rows of each strategy.
 constexpr int64_t kRows = 48;
 constexpr int64_t kPrompts = 8;
 /// New tokens on a prompt.

@@ -33,7 +33,7 @@ class ReplayTables {
   std::vector<Token> prompt() const { return {name(0)}; }
   /// Distributions that prefixes may have: rows times orders of their entries.
   int64_t places() const { return std::ssize(rows_) * options_.entries; }
-  /// Which of them the prefix has.
+  /// Number, below places(), of the distributions that a prefix has.
   int64_t place(TokenSpan history) const;
   /// Logits after a history, [vocab]: logarithms of the row's p or q.
   std::vector<double> target_logits(TokenSpan history) const;
@@ -77,7 +77,7 @@ class TableModel final : public LanguageModel {
   const DraftSize& largest() const { return largest_; }
   /// Prefixes whose distributions were asked for.
   int64_t prefixes() const { return std::ssize(logits_); }
-  /// Those that have the distributions of another.
+  /// Prefixes that have the distributions of another.
   int64_t sharing() const;
 
  private:

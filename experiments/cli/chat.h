@@ -33,7 +33,7 @@ struct ChatAnswer {
   std::string text;      ///< without its thinking
   std::string thinking;  ///< "" where the model did not think
   std::vector<Token> tokens;
-  /// Of a whole answer; none where Ctrl-C stopped it.
+  /// Metrics of the answer when it is whole; none where Ctrl-C stopped it.
   std::optional<RequestMetrics> metrics;
 };
 

@@ -219,7 +219,7 @@ RequestMetrics metrics_of(const Generation& generation, const Request& request,
   return metrics;
 }
 
-/// Of one sample, without its statistics; `text` is what it continues.
+/// Result of one sample, without its statistics; `text` is what it continues.
 nlohmann::json sample_json(const GenerateArguments& arguments, const Generation& generation,
                            const Request& request, LanguageModel& target,
                            const std::vector<Token>& text) {

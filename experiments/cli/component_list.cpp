@@ -96,7 +96,7 @@ std::string value_cell(const std::string& text) {
   return escape_markdown_cell(is_words ? text : "`" + text + "`");
 }
 
-/// With a link for each "arXiv:2211.17192".
+/// A source with a link for each "arXiv:2211.17192".
 std::string source_cell(const std::string& source) {
   constexpr std::string_view kArxiv = "arXiv:";
   std::string text;

@@ -20,7 +20,7 @@ struct ComponentHelp {
   std::vector<OptionHelp> options;
 };
 
-/// All of them, by kind in the order strategies, drafters, verifiers, draft lengths, trees,
+/// All components, by kind in the order strategies, drafters, verifiers, draft lengths, trees,
 /// caches.
 std::vector<ComponentHelp> describe_components(const Components& all);
 /// Whether `name` is the component's kind: "cache", or "caches".

@@ -10,7 +10,7 @@ namespace specdec {
 
 /// What `inspect` says of the tensors of a checkpoint: how many, of what types and sizes.
 nlohmann::json weights_json(const TensorFiles& tensors);
-/// What it says of a layer.
+/// What `specdec inspect` says of a layer.
 nlohmann::json layer_json(const LayerPlan& layer);
 
 /// The type of the drafter that takes the head in a folder or GGUF file; "" for a model. Throws

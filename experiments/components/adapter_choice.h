@@ -18,10 +18,10 @@ struct AdapterChoice {
 /// "DIR" or "DIR:SCALE", as --adapter takes it. Throws ConfigError for a folder that is not there
 /// and a scale that is no finite number.
 AdapterChoice parse_adapter(const std::string& text);
-/// The inverse.
+/// The text that parse_adapter reads as `adapter`.
 std::string adapter_text(const AdapterChoice& adapter);
-/// Those that a request runs with which asks for `names`: the ones without a name, and these; in
-/// the order of `all`.
+/// Adapters of a request that asks for `names`: those without a name and those it names, in the
+/// order of `all`.
 std::vector<AdapterChoice> adapters_for(const std::vector<AdapterChoice>& all,
                                         const std::vector<std::string>& names);
 /// Why a request cannot ask for these names; "" when it can.

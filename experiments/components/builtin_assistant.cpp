@@ -60,7 +60,8 @@ DrafterRegistry::Make prepare_assistant(const ConfigNode& node, const RunPlan& p
   };
 }
 
-/// For `specdec certify`: random ones for the random target, with a dense and an ordered head.
+/// Writes assistants for `specdec certify`: random ones for the random target, with a dense and an
+/// ordered head.
 void write_assistants(const std::filesystem::path& folder, uint64_t seed) {
   const auto target = load_model(folder / "target");
   AssistantShape shape{.hidden_size = 8, .intermediate_size = 8, .heads = 1, .layers = 2};

@@ -99,7 +99,7 @@ void add_method(BlockMethod method, BlockHeadConfig& config) {
   }
 }
 
-/// For `specdec certify`: a random one for the random target.
+/// Writes a block head for `specdec certify`: a random one for the random target.
 void write_block_head(BlockMethod method, const std::filesystem::path& folder, uint64_t seed) {
   const auto target = load_model(folder / "target");
   BlockHeadConfig config = make_block_head_config(*target, 2, 4);

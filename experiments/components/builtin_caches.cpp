@@ -36,7 +36,7 @@ KvCacheOptions cache_options(const CacheContext& context,
 /// What page_size is by default; see cache_options.
 constexpr const char* kUsualPageSize = "16; 32 of kivi2 and kivi4";
 
-/// Of the states of recurrent layers.
+/// Options for the states of recurrent layers.
 struct StateChoice {
   int64_t state_every = StateOptions().every;
   int64_t state_checkpoints = StateOptions().most_checkpoints;

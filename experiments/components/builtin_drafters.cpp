@@ -71,7 +71,7 @@ DrafterRegistry::Make prepare_suffix(const ConfigNode& node, const RunPlan& plan
       [options, corpus](BuildContext&) { return std::make_unique<SuffixDrafter>(options, corpus); };
 }
 
-/// For `specdec certify`: generations that were recorded earlier.
+/// Writes a corpus for `specdec certify`: generations that were recorded earlier.
 void write_corpus(const std::filesystem::path& folder, uint64_t) {
   write_file(folder / "corpus.jsonl",
              "{\"tokens\": [0, 1, 2, 1, 1, 0]}\n"

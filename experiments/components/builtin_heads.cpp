@@ -136,7 +136,8 @@ void write_eagle(const std::filesystem::path& folder, uint64_t seed) {
   save_eagle_head(*random_eagle_head(config, {.seed = seed}), folder / "eagle", at::kFloat);
 }
 
-/// Its draft vocabulary leaves out a token of the target, as published ones do.
+/// Writes an EAGLE-3 head whose draft vocabulary leaves out a token of the target, as published
+/// ones do.
 void write_eagle3(const std::filesystem::path& folder, uint64_t seed) {
   const auto target = load_model(folder / "target");
   auto config = make_eagle_config(EagleVersion::kEagle3, LayerStyle::kLlama, *target);

@@ -36,7 +36,7 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
   };
 }
 
-/// For `specdec certify`: heads that resemble the target's own.
+/// Writes heads for `specdec certify` that resemble the target's own.
 void write_examples(const std::filesystem::path& folder, uint64_t seed) {
   const auto target = load_model_tensors(folder / "target");
   for (const bool shared : {false, true}) {

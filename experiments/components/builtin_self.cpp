@@ -37,7 +37,7 @@ std::shared_ptr<const TransformerWeights> weights_of_layers(const TransformerWei
   return weights;
 }
 
-/// The same adapter for weights_of_layers of its base.
+/// An adapter for weights_of_layers of its base.
 std::shared_ptr<const LoraAdapter> adapter_of_layers(
     const LoraAdapter& adapter, const LayerNumbers& layers,
     std::shared_ptr<const TransformerWeights> fewer) {
@@ -112,7 +112,8 @@ void check_adapter_config(const AdapterChoice& choice, const LayerNumbers& layer
   }
 }
 
-/// The same of its matrices. Returns what a user should know of an adapter that ends early.
+/// Throws ConfigError where an adapter changes a matrix of a layer that does not draft. Returns
+/// what a user should know of an adapter that ends early.
 std::string check_adapter(const LoraAdapter& adapter, const LayerNumbers& layers) {
   int64_t last = -1;
   for (const LoraModule& module : lora_modules(*adapter.base)) {
@@ -274,7 +275,7 @@ DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) 
   };
 }
 
-/// For `specdec certify`: a random adapter of the random target's first layer.
+/// Writes an adapter for `specdec certify`: a random one of the random target's first layer.
 void write_adapter(const std::filesystem::path& folder, uint64_t seed) {
   const auto target = load_model(folder / "target");
   save_lora(random_lora(*target, {.rank = 2, .alpha = 2.0, .layers = 1}, seed), folder / "lora",

@@ -64,7 +64,8 @@ std::optional<std::vector<std::vector<int64_t>>> read_paths(const ConfigNode& no
   return paths;
 }
 
-/// None when neither is given, or what is given is no list, which has been noted.
+/// The static tree of a config; none when neither is given, or what is given is no list, which has
+/// been noted.
 std::optional<RankTree> read_static_tree(const ConfigNode& node) {
   node.ignore("widths");  // known, whichever is given
   node.ignore("paths");

@@ -21,7 +21,7 @@ namespace {
 
 using MakeCache = std::function<std::unique_ptr<KvStore>(const CacheContext&)>;
 
-/// The same, whose errors, which name options alone, begin with `name` where a context wants that.
+/// `make` with errors, which name options alone, that begin with `name` where a context wants that.
 template <class F>
 MakeCache with_named_errors(const MakeCache& make, const std::string& name, const F& is_named) {
   if (!make) {

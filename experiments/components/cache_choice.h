@@ -54,11 +54,11 @@ struct CacheChoice {
 
   /// Makes the caches of models whose kv_dtype is this.
   KvStoreFactory factory(KvFormat kv_dtype) const;
-  /// The same for heads and draft models beside the target: nobody reads a trace of theirs, and its
-  /// time would be in their cost curves; a codebook is the target's alone.
+  /// This choice for heads and draft models beside the target: nobody reads a trace of theirs, and
+  /// its time would be in their cost curves; a codebook is the target's alone.
   CacheChoice beside_target() const;
-  /// Errors of a cache that is made begin with this, where the config has it; not of one that is
-  /// measured.
+  /// Lets errors of a cache that is made begin with `name`, where the config has it; not of one
+  /// that is measured.
   void name_errors(const std::string& name);
   /// Throws Error for weights, by their weights_fingerprint, that the codebook is not for.
   void check_model(const std::string& fingerprint) const;
@@ -66,7 +66,8 @@ struct CacheChoice {
 
 /// Notes as mistakes of `model`'s key `cache` what the dtype or device of `options` rules out.
 void check_cache(const ConfigNode& model, const CacheChoice& choice, const ModelOptions& options);
-/// The same of a cache that no config names: throws ConfigError with all mistakes, as of `flag`.
+/// Checks as check_cache a cache that no config names: throws ConfigError with all mistakes, as of
+/// `flag`.
 void require_cache(const CacheChoice& choice, const ModelOptions& options, const std::string& flag);
 /// Notes as a mistake of `owner`'s key `cache`, or of its `weights` where the target's cache is
 /// used, what layers of this plan rule out: makes the cache, for at most
@@ -74,8 +75,8 @@ void require_cache(const CacheChoice& choice, const ModelOptions& options, const
 void check_cache_layers(const ConfigNode& owner, const CacheChoice& choice,
                         const std::vector<LayerPlan>& plan, const TransformerConfig& config,
                         const ModelOptions& options);
-/// The same of a drafter's layers, over its own cache or one like the target's, which is noted
-/// (RunPlan::draft_caches).
+/// Notes what check_cache_layers does for a drafter's layers, over its own cache or one like the
+/// target's, which is noted (RunPlan::draft_caches).
 void check_draft_layers(const ConfigNode& drafter, const RunPlan& run,
                         const std::vector<LayerPlan>& plan, const TransformerConfig& config,
                         const std::optional<CacheChoice>& own = {});
@@ -90,8 +91,9 @@ std::string tiers_beside_target(const CacheChoice& target, const std::string& de
 /// Notes as a mistake of a tree that it has more levels than branches may have over the target's
 /// cache (KvCacheOptions::exact_recent of a format with groups of keys).
 void check_branch_levels(const ConfigNode& tree, const RunPlan& plan, int64_t levels);
-/// The same of the key `cache` of a drafter that evaluates all levels but the last of a tree that
-/// branches (RunPlan::branch_levels): behind `fed` tokens of the text, which are pending too.
+/// Notes what check_branch_levels does for the key `cache` of a drafter that evaluates all levels
+/// but the last of a tree that branches (RunPlan::branch_levels), behind `fed` tokens of the text,
+/// which are pending too.
 void check_draft_levels(const ConfigNode& drafter, const RunPlan& plan, const CacheChoice& cache,
                         int64_t fed);
 

@@ -21,7 +21,7 @@ namespace {
 constexpr double kMostLevel = 6.0;
 constexpr const char* kMakeAgain = "make it with 'specdec score MODEL TEXT --calibrate FILE'";
 
-/// The same of a cache with this rotation.
+/// Advice to make a codebook for a cache with this rotation.
 std::string make_again(KvRotation rotation) {
   return rotation == KvRotation::kHadamard
              ? "make it with 'specdec score MODEL TEXT --calibrate FILE --rotation hadamard'"

@@ -24,7 +24,7 @@ struct CacheCodebook {
   void give_to(std::vector<LayerKv>& layers) const;
   /// Throws Error for a model of another weights_fingerprint.
   void check_model(const std::string& fingerprint) const;
-  /// Of the levels: a run goes on with the same ones only.
+  /// Fingerprint of the levels: a run goes on with the same ones only.
   std::string fingerprint() const;
 };
 

@@ -48,7 +48,8 @@ std::optional<int64_t> held_tokens(KvStore& cache, int64_t prompt, int64_t token
   return std::nullopt;
 }
 
-/// The same in few steps, where the cache holds a row of all the tokens in any case.
+/// Whether the cache holds a row of all the tokens in pieces of kPrefillTokens: found in few steps,
+/// and then held_tokens need not be asked.
 bool holds(const PlannedCache& planned, int64_t tokens) {
   const auto cache = planned.measure();
   for (int64_t length = 0; length < tokens; length += kPrefillTokens) {

@@ -17,11 +17,11 @@ struct PlannedCache {
   bool drafts = false;
   std::function<std::unique_ptr<KvStore>(at::Device)> make_on = {};
 
-  /// Makes it on a device without memory: its pages, not their bytes.
+  /// Makes the cache on a device without memory: its pages, not their bytes.
   std::unique_ptr<KvStore> measure() const { return make_on(at::kMeta); }
 };
 
-/// Of a model with this plan and the options of a run.
+/// The cache of a model with this plan and the options of a run.
 PlannedCache planned_cache(const std::string& key, const CacheChoice& choice,
                            const std::vector<LayerPlan>& plan, const TransformerConfig& config,
                            const ModelOptions& options);

@@ -36,13 +36,15 @@ struct RunPlan {
   /// Promise of the strategy that is being prepared, so far; see note_promise. nullptr = nobody
   /// asks.
   Promise* promise = nullptr;
-  /// Its parts that were never certified, so far; see note_uncertified. nullptr = nobody asks.
+  /// Parts of the strategy that is being prepared that were never certified, so far; see
+  /// note_uncertified. nullptr = nobody asks.
   std::vector<std::string>* uncertified = nullptr;
   /// Most children of a drafted token in the strategy that is being prepared: 1 = chains, the
   /// largest number = not known. Its tree notes it, then its drafter and verifier are prepared;
   /// nullptr = it has no drafts. See note_branches.
   int64_t* branches = nullptr;
-  /// Levels of a tree that branches, noted with them; 0 = a chain, or not known. nullptr likewise.
+  /// Levels of a tree that branches, noted with `branches`; 0 = a chain, or not known. nullptr = no
+  /// drafts.
   int64_t* branch_levels = nullptr;
   /// True where beams draft, whose output the target's first row does not hold.
   bool beams = false;

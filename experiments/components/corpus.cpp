@@ -82,7 +82,8 @@ class CorpusReader {
     add(answer_tokens(json, number));
   }
 
-  /// Of a line of `specdec answers` the answer, which begins at token 'answer'; else all tokens.
+  /// The answer in a line of `specdec answers`, which begins at token 'answer'; of other lines all
+  /// tokens.
   std::vector<Token> answer_tokens(const nlohmann::json& json, int64_t number) const {
     std::vector<Token> tokens;
     for (const auto& id : json["tokens"]) {

@@ -15,7 +15,7 @@
 namespace specdec {
 namespace {
 
-/// Of a forward whose experts are counted.
+/// Most tokens of a forward whose experts are counted.
 constexpr int64_t kMostTokens = 32;
 
 /// Tokens of one kind of forward, and what it took.
@@ -83,7 +83,7 @@ std::optional<ExpertProfile> shape_of(const TransformerWeights& weights) {
   return profile.layers > 0 ? std::optional(profile) : std::nullopt;
 }
 
-/// Of models with experts: forwards that record where each token went.
+/// Forwards of a model with experts that record where each token went.
 class RouteRecorder {
  public:
   RouteRecorder(const std::shared_ptr<const TransformerWeights>& weights,

@@ -19,7 +19,7 @@ struct FormatChoice {
   /// `target` with these. Beside a float32 target whose kv_dtype is another one, a model in float64
   /// keeps its keys and values in float64.
   ModelOptions over(ModelOptions target) const;
-  /// Those of `given` in words, such as "dtype int8, kv_dtype bfloat16"; "" = none.
+  /// The formats that are given, in words, such as "dtype int8, kv_dtype bfloat16"; "" = none.
   std::string text() const;
 };
 

@@ -14,7 +14,7 @@
 namespace specdec {
 namespace {
 
-/// Of the models that hold a few layers: embedding and head take nearly no time.
+/// Vocabulary of the models that hold a few layers: embedding and head take nearly no time.
 constexpr int64_t kSmallVocab = 256;
 
 /// What a layer's time depends on.
@@ -49,7 +49,7 @@ std::unique_ptr<TransformerModel> make_model(const ModelDescription& model,
                                             TransformerOptions{.max_length = max_length});
 }
 
-/// As many layers of a kind as are timed together, by weights that hold one of them.
+/// Number of layers of a kind that are timed together, by weights that hold one of them.
 int64_t copies_of(const TransformerWeights& weights, const LayerKind& kind,
                   const LayerProfileOptions& options) {
   int64_t bytes = 0;
@@ -160,7 +160,7 @@ ModelDescription with_layers(const ModelDescription& whole, std::span<const int6
   model.config.vocab_size = vocab;
   if (model.config.per_layer_count > 0) {
     model.config.per_layer_count = model.config.num_layers;
-    // Its rows are looked up, which takes the same time in a small table.
+    // Looking up rows takes the same time in a small table.
     model.config.per_layer_vocab = std::min(model.config.per_layer_vocab, kSmallVocab);
   }
   model.config.suppressed_ids.clear();

@@ -73,9 +73,9 @@ struct PredictedSpeed {
   double speed_up = 0.0;  ///< over plain decoding
 };
 
-/// For drafts of 1 token, 2, ... as many as `acceptance` has entries: acceptance[i] is the
-/// probability that drafted token i is accepted once those before it are. A drafted token costs
-/// `draft_cost` forwards of one token. `context`: as CostCurve::seconds takes it.
+/// Predicted speeds of drafts of 1 token, 2, ... as many as `acceptance` has entries: acceptance[i]
+/// is the probability that drafted token i is accepted once those before it are. A drafted token
+/// costs `draft_cost` forwards of one token. `context`: as CostCurve::seconds takes it.
 std::vector<PredictedSpeed> predict_speed(const CostCurve& curve, int64_t context,
                                           std::span<const double> acceptance, double draft_cost);
 

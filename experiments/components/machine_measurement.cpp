@@ -49,7 +49,7 @@ std::vector<int64_t> thread_counts(int64_t most) {
   return counts;
 }
 
-/// Of forwards of `tokens` on an empty row.
+/// The best number of threads for forwards of `tokens` tokens on an empty row.
 TimedChoice time_threads(LanguageModel& model, int64_t tokens, const MachineOptions& options) {
   return choose_in_turns(thread_counts(options.most_threads),
                          [&](int64_t threads) {

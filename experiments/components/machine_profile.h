@@ -49,9 +49,9 @@ struct MachineKind {
 /// A model's profile as the source of what a user left open; remembers what was taken from it.
 class ProfileDefaults {
  public:
-  /// There are none.
+  /// No defaults: there is no profile.
   ProfileDefaults() = default;
-  /// Those of the model's file, if there is one and it is of this machine. Throws as
+  /// Defaults of the model's profile, if there is one and it is of this machine. Throws as
   /// read_machine_profile does.
   ProfileDefaults(const std::filesystem::path& model, const MachineKind& machine,
                   const Components& components);
@@ -63,7 +63,7 @@ class ProfileDefaults {
   void take_threads(ModelOptions& options);
   /// The size of pages, unless the options choose a cache.
   void take_cache(ModelOptions& options, const Components& components);
-  /// All of the above where the options leave them open.
+  /// Takes dtype, kv_dtype, threads and cache where the options leave them open.
   void take_all(ModelOptions& options, const Components& components);
   /// The length of drafts with this drafter, whose paths are looked up in `folder` too.
   std::optional<int64_t> take_draft_length(const YamlTree& drafter,

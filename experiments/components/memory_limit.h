@@ -18,13 +18,14 @@ struct MemoryLimit {
 /// Bytes written as a number and a unit: "8GB" (10^9 bytes), "0.5GB", "512MiB" (2^20 bytes each).
 /// Throws ConfigError that says what is accepted.
 int64_t parse_bytes(const std::string& text);
-/// By the texts of --memory-limit and --layer-file, "" = not given. Throws ConfigError as
-/// parse_bytes, and for a file without a limit.
+/// The limit that the texts of --memory-limit and --layer-file say, "" = not given. Throws
+/// ConfigError as parse_bytes, and for a file without a limit.
 MemoryLimit parse_memory_limit(const std::string& limit, const std::string& layer_file);
 /// The keys memory_limit and layer_file of a model's config.
 MemoryLimit read_memory_limit(const ConfigNode& model);
 
-/// For readers: "12 of 30 layers are read from disk, 45.1 MB for each forward"; "" where none are.
+/// Text for readers: "12 of 30 layers are read from disk, 45.1 MB for each forward"; "" where none
+/// are.
 std::string disk_text(const TransformerWeights& weights);
 
 }  // namespace specdec

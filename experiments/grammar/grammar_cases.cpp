@@ -98,7 +98,7 @@ std::string read_schema(const Line& line) {
   return to_json(schema);
 }
 
-/// As if it had been written in YAML.
+/// The tree of a value as if it had been written in YAML.
 std::shared_ptr<YamlTree> yaml_of(const JsonValue& value, const std::string& place) {
   using Type = JsonValue::Type;
   const bool is_text = value.is(Type::kString);

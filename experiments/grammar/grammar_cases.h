@@ -40,7 +40,8 @@ struct GrammarCase {
 std::vector<GrammarCase> read_grammar_cases(const std::filesystem::path& file,
                                             const std::string& whitespace, int64_t limit = 0);
 
-/// Reads JSON Lines {uri, schema}: what JsonSchemaOptions::registry holds. Throws as above.
+/// Reads JSON Lines {uri, schema}: what JsonSchemaOptions::registry holds. Throws as
+/// read_grammar_cases.
 SchemaRegistry read_schema_registry(const std::filesystem::path& file);
 
 /// A JSON text that a grammar of that whitespace accepts: "compact" and "any" have none, "spaced"

@@ -10,7 +10,7 @@
 
 namespace specdec {
 
-/// Up to which a grammar's limits can be raised.
+/// Largest number that a grammar's limits can be raised to.
 inline constexpr uint64_t kMaxGrammarLimit = 1'000'000'000;
 
 /// The map `grammar:` of a config.

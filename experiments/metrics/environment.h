@@ -43,7 +43,8 @@ struct Environment {
 Environment read_environment();
 
 nlohmann::json environment_json(const Environment& environment);
-/// The inverse; what is missing or of another type keeps its default.
+/// The environment that environment_json wrote; what is missing or of another type keeps its
+/// default.
 Environment parse_environment(const nlohmann::json& json);
 
 /// What environment.json says once a run goes on in `now`: what it was measured in before moves to

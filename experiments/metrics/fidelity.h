@@ -21,7 +21,7 @@ struct LogProbComparison {
   std::optional<Interval> interval = {};
   int64_t questions = 0;
 };
-/// None without generations that were measured of both.
+/// Comparison of log-probabilities; none without generations that were measured of both.
 std::optional<LogProbComparison> compare_log_probs(std::span<const GenerationPair> pairs);
 
 /// The mean total variation of a token's distribution from the target's is larger, with confidence

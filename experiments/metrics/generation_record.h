@@ -37,8 +37,8 @@ struct GenerationRecord {
   int64_t text_tokens = -1;
   double compile_seconds = 0.0;       ///< of the prompt's grammar, once for all strategies
   std::optional<bool> is_right = {};  ///< by the prompt's scorer; none without one
-  /// Its answer satisfies the prompt's JSON Schema, whether or not a grammar made it; none without
-  /// a schema, and where that cannot be checked.
+  /// Whether the answer satisfies the prompt's JSON Schema, whether or not a grammar made it; none
+  /// without a schema, and where that cannot be checked.
   std::optional<bool> is_valid = {};
   std::string scorer = {};  ///< fingerprint of the program that was asked; "" when none was
   std::optional<MachineLoad> load = {};  ///< none in runs that were recorded before it was measured
@@ -50,7 +50,7 @@ struct GenerationRecord {
   /// Bytes of the weights and of the context's keys and values that a step's forward has to read,
   /// of layers with a sliding window those in it; mean over steps.
   std::optional<double> bytes_per_step = {};
-  /// Of the target's cache when the generation had ended, see KvStatistics.
+  /// State of the target's cache when the generation had ended, see KvStatistics.
   std::optional<double> cache_bytes = {};  ///< of the pages in use
   std::optional<double> cache_pages = {};
   std::optional<double> cache_shared_pages = {};
@@ -58,7 +58,7 @@ struct GenerationRecord {
   std::optional<double> cache_fragmentation = {};
   std::optional<KvTiers> cache_tiers = {};  ///< counts are those of the generation alone
   std::optional<KvTrace> cache_trace = {};  ///< of the generation; of a target's cache that traces
-  // Of a target with layers on disk, see LayerReads.
+  // Reads of a target with layers on disk, see LayerReads.
   std::optional<double> disk_bytes = {};
   std::optional<double> disk_layers = {};
   std::optional<double> disk_layers_ready = {};
@@ -68,7 +68,7 @@ struct GenerationRecord {
   bool shortened = false;                     ///< by before_loops; never stored
 };
 
-/// Its scorer took too long.
+/// Whether the scorer that was asked took too long.
 inline bool is_unscored(const GenerationRecord& record) {
   return !record.scorer.empty() && !record.is_right;
 }

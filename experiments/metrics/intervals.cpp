@@ -58,7 +58,7 @@ double squared_deviations(std::span<const double> values) {
   return sum;
 }
 
-/// Of the mean of at least two independent values.
+/// Standard error of the mean of at least two independent values.
 double standard_error(std::span<const double> values) {
   const auto count = static_cast<double>(values.size());
   return std::sqrt(squared_deviations(values) / (count - 1.0) / count);

@@ -49,7 +49,8 @@ void read_cpu_times(const fs::path& proc, LoadMeter::Counters& counters) {
   counters.stolen = ticks[7] / per_second;
 }
 
-/// Of each thread: nanoseconds on a CPU, nanoseconds waiting for one, time slices.
+/// Seconds that the process's threads have waited for a CPU. schedstat says of each thread:
+/// nanoseconds on a CPU, nanoseconds waiting for one, time slices.
 std::optional<double> read_waited(const fs::path& proc) {
   std::error_code code;
   double waited = 0.0;

@@ -29,7 +29,7 @@ void check_step(const StepStatistics& step) {
                 step.drafted, step.depth, step.accepted, step.committed);
 }
 
-/// Of a chain: what a tree logs is not by position.
+/// Adds the overlaps of a chain: what a tree logs is not by position.
 void add_overlaps(const StepStatistics& step, Counts& counts) {
   if (step.depth != step.drafted || static_cast<int64_t>(step.overlaps.size()) != step.drafted) {
     return;

@@ -123,7 +123,7 @@ struct TimeSplit {
   double verify = 0.0;
   double other = 0.0;
 };
-/// None when no time was measured.
+/// Shares of the time; none when no time was measured.
 std::optional<TimeSplit> time_split(const Counts& counts);
 /// committed / decode_seconds: total tokens over total time, without prefill and the token that it
 /// yields. None when no time was measured.
@@ -178,8 +178,8 @@ struct SummaryRow {
   std::optional<QualityComparison> quality = {};
   std::optional<double> valid_share = {};  ///< of the generations with a schema that was checked
   std::optional<QualityComparison> validity = {};
-  /// Beside the plain arm; none of that arm itself, and in runs whose strategies are all compared
-  /// with it anyway.
+  /// Comparison with the plain arm; none of that arm itself, and in runs whose strategies are all
+  /// compared with it anyway.
   std::optional<PlainComparison> plain = {};
   std::optional<double> log_prob = {};                    ///< by mean_log_prob
   std::optional<LogProbComparison> log_probs = {};        ///< beside the first strategy's
@@ -192,9 +192,9 @@ struct SummaryRow {
   std::optional<double> copied_share = {};  ///< mean over the generations that have one
   std::optional<double> cache_bytes = {};   ///< most bytes of pages that a generation ended with
   std::optional<double> cache_fragmentation = {};  ///< mean over the generations that have one
-  /// Of a cache with tiers: most bytes, and counts of all generations together.
+  /// Tiers of a cache that has them: most bytes, and counts of all generations together.
   std::optional<KvTiers> cache_tiers = {};
-  // Of a target with layers on disk, in all generations together.
+  // Reads of a target with layers on disk, in all generations together.
   std::optional<double> disk_bytes_per_token = {};  ///< of weights, by new token, prefills included
   std::optional<double> disk_ready_share = {};      ///< of the layers' uses: without waiting
   std::optional<double> disk_wait_seconds = {};     ///< of forwards, for their layers

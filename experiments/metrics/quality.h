@@ -39,7 +39,7 @@ struct QualityComparison {
   QualityConclusion conclusion = QualityConclusion::kUndecided;
 };
 
-/// None without generations that both were scored.
+/// Comparison of quality; none without generations of which both were scored.
 std::optional<QualityComparison> compare_quality(std::span<const GenerationPair> pairs,
                                                  double margin,
                                                  AnswerFlag flag = &GenerationRecord::is_right);

@@ -35,7 +35,7 @@ RequestMetrics request_metrics(const Generation& generation, int64_t prompt_toke
 /// cache_fragmentation, and cache_tiers of one with tiers, as in a run's records.
 nlohmann::json metrics_json(const RequestMetrics& metrics);
 
-/// For readers: "[5 tokens, max_new_tokens; 180 tokens/s, 1.00 tokens/step]\n".
+/// Line for readers: "[5 tokens, max_new_tokens; 180 tokens/s, 1.00 tokens/step]\n".
 std::string metrics_line(const RequestMetrics& metrics);
 
 }  // namespace specdec

@@ -75,7 +75,8 @@ struct ImpossibleSpeedup {
   double step_ratio = 0.0;  ///< geometric mean of tokens per step, this strategy / first
   int64_t questions = 0;
 };
-/// None where it can be explained, and where too few questions have equal texts.
+/// A speedup that cannot be; none where it can be explained, and where too few questions have equal
+/// texts.
 std::optional<ImpossibleSpeedup> impossible_speedup(std::span<const GenerationPair> pairs);
 
 }  // namespace specdec

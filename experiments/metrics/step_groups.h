@@ -39,7 +39,7 @@ int64_t context_bucket(int64_t length);
 /// A strategy's steps by what they continue.
 struct StepGroups {
   std::array<StepGroup, 2> by_phase = {};  ///< by Phase
-  /// By context_bucket of the tokens, of prompt and output, that precede a step's first one.
+  /// Groups by context_bucket of the tokens, of prompt and output, that precede a step's first one.
   std::map<int64_t, StepGroup> by_context = {};
 
   const StepGroup& of(Phase phase) const { return by_phase[static_cast<size_t>(phase)]; }

@@ -149,7 +149,7 @@ class Summarizer {
                        [&](const Place& place) { return first_for(place) != places_.front(); });
   }
 
-  /// Of the records that have such a flag.
+  /// Share of the records with the flag set, among those that have it.
   static std::optional<double> share_of(std::span<const GenerationRecord* const> records,
                                         AnswerFlag flag) {
     int64_t yes = 0;

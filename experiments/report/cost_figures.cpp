@@ -115,7 +115,7 @@ double largest_x(const std::vector<PlotSeries>& all) {
   return largest;
 }
 
-/// Up to kMaxContexts of the measured contexts, the longest among them.
+/// Contexts to show: up to kMaxContexts of those that were measured, the longest among them.
 std::vector<int64_t> shown_contexts(const std::vector<CostPoint>& curve) {
   std::set<int64_t> contexts;
   for (const CostPoint& point : curve) {

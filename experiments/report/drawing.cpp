@@ -35,7 +35,7 @@ std::string begin_svg(int64_t height, const std::string& title) {
                       "text-anchor=\"middle\" font-size=\"15\"");
 }
 
-/// From pale at 0 to `full` at 1.
+/// Color of a share, from pale at 0 to `full` at 1.
 Color mix(const Color& full, double share) {
   Color color{};
   for (size_t i = 0; i < color.size(); ++i) {

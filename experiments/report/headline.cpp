@@ -97,7 +97,7 @@ std::string log_prob_words(const SummaryRow& row, const std::string& first) {
                      more ? ": not better, but closer to the modes" : "");
 }
 
-/// After the others.
+/// Words on the total variation, which follow the others.
 std::string total_variation_words(const std::optional<double>& bound) {
   if (!bound) {
     return "";

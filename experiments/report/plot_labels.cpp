@@ -19,7 +19,7 @@ constexpr double kGap = 12.0;  // from a point to the middle of its label
 constexpr double kHalfMark = 5.0;
 constexpr size_t kLabelCharacters = 16;
 
-/// In pixels, from the axes' corner.
+/// A box in pixels, from the axes' corner.
 struct Box {
   double left, right, bottom, top;
   bool overlaps(const Box& other) const {

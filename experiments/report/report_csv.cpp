@@ -29,7 +29,7 @@ std::string csv_difference(const std::optional<QualityComparison>& quality) {
   return quality ? csv_number(quality->share - quality->first_share) : "";
 }
 
-/// Empty where the target's cache has no tiers.
+/// Cell of a number of the tiers; empty where the target's cache has none.
 template <class T>
 std::string csv_tiers(const SummaryRow& row, T KvTiers::*number) {
   return row.cache_tiers ? fmt::format("{}", (*row.cache_tiers).*number) : "";
@@ -40,7 +40,7 @@ struct CsvColumn {
   std::string (*cell)(const SummaryRow& row);
 };
 
-/// Of comparisons with the first strategy.
+/// Columns of comparisons with the first strategy.
 std::vector<CsvColumn> comparison_columns() {
   using Row = const SummaryRow&;
   return {
@@ -67,7 +67,7 @@ std::vector<CsvColumn> comparison_columns() {
   };
 }
 
-/// Of what a strategy did by itself.
+/// Columns of what a strategy did by itself.
 std::vector<CsvColumn> own_columns() {
   using Row = const SummaryRow&;
   return {
@@ -119,7 +119,7 @@ std::vector<CsvColumn> own_columns() {
   };
 }
 
-/// Of the target's cache, where it has tiers.
+/// Columns of the target's cache, where it has tiers.
 std::vector<CsvColumn> tier_csv_columns() {
   using Row = const SummaryRow&;
   return {
@@ -133,7 +133,7 @@ std::vector<CsvColumn> tier_csv_columns() {
   };
 }
 
-/// Of right and valid answers, beside the first strategy's and beside the plain arm's.
+/// Columns of right and valid answers, beside the first strategy's and beside the plain arm's.
 std::vector<CsvColumn> quality_csv_columns() {
   using Row = const SummaryRow&;
   return {

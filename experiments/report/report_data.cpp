@@ -35,7 +35,7 @@ Json impossible_json(const std::optional<ImpossibleSpeedup>& impossible) {
                     : Json();
 }
 
-/// null where nothing was scored.
+/// Quality of answers; null where nothing was scored.
 Json quality_json(const std::optional<QualityComparison>& quality) {
   if (!quality) {
     return {};
@@ -49,7 +49,7 @@ Json quality_json(const std::optional<QualityComparison>& quality) {
           {"conclusion", kConclusions.at(static_cast<size_t>(quality->conclusion))}};
 }
 
-/// null where none was checked.
+/// Validity of answers; null where none was checked.
 Json validity_json(const std::optional<QualityComparison>& validity) {
   return validity ? Json{{"valid_share", validity->share},
                          {"valid_share_of_first", validity->first_share},
@@ -58,7 +58,8 @@ Json validity_json(const std::optional<QualityComparison>& validity) {
                   : Json();
 }
 
-/// null for the plain arm, and in runs where that is the first strategy of every arm.
+/// Comparison with the plain arm; null for that arm itself, and in runs where that is the first
+/// strategy of every arm.
 Json plain_json(const std::optional<PlainComparison>& plain) {
   if (!plain) {
     return {};
@@ -70,7 +71,7 @@ Json plain_json(const std::optional<PlainComparison>& plain) {
           {"validity", validity_json(plain->valid)}};
 }
 
-/// null where no lossy texts were measured.
+/// Comparison of log-probabilities; null where no lossy texts were measured.
 Json log_prob_json(const std::optional<LogProbComparison>& texts) {
   return texts ? Json{{"difference", texts->difference},
                       {"difference_interval_95", interval_json(texts->interval)},
@@ -107,7 +108,7 @@ Json headline_json(const Report& report) {
   return json;
 }
 
-/// In the mean over the run, back-offs in all; null where the system does not tell it.
+/// Load in the mean over the run, back-offs in all; null where the system does not tell it.
 Json load_totals_json(const LoadTotals& load) {
   return {{"generations", load.generations()},
           {"load_average", json_number(load.average())},
@@ -137,7 +138,7 @@ Json vllm_json(const Counts& counts) {
           {"vllm:spec_decode_num_accepted_tokens_per_pos", counts.accepted_at}};
 }
 
-/// null without a grammar.
+/// Counts under a grammar; null without one.
 Json grammar_json(const Counts& counts) {
   if (counts.grammar_outputs == 0) {
     return {};
@@ -163,7 +164,7 @@ Json grammar_json(const Counts& counts) {
   return json;
 }
 
-/// null without copies from a device.
+/// Copies from a device per step; null without any.
 Json read_backs_json(const Counts& counts) {
   const auto rates = read_backs_per_step(counts);
   return rates ? Json{{"draft_per_step", rates->drafting},

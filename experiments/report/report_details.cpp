@@ -238,7 +238,7 @@ class ExampleWriter {
     }
   }
 
-  /// As it would have gone on from the text so far.
+  /// Text of a branch as it would have continued the text so far.
   std::string branch_text(const std::vector<Token>& branch) const {
     std::string text;
     auto decoder = decoder_;
@@ -260,7 +260,7 @@ bool has_drafts(const Generation& generation) {
                      [](const StepStatistics& step) { return step.drafted > 0; });
 }
 
-/// Of the strategies that draft, question by question.
+/// Examples of the strategies that draft, question by question.
 std::vector<ExampleText> example_texts(const DetailSources& sources) {
   ExampleChoice choice;
   std::map<std::string, size_t> questions;  // by order of appearance, as the strategies

@@ -87,7 +87,8 @@ struct ReportDetails {
 /// What details are made from.
 struct DetailSources {
   std::span<const GenerationRecord> records;
-  /// The same as they were made, which rejected drafts were logged by; empty = in that order.
+  /// The records in the order in which they were made, which rejected drafts were logged by; empty
+  /// = `records` are in that order.
   std::span<const GenerationRecord> as_made = {};
   std::span<const TraceRecord> traces = {};
   std::optional<CostCurve> cost_curve = {};  ///< of the target

@@ -245,7 +245,7 @@ std::string latex_number(const std::string& cell) {
   return latex;
 }
 
-/// In braces where it would be an option of the line break before it.
+/// First cell of a LaTeX row, in braces where it would be an option of the line break before it.
 std::string latex_first(const std::string& text) {
   return text.starts_with('[') || text.starts_with('*') ? "{" + text + "}" : text;
 }

@@ -25,7 +25,7 @@ struct ComparedArm {
 /// A greedy choice between two logits that lie closer than this in both runs is a near tie:
 /// rounding of another device, dtype or program can turn it over.
 inline constexpr double kNearTieGap = 1e-3;
-/// Of an arm's texts that differ, those that part at a near tie.
+/// Number of an arm's texts that part at a near tie, among those that differ.
 int64_t near_ties(const ComparedArm& arm);
 
 /// One of the runs.

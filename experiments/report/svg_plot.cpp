@@ -67,7 +67,7 @@ std::string preamble(const std::string& title, const std::string& x_label, int64
                       legend.columns, legend.rows);
 }
 
-/// gnuplot reads the names of ticks as formats.
+/// Quotes the name of a tick, which gnuplot reads as a format.
 std::string quote_tick(const std::string& name) {
   std::string quoted;
   for (const char c : quote_for_gnuplot(name, kRowCharacters)) {

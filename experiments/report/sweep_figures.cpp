@@ -205,7 +205,8 @@ std::vector<HeatMap> heat_maps(const Report& report, const SweepGrid& grid, cons
   return maps;
 }
 
-/// At least two values along both axes; a strategy that a key does not touch was run once.
+/// Whether a map has at least two values along both axes; a strategy that a key does not touch was
+/// run once.
 bool covers_plane(const HeatMap& map) {
   size_t rows = 0;
   std::vector<size_t> columns(map.x_names.size(), 0);

@@ -32,7 +32,7 @@ namespace {
 
 constexpr int64_t kWarmUpTokens = 32;
 
-/// The same for all strategies.
+/// Random numbers of an item, which are the same for all strategies.
 CounterRandomness randomness(const ExperimentConfig& config, const Item& item) {
   return CounterRandomness(config.seed, item.prompt->number + static_cast<uint32_t>(item.turn),
                            static_cast<uint32_t>(item.repeat));

@@ -16,8 +16,8 @@ Report describe_plan(const ExperimentPlan& plan);
 
 /// Prompts that are too long, by the name of the group of arms that left them out.
 using LeftOutPrompts = std::map<std::string, std::set<std::string>>;
-/// Notes that name them, with the points of the sweep where only some of the `groups` left them
-/// out.
+/// Notes that name the prompts that were left out, with the points of the sweep where only some of
+/// the `groups` left them out.
 std::vector<std::string> left_out_notes(const LeftOutPrompts& left_out, size_t groups);
 
 /// What the figures of a run are made from: its records, or with `loops: cut` their beginnings.

@@ -110,7 +110,7 @@ void check_limit(const ConfigNode& node, const ModelOptions& options, const Mode
   }
 }
 
-/// nullptr where they cannot be read.
+/// The files of a model; nullptr where they cannot be read.
 const ModelFiles* read_files(const ConfigNode& node, ModelCatalog& catalog,
                              const ActiveLayers& active) {
   const ModelFiles* files = nullptr;

@@ -109,7 +109,8 @@ std::string read_labels(const nlohmann::json& json, size_t line_number, Prompt& 
   return "";
 }
 
-/// Read again from the line: a schema's numbers and the order of its members stay as written.
+/// Reads a schema again from the line: a schema's numbers and the order of its members stay as
+/// written.
 std::string read_schema(const nlohmann::json& json, std::string_view line, Prompt& prompt) {
   const auto schema = json.find("schema");
   if (schema == json.end()) {
@@ -127,7 +128,7 @@ std::string read_schema(const nlohmann::json& json, std::string_view line, Promp
   return "";
 }
 
-/// Read again from the line, as a schema is.
+/// Reads tools again from the line, as read_schema does.
 std::string read_tools(const nlohmann::json& json, std::string_view line, Prompt& prompt) {
   const auto tools = json.find("tools");
   if (tools == json.end()) {

@@ -68,7 +68,7 @@ std::vector<Prompt> select_prompts(std::vector<Prompt> prompts, const Selection&
   return prompts;
 }
 
-/// Only chat templates are given tools.
+/// Takes tools out of prompts without a chat template, since templates alone are given tools.
 void set_tools_aside(std::vector<Prompt>& prompts) {
   for (Prompt& prompt : prompts) {
     if (!prompt.tools.empty()) {

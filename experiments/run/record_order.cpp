@@ -24,7 +24,7 @@ size_t place_in(const Places& places, const std::string& name) {
   return found == places.end() ? places.size() : found->second;
 }
 
-/// Of the folder's config; none where it has none that can be read.
+/// Places of the strategies in the folder's config; none where it has none that can be read.
 Places strategy_places(const fs::path& folder) {
   Places places;
   const fs::path file = folder / "config.yaml";
@@ -75,7 +75,8 @@ std::vector<GenerationRecord> load_ordered_records(const fs::path& folder) {
   auto records = load_records(folder);
   const Places strategies = strategy_places(folder);
   order_by([&](const GenerationKey& key) { return place_in(strategies, key.strategy); }, records);
-  // Those of the first strategy come first: one that no swept key touches has records at one point.
+  // Sweep points of the first strategy come first: one that no swept key touches has records at one
+  // point.
   Places points;
   for (const auto& record : records) {
     points.try_emplace(record.key.sweep_point, points.size());

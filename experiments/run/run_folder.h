@@ -112,9 +112,9 @@ class RunFolder {
 
 /// The records of a finished or interrupted run, without opening it for writing. Throws Error.
 std::vector<GenerationRecord> load_records(const std::filesystem::path& folder);
-/// Its traces; none without traces.jsonl.
+/// The traces of a run; none without traces.jsonl.
 std::vector<TraceRecord> load_traces(const std::filesystem::path& folder);
-/// Its frozen cost curve of a model ("target"); none when it measured none. It has points.
+/// A run's frozen cost curve of a model ("target"); none when it measured none. It has points.
 std::optional<CostCurve> load_cost_curve(const std::filesystem::path& folder,
                                          std::string_view model);
 

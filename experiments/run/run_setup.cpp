@@ -17,9 +17,10 @@
 namespace specdec {
 namespace {
 
-/// Long enough that a moment's noise does not stay in all predictions.
+/// Seconds to measure a cost curve for: enough that a moment's noise does not stay in all
+/// predictions.
 constexpr double kCurveSeconds = 2.0;
-/// Of each kind of forward that tells what experts cost.
+/// Repeats of each kind of forward that tells what experts cost.
 constexpr int64_t kExpertRepeats = 8;
 
 }  // namespace

@@ -24,7 +24,8 @@ class RunSetup {
   const Environment& environment() const { return environment_; }
 
  private:
-  /// Those of the config, of the run that is resumed, or of the profile; 0: measured later.
+  /// Chooses the threads of the config, of the run that is resumed, or of the profile; 0: measured
+  /// later.
   void choose_threads();
   void log_profiles() const;
   void load_group(Group& group);

@@ -19,7 +19,7 @@ namespace {
 
 bool is_minus_infinity(std::string_view text) { return text == "-inf" || text == "-.inf"; }
 
-/// nullopt for what is neither a number nor -inf.
+/// The bias that a text says; nullopt for what is neither a number nor -inf.
 std::optional<double> read_bias(std::string_view text) {
   if (is_minus_infinity(text)) {
     return -std::numeric_limits<double>::infinity();

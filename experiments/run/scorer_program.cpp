@@ -103,7 +103,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  /// As waitpid has it; none while it runs.
+  /// Status of the program as waitpid gives it; none while it runs.
   std::optional<int> status() {
     siginfo_t ended{};
     if (!status_ && ::waitid(P_PID, process_, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 &&
@@ -118,7 +118,8 @@ class Child {
   }
 
  private:
-  /// What it started goes first: until it is reaped, no other group has its id.
+  /// Kills and reaps the program. What it started goes first: until it is reaped, no other group
+  /// has its id.
   int kill_and_reap() {
     ::kill(-process_, SIGKILL);
     int status = 0;

@@ -36,7 +36,8 @@ int64_t adapter_bytes(const TransformerModel& model) {
   return numbers * static_cast<int64_t>(c10::elementSize(model.weights().compute_dtype()));
 }
 
-/// None for a strategy whose drafter cannot be traced: it has none, or needs a tree.
+/// Bias of a traced output; none for a strategy whose drafter cannot be traced: it has none, or
+/// needs a tree.
 std::optional<BiasSums> trace_bias(DecodingStrategy& tracer, const Request& request,
                                    TokenSpan output) {
   DraftBias bias;

@@ -29,7 +29,7 @@ void print_text_counts(std::ostream& out, const ExpertProfile& profile) {
   }
 }
 
-/// None in files of before there were any.
+/// Counts of a key; none in files that were written before there were any.
 std::vector<double> parse_counts(const nlohmann::json& json, const char* key) {
   auto counts = json.value(key, std::vector<double>());
   if (std::any_of(counts.begin(), counts.end(), [](double count) { return !(count >= 0.0); })) {

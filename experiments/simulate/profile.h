@@ -63,7 +63,7 @@ struct Profile {
   std::optional<LayerProfile> layers = {};
 };
 
-/// Of a model at the contexts of a curve that was measured.
+/// Reads of a model's forwards at the contexts of a curve that was measured.
 ForwardReads forward_reads(const TransformerModel& model, const CostCurve& curve);
 
 /// Median and quartiles. `seconds` must not be empty.
@@ -80,7 +80,7 @@ class StepTimer {
   /// False when `steps` steps were timed or no more can be hoped for: drafters that retrieve may
   /// have nothing to say.
   bool wants_more(int64_t steps) const;
-  /// None when no step was that deep.
+  /// Costs of the draft; none when no step was that deep.
   std::optional<DraftCost> cost() const;
 
  private:

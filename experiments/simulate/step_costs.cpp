@@ -88,7 +88,7 @@ int64_t most_of(const std::map<int64_t, Times>& times) {
   return most;
 }
 
-/// Those that enough steps had; at least the one that most had.
+/// Median times at the keys that enough steps had, at least at the one that most steps had.
 std::map<int64_t, double> trusted(const std::map<int64_t, Times>& times) {
   std::map<int64_t, double> points;
   const int64_t enough = std::min(kEnoughSteps, most_of(times));

@@ -166,7 +166,8 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-/// A word in a command's place that names none; the parser would only say that one is required.
+/// Refuses a word in a command's place that names none; the parser would only say that one is
+/// required.
 void refuse_unknown_command(const CLI::App& app, const std::string& word) {
   const auto known = command_names(app);
   if (!word.empty() && word.front() != '-' &&
@@ -176,7 +177,7 @@ void refuse_unknown_command(const CLI::App& app, const std::string& word) {
   }
 }
 
-/// The same of a command that has commands of its own, as grammar has.
+/// Refuses unknown commands, also of a command that has commands of its own, as grammar has.
 void refuse_unknown_commands(const CLI::App& app, const std::vector<std::string>& arguments) {
   const std::string name = command_name(arguments);
   refuse_unknown_command(app, name);

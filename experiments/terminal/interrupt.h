@@ -6,7 +6,7 @@ namespace specdec {
 /// takes it for an error.
 struct Interrupted {};
 
-/// While it lives, the first Ctrl-C (SIGINT, SIGTERM) only raises a flag; a second one kills as
+/// Turns the first Ctrl-C (SIGINT, SIGTERM) into a flag while it lives; a second one kills as
 /// usual. There is one at a time.
 class InterruptGuard {
  public:

@@ -45,7 +45,7 @@ class AnswerWriter {
   /// Numbers of the prompts that are done.
   const std::set<int64_t>& done() const { return done_; }
   int64_t answer_tokens() const { return answer_tokens_; }
-  /// features: [tokens - 1, width]; undefined without tokens. Sets first_row.
+  /// Adds a record with its features [tokens - 1, width], undefined without tokens. Sets first_row.
   void add(AnswerRecord record, const at::Tensor& features);
 
  private:

@@ -58,7 +58,7 @@ double fraction(Randomness& random) {
   return value;
 }
 
-/// Up to the last end of a sentence, if there is one in the second half.
+/// A text up to the last end of a sentence, if there is one in the second half.
 std::string whole_sentences(const std::string& text) {
   const size_t end = text.find_last_of(".!?\n");
   return end == std::string::npos || end < text.size() / 2 ? text : text.substr(0, end + 1);

@@ -31,7 +31,7 @@ std::vector<int64_t> recorded_layers(const std::filesystem::path& folder) {
   return nlohmann::json::parse(read_answer_identity(folder)).at("layers");
 }
 
-/// Answers that hold a run of tokens of an excluded one lose theirs.
+/// Takes the tokens out of answers that hold a run of tokens of an excluded one.
 void exclude_copies(const AnswerSelection& choice, std::vector<AnswerRecord>& records) {
   if (choice.exclude.empty()) {
     return;

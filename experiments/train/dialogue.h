@@ -36,7 +36,8 @@ class Dialogue {
 
   /// The tokens that the row is fed next, at most some at a time; empty when it has ended.
   TokenSpan next() const;
-  /// They were fed; features [n, width] of them. True when the token after them is to be chosen.
+  /// Takes the features [n, width] of tokens that were fed. True when the token after them is to be
+  /// chosen.
   bool take(const at::Tensor& features);
   /// Chooses the next token from the target's logits after the last one fed.
   void choose(const LogitRow& logits);

@@ -22,7 +22,7 @@ constexpr NamedValue<HeadType> kHeadTypes[] = {{"medusa", HeadType::kMedusa},
 constexpr NamedValue<at::ScalarType> kStoredTypes[] = {{"bfloat16", at::kBFloat16},
                                                        {"int8", at::kChar}};
 
-/// None when there is no such type, which has been noted.
+/// The type of a head; none when there is no such type, which has been noted.
 std::optional<HeadType> read_type(const ConfigNode& node) {
   const std::vector<std::string> names = names_of(kHeadTypes);
   const auto type = node.require_type(names);
@@ -113,7 +113,7 @@ HeadShape read_shape(const ConfigNode& node) {
   return shape;
 }
 
-/// As published: see docs/train_heads.md.
+/// The loss that was published for a type of head: see docs/train_heads.md.
 HeadLoss usual_loss(const HeadShape& shape) {
   switch (shape.type) {
     case HeadType::kMedusa:

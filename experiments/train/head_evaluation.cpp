@@ -34,7 +34,7 @@ class DepthSums {
             const HeadTrainConfig& config)
       : head_(head), target_(target), depth_(config.evaluate_depth) {}
 
-  /// tokens: [rows, T + 1] int64
+  /// Adds a batch of tokens [rows, T + 1] int64.
   void add(const at::Tensor& tokens) {
     add(target_batch(target_, tokens.to(target_.place.device), {}));
   }

@@ -68,7 +68,7 @@ class DepthLoss {
     return -(masses * at::log_softmax(scores, -1)).sum(-1).mean();
   }
 
-  /// Tokens that cannot be drafted count as nothing.
+  /// Loss of tokens; those that cannot be drafted count as nothing.
   at::Tensor token_term(const at::Tensor& log_probs, const at::Tensor& tokens) const {
     if (!draft_tokens_.defined()) {
       return -log_probs.gather(-1, tokens.unsqueeze(-1)).mean();

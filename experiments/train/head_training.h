@@ -17,8 +17,9 @@ struct TargetBatch {
   at::Tensor tokens;        ///< [rows, T + 1] int64
   ReferenceResult target;   ///< of tokens 0..T-1, without gradients; recorded ones have no logits
   at::Tensor distribution;  ///< [rows, T, vocab]: of the target as it decodes; not of recorded
-  // Of recorded answers, else undefined:
-  /// [n] int64 row * T + t that count: those of answers. On the host, which chooses among them.
+  // Tensors of recorded answers; undefined without them.
+  /// Places that count, those of answers: row * T + t, [n] int64. On the host, which chooses among
+  /// them.
   at::Tensor places = {};
   at::Tensor log_sums = {};  ///< [n] logarithm of the sum of exponentials of the logits there
 
@@ -66,7 +67,7 @@ class HeadTraining {
   }
   /// The target's token of each draft token, [draft vocab] int64; undefined = all tokens.
   virtual at::Tensor draft_tokens() const { return {}; }
-  /// Those that DepthOutput::groups speaks of.
+  /// The groups of tokens that DepthOutput::groups speaks of.
   virtual TokenGroups groups() const { return {}; }
   /// Stores the head, in HeadShape::stored, as its loader reads it.
   virtual void save(const std::filesystem::path& folder) const = 0;

@@ -90,7 +90,7 @@ json gemma3_json(const ConfigNode& node) {
   return config;
 }
 
-/// Of Gemma 4's mixtures of experts; a missing key means that there are none.
+/// Keys of Gemma 4's mixtures of experts; a missing `experts` means that there are none.
 json read_experts(const ConfigNode& node) {
   node.ignore("experts");  // known, also where it is not given
   if (!node.has("experts")) {
@@ -108,7 +108,7 @@ json read_experts(const ConfigNode& node) {
           {"top_k_experts", chosen}};
 }
 
-/// Its shape is Gemma 3's but for its full layers and its experts.
+/// The config.json of a Gemma 4, whose shape is Gemma 3's but for its full layers and its experts.
 json gemma4_json(const ConfigNode& node) {
   json config = read_sizes(node);
   const auto [full, sliding] = read_thetas(node);

@@ -14,9 +14,9 @@ class ConfigNode;
 /// config.json, whose vocab_size is set by describe_shape.
 std::string read_model_shape(const ConfigNode& node);
 
-/// The same of a checkpoint folder whose weights a training starts from. Throws WeightsError for a
-/// model that cannot be trained: only Gemma 3, Gemma 4 without shared keys and values and without
-/// per-layer inputs, and RecurrentGemma with a tied head are stored.
+/// The text of config.json of a checkpoint folder whose weights a training starts from. Throws
+/// WeightsError for a model that cannot be trained: only Gemma 3, Gemma 4 without shared keys and
+/// values and without per-layer inputs, and RecurrentGemma with a tied head are stored.
 std::string checkpoint_shape(const std::filesystem::path& folder);
 
 /// Whether a shape's layers have experts.

@@ -35,7 +35,7 @@ namespace fs = std::filesystem;
 constexpr const char* kTokenizerFiles[] = {"tokenizer.model", "tokenizer.json",
                                            "tokenizer_config.json"};
 constexpr int64_t kQuickWindows = 24;
-// Of the greedy continuations that sequence unlikelihood looks at.
+// Tokens of the greedy continuations that sequence unlikelihood looks at.
 constexpr int64_t kPromptTokens = 32;
 constexpr int64_t kNewTokens = 160;
 
@@ -184,8 +184,9 @@ class Trainer {
     experts.router_norm /= root;
   }
 
-  /// As De et al., 2024, Section 2.4: a state's decay with open gates lies between 0.9 and 0.999,
-  /// evenly spread over the channels; gates and convolution are those of a linear layer.
+  /// Starts a recurrence as De et al., 2024, Section 2.4, do: a state's decay with open gates lies
+  /// between 0.9 and 0.999, evenly spread over the channels; gates and convolution are those of a
+  /// linear layer.
   static void start_recurrence(RandomTensors& random, RecurrenceTensors& recurrence) {
     const auto normal = [&](at::Tensor& tensor, int64_t inputs) {
       tensor = random.matrix(tensor.numel() / inputs, inputs).view_as(tensor);

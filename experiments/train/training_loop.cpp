@@ -97,7 +97,8 @@ class TrainingLoop {
     return schedule_.learning_rate * (0.1 + 0.45 * (1.0 + std::cos(M_PI * done)));
   }
 
-  /// Nothing of it is read by the host, which goes on to the next step while a device computes.
+  /// Takes a step of training. Nothing of it is read by the host, which goes on to the next step
+  /// while a device computes.
   void train_step(int64_t step) {
     for (auto& group : optimizer_->param_groups()) {
       group.options().set_lr(learning_rate(step));
