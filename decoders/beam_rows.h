@@ -21,7 +21,7 @@ class BeamRows {
   explicit BeamRows(LanguageModel& model) : model_(model) {}
   /// Beam i continues branches[i]. Pending nodes are forgotten.
   void branch(std::span<const Branch> branches);
-  /// Of each beam.
+  /// Row of each beam.
   const std::vector<RowId>& names() const { return names_; }
 
  private:

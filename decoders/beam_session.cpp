@@ -190,7 +190,7 @@ std::vector<BeamSession::Continuation> BeamSession::best_continuations(
   return std::move(ranking).sorted();
 }
 
-/// Nothing where the grammar reaches a limit.
+/// The beam that goes on with a token; nothing where the grammar reaches a limit.
 std::optional<Beam> BeamSession::continued(const Continuation& by) const {
   const Beam& before = beams_[static_cast<size_t>(by.beam)];
   Beam beam{before.tokens, by.log_prob, by.beam, before.grammar};

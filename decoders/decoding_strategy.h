@@ -153,7 +153,7 @@ struct StepStatistics {
   /// Copies to the host of what the target's forward and the decision about the draft came to; none
   /// of a CPU's.
   ReadBacks read_backs = {};
-  /// Those of the drafter's models; of draft_seconds, the waiting is in them.
+  /// Copies to the host of the drafter's models, whose waiting is part of draft_seconds.
   ReadBacks draft_read_backs = {};
 };
 
@@ -195,12 +195,13 @@ class DecodingStrategy {
   /// Continues the prompt. Throws Error when it is empty or too long for the model, and ConfigError
   /// for parts of the request that the strategy or the target cannot do.
   virtual Generation generate(const Request& request) = 0;
-  /// Whether it takes Request::resumed, and what the target keeps in row 0 after generate(), or an
-  /// exception of on_tokens, is the text's beginning.
+  /// Whether the strategy takes Request::resumed, and what the target keeps in row 0 after
+  /// generate(), or an exception of on_tokens, is the text's beginning.
   virtual bool can_resume() const { return false; }
-  /// What its drafter would propose at every position of `output`, a continuation of the request's
-  /// prompt that the target has drawn (by any lossless strategy); nullopt: it has no drafter to
-  /// trace. Decides nothing at random. Throws ConfigError for a drafter that cannot be traced.
+  /// What the strategy's drafter would propose at every position of `output`, a continuation of the
+  /// request's prompt that the target has drawn (by any lossless strategy); nullopt: it has no
+  /// drafter to trace. Decides nothing at random. Throws ConfigError for a drafter that cannot be
+  /// traced.
   virtual std::optional<DraftTrace> trace(const Request& request, TokenSpan output,
                                           const TraceOptions& options);
 };

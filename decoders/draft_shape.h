@@ -49,8 +49,8 @@ class ChildDistribution {
     (void)chain;
     return std::nullopt;
   }
-  /// Drafts a tree behind the root likewise, where expands_on_device(). nullopt: the shape grows it
-  /// level by level.
+  /// Drafts a tree behind the root as draw_chain does a chain, where expands_on_device(). nullopt:
+  /// the shape grows it level by level.
   virtual std::optional<DrawnTree> draw_tree(const TreeRequest& tree) {
     (void)tree;
     return std::nullopt;

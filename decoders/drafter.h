@@ -21,7 +21,8 @@ class GrammarMatcher;
 struct Needs {
   std::vector<int64_t> capture_layers = {};  ///< residual streams that StepResult must hold
   bool internals = false;                    ///< LanguageModel::internals()
-  /// With internals: final hidden states of the whole prompt; false: of its last token.
+  /// Whether a drafter with internals gets final hidden states of the whole prompt; false: of its
+  /// last token.
   bool prompt_states = true;
   /// Hidden states and layers of StepResult may lie on the target's device.
   bool on_device = false;

@@ -52,7 +52,7 @@ std::string state_bytes(const GenerationState& state);
 /// Reads a state. Throws SnapshotVersionError and SnapshotDamagedError (see parse_blob), and
 /// WeightsError where the file cannot be read.
 GenerationState read_state(const std::filesystem::path& file);
-/// The same from bytes; `file` is their name in messages.
+/// Reads a state from bytes, with the errors of read_state; `file` is their name in messages.
 GenerationState parse_state(std::span<const std::byte> bytes, const std::string& file);
 
 }  // namespace specdec

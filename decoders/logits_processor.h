@@ -38,7 +38,7 @@ class LogitsProcessor {
   std::optional<DeviceDecision> decide(DeviceRule rule, const Draft& draft,
                                        const ForwardResult& result);
 
-  // Of the draft that `find` saw last.
+  // What is known of the draft that `find` saw last.
 
   /// Copies to the host by which a device chose the best tokens; none after decide(), whose result
   /// says its own, and none where the host does it in the end.

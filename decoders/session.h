@@ -38,7 +38,8 @@ class Session {
   DraftLimits draft_limits() const { return text_.room(); }
   /// The randomness of the request, at the position that is to be decided next.
   Randomness& random(Purpose purpose);
-  /// Its numbers there, where samples_on_device() holds.
+  /// The request's random numbers at that position, as a device draws them; only where
+  /// samples_on_device() holds.
   DeviceRandomness device_random() const;
   const SamplingParams& sampling() const { return request_.sampling; }
   /// The grammar's place after the committed tokens; nullptr without a grammar.
@@ -77,11 +78,12 @@ class Session {
   /// output are not there: then the prompt alone is remembered, by prefill().
   void remember(LanguageModel& target) const;
 
-  // Of a forward, logits [n, vocab] or the best tokens of its n nodes.
+  // Decisions by a forward's result: logits [n, vocab] or the best tokens of its n nodes.
 
-  /// Draws and commits the token that the prefill yields: of one row. Ends the prefill's time.
+  /// Draws and commits the token that the prefill yields, by a result of one row. Ends the
+  /// prefill's time.
   void commit_prefill(const ForwardResult& result);
-  /// Draws and commits the token of a plain step: of one row.
+  /// Draws and commits the token of a plain step, by a result of one row.
   void commit_next(const ForwardResult& result);
   /// Commits a chain of certain tokens, and draws and commits the one after it.
   void commit_certain(const Draft& chain, const ForwardResult& result);

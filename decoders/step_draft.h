@@ -24,8 +24,9 @@ struct StepDraft {
 /// Checks what is proposed (InternalError), and takes out what the grammar forbids.
 Draft planned_draft(Drafter& drafter, const DraftContext& context);
 
-/// The same after the tokens that the request's grammar forces next, which the drafter sees as
-/// committed. `place`: the grammar's after what is committed; nullptr = nothing is ever forced.
+/// The planned draft after the tokens that the request's grammar forces next, which the drafter
+/// sees as committed. `place`: the grammar's after what is committed; nullptr = nothing is ever
+/// forced.
 StepDraft step_draft(Drafter& drafter, const DraftContext& context, const Request& request,
                      const GrammarMatcher* place);
 

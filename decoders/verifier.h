@@ -20,8 +20,8 @@ class Verifier {
   /// True when it may accept a token to which the target's distribution gives no mass; it is
   /// refused under a grammar.
   virtual bool accepts_impossible() const { return false; }
-  /// The same rule on the device that made the target's logits, which then stay there. kNone: this
-  /// verifier looks at the target's distributions itself.
+  /// The verifier's rule on the device that made the target's logits, which then stay there. kNone:
+  /// this verifier looks at the target's distributions itself.
   virtual DeviceRule device_rule() const { return DeviceRule::kNone; }
   /// Verifies a draft. `target`: the target's distributions after the draft's nodes. `position`: of
   /// the token after the root, in the sequence. `random` is already at Purpose::kVerify of it.

@@ -66,7 +66,7 @@ FittingTokens fitting_after(int64_t context, const LanguageModel& model,
   return fitting;
 }
 
-/// Of all contexts after which something fits; never empty.
+/// The fitting tokens of all contexts after which something fits; never empty.
 std::vector<FittingTokens> fitting_tokens(const LanguageModel& model,
                                           const CostCurveOptions& options) {
   std::vector<FittingTokens> all;
@@ -97,7 +97,7 @@ std::vector<FittingTokens> fitting_tokens(const LanguageModel& model,
 double time_forward(LanguageModel& model, const Tensor& tokens) {
   const int64_t context = model.length();
   const Stopwatch stopwatch;
-  // As greedy requests do: a device copies its best tokens to the host, and not rows of logits.
+  // A device copies its best tokens to the host and not rows of logits, as in greedy requests.
   (void)model.forward({.tokens = tokens, .rows = {}, .parents = {}}, {.best_only = true});
   const double seconds = stopwatch.seconds();
   model.truncate(context);

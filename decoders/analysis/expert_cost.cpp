@@ -11,7 +11,7 @@
 namespace specdec {
 namespace {
 
-/// Of 1, rows and distinct experts.
+/// Numbers for the terms of the cost: 1, rows and distinct experts.
 using Terms = std::array<double, 3>;
 using Fitted = std::array<bool, 3>;
 

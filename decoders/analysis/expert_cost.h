@@ -44,10 +44,11 @@ struct RecordedRoutes {
   std::vector<std::vector<int32_t>> layers = {};  ///< [layer][token * chosen + i]
 };
 
-/// [n - 1]: distinct experts of the first n tokens, mean over the layers, for n up to `most` and
+/// Distinct experts of the first n tokens, at [n - 1]: mean over the layers, for n up to `most` and
 /// the number of tokens.
 std::vector<double> experts_of_prefixes(const RecordedRoutes& routes, int64_t most);
-/// The same of n successive tokens anywhere in the text, mean over all places.
+/// Distinct experts of n successive tokens anywhere in the text, at [n - 1]: mean over the layers
+/// and all places.
 std::vector<double> experts_of_windows(const RecordedRoutes& routes, int64_t most);
 
 /// Distinct experts that a forward of so many tokens is expected to wake.

@@ -72,7 +72,7 @@ class FeatureDrafter final : public DistributionDrafter {
   const DraftVocabulary* vocabulary() const override {
     return modules_.front()->draft_vocabulary();
   }
-  /// Of all modules.
+  /// Forgets the pending nodes of all modules.
   void forget_pending();
   /// Feeds the target's features of what was committed since; root_ and newest_ are then those of
   /// the newest committed token.

@@ -23,7 +23,7 @@ class NgramPool {
  public:
   explicit NgramPool(int64_t most) : most_(static_cast<size_t>(most)) {}
   void clear() { ngrams_.clear(); }
-  /// One that is there already becomes the newest.
+  /// Adds an n-gram; one that is there already becomes the newest.
   void add(Token first, std::vector<Token> rest);
   /// What may follow a token, the oldest first.
   const std::vector<std::vector<Token>>& after(Token first) const;

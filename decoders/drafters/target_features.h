@@ -23,9 +23,9 @@ class TargetFeatures {
   int64_t known() const { return known_; }
   /// Features [n, width] of those that were not taken yet; undefined when there are none.
   Tensor untaken();
-  /// Takes the first `count` of them, which are known.
+  /// Takes the first `count` features, which are known.
   void drop(int64_t count);
-  /// Takes them all.
+  /// Takes all features.
   Tensor take();
 
  private:

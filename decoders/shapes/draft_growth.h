@@ -61,9 +61,10 @@ class DraftGrowth {
   /// read before the next, whose mask it decides. False, and nothing is added, where the host
   /// draws: under a bias or a penalty, and for random numbers that the host alone knows.
   bool add_drawn_chain();
-  /// Adds a whole tree behind the root likewise: nodes, within the limits, by `parents` and `ranks`
-  /// as a TreeRequest has them. Those that add_children and best would not find are left out. Under
-  /// a grammar each level is read before the next.
+  /// Adds a whole tree behind the root, where the drafter's device draws it: nodes, within the
+  /// limits, by `parents` and `ranks` as a TreeRequest has them. Those that add_children and best
+  /// would not find are left out. Under a grammar each level is read before the next. False as
+  /// add_drawn_chain.
   bool add_drawn_tree(std::span<const int64_t> parents, std::span<const int64_t> ranks);
   /// Adds a child that the shape found in `best`, and returns it; -1 when none fits.
   int64_t add(Token token, int64_t node);

@@ -12,9 +12,9 @@ namespace specdec {
 /// the child of rank r is accepted, once its parent is, is taken to be the same at every node.
 class OptimalTrees {
  public:
-  /// acceptance[r]: that probability; they need not decrease, but their sum is at most one. Costs
-  /// about max_depth * ranks * max_nodes^2 / 2 multiplications. Throws ConfigError for
-  /// probabilities out of range.
+  /// Finds the trees for acceptance[r], the probability of rank r; they need not decrease, but
+  /// their sum is at most one. Costs about max_depth * ranks * max_nodes^2 / 2 multiplications.
+  /// Throws ConfigError for probabilities out of range.
   OptimalTrees(std::span<const double> acceptance, int64_t max_nodes, int64_t max_depth);
 
   /// Expected accepted tokens of the best tree of at most `nodes` nodes and `depth` levels.
