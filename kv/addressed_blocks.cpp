@@ -30,7 +30,7 @@ AddressedBlocks::AddressedBlocks(const TieredPages& pages, std::vector<Addresses
   }
 }
 
-/// Of a block, and those after it.
+/// Memory of the keys, or values, of `count` blocks from a place on.
 std::span<std::byte> AddressedBlocks::memory(BlockPlace place, bool values, size_t count) const {
   const Addresses& layer = layers_[static_cast<size_t>(place.layer)];
   const int64_t bytes = pages().half_bytes(place.layer);

@@ -69,7 +69,7 @@ int64_t BlockFile::offset(BlockPlace place, bool values) const {
          place.block * pages_.half_bytes(place.layer);
 }
 
-/// Of a block of a run with these keys and values.
+/// Checksum of block `index` of a run with these keys and values.
 uint64_t BlockFile::checksum(int64_t layer, size_t index, std::span<const std::byte> keys,
                              std::span<const std::byte> values) const {
   const auto bytes = static_cast<size_t>(pages_.half_bytes(layer));

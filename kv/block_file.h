@@ -37,7 +37,7 @@ struct TieredPages {
 /// Pages of a block of each of these layers: equally many, as few as make each block whole pages of
 /// the system and of the disk.
 std::vector<int64_t> equal_pages(std::span<const int64_t> page_bytes);
-/// The same where blocks of all layers have equally many bytes.
+/// Pages of a block of each layer where blocks of all layers have equally many bytes.
 std::vector<int64_t> equal_bytes(std::span<const int64_t> page_bytes);
 
 /// Blocks in a file, each with the checksum of its bytes. Used by one thread at a time.

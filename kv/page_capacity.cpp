@@ -29,7 +29,8 @@ KvCacheOptions exact_form(const KvCacheOptions& options) {
   return exact;
 }
 
-/// Of all layers, where one that sees everything has `pages`. A double, since there may be many.
+/// Bytes of the pages of all layers where one that sees everything has `pages`. A double, since
+/// there may be many.
 double bytes_of_pages(const std::vector<LayerKv>& layers, int64_t pages,
                       const KvCacheOptions& options) {
   double bytes = 0;

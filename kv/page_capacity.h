@@ -18,8 +18,8 @@ class TierPolicy;
 struct StateOptions {
   int64_t every = 64;             ///< tokens between checkpoints
   int64_t most_checkpoints = 16;  ///< of a row, the newest ones
-  /// Of all states. 0 = those of the nodes of a prompt's piece, and of as many rows as max_pages =
-  /// 0 has pages for.
+  /// Most bytes of all states. 0 = those of the nodes of a prompt's piece, and of as many rows as
+  /// max_pages = 0 has pages for.
   int64_t max_bytes = 0;
 };
 

@@ -12,8 +12,8 @@ namespace specdec {
 
 /// Layers that share a page table: page numbers, and the pages that they mean.
 struct PageGroup {
-  /// Of the layers with this window alone; nullopt: of all layers, whose pages are never given
-  /// back.
+  /// A group of the layers with this window alone; nullopt: of all layers, whose pages are never
+  /// given back.
   PageGroup(const std::vector<LayerKv>& layers, const KvCacheOptions& options,
             std::optional<int64_t> window)
       : options(options), window(window.value_or(0)), pool(layers, options, window) {}
@@ -39,7 +39,7 @@ class PageGroups {
   std::vector<PageGroup>& all() { return groups_; }
   const std::vector<PageGroup>& all() const { return groups_; }
   int64_t count() const { return std::ssize(groups_); }
-  /// Of exact pages; nullptr where there are none.
+  /// The group of exact pages; nullptr where there are none.
   PageGroup* exact() { return has_exact_ ? &groups_.back() : nullptr; }
   const PageGroup* exact() const { return has_exact_ ? &groups_.back() : nullptr; }
   int64_t layers() const { return std::ssize(group_of_layer_); }

@@ -204,7 +204,7 @@ PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options,
   }
 }
 
-/// Of a page's keys, or values.
+/// Shape of a page's keys, or values.
 std::vector<int64_t> PagePool::sizes_of(const LayerKv& layer, bool values) const {
   const int64_t width = width_of(layer);
   return values ? std::vector{layer.kv_heads, options_.page_size, width}

@@ -22,7 +22,7 @@ void copy_numbers(const Tensor& to, int64_t to_offset, const Tensor& from, int64
               static_cast<size_t>(count * size));
 }
 
-/// Those of a list that there are.
+/// Uses of the pages of a list that are there.
 std::vector<PageUse> uses_of(std::span<const int32_t> pages, bool is_written) {
   std::vector<PageUse> uses;
   for (const int32_t page : pages) {

@@ -238,7 +238,8 @@ std::vector<PageTiers::Candidate> PageTiers::candidates(int64_t layer) {
   return all;
 }
 
-/// Those that leave first, of so many bytes together, in order of place; all where they are fewer.
+/// Candidates that leave memory first, of `bytes` together, in order of place; all where they have
+/// fewer.
 std::vector<PageTiers::Place> PageTiers::first_to_leave(std::vector<Candidate> candidates,
                                                         int64_t bytes) const {
   const auto place_of = [](Place place) { return std::pair(place.layer, place.block); };
@@ -258,7 +259,7 @@ std::vector<PageTiers::Place> PageTiers::first_to_leave(std::vector<Candidate> c
   return leaving;
 }
 
-/// Blocks in memory leave it, in order of place. Their bytes.
+/// Moves blocks out of memory, in order of place. Returns their bytes.
 int64_t PageTiers::leave_all(std::span<const Place> places) {
   const ScopedSeconds timer(&counts_.wait_seconds);
   for (std::span<const Place> left = places; !left.empty();) {

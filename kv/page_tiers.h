@@ -68,19 +68,21 @@ class PageTiers {
   /// asked for; -1 where it is known to lie elsewhere. Until the next read_ahead().
   int64_t number(int64_t layer, int64_t page) const { return memory_->number(layer, page); }
 
-  /// These are for between forwards; see RowTiers, of which they throw what it says.
-  /// Blocks with these pages leave memory, but those with one of `kept`. Bytes that became free.
+  /// Moves blocks with these pages out of memory, but those with one of `kept`. Returns the bytes
+  /// that became free. Like the functions below it is called between forwards; see RowTiers for
+  /// what they throw.
   int64_t demote(std::span<const int64_t> pages, std::span<const int64_t> kept);
-  /// Brings blocks of a layer that there is free memory for. Bytes that came.
+  /// Brings blocks of a layer that there is free memory for. Returns the bytes that came.
   int64_t promote(int64_t layer, std::span<const PageUse> uses);
   void prefetch(int64_t layer, std::span<const PageUse> uses);
-  /// Idle blocks leave until so many bytes are free. Bytes that became free.
+  /// Moves idle blocks out of memory until so many bytes are free. Returns the bytes that became
+  /// free.
   int64_t keep_free(int64_t bytes);
   struct PageState {
     KvTier tier;
     int64_t access_count;
   };
-  /// Of a page in a layer; nullopt where it has never been in memory.
+  /// State of a page in a layer; nullopt where it has never been in memory.
   std::optional<PageState> state(int64_t layer, int64_t page);
 
   const TieredPages& pages() const { return pages_; }

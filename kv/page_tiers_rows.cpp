@@ -63,7 +63,8 @@ void PageTiers::prefetch(int64_t layer, std::span<const PageUse> uses) {
   note_use(layer, uses);
 }
 
-/// They are not idle: until two more forwards have begun no others leave after them.
+/// Notes that blocks are used, so not idle: until two more forwards have begun no others leave
+/// after them.
 void PageTiers::note_use(int64_t layer, std::span<const PageUse> uses) {
   for (const PageUse& use : uses) {
     at({layer, pages_.block_of(layer, use.page)}).last_use = forward_;

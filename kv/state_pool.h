@@ -64,7 +64,7 @@ class HeldState {
     }
   }
 
-  /// Its row of the pool's memory; -1 = none.
+  /// The state's row in the pool's memory; -1 = none.
   int32_t number() const { return number_; }
 
  private:

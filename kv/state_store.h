@@ -33,7 +33,7 @@ class StateStore {
   /// changes nothing then.
   void extend(const NewNodes& nodes);
   void undo_extend();
-  /// Of the newest extend.
+  /// States of the nodes of the newest extend.
   const NodeStates& nodes() const { return nodes_; }
 
   /// Keeps the nodes on a path that the KvStore has checked.
@@ -42,7 +42,7 @@ class StateStore {
   int64_t rewindable_to(RowId row, int64_t length) const;
   /// Throws Error where the row is not rewindable to the length.
   void check_rewindable(RowId row, int64_t length) const { (void)state_at(row_of(row), length); }
-  /// These throw likewise, and change nothing then.
+  /// Changes rows. truncate and fork throw as check_rewindable does, and change nothing then.
   void truncate(RowId row, int64_t length);
   void open(RowId row);
   void fork(RowId row, RowId branch, int64_t length);

@@ -9,7 +9,8 @@
 namespace specdec {
 namespace {
 
-/// Of the layer of a cache whose layers are all recurrent: a head that every format can hold.
+/// Head dimension of the layer of a cache whose layers are all recurrent: one that every format can
+/// hold.
 constexpr int64_t kUnreadDimensions = 32;
 
 [[noreturn]] void refuse_snapshot(const char* what) {
@@ -41,7 +42,7 @@ StatefulStore::Layout StatefulStore::layout_of(const std::vector<LayerKv>& layer
   return layout;
 }
 
-/// Those of the pages, whose layers have other numbers.
+/// Tiers of the page store, which numbers layers otherwise than the model.
 class StatefulStore::Tiers final : public RowTiers {
  public:
   explicit Tiers(StatefulStore& store) : store_(store), tiers_(*store.pages_.row_tiers()) {}

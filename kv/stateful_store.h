@@ -28,7 +28,7 @@ class StatefulStore final : public KvStore {
   RowId fork(RowId row, int64_t length) override;
   void close(RowId row) override;
 
-  /// These throw Error: keys and values alone are not what a row holds.
+  /// Snapshots: all three throw Error, since a row holds more than keys and values.
   std::shared_ptr<const KvSnapshot> snapshot(RowId row) override;
   void restore(RowId row, const KvSnapshot& snapshot, int64_t length) override;
   void append(RowId row, int64_t count, const NumbersOfLayer& numbers) override;
@@ -37,7 +37,7 @@ class StatefulStore final : public KvStore {
   int64_t length(RowId row) const override { return pages_.length(row); }
   int64_t pending(RowId row) const override { return pages_.pending(row); }
   int64_t max_length() const override { return pages_.max_length(); }
-  /// With a layer of no bytes for each recurrent one.
+  /// Statistics with a layer of no bytes for each recurrent one.
   KvStatistics statistics() const override;
   RowTiers* row_tiers() const override { return row_tiers_.get(); }
   void touch(int64_t tokens) override { pages_.touch(tokens); }

@@ -39,7 +39,7 @@ class TableBlock {
   void upload(int64_t nodes, int64_t longest);
   /// Lets the device see what a group's page table of a row was written to since.
   void upload_pages(int64_t row, int64_t group) const;
-  /// The same of all groups of the rows from `first` to `last`, in one copy.
+  /// Uploads the page tables of all groups of the rows from `first` to `last`, in one copy.
   void upload_rows(int64_t first, int64_t last) const;
 
   const BatchTables& host() const { return host_; }

@@ -5,7 +5,8 @@
 namespace specdec {
 namespace {
 
-/// By what is idle, then of these by a rank, the highest first, and of the others by turns.
+/// An order by what is idle, then of these by a rank, the highest first, and of the others by
+/// turns.
 class IdleFirst : public TierPolicy {
  public:
   bool leaves_before(const BlockUse& a, const BlockUse& b) const final { return key(a) > key(b); }

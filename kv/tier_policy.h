@@ -12,7 +12,7 @@ struct BlockUse {
   int64_t access_count = 0;  ///< forwards and copies that have used it
   int64_t turns = 0;         ///< layers until a forward reaches its own
 
-  /// Neither of the two newest forwards has used it: its rows wait.
+  /// Whether neither of the two newest forwards has used the block: its rows wait.
   bool is_idle() const { return forwards_ago > 1; }
 };
 
@@ -34,8 +34,8 @@ class TierPolicy {
 /// Idle blocks first, longest unused first; then those of the layers whose turn is farthest away,
 /// since forwards use layers in turn and every page of their rows in each.
 std::shared_ptr<const TierPolicy> least_recently_used();
-/// The same, but of idle blocks those first that fewest forwards have used: what many rows share,
-/// as the beginning of their prompts, stays.
+/// The order of least_recently_used, but of idle blocks those first that fewest forwards have used:
+/// what many rows share, such as the beginning of their prompts, stays.
 std::shared_ptr<const TierPolicy> least_frequently_used();
 
 }  // namespace specdec
