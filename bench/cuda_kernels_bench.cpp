@@ -50,7 +50,8 @@ void print(const nlohmann::json& row) {
   std::fflush(stdout);
 }
 
-/// With what a timing means: bytes that must be read, per second and as a share of a copy's rate.
+/// `row` with what a timing means: bytes that must be read, per second and as a share of a copy's
+/// rate.
 nlohmann::json timed(nlohmann::json row, const Device& device, const Timing& timing, size_t bytes) {
   const double rate = static_cast<double>(bytes) / timing.seconds;
   row["microseconds"] = timing.seconds * 1e6;
@@ -61,7 +62,8 @@ nlohmann::json timed(nlohmann::json row, const Device& device, const Timing& tim
   return row;
 }
 
-/// Of the formats that are most used all, of the others the least, a draft's and the most.
+/// Numbers of rows to time: all for the formats that are most used; for the others the least, a
+/// draft's and the most.
 std::vector<int> widths_of(const Plan& plan, const std::string& format) {
   const bool all = format == "bfloat16" || format == "Q8_0" || format == "Q4_K";
   return all || plan.rows.size() <= 3 ? plan.rows : std::vector<int>{1, 8, plan.rows.back()};
@@ -151,7 +153,7 @@ void run_experts(const Device& device, const Plan& plan, const ModelShape& shape
   }
 }
 
-/// In the order of CudaKv.
+/// Names of the formats in the order of CudaKv.
 constexpr std::array kKvNames = {"float32", "bfloat16", "float16",      "fp8_e4m3", "q8",
                                  "q4",      "q3",       "hierarchical", "kivi2",    "kivi4"};
 

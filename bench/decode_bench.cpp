@@ -76,7 +76,7 @@ void verify_chain(benchmark::State& state, int threads) {
   state.counters["late"] = static_cast<double>(Team::of_process().late_jobs() - late);
 }
 void verify_chain(benchmark::State& state) { verify_chain(state, 1); }
-/// The same on several threads; `barriers` counts the ops of a forward that were shared.
+/// verify_chain on several threads; `barriers` counts the ops of a forward that were shared.
 void verify_chain_on_threads(benchmark::State& state) {
   verify_chain(state, static_cast<int>(state.range(1)));
 }

@@ -18,10 +18,10 @@ namespace specdec {
 namespace {
 
 constexpr int64_t kHidden = 1024;
-/// Of an expert's MLP, in all experts together.
+/// Intermediate size of the MLPs of all experts together.
 constexpr int64_t kIntermediate = 16384;
 
-/// As in Mixtral, gpt-oss and Gemma 4.
+/// Numbers of experts as in Mixtral, gpt-oss and Gemma 4.
 struct Division {
   int64_t experts, chosen;
 };

@@ -142,7 +142,7 @@ GrammarSource tools_as_one_of(int64_t count) {
   return source;
 }
 
-/// With languages that no grammar used before, and the first mask.
+/// Compiles with languages that no grammar used before, and makes the first mask.
 void compile_tools(benchmark::State& state, const GrammarSource& source) {
   for ([[maybe_unused]] auto _ : state) {
     state.PauseTiming();

@@ -126,7 +126,7 @@ PagedCache cache_of(const AttentionSize& size, const Tables& tables) {
   return cache;
 }
 
-/// Of keys, or of values.
+/// Bytes of a token's keys, or values.
 size_t token_bytes(const AttentionSize& size, CudaKv format) {
   const KvElement element = element_of(format, size.head_dim);
   return static_cast<size_t>(size.kv_heads) * static_cast<size_t>(element.width) * element.bytes;

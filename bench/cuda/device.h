@@ -27,7 +27,7 @@ class DeviceArray {
 
   void upload(const void* from, size_t bytes) const;
   std::vector<float> floats(size_t count) const;  ///< the first ones
-  /// Repeats these bytes to the end.
+  /// Fills the array with repetitions of `pattern`, to the end.
   void tile(const std::vector<std::byte>& pattern) const;
 
   template <class T = std::byte>
@@ -50,7 +50,7 @@ struct Device {
   double copy_bytes_per_second = 0;  ///< of a large copy on the device, read and written
 };
 
-/// nullptr, and why in `reason`, where there is none.
+/// The machine's device; nullptr where there is none, and why in `reason`.
 std::unique_ptr<Device> find_device(std::string& reason);
 
 struct Timing {

@@ -28,7 +28,7 @@ struct ProductKernel {
   std::function<PreparedProduct(const ProductSize&, int copies)> prepare;
 };
 
-/// All of them.
+/// All kernels of products.
 std::vector<ProductKernel> product_kernels();
 
 /// Experts' matrices of outputs x in, and the largest number of tokens, of which each goes to
@@ -42,7 +42,7 @@ struct PreparedExperts {
   DeviceArray out;  ///< [tokens * chosen, outputs]
   /// Multiplies `tokens` tokens with the matrices that choice `choice` of experts says.
   std::function<void(int choice, int tokens, void* stream)> run;
-  /// Of the matrices that choice 0, 1, ... needs, on average.
+  /// Bytes of the matrices that a choice needs, on average over choices 0, 1, ...
   std::function<size_t(int tokens)> matrix_bytes;
 };
 
@@ -53,7 +53,7 @@ struct ExpertKernel {
   std::function<PreparedExperts(const ExpertSize&, int choices)> prepare;
 };
 
-/// All of them.
+/// All kernels of products with experts.
 std::vector<ExpertKernel> expert_kernels();
 
 }  // namespace specdec::cuda

@@ -18,10 +18,10 @@ struct MatrixShape {
   int32_t outputs, in, count;
 };
 
-/// Of folder/NAME/config.json.
+/// Reads the shape from `folder`/`name`/config.json.
 ModelShape read_shape(const std::string& folder, const std::string& name);
 std::vector<MatrixShape> matrices_of(const ModelShape& shape);
-/// Those of its experts, each.
+/// Matrices of each expert of a model.
 std::vector<MatrixShape> expert_matrices_of(const ModelShape& shape);
 
 }  // namespace specdec::cuda
