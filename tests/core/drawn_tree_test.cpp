@@ -11,7 +11,7 @@
 namespace specdec {
 namespace {
 
-/// Of up to 30 nodes, level by level.
+/// Parents of up to 30 nodes, level by level.
 std::vector<int64_t> random_parents(std::mt19937& random) {
   std::vector<int64_t> parents = {-1};
   const auto count = 1 + static_cast<int64_t>(random() % 30);

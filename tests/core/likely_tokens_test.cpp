@@ -12,7 +12,7 @@
 namespace specdec {
 namespace {
 
-/// Sorts all tokens.
+/// The likeliest tokens, found by sorting all.
 std::vector<Token> sorted_tokens(const at::Tensor& logits, int64_t count) {
   std::vector<Token> tokens(static_cast<size_t>(logits.numel()));
   std::iota(tokens.begin(), tokens.end(), 0);

@@ -24,7 +24,7 @@ class PrefixCachedModelTest : public testing::Test {
     cached_ = std::make_unique<PrefixCachedModel>(std::move(fake));
   }
 
-  /// Prefills both and compares; returns the tokens that the cached one evaluated.
+  /// Prefills both models and compares them; returns the tokens that the cached one evaluated.
   int64_t prefill(const Tokens& prompt, const ForwardOptions& options) {
     const size_t before = fake_->forwards().size();
     const ForwardResult mine = cached_->prefill(prompt, options);

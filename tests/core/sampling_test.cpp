@@ -117,7 +117,7 @@ TEST(SamplingTest, TopPKeepsTheSmallestSetThatReachesIt) {
 }
 
 TEST(SamplingTest, TopPCountsWhatTopKLeft) {
-  // Of all, 0.4 + 0.3 reaches 0.65; of the two that are left, 0.4 is 0.57 and more is needed.
+  // 0.4 + 0.3 of all reaches 0.65; of the two that are left, 0.4 is 0.57 and more is needed.
   const std::vector<double> logits = logits_of({0.4, 0.3, 0.2, 0.1});
   expect_near(distribution_of(logits, {.temperature = 1.0, .top_k = 2, .top_p = 0.55}),
               {1.0, 0.0, 0.0, 0.0});

@@ -103,7 +103,7 @@ TEST(BeamSearchTest, AllBeamsShareAForward) {
   EXPECT_EQ(generation.stop_reason, StopReason::kMaxNewTokens);
 }
 
-/// The same logits after every history.
+/// A table with the same logits after every history.
 LogitTable constant_table(std::vector<double> logits) {
   return [logits = std::move(logits)](TokenSpan) { return logits; };
 }

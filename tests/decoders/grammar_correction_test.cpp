@@ -141,7 +141,7 @@ TEST(GrammarCorrectionTest, RejectionGivesTheConditionalDistribution) {
     EXPECT_LT(max_difference(reference_distribution(table, corrected), expected.distribution()),
               1e-15)
         << seed;
-    // Of two samples one is accepted unless both are refused.
+    // One of two samples is accepted unless both are refused.
     const double refused = exact_distribution(alone, task).at(std::vector<Token>());
     EXPECT_NEAR(refused, std::pow(1.0 - expected.total(), 2.0), 1e-12) << seed;
   }

@@ -45,7 +45,7 @@ struct ShapeRow {
   std::function<std::unique_ptr<DraftShape>()> make;
 };
 
-/// As large a vocabulary, and as little room, as the target has.
+/// A draft model with as large a vocabulary, and as little room, as the target has.
 std::unique_ptr<LanguageModel> draft_model(const LogitTable& table, const LanguageModel& target) {
   return std::make_unique<FakeModel>(target.vocab_size(), table, target.max_length());
 }
@@ -193,7 +193,7 @@ StrategyRow speculative_row(const DrafterRow& drafter, const VerifierRow& verifi
           }};
 }
 
-/// The same, with room for a tree.
+/// A row of speculative decoding with room for a tree.
 StrategyRow speculative_tree_row(const DrafterRow& drafter, const VerifierRow& verifier) {
   return {drafter.name + "_" + verifier.name + "_tree", verifier.samples,
           [=](LanguageModel& target, const LogitTable& table) {

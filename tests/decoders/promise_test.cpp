@@ -41,7 +41,7 @@ const std::shared_ptr<const CompiledGrammar>& letter_pairs() {
   return grammar;
 }
 
-/// The same texts, where "ab" is never cut.
+/// The texts of letter_pairs, where "ab" is never cut.
 const std::shared_ptr<const CompiledGrammar>& whole_letter_pairs() {
   static const LetterTokenizer merging(
       kPiecesAndEnd, MergeRules{{{.left = 0, .right = 1, .result = 2, .rank = 0}}, {}});
@@ -89,7 +89,7 @@ std::vector<SampledCase> sampled_cases() {
     if (constraint.mask_drafts && !constraint.forced) {
       continue;  // covered by the forced one
     }
-    // Of four tokens there are many outcomes to enumerate.
+    // Four tokens have many outcomes to enumerate.
     const int64_t tokens = constraint.forced ? 4 : 3;
     cases.push_back(
         {name, 4, task({.temperature = 1.0}, {.max_new_tokens = tokens, .end_ids = {3}})});

@@ -59,7 +59,7 @@ const GrammarSource kRecords = engine_source(
     R"({"type": "object", "properties": {"a": {"type": "array", "items": {"type": "integer"}},
         "b": {"type": "string"}, "c": {"type": "boolean"}}, "additionalProperties": false})");
 
-/// Its strings have to be looked at one state after the other, a million of them.
+/// A grammar whose strings have to be looked at one state after the other, a million of them.
 GrammarSource slow_source() {
   auto source = engine_source(GrammarKind::kJsonSchema, R"({"type": "string", "allOf": [
       {"pattern": "^([ab][ab])*a(a|b){19}$"}, {"not": {"pattern": "^[ab]*a(a|b){19}$"}}]})");

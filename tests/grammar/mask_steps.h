@@ -10,7 +10,7 @@
 
 namespace specdec {
 
-/// On some way through the grammar every token of the masks, and no other, leads on.
+/// Expects that, on some way through the grammar, every token of the masks, and no other, leads on.
 inline void expect_masks_are_steps(const CompiledGrammar& grammar, uint32_t seed) {
   std::mt19937 random(seed);
   const GrammarVocabulary& vocabulary = grammar.vocabulary();

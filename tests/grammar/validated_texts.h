@@ -13,7 +13,8 @@
 
 namespace specdec {
 
-/// Of these texts the grammar accepts what the validator does; `valid` grows by how many these are.
+/// Expects that the grammar accepts those texts that the validator accepts; `valid` grows by their
+/// number.
 inline void expect_texts_are_valid(const CompiledGrammar& grammar, const NaiveValidator& validator,
                                    const std::vector<std::string>& texts, int& valid) {
   for (const std::string& text : texts) {

@@ -23,7 +23,7 @@ using Masks = std::vector<std::vector<Token>>;
 constexpr uint32_t kSeed = 9;
 constexpr size_t kTokens = 1'000;
 
-/// So little that nothing is kept but what was made last.
+/// Limits so tight that nothing is kept but what was made last.
 constexpr GrammarVocabularyLimits kTiny = {
     .max_regex_states = 2'000'000, .max_language_bytes = 1, .max_string_mask_bytes = 1};
 constexpr GrammarLimits kTinyGrammar = {.max_mask_bytes = 1};

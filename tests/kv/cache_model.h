@@ -110,8 +110,8 @@ inline void write_number(const WrittenForm& form, int64_t page, int64_t in_page,
   }
 }
 
-/// The same in a slot of the row at a place of the tables, as a kernel would: a head's numbers are
-/// equal, so that all formats hold them exactly.
+/// Writes a number into a slot of the row at a place of the tables, as a kernel would: a head's
+/// numbers are equal, so that all formats hold them exactly.
 inline void write_slot(const KvCache& cache, int64_t layer, int64_t place, int64_t slot,
                        float number) {
   const KvView view = cache.view(layer);

@@ -20,7 +20,8 @@ namespace {
 
 using testing::HasSubstr;
 
-/// Of the last of some tokens, [n, (heads + 2 kv_heads) * head_dim], in float64 by the definition.
+/// Attention of the last of some tokens, by qkv [n, (heads + 2 kv_heads) * head_dim], in float64 by
+/// the definition.
 Tensor exact_attention(const PoolingCase& c, const Tensor& qkv) {
   const AttentionCase& shape = c.shape;
   const Tensor heads = qkv.view({qkv.size(0), shape.heads + 2 * shape.kv_heads, shape.head_dim});

@@ -44,7 +44,7 @@ class DeviceBlocksTest : public testing::TestWithParam<int64_t> {
     std::byte* begin = blocks_->slot(0, of_values);
     return reinterpret_cast<int32_t*>(begin + tiers_->number(layer, page) * kPageBytes[layer]);
   }
-  /// At both ends of the page.
+  /// Writes a value at both ends of the page.
   void write(int64_t layer, int64_t page, int32_t value) {
     const int64_t last = kPageBytes[layer] / 4 - 1;
     for (const int64_t at : {int64_t{0}, last}) {

@@ -4,7 +4,8 @@
 
 namespace specdec {
 
-/// While it lives, files do not grow and writes beyond their first bytes fail.
+/// A disk that is full while the object lives: files do not grow and writes beyond their first
+/// bytes fail.
 class FullDisk {
  public:
   FullDisk() : handler_(signal(SIGXFSZ, SIG_IGN)) {

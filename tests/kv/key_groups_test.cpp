@@ -23,7 +23,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// On one thread: threads that wait cost more than they do here.
+/// Tests on one thread: threads that wait cost more than they do here.
 class KeyGroupsCacheTest : public testing::Test {
  protected:
   KeyGroupsCacheTest() { at::set_num_threads(1); }
@@ -113,7 +113,8 @@ TEST_F(KeyGroupsCacheTest, ABranchIsCountedFromTheTokensThatAllShare) {
   }
 }
 
-/// As a cache that follows one with window_slack gets them: tokens that were given back are NaN.
+/// A cache that follows one with window_slack gets such groups: tokens that were given back are
+/// NaN.
 TEST_F(KeyGroupsCacheTest, MissingTokensOfAGroupSpoilNoneOfTheOthers) {
   const int64_t missing = 16;
   KvCache cache({{2, 40, 0, -1}}, grouped_options(KvFormat::kKivi4, 32));

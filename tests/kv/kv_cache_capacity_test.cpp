@@ -21,7 +21,7 @@ KvCacheOptions pages(int64_t max_pages) {
   return options;
 }
 
-/// Of a page number of three_layers().
+/// Bytes of a page number of three_layers().
 int64_t page_bytes_of_all() {
   int64_t bytes = 0;
   for (const LayerKv& layer : three_layers()) {
@@ -258,7 +258,7 @@ bool branch(CacheModel& model, std::mt19937& random) {
   return batch.rows.empty() || try_extend(model, batch, fits);
 }
 
-/// As random_step, of a cache that is often full.
+/// A step like random_step, of a cache that is often full.
 bool crowded_step(CacheModel& model, std::mt19937& random) {
   const auto below = [&](int64_t bound) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(bound));

@@ -81,7 +81,7 @@ TEST_F(PageTiersTest, IdlePagesLeaveFirstAndUnchangedOnesAreNotWrittenAgain) {
   bring_and_check(0, 0);
   bring_and_check(2, 0);
   EXPECT_EQ(tiers_.statistics().promotions, before.promotions + 1);
-  // As much of the fill left as came: two blocks of the first layer, one of the last.
+  // What left of the fill is as much as came: two blocks of the first layer, one of the last.
   EXPECT_EQ(tiers_.statistics().written_bytes, written + 2 * 8192 + 16384);
   for (int round = 0; round < 4; ++round) {
     tiers_.begin_forward({});

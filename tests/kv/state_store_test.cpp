@@ -206,7 +206,7 @@ TEST(StateStoreTest, ABudgetCountsSharedStatesOnce) {
   EXPECT_EQ(store.count(), 5);
 }
 
-// As a GPU has it: all states are allocated at once, and the places of nodes go up.
+// A GPU's store: all states are allocated at once, and the places of nodes go up.
 TEST(StateStoreTest, ADeviceHoldsTheStatesOfARowAndOfAPromptsPiece) {
   StateStore store(kStateNumbers, {.dtype = at::kFloat,
                                    .device = at::kMeta,

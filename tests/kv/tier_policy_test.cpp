@@ -36,7 +36,7 @@ TEST_F(OwnPolicyTest, SaysWhatLeaves) {
   EXPECT_EQ(pages_in_memory(0), kPages);
 }
 
-/// Notes what it is asked about.
+/// A policy that notes what it is asked about.
 class NotedUses final : public TierPolicy {
  public:
   bool leaves_before(const BlockUse& a, const BlockUse& b) const override {

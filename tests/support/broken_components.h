@@ -28,7 +28,7 @@ class BuggyVerifier final : public Verifier {
 
  private:
   int64_t first_accepted(const Draft& draft, int64_t node, Tensor& p, Randomness& random) const;
-  /// From p, what is left of `target`.
+  /// The correction token, drawn from p: what is left of `target`.
   Token correction(const Tensor& target, const Tensor& p, int64_t position,
                    Randomness& random) const;
 

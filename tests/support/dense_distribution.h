@@ -47,7 +47,7 @@ class DenseDistribution {
                   [sum](double& mass) { mass = static_cast<double>(mass / sum); });
   }
 
-  /// Empty when no token is possible.
+  /// Probabilities of all tokens; empty when no token is possible.
   const std::vector<double>& probs() const { return probs_; }
   const GreedyChoice& greedy() const { return greedy_; }
   /// True when rounding decides which token is the last of top-p.

@@ -14,7 +14,7 @@ struct DraftBench {
   explicit DraftBench(uint64_t seed = 1, const SamplingParams& params = {})
       : random(seed), sampling(params) {}
 
-  /// Of a step after `committed`; the bench and the shape must outlive it.
+  /// Context of a step after `committed`; the bench and the shape must outlive it.
   DraftContext context(TokenSpan committed, DraftShape& shape, const DraftLimits& limits,
                        int64_t max_evaluated = std::numeric_limits<int64_t>::max()) {
     return {.committed = committed,

@@ -40,12 +40,12 @@ class FakeModel final : public LanguageModel {
   int64_t vocab_size() const override { return vocab_; }
   int64_t max_length() const override { return max_length_; }
 
-  /// From now on it gives the best tokens instead of logits where nothing else is read, as a model
-  /// on a device does.
+  /// Lets the model give the best tokens from now on, instead of logits where nothing else is read,
+  /// as a model on a device does.
   void give_best_tokens() { gives_best_ = true; }
   /// Whether a forward gave them.
   bool gave_best_tokens() const { return gave_best_; }
-  /// From now on logits that are for a sampler alone are this one's, in float32, as those of a
+  /// Keeps logits that are for a sampler alone for this one from now on, in float32, as those of a
   /// model on a device are.
   void keep_logits_for(std::shared_ptr<DeviceSampler> sampler) { sampler_ = std::move(sampler); }
   /// Tokens of each forward so far.

@@ -14,9 +14,10 @@ namespace specdec {
 /// A file or folder in tests/data of the source tree, or else a golden set beside the repository
 /// (../shared/golden, or $SPECDEC_SHARED/golden), where the large ones are.
 std::filesystem::path test_data(const std::string& name);
-/// The file NAME.gguf of a golden set, likewise: tests/data/gguf has the small ones.
+/// The file NAME.gguf of a golden set, found as test_data finds sets: tests/data/gguf has the small
+/// ones.
 std::filesystem::path golden_gguf(const std::string& name);
-/// Those of the names that test_data, or golden_gguf, finds: instances of tests.
+/// Names among `names` that test_data, or golden_gguf, finds: instances of tests.
 std::vector<std::string> found_golden(const std::vector<std::string>& names);
 std::vector<std::string> found_golden_gguf(const std::vector<std::string>& names);
 /// Ends a test that wants a set which is not there.
@@ -29,7 +30,7 @@ std::vector<std::string> found_golden_gguf(const std::vector<std::string>& names
 class Golden {
  public:
   explicit Golden(const std::string& name);
-  /// Only the file of what is computed.
+  /// Tag of a golden set that is only the file of what is computed.
   struct File {};
   Golden(const std::filesystem::path& file, File kind);
   const std::filesystem::path& folder() const { return folder_; }
@@ -47,7 +48,7 @@ class Golden {
 std::vector<std::string> gemma_golden_names();
 /// The sets of all families that can be converted.
 std::vector<std::string> golden_names();
-/// Those, and the sets of Gemma 3n and 4 that are found.
+/// The sets of golden_names(), and those of Gemma 3n and 4 that are found.
 std::vector<std::string> all_golden_names();
 
 }  // namespace specdec

@@ -12,7 +12,7 @@ namespace specdec {
 /// The end token of the vocabularies below; token 0 is a control piece.
 inline constexpr Token kTinyEnd = 1;
 
-/// Nothing but an end token, for walks byte by byte.
+/// A vocabulary of nothing but an end token, for walks byte by byte.
 std::shared_ptr<GrammarVocabulary> empty_vocabulary();
 
 /// All bytes, JSON's punctuation glued together, parts of UTF-8 characters and escapes, and

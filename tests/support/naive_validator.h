@@ -46,7 +46,7 @@ class NaiveValidator {
   const JsonValue& schema_;
 };
 
-/// As JSON Schema compares values: numbers by value, objects in any order.
+/// Whether values are equal to JSON Schema: numbers by value, objects in any order.
 bool equal_values(const JsonValue& a, const JsonValue& b);
 /// Throws std::invalid_argument when the exponent is too large to compute with.
 mpq_class exact_number(const std::string& text);

@@ -13,7 +13,7 @@ inline constexpr std::array kNumberBounds = {
 inline constexpr std::array kNumberUnits = {"1",  "2", "5",   "0.5", "0.1", "0.25",
                                             "10", "3", "1.5", "100", "7"};
 
-/// One in four must be written in some way.
+/// Chooses how numbers are written: one plan in four must be written in some way.
 inline void random_writing(std::mt19937& random, NumberPlan& plan) {
   using Written = NumberPlan::Written;
   if (random() % 4 == 0) {

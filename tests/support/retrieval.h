@@ -8,7 +8,7 @@ class Room final : public DraftShape {
  public:
   explicit Room(const DraftLimits& limits) : limits_(limits) {}
   DraftLimits next(int64_t context) override;
-  /// InternalError: nobody grows a draft in here.
+  /// Throws InternalError: nobody grows a draft in here.
   Draft grow(const DraftContext& context, ChildDistribution& distribution,
              Siblings siblings) override;
   bool branches() const override { return limits_.branches > 1; }

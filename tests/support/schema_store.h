@@ -14,8 +14,8 @@ struct StoredSchema {
   std::vector<std::pair<std::string, std::string>> valid, invalid;
 };
 
-/// Those of a copy of SchemaStore's repository: src/schemas/json/NAME.json, src/test/NAME/*.json
-/// and src/negative_test/NAME/*.json. Files that are no JSON are left out.
+/// The schemas of a copy of SchemaStore's repository: src/schemas/json/NAME.json,
+/// src/test/NAME/*.json and src/negative_test/NAME/*.json. Files that are no JSON are left out.
 std::vector<StoredSchema> read_schema_store(const std::filesystem::path& folder);
 
 /// The folder that SPECDEC_SCHEMASTORE names; nothing when it is not set.

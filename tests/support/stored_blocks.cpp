@@ -195,7 +195,7 @@ void encode_codebook(DType type, std::mt19937_64& random, Bytes& to, std::vector
   to.insert(to.end(), block.begin(), block.end());
 }
 
-/// The same of blocks with a minimum; scales are bfloat16, so that products are exact.
+/// Draws and encodes a block with a minimum; scales are bfloat16, so that products are exact.
 Drawn encode_affine(DType type, StoredCodes which, std::mt19937_64& random, Bytes& to,
                     std::vector<float>& numbers) {
   const bool wide = type == DType::kAffine8x64;

@@ -27,7 +27,7 @@ constexpr uintptr_t kElsewhere = uintptr_t{1} << 62U;
 std::atomic<int64_t> reads = 0;
 thread_local bool is_computing = false;  // in a kernel, which reads by copies
 
-/// Of memory that others may not read.
+/// Allocator of memory that others may not read.
 class Allocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {

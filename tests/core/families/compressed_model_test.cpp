@@ -216,7 +216,7 @@ TEST_P(BrokenGptqTest, TensorsThatDoNotFitAreNamed) {
   EXPECT_THAT(complaint(), HasSubstr("'bits' is 3, which is not supported; known: 2, 4, 8"));
 }
 
-/// As AutoGPTQ writes it: in a file of its own, without the method's name.
+/// AutoGPTQ writes the description into a file of its own, without the method's name.
 TEST_P(BrokenGptqTest, ADescriptionBesideTheConfigIsRead) {
   const Tensor wanted = logits(folder_);
   json own = config_["quantization_config"];
@@ -251,7 +251,8 @@ TEST_P(BrokenGptqTest, GroupsThatAreNoneAreNamed) {
 INSTANTIATE_TEST_SUITE_P(All, BrokenGptqTest, testing::Values(gptq("gptq", {}, "Q4_0")),
                          [](const auto& info) { return info.param.name; });
 
-/// Of a model of torchao with matrices that it does not know, beside its own, which are plain.
+/// The error for a model of torchao with matrices that it does not know, beside its own, which are
+/// plain.
 std::string complaint_of_torchao(const std::vector<std::string>& more,
                                  const std::map<std::string, std::string>& metadata) {
   const SafetensorsFile file(test_data("gemma3-a") / "model.safetensors");

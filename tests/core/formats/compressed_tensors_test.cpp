@@ -38,7 +38,7 @@ CompressionScheme scheme_of(const std::string& name) {
   return *parse_compression(config_json(name).dump(), "config.json").value().find("layer");
 }
 
-/// Of an entry in blocks or as float32.
+/// Values of an entry in blocks or as float32.
 std::vector<float> values_of(const TensorFiles& tensors, const TensorEntry& entry) {
   tensors.provide(entry);
   if (!is_block(entry.dtype)) {

@@ -230,7 +230,8 @@ TEST(MlxMatrixTest, GroupsOfEqualWeightsNeedNoScale) {
   EXPECT_EQ(values[32], 0.0F);
 }
 
-/// Of all its matrices where one of them needs another type than the others alone would.
+/// All matrices of a stack get the type that one of them needs, also where the others alone would
+/// have another.
 TEST(MlxMatrixTest, AStackHasOneType) {
   OwnedTensors stack = {{"a.weight", zeros_of(DType::kI32, {3, 1, 4})},
                         {"a.scales", zeros_of(DType::kBF16, {3, 1, 1})},

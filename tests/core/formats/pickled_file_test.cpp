@@ -119,7 +119,7 @@ PickledTensors read_code(const std::string& code) {
   return read_pickled_tensors(std::as_bytes(std::span(code)), "data.pkl");
 }
 
-/// Of a dictionary of one such tensor.
+/// What is read of a dictionary of one such tensor.
 std::string said_of(const std::string& type, const std::string& attributes) {
   return read_code("\x80\x02}(" + pickled_text("a.weight") +
                    "ctorch._tensor\n_rebuild_from_type_v2\n" + pickled_object(type, attributes) +

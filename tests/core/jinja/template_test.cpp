@@ -1,4 +1,5 @@
-// That templates render as with jinja2 is tested in tests/core/chat_test.cpp, by its texts.
+// Errors and limits of templates; tests/core/chat_test.cpp tests by its texts that they render as
+// with jinja2.
 #include "core/jinja/template.h"
 
 #include <fmt/format.h>

@@ -138,7 +138,7 @@ class AttentionCache {
     return queries;
   }
 
-  /// Of the nodes of the newest extend.
+  /// Attention of the nodes of the newest extend.
   Tensor attend(const Tensor& queries, const Tensor& bias = {}, KvRead read = KvRead::kAll) const {
     Tensor out = at::full_like(queries, 99);
     KvView view = cache_.view(0);

@@ -216,7 +216,8 @@ TEST(KvFormatTest, TheUpperHalfLiesAsFourBitsDo) {
 }
 
 TEST(KvFormatTest, ThreeBitsAreTheNearestLevels) {
-  // As often as in a normal distribution, about: their root mean square is then near the scale.
+  // How often each level occurs, about as in a normal distribution: the root mean square is then
+  // near the scale.
   constexpr int kOften[] = {0, 0, 0, 1, 1, 2, 2, 3};
   std::vector<float> numbers;
   for (int i = 0; i < kKvGroup; ++i) {

@@ -26,7 +26,7 @@ struct QkvCase {
   KvFormat format = KvFormat::kNative;
   KvRotation rotation = KvRotation::kNone;
 
-  /// The same, as far as a cache knows it.
+  /// The case, as far as a cache knows it.
   AttentionCase cache() const {
     return {dtype, heads, kv_heads, head_dim, 0, 0, false, 4, format, 0, rotation};
   }
@@ -178,7 +178,7 @@ class KvProjectionsTest : public testing::TestWithParam<at::ScalarType> {
   struct Result {
     Tensor queries, keys, values;  ///< [nodes, heads, head_dim]
   };
-  /// Of a fused projection with as many heads of keys and values as the options say.
+  /// Result of a fused projection with as many heads of keys and values as the options say.
   Result run(const Tensor& heads) {
     Tensor queries = at::empty({kNodes, kHeads, kHeadDim}, GetParam());
     qkv_to_cache(heads.reshape({kNodes, -1}).contiguous(), options_, cache_.view(0), queries);

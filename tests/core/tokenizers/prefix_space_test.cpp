@@ -167,7 +167,7 @@ std::string with_normalized_token(json root, const std::string& content) {
   return root.dump();
 }
 
-// As in the library, which puts the space before the token's own text too.
+// Found as in the library, which puts the space before the token's own text too.
 TEST(NormalizedTokenTest, IsFoundBehindSpacesWhereTheNormalizerPrepends) {
   const auto tokenizer =
       bpe_tokenizer(with_normalized_token(json::parse(tokenizer_fixture(kJson)), "<t>"), "t.json");
@@ -266,7 +266,7 @@ TEST(GgufSentencePieceTest, UnusedPiecesMayBeEmptyOrStandTwice) {
   EXPECT_EQ(load_tokenizer(folder.path())->find_piece("<turn>"), size + 4);
 }
 
-// As GGUF fills vocabularies up.
+// Unused pieces with which GGUF fills vocabularies up.
 TEST(GgufSentencePieceTest, UnusedPiecesAtTheEndMakeNoOtherVocabulary) {
   SentencePieceModel model = sentencepiece();
   const auto plain = sentencepiece_tokenizer(tokenizer_fixture(kModel), "t.model");

@@ -142,7 +142,7 @@ TEST(SideTokensTest, MistakesAreNamed) {
               HasSubstr("the other ids end at 419"));
 }
 
-// As the library finds them: behind the space that its normalizer puts before texts, or another.
+// The library finds such pieces behind the space that its normalizer puts before texts, or another.
 TEST(SideTokensTest, NormalizedControlPiecesStandBehindSpaces) {
   json root = json::parse(tokenizer_fixture("llama2/tokenizer.json"));
   for (json& token : root["added_tokens"]) {

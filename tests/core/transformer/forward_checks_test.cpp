@@ -33,7 +33,7 @@ std::vector<Token> many_tokens(Token step = 7) {
   return tokens;
 }
 
-/// Of a kind of tiny_gemma4; "" = Gemma 3.
+/// A tiny model of a kind of tiny_gemma4; "" = Gemma 3.
 std::shared_ptr<const TransformerWeights> tiny(const std::string& kind, at::ScalarType dtype) {
   return kind.empty() ? tiny_gemma(11, dtype) : tiny_gemma4(kind, 11, dtype);
 }

@@ -21,7 +21,7 @@ class ReferenceGoldenTest : public testing::TestWithParam<std::string> {
                              golden_.tensor(tokens).unsqueeze(0));
   }
 
-  /// Of logits; Gemma 3n's activations are larger.
+  /// Tolerance of logits; Gemma 3n's activations are larger.
   static double tolerance() { return GetParam() == "gemma3n-a" ? 5e-4 : 1e-4; }
 
   Golden golden_{GetParam()};

@@ -45,7 +45,7 @@ class GoldenForwardTest : public testing::TestWithParam<std::string> {
   Golden golden_{GetParam()};
   TransformerModel model_{load_float(golden_.folder()), paged_kv()};
 
-  /// Of logits; Gemma 3n's activations are larger.
+  /// Tolerance of logits; Gemma 3n's activations are larger.
   static double tolerance() { return GetParam() == "gemma3n-a" ? 5e-4 : 1e-4; }
 };
 

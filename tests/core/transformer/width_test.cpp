@@ -30,8 +30,8 @@ struct WidthCase {
   int threads;
   KvFormat cache = KvFormat::kNative;
   ActivationFormat activations = ActivationFormat::kFloat32;
-  /// Of a GGUF file, instead of the dtype: q and k, the embedding, and v, the other matrices. They
-  /// need rows of 256 inputs.
+  /// Formats of a GGUF file, instead of the dtype: q and k, the embedding, and v, the other
+  /// matrices. They need rows of 256 inputs.
   std::optional<std::pair<WeightFormat, WeightFormat>> stored = {};
   std::string gemma4 = {};  ///< instead of the family: a Gemma 3n or 4, what its config says more
   KvRotation rotation = KvRotation::kNone;

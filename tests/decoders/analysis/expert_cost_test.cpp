@@ -77,7 +77,7 @@ TEST(RecordedRoutesTest, AreCountedForPrefixesAndForAllPlaces) {
   const RecordedRoutes routes{.chosen = 2, .layers = {{0, 1, 1, 0, 2, 3}, {4, 5, 4, 6, 4, 6}}};
   EXPECT_THAT(experts_of_prefixes(routes, 9), testing::ElementsAre(2.0, 2.5, 3.5));
   EXPECT_THAT(experts_of_prefixes(routes, 2), testing::ElementsAre(2.0, 2.5));
-  // Of tokens 0, 1: 2 and 3; of 1, 2: 4 and 2.
+  // Distinct experts of tokens 0, 1: 2 and 3; of 1, 2: 4 and 2.
   EXPECT_THAT(experts_of_windows(routes, 9), testing::ElementsAre(2.0, 2.75, 3.5));
   EXPECT_THAT(experts_of_windows({.chosen = 2}, 9), testing::IsEmpty());
 }

@@ -161,7 +161,7 @@ TEST(DraftModelTest, RefusesAnotherVocabulary) {
               ThrowsMessage<ConfigError>(HasSubstr("5 tokens and the target one of 6")));
 }
 
-/// The same with -inf for `padding` more rows, which no token has.
+/// model_table with -inf for `padding` more rows, which no token has.
 LogitTable padded_table(int64_t padding) {
   return [padding](std::span<const Token> history) {
     std::vector<double> logits = model_table()(history);

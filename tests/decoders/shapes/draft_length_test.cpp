@@ -122,7 +122,7 @@ TEST(AdaptiveDraftLengthTest, DearDraftsDoNotPayAtHighAcceptance) {
 }
 
 TEST(AdaptiveDraftLengthTest, ExpectedTokensCountTrialsNotDrafts) {
-  // Of four drafted tokens two are accepted, one is rejected and one was never tried: the
+  // Two of four drafted tokens are accepted, one is rejected and one was never tried: the
   // probability of a token is 2 / 3, so a draft of one is expected to commit 1.67 tokens.
   const auto pays_at = [](double cost_of_two) {
     CostCurve costs;

@@ -46,7 +46,7 @@ class CertifyConfigTest : public testing::Test {
                   "{\"id\": \"two\", \"tokens\": [0, 4, 4, 2, 1]}\n");
   }
 
-  /// One with a draft model and this verifier, and more strategies.
+  /// A config with a draft model and this verifier, and more strategies.
   std::string config(double temperature, const std::string& verifier,
                      const std::string& more = "") const {
     const auto text = fmt::format(

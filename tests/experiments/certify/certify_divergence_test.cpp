@@ -23,7 +23,7 @@ constexpr int64_t kDivergenceVocab = 5;
 
 class WatchedModelTest : public testing::Test {
  protected:
-  /// Of the table, exactly.
+  /// Expects that the logits seen are exactly those of the table.
   void expect_seen(const WatchedModel& watched, const std::vector<Token>& history, int64_t width) {
     ASSERT_TRUE(watched.sight());
     const auto wanted = table_(history);

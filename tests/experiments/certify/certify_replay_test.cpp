@@ -240,7 +240,7 @@ TEST(ReplayShapeTest, ChosenTokensDoNotStandInForDrawnOnes) {
   EXPECT_THAT(both.ran, Each(Field(&DraftSize::branches, Lt(4))));
 }
 
-/// As many rows of two entries, each with its own distribution.
+/// `count` rows of two entries, each with its own distribution.
 std::vector<ReplayRow> different_rows(int64_t count) {
   std::vector<ReplayRow> rows;
   for (int64_t i = 0; i < count; ++i) {

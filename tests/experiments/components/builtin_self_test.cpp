@@ -310,7 +310,7 @@ TEST_F(BuiltinSelfTest, OtherShapesAndLayersAreFoundWhenItIsLoaded) {
   };
   write_adapter(test_data("gemma2-a"), 1, "other");
   EXPECT_THAT(refused("2", "other"), HasSubstr("other"));
-  // Of all layers, though its config names none.
+  // The adapter is of all layers, though its config names none.
   EXPECT_THAT(refused("2", test_data("gemma3-lora-a").string()),
               AllOf(HasSubstr("adapts model.layers.2"), HasSubstr("which does not draft")));
 }

@@ -54,7 +54,7 @@ std::string error_of_run(const CacheOnDevice& one) {
                 }));
 }
 
-/// The same of 'specdec inspect'.
+/// The error that 'specdec inspect' gives for a cache on a device.
 std::string error_of_inspect(const CacheOnDevice& one) {
   return behind("--cache: cache.", error_message<ConfigError>([&] {
                   const CacheChoice cache = parse_cache(one.yaml, builtin_components());

@@ -147,7 +147,7 @@ TEST(CachesTest, AWindowThinsLayersOfFullAttention) {
   EXPECT_NE(model.snapshots()->kv_key(), plain.snapshots()->kv_key());
 }
 
-/// Of one of a trace's layers.
+/// Keys that nodes saw in one of a trace's layers.
 int64_t keys_seen(const KvTrace::Layer& layer) {
   return std::accumulate(layer.keys.begin(), layer.keys.end(), int64_t{0});
 }

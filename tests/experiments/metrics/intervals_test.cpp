@@ -18,7 +18,7 @@ using testing::Le;
 
 constexpr int kDatasets = 4000;  // a coverage of 95 % is then known to +- 0.7 %
 
-/// In (0, 1); the same numbers in every run.
+/// Random numbers in (0, 1), the same in every run.
 class Uniform {
  public:
   double operator()() {

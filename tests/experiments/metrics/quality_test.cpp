@@ -32,7 +32,7 @@ std::optional<QualityComparison> quality_of(const std::vector<Scores>& scores) {
   return summarize(records).rows.at(1).quality;
 }
 
-/// So many questions of each outcome.
+/// Scores of so many questions of each outcome.
 std::vector<Scores> outcomes(int both, int neither, int only_first, int only_other) {
   std::vector<Scores> scores(static_cast<size_t>(both), {true, true});
   scores.insert(scores.end(), static_cast<size_t>(neither), {false, false});

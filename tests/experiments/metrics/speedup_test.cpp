@@ -114,7 +114,7 @@ TEST(SpeedupTest, PairsAreTheSameTurnAndRepeat) {
   EXPECT_FALSE(equal_texts(pairs[0]));
 }
 
-/// In (0, 1) and standard normal, the same in every run.
+/// Random numbers in (0, 1) and standard normal ones, the same in every run.
 class SpeedupNoise {
  public:
   double uniform() {

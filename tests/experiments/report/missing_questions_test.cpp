@@ -27,8 +27,8 @@ bool is_answer(const GenerationRecord& record, const std::string& strategy,
   return record.key.strategy == strategy && record.key.prompt_id == question;
 }
 
-/// Of 12 questions "fast" lacks three, plain one more, and one of fast's answers is the prefill's
-/// token alone. Of a further question plain has two repeats, fast one.
+/// Records of 12 questions, of which "fast" lacks three, plain one more, and one of fast's answers
+/// is the prefill's token alone. Of a further question plain has two repeats, fast one.
 std::vector<GenerationRecord> uneven_records() {
   auto records = sample_records({.strategies = {"plain", "fast"}});
   std::erase_if(records, [](const GenerationRecord& record) {

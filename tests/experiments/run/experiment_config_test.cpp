@@ -592,7 +592,7 @@ TEST_F(ExperimentConfigTest, ActiveLayersMakeAnotherModel) {
   ASSERT_EQ(plan.points.size(), 2U);
   EXPECT_EQ(plan.points[1].config.model.active_layers.count, 2);
   EXPECT_NE(model_key(plan.points[0].config), model_key(plan.points[1].config));
-  // Of two layers there are no more to draft with.
+  // Two layers leave no more to draft with.
   const std::string drafter =
       "strategies:\n  - {type: speculative, drafter: {type: self, layers: 3}}\n";
   EXPECT_EQ(message(text("", drafter)), "no error");

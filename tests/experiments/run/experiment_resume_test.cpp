@@ -97,7 +97,7 @@ std::string table_of(const Report& report) {
 }
 
 TEST_F(ExperimentResumeTest, AFinishedRunStartedAgainChangesNothingAndLoadsNothing) {
-  // Of this copy only the weights' headers are there the second time.
+  // Only the weights' headers of this copy are there the second time.
   const auto model = folder_.path() / "model";
   std::filesystem::copy(test_data("gemma3-a").string(), model);
   const std::vector<std::string> sets = {"model.weights=" + model.string(),

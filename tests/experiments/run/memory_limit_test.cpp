@@ -19,7 +19,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// Of gemma3-a with its six layers: embedding, norms, two buffers and a layer or two.
+/// Limit for gemma3-a with its six layers: embedding, norms, two buffers and a layer or two.
 constexpr const char* kLimit = "700kB";
 
 TEST(MemoryLimitTest, ParsesANumberAndAUnit) {

@@ -40,7 +40,7 @@ class ScorerProgramTest : public testing::Test {
         program, seconds,
         {.prompt_id = "g1", .prompt = "how \"many\"?", .text = text, .reference = "7"});
   }
-  /// What it throws, and how long that takes.
+  /// Matches an error on prompt 'g1' that has the message.
   static auto fails_with(const std::string& message) {
     return ThrowsMessage<Error>(AllOf(HasSubstr("on prompt 'g1'"), HasSubstr(message)));
   }

@@ -116,7 +116,7 @@ TEST_F(TextMeasuresTest, GreedyLossyTextsHaveNoTotalVariation) {
   EXPECT_EQ(report.summary.rows.at(2).total_variation_bound, std::nullopt);
 }
 
-/// With prompts of text that a program scores.
+/// Tests with prompts of text that a program scores.
 class ScoredTextsTest : public TextMeasuresTest {
  protected:
   ScoredTextsTest() {

@@ -67,7 +67,7 @@ ReplayCounts expected_replay(const Task& task, bool sample, const ReplayShape& s
   return mean;
 }
 
-/// The same, by enumerating all that can happen in speculation itself.
+/// Mean counts, by enumerating all that can happen in speculation itself.
 ReplayCounts enumerated(const Task& task, bool sample, int64_t length) {
   Bench bench(sample, length);
   ReplayCounts mean;

@@ -176,7 +176,7 @@ TEST_F(AnswersTest, AnInterruptedRunGoesOnToTheSameBits) {
   make_answers(plan("whole"), {});
   const AnswerPlan made = plan("answers", {"prompts=5", "rows=2"});
   make_answers(made, {});
-  // As a kill leaves it: half a line, and features that belong to no line.
+  // A kill leaves half a line, and features that belong to no line.
   std::ofstream(made.out / "answers.jsonl", std::ios::app) << R"({"prompt": 5, "own")";
   std::ofstream(made.out / "features.bf16", std::ios::app) << "rest of an answer";
   make_answers(plan("answers"), {});

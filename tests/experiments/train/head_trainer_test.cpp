@@ -224,7 +224,7 @@ TEST_F(HeadTrainerTest, TheTargetAsItsOwnHeadWouldBePerfect) {
     EXPECT_NEAR(depth.overlap, 1.0, 1e-5);
   }
   EXPECT_GT(prose[0].tokens, prose[1].tokens);
-  // Its loss is the entropy of the target's distributions, the least that there is.
+  // The oracle's loss is the entropy of the target's distributions, the least that there is.
   const auto batch = target_batch(target, data.batch(0), {});
   const HeadLoss distribution{.distribution = 1.0, .depth = 1};
   const auto p = batch.distribution.narrow(1, 1, batch.distribution.size(1) - 1);

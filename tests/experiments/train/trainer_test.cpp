@@ -57,7 +57,7 @@ class TrainerTest : public testing::Test {
     return load_train_config(file, overrides);
   }
 
-  /// That the stored model is better than the one of the first evaluation.
+  /// Expects that the stored model is better than the one of the first evaluation.
   static void expect_learned(const fs::path& out) {
     std::ifstream lines(out / "training.jsonl");
     std::string first;

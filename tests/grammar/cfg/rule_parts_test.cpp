@@ -54,7 +54,7 @@ bool takes(const GrammarMatcher& start, const std::vector<Piece>& pieces) {
   return matcher.is_complete();
 }
 
-/// At random places, masks are what steps allow, and the completion leads to the end.
+/// Expects that, at random places, masks are what steps allow, and the completion leads to the end.
 void expect_sound(const GrammarMatcher& start, uint32_t seed) {
   std::mt19937 random(seed);
   const CompiledGrammar& grammar = start.grammar();

@@ -46,7 +46,8 @@ std::vector<std::string> lines_of(const std::string& path) {
   return lines;
 }
 
-/// Of the sets in tests/data, and of those that are found: ../shared/schemas, SchemaStore.
+/// Walks through the schemas in tests/data and those that are found: ../shared/schemas,
+/// SchemaStore.
 TEST(ArrayWalksTest, NoTextOf500BytesIsADeadEnd) {
   if (std::getenv("SPECDEC_LONG_WALKS") == nullptr) {
     GTEST_SKIP() << "SPECDEC_LONG_WALKS is not set";

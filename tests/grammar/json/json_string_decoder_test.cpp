@@ -61,7 +61,7 @@ TEST(JsonStringDecoderTest, AllEscapes) {
   EXPECT_TRUE(decode("\x7f", kAny).alive);
 }
 
-/// Of every character: which of its spellings the minimal style has.
+/// Spellings of every character that the minimal style has.
 TEST(JsonStringDecoderTest, MinimalEscapes) {
   for (char32_t c = 0; c < 0x100; ++c) {
     const std::string raw = to_utf8(std::u32string(1, c));

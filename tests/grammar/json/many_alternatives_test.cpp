@@ -26,7 +26,7 @@ std::string joined(size_t count, const Make& make) {
   return fmt::format("{}", fmt::join(parts, ","));
 }
 
-/// With few steps allowed: what grows exponentially is refused.
+/// Compiles with few steps allowed: what grows exponentially is refused.
 Grammar compile_many(const std::string& schema, uint64_t max_steps = 400'000) {
   return compile_json_schema(empty_vocabulary(), schema, json_options(false, "compact"),
                              {.max_alternatives = 1'000, .max_steps = max_steps});

@@ -21,7 +21,7 @@ namespace {
 
 using Grammar = std::shared_ptr<const CompiledGrammar>;
 
-/// With few steps allowed: what grows exponentially is refused.
+/// Compiles with few steps allowed: what grows exponentially is refused.
 Grammar compile_kinds(const std::string& schema) {
   return compile_json_schema(empty_vocabulary(), schema, json_options(false, "compact"),
                              {.max_alternatives = 1'000, .max_steps = 400'000});
@@ -94,7 +94,7 @@ TEST(PropertyCasesTest, ManyKinds) {
   }
 }
 
-/// As if they were written one inside the other.
+/// Kinds in `else` are read as if they were written one inside the other.
 TEST(PropertyCasesTest, ManyKindsInElse) {
   std::string schema = R"({"properties":{"a":{"const":"none"}}})";
   for (int i = 0; i < 60; ++i) {

@@ -68,7 +68,7 @@ TEST(UniqueItemsTest, ContainsCountsDifferentValues) {
       R"({"type":"array","items":{"enum":[1,2,3,4]},"contains":{"enum":[1,2]},"maxContains":1,"minItems":4,"uniqueItems":true})"));
 }
 
-/// That not all items after the first ones are of a kind: only those after them count.
+/// A `not` says that not all items after the first ones are of a kind: only those after them count.
 TEST(UniqueItemsTest, OneOfTheLaterItemsIsAnother) {
   const std::string other =
       R"({"type":"array","uniqueItems":true,"prefixItems":[{"enum":[1,2,"x"]},true],)";
@@ -308,7 +308,7 @@ class RandomArrays {
     return text + (below(4) == 0 ? R"(,"not":{"uniqueItems":true}})" : R"(,"uniqueItems":true})");
   }
 
-  /// Of which one item after the first one or two must not be of a kind.
+  /// A schema of arrays of which one item after the first one or two must not be of a kind.
   std::string schema_with_another() {
     std::string text = R"({"type":"array","uniqueItems":true,"prefixItems":[)" + item(1);
     const bool two = below(2) == 0;

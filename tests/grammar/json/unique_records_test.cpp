@@ -109,7 +109,7 @@ TEST(UniqueRecordsTest, SpellingAndOrderMakeNoDifference) {
   }
 }
 
-/// Also where only few values are left for the rest of an item.
+/// Masks lead to no dead end, also where only few values are left for the rest of an item.
 TEST(UniqueRecordsTest, NoDeadEnds) {
   for (const char* record :
        {R"({"type":"object","properties":{"a":{"enum":[1,2]},"b":{"type":"boolean"}},

@@ -325,7 +325,7 @@ TEST(MaskBuilderTest, StringsWithCounts) {
   (void)walks_along(9, 40, true);
 }
 
-/// The same with characters of several bytes, and escapes.
+/// Languages of the same classes, with characters of several bytes, and escapes.
 TEST(MaskBuilderTest, ManyLanguagesOfTheSameClasses) {
   const Vocabulary vocabulary = tiny_vocabulary(15, 3'000);
   const std::vector<std::string> patterns = {"^[a-cé€]{0,30}$", "^[^ab]{3,20}foo$",

@@ -218,7 +218,7 @@ TEST(NumberTextsTest, FewPlacesInNumbers) {
   EXPECT_LE(places(bytes, NumberStyle::kPlain), 60U);
 }
 
-/// As enumerations of digits never would.
+/// Numbers that enumerations of digits would never reach.
 TEST(NumberTextsTest, FarNumbersAreFound) {
   NumberPlan coprime;
   coprime.multiples = {parse_decimal("1"), parse_decimal("0.123456789")};

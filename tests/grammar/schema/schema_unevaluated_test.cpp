@@ -68,7 +68,7 @@ TEST(SchemaUnevaluatedTest, TooManyWaysAreRefused) {
   }
 }
 
-/// So many applicators at random that the ways through them are too many.
+/// Random applicators, so many that the ways through them are too many.
 class RandomApplicators {
  public:
   explicit RandomApplicators(uint32_t seed) : random_(seed) {}

@@ -44,7 +44,7 @@ std::shared_ptr<const CompiledGrammar> compile_calls(
   return compile_grammar(vocabulary, source);
 }
 
-/// Byte by byte: without a tokenizer, all names are texts.
+/// Tool calls read byte by byte: without a tokenizer, all names are texts.
 class ToolCalls {
  public:
   explicit ToolCalls(const std::string& json) : grammar_(compile_calls(json)) {}

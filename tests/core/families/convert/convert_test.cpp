@@ -464,7 +464,7 @@ TEST(ConvertErrorTest, AnInterruptLeavesNothing) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
-/// Of the shipped target: SentencePiece, and the tokenizer.json that gives the same ids.
+/// The shipped target's tokenizer: SentencePiece, and the tokenizer.json that gives the same ids.
 TEST(ConvertTest, ShippedTokenizerComesBackFromEitherFile) {
   const TemporaryFolder folder;
   const fs::path target = fs::path(SPECDEC_SOURCE_DIR) / "models/target";

@@ -33,7 +33,7 @@ std::vector<bool> sliding_layers(const ModelDescription& model) {
   return sliding;
 }
 
-/// Of the first layer of its kind.
+/// Rotation of the first layer of its kind.
 RopeConfig rope(const ModelDescription& model, bool sliding) {
   return std::find_if(model.plan.begin(), model.plan.end(),
                       [sliding](const LayerPlan& layer) { return (layer.window > 0) == sliding; })

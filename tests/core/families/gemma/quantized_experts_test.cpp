@@ -92,7 +92,7 @@ class QuantizedFolder {
   std::filesystem::path path() const { return folder_.path(); }
   std::filesystem::path plain_path() const { return plain_folder_.path(); }
   json& config() { return config_; }
-  /// Its tensors, by name.
+  /// Tensors of the quantised folder, by name.
   std::map<std::string, std::pair<DType, Tensor>>& tensors() { return compressed_; }
   std::string complaint() {
     write();
@@ -177,7 +177,7 @@ class QuantizedFolder {
 
 constexpr int64_t kTokens = 14;
 
-/// Of a text of kTokens, so many at a time.
+/// Logits of a text of kTokens tokens, `width` at a time.
 Tensor logits_in_chunks(const std::filesystem::path& folder, int64_t width) {
   TransformerModel model(load_model(folder), paged_kv());
   const Tensor tokens = at::arange(1, 1 + kTokens, at::kInt);

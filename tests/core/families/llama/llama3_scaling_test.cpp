@@ -12,7 +12,7 @@ constexpr int64_t kHead = 64;
 constexpr double kTheta = 5e5;
 constexpr int64_t kPositions = 131072;
 
-/// In float32 throughout, as llama.cpp's converter computes them.
+/// Divisors in float32 throughout, as llama.cpp's converter computes them.
 std::vector<double> float32_divisors(float factor) {
   std::vector<double> all;
   for (int64_t i = 0; i < kHead; i += 2) {

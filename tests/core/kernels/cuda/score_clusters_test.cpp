@@ -127,7 +127,7 @@ TEST(CudaScoreClustersTest, OthersGetTheSmallestScoreOfTheirRow) {
     ops->score_clusters(filled, centroid_scores, states, logits);
     for (int64_t row = 0; row < 7; ++row) {
       const Tensor scores = chosen[row].masked_select(chosen[row] != -infinity);
-      // Those of -infinity were left out.
+      // Scores of -infinity were left out.
       const float fill = scores.numel() == 0 ? -infinity : scores.min().item<float>() - 1.0F;
       const Tensor wanted = at::where(chosen[row] == -infinity, fill, chosen[row]);
       EXPECT_TRUE(at::equal(logits[row], wanted)) << row << " times " << factor;
@@ -145,7 +145,7 @@ TEST(CudaScoreClustersTest, AScoreThatIsNoNumberIsInTheLogits) {
   EXPECT_TRUE(at::equal(nothing.isnan(), head.chosen_tokens(scores, 2)));
 }
 
-// As long as its cluster is chosen.
+// A score that is no number counts as long as its cluster is chosen.
 TEST(CudaScoreClustersTest, OneScoreThatIsNoNumberIsInAllOthers) {
   at::manual_seed(38);
   Tensor weights = at::randn({20 * 33, 8});

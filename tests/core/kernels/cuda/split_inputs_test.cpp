@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kOutputs = 24;
 
-/// Has minima, which sums of inputs are multiplied by, where the width allows it.
+/// A matrix that has minima, which sums of inputs are multiplied by, where the width allows it.
 Linear product_of(int64_t in) {
   Linear weight = in % 32 == 0
                       ? random_stored_rows(WeightFormat::kQ41, kOutputs, in, 5)
@@ -140,7 +140,7 @@ class CudaSplitOpsTest : public testing::Test {
     return out;
   }
   void norm(Tensor& out) const { ops_->rms_norm(at::randn({2, kIn}), at::randn({kIn}), 1e-6, out); }
-  /// By ops that have split nothing before.
+  /// The product by ops that have split nothing before.
   Tensor wanted(const Tensor& rows) const {
     return multiply(weight_, rows, split_space(rows.size(0), kIn), false);
   }

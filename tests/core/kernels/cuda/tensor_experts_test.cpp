@@ -40,7 +40,7 @@ struct ExpertStack {
     return out;
   }
 
-  /// As a matrix that is no expert's: [rows, out].
+  /// Product with an expert's matrix as with one that is no expert's: [rows, out].
   Tensor dense(size_t expert, const Tensor& input) const {
     const Linear& matrix = device[expert];
     Tensor out = at::empty({input.size(0), matrix.out()});
@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, CudaTensorExpertsTest,
                                          WeightFormat::kAffine8x64, WeightFormat::kFp4x16),
                          [](const auto& info) { return std::string(format_name(info.param)); });
 
-/// Of experts that nobody chose, two lie outside of all memory, and one is NaN.
+/// Two experts that nobody chose lie outside of all memory, and one is NaN.
 TEST(CudaTensorExpertsReadTest, ReadsChosenExpertsAlone) {
   at::manual_seed(32);
   ExpertStack stack = random_stack(WeightFormat::kBFloat16, 3, 18, 70);

@@ -232,7 +232,7 @@ TEST(CudaTensorLinearTest, ManyOutputsAreComputedInPairsOfTiles) {
   }
 }
 
-/// Those of float16 that bfloat16 has not: eleven bits, and subnormal numbers.
+/// Numbers that float16 has and bfloat16 has not: eleven bits, and subnormal ones.
 TEST(CudaTensorLinearTest, KeepsEveryBitOfFloat16) {
   const Tensor weight =
       at::tensor({2047.0F, -65504.0F, 0x1p-24F, 0x1.FFCp-15F, 1.0F / 3}).view({5, 1}).to(at::kHalf);

@@ -159,7 +159,7 @@ TEST(CudaVerifyTreesTest, RejectionDecidesAsTheVerifierDoes) {
   EXPECT_GT(rejected_siblings, 20);
 }
 
-/// Of a node whose children take all the mass that is left, the last one stays.
+/// The last child of a node whose children take all the mass that is left stays.
 TEST(CudaVerifyTreesTest, ChildrenThatHoldAllTokensLeaveNone) {
   at::manual_seed(52);
   DraftedTrees trees;

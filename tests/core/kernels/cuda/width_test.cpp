@@ -75,7 +75,7 @@ Tensor stored_weight(WeightFormat format, WidthMatrix size) {
   return rows.parts().front().packed;
 }
 
-/// By specdec_cuda_linear.
+/// A product by specdec_cuda_linear.
 Product plain_product(WidthMatrix size) {
   const Tensor weight = at::randn({size.out, size.in});
   return [=](const Tensor& input) {
@@ -93,7 +93,7 @@ Product plain_product(WidthMatrix size) {
   };
 }
 
-/// By specdec_cuda_tensor_linear.
+/// A product by specdec_cuda_tensor_linear.
 Product tensor_product(WeightFormat host, WidthMatrix size) {
   const auto out_count = static_cast<int32_t>(size.out);
   const auto in_count = static_cast<int32_t>(size.in);

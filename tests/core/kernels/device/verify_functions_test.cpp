@@ -158,7 +158,7 @@ struct PlainWalk {
   }
 };
 
-/// Of a chain, whose probabilities are those of each child at its own place.
+/// Block verification of a chain, whose probabilities are those of each child at its own place.
 struct PlainBlock {
   PlainWalk walk;
 

@@ -24,7 +24,7 @@ struct EmulatedArguments {
 /// Runs a kernel as one thread.
 using EmulatedKernel = std::function<void(const EmulatedArguments&)>;
 
-/// By source and name, "norm/rms_norm": all that are linked.
+/// Kernels that are linked, by source and name: "norm/rms_norm".
 inline std::map<std::string, EmulatedKernel>& emulated_kernels() {
   static std::map<std::string, EmulatedKernel> kernels;
   return kernels;

@@ -90,7 +90,7 @@ TEST(MetalWindowSlackTest, NoKernelReadsWhatWasGivenBack) {
   EXPECT_TRUE(at::equal(logits[0], logits[1]));
 }
 
-/// The same on an Apple GPU, where there is one.
+/// Golden sets on an Apple GPU, where there is one.
 class MpsGoldenTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(MpsGoldenTest, LogitsMatch) {

@@ -98,7 +98,7 @@ bool AllocationCounter::counts_news() {
 }  // namespace specdec
 
 #if defined(SPECDEC_COUNTS_NEWS)
-// Those for arrays and without exceptions call these.
+// The operators for arrays and those without exceptions call these.
 void* operator new(std::size_t bytes) {
   return specdec::counted_memory(bytes, alignof(std::max_align_t));
 }

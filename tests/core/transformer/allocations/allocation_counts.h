@@ -20,7 +20,7 @@ class AllocationCounter {
   AllocationCounter(const AllocationCounter&) = delete;
   AllocationCounter& operator=(const AllocationCounter&) = delete;
 
-  /// Since it was made.
+  /// Counts since the object was made.
   AllocationCounts counts() const;
   /// Whether operator new is counted: not under AddressSanitizer, which replaces it itself.
   static bool counts_news();

@@ -85,7 +85,7 @@ class AssistantDrafts {
         graphed_(head_, {.fill = kind.others, .target = weights}, ops_),
         plain_(head_, {.fill = kind.others, .target = weights, .graphs = 0}, cuda_ops(at::kCPU)) {}
 
-  /// One behind `keys`, which is the same both ways.
+  /// Draws a chain behind `keys` with and without graphs and expects the same one.
   std::optional<DrawnChain> expect_same(const ChainRequest& request, const Internals& keys) {
     const Tensor hidden = at::randn({1, 16});
     const auto wanted = plain_.draw_chain(request, 7, hidden, keys, 0);
@@ -97,7 +97,8 @@ class AssistantDrafts {
     EXPECT_TRUE(!drawn->probs.defined() || at::equal(drawn->probs, wanted->probs));
     return drawn;
   }
-  /// A tree likewise, which finds no tables of its levels in place.
+  /// Draws a tree with and without graphs and expects the same one: it finds no tables of its
+  /// levels in place.
   std::optional<DrawnTree> expect_same_tree(const TreeRequest& request, const Internals& keys) {
     const Tensor hidden = at::randn({1, 16});
     const auto wanted = plain_.draw_tree(request, 7, hidden, keys, 0);
@@ -283,7 +284,7 @@ TEST(CudaAssistantTreeTest, TreesHaveTheBitsOfThoseThatGrow) {
   EXPECT_GT(left_out, 20);
 }
 
-/// Of a large tree, all logits of a level would stay.
+/// All logits of a level would stay in the graph of a large tree.
 TEST(CudaAssistantTreeTest, WhatNoGraphHoldsKeepsNoMemory) {
   const auto weights = small_gemma();
   TransformerModel target(weights, paged_kv(), graph_options());

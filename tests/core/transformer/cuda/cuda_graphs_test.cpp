@@ -72,7 +72,8 @@ class GraphPair {
             const TransformerOptions& options, const KvStoreFactory& kv = paged_kv())
       : graphed_(weights, kv, options), plain_(weights, kv, without_graphs(options)) {}
 
-  /// Nothing of the result is kept, so that its memory is used again.
+  /// Compares a forward with the plain model's; nothing of the result is kept, so that its memory
+  /// is used again.
   void forward(const TokenBatch& batch, const ForwardOptions& options = {}) {
     const ForwardResult wanted = plain_.forward(batch, options);
     const ForwardResult result = graphed_.forward(batch, options);

@@ -74,7 +74,7 @@ class OnDisk {
   explicit OnDisk(const std::string& name = "gemma3-a")
       : is_folder_(std::filesystem::exists(test_data(name))),
         model_(open_model(is_folder_ ? test_data(name) : golden_gguf(name))) {
-    // Of n layers, those that are left take with two buffers the memory of n - 1 at most.
+    // Layers that are left in memory, of n, take with two buffers the memory of n - 1 at most.
     int64_t largest = 0;
     for (const LayerWeights& layer : whole_->layers) {
       int64_t bytes = 0;

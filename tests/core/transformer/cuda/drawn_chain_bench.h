@@ -57,7 +57,7 @@ inline Generation generate_chains(DecodingStrategy& strategy, const std::vector<
   return strategy.generate(request);
 }
 
-/// One that leaves few tokens, and forces some.
+/// A grammar that leaves few tokens, and forces some.
 inline std::shared_ptr<const CompiledGrammar> chain_grammar() {
   return letter_grammar({"a", "b", "ab", "ba", "c", ""}, "a(b(a|b)|aab|c{2})(ab|b|c){0,40}");
 }
@@ -175,7 +175,7 @@ inline int64_t expect_the_hosts_drafts(const Generation& device, const Generatio
   return accepted;
 }
 
-/// The same for drafts that are read back at once.
+/// Expects the host's tokens of drafts that are read back at once.
 inline int64_t expect_the_hosts_tokens(const Generation& device, const Generation& host,
                                        int64_t bytes_of_a_token) {
   for (const StepStatistics& step : device.steps) {

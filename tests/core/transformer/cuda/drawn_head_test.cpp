@@ -55,7 +55,7 @@ class HeadBench {
   DrawnBy who() const { return who_; }
   const std::shared_ptr<const TransformerWeights>& weights() const { return weights_; }
   TransformerModel& target() { return target_; }
-  /// Without graphs where the host draws.
+  /// Options without graphs where the host draws.
   TransformerOptions options() const {
     TransformerOptions options = head_options(ops_);
     options.graphs = who_ == DrawnBy::kDevice ? options.graphs : 0;
@@ -94,7 +94,7 @@ std::unique_ptr<Drafter> drawn_eagle(HeadBench& bench) {
   return eagle_on(bench, random_eagle_head(config, {.seed = 5}));
 }
 
-/// Its draft vocabulary is 24 of the target's 40 tokens, in disorder.
+/// An EAGLE-3 drafter whose draft vocabulary is 24 of the target's 40 tokens, in disorder.
 std::unique_ptr<Drafter> drawn_eagle3(HeadBench& bench) {
   auto config = make_eagle_config(EagleVersion::kEagle3, LayerStyle::kLlama, *bench.weights());
   config.capture_layers = {0, 1};

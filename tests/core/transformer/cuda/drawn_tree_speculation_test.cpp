@@ -64,7 +64,7 @@ TEST(CudaDrawnTreeSpeculationTest, DamagedLogitsAreTheHostsError) {
   }
 }
 
-/// The same within the graph of a draft, which is recorded once drafts have come to three.
+/// Damage within the graph of a draft, which is recorded once drafts have come to three.
 TEST(CudaDrawnTreeSpeculationTest, DamagedGraphsAreTheHostsError) {
   for (const bool is_self : {false, true}) {
     SCOPED_TRACE(is_self);

@@ -89,7 +89,7 @@ class CudaLibraryPrefillTest : public testing::Test {
     return std::make_unique<DraftModelDrafter>(std::make_unique<TransformerModel>(
         small_gemma(seed, kEmulated, at::kBFloat16), paged_kv(), emulated()));
   }
-  /// Reads the hidden states, or layers, of the whole prompt.
+  /// A drafter that reads the hidden states, or layers, of the whole prompt.
   std::unique_ptr<Drafter> eagle(EagleVersion version) {
     auto config = make_eagle_config(version, LayerStyle::kGemma, *weights_);
     if (version == EagleVersion::kEagle3) {

@@ -127,7 +127,7 @@ TEST_F(DeepSpecEagleTest, ReadsThePublishedLayout) {
   EXPECT_FALSE(config.norm_before_residual);
 }
 
-/// Of a single token attention gives back the value; the rest is written down here.
+/// Attention of a single token gives back the value; the rest is written down here.
 TEST_F(DeepSpecEagleTest, OneTokenIsComputedAsPublished) {
   const auto head = load();
   at::manual_seed(4);

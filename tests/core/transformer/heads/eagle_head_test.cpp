@@ -77,7 +77,7 @@ class Published {
   RandomTensors random_;
 };
 
-/// As SafeAILab/EAGLE stores a head of EAGLE-1 and 2.
+/// A head of EAGLE-1 and 2 as SafeAILab/EAGLE stores it.
 Published published_eagle() {
   Published head;
   head.matrix("embed_tokens.weight", kEagleVocab, kEagleHidden);
@@ -87,7 +87,8 @@ Published published_eagle() {
   return head;
 }
 
-/// As SafeAILab/EAGLE and SpecForge store a head of EAGLE-3; draft token i is the target's 2 i + 1.
+/// A head of EAGLE-3 as SafeAILab/EAGLE and SpecForge store it; draft token i is the target's 2 i +
+/// 1.
 Published published_eagle3() {
   Published head;
   head.config["architectures"] = {"LlamaForCausalLMEagle3"};

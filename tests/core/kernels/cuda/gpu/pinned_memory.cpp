@@ -17,8 +17,8 @@ namespace {
 
 constexpr size_t kSlabBytes = size_t{64} << 20U;
 constexpr size_t kMaxSlabs = 4096;
-/// Before each block: which list it goes back to. Keeps blocks at multiples of 64 bytes, as
-/// LibTorch has them.
+/// Bytes before each block, which say what list it goes back to. Keeps blocks at multiples of 64
+/// bytes, as LibTorch has them.
 constexpr size_t kHeaderBytes = 64;
 
 struct FreeBlock {
@@ -134,7 +134,7 @@ void release(void* memory) {
   }
 }
 
-/// Of LibTorch's tensors on the CPU.
+/// Allocator of LibTorch's tensors on the CPU.
 class PinnedAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -172,7 +172,7 @@ std::string use_pinned_memory() {
   }
   use_pool([](size_t bytes) {
     void* memory = nullptr;
-    // Also while this thread records a graph, which has no part in it.
+    // The allocation runs also while this thread records a graph, which has no part in it.
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     cudaThreadExchangeStreamCaptureMode(&mode);
     const cudaError_t error = cudaHostAlloc(&memory, bytes, 0);

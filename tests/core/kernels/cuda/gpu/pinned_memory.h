@@ -8,7 +8,7 @@ namespace specdec::cuda {
 /// was allocated before stays as it is. Memory is kept until the process ends.
 std::string use_pinned_memory();
 
-/// The same with ordinary memory, to test the allocation where there is no GPU.
+/// Allocates as use_pinned_memory, but ordinary memory: to test it where there is no GPU.
 void rehearse_pinned_memory();
 
 /// Name and memory of the GPU, for people.
