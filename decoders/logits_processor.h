@@ -29,6 +29,7 @@ class LogitsProcessor {
   /// logits that it made: the request is greedy, and nothing but the mask changes them before.
   static bool chooses_on_device(const Request& request);
 
+  int64_t vocab_size() const { return vocab_size_; }
   /// The distributions after each node of a draft, of which `result` has the logits [n, vocab] or,
   /// where a request reads no more, the best tokens. Each node's history is the text as it is now
   /// and its own path. They hold until the next call.

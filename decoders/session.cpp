@@ -9,6 +9,7 @@
 #include "core/prefix_store.h"
 #include "core/stopwatch.h"
 #include "decoders/analysis/draft_overlap.h"
+#include "decoders/draft_checks.h"
 #include "decoders/draft_grammar.h"
 #include "decoders/request_checks.h"
 #include "grammar/forced_tokens.h"
@@ -179,8 +180,7 @@ void Session::commit_certain(const Draft& chain, const ForwardResult& result) {
 }
 
 void Session::commit(const Draft& draft, const VerifyResult& result) {
-  SPECDEC_CHECK(!result.path.empty() && result.path.front() == 0,
-                "a result's path begins at the root");
+  check_result(draft, result, distributions_.vocab_size());
   std::vector<Token> tokens;
   for (const int64_t node : std::span(result.path).subspan(1)) {
     tokens.push_back(draft.tokens[static_cast<size_t>(node)]);

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/prefill_size.h"
 #include "core/prefix_store.h"
+#include "decoders/draft_checks.h"
 
 namespace specdec {
 namespace {
@@ -129,11 +130,7 @@ Draft SpeculativeBeamSearch::propose(BeamSession& session, const Request& reques
     return Draft::root(committed.back());
   }
   Draft draft = drafter_->propose(context);
-  SPECDEC_CHECK(draft.size() > 0 && draft.tokens.front() == committed.back(),
-                "a draft's root is the newest committed token");
-  SPECDEC_CHECK(draft.proposed() <= context.max_tokens && draft.depth() <= context.max_depth,
-                "the drafter proposed {} tokens where {} of depth {} fit", draft.proposed(),
-                context.max_tokens, context.max_depth);
+  check_draft(draft, context);
   return draft;
 }
 

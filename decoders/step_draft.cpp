@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/stopwatch.h"
+#include "decoders/draft_checks.h"
 #include "decoders/draft_grammar.h"
 #include "grammar/forced_tokens.h"
 
@@ -107,14 +108,7 @@ Draft planned_draft(Drafter& drafter, const DraftContext& context) {
     return Draft::root(context.committed.back());
   }
   Draft draft = drafter.propose(own);
-  // A draft that is too long cannot be cut here: dropping a token that was drawn changes the
-  // distribution.
-  SPECDEC_CHECK(draft.size() > 0 && draft.tokens.front() == context.committed.back(),
-                "a draft's root is the newest committed token");
-  SPECDEC_CHECK(draft.proposed() <= own.max_tokens, "the drafter proposed {} tokens where {} fit",
-                draft.proposed(), own.max_tokens);
-  SPECDEC_CHECK(draft.depth() <= own.max_depth,
-                "the drafter proposed a path longer than the {} tokens that fit", own.max_depth);
+  check_draft(draft, own);
   if (context.grammar == nullptr || drafter.reads_rejected()) {
     return draft;
   }

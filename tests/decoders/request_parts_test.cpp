@@ -37,7 +37,7 @@ using Tokens = std::vector<Token>;
 using Weights = std::shared_ptr<const TransformerWeights>;
 
 constexpr int64_t kPartsVocab = 11;
-constexpr double kNever = -std::numeric_limits<double>::infinity();
+constexpr double kImpossible = -std::numeric_limits<double>::infinity();
 
 const Tokens kPartsPrompt = {3, 1, 4, 1, 5, 9, 2, 6, 1, 4, 1};
 
@@ -104,7 +104,7 @@ class RequestPartsTest : public testing::TestWithParam<PartsRow> {
 
   void for_samplings(const std::function<void()>& test) {
     for (const double temperature : {0.0, 0.9}) {
-      for (const LogitBias& bias : {LogitBias{}, LogitBias{{3, 1.5}, {7, kNever}}}) {
+      for (const LogitBias& bias : {LogitBias{}, LogitBias{{3, 1.5}, {7, kImpossible}}}) {
         sampling_ = {.temperature = temperature, .logit_bias = bias};
         SCOPED_TRACE(fmt::format("temperature {}, {} biases", temperature, bias.size()));
         test();
@@ -344,7 +344,7 @@ TEST(LogitBiasTest, DeadEndsOfTheGrammarEndDraftsThatGetThere) {
   const LogitTable wants_ab = [low](TokenSpan) { return std::vector<double>{0.0, 1.0, 4.0, low}; };
   const LogitTable wants_b = [low](TokenSpan) { return std::vector<double>{0.0, 4.0, 1.0, low}; };
   Task task{.prompt = {1},
-            .sampling = {.logit_bias = {{0, kNever}}},
+            .sampling = {.logit_bias = {{0, kImpossible}}},
             .stop = {.max_new_tokens = 6, .end_ids = {3}}};
   task.constraint.grammar = letter_grammar({"a", "b", "ab", ""}, "ab(ba|abb)");
   for (const bool forced : {false, true}) {

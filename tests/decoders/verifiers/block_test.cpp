@@ -14,9 +14,9 @@
 namespace specdec {
 namespace {
 
-using Weights = std::vector<double>;
+using TokenWeights = std::vector<double>;
 /// The distribution of the next token after a path of drafted tokens.
-using Process = std::function<Weights(const std::vector<Token>& path)>;
+using Process = std::function<TokenWeights(const std::vector<Token>& path)>;
 
 struct Asked {
   Process target;
@@ -26,7 +26,7 @@ struct Asked {
   std::function<bool(int64_t depth)> drawn = [](int64_t) { return true; };
 };
 
-Weights weights_of(const Tensor& distribution) {
+TokenWeights weights_of(const Tensor& distribution) {
   return {distribution.const_data_ptr<double>(),
           distribution.const_data_ptr<double>() + distribution.numel()};
 }
@@ -36,7 +36,7 @@ Draft draw_chain(const Asked& asked, Randomness& random) {
   Draft draft = Draft::root(0);
   std::vector<Token> path;
   for (int64_t depth = 0; depth < asked.length; ++depth) {
-    const Weights distribution = asked.drafter(path);
+    const TokenWeights distribution = asked.drafter(path);
     Token token = static_cast<Token>(argmax(distribution));
     if (asked.drawn(depth)) {
       draft.child_probs[static_cast<size_t>(depth)] = std::ssize(draft.probs);
@@ -87,7 +87,7 @@ BlockOutcome outcome(const Asked& asked, const Verifier& verifier) {
 double mass_of(const Asked& asked, const std::vector<Token>& output) {
   double mass = 1.0;
   for (size_t i = 0; i < output.size(); ++i) {
-    const Weights distribution =
+    const TokenWeights distribution =
         asked.target({output.begin(), output.begin() + static_cast<int64_t>(i)});
     mass *= distribution[static_cast<size_t>(output[i])];
   }
@@ -120,10 +120,10 @@ std::vector<Asked> random_cases() {
 
 TEST(BlockTest, ThePapersExampleAcceptsElevenNinths) {
   const Asked asked{[](const auto&) {
-                      return Weights{1.0 / 3, 2.0 / 3};
+                      return TokenWeights{1.0 / 3, 2.0 / 3};
                     },
                     [](const auto&) {
-                      return Weights{2.0 / 3, 1.0 / 3};
+                      return TokenWeights{2.0 / 3, 1.0 / 3};
                     }};
   EXPECT_NEAR(outcome(asked, RejectionVerifier()).accepted, 10.0 / 9, 1e-14);
   EXPECT_NEAR(outcome(asked, BlockVerifier()).accepted, 11.0 / 9, 1e-14);

@@ -1,0 +1,19 @@
+#pragma once
+#include <cstdint>
+
+#include "core/draft.h"
+#include "decoders/drafter.h"
+
+namespace specdec {
+
+/// Checks what a drafter returned: a tree whose root is the newest committed token, whose nodes
+/// stand behind their parents, and which keeps to the context's limits of tokens and depth. A draft
+/// that is too large cannot be cut: to leave out a token that was drawn changes the output's
+/// distribution. Throws InternalError.
+void check_draft(const Draft& draft, const DraftContext& context);
+
+/// Checks what a verifier returned: a path of the draft from its root on, and a token of the
+/// vocabulary. Throws InternalError.
+void check_result(const Draft& draft, const VerifyResult& result, int64_t vocab_size);
+
+}  // namespace specdec
