@@ -62,6 +62,9 @@ StrategyRegistry::Make prepare_speculative(const ConfigNode& node, const RunPlan
   bool best_only = false;
   plan.best_only = &best_only;
   const Components& all = plan.components;
+  for (const char* part : {"drafter", "verifier", "tree"}) {
+    node.expand_type_name(part);
+  }
   auto shape = prepare_shape(node, plan);
   auto drafter = all.drafters.prepare(node.child("drafter"), plan);
   const char* usual = plan.sampling.greedy() ? "exact_match" : "rejection";
@@ -147,6 +150,7 @@ StrategyRegistry::Make prepare_speculative_beam(const ConfigNode& node, const Ru
   note_branches(own, options.draft_width, options.draft_length);
   bool hidden_states = false;
   own.hidden_states = &hidden_states;
+  node.expand_type_name("drafter");
   auto drafter = plan.components.drafters.prepare(node.child("drafter"), own);
   if (hidden_states) {
     node.fail("drafter",

@@ -116,6 +116,14 @@ TEST_F(ExperimentConfigTest, AStrategyWithALossyVerifierIsLossy) {
   EXPECT_EQ(promise("{type: synthetic, acceptance: 0.9}"), Promise::kLossy);
 }
 
+TEST_F(ExperimentConfigTest, ATypesNameAloneIsItsMap) {
+  const auto resolved = [&](const std::string& parts) {
+    return load(text("", "strategies:\n  - {type: speculative, " + parts + "}\n")).yaml;
+  };
+  EXPECT_EQ(resolved("drafter: synthetic, verifier: block"),
+            resolved("drafter: {type: synthetic}, verifier: {type: block}"));
+}
+
 TEST_F(ExperimentConfigTest, RefusesVerifierOptionsOutOfRange) {
   const auto with = [&](const std::string& verifier) {
     return message(text("",
@@ -223,7 +231,11 @@ TEST_F(ExperimentConfigTest, RefusesStrategiesThatCannotWork) {
       {"{type: autoregressive, draft_length: 3}",
        "strategies[0].draft_length: unknown key; known: type, name"},
       {"{type: speculative}", "strategies[0]: the key 'drafter' is missing; give a map"},
-      {"{type: speculative, drafter: prompt_lookup}", "strategies[0].drafter: expected a map"},
+      {"{type: speculative, drafter: [prompt_lookup]}", "strategies[0].drafter: expected a map"},
+      {"{type: speculative, drafter: prompt_lokup}",
+       "strategies[0].drafter: unknown type 'prompt_lokup'; did you mean 'prompt_lookup'?"},
+      {"{type: speculative, drafter: prompt_lookup, verifier: exact_mach}",
+       "strategies[0].verifier: unknown type 'exact_mach'; did you mean 'exact_match'?"},
       {"{type: speculative, draft_length: 0, drafter: {type: prompt_lookup}}",
        "strategies[0].draft_length: 0 is not between 1"},
       {"{type: speculative, draft_length: {type: fixd}, drafter: {type: prompt_lookup}}",
