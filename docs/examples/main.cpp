@@ -1,4 +1,5 @@
-// specdec with five components more: two drafters, a verifier, a tree and a draft length.
+// specdec with eight components more: four drafters, a verifier, a tree, a draft length and a
+// strategy.
 #include <memory>
 
 #include "bigram_drafter.h"
@@ -7,6 +8,9 @@
 #include "experiments/cli/cli.h"
 #include "last_run_length.h"
 #include "leviathan_verifier.h"
+#include "likeliest_pair.h"
+#include "nearest_state_drafter.h"
+#include "patient_drafter.h"
 
 using namespace specdec;
 
@@ -30,6 +34,29 @@ DrafterRegistry::Make prepare_counting(const ConfigNode& node, const RunPlan&) {
   return [prior](BuildContext& context) {
     return std::make_unique<CountingDrafter>(context.target.vocab_size(), prior);
   };
+}
+
+struct PatientOptions {
+  int64_t rest = 4;
+};
+
+OptionTable<PatientOptions> patient_options() {
+  return OptionTable<PatientOptions>()
+      .describe({{"drafter", "", "{type: ...}", "the one that rests"}})
+      .add("rest", &PatientOptions::rest, "steps after a draft that was rejected", {1, 1000});
+}
+
+DrafterRegistry::Make prepare_patient(const ConfigNode& node, const RunPlan& plan) {
+  const int64_t rest = patient_options().read(node).rest;
+  auto inner = plan.components.drafters.prepare(node.child("drafter"), plan);
+  return [inner, rest](BuildContext& context) {
+    return std::make_unique<PatientDrafter>(inner(context), rest);
+  };
+}
+
+DrafterRegistry::Make prepare_nearest_state(const ConfigNode&, const RunPlan& plan) {
+  note_hidden_states(plan);  // beam search refuses such drafters
+  return [](BuildContext&) { return std::make_unique<NearestStateDrafter>(); };
 }
 
 VerifierRegistry::Make prepare_leviathan(const ConfigNode& node, const RunPlan& plan) {
@@ -71,6 +98,25 @@ ShapeRegistry::Make prepare_last_run(const ConfigNode& node, const RunPlan&) {
   return [max](BuildContext&) { return std::make_unique<LastRunLength>(max); };
 }
 
+struct PairOptions {
+  int64_t width = 4;
+};
+
+OptionTable<PairOptions> pair_options() {
+  return OptionTable<PairOptions>().add("width", &PairOptions::width, "first tokens to try",
+                                        {1, 64});
+}
+
+StrategyRegistry::Make prepare_likeliest_pair(const ConfigNode& node, const RunPlan& plan) {
+  const int64_t width = pair_options().read(node).width;
+  if (plan.sampling.greedy()) {
+    node.fail_at("type", "likeliest_pair ranks tokens by their probability: set a temperature");
+  }
+  return [width](BuildContext& context) {
+    return std::make_unique<LikeliestPair>(context.target, width);
+  };
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -82,6 +128,15 @@ int main(int argc, char** argv) {
                                        .options = counting_options().help(),
                                        .promise = Promise::kLossless,
                                        .prepare = prepare_counting});
+  components.drafters.add("patient", {.help = "another drafter, which rests after rejections",
+                                      .options = patient_options().help(),
+                                      .promise = Promise::kLossless,
+                                      .prepare = prepare_patient,
+                                      .examples = {{"{type: patient, drafter: {type: bigram}}"}}});
+  components.drafters.add("nearest_state",
+                          {.help = "copies what followed the most similar hidden state",
+                           .promise = Promise::kLossless,
+                           .prepare = prepare_nearest_state});
   components.verifiers.add("leviathan", {.help = "speculative sampling of chains, as published",
                                          .promise = Promise::kLossless,
                                          .prepare = prepare_leviathan});
@@ -95,5 +150,9 @@ int main(int argc, char** argv) {
                                             .promise = Promise::kLossless,
                                             .prepare = prepare_last_run,
                                             .examples = {{"{type: last_run, max: 2}"}}});
+  components.strategies.add("likeliest_pair", {.help = "the likeliest pair of next tokens",
+                                               .options = pair_options().help(),
+                                               .promise = Promise::kLossy,
+                                               .prepare = prepare_likeliest_pair});
   return run_cli(argc, argv, components);
 }

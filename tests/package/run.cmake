@@ -44,7 +44,9 @@ foreach(parts "drafter: {type: bigram}, draft_length: 4"
               "drafter: {type: counting}, draft_length: {type: last_run, max: 4}, verifier: {type: leviathan}"
               "drafter: {type: counting}, tree: {type: static, widths: [2, 2]}"
               "drafter: {type: counting}, tree: {type: dynamic, nodes: 5, depth: 3}"
-              "drafter: {type: counting}, tree: {type: comb, depth: 3, width: 2}")
+              "drafter: {type: counting}, tree: {type: comb, depth: 3, width: 2}"
+              "drafter: {type: patient, rest: 1, drafter: {type: bigram}}, draft_length: 4"
+              "drafter: nearest_state, draft_length: 3")
   run(${generate} --strategy "{type: speculative, ${parts}}")
   if(NOT output STREQUAL plain)
     message(FATAL_ERROR "${parts}: greedy output changed:\n${plain}\n${output}")
@@ -55,6 +57,13 @@ foreach(parts "drafter: {type: bigram}, draft_length: 4"
     message(FATAL_ERROR "${parts}: nothing was drafted:\n${output}")
   endif()
 endforeach()
+
+run(${generate} --temperature 1 --strategy "{type: likeliest_pair, width: 3}" --json)
+string(JSON steps GET "${output}" statistics steps)
+string(JSON tokens LENGTH "${output}" tokens)
+if(NOT tokens EQUAL 24 OR steps GREATER 13)
+  message(FATAL_ERROR "likeliest_pair should commit two tokens a step:\n${output}")
+endif()
 
 # These three combine with the tree and the draft length too.
 run("${program}" certify bigram counting leviathan --seeds 1)
