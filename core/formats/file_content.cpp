@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string_view>
 
+#include "core/ascii.h"
 #include "core/error.h"
 #include "core/formats/safetensors_header.h"
 
@@ -20,11 +21,9 @@ struct KnownContent {
   std::string_view begin;
   const char* kind;
 };
-constexpr KnownContent kPlaceholders[] = {
-    {"version https://git-lfs", "a pointer of Git LFS, not the file itself: run 'git lfs pull'"},
-    {"<!DOCTYPE", "a web page: the download went wrong"},
-    {"<!doctype", "a web page: the download went wrong"},
-    {"<html", "a web page: the download went wrong"}};
+constexpr const char* kPointer = "a pointer of Git LFS, not the file itself: run 'git lfs pull'";
+constexpr const char* kPage = "a web page: the download went wrong";
+constexpr const char* kServerMessage = "a server's message in XML: the download went wrong";
 constexpr KnownContent kKnownContents[] = {
     {"PK\x03\x04",
      "a zip archive, as PyTorch saves weights: name the folder with it, as pytorch_model.bin, and "
@@ -35,16 +34,53 @@ constexpr KnownContent kKnownContents[] = {
     {"fmgg", "an old file of llama.cpp (GGMF), from before GGUF"},
     {"tjgg", "an old file of llama.cpp (GGJT), from before GGUF"},
     {"{", "a JSON text"}};
-constexpr size_t kLongestBegin = 32;
+constexpr size_t kLongestBegin = 4096;  // with the comments before a page
 
 /// What a file is that begins so; null where it is none of those.
-const char* kind_of(std::string_view begin, std::span<const KnownContent> all) {
-  for (const KnownContent& known : all) {
-    if (begin.substr(0, known.begin.size()) == known.begin) {
+const char* kind_of(std::string_view begin) {
+  for (const KnownContent& known : kKnownContents) {
+    if (begin.starts_with(known.begin)) {
       return known.kind;
     }
   }
   return nullptr;
+}
+
+/// Whether the text begins so, in upper or lower case; `begin` is in lower case.
+bool begins_in_any_case(std::string_view text, std::string_view begin) {
+  return text.size() >= begin.size() &&
+         std::equal(begin.begin(), begin.end(), text.begin(),
+                    [](char a, char b) { return a == (is_letter(b) ? b | 0x20 : b); });
+}
+
+/// Cuts off what begins with `begin`, up to and with `end`; false where neither is there.
+bool skip(std::string_view& text, std::string_view begin, std::string_view end) {
+  const size_t found = text.starts_with(begin) ? text.find(end, begin.size()) : std::string::npos;
+  if (found == std::string::npos) {
+    return false;
+  }
+  text.remove_prefix(found + end.size());
+  return true;
+}
+
+/// What a text in HTML or XML is; null for other texts. Byte order mark, white space and comments
+/// may come first.
+const char* markup_kind(std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  text.remove_prefix(text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
+  bool is_xml = false;
+  for (bool more = true; more;) {
+    text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n\f"), text.size()));
+    const bool declares_xml = skip(text, "<?xml", "?>");
+    is_xml = is_xml || declares_xml;
+    more = declares_xml || skip(text, "<!--", "-->");
+  }
+  for (const char* tag : {"<!doctype html", "<html", "<head", "<body", "<title"}) {
+    if (begins_in_any_case(text, tag)) {
+      return kPage;
+    }
+  }
+  return is_xml && text.starts_with('<') ? kServerMessage : nullptr;
 }
 
 /// The length of its header, then the header, a JSON object.
@@ -82,10 +118,10 @@ std::string advice_for_content(const std::filesystem::path& file) {
   }
   std::string found =
       begin.empty() ? "is empty" : "is not a GGUF file (it does not begin with 'GGUF')";
-  const char* kind = kind_of(begin, kPlaceholders);
-  kind = kind == nullptr ? kind_of(begin, kKnownContents) : kind;
-  if (kind != nullptr) {
+  if (const std::string kind = placeholder_kind(begin); !kind.empty()) {
     found = fmt::format("is not a GGUF file, but {}", kind);
+  } else if (const char* known = kind_of(begin)) {
+    found = fmt::format("is not a GGUF file, but {}", known);
   }
   return fmt::format(
       "{}. Name a GGUF file or a Hugging Face checkpoint folder; if it should be a GGUF file, "
@@ -93,12 +129,25 @@ std::string advice_for_content(const std::filesystem::path& file) {
       found);
 }
 
-void refuse_placeholder(std::span<const std::byte> file, const std::string& where) {
-  const std::string_view begin(reinterpret_cast<const char*>(file.data()),
-                               std::min(file.size(), kLongestBegin));
-  if (const char* kind = kind_of(begin, kPlaceholders)) {
+std::string placeholder_kind(std::string_view bytes) {
+  bytes = bytes.substr(0, kLongestBegin);
+  if (bytes.starts_with("version https://git-lfs")) {
+    return kPointer;
+  }
+  const char* kind = markup_kind(bytes);
+  return kind == nullptr ? "" : kind;
+}
+
+void refuse_placeholder(std::string_view bytes, const std::string& where) {
+  if (const std::string kind = placeholder_kind(bytes); !kind.empty()) {
     throw WeightsError(fmt::format("{}: it is {}. Copy or download it again.", where, kind));
   }
+}
+
+void refuse_placeholder(std::span<const std::byte> file, const std::string& where) {
+  refuse_placeholder(std::string_view(reinterpret_cast<const char*>(file.data()),
+                                      std::min(file.size(), kLongestBegin)),
+                     where);
 }
 
 }  // namespace specdec

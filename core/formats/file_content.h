@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace specdec {
 
@@ -10,8 +11,13 @@ namespace specdec {
 /// model instead: ends the sentence "FILE: ". For files that can be opened.
 std::string advice_for_content(const std::filesystem::path& file);
 
-/// Throws a WeightsError that names the file where its bytes are those of a pointer of Git LFS or
-/// of a web page, which a download left instead of the file.
+/// What a download left in place of a file, by how the bytes begin: a pointer of Git LFS, a web
+/// page or a server's message in XML, in any usual spelling. "" = nothing of the kind.
+std::string placeholder_kind(std::string_view bytes);
+
+/// Throws a WeightsError that names the file where its bytes are such a placeholder. Readers of
+/// JSON (parse_strict_json), tokenizers, chat templates and weights do so.
+void refuse_placeholder(std::string_view bytes, const std::string& where);
 void refuse_placeholder(std::span<const std::byte> file, const std::string& where);
 
 }  // namespace specdec

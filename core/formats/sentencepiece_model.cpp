@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "core/error.h"
+#include "core/formats/file_content.h"
 #include "core/formats/utf8.h"
 
 namespace specdec {
@@ -209,6 +210,7 @@ void check_pieces(const SentencePieceModel& model, const std::string& where) {
 
 SentencePieceModel parse_sentencepiece_model(std::string_view bytes, const std::string& where,
                                              const TokenizerConfig& config) {
+  refuse_placeholder(bytes, where);
   SentencePieceModel model;
   Settings settings;
   MessageReader reader(bytes, where);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/formats/file_content.h"
 
 namespace specdec {
 namespace {
@@ -97,6 +98,7 @@ json parse_strict_json(std::string_view text, const std::string& where) {
 
 void throw_json_error(std::string_view text, const std::string& where, size_t byte,
                       const std::string& what) {
+  refuse_placeholder(text, where);
   const size_t start = what.find(": ");  // before it: the library's own id and position
   throw WeightsError(fmt::format("{}:{}: not valid JSON: {}", where, line_and_column(text, byte),
                                  start == std::string::npos ? what : what.substr(start + 2)));

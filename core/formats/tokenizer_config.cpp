@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/formats/file_content.h"
 #include "core/formats/strict_json.h"
 
 namespace specdec {
@@ -109,6 +110,7 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& folder) {
   const auto jinja = folder / "chat_template.jinja";
   if (std::filesystem::exists(jinja, code)) {
     result.chat_template = read_file(jinja);
+    refuse_placeholder(result.chat_template, jinja.string());
   }
   return result;
 }

@@ -3,11 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/formats/pickled_file.h"
 #include "core/formats/safetensors.h"
+#include "core/formats/sentencepiece_model.h"
+#include "core/formats/strict_json.h"
+#include "core/formats/tokenizer_config.h"
+#include "core/formats/tokenizer_json_sax.h"
 #include "tests/support/error_message.h"
 #include "tests/support/temporary_folder.h"
 
@@ -47,6 +53,45 @@ TEST(FileContentTest, WeightsThatADownloadLeftOutAreSaidToBe) {
                   AllOf(HasSubstr(path.string() + ": it is "), HasSubstr(kind)));
     }
   }
+}
+
+TEST(FileContentTest, PagesAreKnownInAnySpelling) {
+  const std::string long_comment = "<!-- " + std::string(3000, 'x') + " -->";
+  for (const std::string& page : std::vector<std::string>{
+           "<!DOCTYPE html>", "<!doctype HTML PUBLIC \"-//W3C//DTD\">", "<HTML>", "<hTmL lang=en>",
+           "\xEF\xBB\xBF<!DOCTYPE html>", " \t\r\n\n<html>", "<!-- saved from url -->\n<html>",
+           "<!-- a --> <!-- b -->\r\n<!Doctype Html>", long_comment + "<html>",
+           "<?xml version=\"1.0\"?>\n<!DOCTYPE html PUBLIC>", "<head><title>404</title>",
+           "<title>Not found</title>", "<BODY>"}) {
+    EXPECT_THAT(placeholder_kind(page), HasSubstr("a web page")) << page;
+  }
+  EXPECT_THAT(placeholder_kind("<?xml version=\"1.0\"?><Error><Code>NoSuchKey</Code></Error>"),
+              HasSubstr("a server's message in XML"));
+  for (const std::string& text : std::vector<std::string>{
+           "", " ", "<", "<s>", "<|im_start|>{{ x }}", "{\"a\": \"<html>\"}", "html", "<!-- <html>",
+           "{# <!DOCTYPE html> #}", "<bos>", "\xEF\xBB\xBF{}", "<?xml", "<!doctype x>",
+           std::string("<\0\0\0\0\0\0\0{}", 10), "a <html>", "version 1"}) {
+    EXPECT_EQ(placeholder_kind(text), "") << text;
+  }
+}
+
+TEST(FileContentTest, TextsThatADownloadLeftOutAreSaidToBe) {
+  const TemporaryFolder folder;
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n";
+  for (const std::string& bytes : {pointer, std::string("\n<HTML>\n")}) {
+    const auto says = AllOf(HasSubstr("file: it is a "), HasSubstr("Copy or download it again"));
+    EXPECT_THAT(error_message<WeightsError>([&] { (void)parse_strict_json(bytes, "file"); }), says);
+    EXPECT_THAT(error_message<WeightsError>([&] { (void)split_tokenizer_json(bytes, "file"); }),
+                says);
+    EXPECT_THAT(
+        error_message<WeightsError>([&] { (void)parse_sentencepiece_model(bytes, "file"); }), says);
+    const auto jinja = folder.write("chat_template.jinja", bytes);
+    EXPECT_THAT(
+        error_message<WeightsError>([&] { (void)read_tokenizer_config(folder.path()); }),
+        AllOf(HasSubstr(jinja.string() + ": it is a "), HasSubstr("Copy or download it again")));
+  }
+  folder.write("chat_template.jinja", "<|im_start|>{{ messages }}");
+  EXPECT_EQ(read_tokenizer_config(folder.path()).chat_template, "<|im_start|>{{ messages }}");
 }
 
 TEST(FileContentTest, ASafetensorsFileIsToldItsFolder) {
