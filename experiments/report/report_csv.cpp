@@ -35,6 +35,18 @@ std::string csv_tiers(const SummaryRow& row, T KvTiers::*number) {
   return row.cache_tiers ? fmt::format("{}", (*row.cache_tiers).*number) : "";
 }
 
+/// Empty where no time was measured.
+std::string csv_share(const SummaryRow& row, double TimeSplit::*share) {
+  const auto split = time_split(row.counts);
+  return split ? csv_number((*split).*share) : "";
+}
+
+/// Empty without copies from a device.
+std::string csv_read_backs(const SummaryRow& row, double ReadBackRates::*rate) {
+  const auto rates = read_backs_per_step(row.counts);
+  return rates ? csv_number((*rates).*rate) : "";
+}
+
 struct CsvColumn {
   const char* name;
   std::string (*cell)(const SummaryRow& row);
@@ -52,11 +64,18 @@ std::vector<CsvColumn> comparison_columns() {
       {"speedup_high_95", [](Row row) { return csv_limit(row.speedup, &Interval::high); }},
       {"speedup_of_totals",
        [](Row row) { return row.speedup ? csv_number(row.speedup->of_totals) : ""; }},
+      {"speedup_with_loops", [](Row row) { return csv_speedup(row.with_loops); }},
+      {"speedup_with_loops_low_95",
+       [](Row row) { return csv_limit(row.with_loops, &Interval::low); }},
+      {"speedup_with_loops_high_95",
+       [](Row row) { return csv_limit(row.with_loops, &Interval::high); }},
       {"end_to_end_speedup", [](Row row) { return csv_speedup(row.end_to_end); }},
       {"end_to_end_speedup_low_95",
        [](Row row) { return csv_limit(row.end_to_end, &Interval::low); }},
       {"end_to_end_speedup_high_95",
        [](Row row) { return csv_limit(row.end_to_end, &Interval::high); }},
+      {"end_to_end_speedup_of_totals",
+       [](Row row) { return row.end_to_end ? csv_number(row.end_to_end->of_totals) : ""; }},
       {"questions", [](Row row) { return fmt::format("{}", compared_questions(row)); }},
       {"questions_not_run", [](Row row) { return fmt::format("{}", row.missing.not_run); }},
       {"questions_not_by_first",
@@ -98,12 +117,16 @@ std::vector<CsvColumn> own_columns() {
        [](Row row) { return csv_number(tokens_per_step(row.groups.of(Phase::kThinking))); }},
       {"tokens_per_step_answer",
        [](Row row) { return csv_number(tokens_per_step(row.groups.of(Phase::kAnswer))); }},
+      {"draft_share", [](Row row) { return csv_share(row, &TimeSplit::draft); }},
+      {"verify_share", [](Row row) { return csv_share(row, &TimeSplit::verify); }},
+      {"other_share", [](Row row) { return csv_share(row, &TimeSplit::other); }},
       {"draft_seconds", [](Row row) { return csv_number(row.counts.draft_seconds); }},
       {"prompt_draft_seconds", [](Row row) { return csv_number(row.counts.prompt_draft_seconds); }},
       {"verify_seconds", [](Row row) { return csv_number(row.counts.verify_seconds); }},
       {"decode_seconds", [](Row row) { return csv_number(row.counts.decode_seconds); }},
       {"prefill_seconds", [](Row row) { return csv_number(row.counts.prefill_seconds); }},
       {"generations", [](Row row) { return fmt::format("{}", row.counts.generations); }},
+      {"generations_shortened", [](Row row) { return fmt::format("{}", row.shortened); }},
       {"tokens", [](Row row) { return fmt::format("{}", row.counts.tokens); }},
       {"steps", [](Row row) { return fmt::format("{}", row.counts.steps); }},
       {"drafted", [](Row row) { return fmt::format("{}", row.counts.drafted); }},
@@ -119,12 +142,29 @@ std::vector<CsvColumn> own_columns() {
   };
 }
 
-/// Columns of the target's cache, where it has tiers.
-std::vector<CsvColumn> tier_csv_columns() {
+/// Columns of what forwards read and copied, of the target's cache and of its layers on disk.
+std::vector<CsvColumn> memory_csv_columns() {
   using Row = const SummaryRow&;
   return {
+      {"draft_read_backs_per_step",
+       [](Row row) { return csv_read_backs(row, &ReadBackRates::drafting); }},
+      {"target_read_backs_per_step",
+       [](Row row) { return csv_read_backs(row, &ReadBackRates::verifying); }},
+      {"read_back_bytes_per_step",
+       [](Row row) { return csv_read_backs(row, &ReadBackRates::bytes); }},
+      {"bytes_per_second", [](Row row) { return csv_number(row.bytes_per_second); }},
+      {"copied_share", [](Row row) { return csv_number(row.copied_share); }},
+      {"disk_bytes_per_token", [](Row row) { return csv_number(row.disk_bytes_per_token); }},
+      {"disk_ready_share", [](Row row) { return csv_number(row.disk_ready_share); }},
+      {"disk_wait_seconds", [](Row row) { return csv_number(row.disk_wait_seconds); }},
+      {"cache_bytes", [](Row row) { return csv_number(row.cache_bytes); }},
+      {"cache_fragmentation", [](Row row) { return csv_number(row.cache_fragmentation); }},
       {"cache_memory_bytes", [](Row row) { return csv_tiers(row, &KvTiers::memory_bytes); }},
+      {"cache_peak_memory_bytes",
+       [](Row row) { return csv_tiers(row, &KvTiers::peak_memory_bytes); }},
+      {"cache_host_bytes", [](Row row) { return csv_tiers(row, &KvTiers::host_bytes); }},
       {"cache_disk_bytes", [](Row row) { return csv_tiers(row, &KvTiers::disk_bytes); }},
+      {"cache_accesses", [](Row row) { return csv_tiers(row, &KvTiers::accesses); }},
       {"cache_promotions", [](Row row) { return csv_tiers(row, &KvTiers::promotions); }},
       {"cache_demotions", [](Row row) { return csv_tiers(row, &KvTiers::demotions); }},
       {"cache_read_bytes", [](Row row) { return csv_tiers(row, &KvTiers::read_bytes); }},
@@ -133,11 +173,30 @@ std::vector<CsvColumn> tier_csv_columns() {
   };
 }
 
+/// Columns of decoding under a grammar; empty without one.
+std::vector<CsvColumn> grammar_csv_columns() {
+  using Row = const SummaryRow&;
+  return {
+      {"acceptance_rate_free",
+       [](Row row) { return csv_number(acceptance_rate(row.counts, Freedom::kFree)); }},
+      {"acceptance_rate_constrained",
+       [](Row row) { return csv_number(acceptance_rate(row.counts, Freedom::kConstrained)); }},
+      {"acceptance_rate_forced",
+       [](Row row) { return csv_number(acceptance_rate(row.counts, Freedom::kForced)); }},
+      {"complete_share", [](Row row) { return csv_number(complete_share(row.counts)); }},
+      {"mask_seconds_per_token",
+       [](Row row) { return csv_number(mask_seconds_per_token(row.counts)); }},
+      {"log_allowed_per_token",
+       [](Row row) { return csv_number(log_allowed_per_token(row.counts)); }},
+  };
+}
+
 /// Columns of right and valid answers, beside the first strategy's and beside the plain arm's.
 std::vector<CsvColumn> quality_csv_columns() {
   using Row = const SummaryRow&;
   return {
       {"right_share", [](Row row) { return csv_number(row.right_share); }},
+      {"unscored", [](Row row) { return fmt::format("{}", row.unscored); }},
       {"right_difference", [](Row row) { return csv_difference(row.quality); }},
       {"right_difference_low_95", [](Row row) { return csv_limit(row.quality, &Interval::low); }},
       {"right_difference_high_95", [](Row row) { return csv_limit(row.quality, &Interval::high); }},
@@ -147,6 +206,10 @@ std::vector<CsvColumn> quality_csv_columns() {
       {"valid_difference_high_95",
        [](Row row) { return csv_limit(row.validity, &Interval::high); }},
       {"plain_speedup", [](Row row) { return row.plain ? csv_speedup(row.plain->speedup) : ""; }},
+      {"plain_speedup_low_95",
+       [](Row row) { return row.plain ? csv_limit(row.plain->speedup, &Interval::low) : ""; }},
+      {"plain_speedup_high_95",
+       [](Row row) { return row.plain ? csv_limit(row.plain->speedup, &Interval::high) : ""; }},
       {"plain_right_difference",
        [](Row row) { return row.plain ? csv_difference(row.plain->right) : ""; }},
       {"plain_right_difference_low_95",
@@ -167,7 +230,7 @@ std::vector<CsvColumn> quality_csv_columns() {
 void write_csv(std::ostream& out, const Report& report) {
   std::vector<CsvColumn> columns = comparison_columns();
   for (const std::vector<CsvColumn>& more :
-       {own_columns(), tier_csv_columns(), quality_csv_columns()}) {
+       {own_columns(), memory_csv_columns(), grammar_csv_columns(), quality_csv_columns()}) {
     columns.insert(columns.end(), more.begin(), more.end());
   }
   for (size_t i = 0; i < columns.size(); ++i) {

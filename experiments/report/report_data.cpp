@@ -313,6 +313,8 @@ Json row_json(const SummaryRow& row) {
       {"copied_share", json_number(row.copied_share)},
       {"shortened", row.shortened},
       {"speedup_with_loops", row.with_loops ? Json(row.with_loops->ratio) : Json()},
+      {"speedup_with_loops_interval_95",
+       row.with_loops ? interval_json(row.with_loops->interval) : Json()},
       {"impossible_speedup", impossible_json(row.impossible)}};
   json.update(own_row_json(row));
   return json;
