@@ -122,7 +122,8 @@ int compare(const CommandContext& context, const CompareArguments& arguments) {
   const auto records_a = read_run(folder_a);
   const auto records_b = read_run(folder_b);
   RunComparison comparison =
-      compare_runs({folder_a.string(), records_a}, {folder_b.string(), records_b});
+      compare_runs({folder_a.string(), records_a, load_conditions(folder_a)},
+                   {folder_b.string(), records_b, load_conditions(folder_b)});
   note_loops(folder_a, folder_b, comparison.notes);
   note_environments(folder_a, folder_b, comparison.notes);
   note_config(folder_a, folder_b, "A", comparison.notes);

@@ -15,6 +15,7 @@
 #include "experiments/metrics/machine_load.h"
 #include "experiments/metrics/missing_questions.h"
 #include "experiments/metrics/quality.h"
+#include "experiments/metrics/reference_points.h"
 #include "experiments/metrics/speedup.h"
 #include "experiments/metrics/step_groups.h"
 
@@ -165,9 +166,8 @@ struct SummaryRow {
   Counts counts = {};
   int64_t questions = 0;          ///< answered, wholly or in part
   MissingQuestions missing = {};  ///< why the speed-up is over fewer than all
-  /// Decode speed-up against the first strategy at the same point of the sweep; when that was not
-  /// run there, at the first point of the same condition, else at the first of all. None for
-  /// prompts that the two do not share.
+  /// Decode speed-up against the first strategy at the row's reference point. None where there is
+  /// no such point, and for prompts that the two do not share.
   std::optional<Speedup> speedup = {};
   std::optional<Speedup> end_to_end = {};  ///< end-to-end speed-up against the same
   std::optional<ImpossibleSpeedup> impossible = {};
@@ -225,12 +225,9 @@ struct Summary {
 /// Names the group of a prompt by its category.
 using CategoryOf = std::function<std::string(const std::string& category)>;
 
-/// Names what a point of the sweep shares with those where plain decoding is the same.
-using ConditionOf = std::function<std::string(const std::string& sweep_point)>;
-
 struct SummaryOptions {
   CategoryOf category_of = {};
-  ConditionOf condition_of = {};  ///< without it all points have the same condition
+  ConditionOf condition_of = {};  ///< see reference_points
   double quality_margin = kQualityMargin;
 };
 

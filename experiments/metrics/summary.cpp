@@ -19,7 +19,9 @@ struct Place {
 class Summarizer {
  public:
   Summarizer(std::span<const GenerationRecord> records, const SummaryOptions& options)
-      : records_(records), options_(options) {
+      : records_(records),
+        options_(options),
+        references_(reference_points(records, options.condition_of)) {
     for (size_t i = 0; i < records.size(); ++i) {
       const GenerationRecord& record = records[i];
       const Place place{record.key.sweep_point, record.key.strategy};
@@ -68,18 +70,19 @@ class Summarizer {
     return options_.category_of ? options_.category_of(record.category) : record.category;
   }
 
-  /// Where the first strategy's records to compare with `place` are.
-  const Place& first_for(const Place& place) const {
-    const std::string& first = places_.front().strategy;
-    const auto same = by_place_.find(Place{place.sweep_point, first});
-    if (same != by_place_.end()) {
-      return same->first;
-    }
-    const auto alike = std::find_if(places_.begin(), places_.end(), [&](const Place& other) {
-      return other.strategy == first && options_.condition_of &&
-             options_.condition_of(other.sweep_point) == options_.condition_of(place.sweep_point);
-    });
-    return alike == places_.end() ? places_.front() : *alike;
+  /// Where the first strategy's records to compare with `place` are; none where there are none.
+  std::optional<Place> first_for(const Place& place) const {
+    const auto found = references_.find(place.sweep_point);
+    return found == references_.end()
+               ? std::nullopt
+               : std::optional(Place{found->second, places_.front().strategy});
+  }
+
+  /// The records that those at a place are compared with, of one category, or of all for nullptr.
+  std::vector<const GenerationRecord*> first_records(const Place& place,
+                                                     const std::string* category) const {
+    const auto first = first_for(place);
+    return first ? records_at(*first, category) : std::vector<const GenerationRecord*>();
   }
 
   /// The records at a place, of one category, or of all for nullptr.
@@ -119,7 +122,7 @@ class Summarizer {
     row.is_first = place.strategy == places_.front().strategy;
     const auto own = records_at(place, category);
     row.log_prob = mean_log_prob(own);
-    const auto first = records_at(first_for(place), category);
+    const auto first = first_records(place, category);
     row.spec_bench = spec_bench_speed(own, first);
     add_counts(own, row);
     const QuestionSizes sizes = question_sizes(own);
@@ -310,9 +313,8 @@ class Summarizer {
       return;
     }
     std::map<std::pair<std::string, int64_t>, const Generation*> first;
-    for (const size_t i : by_place_.at(first_for(place))) {
-      const GenerationRecord& record = records_[i];
-      first[{record.key.prompt_id, record.key.repeat}] = &record.generation;
+    for (const GenerationRecord* record : first_records(place, nullptr)) {
+      first[{record->key.prompt_id, record->key.repeat}] = &record->generation;
     }
     for (const size_t i : by_place_.at(place)) {
       const GenerationRecord& record = records_[i];
@@ -348,7 +350,8 @@ class Summarizer {
   const SummaryOptions& options_;
   std::vector<Place> places_;  // in order of appearance
   std::map<Place, std::vector<size_t>> by_place_;
-  std::vector<std::string> categories_;  // in order of appearance
+  std::map<std::string, std::string> references_;  // by point of the sweep
+  std::vector<std::string> categories_;            // in order of appearance
 };
 
 }  // namespace

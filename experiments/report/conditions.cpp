@@ -73,6 +73,10 @@ std::string condition_of(const Report& report, const std::string& sweep_point) {
   return point == nullptr ? "" : point->condition;
 }
 
+ConditionOf conditions_by(const Report& report) {
+  return [&report](const std::string& sweep_point) { return condition_of(report, sweep_point); };
+}
+
 std::vector<std::string> conditions_of(const Report& report) {
   std::vector<std::string> conditions;
   for (const SummaryRow& row : report.summary.rows) {

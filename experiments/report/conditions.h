@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "experiments/metrics/reference_points.h"
 #include "experiments/report/report.h"
 #include "experiments/terminal/plain_text.h"
 
@@ -12,6 +13,8 @@ namespace specdec {
 
 /// The condition of a point of the sweep: "temperature=0.8"; "" where none is swept.
 std::string condition_of(const Report& report, const std::string& sweep_point);
+/// The same as a function; the report must outlive it.
+ConditionOf conditions_by(const Report& report);
 /// Conditions of the report's rows, in order of appearance.
 std::vector<std::string> conditions_of(const Report& report);
 /// "draft_model", or "draft_model, draft_length=4" where its own options are swept: a row's name

@@ -294,7 +294,8 @@ std::optional<double> QuestionResult::tokens_per_second() const {
                                      : std::nullopt;
 }
 
-std::vector<QuestionResult> question_results(std::span<const GenerationRecord> records) {
+std::vector<QuestionResult> question_results(std::span<const GenerationRecord> records,
+                                             const ConditionOf& condition_of) {
   std::vector<QuestionResult> results;
   std::map<std::pair<PointAndStrategy, std::string>, size_t> places;
   for (const GenerationRecord& record : records) {
@@ -311,19 +312,19 @@ std::vector<QuestionResult> question_results(std::span<const GenerationRecord> r
     result.steps += static_cast<int64_t>(record.generation.steps.size());
     result.seconds += record.generation.decode_seconds;
   }
+  const auto references = reference_points(records, condition_of);
   std::map<std::string, size_t> questions;  // by order of appearance
   for (QuestionResult& result : results) {
     questions.try_emplace(result.question, questions.size());
     const std::string& first = results.front().strategy;
-    auto base = places.find({{result.sweep_point, first}, result.question});
-    if (base == places.end()) {
-      base = places.find({{results.front().sweep_point, first}, result.question});
-    }
-    if (result.strategy == first || base == places.end()) {
+    const auto point = references.find(result.sweep_point);
+    if (result.strategy == first || point == references.end()) {
       continue;
     }
+    const auto base = places.find({{point->second, first}, result.question});
     const auto own = result.tokens_per_second();
-    const auto reference = results[base->second].tokens_per_second();
+    const auto reference =
+        base == places.end() ? std::nullopt : results[base->second].tokens_per_second();
     if (own && reference) {
       result.speedup = *own / *reference;
     }
@@ -335,7 +336,7 @@ std::vector<QuestionResult> question_results(std::span<const GenerationRecord> r
 }
 
 ReportDetails collect_details(const DetailSources& sources) {
-  return {.questions = question_results(sources.records),
+  return {.questions = question_results(sources.records, sources.condition_of),
           .cost_curve = sources.cost_curve ? sources.cost_curve->points : std::vector<CostPoint>(),
           .widths = width_costs(sources.records),
           .predictions = predictions(sources),

@@ -93,12 +93,14 @@ struct DetailSources {
   std::span<const TraceRecord> traces = {};
   std::optional<CostCurve> cost_curve = {};  ///< of the target
   const Tokenizer* tokenizer = nullptr;      ///< nullptr: examples show ids
+  ConditionOf condition_of = {};             ///< see reference_points
 };
 
 ReportDetails collect_details(const DetailSources& sources);
 
-/// The questions of a run, speed-ups against its first strategy at the same point of the sweep, or
-/// where that was not run there, at the first point.
-std::vector<QuestionResult> question_results(std::span<const GenerationRecord> records);
+/// The questions of a run, speed-ups against its first strategy at their reference point (see
+/// reference_points); none where there is no such point.
+std::vector<QuestionResult> question_results(std::span<const GenerationRecord> records,
+                                             const ConditionOf& condition_of = {});
 
 }  // namespace specdec

@@ -227,12 +227,12 @@ int64_t near_ties(const ComparedArm& arm) {
 
 RunComparison compare_runs(const ComparedRun& a, const ComparedRun& b) {
   RunComparison comparison{.name_a = a.name, .name_b = b.name, .arms = {}, .notes = {}};
-  for (SummaryRow& row : summarize(a.records).rows) {
+  for (SummaryRow& row : summarize(a.records, {.condition_of = a.condition_of}).rows) {
     if (row.category.empty()) {
       arm_named(comparison.arms, full_name(row.strategy, row.sweep_point)).a = row;
     }
   }
-  for (SummaryRow& row : summarize(b.records).rows) {
+  for (SummaryRow& row : summarize(b.records, {.condition_of = b.condition_of}).rows) {
     if (row.category.empty()) {
       arm_named(comparison.arms, full_name(row.strategy, row.sweep_point)).b = row;
     }

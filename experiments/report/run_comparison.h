@@ -32,6 +32,7 @@ int64_t near_ties(const ComparedArm& arm);
 struct ComparedRun {
   std::string name;
   std::span<const GenerationRecord> records;
+  ConditionOf condition_of = {};  ///< of its sweep; see reference_points
 };
 
 struct RunComparison {

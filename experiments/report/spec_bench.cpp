@@ -98,7 +98,8 @@ std::string spec_bench_task(const std::string& category) {
 
 void write_spec_bench(std::ostream& out, const Report& report,
                       std::span<const GenerationRecord> records) {
-  const Summary summary = summarize(records, {.category_of = spec_bench_task});
+  const Summary summary =
+      summarize(records, {.category_of = spec_bench_task, .condition_of = conditions_by(report)});
   std::vector<std::string> tasks;
   for (const SummaryRow& row : summary.rows) {
     if (!row.category.empty() &&

@@ -70,7 +70,6 @@ class ExperimentRun {
   Request make_request(const Group& group, const Arm& arm, const Item& item, Randomness& random);
   void trace_item(const Group& group, const Item& item);
   std::string reply(const Group& group, const Item& item) const;
-  std::optional<CostCurve> target_curve() const;
   Report make_report();
   /// The grammar that the item's output obeys; without one, nullptr.
   PromptGrammars::Entry grammar(const Group& group, const Item& item);
@@ -347,20 +346,6 @@ std::string ExperimentRun::reply(const Group& group, const Item& item) const {
                     tokenizer(*group.config));
 }
 
-/// The target's frozen cost curve; none when it was not measured, or there are several targets.
-std::optional<CostCurve> ExperimentRun::target_curve() const {
-  std::optional<CostCurve> curve;
-  for (const Group& group : groups_) {
-    if (group.config->weights != groups_.front().config->weights) {
-      return std::nullopt;
-    }
-    if (!curve) {
-      curve = folder_.read_cost_curve(group.name.empty() ? "target" : "target at " + group.name);
-    }
-  }
-  return curve;
-}
-
 Report ExperimentRun::make_report() {
   auto report = describe_plan(plan_);
   report.command = options_.command;
@@ -380,12 +365,7 @@ Report ExperimentRun::make_report() {
   }
   const auto records = in_plan_order(plan_, folder_.records());
   report.summary = summarize_run(plan_, records);
-  const auto measured = measured_records(plan_, records);
-  report.details = collect_details({.records = measured,
-                                    .as_made = measured_records(plan_, folder_.records()),
-                                    .traces = load_traces(folder_.path()),
-                                    .cost_curve = target_curve(),
-                                    .tokenizer = tokenizer(*groups_.front().config)});
+  report.details = run_details(plan_, folder_.path(), folder_.records());
   write_report_files(folder_, report, records);
   return report;
 }

@@ -16,6 +16,7 @@
 #include "experiments/metrics/loops.h"
 #include "experiments/report/spec_bench.h"
 #include "experiments/run/arms.h"
+#include "experiments/run/record_order.h"
 
 namespace specdec {
 namespace {
@@ -89,6 +90,22 @@ std::string other_parts(const ExperimentPlan& plan, const StrategyConfig& first)
     }
   }
   return text;
+}
+
+/// The target's frozen cost curve; none when it was not measured, or there are several targets.
+std::optional<CostCurve> target_curve(const ExperimentPlan& plan,
+                                      const std::filesystem::path& folder) {
+  std::optional<CostCurve> curve;
+  const auto groups = group_arms(plan);
+  for (const Group& group : groups) {
+    if (group.config->weights != groups.front().config->weights) {
+      return std::nullopt;
+    }
+    if (!curve) {
+      curve = load_cost_curve(folder, group.name.empty() ? "target" : "target at " + group.name);
+    }
+  }
+  return curve;
 }
 
 /// One answer file a strategy and point of the sweep.
@@ -169,16 +186,36 @@ std::vector<GenerationRecord> measured_records(const ExperimentPlan& plan,
                                               : std::vector(records.begin(), records.end());
 }
 
-Summary summarize_run(const ExperimentPlan& plan, std::span<const GenerationRecord> records) {
-  const ExperimentConfig& config = plan.points.front().config;
+ConditionOf plan_conditions(const ExperimentPlan& plan) {
   std::map<std::string, std::string> conditions;
   for (const auto& point : plan.points) {
     conditions[point.label] = point.condition;
   }
-  const SummaryOptions options{
-      .condition_of = [&](const std::string& label) { return conditions[label]; },
-      .quality_margin = config.quality.margin};
+  return [conditions = std::move(conditions)](const std::string& label) {
+    const auto found = conditions.find(label);
+    return found == conditions.end() ? label : found->second;
+  };
+}
+
+Summary summarize_run(const ExperimentPlan& plan, std::span<const GenerationRecord> records) {
+  const ExperimentConfig& config = plan.points.front().config;
+  const SummaryOptions options{.condition_of = plan_conditions(plan),
+                               .quality_margin = config.quality.margin};
   return config.cut_loops ? summarize_before_loops(records, options) : summarize(records, options);
+}
+
+ReportDetails run_details(const ExperimentPlan& plan, const std::filesystem::path& folder,
+                          std::span<const GenerationRecord> as_made) {
+  const auto records = measured_records(plan, in_plan_order(plan, as_made));
+  const auto measured = measured_records(plan, as_made);
+  const auto traces = load_traces(folder);
+  const auto& weights = plan.points.front().config.weights;
+  return collect_details({.records = records,
+                          .as_made = measured,
+                          .traces = traces,
+                          .cost_curve = target_curve(plan, folder),
+                          .tokenizer = plan.models->read(weights).tokenizer.get(),
+                          .condition_of = plan_conditions(plan)});
 }
 
 void write_report_files(RunFolder& folder, const Report& report,

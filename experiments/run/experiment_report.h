@@ -23,9 +23,16 @@ std::vector<std::string> left_out_notes(const LeftOutPrompts& left_out, size_t g
 /// What the figures of a run are made from: its records, or with `loops: cut` their beginnings.
 std::vector<GenerationRecord> measured_records(const ExperimentPlan& plan,
                                                std::span<const GenerationRecord> records);
+/// The conditions of a plan's sweep; the function outlives the plan.
+ConditionOf plan_conditions(const ExperimentPlan& plan);
 /// The summary of a run's records (see in_plan_order), by what its config says of quality and
 /// loops.
 Summary summarize_run(const ExperimentPlan& plan, std::span<const GenerationRecord> records);
+
+/// What a report shows beside its summary, of a run's records as they were made and of what else
+/// its folder holds.
+ReportDetails run_details(const ExperimentPlan& plan, const std::filesystem::path& folder,
+                          std::span<const GenerationRecord> as_made);
 
 /// Writes summary.json and .csv, report.html with its tables and figures, spec_bench.md and the
 /// answer files into a run's folder. `records`: see in_plan_order. Throws Error when a file cannot

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "core/error.h"
 #include "experiments/config/config_file.h"
+#include "experiments/config/config_node.h"
 #include "experiments/config/yaml_tree.h"
 #include "experiments/run/run_folder.h"
+#include "experiments/run/sweep.h"
 
 namespace specdec {
 namespace {
@@ -24,23 +27,28 @@ size_t place_in(const Places& places, const std::string& name) {
   return found == places.end() ? places.size() : found->second;
 }
 
-/// Places of the strategies in the folder's config; none where it has none that can be read.
-Places strategy_places(const fs::path& folder) {
-  Places places;
+/// YAML of the folder's config; nullptr where it has none that can be read.
+std::shared_ptr<const YamlTree> config_tree(const fs::path& folder) {
   const fs::path file = folder / "config.yaml";
   if (!fs::exists(file)) {
-    return places;
+    return nullptr;
   }
   try {
-    const auto root = parse_yaml(read_text_file(file), file.string(), true);
-    const auto* strategies = root->find("strategies");
-    for (size_t i = 0; strategies != nullptr && i < strategies->value->items.size(); ++i) {
-      if (const auto* name = strategies->value->items[i]->find("name")) {
-        places.try_emplace(name->value->text, places.size());
-      }
-    }
+    return parse_yaml(read_text_file(file), file.string(), true);
   } catch (const ConfigError&) {
-    places.clear();  // the records tell enough
+    return nullptr;  // the records tell enough
+  }
+}
+
+/// Places of the strategies in the folder's config.
+Places strategy_places(const fs::path& folder) {
+  Places places;
+  const auto root = config_tree(folder);
+  const auto* strategies = root == nullptr ? nullptr : root->find("strategies");
+  for (size_t i = 0; strategies != nullptr && i < strategies->value->items.size(); ++i) {
+    if (const auto* name = strategies->value->items[i]->find("name")) {
+      places.try_emplace(name->value->text, places.size());
+    }
   }
   return places;
 }
@@ -87,6 +95,22 @@ std::vector<GenerationRecord> load_ordered_records(const fs::path& folder) {
       },
       records);
   return records;
+}
+
+ConditionOf load_conditions(const fs::path& folder) {
+  const auto root = config_tree(folder);
+  if (root == nullptr || root->kind != YamlTree::Kind::kMap) {
+    return {};
+  }
+  const auto errors = std::make_shared<ConfigErrors>();  // `specdec run` has reported them
+  std::map<std::string, std::string> conditions;
+  for (const Combination& combination : read_sweep(ConfigNode(root, errors)).combinations) {
+    conditions[combination.label] = combination.condition;
+  }
+  return [conditions = std::move(conditions)](const std::string& label) {
+    const auto found = conditions.find(label);
+    return found == conditions.end() ? label : found->second;
+  };
 }
 
 }  // namespace specdec

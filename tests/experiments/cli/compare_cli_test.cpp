@@ -76,6 +76,66 @@ TEST(CompareCliTest, WritesJsonAndAPage) {
   EXPECT_EQ(cli({"compare", run_a, run_b, "--json", "/no/such/folder/c.json"}).code, 2);
 }
 
+TEST(CompareCliTest, APageReplacesNothingElse) {
+  const TemporaryFolder a;
+  const auto run = write_run(a, 0.2, "1");
+  const auto refused = [&](const std::string& page) {
+    const auto result = cli({"compare", run, run, "--html", page});
+    EXPECT_EQ(result.code, 2) << page;
+    return result.err;
+  };
+  const std::string config = run + "/config.yaml";
+  const std::string before = read_file(config);
+  EXPECT_THAT(refused(config), HasSubstr("holds no page, so it is not overwritten"));
+  EXPECT_EQ(read_file(config), before);
+  EXPECT_THAT(refused(run), HasSubstr("is a folder"));
+  EXPECT_THAT(refused(run + "/no/c.html"), HasSubstr("lies in no folder that is there"));
+  EXPECT_THAT(refused(""), HasSubstr("is empty: name a file"));
+  const std::string page = run + "/c.html";
+  EXPECT_EQ(cli({"compare", run, run, "--html", page}).code, 0);
+  EXPECT_EQ(cli({"compare", run, run, "--html", page}).code, 0) << "a page is made anew";
+}
+
+TEST(CompareCliTest, SpeedUpsAreOverTheConditionOfTheConfigsSweep) {
+  const TemporaryFolder a;
+  std::string generations;
+  std::string steps;
+  const auto add = [&](const std::string& strategy, const std::string& point, double seconds) {
+    for (const char* prompt : {"p1", "p2"}) {
+      GenerationRecord record;
+      record.key = {point, strategy, prompt, 0};
+      record.generation.tokens = {5, 6, 7};
+      record.generation.decode_seconds = 2.0 * seconds;
+      record.generation.steps = {{.committed = 1, .verify_seconds = seconds},
+                                 {.committed = 1, .verify_seconds = seconds}};
+      const RecordLines lines = write_record_lines(record);
+      generations += lines.generation;
+      steps += lines.steps;
+    }
+  };
+  const std::string cold = "temperature=0, draft_length=";
+  const std::string warm = "temperature=0.8, draft_length=";
+  add("plain", cold + "1", 1.0);
+  add("plain", warm + "1", 9.0);
+  add("fast", cold + "1", 0.5);
+  add("fast", warm + "1", 0.5);
+  add("fast", warm + "2", 0.5);
+  a.write("generations.jsonl", generations);
+  a.write("steps.jsonl", steps);
+  a.write("config.yaml",
+          "strategies: [{name: plain}, {name: fast}]\n"
+          "sweep: {sampling.temperature: [0, 0.8], strategies.fast.draft_length: [1, 2]}\n");
+  const std::string run = a.path().string();
+  const auto speedup = [&] {
+    const auto result = cli({"compare", run, run, "--json"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return nlohmann::json::parse(result.out).at("arms").back().at("a").at("speedup");
+  };
+  EXPECT_NEAR(speedup().get<double>(), 18.0, 1e-9) << "not 2, which is that over temperature 0";
+  a.write("config.yaml", "strategies: [{name: plain}, {name: fast}]\n");
+  EXPECT_TRUE(speedup().is_null()) << "the conditions are not known";
+}
+
 TEST(CompareCliTest, ADamagedRunIsAnError) {
   const TemporaryFolder a;
   const TemporaryFolder b;

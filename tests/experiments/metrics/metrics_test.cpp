@@ -267,19 +267,34 @@ TEST(MetricsTest, SummaryHasCategoriesWhenThereAreSeveral) {
   EXPECT_DOUBLE_EQ(summary.rows[5].speedup.value().ratio, 4.0);
 }
 
-TEST(MetricsTest, SweepComparesWithinAPointElseWithTheFirstPoint) {
+TEST(MetricsTest, SweepComparesWithinAPointElseWithinItsCondition) {
   std::vector<GenerationRecord> records = {
       timed_record("plain", "a", 1.0, 10), timed_record("fast", "a", 0.5, 10),
       timed_record("plain", "a", 4.0, 10), timed_record("fast", "a", 0.5, 10),
-      timed_record("fast", "a", 0.25, 10)};
-  records[0].key.sweep_point = records[1].key.sweep_point = "k=1";
-  records[2].key.sweep_point = records[3].key.sweep_point = "k=2";
-  records[4].key.sweep_point = "k=3";
-  const Summary summary = summarize(records);
-  ASSERT_THAT(summary.rows, SizeIs(5));
+      timed_record("fast", "a", 0.25, 10), timed_record("fast", "a", 0.25, 10)};
+  records[0].key.sweep_point = records[1].key.sweep_point = "t=0, k=1";
+  records[2].key.sweep_point = records[3].key.sweep_point = "t=1, k=1";
+  records[4].key.sweep_point = "t=1, k=2";
+  records[5].key.sweep_point = "t=2, k=1";  // without the first strategy
+  for (GenerationRecord& each : records) {
+    each.generation.gaps.assign(each.generation.tokens.size(), 0.5);
+    each.text_tokens = std::ssize(each.generation.tokens);
+  }
+  const Summary summary = summarize(
+      records, {.condition_of = [](const std::string& point) { return point.substr(0, 3); }});
+  ASSERT_THAT(summary.rows, SizeIs(6));
   EXPECT_DOUBLE_EQ(summary.rows[1].speedup.value().ratio, 2.0);
   EXPECT_DOUBLE_EQ(summary.rows[3].speedup.value().ratio, 8.0);
-  EXPECT_DOUBLE_EQ(summary.rows[4].speedup.value().ratio, 4.0);
+  EXPECT_DOUBLE_EQ(summary.rows[4].speedup.value().ratio, 16.0) << "of its condition";
+  EXPECT_TRUE(summary.rows[4].spec_bench->speedup.has_value());
+  EXPECT_EQ(summary.compared, 3) << "texts of another condition are not compared";
+
+  const SummaryRow& alone = summary.rows[5];
+  EXPECT_FALSE(alone.speedup.has_value()) << "of another condition";
+  EXPECT_FALSE(alone.end_to_end.has_value());
+  EXPECT_FALSE(alone.spec_bench->speedup.has_value());
+  EXPECT_EQ(alone.missing.not_by_first, 1);
+  EXPECT_FALSE(summarize(records).rows[4].speedup.has_value()) << "conditions are not known";
 }
 
 TEST(MetricsTest, DivergencesHavePositionAndGaps) {

@@ -153,6 +153,34 @@ TEST(SpecBenchTest, LossyStrategiesAreCalledSo) {
                                Not(HasSubstr("| fast |"))));
 }
 
+TEST(SpecBenchTest, SpeedUpsAreOverTheSameConditionOnly) {
+  const ReportSample sample = {
+      .strategies = {"plain", "fast"},
+      .points = {{"t=0", {"0"}, "t=0"}, {"t=1", {"1"}, "t=1"}, {"t=1, k=2", {"1"}, "t=1"}},
+      .sweep_keys = {"t"}};
+  auto records = sample_records(sample);
+  std::erase_if(records, [](const GenerationRecord& record) {
+    return record.key.strategy == "plain" && record.key.sweep_point == "t=1, k=2";
+  });
+  for (GenerationRecord& record : records) {
+    if (record.key.strategy == "plain" && record.key.sweep_point == "t=1") {
+      record.generation.decode_seconds *= 10.0;
+    }
+  }
+  const auto speedups = [&] {
+    std::ostringstream out;
+    write_spec_bench(out, sample_report(sample), records);
+    const std::string text = out.str();
+    const size_t table = text.find("## Speed-up\n");
+    return text.substr(table, text.find("\n## ", table) - table);
+  };
+  EXPECT_THAT(speedups(), HasSubstr("| fast, t=1, k=2 | 16.00 | 16.00 | 16.00 |"));
+  std::erase_if(records, [](const GenerationRecord& record) {
+    return record.key.strategy == "plain" && record.key.sweep_point == "t=1";
+  });
+  EXPECT_THAT(speedups(), HasSubstr("| fast, t=1, k=2 | - | - | - |")) << "not over t=0";
+}
+
 TEST(MissingQuestionsTest, APivotTellsThemWhereStrategiesDiffer) {
   const ReportSample sample = {.strategies = {"plain", "fast"},
                                .points = {{"t=0", {"0"}, "t=0"}, {"t=1", {"1"}, "t=1"}},

@@ -24,13 +24,17 @@ TEST(ReportDetailsTest, QuestionsAddTheirTurnsAndRepeats) {
   EXPECT_NEAR(results[1].speedup.value(), 2.0 / 1.25, 1e-12);
 }
 
-TEST(ReportDetailsTest, StrategyRunOnceIsComparedAtTheFirstPoint) {
+TEST(ReportDetailsTest, StrategyRunOnceIsComparedWithinItsConditionOnly) {
   auto records = sample_records({.points = {{"k=1", {"1"}}, {"k=2", {"2"}}}, .questions = 1});
   records.erase(records.begin() + 2);  // the first strategy at the second point
-  const auto results = question_results(records);
-  ASSERT_EQ(results.size(), 3);
-  EXPECT_EQ(results[2].sweep_point, "k=2");
-  EXPECT_NEAR(results[2].speedup.value(), 2.0 / 1.25, 1e-12);
+  const auto same = question_results(records, [](const std::string&) { return "t=0"; });
+  ASSERT_EQ(same.size(), 3);
+  EXPECT_EQ(same[2].sweep_point, "k=2");
+  EXPECT_NEAR(same[2].speedup.value(), 2.0 / 1.25, 1e-12);
+  const auto other = question_results(records, [](const std::string& point) { return point; });
+  EXPECT_TRUE(other[1].speedup.has_value());
+  EXPECT_FALSE(other[2].speedup.has_value()) << "a speed-up over another condition";
+  EXPECT_FALSE(question_results(records)[2].speedup.has_value()) << "conditions are not known";
 }
 
 TEST(ReportDetailsTest, ForwardsAreTimedByTheirWidth) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "experiments/report/conditions.h"
+
 namespace specdec {
 namespace {
 
@@ -105,15 +107,18 @@ Report sample_report(const ReportSample& sample) {
     report.strategies.push_back({.name = name, .description = "of a test"});
   }
   report.strategies.back().lossy = sample.lossy;
-  report.summary = summarize(records);
+  report.summary = summarize(records, {.condition_of = conditions_by(report)});
   CostCurve curve;
   for (const int64_t tokens : {1, 2, 4, 8}) {
     curve.points.push_back({.new_tokens = tokens,
                             .context = 16,
                             .seconds = 1e-3 * (1.0 + 0.1 * static_cast<double>(tokens))});
   }
-  report.details = collect_details(
-      {.records = records, .traces = traces, .cost_curve = curve, .tokenizer = nullptr});
+  report.details = collect_details({.records = records,
+                                    .traces = traces,
+                                    .cost_curve = curve,
+                                    .tokenizer = nullptr,
+                                    .condition_of = conditions_by(report)});
   return report;
 }
 

@@ -126,6 +126,25 @@ TEST(RunComparisonTest, OnlySweptStrategiesShowTheirPoint) {
   EXPECT_THAT(names, testing::ElementsAre("plain", "plain, k=1", "fast, k=1", "fast, k=2"));
 }
 
+TEST(RunComparisonTest, SpeedUpsAreOverTheSameConditionOnly) {
+  auto records = sample_records({.strategies = {"plain", "fast"},
+                                 .points = {{"t=0, k=1", {}}, {"t=1, k=1", {}}, {"t=1, k=2", {}}}});
+  std::erase_if(records, [](const GenerationRecord& record) {
+    return record.key.strategy == "plain" && record.key.sweep_point == "t=1, k=2";
+  });
+  for (GenerationRecord& record : records) {
+    if (record.key.strategy == "plain" && record.key.sweep_point == "t=1, k=1") {
+      record.generation.decode_seconds *= 10.0;
+    }
+  }
+  const auto condition_of = [](const std::string& point) { return point.substr(0, 3); };
+  const auto comparison = compare_runs({"a", records, condition_of}, {"b", records});
+  const ComparedArm& arm = comparison.arms.back();
+  EXPECT_EQ(arm.name, "fast, t=1, k=2");
+  EXPECT_NEAR(arm.a->speedup.value().ratio, 16.0, 1e-9) << "not 1.6, which is that over t=0";
+  EXPECT_FALSE(arm.b->speedup.has_value()) << "its conditions are not known";
+}
+
 TEST(RunComparisonTest, GreedyTextsAreCompared) {
   auto a = sample_records({});
   for (GenerationRecord& record : a) {
