@@ -373,13 +373,7 @@ Report ExperimentRun::make_report() {
 }  // namespace
 
 Report run_experiment(const ExperimentPlan& plan, const RunOptions& options, std::ostream& log) {
-  if (auto finished = finished_report(plan, options)) {
-    if (!options.quiet) {
-      log << fmt::format(
-          "{}: this run is finished, so nothing is run or changed; for a new one name another "
-          "folder with --out\n",
-          options.out.string());
-    }
+  if (auto finished = finished_report(plan, options, log)) {
     return *std::move(finished);
   }
   return ExperimentRun(plan, options, log).run();

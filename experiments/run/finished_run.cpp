@@ -1,13 +1,20 @@
 #include "experiments/run/finished_run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <ostream>
 #include <set>
+#include <span>
+#include <sstream>
 #include <utility>
 
+#include "core/error.h"
 #include "experiments/config/config_file.h"
 #include "experiments/report/report_text.h"
+#include "experiments/report/spec_bench.h"
 #include "experiments/run/answer_scoring.h"
 #include "experiments/run/arms.h"
 #include "experiments/run/experiment_report.h"
@@ -101,6 +108,24 @@ nlohmann::json read_json_object(const fs::path& file) {
   return json.is_object() ? json : nlohmann::json();
 }
 
+bool holds_text(const fs::path& file, const std::string& text) {
+  return read_text_file(file, size_t{1} << 30U) == text;
+}
+
+/// Whether the folder's files have the figures of the report.
+bool has_figures(const fs::path& folder, const nlohmann::json& summary, const Report& report,
+                 std::span<const GenerationRecord> records) {
+  std::ostringstream json;
+  std::ostringstream csv;
+  std::ostringstream tables;
+  write_json(json, report);
+  write_csv(csv, report);
+  write_spec_bench(tables, report, records);
+  return summary.value("rows", nlohmann::json()) == nlohmann::json::parse(json.str()).at("rows") &&
+         holds_text(folder / "summary.csv", csv.str()) &&
+         holds_text(folder / "spec_bench.md", tables.str());
+}
+
 /// What the run itself had to say, that is all notes but those which follow from its figures.
 std::vector<std::string> notes_of_run(const nlohmann::json& summary, const Report& report) {
   const auto derived = reader_notes(report);
@@ -113,9 +138,18 @@ std::vector<std::string> notes_of_run(const nlohmann::json& summary, const Repor
   return notes;
 }
 
-}  // namespace
+/// A run that is finished: its folder holds this very config, every generation and trace of it, and
+/// the files of the report.
+struct FinishedRun {
+  Report report;
+  std::vector<GenerationRecord> records;  ///< as they were made
+  /// False where the folder's files of the report have other figures than this program computes of
+  /// the records: another version made them.
+  bool is_current = true;
+};
 
-std::optional<Report> finished_report(const ExperimentPlan& plan, const RunOptions& options) {
+/// nullopt: there is something left to do. Only reads, and loads no model.
+std::optional<FinishedRun> finished_run(const ExperimentPlan& plan, const RunOptions& options) {
   const fs::path& folder = options.out;
   for (const char* name : {"config.yaml", "environment.json", "generations.jsonl", "steps.jsonl"}) {
     if (!fs::exists(folder / name)) {
@@ -132,12 +166,60 @@ std::optional<Report> finished_report(const ExperimentPlan& plan, const RunOptio
   if (!run.is_whole() || summary.is_null() || environment.is_null()) {
     return std::nullopt;
   }
-  Report report = describe_plan(plan);
-  report.command = options.command;
+  FinishedRun finished{.report = describe_plan(plan), .records = run.records()};
+  Report& report = finished.report;
+  const auto records = in_plan_order(plan, finished.records);
+  const auto command = summary.find("command");  // of the run, not of who looks at it later
+  report.command = command != summary.end() && command->is_string() ? command->get<std::string>()
+                                                                    : options.command;
   report.environment = parse_environment(environment);
-  report.summary = summarize_run(plan, in_plan_order(plan, run.records()));
+  report.summary = summarize_run(plan, records);
   report.notes = notes_of_run(summary, report);
-  return report;
+  finished.is_current = has_figures(folder, summary, report, records);
+  return finished;
+}
+
+/// Writes the files of the report anew.
+void remake_report(const ExperimentPlan& plan, const RunOptions& options, FinishedRun& run) {
+  RunFolder folder(options.out, run_config_text(plan, group_arms(plan), options.out));
+  run.report.details = run_details(plan, options.out, run.records);
+  write_report_files(folder, run.report, in_plan_order(plan, run.records));
+}
+
+/// Why nothing is run; where another version of the program made the folder's report, it is made
+/// anew.
+std::string finished_text(const ExperimentPlan& plan, const RunOptions& options,
+                          FinishedRun& finished) {
+  const std::string beginning = options.out.string() + ": this run is finished, so nothing is run";
+  const std::string advice = "for a new one name another folder with --out\n";
+  if (finished.is_current) {
+    return fmt::format("{} or changed; {}", beginning, advice);
+  }
+  try {
+    remake_report(plan, options, finished);
+    return fmt::format(
+        "{}; its report had other figures, of another version of specdec, and is made anew from "
+        "the records; {}",
+        beginning, advice);
+  } catch (const Error& error) {
+    return fmt::format(
+        "{}; its report has other figures, of another version of specdec, and cannot be made "
+        "anew: {}\n",
+        beginning, error.what());
+  }
+}
+
+}  // namespace
+
+std::optional<Report> finished_report(const ExperimentPlan& plan, const RunOptions& options,
+                                      std::ostream& log) {
+  auto finished = finished_run(plan, options);
+  if (!finished) {
+    return std::nullopt;
+  }
+  const std::string text = finished_text(plan, options, *finished);
+  log << (options.quiet ? "" : text);
+  return std::move(finished->report);
 }
 
 }  // namespace specdec

@@ -119,6 +119,45 @@ TEST_F(ExperimentResumeTest, AFinishedRunStartedAgainChangesNothingAndLoadsNothi
   EXPECT_THAT(log_.str(), testing::Not(HasSubstr("loading")));
 }
 
+TEST_F(ExperimentResumeTest, AReportOfAnotherVersionIsMadeAnewWithoutTheModel) {
+  const auto model = folder_.path() / "model";
+  std::filesystem::copy(test_data("gemma3-a").string(), model);
+  const std::vector<std::string> sets = {"model.weights=" + model.string(),
+                                         "strategies.draft.drafter.weights=" + model.string(),
+                                         "trace.depth=2"};
+  (void)run(sets);
+  const auto out = folder_.path() / "out";
+  std::string weights = read_text_file(model / "model.safetensors", size_t{64} << 20U);
+  std::fill(weights.end() - 4096, weights.end(), '\xff');
+  folder_.write("model/model.safetensors", weights);
+  const auto plan = load_experiment(folder_.path() / "c.yaml", sets, components_);
+  const auto read = [&](const char* name) { return read_text_file(out / name, size_t{1} << 24U); };
+  auto summary = nlohmann::json::parse(read("summary.json"));
+  summary["rows"][1]["speedup"] = 1234.5;
+  for (const auto& [name, text] :
+       std::map<std::string, std::string>{{"summary.json", summary.dump()},
+                                          {"summary.csv", "old\n"},
+                                          {"spec_bench.md", "old\n"}}) {
+    const std::string before = read(name.c_str());
+    const std::string page = read("report.html");
+    folder_.write("out/" + name, text);
+    log_.str("");
+    const auto report = run_experiment(plan, {.out = out, .quiet = false, .command = "x"}, log_);
+    EXPECT_THAT(log_.str(), HasSubstr("of another version of specdec, and is made anew")) << name;
+    EXPECT_THAT(log_.str(), testing::Not(HasSubstr("loading")));
+    const auto rows = [](const std::string& json) { return nlohmann::json::parse(json)["rows"]; };
+    EXPECT_EQ(rows(read("summary.json")).dump().find("1234.5"), std::string::npos);
+    if (name != "summary.json") {
+      EXPECT_EQ(read(name.c_str()), before);
+    }
+    EXPECT_EQ(read("report.html").size(), page.size()) << "with all details";
+    EXPECT_THAT(report.notes, testing::Not(testing::Contains(HasSubstr("resumed"))));
+  }
+  log_.str("");
+  (void)run_experiment(plan, {.out = out, .quiet = false, .command = "x"}, log_);
+  EXPECT_THAT(log_.str(), HasSubstr("nothing is run or changed"));
+}
+
 TEST_F(ExperimentResumeTest, ARunThatLacksAnythingIsNotFinished) {
   const std::vector<std::string> sets = {"trace.depth=2", "repeats=1"};
   for (const char* lost : {"summary.json", "report.html", "traces.jsonl", "steps.jsonl"}) {
