@@ -118,7 +118,8 @@ int check(const CommandContext& context, const ConfigArguments& arguments) {
   }
   if (describes_answers(arguments.file, arguments.sets)) {
     const AnswerPlan answers = load_answer_plan(arguments.file, arguments.sets);
-    if (const std::string why = refused_training_folder(answers.out); !why.empty()) {
+    if (const std::string why = refused_training_folder(answers.out, FolderWork::kAnswers);
+        !why.empty()) {
       throw ConfigError(fmt::format("{}: out: {}", arguments.file, why));
     }
     context.out << fmt::format("{}: lets {} answer {} prompts into {}: all right\n", arguments.file,

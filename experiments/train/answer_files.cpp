@@ -56,7 +56,7 @@ int64_t feature_rows(const AnswerRecord& record) {
 
 AnswerWriter::AnswerWriter(fs::path folder, const std::string& identity, int64_t width)
     : folder_(std::move(folder)), made_(folder_), width_(width) {
-  make_training_folder(made_);
+  make_training_folder(made_, FolderWork::kAnswers);
   if (!fs::exists(folder_ / kIdentity)) {
     write_text_file(folder_ / kIdentity, identity);
   } else if (read_answer_identity(folder_) != identity) {

@@ -266,17 +266,6 @@ void read_material(const ConfigNode& node, HeadTrainConfig& config) {
 
 }  // namespace
 
-std::string head_file_name(HeadType type) {
-  switch (type) {
-    case HeadType::kMtp:
-      return "mtp.safetensors";
-    case HeadType::kSelf:
-      return "adapter_model.safetensors";
-    default:
-      return "model.safetensors";
-  }
-}
-
 std::string head_type_name(HeadType type) { return name_of<HeadType>(kHeadTypes, type); }
 
 std::string head_identity(const HeadShape& shape, const HeadLoss& loss) {

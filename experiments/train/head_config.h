@@ -14,8 +14,6 @@ namespace specdec {
 enum class HeadType { kMedusa, kEagle, kEagle3, kMtp, kAssistant, kSelf };
 /// "medusa", "eagle", "eagle3", "mtp", "gemma4_assistant", "self"
 std::string head_type_name(HeadType type);
-/// The file of a folder that holds the weights of a head of this type.
-std::string head_file_name(HeadType type);
 
 /// The structure of a head. The types that read a field are named behind it.
 struct HeadShape {

@@ -60,8 +60,8 @@ class HeadTrainer {
  public:
   HeadTrainer(const HeadTrainConfig& config, const TrainOptions& options)
       : config_(config), options_(options), made_(config.out) {
-    make_training_folder(made_);
-    refuse_finished();
+    make_training_folder(made_, FolderWork::kTraining);
+    begin_training(config.out);
     LoadOptions load;
     load.dtype = at::kFloat;
     load.place = placement_on(options.device);
@@ -119,22 +119,6 @@ class HeadTrainer {
   }
 
  private:
-  /// A finished head is never overwritten: it may be what experiments were run with.
-  void refuse_finished() const {
-    if (is_finished(config_.out, head_file_name(config_.shape.type))) {
-      throw Error(
-          fmt::format("{} holds a head already; remove it first, or train into another "
-                      "folder with --set out=FOLDER.",
-                      config_.out.string()));
-    }
-    if (finished_model(config_.out)) {
-      throw Error(
-          fmt::format("{} holds a model, beside which nothing is trained; train into a folder of "
-                      "its own with --set out=FOLDER.",
-                      config_.out.string()));
-    }
-  }
-
   void say(const std::string& line) const {
     if (options_.log) {
       options_.log(line);

@@ -22,17 +22,9 @@ std::string plan_text(const TextPlan& text, const TrainSchedule& schedule) {
                      static_cast<double>(bytes) / 1e6, text.sources.size());
 }
 
-/// Throws ConfigError for a folder that train refuses. `file`: of a training that ended there.
-void check_out(const std::filesystem::path& config, const std::filesystem::path& out,
-               const std::optional<std::string>& file) {
-  std::string why = refused_training_folder(out);
-  if (why.empty() && file) {
-    why = fmt::format(
-        "{} holds a {} already, which train does not overwrite; give another folder with --set "
-        "out=FOLDER",
-        out.string(), *file);
-  }
-  if (!why.empty()) {
+/// Throws ConfigError for a folder that train refuses.
+void check_out(const std::filesystem::path& config, const std::filesystem::path& out) {
+  if (const std::string why = refused_training_folder(out, FolderWork::kTraining); !why.empty()) {
     throw ConfigError(fmt::format("{}: out: {}", config.string(), why));
   }
 }
@@ -69,15 +61,14 @@ TrainCheck check_training(const std::filesystem::path& file,
     if (!config.answers.folder.empty()) {
       warn_of_answers(config, check.warnings);
     }
-    const std::string head = head_file_name(config.shape.type);
-    check_out(file, config.out, is_finished(config.out, head) ? head : finished_model(config.out));
+    check_out(file, config.out);
     warn_of_schedule(config.schedule, check.warnings);
   } else {
     const TrainConfig config = load_train_config(file, overrides);
     check.summary = fmt::format("trains a model of {} layers: {}",
                                 describe_shape(config.model).config.num_layers,
                                 plan_text(config.text, config.schedule));
-    check_out(file, config.out, finished_model(config.out));
+    check_out(file, config.out);
     warn_of_schedule(config.schedule, check.warnings);
   }
   return check;

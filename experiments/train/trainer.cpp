@@ -85,8 +85,8 @@ class Trainer {
  public:
   Trainer(const TrainConfig& config, const TrainOptions& options)
       : config_(config), options_(options), made_(config.out) {
-    make_training_folder(made_);
-    refuse_finished();
+    make_training_folder(made_, FolderWork::kTraining);
+    begin_training(config.out);
     make_tokenizer(config_);
     tokenizer_ = load_tokenizer(config.out);
     config_.model = shape_with_vocabulary(config_.model, tokenizer_->vocab_size());
@@ -121,16 +121,6 @@ class Trainer {
   }
 
  private:
-  /// A finished model is never overwritten: it may be what experiments were run on.
-  void refuse_finished() const {
-    if (finished_model(config_.out)) {
-      throw Error(
-          fmt::format("{} holds a model already; remove it first, or train into another "
-                      "folder with --set out=FOLDER.",
-                      config_.out.string()));
-    }
-  }
-
   void load_teacher() {
     if (config_.teacher.empty()) {
       return;

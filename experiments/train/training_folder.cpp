@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <system_error>
 
 #include "core/error.h"
@@ -15,15 +17,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Files of which a folder that was trained into, finished or not, holds one at least.
-constexpr const char* kTrainedFiles[] = {
-    kTrainingState,        "training.jsonl",        "training.json",   "config.json",
-    "adapter_config.json", "model.safetensors",     "mtp.safetensors", "tokenizer.json",
-    "tokenizer.model",     "tokenizer_config.json", "answers.json"};
-/// How names begin of what a head's training makes before all others, of a head that is evaluated,
-/// and of files that are being written.
-constexpr const char* kBeginnings[] = {"masses_", kSoFar, "training.state.", "tokenizer.json.",
-                                       "answers.json."};
+/// Files that say what a folder is for; "answers.json." begins the name of one that is being
+/// written. Models, tokenizers and configs are others': they may be all that a user has there.
+constexpr const char* kTrainingFiles[] = {kTrainingState, kTrainingLog};
+constexpr const char* kAnswerFiles[] = {"answers.json"};
+constexpr const char* kUnfinishedAnswers = "answers.json.";
+
+constexpr const char* kWeightFiles[] = {"model.safetensors", "model.safetensors.index.json",
+                                        "pytorch_model.bin", "pytorch_model.bin.index.json",
+                                        "mtp.safetensors",   "adapter_model.safetensors",
+                                        "adapter_model.bin"};
 
 /// The longest part of a path that is there.
 fs::path existing_part(const fs::path& path) {
@@ -60,17 +63,22 @@ std::error_code write_error(const fs::path& out) {
                                                  : std::error_code(errno, std::generic_category());
 }
 
-/// A file of a folder that holds files, and none of a training; "" = none.
-std::string foreign_file(const fs::path& folder) {
+bool is_of(FolderWork work, const std::string& name) {
+  const auto is_among = [&](const auto& files) {
+    return std::find(std::begin(files), std::end(files), name) != std::end(files);
+  };
+  return work == FolderWork::kTraining
+             ? is_among(kTrainingFiles)
+             : is_among(kAnswerFiles) || name.starts_with(kUnfinishedAnswers);
+}
+
+/// A file of a folder that holds files, and none of this work; "" = none.
+std::string foreign_file(const fs::path& folder, FolderWork work) {
   std::error_code code;
   std::string foreign;
   for (const auto& entry : fs::directory_iterator(folder, code)) {
     const std::string name = entry.path().filename().string();
-    const bool is_own = std::any_of(std::begin(kBeginnings), std::end(kBeginnings),
-                                    [&](const char* begin) { return name.rfind(begin, 0) == 0; }) ||
-                        std::find(std::begin(kTrainedFiles), std::end(kTrainedFiles), name) !=
-                            std::end(kTrainedFiles);
-    if (is_own) {
+    if (is_of(work, name)) {
       return "";
     }
     foreign = foreign.empty() ? name : std::min(foreign, name);
@@ -80,7 +88,7 @@ std::string foreign_file(const fs::path& folder) {
 
 }  // namespace
 
-std::string refused_training_folder(const fs::path& out) {
+std::string refused_training_folder(const fs::path& out, FolderWork work) {
   std::error_code code;
   fs::path path = fs::absolute(out, code).lexically_normal();
   path = path.has_filename() ? path : path.parent_path();
@@ -88,18 +96,25 @@ std::string refused_training_folder(const fs::path& out) {
     return fmt::format("{}: cannot be made or written: {}. Name another folder with --set out=",
                        path.string(), failure.message());
   }
-  if (const std::string file = foreign_file(path); !file.empty()) {
+  if (const auto file = finished_weights(path)) {
     return fmt::format(
-        "{}: this folder holds other files ('{}') and no training, so nothing is written there. "
-        "Name a new or empty folder with --set out=",
-        path.string(), file);
+        "{}: this folder holds finished weights already ('{}'), which are not overwritten and "
+        "beside which nothing is written. Name another folder with --set out=",
+        path.string(), *file);
+  }
+  if (const std::string file = foreign_file(path, work); !file.empty()) {
+    return fmt::format(
+        "{}: this folder holds other files ('{}') and no {}, so nothing is written there. Name a "
+        "new or empty folder with --set out=",
+        path.string(), file,
+        work == FolderWork::kTraining ? "training that was begun" : "recorded answers");
   }
   return "";
 }
 
-void make_training_folder(NewFolder& folder) {
+void make_training_folder(NewFolder& folder, FolderWork work) {
   const fs::path& out = folder.path();
-  if (const std::string why = refused_training_folder(out); !why.empty()) {
+  if (const std::string why = refused_training_folder(out, work); !why.empty()) {
     throw Error(why);
   }
   std::error_code code;
@@ -112,18 +127,21 @@ void make_training_folder(NewFolder& folder) {
   folder.lock();
 }
 
-bool is_finished(const fs::path& out, const std::string& file) {
-  return fs::exists(out / file) && !fs::exists(out / kTrainingState);
+void begin_training(const fs::path& out) {
+  const fs::path file = out / kTrainingLog;
+  std::ofstream stream(file, std::ios::app);
+  if (!stream) {
+    throw Error(fmt::format("{}: cannot be written: {}", file.string(), std::strerror(errno)));
+  }
 }
 
-std::optional<std::string> finished_model(const fs::path& out) {
-  for (const char* file : {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
-                           "pytorch_model.bin.index.json"}) {
-    if (is_finished(out, file)) {
-      return file;
-    }
+std::optional<std::string> finished_weights(const fs::path& out) {
+  if (fs::exists(out / kTrainingState)) {
+    return std::nullopt;
   }
-  return std::nullopt;
+  const auto* found = std::find_if(std::begin(kWeightFiles), std::end(kWeightFiles),
+                                   [&](const char* file) { return fs::exists(out / file); });
+  return found == std::end(kWeightFiles) ? std::nullopt : std::optional<std::string>(*found);
 }
 
 }  // namespace specdec

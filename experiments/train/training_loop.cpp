@@ -155,11 +155,11 @@ class TrainingLoop {
                                  {"held_out", held_out.figures}};
     noted_ = std::chrono::steady_clock::now();
     noted_step_ = step;
-    std::ofstream stream(task_.out / "training.jsonl", std::ios::app);
+    std::ofstream stream(task_.out / kTrainingLog, std::ios::app);
     stream << line.dump() << std::endl;
     if (!stream) {
       throw Error(fmt::format("{}: cannot be written; is the disk full?",
-                              (task_.out / "training.jsonl").string()));
+                              (task_.out / kTrainingLog).string()));
     }
   }
 
@@ -194,7 +194,7 @@ class TrainingLoop {
 
   int64_t resume() {
     if (!fs::exists(state_path())) {
-      fs::remove(task_.out / "training.jsonl");
+      fs::resize_file(task_.out / kTrainingLog, 0);  // of a training that stored no state
       return 0;
     }
     torch::serialize::InputArchive archive;

@@ -187,6 +187,19 @@ TEST_P(EveryHeadTest, AnInterruptedTrainingResumesToTheSameBits) {
   EXPECT_THAT(error_message<Error>([&] { train_head(second, {}); }), HasSubstr("already"));
 }
 
+TEST_P(EveryHeadTest, NothingIsTrainedBesideAHeadOfAnotherKind) {
+  for (const char* file : {"model.safetensors", "mtp.safetensors", "adapter_model.safetensors"}) {
+    const TemporaryFolder folder;
+    folder.write("training.jsonl", "{}");
+    folder.write(file, "mine");
+    EXPECT_THAT(error_message<Error>([&] {
+                  train_head(config(GetParam().head, {"out=" + folder.path().string()}), {});
+                }),
+                HasSubstr(file));
+    EXPECT_EQ(read_file(folder.path() / "training.jsonl"), "{}");
+  }
+}
+
 TEST_P(EveryHeadTest, NothingIsTrainedBesideAModel) {
   fs::copy(target(), folder_.path() / "head", fs::copy_options::recursive);
   const auto before = read_file(folder_.path() / "head" / "training.jsonl");

@@ -84,7 +84,7 @@ TEST(TrainCheckTest, RefusesTheFoldersThatTrainRefuses) {
   EXPECT_THAT(message(folder.path() / "other"),
               HasSubstr("this folder holds other files ('notes.txt') and no training"));
   EXPECT_THAT(message("models/heads/eagle"),
-              HasSubstr("eagle.yaml: out: models/heads/eagle holds a model.safetensors already"));
+              HasSubstr("this folder holds finished weights already ('model.safetensors')"));
   EXPECT_THAT(message(folder.path() / "other/notes.txt/below"),
               HasSubstr("cannot be made or written: Not a directory"));
   if (fs::exists("/proc/self")) {
@@ -97,12 +97,46 @@ TEST(TrainCheckTest, RefusesTheFoldersThatTrainRefuses) {
 }
 
 TEST(TrainCheckTest, FoldersOfATrainingAreNotForeign) {
-  for (const char* file : {"training.state", "training.state.new", "so_far", "masses_3.safetensors",
-                           "tokenizer.model", "tokenizer.json.aB3xYz"}) {
+  const auto refused = [](const std::string& file, FolderWork work) {
     const TemporaryFolder folder;
     folder.write("a.txt", "mine");
     folder.write(file, "");
-    EXPECT_EQ(refused_training_folder(folder.path()), "") << file;
+    return refused_training_folder(folder.path(), work);
+  };
+  for (const char* file : {"training.state", "training.jsonl"}) {
+    EXPECT_EQ(refused(file, FolderWork::kTraining), "") << file;
+    EXPECT_THAT(refused(file, FolderWork::kAnswers), HasSubstr("and no recorded answers")) << file;
+  }
+  for (const char* file : {"answers.json", "answers.json.aB3xYz"}) {
+    EXPECT_EQ(refused(file, FolderWork::kAnswers), "") << file;
+    EXPECT_THAT(refused(file, FolderWork::kTraining), HasSubstr("and no training")) << file;
+  }
+}
+
+TEST(TrainCheckTest, FilesOfAnotherModelAreNoTraining) {
+  for (const char* file :
+       {"config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
+        "adapter_config.json", "training.json", "masses_of_planets.csv"}) {
+    const TemporaryFolder folder;
+    folder.write(file, "{}");
+    EXPECT_THAT(refused_training_folder(folder.path(), FolderWork::kTraining),
+                HasSubstr("('" + std::string(file) + "') and no training"));
+  }
+}
+
+TEST(TrainCheckTest, FinishedWeightsOfEveryKindAreRefused) {
+  for (const char* file : {"model.safetensors", "model.safetensors.index.json", "mtp.safetensors",
+                           "adapter_model.safetensors", "pytorch_model.bin"}) {
+    const TemporaryFolder folder;
+    folder.write("training.jsonl", "{}");
+    folder.write(file, "weights");
+    for (const FolderWork work : {FolderWork::kTraining, FolderWork::kAnswers}) {
+      EXPECT_THAT(refused_training_folder(folder.path(), work),
+                  HasSubstr("finished weights already ('" + std::string(file) + "')"));
+    }
+    folder.write("training.state", "");
+    EXPECT_EQ(refused_training_folder(folder.path(), FolderWork::kTraining), "")
+        << "stopped while its stored weights were evaluated";
   }
 }
 

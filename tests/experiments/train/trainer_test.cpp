@@ -350,6 +350,15 @@ TEST_F(TrainerTest, FoldersThatCannotBeWrittenAreErrors) {
   }
 }
 
+TEST_F(TrainerTest, ATokenizerThatLiesThereIsNotOverwritten) {
+  std::filesystem::create_directory(folder_.path() / "mine");
+  folder_.write("mine/tokenizer.json", "mine");
+  const auto out = folder_.path() / "mine";
+  EXPECT_THAT([&] { train_model(config({"out=" + out.string()}), {}); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("other files ('tokenizer.json')")));
+  EXPECT_EQ(read_file(out / "tokenizer.json"), "mine");
+}
+
 TEST_F(TrainerTest, AFolderWithOtherFilesStaysAsItIs) {
   std::filesystem::create_directory(folder_.path() / "other");
   folder_.write("other/notes.txt", "mine");
