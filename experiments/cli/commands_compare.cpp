@@ -17,6 +17,8 @@
 #include "core/formats/json_text.h"
 #include "core/formats/strict_json.h"
 #include "experiments/cli/commands.h"
+#include "experiments/cli/replaced_file.h"
+#include "experiments/config/output_path.h"
 #include "experiments/report/run_comparison.h"
 #include "experiments/run/record_order.h"
 #include "experiments/terminal/json_option.h"
@@ -113,9 +115,20 @@ void note_loops(const fs::path& a, const fs::path& b, std::vector<std::string>& 
   }
 }
 
+/// Throws ConfigError for a page that cannot be written, or in place of a file that is no page.
+void check_page(const std::string& file) {
+  if (const std::string why = refused_output(file); !why.empty()) {
+    throw ConfigError("--html: " + why);
+  }
+  keep_other_file("--html", file, "page", [&] { return begins_with(file, "<!doctype html>"); });
+}
+
 int compare(const CommandContext& context, const CompareArguments& arguments) {
   refuse_model_flags(context.flags,
                      "compare reads what runs have written, without a model; leave it out");
+  if (!arguments.html.empty()) {
+    check_page(arguments.html);
+  }
   JsonOutput json(arguments.json, context.out);
   const fs::path folder_a = arguments.runs.at(0);
   const fs::path folder_b = arguments.runs.at(1);
@@ -147,7 +160,10 @@ void add_compare_command(CLI::App& app, CommandContext& context) {
   command->add_option("RUN", arguments->runs, "two run folders, A and B")->required()->expected(2);
   add_json_option(*command, arguments->json, "one JSON object");
   command->add_option("--html", arguments->html, "also write an HTML page to FILE")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check([](const std::string& text) -> std::string {
+        return text.empty() ? "is empty: name a file, or leave it out" : "";
+      });
   command->footer(
       "B/A is the speed of B relative to A on the generations that both contain: same strategy, "
       "sweep\n"

@@ -25,8 +25,10 @@
 #include "core/transformer/adapters/lora_adapter.h"
 #include "core/transformer/adapters/merge.h"
 #include "experiments/cli/commands.h"
+#include "experiments/cli/replaced_file.h"
 #include "experiments/cli/text_line.h"
 #include "experiments/config/config_file.h"
+#include "experiments/config/output_path.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/terminal/progress.h"
 
@@ -105,7 +107,14 @@ EmbeddingOutput output_kind(const std::string& out) {
   require_config(
       out.empty() || std::filesystem::is_directory(std::filesystem::absolute(out).parent_path()),
       fmt::format("--out '{}': its folder does not exist", out));
-  return extension == ".safetensors" ? EmbeddingOutput::kSafetensors : EmbeddingOutput::kLines;
+  if (const std::string why = refused_output(out); !out.empty() && !why.empty()) {
+    throw ConfigError("--out: " + why);
+  }
+  const bool is_tensor = extension == ".safetensors";
+  keep_other_file("--out", out, "embeddings", [&] {
+    return is_tensor ? holds_tensor(out, "embeddings") : begins_with(out, "{\"index\":");
+  });
+  return is_tensor ? EmbeddingOutput::kSafetensors : EmbeddingOutput::kLines;
 }
 
 std::string choose_prompt(const EmbedArguments& arguments, const SentenceModules& modules) {
@@ -153,6 +162,7 @@ std::vector<std::vector<Token>> encode_texts(const EmbeddingModel& model,
                                              const std::string& prompt) {
   std::vector<std::vector<Token>> all;
   for (const TextToEmbed& text : texts) {
+    require_utf8(text.text, text.where);
     try {
       all.push_back(model.encode(text.text, prompt));
     } catch (const Error& error) {

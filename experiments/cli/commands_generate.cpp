@@ -131,6 +131,7 @@ void check_arguments(const GenerateArguments& arguments, const GlobalFlags& flag
   if (arguments.samples > 1 && !arguments.save_state.empty()) {
     throw ConfigError("--save-state keeps one generation: leave out --samples");
   }
+  check_state_output(arguments.save_state);
   if (arguments.no_cache && !flags.cache.empty()) {
     throw ConfigError(
         "--cache: --no-cache keeps no keys and values of earlier steps: leave one of them out");
@@ -353,6 +354,11 @@ void add_state_options(CLI::App& command, GenerateArguments& arguments) {
     resume->excludes(command.get_option(other));
   }
   auto* prefixes =
+  for (auto* option : {save, resume}) {
+    option->check([](const std::string& text) -> std::string {
+      return text.empty() ? "is empty: name a file, or leave it out" : "";
+    });
+  }
       command
           .add_option("--prefix-cache-mb", arguments.prefix_cache_mb,
                       "keep keys and values of texts, so that --samples read the prompt once; MB, "

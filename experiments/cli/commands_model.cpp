@@ -18,6 +18,7 @@
 #include "core/hub_cache.h"
 #include "core/transformer/reference.h"
 #include "experiments/cli/commands.h"
+#include "experiments/cli/replaced_file.h"
 
 namespace specdec {
 namespace {
@@ -86,6 +87,8 @@ int logits(const CommandContext& context, const LogitsArguments& arguments) {
   if (std::filesystem::path(arguments.out).extension() != ".safetensors") {
     throw ConfigError(fmt::format("--out '{}': should end in .safetensors", arguments.out));
   }
+  keep_other_file("--out", arguments.out, "logits",
+                  [&] { return holds_tensor(arguments.out, "logits"); });
   (void)read_model_files(arguments.model);
   ModelLoader loader(context.model_options({arguments.model, arguments.active_layers}));
   const auto weights = loader.weights(arguments.model);

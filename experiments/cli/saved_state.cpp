@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/hash.h"
+#include "experiments/cli/replaced_file.h"
 #include "experiments/terminal/command_line.h"
 #include "grammar/grammar_source.h"
 
@@ -48,6 +49,11 @@ GenerationState load_state(const std::string& file, const std::string& grammar) 
                               : "give the same --grammar again, with the text it had then"));
   }
   return state;
+}
+
+void check_state_output(const std::string& file) {
+  keep_other_file("--save-state", file, "state of a generation",
+                  [&] { return begins_with(file, "SPECDEC\n"); });
 }
 
 void check_can_resume(const DecodingStrategy& strategy) {

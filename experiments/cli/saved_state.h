@@ -24,6 +24,10 @@ std::string asked_text(const GlobalFlags& flags);
 /// grammar than `grammar`.
 GenerationState load_state(const std::string& file, const std::string& grammar);
 
+/// Throws ConfigError where the file of --save-state is there and holds something else than a
+/// state, which is not overwritten. "" = none.
+void check_state_output(const std::string& file);
+
 /// Throws ConfigError for a strategy that neither goes on with an output nor leaves one to go on
 /// with.
 void check_can_resume(const DecodingStrategy& strategy);

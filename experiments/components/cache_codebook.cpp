@@ -13,6 +13,7 @@
 #include "core/hash.h"
 #include "core/kernels/hadamard.h"
 #include "core/kernels/stored_rows.h"
+#include "experiments/config/output_path.h"
 
 namespace specdec {
 namespace {
@@ -155,8 +156,6 @@ CacheCodebook read_cache_codebook(const std::filesystem::path& file) {
 }
 
 void write_cache_codebook(const std::filesystem::path& file, const CacheCodebook& codebook) {
-  std::error_code ignored;  // writing says what is wrong
-  std::filesystem::create_directories(file.parent_path(), ignored);
   std::vector<TensorToWrite> tensors;
   for (size_t i = 0; i < codebook.levels.size(); ++i) {
     const Tensor& levels = codebook.levels[i];
@@ -176,6 +175,9 @@ void write_cache_codebook(const std::filesystem::path& file, const CacheCodebook
 
 void check_codebook_output(const std::filesystem::path& file) {
   constexpr size_t kMostBytes = size_t{1} << 16U;  // that a codebook has
+  if (const std::string why = refused_output(file); !why.empty()) {
+    throw ConfigError("--calibrate: " + why);
+  }
   std::error_code ignored;
   if (std::filesystem::exists(file, ignored)) {
     try {
@@ -187,7 +189,6 @@ void check_codebook_output(const std::filesystem::path& file) {
           file.string()));
     }
   }
-  std::filesystem::create_directories(file.parent_path(), ignored);
   AtomicFile(file).write(std::string(kMostBytes, ' '));  // and takes it back
 }
 

@@ -50,6 +50,42 @@ size_t find_flag(const std::vector<std::string>& arguments) {
   return static_cast<size_t>((found == end ? arguments.end() : found) - arguments.begin());
 }
 
+/// Throws ConfigError for a file that is there and begins as no JSON does: a model's weights or a
+/// text that were named by mistake.
+void refuse_other_file(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  char first = '{';
+  if (stream >> first && first != '{' && first != '[') {
+    throw ConfigError(fmt::format(
+        "--json: {} is there and holds no JSON, so it is not overwritten: name another file",
+        file));
+  }
+}
+
+/// Throws ConfigError where --json=FILE and another word name the same file.
+void refuse_named_twice(const std::vector<std::string>& arguments) {
+  namespace fs = std::filesystem;
+  const auto value_of = [](const std::string& word) {
+    return word.starts_with("--") ? word.substr(std::min(word.find('='), word.size() - 1) + 1)
+                                  : word;
+  };
+  const auto flag = std::find_if(arguments.begin(), arguments.end(), [](const std::string& word) {
+    return word.starts_with(std::string(kFlag) + "=");
+  });
+  std::error_code unknown;
+  if (flag == arguments.end() || !fs::is_regular_file(value_of(*flag), unknown)) {
+    return;
+  }
+  const std::string file = value_of(*flag);
+  for (auto word = arguments.begin(); word != arguments.end(); ++word) {
+    if (word != flag && fs::equivalent(value_of(*word), file, unknown)) {
+      throw ConfigError(fmt::format(
+          "--json: {} is named by '{}' too, and would be overwritten: name another file", file,
+          *word));
+    }
+  }
+}
+
 }  // namespace
 
 void add_json_option(CLI::App& command, JsonOption& json, const std::string& what) {
@@ -68,6 +104,7 @@ void parse_with_json(CLI::App& app, const std::vector<std::string>& arguments) {
     throw ConfigError("--json: the name of the file is empty; leave it out for standard output");
   }
   if (at == arguments.size()) {
+    refuse_named_twice(arguments);
     return parse_arguments(app, arguments);
   }
   auto without = arguments;
@@ -78,11 +115,13 @@ void parse_with_json(CLI::App& app, const std::vector<std::string>& arguments) {
   if (is_last || is_option || is_name) {
     return parse_arguments(app, without);
   }
+  const auto with = with_file(arguments, at);
   try {
-    parse_arguments(app, with_file(arguments, at));
+    parse_arguments(app, with);
   } catch (const CLI::RequiredError&) {
-    parse_arguments(app, without);
+    return parse_arguments(app, without);
   }
+  refuse_named_twice(with);
 }
 
 JsonOutput::JsonOutput(const JsonOption& option, std::ostream& out)
@@ -96,6 +135,7 @@ JsonOutput::JsonOutput(const JsonOption& option, std::ostream& out)
     throw ConfigError(fmt::format("--json: {} is a folder; give a file's name", name_));
   }
   if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) {
+    refuse_other_file(name_);
     file_.emplace(name_);
     return;
   }

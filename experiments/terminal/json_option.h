@@ -25,13 +25,15 @@ void add_json_option(CLI::App& command, JsonOption& json, const std::string& wha
 /// Says what the word after `--json` is, for CLI11 would take every one for the FILE: the next
 /// positional argument where the command lacks one without it (`inspect --json models/target`). Of
 /// a command that takes any number of them, a FILE is what ends in .json. `parse` parses arguments
-/// and may throw. Throws ConfigError for an empty name.
+/// and may throw. Throws ConfigError for an empty name, and for a file that another argument names:
+/// what a command reads is not overwritten.
 void parse_with_json(CLI::App& app, const std::vector<std::string>& arguments);
 
 /// Destination of a command's JSON: standard output, a file, or none.
 class JsonOutput {
  public:
-  /// Opens the file, so that a name that cannot be written is an error before any work.
+  /// Opens the file, so that a name that cannot be written is an error before any work. Throws
+  /// ConfigError for a file that is there and holds something else than JSON.
   JsonOutput(const JsonOption& option, std::ostream& out);
 
   bool is_wanted() const { return wanted_; }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -135,6 +136,16 @@ TEST(EmbedCliTest, MistakesAreNamed) {
   EXPECT_THAT(embed_complaint({"a", "--out", "e.csv"}), HasSubstr(".safetensors or .jsonl"));
   EXPECT_THAT(embed_complaint({"a", "--out", (folder.path() / "no" / "e.jsonl").string()}),
               HasSubstr("its folder does not exist"));
+  EXPECT_THAT(embed_complaint({"a", "\xff"}), HasSubstr("text 2: byte 1 is not part of any"));
+  EXPECT_THAT(embed_complaint({"--file", folder.write("d.txt", "a\nb\xff\n").string()}),
+              HasSubstr("d.txt:2: byte 2 is not part of any UTF-8 character"));
+  const std::string texts = folder.write("e.jsonl", "{\"text\": \"a\"}\n").string();
+  EXPECT_THAT(embed_complaint({"--file", texts, "--out", texts}),
+              HasSubstr("holds no embeddings, so it is not"));
+  EXPECT_EQ(read_file(texts), "{\"text\": \"a\"}\n");
+  std::filesystem::create_directory(folder.path() / "f.jsonl");
+  EXPECT_THAT(embed_complaint({"a", "--out", (folder.path() / "f.jsonl").string()}),
+              HasSubstr("is a folder"));
   EXPECT_THAT(embed_complaint({"a", "--dimensions", "13"}), HasSubstr("embeddings have 12"));
   EXPECT_THAT(embed_complaint({many}), HasSubstr("--truncate"));
   EXPECT_EQ(json_lines(embed_cli({many, "--truncate"}).out).at(0)["tokens"], 64);

@@ -121,6 +121,29 @@ TEST(InputCliTest, MisspeltFlagsAreNamedWithTheNearest) {
               HasSubstr("not expected: stray"));
 }
 
+TEST(InputCliTest, WhatIsReadIsNotOverwrittenByJson) {
+  const TemporaryFolder folder;
+  const std::string text = folder.write("t.txt", "To be, or not to be").string();
+  for (const std::string& flag : {std::string("--json"), std::string("--json=" + text)}) {
+    std::vector<std::string> arguments = {"score", kShippedTokenizer, text, flag};
+    if (flag == "--json") {
+      arguments.push_back((folder.path() / "./t.txt").string());
+    }
+    const CliResult result = cli(arguments);
+    EXPECT_EQ(result.code, 2) << flag;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("--json: "), HasSubstr("would be overwritten")));
+    EXPECT_EQ(read_text_file(text), "To be, or not to be");
+  }
+  EXPECT_EQ(cli({"score", kShippedTokenizer, "--json", text}).code, 0) << "the word is the text";
+  const CliResult other = cli({"list", "suffix", "--json", text});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("holds no JSON, so it is not overwritten"));
+  EXPECT_EQ(read_text_file(text), "To be, or not to be");
+  const std::string json = folder.write("s.json", "{}").string();
+  EXPECT_EQ(cli({"score", kShippedTokenizer, text, "--json", json}).code, 0);
+  EXPECT_THAT(read_text_file(json), HasSubstr("bits_per_byte"));
+}
+
 TEST(InputCliTest, NamesThatAreNoDevicesAreUnknown) {
   for (const char* device : {"cuda:x", "cuda:-1", "cuda:", "cuda:100", "CUDA"}) {
     for (const char* command : {"inspect", "generate"}) {
@@ -130,6 +153,23 @@ TEST(InputCliTest, NamesThatAreNoDevicesAreUnknown) {
           HasSubstr(fmt::format("unknown device '{}'; known: cpu, cuda, cuda:N, mps", device)));
     }
   }
+}
+
+TEST(InputCliTest, LogitsDoNotReplaceWeights) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "model.safetensors").string();
+  std::filesystem::copy(test_data("gemma3-a") / "model.safetensors", file);
+  const std::string before = read_text_file(file, size_t{1} << 26U);
+  const auto logits = [&](const std::string& out) {
+    return cli({"logits", test_data("gemma3-a").string(), "--tokens", "2,5", "--out", out});
+  };
+  const CliResult refused = logits(file);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("holds no logits, so it is not overwritten"));
+  EXPECT_EQ(read_text_file(file, size_t{1} << 26U), before);
+  const std::string own = (folder.path() / "logits.safetensors").string();
+  EXPECT_EQ(logits(own).code, 0);
+  EXPECT_EQ(logits(own).code, 0) << "logits are made anew";
 }
 
 TEST(InputCliTest, LogitsAreWrittenAsSafetensorsAlone) {

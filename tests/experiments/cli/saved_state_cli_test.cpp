@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/formats/strict_json.h"
 #include "tests/experiments/cli/cli_result.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"
@@ -131,6 +132,12 @@ TEST_F(SavedStateCliTest, MistakesAreErrors) {
   EXPECT_THAT(refused(joined(prompt_, {"--save-state", state_, "--samples", "2"})),
               HasSubstr("--samples"));
   EXPECT_THAT(refused({"--resume", (folder_.path() / "none").string()}), HasSubstr("none"));
+  const std::string mine = folder_.write("mine.txt", "To be, or not to be").string();
+  EXPECT_THAT(refused(joined(prompt_, {"--save-state", mine})),
+              HasSubstr("holds no state of a generation, so it is not overwritten"));
+  EXPECT_EQ(read_file(mine), "To be, or not to be");
+  EXPECT_THAT(refused(joined(prompt_, {"--save-state", ""})), HasSubstr("is empty: name a file"));
+  EXPECT_THAT(refused({"--resume", ""}), HasSubstr("is empty: name a file"));
   std::fstream(state_, std::ios::in | std::ios::out | std::ios::binary).seekp(200).put('~');
   EXPECT_THAT(refused(resume), HasSubstr("checksum"));
   folder_.write("a.state", "{}");

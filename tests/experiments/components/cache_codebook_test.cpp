@@ -172,7 +172,13 @@ TEST(CacheCodebookTest, AFileThatCannotBeWrittenIsSaidBeforeTheScoring) {
     arguments.insert(arguments.end(), {"--calibrate", file});
     return cli(arguments).err;
   };
-  EXPECT_THAT(error("/proc/no/levels"), HasSubstr("/proc/no/levels: cannot create"));
+  EXPECT_THAT(error("/proc/no/levels"),
+              HasSubstr("--calibrate: /proc/no/levels lies in no folder that is there"));
+  const std::string missing =
+      (std::filesystem::path(one.file).parent_path() / "new/levels").string();
+  EXPECT_THAT(error(missing), HasSubstr("lies in no folder that is there: make "));
+  EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(missing).parent_path()))
+      << "folders are not made silently";
   EXPECT_THAT(error(one.text), HasSubstr("holds no levels, so it is not overwritten"));
   EXPECT_THAT(error(one.file), HasSubstr("--window 16777216")) << "which is found out next";
   EXPECT_FALSE(std::filesystem::exists(one.file)) << "no half file";
