@@ -106,6 +106,9 @@ Generation run_one(const CommandContext& context, const Request& request, bool s
   } catch (const Error&) {
     printer.break_line();
     throw;
+  } catch (const Interrupted&) {
+    printer.break_line();
+    throw;
   }
 }
 

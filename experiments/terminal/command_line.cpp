@@ -120,11 +120,14 @@ class CommandHelp final : public CLI::Formatter {
   }
 };
 
+volatile std::sig_atomic_t errors_on_terminal = 0;  // a signal handler can reach nothing but that
+
 /// Ctrl-C where no InterruptGuard looks after it: nothing is half done there, so the program ends
 /// at once, as it does elsewhere. Only calls that a signal handler may make.
 void end_at_interrupt(int) {
-  constexpr std::string_view kLine = "interrupted\n";
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kLine.data(), kLine.size());
+  // On a terminal after what it shows of Ctrl-C, or behind a prompt.
+  const std::string_view line = errors_on_terminal != 0 ? "\ninterrupted\n" : "interrupted\n";
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
   ::_exit(kInterrupted);
 }
 
@@ -295,6 +298,7 @@ int run_guarded(CommandLine& context, const std::function<int()>& run) {
 
 std::vector<std::string> begin_program(int argc, char** argv) {
   (void)std::signal(SIGPIPE, SIG_IGN);
+  errors_on_terminal = ::isatty(STDERR_FILENO);
   if (std::signal(SIGINT, end_at_interrupt) == SIG_IGN) {
     (void)std::signal(SIGINT, SIG_IGN);  // a job in a script's background
   }
