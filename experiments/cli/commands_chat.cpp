@@ -293,6 +293,7 @@ int run_chat(const CommandContext& context, const ChatArguments& arguments) {
   print_warnings(context, loader);
   const c10::InferenceMode guard;
   Chat chat({.files = files,
+  warn_of_sampling(context, arguments, config, grammar.has_value(), 1);
              .target = target,
              .strategy = *strategy,
              .sampling = sampling,

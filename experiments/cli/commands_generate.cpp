@@ -131,10 +131,10 @@ void check_arguments(const GenerateArguments& arguments, const GlobalFlags& flag
   if (sources != 1 && arguments.resume.empty()) {
     throw ConfigError("give one of --prompt, --prompt-file and --tokens");
   }
+  check_state_output(arguments.save_state);
   if (arguments.samples > 1 && !arguments.save_state.empty()) {
     throw ConfigError("--save-state keeps one generation: leave out --samples");
   }
-  check_state_output(arguments.save_state);
   if (arguments.no_cache && !flags.cache.empty()) {
     throw ConfigError(
         "--cache: --no-cache keeps no keys and values of earlier steps: leave one of them out");
@@ -332,6 +332,9 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   LanguageModel& target = arguments.no_cache ? static_cast<LanguageModel&>(uncached) : *model;
   const auto strategy = make_strategy(config, target, loader, arguments.no_cache);
   print_warnings(context, loader);
+  if (arguments.resume.empty()) {
+    warn_of_sampling(context, arguments, config, grammar.has_value(), arguments.samples);
+  }
   if (!arguments.save_state.empty() || !arguments.resume.empty()) {
     check_can_resume(*strategy);
   }
@@ -351,17 +354,17 @@ void add_state_options(CLI::App& command, GenerateArguments& arguments) {
       "--resume", arguments.resume,
       "go on with a saved generation; --max-new-tokens counts the tokens that are new now. Give "
       "the model, its options, --grammar, --stop and --strategy as they were");
+  for (auto* option : {save, resume}) {
+    option->check([](const std::string& text) -> std::string {
+      return text.empty() ? "is empty: name a file, or leave it out" : "";
+    });
+  }
   for (const char* other :
        {"--prompt", "--prompt-file", "--tokens", "--chat", "--temperature", "--top-k", "--top-p",
         "--min-p", "--repetition-penalty", "--logit-bias", "--seed", "--samples"}) {
     resume->excludes(command.get_option(other));
   }
   auto* prefixes =
-  for (auto* option : {save, resume}) {
-    option->check([](const std::string& text) -> std::string {
-      return text.empty() ? "is empty: name a file, or leave it out" : "";
-    });
-  }
       command
           .add_option("--prefix-cache-mb", arguments.prefix_cache_mb,
                       "keep keys and values of texts, so that --samples read the prompt once; MB, "

@@ -62,6 +62,13 @@ void refuse_training(const ConfigArguments& arguments) {
   }
 }
 
+void print_warnings(std::ostream& out, const std::string& file,
+                    const std::vector<std::string>& warnings) {
+  for (const auto& warning : warnings) {
+    out << fmt::format("{}: warning: {}\n", file, warning);
+  }
+}
+
 int run(const CommandContext& context, const ConfigArguments& arguments) {
   if (arguments.has_out && arguments.out.empty()) {
     throw ConfigError(
@@ -69,6 +76,10 @@ int run(const CommandContext& context, const ConfigArguments& arguments) {
   }
   refuse_training(arguments);
   const auto plan = load(context, arguments);
+  if (const std::string unused = unused_sampling_text(plan);
+      !unused.empty() && !context.flags.quiet) {
+    print_warnings(context.err, arguments.file, {unused});
+  }
   const auto out = arguments.has_out ? std::filesystem::path(arguments.out)
                                      : std::filesystem::path("runs") / plan.name;
   JsonOutput json(arguments.json, context.out);
@@ -87,13 +98,6 @@ int run(const CommandContext& context, const ConfigArguments& arguments) {
     context.err << fmt::format("{} holds what is finished; the same command resumes:\n  {}\n",
                                out.string(), context.command_line);
     throw;
-  }
-}
-
-void print_warnings(std::ostream& out, const std::string& file,
-                    const std::vector<std::string>& warnings) {
-  for (const auto& warning : warnings) {
-    out << fmt::format("{}: warning: {}\n", file, warning);
   }
 }
 

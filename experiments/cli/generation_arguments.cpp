@@ -1,6 +1,7 @@
 #include "experiments/cli/generation_arguments.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -37,6 +38,28 @@ SamplingParams make_sampling(const GenerationArguments& arguments, const ModelFi
   }
   sampling.validate();
   return sampling;
+}
+
+void warn_of_sampling(const CommandContext& context, const GenerationArguments& arguments,
+                      const StrategyConfig& strategy, bool has_grammar, int64_t samples) {
+  if (context.flags.quiet || !arguments.sampling.greedy()) {
+    return;
+  }
+  std::vector<std::string> flags = unused_sampling(arguments.sampling, "--", '-');
+  // Verifiers and the corrections of a grammar may draw, whatever the temperature.
+  const bool draws = !strategy.verifier.empty() || has_grammar;
+  if (arguments.seed != 0 && !draws) {
+    flags.emplace_back("--seed");
+  }
+  if (samples > 1 && !draws) {
+    flags.emplace_back("--samples");
+  }
+  if (!flags.empty()) {
+    context.err << fmt::format(
+        "warning: {}: no effect at temperature 0, where the most likely token is taken; give "
+        "--temperature to draw tokens\n",
+        fmt::join(flags, ", "));
+  }
 }
 
 StopRule make_stop(const GenerationArguments& arguments, const ModelFiles& files, bool ignore_eos) {

@@ -34,6 +34,11 @@ SamplingParams make_sampling(const GenerationArguments& arguments, const ModelFi
 /// Where a generation ends. Throws ConfigError for stop strings that cannot be used.
 StopRule make_stop(const GenerationArguments& arguments, const ModelFiles& files, bool ignore_eos);
 
+/// A line on standard error for options that were given and change nothing at temperature 0; none
+/// with --quiet.
+void warn_of_sampling(const CommandContext& context, const GenerationArguments& arguments,
+                      const StrategyConfig& strategy, bool has_grammar, int64_t samples);
+
 /// What --strategy says.
 StrategyConfig read_strategy_text(const std::string& text, const RunPlan& plan,
                                   const Components& components);

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "experiments/run/arms.h"
+#include "experiments/run/sampling_config.h"
 #include "experiments/terminal/plain_text.h"
 
 namespace specdec {
@@ -164,10 +166,31 @@ PlanCheck check_plan(const ExperimentPlan& plan) {
       add_note(note, check);
     }
   }
+  if (auto unused = unused_sampling_text(plan); !unused.empty()) {
+    check.warnings.push_back(std::move(unused));
+  }
   if (auto unread = unread_keys_text(plan.points.front().config); !unread.empty()) {
     check.warnings.push_back(std::move(unread));
   }
   return check;
+}
+
+std::string unused_sampling_text(const ExperimentPlan& plan) {
+  const bool draws =
+      std::any_of(plan.points.begin(), plan.points.end(),
+                  [](const SweepPoint& point) { return !point.config.sampling.greedy(); });
+  std::set<std::string> names;
+  for (const SweepPoint& point : plan.points) {
+    for (std::string& name : unused_sampling(point.config.sampling, "sampling.")) {
+      names.insert(std::move(name));
+    }
+  }
+  return draws || names.empty()
+             ? ""
+             : fmt::format(
+                   "{}: no effect at temperature 0, where the most likely token is taken; "
+                   "set sampling.temperature to draw tokens",
+                   fmt::join(names, ", "));
 }
 
 }  // namespace specdec

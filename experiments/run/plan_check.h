@@ -19,4 +19,8 @@ struct PlanCheck {
 /// says so before. Loads no weights.
 PlanCheck check_plan(const ExperimentPlan& plan);
 
+/// Names the sampling keys that are set and that no point of the sweep reads, since it draws
+/// nothing; "" = none.
+std::string unused_sampling_text(const ExperimentPlan& plan);
+
 }  // namespace specdec

@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "core/error.h"
 #include "experiments/config/yaml_tree.h"
@@ -86,6 +87,21 @@ SamplingParams read_sampling(const ConfigNode& node, const ModelFiles* target) {
     fail_sampling(node, error.what());
   }
   return sampling;
+}
+
+std::vector<std::string> unused_sampling(const SamplingParams& sampling, const std::string& prefix,
+                                         char dash) {
+  std::vector<std::string> names;
+  const std::pair<const char*, bool> all[] = {{"top_k", sampling.top_k != 0},
+                                              {"top_p", sampling.top_p != 1.0},
+                                              {"min_p", sampling.min_p != 0.0}};
+  for (const auto& [name, is_set] : all) {
+    if (is_set && sampling.greedy()) {
+      names.push_back(prefix + name);
+      std::replace(names.back().begin() + std::ssize(prefix), names.back().end(), '_', dash);
+    }
+  }
+  return names;
 }
 
 Token read_token(const std::string& text, const ModelFiles& target) {

@@ -58,6 +58,30 @@ TEST(BiasCliTest, MisuseIsNamed) {
   EXPECT_THAT(twice.err, HasSubstr("this token has a bias already"));
 }
 
+TEST(SamplingCliTest, OptionsWithoutEffectAreNamed) {
+  const auto warning = [](std::vector<std::string> options) {
+    const CliResult result = run_generate(std::move(options));
+    EXPECT_EQ(result.code, 0) << result.err;
+    const size_t begin = result.err.find("warning: ");
+    return begin == std::string::npos
+               ? ""
+               : result.err.substr(begin, result.err.find('\n', begin) - begin);
+  };
+  EXPECT_EQ(warning({}), "");
+  EXPECT_EQ(warning({"--top-p", "1", "--seed", "0", "--samples", "1"}), "") << "the defaults";
+  EXPECT_THAT(warning({"--top-k", "5", "--top-p", "0.9", "--min-p", "0.1", "--seed", "3"}),
+              testing::StartsWith("warning: --top-k, --top-p, --min-p, --seed: no effect at "
+                                  "temperature 0"));
+  EXPECT_THAT(warning({"--samples", "2"}), HasSubstr("--samples: no effect"));
+  EXPECT_EQ(warning({"--top-k", "5", "--seed", "3", "--temperature", "1"}), "");
+  EXPECT_EQ(warning({"--repetition-penalty", "1.1", "--logit-bias", "9=1"}), "")
+      << "greedy decoding reads them";
+  EXPECT_EQ(warning({"--top-k", "5", "--quiet"}), "");
+  const std::string speculative = "{type: speculative, drafter: {type: prompt_lookup}}";
+  EXPECT_EQ(warning({"--seed", "3", "--strategy", speculative}), "") << "a verifier may draw";
+  EXPECT_THAT(warning({"--top-k", "5", "--strategy", speculative}), HasSubstr("--top-k: no"));
+}
+
 TEST(BiasCliTest, FewerLayersDecodeAsOthersOfThem) {
   const std::vector<Token> whole = tokens_of({});
   EXPECT_EQ(tokens_of({"--active-layers", "6"}), whole);

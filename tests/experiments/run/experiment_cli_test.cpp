@@ -91,6 +91,22 @@ class CacheRoomCliTest : public ExperimentFixture {
   std::ostringstream out_, err_;
 };
 
+TEST_F(CacheRoomCliTest, SamplingKeysWithoutEffectAreNamed) {
+  const std::string wanted = "warning: sampling.min_p, sampling.top_k: no effect at temperature 0";
+  const std::string keys = "sampling={temperature: 0, top_k: 5, min_p: 0.1}";
+  EXPECT_EQ(call("check", {"--set", keys}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr(wanted));
+  EXPECT_EQ(call("run", {"--set", keys}), 0) << err_.str();
+  EXPECT_EQ(err_.str(), "") << "--quiet";
+  const std::string config = (folder_.path() / "c.yaml").string();
+  EXPECT_EQ(run_cli({"run", config, "--set", keys, "--out", (folder_.path() / "said").string()},
+                    components_, out_, err_),
+            0);
+  EXPECT_THAT(err_.str(), HasSubstr(wanted));
+  EXPECT_EQ(call("check", {"--set", keys, "--set", "sweep={sampling.temperature: [0, 0.8]}"}), 0);
+  EXPECT_THAT(out_.str(), testing::Not(HasSubstr("no effect"))) << "a point of the sweep draws";
+}
+
 // A page holds 16 tokens: the longest prompt has 5, and the last token is never fed.
 TEST_F(CacheRoomCliTest, CheckRefusesATextThatTheCacheDoesNotHold) {
   const std::string cache = "model.cache={type: paged, max_pages: 1}";
