@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <set>
@@ -130,6 +131,16 @@ std::string kind_table(const std::vector<ComponentHelp>& components, bool in_doc
   return table;
 }
 
+/// The type of one of the components, with its kind where others are called the same.
+std::string type_cell(const std::vector<ComponentHelp>& components,
+                      const ComponentHelp& component) {
+  const auto same =
+      std::count_if(components.begin(), components.end(),
+                    [&](const ComponentHelp& other) { return other.type == component.type; });
+  return same > 1 ? fmt::format("`{}` ({})", component.type, component.kind)
+                  : fmt::format("`{}`", component.type);
+}
+
 /// The options of one component; of several with the type in front.
 std::string option_table(const std::vector<ComponentHelp>& components) {
   const bool has_types = components.size() > 1;
@@ -138,7 +149,8 @@ std::string option_table(const std::vector<ComponentHelp>& components) {
   for (const ComponentHelp& component : components) {
     for (const OptionHelp& option : component.options) {
       const bool is_first = &option == component.options.data();
-      table += has_types ? fmt::format("| {} ", is_first ? "`" + component.type + "`" : "") : "";
+      table +=
+          has_types ? fmt::format("| {} ", is_first ? type_cell(components, component) : "") : "";
       table += fmt::format("| `{}` | {} | {} | {} |\n", option.name,
                            value_cell(or_required(option.fallback)), value_cell(option.values),
                            escape_markdown_cell(option.meaning));
@@ -147,15 +159,19 @@ std::string option_table(const std::vector<ComponentHelp>& components) {
   return table;
 }
 
-/// `names`: a kind, or types with spaces between them.
+/// `names`: a kind, or types with spaces between them. What is both is the kind.
 std::string list_of(const std::vector<ComponentHelp>& all, const std::string& names, bool in_docs) {
   std::vector<ComponentHelp> found;
   std::istringstream words(names);
   for (std::string name; words >> name;) {
-    for (ComponentHelp& component : components_named(all, name)) {
-      if (is_kind(component, name)) {
-        return kind_table(components_named(all, name), in_docs);
-      }
+    std::vector<ComponentHelp> components = components_named(all, name);
+    std::vector<ComponentHelp> kind;
+    std::copy_if(components.begin(), components.end(), std::back_inserter(kind),
+                 [&](const ComponentHelp& component) { return is_kind(component, name); });
+    if (!kind.empty()) {
+      return kind_table(kind, in_docs);
+    }
+    for (ComponentHelp& component : components) {
       if (!component.options.empty()) {
         found.push_back(std::move(component));
       }

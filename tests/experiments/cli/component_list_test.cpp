@@ -101,6 +101,31 @@ TEST(ComponentListTest, WritesTheListsOfAPageAnew) {
   EXPECT_THAT(with_component_lists(before, kComponents, true), HasSubstr("[`one`](one.md)"));
 }
 
+TEST(ComponentListTest, WhatIsCalledTheSameIsToldApart) {
+  std::vector<ComponentHelp> all = kComponents;
+  all.insert(all.begin(), all[0]);
+  all.front().kind = "verifier";  // another 'one'
+  all.insert(all.begin(), all[1]);
+  all.front().kind = "strategy";
+  all.front().type = "drafter";  // named like a kind
+  const auto list = [&](const std::string& names) {
+    return with_component_lists("<!-- specdec list " + names + " -->\n<!-- end of list -->", all,
+                                true);
+  };
+  EXPECT_THAT(list("one"), HasSubstr("| `one` (verifier) | `weights` |"));
+  EXPECT_THAT(list("one"), HasSubstr("| `one` (drafter) | `weights` |"));
+  EXPECT_THAT(list("drafter"), HasSubstr("| drafter | what it does |"));
+  EXPECT_THAT(list("drafter"), HasSubstr("| `two` | other |"));
+  EXPECT_THAT(list("drafter"), Not(HasSubstr("`drafter`"))) << "it is a strategy";
+  std::ostringstream text;
+  print_details(text, components_named(all, "drafter"));
+  EXPECT_THAT(text.str(), HasSubstr("strategy drafter\n"));
+  EXPECT_THAT(text.str(), HasSubstr("drafter two\n"));
+  const auto json = components_json(components_named(all, "drafter"));
+  EXPECT_EQ(json["strategies"].size(), 1U);
+  EXPECT_EQ(json["drafters"].size(), 2U);
+}
+
 TEST(ComponentListTest, RefusesListsItCannotWrite) {
   const auto message = [](const std::string& page) {
     return error_message<ConfigError>([&] { with_component_lists(page, kComponents, false); });
