@@ -13,6 +13,8 @@
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
 #include "core/formats/json_text.h"
+#include "core/formats/strict_json.h"
+#include "experiments/config/output_path.h"
 
 namespace specdec {
 namespace {
@@ -231,6 +233,9 @@ CertifyIdentity certify_identity(const ExperimentPlan& plan, const ConfigCertify
 
 CertifyState::CertifyState(std::filesystem::path file, CertifyIdentity identity)
     : file_(std::move(file)), identity_(std::move(identity)) {
+  if (const std::string why = refused_output(file_); !why.empty()) {
+    throw ConfigError("--state: " + why);
+  }
   if (std::filesystem::exists(file_)) {
     read();
   }
@@ -256,7 +261,7 @@ void CertifyState::read() {
   } catch (const Json::exception& error) {
     throw ConfigError(fmt::format(
         "--state: {} is no file that certify wrote ({}); remove it, or name another file",
-        file_.string(), error.what()));
+        file_.string(), plain_json_message(error)));
   }
 }
 

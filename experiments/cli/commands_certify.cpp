@@ -173,6 +173,9 @@ int certify_statistically(const CommandContext& context, CertifyArguments& argum
   auto plan = load_experiment(arguments.config, overrides, components);
   choose_strategies(plan, arguments.strategies);
   refuse_library_products(plan, arguments.config);
+  if (!arguments.state.empty()) {  // mistakes are said before the work
+    (void)CertifyState(arguments.state, certify_identity(plan, arguments.statistical));
+  }
   const InterruptGuard guard;
   std::vector<ReplayTest> replayed;
   try {

@@ -17,6 +17,7 @@
 #include "experiments/cli/chat.h"
 #include "experiments/cli/commands.h"
 #include "experiments/cli/generation_arguments.h"
+#include "experiments/cli/text_line.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/terminal/json_option.h"
 
@@ -91,6 +92,7 @@ class ChatLoop {
   /// False when the chat ends.
   bool obey(const std::string& line);
   void say(const std::string& text) {
+    require_utf8(text, "the turn");
     if (text.find_first_not_of(" \t\n") != std::string::npos) {
       answer([&](const ChatWriter& write) { return chat_.answer(text, write); });
     }
@@ -291,9 +293,9 @@ int run_chat(const CommandContext& context, const ChatArguments& arguments) {
                      .keeps_prefixes = true};
   const auto strategy = config.make(build);
   print_warnings(context, loader);
+  warn_of_sampling(context, arguments, config, grammar.has_value(), 1);
   const c10::InferenceMode guard;
   Chat chat({.files = files,
-  warn_of_sampling(context, arguments, config, grammar.has_value(), 1);
              .target = target,
              .strategy = *strategy,
              .sampling = sampling,

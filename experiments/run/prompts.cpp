@@ -22,14 +22,24 @@ constexpr int kMaxLineDepth = 64;
 
 /// The object of a line, or nothing and `message` says why.
 nlohmann::json parse_line(std::string_view line, std::string& message) {
-  const auto refuse_depth = [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+  using Event = nlohmann::json::parse_event_t;
+  std::vector<std::set<std::string>> open;  // keys of the objects that a value lies in
+  const auto watch = [&](int depth, Event event, const nlohmann::json& parsed) {
     if (depth > kMaxLineDepth) {
       throw ConfigError(fmt::format("nested deeper than {} levels", kMaxLineDepth));
+    }
+    if (event == Event::object_start) {
+      open.emplace_back();
+    } else if (event == Event::object_end) {
+      open.pop_back();
+    } else if (event == Event::key && !open.back().insert(parsed.get<std::string>()).second) {
+      throw ConfigError(
+          fmt::format("the key '{}' stands twice in one object", parsed.get<std::string>()));
     }
     return true;
   };
   try {
-    auto json = nlohmann::json::parse(line, refuse_depth);
+    auto json = nlohmann::json::parse(line, watch);
     if (json.is_object()) {
       return json;
     }

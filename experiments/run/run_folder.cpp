@@ -380,6 +380,13 @@ std::optional<CostCurve> load_cost_curve(const fs::path& folder, std::string_vie
       curve.points.push_back({.new_tokens = point.at("new_tokens").get<int64_t>(),
                               .context = point.at("context").get<int64_t>(),
                               .seconds = point.at("seconds").get<double>()});
+      const CostPoint& read = curve.points.back();
+      if (read.new_tokens < 1 || read.context < 0 || !(read.seconds > 0.0)) {
+        throw Error(
+            fmt::format("{}: a forward of {} tokens after {} takes {} s; was it edited? Run "
+                        "into a new folder.",
+                        path.string(), read.new_tokens, read.context, read.seconds));
+      }
     }
   } catch (const nlohmann::json::exception&) {
     throw Error(path.string() + ": is damaged; was it edited? Run into a new folder.");

@@ -76,6 +76,9 @@ ForwardReads parse_reads(const nlohmann::json& json) {
 }
 
 Profile parse_profile(const nlohmann::json& json) {
+  if (!json.is_object()) {
+    throw Error(fmt::format("it holds {} instead of an object", json.type_name()));
+  }
   if (json.at("format") != kFormat) {
     throw Error(fmt::format("its format is {}, not \"{}\"", json.at("format").dump(), kFormat));
   }

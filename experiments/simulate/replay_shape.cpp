@@ -25,7 +25,14 @@ ReplayShape parse_tree_shape(const std::string& text) {
   };
   ReplayShape shape{.name = "tree " + text};
   try {
-    shape.tree = nlohmann::json::parse(text).get<std::vector<std::vector<int64_t>>>();
+    const auto json = nlohmann::json::parse(text);
+    for (const auto& path : json) {
+      if (!std::all_of(path.begin(), path.end(),
+                       [](const auto& rank) { return rank.is_number_integer(); })) {
+        refuse("is no list of lists of whole numbers");
+      }
+    }
+    shape.tree = json.get<std::vector<std::vector<int64_t>>>();
   } catch (const nlohmann::json::exception&) {
     refuse("is no list of lists of whole numbers");
   }

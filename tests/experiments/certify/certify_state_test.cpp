@@ -89,7 +89,12 @@ TEST(CertifyStateTest, OtherFilesAreRefused) {
               HasSubstr("holds tests of another options; remove it, or name another file"));
   const auto broken = folder.write("broken.json", "{\"identity\": {");
   EXPECT_THAT(error_message<ConfigError>([&] { CertifyState(broken, kIdentity); }),
-              HasSubstr("is no file that certify wrote"));
+              AllOf(HasSubstr("is no file that certify wrote (not valid JSON"),
+                    Not(HasSubstr("exception"))));
+  EXPECT_THAT(error_message<ConfigError>([&] { CertifyState(folder.path(), kIdentity); }),
+              HasSubstr("--state: " + folder.path().string() + " is a folder"));
+  EXPECT_THAT(error_message<ConfigError>([&] { CertifyState(folder.path() / "a/b", kIdentity); }),
+              HasSubstr("lies in no folder that is there"));
 }
 
 /// Compares with greedy decoding; counts what it verified, and interrupts at the first when asked.

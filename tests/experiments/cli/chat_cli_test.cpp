@@ -230,6 +230,7 @@ TEST(ChatCliTest, MistakesAreErrors) {
   EXPECT_THAT(refused("/fly\n"), HasSubstr("unknown command '/fly'"));
   EXPECT_THAT(refused("/retry\n"), HasSubstr("no answer yet"));
   EXPECT_THAT(refused("/save\n"), HasSubstr("name a file"));
+  EXPECT_THAT(refused("My \xff lord\n"), HasSubstr("the turn: byte 4 is not part of any UTF-8"));
   EXPECT_THAT(refused("a\n", {}, test_data("gemma3-a").string()), HasSubstr("no tokenizer"));
   EXPECT_THAT(refused("a\n", {"--stop", ""}), HasSubstr("empty text"));
   EXPECT_THAT(refused(std::string(20000, 'x') + " y\n"), HasSubstr("/undo"));

@@ -599,6 +599,7 @@ TEST(CliTest, SimulatesATracedRun) {
            {{"--lengths", "5"}, "record again with trace.depth: 5"},
            {{"--tree", "[[0],[1],[2]]"}, "record again with trace.width: 3"},
            {{"--tree", "[[0,0]]"}, "is missing"},
+           {{"--tree", "[[0.5]]"}, "is no list of lists of whole numbers"},
            {{"--strategy", "none"}, "the run traced no 'none'"},
            {{"--lengths", ""}, "is not a list of whole numbers"},
            {{"--draft-cost", "nan"}, "found nan"},

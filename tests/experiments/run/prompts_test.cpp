@@ -156,7 +156,9 @@ TEST(PromptsTest, NamesFileAndLineOfMistakes) {
       {"{\"prompt\": \"a\", \"schema\": null}", "true or false), not null"},
       {"{\"prompt\": \"a\", \"tools\": {}}", "'tools' must be a list of tools, not object"},
       {"{\"tokens\": [1], \"tools\": []}", "'tools' needs texts"},
-      {"{\"prompt\": \"a\", \"schema\": {\"a\": 1, \"a\": 2}}", "line:1:"},
+      {"{\"prompt\": \"a\", \"schema\": {\"a\": 1, \"a\": 2}}",
+       "the key 'a' stands twice in one object"},
+      {"{\"prompt\": \"a\", \"prompt\": \"b\"}", "the key 'prompt' stands twice"},
       {deep, "nested deeper"},
   };
   const TemporaryFolder folder;

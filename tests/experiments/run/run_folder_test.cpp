@@ -343,6 +343,15 @@ TEST_F(RunFolderTest, CostCurveIsFrozen) {
   EXPECT_EQ(folder.read_cost_curve("target")->points[0].context, 8);
   overwrite("cost_curve.json", "{\"target\": [3]}");
   EXPECT_THROW(folder.read_cost_curve("target"), Error);
+  for (const char* seconds : {"-1", "0"}) {
+    overwrite("cost_curve.json",
+              std::string("{\"target\": [{\"new_tokens\": 2, \"context\": 16, \"seconds\": ") +
+                  seconds + "}]}");
+    EXPECT_THAT(
+        [&] { (void)folder.read_cost_curve("target"); },
+        testing::ThrowsMessage<Error>(AllOf(HasSubstr("cost_curve.json: a forward of 2 tokens"),
+                                            HasSubstr("was it edited?"))));
+  }
 }
 
 TEST_F(RunFolderTest, ResumingElsewhereIsNotedAndKept) {

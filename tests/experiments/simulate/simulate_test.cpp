@@ -367,6 +367,8 @@ TEST(SimulateTest, BadProfilesAreRefused) {
         << to;
   }
   EXPECT_THROW((void)read_profile(folder.write("p.json", "{")), Error);
+  EXPECT_THAT([&] { (void)read_profile(folder.write("p.json", "[]")); },
+              ThrowsMessage<Error>(HasSubstr("it holds array instead of an object")));
   EXPECT_THROW((void)read_profile(folder.path() / "none.json"), Error);
 }
 
