@@ -34,6 +34,9 @@ inline std::shared_ptr<TransformerWeights> tiny_gemma4(const std::string& kind, 
     config += R"(, "enable_moe_block": true, "num_experts": 4, "top_k_experts": 2,
       "moe_intermediate_size": 8)";
   }
+  if (kind == "dense" || kind == "moe") {
+    config += R"(, "hidden_size_per_layer_input": 0)";
+  }
   if (kind == "e") {
     config += R"(, "num_kv_shared_layers": 2, "hidden_size_per_layer_input": 4,
       "use_double_wide_mlp": true)";

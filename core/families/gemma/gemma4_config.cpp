@@ -78,13 +78,16 @@ class Gemma4Reader {
     config.end_ids =
         keys_.has("eos_token_id") ? read_end_ids(keys_, config.vocab_size) : std::vector<Token>{1};
     config.bos_id = read_bos_id(keys_, config.vocab_size, 2);
-    per_layer_size_ = optional_size("hidden_size_per_layer_input", is_3n_ ? 256 : 0);
+    per_layer_size_ = optional_size("hidden_size_per_layer_input", usual_per_layer_size());
     if (per_layer_size_ > 0) {
       config.per_layer_vocab = keys_.positive("vocab_size_per_layer_input", 262144);
       config.per_layer_count = config.num_layers;
     }
     shared_ = optional_size("num_kv_shared_layers", is_3n_ ? 15 : 0);
     if (kind_ == Kind::kAssistant) {
+      if (shared_ == 0) {
+        shared_ = config.num_layers;  // as transformers fills it in
+      }
       if (shared_ != config.num_layers) {
         keys_.fail("num_kv_shared_layers", fmt::format("is {}, of {} layers; those of an assistant "
                                                        "all read the target's keys and values",
@@ -96,6 +99,12 @@ class Gemma4Reader {
                              "read",
                              shared_, config.num_layers));
     }
+  }
+
+  /// What transformers' classes take for a missing key. Unified models and assistants have no
+  /// per-layer embeddings.
+  int64_t usual_per_layer_size() const {
+    return type_ != "gemma4_unified_text" && kind_ == Kind::kModel ? 256 : 0;
   }
 
   /// A size that may be 0 or null.

@@ -68,7 +68,7 @@ ModelDescription wide_model() {
   return parse_gemma4_config(R"({"model_type": "gemma4_text", "vocab_size": 300, "hidden_size": 256,
       "intermediate_size": 2048, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32,
       "global_head_dim": 32, "sliding_window": 6, "max_position_embeddings": 256,
-      "num_hidden_layers": 3, "layer_types": ["sliding_attention", "sliding_attention",
+      "hidden_size_per_layer_input": 0, "num_hidden_layers": 3, "layer_types": ["sliding_attention", "sliding_attention",
       "full_attention"]})",
                              "a wide model");
 }

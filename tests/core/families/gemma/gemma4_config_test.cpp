@@ -51,7 +51,9 @@ TEST(Gemma4ConfigTest, DefaultsAreTheReleases) {
   EXPECT_EQ(model.config.max_position_embeddings, 131072);
   EXPECT_EQ(model.config.sliding_window, 512);
   EXPECT_EQ(model.config.final_soft_cap, 0.0);
-  EXPECT_EQ(model.config.per_layer_count, 0);
+  EXPECT_EQ(model.config.per_layer_count, 7);
+  EXPECT_EQ(model.config.per_layer_vocab, 262144);
+  EXPECT_EQ(model.plan[6].per_layer_size, 256);
   EXPECT_EQ(model.config.bos_id, 2);
   EXPECT_TRUE(model.config.tie_word_embeddings);
   EXPECT_TRUE(model.scaled_embedding);
@@ -67,6 +69,12 @@ TEST(Gemma4ConfigTest, DefaultsAreTheReleases) {
     EXPECT_EQ(plan.kv_source, -1) << layer;
     EXPECT_TRUE(plan.qk_norm && plan.value_norm && plan.post_norms && plan.layer_scalar) << layer;
   }
+}
+
+TEST(Gemma4ConfigTest, UnifiedModelsHaveNoInputsOfLayersUnlessTheySaySo) {
+  json config = gemma4_keys();
+  config["model_type"] = "gemma4_unified_text";
+  EXPECT_EQ(parse_gemma4(config).config.per_layer_count, 0);
 }
 
 TEST(Gemma4ConfigTest, DefaultsOfGemma3n) {
@@ -272,13 +280,16 @@ TEST(Gemma4ConfigTest, AssistantLayersReadOthersKeysAndValues) {
     return error_message<WeightsError>(
         [&config] { read_assistant_layers(JsonKeys(config, "config.json")); });
   };
-  EXPECT_THAT(message(), HasSubstr("num_kv_shared_layers"));
   config["num_kv_shared_layers"] = 3;
   EXPECT_THAT(message(), HasSubstr("is 3, of 4 layers"));
-  config["num_kv_shared_layers"] = 4;
-  for (const LayerPlan& plan : read_assistant_layers(JsonKeys(config, "config.json")).plan) {
-    EXPECT_EQ(plan.kv_source, 0);
-    EXPECT_EQ(kv_projections(plan), 0);
+  for (const json& layers :
+       {json(4), json(0), json(nullptr)}) {  // 0: all, as transformers fills in
+    config["num_kv_shared_layers"] = layers;
+    for (const LayerPlan& plan : read_assistant_layers(JsonKeys(config, "config.json")).plan) {
+      EXPECT_EQ(plan.kv_source, 0);
+      EXPECT_EQ(kv_projections(plan), 0);
+      EXPECT_EQ(plan.per_layer_size, 0);
+    }
   }
 }
 
