@@ -94,7 +94,9 @@ void check_target(const JsonKeys& whole, const JsonKeys& text, const Transformer
   }
 }
 
+/// `whole` says whether the head is the embedding, whatever the keys of the layers say.
 void read_target(const JsonKeys& whole, AssistantConfig& config) {
+  config.layers.config.tie_word_embeddings = whole.boolean("tie_word_embeddings", true);
   config.target_hidden = whole.positive("backbone_hidden_size");
   config.trained_for.hidden_size = config.target_hidden;
   config.trained_for.vocab_size = config.layers.config.vocab_size;
@@ -169,8 +171,14 @@ void load_layers(TensorSource& source, const MatrixFormat& format, TransformerWe
     weights.layers.push_back(load_layer<Linear>(
         source, {.prefix = fmt::format("model.layers.{}.", i)}, weights.plan[i], hidden, format));
   }
-  weights.embedding = weights.head = load_matrix<Linear>(
-      source, "model.embed_tokens.weight", {weights.config.vocab_size, hidden}, format);
+  const std::vector<int64_t> table = {weights.config.vocab_size, hidden};
+  weights.embedding = load_matrix<Linear>(source, "model.embed_tokens.weight", table, format);
+  if (weights.config.tie_word_embeddings) {
+    weights.head = weights.embedding;
+    source.skip("lm_head.weight", table);
+  } else {
+    weights.head = load_matrix<Linear>(source, "lm_head.weight", table, format);
+  }
   weights.final_norm = source.load("model.norm.weight", {hidden}, weights.compute_dtype());
 }
 
@@ -221,7 +229,7 @@ json text_config(const TransformerWeights& weights) {
                {"num_attention_heads", weights.plan.front().heads},
                {"num_key_value_heads", weights.plan.front().kv_heads},
                {"head_dim", weights.plan.front().head_dim},
-               {"tie_word_embeddings", true}};
+               {"tie_word_embeddings", config.tie_word_embeddings}};
   for (size_t i = 0; i < weights.plan.size(); ++i) {
     const LayerPlan& plan = weights.plan[i];
     const char* type = plan.window > 0 ? "sliding_attention" : "full_attention";
@@ -259,6 +267,9 @@ void write_layers(TensorWriter& writer, const TransformerTensors& model) {
   }
   writer.add("model.embed_tokens.weight", model.embedding);
   writer.add("model.norm.weight", model.final_norm);
+  if (!model.config.tie_word_embeddings) {
+    writer.add("lm_head.weight", model.head);
+  }
 }
 
 }  // namespace
@@ -305,7 +316,6 @@ LoadedAssistant load_assistant(const std::filesystem::path& path, const Transfor
   if (config.clusters > 0) {
     load_ordered(source, config, format, head->ordered);
   }
-  source.skip("lm_head.weight", {config.layers.config.vocab_size, hidden});
   source.check_all_taken();
   head->weights.fingerprint = fmt::format("{:016x}", source.hash());
   return {.head = std::move(head), .note = check_head_target(config.trained_for, target, path)};
@@ -323,7 +333,7 @@ void save_assistant(const AssistantHead& head, const TransformerInfo& target,
                  {"model_type", "gemma4_assistant"},
                  {"backbone_hidden_size", head.target_hidden},
                  {"use_ordered_embeddings", ordered},
-                 {"tie_word_embeddings", true},
+                 {"tie_word_embeddings", head.weights.config.tie_word_embeddings},
                  {"trained_for", head_target_json(head_target(target))},
                  {"text_config", text_config(head.weights)}};
   if (ordered) {

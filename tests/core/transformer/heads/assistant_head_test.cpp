@@ -141,6 +141,19 @@ TEST_P(AssistantGoldenTest, SavedAndLoadedItIsTheSame) {
   EXPECT_TRUE(at::equal(logits(again), logits(loaded_)));
 }
 
+/// As transformers reads `tie_word_embeddings: false`: the head is lm_head.weight.
+TEST_P(AssistantGoldenTest, AHeadOfItsOwnIsNotTheEmbedding) {
+  AssistantHead untied = *loaded_.head;
+  const Tensor table = untied.weights.head.unpack();
+  untied.weights.config.tie_word_embeddings = false;
+  untied.weights.head = pack(table.flip(0).contiguous());
+  TemporaryFolder folder;
+  save_assistant(untied, *weights_, folder.path(), at::kFloat);
+  const LoadedAssistant again = load_assistant(folder.path(), *weights_);
+  EXPECT_TRUE(at::equal(again.head->weights.head.unpack(), table.flip(0)));
+  EXPECT_TRUE(at::equal(again.head->weights.embedding.unpack(), table));
+}
+
 std::vector<AssistantCase> found_cases() {
   std::vector<AssistantCase> cases = {{"gemma4-assistant-ordered-a", "gemma4-e-a"}};
   if (std::filesystem::exists(test_data("gemma4-assistant-a")) &&
