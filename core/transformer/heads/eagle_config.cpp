@@ -185,7 +185,9 @@ EagleConfig load_eagle_config(const std::filesystem::path& folder, EagleVersion 
   const bool third = captures_streams(version);
   EagleConfig config;
   config.version = version;
-  read_eagle_layer(layer, config);
+  // A whole model's folder has as many layers, too, but does not say that it is a head.
+  const bool says_its_kind = keys.has("speculators_model_type") || keys.has("head_type");
+  read_eagle_layer(layer, third && says_its_kind, config);
   config.vocab_size = layer.positive("vocab_size");
   config.draft_vocab_size = keys.positive("draft_vocab_size", config.vocab_size);
   if (config.draft_vocab_size > config.vocab_size) {

@@ -30,7 +30,7 @@ LayerFormat layer_format(const EagleConfig& config, const std::string& prefix) {
           .attention_norm = has_attention_norm(config) ? "hidden_norm" : ""};
 }
 
-/// A layer of P-EAGLE after the first reads the residual stream alone.
+/// A layer after the first reads the residual stream alone.
 LayerPlan later_plan(const EagleConfig& config) {
   LayerPlan plan = config.plan;
   plan.joined_inputs = false;
@@ -73,8 +73,11 @@ class EagleLoader {
       head_.lm_head = matrix("lm_head.weight", config_.draft_vocab_size, hidden);
       load_norms(format.prefix);
     }
+    load_later_layers();
     if (config_.version == EagleVersion::kPEagle) {
-      load_parallel();
+      const int64_t width = fc_width(config_, target_.config);
+      head_.mask_features =
+          source_.load("mask_hidden", {1, 1, width}, target_.compute_dtype()).view({1, width});
     }
     head_.target_ids = load_draft_ids(source_, config_.draft_vocab_size, config_.vocab_size);
     if (config_.own_embedding) {
@@ -99,8 +102,7 @@ class EagleLoader {
     return source_.load(name, {streams * config_.hidden_size}, target_.compute_dtype()) + offset;
   }
 
-  /// The layers after the first, and what stands for the features of tokens that are drafted.
-  void load_parallel() {
+  void load_later_layers() {
     for (int64_t layer = 1; layer < config_.layers; ++layer) {
       HeadLayer later;
       later.plan = later_plan(config_);
@@ -109,9 +111,6 @@ class EagleLoader {
                                          config_.hidden_size, matrix_dtype_);
       head_.later_layers.push_back(std::move(later));
     }
-    const int64_t width = fc_width(config_, target_.config);
-    head_.mask_features =
-        source_.load("mask_hidden", {1, 1, width}, target_.compute_dtype()).view({1, width});
   }
 
   void load_norms(const std::string& prefix) {

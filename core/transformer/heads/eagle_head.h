@@ -20,7 +20,8 @@ namespace specdec {
 /// reads [normed embedding of token t + 1, normed feature], its output is the feature that recurs
 /// (without fc; normed for norm_output), and lm_head over its norm gives the logits of a draft
 /// vocabulary.
-/// P-EAGLE: the same with more layers; a draft's later tokens are mask tokens with features of the
+/// It may have more layers, which read the residual stream alone.
+/// P-EAGLE: the same; a draft's later tokens are mask tokens with features of the
 /// head's own, evaluated together (parallel_eagle.h).
 struct EagleHead {
   EagleConfig config;
@@ -36,8 +37,8 @@ struct EagleHead {
                         ///< the layer's attention_norm: the residual is normed already
   Tensor norm;          ///< [hidden] EAGLE-3
   Tensor lm_head;       ///< [draft vocab, hidden] EAGLE-3
+  std::vector<HeadLayer> later_layers;  ///< after the first; EAGLE-3 and P-EAGLE
   // P-EAGLE:
-  std::vector<HeadLayer> later_layers;
   Tensor mask_features;  ///< [1, captured * hidden] in place of streams, of tokens that are drafted
   /// [draft vocab] int64: the target's token for each draft token, that is i + d2t[i]; undefined =
   /// the vocabularies are the same.

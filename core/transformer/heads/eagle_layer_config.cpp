@@ -147,12 +147,12 @@ void read_plan(const JsonKeys& keys, EagleConfig& config) {
       keys, is_gemma(config.style) ? Activation::kGeluTanh : Activation::kSilu);
 }
 
-void refuse_unsupported(const JsonKeys& layer, const EagleConfig& config) {
+void refuse_unsupported(const JsonKeys& layer, bool may_be_several, const EagleConfig& config) {
   refuse_layer_parts(layer);
-  if (config.version != EagleVersion::kPEagle && layer.integer("num_hidden_layers", 1) != 1) {
+  if (!may_be_several && layer.integer("num_hidden_layers", 1) != 1) {
     layer.fail("num_hidden_layers",
-               fmt::format("is {}; a head has one layer. A whole model drafts with drafter type "
-                           "draft_model",
+               fmt::format("is {}; a head has one layer, but for speculators' of EAGLE-3. A whole "
+                           "model drafts with drafter type draft_model",
                            layer.integer("num_hidden_layers")));
   }
   for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"}) {
@@ -213,12 +213,12 @@ void apply_style(EagleConfig& config) {
   plan.joined_inputs = captures_streams(config.version);
 }
 
-void read_eagle_layer(const JsonKeys& layer, EagleConfig& config) {
+void read_eagle_layer(const JsonKeys& layer, bool may_be_several, EagleConfig& config) {
   config.style = read_style(layer);
   if (!captures_streams(config.version) && config.style == LayerStyle::kGemma4) {
     layer.fail("model_type", "is gemma4_text, which only heads of EAGLE-3 have");
   }
-  refuse_unsupported(layer, config);
+  refuse_unsupported(layer, may_be_several && config.style != LayerStyle::kGemma4, config);
   config.layers = read_layer_count(layer, 1);
   config.hidden_size = layer.positive("hidden_size");
   config.soft_cap = layer.soft_cap("final_logit_softcapping", 0.0);

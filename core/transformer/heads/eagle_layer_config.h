@@ -16,7 +16,7 @@ void apply_style(EagleConfig& config);
 
 /// Reads style, plan, hidden size and soft cap for a head whose version is known. Throws
 /// WeightsError naming the key.
-void read_eagle_layer(const JsonKeys& layer, EagleConfig& config);
+void read_eagle_layer(const JsonKeys& layer, bool may_be_several, EagleConfig& config);
 /// Writes what read_eagle_layer reads.
 void write_eagle_layer(const EagleConfig& config, nlohmann::json& out);
 

@@ -49,9 +49,14 @@ HeadOutputs eagle3_reference(const EagleHead& head, const TransformerTensors& ta
                                              : project(normed_streams(head, inputs.features),
                                                        head.fc, head.fc_bias, inputs.matmul_dtype);
   const Tensor x = reference_norm(feature, head.feature_norm, eps);
-  const Tensor output =
+  SPECDEC_CHECK(inputs.unrolled == nullptr || head.later_layers.empty(),
+                "heads of several layers are not trained");
+  Tensor output =
       reference_layer(layer_reference(head.layer, target, inputs.matmul_dtype), x,
                       reference_norm(embedding, head.embedding_norm, eps), inputs.unrolled);
+  for (const HeadLayer& later : head.later_layers) {
+    output = reference_layer(layer_reference(later, target, inputs.matmul_dtype), output);
+  }
   const Tensor normed = reference_norm(output, head.norm, eps);
   HeadOutputs out;
   out.features = head.config.norm_output ? normed : output;

@@ -10,12 +10,14 @@
 #include <numeric>
 #include <ostream>
 
+#include "core/draft.h"
 #include "core/error.h"
 #include "core/families/model.h"
 #include "core/transformer/heads/head_reference.h"
 #include "kv/paged_kv.h"
 #include "tests/support/golden.h"
 #include "tests/support/parameter_name.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_gemma.h"
 
 namespace specdec {
@@ -187,13 +189,17 @@ TEST(FeatureModelNormsTest, CachedEqualsPlain) {
     at::manual_seed(9);  // all compute on the same weights and streams
     const Tensor streams = at::randn({kFeatureLength, 32}, at::kDouble) * 2;
     UnrolledKeys past;
-    HeadInputs inputs{
-        .tokens = tokens.unsqueeze(0), .features = streams.unsqueeze(0), .unrolled = &past};
+    HeadInputs inputs{.tokens = tokens.unsqueeze(0),
+                      .features = streams.unsqueeze(0),
+                      .unrolled = config.layers == 1 ? &past : nullptr};
     HeadOutputs plain = eagle_reference(*head, unpack(*target), inputs);
     ForwardResult cached = model->forward(
         {.tokens = tokens.to(at::kInt), .inputs = {.features = streams}}, {.hidden = Hidden::kAll});
     EXPECT_LE(max_difference(cached.logits, plain.logits[0]), 1e-10);
     EXPECT_LE(max_difference(cached.final_hidden, plain.features[0]), 1e-10);
+    if (config.layers > 1) {
+      return plain.logits;  // the plain forward unrolls one layer only
+    }
     inputs.features = plain.features;
     inputs.own_features = true;
     plain = eagle_reference(*head, unpack(*target), inputs);
@@ -213,6 +219,44 @@ TEST(FeatureModelNormsTest, CachedEqualsPlain) {
   compare([](EagleConfig& config) {
     config.norm_before_residual = config.norm_before_fc = config.norm_output = true;
   });
+  for (const int64_t layers : {2, 3}) {
+    const Tensor changed = compare([&](EagleConfig& config) { config.layers = layers; });
+    EXPECT_GT(max_difference(changed, published), 1e-3);
+  }
+}
+
+/// A draft of a head of several layers, step by step, against its plain forward over the text and
+/// the drafted tokens: the head's own features stand where the target's are not known.
+TEST(FeatureModelLayersTest, DraftsOfSeveralLayersAreThoseOfThePlainForward) {
+  const auto target = tiny_gemma(kFeatureVocab);
+  EagleConfig config = make_eagle_config(EagleVersion::kEagle3, LayerStyle::kQwen3, *target);
+  config.layers = 3;
+  const TemporaryFolder folder;
+  save_eagle_head(*random_eagle_head(config, {.seed = 7, .dtype = at::kDouble}), folder.path(),
+                  at::kDouble);
+  const auto head = load_eagle_head(folder.path(), EagleVersion::kEagle3, *target);
+  ASSERT_EQ(head->later_layers.size(), 2U);
+  const auto model = make_eagle_model(head, target, paged_kv());
+  Tensor tokens = at::tensor({1, 5, 3, 9}, at::kLong);
+  Tensor streams = at::randn({4, head->fc.size(1)}, at::kDouble);
+  ForwardResult drafted = model->forward(
+      {.tokens = tokens.to(at::kInt), .inputs = {.features = streams}}, {.hidden = Hidden::kAll});
+  model->commit(chain_path(4));
+  Tensor features = at::linear(streams, head->fc);  // as the first layer reads them
+  for (int64_t step = 0; step < 3; ++step) {
+    const HeadInputs inputs{
+        .tokens = tokens.unsqueeze(0), .features = features.unsqueeze(0), .own_features = true};
+    const HeadOutputs plain = eagle_reference(*head, unpack(*target), inputs);
+    const int64_t last = drafted.logits.size(0) - 1;
+    EXPECT_LE(max_difference(drafted.logits[last], plain.logits[0][3 + step]), 1e-10) << step;
+    const Tensor own = drafted.final_hidden.narrow(0, last, 1).clone();
+    const Tensor next = plain.logits[0][3 + step].argmax().view({1});
+    tokens = at::cat({tokens, next});
+    features = at::cat({features, own});
+    drafted = model->forward(
+        {.tokens = next.to(at::kInt), .inputs = {.features = own, .own_features = true}},
+        {.hidden = Hidden::kAll});
+  }
 }
 
 /// speculators' own forward of an EAGLE-3.1 head: two rounds of drafting.
