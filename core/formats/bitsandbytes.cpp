@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string_view>
 
 #include "core/error.h"
@@ -71,7 +72,7 @@ QuantState read_state(const TensorFiles& files, const TensorEntry& codes) {
 void check_beside(const TensorFiles& files, const CompressedMatrix& matrix,
                   const QuantState& state) {
   const MatrixChecks checks(files, matrix);
-  const int64_t scales = matrix.rows * matrix.columns / state.block;
+  const int64_t scales = (matrix.rows * matrix.columns + state.block - 1) / state.block;
   checks.require(matrix.scales, "absmax", {scales});
   checks.require(matrix.numbers, "quant_map", {std::ssize(Codebook{})});
   checks.require_type(*matrix.numbers, {DType::kF32});
@@ -97,7 +98,9 @@ CompressedMatrix describe_bits4(const TensorFiles& files, const TensorEntry& cod
   const QuantState state = read_state(files, codes);
   CompressedMatrix matrix;
   matrix.scheme = scheme;
-  matrix.scheme.columns_per_scale = state.block;
+  // Blocks that reach over the ends of rows are as many smaller ones that do not.
+  matrix.scheme.columns_per_scale = std::gcd(state.columns, state.block);
+  matrix.scale_block = state.block;
   matrix.codes = &codes;
   matrix.rows = state.rows;
   matrix.columns = state.columns;
@@ -109,12 +112,7 @@ CompressedMatrix describe_bits4(const TensorFiles& files, const TensorEntry& cod
                    .offset = state.nested_offset};
   const MatrixChecks checks(files, matrix);
   checks.require_size();
-  if (state.columns % state.block != 0) {
-    checks.fail(codes, fmt::format("has rows of {} inputs in blocks of {}, which reach over their "
-                                   "ends; this is not supported",
-                                   state.columns, state.block));
-  }
-  if (std::ssize(codes.bytes) * 2 != state.rows * state.columns) {
+  if (std::ssize(codes.bytes) != (state.rows * state.columns + 1) / 2) {
     checks.fail(codes, fmt::format("holds {} codes of 4 bits, not those of a matrix [{}, {}]",
                                    std::ssize(codes.bytes) * 2, state.rows, state.columns));
   }
@@ -156,8 +154,8 @@ CompressedMatrix describe_bits8(const TensorFiles& files, const TensorEntry& cod
   return matrix;
 }
 
-/// The scales of codes of 4 bits.
-std::vector<float> widened_scales(const CompressedMatrix& stored) {
+/// The scales of the blocks of codes of 4 bits.
+std::vector<float> block_scales(const CompressedMatrix& stored) {
   if (stored.nested.block == 0) {
     return float_values(*stored.scales);
   }
@@ -169,6 +167,17 @@ std::vector<float> widened_scales(const CompressedMatrix& stored) {
     const float product =
         numbers[std::to_integer<size_t>(code)] * factors[static_cast<size_t>(group)];
     scales.push_back(product + stored.nested.offset);
+  }
+  return scales;
+}
+
+/// The scale of each part of a row.
+std::vector<float> widened_scales(const CompressedMatrix& stored) {
+  const std::vector<float> blocks = block_scales(stored);
+  const int64_t part = stored.scheme.columns_per_scale;
+  std::vector<float> scales;
+  for (int64_t first = 0; first < stored.rows * stored.columns; first += part) {
+    scales.push_back(blocks[static_cast<size_t>(first / stored.scale_block)]);
   }
   return scales;
 }

@@ -23,8 +23,8 @@ CompressionScheme read_bitsandbytes(const JsonKeys& keys);
 bool is_bitsandbytes(const CompressionScheme& scheme);
 
 /// The matrix whose codes are in a tensor, with what stands beside them. Throws WeightsError naming
-/// folder and tensor: missing ones, shapes, types and texts that do not fit, blocks that reach over
-/// the end of a row.
+/// folder and tensor: missing ones, shapes, types and texts that do not fit. Blocks may reach over
+/// the ends of rows.
 CompressedMatrix describe_bitsandbytes(const TensorFiles& files, const TensorEntry& codes,
                                        const CompressionScheme& scheme);
 

@@ -33,6 +33,7 @@ struct CompressedMatrix {
     float offset = 0.0F;
   };
   Nested nested;
+  int64_t scale_block = 0;  ///< codes that share a scale in the file, over the ends of rows
   int64_t rows = 0, columns = 0;
   /// Matrices of a stack, whose number is the first dimension of all tensors; 0 = no stack.
   int64_t stacked = 0;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -76,11 +77,45 @@ TEST(BitsandbytesTest, TextsThatDoNotFitAreNamed) {
   EXPECT_THAT(complaint(tensors), HasSubstr(kState));
   EXPECT_THAT(complaint(four_bit_tensors({{"shape", {512}}})),
               HasSubstr("'shape' should be the rows and columns of a matrix"));
-  EXPECT_THAT(complaint(four_bit_tensors({{"shape", {8, 64}}, {"blocksize", 128}})),
-              HasSubstr("rows of 64 inputs in blocks of 128, which reach over their ends"));
+  EXPECT_THAT(
+      complaint(four_bit_tensors({{"shape", {8, 64}}, {"blocksize", 128}})),
+      HasSubstr("'a.weight.absmax' has shape [8], but for a matrix [8, 64] it should be [4]"));
   EXPECT_THAT(complaint(four_bit_tensors({{"blocksize", 0}})), HasSubstr("'blocksize'"));
   EXPECT_THAT(complaint(four_bit_tensors({{"nested_blocksize", 256}})),
               HasSubstr("'a.weight.absmax' has dtype F32; it should be U8"));
+}
+
+/// The library counts blocks through the whole matrix, whatever its rows: here the first one ends
+/// within the fourth row of 20.
+TEST(BitsandbytesTest, BlocksReachOverTheEndsOfRows) {
+  OwnedTensors tensors = four_bit_tensors({{"shape", {5, 20}}});
+  tensors["a.weight"] = zeros_of(DType::kU8, {50, 1});
+  tensors["a.weight.absmax"] = zeros_of(DType::kF32, {2});
+  for (size_t i = 0; i < 50; ++i) {
+    tensors["a.weight"].bytes[i] = static_cast<std::byte>(7 * i);
+  }
+  std::array<float, 16> numbers{};
+  for (size_t i = 0; i < 16; ++i) {
+    numbers[i] = static_cast<float>(i) - 7.5F;
+  }
+  std::memcpy(tensors["a.weight.quant_map"].bytes.data(), numbers.data(), sizeof(numbers));
+  const std::array<float, 2> largest = {0.25F, 3.0F};
+  std::memcpy(tensors["a.weight.absmax"].bytes.data(), largest.data(), sizeof(largest));
+  const json config = {
+      {"quantization_config", {{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}}}};
+  const CompressedTensors read(in_memory(tensors),
+                               parse_compression(config.dump(), "config.json").value());
+  const TensorEntry* entry = read.find("a.weight");
+  ASSERT_NE(entry, nullptr);
+  ASSERT_EQ(entry->dtype, DType::kF32);
+  read.provide(*entry);
+  for (size_t i = 0; i < 100; ++i) {
+    float value = 0.0F;
+    std::memcpy(&value, entry->bytes.data() + i * sizeof(float), sizeof(float));
+    const auto pair = std::to_integer<unsigned>(tensors["a.weight"].bytes[i / 2]);
+    const unsigned code = i % 2 == 0 ? pair >> 4U : pair & 15U;
+    EXPECT_EQ(value, numbers[code] * largest[i / 64]) << i;
+  }
 }
 
 TEST(BitsandbytesTest, RowsOfEightBitsHaveTheirLargestValue) {
