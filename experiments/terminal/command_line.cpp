@@ -183,6 +183,9 @@ void refuse_unknown_command(const CLI::App& app, const std::string& word) {
 /// Refuses unknown commands, also of a command that has commands of its own, as grammar has.
 void refuse_unknown_commands(const CLI::App& app, const std::vector<std::string>& arguments) {
   const std::string name = command_name(arguments);
+  if (!name.empty() && name.front() == '-') {
+    return;  // an unknown option in the command's place
+  }
   refuse_unknown_command(app, name);
   const auto at = std::find(arguments.begin(), arguments.end(), name);
   const bool has_next = at != arguments.end() && at + 1 != arguments.end();

@@ -119,6 +119,9 @@ TEST(InputCliTest, MisspeltFlagsAreNamedWithTheNearest) {
               AllOf(HasSubstr("--qqqqqq: unknown option. See"), Not(HasSubstr("did you mean"))));
   EXPECT_THAT(refusal_of({"generate", kShippedTokenizer, "--prompt", "x", "stray"}),
               HasSubstr("not expected: stray"));
+  EXPECT_THAT(refusal_of({"--qqqqqq", "tokenize", kShippedTokenizer, "--text", "x"}),
+              HasSubstr("error: --qqqqqq: unknown option."));
+  EXPECT_THAT(refusal_of({"-q", "list"}), HasSubstr("error: -q: unknown option."));
 }
 
 TEST(InputCliTest, WhatIsReadIsNotOverwrittenByJson) {
