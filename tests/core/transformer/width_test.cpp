@@ -52,11 +52,11 @@ constexpr const char* kGemma4 = R"({"vocab_size": 515, "vocab_size_per_layer_inp
   "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"])";
 
 constexpr const char* kDense = R"(, "model_type": "gemma4_text", "global_head_dim": 50,
-  "attention_k_eq_v": true, "num_global_key_value_heads": 3})";
+  "attention_k_eq_v": true, "num_global_key_value_heads": 3, "hidden_size_per_layer_input": 0})";
 
 constexpr const char* kExperts = R"(, "model_type": "gemma4_text", "global_head_dim": 50,
   "attention_k_eq_v": true, "enable_moe_block": true, "num_experts": 7, "top_k_experts": 3,
-  "moe_intermediate_size": 37})";
+  "moe_intermediate_size": 37, "hidden_size_per_layer_input": 0})";
 
 constexpr const char* kSharing = R"(, "model_type": "gemma4_text", "global_head_dim": 50,
   "num_kv_shared_layers": 2, "hidden_size_per_layer_input": 11, "use_double_wide_mlp": true})";

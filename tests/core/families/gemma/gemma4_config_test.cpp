@@ -239,9 +239,11 @@ TEST(Gemma4ConfigTest, RawValueLayersAreNamed) {
 }
 
 TEST(Gemma4ConfigTest, WrappersHoldATextModel) {
+  json unified = gemma4_keys();
+  unified["model_type"] = "gemma4_unified_text";
   for (const auto& [type, text] :
        {std::pair{"gemma3n", gemma3n_keys()}, std::pair{"gemma4", gemma4_keys()},
-        std::pair{"gemma4_unified", gemma4_keys()}}) {
+        std::pair{"gemma4_unified", unified}}) {
     json inner = text;
     inner.erase("model_type");
     const json wrapper = {{"model_type", type},

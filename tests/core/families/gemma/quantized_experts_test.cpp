@@ -38,7 +38,7 @@ json experts_config() {
     "num_key_value_heads": 1, "head_dim": 32, "global_head_dim": 64, "sliding_window": 6,
     "layer_types": ["sliding_attention", "full_attention"], "max_position_embeddings": 64,
     "attention_k_eq_v": true, "enable_moe_block": true, "num_experts": 4, "top_k_experts": 2,
-    "moe_intermediate_size": 96})");
+    "moe_intermediate_size": 96, "hidden_size_per_layer_input": 0})");
 }
 
 QuantizedMatrix quantize_stack(const Quantizer& quantizer, const Tensor& matrices) {
