@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -57,6 +58,28 @@ bool is_annotation(std::string_view keyword) {
       "title",    "description", "default",  "examples",  "$schema", "$id",
       "$comment", "deprecated",  "readOnly", "writeOnly", "$defs",   "definitions"};
   return annotations.contains(keyword);
+}
+
+std::optional<std::string_view> restricted_type(std::string_view keyword) {
+  static const std::map<std::string_view, std::set<std::string_view>> keywords = {
+      {"",
+       {"type", "enum", "const", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$ref",
+        "$dynamicRef", "$recursiveRef"}},
+      {"string", {"minLength", "maxLength", "pattern", "format"}},
+      {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}},
+      {"array",
+       {"items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems",
+        "contains", "minContains", "maxContains", "unevaluatedItems"}},
+      {"object",
+       {"properties", "patternProperties", "additionalProperties", "propertyNames", "required",
+        "minProperties", "maxProperties", "dependentRequired", "dependentSchemas", "dependencies",
+        "unevaluatedProperties"}}};
+  for (const auto& [type, names] : keywords) {
+    if (names.contains(keyword)) {
+      return type;
+    }
+  }
+  return std::nullopt;
 }
 
 bool has_string(const JsonValue& list, std::string_view text) {

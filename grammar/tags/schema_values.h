@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,6 +11,10 @@ namespace specdec {
 JsonValue text_value(std::string text);
 /// True for keywords that say nothing about values, and for definitions.
 bool is_annotation(std::string_view keyword);
+/// The type of the values that a keyword restricts, number for integers too; "" for a keyword about
+/// all of them. Nothing for what restricts none: annotations and names that JSON Schema does not
+/// have.
+std::optional<std::string_view> restricted_type(std::string_view keyword);
 /// True when a list has that text.
 bool has_string(const JsonValue& list, std::string_view text);
 /// True for a value of that type of a schema; integers are those without point and exponent.

@@ -66,8 +66,8 @@ class ArgumentWriter {
     schemas_.fail(pointer, what);
   }
   void check_keywords(const JsonValue& schema, const std::set<std::string_view>& known,
-                      const std::string& pointer) const {
-    schemas_.check_keywords(schema, known, pointer);
+                      const std::string& pointer, std::string_view type = "") const {
+    schemas_.check_keywords(schema, known, pointer, type);
   }
   const JsonValue& resolved(const JsonValue& schema, const std::string& pointer, int depth) const {
     return schemas_.resolved(schema, pointer, depth);
@@ -121,12 +121,13 @@ TagFormat ArgumentWriter::any_value(const JsonValue& given, const std::string& p
   if (schema.find("allOf") != nullptr) {
     return all_of_schemas(schema, pointer, depth);
   }
+  const std::string_view type_text = type == nullptr ? std::string_view() : type->text;
   if (const JsonValue* listed = schema.find("enum")) {
-    check_keywords(schema, {"enum", "type"}, pointer);
+    check_keywords(schema, {"enum", "type"}, pointer, type_text);
     return one_of_values(listed->items, type, pointer);
   }
   if (const JsonValue* only = schema.find("const")) {
-    check_keywords(schema, {"const", "type"}, pointer);
+    check_keywords(schema, {"const", "type"}, pointer, type_text);
     return one_of_values({*only}, type, pointer);
   }
   if (type == nullptr) {
@@ -236,7 +237,8 @@ TagFormat ArgumentWriter::one_of_values(const std::vector<JsonValue>& values, co
 }
 
 TagFormat ArgumentWriter::string(const JsonValue& schema, const std::string& pointer) const {
-  check_keywords(schema, {"type", "minLength", "maxLength", "pattern", "format"}, pointer);
+  check_keywords(schema, {"type", "minLength", "maxLength", "pattern", "format"}, pointer,
+                 "string");
   JsonValue strings = {.type = Type::kObject, .text = "", .items = {}, .members = {}};
   for (const char* keyword : {"minLength", "maxLength", "pattern", "format"}) {
     if (const JsonValue* found = schema.find(keyword)) {
@@ -260,12 +262,13 @@ TagFormat ArgumentWriter::string(const JsonValue& schema, const std::string& poi
 
 TagFormat ArgumentWriter::scalar(const JsonValue& schema, const std::string& type,
                                  const std::string& pointer) const {
+  static const std::set<std::string_view> kBounds = {
+      "type", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"};
+  check_keywords(schema, kBounds, pointer, type);
   JsonValue one = schema;
   std::erase_if(one.members, [](const JsonMember& member) {
-    return member.name == "type" || is_annotation(member.name);
+    return member.name == "type" || !kBounds.contains(member.name);
   });
-  check_keywords(one, {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"},
-                 pointer);
   one.members.push_back(
       {"type", {.type = Type::kString, .text = type, .items = {}, .members = {}}});
   return schema_format(std::move(one), schemas_.place() + pointer);
@@ -298,7 +301,7 @@ std::optional<uint64_t> ArgumentWriter::count(const JsonValue& schema, const cha
 
 TagFormat ArgumentWriter::array(const JsonValue& schema, const std::string& pointer,
                                 int depth) const {
-  check_keywords(schema, {"type", "items", "minItems", "maxItems"}, pointer);
+  check_keywords(schema, {"type", "items", "minItems", "maxItems"}, pointer, "array");
   const JsonValue* items = schema.find("items");
   if (items == nullptr) {
     fail(pointer, "an array without 'items' cannot be written");

@@ -28,9 +28,12 @@ void ToolSchemas::fail(const std::string& pointer, const std::string& what) cons
 }
 
 void ToolSchemas::check_keywords(const JsonValue& schema, const std::set<std::string_view>& known,
-                                 const std::string& pointer) const {
+                                 const std::string& pointer, std::string_view type) const {
+  type = type == "integer" ? "number" : type;
   for (const JsonMember& member : schema.members) {
-    if (!known.contains(member.name) && !is_annotation(member.name)) {
+    const auto restricted = restricted_type(member.name);
+    const bool matters = restricted && (restricted->empty() || type.empty() || *restricted == type);
+    if (matters && !known.contains(member.name)) {
       fail(pointer, fmt::format("the keyword '{}' cannot be enforced", member.name));
     }
   }
@@ -116,7 +119,7 @@ void ToolSchemas::collect(const JsonValue& given, const std::string& pointer, in
   }
   const JsonValue& schema = resolved(given, pointer, depth);
   check_keywords(schema, {"type", "properties", "required", "additionalProperties", "allOf"},
-                 pointer);
+                 pointer, "object");
   const JsonValue* type = schema.find("type");
   if (type != nullptr && type->text != "object") {
     fail(pointer, "a part of an object that has another 'type' cannot be written");

@@ -29,9 +29,9 @@ class ToolSchemas {
   const JsonValue& root() const { return root_; }
   const std::string& place() const { return place_; }
   [[noreturn]] void fail(const std::string& pointer, const std::string& what) const;
-  /// Refuses keywords that are neither known nor annotations.
+  /// Refuses keywords that are not known, but for those that restrict no value of the type.
   void check_keywords(const JsonValue& schema, const std::set<std::string_view>& known,
-                      const std::string& pointer) const;
+                      const std::string& pointer, std::string_view type = "") const;
   /// What a $ref within the parameters means, which stands `depth` values deep.
   const JsonValue& resolved(const JsonValue& schema, const std::string& pointer, int depth) const;
   /// True where a schema, or each part of its allOf, has the type object.

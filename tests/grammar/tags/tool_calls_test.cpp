@@ -559,6 +559,41 @@ TEST(ToolCallsTest, WhatNeedsADelimiterIsAnError) {
               HasSubstr("pattern '(x'"));
 }
 
+/// A keyword restricts values of its own type; other names restrict none.
+TEST(ToolCallsTest, KeywordsThatRestrictNothingAreNoErrors) {
+  for (const char* style : {"gemma4", "qwen3_coder"}) {
+    const auto error = [&](const std::string& property) {
+      return error_message<GrammarError>([&] {
+        compile_calls(
+            request(style, "", arguments_tool(R"({"properties": {"a": )" + property + "}}")));
+      });
+    };
+    for (const char* property :
+         {R"({"type": "integer", "format": "int64", "maxLength": 3})",
+          R"({"type": ["string", "null"], "maxLength": 30, "format": "date", "minimum": 1})",
+          R"({"type": "string", "x-order": 1, "nullable": true, "properties": {}})",
+          R"({"type": "integer", "enum": [1, 2], "format": "int32"})",
+          R"({"type": "array", "items": {"type": "null"}, "pattern": "x"})",
+          R"({"type": "object", "properties": {}, "minItems": 3})"}) {
+      EXPECT_EQ(error(property), "no error") << style << ": " << property;
+    }
+    EXPECT_THAT(error(R"({"type": "string", "not": {"maxLength": 3}})"), HasSubstr("'not'"));
+    EXPECT_THAT(error(R"({"type": "string", "enum": ["ab"], "maxLength": 1})"),
+                HasSubstr("'maxLength'"));
+    EXPECT_THAT(error(R"({"type": ["integer", "string"], "enum": ["ab"], "maxLength": 1})"),
+                HasSubstr("'maxLength'"));
+    EXPECT_THAT(error(R"({"enum": ["ab"], "maxLength": 1})"), HasSubstr("'maxLength'"));
+    EXPECT_THAT(error(R"({"type": "number", "enum": [3], "minimum": 4})"), HasSubstr("'minimum'"));
+  }
+  const std::string of_types = R"({"properties": {
+      "a": {"type": ["string", "null"], "maxLength": 2, "minimum": 5},
+      "n": {"type": "integer", "format": "int64", "minimum": 1, "x-unit": "s"}}})";
+  EXPECT_TRUE(gemma_accepts(of_types, "{a:<|\"|>ab<|\"|>,n:1}"));
+  EXPECT_TRUE(gemma_accepts(of_types, "{a:null}"));
+  EXPECT_FALSE(gemma_accepts(of_types, "{a:<|\"|>abc<|\"|>}"));
+  EXPECT_FALSE(gemma_accepts(of_types, "{n:0}"));
+}
+
 TEST(ToolCallsTest, WhatANotationCannotEnforceIsAnError) {
   const auto error = [](const std::string& parameters) {
     return error_message<GrammarError>(
