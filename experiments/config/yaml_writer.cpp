@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
 namespace specdec {
 namespace {
 
@@ -27,10 +31,12 @@ std::string quote(const std::string& text) {
 
 /// A word that cannot be taken for a number, a boolean, null or YAML's own signs.
 bool is_plain_word(const std::string& text) {
+  static constexpr std::string_view kTaken[] = {"true",  "True", "TRUE", "false", "False",
+                                                "FALSE", "null", "Null", "NULL"};
   const std::string letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
   return !text.empty() && letters.find(text[0]) != std::string::npos &&
-         text.find_first_not_of(letters + "0123456789-./") == std::string::npos && text != "true" &&
-         text != "false" && text != "null" && text != "Null" && text != "NULL";
+         text.find_first_not_of(letters + "0123456789-./") == std::string::npos &&
+         std::ranges::find(kTaken, text) == std::end(kTaken);
 }
 
 std::string scalar_text(const YamlTree& tree) {

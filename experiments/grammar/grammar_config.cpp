@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "experiments/config/config_file.h"
 #include "experiments/grammar/grammar_cases.h"
+#include "experiments/grammar/yaml_values.h"
 #include "grammar/schema/json_value.h"
 
 namespace specdec {
@@ -171,37 +172,6 @@ class GrammarReader {
 };
 
 // ---- JSON Schemas ------------------------------------------------------------------------------
-
-/// A schema written as YAML: what is not quoted and looks like a number, true or false is one.
-JsonValue json_of(const YamlTree& tree) {
-  using Type = JsonValue::Type;
-  JsonValue value;
-  switch (tree.kind) {
-    case YamlTree::Kind::kNull:
-      break;
-    case YamlTree::Kind::kScalar:
-      value = {.type = Type::kString, .text = tree.text, .items = {}, .members = {}};
-      try {
-        const JsonValue read = parse_json(tree.text, "");
-        value = !tree.quoted && (read.is_boolean() || read.is(Type::kNumber)) ? read : value;
-      } catch (const GrammarError&) {
-      }
-      break;
-    case YamlTree::Kind::kList:
-      value.type = Type::kArray;
-      for (const auto& item : tree.items) {
-        value.items.push_back(json_of(*item));
-      }
-      break;
-    case YamlTree::Kind::kMap:
-      value.type = Type::kObject;
-      for (const auto& entry : tree.entries) {
-        value.members.push_back({entry.key, json_of(*entry.value)});
-      }
-      break;
-  }
-  return value;
-}
 
 void GrammarReader::read_schema(bool is_part) {
   config_.per_prompt = node_.get<bool>("per_prompt", false);

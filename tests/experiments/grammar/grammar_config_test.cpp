@@ -193,6 +193,23 @@ TEST_F(GrammarConfigTest, Triggers) {
   EXPECT_THAT(triggers[1].grammar.choices, ElementsAre("a", "b"));
 }
 
+TEST_F(GrammarConfigTest, ScalarsOfSchemasAreThoseOfYaml) {
+  const Reading reading(
+      "type: json_schema\nschema:\n"
+      "  enum: [+1, 007, -.5, 5., 1.e3, 0x1F, 0o17, 1e3, True, FALSE, ~, null]\n"
+      "  examples: [\"True\", '+1', yes, 1.2.3, 1..5, 2024-01-01, 0x, -0x1, +, ., 1_000, .inf, "
+      "5.a]");
+  EXPECT_EQ(reading.mistakes(), "");
+  const std::string schema =
+      R"({"enum":[1,7,-0.5,5,1e3,31,15,1e3,true,false,null,null],"examples":["True","+1","yes",)"
+      R"("1.2.3","1..5","2024-01-01","0x","-0x1","+",".","1_000",".inf","5.a"]})";
+  EXPECT_EQ(reading.source().text, schema);
+  // What the run folder records says the same.
+  const std::string again = reading.resolved();
+  const ConfigNode root(parse_yaml(again, "a.yaml", true), std::make_shared<ConfigErrors>(), {});
+  EXPECT_EQ(read_grammar(root.child("grammar")).source.text, schema) << again;
+}
+
 TEST_F(GrammarConfigTest, StructuredTexts) {
   const Reading reading(
       "type: tags\nwhitespace: spaced\nstructure:\n  type: triggered_tags\n  at_least_one: true\n"
