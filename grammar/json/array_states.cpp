@@ -119,7 +119,21 @@ bool ArrayStates::search(ArrayStateId id) {
         fmt::format("an array needs {} more items together with `contains`; at most {} can be told",
                     missing(plan, state), kMaxMissingItems));
   }
-  return !choices(id, Wanted::kWayOn).empty();
+  return feasible_further_on(state) && !choices(id, Wanted::kWayOn).empty();
+}
+
+/// Without `contains` there is one way on, through all the items that are missing. Those further on
+/// come first, since each question about the next item nests in the one before it.
+bool ArrayStates::feasible_further_on(const ArrayState& state) {
+  constexpr uint64_t kStride = 100;
+  const ArrayPlan& plan = plans_[state.plan];
+  const uint64_t there = state.count + kStride;
+  if (!plan.contains.empty() || there >= std::min(plan.min, regular_from(plan))) {
+    return true;
+  }
+  ArrayState ahead = state;
+  ahead.count = there;
+  return feasible(intern(std::move(ahead)));
 }
 
 std::vector<ArrayStates::Way> ArrayStates::all_ways(ArrayStateId id) {

@@ -74,6 +74,7 @@ class ArrayStates {
   ArrayStateId intern(ArrayState state);
   bool enough_alike(const ArrayState& state);
   bool search(ArrayStateId id);
+  bool feasible_further_on(const ArrayState& state);
   /// A way that the next item may count towards each `contains`.
   struct Way {
     std::vector<FormulaId> parts;

@@ -386,6 +386,36 @@ TEST(JsonAutomatonTest, ObjectsOfManyRequiredNames) {
   EXPECT_FALSE(accepts(*grammar, object(301, 0)));
 }
 
+/// Whether a list can be finished is asked item by item: its length is no nesting.
+TEST(JsonAutomatonTest, ListsOfManyGivenItems) {
+  constexpr int kItems = 2'500;
+  const auto list = [](int items, int last) {
+    std::string text = "[";
+    for (int i = 0; i < items; ++i) {
+      text += fmt::format("{}{}", i == 0 ? "" : ",", i + 1 < items ? i : last);
+    }
+    return text + "]";
+  };
+  const Grammar grammar = compile(parse_json(R"({"const": )" + list(kItems, 0) + "}", "s"),
+                                  json_options(false, "compact"));
+  EXPECT_TRUE(accepts(*grammar, list(kItems, 0)));
+  EXPECT_FALSE(accepts(*grammar, list(kItems, 1)));
+  EXPECT_FALSE(accepts(*grammar, list(kItems - 1, kItems - 2)));
+  EXPECT_FALSE(accepts(*grammar, list(kItems + 1, 0)));
+  std::string schemas;
+  for (int i = 0; i < kItems; ++i) {
+    schemas += i == 0 ? "true" : i == 2'161 ? ", false" : ", true";
+  }
+  const JsonValue open = parse_json(
+      R"({"type": "array", "prefixItems": [)" + schemas + R"(], "minItems": 2000})", "s");
+  EXPECT_TRUE(accepts(*compile(open, json_options(false, "compact")), list(2'161, 0)));
+  EXPECT_FALSE(accepts(*compile(open, json_options(false, "compact")), list(2'162, 0)));
+  const JsonValue closed = parse_json(
+      R"({"type": "array", "prefixItems": [)" + schemas + R"(], "minItems": 2250})", "s");
+  EXPECT_THAT(error_message<GrammarError>([&] { compile(closed, json_options(false, "compact")); }),
+              HasSubstr("no JSON value"));
+}
+
 /// Each of the others may be absent or of another type: told as one, or there were 2^59 ways.
 TEST(JsonAutomatonTest, OneOfManyObjectsThatRequireAProperty) {
   std::string parts;
