@@ -18,13 +18,16 @@ using ToolType = JsonValue::Type;
 
 constexpr int kMaxDepth = 32;          // of values in values
 constexpr int kMaxObjectParts = 1000;  // in the allOf of an object, and in theirs
+constexpr size_t kShownPointer = 160;  // bytes, or somewhat fewer
 
 }  // namespace
 
 void ToolSchemas::fail(const std::string& pointer, const std::string& what) const {
-  throw GrammarError(fmt::format("#{}: {}{} in the style '{}'", place_,
-                                 pointer.empty() ? "" : fmt::format("#{}: ", pointer), what,
-                                 style_.name));
+  std::string where = pointer.empty() ? "" : fmt::format("#{}: ", pointer);
+  if (pointer.size() > kShownPointer) {
+    where = fmt::format("#{}/...: ", pointer.substr(0, pointer.rfind('/', kShownPointer)));
+  }
+  throw GrammarError(fmt::format("#{}: {}{} in the style '{}'", place_, where, what, style_.name));
 }
 
 void ToolSchemas::check_keywords(const JsonValue& schema, const std::set<std::string_view>& known,
