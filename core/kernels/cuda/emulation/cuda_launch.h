@@ -106,7 +106,7 @@ template <class Task>
 int launch(void (*kernel)(Task), const LaunchShape& shape, void* stream, const Task& task) {
   return emulation::launch_grid(stream, [kernel, shape, task] {
     emulation::begin_launch(&task, sizeof(task));
-    emulation::run_grid(shape, [&] {
+    emulation::run_grid(shape, [kernel, &task] {  // which a graph keeps
       kernel(task);
       emulation::check_awaited();
     });

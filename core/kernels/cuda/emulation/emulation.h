@@ -14,7 +14,8 @@
 /// breaks these rules ends the process with a message on stderr.
 ///
 /// Not seen here: races between blocks, between lanes that both run in any order with the same
-/// result, and the speed of anything. One grid runs at a time, on the calling thread.
+/// result, and the speed of anything. All runs on the calling thread, a grid to its end before the
+/// next one, except in an Overlap.
 namespace specdec::cuda::emulation {
 
 struct Index {
@@ -31,8 +32,22 @@ void set_seed(uint64_t seed);
 /// Grids that this thread has run so far.
 uint64_t grid_count();
 
-/// Calls `thread` once for each thread of each block.
-void run_grid(const LaunchShape& shape, const std::function<void()>& thread);
+/// Calls `thread` once for each thread of each block. What it refers to has to live until the grid
+/// has ended.
+void run_grid(const LaunchShape& shape, std::function<void()> thread);
+
+/// While one lives, this thread's grids run as programmatic dependent launches may: when all
+/// threads of a block of a grid wait for earlier kernels, the grid before runs, and then that block
+/// goes on. So what a block reads before it waits is what memory held before, and what it writes
+/// then is overwritten or damages the grid before. The last grid ends with the Overlap. Of each
+/// grid one block begins early, which is drawn from the seed.
+class Overlap {
+ public:
+  Overlap();
+  ~Overlap();
+  Overlap(const Overlap&) = delete;
+  Overlap& operator=(const Overlap&) = delete;
+};
 
 unsigned char* shared_memory();
 void sync_block();
@@ -46,7 +61,7 @@ unsigned ballot(bool predicate);
 /// c += a * b, of lanes that hold them as mma.m16n8k16 says: a [16, 16] and b [16, 8] bfloat16, c
 /// [16, 8] float32. Sums are rounded otherwise than a GPU's.
 void multiply_tiles(float* c, const uint32_t* a, const uint32_t* b);
-/// Whether this thread waits for earlier kernels: check_awaited() ends the process unless it has.
+/// Waits for the grid before. check_awaited() ends the process where a thread has not called it.
 void await_earlier_kernels();
 void check_awaited();
 /// Ends the process, as a mask that does not name all lanes has to.

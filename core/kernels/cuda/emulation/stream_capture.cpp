@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/emulation/stream_copies.h"
 #include "core/kernels/cuda/launch_shape.h"
 
@@ -57,6 +58,7 @@ int launch_graph(void* graph, void* /*stream*/) {
   if (capture != nullptr) {
     return invalidate();
   }
+  const emulation::Overlap overlap;
   for (const auto& grid : *static_cast<Grids*>(graph)) {
     grid();
   }

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "core/kernels/cuda/emulation/stream_capture.h"
 #include "tests/core/kernels/cuda/planted_kernels.h"
 
 namespace specdec::cuda {
@@ -38,6 +39,38 @@ TEST(EmulationTest, FindsAMissingBarrier) {
     }
     EXPECT_GT(wrong, 10) << static_cast<int>(fault);
   }
+}
+
+/// Sums of a graph of two grids: those of 128 times 128 numbers, and of these by one block, which
+/// writes where the first grid reads. The sum of 0..16383.
+float sum_of_sums(Fault fault, uint64_t seed) {
+  std::vector<float> input(size_t{128} * 128);
+  std::iota(input.begin(), input.end(), 0.0F);
+  std::vector<float> sums(128, 0.0F);
+  void* stream = nullptr;
+  void* graph = nullptr;
+  emulation::set_seed(seed);
+  EXPECT_EQ(begin_capture(&stream), 0);
+  EXPECT_EQ(planted_sum(Fault::kNone, input.data(), sums.data(), 128, stream), 0);
+  EXPECT_EQ(planted_sum(fault, sums.data(), &input[300], 1, stream), 0);
+  EXPECT_EQ(end_capture(stream, &graph), 0);
+  EXPECT_EQ(launch_graph(graph, nullptr), 0);
+  EXPECT_EQ(destroy_graph(graph), 0);
+  EXPECT_EQ(sums.front(), 8128) << "the first grid has ended";
+  return input[300];
+}
+
+TEST(EmulationTest, FindsWhatIsReadOrWrittenBeforeAKernelWaits) {
+  constexpr float kSum = 16384.0F * 16383 / 2;
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    EXPECT_EQ(sum_of_sums(Fault::kNone, seed), kSum) << seed;
+    EXPECT_NE(sum_of_sums(Fault::kEarlyRead, seed), kSum) << seed;
+    EXPECT_NE(sum_of_sums(Fault::kEarlyWrite, seed), kSum) << seed;
+  }
+}
+
+TEST(EmulationTest, AGridThatNoneFollowsIsReadAtOnce) {
+  EXPECT_EQ(sums_with(Fault::kEarlyRead, 1), kSums);
 }
 
 TEST(EmulationDeathTest, EndsAtWhatAGpuDoesNotDefine) {

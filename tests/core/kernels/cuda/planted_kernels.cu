@@ -15,10 +15,13 @@ struct SumTask {
   float* out;
 };
 
-/// The block's sum times `factor`.
-__device__ float sum_of_block(const SumTask& task, float* sums, float factor) {
+__device__ float input_of(const SumTask& task) {
+  return task.input[blockIdx.x * kThreads + threadIdx.x];
+}
+
+/// The sum of what the block's threads have.
+__device__ float sum_of_block(const SumTask& task, float* sums, float sum) {
   const unsigned lane = threadIdx.x % kWarp;
-  float sum = factor * task.input[blockIdx.x * kThreads + threadIdx.x];
   if (task.fault == Fault::kDifferentShuffles && lane % 2 == 1) {
     __ballot_sync(kAll, 1);
   }
@@ -37,18 +40,23 @@ __device__ float sum_of_block(const SumTask& task, float* sums, float factor) {
 }
 
 __global__ void sum_kernel(SumTask task) {
+  const float early = task.fault == Fault::kEarlyRead ? input_of(task) : 0.0F;
+  if (task.fault == Fault::kEarlyWrite && threadIdx.x == 0) {
+    task.out[blockIdx.x] = -1.0F;
+  }
   if (task.fault != Fault::kUnawaited || threadIdx.x == 7) {
     await_earlier_kernels();
   }
   auto* sums = reinterpret_cast<float*>(shared_memory());
-  const float once = sum_of_block(task, sums, 1.0F);
+  const float once =
+      sum_of_block(task, sums, task.fault == Fault::kEarlyRead ? early : input_of(task));
   if (task.fault == Fault::kDivergentBarrier && threadIdx.x == 5) {
     return;
   }
   if (task.fault != Fault::kEarlyReuse) {
     __syncthreads();
   }
-  const float twice = sum_of_block(task, sums, 2.0F);
+  const float twice = sum_of_block(task, sums, 2.0F * input_of(task));
   if (threadIdx.x % kWarp == 0 && twice != 2.0F * once) {
     task.out[blockIdx.x] = -1.0F;
   } else if (threadIdx.x == 0) {
@@ -79,12 +87,12 @@ __global__ void verify_kernel(VerifyChainsTask task) {
 
 }  // namespace
 
-int planted_sum(Fault fault, const float* input, float* out, unsigned blocks) {
+int planted_sum(Fault fault, const float* input, float* out, unsigned blocks, void* stream) {
   LaunchShape shape;
   shape.grid_x = blocks;
   shape.threads = kThreads;
   shape.shared_bytes = kThreads / kWarp * sizeof(float);
-  return launch(sum_kernel, shape, nullptr, SumTask{fault, input, out});
+  return launch(sum_kernel, shape, stream, SumTask{fault, input, out});
 }
 
 int planted_verify(VerifyFault fault, const VerifyChainsTask& task) {

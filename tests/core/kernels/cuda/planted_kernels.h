@@ -13,11 +13,14 @@ enum class Fault {
   kDifferentShuffles,    ///< odd lanes vote meanwhile
   kPartialMask,          ///< a shuffle names half the lanes
   kSharedMemoryOverrun,  ///< by one float
-  kUnawaited             ///< only thread 7 waits for earlier kernels
+  kUnawaited,            ///< only thread 7 waits for earlier kernels
+  kEarlyRead,            ///< of its input, before it waits for earlier kernels
+  kEarlyWrite            ///< of its output
 };
 
 /// out[b] = sum of input[128 * b ..], by blocks of 128 threads, which compute it twice.
-int planted_sum(Fault fault, const float* input, float* out, unsigned blocks);
+int planted_sum(Fault fault, const float* input, float* out, unsigned blocks,
+                void* stream = nullptr);
 
 /// What a verification kernel does wrong.
 enum class VerifyFault {

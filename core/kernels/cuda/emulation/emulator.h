@@ -1,0 +1,152 @@
+#pragma once
+#include <array>
+#include <boost/context/detail/fcontext.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/kernels/cuda/emulation/emulation.h"
+#include "core/kernels/cuda/emulation/tile_product.h"
+
+namespace specdec::cuda::emulation {
+
+namespace context = boost::context::detail;
+
+constexpr uint32_t kAllLanes = 0xFFFFFFFFU;
+/// A warp runs for about 2^kTurnBits turns before another may. So one comes to its next barrier
+/// while others have not moved, which shows a missing one.
+constexpr unsigned kTurnBits = 9;
+
+/// A stack and where execution on it goes on. Tells ASan of each switch.
+struct Strand {
+  context::fcontext_t resume = nullptr;
+  const void* stack_bottom = nullptr;
+  size_t stack_bytes = 0;
+  void* fake_stack = nullptr;
+};
+
+struct Fiber {
+  Strand strand;
+  std::unique_ptr<unsigned char[]> stack;
+  unsigned thread = 0;
+  const char* waits_at = nullptr;  ///< instruction, nullptr = can run
+  bool done = false;
+  bool awaited = false;    ///< has called await_earlier_kernels()
+  unsigned exchanges = 0;  ///< of the warp so far
+};
+
+/// What the lanes of a warp pass to each other.
+struct Exchange {
+  std::array<Slot, kLanes> slots;
+  std::array<TileProducts, kLanes> products;  ///< which the last lane makes
+};
+
+struct Warp {
+  /// A lane can be one exchange ahead of others that have not yet read: so two of them.
+  std::array<Exchange, 2> exchanges;
+  unsigned arrived = 0;
+  const char* instruction = nullptr;  ///< that lanes have arrived at
+  uint32_t ready = 0;                 ///< a bit for each lane that can run
+};
+
+/// Ends the process, naming the running block.
+[[noreturn]] void end_process(const std::string& message);
+
+/// Order of fibers and blocks. One multiplication a number: it is drawn at each switch of fibers.
+class Order {
+ public:
+  void seed(uint64_t seed) { engine_.seed(seed); }
+  /// Below `count`; sets `rarely` once in 2^kTurnBits calls.
+  size_t pick(size_t count, bool* rarely = nullptr) {
+    const uint64_t bits = engine_();  // the high ones are the random ones
+    if (rarely != nullptr) {
+      *rarely = (bits >> (32U - kTurnBits) & ((1U << kTurnBits) - 1U)) == 0;
+    }
+    return static_cast<size_t>((bits >> 32U) * count >> 32U);
+  }
+
+ private:
+  std::linear_congruential_engine<uint64_t, 6364136223846793005U, 1442695040888963407U, 0> engine_;
+};
+
+/// Runs a grid, one block of threads after another, on the calling thread. One whose threads run
+/// has the thread's indices.
+class Emulator {
+ public:
+  explicit Emulator(Order& order) : order_(order) {}
+  /// Runs one block as far as it comes without the end of earlier kernels. `thread` is kept.
+  void begin(const LaunchShape& shape, std::function<void()> thread);
+  /// Once earlier kernels have ended: the rest of that block, and the others.
+  void finish();
+
+  unsigned char* shared() { return shared_.get(); }
+  bool has_awaited() const { return current_->awaited; }
+  void await_earlier_kernels();
+  void sync_block();
+  bool sync_block_or(bool predicate);
+  /// Calls finish(exchange) in the last lane that arrives, before any other goes on.
+  template <class Finish>
+  const Exchange& exchange(const char* name, const Slot& slot, const Finish& finish);
+
+ private:
+  static void enter(context::transfer_t before);
+  void place(uint64_t block) const;
+  void run_block();
+  void resume_block();
+  void begin(Fiber& fiber, unsigned thread);
+  void start(Fiber& fiber);
+  void switch_strands(Strand* from, const Strand& to);
+  void wait(const char* name);
+  const Strand& next();
+  Fiber* pick_ready();
+  [[noreturn]] void report_missing() const;
+  Warp& warp_of(const Fiber& fiber) { return warps_[fiber.thread / kLanes]; }
+  bool is_ready(const Fiber& fiber) const;
+  std::string state_of(const Fiber& fiber) const;
+
+  Order& order_;
+  LaunchShape shape_;
+  std::function<void()> thread_;
+  std::vector<uint64_t> blocks_;  ///< in the order in which they run
+  bool early_ = false;            ///< earlier kernels have not ended
+  std::vector<Fiber> fibers_;     ///< kept between launches; a block uses the first shape_.threads
+  std::vector<Warp> warps_;       ///< likewise
+  size_t favourite_ = 0;          ///< warp that runs ahead of the others
+  unsigned running_ = 0;          ///< threads that have not ended
+  unsigned at_barrier_ = 0;
+  bool vote_ = false, last_vote_ = false;  ///< of the barrier that threads come to; of the last one
+  std::unique_ptr<unsigned char[]> shared_;
+  Strand caller_;               ///< of begin() and finish()
+  Strand ended_;                ///< of a fiber that has ended
+  Strand* previous_ = nullptr;  ///< which ran before the one that runs now
+  Fiber* current_ = nullptr;
+};
+
+template <class Finish>
+const Exchange& Emulator::exchange(const char* name, const Slot& slot, const Finish& finish) {
+  Fiber& fiber = *current_;
+  Warp& warp = warp_of(fiber);
+  Exchange& exchange = warp.exchanges[fiber.exchanges++ % 2];
+  exchange.slots[fiber.thread % kLanes] = slot;
+  if (warp.arrived == 0) {
+    warp.instruction = name;
+  } else if (warp.instruction != name && std::strcmp(warp.instruction, name) != 0) {
+    end_process("thread " + std::to_string(fiber.thread) + " is at " + name +
+                ", but another of its warp waits at " + warp.instruction);
+  }
+  if (++warp.arrived < kLanes) {
+    wait(name);
+    return exchange;
+  }
+  warp.arrived = 0;
+  warp.ready = kAllLanes & ~(1U << fiber.thread % kLanes);
+  finish(exchange);
+  return exchange;
+}
+
+}  // namespace specdec::cuda::emulation
