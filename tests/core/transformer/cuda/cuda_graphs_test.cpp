@@ -203,6 +203,17 @@ TEST_F(CudaGraphModelTest, DecodesTwentyTokens) {
   EXPECT_THAT(pair_.counts(), ElementsAre(2, 1, 18));
 }
 
+// Products of these read weights before the kernel before them has run, and its results after.
+TEST(CudaGraphTensorCoresTest, InputsAreThoseOfEachForward) {
+  GraphPair pair(small_gemma(1, kEmulated, at::kBFloat16));
+  for (const int64_t count : {1, 3, 12}) {
+    for (int i = 0; i < 4; ++i) {
+      pair.extend_by(count);
+    }
+  }
+  EXPECT_THAT(pair.counts(), ElementsAre(3, 3, 6));
+}
+
 // A graph is launched for a power of two of positions: there is a border at 128.
 TEST_F(CudaGraphModelTest, ContextsGrowOverABorderAndShrink) {
   pair_.extend_by(125);  // too many for a graph
