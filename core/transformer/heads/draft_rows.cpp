@@ -80,14 +80,21 @@ DraftRows::DraftRows(const Tensor& ids, std::shared_ptr<const TransformerWeights
   }
 }
 
-Tensor DraftRows::logits(Ops& ops, const Tensor& hidden) const {
+void DraftRows::logits(Ops& ops, const Tensor& hidden, Tensor& logits) const {
   if (!rows_.defined()) {
-    return head_logits(ops, *target_, hidden);
+    head_logits(ops, *target_, hidden, logits);
+    return;
   }
-  Tensor logits = ops.linear(rows_, hidden);
+  ops.linear(rows_, hidden, logits);
   if (const double cap = target_->config.final_soft_cap; cap > 0.0) {
     ops.soft_cap(logits, cap);
   }
+}
+
+Tensor DraftRows::logits(Ops& ops, const Tensor& hidden) const {
+  const int64_t columns = rows_.defined() ? rows_.out() : target_->head.out();
+  Tensor logits = ops.result(hidden.size(0), columns, hidden.options());
+  this->logits(ops, hidden, logits);
   return logits;
 }
 

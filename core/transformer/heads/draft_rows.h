@@ -31,6 +31,7 @@ class DraftRows {
   DraftRows(const Tensor& ids, std::shared_ptr<const TransformerWeights> target);
   /// Final-normed hidden states [n, hidden] to logits [n, draft vocab] in the order of the target's
   /// tokens, soft cap included; without a draft vocabulary [n, vocab].
+  void logits(Ops& ops, const Tensor& hidden, Tensor& logits) const;
   Tensor logits(Ops& ops, const Tensor& hidden) const;
 
  private:

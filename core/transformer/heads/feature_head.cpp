@@ -74,20 +74,21 @@ class EagleFeatureHead final : public FeatureHead {
     return config_.norm_output ? ops.rms_norm(output, head_->norm, config_.rms_norm_eps) : output;
   }
 
-  Tensor logits(Ops& ops, const Tensor& output, const Tensor& feature) const override {
+  void logits(Ops& ops, const Tensor& output, const Tensor& feature,
+              Tensor& logits) const override {
     if (third()) {
-      Tensor logits = ops.linear(
-          lm_head_,
-          config_.norm_output ? feature : ops.rms_norm(output, head_->norm, config_.rms_norm_eps));
+      const Tensor normed =
+          config_.norm_output ? feature : ops.rms_norm(output, head_->norm, config_.rms_norm_eps);
+      ops.linear(lm_head_, normed, logits);
       if (config_.soft_cap > 0.0) {
         ops.soft_cap(logits, config_.soft_cap);
       }
-      return logits;
+      return;
     }
-    return target_rows_.logits(
-        ops, config_.feature_after_norm
-                 ? output
-                 : ops.rms_norm(output, target_->final_norm, target_->config.rms_norm_eps));
+    const Tensor normed = config_.feature_after_norm ? output
+                                                     : ops.rms_norm(output, target_->final_norm,
+                                                                    target_->config.rms_norm_eps);
+    target_rows_.logits(ops, normed, logits);
   }
 
   const DraftVocabulary* draft_vocabulary() const override {
@@ -147,8 +148,8 @@ class MtpFeatureHead final : public FeatureHead {
     return ops.rms_norm(output, head_->norm, target_->config.rms_norm_eps);
   }
 
-  Tensor logits(Ops& ops, const Tensor&, const Tensor& feature) const override {
-    return head_logits(ops, *target_, feature);
+  void logits(Ops& ops, const Tensor&, const Tensor& feature, Tensor& logits) const override {
+    head_logits(ops, *target_, feature, logits);
   }
 
  private:

@@ -29,8 +29,9 @@ class FeatureHead {
                               bool own) const = 0;
   /// What recurs, of the layer's output.
   virtual Tensor feature(Ops& ops, const Tensor& output) const = 0;
-  /// [n, vocab] of the target, or [n, columns] of the head's own vocabulary.
-  virtual Tensor logits(Ops& ops, const Tensor& output, const Tensor& feature) const = 0;
+  /// Writes logits [n, vocab] of the target, or [n, columns] of the head's own vocabulary.
+  virtual void logits(Ops& ops, const Tensor& output, const Tensor& feature,
+                      Tensor& logits) const = 0;
   /// The head's vocabulary; nullptr: the target's.
   virtual const DraftVocabulary* draft_vocabulary() const { return nullptr; }
 };

@@ -102,9 +102,8 @@ std::optional<ForwardResult> FeatureModel::forward_graph(const TokenBatch& batch
         ops_->copy(feature, hidden);
       }
       if (scored > 0) {
-        ops_->copy(head_->logits(scored_memories_.of(scored).leaving(), last_rows(output, scored),
-                                 last_rows(feature, scored)),
-                   result.logits);
+        head_->logits(scored_memories_.of(scored).leaving(), last_rows(output, scored),
+                      last_rows(feature, scored), result.logits);
       }
     });
     if (given > 0) {  // whoever gets them keeps them
@@ -168,7 +167,9 @@ ForwardResult FeatureModel::finish(const TokenBatch& batch, const Tensor& output
   const Tensor features = head_->feature(*ops_, output);
   ForwardResult result;
   if (options.logits != Logits::kNone) {
-    result.logits = head_->logits(*ops_, scored(output), scored(features));
+    const Tensor states = scored(output);
+    result.logits = ops_->result(states.size(0), columns(), states.options());
+    head_->logits(*ops_, states, scored(features), result.logits);
   }
   if (options.hidden == Hidden::kAll) {
     result.final_hidden = features;
@@ -291,7 +292,11 @@ Tensor FeatureModel::run_step(int64_t first, const StepInputs& inputs) {
   return step_feature_;
 }
 
-Tensor FeatureModel::step_logits() { return head_->logits(*leaving_, step_output_, step_feature_); }
+Tensor FeatureModel::step_logits() {
+  Tensor logits = leaving_->result(step_output_.size(0), columns(), step_output_.options());
+  head_->logits(*leaving_, step_output_, step_feature_, logits);
+  return logits;
+}
 
 void FeatureModel::commit(std::span<const int64_t> path, RowId row) { engine_->commit(path, row); }
 void FeatureModel::truncate(int64_t length, RowId row) { engine_->truncate(length, row); }

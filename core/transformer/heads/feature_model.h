@@ -101,7 +101,7 @@ class FeatureModel final : public LanguageModel {
   StepMemory* memory_ = nullptr;  ///< of the draft in progress
   /// Memories of tokens that are fed with the target's features, and with the head's own.
   std::array<StepMemories, 2> fed_memories_;
-  StepMemories scored_memories_;  ///< of their logits
+  StepMemories scored_memories_;  ///< of what their logits are products of
   ResultMemory logits_memory_;
   ForwardGraphs graphs_;               ///< of forwards
   Ops* leaving_ = nullptr;             ///< of the newest step

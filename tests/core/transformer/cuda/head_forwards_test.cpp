@@ -16,6 +16,7 @@
 #include "kv/paged_kv.h"
 #include "tests/core/transformer/cuda/chain_graphs.h"
 #include "tests/core/transformer/cuda/drawn_chain_bench.h"
+#include "tests/core/transformer/cuda/module_bench.h"
 #include "tests/support/recording_ops.h"
 
 namespace specdec {
@@ -61,10 +62,11 @@ std::vector<FedHead> fed_heads(const TransformerWeights& target) {
 
 std::unique_ptr<FeatureModel> model_of(const FedHead& head,
                                        const std::shared_ptr<const TransformerWeights>& target,
-                                       const TransformerOptions& options) {
-  return head.eagle != nullptr ? make_eagle_model(head.eagle, target, paged_kv(), options)
-                               : make_mtp_model(random_mtp_head(*target, 2, {.seed = 7}), 1, target,
-                                                paged_kv(), options);
+                                       const TransformerOptions& options,
+                                       const KvStoreFactory& store = paged_kv()) {
+  return head.eagle != nullptr
+             ? make_eagle_model(head.eagle, target, store, options)
+             : make_mtp_model(random_mtp_head(*target, 2, {.seed = 7}), 1, target, store, options);
 }
 
 /// What forwards are asked for in turn.
@@ -86,12 +88,16 @@ const std::vector<Asked> kAsked = {{{-1, 0}, false, Logits::kLast, Hidden::kScor
 /// A head whose forwards are graphs, beside one without.
 class ForwardPair {
  public:
-  ForwardPair(const FedHead& head, const std::shared_ptr<RecordingOps>& ops)
+  /// Options of the first one; without are those of the other.
+  ForwardPair(const FedHead& head, const std::shared_ptr<RecordingOps>& ops,
+              TransformerOptions options = graph_options(),
+              const KvStoreFactory& store = paged_kv())
       : width_(head.width), ops_(ops) {
-    TransformerOptions without = graph_options();
-    without.graphs = 0;
-    graphed_ = model_of(head, target_, graph_options(ops));
-    plain_ = model_of(head, target_, without);
+    options.ops = ops;
+    graphed_ = model_of(head, target_, options, store);
+    options.ops = cuda_ops(at::kCPU);
+    options.graphs = 0;
+    plain_ = model_of(head, target_, options, store);
   }
 
   /// Evaluates nodes in both, which have to come to the same; the calls beside a graph.
@@ -162,7 +168,9 @@ TEST(CudaHeadForwardTest, AForwardIsOneGraph) {
     SCOPED_TRACE(head.name);
     const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
     ForwardPair pair(head, ops);
+    GraphCounts before_last;
     for (Token round = 0; round < 5; ++round) {
+      before_last = pair.graphed().graph_counts();
       for (size_t i = 0; i < kAsked.size(); ++i) {
         SCOPED_TRACE(testing::Message() << "round " << round << ", " << i);
         const Asked& asked = kAsked[i];
@@ -192,14 +200,16 @@ TEST(CudaHeadForwardTest, AForwardIsOneGraph) {
       }
       pair.truncate(4);
     }
-    EXPECT_GE(pair.graphed().graph_counts().replays, std::ssize(kAsked));
+    const GraphCounts counts = pair.graphed().graph_counts();
+    EXPECT_EQ(counts.captures, std::ssize(kAsked)) << "the memory of results comes back";
+    EXPECT_EQ(counts.captures, before_last.captures);
+    EXPECT_EQ(counts.replays - before_last.replays, std::ssize(kAsked));
     EXPECT_EQ(pair.plain().graph_counts(), GraphCounts());
   }
 }
 
 /// Tokens and tables go up in one block.
-TEST(CudaHeadForwardTest, AStepOfSeveralModulesLaunchesAGraphEach) {
-  const auto target = small_gemma();
+TEST(CudaHeadForwardTest, ResultsThatAreHeldHaveTwoGraphs) {
   const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
   ForwardPair pair({"mtp", 16, nullptr}, ops);
   pair.holds_logits = true;  // so they lie in two places in turn
@@ -216,6 +226,69 @@ TEST(CudaHeadForwardTest, AStepOfSeveralModulesLaunchesAGraphEach) {
       EXPECT_LE(pair.copies, 1);
     }
   }
+}
+
+// Each is fed the features of the one before, as a drafter feeds what was committed.
+TEST(CudaHeadForwardTest, AStepOfSeveralModulesLaunchesAGraphEach) {
+  const auto target = small_gemma();
+  const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
+  TransformerOptions without = graph_options();
+  without.graphs = 0;
+  const FeatureModels graphed = three_models(target, graph_options(ops));
+  const FeatureModels plain = three_models(target, without);
+  const ForwardOptions options{
+      .logits = Logits::kLast, .keep_logits = true, .hidden = Hidden::kAll, .keep_hidden = true};
+  constexpr int64_t kSteps = 6;
+  for (Token step = 0; step < kSteps; ++step) {
+    Tensor features = at::randn({2, 16});
+    for (size_t module = 0; module < graphed.size(); ++module) {
+      SCOPED_TRACE(testing::Message() << "step " << step << ", module " << module);
+      const auto first = static_cast<Token>(step + static_cast<Token>(module));
+      const TokenBatch batch{.tokens = token_tensor(std::vector<Token>{first, 3 * first + 1}),
+                             .inputs = {.features = features}};
+      const ForwardResult wanted = plain[module]->forward(batch, options);
+      ops->take_calls();
+      const ForwardResult result = graphed[module]->forward(batch, options);
+      EXPECT_EQ(ops->take_calls().size() == 2, step > 0) << "what a graph is fed and leaves";
+      EXPECT_TRUE(at::equal(result.logits, wanted.logits));
+      EXPECT_TRUE(at::equal(result.final_hidden, wanted.final_hidden));
+      features = result.final_hidden;
+      for (FeatureModel* model : {graphed[module].get(), plain[module].get()}) {
+        model->commit(std::vector<int64_t>{0, 1});
+      }
+    }
+  }
+  for (const auto& model : graphed) {
+    EXPECT_EQ(model->graph_counts(),
+              (GraphCounts{.warm_ups = 1, .captures = 1, .replays = kSteps - 2}));
+  }
+}
+
+// Contexts of 128 positions and more launch other blocks; pages and tables move as they grow.
+TEST(CudaHeadForwardTest, ForwardsFollowWhatGrows) {
+  GrownCaches caches;
+  const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
+  ForwardPair pair({"mtp", 16, nullptr}, ops, GrownCaches::options(16), caches.factory());
+  const auto forward_at = [&](int64_t length) {
+    SCOPED_TRACE(length);
+    caches.resize(length);
+    pair.forward(kAsked.front(), static_cast<Token>(length % 40));
+  };
+  for (const auto& grown : GrownCaches::kCases) {
+    for (int i = 0; i < 3; ++i) {
+      forward_at(grown.length);
+    }
+  }
+  // Where all tables stay, forwards on both sides of a border take turns.
+  const GraphCounts before = pair.graphed().graph_counts();
+  for (int i = 0; i < 4; ++i) {
+    for (const int64_t length : {100, 126, 127, 130, 300}) {
+      forward_at(length);
+    }
+  }
+  const GraphCounts after = pair.graphed().graph_counts();
+  EXPECT_LE(after.captures - before.captures, 3);
+  EXPECT_GE(after.replays - before.replays, 14);
 }
 
 TEST(CudaHeadForwardTest, WhatAGraphCannotHoldRunsAroundTheLayers) {

@@ -324,7 +324,9 @@ class FailingHead final : public FeatureHead {
     return {.embeddings = features};
   }
   Tensor feature(Ops&, const Tensor& output) const override { return output; }
-  Tensor logits(Ops&, const Tensor&, const Tensor&) const override { throw std::bad_alloc(); }
+  void logits(Ops&, const Tensor&, const Tensor&, Tensor&) const override {
+    throw std::bad_alloc();
+  }
 
  private:
   HeadLayer layer_;
