@@ -27,12 +27,10 @@ Machine& machine() {
 /// Whose thread runs; nullptr: none does.
 constinit thread_local Emulator* running = nullptr;
 
-void begin_grid(Machine& all, Emulator& next, const LaunchShape& shape,
-                std::function<void()> thread) {
+void begin_grid(Emulator& next) {
   running = &next;
-  next.begin(shape, std::move(thread));
+  next.begin();
   running = nullptr;
-  ++all.grids;
 }
 
 void finish_grid(Emulator& begun) {
@@ -51,15 +49,18 @@ void run_grid(const LaunchShape& shape, std::function<void()> thread) {
     end_process("a kernel launches a kernel");
   }
   Machine& all = machine();
-  const size_t before = all.newest;
-  const bool waits = std::exchange(all.begun, all.overlaps);
-  all.newest = 1 - before;
-  begin_grid(all, all.emulators[all.newest], shape, std::move(thread));
-  if (waits) {
-    finish_grid(all.emulators[before]);
-  }
+  Emulator& before = all.emulators[all.newest];
+  all.newest = 1 - all.newest;
+  Emulator& next = all.emulators[all.newest];
+  next.take(shape, std::move(thread));
+  ++all.grids;
   if (!all.overlaps) {
-    finish_grid(all.emulators[all.newest]);
+    finish_grid(next);
+    return;
+  }
+  begin_grid(next);
+  if (std::exchange(all.begun, true)) {
+    finish_grid(before);
   }
 }
 

@@ -36,11 +36,11 @@ uint64_t grid_count();
 /// has ended.
 void run_grid(const LaunchShape& shape, std::function<void()> thread);
 
-/// While one lives, this thread's grids run as programmatic dependent launches may: when all
-/// threads of a block of a grid wait for earlier kernels, the grid before runs, and then that block
-/// goes on. So what a block reads before it waits is what memory held before, and what it writes
-/// then is overwritten or damages the grid before. The last grid ends with the Overlap. Of each
-/// grid one block begins early, which is drawn from the seed.
+/// While one lives, this thread's grids run as programmatic dependent launches may: when the
+/// threads of a warp of a grid wait for earlier kernels, the grid before runs, and then the rest of
+/// it. So what that warp reads before it waits is what memory held before, and what it writes then
+/// is overwritten or damages the grid before. The last grid ends with the Overlap. Which warp of
+/// which block begins early is drawn from the seed.
 class Overlap {
  public:
   Overlap();

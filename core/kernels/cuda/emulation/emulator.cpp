@@ -59,7 +59,7 @@ void end_process(const std::string& message) {
   std::abort();
 }
 
-void Emulator::begin(const LaunchShape& shape, std::function<void()> thread) {
+void Emulator::take(const LaunchShape& shape, std::function<void()> thread) {
   const uint64_t count = uint64_t{shape.grid_x} * shape.grid_y * shape.grid_z;
   if (count == 0 || shape.threads == 0 || shape.threads > kMaxThreads ||
       shape.threads % kLanes != 0 || shape.shared_bytes > kMaxSharedBytes || shape.grid_y > 65535 ||
@@ -75,18 +75,29 @@ void Emulator::begin(const LaunchShape& shape, std::function<void()> thread) {
   for (size_t left = blocks_.size(); left > 1; --left) {
     std::swap(blocks_[order_.pick(left)], blocks_[left - 1]);
   }
+}
+
+void Emulator::begin() {
+  has_begun_ = true;
   early_ = true;
   place(blocks_.front());
-  run_block();
+  make_block();
+  for (Warp& warp : warps_) {
+    warp.ready = &warp == &warps_[favourite_] ? kAllLanes : 0;
+  }
+  switch_strands(&caller_, next());
 }
 
 void Emulator::finish() {
   early_ = false;
-  place(blocks_.front());
-  resume_block();
-  for (size_t i = 1; i < blocks_.size(); ++i) {
-    place(blocks_[i]);
-    run_block();
+  const bool resumes = std::exchange(has_begun_, false);
+  for (const uint64_t block : blocks_) {
+    place(block);
+    if (resumes && block == blocks_.front()) {
+      resume_block();
+    } else {
+      run_block();
+    }
   }
 }
 
@@ -97,7 +108,7 @@ void Emulator::place(uint64_t block) const {
               static_cast<unsigned>(block / shape_.grid_x / shape_.grid_y)};
 }
 
-void Emulator::run_block() {
+void Emulator::make_block() {
   const unsigned threads = shape_.threads;
   shared_ = std::make_unique_for_overwrite<unsigned char[]>(shape_.shared_bytes);
   std::memset(shared_.get(), kPoison, shape_.shared_bytes);
@@ -116,14 +127,19 @@ void Emulator::run_block() {
   }
   favourite_ = order_.pick(warps_.size());
   running_ = threads;
+}
+
+void Emulator::run_block() {
+  make_block();
   switch_strands(&caller_, next());
 }
 
-/// Lets threads run on that wait for earlier kernels.
+/// Lets threads run that have not begun, or wait for earlier kernels.
 void Emulator::resume_block() {
   for (unsigned t = 0; t < shape_.threads; ++t) {
-    if (!fibers_[t].done && fibers_[t].waits_at == kEarlierKernels) {
-      warp_of(fibers_[t]).ready |= 1U << t % kLanes;
+    const Fiber& fiber = fibers_[t];
+    if (!fiber.done && (fiber.waits_at == nullptr || fiber.waits_at == kEarlierKernels)) {
+      warp_of(fiber).ready |= 1U << t % kLanes;
     }
   }
   if (running_ > 0) {

@@ -79,9 +79,11 @@ class Order {
 class Emulator {
  public:
   explicit Emulator(Order& order) : order_(order) {}
-  /// Runs one block as far as it comes without the end of earlier kernels. `thread` is kept.
-  void begin(const LaunchShape& shape, std::function<void()> thread);
-  /// Once earlier kernels have ended: the rest of that block, and the others.
+  /// Takes a grid; `thread` is kept.
+  void take(const LaunchShape& shape, std::function<void()> thread);
+  /// Runs one warp of one block as far as it comes before earlier kernels have ended.
+  void begin();
+  /// Runs the rest of the grid, once they have.
   void finish();
 
   unsigned char* shared() { return shared_.get(); }
@@ -96,6 +98,7 @@ class Emulator {
  private:
   static void enter(context::transfer_t before);
   void place(uint64_t block) const;
+  void make_block();
   void run_block();
   void resume_block();
   void begin(Fiber& fiber, unsigned thread);
@@ -114,6 +117,7 @@ class Emulator {
   std::function<void()> thread_;
   std::vector<uint64_t> blocks_;  ///< in the order in which they run
   bool early_ = false;            ///< earlier kernels have not ended
+  bool has_begun_ = false;        ///< the first block has
   std::vector<Fiber> fibers_;     ///< kept between launches; a block uses the first shape_.threads
   std::vector<Warp> warps_;       ///< likewise
   size_t favourite_ = 0;          ///< warp that runs ahead of the others
@@ -121,7 +125,7 @@ class Emulator {
   unsigned at_barrier_ = 0;
   bool vote_ = false, last_vote_ = false;  ///< of the barrier that threads come to; of the last one
   std::unique_ptr<unsigned char[]> shared_;
-  Strand caller_;               ///< of begin() and finish()
+  Strand caller_;               ///< of begin() or finish()
   Strand ended_;                ///< of a fiber that has ended
   Strand* previous_ = nullptr;  ///< which ran before the one that runs now
   Fiber* current_ = nullptr;

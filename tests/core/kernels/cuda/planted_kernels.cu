@@ -41,7 +41,7 @@ __device__ float sum_of_block(const SumTask& task, float* sums, float sum) {
 
 __global__ void sum_kernel(SumTask task) {
   const float early = task.fault == Fault::kEarlyRead ? input_of(task) : 0.0F;
-  if (task.fault == Fault::kEarlyWrite && threadIdx.x == 0) {
+  if (task.fault == Fault::kEarlyWrite && threadIdx.x % kWarp == 0) {
     task.out[blockIdx.x] = -1.0F;
   }
   if (task.fault != Fault::kUnawaited || threadIdx.x == 7) {
