@@ -17,6 +17,7 @@
 #include "core/formats/json_text.h"
 #include "experiments/cli/commands.h"
 #include "experiments/report/report_text.h"
+#include "experiments/run/recorded_sweep.h"
 #include "experiments/run/run_folder.h"
 #include "experiments/simulate/profile.h"
 #include "experiments/simulate/simulate.h"
@@ -110,21 +111,35 @@ std::vector<ReplayShape> read_shapes(const SimulateArguments& arguments, const T
   return shapes;
 }
 
-/// What the run itself tells of costs; nothing, and `reason` says why, when it does not.
+/// The target's curve that was measured under the arm's condition: each is named by the first point
+/// of the sweep that needed it.
+CostCurve target_curve(const std::string& run, const TracedArm& arm,
+                       const std::vector<std::string>& alike) {
+  std::vector<std::string> names = {"target at " + arm.sweep_point};
+  for (const std::string& label : alike) {
+    names.push_back("target at " + label);
+  }
+  names.emplace_back("target");
+  for (const std::string& name : names) {
+    if (auto curve = load_cost_curve(run, name)) {
+      return *std::move(curve);
+    }
+  }
+  throw Error("the run holds no cost curve of the target; give costs with --profile");
+}
+
+/// What the run itself tells of costs; nothing, and `reason` says why, when it does not. Steps of
+/// another condition, such as another dtype, tell nothing of this one's.
 std::optional<StepCosts> costs_of_run(const std::string& run, const TracedArm& arm,
                                       std::string& reason) {
-  // The curve is named by its point of a sweep, when there are several targets.
-  auto curve = load_cost_curve(run, "target");
-  if (!curve) {
-    curve = load_cost_curve(run, "target at " + arm.sweep_point);
-  }
-  if (!curve) {
-    reason = "the run holds no cost curve of the target; give costs with --profile";
-    return std::nullopt;
-  }
-  const auto records = load_records(run);
   try {
-    return costs_of(*curve, records, arm.strategy);
+    const auto alike = points_alike(run, arm.sweep_point);
+    const CostCurve curve = target_curve(run, arm, alike);
+    auto records = load_records(run);
+    std::erase_if(records, [&](const GenerationRecord& record) {
+      return std::find(alike.begin(), alike.end(), record.key.sweep_point) == alike.end();
+    });
+    return costs_of(curve, records, arm.strategy, arm.sweep_point);
   } catch (const Error& error) {
     reason = error.what();
     return std::nullopt;

@@ -43,11 +43,12 @@ struct StepCosts {
 /// set_draft_cost then gives. Throws ConfigError when there is none of that name, or several to
 /// choose from.
 StepCosts costs_of(const Profile& profile, const std::string& drafter);
-/// The costs of the run itself: its cost curve, scaled to what its steps took, and the mean times
-/// of the steps of `strategy` by depth. Throws Error when the run has no steps without a draft, or
-/// `strategy` none with one.
+/// The costs of the run itself: its cost curve, scaled to what its steps took, and the median times
+/// of the steps of `strategy` at `sweep_point` by depth. `records` are those of one condition (see
+/// is_condition): steps without a draft count whatever their strategy. Throws Error when they have
+/// no such steps, or `strategy` none with a draft.
 StepCosts costs_of(const CostCurve& curve, std::span<const GenerationRecord> records,
-                   const std::string& strategy);
+                   const std::string& strategy, const std::string& sweep_point);
 /// Drafting a token costs `ratio` plain forwards, reading the prompt nothing.
 void set_draft_cost(StepCosts& costs, double ratio);
 

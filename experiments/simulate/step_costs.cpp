@@ -198,12 +198,12 @@ StepCosts costs_of(const Profile& profile, const std::string& drafter) {
 }
 
 StepCosts costs_of(const CostCurve& curve, std::span<const GenerationRecord> records,
-                   const std::string& strategy) {
+                   const std::string& strategy, const std::string& sweep_point) {
   StepTimes plain;
   StepTimes drafting;
   for (const GenerationRecord& record : records) {
     add_times(record, true, curve, plain);
-    if (record.key.strategy == strategy) {
+    if (record.key.strategy == strategy && record.key.sweep_point == sweep_point) {
       add_times(record, false, curve, drafting);
     }
   }

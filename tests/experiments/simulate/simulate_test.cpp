@@ -246,15 +246,16 @@ TEST(SimulateTest, TheRunsOwnStepsScaleItsCurve) {
                   {.new_tokens = 3, .context = 16, .seconds = 2.0},
                   {.new_tokens = 5, .context = 16, .seconds = 3.0}};
   const std::vector<GenerationRecord> records = {timed("plain", 0, 1.1), timed("draft", 4, 4.5)};
-  const StepCosts costs = costs_of(curve, records, "draft");
+  const StepCosts costs = costs_of(curve, records, "draft", "");
   EXPECT_NEAR(costs.verify.seconds(1, 16), 1.1, 1e-12);
   EXPECT_NEAR(costs.verify.seconds(5, 16), 4.5, 1e-12);
   EXPECT_NEAR(costs.verify.seconds(3, 16), 2.0 * 1.3, 1e-12) << "half way between the factors";
   EXPECT_NEAR(costs.draft_seconds(2), 0.5, 1e-12);
   EXPECT_NEAR(costs.other_seconds(3), 0.1, 1e-12);
-  EXPECT_THROW((void)costs_of(curve, records, "none"), Error);
-  EXPECT_THROW(
-      (void)costs_of(curve, std::vector<GenerationRecord>{timed("draft", 4, 4.5)}, "draft"), Error);
+  EXPECT_THROW((void)costs_of(curve, records, "none", ""), Error);
+  EXPECT_THROW((void)costs_of(curve, records, "draft", "draft_length=4"), Error);
+  const std::vector<GenerationRecord> no_plain = {timed("draft", 4, 4.5)};
+  EXPECT_THROW((void)costs_of(curve, no_plain, "draft", ""), Error);
 }
 
 TEST(SimulateTest, NeitherHiccupsNorRareStepsScaleTheCurve) {
@@ -269,7 +270,7 @@ TEST(SimulateTest, NeitherHiccupsNorRareStepsScaleTheCurve) {
     records.back().generation.steps[9].draft_seconds = 100.0;
   }
   records.push_back(timed("draft", 2, 8.0));  // 30 steps of three tokens, as at generations' ends
-  const StepCosts costs = costs_of(curve, records, "draft");
+  const StepCosts costs = costs_of(curve, records, "draft", "");
   EXPECT_NEAR(costs.verify.seconds(5, 16), 3.3, 1e-12);
   EXPECT_NEAR(costs.verify.seconds(3, 16), 2.2, 1e-12);
   EXPECT_NEAR(costs.draft_seconds(4), 1.0, 1e-12);
@@ -289,7 +290,7 @@ TEST(SimulateTest, ShortDraftsAreNotAShareOfLongOnes) {
       step.draft_seconds = 0.2 + 0.1 * static_cast<double>(step.depth);
     }
   }
-  const StepCosts costs = costs_of(curve, records, "draft");
+  const StepCosts costs = costs_of(curve, records, "draft", "");
   for (int64_t depth = 1; depth <= 8; ++depth) {
     EXPECT_NEAR(costs.draft_seconds(depth), 0.2 + 0.1 * static_cast<double>(depth), 1e-12);
   }
@@ -300,7 +301,7 @@ TEST(SimulateTest, AGenerationsFirstDraftReadsThePrompt) {
   curve.points = {{.new_tokens = 1, .context = 16, .seconds = 1.0}};
   std::vector<GenerationRecord> records = {timed("plain", 0, 1.0), timed("draft", 2, 1.0)};
   records[1].generation.steps.front().draft_seconds += 1.6;
-  const StepCosts costs = costs_of(curve, records, "draft");
+  const StepCosts costs = costs_of(curve, records, "draft", "");
   EXPECT_NEAR(costs.draft_seconds(2), 0.5, 1e-12);
   EXPECT_NEAR(costs.prompt_token, 0.1, 1e-12);
   auto record = ranks({{0, 0}, {0}}, 1);
