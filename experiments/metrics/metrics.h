@@ -229,6 +229,7 @@ struct SummaryOptions {
   CategoryOf category_of = {};
   ConditionOf condition_of = {};  ///< see reference_points
   double quality_margin = kQualityMargin;
+  int64_t lossy_arms = 1;  ///< conclusions about quality are corrected for their number
 };
 
 /// Rows of every (sweep point, strategy) and, when there are several, category, or what

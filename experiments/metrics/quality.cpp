@@ -1,5 +1,6 @@
 #include "experiments/metrics/quality.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
@@ -28,7 +29,8 @@ std::map<std::string, QuestionScores> scores_by_question(std::span<const Generat
   return questions;
 }
 
-std::optional<Interval> difference_interval(const std::vector<double>& differences) {
+std::optional<Interval> difference_interval(const std::vector<double>& differences,
+                                            double confidence) {
   if (std::ssize(differences) < kMinQuestions) {
     return std::nullopt;
   }
@@ -41,31 +43,36 @@ std::optional<Interval> difference_interval(const std::vector<double>& differenc
   const auto count = static_cast<double>(differences.size()) + 2.0;
   const double mean = sum / count;
   const double error = std::sqrt((squares / count - mean * mean) / count);
-  const double width = error * student_quantile((1.0 + kConfidence) / 2.0, count - 3.0);
-  return Interval{mean - width, mean + width};
+  const double width = error * student_quantile((1.0 + confidence) / 2.0, count - 3.0);
+  return Interval{std::max(-1.0, mean - width), std::min(1.0, mean + width)};
 }
 
 QualityConclusion conclusion_of(const QualityComparison& quality) {
-  if (quality.first_share < kQualityFloor || quality.first_share > kQualityCeiling) {
+  const auto& interval = quality.corrected;
+  if (interval && interval->high < -quality.margin) {
+    return QualityConclusion::kWorse;
+  }
+  if (quality.first_share < kQualityFloor) {
     return QualityConclusion::kCannotTell;
   }
-  if (quality.interval && quality.interval->low > -quality.margin) {
-    return QualityConclusion::kNotWorse;
+  if (!interval || interval->low <= -quality.margin) {
+    return QualityConclusion::kUndecided;
   }
-  return quality.interval && quality.interval->high < -quality.margin
-             ? QualityConclusion::kWorse
-             : QualityConclusion::kUndecided;
+  return quality.first_share > kQualityCeiling ? QualityConclusion::kCannotTell
+                                               : QualityConclusion::kNotWorse;
 }
 
 }  // namespace
 
 std::optional<QualityComparison> compare_quality(std::span<const GenerationPair> pairs,
-                                                 double margin, AnswerFlag flag) {
+                                                 const QualityOptions& options, AnswerFlag flag) {
   const auto questions = scores_by_question(pairs, flag);
   if (questions.empty()) {
     return std::nullopt;
   }
-  QualityComparison quality{.questions = std::ssize(questions), .margin = margin};
+  QualityComparison quality{.questions = std::ssize(questions),
+                            .margin = options.margin,
+                            .arms = std::max<int64_t>(1, options.arms)};
   const auto count = static_cast<double>(questions.size());
   std::vector<double> differences;
   for (const auto& [id, question] : questions) {
@@ -75,15 +82,18 @@ std::optional<QualityComparison> compare_quality(std::span<const GenerationPair>
   }
   quality.first_share /= count;
   quality.share /= count;
-  quality.interval = difference_interval(differences);
+  quality.interval = difference_interval(differences, kConfidence);
+  quality.corrected = difference_interval(
+      differences, 1.0 - (1.0 - kConfidence) / static_cast<double>(quality.arms));
   quality.conclusion = conclusion_of(quality);
   return quality;
 }
 
-PlainComparison compare_with_plain(std::span<const GenerationPair> pairs, double margin) {
+PlainComparison compare_with_plain(std::span<const GenerationPair> pairs,
+                                   const QualityOptions& options) {
   return {.speedup = decode_speedup(pair_questions(pairs)),
-          .right = compare_quality(pairs, margin),
-          .valid = compare_quality(pairs, margin, &GenerationRecord::is_valid)};
+          .right = compare_quality(pairs, options),
+          .valid = compare_quality(pairs, options, &GenerationRecord::is_valid)};
 }
 
 }  // namespace specdec

@@ -10,16 +10,17 @@ namespace specdec {
 /// A strategy may lose this share of all answers before it counts as worse, unless the config says
 /// another (`quality: {margin: 0.02}`).
 inline constexpr double kQualityMargin = 0.05;
-/// Share of right answers of plain decoding below which, as above kQualityCeiling, a loss does not
-/// show.
+/// Share of right answers of plain decoding below which a loss has no room to show.
 inline constexpr double kQualityFloor = 0.2;
+/// Share above which questions are too easy to show that there is no loss; a loss shows there.
 inline constexpr double kQualityCeiling = 0.9;
 
 enum class QualityConclusion {
   kNotWorse,    ///< the interval lies above -margin: not inferior
-  kWorse,       ///< the interval lies below it
+  kWorse,       ///< the interval lies below it, whatever plain decoding's share
   kUndecided,   ///< the interval contains it, or there are too few questions for one
-  kCannotTell,  ///< plain decoding is right below kQualityFloor or above kQualityCeiling
+  kCannotTell,  ///< not worse by the interval alone, but plain decoding is right above
+                ///< kQualityCeiling; or not worse or undecided, and right below kQualityFloor
 };
 
 /// What an answer may be: right by its scorer, or valid by its schema.
@@ -32,16 +33,26 @@ struct QualityComparison {
   /// 95 %, of share - first_share: Student's t interval over questions of paired differences, with
   /// half an observation added to each of the four outcomes (Agresti and Min, 2005, "Simple
   /// improved confidence intervals for comparing matched proportions"), so that questions that
-  /// never differ do not pass for certainty. None below kMinQuestions questions.
+  /// never differ do not pass for certainty. Within -1 to 1. None below kMinQuestions questions.
   std::optional<Interval> interval = {};
   int64_t questions = 0;
   double margin = kQualityMargin;  ///< of the conclusion
   QualityConclusion conclusion = QualityConclusion::kUndecided;
+  int64_t arms = 1;  ///< of which as much is concluded
+  /// The interval behind the conclusion: at 1 - 0.05 / arms (Bonferroni), so that those of all arms
+  /// hold together in 95 % of experiments.
+  std::optional<Interval> corrected = {};
+};
+
+/// What conclusions about quality are drawn by.
+struct QualityOptions {
+  double margin = kQualityMargin;
+  int64_t arms = 1;  ///< about which conclusions are drawn on the same questions
 };
 
 /// Comparison of quality; none without generations of which both were scored.
 std::optional<QualityComparison> compare_quality(std::span<const GenerationPair> pairs,
-                                                 double margin,
+                                                 const QualityOptions& options,
                                                  AnswerFlag flag = &GenerationRecord::is_right);
 
 /// An arm of a sweep beside the plain arm: the first strategy at the run's first point. Arms of
@@ -52,6 +63,7 @@ struct PlainComparison {
   std::optional<QualityComparison> right = {};  ///< of the scorers' answers
   std::optional<QualityComparison> valid = {};  ///< of the schemas' answers
 };
-PlainComparison compare_with_plain(std::span<const GenerationPair> pairs, double margin);
+PlainComparison compare_with_plain(std::span<const GenerationPair> pairs,
+                                   const QualityOptions& options);
 
 }  // namespace specdec

@@ -135,16 +135,20 @@ class Summarizer {
       row.missing.untimed = std::ssize(questions) - compared_questions(row);
       row.end_to_end = end_to_end_speedup(questions);
       row.impossible = impossible_speedup(pairs);
-      row.quality = compare_quality(pairs, options_.quality_margin);
-      row.validity = compare_quality(pairs, options_.quality_margin, &GenerationRecord::is_valid);
+      row.quality = compare_quality(pairs, quality_options());
+      row.validity = compare_quality(pairs, quality_options(), &GenerationRecord::is_valid);
       row.log_probs = compare_log_probs(pairs);
       row.total_variation_bound = total_variation_bound(own);
     }
     if (has_several_firsts() && place != places_.front()) {
       row.plain = compare_with_plain(pair_generations(records_at(places_.front(), category), own),
-                                     options_.quality_margin);
+                                     quality_options());
     }
     return row;
+  }
+
+  QualityOptions quality_options() const {
+    return {.margin = options_.quality_margin, .arms = options_.lossy_arms};
   }
 
   bool has_several_firsts() const {

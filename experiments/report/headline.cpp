@@ -49,14 +49,32 @@ std::string conclusion_words(const QualityComparison& quality) {
     case QualityConclusion::kWorse:
       return "it is " + margin;
     case QualityConclusion::kCannotTell:
-      return fmt::format(
-          "with a baseline below {:.0f} % or above {:.0f} % a loss would not show, so the "
-          "comparison is inconclusive",
-          100 * kQualityFloor, 100 * kQualityCeiling);
+      return quality.first_share < kQualityFloor
+                 ? fmt::format(
+                       "with a baseline below {:.0f} % a loss would not show, so the comparison is "
+                       "inconclusive",
+                       100 * kQualityFloor)
+                 : fmt::format(
+                       "with a baseline above {:.0f} % the questions are too easy to show that it "
+                       "is not {}",
+                       100 * kQualityCeiling, margin);
     case QualityConclusion::kUndecided:
       break;
   }
   return "these questions do not settle whether it is " + margin;
+}
+
+/// " (95 % interval of the difference ...)", the one behind the conclusion.
+std::string difference_words(const QualityComparison& quality) {
+  const auto& interval = quality.arms > 1 ? quality.corrected : quality.interval;
+  return interval
+             ? fmt::format(" (95 % interval of the difference {:+.1f} to {:+.1f} points{})",
+                           100 * interval->low, 100 * interval->high,
+                           quality.arms > 1 ? fmt::format(", corrected for {} lossy strategies and "
+                                                          "settings (Bonferroni)",
+                                                          quality.arms)
+                                            : "")
+             : "";
 }
 
 /// " right on 61.0 % of ..."; "" when nothing was scored.
@@ -65,13 +83,10 @@ std::string answer_words(const SummaryRow& row, const std::string& first) {
     return "";
   }
   const QualityComparison& quality = *row.quality;
-  return fmt::format(
-      " correct on {:.1f} % of {} question{}, {} on {:.1f} %{}; {}", 100 * quality.share,
-      quality.questions, quality.questions == 1 ? "" : "s", first, 100 * quality.first_share,
-      quality.interval ? fmt::format(" (95 % interval of the difference {:+.1f} to {:+.1f} points)",
-                                     100 * quality.interval->low, 100 * quality.interval->high)
-                       : "",
-      conclusion_words(quality));
+  return fmt::format(" correct on {:.1f} % of {} question{}, {} on {:.1f} %{}; {}",
+                     100 * quality.share, quality.questions, quality.questions == 1 ? "" : "s",
+                     first, 100 * quality.first_share, difference_words(quality),
+                     conclusion_words(quality));
 }
 
 /// What the target says of its texts, after answer_words; "" when they were not measured.

@@ -44,6 +44,8 @@ Json quality_json(const std::optional<QualityComparison>& quality) {
   return {{"right_share", quality->share},
           {"right_share_of_first", quality->first_share},
           {"difference_interval_95", interval_json(quality->interval)},
+          {"corrected_interval_95", interval_json(quality->corrected)},
+          {"corrected_for_arms", quality->arms},
           {"questions", quality->questions},
           {"margin", quality->margin},
           {"conclusion", kConclusions.at(static_cast<size_t>(quality->conclusion))}};

@@ -57,6 +57,22 @@ std::vector<std::string> lossless_at(const ExperimentPlan& plan, const SweepPoin
   return names;
 }
 
+/// Lossy strategies and settings whose quality a report concludes on.
+int64_t count_lossy_arms(const ExperimentPlan& plan, std::span<const GenerationRecord> records) {
+  std::set<std::pair<std::string, std::string>> run;
+  for (const auto& record : records) {
+    run.insert({record.key.sweep_point, record.key.strategy});
+  }
+  int64_t count = 0;
+  for (const auto& point : plan.points) {
+    for (const auto& strategy : point.config.strategies) {
+      const bool is_run = run.contains({point.label, strategy.name});
+      count += is_run && strategy.promise == Promise::kLossy ? 1 : 0;
+    }
+  }
+  return count;
+}
+
 /// The types of a strategy's parts: {"verifier", "rejection"}.
 std::vector<std::pair<std::string, std::string>> part_types(const StrategyConfig& strategy) {
   std::vector<std::pair<std::string, std::string>> parts;
@@ -200,7 +216,8 @@ ConditionOf plan_conditions(const ExperimentPlan& plan) {
 Summary summarize_run(const ExperimentPlan& plan, std::span<const GenerationRecord> records) {
   const ExperimentConfig& config = plan.points.front().config;
   const SummaryOptions options{.condition_of = plan_conditions(plan),
-                               .quality_margin = config.quality.margin};
+                               .quality_margin = config.quality.margin,
+                               .lossy_arms = count_lossy_arms(plan, records)};
   return config.cut_loops ? summarize_before_loops(records, options) : summarize(records, options);
 }
 

@@ -62,6 +62,34 @@ TEST(QualityTest, ConclusionsFollowTheMargin) {
   EXPECT_EQ(quality_of(outcomes(590, 10, 0, 0))->conclusion, QualityConclusion::kCannotTell);
 }
 
+TEST(QualityTest, ALossShowsWhateverTheBaseline) {
+  const auto destroyed = quality_of(outcomes(0, 0, 60, 0)).value();
+  EXPECT_EQ(destroyed.conclusion, QualityConclusion::kWorse);
+  EXPECT_EQ(destroyed.interval->low, -1.0) << "no share can fall by more";
+  EXPECT_EQ(quality_of(outcomes(0, 0, 0, 60))->interval->high, 1.0);
+  // Right on 95 %: a large loss is one, a small one is undecided, and no loss proves little.
+  EXPECT_EQ(quality_of(outcomes(300, 30, 270, 0))->conclusion, QualityConclusion::kWorse);
+  EXPECT_EQ(quality_of(outcomes(560, 10, 25, 5))->conclusion, QualityConclusion::kUndecided);
+  EXPECT_EQ(quality_of(outcomes(585, 10, 0, 5))->conclusion, QualityConclusion::kCannotTell);
+  // Right on 18 %: all of it is lost, which shows; or a quarter, which need not.
+  EXPECT_EQ(quality_of(outcomes(0, 492, 108, 0))->conclusion, QualityConclusion::kWorse);
+  EXPECT_EQ(quality_of(outcomes(80, 492, 28, 0))->conclusion, QualityConclusion::kCannotTell);
+}
+
+TEST(QualityTest, ConclusionsAreCorrectedForTheNumberOfArms) {
+  const auto records = scored_records(outcomes(300, 270, 22, 8));
+  const auto quality = [&](int64_t arms) {
+    return summarize(records, {.lossy_arms = arms}).rows.at(1).quality.value();
+  };
+  EXPECT_EQ(quality(1).conclusion, QualityConclusion::kNotWorse);
+  EXPECT_EQ(quality(1).corrected->low, quality(1).interval->low);
+  EXPECT_EQ(quality(0).arms, 1);
+  EXPECT_EQ(quality(20).conclusion, QualityConclusion::kUndecided);
+  EXPECT_EQ(quality(20).interval->low, quality(1).interval->low);
+  EXPECT_LT(quality(20).corrected->low, -0.05);
+  EXPECT_GT(quality(20).corrected->high, quality(1).interval->high);
+}
+
 TEST(QualityTest, TheMarginCanBeAnother) {
   const auto records = scored_records(outcomes(400, 190, 5, 5));  // -1.05 to +1.05 points
   const auto quality = [&](double margin) {

@@ -238,7 +238,17 @@ TEST(HeadlineTest, LossyStrategiesHaveTheirQualityMeasuredOrSaySo) {
   quality->conclusion = QualityConclusion::kWorse;
   EXPECT_THAT(note(), HasSubstr("; it is worse by more than 5 points."));
   quality->conclusion = QualityConclusion::kCannotTell;
-  EXPECT_THAT(note(), HasSubstr("below 20 % or above 90 % a loss would not show"));
+  quality->first_share = 0.1;
+  EXPECT_THAT(note(), HasSubstr("; with a baseline below 20 % a loss would not show, so the "));
+  quality->first_share = 0.95;
+  EXPECT_THAT(note(), HasSubstr("; with a baseline above 90 % the questions are too easy to show "
+                                "that it is not worse by more than 5 points."));
+  quality->first_share = 0.5;
+  quality->arms = 3;
+  quality->corrected = Interval{-0.06, 0.02};
+  EXPECT_THAT(note(), HasSubstr("(95 % interval of the difference -6.0 to +2.0 points, corrected "
+                                "for 3 lossy strategies and settings (Bonferroni))"));
+  quality->arms = 1;
   quality->interval.reset();
   quality->conclusion = QualityConclusion::kUndecided;
   EXPECT_THAT(note(),
