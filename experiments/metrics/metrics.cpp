@@ -43,6 +43,18 @@ void add_overlaps(const StepStatistics& step, Counts& counts) {
   }
 }
 
+/// What a corrected generation took beyond its own steps: the samples that were not taken.
+double discarded_seconds_of(const Generation& generation) {
+  if (generation.samples < 2 && generation.stop_reason != StopReason::kNoneAccepted) {
+    return 0.0;
+  }
+  double rest = generation.decode_seconds;
+  for (const StepStatistics& step : generation.steps) {
+    rest -= step.draft_seconds + step.verify_seconds + step.other_seconds;
+  }
+  return std::max(0.0, rest);
+}
+
 }  // namespace
 
 bool is_constrained(const Generation& generation) {
@@ -77,6 +89,7 @@ void Counts::add(const Generation& generation) {
   steps += static_cast<int64_t>(generation.steps.size());
   prefill_seconds += generation.prefill_seconds;
   decode_seconds += generation.decode_seconds;
+  discarded_seconds += discarded_seconds_of(generation);
   for (const StepStatistics& step : generation.steps) {
     check_step(step);
     drafting_steps += step.drafted > 0 ? 1 : 0;
@@ -184,13 +197,16 @@ std::optional<TimeSplit> time_split(const Counts& counts) {
   // Step times are measured inside the decode time; rounding must not make the rest negative.
   const double draft = counts.draft_seconds - counts.prompt_draft_seconds;
   const double stated = draft + counts.verify_seconds;
-  const double total = std::max(counts.decode_seconds - counts.prompt_draft_seconds, stated);
+  const double discarded = counts.discarded_seconds;
+  const double total =
+      std::max(counts.decode_seconds - counts.prompt_draft_seconds, stated + discarded);
   if (!(total > 0.0)) {
     return std::nullopt;
   }
   return TimeSplit{.draft = draft / total,
                    .verify = counts.verify_seconds / total,
-                   .other = (total - stated) / total};
+                   .other = (total - stated - discarded) / total,
+                   .discarded = discarded / total};
 }
 
 std::optional<double> decode_tokens_per_second(const Counts& counts) {

@@ -41,6 +41,9 @@ struct Counts {
   double draft_seconds = 0.0;
   double prompt_draft_seconds = 0.0;  ///< of these, reading prompts into the drafter's cache
   double verify_seconds = 0.0;
+  /// Part of decode_seconds: whole samples that a correction drew and did not take, their prefills
+  /// included (see CorrectedDecoding).
+  double discarded_seconds = 0.0;
   ReadBacks read_backs = {};        ///< copies to the host, but the drafter's; none of a CPU's
   ReadBacks draft_read_backs = {};  ///< the drafter's
   /// Wall time of imported generations, in which prefill and steps are not told apart.
@@ -118,11 +121,13 @@ std::optional<ReadBackRates> read_backs_per_step(const Counts& counts);
 /// drafted / steps.
 std::optional<double> drafted_per_step(const Counts& counts);
 /// Shares of the decode time, without that of reading prompts into the drafter's cache. What the
-/// steps did not state as draft or verify counts as other, so that the three sum to one.
+/// steps did not state as draft or verify, and no discarded sample took, counts as other, so that
+/// the four sum to one.
 struct TimeSplit {
   double draft = 0.0;
   double verify = 0.0;
   double other = 0.0;
+  double discarded = 0.0;  ///< samples that a correction drew and did not take
 };
 /// Shares of the time; none when no time was measured.
 std::optional<TimeSplit> time_split(const Counts& counts);

@@ -1,6 +1,7 @@
 #include "experiments/metrics/speedup.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -80,6 +81,7 @@ void QuestionCosts::add(const Generation& generation) {
   total_seconds += generation.prefill_seconds + generation.decode_seconds;
   tokens += std::ssize(generation.tokens);
   steps += std::ssize(generation.steps);
+  none_accepted += generation.stop_reason == StopReason::kNoneAccepted ? 1 : 0;
   for (const StepStatistics& step : generation.steps) {
     committed += step.committed;
   }
@@ -97,6 +99,10 @@ std::vector<QuestionPair> pair_questions(std::span<const GenerationPair> pairs) 
     questions.push_back(question);
   }
   return questions;
+}
+
+bool has_decode_times(const QuestionPair& question) {
+  return decode_cost(question.first).is_measured() && decode_cost(question.other).is_measured();
 }
 
 std::optional<Speedup> decode_speedup(std::span<const QuestionPair> questions) {
@@ -118,9 +124,7 @@ std::optional<ImpossibleSpeedup> impossible_speedup(std::span<const GenerationPa
   std::vector<GenerationPair> equal;
   std::copy_if(pairs.begin(), pairs.end(), std::back_inserter(equal), equal_texts);
   std::vector<QuestionPair> questions = pair_questions(equal);
-  std::erase_if(questions, [](const QuestionPair& question) {
-    return !decode_cost(question.first).is_measured() || !decode_cost(question.other).is_measured();
-  });
+  std::erase_if(questions, [](const QuestionPair& each) { return !has_decode_times(each); });
   const auto speedup = decode_speedup(questions);
   if (!speedup || !speedup->interval) {
     return std::nullopt;

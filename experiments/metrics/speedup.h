@@ -27,6 +27,7 @@ struct QuestionCosts {
   int64_t committed = 0;       ///< tokens of the steps
   int64_t tokens = 0;          ///< with the one that each prefill yields
   int64_t steps = 0;
+  int64_t none_accepted = 0;  ///< generations of which a correction accepted no sample
 
   void add(const Generation& generation);
 };
@@ -35,6 +36,8 @@ struct QuestionPair {
   QuestionCosts first, other;
 };
 std::vector<QuestionPair> pair_questions(std::span<const GenerationPair> pairs);
+/// True where both have decode time and tokens: a question behind the speed-ups.
+bool has_decode_times(const QuestionPair& question);
 
 /// How many times faster than the first strategy: the geometric mean over questions of the paired
 /// ratio of seconds per token, first strategy / this one. Its interval is Student's t interval of

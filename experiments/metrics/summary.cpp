@@ -132,7 +132,7 @@ class Summarizer {
       const auto questions = pair_questions(pairs);
       row.speedup = decode_speedup(questions);
       row.missing = missing_questions(all, sizes, paired_sizes(pairs));
-      row.missing.untimed = std::ssize(questions) - compared_questions(row);
+      count_without_speed(questions, row.missing);
       row.end_to_end = end_to_end_speedup(questions);
       row.impossible = impossible_speedup(pairs);
       row.quality = compare_quality(pairs, quality_options());
@@ -145,6 +145,21 @@ class Summarizer {
                                      quality_options());
     }
     return row;
+  }
+
+  static void count_without_speed(std::span<const QuestionPair> questions,
+                                  MissingQuestions& missing) {
+    for (const QuestionPair& question : questions) {
+      if (has_decode_times(question)) {
+        continue;
+      }
+      if (question.first.none_accepted + question.other.none_accepted > 0) {
+        ++missing.none_accepted;
+        missing.none_accepted_seconds += question.other.total_seconds;
+      } else {
+        ++missing.untimed;
+      }
+    }
   }
 
   QualityOptions quality_options() const {

@@ -84,6 +84,10 @@ std::string mask_cell(const SummaryRow& row) {
   const auto seconds = mask_seconds_per_token(row.counts);
   return seconds ? number_text(1e6 * *seconds, 1) : "-";
 }
+std::string discarded_cell(const SummaryRow& row) {
+  const auto split = time_split(row.counts);
+  return percent_text(split ? std::optional(split->discarded) : std::nullopt);
+}
 std::string log_allowed_cell(const SummaryRow& row) {
   return number_text(log_allowed_per_token(row.counts), 3);
 }
@@ -100,6 +104,11 @@ const std::vector<ReportColumn>& grammar_columns() {
        "off by max_new_tokens or another stop condition, or are empty because no sample of a "
        "correction was accepted.",
        true, complete_cell, ColumnTable::kGrammar},
+      {"discarded samples",
+       "Share of the decode time of samples that a correction drew and did not take, their "
+       "prefills "
+       "included; draft / verify / other are of the sample that it took.",
+       true, discarded_cell, ColumnTable::kGrammar},
       {"mask us/token",
        "Time spent on the grammar's masks, of drafts too, in microseconds per token produced.",
        true, mask_cell, ColumnTable::kGrammar},
@@ -131,8 +140,9 @@ const std::vector<ReportColumn>& speed_columns() {
        "Questions answered by both this and the first strategy: the observations behind the "
        "intervals. Where they are not all questions of the run, the rest by reason: not run here "
        "(left out as too long, or the run was interrupted); not answered by the first strategy; "
-       "without decode steps (an answer of the prefill's token alone has no decode time). In part: "
-       "compared over fewer turns or repeats than others have.",
+       "without decode steps (an answer of the prefill's token alone has no decode time); with no "
+       "sample accepted by a correction, and what this strategy spent on them. In part: compared "
+       "over fewer turns or repeats than others have.",
        true, questions_text},
       {"tokens/s",
        "Decoding throughput: tokens committed by the decoding steps per second of these steps. "
@@ -160,7 +170,8 @@ const std::vector<ReportColumn>& speed_columns() {
        true, acceptance_cell},
       {"draft / verify / other",
        "Shares of the decode time: drafting, the target's forward pass, and everything else "
-       "(sampling distributions, acceptance decisions, cache bookkeeping).",
+       "(sampling distributions, acceptance decisions, cache bookkeeping). Under a grammar's "
+       "correction, what they lack to 100 % went into discarded samples.",
        true, split_cell},
       {"generations", "Number of generations measured.", false, generations_cell,
        ColumnTable::kMore},
@@ -288,6 +299,10 @@ std::string questions_text(const SummaryRow& row) {
   add(missing.not_run, "not run");
   add(missing.not_by_first, "not by the first strategy");
   add(missing.untimed, "without decode steps");
+  if (missing.none_accepted > 0) {
+    reasons.push_back(fmt::format("{} with no sample accepted ({} s)", missing.none_accepted,
+                                  number_text(missing.none_accepted_seconds, 1)));
+  }
   add(missing.in_part, "in part");
   const int64_t compared = compared_questions(row);
   std::string text = fmt::format("{}", compared);

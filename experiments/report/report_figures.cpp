@@ -124,7 +124,12 @@ void add_time_split(const Report& report, FigureList& figures) {
                       .x_label = "milliseconds per token",
                       .rows = {},
                       .parts = {{"drafting", {}}, {"target's forward pass", {}}, {"other", {}}}};
-  for (const SummaryRow* row : fastest_rows(report)) {
+  const auto rows = fastest_rows(report);
+  if (std::any_of(rows.begin(), rows.end(),
+                  [](const SummaryRow* row) { return row->counts.discarded_seconds > 0.0; })) {
+    plot.parts.push_back({"discarded samples", {}});
+  }
+  for (const SummaryRow* row : rows) {
     const auto split = time_split(row->counts);
     if (!split || row->counts.committed == 0) {
       continue;
@@ -135,6 +140,9 @@ void add_time_split(const Report& report, FigureList& figures) {
     plot.parts[0].values.push_back(milliseconds * split->draft);
     plot.parts[1].values.push_back(milliseconds * split->verify);
     plot.parts[2].values.push_back(milliseconds * split->other);
+    if (plot.parts.size() > 3) {
+      plot.parts[3].values.push_back(milliseconds * split->discarded);
+    }
   }
   figures.add("time_split", plot,
               "Shorter is faster. Speculation pays when it saves more of the target's time than "

@@ -156,6 +156,23 @@ TEST(MetricsTest, TimeSplitGivesTheRestToOther) {
   EXPECT_DOUBLE_EQ(split->draft, 0.1);
   EXPECT_DOUBLE_EQ(split->verify, 0.3);
   EXPECT_DOUBLE_EQ(split->other, 0.6);
+  EXPECT_EQ(split->discarded, 0.0);
+}
+
+TEST(MetricsTest, DiscardedSamplesHaveAShareOfTheirOwn) {
+  Generation generation = chains({{3, 3}});
+  generation.decode_seconds = 2.0;  // 0.1 draft, 0.3 verify, 0.1 other; 1.5 of three other samples
+  generation.samples = 4;
+  const auto split = time_split(counts_of(generation));
+  ASSERT_TRUE(split.has_value());
+  EXPECT_NEAR(split->draft, 0.05, 1e-12);
+  EXPECT_NEAR(split->verify, 0.15, 1e-12);
+  EXPECT_NEAR(split->other, 0.05, 1e-12);
+  EXPECT_NEAR(split->discarded, 0.75, 1e-12);
+  Generation none;
+  none.stop_reason = StopReason::kNoneAccepted;
+  none.decode_seconds = 2.0;
+  EXPECT_DOUBLE_EQ(time_split(counts_of(none))->discarded, 1.0);
 }
 
 TEST(MetricsTest, ReadingPromptsIsNoPartOfTheSplitButOfTheSpeed) {

@@ -80,6 +80,26 @@ TEST(MissingQuestionsTest, EveryReasonIsCounted) {
   EXPECT_EQ(questions_text(fast), kFast);
 }
 
+TEST(MissingQuestionsTest, RejectedSamplesAreAReasonOfTheirOwn) {
+  auto records = uneven_records();
+  for (GenerationRecord& record : records) {
+    if (is_answer(record, "fast", "q4")) {
+      record.generation.tokens.clear();
+      record.generation.stop_reason = StopReason::kNoneAccepted;
+      record.generation.prefill_seconds = 0.0;
+      record.generation.decode_seconds = 2.5;
+      record.generation.samples = 8;
+    }
+  }
+  const SummaryRow fast = summarize(records).rows.at(1);
+  EXPECT_EQ(fast.missing.untimed, 0);
+  EXPECT_EQ(fast.missing.none_accepted, 1);
+  EXPECT_EQ(questions_text(fast),
+            "7 of 12: 3 not run, 1 not by the first strategy, 1 with no sample accepted (2.5 s), 1 "
+            "in part");
+  EXPECT_NEAR(fast.counts.discarded_seconds, 2.5, 1e-12);
+}
+
 TEST(MissingQuestionsTest, CategoriesCountTheirOwn) {
   for (const SummaryRow& row : summarize(uneven_records()).rows) {
     if (row.strategy == "fast" && row.category == "json") {  // q1, q3, q5, ...
@@ -126,10 +146,12 @@ TEST(MissingQuestionsTest, DataFilesHaveTheCounts) {
   const auto& fast = json.at("rows").at(1);
   EXPECT_EQ(fast.at("questions"), 9);
   EXPECT_EQ(fast.at("speedup_questions"), 7);
-  EXPECT_EQ(
-      fast.at("missing_questions"),
-      nlohmann::json(
-          {{"not_run", 3}, {"not_by_first", 1}, {"without_decode_steps", 1}, {"in_part", 1}}));
+  EXPECT_EQ(fast.at("missing_questions"), nlohmann::json({{"not_run", 3},
+                                                          {"not_by_first", 1},
+                                                          {"without_decode_steps", 1},
+                                                          {"none_accepted", 0},
+                                                          {"none_accepted_seconds", 0.0},
+                                                          {"in_part", 1}}));
   std::ostringstream csv;
   write_csv(csv, report);
   EXPECT_THAT(csv.str(), AllOf(HasSubstr(",questions,questions_not_run,questions_not_by_first,"
