@@ -110,7 +110,10 @@ std::optional<Speedup> decode_speedup(std::span<const QuestionPair> questions) {
 }
 
 std::optional<Speedup> end_to_end_speedup(std::span<const QuestionPair> questions) {
-  return speedup_of(questions, total_cost);
+  std::vector<QuestionPair> decoded;
+  std::copy_if(questions.begin(), questions.end(), std::back_inserter(decoded), has_decode_times);
+  return speedup_of(decoded.empty() ? questions : std::span<const QuestionPair>(decoded),
+                    total_cost);
 }
 
 std::optional<Interval> selected_interval(const Speedup& speedup, int64_t arms) {

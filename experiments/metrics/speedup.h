@@ -57,8 +57,10 @@ struct Speedup {
 /// Decode speed-up: of decode_seconds per token of the steps, as most papers have it. None without
 /// a question where both have time and tokens.
 std::optional<Speedup> decode_speedup(std::span<const QuestionPair> questions);
-/// End-to-end speed-up: of total_seconds per new token, the prompt's prefill included. Never
-/// further from 1 than the decode speed-up where both prefill alike, and smaller for long prompts.
+/// End-to-end speed-up: of total_seconds per new token, the prompt's prefill included, over the
+/// same questions as the decode speed-up; where no question has one, over all with time and tokens.
+/// Never further from 1 than the decode speed-up where both prefill alike, and smaller for long
+/// prompts.
 std::optional<Speedup> end_to_end_speedup(std::span<const QuestionPair> questions);
 
 /// Interval of the largest of `arms` speed-ups, chosen since it is the largest. By Bonferroni's

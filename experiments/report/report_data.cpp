@@ -299,6 +299,7 @@ Json row_json(const SummaryRow& row) {
       {"end_to_end_speedup", row.end_to_end ? Json(row.end_to_end->ratio) : Json()},
       {"end_to_end_speedup_interval_95",
        row.end_to_end ? interval_json(row.end_to_end->interval) : Json()},
+      {"end_to_end_questions", row.end_to_end ? Json(row.end_to_end->questions) : Json()},
       {"end_to_end_speedup_of_totals", row.end_to_end ? Json(row.end_to_end->of_totals) : Json()},
       {"right_share", json_number(row.right_share)},
       {"unscored", row.unscored},

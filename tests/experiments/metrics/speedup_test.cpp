@@ -86,6 +86,11 @@ TEST(SpeedupTest, NeedsAQuestionWithTokensAndTime) {
   short_answer[0].first.committed = short_answer[0].other.committed = 0;
   EXPECT_EQ(decode_speedup(short_answer), std::nullopt);
   EXPECT_DOUBLE_EQ(end_to_end_speedup(short_answer)->ratio, 1.0);
+  // Beside questions that were decoded it is behind neither speed-up.
+  const std::vector<QuestionPair> both = {question(3.0, 10, 1.0, 10), short_answer[0]};
+  EXPECT_EQ(decode_speedup(both)->questions, 1);
+  EXPECT_EQ(end_to_end_speedup(both)->questions, 1);
+  EXPECT_DOUBLE_EQ(end_to_end_speedup(both)->ratio, 2.0);
 }
 
 TEST(SpeedupTest, PairingRemovesWhatQuestionsShare) {

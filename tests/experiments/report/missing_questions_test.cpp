@@ -98,6 +98,7 @@ TEST(MissingQuestionsTest, RejectedSamplesAreAReasonOfTheirOwn) {
             "7 of 12: 3 not run, 1 not by the first strategy, 1 with no sample accepted (2.5 s), 1 "
             "in part");
   EXPECT_NEAR(fast.counts.discarded_seconds, 2.5, 1e-12);
+  EXPECT_EQ(fast.end_to_end->questions, fast.speedup->questions);
 }
 
 TEST(MissingQuestionsTest, CategoriesCountTheirOwn) {
