@@ -57,6 +57,10 @@ double discarded_seconds_of(const Generation& generation) {
 
 }  // namespace
 
+bool is_cut(const StepStatistics& step) {
+  return step.accepted > 0 && step.committed <= step.accepted;
+}
+
 bool is_constrained(const Generation& generation) {
   const StopReason reason = generation.stop_reason;
   return !generation.log_allowed.empty() ||

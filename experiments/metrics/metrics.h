@@ -71,6 +71,10 @@ struct Counts {
   void add_grammar(const Generation& generation);
 };
 
+/// True for a step whose text ends within its draft: what the target evaluated behind the end is
+/// counted neither in `drafted` nor in `depth`, so its forward was of more tokens than they say.
+bool is_cut(const StepStatistics& step);
+
 /// True for an output that was generated under a grammar: it holds masked tokens, or the grammar or
 /// its correction left none. Beam searches, which mask no distribution, do not count.
 bool is_constrained(const Generation& generation);
@@ -99,15 +103,16 @@ std::optional<double> log_allowed_per_token(const Counts& counts);
 /// Share of the outputs under a grammar that are whole texts of its language.
 std::optional<double> complete_share(const Counts& counts);
 /// Tokens per step with the correction or bonus token: committed / steps, over all steps; 1 for
-/// plain decoding. None without steps. Xia et al., 2024 (Spec-Bench, arXiv:2401.07851) call it mean
-/// accepted tokens.
+/// plain decoding, more where a grammar forces tokens. None without steps. Xia et al., 2024
+/// (Spec-Bench, arXiv:2401.07851) call it mean accepted tokens.
 std::optional<double> tokens_per_step(const Counts& counts);
 /// Accepted tokens per step, that is without the correction or bonus token: accepted / steps; 0 for
 /// plain decoding.
 std::optional<double> accepted_per_step(const Counts& counts);
 /// Mean acceptance length, or block efficiency: 1 + accepted / drafting_steps, over drafting steps
-/// only; before a stop cuts tokens. Equals 1 + the sum of unconditional_acceptance. EAGLE's tau;
-/// block efficiency in Sun et al., 2023 (SpecTr, arXiv:2310.15141).
+/// only; without what a draft has behind the end of the text. Equals 1 + the sum of
+/// unconditional_acceptance. EAGLE's tau; block efficiency in Sun et al., 2023 (SpecTr,
+/// arXiv:2310.15141).
 std::optional<double> acceptance_length(const Counts& counts);
 /// Copies from a device's memory to the host in a step, each of which waits for the device: the
 /// drafter's, and those of the target's forward and the decision. None where there were none: on a

@@ -265,10 +265,8 @@ void add_predictions(const Report& report, FigureList& figures) {
         continue;
       }
       marks_of(report, row.strategy, plot.series)
-          .points.push_back({.x = prediction.speedup,
-                             .y = row.speedup->ratio,
-                             .interval = row.speedup->interval});
-      most = std::max({most, prediction.speedup, row.speedup->ratio});
+          .points.push_back({.x = prediction.speedup, .y = row.speedup->of_totals});
+      most = std::max({most, prediction.speedup, row.speedup->of_totals});
     }
   }
   if (plot.series.empty()) {
@@ -280,11 +278,13 @@ void add_predictions(const Report& report, FigureList& figures) {
                          .style = 0,
                          .points = {{.x = 0.0, .y = 0.0}, {.x = 1.1 * most, .y = 1.1 * most}},
                          .mark = PlotMark::kDashes});
-  figures.add("predictions", plot,
-              "The prediction charges each step v(drafted + 1) plus its measured drafting and "
-              "other time, and plain decoding v(1) per token. A mark off the line means that "
-              "forward passes in the run took a different time than when the curve was measured.",
-              "nothing could be drawn.");
+  figures.add(
+      "predictions", plot,
+      "The prediction charges each step v(drafted + 1) plus its measured drafting and "
+      "other time, and plain decoding v(1) plus its median other time per token. Measured "
+      "is the ratio of total times, which it is a prediction of. A mark off the line means that "
+      "forward passes in the run took a different time than when the curve was measured.",
+      "nothing could be drawn.");
 }
 
 void add_rank_trees(const Report& report, FigureList& figures) {

@@ -152,7 +152,8 @@ const std::vector<ReportColumn>& speed_columns() {
        false, total_speed_cell, ColumnTable::kMore},
       {"tokens/step",
        "Tokens committed per forward pass of the target, including the correction or bonus token, "
-       "with the 95 % interval over questions. 1 for plain decoding.",
+       "with the 95 % interval over questions. 1 for plain decoding, more where a grammar forces "
+       "tokens.",
        true, tokens_per_step_cell},
       {"accepted/step",
        "Drafted tokens accepted per forward pass of the target: tokens/step without the correction "
@@ -160,7 +161,8 @@ const std::vector<ReportColumn>& speed_columns() {
        false, accepted_per_step_cell, ColumnTable::kMore},
       {"acceptance length",
        "Mean acceptance length, also called block efficiency: 1 + accepted tokens per draft, over "
-       "the steps with a draft, before a stop condition truncates the output.",
+       "the steps with a draft. What a draft has behind the end of the text counts neither as "
+       "drafted nor as accepted.",
        false, acceptance_length_cell},
       {"drafted/step", "Tokens proposed per forward pass of the target.", false,
        drafted_per_step_cell},

@@ -36,12 +36,12 @@ double quantile(const std::vector<double>& sorted, double share) {
   return sorted[static_cast<size_t>(std::lround(share * static_cast<double>(sorted.size() - 1)))];
 }
 
-/// Medians of the forwards by the number of tokens that they verified.
+/// Medians of the forwards by the number of tokens that they verified, where that is known.
 std::vector<WidthCost> width_costs(std::span<const GenerationRecord> records) {
   std::map<int64_t, std::vector<double>> seconds;
   for (const GenerationRecord& record : records) {
     for (const StepStatistics& step : record.generation.steps) {
-      if (step.verify_seconds > 0.0) {
+      if (step.verify_seconds > 0.0 && !is_cut(step)) {
         seconds[step.drafted + 1].push_back(step.verify_seconds);
       }
     }
@@ -66,14 +66,51 @@ struct PredictedSeconds {
   double plain = 0.0;
 };
 
-void predict(const GenerationRecord& record, const CostCurve& curve, PredictedSeconds& total) {
+/// `plain_other`: seconds beside the forward that plain decoding takes for a token.
+void predict(const GenerationRecord& record, const CostCurve& curve, double plain_other,
+             PredictedSeconds& total) {
   int64_t context = record.prompt_tokens;
+  int64_t width = 1;
   for (const StepStatistics& step : record.generation.steps) {
-    total.own += step.draft_seconds + step.other_seconds + curve.seconds(step.drafted + 1, context);
-    total.plain += static_cast<double>(step.committed) * curve.seconds(1, context);
+    // A draft that the text's end cuts was as wide as the one before, or wider.
+    width = is_cut(step) ? std::max(width, step.drafted + 1) : step.drafted + 1;
+    total.own += step.draft_seconds + step.other_seconds + curve.seconds(width, context);
+    total.plain += static_cast<double>(step.committed) * (curve.seconds(1, context) + plain_other);
     context += step.committed;
   }
 }
+
+/// Median seconds beside the forward that the first strategy's steps without a draft take for a
+/// token: of those at the point of the sweep; where it was not run there, of all. 0 without any.
+class PlainOther {
+ public:
+  explicit PlainOther(std::span<const GenerationRecord> records) {
+    for (const GenerationRecord& record : records) {
+      for (const StepStatistics& step : record.generation.steps) {
+        if (record.key.strategy == records.front().key.strategy && step.drafted == 0 &&
+            step.committed > 0) {
+          const double seconds = step.other_seconds / static_cast<double>(step.committed);
+          all_.push_back(seconds);
+          by_point_[record.key.sweep_point].push_back(seconds);
+        }
+      }
+    }
+    std::sort(all_.begin(), all_.end());
+    for (auto& [point, seconds] : by_point_) {
+      std::sort(seconds.begin(), seconds.end());
+    }
+  }
+
+  double at(const std::string& sweep_point) const {
+    const auto found = by_point_.find(sweep_point);
+    const auto& seconds = found == by_point_.end() ? all_ : found->second;
+    return seconds.empty() ? 0.0 : quantile(seconds, 0.5);
+  }
+
+ private:
+  std::vector<double> all_;
+  std::map<std::string, std::vector<double>> by_point_;
+};
 
 std::vector<SpeedPrediction> predictions(const DetailSources& sources) {
   std::vector<SpeedPrediction> all;
@@ -81,8 +118,10 @@ std::vector<SpeedPrediction> predictions(const DetailSources& sources) {
     return all;
   }
   std::map<PointAndStrategy, PredictedSeconds> totals;
+  const PlainOther plain_other(sources.records);
   for (const GenerationRecord& record : sources.records) {
-    predict(record, *sources.cost_curve, totals[place_of(record.key)]);
+    predict(record, *sources.cost_curve, plain_other.at(record.key.sweep_point),
+            totals[place_of(record.key)]);
   }
   for (const auto& [place, seconds] : totals) {
     if (place.second != sources.records.front().key.strategy && seconds.own > 0.0) {

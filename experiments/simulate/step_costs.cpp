@@ -62,9 +62,7 @@ void add_times(const GenerationRecord& record, bool plain, const CostCurve& curv
   int64_t context = record.prompt_tokens;
   bool first = true;
   for (const StepStatistics& step : record.generation.steps) {
-    // Where the text ends within a draft, what was evaluated behind the end is not counted.
-    const bool cut = step.accepted > 0 && step.committed <= step.accepted;
-    if (plain == (step.drafted == 0) && !cut) {
+    if (plain == (step.drafted == 0) && !is_cut(step)) {
       if (first) {
         times.first.push_back({step.depth, record.prompt_tokens, step.draft_seconds});
       } else {

@@ -56,6 +56,34 @@ TEST(ReportDetailsTest, PredictionIsTheCurvesCostOfPlainAndOwnSteps) {
   EXPECT_NEAR(report.details.predictions[0].speedup, 10 * 1.1 / (5 * (1.5 + 0.2)), 1e-9);
 }
 
+TEST(ReportDetailsTest, PlainDecodingIsChargedItsOtherTimeToo) {
+  auto records = sample_records({.questions = 1});
+  for (GenerationRecord& record : records) {
+    for (StepStatistics& step : record.generation.steps) {
+      step.other_seconds = step.drafted == 0 ? 0.4e-3 : 0.3e-3;
+    }
+  }
+  records[0].generation.steps[2].other_seconds = 1.0;  // a hiccup
+  const CostCurve curve{{{.new_tokens = 1, .context = 16, .seconds = 1e-3},
+                         {.new_tokens = 5, .context = 16, .seconds = 1.5e-3}}};
+  const auto details = collect_details({.records = records, .traces = {}, .cost_curve = curve});
+  ASSERT_EQ(details.predictions.size(), 1);
+  EXPECT_NEAR(details.predictions[0].speedup, 10 * (1.0 + 0.4) / (5 * (1.5 + 0.2 + 0.3)), 1e-9);
+}
+
+TEST(ReportDetailsTest, AForwardThatTheTextsEndCutsIsOfNoKnownWidth) {
+  auto records = sample_records({.questions = 1});
+  auto& steps = records[1].generation.steps;
+  steps[4].accepted = steps[4].committed = steps[4].drafted = steps[4].depth = 1;
+  const CostCurve curve{{{.new_tokens = 1, .context = 16, .seconds = 1e-3},
+                         {.new_tokens = 5, .context = 16, .seconds = 5e-3}}};
+  const auto details = collect_details({.records = records, .traces = {}, .cost_curve = curve});
+  ASSERT_EQ(details.widths.size(), 1) << "four forwards of five tokens are too few";
+  EXPECT_EQ(details.widths[0].width, 1);
+  // Nine tokens at 1 ms; the cut forward is charged as the four before it.
+  EXPECT_NEAR(details.predictions[0].speedup, 9 * 1.0 / (5 * (5.0 + 0.2)), 1e-9);
+}
+
 TEST(ReportDetailsTest, TreeCountsThePathsThatTheTextFollows) {
   const Report report = sample_report({});
   ASSERT_EQ(report.details.trees.size(), 1);
