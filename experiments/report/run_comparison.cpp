@@ -82,6 +82,23 @@ ComparedArm& arm_named(std::vector<ComparedArm>& arms, const std::string& name) 
   return found != arms.end() ? *found : arms.emplace_back(ComparedArm{.name = name});
 }
 
+bool is_out_of_room(const GenerationRecord& record) {
+  const StopReason reason = record.generation.stop_reason;
+  return reason == StopReason::kMaxNewTokens || reason == StopReason::kContextFull;
+}
+
+/// Whether the side that ended first did so for want of room, not by its text.
+bool is_cut_short(const Divergence& divergence, std::span<const GenerationRecord> records) {
+  if (divergence.token_first != -1 && divergence.token_other != -1) {
+    return false;
+  }
+  const char* shorter = divergence.token_first == -1 ? kSideA : kSideB;
+  return std::any_of(records.begin(), records.end(), [&](const GenerationRecord& record) {
+    return record.key.strategy == shorter && record.key.prompt_id == divergence.key.prompt_id &&
+           record.key.repeat == divergence.key.repeat && is_out_of_room(record);
+  });
+}
+
 void compare_arm(const std::vector<GenerationRecord>& records, ComparedArm& arm) {
   const Summary summary = summarize(records);
   for (const SummaryRow& row : summary.rows) {
@@ -91,7 +108,13 @@ void compare_arm(const std::vector<GenerationRecord>& records, ComparedArm& arm)
   }
   arm.b_over_a = arm.shared_b ? arm.shared_b->speedup : std::nullopt;
   arm.texts = summary.compared;
-  arm.unlike = summary.divergences;
+  for (const Divergence& divergence : summary.divergences) {
+    if (is_cut_short(divergence, records)) {
+      ++arm.cut_short;
+    } else {
+      arm.unlike.push_back(divergence);
+    }
+  }
 }
 
 void add_notes(RunComparison& comparison) {
@@ -125,13 +148,14 @@ std::string cell_of(const std::optional<SummaryRow>& row, std::string (*text)(co
   return row ? text(*row) : "-";
 }
 
-/// "4 of 4", or "2 of 4, 1 near tie".
+/// "4 of 4", or "2 of 4, 1 as far as both go, 1 near tie".
 std::string same_texts(const ComparedArm& arm) {
   if (arm.texts == 0) {
     return "-";
   }
   const int64_t ties = near_ties(arm);
-  return fmt::format("{} of {}{}", arm.texts - std::ssize(arm.unlike), arm.texts,
+  return fmt::format("{} of {}{}{}", arm.texts - std::ssize(arm.unlike) - arm.cut_short, arm.texts,
+                     arm.cut_short == 0 ? "" : fmt::format(", {} as far as both go", arm.cut_short),
                      ties == 0 ? "" : fmt::format(", {} near tie{}", ties, ties == 1 ? "" : "s"));
 }
 
@@ -321,6 +345,7 @@ nlohmann::ordered_json comparison_json(const RunComparison& comparison) {
          {"acceptance_rate_difference", optional_number(difference(arm, acceptance_rate))},
          {"greedy_texts", arm.texts},
          {"unlike_greedy_texts", std::ssize(arm.unlike)},
+         {"texts_equal_as_far_as_both_go", arm.cut_short},
          {"near_ties", near_ties(arm)},
          {"differences", differences_json(arm)},
          {"a", optional_row(arm.a)},
@@ -357,7 +382,9 @@ void write_comparison_html(std::ostream& out, const RunComparison& comparison) {
          "have, paired by question, with its 95 % interval. Tokens/step B-A: the difference on the "
          "same generations. The other columns are each run's own, with speed-ups over its own "
          "first strategy. Questions: those that a run answered, and those behind B/A where they "
-         "differ. Same texts: greedy generations with equal tokens; a near tie is a difference "
+         "differ. Same texts: greedy generations with equal tokens; as far as both go: one side "
+         "ended at max_new_tokens or with a full context, and the other went on from there; a near "
+         "tie is a difference "
          "where "
          "the two best logits lie within 0.001 of each other in both runs.</p>\n"
       << page_end();

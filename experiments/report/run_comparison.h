@@ -20,6 +20,9 @@ struct ComparedArm {
   std::optional<Speedup> b_over_a = {};  ///< how many times as fast B is on those
   int64_t texts = 0;                     ///< greedy generations that both have
   std::vector<Divergence> unlike = {};   ///< where those with other tokens leave A's
+  /// Of those with equal tokens as far as both go: one side ended at its max_new_tokens or with a
+  /// full context, and the other went on.
+  int64_t cut_short = 0;
 };
 
 /// A greedy choice between two logits that lie closer than this in both runs is a near tie:

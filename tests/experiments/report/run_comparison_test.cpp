@@ -69,6 +69,7 @@ TEST(RunComparisonTest, DifferencesAreListedAndNearTiesCounted) {
   change(1, 0.5, 2e-4);
   b[2].generation.tokens.resize(1);
   b[2].generation.gaps.resize(1);
+  b[2].generation.stop_reason = StopReason::kEndOfSequence;
   const auto comparison = compare_runs({"a", a}, {"b", b});
   const auto json = comparison_json(comparison);
   int64_t ties = 0;
@@ -94,6 +95,29 @@ TEST(RunComparisonTest, DifferencesAreListedAndNearTiesCounted) {
   std::ostringstream page;
   write_comparison_html(page, comparison);
   EXPECT_THAT(page.str(), HasSubstr("Where greedy texts differ"));
+}
+
+TEST(RunComparisonTest, TextsThatRanOutOfRoomAreCountedApart) {
+  auto a = sample_records({.strategies = {"plain"}});
+  for (GenerationRecord& record : a) {
+    record.generation.gaps.assign(record.generation.tokens.size(), 1.0);
+  }
+  auto b = a;
+  const auto shorten = [](GenerationRecord& record, StopReason reason) {
+    record.generation.tokens.resize(4);
+    record.generation.gaps.resize(4);
+    record.generation.stop_reason = reason;
+  };
+  shorten(a[0], StopReason::kMaxNewTokens);
+  shorten(b[1], StopReason::kContextFull);
+  shorten(b[2], StopReason::kEndOfSequence);  // ended by its text: another one
+  b[3].generation.tokens[1] += 1;
+  shorten(b[3], StopReason::kMaxNewTokens);  // other tokens before its end
+  const auto comparison = compare_runs({"a", a}, {"b", b});
+  EXPECT_EQ(comparison.arms[0].cut_short, 2);
+  EXPECT_EQ(comparison.arms[0].unlike.size(), 2);
+  EXPECT_EQ(comparison_table(comparison).rows[0].back(), "8 of 12, 2 as far as both go");
+  EXPECT_EQ(comparison_json(comparison).at("arms").at(0).at("texts_equal_as_far_as_both_go"), 2);
 }
 
 TEST(RunComparisonTest, ArmsOfOneRunAreListedAndNoted) {
