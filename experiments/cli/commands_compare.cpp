@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -9,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <set>
+#include <span>
 #include <sstream>
 
 #include "core/error.h"
@@ -75,6 +77,24 @@ void note_environments(const fs::path& a, const fs::path& b, std::vector<std::st
   }
 }
 
+/// Other load on the machine while a run was measured, which its intervals do not tell.
+void note_load(const fs::path& folder, std::span<const GenerationRecord> records, const char* side,
+               std::vector<std::string>& notes) {
+  LoadTotals load;
+  for (const GenerationRecord& record : records) {
+    if (record.load) {
+      load.add(*record.load);
+    }
+  }
+  const auto environment = environment_of(folder);
+  const auto signs = signs_of_load(load, environment.value("cores", int64_t{1}),
+                                   environment.value("threads", int64_t{1}));
+  if (!signs.empty()) {
+    notes.push_back(fmt::format("{}: the machine was busy: {}. Its times are noisy.", side,
+                                fmt::join(signs, "; ")));
+  }
+}
+
 std::vector<std::string> config_lines(const fs::path& folder) {
   std::vector<std::string> lines;
   if (fs::exists(folder / "config.yaml")) {
@@ -137,6 +157,13 @@ int compare(const CommandContext& context, const CompareArguments& arguments) {
   RunComparison comparison =
       compare_runs({folder_a.string(), records_a, load_conditions(folder_a)},
                    {folder_b.string(), records_b, load_conditions(folder_b)});
+  if (comparison.shared > 0) {
+    comparison.notes.emplace_back(
+        "A and B ran at different times: the intervals are over questions only; put both in one "
+        "config, or repeat each.");
+  }
+  note_load(folder_a, records_a, "A", comparison.notes);
+  note_load(folder_b, records_b, "B", comparison.notes);
   note_loops(folder_a, folder_b, comparison.notes);
   note_environments(folder_a, folder_b, comparison.notes);
   note_config(folder_a, folder_b, "A", comparison.notes);

@@ -14,6 +14,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 /// A folder with what `specdec run` records: one strategy on four prompts.
 std::string write_run(const TemporaryFolder& folder, double seconds, const std::string& cpu) {
@@ -25,6 +26,7 @@ std::string write_run(const TemporaryFolder& folder, double seconds, const std::
     record.prompt_tokens = 3;
     record.generation.tokens = {5, 6, 7};
     record.generation.decode_seconds = 2.0 * seconds;
+    record.load = MachineLoad{.seconds = 1.0, .others_seconds = cpu == "2" ? 1.5 : 0.0};
     record.generation.steps = {{.committed = 1, .verify_seconds = seconds},
                                {.committed = 1, .verify_seconds = seconds}};
     const RecordLines lines = write_record_lines(record);
@@ -34,7 +36,7 @@ std::string write_run(const TemporaryFolder& folder, double seconds, const std::
   folder.write("generations.jsonl", generations);
   folder.write("steps.jsonl", steps);
   folder.write("config.yaml", "name: run\nseed: " + cpu + "\n");
-  folder.write("environment.json", "{\"cpu\": \"" + cpu + "\"}");
+  folder.write("environment.json", "{\"cpu\": \"" + cpu + "\", \"cores\": 4, \"threads\": 1}");
   return folder.path().string();
 }
 
@@ -45,7 +47,11 @@ TEST(CompareCliTest, PrintsBothRunsAndWhatDiffers) {
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("tokens/s A"), HasSubstr("B/A"), HasSubstr("2.00"),
                                 HasSubstr("Note: cpu: \"1\" in A, \"2\" in B."),
-                                HasSubstr("Note: config, only in A: seed: 1")));
+                                HasSubstr("Note: config, only in A: seed: 1"),
+                                HasSubstr("Note: A and B ran at different times"),
+                                HasSubstr("Note: B: the machine was busy: other processes used "
+                                          "1.50 of 4 CPUs. Its times are noisy."),
+                                Not(HasSubstr("Note: A: the machine was busy"))));
 }
 
 TEST(CompareCliTest, HelpExplainsTheRatio) {
