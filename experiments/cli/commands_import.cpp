@@ -46,7 +46,8 @@ std::string count_text(int64_t count) { return count > 0 ? fmt::format("{}", cou
 
 void print_rows(std::ostream& out, const std::vector<ImportedRow>& rows) {
   std::vector<Cells> table = {{"source", "drafts", "drafted", "accepted", "acceptance",
-                               "acceptance length", "tokens/step", "by position", "tokens/s"}};
+                               "acceptance length", "tokens/step", "by position",
+                               "tokens/s with prefill"}};
   for (const ImportedRow& row : rows) {
     const Counts& counts = row.counts;
     std::string positions;

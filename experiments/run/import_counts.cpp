@@ -217,12 +217,33 @@ void add_times(std::string_view line, Counts& counts) {
   }
 }
 
+/// "decoded  256 tokens in    5.123 seconds, speed: ..." of the speculative example, whose clock
+/// holds drafts and target, and "encoded ..." of its prompt.
+void add_example_times(std::string_view line, bool decoded, Counts& counts) {
+  const auto rest = line.substr(line.find("coded ") + 6);
+  const size_t found = rest.find("tokens in");
+  const auto count = leading_number(rest);
+  const auto seconds =
+      found == std::string_view::npos ? std::nullopt : leading_number(rest.substr(found + 9));
+  if (!count || !seconds) {
+    return;
+  }
+  counts.unsplit_seconds += *seconds;
+  if (decoded) {
+    counts.generations = 1;
+    counts.tokens = static_cast<int64_t>(*count);
+  }
+}
+
 /// The contents of a log.
 struct LlamaLog {
   std::vector<LlamaDrafter> drafters;
   Counts requests;  // sums of the requests' own lines
   Counts example;   // of the speculative example
   Counts times;
+  /// The example ends with the timings of its draft model's context and of its target's, of which
+  /// neither is the time of the generation.
+  bool has_contexts = false;
   int64_t request_lines = 0;
   bool has_drafted = false, has_accepted = false;
 };
@@ -243,8 +264,15 @@ void read_llama_line(std::string_view line, const std::string& name, int64_t num
   } else if (line.find("draft acceptance") != std::string_view::npos) {
     add_request(line, name, number, log.requests);
     ++log.request_lines;
+  } else if (trim(line) == "draft:" || trim(line).ends_with(" draft:")) {
+    log.has_contexts = true;
   } else if (line.find("eval time =") != std::string_view::npos) {
-    add_times(line, log.times);
+    if (!log.has_contexts) {
+      add_times(line, log.times);
+    }
+  } else if (line.find("coded ") != std::string_view::npos &&
+             line.find("tokens in") != std::string_view::npos) {
+    add_example_times(line, line.find("decoded ") != std::string_view::npos, log.example);
   } else if (number_of(line, "n_drafted")) {
     log.example.drafted = whole(number_of(line, "n_drafted"), name, number, "n_drafted");
     log.has_drafted = true;
@@ -347,9 +375,10 @@ std::vector<ImportedRow> parse_llama_log(std::string_view text, const std::strin
                     name));
   }
   if (rows.size() == 1) {
-    rows[0].counts.generations = log.times.generations;
-    rows[0].counts.tokens = log.times.tokens;
-    rows[0].counts.unsplit_seconds = log.times.unsplit_seconds;
+    const Counts& times = log.example.tokens > 0 ? log.example : log.times;
+    rows[0].counts.generations = times.generations;
+    rows[0].counts.tokens = times.tokens;
+    rows[0].counts.unsplit_seconds = times.unsplit_seconds;
   }
   return rows;
 }

@@ -615,6 +615,7 @@ TEST(CliTest, SimulatesATracedRun) {
   const auto imported = cli({"import", run, "again=" + run + "/answers/draft.jsonl"});
   ASSERT_EQ(imported.code, 0) << imported.err;
   EXPECT_THAT(imported.out, HasSubstr("again: draft"));
+  EXPECT_THAT(imported.out, HasSubstr("tokens/s with prefill\n"));
   EXPECT_EQ(cli({"import", run + "/config.yaml"}).code, 2);
 }
 

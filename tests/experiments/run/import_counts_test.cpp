@@ -119,6 +119,47 @@ constexpr const char* kServerLog =
     "#acc drafts =    70, #gen tokens =    259, #acc tokens =   167, #mean acc len = 2.92, #acc "
     "rate/pos = (0.805, 0.632, 0.483), dur(b,g,a) = 0.005, 325.555, 0.114 ms\n";
 
+// What llama-speculative prints at its end.
+constexpr const char* kExampleLog =
+    "encoded    9 tokens in    0.250 seconds, speed:   36.000 t/s\n"
+    "decoded  101 tokens in    2.000 seconds, speed:   50.500 t/s\n"
+    "\n"
+    "n_draft   = 8\n"
+    "n_predict = 101\n"
+    "n_drafted = 120\n"
+    "n_accept  = 80\n"
+    "accept    = 66.667%\n"
+    "\n"
+    "draft:\n"
+    "\n"
+    "llama_perf_context_print: prompt eval time =     90.00 ms /   30 tokens (    3.00 ms per "
+    "token)\n"
+    "llama_perf_context_print:        eval time =    400.00 ms /  110 runs   (    3.64 ms per "
+    "token)\n"
+    "\n"
+    "target:\n"
+    "\n"
+    "llama_perf_context_print: prompt eval time =   1500.00 ms /  230 tokens (    6.52 ms per "
+    "token)\n"
+    "llama_perf_context_print:        eval time =     40.00 ms /    1 runs   (   40.00 ms per "
+    "token)\n";
+
+TEST(ImportCountsTest, TheExamplesOwnClockTimesItsTokens) {
+  const auto rows = parse_llama_log(kExampleLog, "l.log");
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].counts.drafted, 120);
+  EXPECT_EQ(rows[0].counts.accepted, 80);
+  EXPECT_EQ(rows[0].counts.generations, 1);
+  EXPECT_EQ(rows[0].counts.tokens, 101);
+  EXPECT_NEAR(rows[0].counts.unsplit_seconds, 2.25, 1e-12);
+  // Without it, the timings of two contexts give no speed.
+  const std::string text = kExampleLog;
+  const auto untimed = parse_llama_log(text.substr(text.find("n_draft ")), "l.log");
+  EXPECT_EQ(untimed.at(0).counts.tokens, 0);
+  EXPECT_EQ(untimed[0].counts.unsplit_seconds, 0.0);
+  EXPECT_EQ(total_tokens_per_second(untimed[0].counts), std::nullopt);
+}
+
 TEST(ImportCountsTest, ReadsTheLastStatisticsOfLlamaCpp) {
   const auto rows = parse_llama_log(kServerLog, "llama.log");
   ASSERT_EQ(rows.size(), 1U);
