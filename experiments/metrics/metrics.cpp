@@ -160,6 +160,12 @@ std::vector<double> unconditional_acceptance(const Counts& counts) {
   return rates;
 }
 
+bool has_trees(const Counts& counts) {
+  const auto levels =
+      std::accumulate(counts.drafted_at.begin(), counts.drafted_at.end(), int64_t{0});
+  return !counts.drafted_at.empty() && counts.drafted > levels;
+}
+
 std::vector<std::optional<double>> exact_acceptance(const Counts& counts) {
   std::vector<std::optional<double>> rates;
   for (size_t i = 0; i < counts.overlapped_at.size(); ++i) {

@@ -89,6 +89,8 @@ std::vector<std::optional<double>> conditional_acceptance(const Counts& counts);
 /// [i - 1]: accepted at position i, of all drafting steps, also those with a shorter draft: vLLM's
 /// "per-position acceptance rate".
 std::vector<double> unconditional_acceptance(const Counts& counts);
+/// True where some draft was a tree: rates by position are lower bounds then, see Counts.
+bool has_trees(const Counts& counts);
 /// [i - 1]: the same as conditional_acceptance without the noise of drawing: the mean overlap
 /// sum_x min(p(x), q(x)) = 1 - TV at position i, of the chains that accepted all before it; none
 /// where no step logged it. The two agree in the limit. Leviathan et al., 2023 (arXiv:2211.17192),

@@ -1,6 +1,7 @@
 #include "experiments/report/acceptance_tables.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <set>
 
@@ -16,14 +17,31 @@ std::string context_text(int64_t shortest) {
 
 }  // namespace
 
+std::string tree_sentence(const Report& report) {
+  std::vector<std::string> names;
+  for (const SummaryRow& row : report.summary.rows) {
+    if (row.category.empty() && has_trees(row.counts)) {
+      names.push_back(row_name(report, row));
+    }
+  }
+  return names.empty() ? ""
+                       : fmt::format(
+                             " Lower bounds for {}: trees, of which a path that ends above the "
+                             "deepest leaf counts as rejected at the next position.",
+                             fmt::join(names, "; "));
+}
+
 ReportTable positions_table(const Report& report) {
   ReportTable table{
       .id = "positions",
-      .caption =
-          "Acceptance by position. Drafted: drafts at least this deep. Reached: those of them with "
-          "all earlier positions accepted. Accepted of reached: with the 95 % interval over the "
-          "questions that reached the position. Accepted of all drafts: relative to all drafts, "
-          "including shorter ones; one plus its sum is the acceptance length.",
+      .caption = std::string("Acceptance by position. Drafted: drafts at least this deep. Reached: "
+                             "those of them with "
+                             "all earlier positions accepted. Accepted of reached: with the 95 % "
+                             "interval over the "
+                             "questions that reached the position. Accepted of all drafts: "
+                             "relative to all drafts, "
+                             "including shorter ones; one plus its sum is the acceptance length.") +
+                 tree_sentence(report),
       .header = {"strategy", "position", "drafted", "reached", "accepted", "accepted of reached",
                  "questions", "accepted of all drafts"},
       .rows = {},

@@ -259,6 +259,7 @@ Json own_row_json(const SummaryRow& row) {
           {"drafted_per_step", json_number(drafted_per_step(counts))},
           {"acceptance_rate", json_number(acceptance_rate(counts))},
           {"conditional_acceptance", json_numbers(conditional_acceptance(counts))},
+          {"conditional_acceptance_is_lower_bound", has_trees(counts)},
           {"conditional_acceptance_interval_95", std::move(intervals)},
           {"conditional_acceptance_questions", std::move(position_questions)},
           {"unconditional_acceptance", unconditional_acceptance(counts)},

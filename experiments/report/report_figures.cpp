@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 
+#include "experiments/report/acceptance_tables.h"
 #include "experiments/report/figure_list.h"
 #include "experiments/report/report_text.h"
 
@@ -115,7 +116,7 @@ void add_acceptance(const Report& report, FigureList& figures) {
               "Share of the drafts that reached a position (n) whose token there was accepted. n "
               "is shown where there is room; the table has all. A falling line means that long "
               "drafts waste work, a level one that drafts could be longer." +
-                  interval_sentence(plot.series),
+                  tree_sentence(report) + interval_sentence(plot.series),
               "no strategy drafted anything.");
 }
 

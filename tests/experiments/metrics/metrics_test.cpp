@@ -194,6 +194,9 @@ TEST(MetricsTest, TreeCountsLevels) {
   Generation generation;
   generation.steps.push_back({.drafted = 7, .accepted = 1, .committed = 2, .depth = 3});
   const Counts counts = counts_of(generation);
+  EXPECT_TRUE(has_trees(counts));
+  EXPECT_FALSE(has_trees(counts_of(chains({{3, 1}, {2, 2}}))));
+  EXPECT_FALSE(has_trees(Counts{.drafted = 5})) << "imported counts may not tell";
   EXPECT_THAT(counts.drafted_at, ElementsAre(1, 1, 1));
   EXPECT_THAT(conditional_acceptance(counts),
               ElementsAre(Optional(1.0), Optional(0.0), std::nullopt));

@@ -224,6 +224,14 @@ TEST(ReportTablesTest, StepsAreGroupedByPhaseAndContext) {
                                HasSubstr(",0.75,0.25,4,2,")));
 }
 
+TEST(ReportTablesTest, TreesHaveLowerBoundsByPosition) {
+  Report report = sample_report({.strategies = {"plain", "chain", "tree"}});
+  EXPECT_EQ(tree_sentence(report), "");
+  report.summary.rows[2].counts.drafted += 8;  // siblings, which add no level
+  EXPECT_THAT(positions_table(report).caption,
+              testing::HasSubstr("Lower bounds for tree: trees, "));
+}
+
 TEST(ReportTablesTest, OnlyTablesWithRowsAreThere) {
   const auto tables = report_tables(sample_report({}));
   std::vector<std::string> ids;
