@@ -9,9 +9,26 @@
 
 #include "core/error.h"
 #include "core/hash.h"
+#include "experiments/config/yaml_tree.h"
 #include "experiments/config/yaml_writer.h"
 
 namespace specdec {
+namespace {
+
+/// `recycling` with `persist: true`, at any depth of a strategy's options.
+bool has_lasting_table(const YamlTree& tree) {
+  const auto says = [&](const char* key, const char* text) {
+    const auto* entry = tree.find(key);
+    return entry != nullptr && entry->value->text == text;
+  };
+  return (says("type", "recycling") && says("persist", "true")) ||
+         std::any_of(tree.items.begin(), tree.items.end(),
+                     [](const auto& item) { return has_lasting_table(*item); }) ||
+         std::any_of(tree.entries.begin(), tree.entries.end(),
+                     [](const auto& entry) { return has_lasting_table(*entry.value); });
+}
+
+}  // namespace
 
 GenerationKey Item::key(const Arm& arm) const {
   const bool several = prompt->turns.size() > 1;
@@ -113,6 +130,10 @@ bool encode_item(const ExperimentConfig& config, const ModelFiles& target, Item&
   return size < max_length_of(config.model, target.config) && (limit == 0 || size <= limit);
 }
 
+bool remembers_texts(const StrategyConfig& strategy) {
+  return has_lasting_table(*parse_yaml(strategy.yaml, strategy.name, false));
+}
+
 std::vector<std::string> prefix_notes(const std::vector<Group>& groups) {
   std::vector<std::string> notes;
   std::set<const PrefixStore*> noted;
@@ -134,6 +155,11 @@ std::vector<std::string> prefix_notes(const std::vector<Group>& groups) {
             "; {} were read whole, since the drafter follows their hidden states, which are not "
             "kept (prefix_cache.states), or the model has recurrent layers",
             counts.bypassed);
+      }
+      if (group.config->repeats > 1) {
+        note +=
+            "; from the second repeat on prompts were known whole, so prefills are those of "
+            "repeated requests";
       }
       notes.push_back(note + ".");
     }

@@ -201,6 +201,9 @@ bool ExperimentRun::run_question(GroupProgress& at, Progress& progress) {
   }
   const auto& prompt = prompts[at.question % prompts.size()];
   const auto repeat = static_cast<int64_t>(at.question / prompts.size());
+  if (repeat > 0 && at.question % prompts.size() == 0) {
+    setup_.forget_texts(group);
+  }
   ++at.question;
   const size_t turns = count_turns(config, prompt);
   std::vector<ChatTurn> history;
@@ -224,7 +227,7 @@ bool ExperimentRun::run_question(GroupProgress& at, Progress& progress) {
   return true;
 }
 
-/// First calls pay for allocations and cold caches; they are not recorded.
+/// First calls pay for allocations and cold caches; they are not recorded, nor their texts kept.
 void ExperimentRun::warm_up(Group& group, const Item& item) {
   for (int64_t i = 0; i < group.config->warm_up; ++i) {
     for (const auto& arm : group.arms) {
@@ -235,6 +238,7 @@ void ExperimentRun::warm_up(Group& group, const Item& item) {
       (void)arm.strategy->generate(request);
     }
   }
+  setup_.forget_texts(group);
 }
 
 void ExperimentRun::run_item(Group& group, const Item& item, Progress& progress) {

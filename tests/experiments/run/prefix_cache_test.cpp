@@ -24,6 +24,7 @@ TEST_F(PrefixCacheRunTest, StrategiesBeginColdAndKeepTheirOwnTexts) {
         report.notes,
         Contains(HasSubstr(std::string("Prefix cache of ") + name +
                            ": 3 of 4 texts began with a known one, 7 of 16 prompt tokens")));
+    EXPECT_THAT(report.notes, Contains(HasSubstr("from the second repeat on prompts were known")));
   }
 }
 
