@@ -24,8 +24,9 @@ std::vector<ImportedRow> parse_vllm_metrics(std::string_view text, const std::st
 /// The log of llama.cpp's server or speculative example: the last "statistics" line of each
 /// drafter, else the sum of the "draft acceptance" lines of the requests, else n_drafted and
 /// n_accept. Rates by position are printed with three digits; accepted tokens by position are
-/// rounded from them, and left out when they do not add up. Times are those of the requests.
-/// Throws Error like parse_vllm_metrics.
+/// rounded from them, and left out when they do not add up. Times are those of the requests,
+/// or of the example's own clock: it also prints timings of its two contexts, which are neither
+/// the time of the generation. Throws Error like parse_vllm_metrics.
 std::vector<ImportedRow> parse_llama_log(std::string_view text, const std::string& name);
 
 /// Any of: a run folder of ours (a row for each strategy and point of the sweep), vLLM's metrics,
