@@ -584,6 +584,7 @@ TEST(ToolCallsTest, KeywordsThatRestrictNothingAreNoErrors) {
                 HasSubstr("'maxLength'"));
     EXPECT_THAT(error(R"({"enum": ["ab"], "maxLength": 1})"), HasSubstr("'maxLength'"));
     EXPECT_THAT(error(R"({"type": "number", "enum": [3], "minimum": 4})"), HasSubstr("'minimum'"));
+    EXPECT_THAT(error(R"({"type": "integer", "const": 3, "maximum": 2})"), HasSubstr("'maximum'"));
   }
   const std::string of_types = R"({"properties": {
       "a": {"type": ["string", "null"], "maxLength": 2, "minimum": 5},
