@@ -50,7 +50,7 @@ void run_grid(const LaunchShape& shape, std::function<void()> thread) {
   }
   Machine& all = machine();
   Emulator& before = all.emulators[all.newest];
-  all.newest = 1 - all.newest;
+  all.newest = all.begun ? 1 - all.newest : all.newest;
   Emulator& next = all.emulators[all.newest];
   next.take(shape, std::move(thread));
   ++all.grids;
