@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
@@ -111,6 +112,17 @@ bool ConfigCertificate::passed() const {
         test.promise == Promise::kLossless && test.positions && !test.positions->tells();
     return test.failed || untested;
   });
+}
+
+void refuse_library_products(const ExperimentPlan& plan, const std::string& file) {
+  for (const SweepPoint& point : plan.points) {
+    if (point.config.model.library_products) {
+      throw ConfigError(fmt::format(
+          "{}: model.prefill_products: library: certify promises the bits of decoding: add --set "
+          "model.prefill_products=exact",
+          file));
+    }
+  }
 }
 
 void certify_config(const ExperimentPlan& plan, const ConfigCertifyOptions& options,

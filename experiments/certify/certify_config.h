@@ -90,6 +90,10 @@ struct ConfigCertificate {
 /// dependence.
 std::vector<double> holm_adjusted(const std::vector<double>& p_values);
 
+/// Throws ConfigError, naming the config's file, where a point of it has prompts multiplied by a
+/// library: their bits are not those of decoding, which a certificate promises.
+void refuse_library_products(const ExperimentPlan& plan, const std::string& file);
+
 /// Tests the strategies of a config on its own checkpoints.
 ///
 /// Sampled: ordinary texts of each are traced, and tested at all their positions at once (see

@@ -52,17 +52,6 @@ int certify_exactly(const CommandContext& context, CertifyArguments& arguments) 
   return result.passed() ? 0 : 1;
 }
 
-void refuse_library_products(const ExperimentPlan& plan, const std::string& file) {
-  for (const SweepPoint& point : plan.points) {
-    if (point.config.model.library_products) {
-      throw ConfigError(fmt::format(
-          "{}: model.prefill_products: library: certify promises the bits of decoding: add --set "
-          "model.prefill_products=exact",
-          file));
-    }
-  }
-}
-
 /// Keeps the strategies that were asked for; those with a verifier come first. Throws ConfigError
 /// for a name that the config does not have.
 void choose_strategies(ExperimentPlan& plan, const std::vector<std::string>& wanted) {

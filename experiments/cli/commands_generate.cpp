@@ -21,6 +21,7 @@
 #include "experiments/cli/saved_state.h"
 #include "experiments/cli/text_line.h"
 #include "experiments/cli/token_printer.h"
+#include "experiments/components/library_products.h"
 #include "experiments/config/config_file.h"
 #include "experiments/metrics/cache_records.h"
 #include "experiments/metrics/request_metrics.h"
@@ -189,6 +190,14 @@ Generation run_saved(const CommandContext& context, const Request& request, bool
   }
 }
 
+void check_library_flag(const ModelOptions& options, const ModelFiles& files) {
+  try {
+    check_library_products(options, *files.open);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("--prefill-products: {}", error.what()));
+  }
+}
+
 void write_results(JsonOutput& json, const nlohmann::json& results) {
   if (json.is_wanted()) {
     const auto all = results.size() > 1 ? nlohmann::json{{"samples", results}} : results[0];
@@ -321,6 +330,7 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   constraint.grammar = compiled_grammar(grammar, files, stop);
 
   context.note_profile(profile);
+  check_library_flag(options, files);
   check_prompt_fits(files, options, std::ssize(state.text()));
   if (!arguments.no_cache) {
     const int64_t left = stop.max_new_tokens - std::ssize(state.output);

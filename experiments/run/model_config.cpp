@@ -7,6 +7,7 @@
 #include "core/transformer/heads/mtp_head.h"
 #include "experiments/components/builtin.h"
 #include "experiments/components/device_choice.h"
+#include "experiments/components/library_products.h"
 #include "experiments/metrics/environment.h"
 #include "experiments/run/experiment_config.h"
 
@@ -173,6 +174,7 @@ std::filesystem::path read_model(const ConfigNode& node, const Components& compo
   }
   if (files != nullptr) {
     note_error(node, "activations", [&] { check_activations(options, *files->open); });
+    note_error(node, "prefill_products", [&] { check_library_products(options, *files->open); });
     check_of_files(node, options, weights, *files);
     if (options.memory.bytes > 0 && options.device != "mps") {
       check_limit(node, options, *files);

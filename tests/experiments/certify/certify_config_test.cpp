@@ -375,5 +375,15 @@ TEST(WorstCellTest, IsTheLargestPartOfTheStatistic) {
   EXPECT_FALSE(worst_cell({{{3}, 1}}, {{{3}, 1.0}}));
 }
 
+TEST_F(CertifyConfigTest, RefusesPromptsThatALibraryMultiplies) {
+  ExperimentPlan plan = load_experiment(config(0, "rejection"), {}, builtin_components());
+  EXPECT_NO_THROW(refuse_library_products(plan, "c.yaml"));
+  plan.points.push_back(plan.points.front());
+  plan.points.back().config.model.library_products = true;  // which needs a GPU to be read
+  EXPECT_EQ(error_message<ConfigError>([&] { refuse_library_products(plan, "c.yaml"); }),
+            "c.yaml: model.prefill_products: library: certify promises the bits of decoding: add "
+            "--set model.prefill_products=exact");
+}
+
 }  // namespace
 }  // namespace specdec

@@ -644,7 +644,10 @@ TEST_F(ExperimentConfigTest, PrefillProductsOfALibraryNeedCudaAndWholePrompts) {
   const auto on_cuda = [&](const std::string& set, const std::string& strategies = kStrategies) {
     return message(text("", strategies), {library, "model.device=cuda", set});
   };
-  EXPECT_THAT(on_cuda("seed=1"), Not(HasSubstr("prefill_products")));
+  EXPECT_THAT(on_cuda("model.dtype=bfloat16"), Not(HasSubstr("prefill_products")));
+  EXPECT_THAT(on_cuda("seed=1"),  // as stored
+              HasSubstr("model.prefill_products: library multiplies no float32, in which all "
+                        "matrices of this model's layers are: choose dtype: bfloat16"));
   EXPECT_THAT(on_cuda("model.dtype=float32"), HasSubstr("leave out dtype: float32"));
   EXPECT_THAT(on_cuda("model.verify_consistent=true"), HasSubstr("verify_consistent forbids"));
   EXPECT_THAT(on_cuda("prefix_cache.megabytes=8"), HasSubstr("leave one of them out"));
