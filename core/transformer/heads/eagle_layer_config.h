@@ -14,7 +14,8 @@ bool is_gemma(LayerStyle style);
 /// What the style says of norms and of what attention reads, into the plan.
 void apply_style(EagleConfig& config);
 
-/// Reads style, plan, hidden size and soft cap for a head whose version is known. Throws
+/// Reads style, plan, hidden size and soft cap for a head whose version is known;
+/// `may_be_several`: of the layers, which are one otherwise. Throws
 /// WeightsError naming the key.
 void read_eagle_layer(const JsonKeys& layer, bool may_be_several, EagleConfig& config);
 /// Writes what read_eagle_layer reads.
