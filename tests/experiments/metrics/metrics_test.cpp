@@ -196,7 +196,9 @@ TEST(MetricsTest, TreeCountsLevels) {
   const Counts counts = counts_of(generation);
   EXPECT_TRUE(has_trees(counts));
   EXPECT_FALSE(has_trees(counts_of(chains({{3, 1}, {2, 2}}))));
-  EXPECT_FALSE(has_trees(Counts{.drafted = 5})) << "imported counts may not tell";
+  Counts imported;
+  imported.drafted = 5;
+  EXPECT_FALSE(has_trees(imported)) << "imported counts may not tell";
   EXPECT_THAT(counts.drafted_at, ElementsAre(1, 1, 1));
   EXPECT_THAT(conditional_acceptance(counts),
               ElementsAre(Optional(1.0), Optional(0.0), std::nullopt));
