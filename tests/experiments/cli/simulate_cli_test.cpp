@@ -62,7 +62,9 @@ class SweptRun {
           generations += lines.generation;
           steps += lines.steps;
         }
-        TraceRecord trace{.key = records.front().key, .category = "", .verifier = "rejection"};
+        TraceRecord trace;
+        trace.key = records.front().key;
+        trace.verifier = "rejection";
         trace.prompt_tokens = 16;
         trace.trace = {.depth = 1, .width = 1};
         trace.trace.positions.assign(4, {1, {{.rank = 0, .p = 1.0, .overlap = 1.0}}});
