@@ -198,6 +198,8 @@ class DecodingStrategy {
   /// Whether the strategy takes Request::resumed, and what the target keeps in row 0 after
   /// generate(), or an exception of on_tokens, is the text's beginning.
   virtual bool can_resume() const { return false; }
+  /// Forgets the texts of all requests, where drafters keep some (Drafter::forget).
+  virtual void forget() {}
   /// What the strategy's drafter would propose at every position of `output`, a continuation of the
   /// request's prompt that the target has drawn (by any lossless strategy); nullopt: it has no
   /// drafter to trace. Decides nothing at random. Throws ConfigError for a drafter that cannot be

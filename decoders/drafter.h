@@ -79,6 +79,8 @@ class Drafter {
   virtual void check(const LanguageModel& target) const { (void)target; }
   /// A new request begins.
   virtual void reset() {}
+  /// Forgets the texts of all requests: those of a drafter that keeps some through `reset`.
+  virtual void forget() {}
   /// The next step is a plain one, without a proposal (context.max_tokens is 0): no room is left,
   /// or drafting does not pay. Only a drafter that collects the features of every step has work
   /// here; others catch up with `committed` in their next propose.

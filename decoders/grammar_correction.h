@@ -69,6 +69,7 @@ class CorrectedDecoding final : public DecodingStrategy {
   /// The chosen output, with the time of all samples; tokens are given on when it is chosen. Throws
   /// ConfigError without a grammar, and for sampling that `check` refuses.
   Generation generate(const Request& request) override;
+  void forget() override { strategy_->forget(); }
   bool can_resume() const override {
     return options_.correction == Correction::kNone && strategy_->can_resume();
   }

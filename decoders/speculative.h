@@ -20,6 +20,7 @@ class SpeculativeDecoding final : public DecodingStrategy {
   /// Decodes. Throws ConfigError when the verifier does not allow the request's sampling or its
   /// grammar.
   Generation generate(const Request& request) override;
+  void forget() override { drafter_->forget(); }
   bool can_resume() const override { return true; }
   std::optional<DraftTrace> trace(const Request& request, TokenSpan output,
                                   const TraceOptions& options) override;

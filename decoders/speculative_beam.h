@@ -44,6 +44,7 @@ class SpeculativeBeamSearch final : public DecodingStrategy {
                         const Options& options);
   /// Searches. Throws ConfigError for what beam search cannot do: sampling, stop strings.
   Generation generate(const Request& request) override;
+  void forget() override { drafter_->forget(); }
 
  private:
   /// The part of a row that a forward evaluates: committed tokens that are not cached, the newest

@@ -97,6 +97,12 @@ void CascadeDrafter::reset() {
   }
 }
 
+void CascadeDrafter::forget() {
+  for (const CascadeMember& member : members_) {
+    member.drafter->forget();
+  }
+}
+
 bool CascadeDrafter::reads_rejected() const {
   return std::any_of(members_.begin(), members_.end(),
                      [](const CascadeMember& member) { return member.drafter->reads_rejected(); });

@@ -34,6 +34,7 @@ class CascadeDrafter final : public Drafter {
   Needs needs() const override { return needs_; }
   void check(const LanguageModel& target) const override;
   void reset() override;
+  void forget() override;
   void skip(const DraftContext& context) override;
   Draft propose(const DraftContext& context) override;
   bool reads_rejected() const override;

@@ -14,6 +14,7 @@ class ForwardingDrafter : public Drafter {
   Needs needs() const override { return inner_->needs(); }
   void check(const LanguageModel& target) const override { inner_->check(target); }
   void reset() override { inner_->reset(); }
+  void forget() override { inner_->forget(); }
   void skip(const DraftContext& context) override { inner_->skip(context); }
   Draft propose(const DraftContext& context) override { return inner_->propose(context); }
   bool reads_rejected() const override { return inner_->reads_rejected(); }

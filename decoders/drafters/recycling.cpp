@@ -22,7 +22,7 @@ RecyclingDrafter::RecyclingDrafter(const RecyclingOptions& options) : options_(o
 
 void RecyclingDrafter::reset() {
   if (!options_.persist) {
-    table_.clear();
+    forget();
   }
 }
 

@@ -29,6 +29,7 @@ class RecyclingDrafter final : public Drafter {
   explicit RecyclingDrafter(const RecyclingOptions& options = {});
   Needs needs() const override { return {.logits = true}; }
   void reset() override;
+  void forget() override { table_.clear(); }
   void skip(const DraftContext& context) override;
   Draft propose(const DraftContext& context) override;
 

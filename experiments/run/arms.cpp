@@ -9,27 +9,9 @@
 
 #include "core/error.h"
 #include "core/hash.h"
-#include "experiments/config/yaml_tree.h"
 #include "experiments/config/yaml_writer.h"
 
 namespace specdec {
-namespace {
-
-/// `recycling` with `persist: true`, at any depth of a strategy's options.
-bool has_lasting_table(const YamlTree& tree) {
-  const auto says = [&](const char* key, const char* text) {
-    const auto* entry = tree.find(key);
-    return entry != nullptr && entry->value->text == text;
-  };
-  return (says("type", "recycling") && says("persist", "true")) ||
-         std::any_of(tree.items.begin(), tree.items.end(),
-                     [](const auto& item) { return has_lasting_table(*item); }) ||
-         std::any_of(tree.entries.begin(), tree.entries.end(),
-                     [](const auto& entry) { return has_lasting_table(*entry.value); });
-}
-
-}  // namespace
-
 GenerationKey Item::key(const Arm& arm) const {
   const bool several = prompt->turns.size() > 1;
   return {arm.sweep_point, arm.config->name,
@@ -128,10 +110,6 @@ bool encode_item(const ExperimentConfig& config, const ModelFiles& target, Item&
   const auto size = static_cast<int64_t>(item.tokens.size());
   const int64_t limit = config.prompts.max_prompt_tokens;
   return size < max_length_of(config.model, target.config) && (limit == 0 || size <= limit);
-}
-
-bool remembers_texts(const StrategyConfig& strategy) {
-  return has_lasting_table(*parse_yaml(strategy.yaml, strategy.name, false));
 }
 
 std::vector<std::string> prefix_notes(const std::vector<Group>& groups) {

@@ -62,8 +62,6 @@ size_t count_turns(const ExperimentConfig& config, const Prompt& prompt);
 /// Sets the item's tokens and adds its turn to the history; false when they are too long.
 bool encode_item(const ExperimentConfig& config, const ModelFiles& target, Item& item,
                  std::vector<ChatTurn>& history);
-/// True for a strategy of which some drafter keeps texts from one request to the next.
-bool remembers_texts(const StrategyConfig& strategy);
 /// What each arm's prefixes saved, for the report; nothing for arms without. A resumed run counts
 /// what it did itself.
 std::vector<std::string> prefix_notes(const std::vector<Group>& groups);

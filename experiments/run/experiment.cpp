@@ -38,6 +38,17 @@ CounterRandomness randomness(const ExperimentConfig& config, const Item& item) {
                            static_cast<uint32_t>(item.repeat));
 }
 
+/// What follows is not measured on texts that strategies have seen.
+void forget_texts(const Group& group) {
+  for (const Arm& arm : group.arms) {
+    for (const auto* strategy : {&arm.strategy, &arm.tracer}) {
+      if (*strategy != nullptr) {
+        (*strategy)->forget();
+      }
+    }
+  }
+}
+
 /// How far a group has come.
 struct GroupProgress {
   Group* group = nullptr;
@@ -202,7 +213,7 @@ bool ExperimentRun::run_question(GroupProgress& at, Progress& progress) {
   const auto& prompt = prompts[at.question % prompts.size()];
   const auto repeat = static_cast<int64_t>(at.question / prompts.size());
   if (repeat > 0 && at.question % prompts.size() == 0) {
-    setup_.forget_texts(group);
+    forget_texts(group);
   }
   ++at.question;
   const size_t turns = count_turns(config, prompt);
@@ -238,7 +249,7 @@ void ExperimentRun::warm_up(Group& group, const Item& item) {
       (void)arm.strategy->generate(request);
     }
   }
-  setup_.forget_texts(group);
+  forget_texts(group);
 }
 
 void ExperimentRun::run_item(Group& group, const Item& item, Progress& progress) {

@@ -104,26 +104,14 @@ void RunSetup::load_group(Group& group) {
 
 void RunSetup::build(Group& group) {
   for (auto& arm : group.arms) {
-    build_strategy(group, arm);
+    BuildContext context{*group.target, *group.loader,
+                         [this, &group](const std::string& name, LanguageModel& model) {
+                           return cost_curve(group, name, model);
+                         }};
+    arm.strategy = arm.config->make(context);
     arm.prefixes = prefixes(*group.config);
-  }
-}
-
-void RunSetup::build_strategy(const Group& group, Arm& arm) {
-  BuildContext context{*group.target, *group.loader,
-                       [this, &group](const std::string& name, LanguageModel& model) {
-                         return cost_curve(group, name, model);
-                       }};
-  arm.strategy = arm.config->make(context);
-  if (traces_loss(group, arm)) {
-    arm.tracer = arm.config->make(context);
-  }
-}
-
-void RunSetup::forget_texts(Group& group) {
-  for (Arm& arm : group.arms) {
-    if (remembers_texts(*arm.config)) {
-      build_strategy(group, arm);
+    if (traces_loss(group, arm)) {
+      arm.tracer = arm.config->make(context);
     }
   }
 }

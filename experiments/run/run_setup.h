@@ -22,9 +22,6 @@ class RunSetup {
   /// cannot be loaded, or changed since the run began.
   void load();
   const Environment& environment() const { return environment_; }
-  /// Builds the group's strategies anew that keep texts between requests: what follows is not
-  /// measured on texts that they have seen.
-  void forget_texts(Group& group);
 
  private:
   /// Chooses the threads of the config, of the run that is resumed, or of the profile; 0: measured
@@ -33,7 +30,6 @@ class RunSetup {
   void log_profiles() const;
   void load_group(Group& group);
   void build(Group& group);
-  void build_strategy(const Group& group, Arm& arm);
   std::shared_ptr<PrefixStore> prefixes(const ExperimentConfig& config);
   CostCurve cost_curve(const Group& group, const std::string& name, LanguageModel& model);
   void note_weights();

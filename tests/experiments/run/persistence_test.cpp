@@ -14,11 +14,13 @@ using Drafts = std::vector<std::pair<int64_t, int64_t>>;
 class PersistenceTest : public ExperimentFixture {
  protected:
   /// Drafted and accepted tokens of each step of a recycling drafter, by repeat and prompt.
-  std::map<std::pair<int64_t, std::string>, Drafts> drafts(bool persist, int64_t warm_up) {
-    const auto out = fmt::format("{}_{}", persist, warm_up);
+  std::map<std::pair<int64_t, std::string>, Drafts> drafts(bool persist, int64_t warm_up,
+                                                           bool in_cascade = false) {
+    const auto out = fmt::format("{}_{}_{}", persist, warm_up, in_cascade);
+    const auto table = fmt::format("{{type: recycling, persist: {}}}", persist);
     run({fmt::format("strategies=[{{type: autoregressive}}, {{name: table, type: speculative, "
-                     "draft_length: 3, drafter: {{type: recycling, persist: {}}}}}]",
-                     persist),
+                     "draft_length: 3, drafter: {}}}]",
+                     in_cascade ? fmt::format("{{type: cascade, drafters: [{}]}}", table) : table),
          fmt::format("warm_up={}", warm_up), "repeats=3", "max_new_tokens=24"},
         out);
     std::map<std::pair<int64_t, std::string>, Drafts> found;
@@ -44,6 +46,10 @@ TEST_F(PersistenceTest, ARepeatHasNotSeenItsOwnTexts) {
 }
 
 TEST_F(PersistenceTest, TheWarmUpsTextIsForgotten) { EXPECT_EQ(drafts(true, 2), drafts(true, 0)); }
+
+TEST_F(PersistenceTest, ACascadesMembersForgetToo) {
+  EXPECT_EQ(drafts(true, 2, true), drafts(true, 0, true));
+}
 
 }  // namespace
 }  // namespace specdec
