@@ -45,7 +45,7 @@ foreach(parts "drafter: {type: bigram}, draft_length: 4"
               "drafter: {type: counting}, tree: {type: static, widths: [2, 2]}"
               "drafter: {type: counting}, tree: {type: dynamic, nodes: 5, depth: 3}"
               "drafter: {type: counting}, tree: {type: comb, depth: 3, width: 2}"
-              "drafter: {type: patient, rest: 1, drafter: {type: bigram}}, draft_length: 4"
+              "drafter: {type: patient, rest: 1, drafter: bigram}, draft_length: 4"
               "drafter: nearest_state, draft_length: 3")
   run(${generate} --strategy "{type: speculative, ${parts}}")
   if(NOT output STREQUAL plain)
