@@ -106,8 +106,7 @@ const std::vector<ReportColumn>& grammar_columns() {
        true, complete_cell, ColumnTable::kGrammar},
       {"discarded samples",
        "Share of the decode time of samples that a correction drew and did not take, their "
-       "prefills "
-       "included; draft / verify / other are of the sample that it took.",
+       "prefills included; draft / verify / other are of the sample that it took.",
        true, discarded_cell, ColumnTable::kGrammar},
       {"mask us/token",
        "Time spent on the grammar's masks, of drafts too, in microseconds per token produced.",

@@ -83,6 +83,10 @@ std::vector<CsvColumn> comparison_columns() {
       {"questions_without_decode_steps",
        [](Row row) { return fmt::format("{}", row.missing.untimed); }},
       {"questions_in_part", [](Row row) { return fmt::format("{}", row.missing.in_part); }},
+      {"questions_none_accepted",
+       [](Row row) { return fmt::format("{}", row.missing.none_accepted); }},
+      {"none_accepted_seconds",
+       [](Row row) { return csv_number(row.missing.none_accepted_seconds); }},
   };
 }
 
@@ -120,6 +124,7 @@ std::vector<CsvColumn> own_columns() {
       {"draft_share", [](Row row) { return csv_share(row, &TimeSplit::draft); }},
       {"verify_share", [](Row row) { return csv_share(row, &TimeSplit::verify); }},
       {"other_share", [](Row row) { return csv_share(row, &TimeSplit::other); }},
+      {"discarded_share", [](Row row) { return csv_share(row, &TimeSplit::discarded); }},
       {"draft_seconds", [](Row row) { return csv_number(row.counts.draft_seconds); }},
       {"prompt_draft_seconds", [](Row row) { return csv_number(row.counts.prompt_draft_seconds); }},
       {"verify_seconds", [](Row row) { return csv_number(row.counts.verify_seconds); }},
