@@ -380,7 +380,8 @@ void write_json(std::ostream& out, const Report& report) {
                      {"rows", std::move(rows)},
                      {"compared_generations", report.summary.compared},
                      {"divergences", std::move(divergences)},
-                     {"notes", reader_notes(report)}};
+                     {"notes", reader_notes(report)},
+                     {"run_notes", report.notes}};
   out << json_text(json, 2) << "\n";
 }
 

@@ -126,11 +126,14 @@ bool has_figures(const fs::path& folder, const nlohmann::json& summary, const Re
          holds_text(folder / "spec_bench.md", tables.str());
 }
 
-/// What the run itself had to say, that is all notes but those which follow from its figures.
-std::vector<std::string> notes_of_run(const nlohmann::json& summary, const Report& report) {
+/// What the run itself had to say: its notes but for those which follow from figures. Reports of
+/// older versions do not tell these apart; theirs are kept where the figures are the same.
+std::vector<std::string> notes_of_run(const nlohmann::json& summary, const Report& report,
+                                      bool is_current) {
   const auto derived = reader_notes(report);
   auto notes = report.notes;
-  for (const auto& note : summary.value("notes", nlohmann::json::array())) {
+  const char* key = is_current && !summary.contains("run_notes") ? "notes" : "run_notes";
+  for (const auto& note : summary.value(key, nlohmann::json::array())) {
     if (note.is_string() && std::find(derived.begin(), derived.end(), note) == derived.end()) {
       notes.push_back(note.get<std::string>());
     }
@@ -174,8 +177,8 @@ std::optional<FinishedRun> finished_run(const ExperimentPlan& plan, const RunOpt
                                                                     : options.command;
   report.environment = parse_environment(environment);
   report.summary = summarize_run(plan, records);
-  report.notes = notes_of_run(summary, report);
   finished.is_current = has_figures(folder, summary, report, records);
+  report.notes = notes_of_run(summary, report, finished.is_current);
   return finished;
 }
 
