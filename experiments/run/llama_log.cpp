@@ -109,7 +109,8 @@ void add_times(std::string_view line, Counts& counts) {
 }
 
 /// "decoded  256 tokens in    5.123 seconds, speed: ..." of the speculative example, whose clock
-/// holds drafts and target, and "encoded ..." of its prompt.
+/// holds drafts and target, and "encoded ..." of its prompt, which begins a run: of several runs in
+/// a log the last one counts, as in the lines of its drafts.
 void add_example_times(std::string_view line, bool decoded, Counts& counts) {
   const auto rest = line.substr(line.find("coded ") + 6);
   const size_t found = rest.find("tokens in");
@@ -119,7 +120,7 @@ void add_example_times(std::string_view line, bool decoded, Counts& counts) {
   if (!count || !seconds) {
     return;
   }
-  counts.unsplit_seconds += *seconds;
+  counts.unsplit_seconds = decoded ? counts.unsplit_seconds + *seconds : *seconds;
   if (decoded) {
     counts.generations = 1;
     counts.tokens = static_cast<int64_t>(*count);
