@@ -81,36 +81,25 @@ void predict(const GenerationRecord& record, const CostCurve& curve, double plai
 }
 
 /// Median seconds beside the forward that the first strategy's steps without a draft take for a
-/// token: of those at the point of the sweep; where it was not run there, of all. 0 without any.
-class PlainOther {
- public:
-  explicit PlainOther(std::span<const GenerationRecord> records) {
-    for (const GenerationRecord& record : records) {
-      for (const StepStatistics& step : record.generation.steps) {
-        if (record.key.strategy == records.front().key.strategy && step.drafted == 0 &&
-            step.committed > 0) {
-          const double seconds = step.other_seconds / static_cast<double>(step.committed);
-          all_.push_back(seconds);
-          by_point_[record.key.sweep_point].push_back(seconds);
-        }
+/// token, by point of the sweep.
+std::map<std::string, double> plain_other_seconds(std::span<const GenerationRecord> records) {
+  std::map<std::string, std::vector<double>> by_point;
+  for (const GenerationRecord& record : records) {
+    for (const StepStatistics& step : record.generation.steps) {
+      if (record.key.strategy == records.front().key.strategy && step.drafted == 0 &&
+          step.committed > 0) {
+        by_point[record.key.sweep_point].push_back(step.other_seconds /
+                                                   static_cast<double>(step.committed));
       }
     }
-    std::sort(all_.begin(), all_.end());
-    for (auto& [point, seconds] : by_point_) {
-      std::sort(seconds.begin(), seconds.end());
-    }
   }
-
-  double at(const std::string& sweep_point) const {
-    const auto found = by_point_.find(sweep_point);
-    const auto& seconds = found == by_point_.end() ? all_ : found->second;
-    return seconds.empty() ? 0.0 : quantile(seconds, 0.5);
+  std::map<std::string, double> medians;
+  for (auto& [point, seconds] : by_point) {
+    std::sort(seconds.begin(), seconds.end());
+    medians[point] = quantile(seconds, 0.5);
   }
-
- private:
-  std::vector<double> all_;
-  std::map<std::string, std::vector<double>> by_point_;
-};
+  return medians;
+}
 
 std::vector<SpeedPrediction> predictions(const DetailSources& sources) {
   std::vector<SpeedPrediction> all;
@@ -118,10 +107,15 @@ std::vector<SpeedPrediction> predictions(const DetailSources& sources) {
     return all;
   }
   std::map<PointAndStrategy, PredictedSeconds> totals;
-  const PlainOther plain_other(sources.records);
+  const auto plain_other = plain_other_seconds(sources.records);
+  const auto references = reference_points(sources.records, sources.condition_of);
   for (const GenerationRecord& record : sources.records) {
-    predict(record, *sources.cost_curve, plain_other.at(record.key.sweep_point),
-            totals[place_of(record.key)]);
+    const auto reference = references.find(record.key.sweep_point);
+    if (reference != references.end()) {  // else there is no plain decoding to compare with
+      const auto seconds = plain_other.find(reference->second);
+      predict(record, *sources.cost_curve, seconds == plain_other.end() ? 0.0 : seconds->second,
+              totals[place_of(record.key)]);
+    }
   }
   for (const auto& [place, seconds] : totals) {
     if (place.second != sources.records.front().key.strategy && seconds.own > 0.0) {

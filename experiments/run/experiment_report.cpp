@@ -65,9 +65,10 @@ int64_t count_lossy_arms(const ExperimentPlan& plan, std::span<const GenerationR
   }
   int64_t count = 0;
   for (const auto& point : plan.points) {
-    for (const auto& strategy : point.config.strategies) {
-      const bool is_run = run.contains({point.label, strategy.name});
-      count += is_run && strategy.promise == Promise::kLossy ? 1 : 0;
+    const auto& strategies = point.config.strategies;
+    for (size_t i = 1; i < strategies.size(); ++i) {  // the first one is what others are beside
+      const bool is_run = run.contains({point.label, strategies[i].name});
+      count += is_run && strategies[i].promise == Promise::kLossy ? 1 : 0;
     }
   }
   return count;
@@ -114,7 +115,7 @@ std::optional<CostCurve> target_curve(const ExperimentPlan& plan,
   std::optional<CostCurve> curve;
   const auto groups = group_arms(plan);
   for (const Group& group : groups) {
-    if (group.config->weights != groups.front().config->weights) {
+    if (model_key(*group.config) != model_key(*groups.front().config)) {
       return std::nullopt;
     }
     if (!curve) {
