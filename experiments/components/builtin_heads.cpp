@@ -176,7 +176,7 @@ void add_eagle(DrafterRegistry& drafters) {
                                       {"{type: eagle, weights: <folder>/eagle, sample: false}"}},
                          .write_example_files = write_eagle});
   drafters.add("eagle3",
-               {.help = "EAGLE-3: a one-layer head over several of the target's layers, with a "
+               {.help = "EAGLE-3: a small head over several of the target's layers, with a "
                         "draft vocabulary",
                 .source = "Li et al., 2025, arXiv:2503.01840",
                 .page = "docs/eagle.md",

@@ -187,7 +187,8 @@ EagleConfig load_eagle_config(const std::filesystem::path& folder, EagleVersion 
   config.version = version;
   // A whole model's folder has as many layers, too, but does not say that it is a head.
   const bool says_its_kind = keys.has("speculators_model_type") || keys.has("head_type");
-  read_eagle_layer(layer, third && says_its_kind, config);
+  const bool may_be_several = version == EagleVersion::kPEagle || (third && says_its_kind);
+  read_eagle_layer(layer, may_be_several, config);
   config.vocab_size = layer.positive("vocab_size");
   config.draft_vocab_size = keys.positive("draft_vocab_size", config.vocab_size);
   if (config.draft_vocab_size > config.vocab_size) {

@@ -151,8 +151,9 @@ void refuse_unsupported(const JsonKeys& layer, bool may_be_several, const EagleC
   refuse_layer_parts(layer);
   if (!may_be_several && layer.integer("num_hidden_layers", 1) != 1) {
     layer.fail("num_hidden_layers",
-               fmt::format("is {}; a head has one layer, but for speculators' of EAGLE-3. A whole "
-                           "model drafts with drafter type draft_model",
+               fmt::format("is {}; a head has one layer, but for those of EAGLE-3 that name their "
+                           "kind (speculators_model_type, head_type) and are not of gemma4_text. "
+                           "A whole model drafts with drafter type draft_model",
                            layer.integer("num_hidden_layers")));
   }
   for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"}) {
@@ -218,7 +219,9 @@ void read_eagle_layer(const JsonKeys& layer, bool may_be_several, EagleConfig& c
   if (!captures_streams(config.version) && config.style == LayerStyle::kGemma4) {
     layer.fail("model_type", "is gemma4_text, which only heads of EAGLE-3 have");
   }
-  refuse_unsupported(layer, may_be_several && config.style != LayerStyle::kGemma4, config);
+  const bool one_of_gemma4 =
+      config.version != EagleVersion::kPEagle && config.style == LayerStyle::kGemma4;
+  refuse_unsupported(layer, may_be_several && !one_of_gemma4, config);
   config.layers = read_layer_count(layer, 1);
   config.hidden_size = layer.positive("hidden_size");
   config.soft_cap = layer.soft_cap("final_logit_softcapping", 0.0);
