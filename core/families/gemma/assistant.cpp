@@ -172,13 +172,14 @@ void load_layers(TensorSource& source, const MatrixFormat& format, TransformerWe
         source, {.prefix = fmt::format("model.layers.{}.", i)}, weights.plan[i], hidden, format));
   }
   const std::vector<int64_t> table = {weights.config.vocab_size, hidden};
-  weights.embedding = load_matrix<Linear>(source, "model.embed_tokens.weight", table, format);
-  if (weights.config.tie_word_embeddings) {
-    weights.head = weights.embedding;
-    source.skip("lm_head.weight", table);
-  } else {
-    weights.head = load_matrix<Linear>(source, "lm_head.weight", table, format);
-  }
+  const std::string embedding = "model.embed_tokens.weight";
+  weights.embedding = load_matrix<Linear>(source, embedding, table, format);
+  bool& is_tied = weights.config.tie_word_embeddings;
+  // A head in the file counts more than what config.json says, as for every model.
+  is_tied = is_tied &&
+            (!source.has("lm_head.weight") || source.skip_copy("lm_head.weight", embedding, table));
+  weights.head =
+      is_tied ? weights.embedding : load_matrix<Linear>(source, "lm_head.weight", table, format);
   weights.final_norm = source.load("model.norm.weight", {hidden}, weights.compute_dtype());
 }
 

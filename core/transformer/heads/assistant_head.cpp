@@ -178,6 +178,7 @@ std::shared_ptr<AssistantHead> random_assistant(const TransformerInfo& target,
   TransformerTensors tensors;
   tensors.weight_dtype = options.dtype;
   tensors.config = target.config;
+  tensors.config.tie_word_embeddings = true;  // whatever the target's head is
   tensors.config.hidden_size = shape.hidden_size;
   tensors.config.num_layers = shape.layers;
   tensors.config.per_layer_count = tensors.config.per_layer_vocab = 0;

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/families/gemma/assistant.h"
 #include "core/families/model.h"
+#include "core/formats/strict_json.h"
 #include "core/transformer/transformer_model.h"
 #include "kv/paged_kv.h"
 #include "tests/support/golden.h"
@@ -152,6 +153,15 @@ TEST_P(AssistantGoldenTest, AHeadOfItsOwnIsNotTheEmbedding) {
   const LoadedAssistant again = load_assistant(folder.path(), *weights_);
   EXPECT_TRUE(at::equal(again.head->weights.head.unpack(), table.flip(0)));
   EXPECT_TRUE(at::equal(again.head->weights.embedding.unpack(), table));
+  std::string config = read_file(folder.path() / "config.json");
+  for (size_t at = 0;
+       (at = config.find("\"tie_word_embeddings\": false", at)) != std::string::npos;) {
+    config.replace(at, 28, "\"tie_word_embeddings\": true");
+  }
+  folder.write("config.json", config);
+  const LoadedAssistant tied = load_assistant(folder.path(), *weights_);
+  EXPECT_TRUE(at::equal(tied.head->weights.head.unpack(), table.flip(0)))
+      << "the file counts more than its config";
 }
 
 std::vector<AssistantCase> found_cases() {
