@@ -76,7 +76,10 @@ const char* markup_kind(std::string_view text) {
     more = declares_xml || skip(text, "<!--", "-->");
   }
   for (const char* tag : {"<!doctype html", "<html", "<head", "<body", "<title"}) {
-    if (begins_in_any_case(text, tag)) {
+    const size_t size = std::string_view(tag).size();
+    const char after = size < text.size() ? text[size] : '>';
+    if (begins_in_any_case(text, tag) &&
+        std::string_view("> \t\r\n\f/").find(after) != std::string_view::npos) {
       return kPage;
     }
   }

@@ -70,7 +70,8 @@ TEST(FileContentTest, PagesAreKnownInAnySpelling) {
   for (const std::string& text : std::vector<std::string>{
            "", " ", "<", "<s>", "<|im_start|>{{ x }}", "{\"a\": \"<html>\"}", "html", "<!-- <html>",
            "{# <!DOCTYPE html> #}", "<bos>", "\xEF\xBB\xBF{}", "<?xml", "<!doctype x>",
-           std::string("<\0\0\0\0\0\0\0{}", 10), "a <html>", "version 1"}) {
+           std::string("<\0\0\0\0\0\0\0{}", 10), "a <html>", "version 1", "<header>", "<bodyText>",
+           "<titles>"}) {
     EXPECT_EQ(placeholder_kind(text), "") << text;
   }
 }
