@@ -26,15 +26,16 @@ constexpr const char* kTinyConfig = R"({"vocab_size": 20, "vocab_size_per_layer_
   "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"])";
 
 const std::map<std::string, std::string> kGemma4Kinds = {
-    {"dense", R"(, "model_type": "gemma4_text", "global_head_dim": 16, "attention_k_eq_v": true})"},
+    {"dense", R"(, "model_type": "gemma4_text", "global_head_dim": 16,
+            "hidden_size_per_layer_input": 0, "attention_k_eq_v": true})"},
     {"e", R"(, "model_type": "gemma4_text", "global_head_dim": 16, "num_kv_shared_layers": 2,
             "hidden_size_per_layer_input": 4, "use_double_wide_mlp": true})"},
     {"dense_biased", R"(, "model_type": "gemma4_text", "global_head_dim": 16,
-            "attention_k_eq_v": true, "attention_bias": true})"},
+            "hidden_size_per_layer_input": 0, "attention_k_eq_v": true, "attention_bias": true})"},
     {"e_biased", R"(, "model_type": "gemma4_text", "global_head_dim": 16, "attention_bias": true,
             "num_kv_shared_layers": 2, "hidden_size_per_layer_input": 4})"},
     {"moe", R"(, "model_type": "gemma4_text", "global_head_dim": 16, "enable_moe_block": true,
-              "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 8})"},
+              "hidden_size_per_layer_input": 0, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 8})"},
     {"3n", R"(, "model_type": "gemma3n_text", "num_kv_shared_layers": 2, "laurel_rank": 3,
              "hidden_size_per_layer_input": 4, "activation_sparsity_pattern": [0.5, 0, 0, 0]})"}};
 
@@ -82,7 +83,7 @@ TEST_P(Gemma4WeightsTest, WhatIsSavedIsReadAgain) {
 TEST(Gemma4RouterTest, IsNotRoundedWithTheOtherMatrices) {
   const auto tensors = random_model(
       parse_gemma4_config(R"({"model_type": "gemma4_text", "vocab_size": 20, "hidden_size": 32,
-        "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "hidden_size_per_layer_input": 0, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
         "num_key_value_heads": 1, "enable_moe_block": true, "num_experts": 4, "top_k_experts": 2,
         "moe_intermediate_size": 32, "head_dim": 16, "global_head_dim": 16})",
                           "experts"));
