@@ -10,15 +10,12 @@
 #include <system_error>
 
 #include "core/error.h"
+#include "grammar/tags/schema_values.h"
 
 namespace specdec {
 namespace {
 
 using Type = JsonValue::Type;
-
-JsonValue text_value(const std::string& text) {
-  return {.type = Type::kString, .text = text, .items = {}, .members = {}};
-}
 
 /// The number, true or false that JSON reads there.
 std::optional<JsonValue> json_scalar(const std::string& text) {
