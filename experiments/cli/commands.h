@@ -1,6 +1,7 @@
 #pragma once
 #include <CLI/App.hpp>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,9 @@ inline constexpr const char* kModelHelp =
 /// Adds --adapter, which may be repeated; the texts are for parse_adapter.
 void add_adapter_option(CLI::App& command, std::vector<std::string>& adapters);
 std::vector<AdapterChoice> parse_adapters(const std::vector<std::string>& texts);
+
+/// The check of an option that refuses "": name `what`, or leave it out.
+std::function<std::string(const std::string&)> not_empty(const std::string& what);
 
 /// Adds --active-layers.
 void add_active_layers_option(CLI::App& command, int64_t& layers);

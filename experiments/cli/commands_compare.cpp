@@ -188,9 +188,7 @@ void add_compare_command(CLI::App& app, CommandContext& context) {
   add_json_option(*command, arguments->json, "one JSON object");
   command->add_option("--html", arguments->html, "also write an HTML page to FILE")
       ->type_name("FILE")
-      ->check([](const std::string& text) -> std::string {
-        return text.empty() ? "is empty: name a file, or leave it out" : "";
-      });
+      ->check(not_empty("a file"));
   command->footer(
       "B/A is the speed of B relative to A on the generations that both contain: same strategy, "
       "sweep\n"

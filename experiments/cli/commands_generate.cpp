@@ -365,9 +365,7 @@ void add_state_options(CLI::App& command, GenerateArguments& arguments) {
       "go on with a saved generation; --max-new-tokens counts the tokens that are new now. Give "
       "the model, its options, --grammar, --stop and --strategy as they were");
   for (auto* option : {save, resume}) {
-    option->check([](const std::string& text) -> std::string {
-      return text.empty() ? "is empty: name a file, or leave it out" : "";
-    });
+    option->check(not_empty("a file"));
   }
   for (const char* other :
        {"--prompt", "--prompt-file", "--tokens", "--chat", "--temperature", "--top-k", "--top-p",

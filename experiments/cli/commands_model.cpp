@@ -172,6 +172,12 @@ void add_adapter_option(CLI::App& command, std::vector<std::string>& adapters) {
       ->take_all();
 }
 
+std::function<std::string(const std::string&)> not_empty(const std::string& what) {
+  return [what](const std::string& text) {
+    return text.empty() ? "is empty: name " + what + ", or leave it out" : std::string();
+  };
+}
+
 void add_active_layers_option(CLI::App& command, int64_t& layers) {
   command
       .add_option("--active-layers", layers,

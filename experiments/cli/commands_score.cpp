@@ -359,9 +359,7 @@ void add_score_command(CLI::App& app, CommandContext& context) {
   command
       ->add_option("--against-cache", arguments->against_cache,
                    "cache of --against, or of a second copy of the model, as --cache names it")
-      ->check([](const std::string& text) -> std::string {
-        return text.empty() ? "is empty: name a cache, such as contiguous, or leave it out" : "";
-      });
+      ->check(not_empty("a cache, such as contiguous"));
   add_calibration_options(*command, *arguments);
   add_adapter_option(*command, arguments->adapters);
   command
