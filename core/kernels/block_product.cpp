@@ -9,18 +9,22 @@
 namespace specdec {
 namespace {
 
-template <class Block>
-struct BlockTask {
+/// What all formats have of a product.
+struct BlockRows {
   const float* input;
-  const QuantizedBlock* quantized;  ///< [blocks, nodes]
-  const Block* weight;              ///< [panels, blocks]
-  const float* codebook;            ///< see codebook_numbers
   float* out;
   int64_t nodes;
   int64_t in;
-  int64_t blocks;  ///< of a row
   int64_t out_size;
   int64_t out_stride;
+};
+
+template <class Block>
+struct BlockTask : BlockRows {
+  const QuantizedBlock* quantized;  ///< [blocks, nodes]
+  const Block* weight;              ///< [panels, blocks]
+  const float* codebook;            ///< see codebook_numbers
+  int64_t blocks;                   ///< of a row
   bool reads_ahead;  ///< asks for the weights of int8 activations long before they are multiplied
 };
 
@@ -76,17 +80,13 @@ BlockProduct::BlockProduct(const ProductRows<float>& rows, const at::Tensor& pan
 
 void BlockProduct::run(int64_t begin, int64_t end) const {
   with_block_type(format_, [&]<class Block>(Block* /*type*/) {
-    const BlockTask<Block> task{rows_.input,
-                                quantized_,
-                                static_cast<const Block*>(panels_.const_data_ptr()),
-                                codebook_numbers(format_),
-                                rows_.out,
-                                rows_.nodes,
-                                rows_.in,
-                                (rows_.in + Block::kInputs - 1) / Block::kInputs,
-                                rows_.out_size,
-                                rows_.out_stride,
-                                rows_.nodes >= read_ahead_choice().block_rows};
+    const BlockTask<Block> task{
+        {rows_.input, rows_.out, rows_.nodes, rows_.in, rows_.out_size, rows_.out_stride},
+        quantized_,
+        static_cast<const Block*>(panels_.const_data_ptr()),
+        codebook_numbers(format_),
+        (rows_.in + Block::kInputs - 1) / Block::kInputs,
+        rows_.nodes >= read_ahead_choice().block_rows};
     run_task(task, begin, end);
   });
 }

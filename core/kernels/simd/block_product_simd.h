@@ -112,6 +112,22 @@ inline void decode_panel(const BlockTask<Block>& task, const Tile& tile, float* 
   }
 }
 
+/// All rows by a panel's decoded weights, [inputs, kPanel]. A function of its own, so that its tiles
+/// are compiled once and not for each format.
+__attribute__((noinline)) inline void multiply_decoded(const BlockRows& rows, const Tile& all,
+                                                       const float* weights) {
+  for_each_row_tile<kTileRows>(rows.nodes, all, [&]<int R>(const Tile& tile) {
+    panels_tile<R, 1, float, float>({rows.input + tile.node * rows.in + tile.begin,
+                                     rows.in,
+                                     tile.end - tile.begin,
+                                     {weights},
+                                     {rows.out + tile.node * rows.out_stride + tile.panel * kPanel},
+                                     rows.out_stride,
+                                     {rows.out_size - tile.panel * kPanel},
+                                     tile.begin > 0});
+  });
+}
+
 /// Panels begin to end of all rows, by decoded weights.
 template <class Block>
 inline void decoded_columns(const BlockTask<Block>& task, int64_t begin, int64_t end) {
@@ -120,16 +136,7 @@ inline void decoded_columns(const BlockTask<Block>& task, int64_t begin, int64_t
     for (int64_t panel = begin; panel < end; ++panel) {
       const Tile all = {0, panel, k, std::min(k + kInputBlock, task.in)};
       decode_panel(task, all, weights);
-      for_each_row_tile<kTileRows>(task.nodes, all, [&]<int R>(const Tile& tile) {
-        panels_tile<R, 1, float, float>({task.input + tile.node * task.in + k,
-                                         task.in,
-                                         tile.end - k,
-                                         {weights},
-                                         {task.out + tile.node * task.out_stride + panel * kPanel},
-                                         task.out_stride,
-                                         {task.out_size - panel * kPanel},
-                                         k > 0});
-      });
+      multiply_decoded(task, all, weights);
     }
   }
 }
