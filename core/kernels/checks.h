@@ -6,12 +6,7 @@
 namespace specdec {
 
 /// A user can ask for a device that the kernels do not serve yet: an Error, not a bug.
-inline void check_cpu(const at::Tensor& tensor) {
-  if (!tensor.is_cpu()) {
-    throw Error(fmt::format("kernels for device {} are not built yet; use --device cpu",
-                            tensor.device().str()));
-  }
-}
+void check_cpu(const at::Tensor& tensor);
 
 /// Whether a kernel of the CPU can read it as a plain array.
 inline bool is_plain(const at::Tensor& tensor, at::ScalarType dtype) {
