@@ -175,6 +175,8 @@ constexpr ProductFormat kProductFormats[] = {{"bfloat16", CudaWeights::kBFloat16
                                              {"Q4_1", CudaWeights::kQ41, 32},
                                              {"Q5_0", CudaWeights::kQ50, 32},
                                              {"Q5_1", CudaWeights::kQ51, 32},
+                                             {"Q2_K", CudaWeights::kQ2K, 256},
+                                             {"Q3_K", CudaWeights::kQ3K, 256},
                                              {"Q4_K", CudaWeights::kQ4K, 256},
                                              {"Q5_K", CudaWeights::kQ5K, 256},
                                              {"Q6_K", CudaWeights::kQ6K, 256},

@@ -47,15 +47,35 @@ int code_of(const PanelCodes<kBits>& codes, int64_t column, int64_t k) {
   if constexpr (kBits == 8) {
     return codes.bytes[k / 4][column][k % 4];
   } else {
-    const int byte = codes.low[k % 16 / 4][column][k % 4];
-    int code = k < 16 ? byte & 0xF : byte >> 4;
-    if constexpr (kBits > 4) {
-      const int64_t bit = k / 4 * (kBits - 4);
+    constexpr int kLow = kLowBits<kBits>;
+    constexpr int64_t kRun = kBlockInputs * kLow / 8;
+    const int byte = codes.low[k % kRun / 4][column][k % 4];
+    int code = byte >> (k / kRun * kLow) & ((1 << kLow) - 1);
+    if constexpr (kBits > kLow) {
+      const int64_t bit = k / 4 * (kBits - kLow);
       const uint32_t above = codes.high[bit / 8][column] >> (k % 4 * 8 + bit % 8);
-      code |= static_cast<int>(above & ((1U << (kBits - 4)) - 1)) << 4;
+      code |= static_cast<int>(above & ((1U << (kBits - kLow)) - 1)) << kLow;
     }
     return code;
   }
+}
+
+int part_scale(const PartScales<2, true>& parts, int64_t part, int64_t column) {
+  return parts.both[part][column] & 15;
+}
+
+int part_minimum(const PartScales<2, true>& parts, int64_t part, int64_t column) {
+  return parts.both[part][column] >> 4;
+}
+
+template <class Parts>
+int part_scale(const Parts& parts, int64_t part, int64_t column) {
+  return parts.scales[part][column];
+}
+
+template <class Parts>
+int part_minimum(const Parts& parts, int64_t part, int64_t column) {
+  return parts.minima[part][column];
 }
 
 template <class Block>
@@ -64,7 +84,7 @@ float computed_weight(const Block& block, int64_t column, int64_t k) {
   [[maybe_unused]] const int64_t part = k / Block::kScaleInputs;
   float scale = widened(block.scales[column]);
   if constexpr (Block::kHasParts) {
-    scale *= static_cast<float>(block.parts.scales[part][column]);
+    scale *= static_cast<float>(part_scale(block.parts, part, column));
   }
   if constexpr (Block::kIsFloat8) {
     return float8_value(codes.bytes[k % kBlockInputs / 4][column][k % 4]) * scale;
@@ -78,7 +98,7 @@ float computed_weight(const Block& block, int64_t column, int64_t k) {
   }
   const float product = code * scale;  // both products are exact
   if constexpr (Block::kHasMinima && Block::kHasParts) {
-    const auto minimum = static_cast<float>(block.parts.minima[part][column]);
+    const auto minimum = static_cast<float>(part_minimum(block.parts, part, column));
     return product - widened(block.minima[column]) * minimum;
   } else if constexpr (Block::kHasMinima && !Block::kHasZeros) {
     return product + widened(block.minima[column]);
@@ -105,16 +125,22 @@ void pack_codes(const uint8_t* from, int64_t column, PanelCodes<kBits>& to) {
       std::memcpy(to.bytes[group][column], from + 4 * group, 4);
     }
   } else {
-    for (int64_t k = 0; k < kBlockInputs / 2; ++k) {
-      to.low[k / 4][column][k % 4] = static_cast<uint8_t>((from[k] & 0xF) | from[k + 16] << 4);
-    }
-    if constexpr (kBits > 4) {
-      uint32_t high[kBits - 4] = {};
-      for (int64_t k = 0; k < kBlockInputs; ++k) {
-        const int64_t bit = k / 4 * (kBits - 4);
-        high[bit / 8] |= static_cast<uint32_t>(from[k] >> 4) << (k % 4 * 8 + bit % 8);
+    constexpr int kLow = kLowBits<kBits>;
+    constexpr int64_t kRun = kBlockInputs * kLow / 8;
+    for (int64_t k = 0; k < kRun; ++k) {
+      int byte = 0;
+      for (int64_t i = 0; i < 8 / kLow; ++i) {
+        byte |= (from[k + i * kRun] & ((1 << kLow) - 1)) << (i * kLow);
       }
-      for (int64_t i = 0; i < kBits - 4; ++i) {
+      to.low[k / 4][column][k % 4] = static_cast<uint8_t>(byte);
+    }
+    if constexpr (kBits > kLow) {
+      uint32_t high[kBits - kLow] = {};
+      for (int64_t k = 0; k < kBlockInputs; ++k) {
+        const int64_t bit = k / 4 * (kBits - kLow);
+        high[bit / 8] |= static_cast<uint32_t>(from[k] >> kLow) << (k % 4 * 8 + bit % 8);
+      }
+      for (int64_t i = 0; i < kBits - kLow; ++i) {
         to.high[i][column] = high[i];
       }
     }
@@ -130,6 +156,10 @@ class StoredBlock {
       read_scaled();
     } else if constexpr (!Block::kHasParts) {
       read_plain();
+    } else if constexpr (Block::kCodeBits == 2) {
+      read_q2k();
+    } else if constexpr (Block::kCodeBits == 3) {
+      read_q3k();
     } else if constexpr (Block::kHasMinima) {
       read_with_minima();
     } else {
@@ -147,10 +177,7 @@ class StoredBlock {
     }
     if constexpr (Block::kHasParts) {
       for (int64_t part = 0; part < Block::kInputs / Block::kScaleInputs; ++part) {
-        std::memcpy(&block.parts.scales[part][column], &part_scales_[part], 1);
-        if constexpr (Block::kHasMinima) {
-          block.parts.minima[part][column] = part_minima_[part];
-        }
+        pack_part(part, column, block.parts);
       }
     }
     for (int64_t k = 0; k < Block::kInputs; k += kBlockInputs) {
@@ -160,6 +187,18 @@ class StoredBlock {
 
  private:
   static constexpr int64_t kHalf = kBlockInputs / 2;
+
+  template <class Parts>
+  void pack_part(int64_t part, int64_t column, Parts& parts) const {
+    if constexpr (Block::kCodeBits == 2) {
+      parts.both[part][column] = static_cast<uint8_t>(part_scales_[part] | part_minima_[part] << 4);
+    } else {
+      std::memcpy(&parts.scales[part][column], &part_scales_[part], 1);
+      if constexpr (Block::kHasMinima) {
+        parts.minima[part][column] = part_minima_[part];
+      }
+    }
+  }
 
   /// Reads a block as core/formats/scaled_blocks.h describes it.
   void read_scaled() {
@@ -217,6 +256,39 @@ class StoredBlock {
     }
   }
 
+  /// Scales and minima of 16 inputs in halves of a byte, codes, scale, minimum.
+  void read_q2k() {
+    for (int part = 0; part < 16; ++part) {
+      part_scales_[part] = bytes_[part] & 15;
+      part_minima_[part] = bytes_[part] >> 4;
+    }
+    read_pairs(bytes_ + 16);
+    scale_ = bytes_ + 16 + Block::kInputs / 4;
+  }
+
+  /// Third bits of codes, low bits, scales of 16 inputs in six bits, scale.
+  void read_q3k() {
+    const uint8_t* low = bytes_ + Block::kInputs / 8;
+    const uint8_t* six = low + Block::kInputs / 4;
+    scale_ = six + 12;
+    read_pairs(low);
+    for (int64_t k = 0; k < Block::kInputs; ++k) {
+      codes_[k] |= static_cast<uint8_t>((bytes_[k % 32] >> (k / 32) & 1) << 2);
+    }
+    for (int part = 0; part < 16; ++part) {
+      const int below = six[part % 8] >> (part / 8 * 4) & 15;
+      const int above = six[8 + part % 4] >> (part / 4 * 2) & 3;
+      part_scales_[part] = static_cast<uint8_t>((below | above << 4) - 32);
+    }
+  }
+
+  /// The low two bits of codes.
+  void read_pairs(const uint8_t* pairs) {
+    for (int64_t k = 0; k < Block::kInputs; ++k) {
+      codes_[k] = pairs[k / 128 * 32 + k % 32] >> (k % 128 / 32 * 2) & 3;
+    }
+  }
+
   /// Low bits of codes, high bits, scales of 16 inputs, scale.
   void read_q6k() {
     const uint8_t* high = bytes_ + Block::kInputs / 2;
@@ -233,7 +305,7 @@ class StoredBlock {
   const uint8_t* scale_ = nullptr;  ///< a minimum behind it
   uint8_t codes_[Block::kInputs];
   uint8_t part_scales_[16] = {};
-  uint8_t part_minima_[8] = {};
+  uint8_t part_minima_[16] = {};
 };
 
 /// Writes the blocks of one output, which are larger in a file, or of 16 inputs.

@@ -15,6 +15,10 @@ namespace specdec {
 // kInputs: of a block; kScaleInputs: that share a scale; kStoredBytes: of one output's block in a
 // GGUF file, or as scaled_blocks.h has it.
 
+/// Bits of a code that lie in a byte with those of other inputs; a code may have further ones.
+template <int kBits>
+constexpr int kLowBits = kBits < 4 ? 2 : 4;
+
 /// The codes of 32 inputs, in kBits. Those of four successive inputs of an output lie in a word.
 template <int kBits>
 struct PanelCodes {
@@ -22,6 +26,16 @@ struct PanelCodes {
   uint8_t low[kBlockInputs / 8][kPanel][4];
   /// The bits above: byte j of a word holds those of inputs j, 4 + j, 8 + j, ..., low bits first.
   uint32_t high[kBits - 4][kPanel];
+};
+template <>
+struct PanelCodes<2> {
+  /// A byte holds inputs k (in its lowest bits), k + 8, k + 16 and k + 24.
+  uint8_t low[kBlockInputs / 16][kPanel][4];
+};
+template <>
+struct PanelCodes<3> {
+  uint8_t low[kBlockInputs / 16][kPanel][4];
+  uint32_t high[1][kPanel];
 };
 template <>
 struct PanelCodes<4> {
@@ -66,18 +80,23 @@ struct PlainBlock : BlockTraits, PanelScales<kMinima> {
 };
 
 /// What the scales (and minima) of a block's parts are multiplied with.
-template <bool kMinima>
+template <int kBits, bool kMinima>
 struct PartScales {
   uint8_t scales[8][kPanel];
   uint8_t minima[8][kPanel];
 };
-template <>
-struct PartScales<false> {
+template <int kBits>
+struct PartScales<kBits, false> {
   int8_t scales[16][kPanel];
 };
+template <>
+struct PartScales<2, true> {
+  uint8_t both[16][kPanel];  ///< scales in the low four bits, minima in the high ones
+};
 
-/// GGUF's Q4_K and Q5_K, with scales and minima of 32 inputs in a byte instead of six bits, and
-/// Q6_K, which has scales of 16 inputs.
+/// GGUF's Q4_K and Q5_K, with scales and minima of 32 inputs in a byte instead of six bits; Q3_K
+/// (scales in a byte too) and Q6_K, which have scales of 16 inputs; and Q2_K, which has scales and
+/// minima of 16 inputs.
 template <int kBits, bool kMinima>
 struct SuperBlock : BlockTraits, PanelScales<kMinima> {
   static constexpr int kCodeBits = kBits;
@@ -85,9 +104,11 @@ struct SuperBlock : BlockTraits, PanelScales<kMinima> {
   static constexpr bool kHasMinima = kMinima;
   static constexpr bool kHasParts = true;
   static constexpr int64_t kInputs = 8 * kBlockInputs;
-  static constexpr int64_t kScaleInputs = kMinima ? kBlockInputs : kBlockInputs / 2;
-  static constexpr int64_t kStoredBytes = (kMinima ? 4 + 12 : 2 + 16) + kInputs * kBits / 8;
-  PartScales<kMinima> parts;
+  static constexpr int64_t kScaleInputs = kMinima && kBits > 2 ? kBlockInputs : kBlockInputs / 2;
+  /// Of 16 numbers in all: eight bits each, or six.
+  static constexpr int64_t kPartBytes = kBits == 2 || kBits == 6 ? 16 : 12;
+  static constexpr int64_t kStoredBytes = (kMinima ? 4 : 2) + kPartBytes + kInputs * kBits / 8;
+  PartScales<kBits, kMinima> parts;
   PanelCodes<kBits> codes[kInputs / kBlockInputs];
 };
 
@@ -148,10 +169,10 @@ struct CodebookBlock : BlockTraits {
 using Int8Block = PlainBlock<8, false>;
 
 /// Whether a block takes as many bytes in memory as in a file; scales in bytes take up to a
-/// thirtieth more.
+/// 27th more.
 template <class Block>
 constexpr bool kKeepsItsSize = sizeof(Block) >= kPanel* Block::kStoredBytes &&
-                               sizeof(Block) * 30 <= kPanel* Block::kStoredBytes * 31;
+                               sizeof(Block) * 27 <= kPanel* Block::kStoredBytes * 28;
 
 /// Calls use(block) with a null pointer to the format's block type.
 template <class Use>
@@ -167,6 +188,10 @@ decltype(auto) with_block_type(WeightFormat format, const Use& use) {
       return use(static_cast<PlainBlock<5, false>*>(nullptr));
     case WeightFormat::kQ51:
       return use(static_cast<PlainBlock<5, true>*>(nullptr));
+    case WeightFormat::kQ2K:
+      return use(static_cast<SuperBlock<2, true>*>(nullptr));
+    case WeightFormat::kQ3K:
+      return use(static_cast<SuperBlock<3, false>*>(nullptr));
     case WeightFormat::kQ4K:
       return use(static_cast<SuperBlock<4, true>*>(nullptr));
     case WeightFormat::kQ5K:

@@ -12,9 +12,9 @@ namespace specdec {
 struct QuantizedBlock {
   uint32_t words[kBlockInputs / 4];  ///< four signed bytes each, low first
   float scale;
-  float scaled_sum;  ///< the sum of the bytes, times the scale
-  /// The sums of the bytes that meet weights of one scale (all, or each half), times minus the
-  /// offset of the weights' codes.
+  /// The sums of the bytes that meet weights of one scale (all, or each half): times the scale, and
+  /// times minus the offset of the weights' codes.
+  float scaled_sums[2];
   int32_t starts[2];
 };
 
@@ -29,11 +29,11 @@ struct ProductRows {
 
 /// A product of rows with weights in blocks: input [n, in] float32 times panels of `format`. With
 /// float32 activations each weight is widened and multiplied as float32 weights are. With int8: the
-/// products of inputs whose weights share a scale (32, in Q6_K 16) are summed as integers, which is
-/// exact, and the sum times the product of the two scales (rounded once) is added with one fused
-/// multiply-add, then, where weights have minima (or zero points), the minimum times the inputs'
-/// scaled sum with another; inputs in their order. Either way an output's bits depend on its row
-/// and its weights alone.
+/// products of inputs whose weights share a scale (32; 16 in Q2_K, Q3_K and Q6_K) are summed as
+/// integers, which is exact, and the sum times the product of the two scales (rounded once) is
+/// added with one fused multiply-add, then, where weights have minima (or zero points), the minimum
+/// times the inputs' scaled sum with another; inputs in their order. Either way an output's bits
+/// depend on its row and its weights alone.
 class BlockProduct {
  public:
   /// Keeps a pointer to `panels`. int8 activations are quantised here, into memory of the calling

@@ -49,11 +49,11 @@ at::ScalarType scalar_type(WeightFormat format) {
 
 const char* format_name(WeightFormat format) {
   constexpr const char* kNames[] = {
-      "float64",  "float32", "bfloat16", "float16", "int8",       "Q4_0",      "Q4_1",
-      "Q5_0",     "Q5_1",    "Q4_K",     "Q5_K",    "Q6_K",       "FP8_128",   "FP8_32",
-      "INT4_128", "INT4_32", "IQ1_S",    "IQ1_M",   "IQ2_XXS",    "IQ2_XS",    "IQ2_S",
-      "IQ3_XXS",  "IQ3_S",   "IQ4_NL",   "IQ4_XS",  "TQ1_0",      "TQ2_0",     "MXFP4",
-      "NVFP4",    "FP4_16",  "FP4_32",   "NF4_32",  "AFFINE8_64", "AFFINE4_32"};
+      "float64",  "float32", "bfloat16",   "float16",   "int8",    "Q4_0",   "Q4_1",    "Q5_0",
+      "Q5_1",     "Q2_K",    "Q3_K",       "Q4_K",      "Q5_K",    "Q6_K",   "FP8_128", "FP8_32",
+      "INT4_128", "INT4_32", "IQ1_S",      "IQ1_M",     "IQ2_XXS", "IQ2_XS", "IQ2_S",   "IQ3_XXS",
+      "IQ3_S",    "IQ4_NL",  "IQ4_XS",     "TQ1_0",     "TQ2_0",   "MXFP4",  "NVFP4",   "FP4_16",
+      "FP4_32",   "NF4_32",  "AFFINE8_64", "AFFINE4_32"};
   return kNames[static_cast<size_t>(format)];
 }
 

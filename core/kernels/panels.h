@@ -21,6 +21,10 @@ enum class WeightFormat {
   kQ41,   ///< GGUF's Q4_1: integers of 0 to 15 times a float16 scale, plus a float16 minimum
   kQ50,   ///< GGUF's Q5_0 and Q5_1: the same with five bits
   kQ51,
+  kQ2K,  ///< GGUF's Q2_K: as Q4_1 with two bits, but the scales and minima of 16 inputs are
+         ///< integers of 0 to 15 times float16 numbers of 256 inputs
+  kQ3K,  ///< GGUF's Q3_K: integers of -4 to 3 times a scale of 16 inputs: one of -32 to 31 times a
+         ///< float16
   kQ4K,  ///< GGUF's Q4_K and Q5_K: as Q4_1 and Q5_1, but the scales and minima of 32 inputs are
   kQ5K,  ///< integers of 0 to 63 times float16 numbers of 256 inputs
   kQ6K,  ///< GGUF's Q6_K: integers of -32 to 31 times a scale of 16 inputs: an int8 times a float16
@@ -79,7 +83,7 @@ enum class ActivationFormat {
 /// and float32 in their order, 16-bit types as 0, 16, 1, 17, ..., so that a word holds one of each
 /// half. What lies behind the last output, or input of a block, is zero.
 inline constexpr int64_t kPanel = 32;
-/// Inputs of a block; of larger ones (Q4_K, Q5_K, Q6_K, those of 128 inputs): of a part.
+/// Inputs of a block; of larger ones (Q2_K to Q6_K, those of 128 inputs): of a part.
 inline constexpr int64_t kBlockInputs = 32;
 inline int64_t blocks_of(int64_t in) { return (in + kBlockInputs - 1) / kBlockInputs; }
 

@@ -32,13 +32,14 @@ at::ScalarType stored_scalar_type(DType dtype) {
 
 DType stored_dtype(WeightFormat format) {
   constexpr DType kTypes[] = {
-      DType::kF64,     DType::kF32,    DType::kBF16,       DType::kF16,       DType::kQ80,
-      DType::kQ40,     DType::kQ41,    DType::kQ50,        DType::kQ51,       DType::kQ4K,
-      DType::kQ5K,     DType::kQ6K,    DType::kFp8x128,    DType::kFp8x32,    DType::kInt4x128,
-      DType::kInt4x32, DType::kIq1S,   DType::kIq1M,       DType::kIq2Xxs,    DType::kIq2Xs,
-      DType::kIq2S,    DType::kIq3Xxs, DType::kIq3S,       DType::kIq4Nl,     DType::kIq4Xs,
-      DType::kTq1,     DType::kTq2,    DType::kMxfp4,      DType::kNvfp4,     DType::kFp4x16,
-      DType::kFp4x32,  DType::kNf4x32, DType::kAffine8x64, DType::kAffine4x32};
+      DType::kF64,       DType::kF32,      DType::kBF16,    DType::kF16,    DType::kQ80,
+      DType::kQ40,       DType::kQ41,      DType::kQ50,     DType::kQ51,    DType::kQ2K,
+      DType::kQ3K,       DType::kQ4K,      DType::kQ5K,     DType::kQ6K,    DType::kFp8x128,
+      DType::kFp8x32,    DType::kInt4x128, DType::kInt4x32, DType::kIq1S,   DType::kIq1M,
+      DType::kIq2Xxs,    DType::kIq2Xs,    DType::kIq2S,    DType::kIq3Xxs, DType::kIq3S,
+      DType::kIq4Nl,     DType::kIq4Xs,    DType::kTq1,     DType::kTq2,    DType::kMxfp4,
+      DType::kNvfp4,     DType::kFp4x16,   DType::kFp4x32,  DType::kNf4x32, DType::kAffine8x64,
+      DType::kAffine4x32};
   return kTypes[static_cast<size_t>(format)];
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -188,34 +189,96 @@ Tensor join_super(const Tensor& codes, const Tensor& scales, bool has_fifths) {
   return at::cat(parts, 2);
 }
 
+/// Two bits of the last dimension's bytes, the lowest first.
+Tensor split_pairs(const Tensor& bytes) {
+  std::vector<Tensor> pairs;
+  for (int64_t shift = 0; shift < 8; shift += 2) {
+    pairs.push_back(bytes.bitwise_right_shift(shift).bitwise_and(3));
+  }
+  return at::cat(pairs, -1);
+}
+
+/// Bytes of two bits each: the inverse of split_pairs.
+Tensor join_pairs(const Tensor& pairs) {
+  const std::vector<Tensor> fourths = pairs.chunk(4, -1);
+  Tensor bytes = fourths[0];
+  for (size_t i = 1; i < fourths.size(); ++i) {
+    bytes = bytes.bitwise_or(fourths[i].bitwise_left_shift(2 * static_cast<int64_t>(i)));
+  }
+  return bytes;
+}
+
+/// Two bits of a block's codes, as 64 bytes of it hold them.
+Tensor split_code_pairs(const Tensor& bytes) {
+  return split_pairs(bytes.reshape({bytes.size(0), -1, 2, 32}));
+}
+
+Tensor join_code_pairs(const Tensor& codes) {
+  const Tensor pairs = codes.bitwise_and(3).view({codes.size(0), -1, 2, 128});
+  return join_pairs(pairs).reshape({codes.size(0), -1, 64});
+}
+
+/// Int8 scales of 16 inputs [out, blocks, 16] and the block's one, float16, for each 64 inputs.
+Tensor signed_scales(const Tensor& parts, const Tensor& scale) {
+  const Tensor fourths = parts.reshape({parts.size(0), -1, 4, 4});
+  return at::constant_pad_nd(at::cat({fourths, for_each_chunk(scale)}, 3), {0, 2});
+}
+
+/// The scales of 16 inputs, and that of the block, of what signed_scales() returns.
+std::array<Tensor, 2> split_signed_scales(const Tensor& scales) {
+  const Tensor chunks = scales.view({scales.size(0), -1, 4, 8});
+  return {chunks.narrow(3, 0, 4).reshape({scales.size(0), -1, 16}),
+          chunks.select(2, 0).narrow(2, 4, 2)};
+}
+
 CodesAndScales take_q6k(const Tensor& rows) {
   const Tensor blocks = blocks_of(rows, 210);
-  const int64_t out = rows.size(0);
-  const Tensor low = split_nibbles(bytes_of(blocks, 0, 128).reshape({out, -1, 2, 64}));
-  const Tensor pairs = bytes_of(blocks, 128, 64).reshape({out, -1, 2, 32});
-  std::vector<Tensor> high;
-  for (int64_t shift = 0; shift < 8; shift += 2) {
-    high.push_back(pairs.bitwise_right_shift(shift).bitwise_and(3));
-  }
-  const Tensor scales = at::cat({bytes_of(blocks, 192, 16).reshape({out, -1, 4, 4}),
-                                 for_each_chunk(bytes_of(blocks, 208, 2))},
-                                3);
-  return {low.bitwise_or(at::cat(high, 3).bitwise_left_shift(4)),
-          at::constant_pad_nd(scales, {0, 2})};
+  const Tensor low = split_nibbles(bytes_of(blocks, 0, 128).reshape({rows.size(0), -1, 2, 64}));
+  const Tensor high = split_code_pairs(bytes_of(blocks, 128, 64));
+  return {low.bitwise_or(high.bitwise_left_shift(4)),
+          signed_scales(bytes_of(blocks, 192, 16), bytes_of(blocks, 208, 2))};
 }
 
 Tensor join_q6k(const Tensor& codes, const Tensor& scales) {
   const int64_t out = codes.size(0);
-  const Tensor halves = codes.view({out, -1, 2, 128});
-  const Tensor low = join_nibbles(halves.bitwise_and(15)).reshape({out, -1, 128});
-  const Tensor upper = halves.bitwise_right_shift(4).view({out, -1, 2, 4, 32});
-  Tensor high = upper.select(3, 0);
-  for (int64_t i = 1; i < 4; ++i) {
-    high = high.bitwise_or(upper.select(3, i).bitwise_left_shift(2 * i));
-  }
+  const Tensor halves = codes.bitwise_and(15).view({out, -1, 2, 128});
+  const Tensor low = join_nibbles(halves).reshape({out, -1, 128});
+  const auto [parts, scale] = split_signed_scales(scales);
+  return at::cat({low, join_code_pairs(codes.bitwise_right_shift(4)), parts, scale}, 2);
+}
+
+CodesAndScales take_q2k(const Tensor& rows) {
+  const Tensor blocks = blocks_of(rows, 84);
+  const Tensor parts = bytes_of(blocks, 0, 16).reshape({rows.size(0), -1, 4, 4});
+  return {split_code_pairs(bytes_of(blocks, 16, 64)),
+          at::cat({for_each_chunk(bytes_of(blocks, 80, 4)), parts}, 3)};
+}
+
+Tensor join_q2k(const Tensor& codes, const Tensor& scales) {
+  const int64_t out = codes.size(0);
   const Tensor chunks = scales.view({out, -1, 4, 8});
-  return at::cat({low, high.reshape({out, -1, 64}), chunks.narrow(3, 0, 4).reshape({out, -1, 16}),
-                  chunks.select(2, 0).narrow(2, 4, 2)},
+  return at::cat({chunks.narrow(3, 4, 4).reshape({out, -1, 16}), join_code_pairs(codes),
+                  chunks.select(2, 0).narrow(2, 0, 4)},
+                 2);
+}
+
+/// Third bits of codes, of 32 inputs each in one of 32 bytes; low bits; scales of six bits, 32 more
+/// than they mean: low halves, then the two bits above; the block's scale.
+CodesAndScales take_q3k(const Tensor& rows) {
+  const Tensor blocks = blocks_of(rows, 110);
+  const Tensor low = split_code_pairs(bytes_of(blocks, 32, 64)).view({rows.size(0), -1, 8, 32});
+  const Tensor third = fifth_bits(bytes_of(blocks, 0, 32), 2).bitwise_right_shift(2);
+  const Tensor above = split_pairs(bytes_of(blocks, 104, 4)).bitwise_left_shift(4);
+  const Tensor parts = split_nibbles(bytes_of(blocks, 96, 8)).bitwise_or(above).sub(32);
+  return {low.bitwise_or(third), signed_scales(parts, bytes_of(blocks, 108, 2))};
+}
+
+Tensor join_q3k(const Tensor& codes, const Tensor& scales) {
+  const auto [parts, scale] = split_signed_scales(scales);
+  const Tensor six = parts.add(32).bitwise_and(63);
+  const Tensor third = codes.bitwise_left_shift(2).view({codes.size(0), -1, 8, 32});
+  return at::cat({fifth_bytes(third, 2), join_code_pairs(codes), join_nibbles(six.bitwise_and(15)),
+                  join_pairs(six.bitwise_right_shift(4)), scale},
                  2);
 }
 
@@ -223,16 +286,32 @@ CodesAndScales taken(const Tensor& rows, WeightFormat format) {
   if (const std::optional<ScaledBlocks> layout = scaled_blocks(format)) {
     return take_scaled(rows, *layout);
   }
-  return format == WeightFormat::kQ6K ? take_q6k(rows)
-                                      : take_super(rows, format == WeightFormat::kQ5K);
+  switch (format) {
+    case WeightFormat::kQ2K:
+      return take_q2k(rows);
+    case WeightFormat::kQ3K:
+      return take_q3k(rows);
+    case WeightFormat::kQ6K:
+      return take_q6k(rows);
+    default:
+      return take_super(rows, format == WeightFormat::kQ5K);
+  }
 }
 
 Tensor joined(const Tensor& codes, const Tensor& scales, WeightFormat format) {
   if (const std::optional<ScaledBlocks> layout = scaled_blocks(format)) {
     return join_scaled(codes, scales, *layout);
   }
-  return format == WeightFormat::kQ6K ? join_q6k(codes, scales)
-                                      : join_super(codes, scales, format == WeightFormat::kQ5K);
+  switch (format) {
+    case WeightFormat::kQ2K:
+      return join_q2k(codes, scales);
+    case WeightFormat::kQ3K:
+      return join_q3k(codes, scales);
+    case WeightFormat::kQ6K:
+      return join_q6k(codes, scales);
+    default:
+      return join_super(codes, scales, format == WeightFormat::kQ5K);
+  }
 }
 
 }  // namespace
@@ -245,7 +324,7 @@ int64_t chunk_scale_bytes(WeightFormat format) {
   if (const std::optional<ScaledBlocks> layout = scaled_blocks(format)) {
     return layout->chunk_bytes * std::max<int64_t>(1, 64 / layout->inputs);
   }
-  return is_in_blocks(format) ? 8 : 0;  // Q4_K, Q5_K, Q6_K
+  return is_in_blocks(format) ? 8 : 0;  // Q2_K to Q6_K
 }
 
 CodesAndScales codes_and_scales(const Tensor& rows, WeightFormat format) {

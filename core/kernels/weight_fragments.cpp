@@ -54,20 +54,12 @@ const Planes& planes_of(WeightFormat format) {
        0}};
   static const Plane kLowBits = {kNibbles, at::kByte, 1, 0, 4};
   static const Planes kFourBits = {kLowBits};
-  static const Planes kFiveBits = {
-      kLowBits,
-      {{C::kTile, C::kChunk, C::kGroup, C::kQuad, C::kPair, C::kStep, C::kOne, C::kHalf, C::kHigh},
-       at::kByte,
-       3,
-       4,
-       1}};
-  static const Planes kSixBits = {
-      kLowBits,
-      {{C::kTile, C::kChunk, C::kGroup, C::kQuad, C::kPair, C::kOne, C::kStep, C::kHalf, C::kHigh},
-       at::kByte,
-       2,
-       4,
-       2}};
+  static const Planes kFiveBits = {kLowBits, {kNibbles, at::kByte, 3, 4, 1}};
+  static constexpr CodeOrder kBitPairs = {C::kTile, C::kChunk, C::kGroup, C::kQuad, C::kPair,
+                                          C::kOne,  C::kStep,  C::kHalf,  C::kHigh};
+  static const Planes kSixBits = {kLowBits, {kBitPairs, at::kByte, 2, 4, 2}};
+  static const Planes kTwoBits = {{kBitPairs, at::kByte, 2, 0, 2}};
+  static const Planes kThreeBits = {kTwoBits[0], {kNibbles, at::kByte, 3, 2, 1}};
   SPECDEC_CHECK(has_codes(format), "{} has no fragments", format_name(format));
   if (has_codebook(format)) {
     return kFourBits;
@@ -91,6 +83,10 @@ const Planes& planes_of(WeightFormat format) {
       return kFourBits;
     case WeightFormat::kQ6K:
       return kSixBits;
+    case WeightFormat::kQ2K:
+      return kTwoBits;
+    case WeightFormat::kQ3K:
+      return kThreeBits;
     default:
       return kSixteenBits;
   }

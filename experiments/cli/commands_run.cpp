@@ -177,7 +177,7 @@ void add_check_command(CLI::App& app, CommandContext& context) {
       "\n"
       "Keys of `model`, besides weights (a folder or GGUF file):\n"
       "  adapters           LoRA folders that are applied: a list of {path, scale}; default none\n"
-      "  dtype              stored (default: also the blocks of GGUF but Q2_K and Q3_K), float32,\n"
+      "  dtype              stored (default: also the blocks of GGUF), float32,\n"
       "                     float64, bfloat16, float16, or int8 (blocks of 32 weights with a "
       "scale)\n"
       "  activations        float32 (default), or int8: inputs of products are rounded too; needs\n"

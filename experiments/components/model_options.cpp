@@ -55,7 +55,7 @@ void check_activations(const ModelOptions& options) {
   if (parse_activations(options.activations) == ActivationFormat::kInt8 && plain) {
     throw ConfigError(
         "int8 needs weights in blocks, which are multiplied as integers: set dtype: int8, or "
-        "dtype: stored for blocks of integers (GGUF's Q4_0 to Q8_0 and Q4_K to Q6_K, w4a16); or "
+        "dtype: stored for blocks of integers (GGUF's Q4_0 to Q8_0 and Q2_K to Q6_K, w4a16); or "
         "leave activations out");
   }
 }

@@ -48,6 +48,10 @@ int bits_of(WeightFormat format) {
       return 5;
     case WeightFormat::kQ6K:
       return 6;
+    case WeightFormat::kQ2K:
+      return 2;
+    case WeightFormat::kQ3K:
+      return 3;
     default:
       return 4;
   }
@@ -55,9 +59,10 @@ int bits_of(WeightFormat format) {
 
 bool has_minima(WeightFormat format) {
   return format == WeightFormat::kQ41 || format == WeightFormat::kQ51 ||
-         format == WeightFormat::kQ4K || format == WeightFormat::kQ5K ||
-         format == WeightFormat::kInt4x128 || format == WeightFormat::kInt4x32 ||
-         format == WeightFormat::kAffine8x64 || format == WeightFormat::kAffine4x32;
+         format == WeightFormat::kQ2K || format == WeightFormat::kQ4K ||
+         format == WeightFormat::kQ5K || format == WeightFormat::kInt4x128 ||
+         format == WeightFormat::kInt4x32 || format == WeightFormat::kAffine8x64 ||
+         format == WeightFormat::kAffine4x32;
 }
 
 /// How the bits of codes lie in bytes: code k's `bits` from bit `from` on are in byte
@@ -131,6 +136,43 @@ void encode_q6k(Drawn& drawn, Bytes& to) {
     put(static_cast<unsigned>(scale), to);
   }
   drawn.scale = put_half(drawn.scale, to);
+}
+
+void encode_q2k(Drawn& drawn, Bytes& to) {
+  for (size_t i = 0; i < drawn.part_scales.size(); ++i) {
+    put(static_cast<unsigned>(drawn.part_scales[i] | drawn.part_minima[i] << 4), to);
+  }
+  put_bits(drawn.codes, {.from = 0, .bits = 2, .span = 128, .share = 4}, to);
+  drawn.scale = put_half(drawn.scale, to);
+  drawn.minimum = put_half(drawn.minimum, to);
+}
+
+void encode_q3k(Drawn& drawn, Bytes& to) {
+  put_bits(drawn.codes, {.from = 2, .bits = 1, .span = 256, .share = 8}, to);
+  put_bits(drawn.codes, {.from = 0, .bits = 2, .span = 128, .share = 4}, to);
+  std::vector<int> six;
+  for (const int scale : drawn.part_scales) {
+    six.push_back(scale + 32);
+  }
+  put_bits(six, {.from = 0, .bits = 4, .span = 16, .share = 2}, to);
+  put_bits(six, {.from = 4, .bits = 2, .span = 16, .share = 4}, to);
+  drawn.scale = put_half(drawn.scale, to);
+}
+
+void encode_drawn(Drawn& drawn, WeightFormat format, Bytes& to) {
+  switch (format) {
+    case WeightFormat::kQ2K:
+      return encode_q2k(drawn, to);
+    case WeightFormat::kQ3K:
+      return encode_q3k(drawn, to);
+    case WeightFormat::kQ4K:
+    case WeightFormat::kQ5K:
+      return encode_super(drawn, format, to);
+    case WeightFormat::kQ6K:
+      return encode_q6k(drawn, to);
+    default:
+      return encode_plain(drawn, format, to);
+  }
 }
 
 /// INT4 and FP8: the codes' numbers, their scale and minimum are returned.
@@ -218,6 +260,14 @@ Drawn encode_affine(DType type, StoredCodes which, std::mt19937_64& random, Byte
   return {.codes = {}, .part_scales = {}, .part_minima = {}, .scale = scale, .minimum = minimum};
 }
 
+int64_t scale_inputs(WeightFormat format) {
+  const DType type = stored_dtype(format);
+  if (is_codebook_block(type)) {
+    return codebook_scale_inputs(type);
+  }
+  return type == DType::kQ2K || type == DType::kQ3K || type == DType::kQ6K ? 16 : 32;
+}
+
 Drawn draw(WeightFormat format, StoredCodes codes, std::mt19937_64& random) {
   const auto values = static_cast<size_t>(block_values(stored_dtype(format)));
   const bool parts = values > 32;
@@ -229,22 +279,19 @@ Drawn draw(WeightFormat format, StoredCodes codes, std::mt19937_64& random) {
                                            : largest                  ? end - 1
                                                                       : 0U));
   }
-  for (size_t i = 0; parts && i < (format == WeightFormat::kQ6K ? 16 : 8); ++i) {
-    drawn.part_scales.push_back(static_cast<int>(random() % 64));
-    drawn.part_minima.push_back(static_cast<int>(random() % 64));
-    if (format == WeightFormat::kQ6K) {
-      drawn.part_scales.back() = static_cast<int>(random() % 256) - 128;
-    }
+  const int end_of_parts = format == WeightFormat::kQ6K   ? 256
+                           : format == WeightFormat::kQ2K ? 16
+                                                          : 64;
+  const int offset = has_minima(format) ? 0 : end_of_parts / 2;
+  for (size_t i = 0; parts && i < values / static_cast<size_t>(scale_inputs(format)); ++i) {
+    drawn.part_scales.push_back(static_cast<int>(random() % static_cast<unsigned>(end_of_parts)) -
+                                offset);
+    drawn.part_minima.push_back(static_cast<int>(random() % static_cast<unsigned>(end_of_parts)));
   }
   const float unit = 1.0F / static_cast<float>(1 << bits_of(format)) / (parts ? 64.0F : 1.0F);
   drawn.scale = unit * static_cast<float>(1 + random() % 1000) / 977.0F;
   drawn.minimum = static_cast<float>(random() % 1000) / 1977.0F / (parts ? 64.0F : -1.0F);
   return drawn;
-}
-
-int64_t scale_inputs(WeightFormat format) {
-  const DType type = stored_dtype(format);
-  return is_codebook_block(type) ? codebook_scale_inputs(type) : type == DType::kQ6K ? 16 : 32;
 }
 
 /// Blocks of random entries of their codebook.
@@ -267,7 +314,13 @@ void draw_codebook_row(std::mt19937_64& random, StoredRows& stored, int64_t row)
 }  // namespace
 
 Tensor StoredRows::values() const {
-  return codes * scales.repeat_interleave(scale_inputs, 1) + minima.repeat_interleave(32, 1);
+  return codes * scales.repeat_interleave(scale_inputs, 1) +
+         minima.repeat_interleave(scale_inputs, 1);
+}
+
+Tensor StoredRows::magnitudes() const {
+  return (codes * scales.repeat_interleave(scale_inputs, 1)).abs() +
+         minima.repeat_interleave(scale_inputs, 1).abs();
 }
 
 Linear StoredRows::packed(const Placement& place) const {
@@ -288,9 +341,10 @@ StoredRows random_stored_rows(WeightFormat format, int64_t rows, int64_t in, uin
                     .bytes = {},
                     .codes = at::zeros({rows, in}),
                     .scales = {},
-                    .minima = at::zeros({rows, in / 32}),
+                    .minima = {},
                     .has_minima = has_minima(format)};
   stored.scales = at::zeros({rows, in / stored.scale_inputs});
+  stored.minima = at::zeros_like(stored.scales);
   auto codes = stored.codes.accessor<float, 2>();
   auto scales = stored.scales.accessor<float, 2>();
   auto minima = stored.minima.accessor<float, 2>();
@@ -316,13 +370,7 @@ StoredRows random_stored_rows(WeightFormat format, int64_t rows, int64_t in, uin
     }
     for (int64_t first = 0; first < in; first += block_values(stored_dtype(format))) {
       Drawn drawn = draw(format, which, random);
-      if (format == WeightFormat::kQ6K) {
-        encode_q6k(drawn, bytes);
-      } else if (drawn.part_scales.empty()) {
-        encode_plain(drawn, format, bytes);
-      } else {
-        encode_super(drawn, format, bytes);
-      }
+      encode_drawn(drawn, format, bytes);
       for (int64_t k = 0; k < std::ssize(drawn.codes); ++k) {
         const auto part = static_cast<size_t>(k / stored.scale_inputs);
         const bool parts = !drawn.part_scales.empty();
@@ -330,7 +378,7 @@ StoredRows random_stored_rows(WeightFormat format, int64_t rows, int64_t in, uin
         scales[row][(first + k) / stored.scale_inputs] =
             drawn.scale * (parts ? static_cast<float>(drawn.part_scales[part]) : 1.0F);
         if (stored.has_minima) {
-          minima[row][(first + k) / 32] =
+          minima[row][(first + k) / stored.scale_inputs] =
               drawn.minimum * (parts ? -static_cast<float>(drawn.part_minima[part]) : 1.0F);
         }
       }

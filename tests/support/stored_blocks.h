@@ -13,10 +13,11 @@ namespace specdec {
 
 /// All formats of weights in blocks of integers.
 inline constexpr WeightFormat kIntegerBlockFormats[] = {
-    WeightFormat::kInt8,    WeightFormat::kQ40,        WeightFormat::kQ41,
-    WeightFormat::kQ50,     WeightFormat::kQ51,        WeightFormat::kQ4K,
-    WeightFormat::kQ5K,     WeightFormat::kQ6K,        WeightFormat::kInt4x128,
-    WeightFormat::kInt4x32, WeightFormat::kAffine8x64, WeightFormat::kAffine4x32};
+    WeightFormat::kInt8,       WeightFormat::kQ40,       WeightFormat::kQ41,
+    WeightFormat::kQ50,        WeightFormat::kQ51,       WeightFormat::kQ2K,
+    WeightFormat::kQ3K,        WeightFormat::kQ4K,       WeightFormat::kQ5K,
+    WeightFormat::kQ6K,        WeightFormat::kInt4x128,  WeightFormat::kInt4x32,
+    WeightFormat::kAffine8x64, WeightFormat::kAffine4x32};
 /// All others in blocks.
 inline constexpr WeightFormat kFloatBlockFormats[] = {
     WeightFormat::kFp8x128, WeightFormat::kFp8x32, WeightFormat::kIq1S,  WeightFormat::kIq1M,
@@ -33,10 +34,12 @@ struct StoredRows {
   std::vector<std::vector<std::byte>> bytes;
   Tensor codes;   ///< [rows, in]
   Tensor scales;  ///< [rows, in / scale_inputs]
-  Tensor minima;  ///< [rows, in / 32]; zeros in formats without them
+  Tensor minima;  ///< [rows, in / scale_inputs]; zeros in formats without them
   bool has_minima;
 
   Tensor values() const;  ///< [rows, in]
+  /// Of each weight, [rows, in]; with minima, of both numbers that it is the difference of.
+  Tensor magnitudes() const;
   Linear packed(const Placement& place = {}) const;
 };
 

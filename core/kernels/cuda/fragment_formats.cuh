@@ -61,34 +61,52 @@ struct ByteCodes : BlockFragments {
   }
 };
 
-/// Integers of kBits bits, less an offset: four in the fragment, those above in further words.
+/// Bit of a code, of those that lie in a word a lane.
+__device__ inline uint32_t code_bit(const uint32_t* more, int step, int w, int i) {
+  return more[0] >> (8 * step + w + 4 * i) & 1U;
+}
+
+/// Two bits of a code, of those that lie in two words a lane.
+__device__ inline uint32_t code_pair(const uint32_t* more, int step, int w, int i) {
+  return more[step / 2] >> (8 * (step % 2) + 2 * w + 16 * i) & 3U;
+}
+
+/// Integers of kBits bits, less an offset: four in the fragment, those above in further words. Of
+/// two or three bits all lie there.
 template <int kBits, int kOffset>
 struct PackedCodes : BlockFragments {
-  static constexpr int kFragments = 1;
-  static constexpr int kMoreWords = kBits - 4;
+  static constexpr int kFragments = kBits < 4 ? 0 : 1;
+  static constexpr int kMoreWords = kBits < 4 ? kBits : kBits - 4;
 
-  /// `more`: the lane's further words.
+  /// `low`: the fragment's word of the step, if there is one; `more`: the lane's further words.
   __device__ static uint32_t code_of(uint32_t low, const uint32_t* more, int step, int w, int i) {
+    if constexpr (kBits == 2) {
+      return code_pair(more, step, w, i);
+    }
+    if constexpr (kBits == 3) {
+      return code_pair(more, step, w, i) | code_bit(more + 2, step, w, i) << 2U;
+    }
     const uint32_t code = nibble(low, w, i);
     if constexpr (kBits == 5) {
-      return code | (more[0] >> (8 * step + w + 4 * i) & 1U) << 4U;
+      return code | code_bit(more, step, w, i) << 4U;
     }
     if constexpr (kBits == 6) {
-      return code | (more[step / 2] >> (8 * (step % 2) + 2 * w + 16 * i) & 3U) << 4U;
+      return code | code_pair(more, step, w, i) << 4U;
     }
     return code;
   }
   __device__ static uint32_t code(const WeightFragment* chunk, int lane, int step, int w, int i) {
-    const auto* more = reinterpret_cast<const uint32_t*>(chunk + kFragments * kWarp);
-    return code_of(chunk[lane].word[step], more + lane * kMoreWords, step, w, i);
+    uint32_t more[4] = {};
+    read_more_words<kMoreWords>(chunk + kFragments * kWarp, lane, more);
+    return code_of(kFragments > 0 ? chunk[lane].word[step] : 0, more, step, w, i);
   }
   __device__ static float weight(uint32_t code) {
     return static_cast<float>(static_cast<int32_t>(code) - kOffset);
   }
   __device__ static void expand(const WeightFragment* fragments, int step,
                                 uint32_t (&words)[kParts][4]) {
-    const uint32_t low = fragments[0].word[step];
-    const uint32_t* more = fragments[kMoreWords > 0 ? 1 : 0].word;
+    const uint32_t low = kFragments > 0 ? fragments[0].word[step] : 0;
+    const uint32_t* more = fragments[kMoreWords > 0 ? kFragments : 0].word;
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
       words[0][w] =
@@ -142,8 +160,26 @@ struct SuperScales : Codes {
   }
 };
 
+/// Scales: the block's scale and minimum, float16; then a scale (the low four bits) and a minimum
+/// of each 16 inputs.
+struct Q2KFragments : PackedCodes<2, 0> {
+  static constexpr int kScaleSteps = 1;
+  static constexpr int kScaleWords = 2;
+  static constexpr bool kHasMinima = true;
+
+  __device__ static float scale(const uint32_t* words, int group) {
+    return device::rounded_product(device::widen_half(words[0] & 0xFFFFU),
+                                   static_cast<float>(words[1] >> (8 * group) & 15U));
+  }
+  __device__ static float minimum(const uint32_t* words, int group) {
+    return device::rounded_product(device::widen_half(words[0] >> 16U),
+                                   static_cast<float>(words[1] >> (8 * group + 4) & 15U));
+  }
+};
+
 /// Scales: four of 16 inputs, int8; then the block's, float16.
-struct Q6KFragments : PackedCodes<6, 32> {
+template <class Codes>
+struct SignedScales : Codes {
   static constexpr int kScaleSteps = 1;
   static constexpr int kScaleWords = 2;
 
@@ -270,12 +306,16 @@ Result with_fragments(CudaWeights format, Result none, const Use& use) {
       return use(HalfScales<PackedCodes<5, 16>>{});
     case CudaWeights::kQ51:
       return use(HalfScalesAndMinima<PackedCodes<5, 0>>{});
+    case CudaWeights::kQ2K:
+      return use(Q2KFragments{});
+    case CudaWeights::kQ3K:
+      return use(SignedScales<PackedCodes<3, 4>>{});
     case CudaWeights::kQ4K:
       return use(SuperScales<PackedCodes<4, 0>>{});
     case CudaWeights::kQ5K:
       return use(SuperScales<PackedCodes<5, 0>>{});
     case CudaWeights::kQ6K:
-      return use(Q6KFragments{});
+      return use(SignedScales<PackedCodes<6, 32>>{});
     case CudaWeights::kFp8x128:
       return use(Fp8Fragments<1>{});
     case CudaWeights::kFp8x32:

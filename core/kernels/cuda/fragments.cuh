@@ -4,15 +4,16 @@
 // mma. Behind the fragments of all tiles lie the scales, in the order in which lanes need them.
 // core/kernels/weight_fragments.h arranges matrices so.
 //
-// Each format has kFragments of a chunk of a tile, behind which lie kMoreWords of each lane;
-// kParts, the bfloat16 numbers that a weight becomes; kScaleSteps, after which the sums are
-// multiplied by scales; kScaleWords, those of an output's scales in a chunk, 0 = none; kHasMinima,
-// whether minimum() is subtracted from each scaled weight; kHasZeros, whether that is zero()
-// scaled; kIsAffine, whether a weight and its minimum are rounded once; kOutputTiles, the most
-// tiles of outputs of a block, and kRowTiles, those of eight rows; code(), that of input i of word
-// w of a step of a lane; weight(), what a code means without its scale; and, where weights are not
-// multiplied as they lie in memory (kIsExpanded), expand(), which makes bfloat16 numbers of a
-// step's weights, of one lane's fragments and then its further words.
+// Each format has kFragments of a chunk of a tile, perhaps none, behind which lie kMoreWords of
+// each lane (of three, two of each lane, then one of each); kParts, the bfloat16 numbers that a
+// weight becomes; kScaleSteps, after which the sums are multiplied by scales; kScaleWords, those of
+// an output's scales in a chunk, 0 = none; kHasMinima, whether minimum() is subtracted from each
+// scaled weight; kHasZeros, whether that is zero() scaled; kIsAffine, whether a weight and its
+// minimum are rounded once; kOutputTiles, the most tiles of outputs of a block, and kRowTiles,
+// those of eight rows; code(), that of input i of word w of a step of a lane; weight(), what a code
+// means without its scale; and, where weights are not multiplied as they lie in memory
+// (kIsExpanded), expand(), which makes bfloat16 numbers of a step's weights, of one lane's
+// fragments and then its further words.
 #include <cuda_launch.h>
 
 #include "core/kernels/cuda/kernels.h"
@@ -71,6 +72,30 @@ __device__ inline uint32_t nibble(uint32_t step, int w, int i) {
 /// Code of eight bits i of word w of a step, from the fragment that holds the step.
 __device__ inline uint32_t byte_code(const WeightFragment& fragment, int step, int w, int i) {
   return fragment.word[step % 2 * 2 + w / 2] >> (w % 2 * 16 + i * 8) & 255U;
+}
+
+/// Words that a lane loads at once: its further ones, or the scales of its two outputs.
+template <int kCount>
+struct alignas(kCount < 4 ? 4 * kCount : 16) LaneWords {
+  uint32_t word[kCount];
+};
+
+/// The further words of a lane. `first`: where those of all lanes begin.
+template <int kCount>
+__device__ inline void read_more_words(const WeightFragment* first, int lane,
+                                       uint32_t (&words)[4]) {
+  constexpr int kTogether = kCount < 3 ? kCount : 2;
+  if constexpr (kTogether > 0) {
+    const auto* lanes = reinterpret_cast<const LaneWords<kTogether>*>(first);
+    const LaneWords<kTogether> more = lanes[lane];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      words[i] = more.word[i];
+    }
+    if constexpr (kCount == 3) {
+      words[2] = reinterpret_cast<const uint32_t*>(lanes + kWarp)[lane];
+    }
+  }
 }
 
 /// What the formats in blocks have in common.

@@ -210,6 +210,8 @@ enum class CudaWeights : int32_t {
   kQ41,
   kQ50,
   kQ51,
+  kQ2K,
+  kQ3K,
   kQ4K,
   kQ5K,
   kQ6K,

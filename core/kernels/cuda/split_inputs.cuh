@@ -5,8 +5,9 @@
 
 namespace specdec::cuda {
 
-constexpr int kSplitLanes = 4;  // that hold the inputs of a row in a step
-static_assert(kSplitDim % kSumInputs == 0 && kSplitDim % kStepInputs == 0);
+constexpr int kSplitLanes = 4;     // that hold the inputs of a row in a step
+constexpr int kSharedInputs = 32;  // of which such lanes make the sums, a fourth each
+static_assert(kSplitDim % kSharedInputs == 0 && kSharedInputs == 2 * kSumInputs);
 
 /// Input up to which a row is split: zeros follow the row's end.
 SPECDEC_DEVICE int32_t split_end(int32_t in) { return chunks_of(in) * kChunkInputs; }
@@ -37,9 +38,10 @@ __device__ inline void split_step(const SplitInputs& to, int32_t row, const floa
   }
 }
 
-/// A lane's share of the sum of kSumInputs inputs from a step on.
+/// A lane's share of the sums of kSharedInputs inputs from a step on: the first two lanes have the
+/// first kSumInputs.
 __device__ inline float sum_share(const SplitInputs& to, const float* numbers, int32_t step) {
-  constexpr int kShare = kSumInputs / kSplitLanes;
+  constexpr int kShare = kSharedInputs / kSplitLanes;
   const auto lane = static_cast<int>(threadIdx.x) % kSplitLanes;
   const int32_t first = step * kStepInputs + lane * kShare;
   float sum = 0.0F;
@@ -51,11 +53,11 @@ __device__ inline float sum_share(const SplitInputs& to, const float* numbers, i
 
 /// Splits columns [first, end) of a row whose numbers the block has written, or nobody writes any
 /// more. All threads of the block call it; it begins with a barrier. `first` and `end`: multiples
-/// of kSumInputs, `end` at most split_end().
+/// of kSharedInputs, `end` at most split_end().
 template <int kThreads>
 __device__ inline void split_columns(const SplitInputs& to, int32_t row, const float* numbers,
                                      int32_t first, int32_t end) {
-  constexpr int kSumSteps = kSumInputs / kStepInputs;
+  constexpr int kSharedSteps = kSharedInputs / kStepInputs;
   constexpr int32_t kBlockSteps = kThreads / kSplitLanes;
   const auto thread = static_cast<int>(threadIdx.x);
   __syncthreads();
@@ -65,12 +67,11 @@ __device__ inline void split_columns(const SplitInputs& to, int32_t row, const f
     if (exists) {
       split_step(to, row, numbers, step);
     }
-    const bool is_summed = exists && step % kSumSteps == 0;
+    const bool is_summed = exists && step % kSharedSteps == 0;
     float sum = is_summed ? sum_share(to, numbers, step) : 0.0F;
     sum += __shfl_xor_sync(kAllLanes, sum, 1);
-    sum += __shfl_xor_sync(kAllLanes, sum, 2);
-    if (is_summed && thread % kSplitLanes == 0) {
-      const int32_t group = step % kSteps / kSumSteps;
+    if (is_summed && thread % 2 == 0) {
+      const int32_t group = step % kSteps + thread % kSplitLanes / 2;
       to.sums(row / kTileRows)[step / kSteps * kChunkSums + group * kTileRows + row % kTileRows] =
           sum;
     }

@@ -34,7 +34,7 @@ __device__ inline StepInputs read_step(const InputFragment* first) {
   return inputs;
 }
 
-constexpr int kSumInputs = 32;  // that share a minimum
+constexpr int kSumInputs = 16;  // that share a minimum, at least
 constexpr int kChunkSums = kChunkInputs / kSumInputs * kTileRows;
 /// Fragments of a tile of rows and a chunk.
 constexpr int kChunkFragments = kSteps * kParts * kWarp;
@@ -101,12 +101,6 @@ struct WeightAddress {
   int64_t fragment_stride, scale_stride;
 };
 
-/// Words that a lane loads at once: its further ones, or the scales of its two outputs.
-template <int kCount>
-struct alignas(kCount < 4 ? 4 * kCount : 16) LaneWords {
-  uint32_t word[kCount];
-};
-
 /// What a lane holds of a chunk of a tile.
 template <class Format>
 struct WeightChunk {
@@ -124,13 +118,9 @@ __device__ inline WeightChunk<Format> read_chunk(const WeightAddress& address, i
     chunk.fragments[f] = fragments[f * kWarp];
   }
   if constexpr (Format::kMoreWords > 0) {
-    using More = LaneWords<Format::kMoreWords>;
-    const More more = reinterpret_cast<const More*>(fragments - lane_index() +
-                                                    Format::kFragments * kWarp)[lane_index()];
-#pragma unroll
-    for (int i = 0; i < Format::kMoreWords; ++i) {
-      chunk.fragments[Format::kFragments].word[i] = more.word[i];
-    }
+    const auto lane = static_cast<int>(lane_index());
+    read_more_words<Format::kMoreWords>(fragments - lane + Format::kFragments * kWarp, lane,
+                                        chunk.fragments[Format::kFragments].word);
   }
   if constexpr (Format::kScaleWords > 0) {
     using Scales = LaneWords<2 * Format::kScaleWords>;
@@ -273,6 +263,14 @@ __device__ inline void multiply_parts(const uint32_t (&weights)[Format::kParts][
   }
 }
 
+/// The sum of a group of kGroupSteps steps' inputs in a row, of whose chunk `sums` has the first.
+template <int kGroupSteps>
+__device__ inline float input_sum(const float* sums, int group) {
+  static_assert(kGroupSteps <= 2 && kSumInputs == kStepInputs);
+  const float* first = sums + group * kGroupSteps * kTileRows;
+  return kGroupSteps == 1 ? first[0] : first[0] + first[kTileRows];
+}
+
 /// Adds the sums of a chunk's inputs that share a scale.
 template <class Format, int kTiles>
 __device__ inline void add_scaled(const WeightChunk<Format>& weights, int group,
@@ -291,9 +289,10 @@ __device__ inline void add_scaled(const WeightChunk<Format>& weights, int group,
         const uint32_t* scales = weights.scales + i / 2 * Format::kScaleWords;
         sum = device::fused(chunk[tile][i], Format::scale(scales, group), sum);
         if constexpr (Format::kHasMinima) {
-          const float total =
-              inputs.sums[tile * inputs.sum_stride + group * kTileRows + i % 2 * inputs.second_sum];
-          sum = device::fused(-Format::minimum(scales, group), total, sum);
+          const float* sums_of_row =
+              inputs.sums + tile * inputs.sum_stride + i % 2 * inputs.second_sum;
+          sum = device::fused(-Format::minimum(scales, group),
+                              input_sum<Format::kScaleSteps>(sums_of_row, group), sum);
         }
       } else {
         sum += chunk[tile][i];

@@ -91,11 +91,39 @@ SPECDEC_DEVICE float q5_k_weight(Bytes block, int i) {
   return group_weight(block, group, low | (block[16 + i % 32] >> group & 1) << 4);
 }
 
+/// Low two bits of code i of 256.
+template <class Bytes>
+SPECDEC_DEVICE int code_pair(Bytes pairs, int i) {
+  return pairs[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+}
+
+/// Weight i of 256: sixteen groups, each with a scale and a minimum of four bits.
+template <class Bytes>
+SPECDEC_DEVICE float q2_k_weight(Bytes block, int i) {
+  const int both = block[i / 16];
+  const float scale = rounded_product(half_at(block + 80), static_cast<float>(both & 15));
+  const float scaled = rounded_product(scale, static_cast<float>(code_pair(block + 16, i)));
+  return scaled - rounded_product(half_at(block + 82), static_cast<float>(both >> 4));
+}
+
+/// Weight i of 256: sixteen groups, each with a scale of six bits, 32 more than it means.
+template <class Bytes>
+SPECDEC_DEVICE float q3_k_weight(Bytes block, int i) {
+  const Bytes packed = block + 96;
+  const int group = i / 16;
+  const int low = packed[group % 8] >> (group / 8 * 4) & 15;
+  const int high = packed[8 + group % 4] >> (group / 4 * 2) & 3;
+  const int code = code_pair(block + 32, i) | (block[i % 32] >> (i / 32) & 1) << 2;
+  const float scale =
+      rounded_product(half_at(block + 108), static_cast<float>((low | high << 4) - 32));
+  return rounded_product(scale, static_cast<float>(code - 4));
+}
+
 /// Weight i of 256: sixteen groups, each with a signed scale of eight bits.
 template <class Bytes>
 SPECDEC_DEVICE float q6_k_weight(Bytes block, int i) {
   const int low = block[i / 128 * 64 + i % 64] >> (i % 128 / 64 * 4) & 15;
-  const int high = block[128 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+  const int high = code_pair(block + 128, i);
   const float scale = rounded_product(half_at(block + 208), signed_byte(block[192 + i / 16]));
   return rounded_product(scale, static_cast<float>((low | high << 4) - 32));
 }

@@ -32,6 +32,10 @@ const char* metal_format(WeightFormat format) {
       return "q5_0";
     case WeightFormat::kQ51:
       return "q5_1";
+    case WeightFormat::kQ2K:
+      return "q2_k";
+    case WeightFormat::kQ3K:
+      return "q3_k";
     case WeightFormat::kQ4K:
       return "q4_k";
     case WeightFormat::kQ5K:

@@ -36,16 +36,18 @@ inline Words load_codes(const PanelCodes<kBits>& codes, int group, int64_t colum
   if constexpr (kBits == 8) {
     return load_raw<Words>(codes.bytes[group][column]);
   } else {
-    constexpr int kGroups = kBlockInputs / 8;
-    const auto pairs = load_raw<Words>(codes.low[group % kGroups][column]);
-    const Words low = (group < kGroups ? pairs : pairs >> 4) & 0x0F0F0F0FU;
-    if constexpr (kBits == 4) {
+    constexpr int kLow = kLowBits<kBits>;
+    constexpr int kGroups = kBlockInputs * kLow / 32;
+    constexpr uint32_t kLowMask = ((1U << kLow) - 1) * 0x01010101U;
+    const auto packed = load_raw<Words>(codes.low[group % kGroups][column]);
+    const Words low = (packed >> (group / kGroups * kLow)) & kLowMask;
+    if constexpr (kBits == kLow) {
       return low;
     } else {
-      constexpr int kHigh = kBits - 4;
+      constexpr int kHigh = kBits - kLow;
       constexpr uint32_t kMask = ((1U << kHigh) - 1) * 0x01010101U;
       const auto high = load_raw<Words>(codes.high[group * kHigh / 8] + column);
-      return low | ((high >> (group * kHigh % 8)) & kMask) << 4;
+      return low | ((high >> (group * kHigh % 8)) & kMask) << kLow;
     }
   }
 }
@@ -58,23 +60,41 @@ struct Meaning {
 
 /// Small integers of a vector of columns.
 template <class Integer>
-inline Vec<float> load_integers(const Integer* from) {
+inline Ints load_integers(const Integer* from) {
   typedef Integer Narrow __attribute__((vector_size(Lanes<float>::kCount)));
-  return as_floats(__builtin_convertvector(load_raw<Narrow>(from), Ints));
+  return __builtin_convertvector(load_raw<Narrow>(from), Ints);
+}
+
+inline Ints part_scales(const PartScales<2, true>& parts, int64_t part, int64_t column) {
+  return load_integers(parts.both[part] + column) & 15;
+}
+
+inline Ints part_minima(const PartScales<2, true>& parts, int64_t part, int64_t column) {
+  return load_integers(parts.both[part] + column) >> 4;
+}
+
+template <class Parts>
+inline Ints part_scales(const Parts& parts, int64_t part, int64_t column) {
+  return load_integers(parts.scales[part] + column);
+}
+
+template <class Parts>
+inline Ints part_minima(const Parts& parts, int64_t part, int64_t column) {
+  return load_integers(parts.minima[part] + column);
 }
 
 template <class Block>
 inline Meaning computed_meaning(const Block& block, int64_t part, int64_t column) {
   Meaning meaning = {load_scales(block.scales + column), Vec<float>{}};
   if constexpr (Block::kHasZeros) {
-    meaning.minimum = -meaning.scale * load_integers(block.zeros + column);
+    meaning.minimum = -meaning.scale * as_floats(load_integers(block.zeros + column));
   } else if constexpr (Block::kHasMinima) {
     meaning.minimum = load_scales(block.minima + column);
   }
   if constexpr (Block::kHasParts) {
-    meaning.scale *= load_integers(block.parts.scales[part] + column);
+    meaning.scale *= as_floats(part_scales(block.parts, part, column));
     if constexpr (Block::kHasMinima) {
-      meaning.minimum *= -load_integers(block.parts.minima[part] + column);
+      meaning.minimum *= -as_floats(part_minima(block.parts, part, column));
     }
   }
   return meaning;

@@ -69,7 +69,8 @@ inline void quantize_block(const float* input, int64_t count, const CodeSums& wa
   }
   const int32_t sum = sum_of_lanes(totals[0] + totals[1])[0];
   const int32_t first = wanted.in_halves ? sum_of_lanes(totals[0])[0] : sum;
-  to.scaled_sum = static_cast<float>(sum) * to.scale;
+  to.scaled_sums[0] = static_cast<float>(first) * to.scale;
+  to.scaled_sums[1] = static_cast<float>(sum - first) * to.scale;
   const int32_t offset = wanted.offset - (kSignsBytes && wanted.in_bytes ? 128 : 0);
   to.starts[0] = -offset * first;
   to.starts[1] = -offset * (sum - first);

@@ -111,6 +111,7 @@ template <int R, int C, class Block>
 inline void add_scaled(const Block& block, int64_t part, int64_t column,
                        const QuantizedBlock* input, const Ints (&dots)[R][C],
                        Vec<float> (&sums)[R][C]) {
+  [[maybe_unused]] const int64_t half = part % (kBlockInputs / Block::kScaleInputs);
 #pragma GCC unroll 2
   for (int c = 0; c < C; ++c) {
     const Meaning meaning = load_meaning(block, part, column + int64_t{c} * Lanes<float>::kCount);
@@ -119,7 +120,7 @@ inline void add_scaled(const Block& block, int64_t part, int64_t column,
       const Vec<float> both = meaning.scale * input[r].scale;
       sums[r][c] = fused<float>(as_floats(dots[r][c]), both, sums[r][c]);
       if constexpr (Block::kHasMinima) {
-        sums[r][c] = fused<float>(meaning.minimum, splat(input[r].scaled_sum), sums[r][c]);
+        sums[r][c] = fused<float>(meaning.minimum, splat(input[r].scaled_sums[half]), sums[r][c]);
       }
     }
   }

@@ -152,7 +152,7 @@ Tensor by_definition_of_stored(const Tensor& input, const StoredRows& stored) {
         sum = std::fma(static_cast<float>(dot), scales, sum);
         if (stored.has_minima) {
           const float scaled_sum = static_cast<float>(total) * x.scale;
-          sum = std::fma(stored.minima[o][first / 32].item<float>(), scaled_sum, sum);
+          sum = std::fma(stored.minima[o][first / group].item<float>(), scaled_sum, sum);
         }
       }
       out[n][o] = sum;

@@ -31,8 +31,7 @@ struct ClusterCase {
       const StoredRows rows = random_stored_rows(format, kVocab, in, 13);
       weight = rows.packed(place);
       values = rows.values().to(at::kDouble);
-      magnitude = (rows.codes * rows.scales.repeat_interleave(rows.scale_inputs, 1)).abs() +
-                  rows.minima.repeat_interleave(32, 1).abs();
+      magnitude = rows.magnitudes();
     } else {
       const Tensor numbers = at::randn({kVocab, in}).to(scalar_type(format));
       weight = Linear(numbers, format, {}, place);

@@ -22,8 +22,9 @@ TEST(CudaScoreClustersTest, EqualsScoresInFloat64) {
   const auto ops = cuda_ops(at::kCPU);
   for (const WeightFormat format :
        {WeightFormat::kFloat32, WeightFormat::kBFloat16, WeightFormat::kFloat16,
-        WeightFormat::kInt8, WeightFormat::kQ4K, WeightFormat::kQ6K, WeightFormat::kInt4x32,
-        WeightFormat::kAffine8x64, WeightFormat::kNf4x32}) {
+        WeightFormat::kInt8, WeightFormat::kQ2K, WeightFormat::kQ3K, WeightFormat::kQ4K,
+        WeightFormat::kQ6K, WeightFormat::kInt4x32, WeightFormat::kAffine8x64,
+        WeightFormat::kNf4x32}) {
     const bool by_any = !is_in_blocks(format);
     for (const int64_t in : {by_any ? 18 : 256, by_any ? 300 : 512}) {
       SCOPED_TRACE(testing::Message() << format_name(format) << " of " << in);

@@ -71,9 +71,7 @@ void add_expert(WeightFormat format, int64_t out, int64_t in, ExpertStack& stack
     stack.device.push_back(matrix);
     stack.host.push_back(stored.packed());
     stack.weight.push_back(stored.values().to(at::kDouble));
-    const Tensor scaled = stored.codes * stored.scales.repeat_interleave(stored.scale_inputs, 1);
-    stack.magnitude.push_back(
-        (scaled.abs() + stored.minima.repeat_interleave(32, 1).abs()).to(at::kDouble));
+    stack.magnitude.push_back(stored.magnitudes().to(at::kDouble));
   }
   stack.device.back().arrange();
 }
@@ -143,7 +141,8 @@ TEST_P(CudaTensorExpertsTest, ATokenAmongOthersHasItsBitsAlone) {
 INSTANTIATE_TEST_SUITE_P(Formats, CudaTensorExpertsTest,
                          testing::Values(WeightFormat::kBFloat16, WeightFormat::kFloat16,
                                          WeightFormat::kInt8, WeightFormat::kQ40,
-                                         WeightFormat::kQ4K, WeightFormat::kQ5K, WeightFormat::kQ6K,
+                                         WeightFormat::kQ2K, WeightFormat::kQ3K, WeightFormat::kQ4K,
+                                         WeightFormat::kQ5K, WeightFormat::kQ6K,
                                          WeightFormat::kFp8x128, WeightFormat::kInt4x128,
                                          WeightFormat::kAffine8x64, WeightFormat::kFp4x16),
                          [](const auto& info) { return std::string(format_name(info.param)); });

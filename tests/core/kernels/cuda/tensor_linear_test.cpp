@@ -101,10 +101,7 @@ struct TensorCase {
   Tensor magnitude;  ///< of a weight; with minima, of both numbers that it is the difference of
 };
 
-Tensor magnitude_of(const StoredRows& rows) {
-  const Tensor scaled = rows.codes * rows.scales.repeat_interleave(rows.scale_inputs, 1);
-  return (scaled.abs() + rows.minima.repeat_interleave(32, 1).abs()).to(at::kDouble);
-}
+Tensor magnitude_of(const StoredRows& rows) { return rows.magnitudes().to(at::kDouble); }
 
 /// A matrix in blocks, in the layout kRows.
 Tensor stored_in_rows(const StoredRows& rows) {
@@ -199,10 +196,11 @@ INSTANTIATE_TEST_SUITE_P(
     Formats, CudaTensorFormatsTest,
     testing::Values(WeightFormat::kBFloat16, WeightFormat::kFloat16, WeightFormat::kInt8,
                     WeightFormat::kQ40, WeightFormat::kQ41, WeightFormat::kQ50, WeightFormat::kQ51,
-                    WeightFormat::kQ4K, WeightFormat::kQ5K, WeightFormat::kQ6K,
-                    WeightFormat::kFp8x128, WeightFormat::kFp8x32, WeightFormat::kInt4x128,
-                    WeightFormat::kInt4x32, WeightFormat::kIq4Xs, WeightFormat::kFp4x16,
-                    WeightFormat::kNf4x32, WeightFormat::kAffine8x64, WeightFormat::kAffine4x32),
+                    WeightFormat::kQ2K, WeightFormat::kQ3K, WeightFormat::kQ4K, WeightFormat::kQ5K,
+                    WeightFormat::kQ6K, WeightFormat::kFp8x128, WeightFormat::kFp8x32,
+                    WeightFormat::kInt4x128, WeightFormat::kInt4x32, WeightFormat::kIq4Xs,
+                    WeightFormat::kFp4x16, WeightFormat::kNf4x32, WeightFormat::kAffine8x64,
+                    WeightFormat::kAffine4x32),
     [](const auto& info) { return std::string(format_name(info.param)); });
 
 /// They differ in their tables and in how many inputs share a scale.

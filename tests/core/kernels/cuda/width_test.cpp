@@ -164,6 +164,7 @@ INSTANTIATE_TEST_SUITE_P(
                     tensor(WeightFormat::kFloat16), tensor(WeightFormat::kInt8),
                     tensor(WeightFormat::kQ40), tensor(WeightFormat::kQ41),
                     tensor(WeightFormat::kQ50), tensor(WeightFormat::kQ51),
+                    tensor(WeightFormat::kQ2K), tensor(WeightFormat::kQ3K),
                     tensor(WeightFormat::kQ4K), tensor(WeightFormat::kQ5K),
                     tensor(WeightFormat::kQ6K), tensor(WeightFormat::kFp8x128),
                     tensor(WeightFormat::kFp8x32), tensor(WeightFormat::kInt4x128),

@@ -204,6 +204,8 @@ TEST(DeviceStoredBlockTest, EqualsTheReader) {
   expect_weights_of(WeightFormat::kQ41, device::q4_1_weight<const unsigned char*>);
   expect_weights_of(WeightFormat::kQ50, device::q5_0_weight<const unsigned char*>);
   expect_weights_of(WeightFormat::kQ51, device::q5_1_weight<const unsigned char*>);
+  expect_weights_of(WeightFormat::kQ2K, device::q2_k_weight<const unsigned char*>);
+  expect_weights_of(WeightFormat::kQ3K, device::q3_k_weight<const unsigned char*>);
   expect_weights_of(WeightFormat::kQ4K, device::q4_k_weight<const unsigned char*>);
   expect_weights_of(WeightFormat::kQ5K, device::q5_k_weight<const unsigned char*>);
   expect_weights_of(WeightFormat::kQ6K, device::q6_k_weight<const unsigned char*>);
