@@ -18,18 +18,26 @@
 /// fills and tests write by hand.
 namespace specdec {
 
-/// Drafts chains and trees of several modules on their device, which wait for nothing in between:
-/// by the first module's logits [1, vocab] after the newest committed token and the features [1,
-/// hidden] of each module there. Nothing where the logits are damaged, or no graph can hold the
-/// draft now.
+/// Committed tokens that several modules have yet to be fed.
+struct FedModules {
+  TokenSpan tokens;  ///< at least one
+  Tensor features;   ///< [n, hidden] of the target at the tokens before them
+  /// [modules] of each but the last one its feature [1, hidden] at the newest token that it keeps.
+  /// Where a draft is drawn, they become those at the last of `tokens`, in memory that the next
+  /// draft overwrites; the last one is undefined then.
+  std::span<Tensor> newest;
+};
+
+/// Drafts chains and trees of several modules on their device, which wait for nothing in between,
+/// behind tokens that are fed to all modules. These are pending then, and drafted ones behind them.
+/// Nothing, and nothing is pending, where the logits are damaged, or no graph can hold the draft
+/// now.
 struct ModuleDrawing {
-  /// Whether a draft of `count` tokens can be drawn; empty = none can.
-  std::function<bool(int64_t count)> can_draw = {};
-  std::function<std::optional<DrawnChain>(const ChainRequest& chain, const Tensor& logits,
-                                          std::span<const Tensor> features)>
+  /// Whether a draft of `count` tokens can be drawn behind `fed` ones; empty = none can.
+  std::function<bool(int64_t fed, int64_t count)> can_draw = {};
+  std::function<std::optional<DrawnChain>(const ChainRequest& chain, const FedModules& fed)>
       draw_chain = {};
-  std::function<std::optional<DrawnTree>(const TreeRequest& tree, const Tensor& logits,
-                                         std::span<const Tensor> features)>
+  std::function<std::optional<DrawnTree>(const TreeRequest& tree, const FedModules& fed)>
       draw_tree = {};
 };
 

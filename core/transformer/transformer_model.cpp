@@ -129,23 +129,28 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
     return with_new_nodes(*store_, new_nodes(batch, nodes, uploaded_tokens(batch)), begin);
   }
 
-  bool begin_steps(const DraftSteps& steps, int64_t count, GraphKey& key) {
-    const int64_t nodes = steps.first_of(count + 1) - 1;
-    SPECDEC_CHECK(can_step(nodes) && store_->pending(0) == 0,
+  std::optional<Tensor> begin_steps(TokenSpan fed, const DraftSteps& steps, int64_t count,
+                                    GraphKey& key) {
+    std::vector<int64_t> sizes = {std::ssize(fed)};
+    sizes.insert(sizes.end(), steps.sizes.begin(), steps.sizes.begin() + count);
+    const int64_t nodes = sizes.front() + steps.first_of(count + 1) - 1;
+    SPECDEC_CHECK(!fed.empty() && can_step(nodes) && store_->pending(0) == 0,
                   "{} nodes of a draft behind {} pending nodes", nodes, store_->pending(0));
-    const std::vector<Token> tokens(static_cast<size_t>(nodes));  // drawn ones, read elsewhere
-    std::vector<int64_t> parents = steps.all_parents(0);
+    std::vector<Token> tokens(fed.begin(), fed.end());
+    tokens.resize(static_cast<size_t>(nodes));  // the drawn ones are read elsewhere
+    std::vector<int64_t> parents = steps.all_parents(sizes.front());
     parents.resize(tokens.size());
     const TokenBatch draft{.tokens = token_tensor(tokens),
                            .rows = std::vector<RowId>(tokens.size()),
                            .parents = std::move(parents)};
-    return with_new_nodes(*store_, new_nodes(draft, nodes, {}), [&] {
-      if (!evaluation_.begin_steps(std::span(steps.sizes).first(static_cast<size_t>(count)), key)) {
-        return false;
+    const auto begin = [&]() -> std::optional<Tensor> {
+      if (!evaluation_.begin_steps(sizes, key)) {
+        return std::nullopt;
       }
       pending_.note(draft, nodes, evaluation_.all_layers());
-      return true;
-    });
+      return store_->describe(0).tables->tokens.narrow(0, 0, sizes.front());
+    };
+    return with_new_nodes(*store_, new_nodes(draft, nodes, tokens), begin);
   }
 
   Tensor run_step(int64_t first, const ForwardInputs& inputs) {
@@ -354,8 +359,9 @@ bool TransformerModel::can_step(int64_t nodes) const { return impl_->can_step(no
 std::optional<Tensor> TransformerModel::begin_forward(const TokenBatch& batch, GraphKey& key) {
   return impl_->begin_forward(batch, key);
 }
-bool TransformerModel::begin_steps(const DraftSteps& steps, int64_t count, GraphKey& key) {
-  return impl_->begin_steps(steps, count, key);
+std::optional<Tensor> TransformerModel::begin_steps(TokenSpan fed, const DraftSteps& steps,
+                                                    int64_t count, GraphKey& key) {
+  return impl_->begin_steps(fed, steps, count, key);
 }
 Tensor TransformerModel::run_step(int64_t first, const ForwardInputs& inputs) {
   return impl_->run_step(first, inputs);

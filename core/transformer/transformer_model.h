@@ -81,11 +81,12 @@ class TransformerModel final : public LanguageModel {
   /// the graph reads them; nothing, and nothing is pending, where can_step says so, and where the
   /// pages are not all in memory at once.
   std::optional<Tensor> begin_forward(const TokenBatch& batch, GraphKey& key);
-  /// Makes room for the nodes of the first `count` steps but the first one of a draft, behind what
-  /// row 0 keeps, which has no pending ones, where can_step says so, and adds to a graph's key what
-  /// their evaluation depends on. False, and nothing is pending, where their pages are not all in
-  /// memory at once.
-  bool begin_steps(const DraftSteps& steps, int64_t count, GraphKey& key);
+  /// Makes room for tokens `fed` to row 0, which has no pending ones, and the nodes of the next
+  /// `count` steps of a draft behind them, where can_step says so, and adds to a graph's key what
+  /// their evaluation depends on. The tokens [n] int32, where the graph reads them; nothing, and
+  /// nothing is pending, where the pages are not all in memory at once.
+  std::optional<Tensor> begin_steps(TokenSpan fed, const DraftSteps& steps, int64_t count,
+                                    GraphKey& key);
   /// Evaluates the nodes of one of these steps, the `first` one of all and those behind it, by
   /// their embeddings [k, hidden]: what the layers come to, [k, hidden], in memory that the next
   /// step of as many nodes overwrites. Calls ops only.

@@ -81,14 +81,21 @@ void FeatureDrafter::catch_up(bool keep_logits) {
   if (!features.defined()) {
     return;
   }
-  TokenSpan tokens = committed_.last(static_cast<size_t>(features.size(0)));
+  feed_all(committed_.last(static_cast<size_t>(features.size(0))), features, Logits::kLast,
+           keep_logits);
+}
+
+void FeatureDrafter::feed_all(TokenSpan tokens, Tensor features, Logits scored, bool keep_logits) {
   for (size_t module = 0; module < modules_.size() && !tokens.empty(); ++module) {
     const ForwardResult result =
-        feed(module, tokens, features, module == 0 ? Logits::kLast : Logits::kNone, keep_logits);
+        feed(module, tokens, features, module == 0 ? scored : Logits::kNone, keep_logits);
     if (module == 0) {
       root_ = {.logits = result.logits, .sampler = result.sampler};
     }
     const Tensor& out = result.final_hidden;
+    if (!out.defined()) {
+      return;  // of one module whose logits nobody reads
+    }
     const Tensor before = std::exchange(newest_[module], out.narrow(0, out.size(0) - 1, 1));
     features = out.narrow(0, 0, out.size(0) - 1);
     if (before.defined()) {
@@ -208,35 +215,43 @@ ForwardResult FeatureDrafter::expand_on_device(const Draft& partial,
   return evaluate({.partial = partial, .nodes = frontier, .tokens = tokens, .keep_logits = true});
 }
 
-bool FeatureDrafter::begin_modules(int64_t count) {
-  const bool are_all_fed = target_features_.known() >= std::ssize(modules_);
-  if (!are_all_fed || !options_.modules.can_draw || !options_.modules.can_draw(count)) {
-    return false;
+std::optional<int64_t> FeatureDrafter::fed_before(int64_t size, int64_t count) const {
+  const bool is_prompt = modules_.front()->length() == 0 || size > kMostFeatures;
+  if (modules_.size() == 1) {
+    return is_prompt ? size - 1 : 0;
   }
-  catch_up(/*keep_logits=*/true);
-  return true;
+  const auto& can_draw = options_.modules.can_draw;
+  if (target_features_.known() < std::ssize(modules_) || !can_draw || !can_draw(1, count)) {
+    return std::nullopt;
+  }
+  const bool is_first = !newest_[modules_.size() - 2].defined();  // some have kept nothing
+  return is_prompt || is_first || !can_draw(size, count) ? size - 1 : 0;
 }
 
 template <class Draw>
-auto FeatureDrafter::draw_by_head(const Draw& draw) {
-  LanguageModel& head = *modules_.front();
+auto FeatureDrafter::draw_behind(int64_t count, const Draw& draw) {
   const Tensor features = target_features_.untaken();
-  forget_pending();
-  const int64_t size = features.size(0);
+  const int64_t size = features.defined() ? features.size(0) : 0;
   const TokenSpan tokens = committed_.last(static_cast<size_t>(size));
-  const int64_t before = head.length() == 0 || size > kMostFeatures ? size - 1 : 0;
-  if (before > 0) {
-    feed(0, tokens.first(static_cast<size_t>(before)), features.narrow(0, 0, before),
-         Logits::kNone);
-    target_features_.drop(before);
+  const std::optional<int64_t> before = size > 0 ? fed_before(size, count) : std::nullopt;
+  if (!before) {
+    return decltype(draw(tokens, features)){};
   }
-  auto drawn = draw(head, tokens.subspan(static_cast<size_t>(before)),
-                    ForwardInputs{.features = features.narrow(0, before, size - before)});
+  forget_pending();
+  if (*before > 0) {
+    feed_all(tokens.first(static_cast<size_t>(*before)), features.narrow(0, 0, *before),
+             Logits::kNone);
+    target_features_.drop(*before);
+  }
+  auto drawn = draw(tokens.subspan(static_cast<size_t>(*before)),
+                    features.narrow(0, *before, size - *before));
   if (drawn) {
-    head.commit(chain_path(size - before));
-    target_features_.drop(size - before);
+    for (const auto& module : modules_) {
+      module->commit(chain_path(size - *before));
+    }
+    target_features_.drop(size - *before);
     root_ = {};
-    newest_.front() = Tensor();
+    newest_.back() = Tensor();
   }
   return drawn;
 }
@@ -245,23 +260,17 @@ std::optional<DrawnChain> FeatureDrafter::draw_chain(const ChainRequest& chain) 
   if (!expands_on_device()) {
     return std::nullopt;
   }
-  if (modules_.size() > 1) {
-    return begin_modules(chain.count) ? options_.modules.draw_chain(chain, root_.logits, newest_)
-                                      : std::nullopt;
-  }
-  return draw_by_head([&](LanguageModel& head, TokenSpan fed, const ForwardInputs& inputs) {
-    return head.draw_chain(fed, chain, {}, inputs);
+  return draw_behind(chain.count, [&](TokenSpan fed, const Tensor& features) {
+    return modules_.size() > 1
+               ? options_.modules.draw_chain(chain, {fed, features, newest_})
+               : modules_.front()->draw_chain(fed, chain, {}, {.features = features});
   });
 }
 
 std::optional<DrawnTree> FeatureDrafter::draw_tree(const TreeRequest& tree) {
-  if (modules_.size() > 1) {
-    return begin_modules(std::ssize(tree.parents) - 1)
-               ? options_.modules.draw_tree(tree, root_.logits, newest_)
-               : std::nullopt;
-  }
-  return draw_by_head([&](LanguageModel& head, TokenSpan fed, const ForwardInputs& inputs) {
-    return head.draw_tree(fed, tree, {}, inputs);
+  return draw_behind(std::ssize(tree.parents) - 1, [&](TokenSpan fed, const Tensor& features) {
+    return modules_.size() > 1 ? options_.modules.draw_tree(tree, {fed, features, newest_})
+                               : modules_.front()->draw_tree(fed, tree, {}, {.features = features});
   });
 }
 

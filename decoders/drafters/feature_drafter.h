@@ -58,12 +58,13 @@ class FeatureDrafter final : public DistributionDrafter {
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override;
   std::optional<DrawnTree> draw_tree(const TreeRequest& tree) override;
-  /// A draft of one module, drawn by `draw`: the head, tokens that it has not kept, their features.
+  /// A draft, drawn by `draw` behind tokens that the modules have not kept, with their features.
+  /// `count`: tokens of the draft.
   template <class Draw>
-  auto draw_by_head(const Draw& draw);
-  /// Whether several modules draw so many tokens on their device, fed then with all that was
-  /// committed.
-  bool begin_modules(int64_t count);
+  auto draw_behind(int64_t count, const Draw& draw);
+  /// How many of `size` tokens that the modules have not kept are fed to them before a draft of
+  /// `count` ones is drawn behind the others; nothing where none can be drawn.
+  std::optional<int64_t> fed_before(int64_t size, int64_t count) const;
   /// Where there are features to begin with that no draft has begun with, or the logits after them
   /// lie on the device: several modules that drew nothing go on from these level by level.
   bool expands_on_device() override;
@@ -77,6 +78,8 @@ class FeatureDrafter final : public DistributionDrafter {
   /// Feeds the target's features of what was committed since; root_ and newest_ are then those of
   /// the newest committed token.
   void catch_up(bool keep_logits);
+  /// Feeds tokens to all modules, each with the features of the one before it.
+  void feed_all(TokenSpan tokens, Tensor features, Logits scored, bool keep_logits = false);
   /// Feeds and keeps tokens on a module: logits of the last one where `scored` is kLast, and its
   /// features [n, hidden], of which one module alone gives those of scored tokens only. Counts the
   /// time of the prompt.

@@ -41,17 +41,11 @@ ModuleDrawing drawing_of(const std::shared_ptr<ModuleDrafts>& drafts) {
   if (drafts == nullptr) {
     return {};
   }
-  return {.can_draw = [drafts](int64_t count) { return drafts->can_draw(count); },
-          .draw_chain =
-              [drafts](const ChainRequest& chain, const Tensor& logits,
-                       std::span<const Tensor> features) {
-                return drafts->draw_chain(chain, {logits, features});
-              },
-          .draw_tree =
-              [drafts](const TreeRequest& tree, const Tensor& logits,
-                       std::span<const Tensor> features) {
-                return drafts->draw_tree(tree, {logits, features});
-              }};
+  return {.can_draw = [drafts](int64_t fed, int64_t count) { return drafts->can_draw(fed, count); },
+          .draw_chain = [drafts](const ChainRequest& chain,
+                                 const FedModules& fed) { return drafts->draw_chain(chain, fed); },
+          .draw_tree = [drafts](const TreeRequest& tree,
+                                const FedModules& fed) { return drafts->draw_tree(tree, fed); }};
 }
 
 MedusaHeads drafting_heads(const std::shared_ptr<MedusaModel>& model) {

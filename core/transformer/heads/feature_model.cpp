@@ -127,7 +127,11 @@ Tensor FeatureModel::features_of(const TokenBatch& batch) const {
                                                           : at::zeros({nodes, width}, place);
   SPECDEC_CHECK(features.dim() == 2 && features.size(0) == nodes && features.size(1) == width,
                 "forward: features should be [{}, {}]", nodes, width);
-  return own ? features.contiguous() : head_->prepared(*ops_, features.contiguous());
+  return own ? features.contiguous() : prepared(features);
+}
+
+Tensor FeatureModel::prepared(const Tensor& features) const {
+  return head_->prepared(*ops_, features.to(placed_numbers(*target_)).contiguous());
 }
 
 Tensor FeatureModel::placed_features(Ops& kept, const Tensor& features) {
@@ -281,9 +285,30 @@ void FeatureModel::leave_step(const Tensor& output) {
   step_feature_ = head_->feature(*leaving_, output);
 }
 
-bool FeatureModel::begin_steps(const DraftSteps& steps, int64_t count, GraphKey& key) {
-  memory_ = &step_memories_.of(*std::max_element(steps.sizes.begin(), steps.sizes.begin() + count));
-  return engine_->begin_steps(steps, count, key);
+bool FeatureModel::begin_steps(TokenSpan fed, const DraftSteps& steps, int64_t count,
+                               GraphKey& key) {
+  check_vocabulary(*target_, token_tensor(fed));
+  const auto tokens = engine_->begin_steps(fed, steps, count, key);
+  fed_tokens_ = tokens.value_or(Tensor());
+  int64_t widest = 1;
+  for (int64_t step = 0; step < count; ++step) {
+    widest = std::max(widest, steps.sizes[static_cast<size_t>(step)]);
+  }
+  memory_ = &step_memories_.of(widest);
+  return tokens.has_value();
+}
+
+Tensor FeatureModel::run_fed(const Tensor& features, bool own) {
+  StepMemory& memory = fed_memories_[own ? 1 : 0].of(features.size(0));
+  const Tensor output =
+      engine_->run_step(0, head_->enter(memory.entering(), fed_tokens_, features, own));
+  fed_output_ = last_rows(output, 1);
+  return head_->feature(memory.leaving(), output);
+}
+
+Tensor FeatureModel::fed_logits() {
+  leave_step(fed_output_);
+  return step_logits();
 }
 
 Tensor FeatureModel::run_step(int64_t first, const StepInputs& inputs) {

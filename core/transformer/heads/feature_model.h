@@ -47,19 +47,29 @@ class FeatureModel final : public LanguageModel {
   int64_t max_length() const override;
 
   Ops& ops() const { return *ops_; }
-  /// See TransformerModel::can_step, begin_steps and undo_forward.
+  const std::shared_ptr<Ops>& shared_ops() const { return ops_; }
+  /// See TransformerModel::can_step, begin_steps and undo_forward. False where no graph can hold
+  /// the tokens `fed` and the steps behind them now.
   bool can_step(int64_t nodes) const { return engine_->can_step(nodes); }
-  bool begin_steps(const DraftSteps& steps, int64_t count, GraphKey& key);
+  bool begin_steps(TokenSpan fed, const DraftSteps& steps, int64_t count, GraphKey& key);
   void undo_forward() { engine_->undo_forward(); }
+  /// The target's features [n, width] as run_fed reads them, on the device.
+  Tensor prepared(const Tensor& features) const;
+  /// Evaluates the tokens `fed` by the features [n, width] at those before them, the target's or,
+  /// `own`, of heads: the features [n, hidden] after them, in memory that the next draft
+  /// overwrites. Calls ops only, as fed_logits does.
+  Tensor run_fed(const Tensor& features, bool own);
+  /// Logits [1, columns] after the last of these tokens, before a step is run.
+  Tensor fed_logits();
   /// What the nodes of a step are fed, on the device.
   struct StepInputs {
     Tensor tokens;    ///< [k] int32
     Tensor features;  ///< [m, hidden] the head's own, of the step before
     Tensor parents;   ///< [k] int32 rows of these, of the nodes that each follows; undefined = all
   };
-  /// Evaluates the nodes of a step that begin_steps made room for, from its `first` one of all on:
-  /// the features [k, hidden] after them, in memory that the next step overwrites. Calls ops only,
-  /// as step_logits does.
+  /// Evaluates the nodes of a step that begin_steps made room for, from its `first` one of all on,
+  /// fed tokens among them: the features [k, hidden] after them, in memory that the next step
+  /// overwrites. Calls ops only, as step_logits does.
   Tensor run_step(int64_t first, const StepInputs& inputs);
   /// Logits [k, columns] after the newest step.
   Tensor step_logits();
@@ -106,6 +116,7 @@ class FeatureModel final : public LanguageModel {
   ForwardGraphs graphs_;               ///< of forwards
   Ops* leaving_ = nullptr;             ///< of the newest step
   Tensor step_output_, step_feature_;  ///< of the newest step
+  Tensor fed_tokens_, fed_output_;     ///< of begin_steps; of the last one of these
   std::unique_ptr<TransformerModel> engine_;
 };
 

@@ -12,7 +12,10 @@
 namespace specdec {
 
 ModuleDrafts::ModuleDrafts(std::vector<FeatureModel*> modules, int64_t graphs)
-    : modules_(std::move(modules)), ops_(modules_.front()->ops()), graphs_(ops_, graphs) {
+    : modules_(std::move(modules)),
+      ops_(modules_.front()->ops()),
+      graphs_(ops_, graphs),
+      memories_(modules_.front()->shared_ops()) {
   SPECDEC_CHECK(modules_.size() > 1 && std::all_of(modules_.begin(), modules_.end(),
                                                    [&](const FeatureModel* module) {
                                                      return &module->ops() == &ops_;
@@ -24,105 +27,165 @@ int64_t ModuleDrafts::fed_steps(size_t module, int64_t steps) const {
   return module + 1 == modules_.size() ? steps : std::min(static_cast<int64_t>(module), steps);
 }
 
-bool ModuleDrafts::can_draw(int64_t count) const {
+bool ModuleDrafts::can_draw(int64_t fed, int64_t count) const {
   return modules_.front()->draws_drafts() && graphs_.enabled() &&
-         std::all_of(modules_.begin(), modules_.end(), [count](const FeatureModel* module) {
-           return module->can_step(std::max<int64_t>(count - 1, 1));
-         });
+         std::all_of(modules_.begin(), modules_.end(),
+                     [&](const FeatureModel* module) { return module->can_step(fed + count - 1); });
+}
+
+void ModuleDrafts::check_fed(const FedModules& fed, int64_t count) const {
+  const size_t before = modules_.size() - 1;
+  SPECDEC_CHECK(can_draw(std::ssize(fed.tokens), count),
+                "{} tokens behind {} by {} modules: ask can_draw() first", count, fed.tokens.size(),
+                modules_.size());
+  SPECDEC_CHECK(
+      !fed.tokens.empty() && fed.newest.size() == modules_.size() && fed.features.dim() == 2 &&
+          fed.features.size(0) == std::ssize(fed.tokens) &&
+          std::all_of(fed.newest.begin(), fed.newest.begin() + static_cast<std::ptrdiff_t>(before),
+                      [](const Tensor& feature) { return feature.defined(); }),
+      "a draft by {} modules behind {} tokens: each has a feature of the target, and each module "
+      "but the last one feature before them",
+      modules_.size(), fed.tokens.size());
 }
 
 std::optional<DrawnChain> ModuleDrafts::draw_chain(const ChainRequest& chain,
-                                                   const ModuleRoot& root) {
-  SPECDEC_CHECK(can_draw(chain.count), "a chain of {} tokens by {} modules: ask can_draw() first",
-                chain.count, modules_.size());
+                                                   const FedModules& fed) {
+  check_fed(fed, chain.count);
   const auto drawing = ops_.sampler()->begin_chain(chain, modules_.front()->vocab_size());
-  return run(steps_of(*drawing, chain.count), root) ? drawing->read() : std::nullopt;
+  return run(steps_of(*drawing, chain.count), fed) ? finish(drawing->read(), fed) : std::nullopt;
 }
 
-std::optional<DrawnTree> ModuleDrafts::draw_tree(const TreeRequest& tree, const ModuleRoot& root) {
+std::optional<DrawnTree> ModuleDrafts::draw_tree(const TreeRequest& tree, const FedModules& fed) {
   const auto tokens = std::ssize(tree.parents) - 1;
-  SPECDEC_CHECK(can_draw(tokens), "a tree of {} tokens by {} modules: ask can_draw() first", tokens,
-                modules_.size());
+  check_fed(fed, tokens);
   if (tokens >= ResultMemory::kMostRows) {
     return std::nullopt;
   }
   const auto drawing = ops_.sampler()->begin_tree(tree, modules_.front()->vocab_size());
   const DraftSteps steps = steps_of(*drawing, tree.parents);
-  return run(steps, root) ? drawing->read(std::ssize(steps.sizes) + 1) : std::nullopt;
+  return run(steps, fed) ? finish(drawing->read(std::ssize(steps.sizes) + 1), fed) : std::nullopt;
 }
 
-bool ModuleDrafts::run(const DraftSteps& steps, const ModuleRoot& root) {
-  SPECDEC_CHECK(root.features.size() == modules_.size(), "a draft by {} modules with {} features",
-                modules_.size(), root.features.size());
+bool ModuleDrafts::run(const DraftSteps& steps, const FedModules& fed) {
   GraphKey key = steps.key;
-  if (key.empty() || !begin_steps(steps, key)) {
+  if (key.empty() || !begin_steps(steps, fed.tokens, key)) {
     return false;
   }
-  if (!steps.sizes.empty() && !graphs_.knows(key)) {
-    undo_steps(steps, modules_.size());
+  if (!graphs_.knows(key)) {
+    undo_steps(modules_.size());
     return false;
   }
   try {
-    copy_roots(root);
-    const Tensor first = steps.draw(0, root.logits);
-    if (!steps.sizes.empty()) {
-      graphs_.run(key, [&] { draw_behind(first, steps); });
-    }
+    place(fed);
+    graphs_.run(key, [&] { draw(steps); });
   } catch (...) {
-    undo_steps(steps, modules_.size());
+    undo_steps(modules_.size());
     throw;
   }
   return true;
 }
 
-void ModuleDrafts::copy_roots(const ModuleRoot& root) {
-  for (size_t module = 0; module < modules_.size(); ++module) {
-    if (roots_.size() == module) {
-      roots_.push_back(at::empty_like(root.features[module]));
-    }
-    ops_.copy(plain_input(root.features[module], roots_[module]), roots_[module]);
-  }
-}
-
-void ModuleDrafts::undo_steps(const DraftSteps& steps, size_t modules) {
-  for (size_t module = 0; module < modules; ++module) {
-    if (fed_steps(module, std::ssize(steps.sizes)) > 0) {
-      modules_[module]->undo_forward();
-    }
-  }
-}
-
-bool ModuleDrafts::begin_steps(const DraftSteps& steps, GraphKey& key) {
+bool ModuleDrafts::begin_steps(const DraftSteps& steps, TokenSpan fed, GraphKey& key) {
   size_t module = 0;
   try {
     for (; module < modules_.size(); ++module) {
       const int64_t count = fed_steps(module, std::ssize(steps.sizes));
-      if (count > 0 && !modules_[module]->begin_steps(steps, count, key)) {
-        undo_steps(steps, module);
+      if (!modules_[module]->begin_steps(fed, steps, count, key)) {
+        undo_steps(module);
         return false;
       }
     }
   } catch (...) {
-    undo_steps(steps, module);
+    undo_steps(module);
     throw;
   }
   return true;
 }
 
-void ModuleDrafts::draw_behind(const Tensor& first, const DraftSteps& steps) {
-  Tensor tokens = first;
-  std::vector<Tensor> features = roots_;
+void ModuleDrafts::undo_steps(size_t modules) {
+  for (size_t module = 0; module < modules; ++module) {
+    modules_[module]->undo_forward();
+  }
+}
+
+std::vector<Tensor> ModuleDrafts::single_features(const Tensor& like) const {
+  std::vector<Tensor> features;
+  for (size_t module = 0; module + 1 < modules_.size(); ++module) {
+    features.push_back(at::empty(like.sizes(), placed_.options()));
+  }
+  return features;
+}
+
+void ModuleDrafts::place(const FedModules& fed) {
+  const Tensor features = modules_.front()->prepared(fed.features);
+  memory_ = &memories_.of(features.size(0));
+  placed_ = memory_->gathered().result(features.size(0), features.size(1), features.options());
+  ops_.copy(features, placed_);
+  if (newest_.empty()) {
+    newest_ = single_features(fed.newest.front());
+    earlier_ = single_features(fed.newest.front());
+  }
+  for (size_t module = 0; module < newest_.size(); ++module) {
+    if (fed.newest[module].const_data_ptr() != newest_[module].const_data_ptr()) {
+      ops_.copy(plain_input(fed.newest[module], newest_[module]), newest_[module]);
+    }
+  }
+}
+
+template <class Drawn>
+Drawn ModuleDrafts::finish(Drawn drawn, const FedModules& fed) {
+  if (!drawn) {
+    for (size_t module = 0; module < newest_.size(); ++module) {
+      ops_.copy(earlier_[module], newest_[module]);
+    }
+    undo_steps(modules_.size());
+    return drawn;
+  }
+  std::copy(newest_.begin(), newest_.end(), fed.newest.begin());
+  fed.newest.back() = Tensor();
+  return drawn;
+}
+
+std::vector<Tensor> ModuleDrafts::feed() {
+  const int64_t count = placed_.size(0);
+  Ops& shifted = memory_->entering();
+  std::vector<Tensor> features = {modules_.front()->run_fed(placed_, /*own=*/false)};
+  for (size_t module = 1; module < modules_.size(); ++module) {
+    const Tensor before = shifted.result(count, features.back().size(1), placed_.options());
+    Tensor first = before.narrow(0, 0, 1);
+    ops_.copy(newest_[module - 1], first);
+    if (count > 1) {
+      Tensor others = before.narrow(0, 1, count - 1);
+      ops_.copy(features.back().narrow(0, 0, count - 1), others);
+    }
+    features.push_back(modules_[module]->run_fed(before, /*own=*/true));
+  }
+  return features;
+}
+
+void ModuleDrafts::draw(const DraftSteps& steps) {
+  const int64_t count = placed_.size(0);
   const size_t last = modules_.size() - 1;
+  std::vector<Tensor> features = feed();
+  for (Tensor& feature : features) {
+    feature = feature.narrow(0, count - 1, 1);
+  }
+  const std::vector<Tensor> roots = features;
+  Tensor tokens = steps.draw(0, modules_.front()->fed_logits());
   for (int64_t step = 1; step <= std::ssize(steps.sizes); ++step) {
     const Tensor parents = steps.parents_in_step(step);
     const size_t scores = std::min(static_cast<size_t>(step), last);
     for (size_t module = last; module >= scores; --module) {  // each reads what the others replace
       const size_t source = static_cast<size_t>(step) > module ? module : module - 1;
       features[module] = modules_[module]->run_step(
-          steps.first_of(step) - 1,
+          count + steps.first_of(step) - 1,
           {.tokens = tokens, .features = features[source], .parents = parents});
     }
     tokens = steps.draw(step, modules_[scores]->step_logits());
+  }
+  for (size_t module = 0; module < last; ++module) {  // last, so what fails before changes nothing
+    ops_.copy(newest_[module], earlier_[module]);
+    ops_.copy(roots[module], newest_[module]);
   }
 }
 

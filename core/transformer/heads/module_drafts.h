@@ -7,63 +7,75 @@
 #include <span>
 #include <vector>
 
+#include "core/drafting_heads.h"
 #include "core/drawn_chain.h"
 #include "core/drawn_tree.h"
 #include "core/transformer/forward_graphs.h"
 #include "core/transformer/heads/feature_model.h"
+#include "core/transformer/step_memory.h"
 
 namespace specdec {
 
-/// What modules of a head say about the newest kept token.
-struct ModuleRoot {
-  const Tensor& logits;              ///< [1, vocab] of the first one
-  std::span<const Tensor> features;  ///< [1, hidden] of each
-};
-
 /// Chains and trees of several modules of a head (DeepSeek-V3, arXiv:2412.19437), drawn on their
-/// device behind what the modules keep. A node of depth j is fed to module j and those after it, of
-/// which the last one is fed its own feature of the node's parent, each other one that of the
-/// module before it; the first of them says what follows the node. All of it is a graph but the
-/// tokens of depth 1.
+/// device behind what the modules keep. Committed tokens are fed to all modules first, each with
+/// the features of the module before it. A node of depth j is fed to module j and those after it,
+/// of which the last one is fed its own feature of the node's parent, each other one that of the
+/// module before it; the first of them says what follows the node. All of it is one graph.
 class ModuleDrafts {
  public:
   /// Borrows the modules, at least two, which share their ops; InternalError if not. `graphs`:
   /// drafts that are kept.
   ModuleDrafts(std::vector<FeatureModel*> modules, int64_t graphs);
 
-  /// Whether a graph can hold a draft of so many tokens: for each module its nodes.
-  bool can_draw(int64_t count) const;
-  /// Drafts a chain, where it can; reads it back at once. Nothing where the logits are damaged;
-  /// nothing, and nothing is pending, where a module's cache has to bring pages first or holds
-  /// fewer, and the first time that such a graph is asked for: drafts of many sizes would else run
-  /// op by op. The drafted tokens are pending in the modules that evaluated them.
-  std::optional<DrawnChain> draw_chain(const ChainRequest& chain, const ModuleRoot& root);
+  /// Whether a graph can hold a draft of so many tokens behind `fed` ones: for each module its
+  /// nodes.
+  bool can_draw(int64_t fed, int64_t count) const;
+  /// Drafts a chain behind tokens that are fed to row 0 of all modules, where it can; reads it back
+  /// at once. Nothing, and nothing is pending, where the logits are damaged, where a module's cache
+  /// has to bring pages first or holds fewer, and the first time that such a graph is asked for:
+  /// drafts of many sizes would else run op by op. The tokens are pending else, and behind them
+  /// those drafted ones that a module evaluated.
+  std::optional<DrawnChain> draw_chain(const ChainRequest& chain, const FedModules& fed);
   /// Drafts a tree as draw_chain does a chain. Its nodes with children are pending then: level by
-  /// level, those of a module as deep as it is fed. A tree of 64 tokens or more gives nothing, and
-  /// nothing is pending.
-  std::optional<DrawnTree> draw_tree(const TreeRequest& tree, const ModuleRoot& root);
+  /// level, those of a module as deep as it is fed. A tree of 64 tokens or more gives nothing.
+  std::optional<DrawnTree> draw_tree(const TreeRequest& tree, const FedModules& fed);
   /// How many drafts ran as graphs.
   const GraphCounts& graph_counts() const { return graphs_.counts(); }
 
  private:
+  void check_fed(const FedModules& fed, int64_t count) const;
   /// Steps of a draft whose nodes a module is fed, of those that feed drafted tokens.
   int64_t fed_steps(size_t module, int64_t steps) const;
   /// False, and nothing is pending, where no graph can hold the draft now, or not yet; nothing is
   /// pending either where it throws.
-  bool run(const DraftSteps& steps, const ModuleRoot& root);
+  bool run(const DraftSteps& steps, const FedModules& fed);
   /// Makes room in each module for what it is fed. False where one's pages are not all in memory;
   /// nothing is pending then, nor where it throws.
-  bool begin_steps(const DraftSteps& steps, GraphKey& key);
+  bool begin_steps(const DraftSteps& steps, TokenSpan fed, GraphKey& key);
   /// Undoes what begin_steps did in the first `modules` of them.
-  void undo_steps(const DraftSteps& steps, size_t modules);
-  void copy_roots(const ModuleRoot& root);
-  /// Feeds all drafted tokens, from the first ones on, and draws the others: calls ops only.
-  void draw_behind(const Tensor& first, const DraftSteps& steps);
+  void undo_steps(size_t modules);
+  /// Copies what is fed to where graphs read it.
+  void place(const FedModules& fed);
+  /// What `drawn` says: the modules' newest features are those of the draft where it was drawn, and
+  /// those before it, with nothing pending, where it was not.
+  template <class Drawn>
+  Drawn finish(Drawn drawn, const FedModules& fed);
+  /// Feeds the tokens to all modules: the features [n, hidden] of each after them.
+  std::vector<Tensor> feed();
+  /// Feeds all tokens, draws, and feeds drafted ones: calls ops only.
+  void draw(const DraftSteps& steps);
+  /// Memory of the device for features [1, hidden] like one, of each module but the last one.
+  std::vector<Tensor> single_features(const Tensor& like) const;
 
   std::vector<FeatureModel*> modules_;
   Ops& ops_;
   ForwardGraphs graphs_;
-  std::vector<Tensor> roots_;  ///< [modules] features at the newest kept token, where graphs read
+  StepMemories memories_;         ///< of what modules are fed with
+  StepMemory* memory_ = nullptr;  ///< of the draft in progress
+  Tensor placed_;                 ///< [n, hidden] the target's features there
+  /// [modules - 1] features at the newest token that the modules keep, and at the one that they
+  /// kept before the newest draft. The last module's are fed to none.
+  std::vector<Tensor> newest_, earlier_;
 };
 
 }  // namespace specdec

@@ -48,19 +48,19 @@ ModuleDrafts drafts_on(const TieredModules& modules) {
   return ModuleDrafts({modules[0].get(), modules[1].get(), modules[2].get()}, 8);
 }
 
-/// Keeps tokens in each, and draws a chain behind them.
+/// Keeps tokens in each, and draws a chain behind them, of `length` with one that is fed with it.
 std::optional<DrawnChain> chain_of_modules(ModuleDrafts& drafts, const TieredModules& modules,
                                            const Tensor& numbers, int64_t length) {
-  std::vector<Tensor> features;
+  std::vector<Tensor> newest;
   for (const auto& module : modules) {
     module->truncate(0);
-    module->extend(std::vector<Token>(static_cast<size_t>(length), 3), {.logits = Logits::kNone},
-                   {.features = numbers.narrow(0, 0, length)});
-    features.push_back(numbers.narrow(0, std::ssize(features), 1));
+    module->extend(std::vector<Token>(static_cast<size_t>(length - 1), 3),
+                   {.logits = Logits::kNone}, {.features = numbers.narrow(0, 0, length - 1)});
+    newest.push_back(numbers.narrow(0, std::ssize(newest), 1));
   }
-  const Tensor logits = numbers.narrow(0, 9, 1).repeat({1, 3}).narrow(1, 0, 40);
+  const std::vector<Token> fed = {3};
   return draw_known(drafts, [&] {
-    return drafts.draw_chain(ChainDraws().drawn(4), {logits, features});
+    return drafts.draw_chain(ChainDraws().drawn(4), {fed, numbers.narrow(0, 9, 1), newest});
   });
 }
 
@@ -70,7 +70,7 @@ TEST_F(CudaTierHeadsTest, AChainOfModulesIsAGraphWhereItFits) {
   ModuleDrafts wanted = drafts_on(paged);
   ModuleDrafts drafts = drafts_on(modules);
   const Tensor numbers = at::randn({16, 16});
-  ASSERT_TRUE(drafts.can_draw(4));
+  ASSERT_TRUE(drafts.can_draw(1, 4));
   for (int round = 0; round < 4; ++round) {
     const auto expected = chain_of_modules(wanted, paged, numbers, 13);
     const auto drawn = chain_of_modules(drafts, modules, numbers, 13);
@@ -83,7 +83,7 @@ TEST_F(CudaTierHeadsTest, AChainOfModulesIsAGraphWhereItFits) {
   EXPECT_FALSE(chain_of_modules(drafts, modules, numbers, 15).has_value());
   for (const auto& module : modules) {
     EXPECT_EQ(module->pending(), 0);
-    EXPECT_EQ(module->length(), 15);
+    EXPECT_EQ(module->length(), 14);
   }
   const auto expected = chain_of_modules(wanted, paged, numbers, 13);
   const auto drawn = chain_of_modules(drafts, modules, numbers, 13);
@@ -101,17 +101,19 @@ TEST_F(CudaTierHeadsTest, AFailingDiskOfOneModuleLeavesNothingPendingInOthers) {
   const Tensor numbers = at::randn({16, 16});
   (void)chain_of_modules(drafts, modules, numbers, 12);
   notes.fails = true;
-  const std::vector<Tensor> features(3, numbers.narrow(0, 0, 1));
+  std::vector<Tensor> newest(3, numbers.narrow(0, 0, 1));
+  const std::vector<Token> fed = {3};
   for (const auto& module : modules) {
     module->truncate(module->length());
   }
-  EXPECT_THAT(error_message<Error>([&] {
-                (void)drafts.draw_chain(ChainDraws().drawn(4), {at::zeros({1, 40}), features});
-              }),
-              testing::HasSubstr("the disk is full"));
+  EXPECT_THAT(
+      error_message<Error>([&] {
+        (void)drafts.draw_chain(ChainDraws().drawn(4), {fed, numbers.narrow(0, 9, 1), newest});
+      }),
+      testing::HasSubstr("the disk is full"));
   for (const auto& module : modules) {
     EXPECT_EQ(module->pending(), 0);
-    EXPECT_EQ(module->length(), 12);
+    EXPECT_EQ(module->length(), 11);
   }
   notes.fails = false;
   const auto expected = chain_of_modules(wanted, paged, numbers, 12);

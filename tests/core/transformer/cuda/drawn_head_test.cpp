@@ -204,6 +204,35 @@ TEST(CudaDrawnHeadTest, GreedyTokensAreTheHosts) {
   }
 }
 
+/// Once their keys are known: what is fed and drafted in a step is a graph, for which the target's
+/// features are copied, of several modules as of one.
+TEST(CudaDrawnHeadTest, StepsOfSeveralModulesLaunchWhatThoseOfOneDo) {
+  for (const bool is_tree : {false, true}) {
+    for (const auto make : {drawn_mtp, three_modules}) {
+      SCOPED_TRACE(testing::Message() << is_tree << (make == drawn_mtp));
+      const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
+      std::unique_ptr<DraftShape> shape = std::make_unique<FixedDraftLength>(3);
+      HeadBench bench(DrawnBy::kDevice, make, verifier_of(DeviceRule::kNone),
+                      is_tree ? tree_shape() : std::move(shape), ops);
+      for (int request = 0; request < 3; ++request) {
+        bench.generate(kChainPrompts.front(), {});
+      }
+      ops->take_calls();
+      const Generation generation = bench.generate(kChainPrompts.front(), {});
+      const std::vector<std::string> calls = ops->take_calls();
+      size_t steps = 0;
+      for (const StepStatistics& step : generation.steps) {
+        steps += step.drafted > 0 ? 1 : 0;
+        EXPECT_EQ(step.draft_read_backs.count, step.drafted > 0 ? 1 : 0);
+      }
+      EXPECT_GT(steps, 1U);
+      EXPECT_THAT(calls, testing::Each(testing::StartsWith("copy")));
+      // The prompt goes to each module by itself, with features in and out of several.
+      EXPECT_EQ(calls.size(), steps + (make == drawn_mtp ? 1 : 3 * 2 + 2));
+    }
+  }
+}
+
 /// Behind them some modules have kept nothing: a chain is drawn level by level, as trees are.
 TEST(CudaDrawnHeadTest, TextsShorterThanThereAreModulesHaveTrees) {
   HeadBench device(DrawnBy::kDevice, three_modules, verifier_of(DeviceRule::kNone), 2);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -231,97 +232,183 @@ std::optional<DrawnChain> drawn_by_forwards(std::span<const std::unique_ptr<Feat
   return drawing->read();
 }
 
-// Beside the graph, the features of the newest token are copied, and the first token is drawn.
-TEST(CudaHeadGraphTest, AChainOfSeveralModulesIsOneGraph) {
-  const auto weights = small_gemma();
-  const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
-  const FeatureModels graphed = three_models(weights, graph_options(ops));
-  const FeatureModels plain = three_models(weights, graph_options());
-  ModuleDrafts drafts = drafts_of(graphed);
-  ASSERT_TRUE(drafts.can_draw(4));
-  EXPECT_FALSE(drafts.can_draw(66));
-  const auto forget_pending = [&] {
-    for (const auto* modules : {&graphed, &plain}) {
-      for (const auto& module : *modules) {
-        module->truncate(module->length());
-      }
-    }
-  };
-  const ChainDraws draws;
-  HeldProbs held;
-  int64_t waited = 0;
-  for (Token chain = 0; chain < 13; ++chain) {
-    SCOPED_TRACE(chain);
-    forget_pending();
-    if (chain == 12) {  // after replays of all kinds
-      const Tensor damaged = at::full({1, 40}, std::nan(""));
-      EXPECT_FALSE(drafts.draw_chain(draws.best(4), {damaged, random_features()}).has_value());
-      forget_pending();
-      const std::vector<Tensor> features(3, at::full({1, 16}, std::nan("")));
-      EXPECT_FALSE(drafts.draw_chain(draws.best(4), {at::randn({1, 40}), features}).has_value());
-      forget_pending();
-      EXPECT_EQ(drafts.graph_counts().replays, 8);
-    }
-    const ForwardInputs inputs{.features = at::randn({2, 16})};
-    for (const auto* modules : {&graphed, &plain}) {
-      for (const auto& module : *modules) {
-        module->truncate(chain == 5 ? 1 : module->length());
-        module->extend(std::vector<Token>{chain, 9}, {.logits = Logits::kNone}, inputs);
-      }
-    }
-    const bool is_drawn = chain % 2 == 0;
-    const ChainRequest request = is_drawn ? draws.drawn(5) : draws.best(4);
-    const Tensor logits = at::randn({1, 40});
-    const std::vector<Tensor> features = random_features();
-    const auto wanted = drawn_by_forwards(plain, request, logits, features);
-    ops->take_calls();
+/// Modules whose chains are graphs, beside others without graphs over the same text.
+class ModuleChains {
+ public:
+  explicit ModuleChains(const std::shared_ptr<Ops>& ops, const KvStoreFactory& store = paged_kv(),
+                        TransformerOptions options = graph_options()) {
+    const auto weights = small_gemma();
+    options.ops = ops;
+    graphed_ = three_models(weights, options, store);
+    options.ops = cuda_ops(at::kCPU);
+    options.graphs = 0;
+    plain_ = three_models(weights, options, store);
+    drafts_.emplace(drafts_of(graphed_));
+  }
+
+  /// Draws behind tokens in both, which keep them: the chains and what they leave are the same.
+  void draw(const ChainRequest& request, const std::vector<Token>& fed) {
+    const Tensor features = at::randn({std::ssize(fed), 16});
+    const Tensor logits = fed_by_forwards(plain_, fed, features, plain_newest_);
+    const auto wanted = drawn_by_forwards(plain_, request, logits, plain_newest_);
     const auto drawn = draw_known(
-        drafts,
+        *drafts_,
         [&] {
-          return drafts.draw_chain(request, {logits, features});
+          return drafts_->draw_chain(request, {fed, features, newest_});
         },
         &waited);
-    if (chain > 2) {
-      const std::string copy = "copy [1, 16] -> [1, 16]";
-      EXPECT_THAT(ops->take_calls(), testing::ElementsAre(copy, copy, copy));
-    }
     ASSERT_TRUE(drawn.has_value() && wanted.has_value());
     EXPECT_EQ(drawn->tokens, wanted->tokens);
-    EXPECT_EQ(drawn->read_backs, wanted->read_backs);
-    EXPECT_TRUE(!is_drawn || at::equal(drawn->probs, wanted->probs));
-    held.hold(drawn->probs);
+    EXPECT_EQ(drawn->read_backs, (ReadBacks{1, wanted->read_backs.bytes}));
+    ASSERT_EQ(drawn->probs.defined(), wanted->probs.defined());
+    EXPECT_TRUE(!drawn->probs.defined() || at::equal(drawn->probs, wanted->probs));
+    held_.hold(drawn->probs);
+    expect_the_same_newest(newest_, plain_newest_);
     for (size_t module = 0; module < 3; ++module) {
-      EXPECT_EQ(graphed[module]->pending(), plain[module]->pending()) << module;
+      EXPECT_EQ(graphed_[module]->pending(), std::ssize(fed) + plain_[module]->pending());
+    }
+    keep_fed(graphed_, std::ssize(fed));
+    forget_pending();
+  }
+  /// Draws nothing behind what makes logits that are no numbers, and is as it was.
+  void draw_damaged(const ChainRequest& request, const std::vector<Token>& fed) {
+    const Tensor damaged = at::full({std::ssize(fed), 16}, std::nan(""));
+    const std::vector<Tensor> before = newest_;
+    EXPECT_FALSE(drafts_->draw_chain(request, {fed, damaged, newest_}).has_value());
+    for (size_t module = 0; module < 3; ++module) {
+      EXPECT_EQ(graphed_[module]->pending(), 0);
+      EXPECT_EQ(graphed_[module]->length(), plain_[module]->length());
+      EXPECT_TRUE(newest_[module].is_same(before[module]));
     }
   }
-  EXPECT_EQ(waited, 3) << "the first of each key";
+  void truncate(int64_t length) {
+    for (const auto* modules : {&graphed_, &plain_}) {
+      for (const auto& module : *modules) {
+        module->truncate(std::min(module->length(), length));
+      }
+    }
+  }
+  /// Both go on behind other features of the text.
+  void take_newest(const std::vector<Tensor>& features) {
+    newest_ = features;
+    plain_newest_ = features;
+  }
+  ModuleDrafts& drafts() { return *drafts_; }
+
+  int64_t waited = 0;  ///< chains that were the first of their key
+
+ private:
+  void forget_pending() { truncate(std::numeric_limits<int64_t>::max()); }
+
+  FeatureModels graphed_, plain_;
+  std::optional<ModuleDrafts> drafts_;
+  std::vector<Tensor> newest_ = random_features();
+  std::vector<Tensor> plain_newest_ = newest_;
+  HeldProbs held_;
+};
+
+// Beside the graph, the target's features are copied, as beside that of one module.
+TEST(CudaHeadGraphTest, AStepOfSeveralModulesIsOneGraph) {
+  const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
+  ModuleChains chains(ops);
+  ModuleDrafts& drafts = chains.drafts();
+  ASSERT_TRUE(drafts.can_draw(2, 63));
+  EXPECT_FALSE(drafts.can_draw(2, 64));
+  EXPECT_FALSE(drafts.can_draw(3, 63));
+  const ChainDraws draws;
+  for (Token chain = 0; chain < 14; ++chain) {
+    SCOPED_TRACE(chain);
+    chains.truncate(chain == 5 ? 1 : 40);
+    const DraftLaunches launches(*ops);
+    chains.draw(chain % 2 == 0 ? draws.drawn(5) : draws.best(4), {chain, 9});
+    const std::vector<std::string> calls = ops->take_calls();
+    const std::string copy = "copy [2, 16] -> [2, 16]";
+    if (chain == 9) {
+      const std::string newest = "copy [1, 16] -> [1, 16]";
+      EXPECT_THAT(calls, testing::ElementsAre(copy, newest, newest));
+    } else if (chain > 2) {
+      EXPECT_THAT(calls, testing::ElementsAre(copy));
+    }
+    if (chain == 8) {  // as forwards leave them
+      chains.take_newest(random_features());
+    }
+  }
+  EXPECT_EQ(chains.waited, 3) << "the first of each key";
   EXPECT_EQ(drafts.graph_counts().warm_ups, 3);
   EXPECT_EQ(drafts.graph_counts().captures, 3);
-  EXPECT_EQ(drafts.graph_counts().replays, 9);
+  EXPECT_EQ(drafts.graph_counts().replays, 8);
+}
+
+/// As many as a step may commit; a chain of one token feeds none that is drawn.
+TEST(CudaHeadGraphTest, ModulesAreFedWhatAStepCommits) {
+  ModuleChains chains(cuda_ops(at::kCPU));
+  const ChainDraws draws;
+  for (const int64_t fed : {1, 4, 2}) {
+    for (const int64_t count : {1, 2, 3}) {
+      for (Token round = 0; round < 3; ++round) {
+        SCOPED_TRACE(testing::Message() << fed << " " << count << " " << round);
+        std::vector<Token> tokens(static_cast<size_t>(fed), round);
+        tokens.back() = 30;
+        chains.draw(draws.best(count), tokens);
+        chains.truncate(5);
+      }
+    }
+  }
+  EXPECT_EQ(chains.drafts().graph_counts(), (GraphCounts{9, 9, 9}));
+}
+
+TEST(CudaHeadGraphTest, DamagedModulesLeaveTheirFeaturesAsTheyWere) {
+  ModuleChains chains(cuda_ops(at::kCPU));
+  const ChainDraws draws;
+  for (Token round = 0; round < 6; ++round) {
+    SCOPED_TRACE(round);
+    chains.draw(draws.best(4), {round, 9});
+    chains.draw_damaged(draws.best(4), {3, round});
+    chains.draw(draws.best(4), {3, round});
+  }
+  std::vector<Tensor> newest = random_features();
+  newest.front().fill_(std::nan(""));
+  const std::vector<Token> fed = {3, 4};
+  const Tensor features = at::randn({2, 16});
+  EXPECT_FALSE(chains.drafts().draw_chain(draws.best(4), {fed, features, newest}).has_value())
+      << "the second module's logits";
+  chains.take_newest(random_features());
+  chains.draw(draws.best(4), {5, 6});
+  EXPECT_GT(chains.drafts().graph_counts().replays, 9);
+}
+
+TEST(CudaHeadGraphTest, WhatModulesAreNotFedIsAnError) {
+  ModuleChains chains(cuda_ops(at::kCPU));
+  const ChainDraws draws;
+  const std::vector<Token> fed = {3, 4};
+  const Tensor features = at::randn({2, 16});
+  std::vector<Tensor> newest = random_features();
+  const auto draw = [&](const FedModules& given, int64_t count) {
+    (void)chains.drafts().draw_chain(draws.best(count), given);
+  };
+  EXPECT_THROW(draw({fed, features, newest}, 64), InternalError) << "ask can_draw() first";
+  EXPECT_THROW(draw({fed, features.narrow(0, 0, 1), newest}, 4), InternalError);
+  EXPECT_THROW(draw({fed, features, std::span(newest).first(2)}, 4), InternalError);
+  EXPECT_THROW(draw({{}, features.narrow(0, 0, 0), newest}, 4), InternalError);
+  const std::vector<Token> unknown = {40};
+  EXPECT_THROW(draw({unknown, features.narrow(0, 0, 1), newest}, 4), Error);
+  newest[1] = Tensor();
+  EXPECT_THROW(draw({fed, features, newest}, 4), InternalError) << "it has kept nothing";
+  chains.draw(draws.best(4), fed);
 }
 
 TEST(CudaHeadGraphTest, ModulesChainsFollowWhatGrows) {
-  const auto weights = small_gemma();
   GrownCaches caches;
-  const FeatureModels graphed = three_models(weights, GrownCaches::options(8), caches.factory());
-  const FeatureModels plain = three_models(weights, GrownCaches::options(0), caches.factory());
-  ModuleDrafts drafts = drafts_of(graphed);
+  ModuleChains chains(cuda_ops(at::kCPU), caches.factory(), GrownCaches::options(8));
   const ChainDraws draws;
   for (const auto& [length, count] : GrownCaches::kCases) {
     SCOPED_TRACE(length);
-    for (int chain = 0; chain < 3; ++chain) {
+    for (Token chain = 0; chain < 4; ++chain) {  // the distributions lie in two places in turn
       caches.resize(length);
-      const Tensor logits = at::randn({1, 40});
-      const std::vector<Tensor> features = random_features();
-      const auto wanted = drawn_by_forwards(plain, draws.drawn(count), logits, features);
-      const auto drawn = draw_known(drafts, [&] {
-        return drafts.draw_chain(draws.drawn(count), {logits, features});
-      });
-      EXPECT_EQ(drawn->tokens, wanted->tokens);
-      EXPECT_TRUE(at::equal(drawn->probs, wanted->probs));
+      chains.draw(draws.drawn(count), {chain});
     }
   }
-  EXPECT_GE(drafts.graph_counts().captures, 4);
+  EXPECT_GE(chains.drafts().graph_counts().captures, 4);
 }
 
 TEST(CudaHeadGraphTest, WhatIsTracedIsNotRecorded) {
@@ -330,7 +417,7 @@ TEST(CudaHeadGraphTest, WhatIsTracedIsNotRecorded) {
     return std::make_unique<TracingStore>(paged_kv()(layers, options), std::ssize(layers));
   };
   const auto weights = small_gemma();
-  EXPECT_FALSE(drafts_of(three_models(weights, graph_options(), traced)).can_draw(4));
+  EXPECT_FALSE(drafts_of(three_models(weights, graph_options(), traced)).can_draw(1, 4));
   for (const bool is_traced : {false, true}) {
     TransformerModel target(weights, is_traced ? traced : paged_kv(), graph_options());
     RowView row(target, target.open());

@@ -1,9 +1,11 @@
 #pragma once
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <memory>
 #include <vector>
 
+#include "core/draft.h"
 #include "core/transformer/heads/drafting_functions.h"
 #include "decoders/drafters/feature_drafter.h"
 #include "kv/paged_kv.h"
@@ -45,8 +47,44 @@ auto draw_known(const ModuleDrafts& drafts, const Draw& draw, int64_t* waited = 
   return drawn;
 }
 
+/// Of each module at the newest token that it keeps.
 inline std::vector<Tensor> random_features() {
   return {at::randn({1, 16}), at::randn({1, 16}), at::randn({1, 16})};
+}
+
+/// Feeds tokens to all modules by forwards that keep them: logits [1, 40] of the first one.
+/// `newest` become the features at the last token.
+inline Tensor fed_by_forwards(const FeatureModels& modules, TokenSpan tokens,
+                              const Tensor& target_features, std::vector<Tensor>& newest) {
+  Tensor logits;
+  Tensor features = target_features;
+  const auto count = std::ssize(tokens);
+  for (size_t module = 0; module < modules.size(); ++module) {
+    const ForwardResult result = modules[module]->extend(
+        tokens, {.logits = module == 0 ? Logits::kLast : Logits::kNone, .hidden = Hidden::kAll},
+        {.features = features, .own_features = module > 0});
+    logits = module == 0 ? result.logits.clone() : logits;
+    const Tensor out = result.final_hidden.clone();
+    features = at::cat({newest[module], out.narrow(0, 0, count - 1)});
+    newest[module] = out.narrow(0, count - 1, 1);
+  }
+  return logits;
+}
+
+/// Modules keep the tokens that a draft was drawn behind.
+inline void keep_fed(const FeatureModels& modules, int64_t count) {
+  for (const auto& module : modules) {
+    module->commit(chain_path(count));
+  }
+}
+
+/// Each feature but that of the last module, which is fed to none.
+inline void expect_the_same_newest(const std::vector<Tensor>& own,
+                                   const std::vector<Tensor>& wanted) {
+  for (size_t module = 0; module + 1 < wanted.size(); ++module) {
+    EXPECT_TRUE(at::equal(own[module], wanted[module])) << module;
+  }
+  EXPECT_FALSE(own.back().defined());
 }
 
 }  // namespace specdec

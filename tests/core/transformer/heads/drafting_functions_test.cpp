@@ -60,7 +60,7 @@ TEST(DraftingFunctionsTest, SeveralModulesDrawTogether) {
     EXPECT_EQ(modules.drafts != nullptr, count > 1);
     const ModuleDrawing drawing = drawing_of(modules.drafts);
     EXPECT_EQ(drawing.can_draw && drawing.draw_chain && drawing.draw_tree, count > 1);
-    EXPECT_FALSE(drawing.can_draw && drawing.can_draw(2)) << "a CPU draws nothing";
+    EXPECT_FALSE(drawing.can_draw && drawing.can_draw(1, 2)) << "a CPU draws nothing";
   }
 }
 
