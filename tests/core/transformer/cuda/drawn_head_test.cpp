@@ -467,6 +467,9 @@ std::vector<HeadChain> head_chains() {
   config.draft_vocab_size = 24;
   const auto eagle3 = random_eagle_head(config, {.seed = 6});
   eagle3->target_ids = (at::arange(24) * 7 + 3).remainder(40);
+  config.layers = 3;
+  const auto layered = random_eagle_head(config, {.seed = 6});
+  layered->target_ids = eagle3->target_ids;
   const auto mtp = random_mtp_head(*weights, 2, {.seed = 7});
   const auto make_eagle = [weights](const std::shared_ptr<const EagleHead>& head) {
     return [weights, head](const TransformerOptions& options) -> std::unique_ptr<LanguageModel> {
@@ -476,6 +479,7 @@ std::vector<HeadChain> head_chains() {
   return {{"eagle", make_eagle(eagle), 16, 1, true},
           {"eagle3", make_eagle(eagle3), 32, 2, true},
           {"eagle3 of best tokens", make_eagle(eagle3), 32, 1, false},
+          {"eagle3 of three layers", make_eagle(layered), 32, 2, true},
           {"mtp",
            [weights, mtp](const TransformerOptions& options) -> std::unique_ptr<LanguageModel> {
              return make_mtp_model(mtp, 1, weights, paged_kv(), options);
@@ -515,7 +519,7 @@ TEST(CudaDrawnHeadTest, AChainIsOneGraph) {
       } else {
         EXPECT_THAT(ops->take_calls(), testing::ElementsAre(copied_features(head)));
         // A draft vocabulary's distributions are widened to the target's.
-        EXPECT_LE(launches.copies(), head.name == "eagle3" ? 2 : 1);
+        EXPECT_LE(launches.copies(), head.feature_width == 32 && head.is_drawn ? 2 : 1);
       }
       ASSERT_TRUE(drawn.has_value() && wanted.has_value());
       EXPECT_EQ(drawn->tokens, wanted->tokens);

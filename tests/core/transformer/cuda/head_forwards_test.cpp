@@ -57,6 +57,8 @@ std::vector<FedHead> fed_heads(const TransformerWeights& target) {
                            own.norm_before_residual = true;
                            own.soft_cap = 3.0;
                          })},
+          {"eagle3 of three layers", 32,
+           random_eagle3(target, [](EagleConfig& own) { own.layers = 3; })},
           {"mtp", 16, nullptr}};
 }
 
