@@ -26,8 +26,8 @@ struct DraftSteps {
   /// Which nodes of the step before those of a step, from 1, follow: [nodes] int32 on the device;
   /// undefined for a chain. It lies where a graph finds that of another draft of the same key.
   std::function<at::Tensor(int64_t step)> parents_in_step;
-  /// What these draws depend on beside the logits, as ChainDrawing::key; empty = no graph can hold
-  /// them.
+  /// What these draws depend on beside the logits, the sizes of steps among it, as
+  /// ChainDrawing::key; empty = no graph can hold them.
   std::vector<int64_t> key;
 
   int64_t nodes() const;   ///< of all steps but the first

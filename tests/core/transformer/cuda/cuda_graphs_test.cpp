@@ -2,6 +2,7 @@
 // kernels and graphs run on the CPU (core/kernels/cuda/emulation).
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 
@@ -282,6 +283,71 @@ TEST_F(CudaGraphModelTest, MemoryThatGrowsIsNotThatOfAGraph) {
   pair_.extend_by(1);
   pair_.extend_by(1);
   EXPECT_THAT(pair_.counts(), ElementsAre(7, 3, 2));
+}
+
+/// Gives no memory of the CPU's tensors back while it lives: what moves has a new address.
+class KeepingAllocator final : public c10::Allocator {
+ public:
+  KeepingAllocator() : own_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, kPriority); }
+  ~KeepingAllocator() override { c10::SetCPUAllocator(own_, kPriority); }
+  KeepingAllocator(const KeepingAllocator&) = delete;
+  KeepingAllocator& operator=(const KeepingAllocator&) = delete;
+
+  c10::DataPtr allocate(size_t bytes) override {
+    kept_.push_back(own_->allocate(bytes));
+    return {kept_.back().get(), kept_.back().device()};
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    own_->copy_data(to, from, bytes);
+  }
+
+ private:
+  static constexpr uint8_t kPriority = 200;  // above that of memory that a GPU reads
+  c10::Allocator* own_;
+  std::vector<c10::DataPtr> kept_;
+};
+
+TEST_F(CudaGraphModelTest, PrefillsActivationsThatMoveAreNotThoseOfAGraph) {
+  const KeepingAllocator moves;
+  TransformerOptions options = with_graphs(0);
+  options.prefill_graphs = 4;
+  GraphPair pair(weights_, options);
+  const auto prefill = [&pair](size_t count) {
+    pair.forward(std::vector<Token>(count, 3), {.layers = {0}, .logits = Logits::kLast});
+    pair.truncate(0);
+  };
+  prefill(80);
+  prefill(81);  // the tables have room for twice as many now
+  for (int i = 0; i < 3; ++i) {
+    prefill(66);
+  }
+  EXPECT_THAT(pair.counts(), ElementsAre(3, 1, 1));
+  prefill(90);
+  prefill(66);
+  EXPECT_THAT(pair.counts(), ElementsAre(5, 1, 1)) << "its activations lie elsewhere";
+  prefill(66);
+  prefill(66);
+  EXPECT_THAT(pair.counts(), ElementsAre(5, 2, 2));
+}
+
+/// Pages of 64 tokens: the page tables have room for all positions.
+TEST_F(CudaGraphModelTest, RotaryTablesThatMoveAreNotThoseOfAGraph) {
+  const KeepingAllocator moves;
+  GraphPair pair(weights_, with_graphs(8), paged_kv(64));
+  pair.extend_by(300);  // the tables have room for as many nodes
+  pair.truncate(0);
+  for (int i = 0; i < 3; ++i) {
+    pair.extend_by(1);
+  }
+  EXPECT_THAT(pair.counts(), ElementsAre(1, 1, 1));
+  pair.extend_by(297);
+  pair.extend_by(300);  // 600 positions are more than the 512 of the first rotary tables
+  pair.truncate(3);
+  pair.extend_by(1);
+  EXPECT_THAT(pair.counts(), ElementsAre(2, 1, 1));
+  pair.extend_by(1);
+  pair.extend_by(1);
+  EXPECT_THAT(pair.counts(), ElementsAre(2, 2, 2));
 }
 
 // Rows of one batch differ in order, number and length: what a graph knows is how many nodes there
