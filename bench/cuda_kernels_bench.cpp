@@ -153,7 +153,7 @@ void run_experts(const Device& device, const Plan& plan, const ModelShape& shape
   }
 }
 
-/// Names of the formats in the order of CudaKv.
+/// Names of the formats in the order of KvFormat.
 constexpr std::array kKvNames = {"float32", "bfloat16", "float16",      "fp8_e4m3", "q8",
                                  "q4",      "q3",       "hierarchical", "kivi2",    "kivi4"};
 
@@ -176,8 +176,8 @@ void run_attention(const Device& device, const ModelShape& shape, const Attentio
 }
 
 void run_attentions(const Device& device, const Plan& plan, const ModelShape& shape) {
-  AttentionSize size = {shape.heads, shape.kv_heads, shape.head_dim,   0, 0,
-                        0,           false,          CudaKv::kBFloat16};
+  AttentionSize size = {shape.heads, shape.kv_heads, shape.head_dim,     0, 0,
+                        0,           false,          KvFormat::kBFloat16};
   for (const int32_t context : plan.contexts) {
     size.context = context;
     for (const int32_t nodes : plan.nodes) {
@@ -191,12 +191,12 @@ void run_attentions(const Device& device, const Plan& plan, const ModelShape& sh
     }
     size.nodes = 1;
     for (size_t format = 0; format < kKvNames.size(); ++format) {
-      size.format = static_cast<CudaKv>(format);
-      if (size.format != CudaKv::kBFloat16) {
+      size.format = static_cast<KvFormat>(format);
+      if (size.format != KvFormat::kBFloat16) {
         run_attention(device, shape, size);
       }
     }
-    size.format = CudaKv::kBFloat16;
+    size.format = KvFormat::kBFloat16;
     if (context > shape.window) {
       size.window = shape.window;
       run_attention(device, shape, size);
@@ -236,12 +236,12 @@ bool smoke() {
   for (size_t format = 0; format < kKvNames.size(); ++format) {
     for (const int32_t window : {0, 170}) {
       const PreparedAttention attention =
-          prepare_attention({4, 1, 64, 200, 7, window, true, static_cast<CudaKv>(format)}, 1);
+          prepare_attention({4, 1, 64, 200, 7, window, true, static_cast<KvFormat>(format)}, 1);
       attention.run(0, nullptr);
       report(std::string("attention ") + kKvNames[format], attention.out);
     }
   }
-  for (const CudaKv format : {CudaKv::kKivi2, CudaKv::kKivi4}) {
+  for (const KvFormat format : {KvFormat::kKivi2, KvFormat::kKivi4}) {
     report(std::string("round_keys ") + kKvNames[static_cast<size_t>(format)],
            round_equal_keys(format));
   }

@@ -60,26 +60,26 @@ struct KvElement {
   size_t bytes;
 };
 
-KvElement element_of(CudaKv format, int32_t head_dim) {
+KvElement element_of(KvFormat format, int32_t head_dim) {
   const int32_t scale_bytes = 2 * ((head_dim + 31) / 32);
   switch (format) {
-    case CudaKv::kFloat32:
+    case KvFormat::kNative:
       return {head_dim, 4};
-    case CudaKv::kBFloat16:
-    case CudaKv::kFloat16:
+    case KvFormat::kBFloat16:
+    case KvFormat::kFloat16:
       return {head_dim, 2};
-    case CudaKv::kFp8E4m3:
+    case KvFormat::kFp8E4m3:
       break;
-    case CudaKv::kQ8:
-    case CudaKv::kHierarchical:
+    case KvFormat::kQ8:
+    case KvFormat::kHierarchical:
       return {head_dim + scale_bytes, 1};
-    case CudaKv::kQ4:
+    case KvFormat::kQ4:
       return {head_dim / 2 + scale_bytes, 1};
-    case CudaKv::kQ3:
+    case KvFormat::kQ3:
       return {head_dim / 8 * 3 + scale_bytes, 1};
-    case CudaKv::kKivi2:
+    case KvFormat::kKivi2:
       return {head_dim / 4 + 2 * scale_bytes, 1};
-    case CudaKv::kKivi4:
+    case KvFormat::kKivi4:
       return {head_dim / 2 + 2 * scale_bytes, 1};
   }
   return {head_dim, 1};
@@ -87,10 +87,10 @@ KvElement element_of(CudaKv format, int32_t head_dim) {
 
 /// Random numbers in a format. Those narrower than bfloat16 are bytes that are small numbers as
 /// halves, scales and eight bits alike.
-std::vector<std::byte> random_numbers(CudaKv format) {
+std::vector<std::byte> random_numbers(KvFormat format) {
   constexpr size_t kCount = size_t{1} << 18U;
   std::mt19937 random(4);
-  if (format != CudaKv::kFloat32 && format != CudaKv::kBFloat16) {
+  if (format != KvFormat::kNative && format != KvFormat::kBFloat16) {
     std::vector<std::byte> bytes(2 * kCount);
     for (std::byte& byte : bytes) {
       byte = static_cast<std::byte>((random() & 0x8FU) | 0x20U);
@@ -127,7 +127,7 @@ PagedCache cache_of(const AttentionSize& size, const Tables& tables) {
 }
 
 /// Bytes of a token's keys, or values.
-size_t token_bytes(const AttentionSize& size, CudaKv format) {
+size_t token_bytes(const AttentionSize& size, KvFormat format) {
   const KvElement element = element_of(format, size.head_dim);
   return static_cast<size_t>(size.kv_heads) * static_cast<size_t>(element.width) * element.bytes;
 }
@@ -136,9 +136,11 @@ size_t token_bytes(const AttentionSize& size, CudaKv format) {
 constexpr int32_t kRecent = 128;
 constexpr int32_t kGroup = 32;
 
-bool has_groups(CudaKv format) { return format == CudaKv::kKivi2 || format == CudaKv::kKivi4; }
+bool has_groups(KvFormat format) {
+  return format == KvFormat::kKivi2 || format == KvFormat::kKivi4;
+}
 
-size_t page_half(const AttentionSize& size, CudaKv format) {
+size_t page_half(const AttentionSize& size, KvFormat format) {
   return token_bytes(size, format) * static_cast<size_t>(pages_of(size)) * kPageSize;
 }
 
@@ -152,7 +154,7 @@ size_t bytes_seen(const AttentionSize& size) {
     exact = std::min(seen, length - first);
   }
   return 2 * (token_bytes(size, size.format) * static_cast<size_t>(seen - exact) +
-              token_bytes(size, CudaKv::kFloat32) * static_cast<size_t>(exact));
+              token_bytes(size, KvFormat::kNative) * static_cast<size_t>(exact));
 }
 
 }  // namespace
@@ -162,10 +164,10 @@ size_t cache_bytes_of(const AttentionSize& size) { return 2 * page_half(size, si
 /// Gives a task of a format with groups of keys recent ones, in one copy: the format's are many.
 static DeviceArray add_exact_pages(const AttentionSize& size, PagedAttentionTask& task) {
   const bool grouped = has_groups(size.format);
-  const size_t half = grouped ? page_half(size, CudaKv::kFloat32) : sizeof(float);
+  const size_t half = grouped ? page_half(size, KvFormat::kNative) : sizeof(float);
   const DeviceArray pages(2 * half);
   if (grouped) {
-    pages.tile(random_numbers(CudaKv::kFloat32));
+    pages.tile(random_numbers(KvFormat::kNative));
     task.cache.exact = {pages.data<float>(), pages.data<float>() + half / sizeof(float),
                         task.cache.page_table, kRecent, kGroup};
     task.exact_chunks =
@@ -175,7 +177,7 @@ static DeviceArray add_exact_pages(const AttentionSize& size, PagedAttentionTask
   return pages;
 }
 
-DeviceArray round_equal_keys(CudaKv format) {
+DeviceArray round_equal_keys(KvFormat format) {
   constexpr int32_t kHeads = 2;
   constexpr int32_t kDim = 64;
   const int32_t width = element_of(format, kDim).width;
@@ -213,7 +215,7 @@ PreparedAttention prepare_attention(const AttentionSize& size, int copies) {
   const size_t numbers = static_cast<size_t>(size.nodes) * static_cast<size_t>(size.heads) *
                          static_cast<size_t>(size.head_dim);
   const DeviceArray queries(numbers * sizeof(float));
-  queries.tile(random_numbers(CudaKv::kFloat32));
+  queries.tile(random_numbers(KvFormat::kNative));
   const DeviceArray out(numbers * sizeof(float));
   out.tile(std::vector<std::byte>(4096, std::byte{0xFF}));  // NaN
   const Tables tables = make_tables(size);

@@ -12,7 +12,7 @@ struct AttentionSize {
   int32_t heads, kv_heads, head_dim;
   int32_t context, nodes, window;  ///< window 0: all
   bool tree;                       ///< each node has two children; else a chain
-  CudaKv format;                   ///< of the cache
+  KvFormat format;                 ///< of the cache
 };
 
 /// Copies of a cache on the device, full of random numbers.
@@ -28,6 +28,6 @@ PreparedAttention prepare_attention(const AttentionSize& size, int copies);
 
 /// The bytes of a group of equal keys of two heads, which specdec_cuda_round_keys has written over
 /// NaN throughout: finite float32 numbers. `format`: one with groups of keys.
-DeviceArray round_equal_keys(CudaKv format);
+DeviceArray round_equal_keys(KvFormat format);
 
 }  // namespace specdec::cuda

@@ -20,13 +20,13 @@ uint16_t small_half(std::mt19937& random) {  // 2^-10 to 2^-8
 
 /// Random weights, all finite: float32, or numbers in place of a matrix's fragments. What each is
 /// means nothing but in bfloat16; pairs of bytes are small float16 numbers where scales may lie.
-std::vector<std::byte> random_weights(CudaWeights format) {
+std::vector<std::byte> random_weights(WeightFormat format) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0, 0.02F);
   std::vector<std::byte> bytes(kPatternBytes);
-  const size_t size = format == CudaWeights::kFloat32 ? 4 : 2;
+  const size_t size = format == WeightFormat::kFloat32 ? 4 : 2;
   for (size_t at = 0; at < bytes.size(); at += size) {
-    if (format == CudaWeights::kFloat32 || format == CudaWeights::kBFloat16) {
+    if (format == WeightFormat::kFloat32 || format == WeightFormat::kBFloat16) {
       const float number = normal(random);
       // The upper half of a float32 is a bfloat16.
       std::memcpy(&bytes[at], reinterpret_cast<const std::byte*>(&number) + 4 - size, size);
@@ -48,8 +48,8 @@ DeviceArray random_inputs(const ProductSize& size) {
   return DeviceArray::of(numbers);
 }
 
-size_t weight_bytes(CudaWeights format, const ProductSize& size) {
-  if (format == CudaWeights::kFloat32) {
+size_t weight_bytes(WeightFormat format, const ProductSize& size) {
+  if (format == WeightFormat::kFloat32) {
     return sizeof(float) * static_cast<size_t>(size.outputs) * static_cast<size_t>(size.in);
   }
   return static_cast<size_t>(specdec_cuda_fragment_bytes(size.outputs, size.in, format));
@@ -64,9 +64,9 @@ DeviceArray new_results(const ProductSize& size) {
 
 /// specdec_cuda_linear.
 PreparedProduct prepare_plain(const ProductSize& size, int copies) {
-  const size_t bytes = weight_bytes(CudaWeights::kFloat32, size);
+  const size_t bytes = weight_bytes(WeightFormat::kFloat32, size);
   const DeviceArray weights(bytes * static_cast<size_t>(copies));
-  weights.tile(random_weights(CudaWeights::kFloat32));
+  weights.tile(random_weights(WeightFormat::kFloat32));
   const DeviceArray inputs = random_inputs(size);
   const DeviceArray out = new_results(size);
   return {bytes, out, [=](int copy, int rows, void* stream) {
@@ -84,7 +84,7 @@ PreparedProduct prepare_plain(const ProductSize& size, int copies) {
 }
 
 /// specdec_cuda_tensor_linear.
-PreparedProduct prepare_tensor(CudaWeights format, const ProductSize& size, int copies) {
+PreparedProduct prepare_tensor(WeightFormat format, const ProductSize& size, int copies) {
   const size_t bytes = weight_bytes(format, size);
   const DeviceArray fragments(bytes * static_cast<size_t>(copies));
   fragments.tile(random_weights(format));
@@ -119,7 +119,7 @@ std::vector<int32_t> random_choices(const ExpertSize& size, int choices) {
   return experts;
 }
 
-PreparedExperts prepare_experts(CudaWeights format, const ExpertSize& size, int choices) {
+PreparedExperts prepare_experts(WeightFormat format, const ExpertSize& size, int choices) {
   const ProductSize matrix = {size.outputs, size.in, size.tokens};
   const size_t bytes = weight_bytes(format, matrix);
   const DeviceArray weights(bytes * static_cast<size_t>(size.count));
@@ -143,8 +143,8 @@ PreparedExperts prepare_experts(CudaWeights format, const ExpertSize& size, int 
     task.in = size.in;
     task.outputs = size.outputs;
     task.workspace = workspace.data();
-    check(format == CudaWeights::kFloat32 ? specdec_cuda_expert_linear(&task, stream)
-                                          : specdec_cuda_tensor_experts(&task, stream),
+    check(format == WeightFormat::kFloat32 ? specdec_cuda_expert_linear(&task, stream)
+                                           : specdec_cuda_tensor_experts(&task, stream),
           "a product with experts");
   };
   const auto matrix_bytes = [=](int tokens) {
@@ -161,35 +161,35 @@ PreparedExperts prepare_experts(CudaWeights format, const ExpertSize& size, int 
 /// A format and inputs of its blocks. Float32 is multiplied plainly, all others on tensor cores.
 struct ProductFormat {
   const char* name;
-  CudaWeights format;
+  WeightFormat format;
   int32_t block;
 
-  const char* kernel() const { return format == CudaWeights::kFloat32 ? "plain" : "tensor"; }
+  const char* kernel() const { return format == WeightFormat::kFloat32 ? "plain" : "tensor"; }
 };
 
 // A line for each kernel.
-constexpr ProductFormat kProductFormats[] = {{"bfloat16", CudaWeights::kBFloat16, 1},
-                                             {"float16", CudaWeights::kFloat16, 1},
-                                             {"Q8_0", CudaWeights::kQ80, 32},
-                                             {"Q4_0", CudaWeights::kQ40, 32},
-                                             {"Q4_1", CudaWeights::kQ41, 32},
-                                             {"Q5_0", CudaWeights::kQ50, 32},
-                                             {"Q5_1", CudaWeights::kQ51, 32},
-                                             {"Q2_K", CudaWeights::kQ2K, 256},
-                                             {"Q3_K", CudaWeights::kQ3K, 256},
-                                             {"Q4_K", CudaWeights::kQ4K, 256},
-                                             {"Q5_K", CudaWeights::kQ5K, 256},
-                                             {"Q6_K", CudaWeights::kQ6K, 256},
-                                             {"FP8_128", CudaWeights::kFp8x128, 128},
-                                             {"FP8_32", CudaWeights::kFp8x32, 32},
-                                             {"INT4_128", CudaWeights::kInt4x128, 128},
-                                             {"INT4_32", CudaWeights::kInt4x32, 32},
-                                             {"FP4_16", CudaWeights::kFp4x16, 16},
-                                             {"FP4_32", CudaWeights::kFp4x32, 32},
-                                             {"NF4_32", CudaWeights::kNf4x32, 32},
-                                             {"AFFINE8_64", CudaWeights::kAffine8x64, 64},
-                                             {"AFFINE4_32", CudaWeights::kAffine4x32, 32},
-                                             {"float32", CudaWeights::kFloat32, 1}};
+constexpr ProductFormat kProductFormats[] = {{"bfloat16", WeightFormat::kBFloat16, 1},
+                                             {"float16", WeightFormat::kFloat16, 1},
+                                             {"Q8_0", WeightFormat::kInt8, 32},
+                                             {"Q4_0", WeightFormat::kQ40, 32},
+                                             {"Q4_1", WeightFormat::kQ41, 32},
+                                             {"Q5_0", WeightFormat::kQ50, 32},
+                                             {"Q5_1", WeightFormat::kQ51, 32},
+                                             {"Q2_K", WeightFormat::kQ2K, 256},
+                                             {"Q3_K", WeightFormat::kQ3K, 256},
+                                             {"Q4_K", WeightFormat::kQ4K, 256},
+                                             {"Q5_K", WeightFormat::kQ5K, 256},
+                                             {"Q6_K", WeightFormat::kQ6K, 256},
+                                             {"FP8_128", WeightFormat::kFp8x128, 128},
+                                             {"FP8_32", WeightFormat::kFp8x32, 32},
+                                             {"INT4_128", WeightFormat::kInt4x128, 128},
+                                             {"INT4_32", WeightFormat::kInt4x32, 32},
+                                             {"FP4_16", WeightFormat::kFp4x16, 16},
+                                             {"FP4_32", WeightFormat::kFp4x32, 32},
+                                             {"NF4_32", WeightFormat::kNf4x32, 32},
+                                             {"AFFINE8_64", WeightFormat::kAffine8x64, 64},
+                                             {"AFFINE4_32", WeightFormat::kAffine4x32, 32},
+                                             {"float32", WeightFormat::kFloat32, 1}};
 
 }  // namespace
 
@@ -207,11 +207,11 @@ std::vector<ExpertKernel> expert_kernels() {
 std::vector<ProductKernel> product_kernels() {
   std::vector<ProductKernel> kernels;
   for (const ProductFormat& one : kProductFormats) {
-    const CudaWeights format = one.format;
+    const WeightFormat format = one.format;
     kernels.push_back({one.name, one.kernel(), one.block,
                        [format](const ProductSize& size) { return weight_bytes(format, size); },
                        [format](const ProductSize& size, int copies) {
-                         return format == CudaWeights::kFloat32
+                         return format == WeightFormat::kFloat32
                                     ? prepare_plain(size, copies)
                                     : prepare_tensor(format, size, copies);
                        }});

@@ -245,7 +245,7 @@ ChunkPass pass_of_means(const PagedAttentionTask& task) {
   PagedCache& cache = pass.task.cache;
   cache.keys = task.pooled.keys;
   cache.values = task.pooled.values;
-  cache.format = CudaKv::kFloat32;
+  cache.format = KvFormat::kNative;
   cache.page_size = task.pooled.columns;
   cache.width = cache.head_dim;
   cache.levels = nullptr;
@@ -258,7 +258,7 @@ ChunkPass pass_of_exact_pages(const PagedAttentionTask& task) {
   cache.keys = cache.exact.keys;
   cache.values = cache.exact.values;
   cache.page_table = cache.exact.page_table;
-  cache.format = CudaKv::kFloat32;
+  cache.format = KvFormat::kNative;
   cache.width = cache.head_dim;
   cache.levels = nullptr;
   return pass;

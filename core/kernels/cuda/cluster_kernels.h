@@ -13,7 +13,7 @@ struct ScoreClustersTask {
   const float* centroid_scores;  ///< [rows, clusters]
   const float* states;           ///< [rows, in]
   const void* weight;            ///< [clusters * each, in]
-  CudaWeights format;            ///< kFloat32; others lie in fragments
+  WeightFormat format;           ///< kFloat32; others lie in fragments
   const int32_t* tokens;         ///< [clusters, each]
   const int32_t* places;         ///< [clusters * each], the inverse
   float* logits;                 ///< [rows, clusters * each]

@@ -128,7 +128,7 @@ struct CodebookFormat {
   int32_t scale_inputs;
 };
 
-/// Formats with a codebook in the order of CudaWeights, from kIq1S on.
+/// Formats with a codebook in the order of WeightFormat, from kIq1S on.
 constexpr CodebookFormat kCodebookFormats[] = {
     {CodebookTable::kIq1, 32},        {CodebookTable::kIq1, 16},
     {CodebookTable::kIq2, 32},        {CodebookTable::kIq2, 16},
@@ -141,9 +141,9 @@ constexpr CodebookFormat kCodebookFormats[] = {
 
 /// Calls use(format) with the fragments of a format with a codebook; `none` for others.
 template <class Result, class Use>
-Result with_codebook(CudaWeights format, Result none, const Use& use) {
-  const int index = static_cast<int>(format) - static_cast<int>(CudaWeights::kIq1S);
-  if (index < 0 || format > CudaWeights::kNf4x32) {
+Result with_codebook(WeightFormat format, Result none, const Use& use) {
+  const int index = static_cast<int>(format) - static_cast<int>(WeightFormat::kIq1S);
+  if (index < 0 || format > WeightFormat::kNf4x32) {
     return none;
   }
   const CodebookFormat& found = kCodebookFormats[index];

@@ -15,18 +15,11 @@ int32_t narrow(int64_t number) {
   return static_cast<int32_t>(number);
 }
 
-CudaWeights cuda_format(WeightFormat format) {
-  // Both are in one order, in which float64 comes first.
-  constexpr int kOffset =
-      static_cast<int>(WeightFormat::kFloat32) - static_cast<int>(CudaWeights::kFloat32);
-  static_assert(
-      static_cast<int>(WeightFormat::kInt4x32) - static_cast<int>(CudaWeights::kInt4x32) ==
-          kOffset &&
-      static_cast<int>(kLastFormat) - static_cast<int>(CudaWeights::kAffine4x32) == kOffset);
+WeightFormat kernel_format(WeightFormat format) {
   if (format == WeightFormat::kFloat64) {
     throw Error("float64 weights run on the CPU only; use device: cpu, or dtype: float32");
   }
-  return static_cast<CudaWeights>(static_cast<int>(format) - kOffset);
+  return format;
 }
 
 const float* floats(const at::Tensor& tensor) {
@@ -58,8 +51,7 @@ PagedCache paged_cache(const KvView& view) {
   PagedCache cache{};
   cache.keys = view.keys.mutable_data_ptr();
   cache.values = view.values.mutable_data_ptr();
-  static_assert(static_cast<int>(KvFormat::kKivi4) == static_cast<int>(CudaKv::kKivi4));
-  cache.format = static_cast<CudaKv>(view.format);
+  cache.format = view.format;
   cache.hadamard = view.rotation == KvRotation::kHadamard;
   cache.kv_heads = narrow(view.kv_heads());
   cache.head_dim = narrow(view.head_dim());
@@ -95,7 +87,7 @@ PagedCache cache_to_read(const KvView& view) {
   if (view.read == KvRead::kUpperHalf) {
     SPECDEC_CHECK(view.format == KvFormat::kHierarchical, "CUDA: upper halves of a cache in {}",
                   kv_format_name(view.format));
-    cache.format = CudaKv::kQ4;  // they and the scales lie as its codes do
+    cache.format = KvFormat::kQ4;  // they and the scales lie as its codes do
   }
   return cache;
 }
@@ -213,7 +205,7 @@ TensorLinearTask tensor_linear_task(const Linear& weight, const Linear::Part& pa
                                     const Tensor& input, Tensor& out) {
   TensorLinearTask task = row_task<TensorLinearTask>(weight, part, input, out);
   task.fragments = part.packed.const_data_ptr();
-  task.format = cuda_format(part.format);
+  task.format = kernel_format(part.format);
   return task;
 }
 
@@ -230,7 +222,7 @@ ExpertLinearTask expert_linear_task(const std::vector<Linear>& experts, const Te
   ExpertLinearTask task{};
   task.weight = begin;
   task.expert_bytes = step;
-  task.format = cuda_format(first.format());
+  task.format = kernel_format(first.format());
   task.experts = integers(chosen);
   task.input = floats(input);
   task.out = floats_of(out);
@@ -254,7 +246,7 @@ ScoreClustersTask score_clusters_task(const ClusteredHead& head, const at::Tenso
   task.centroid_scores = floats(centroid_scores);
   task.states = floats(states);
   task.weight = part.packed.const_data_ptr();
-  task.format = cuda_format(part.format);
+  task.format = kernel_format(part.format);
   task.tokens = integers(head.clusters.tokens);
   task.places = integers(head.clusters.places);
   task.logits = floats_of(logits);

@@ -16,8 +16,8 @@ namespace specdec::cuda {
 
 /// A size as kernels take it; a broken precondition where it has more than 31 bits.
 int32_t narrow(int64_t number);
-/// Throws Error for float64.
-CudaWeights cuda_format(WeightFormat format);
+/// A format that kernels take: throws Error for float64.
+WeightFormat kernel_format(WeightFormat format);
 /// Contiguous float32 numbers; anything else is a broken precondition.
 const float* floats(const at::Tensor& tensor);
 float* floats_of(at::Tensor& tensor);

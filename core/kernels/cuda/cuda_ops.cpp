@@ -18,11 +18,11 @@
 namespace specdec {
 namespace {
 
-using cuda::cuda_format;
 using cuda::floats;
 using cuda::floats_of;
 using cuda::floats_or_null;
 using cuda::integers;
+using cuda::kernel_format;
 using cuda::narrow;
 using cuda::paged_cache;
 using cuda::rows_of;
@@ -97,7 +97,7 @@ class CudaOps final : public Ops {
     const Tensor here = uploaded(ids.to(at::kInt).contiguous(), device_);
     cuda::EmbedRowsTask task{};
     task.weight = part.packed.const_data_ptr();
-    task.format = cuda_format(part.format);
+    task.format = kernel_format(part.format);
     task.ids = integers(here);
     task.out = floats_of(out);
     task.factor = static_cast<float>(factor);

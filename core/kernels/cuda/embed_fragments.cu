@@ -53,7 +53,7 @@ int launch_rows(const Task& task, int32_t blocks, void* stream, Use use) {
 
 }  // namespace
 
-int64_t specdec_cuda_fragment_bytes(int32_t outputs, int32_t in, CudaWeights format) {
+int64_t specdec_cuda_fragment_bytes(int32_t outputs, int32_t in, WeightFormat format) {
   return with_fragments(format, int64_t{0}, [&](auto fragments) {
     using Format = decltype(fragments);
     return static_cast<int64_t>(weight_tiles(outputs)) * chunks_of(in) *

@@ -165,7 +165,7 @@ int specdec_cuda_expert_linear(const ExpertLinearTask* task, void* stream) {
     return 0;
   }
   if (task->pairs < 0 || task->outputs < 0 || task->rows_share <= 0 || task->in <= 0 ||
-      task->format != CudaWeights::kFloat32) {
+      task->format != WeightFormat::kFloat32) {
     return kInvalidValue;
   }
   return launch_experts(*task, stream);

@@ -288,45 +288,45 @@ struct Affine4x32Fragments : PackedCodes<4, 8> {
 
 /// Calls use(format) with a format's fragments; `none` for one that tensor cores do not take.
 template <class Result, class Use>
-Result with_fragments(CudaWeights format, Result none, const Use& use) {
+Result with_fragments(WeightFormat format, Result none, const Use& use) {
   switch (format) {
-    case CudaWeights::kFloat32:
+    case WeightFormat::kFloat32:
       return none;
-    case CudaWeights::kBFloat16:
+    case WeightFormat::kBFloat16:
       return use(SixteenBitFragments<true>{});
-    case CudaWeights::kFloat16:
+    case WeightFormat::kFloat16:
       return use(SixteenBitFragments<false>{});
-    case CudaWeights::kQ80:
+    case WeightFormat::kInt8:
       return use(HalfScales<ByteCodes<128>>{});
-    case CudaWeights::kQ40:
+    case WeightFormat::kQ40:
       return use(HalfScales<PackedCodes<4, 8>>{});
-    case CudaWeights::kQ41:
+    case WeightFormat::kQ41:
       return use(HalfScalesAndMinima<PackedCodes<4, 0>>{});
-    case CudaWeights::kQ50:
+    case WeightFormat::kQ50:
       return use(HalfScales<PackedCodes<5, 16>>{});
-    case CudaWeights::kQ51:
+    case WeightFormat::kQ51:
       return use(HalfScalesAndMinima<PackedCodes<5, 0>>{});
-    case CudaWeights::kQ2K:
+    case WeightFormat::kQ2K:
       return use(Q2KFragments{});
-    case CudaWeights::kQ3K:
+    case WeightFormat::kQ3K:
       return use(SignedScales<PackedCodes<3, 4>>{});
-    case CudaWeights::kQ4K:
+    case WeightFormat::kQ4K:
       return use(SuperScales<PackedCodes<4, 0>>{});
-    case CudaWeights::kQ5K:
+    case WeightFormat::kQ5K:
       return use(SuperScales<PackedCodes<5, 0>>{});
-    case CudaWeights::kQ6K:
+    case WeightFormat::kQ6K:
       return use(SignedScales<PackedCodes<6, 32>>{});
-    case CudaWeights::kFp8x128:
+    case WeightFormat::kFp8x128:
       return use(Fp8Fragments<1>{});
-    case CudaWeights::kFp8x32:
+    case WeightFormat::kFp8x32:
       return use(Fp8Fragments<2>{});
-    case CudaWeights::kInt4x128:
+    case WeightFormat::kInt4x128:
       return use(Int4x128Fragments{});
-    case CudaWeights::kInt4x32:
+    case WeightFormat::kInt4x32:
       return use(Int4x32Fragments{});
-    case CudaWeights::kAffine8x64:
+    case WeightFormat::kAffine8x64:
       return use(Affine8x64Fragments{});
-    case CudaWeights::kAffine4x32:
+    case WeightFormat::kAffine4x32:
       return use(Affine4x32Fragments{});
     default:
       return with_codebook(format, none, use);

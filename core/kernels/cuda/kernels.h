@@ -2,6 +2,8 @@
 #include <cstdint>
 
 #include "core/kernels/cuda/sampling_kernels.h"
+#include "core/kernels/device/kv_format.h"
+#include "core/kernels/device/weight_format.h"
 
 /// The CUDA kernels' C interface: what core/kernels/ does on the CPU, on plain pointers to device
 /// memory. Calls are in order on `stream` (a cudaStream_t) and return before the work is done. The
@@ -83,20 +85,6 @@ struct ArgmaxTask {
   const int32_t* names = nullptr;  ///< [size] tokens of the columns; nullptr = each is its own
 };
 
-/// What a cache's numbers are: KvFormat, in its order.
-enum class CudaKv : int32_t {
-  kFloat32,
-  kBFloat16,
-  kFloat16,
-  kFp8E4m3,
-  kQ8,
-  kQ4,
-  kQ3,
-  kHierarchical,
-  kKivi2,
-  kKivi4
-};
-
 /// Recent keys and values as they are: ExactPages as pointers. Pages of their cache's size.
 struct ExactCache {
   float* keys;                ///< [pages, kv_heads, head_dim, page_size]
@@ -110,7 +98,7 @@ struct ExactCache {
 struct PagedCache {
   void* keys;    ///< [pages, kv_heads, width, page_size]
   void* values;  ///< [pages, kv_heads, page_size, width]
-  CudaKv format;
+  KvFormat format;
   bool hadamard;  ///< keys, values and queries are multiplied; see core/kernels/hadamard.h
   int32_t kv_heads, head_dim, page_size;
   int32_t width;             ///< elements of a key or value
@@ -200,45 +188,6 @@ struct PagedAttentionTask {
   void* split = nullptr;
 };
 
-/// What a matrix is stored as: WeightFormat, in its order.
-enum class CudaWeights : int32_t {
-  kFloat32,
-  kBFloat16,
-  kFloat16,
-  kQ80,
-  kQ40,
-  kQ41,
-  kQ50,
-  kQ51,
-  kQ2K,
-  kQ3K,
-  kQ4K,
-  kQ5K,
-  kQ6K,
-  kFp8x128,
-  kFp8x32,
-  kInt4x128,
-  kInt4x32,
-  kIq1S,
-  kIq1M,
-  kIq2Xxs,
-  kIq2Xs,
-  kIq2S,
-  kIq3Xxs,
-  kIq3S,
-  kIq4Nl,
-  kIq4Xs,
-  kTq1,
-  kTq2,
-  kMxfp4,
-  kNvfp4,
-  kFp4x16,
-  kFp4x32,
-  kNf4x32,
-  kAffine8x64,
-  kAffine4x32
-};
-
 /// out = input * weight^T + bias. How a sum is cut depends on the number of inputs alone.
 struct LinearTask {
   const float* weight;  ///< [outputs, in]
@@ -251,10 +200,10 @@ struct LinearTask {
 
 /// out = factor * rows `ids` of the weight.
 struct EmbedRowsTask {
-  const void* weight;  ///< [outputs, in]
-  CudaWeights format;  ///< kFloat32; another one for specdec_cuda_embed_fragments
-  const int32_t* ids;  ///< [count]
-  float* out;          ///< [count, in]
+  const void* weight;   ///< [outputs, in]
+  WeightFormat format;  ///< kFloat32; another one for specdec_cuda_embed_fragments
+  const int32_t* ids;   ///< [count]
+  float* out;           ///< [count, in]
   float factor;
   int32_t count, in;
   int32_t outputs;  ///< of the weight; specdec_cuda_embed_fragments reads it
@@ -337,7 +286,7 @@ struct RouteTask {
 struct ExpertLinearTask {
   const void* weight;      ///< [count][outputs, in], of expert e at e * expert_bytes
   int64_t expert_bytes;    ///< a multiple of 4; of 16 for specdec_cuda_tensor_experts
-  CudaWeights format;      ///< kFloat32; another one for specdec_cuda_tensor_experts
+  WeightFormat format;     ///< kFloat32; another one for specdec_cuda_tensor_experts
   const int32_t* experts;  ///< [pairs]; a pair without an expert in 0 .. count - 1 is left as it is
   const float* input;      ///< [pairs / rows_share, in]
   float* out;              ///< [pairs, outputs]
@@ -395,7 +344,7 @@ struct TensorLinearTask {
   float* out;       ///< row r at out[r * out_stride]
   int64_t out_stride;
   int32_t rows, in, outputs;
-  CudaWeights format = CudaWeights::kBFloat16;
+  WeightFormat format = WeightFormat::kBFloat16;
   bool is_split = false;  ///< whether the workspace holds them already
 };
 
@@ -412,7 +361,7 @@ int specdec_cuda_round_keys(const RoundKeysTask* task, void* stream);
 int specdec_cuda_linear(const LinearTask* task, void* stream);
 /// 0 for float32, which tensor cores do not take.
 int64_t specdec_cuda_fragment_bytes(int32_t outputs, int32_t in,
-                                    CudaWeights format = CudaWeights::kBFloat16);
+                                    WeightFormat format = WeightFormat::kBFloat16);
 int64_t specdec_cuda_split_bytes(int32_t rows, int32_t in);
 int specdec_cuda_tensor_linear(const TensorLinearTask* task, void* stream);
 int specdec_cuda_embed_rows(const EmbedRowsTask* task, void* stream);

@@ -327,7 +327,7 @@ __device__ inline float number_at(const Kv& kv, const typename Kv::Element* firs
 /// Whether pages and heads of a format that rounds keys in groups of tokens hold whole ones, and
 /// what is read of them ends with one; true of other formats.
 inline bool has_whole_groups(const PagedCache& cache) {
-  return (cache.format != CudaKv::kKivi2 && cache.format != CudaKv::kKivi4) ||
+  return (cache.format != KvFormat::kKivi2 && cache.format != KvFormat::kKivi4) ||
          (cache.page_size % device::kRangedTokens == 0 && cache.head_dim % 8 == 0 &&
           cache.exact.recent > 0 && cache.exact.multiple % device::kRangedTokens == 0);
 }
@@ -337,25 +337,25 @@ inline bool has_whole_groups(const PagedCache& cache) {
 template <class Use>
 int with_kv_format(const PagedCache& cache, const Use& use) {
   switch (cache.format) {
-    case CudaKv::kFloat32:
+    case KvFormat::kNative:
       return use(FloatKv<float>{});
-    case CudaKv::kBFloat16:
+    case KvFormat::kBFloat16:
       return use(FloatKv<device::Bfloat16Bits>{});
-    case CudaKv::kFloat16:
+    case KvFormat::kFloat16:
       return use(FloatKv<device::HalfBits>{});
-    case CudaKv::kFp8E4m3:
+    case KvFormat::kFp8E4m3:
       return use(FloatKv<device::Float8Bits>{});
-    case CudaKv::kQ8:
+    case KvFormat::kQ8:
       return use(ScaledKv<8>{});
-    case CudaKv::kQ4:
+    case KvFormat::kQ4:
       return use(ScaledKv<4>{});
-    case CudaKv::kQ3:
+    case KvFormat::kQ3:
       return cache.levels == nullptr ? use(LevelsKv<device::NormalLevels>{}) : use(CodebookKv{});
-    case CudaKv::kHierarchical:
+    case KvFormat::kHierarchical:
       return use(HalvesKv{});
-    case CudaKv::kKivi2:
+    case KvFormat::kKivi2:
       return use(RangedKv<2>{});
-    case CudaKv::kKivi4:
+    case KvFormat::kKivi4:
       return use(RangedKv<4>{});
   }
   return kInvalidValue;

@@ -14,7 +14,7 @@ static Tensor unpack(const Linear::Part& part, int64_t in, at::Device device) {
   run_kernel(device, "unpack_fragments", specdec_cuda_unpack_fragments,
              {part.packed.const_data_ptr(),
               reinterpret_cast<uint16_t*>(rows.mutable_data_ptr<at::BFloat16>()), narrow(part.out),
-              narrow(in), cuda_format(part.format)});
+              narrow(in), kernel_format(part.format)});
   return rows;
 }
 

@@ -71,7 +71,7 @@ int specdec_cuda_embed_rows(const EmbedRowsTask* task, void* stream) {
   if (task->count == 0) {
     return 0;
   }
-  if (task->format != CudaWeights::kFloat32) {
+  if (task->format != WeightFormat::kFloat32) {
     return kInvalidValue;
   }
   LaunchShape shape;

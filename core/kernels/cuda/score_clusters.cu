@@ -184,7 +184,7 @@ int launch_scores(const ScoreClustersTask& task, const Weights& weights, void* s
 }
 
 int score_tokens(const ScoreClustersTask& task, void* stream) {
-  if (task.format == CudaWeights::kFloat32) {
+  if (task.format == WeightFormat::kFloat32) {
     return launch_scores(task, FloatWeights{static_cast<const float*>(task.weight), task.in},
                          stream);
   }

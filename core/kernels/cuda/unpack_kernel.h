@@ -9,7 +9,7 @@ struct UnpackFragmentsTask {
   const void* fragments;  ///< as TensorLinearTask's
   uint16_t* out;          ///< [outputs, in]
   int32_t outputs, in;
-  CudaWeights format;
+  WeightFormat format;
 };
 
 extern "C" int specdec_cuda_unpack_fragments(const UnpackFragmentsTask* task, void* stream);

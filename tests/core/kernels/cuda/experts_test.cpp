@@ -88,7 +88,7 @@ Tensor cuda_expert_linear(const ExpertWeights& weights, const Tensor& experts, c
   const Tensor out = at::full({experts.numel(), weights.out()}, kNoOutput);
   const cuda::ExpertLinearTask task = {weights.stored.const_data_ptr(),
                                        weights.stored.stride(0) * 4,
-                                       cuda::CudaWeights::kFloat32,
+                                       WeightFormat::kFloat32,
                                        experts.const_data_ptr<int32_t>(),
                                        input.const_data_ptr<float>(),
                                        out.mutable_data_ptr<float>(),
@@ -184,7 +184,7 @@ TEST(CudaExpertsTest, RefusesWhatItCannotTake) {
   route_task.chosen = 5;
   EXPECT_EQ(specdec_cuda_route(&route_task, nullptr), cuda::kInvalidValue);
   cuda::ExpertLinearTask task{};
-  task.format = cuda::CudaWeights::kQ5K;
+  task.format = WeightFormat::kQ5K;
   task.pairs = 1;
   task.rows_share = 1;
   task.outputs = 1;

@@ -76,7 +76,7 @@ TEST_F(CudaLinearTest, ReadsRowsByTheirIds) {
   const Tensor ids = at::tensor({8, 0, 3, 3}, at::kInt);
   const Tensor out = at::empty({4, 333});
   cuda::EmbedRowsTask task = {weight.const_data_ptr(),
-                              cuda::CudaWeights::kFloat32,
+                              WeightFormat::kFloat32,
                               ids.const_data_ptr<int32_t>(),
                               out.mutable_data_ptr<float>(),
                               2.5F,
@@ -85,7 +85,7 @@ TEST_F(CudaLinearTest, ReadsRowsByTheirIds) {
                               9};
   ASSERT_EQ(specdec_cuda_embed_rows(&task, nullptr), 0);
   EXPECT_TRUE(at::equal(out, weight.index_select(0, ids) * 2.5F));
-  task.format = cuda::CudaWeights::kBFloat16;
+  task.format = WeightFormat::kBFloat16;
   EXPECT_EQ(specdec_cuda_embed_rows(&task, nullptr), cuda::kInvalidValue);
 }
 

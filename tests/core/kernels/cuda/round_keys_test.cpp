@@ -319,7 +319,7 @@ TEST_F(CudaRoundKeysChecksTest, RoundingRefusesWhatItCannotTake) {
     return specdec_cuda_round_keys(&wrong, nullptr) == cuda::kInvalidValue;
   };
   EXPECT_TRUE(is_refused([](auto& wrong) { wrong.cache.exact.keys = nullptr; }));
-  EXPECT_TRUE(is_refused([](auto& wrong) { wrong.cache.format = cuda::CudaKv::kQ4; }));
+  EXPECT_TRUE(is_refused([](auto& wrong) { wrong.cache.format = KvFormat::kQ4; }));
   EXPECT_TRUE(is_refused([](auto& wrong) { wrong.nodes = cuda::kMaxGridY + 1; }));
 }
 

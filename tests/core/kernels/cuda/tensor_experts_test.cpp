@@ -190,7 +190,7 @@ TEST(CudaTensorExpertsReadTest, RefusesWhatItCannotTake) {
     change(task);
     return specdec_cuda_tensor_experts(&task, nullptr) == cuda::kInvalidValue;
   };
-  EXPECT_TRUE(refused([](auto& task) { task.format = cuda::CudaWeights::kFloat32; }));
+  EXPECT_TRUE(refused([](auto& task) { task.format = WeightFormat::kFloat32; }));
   EXPECT_TRUE(refused([](auto& task) { task.expert_bytes += 8; }));
   EXPECT_TRUE(refused([](auto& task) { task.weight = static_cast<const char*>(task.weight) + 4; }));
   EXPECT_TRUE(refused([](auto& task) { task.workspace = static_cast<char*>(task.workspace) + 8; }));

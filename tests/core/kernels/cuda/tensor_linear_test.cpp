@@ -30,7 +30,7 @@ class TensorMatrix {
   TensorMatrix(const Tensor& stored, const Tensor& weight, WeightFormat host)
       : out_(weight.size(0)),
         in_(weight.size(1)),
-        format_(cuda::cuda_format(host)),
+        format_(cuda::kernel_format(host)),
         fragments_(pack_fragments(stored, host)) {
     EXPECT_EQ(fragments_.numel(),
               cuda::specdec_cuda_fragment_bytes(static_cast<int32_t>(out_),
@@ -88,7 +88,7 @@ class TensorMatrix {
 
  private:
   int64_t out_, in_;
-  cuda::CudaWeights format_;
+  WeightFormat format_;
   Tensor fragments_;
 };
 
@@ -268,17 +268,17 @@ TEST(CudaTensorLinearTest, RefusesFragmentsThatAreNotAligned) {
 }
 
 TEST(CudaTensorLinearTest, RefusesFloat32) {
-  EXPECT_EQ(cuda::specdec_cuda_fragment_bytes(16, 256, cuda::CudaWeights::kFloat32), 0);
+  EXPECT_EQ(cuda::specdec_cuda_fragment_bytes(16, 256, WeightFormat::kFloat32), 0);
   cuda::TensorLinearTask task{};
   task.rows = 1;
   task.in = 256;
   task.outputs = 16;
-  task.format = cuda::CudaWeights::kFloat32;
+  task.format = WeightFormat::kFloat32;
   EXPECT_EQ(specdec_cuda_tensor_linear(&task, nullptr), cuda::kInvalidValue);
   cuda::EmbedRowsTask embed{};
   embed.count = 1;
   embed.in = 256;
-  embed.format = cuda::CudaWeights::kFloat32;
+  embed.format = WeightFormat::kFloat32;
   EXPECT_EQ(specdec_cuda_embed_fragments(&embed, nullptr), cuda::kInvalidValue);
 }
 

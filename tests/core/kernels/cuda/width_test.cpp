@@ -112,7 +112,7 @@ Product tensor_product(WeightFormat host, WidthMatrix size) {
     task.rows = rows;
     task.in = in_count;
     task.outputs = out_count;
-    task.format = cuda::cuda_format(host);
+    task.format = cuda::kernel_format(host);
     EXPECT_EQ(specdec_cuda_tensor_linear(&task, nullptr), 0);
     return out;
   };
