@@ -11,6 +11,7 @@
 
 #include "core/kernels/attention_operands.h"
 #include "core/kernels/attention_task.h"
+#include "core/kernels/attention_tiles.h"
 #include "core/kernels/checks.h"
 #include "core/kernels/hadamard.h"
 #include "core/kernels/key_groups.h"
@@ -31,32 +32,6 @@ constexpr int64_t kParallelWork = 200'000;
 namespace specdec {
 namespace {
 
-/// Nodes and rows of a tile: so many share what is read.
-constexpr int64_t kTileNodes = 16;
-constexpr int64_t kTileRows = 64;
-
-/// Parts of rows, and the memory that their values lie in. It only grows.
-template <class T>
-class Parts {
- public:
-  /// `rows` empty parts.
-  RowPart<T>* reset(int64_t rows, int64_t head_dim) {
-    const int64_t stride = (head_dim + kWidest - 1) / kWidest * kWidest;
-    if (static_cast<int64_t>(mixed_.size()) < rows * stride) {
-      mixed_.resize(static_cast<size_t>(rows * stride));
-    }
-    parts_.clear();
-    for (int64_t r = 0; r < rows; ++r) {
-      parts_.push_back({-std::numeric_limits<T>::infinity(), 0, mixed_.data() + r * stride});
-    }
-    return parts_.data();
-  }
-
- private:
-  std::vector<RowPart<T>> parts_;
-  std::vector<T> mixed_;
-};
-
 /// Memory of one thread; it only grows, so that a decoding step allocates nothing.
 template <class T>
 struct Scratch {
@@ -65,81 +40,8 @@ struct Scratch {
   std::vector<T> scores;
   std::vector<float> weights;    ///< logarithms, of means
   std::vector<int32_t> columns;  ///< numbers of those of means
-  Parts<T> sums, parts;
+  RowParts<T> sums, parts;
 };
-
-/// A tile and a kv head, all chunks or, where there are too few of these for all threads, one.
-template <class T>
-struct AttentionTask {
-  NodeTile tile;
-  int64_t kv_head;
-  RowPart<T>* parts;    ///< [rows] where the chunk's parts go; nullptr = all chunks, to the end
-  KeyChunk chunk = {};  ///< with parts
-};
-
-/// What the tasks of a call are; kept by the calling thread, like Scratch.
-template <class T>
-struct TaskList {
-  std::vector<AttentionTask<T>> tasks;
-  Parts<T> parts;
-};
-
-/// Pages are given back from a row's beginning on, so the first one that a node reads tells.
-template <class T, class Kv>
-void check_held(const Operands<T, Kv>& o, const int32_t* page_table, int64_t node, int64_t begin,
-                int64_t end) {
-  SPECDEC_CHECK(
-      begin >= end || page_table[o.rows[node] * o.table_stride + begin / o.page_size] >= 0,
-      "paged_attention: node {} sees position {}, which the cache has given back", node, begin);
-}
-
-template <class T, class Kv>
-std::vector<NodeTile>& cut_tiles(const Operands<T, Kv>& o) {
-  thread_local std::vector<NodeTile> tiles;
-  tiles.clear();
-  const int64_t most = std::clamp<int64_t>(kTileRows / o.group, 1, kTileNodes);
-  for (int64_t node = 0; node < o.nodes; ++node) {
-    if (node == 0 || o.rows[node] != o.rows[node - 1] || node - tiles.back().begin == most) {
-      tiles.push_back({node, node});
-    }
-    const int64_t exact = o.first_exact(node);
-    check_held(o, o.pages.page_table, node, o.first_seen(node), exact);
-    check_held(o, o.exact.page_table, node, exact, o.positions[node] + 1);
-    NodeTile& tile = tiles.back();
-    tile.end = node + 1;
-    tile.pages.include(o.first_seen(node), exact);
-    tile.exact.include(exact, o.positions[node] + 1);
-    tile.sees_sink = tile.sees_sink || o.sink_end(node) > 0;
-    tile.sees_means = tile.sees_means || o.means(node) > 0;
-  }
-  return tiles;
-}
-
-/// Fills list.tasks; `split` = one for each chunk.
-template <class T, class Kv>
-void cut_tasks(const Operands<T, Kv>& o, const std::vector<NodeTile>& tiles, bool split,
-               TaskList<T>& list) {
-  list.tasks.clear();
-  int64_t rows = 0;
-  for (const NodeTile& tile : tiles) {
-    rows += (tile.end - tile.begin) * o.heads * tile.chunks();
-  }
-  RowPart<T>* parts = split ? list.parts.reset(rows, o.head_dim) : nullptr;
-  for (size_t i = 0; i < tiles.size(); ++i) {
-    // Late tiles of a prefill see most: alternating with early ones, threads get equal shares.
-    const NodeTile& tile = tiles[i % 2 == 0 ? i / 2 : tiles.size() - 1 - i / 2];
-    for (int64_t kv_head = 0; kv_head < o.kv_heads; ++kv_head) {
-      if (!split) {
-        list.tasks.push_back({tile, kv_head, nullptr, {}});
-        continue;
-      }
-      tile.for_each_chunk([&](const KeyChunk& chunk) {
-        list.tasks.push_back({tile, kv_head, parts, chunk});
-        parts += (tile.end - tile.begin) * o.group;
-      });
-    }
-  }
-}
 
 /// Lists what a tile's nodes see, as see(node) says, and their rows with where scores and parts go:
 /// those of nodes that see something. `parts` are those of all rows of the tile.
@@ -351,7 +253,7 @@ int64_t worthwhile_threads(const Operands<T, Kv>& o) {
 
 template <class T, class Kv>
 void run(const Operands<T, Kv>& o) {
-  thread_local TaskList<T> list;
+  thread_local AttentionTasks<T> list;
   const std::vector<NodeTile>& tiles = cut_tiles(o);
   const int64_t threads = worthwhile_threads(o);
   const auto shares = static_cast<int64_t>(tiles.size()) * o.kv_heads;
