@@ -1,20 +1,13 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "core/kernels/cuda/split_memory.h"
 #include "core/kernels/ops.h"
 
 namespace specdec::cuda {
-
-/// Rows that memory for split inputs holds. The tensor is kept, so that its memory becomes no other
-/// one's; undefined = the memory holds nothing.
-struct SplitRows {
-  at::Tensor tensor;
-  int64_t rows = 0, in = 0;
-};
 
 /// Launches that are recorded and not run, as long as it lives.
 class CudaCapture {

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "core/kernels/cuda/cuda_arguments.h"
+#include "core/kernels/cuda/cuda_cache_tasks.h"
 #include "tests/core/kernels/attention_case.h"
 
 namespace specdec {

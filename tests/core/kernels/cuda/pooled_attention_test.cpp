@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "core/kernels/cuda/cuda_arguments.h"
+#include "core/kernels/cuda/cuda_cache_tasks.h"
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "tests/kv/pooled_cache.h"
 #include "tests/support/parameter_name.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/kernels/cuda/cuda_arguments.h"
+#include "core/kernels/cuda/cuda_cache_tasks.h"
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/launch_shape.h"
 #include "kv/kv_cache.h"

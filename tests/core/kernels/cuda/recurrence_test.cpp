@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "core/kernels/cuda/cuda_arguments.h"
+#include "core/kernels/cuda/cuda_tasks.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/launch_shape.h"
 #include "tests/core/kernels/recurrence_case.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/kernels/cuda/cuda_arguments.h"
+#include "core/kernels/cuda/cuda_cache_tasks.h"
 #include "core/kernels/cuda/cuda_ops.h"
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/launch_shape.h"

@@ -6,8 +6,8 @@
 
 #include "core/error.h"
 #include "core/kernels/cuda/cluster_kernels.h"
-#include "core/kernels/cuda/cuda_arguments.h"
 #include "core/kernels/cuda/cuda_ops.h"
+#include "core/kernels/cuda/cuda_tasks.h"
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/launch_shape.h"
 #include "tests/core/kernels/cluster_case.h"

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/kernels/cuda/cuda_ops.h"
+#include "core/kernels/cuda/cuda_tasks.h"
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/linear.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/kernels/cuda/cuda_arguments.h"
+#include "core/kernels/cuda/cuda_tasks.h"
 #include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/launch_shape.h"

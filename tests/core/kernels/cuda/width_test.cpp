@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/kernels/cuda/cuda_arguments.h"
+#include "core/kernels/cuda/cuda_cache_tasks.h"
 #include "core/kernels/linear.h"
 #include "core/kernels/weight_fragments.h"
 #include "tests/core/kernels/attention_case.h"
