@@ -23,6 +23,7 @@
 #include "experiments/config/output_path.h"
 #include "experiments/report/run_comparison.h"
 #include "experiments/run/record_order.h"
+#include "experiments/run/recorded_sweep.h"
 #include "experiments/terminal/json_option.h"
 
 namespace specdec {
@@ -154,9 +155,13 @@ int compare(const CommandContext& context, const CompareArguments& arguments) {
   const fs::path folder_b = arguments.runs.at(1);
   const auto records_a = read_run(folder_a);
   const auto records_b = read_run(folder_b);
+  const RecordedSweep sweep_a(folder_a);
+  const RecordedSweep sweep_b(folder_b);
   RunComparison comparison =
-      compare_runs({folder_a.string(), records_a, load_conditions(folder_a)},
-                   {folder_b.string(), records_b, load_conditions(folder_b)});
+      compare_runs({folder_a.string(), records_a,
+                    [&](const auto& label) { return sweep_a.condition_of(label); }},
+                   {folder_b.string(), records_b,
+                    [&](const auto& label) { return sweep_b.condition_of(label); }});
   if (comparison.shared > 0) {
     comparison.notes.emplace_back(
         "A and B ran at different times: the intervals are over questions only; put both in one "

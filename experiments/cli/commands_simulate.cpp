@@ -133,7 +133,7 @@ CostCurve target_curve(const std::string& run, const TracedArm& arm,
 std::optional<StepCosts> costs_of_run(const std::string& run, const TracedArm& arm,
                                       std::string& reason) {
   try {
-    const auto alike = points_alike(run, arm.sweep_point);
+    const auto alike = RecordedSweep(run).points_alike(arm.sweep_point);
     const CostCurve curve = target_curve(run, arm, alike);
     auto records = load_records(run);
     std::erase_if(records, [&](const GenerationRecord& record) {

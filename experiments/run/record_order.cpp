@@ -8,10 +8,8 @@
 
 #include "core/error.h"
 #include "experiments/config/config_file.h"
-#include "experiments/config/config_node.h"
 #include "experiments/config/yaml_tree.h"
 #include "experiments/run/run_folder.h"
-#include "experiments/run/sweep.h"
 
 namespace specdec {
 namespace {
@@ -95,22 +93,6 @@ std::vector<GenerationRecord> load_ordered_records(const fs::path& folder) {
       },
       records);
   return records;
-}
-
-ConditionOf load_conditions(const fs::path& folder) {
-  const auto root = config_tree(folder);
-  if (root == nullptr || root->kind != YamlTree::Kind::kMap) {
-    return {};
-  }
-  const auto errors = std::make_shared<ConfigErrors>();  // `specdec run` has reported them
-  std::map<std::string, std::string> conditions;
-  for (const Combination& combination : read_sweep(ConfigNode(root, errors)).combinations) {
-    conditions[combination.label] = combination.condition;
-  }
-  return [conditions = std::move(conditions)](const std::string& label) {
-    const auto found = conditions.find(label);
-    return found == conditions.end() ? label : found->second;
-  };
 }
 
 }  // namespace specdec

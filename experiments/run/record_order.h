@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "experiments/metrics/generation_record.h"
-#include "experiments/metrics/reference_points.h"
 #include "experiments/run/experiment_config.h"
 
 namespace specdec {
@@ -22,9 +21,5 @@ std::vector<GenerationRecord> in_plan_order(const ExperimentPlan& plan,
 /// folder's config.yaml lists strategies, without one as they were made; points in the order in
 /// which the strategies, the first one before the others, have records of them.
 std::vector<GenerationRecord> load_ordered_records(const std::filesystem::path& folder);
-
-/// The conditions of the sweep in the folder's config.yaml; empty where it has none that can be
-/// read.
-ConditionOf load_conditions(const std::filesystem::path& folder);
 
 }  // namespace specdec

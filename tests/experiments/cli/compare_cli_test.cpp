@@ -138,8 +138,19 @@ TEST(CompareCliTest, SpeedUpsAreOverTheConditionOfTheConfigsSweep) {
     return nlohmann::json::parse(result.out).at("arms").back().at("a").at("speedup");
   };
   EXPECT_NEAR(speedup().get<double>(), 18.0, 1e-9) << "not 2, which is that over temperature 0";
-  a.write("config.yaml", "strategies: [{name: plain}, {name: fast}]\n");
-  EXPECT_TRUE(speedup().is_null()) << "the conditions are not known";
+  const auto refused = [&](const std::string& config) {
+    a.write("config.yaml", config);
+    const auto result = cli({"compare", run, run});
+    EXPECT_EQ(result.code, 2) << config;
+    return result.err;
+  };
+  EXPECT_THAT(refused("strategies: [{name: plain}, {name: fast}]\n"),
+              AllOf(HasSubstr("config.yaml: its sweep has no point 'temperature=0"),
+                    HasSubstr("was the file edited?")));
+  EXPECT_THAT(refused("sweep: ["), HasSubstr("config.yaml")) << "which cannot be read";
+  EXPECT_THAT(refused("sweep: 3"), HasSubstr("config.yaml"));
+  std::filesystem::remove(a.path() / "config.yaml");
+  EXPECT_THAT(cli({"compare", run, run}).err, HasSubstr("was the file removed?"));
 }
 
 TEST(CompareCliTest, ADamagedRunIsAnError) {
