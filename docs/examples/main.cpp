@@ -61,7 +61,7 @@ DrafterRegistry::Make prepare_nearest_state(const ConfigNode&, const RunPlan& pl
 }
 
 VerifierRegistry::Make prepare_leviathan(const ConfigNode& node, const RunPlan& plan) {
-  if (plan.branches != nullptr && *plan.branches > 1) {
+  if (plan.draft->has_branches()) {
     node.fail_at("type", "leviathan verifies chains only; use draft_length instead of tree");
   }
   return [](BuildContext&) { return std::make_unique<LeviathanVerifier>(); };

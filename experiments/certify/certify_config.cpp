@@ -19,7 +19,9 @@ namespace {
 
 constexpr double kMinExpected = 5.0;
 
-bool is_search(const StrategyConfig& strategy) { return strategy.promise == Promise::kSearch; }
+bool is_search(const StrategyConfig& strategy) {
+  return strategy.notes.promise == Promise::kSearch;
+}
 
 /// The level of one test, so that Holm's first step holds it for all of them.
 double level_of_one(const std::vector<Group>& groups, const ConfigCertifyOptions& options) {
@@ -29,7 +31,7 @@ double level_of_one(const std::vector<Group>& groups, const ConfigCertifyOptions
       const auto prompts = static_cast<int64_t>(group.config->prompts.prompts.size());
       tests += (1 + std::min(options.prompts, prompts)) *
                std::count_if(group.arms.begin(), group.arms.end(), [](const Arm& arm) {
-                 return arm.config->promise == Promise::kLossless;
+                 return arm.config->notes.promise == Promise::kLossless;
                });
     }
   }

@@ -36,7 +36,7 @@ void refuse_corrections(const Group& group) {
   }
 }
 
-bool searches(const Arm& arm) { return arm.config->promise == Promise::kSearch; }
+bool searches(const Arm& arm) { return arm.config->notes.promise == Promise::kSearch; }
 
 /// Runs a test; a check of specdec's own that fails on the way is the strategy's failure.
 template <class Run>
@@ -177,7 +177,7 @@ Task GroupCertifier::task(const EncodedPrompt& prompt, const Arm& arm) const {
 ConfigTest GroupCertifier::new_test(const Arm& arm) const {
   return {.strategy = arm.config->name,
           .point = arm.sweep_point,
-          .promise = arm.config->promise,
+          .promise = arm.config->notes.promise,
           .greedy = greedy()};
 }
 

@@ -30,7 +30,7 @@ ReplayTest replay_arm(const Arm& arm, const ExperimentConfig& config, ReplayStag
   const auto rows = rows_for(arm, all);
   ReplayTest test{.point = arm.sweep_point,
                   .strategy = arm.config->name,
-                  .promise = arm.config->promise,
+                  .promise = arm.config->notes.promise,
                   .rows = std::ssize(rows),
                   .own_rows = std::all_of(rows.begin(), rows.end(), [&](const ReplayRow& row) {
                     return is_row_of(arm, row);

@@ -20,7 +20,7 @@ void check_room(const ModelFiles& files, const ModelOptions& options,
                          .new_tokens = std::min(max_new_tokens, context - prompt_tokens)};
   std::vector<PlannedCache> caches = {
       planned_cache("--cache", options.cache, files.plan, files.config, options)};
-  for (const PlannedCache& cache : strategy.draft_caches) {
+  for (const PlannedCache& cache : strategy.notes.draft_caches) {
     if (cache.is_own) {
       caches.push_back(cache);
       caches.back().key = "--strategy: " + cache.key;

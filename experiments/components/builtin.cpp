@@ -21,41 +21,27 @@ std::string promise_name(Promise promise) {
 Promise weaker(Promise a, Promise b) { return std::max(a, b); }
 
 void note_promise(const RunPlan& plan, Promise promise) {
-  if (plan.promise != nullptr) {
-    *plan.promise = weaker(*plan.promise, promise);
-  }
+  plan.strategy->promise = weaker(plan.strategy->promise, promise);
 }
 
 void note_uncertified(const RunPlan& plan, const std::string& component) {
-  auto* noted = plan.uncertified;
-  if (noted != nullptr && std::find(noted->begin(), noted->end(), component) == noted->end()) {
-    noted->push_back(component);
+  auto& noted = plan.strategy->uncertified;
+  if (std::find(noted.begin(), noted.end(), component) == noted.end()) {
+    noted.push_back(component);
   }
 }
 
 void note_branches(const RunPlan& plan, int64_t most, int64_t levels) {
-  if (plan.branches != nullptr) {
-    *plan.branches = most;
-  }
-  if (plan.branch_levels != nullptr) {
-    *plan.branch_levels = most > 1 ? levels : 0;
-  }
+  plan.draft->branches = most;
+  plan.draft->branch_levels = most > 1 ? levels : 0;
 }
 
-void note_best_only(const RunPlan& plan) {
-  if (plan.best_only != nullptr) {
-    *plan.best_only = true;
-  }
-}
+void note_best_only(const RunPlan& plan) { plan.draft->best_only = true; }
 
-void note_hidden_states(const RunPlan& plan) {
-  if (plan.hidden_states != nullptr) {
-    *plan.hidden_states = true;
-  }
-}
+void note_hidden_states(const RunPlan& plan) { plan.draft->hidden_states = true; }
 
 void check_sample(const ConfigNode& node, const RunPlan& plan, std::optional<bool> sample) {
-  if (sample.value_or(false) && plan.best_only != nullptr && *plan.best_only) {
+  if (sample.value_or(false) && plan.draft->best_only) {
     node.fail("sample",
               "is true, and this tree leaves nodes out after their siblings were found: over "
               "siblings drawn at random that changes the output's distribution; give false, or "

@@ -123,14 +123,15 @@ OptionTable<LookaheadOptions> lookahead_options() {
 
 DrafterRegistry::Make prepare_lookahead(const ConfigNode& node, const RunPlan& plan) {
   const LookaheadOptions options = lookahead_options().read(node);
-  if (plan.branches != nullptr && *plan.branches < options.least_branches()) {
+  const std::optional<int64_t> branches = plan.draft->branches;
+  if (branches && *branches < options.least_branches()) {
     node.fail_at(
-        "type", fmt::format("lookahead drafts a window beside its guesses: with ngram {} it needs "
-                            "a tree of at least {} children a node, such as tree: {{type: dynamic, "
-                            "nodes: 40, depth: 10, top_k: 8}}, and {} allowed here",
-                            options.ngram, options.least_branches(),
-                            *plan.branches == 1 ? "a chain is all that is"
-                                                : fmt::format("{} are", *plan.branches)));
+        "type",
+        fmt::format("lookahead drafts a window beside its guesses: with ngram {} it needs "
+                    "a tree of at least {} children a node, such as tree: {{type: dynamic, "
+                    "nodes: 40, depth: 10, top_k: 8}}, and {} allowed here",
+                    options.ngram, options.least_branches(),
+                    *branches == 1 ? "a chain is all that is" : fmt::format("{} are", *branches)));
   }
   return [options](BuildContext&) { return std::make_unique<LookaheadDrafter>(options); };
 }
@@ -158,12 +159,12 @@ DrafterRegistry::Make prepare_cascade(const ConfigNode& node, const RunPlan& pla
   std::vector<Planned> planned;
   for (const ConfigNode& member : node.children("drafters")) {
     const CascadeMemberOptions options = cascade_member_options().read(member);
-    // A draft has no more levels than tokens.
-    int64_t levels = plan.branch_levels == nullptr ? 0 : *plan.branch_levels;
-    levels = std::min(levels, options.max_tokens);
     RunPlan member_plan = plan;
-    member_plan.branch_levels = plan.branch_levels == nullptr ? nullptr : &levels;
+    member_plan.draft = std::make_shared<DraftNotes>(*plan.draft);
+    // A draft has no more levels than tokens.
+    member_plan.draft->branch_levels = std::min(plan.draft->branch_levels, options.max_tokens);
     planned.push_back({plan.components.drafters.prepare(member, member_plan), options});
+    plan.draft->hidden_states = member_plan.draft->hidden_states;
     const int64_t min_tokens = options.min_tokens;
     if (options.max_tokens < min_tokens) {
       member.fail("max_tokens",

@@ -176,9 +176,8 @@ void check_all_layers(const ConfigNode& node, const RunPlan& plan, const SelfDra
 /// Notes a mistake where this cache takes no branches behind a beam's output: behind the prompt,
 /// which the target's first row holds, drafts evaluate it anew.
 void check_beams(const ConfigNode& node, const RunPlan& plan, const CacheChoice& cache) {
-  const bool branches = plan.branch_levels != nullptr && *plan.branch_levels > 0;
-  if (plan.beams && branches && cache.format && kv_key_group(*cache.format) > 1 &&
-      plan.max_new_tokens > cache.exact_recent) {
+  if (plan.beams && plan.draft->branch_levels > 0 && cache.format &&
+      kv_key_group(*cache.format) > 1 && plan.max_new_tokens > cache.exact_recent) {
     node.fail(node.has("cache") ? "cache" : "type",
               fmt::format("drafts of beams evaluate all that a beam has written, and branches "
                           "behind more than exact_recent ({}) tokens cannot be read in {}: raise "

@@ -54,13 +54,8 @@ ShapeRegistry::Make prepare_shape(const ConfigNode& node, const RunPlan& plan) {
 }
 
 StrategyRegistry::Make prepare_speculative(const ConfigNode& node, const RunPlan& run) {
-  int64_t branches = 1;
   RunPlan plan = run;
-  plan.branches = &branches;
-  int64_t branch_levels = 0;
-  plan.branch_levels = &branch_levels;
-  bool best_only = false;
-  plan.best_only = &best_only;
+  plan.draft = std::make_shared<DraftNotes>();
   const Components& all = plan.components;
   for (const char* part : {"drafter", "verifier", "tree"}) {
     node.expand_type_name(part);
@@ -143,16 +138,12 @@ StrategyRegistry::Make prepare_speculative_beam(const ConfigNode& node, const Ru
     check_branch_levels(node, plan, options.draft_length);
   }
   RunPlan own = plan;
-  int64_t branch_levels = 0;
-  own.branches = &options.draft_width;
-  own.branch_levels = &branch_levels;
+  own.draft = std::make_shared<DraftNotes>();
   own.beams = true;
   note_branches(own, options.draft_width, options.draft_length);
-  bool hidden_states = false;
-  own.hidden_states = &hidden_states;
   node.expand_type_name("drafter");
   auto drafter = plan.components.drafters.prepare(node.child("drafter"), own);
-  if (hidden_states) {
+  if (own.draft->hidden_states) {
     node.fail("drafter",
               "follows the target's hidden states along one sequence, and beam search asks it for "
               "several in turn: choose a drafter that reads tokens only (draft_model, "

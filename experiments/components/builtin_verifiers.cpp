@@ -25,7 +25,7 @@ VerifierRegistry::Make prepare_exact_match(const ConfigNode& node, const RunPlan
 }
 
 VerifierRegistry::Make prepare_block(const ConfigNode& node, const RunPlan& plan) {
-  if (plan.branches != nullptr && *plan.branches > 1) {
+  if (plan.draft->has_branches()) {
     node.fail_at("type",
                  "block verification takes chains only, and this tree branches; use rejection, or "
                  "draft_length instead of tree");

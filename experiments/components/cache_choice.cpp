@@ -164,9 +164,8 @@ std::shared_ptr<YamlTree> loss_tree(const ConfigNode& cache) {
 CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
                         const std::optional<KvFormat>& format) {
   cache.expand_type_name("of");
-  Promise promise = Promise::kLossless;  // of the type, and of the one that it wraps
   RunPlan own = plan;
-  own.promise = &promise;
+  own.strategy = std::make_shared<StrategyNotes>();  // of the type, and of the one that it wraps
   const TierBudget tiers = tier_budget(cache, plan.components);
   CacheChoice choice{.tiers = tiers,
                      .format = format,
@@ -174,6 +173,9 @@ CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
                      .exact_recent = read_exact_recent(cache, format, tiers.is_given())};
   choice.codebook = read_codebook(cache, choice);
   choice.make = plan.components.caches.prepare(cache, own);
+  for (const std::string& component : own.strategy->uncertified) {
+    note_uncertified(plan, component);
+  }
   choice.yaml = write_yaml(*cache.resolved());
   choice.no_mps = type_without_mps(cache, plan.components);
   if (choice.exact_recent > 0 && choice.tiers.is_given()) {
@@ -186,7 +188,7 @@ CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
                            "paged");
     choice.exact_recent = 0;
   }
-  if (format || promise == Promise::kLossy) {
+  if (format || own.strategy->promise == Promise::kLossy) {
     choice.loss = write_yaml_flow(*loss_tree(cache));
   }
   return choice;
@@ -270,12 +272,11 @@ void check_draft_layers(const ConfigNode& drafter, const RunPlan& run,
   }
   const CacheChoice choice = own.value_or(run.target_options->cache.beside_target());
   check_cache_layers(drafter, choice, plan, config, *run.target_options);
-  if (run.draft_caches != nullptr) {
-    const std::string key = own ? drafter.path() + ".cache" : "model.cache";
-    run.draft_caches->push_back(planned_cache(key, choice, plan, config, *run.target_options));
-    run.draft_caches->back().is_own = own.has_value();
-    run.draft_caches->back().drafts = true;
-  }
+  const std::string key = own ? drafter.path() + ".cache" : "model.cache";
+  PlannedCache planned = planned_cache(key, choice, plan, config, *run.target_options);
+  planned.is_own = own.has_value();
+  planned.drafts = true;
+  run.strategy->draft_caches.push_back(std::move(planned));
 }
 
 void check_beam_rows(const ConfigNode& strategy, const RunPlan& run, int64_t beams) {
@@ -324,7 +325,7 @@ void check_branch_levels(const ConfigNode& tree, const RunPlan& plan, int64_t le
 
 void check_draft_levels(const ConfigNode& drafter, const RunPlan& plan, const CacheChoice& cache,
                         int64_t fed) {
-  const int64_t levels = plan.branch_levels == nullptr ? 0 : *plan.branch_levels;
+  const int64_t levels = plan.draft->branch_levels;
   const int64_t most = cache.exact_recent + 1 - fed;
   if (cache.format && kv_key_group(*cache.format) > 1 && levels > most) {
     drafter.fail("cache",

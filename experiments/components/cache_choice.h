@@ -76,7 +76,7 @@ void check_cache_layers(const ConfigNode& owner, const CacheChoice& choice,
                         const std::vector<LayerPlan>& plan, const TransformerConfig& config,
                         const ModelOptions& options);
 /// Notes what check_cache_layers does for a drafter's layers, over its own cache or one like the
-/// target's, which is noted (RunPlan::draft_caches).
+/// target's, which is noted (StrategyNotes::draft_caches).
 void check_draft_layers(const ConfigNode& drafter, const RunPlan& run,
                         const std::vector<LayerPlan>& plan, const TransformerConfig& config,
                         const std::optional<CacheChoice>& own = {});
@@ -92,8 +92,8 @@ std::string tiers_beside_target(const CacheChoice& target, const std::string& de
 /// cache (KvCacheOptions::exact_recent of a format with groups of keys).
 void check_branch_levels(const ConfigNode& tree, const RunPlan& plan, int64_t levels);
 /// Notes what check_branch_levels does for the key `cache` of a drafter that evaluates all levels
-/// but the last of a tree that branches (RunPlan::branch_levels), behind `fed` tokens of the text,
-/// which are pending too.
+/// but the last of a tree that branches (DraftNotes::branch_levels), behind `fed` tokens of the
+/// text, which are pending too.
 void check_draft_levels(const ConfigNode& drafter, const RunPlan& plan, const CacheChoice& cache,
                         int64_t fed);
 

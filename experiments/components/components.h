@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,14 +12,35 @@
 #include "decoders/drafter.h"
 #include "decoders/shapes/draft_length.h"
 #include "decoders/verifier.h"
+#include "experiments/components/cache_room.h"
 #include "experiments/components/model_loading.h"
 #include "experiments/config/registry.h"
 
 namespace specdec {
 
 struct Components;
-struct PlannedCache;
 class ProfileDefaults;
+
+/// What parts of a strategy say of it while they are prepared, for who reads the strategy.
+struct StrategyNotes {
+  Promise promise = Promise::kLossless;         ///< the weakest; see note_promise
+  std::vector<std::string> uncertified = {};    ///< see note_uncertified
+  std::vector<PlannedCache> draft_caches = {};  ///< of its drafters; see check_draft_layers
+};
+
+/// What parts of a strategy that drafts say to one another: its tree is prepared first, then its
+/// drafter and its verifier, which read what the tree has noted.
+struct DraftNotes {
+  /// Most children of a drafted token: 1 = chains, the largest number = not known; nullopt =
+  /// nothing is drafted. See note_branches.
+  std::optional<int64_t> branches = {};
+  /// Levels of a tree that branches; 0 = a chain, or not known.
+  int64_t branch_levels = 0;
+  bool best_only = false;      ///< see note_best_only
+  bool hidden_states = false;  ///< see note_hidden_states
+
+  bool has_branches() const { return branches.value_or(1) > 1; }
+};
 
 /// What is known of a run before anything is loaded: a component's `prepare` refuses with it what
 /// cannot work.
@@ -33,38 +56,21 @@ struct RunPlan {
   bool include_mtp = true;
   /// True where outputs obey a grammar.
   bool grammar = false;
-  /// Promise of the strategy that is being prepared, so far; see note_promise. nullptr = nobody
-  /// asks.
-  Promise* promise = nullptr;
-  /// Parts of the strategy that is being prepared that were never certified, so far; see
-  /// note_uncertified. nullptr = nobody asks.
-  std::vector<std::string>* uncertified = nullptr;
-  /// Most children of a drafted token in the strategy that is being prepared: 1 = chains, the
-  /// largest number = not known. Its tree notes it, then its drafter and verifier are prepared;
-  /// nullptr = it has no drafts. See note_branches.
-  int64_t* branches = nullptr;
-  /// Levels of a tree that branches, noted with `branches`; 0 = a chain, or not known. nullptr = no
-  /// drafts.
-  int64_t* branch_levels = nullptr;
   /// True where beams draft, whose output the target's first row does not hold.
   bool beams = false;
-  /// Set by a tree that takes the best tokens only, as one does that leaves nodes out after their
-  /// siblings were found; the drafter reads it. nullptr = nobody asks.
-  bool* best_only = nullptr;
-  /// Set by a drafter that follows the target's hidden states; the strategy reads it. nullptr =
-  /// nobody asks. See note_hidden_states.
-  bool* hidden_states = nullptr;
   /// What the target's profile says of drafts; nullptr = nothing. See machine_profile.h.
   ProfileDefaults* profile = nullptr;
   const ModelOptions* target_options = nullptr;  ///< nullptr = not known
-  /// Caches of the strategy's drafters, so far; see check_draft_layers. nullptr = nobody asks.
-  std::vector<PlannedCache>* draft_caches = nullptr;
+  /// What its parts note. A copy of a plan has these too: what is prepared apart gets its own.
+  std::shared_ptr<StrategyNotes> strategy = std::make_shared<StrategyNotes>();
+  std::shared_ptr<DraftNotes> draft = std::make_shared<DraftNotes>();
 };
 
 /// A tree that is being prepared gives no drafted token more children than this, on so many levels
 /// at most (0 = not known).
 void note_branches(const RunPlan& plan, int64_t most, int64_t levels);
-/// A tree that is being prepared allows no drawn siblings (DraftShape::allows_drawn).
+/// A tree that is being prepared allows no drawn siblings (DraftShape::allows_drawn), as one
+/// that leaves nodes out after their siblings were found.
 void note_best_only(const RunPlan& plan);
 /// A drafter that is being prepared needs the target's internals or captured layers
 /// (Drafter::needs).

@@ -149,7 +149,7 @@ std::optional<TraceOptions> read_trace(const ConfigNode& root) {
 /// A trace goes along the first strategy's text, which must be the target's own.
 void check_trace(const ExperimentConfig& config, const ConfigNode& root) {
   if (config.trace && !config.strategies.empty() &&
-      config.strategies.front().promise == Promise::kLossy) {
+      config.strategies.front().notes.promise == Promise::kLossy) {
     root.fail("trace", fmt::format("drafters are traced along the text of the first strategy, and "
                                    "{} is lossy: put a lossless one first, such as "
                                    "{{type: autoregressive}}",
@@ -262,11 +262,11 @@ StrategyConfig read_strategy(const ConfigNode& node, const RunPlan& plan,
     node.fail("name", "the name is empty");
   }
   RunPlan own = plan;
-  own.promise = &strategy.promise;
-  own.uncertified = &strategy.uncertified;
-  own.draft_caches = &strategy.draft_caches;
+  own.strategy = std::make_shared<StrategyNotes>();
+  own.draft = std::make_shared<DraftNotes>();
   const CorrectionOptions correction = read_grammar_use(node, own, strategy);
   strategy.make = components.strategies.prepare(node, own);
+  strategy.notes = *own.strategy;
   if (strategy.make && correction.correction != Correction::kNone) {
     strategy.make = [make = std::move(strategy.make), correction](BuildContext& context) {
       return std::make_unique<CorrectedDecoding>(make(context), correction);

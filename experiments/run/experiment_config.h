@@ -21,12 +21,10 @@ namespace specdec {
 struct StrategyConfig {
   std::string name;
   std::string type;
-  Promise promise = Promise::kLossless;       ///< the weakest of the strategy and its parts
-  std::vector<std::string> uncertified = {};  ///< its parts that were never certified
+  StrategyNotes notes = {};  ///< what the strategy and its parts say of it
   StrategyRegistry::Make make;
-  std::string verifier = {};                    ///< type of the verifier; "" when it has none
-  std::string yaml;                             ///< resolved
-  std::vector<PlannedCache> draft_caches = {};  ///< of its drafters
+  std::string verifier = {};  ///< type of the verifier; "" when it has none
+  std::string yaml;           ///< resolved
   /// How the strategy uses the experiment's grammar; Constraint::grammar is not set yet.
   Constraint constraint = {};
   Correction correction = Correction::kNone;

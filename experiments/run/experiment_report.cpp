@@ -25,7 +25,7 @@ namespace {
 bool is_lossy(const ExperimentPlan& plan, const std::string& name) {
   for (const auto& point : plan.points) {
     for (const auto& strategy : point.config.strategies) {
-      if (strategy.name == name && strategy.promise == Promise::kLossy) {
+      if (strategy.name == name && strategy.notes.promise == Promise::kLossy) {
         return true;
       }
     }
@@ -39,7 +39,7 @@ std::vector<std::string> uncertified_parts(const ExperimentPlan& plan, const std
   for (const auto& point : plan.points) {
     for (const auto& strategy : point.config.strategies) {
       if (strategy.name == name) {
-        parts.insert(strategy.uncertified.begin(), strategy.uncertified.end());
+        parts.insert(strategy.notes.uncertified.begin(), strategy.notes.uncertified.end());
       }
     }
   }
@@ -50,7 +50,7 @@ std::vector<std::string> uncertified_parts(const ExperimentPlan& plan, const std
 std::vector<std::string> lossless_at(const ExperimentPlan& plan, const SweepPoint& point) {
   std::vector<std::string> names;
   for (const auto& strategy : point.config.strategies) {
-    if (strategy.promise != Promise::kLossy && is_lossy(plan, strategy.name)) {
+    if (strategy.notes.promise != Promise::kLossy && is_lossy(plan, strategy.name)) {
       names.push_back(strategy.name);
     }
   }
@@ -68,7 +68,7 @@ int64_t count_lossy_arms(const ExperimentPlan& plan, std::span<const GenerationR
     const auto& strategies = point.config.strategies;
     for (size_t i = 1; i < strategies.size(); ++i) {  // the first one is what others are beside
       const bool is_run = run.contains({point.label, strategies[i].name});
-      count += is_run && strategies[i].promise == Promise::kLossy ? 1 : 0;
+      count += is_run && strategies[i].notes.promise == Promise::kLossy ? 1 : 0;
     }
   }
   return count;

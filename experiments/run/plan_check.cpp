@@ -98,7 +98,8 @@ void check_caches(const Group& group, const ModelFiles& target, const LongestTex
   std::vector<PlannedCache> caches = {
       planned_cache("model.cache", config.model.cache, target.plan, target.config, config.model)};
   for (const StrategyConfig& strategy : config.strategies) {
-    caches.insert(caches.end(), strategy.draft_caches.begin(), strategy.draft_caches.end());
+    caches.insert(caches.end(), strategy.notes.draft_caches.begin(),
+                  strategy.notes.draft_caches.end());
   }
   const std::string at = group.name.empty() ? "" : group.name + ": ";
   for (const PlannedCache& cache : caches) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kLossTraceSeed = 0x6c6f7373;
 
-bool is_lossy(const Arm& arm) { return arm.config->promise == Promise::kLossy; }
+bool is_lossy(const Arm& arm) { return arm.config->notes.promise == Promise::kLossy; }
 
 /// Elements of the keys and values in a format that a forward reads after `length` tokens: a layer
 /// with a sliding window reads no more tokens than that holds.

@@ -105,7 +105,7 @@ TEST_F(ExperimentConfigTest, AStrategyWithALossyVerifierIsLossy) {
                          verifier + "}\n"))
         .points[0]
         .config.strategies[0]
-        .promise;
+        .notes.promise;
   };
   EXPECT_EQ(promise("{type: exact_match}"), Promise::kLossless);
   EXPECT_EQ(promise("{type: block}"), Promise::kLossless);
