@@ -48,8 +48,7 @@ OptionTable<PatientOptions> patient_options() {
 
 DrafterRegistry::Make prepare_patient(const ConfigNode& node, const RunPlan& plan) {
   const int64_t rest = patient_options().read(node).rest;
-  node.expand_type_name("drafter");  // {drafter: bigram} is {drafter: {type: bigram}}
-  auto inner = plan.components.drafters.prepare(node.child("drafter"), plan);
+  auto inner = plan.components.drafters.prepare(node.component("drafter"), plan);
   return [inner, rest](BuildContext& context) {
     return std::make_unique<PatientDrafter>(inner(context), rest);
   };

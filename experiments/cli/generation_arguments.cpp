@@ -84,7 +84,7 @@ StopRule make_stop(const GenerationArguments& arguments, const ModelFiles& files
 StrategyConfig read_strategy_text(const std::string& text, const RunPlan& plan,
                                   const Components& components) {
   const auto errors = std::make_shared<ConfigErrors>();
-  const ConfigNode node(parse_yaml(text, "--strategy", false), errors);
+  const ConfigNode node(component_tree(parse_yaml(text, "--strategy", false)), errors);
   auto strategy = read_strategy(node, plan, components);
   errors->throw_if_any();
   return strategy;

@@ -157,7 +157,7 @@ DrafterRegistry::Make prepare_cascade(const ConfigNode& node, const RunPlan& pla
     CascadeMemberOptions options;
   };
   std::vector<Planned> planned;
-  for (const ConfigNode& member : node.children("drafters")) {
+  for (const ConfigNode& member : node.components("drafters")) {
     const CascadeMemberOptions options = cascade_member_options().read(member);
     RunPlan member_plan = plan;
     member_plan.draft = std::make_shared<DraftNotes>(*plan.draft);

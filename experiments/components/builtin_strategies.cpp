@@ -25,7 +25,8 @@ StrategyRegistry::Make prepare_autoregressive(const ConfigNode&, const RunPlan&)
 /// target's profile knows it.
 int64_t usual_length(const ConfigNode& node, const RunPlan& plan) {
   std::optional<int64_t> profiled;
-  if (plan.profile != nullptr && !node.has("draft_length") && node.is_map("drafter")) {
+  if (plan.profile != nullptr && !node.has("draft_length") && node.has("drafter")) {
+    (void)node.component("drafter");  // its name alone is a map from now on
     profiled = plan.profile->take_draft_length(*node.raw("drafter"), node.folder());
   }
   return profiled.value_or(FixedLengthOptions{}.length);
@@ -42,11 +43,11 @@ ShapeRegistry::Make prepare_shape(const ConfigNode& node, const RunPlan& plan) {
                 "a strategy drafts chains (draft_length) or trees (tree), not both");
     }
     note_branches(plan, std::numeric_limits<int64_t>::max(), 0);  // if the tree does not note it
-    return plan.components.trees.prepare(node.child("tree"), plan);
+    return plan.components.trees.prepare(node.component("tree"), plan);
   }
   note_branches(plan, 1, 0);
-  if (node.is_map("draft_length")) {
-    return plan.components.draft_lengths.prepare(node.child("draft_length"), plan);
+  if (node.is_map("draft_length") || node.is_name("draft_length")) {
+    return plan.components.draft_lengths.prepare(node.component("draft_length"), plan);
   }
   const auto length =
       node.get<int64_t>("draft_length", usual_length(node, plan), {1, kMaxDraftLength});
@@ -57,13 +58,10 @@ StrategyRegistry::Make prepare_speculative(const ConfigNode& node, const RunPlan
   RunPlan plan = run;
   plan.draft = std::make_shared<DraftNotes>();
   const Components& all = plan.components;
-  for (const char* part : {"drafter", "verifier", "tree"}) {
-    node.expand_type_name(part);
-  }
   auto shape = prepare_shape(node, plan);
-  auto drafter = all.drafters.prepare(node.child("drafter"), plan);
+  auto drafter = all.drafters.prepare(node.component("drafter"), plan);
   const char* usual = plan.sampling.greedy() ? "exact_match" : "rejection";
-  auto verifier = all.verifiers.prepare(node.typed_child("verifier", usual), plan);
+  auto verifier = all.verifiers.prepare(node.component("verifier", usual), plan);
   return [drafter = std::move(drafter), verifier = std::move(verifier),
           shape = std::move(shape)](BuildContext& context) -> std::unique_ptr<DecodingStrategy> {
     auto built_drafter = drafter(context);  // first: it gives the shape its model
@@ -141,8 +139,7 @@ StrategyRegistry::Make prepare_speculative_beam(const ConfigNode& node, const Ru
   own.draft = std::make_shared<DraftNotes>();
   own.beams = true;
   note_branches(own, options.draft_width, options.draft_length);
-  node.expand_type_name("drafter");
-  auto drafter = plan.components.drafters.prepare(node.child("drafter"), own);
+  auto drafter = plan.components.drafters.prepare(node.component("drafter"), own);
   if (own.draft->hidden_states) {
     node.fail("drafter",
               "follows the target's hidden states along one sequence, and beam search asks it for "

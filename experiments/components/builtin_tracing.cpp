@@ -14,7 +14,7 @@ namespace specdec {
 namespace {
 
 CacheRegistry::Make prepare_tracing(const ConfigNode& node, const RunPlan& plan) {
-  const ConfigNode traced = node.typed_child("of", "paged");
+  const ConfigNode traced = node.component("of", "paged");
   for (const char* key : {"format", "rotation", "codebook", "exact_recent", "lossy"}) {
     if (traced.has(key)) {
       traced.ignore(key);
@@ -60,7 +60,7 @@ CacheRegistry::Make prepare_tracing(const ConfigNode& node, const RunPlan& plan)
 }
 
 TierBudget traced_budget(const ConfigNode& node, const Components& components) {
-  return node.is_map("of") ? tier_budget(node.child("of"), components) : TierBudget();
+  return node.has("of") ? tier_budget(node.component("of"), components) : TierBudget();
 }
 
 }  // namespace

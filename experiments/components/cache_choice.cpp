@@ -58,7 +58,7 @@ void check_format(const ConfigNode& cache, const CacheChoice& choice, const Mode
 
 /// Types that the device rules out.
 void check_type(const ConfigNode& cache, const CacheChoice& choice, const std::string& device) {
-  const bool traces_tiers = cache.is_map("of") && choice.tiers.is_given();
+  const bool traces_tiers = cache.has("of") && choice.tiers.is_given();
   const auto fail = [&](const std::string& what, const char* where) {
     cache.fail("type", fmt::format("{} is for {}, but device is {}; choose another cache, or "
                                    "device: cpu",
@@ -80,7 +80,7 @@ std::string type_without_mps(const ConfigNode& cache, const Components& componen
   if (!cache_facts(cache, components).on_mps) {
     return type_of(cache);
   }
-  return cache.is_map("of") ? type_without_mps(cache.child("of"), components) : "";
+  return cache.has("of") ? type_without_mps(cache.component("of"), components) : "";
 }
 
 /// The target's cache, with as many pages as on its device: one without memory stands for a GPU,
@@ -152,7 +152,7 @@ std::shared_ptr<YamlTree> loss_tree(const ConfigNode& cache) {
   for (const auto& entry : all->entries) {
     const bool keeps = entry.key == "exact_recent" && entry.value->text != "0";
     if (entry.key == "of") {
-      tree->set(entry.key, "", loss_tree(cache.child("of")));
+      tree->set(entry.key, "", loss_tree(cache.component("of")));
     } else if (entry.key != "lossy" && (keeps || cache.has(entry.key))) {
       add(entry.key);
     }
@@ -163,7 +163,6 @@ std::shared_ptr<YamlTree> loss_tree(const ConfigNode& cache) {
 
 CacheChoice read_choice(const ConfigNode& cache, const RunPlan& plan,
                         const std::optional<KvFormat>& format) {
-  cache.expand_type_name("of");
   RunPlan own = plan;
   own.strategy = std::make_shared<StrategyNotes>();  // of the type, and of the one that it wraps
   const TierBudget tiers = tier_budget(cache, plan.components);
@@ -235,10 +234,10 @@ CacheChoice CacheChoice::beside_target() const {
 }
 
 void check_cache(const ConfigNode& model, const CacheChoice& choice, const ModelOptions& options) {
-  const ConfigNode cache = model.child("cache");
+  const ConfigNode cache = model.component("cache");
   check_type(cache, choice, options.device);
   if (choice.tiers.host_bytes > 0 && options.device == "cpu") {
-    const ConfigNode tiers = cache.is_map("of") ? cache.child("of") : cache;
+    const ConfigNode tiers = cache.has("of") ? cache.component("of") : cache;
     tiers.fail("host_megabytes",
                "is for a GPU: on the CPU memory_megabytes are the host's. Leave it out");
   }
@@ -357,11 +356,10 @@ TierBudget tier_budget(const ConfigNode& cache, const Components& components) {
 CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan) {
   model.refuse_old_name("max_pages", "cache: {type: paged, max_pages: ...}");
   model.ignore("cache");  // known, also where it is not given
-  model.expand_type_name("cache");
   if (!model.has("cache")) {
     return {};
   }
-  const ConfigNode node = model.child("cache");
+  const ConfigNode node = model.component("cache");
   const auto format = read_cache_format(node);
   node.ignore("lossy");  // known, also where it is not given
   const bool lossy = node.has("lossy") && node.get<bool>("lossy", false);
@@ -372,11 +370,10 @@ CacheChoice read_cache(const ConfigNode& model, const RunPlan& plan) {
 
 std::optional<CacheChoice> read_draft_cache(const ConfigNode& drafter, const RunPlan& plan) {
   drafter.ignore("cache");
-  drafter.expand_type_name("cache");
   if (!drafter.has("cache")) {
     return std::nullopt;
   }
-  const ConfigNode node = drafter.child("cache");
+  const ConfigNode node = drafter.component("cache");
   if (node.has("lossy")) {
     node.ignore("lossy");
     node.fail("lossy",

@@ -28,6 +28,15 @@ std::filesystem::path plain_path(const std::filesystem::path& path) {
   return std::filesystem::equivalent(plain, path, ignored) ? plain : path;
 }
 
+std::shared_ptr<YamlTree> component_tree(const std::shared_ptr<YamlTree>& value) {
+  if (value->kind != YamlTree::Kind::kScalar) {
+    return value;
+  }
+  auto typed = YamlTree::map(value->place);
+  typed->set("type", value->place, value->clone());
+  return typed;
+}
+
 ConfigNode::ConfigNode() : ConfigNode(YamlTree::map("config"), std::make_shared<ConfigErrors>()) {}
 
 ConfigNode::ConfigNode(std::shared_ptr<const YamlTree> tree, std::shared_ptr<ConfigErrors> errors,
@@ -51,6 +60,13 @@ bool ConfigNode::is_map(std::string_view key) const {
 
 bool ConfigNode::is_list(std::string_view key) const {
   return has(key) && state_->tree->find(key)->value->kind == YamlTree::Kind::kList;
+}
+
+bool ConfigNode::is_name(std::string_view key) const {
+  const auto* entry = state_->tree->find(key);
+  double number = 0.0;
+  return entry != nullptr && entry->value->kind == YamlTree::Kind::kScalar &&
+         !read_scalar(*entry->value, Range<double>{}, number).empty();
 }
 
 std::filesystem::path ConfigNode::require_path(const std::string& key) const {
@@ -133,28 +149,6 @@ ConfigNode ConfigNode::child(const std::string& key, bool required) const {
   return ConfigNode(std::move(state));
 }
 
-ConfigNode ConfigNode::typed_child(const std::string& key, const std::string& default_type) const {
-  auto node = child(key, false);
-  if (node.state_->tree->find("type") == nullptr) {
-    auto tree = node.state_->tree->clone();
-    tree->set("type", tree->place, YamlTree::scalar(default_type, true));
-    node.state_->tree = std::move(tree);
-  }
-  return node;
-}
-
-void ConfigNode::expand_type_name(const std::string& key) const {
-  const auto* entry = state_->tree->find(key);
-  if (entry == nullptr || entry->value->kind != YamlTree::Kind::kScalar) {
-    return;
-  }
-  auto typed = YamlTree::map(entry->place);
-  typed->set("type", entry->place, entry->value->clone());
-  auto tree = std::make_shared<YamlTree>(*state_->tree);
-  tree->set(key, entry->place, std::move(typed));
-  state_->tree = std::move(tree);
-}
-
 std::vector<ConfigNode> ConfigNode::children(const std::string& key) const {
   auto& known = state_->know(key);
   known.is_list = true;
@@ -187,6 +181,33 @@ std::vector<ConfigNode> ConfigNode::children(const std::string& key) const {
     nodes.push_back(ConfigNode(std::move(state)));
   }
   return nodes;
+}
+
+ConfigNode ConfigNode::component(const std::string& key) const {
+  state_->expand(key, component_tree);
+  return child(key);
+}
+
+ConfigNode ConfigNode::component(const std::string& key, const std::string& usual_type) const {
+  state_->expand(key, component_tree);
+  auto node = child(key, false);
+  if (node.state_->tree->find("type") == nullptr) {
+    auto tree = node.state_->tree->clone();
+    tree->set("type", tree->place, YamlTree::scalar(usual_type, true));
+    node.state_->tree = std::move(tree);
+  }
+  return node;
+}
+
+std::vector<ConfigNode> ConfigNode::components(const std::string& key) const {
+  state_->expand(key, [](const std::shared_ptr<YamlTree>& value) {
+    auto list = std::make_shared<YamlTree>(*value);
+    for (auto& item : list->items) {
+      item = component_tree(item);
+    }
+    return list;
+  });
+  return children(key);
 }
 
 std::shared_ptr<const YamlTree> ConfigNode::raw(const std::string& key) const {

@@ -35,6 +35,9 @@ class ConfigErrors {
   std::map<std::filesystem::path, std::string> outputs_;  ///< files to be written, with their keys
 };
 
+/// The component that a value stands for: NAME is {type: NAME}; anything but a scalar is itself.
+std::shared_ptr<YamlTree> component_tree(const std::shared_ptr<YamlTree>& value);
+
 /// A map of a config, read strictly and by type. Every read makes its key known; a mistake
 /// (missing, wrong type, out of range) is noted in the shared ConfigErrors and the default
 /// returned, so that reading goes on. Copies share what they know.
@@ -52,6 +55,8 @@ class ConfigNode {
   bool has(std::string_view key) const;
   bool is_map(std::string_view key) const;
   bool is_list(std::string_view key) const;
+  /// Whether it holds a scalar that is no number, such as the name of a type.
+  bool is_name(std::string_view key) const;
 
   template <class T>
   T get(const std::string& key, const std::type_identity_t<T>& fallback,
@@ -91,12 +96,16 @@ class ConfigNode {
 
   /// The map under `key`; a missing one is empty and a mistake if `required`.
   ConfigNode child(const std::string& key, bool required = true) const;
-  /// The map under `key`, in which a missing `type` is `default_type`; a missing map is only that.
-  ConfigNode typed_child(const std::string& key, const std::string& default_type) const;
-  /// From now on a text under `key`, a type's name alone, is the map {type: NAME}.
-  void expand_type_name(const std::string& key) const;
   /// The maps in the list under `key`; a missing list is a mistake.
   std::vector<ConfigNode> children(const std::string& key) const;
+  /// The component under `key`: a map with a `type`, or the name of a type alone (component_tree).
+  /// A missing one is a mistake.
+  ConfigNode component(const std::string& key) const;
+  /// The component under `key`, in which a missing `type` is `usual_type`; a missing component is
+  /// only that.
+  ConfigNode component(const std::string& key, const std::string& usual_type) const;
+  /// The components in the list under `key`; a missing list is a mistake.
+  std::vector<ConfigNode> components(const std::string& key) const;
   /// The tree under `key` as it is (keys that a user chooses, as in `sweep`); nullptr when missing.
   std::shared_ptr<const YamlTree> raw(const std::string& key) const;
 

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "experiments/config/config_node.h"
@@ -34,6 +35,15 @@ struct ConfigNode::State {
     }
     known.push_back({key, nullptr, {}, false, {}});
     return known.back();
+  }
+  /// Replaces the value under a key, if there is one, by what `expanded` makes of it.
+  template <class F>
+  void expand(const std::string& key, const F& expanded) {
+    if (const auto* entry = tree->find(key); entry != nullptr) {
+      auto changed = std::make_shared<YamlTree>(*tree);
+      changed->set(key, entry->place, expanded(entry->value));
+      tree = std::move(changed);
+    }
   }
   std::string path_of(const std::string& key) const {
     return path.empty() ? key : path + "." + key;

@@ -233,7 +233,7 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
                      .profile = &profile,
                      .target_options = &config.model};
   std::set<std::string> names;
-  const auto nodes = root.children("strategies");
+  const auto nodes = root.components("strategies");
   if (nodes.empty() && root.is_list("strategies")) {
     root.fail("strategies",
               "no strategy to run; give at least one, such as "

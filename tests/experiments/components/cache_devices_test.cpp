@@ -121,7 +121,7 @@ TEST(CacheDevicesTest, AWrappedTypeThatMetalDoesNotHaveIsRefused) {
   all.caches.add("wrapper", {.help = "the cache that it wraps",
                              .promise = Promise::kLossless,
                              .prepare = [](const ConfigNode& node, const RunPlan& plan) {
-                               return plan.components.caches.prepare(node.child("of"), plan);
+                               return plan.components.caches.prepare(node.component("of"), plan);
                              }});
   EXPECT_EQ(parse_cache("{type: wrapper, of: {type: paged}}", all).no_mps, "");
   EXPECT_EQ(parse_cache("{type: wrapper, of: {type: tiered}}", all).no_mps, "tiered");

@@ -143,18 +143,46 @@ TEST(ConfigNodeTest, ReadsChildren) {
   EXPECT_THAT(text, Not(HasSubstr("gone")));
 }
 
-TEST(ConfigNodeTest, ANameMayStandForATypedMap) {
+TEST(ConfigNodeTest, AComponentMayBeTheNameOfItsType) {
   const auto node = node_of("a: paged\nb: {type: x}\nc: [1]\nd:\n");
-  for (const char* key : {"a", "b", "c", "d", "gone"}) {
-    node.expand_type_name(key);
+  EXPECT_FALSE(node.is_map("a"));
+  EXPECT_EQ(node.component("a").require_type({"paged"}), "paged");
+  EXPECT_TRUE(node.is_map("a")) << "from now on";
+  EXPECT_EQ(node.child("a").require_type({"paged"}), "paged") << "the same node";
+  EXPECT_EQ(node.component("b").require_type({"x"}), "x");
+  EXPECT_EQ(node.component("d", "usual").require_type({"usual"}), "usual");
+  EXPECT_EQ(node.component("gone", "usual").require_type({"usual"}), "usual");
+  EXPECT_EQ(write_yaml_flow(*node.component("a").resolved()), "{type: paged}");
+  EXPECT_EQ(write_yaml_flow(*node.component("a", "usual").resolved()), "{type: paged}");
+  (void)node.component("c");
+  (void)node.component("missing");
+  const auto text = mistakes(node);
+  EXPECT_THAT(text, HasSubstr("a.yaml:3: c: expected a map, found a list"));
+  EXPECT_THAT(text, HasSubstr("the key 'missing' is missing; give a map"));
+}
+
+TEST(ConfigNodeTest, ComponentsOfAListMayBeNames) {
+  const auto node = node_of("list:\n  - suffix\n  - {type: ngram, n: 3}\n  - [x]\nname: suffix\n");
+  const auto members = node.components("list");
+  ASSERT_EQ(members.size(), 2U);
+  EXPECT_EQ(members[0].require_type({"suffix"}), "suffix");
+  EXPECT_EQ(members[0].place(), "a.yaml:2");
+  EXPECT_EQ(members[1].require_type({"ngram"}), "ngram");
+  EXPECT_EQ(members[1].get<int64_t>("n", 0), 3);
+  EXPECT_EQ(write_yaml_flow(*node.resolved()), "{list: [{type: suffix}, {type: ngram, n: 3}]}");
+  EXPECT_TRUE(node.components("name").empty());
+  const auto text = mistakes(node);
+  EXPECT_THAT(text, HasSubstr("a.yaml:4: list[2]: expected a map, found a list"));
+  EXPECT_THAT(text, HasSubstr("a.yaml:5: name: expected a list, found 'suffix'"));
+}
+
+TEST(ConfigNodeTest, KnowsNamesFromNumbers) {
+  const auto node = node_of("name: adaptive\nnumber: 4\ntext: \"4\"\nmap: {x: 1}\nnothing:\n");
+  EXPECT_TRUE(node.is_name("name"));
+  EXPECT_TRUE(node.is_name("text"));
+  for (const char* key : {"number", "map", "nothing", "gone"}) {
+    EXPECT_FALSE(node.is_name(key)) << key;
   }
-  EXPECT_TRUE(node.is_map("a"));
-  EXPECT_EQ(node.child("a").require_type({"paged"}), "paged");
-  EXPECT_EQ(node.child("b").require_type({"x"}), "x");
-  EXPECT_TRUE(node.is_list("c"));
-  EXPECT_FALSE(node.has("d"));
-  EXPECT_FALSE(node.has("gone"));
-  EXPECT_EQ(write_yaml_flow(*node.child("a").resolved()), "{type: paged}");
 }
 
 TEST(ConfigNodeTest, ExplainsNamesBesideTypes) {
@@ -168,7 +196,7 @@ TEST(ConfigNodeTest, ResolvesWithDefaults) {
   (void)node.get<int64_t>("a", 7);
   (void)node.child("b").get<int64_t>("y", 0);
   (void)node.child("b").get<std::string>("z", "some text");
-  (void)node.typed_child("c", "fixed").get<std::string>("type", "");
+  (void)node.component("c", "fixed").get<std::string>("type", "");
   (void)node.children("list")[0].get<double>("n", 0);
   EXPECT_EQ(write_yaml_flow(*node.resolved()),
             "{a: 7, b: {y: 2, z: \"some text\"}, c: {type: fixed}, list: [{n: 1}]}");

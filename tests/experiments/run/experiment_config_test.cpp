@@ -122,6 +122,15 @@ TEST_F(ExperimentConfigTest, ATypesNameAloneIsItsMap) {
   };
   EXPECT_EQ(resolved("drafter: synthetic, verifier: block"),
             resolved("drafter: {type: synthetic}, verifier: {type: block}"));
+  EXPECT_EQ(resolved("drafter: prompt_lookup, draft_length: adaptive"),
+            resolved("drafter: {type: prompt_lookup}, draft_length: {type: adaptive}"));
+  EXPECT_EQ(resolved("drafter: prompt_lookup, tree: dynamic"),
+            resolved("drafter: {type: prompt_lookup}, tree: {type: dynamic}"));
+  EXPECT_EQ(
+      resolved("drafter: {type: cascade, drafters: [suffix, prompt_lookup]}"),
+      resolved("drafter: {type: cascade, drafters: [{type: suffix}, {type: prompt_lookup}]}"));
+  EXPECT_EQ(load(text("", "strategies: [autoregressive]\n")).yaml,
+            load(text("", "strategies: [{type: autoregressive}]\n")).yaml);
 }
 
 TEST_F(ExperimentConfigTest, RefusesVerifierOptionsOutOfRange) {
@@ -254,7 +263,10 @@ TEST_F(ExperimentConfigTest, RefusesStrategiesThatCannotWork) {
       {"{type: speculative, drafter: {type: draft_model, weights: " +
            test_data("gemma2-a").string() + "}}",
        "the draft model's vocabulary has 384 entries, the target's 512"},
-      {"5", "strategies[0]: expected a map, found '5'"},
+      {"5", "strategies[0]: unknown type '5'"},
+      {"[5]", "strategies[0]: expected a map, found a list"},
+      {"{type: speculative, draft_length: adaptiv, drafter: prompt_lookup}",
+       "strategies[0].draft_length: unknown type 'adaptiv'; did you mean 'adaptive'?"},
   };
   for (const auto& [strategy, expected] : cases) {
     EXPECT_THAT(message(text("", "strategies:\n  - " + strategy + "\n")), HasSubstr(expected))
