@@ -17,6 +17,7 @@
 #include "experiments/cli/chat.h"
 #include "experiments/cli/commands.h"
 #include "experiments/cli/generation_arguments.h"
+#include "experiments/cli/planned_generation.h"
 #include "experiments/cli/text_line.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/terminal/json_option.h"
@@ -265,18 +266,13 @@ int run_chat(const CommandContext& context, const ChatArguments& arguments) {
   }
   const auto grammar = read_grammar_text(arguments, files);
   const StopRule stop = make_stop(arguments, files, false);
-  ProfileDefaults profile = context.machine_profile(arguments.model);
-  ModelOptions options = context.model_options({arguments.model, arguments.active_layers});
-  profile.take_all(options, context.components);  // what a draft model shares with the target
-  const RunPlan plan{.components = context.components,
-                     .target = &files,
-                     .models = catalog,
-                     .sampling = sampling,
-                     .max_new_tokens = arguments.max_new_tokens,
-                     .grammar = grammar.has_value(),
-                     .profile = &profile,
-                     .target_options = &options};
-  const auto config = read_strategy_text(arguments.strategy, plan, context.components);
+  const auto [profile, options, config] =
+      plan_generation(context, arguments,
+                      {.files = files,
+                       .catalog = catalog,
+                       .sampling = sampling,
+                       .max_new_tokens = arguments.max_new_tokens,
+                       .has_grammar = grammar.has_value()});
   check_chat(files, grammar ? &*grammar : nullptr, {});
   context.note_profile(profile);
   ModelLoader loader(options, &catalog);

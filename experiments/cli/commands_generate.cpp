@@ -18,6 +18,7 @@
 #include "experiments/cli/generation_arguments.h"
 #include "experiments/cli/generation_json.h"
 #include "experiments/cli/generation_room.h"
+#include "experiments/cli/planned_generation.h"
 #include "experiments/cli/saved_state.h"
 #include "experiments/cli/text_line.h"
 #include "experiments/cli/token_printer.h"
@@ -314,18 +315,12 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   GenerationState state = begin_generation(arguments, context.flags, files, grammar);
   auto stop = make_stop(arguments, files, arguments.ignore_eos);
   stop.max_new_tokens += std::ssize(state.output);
-  ProfileDefaults profile = context.machine_profile(arguments.model);
-  ModelOptions options = context.model_options({arguments.model, arguments.active_layers});
-  profile.take_all(options, context.components);  // what a draft model shares with the target
-  const RunPlan plan{.components = context.components,
-                     .target = &files,
-                     .models = catalog,
-                     .sampling = state.sampling,
-                     .max_new_tokens = stop.max_new_tokens,
-                     .grammar = grammar.has_value(),
-                     .profile = &profile,
-                     .target_options = &options};
-  const auto config = read_strategy_text(arguments.strategy, plan, context.components);
+  const auto [profile, options, config] = plan_generation(context, arguments,
+                                                          {.files = files,
+                                                           .catalog = catalog,
+                                                           .sampling = state.sampling,
+                                                           .max_new_tokens = stop.max_new_tokens,
+                                                           .has_grammar = grammar.has_value()});
   Constraint constraint = config.constraint;
   constraint.grammar = compiled_grammar(grammar, files, stop);
 

@@ -81,15 +81,6 @@ StopRule make_stop(const GenerationArguments& arguments, const ModelFiles& files
   return stop;
 }
 
-StrategyConfig read_strategy_text(const std::string& text, const RunPlan& plan,
-                                  const Components& components) {
-  const auto errors = std::make_shared<ConfigErrors>();
-  const ConfigNode node(component_tree(parse_yaml(text, "--strategy", false)), errors);
-  auto strategy = read_strategy(node, plan, components);
-  errors->throw_if_any();
-  return strategy;
-}
-
 std::optional<GrammarConfig> read_grammar_text(const GenerationArguments& arguments,
                                                const ModelFiles& files) {
   if (!arguments.grammar) {

@@ -39,10 +39,6 @@ StopRule make_stop(const GenerationArguments& arguments, const ModelFiles& files
 void warn_of_sampling(const CommandContext& context, const GenerationArguments& arguments,
                       const StrategyConfig& strategy, bool has_grammar, int64_t samples);
 
-/// What --strategy says.
-StrategyConfig read_strategy_text(const std::string& text, const RunPlan& plan,
-                                  const Components& components);
-
 /// What --grammar says: a file, or inline YAML as under `grammar:` of a config.
 std::optional<GrammarConfig> read_grammar_text(const GenerationArguments& arguments,
                                                const ModelFiles& files);
