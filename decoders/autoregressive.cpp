@@ -15,14 +15,14 @@ Generation AutoregressiveDecoding::generate(const Request& request) {
   const ForwardOptions options{.best_only = session.reads_best_only(),
                                .keep_logits = session.keeps_logits()};
   while (!session.finished()) {
-    const Draft certain = session.certain();
-    const ForwardResult result = target_.verify(certain, options);
+    const Draft forced = session.forced();
+    const ForwardResult result = target_.verify(forced, options);
     session.verified();
-    target_.commit(chain_path(certain.size()));
-    if (certain.proposed() == 0) {
+    target_.commit(chain_path(forced.size()));
+    if (forced.proposed() == 0) {
       session.commit_next(result);
     } else {
-      session.commit_certain(certain, result);
+      session.commit_forced(forced, result);
     }
   }
   session.remember(target_);

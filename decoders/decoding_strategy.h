@@ -59,8 +59,8 @@ struct Constraint {
   /// grammar forbids are not verified. Else such drafts are kept, and rejected by the target's
   /// distribution.
   bool mask_drafts = true;
-  /// What the grammar forces is drafted before anything else: where a mask has one token it is
-  /// certain; bytes that can be cut in several ways are cut as the tokenizer cuts them.
+  /// What the grammar forces is drafted before anything else: tokens that are the only ones of
+  /// their masks, then bytes that can be cut in several ways, as the tokenizer cuts them.
   bool forced = true;
 };
 

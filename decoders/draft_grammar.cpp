@@ -50,6 +50,17 @@ Freedom freedom_of(const TokenMask& mask) {
   return 2 * count > mask.vocab_size() ? Freedom::kFree : Freedom::kConstrained;
 }
 
+Draft forced_chain(Token newest, TokenSpan forced, const SamplingParams& sampling) {
+  Draft chain = Draft::root(newest);
+  for (const Token token : forced) {
+    if (sampling.forbids(token)) {
+      break;
+    }
+    chain.add(token, chain.size() - 1);
+  }
+  return chain;
+}
+
 Draft without_forbidden(Draft draft, const GrammarMatcher& root, const SamplingParams& sampling) {
   DraftGrammar grammar(root);
   std::vector<int64_t> place(draft.tokens.size(), -1);  // in the draft that is left

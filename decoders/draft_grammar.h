@@ -39,6 +39,10 @@ AllowedTokens allowed_by(const TokenMask& mask);
 /// Freedom that the mask leaves.
 Freedom freedom_of(const TokenMask& mask);
 
+/// The chain of the newest token and of those that a grammar forces, up to the first one that a
+/// bias forbids: nothing is left there, which its logits will say.
+Draft forced_chain(Token newest, TokenSpan forced, const SamplingParams& sampling);
+
 /// The draft without the tokens that were found deterministically and that the grammar or a bias
 /// forbids, and without what follows them. Tokens that were drawn stay, forbidden or not: to drop
 /// one after it was drawn would change the output's distribution.

@@ -34,19 +34,13 @@ DeviceRandomness Session::device_random() const {
   return {.key = request_.random.device_key().value(), .position = std::ssize(committed())};
 }
 
-Draft Session::certain() {
-  Draft draft = Draft::root(newest());
+Draft Session::forced() {
   const int64_t most = draft_limits().depth;
-  if (grammar() != nullptr && request_.constraint.forced && most > 0) {
-    const ScopedSeconds timer(&step_.mask_seconds);
-    for (const Token token : certain_tokens(*grammar(), most)) {
-      if (sampling().forbids(token)) {  // nothing is left there, which its logits will say
-        break;
-      }
-      draft.add(token, draft.size() - 1);
-    }
+  if (grammar() == nullptr || !request_.constraint.forced || most < 1) {
+    return Draft::root(newest());
   }
-  return draft;
+  const ScopedSeconds timer(&step_.mask_seconds);
+  return forced_chain(newest(), forced_tokens(*grammar(), most), sampling());
 }
 
 DraftContext Session::context(DraftShape& shape, const StepResult* last_step,
@@ -175,7 +169,7 @@ void Session::commit_next(const ForwardResult& result) {
   end_step();
 }
 
-void Session::commit_certain(const Draft& chain, const ForwardResult& result) {
+void Session::commit_forced(const Draft& chain, const ForwardResult& result) {
   commit(chain, {.path = chain_path(chain.size()), .next = draw(chain, result)});
 }
 

@@ -44,9 +44,8 @@ class Session {
   const SamplingParams& sampling() const { return request_.sampling; }
   /// The grammar's place after the committed tokens; nullptr without a grammar.
   const GrammarMatcher* grammar() const { return text_.grammar(); }
-  /// The newest token, then those that the grammar leaves no choice about, as far as they fit: a
-  /// chain.
-  Draft certain();
+  /// The newest token, then those that the grammar forces, as far as they fit: a chain.
+  Draft forced();
   /// What a drafter may look at now; its limits are draft_limits(). Lives until the next commit.
   DraftContext context(DraftShape& shape, const StepResult* last_step,
                        const ForwardResult* prompt_result);
@@ -85,8 +84,8 @@ class Session {
   void commit_prefill(const ForwardResult& result);
   /// Draws and commits the token of a plain step, by a result of one row.
   void commit_next(const ForwardResult& result);
-  /// Commits a chain of certain tokens, and draws and commits the one after it.
-  void commit_certain(const Draft& chain, const ForwardResult& result);
+  /// Commits a chain of forced tokens, and draws and commits the one after it.
+  void commit_forced(const Draft& chain, const ForwardResult& result);
   /// Commits the accepted tokens and the one after them. verify or target_probs was called with
   /// this draft.
   void commit(const Draft& draft, const VerifyResult& result);

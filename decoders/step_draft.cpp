@@ -38,22 +38,17 @@ Draft part_from(Draft draft, int64_t node) {
   return draft;
 }
 
-/// The newest token and those that the grammar leaves no choice about.
-Draft forced_chain(const DraftContext& context, const Request& request,
-                   const GrammarMatcher* place) {
-  Draft chain = Draft::root(context.committed.back());
+/// The newest token and those of the text that the grammar forces.
+Draft forced_text(const DraftContext& context, const Request& request,
+                  const GrammarMatcher* place) {
+  const Token newest = context.committed.back();
   if (place == nullptr || !request.constraint.forced || context.max_depth < 1) {
-    return chain;
+    return Draft::root(newest);
   }
   const TokenSpan output = context.committed.subspan(request.prompt.size());
-  for (const Token token :
-       find_forced_tokens(*place, request.tokenizer, output, context.max_depth)) {
-    if (request.sampling.forbids(token)) {  // nothing is left there, which its logits will say
-      break;
-    }
-    chain.add(token, chain.size() - 1);
-  }
-  return chain;
+  return forced_chain(newest,
+                      forced_text_tokens(*place, request.tokenizer, output, context.max_depth),
+                      request.sampling);
 }
 
 /// The drafter's part, after the chain.
@@ -118,7 +113,7 @@ Draft planned_draft(Drafter& drafter, const DraftContext& context) {
 
 StepDraft step_draft(Drafter& drafter, const DraftContext& context, const Request& request,
                      const GrammarMatcher* place) {
-  Draft chain = forced_chain(context, request, place);
+  Draft chain = forced_text(context, request, place);
   const int64_t forced = chain.proposed();
   if (forced == 0) {
     return {.draft = planned_draft(drafter, context)};

@@ -132,7 +132,7 @@ std::string CheckedMatcher::forced_bytes() const {
 std::vector<Token> CheckedMatcher::forced_tokens(int64_t most) const {
   const Use use(*this);
   (void)place_.settle();
-  return find_forced_tokens(place_, engine_->tokenizer(), place_.newest_tokens(), most);
+  return forced_text_tokens(place_, engine_->tokenizer(), place_.newest_tokens(), most);
 }
 
 std::vector<Capture> CheckedMatcher::captures() const {

@@ -54,7 +54,7 @@ bool allows_longer(const TokenMask& mask, const GrammarVocabulary& vocabulary,
 
 }  // namespace
 
-std::vector<Token> certain_tokens(GrammarMatcher place, int64_t most) {
+std::vector<Token> forced_tokens(GrammarMatcher place, int64_t most) {
   std::vector<Token> tokens;
   while (std::ssize(tokens) < most) {
     const Token token = place.mask().single();
@@ -66,9 +66,9 @@ std::vector<Token> certain_tokens(GrammarMatcher place, int64_t most) {
   return tokens;
 }
 
-std::vector<Token> find_forced_tokens(const GrammarMatcher& place, const Tokenizer* tokenizer,
+std::vector<Token> forced_text_tokens(const GrammarMatcher& place, const Tokenizer* tokenizer,
                                       TokenSpan output, int64_t most) {
-  std::vector<Token> tokens = certain_tokens(place, most);
+  std::vector<Token> tokens = forced_tokens(place, most);
   GrammarMatcher after = place;
   std::vector<Token> before(output.begin(), output.end());
   for (const Token token : tokens) {

@@ -37,7 +37,7 @@ TEST(AutoregressiveTest, HasNoDrafterToTrace) {
   EXPECT_TRUE(model.forwards().empty()) << "no work for nothing";
 }
 
-TEST(AutoregressiveTest, CertainTokensShareAForward) {
+TEST(AutoregressiveTest, ForcedTokensShareAForward) {
   const auto generate = [](bool forced, std::vector<int64_t>& forwards) {
     FakeModel model(4, random_table(4, 1));
     AutoregressiveDecoding decoding(model);

@@ -87,5 +87,17 @@ TEST(DraftGrammarTest, KeepsWhatWasDrawn) {
   EXPECT_EQ(left.child_probs, draft.child_probs);
 }
 
+TEST(DraftGrammarTest, AForcedChainEndsBeforeATokenThatABiasForbids) {
+  const std::vector<Token> forced = {3, 1, 2};
+  SamplingParams sampling;
+  Draft chain = forced_chain(9, forced, sampling);
+  EXPECT_THAT(chain.tokens, ElementsAre(9, 3, 1, 2));
+  EXPECT_THAT(chain.parents, ElementsAre(-1, 0, 1, 2));
+  sampling.logit_bias = {{1, -std::numeric_limits<double>::infinity()}, {3, -5.0}};
+  chain = forced_chain(9, forced, sampling);
+  EXPECT_THAT(chain.tokens, ElementsAre(9, 3));
+  EXPECT_THAT(forced_chain(9, {}, sampling).tokens, ElementsAre(9));
+}
+
 }  // namespace
 }  // namespace specdec

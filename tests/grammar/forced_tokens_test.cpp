@@ -29,26 +29,26 @@ GrammarMatcher forced_place(const std::string& pattern, const std::vector<Token>
   return place;
 }
 
-TEST(ForcedTokensTest, CertainTokensAreTheOnlyOnesOfTheirMasks) {
-  EXPECT_THAT(certain_tokens(forced_place("aaab?"), 9), ElementsAre(0, 0));  // then a or ab
-  EXPECT_THAT(certain_tokens(forced_place("aaa"), 9), ElementsAre(0, 0, 0)) << "without the end";
-  EXPECT_THAT(certain_tokens(forced_place("aaa"), 2), ElementsAre(0, 0));
-  EXPECT_THAT(certain_tokens(forced_place("aaa"), 0), IsEmpty());
-  EXPECT_THAT(certain_tokens(forced_place("a?"), 9), IsEmpty()) << "the text may end";
+TEST(ForcedTokensTest, ForcedTokensAreTheOnlyOnesOfTheirMasks) {
+  EXPECT_THAT(forced_tokens(forced_place("aaab?"), 9), ElementsAre(0, 0));  // then a or ab
+  EXPECT_THAT(forced_tokens(forced_place("aaa"), 9), ElementsAre(0, 0, 0)) << "without the end";
+  EXPECT_THAT(forced_tokens(forced_place("aaa"), 2), ElementsAre(0, 0));
+  EXPECT_THAT(forced_tokens(forced_place("aaa"), 0), IsEmpty());
+  EXPECT_THAT(forced_tokens(forced_place("a?"), 9), IsEmpty()) << "the text may end";
 }
 
 TEST(ForcedTokensTest, ForcedBytesAreCutAsTheTokenizerCutsThem) {
   const LetterTokenizer letters(kForcedPieces);
-  // "b", then "a" or "b", then nothing but "aabab": certain is only its first token.
+  // "b", then "a" or "b", then nothing but "aabab": forced is only its first token.
   const GrammarMatcher place = forced_place("b(a|b)aabab(a|b)*", {1});
-  EXPECT_THAT(find_forced_tokens(place, &letters, std::vector<Token>{1}, 9), IsEmpty());
+  EXPECT_THAT(forced_text_tokens(place, &letters, std::vector<Token>{1}, 9), IsEmpty());
   const GrammarMatcher later = forced_place("b(a|b)aabab(aa|ab)", {1, 1});
-  EXPECT_THAT(certain_tokens(later, 9), ElementsAre(0));
+  EXPECT_THAT(forced_tokens(later, 9), ElementsAre(0));
   const std::vector<Token> output = {1, 1};
-  // a, then ab, ab; the a after it is certain too, but "ab" may follow: it is left out.
-  EXPECT_THAT(find_forced_tokens(later, &letters, output, 9), ElementsAre(0, 2, 2));
-  EXPECT_THAT(find_forced_tokens(later, &letters, output, 2), ElementsAre(0, 2));
-  EXPECT_THAT(find_forced_tokens(later, nullptr, output, 9), ElementsAre(0)) << "no tokenizer";
+  // a, then ab, ab; the a after it is forced too, but "ab" may follow: it is left out.
+  EXPECT_THAT(forced_text_tokens(later, &letters, output, 9), ElementsAre(0, 2, 2));
+  EXPECT_THAT(forced_text_tokens(later, &letters, output, 2), ElementsAre(0, 2));
+  EXPECT_THAT(forced_text_tokens(later, nullptr, output, 9), ElementsAre(0)) << "no tokenizer";
 }
 
 // Llama 2's tokenizer would put a space before a text that stands alone.
@@ -63,7 +63,7 @@ TEST(ForcedTokensTest, APrefixSpaceIsNotForced) {
   const Token t = tokenizer->find_piece("t").value();
   ASSERT_TRUE(place.accept(t));
   for (const std::vector<Token>& output : {std::vector<Token>{}, std::vector<Token>{t}}) {
-    const auto forced = find_forced_tokens(place, tokenizer.get(), output, 99);
+    const auto forced = forced_text_tokens(place, tokenizer.get(), output, 99);
     EXPECT_EQ(tokenizer->decode(forced), "the friend, speak");
   }
 }

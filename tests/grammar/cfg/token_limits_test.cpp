@@ -204,7 +204,7 @@ TEST(TokenLimitsTest, CountsShareOneMaskUpToTheLast) {
   EXPECT_THAT(matcher.explain(), HasSubstr("text (at most 1 more token): "));
   ASSERT_TRUE(matcher.accept(2 + 'b'));
   EXPECT_EQ(matcher.mask().tokens(), Tokens{2 + ';'});
-  EXPECT_EQ(certain_tokens(matcher, 9), Tokens{2 + ';'});
+  EXPECT_EQ(forced_tokens(matcher, 9), Tokens{2 + ';'});
 }
 
 TEST(TokenLimitsTest, WithinTags) {

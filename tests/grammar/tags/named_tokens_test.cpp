@@ -46,7 +46,7 @@ TEST(NamedTokensTest, MasksHaveThemOnlyWhereTheyStand) {
   GrammarMatcher fork = matcher;
   ASSERT_TRUE(matcher.accept_bytes("\"}"));
   EXPECT_THAT(matcher.mask().tokens(), ElementsAre(kEndOfCall));
-  EXPECT_THAT(certain_tokens(matcher, 4), ElementsAre(kEndOfCall));
+  EXPECT_THAT(forced_tokens(matcher, 4), ElementsAre(kEndOfCall));
   EXPECT_EQ(matcher.forced_bytes(), "");
   ASSERT_TRUE(matcher.accept(kEndOfCall));
   EXPECT_TRUE(matcher.is_complete());
