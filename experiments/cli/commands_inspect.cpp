@@ -21,6 +21,7 @@
 #include "core/transformer/plan.h"
 #include "experiments/cli/commands.h"
 #include "experiments/cli/head_inspection.h"
+#include "experiments/components/cache_checks.h"
 #include "experiments/components/cache_room.h"
 #include "experiments/components/memory_needs.h"
 #include "experiments/terminal/json_option.h"

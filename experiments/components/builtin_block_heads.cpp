@@ -6,6 +6,7 @@
 #include "core/transformer/heads/block_head.h"
 #include "decoders/drafters/block.h"
 #include "experiments/components/builtin.h"
+#include "experiments/components/cache_checks.h"
 
 namespace specdec {
 namespace {

@@ -9,6 +9,7 @@
 #include "core/prefix_cached_model.h"
 #include "decoders/drafters/draft_model.h"
 #include "experiments/components/builtin.h"
+#include "experiments/components/cache_checks.h"
 
 namespace specdec {
 namespace {

@@ -13,6 +13,7 @@
 #include "decoders/drafters/block.h"
 #include "decoders/drafters/feature_drafter.h"
 #include "experiments/components/builtin.h"
+#include "experiments/components/cache_checks.h"
 
 namespace specdec {
 namespace {

@@ -13,6 +13,7 @@
 #include "core/transformer/adapters/lora_writer.h"
 #include "decoders/drafters/self_drafter.h"
 #include "experiments/components/builtin.h"
+#include "experiments/components/cache_checks.h"
 #include "kv/paged_kv.h"
 
 namespace specdec {

@@ -10,6 +10,7 @@
 #include "decoders/speculative.h"
 #include "decoders/speculative_beam.h"
 #include "experiments/components/builtin.h"
+#include "experiments/components/cache_checks.h"
 #include "experiments/components/machine_profile.h"
 
 namespace specdec {

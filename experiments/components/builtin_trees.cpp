@@ -10,6 +10,7 @@
 #include "decoders/shapes/optimal_trees.h"
 #include "decoders/shapes/static_tree.h"
 #include "experiments/components/builtin.h"
+#include "experiments/components/cache_checks.h"
 #include "experiments/config/yaml_scalar.h"
 
 namespace specdec {

@@ -9,6 +9,10 @@
 
 namespace specdec {
 
+struct LayerPlan;
+struct ModelOptions;
+struct TransformerConfig;
+
 /// A cache that a run is going to make.
 struct PlannedCache {
   std::string key = {};  ///< of the config: "model.cache", "strategies[1].drafter.cache"

@@ -1,4 +1,5 @@
 #include "experiments/components/memory_needs.h"
+#include "experiments/components/cache_checks.h"
 
 #include <fmt/format.h>
 

@@ -6,6 +6,7 @@
 #include "core/families/limited_model.h"
 #include "core/transformer/heads/mtp_head.h"
 #include "experiments/components/builtin.h"
+#include "experiments/components/cache_checks.h"
 #include "experiments/components/device_choice.h"
 #include "experiments/components/library_products.h"
 #include "experiments/metrics/environment.h"

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "experiments/components/cache_checks.h"
 #include "experiments/run/arms.h"
 #include "experiments/run/sampling_config.h"
 #include "experiments/terminal/plain_text.h"

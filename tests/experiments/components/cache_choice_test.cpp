@@ -1,4 +1,5 @@
 // What a config says of a cache: its options, and the mistakes that are named.
+#include "experiments/components/cache_checks.h"
 #include "experiments/components/cache_choice.h"
 
 #include <ATen/ATen.h>
