@@ -19,11 +19,11 @@
 #include "experiments/cli/generation_json.h"
 #include "experiments/cli/generation_room.h"
 #include "experiments/cli/planned_generation.h"
+#include "experiments/cli/prompt_arguments.h"
 #include "experiments/cli/saved_state.h"
 #include "experiments/cli/text_line.h"
 #include "experiments/cli/token_printer.h"
 #include "experiments/components/library_products.h"
-#include "experiments/config/config_file.h"
 #include "experiments/metrics/cache_records.h"
 #include "experiments/metrics/request_metrics.h"
 #include "experiments/run/prompt_grammars.h"
@@ -34,9 +34,7 @@ namespace specdec {
 namespace {
 
 struct GenerateArguments : GenerationArguments {
-  std::string prompt, prompt_file, tokens;
-  bool has_prompt = false, has_prompt_file = false, has_tokens = false;
-  bool chat = false;
+  PromptArguments prompt;
   bool ignore_eos = false;
   bool no_cache = false;
   JsonOption json;
@@ -46,44 +44,6 @@ struct GenerateArguments : GenerationArguments {
   std::string save_state, resume;  ///< files; "" = none
   int64_t prefix_cache_mb = 0;
 };
-
-/// The text of --prompt or --prompt-file. Throws ConfigError for one that is empty or not UTF-8.
-std::string read_prompt(const GenerateArguments& arguments, const ModelFiles& files) {
-  const std::string source = arguments.has_prompt ? "--prompt" : arguments.prompt_file;
-  std::string text = arguments.has_prompt
-                         ? arguments.prompt
-                         : read_text_file(arguments.prompt_file, size_t{64} << 20U);
-  if (text.empty()) {
-    const Token first = files.tokenizer->bos().value_or(files.config.bos_id);
-    throw ConfigError(fmt::format(
-        "{}: the prompt is empty; {}", source,
-        first < 0 || arguments.chat
-            ? "give a text"
-            : fmt::format("to generate from nothing, give the token that begins texts: --tokens {}",
-                          first)));
-  }
-  require_utf8(text, source);
-  return text;
-}
-
-std::vector<Token> encode(const GenerateArguments& arguments, const ModelFiles& files,
-                          std::string_view tools) {
-  if (arguments.has_tokens) {
-    if (arguments.chat) {
-      throw ConfigError("--chat needs a text: give --prompt, not --tokens");
-    }
-    return parse_token_list(arguments.tokens);
-  }
-  if (files.tokenizer == nullptr) {
-    throw ConfigError(
-        files.no_text(fmt::format("{} has no tokenizer (tokenizer.model or tokenizer.json): give "
-                                  "--tokens instead of a text",
-                                  files.folder.string())));
-  }
-  const std::string text = read_prompt(arguments, files);
-  return encode_prompt(*files.tokenizer, {{"user", text}}, arguments.chat, files.config.bos_id,
-                       tools);
-}
 
 /// Generates once; streams to the output if asked to.
 Generation run_one(const CommandContext& context, const Request& request, bool streams,
@@ -128,10 +88,8 @@ std::unique_ptr<DecodingStrategy> make_strategy(const StrategyConfig& config, La
 }
 
 void check_arguments(const GenerateArguments& arguments, const GlobalFlags& flags) {
-  const int sources =
-      int{arguments.has_prompt} + int{arguments.has_prompt_file} + int{arguments.has_tokens};
-  if (sources != 1 && arguments.resume.empty()) {
-    throw ConfigError("give one of --prompt, --prompt-file and --tokens");
+  if (arguments.resume.empty()) {
+    check_prompt_arguments(arguments.prompt);
   }
   check_state_output(arguments.save_state);
   if (arguments.samples > 1 && !arguments.save_state.empty()) {
@@ -169,7 +127,7 @@ GenerationState begin_generation(const GenerateArguments& arguments, const Globa
     return load_state(arguments.resume, name);
   }
   return {.model = arguments.model,
-          .prompt = encode(arguments, files, grammar ? grammar->tools : ""),
+          .prompt = prompt_tokens(arguments.prompt, files, grammar ? grammar->tools : ""),
           .output = {},
           .sampling = make_sampling(arguments, files),
           .seed = arguments.seed,
@@ -384,13 +342,7 @@ void add_state_options(CLI::App& command, GenerateArguments& arguments) {
 void add_generate_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand("generate", "generate from one prompt, streaming the text");
   const auto arguments = std::make_shared<GenerateArguments>();
-  auto* prompt = command->add_option("--prompt", arguments->prompt, "the text to continue");
-  auto* file =
-      command->add_option("--prompt-file", arguments->prompt_file, "read the prompt from a file");
-  auto* tokens =
-      command->add_option("--tokens", arguments->tokens, "token ids to continue, such as 2,5,7");
-  command->add_flag("--chat", arguments->chat,
-                    "treat the prompt as a user turn in the checkpoint's chat format");
+  add_prompt_options(*command, arguments->prompt);
   command->add_flag("--ignore-eos", arguments->ignore_eos, "do not stop at end-of-sequence tokens");
   command->add_flag("--no-cache", arguments->no_cache,
                     "compute each token from the whole text before it, without keys and values of "
@@ -424,10 +376,7 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
       "configs/grammars/iso_date.gbnf\n"
       "  specdec generate models/target --prompt \"To be, or\" --save-state to_be.state\n"
       "  specdec generate models/target --resume to_be.state --max-new-tokens 32");
-  command->callback([&context, arguments, prompt, file, tokens, logprobs] {
-    arguments->has_prompt = prompt->count() > 0;
-    arguments->has_prompt_file = file->count() > 0;
-    arguments->has_tokens = tokens->count() > 0;
+  command->callback([&context, arguments, logprobs] {
     arguments->has_logprobs = logprobs->count() > 0;
     context.action = [&context, arguments] {
       arguments->model = find_model(arguments->model).string();
