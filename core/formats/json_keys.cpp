@@ -31,7 +31,9 @@ std::string describe_json(const json& value) {
   if (value.is_structured()) {
     return value.is_array() ? "a list" : "an object";
   }
-  return value.dump();
+  constexpr size_t kMostShown = 80;  // bytes
+  const std::string text = value.dump();
+  return text.size() <= kMostShown ? text : value.dump(-1, ' ', true).substr(0, kMostShown) + "...";
 }
 
 JsonKeys::JsonKeys(const json& object, std::string where, KeyNames names)
@@ -91,7 +93,13 @@ double JsonKeys::number(const char* key, std::optional<double> fallback) const {
   if (!value.is_number() || !std::isfinite(value.get<double>())) {
     fail(key, fmt::format("should be a number, but is {}", describe_json(value)));
   }
-  return value.get<double>();
+  const auto number = value.get<double>();
+  const double size = std::abs(number);
+  if (size > std::numeric_limits<float>::max() ||
+      (size > 0.0 && size < std::numeric_limits<float>::min())) {
+    fail(key, fmt::format("is out of range: {}; no float32 holds it", value.dump()));
+  }
+  return number;
 }
 
 double JsonKeys::positive_number(const char* key, std::optional<double> fallback) const {

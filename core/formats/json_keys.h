@@ -11,7 +11,7 @@ namespace specdec {
 /// Parses a text that should hold a JSON object. Throws WeightsError naming `where`.
 nlohmann::json parse_json_object(const std::string& text, const std::string& where);
 
-/// A value as a message shows it: scalars as they are, "a list", "an object".
+/// A value as a message shows it: scalars as they are, long texts cut, "a list", "an object".
 std::string describe_json(const nlohmann::json& value);
 
 /// What a file calls keys whose object was made of it; others have their own name.
@@ -32,6 +32,7 @@ class JsonKeys {
   int64_t integer(const char* key, std::optional<int64_t> fallback = std::nullopt) const;
   /// 1 to 2^24: sizes.
   int64_t positive(const char* key, std::optional<int64_t> fallback = std::nullopt) const;
+  /// A number that float32 holds: finite there, and 0 only where it is 0.
   double number(const char* key, std::optional<double> fallback = std::nullopt) const;
   double positive_number(const char* key, std::optional<double> fallback = std::nullopt) const;
   /// A soft cap: 0 = none. Null switches it off, a missing key means the release's value.

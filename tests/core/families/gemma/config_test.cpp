@@ -254,6 +254,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"layer_types", json::array({"full_attention"}), "list of 6"},
         BadConfig{"layer_types", json::array({"a", "b", "c", "d", "e", "f"}), "known"},
         BadConfig{"rms_norm_eps", "tiny", "number"}, BadConfig{"rms_norm_eps", 0.0, "positive"},
+        BadConfig{"rms_norm_eps", 1e300, "out of range"},
+        BadConfig{"query_pre_attn_scalar", 1e-320, "out of range"},
         BadConfig{"attention_bias", 1, "true or false"},
         BadConfig{"hidden_activation", "silu", "gelu_pytorch_tanh"},
         BadConfig{"hidden_activation", "gelu", "gelu_pytorch_tanh"},  // the exact one
