@@ -93,8 +93,8 @@ class GgufConfig {
     if (architecture_ == "gemma") {
       return config;
     }
-    if (architecture_ == "gemma2" || metadata_.integer(key("attention.sliding_window"), 0) > 0) {
-      config["sliding_window"] = metadata_.integer(key("attention.sliding_window"), 4096);
+    if (architecture_ == "gemma2" || window(0) > 0) {
+      config["sliding_window"] = window(4096);
       config["layer_types"] = layer_types(layers, architecture_ == "gemma2" ? 2 : 6);
     } else {  // as in llama.cpp: a Gemma 3 without a window has none
       config["sliding_window_pattern"] = 1;
@@ -117,14 +117,24 @@ class GgufConfig {
     return config;
   }
 
+  /// 0 = none.
+  int64_t window(int64_t missing) const {
+    const std::string name = key("attention.sliding_window");
+    const int64_t size = metadata_.integer(name, missing);
+    if (size < 0) {
+      metadata_.fail(name, fmt::format("is {}, but should be 0 (no window) or more", size));
+    }
+    return size;
+  }
+
   /// Reads the windows of a model of Llama's kind. llama.cpp knows none there; `specdec convert`
   /// writes them.
   void read_windows(ModelDescription& model) const {
-    const int64_t window = metadata_.integer(key("attention.sliding_window"), 0);
-    if (window <= 0) {
+    const int64_t size = window(0);
+    if (size == 0) {
       return;
     }
-    model.config.sliding_window = window;
+    model.config.sliding_window = size;
     const std::string pattern = key("attention.sliding_window_pattern");
     const auto sliding = metadata_.has(pattern) ? metadata_.integers(pattern)
                                                 : std::vector<int64_t>(model.plan.size(), 1);
@@ -133,7 +143,7 @@ class GgufConfig {
           pattern, fmt::format("has {} entries for {} layers", sliding.size(), model.plan.size()));
     }
     for (size_t layer = 0; layer < sliding.size(); ++layer) {
-      model.plan[layer].window = sliding[layer] != 0 ? window : 0;
+      model.plan[layer].window = sliding[layer] != 0 ? size : 0;
     }
   }
 

@@ -415,6 +415,12 @@ TEST(GgufModelTest, AGemma3WithoutAWindowHasNone) {
   EXPECT_THAT(windows("gemma3", {{"gemma3.attention.sliding_window", int64_t{5}}}),
               testing::ElementsAre(5, 5));
   EXPECT_THAT(windows("gemma2", {}), testing::ElementsAre(4096, 0));
+  for (const std::string family : {"gemma2", "gemma3", "llama"}) {
+    EXPECT_THAT(error_message<WeightsError>([&] {
+                  windows(family.c_str(), {{family + ".attention.sliding_window", int64_t{-5}}});
+                }),
+                HasSubstr("'" + family + ".attention.sliding_window' is -5, but should be 0"));
+  }
 }
 
 TEST(GgufModelTest, NumbersOfHeadsMayBeListedByLayer) {
