@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
+#include "core/formats/json_keys.h"
 #include "core/formats/json_text.h"
 #include "core/formats/strict_json.h"
 #include "experiments/config/output_path.h"
@@ -165,12 +166,25 @@ class StateReader {
   }
 
  private:
+  /// The JSON library would cut 1.5 to 1.
+  template <class T>
+  static void read_whole(const Json& json, T& value, int64_t least, int64_t most) {
+    if (!json.is_number_integer() || json.get<int64_t>() < least || json.get<int64_t>() > most) {
+      throw Error(fmt::format("it has {} in a whole number's place", describe_json(json)));
+    }
+    value = static_cast<T>(json.get<int64_t>());
+  }
   static void read(const Json& json, bool& value) { value = json.get<bool>(); }
-  static void read(const Json& json, int64_t& value) { value = json.get<int64_t>(); }
-  static void read(const Json& json, Token& value) { value = json.get<Token>(); }
+  static void read(const Json& json, int64_t& value) {
+    using Limits = std::numeric_limits<int64_t>;
+    read_whole(json, value, Limits::min(), Limits::max());
+  }
+  static void read(const Json& json, Token& value) {
+    read_whole(json, value, std::numeric_limits<Token>::min(), std::numeric_limits<Token>::max());
+  }
   static void read(const Json& json, std::string& value) { value = json.get<std::string>(); }
   static void read(const Json& json, Promise& value) {
-    value = static_cast<Promise>(json.get<int>());
+    read_whole(json, value, 0, static_cast<int64_t>(Promise::kSearch));
   }
   static void read(const Json& json, double& value) {
     if (json.is_number()) {
@@ -258,7 +272,9 @@ void CertifyState::read() {
       StateReader reader(test);
       visit(reader, tests_.emplace_back());
     }
-  } catch (const Json::exception& error) {
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const std::exception& error) {
     throw ConfigError(fmt::format(
         "--state: {} is no file that certify wrote ({}); remove it, or name another file",
         file_.string(), plain_json_message(error)));

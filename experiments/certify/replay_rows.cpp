@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <ostream>
@@ -13,6 +12,9 @@
 
 #include "core/error.h"
 #include "core/formats/json_text.h"
+#include "core/formats/strict_json.h"
+#include "experiments/config/config_file.h"
+#include "experiments/metrics/record_keys.h"
 
 namespace specdec {
 namespace {
@@ -73,23 +75,26 @@ std::string digits(const std::vector<double>& values) {
 std::string mistake_of(const std::vector<double>& probs) {
   double sum = 0.0;
   for (const double value : probs) {
-    if (!std::isfinite(value) || value < 0.0) {
-      return "a probability is negative or not finite";
+    if (value < 0.0) {
+      return "holds a negative probability";
     }
     sum += value;
   }
-  return std::abs(sum - 1.0) > 1e-3 ? fmt::format("probabilities sum to {:g}, not to 1", sum) : "";
+  return std::abs(sum - 1.0) > 1e-3
+             ? fmt::format("holds probabilities that sum to {:g}, not to 1", sum)
+             : "";
 }
 
-ReplayRow read_row(const nlohmann::json& json) {
-  ReplayRow row{json.at("point").get<std::string>(), json.at("strategy").get<std::string>(),
-                json.at("drawn").get<bool>(), json.at("p").get<std::vector<double>>(),
-                json.at("q").get<std::vector<double>>()};
-  require_config(row.p.size() == row.q.size(), "p and q have different sizes");
-  require_config(!row.p.empty() && row.p.size() <= kMaxEntries, "p has no entry, or too many");
-  for (const auto* probs : {&row.p, &row.q}) {
-    const auto mistake = mistake_of(*probs);
-    require_config(mistake.empty(), mistake);
+ReplayRow read_row(const RecordKeys& keys) {
+  ReplayRow row{keys.text("point"), keys.text("strategy"), keys.flag("drawn"), keys.numbers("p"),
+                keys.numbers("q")};
+  if (row.p.size() != row.q.size() || row.p.empty() || row.p.size() > kMaxEntries) {
+    keys.fail("p", fmt::format("must have as many entries as 'q', 1 to {}", kMaxEntries));
+  }
+  for (const auto& [key, probs] : {std::pair("p", &row.p), {"q", &row.q}}) {
+    if (const auto mistake = mistake_of(*probs); !mistake.empty()) {
+      keys.fail(key, mistake);
+    }
   }
   return row;
 }
@@ -136,24 +141,20 @@ void write_rows_json(std::ostream& out, const std::vector<ReplayRow>& rows) {
 }
 
 std::vector<ReplayRow> read_rows_json(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  if (!in) {
-    throw ConfigError(file.string() +
-                      ": cannot be read; `specdec certify --config FILE --rows OUT.json` writes "
-                      "such a file");
-  }
   std::vector<ReplayRow> rows;
+  const auto advised = [&](const std::exception& error) {
+    return ConfigError(
+        fmt::format("{}: {}; `specdec certify --config FILE --rows OUT.json` writes "
+                    "such a file",
+                    file.string(), error.what()));
+  };
   try {
-    const auto json = nlohmann::json::parse(in);
-    for (const auto& row : json.at("rows")) {
+    const auto json = parse_strict_json(read_text_file(file), "its JSON");
+    for (const RecordKeys& row : RecordKeys(json).objects("rows")) {
       rows.push_back(read_row(row));
     }
-  } catch (const nlohmann::json::exception& error) {
-    throw ConfigError(fmt::format("{}: row {}: {}; write the file anew with --rows", file.string(),
-                                  rows.size() + 1, error.what()));
-  } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format("{}: row {}: {}; write the file anew with --rows", file.string(),
-                                  rows.size() + 1, error.what()));
+  } catch (const Error& error) {
+    throw advised(error);
   }
   if (rows.empty()) {
     throw ConfigError(file.string() + ": has no rows; write the file anew with --rows");

@@ -21,6 +21,7 @@
 #include "experiments/cli/commands.h"
 #include "experiments/cli/replaced_file.h"
 #include "experiments/config/output_path.h"
+#include "experiments/metrics/environment.h"
 #include "experiments/report/run_comparison.h"
 #include "experiments/run/record_order.h"
 #include "experiments/run/recorded_sweep.h"
@@ -87,9 +88,11 @@ void note_load(const fs::path& folder, std::span<const GenerationRecord> records
       load.add(*record.load);
     }
   }
-  const auto environment = environment_of(folder);
-  const auto signs = signs_of_load(load, environment.value("cores", int64_t{1}),
-                                   environment.value("threads", int64_t{1}));
+  nlohmann::json recorded = {{"cores", 1}, {"threads", 1}};
+  recorded.update(environment_of(folder));
+  const Environment environment =
+      parse_environment(recorded, (folder / "environment.json").string());
+  const auto signs = signs_of_load(load, environment.cores, environment.threads);
   if (!signs.empty()) {
     notes.push_back(fmt::format("{}: the machine was busy: {}. Its times are noisy.", side,
                                 fmt::join(signs, "; ")));

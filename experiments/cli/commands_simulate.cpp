@@ -113,8 +113,8 @@ std::vector<ReplayShape> read_shapes(const SimulateArguments& arguments, const T
 
 /// The target's curve that was measured under the arm's condition: each is named by the first point
 /// of the sweep that needed it.
-CostCurve target_curve(const std::string& run, const TracedArm& arm,
-                       const std::vector<std::string>& alike) {
+std::optional<CostCurve> target_curve(const std::string& run, const TracedArm& arm,
+                                      const std::vector<std::string>& alike) {
   std::vector<std::string> names = {"target at " + arm.sweep_point};
   for (const std::string& label : alike) {
     names.push_back("target at " + label);
@@ -122,24 +122,35 @@ CostCurve target_curve(const std::string& run, const TracedArm& arm,
   names.emplace_back("target");
   for (const std::string& name : names) {
     if (auto curve = load_cost_curve(run, name)) {
-      return *std::move(curve);
+      return curve;
     }
   }
-  throw Error("the run holds no cost curve of the target; give costs with --profile");
+  return std::nullopt;
 }
 
 /// What the run itself tells of costs; nothing, and `reason` says why, when it does not. Steps of
-/// another condition, such as another dtype, tell nothing of this one's.
+/// another condition, such as another dtype, tell nothing of this one's. Throws where its records
+/// or curves are damaged.
 std::optional<StepCosts> costs_of_run(const std::string& run, const TracedArm& arm,
                                       std::string& reason) {
+  auto records = load_records(run);
+  std::vector<std::string> alike;
   try {
-    const auto alike = RecordedSweep(run).points_alike(arm.sweep_point);
-    const CostCurve curve = target_curve(run, arm, alike);
-    auto records = load_records(run);
-    std::erase_if(records, [&](const GenerationRecord& record) {
-      return std::find(alike.begin(), alike.end(), record.key.sweep_point) == alike.end();
-    });
-    return costs_of(curve, records, arm.strategy, arm.sweep_point);
+    alike = RecordedSweep(run).points_alike(arm.sweep_point);
+  } catch (const Error& error) {
+    reason = error.what();
+    return std::nullopt;
+  }
+  std::erase_if(records, [&](const GenerationRecord& record) {
+    return std::find(alike.begin(), alike.end(), record.key.sweep_point) == alike.end();
+  });
+  const auto curve = target_curve(run, arm, alike);
+  if (!curve) {
+    reason = "the run holds no cost curve of the target; give costs with --profile";
+    return std::nullopt;
+  }
+  try {
+    return costs_of(*curve, records, arm.strategy, arm.sweep_point);
   } catch (const Error& error) {
     reason = error.what();
     return std::nullopt;

@@ -13,6 +13,7 @@
 #include "core/formats/strict_json.h"
 #include "core/hash.h"
 #include "experiments/metrics/jsonl.h"
+#include "experiments/metrics/record_keys.h"
 
 namespace specdec {
 namespace {
@@ -60,19 +61,12 @@ void require(bool right, const std::string& message) {
   }
 }
 
-std::vector<int64_t> read_counts(const nlohmann::json& json, const char* key) {
-  auto counts = json.at(key).get<std::vector<int64_t>>();
-  require(std::none_of(counts.begin(), counts.end(), [](int64_t count) { return count < 0; }),
-          fmt::format("'{}' holds a negative count", key));
-  return counts;
-}
-
-AnswerChoice parse_choice(const nlohmann::json& json) {
-  AnswerChoice choice{.turns = json.at("turns").get<std::vector<std::string>>(),
-                      .decoding_steps = read_counts(json, "decoding_steps"),
-                      .new_tokens = read_counts(json, "new_tokens"),
-                      .wall_time = json.at("wall_time").get<std::vector<double>>(),
-                      .accept_lengths = read_counts(json, "accept_lengths")};
+AnswerChoice parse_choice(const RecordKeys& keys) {
+  AnswerChoice choice{.turns = keys.texts("turns"),
+                      .decoding_steps = keys.counts("decoding_steps"),
+                      .new_tokens = keys.counts("new_tokens"),
+                      .wall_time = keys.numbers("wall_time"),
+                      .accept_lengths = keys.counts("accept_lengths")};
   require(choice.new_tokens.size() == choice.turns.size() &&
               choice.wall_time.size() == choice.turns.size() &&
               choice.decoding_steps.size() == choice.turns.size(),
@@ -82,17 +76,20 @@ AnswerChoice parse_choice(const nlohmann::json& json) {
   require(std::all_of(choice.wall_time.begin(), choice.wall_time.end(),
                       [](double seconds) { return seconds >= 0.0; }),
           "'wall_time' holds a negative time");
+  require(std::all_of(choice.accept_lengths.begin(), choice.accept_lengths.end(),
+                      [](int64_t length) { return length <= kMostStepTokens; }),
+          "'accept_lengths' holds more tokens than a text has");
   return choice;
 }
 
-Answer parse_answer(const nlohmann::json& json) {
+Answer parse_answer(const RecordKeys& line) {
   Answer answer;
-  const auto& id = json.at("question_id");
+  const auto& id = line.at("question_id");
   require(id.is_string() || id.is_number_integer(), "'question_id' is neither a number nor a text");
   answer.question_id = id.is_string() ? id.get<std::string>() : id.dump();
-  answer.category = json.value("category", "");
-  answer.model_id = json.value("model_id", "");
-  for (const auto& choice : json.at("choices")) {
+  answer.category = line.text("category", "");
+  answer.model_id = line.text("model_id", "");
+  for (const RecordKeys& choice : line.objects("choices")) {
     answer.choices.push_back(parse_choice(choice));
   }
   require(!answer.choices.empty(), "'choices' is empty");
@@ -151,7 +148,7 @@ std::string answers_file_name(const std::string& strategy, const std::string& sw
 std::vector<Answer> read_answers(const std::filesystem::path& file) {
   std::vector<Answer> answers;
   read_json_lines(read_file(file), file.string(), kKind, [&](const nlohmann::json& line, int64_t) {
-    answers.push_back(parse_answer(line));
+    answers.push_back(parse_answer(RecordKeys(line)));
   });
   return answers;
 }

@@ -29,11 +29,17 @@ constexpr std::pair<const char*, int64_t KvTiers::*> kTierCounts[] = {
     {"read_bytes", &KvTiers::read_bytes},
     {"written_bytes", &KvTiers::written_bytes}};
 
-std::vector<KvTrace::Page> parse_used_pages(const nlohmann::ordered_json& json) {
+constexpr int64_t kMostPages = int64_t{1} << 24;  // of the longest text, one token a page
+
+std::vector<KvTrace::Page> parse_used_pages(const std::vector<std::vector<int64_t>>& entries,
+                                            const RecordKeys& keys) {
   std::vector<KvTrace::Page> pages;
-  for (const auto& entry : json) {  // by ascending number
-    pages.resize(entry.at(0).get<size_t>() + 1);
-    pages.back() = {.written = entry.at(1).get<int64_t>(), .read = entry.at(2).get<int64_t>()};
+  for (const auto& entry : entries) {
+    if (entry.size() != 3 || entry[0] < std::ssize(pages) || entry[0] >= kMostPages) {
+      keys.fail("pages", "must hold [page, written, read], by ascending page");
+    }
+    pages.resize(static_cast<size_t>(entry[0]) + 1);
+    pages.back() = {.written = entry[1], .read = entry[2]};
   }
   return pages;
 }
@@ -55,16 +61,19 @@ nlohmann::ordered_json cache_trace_json(const KvTrace& trace) {
   return {{"forwards", trace.forwards}, {"layers", layers}, {"pages", pages}};
 }
 
-KvTrace parse_cache_trace(const nlohmann::ordered_json& json) {
-  KvTrace trace{.forwards = json.at("forwards").get<int64_t>()};
-  for (const auto& layer : json.at("layers")) {
-    trace.layers.push_back({.written = layer.at("written").get<int64_t>(),
-                            .nodes = layer.at("nodes").get<int64_t>(),
-                            .keys = layer.at("keys").get<std::vector<int64_t>>(),
-                            .mass = layer.at("mass").get<std::vector<double>>()});
+KvTrace parse_cache_trace(const RecordKeys& keys) {
+  KvTrace trace{.forwards = keys.count("forwards")};
+  for (const RecordKeys& layer : keys.objects("layers")) {
+    trace.layers.push_back({.written = layer.count("written"),
+                            .nodes = layer.count("nodes"),
+                            .keys = layer.counts("keys"),
+                            .mass = layer.numbers("mass")});
   }
-  for (const auto& group : json.at("pages")) {
-    trace.pages.push_back(parse_used_pages(group));
+  const auto& groups = keys.list("pages");
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const nlohmann::json group = {{"pages", groups[i]}};
+    trace.pages.push_back(
+        parse_used_pages(RecordKeys(group, "cache_trace").count_lists("pages"), keys));
   }
   return trace;
 }
@@ -99,15 +108,15 @@ nlohmann::ordered_json cache_tiers_json(const KvTiers& tiers) {
   return json;
 }
 
-KvTiers parse_cache_tiers(const nlohmann::ordered_json& json) {
+KvTiers parse_cache_tiers(const RecordKeys& keys) {
   KvTiers tiers;
   for (const auto& [name, bytes] : kTierBytes) {
-    tiers.*bytes = json.value(name, int64_t{0});  // older runs have no host_bytes
+    tiers.*bytes = keys.count(name, 0);  // older runs have no host_bytes
   }
   for (const auto& [name, count] : kTierCounts) {
-    tiers.*count = json.at(name).get<int64_t>();
+    tiers.*count = keys.count(name);
   }
-  tiers.wait_seconds = json.at("wait_seconds").get<double>();
+  tiers.wait_seconds = keys.amount("wait_seconds");
   return tiers;
 }
 

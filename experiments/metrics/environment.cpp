@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/kernels/simd.h"
+#include "experiments/metrics/record_keys.h"
 
 namespace specdec {
 namespace {
@@ -89,6 +90,53 @@ std::string dotted(std::string pointer) {
   return pointer;
 }
 
+/// Reads what is there: older versions wrote less.
+class EnvironmentReader {
+ public:
+  explicit EnvironmentReader(const nlohmann::json& json) : keys_(json) {}
+
+  Environment read() const {
+    Environment found;
+    for (const auto& [key, text] : {std::pair("commit", &found.commit),
+                                    {"date", &found.date},
+                                    {"host_system", &found.host_system},
+                                    {"cpu", &found.cpu},
+                                    {"thread_reason", &found.thread_reason},
+                                    {"machine_profile", &found.machine_profile},
+                                    {"gpu", &found.gpu},
+                                    {"compiler", &found.compiler},
+                                    {"build_type", &found.build_type},
+                                    {"device", &found.device},
+                                    {"model", &found.model},
+                                    {"dtype", &found.dtype}}) {
+      *text = keys_.text(key, *text);
+    }
+    found.cores = keys_.count("cores", found.cores);
+    found.threads = keys_.count("threads", found.threads);
+    found.prefill_threads = keys_.count("prefill_threads", found.prefill_threads);
+    found.libraries = texts_by_name("libraries");
+    found.weights = texts_by_name("weights");
+    if (keys_.has("warnings")) {
+      found.warnings = keys_.texts("warnings");
+    }
+    return found;
+  }
+
+ private:
+  std::map<std::string, std::string> texts_by_name(const char* key) const {
+    std::map<std::string, std::string> texts;
+    if (keys_.has(key)) {
+      const RecordKeys object = keys_.object(key);
+      for (const auto& entry : keys_.at(key).items()) {
+        texts[entry.key()] = object.text(entry.key().c_str());
+      }
+    }
+    return texts;
+  }
+
+  RecordKeys keys_;
+};
+
 }  // namespace
 
 Environment read_environment() {
@@ -133,33 +181,13 @@ nlohmann::json environment_json(const Environment& environment) {
           {"warnings", environment.warnings}};
 }
 
-Environment parse_environment(const nlohmann::json& json) {
-  Environment environment;
-  const auto read = [&json](const char* key, auto& value) {
-    try {
-      json.at(key).get_to(value);
-    } catch (const nlohmann::json::exception&) {  // an older or edited file
-    }
-  };
-  read("commit", environment.commit);
-  read("date", environment.date);
-  read("host_system", environment.host_system);
-  read("cpu", environment.cpu);
-  read("cores", environment.cores);
-  read("threads", environment.threads);
-  read("thread_reason", environment.thread_reason);
-  read("prefill_threads", environment.prefill_threads);
-  read("machine_profile", environment.machine_profile);
-  read("gpu", environment.gpu);
-  read("compiler", environment.compiler);
-  read("build_type", environment.build_type);
-  read("libraries", environment.libraries);
-  read("device", environment.device);
-  read("model", environment.model);
-  read("dtype", environment.dtype);
-  read("weights", environment.weights);
-  read("warnings", environment.warnings);
-  return environment;
+Environment parse_environment(const nlohmann::json& json, const std::string& where) {
+  try {
+    return EnvironmentReader(json).read();
+  } catch (const Error& error) {
+    throw Error(fmt::format("{}: {}; was it edited? Remove it, or run into a new folder.", where,
+                            error.what()));
+  }
 }
 
 nlohmann::json resumed_environment(nlohmann::json recorded, const Environment& now) {

@@ -43,9 +43,9 @@ struct Environment {
 Environment read_environment();
 
 nlohmann::json environment_json(const Environment& environment);
-/// The environment that environment_json wrote; what is missing or of another type keeps its
-/// default.
-Environment parse_environment(const nlohmann::json& json);
+/// The environment that environment_json wrote; what is missing keeps its default. Throws Error
+/// naming `where` and the key of a value of another type.
+Environment parse_environment(const nlohmann::json& json, const std::string& where);
 
 /// What environment.json says once a run goes on in `now`: what it was measured in before moves to
 /// the end of "earlier". The same object when nothing but the date differs.

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <type_traits>
 
 #include "core/error.h"
@@ -27,15 +28,16 @@ Json load_json(const MachineLoad& load) {
   return json;
 }
 
-std::optional<MachineLoad> parse_load(const Json& line) {
-  const auto entry = line.find("load");
-  if (entry == line.end()) {
-    return std::nullopt;
-  }
-  MachineLoad load{.seconds = entry->at("seconds").get<double>()};
+MachineLoad parse_load(const RecordKeys& keys) {
+  MachineLoad load{.seconds = keys.amount("seconds")};
   const auto read = [&](const char* key, auto& value) {
-    if (entry->contains(key)) {
-      value = entry->at(key).template get<typename std::decay_t<decltype(value)>::value_type>();
+    if (!keys.has(key)) {
+      return;
+    }
+    if constexpr (std::is_same_v<decltype(value), std::optional<double>&>) {
+      value = keys.number(key);
+    } else {
+      value = keys.count(key);
     }
   };
   read("average", load.average);

@@ -22,11 +22,8 @@ std::optional<double> ratio(double numerator, double denominator) {
 double as_double(int64_t count) { return static_cast<double>(count); }
 
 void check_step(const StepStatistics& step) {
-  SPECDEC_CHECK(step.accepted >= 0 && step.accepted <= step.depth && step.depth <= step.drafted &&
-                    step.committed >= 0,
-                "a step states drafted {}, depth {}, accepted {}, committed {}; it must be "
-                "0 <= accepted <= depth <= drafted and 0 <= committed",
-                step.drafted, step.depth, step.accepted, step.committed);
+  const std::string mistake = step_mistake(step);
+  SPECDEC_CHECK(mistake.empty(), "{}", mistake);
 }
 
 /// Adds the overlaps of a chain: what a tree logs is not by position.
@@ -59,6 +56,17 @@ double discarded_seconds_of(const Generation& generation) {
 
 bool is_cut(const StepStatistics& step) {
   return step.accepted > 0 && step.committed <= step.accepted;
+}
+
+std::string step_mistake(const StepStatistics& step) {
+  if (step.accepted >= 0 && step.accepted <= step.depth && step.depth <= step.drafted &&
+      step.committed >= 0) {
+    return "";
+  }
+  return fmt::format(
+      "a step states drafted {}, depth {}, accepted {}, committed {}; it must be "
+      "0 <= accepted <= depth <= drafted and 0 <= committed",
+      step.drafted, step.depth, step.accepted, step.committed);
 }
 
 bool is_constrained(const Generation& generation) {

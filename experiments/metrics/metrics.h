@@ -74,6 +74,10 @@ struct Counts {
 /// True for a step whose text ends within its draft: what the target evaluated behind the end is
 /// counted neither in `drafted` nor in `depth`, so its forward was of more tokens than they say.
 bool is_cut(const StepStatistics& step);
+/// Tokens of a step at most: metrics count steps in lists by their tokens.
+inline constexpr int64_t kMostStepTokens = int64_t{1} << 24;
+/// What contradicts itself in the counts of a step; "" = nothing.
+std::string step_mistake(const StepStatistics& step);
 
 /// True for an output that was generated under a grammar: it holds masked tokens, or the grammar or
 /// its correction left none. Beam searches, which mask no distribution, do not count.

@@ -16,6 +16,7 @@
 #include "experiments/metrics/cache_records.h"
 #include "experiments/metrics/load_records.h"
 #include "experiments/metrics/metrics.h"
+#include "experiments/metrics/record_keys.h"
 
 namespace specdec {
 namespace {
@@ -52,9 +53,12 @@ Json gaps_json(const std::vector<double>& gaps) {
   return json;
 }
 
-std::vector<double> parse_gaps(const Json& json) {
+std::vector<double> parse_gaps(const RecordKeys& line) {
   std::vector<double> gaps;
-  for (const Json& gap : json) {
+  for (const auto& gap : line.list("gaps")) {
+    if (!gap.is_null() && !gap.is_number()) {
+      line.fail("gaps", "must hold numbers, or null where a token had no rival");
+    }
     gaps.push_back(gap.is_null() ? std::numeric_limits<double>::infinity() : gap.get<double>());
   }
   return gaps;
@@ -69,19 +73,43 @@ Json freedom_json(const std::array<DraftCounts, 3>& by_freedom) {
   return json;
 }
 
-std::array<DraftCounts, 3> parse_freedom(const Json& line) {
+std::array<DraftCounts, 3> parse_freedom(const RecordKeys& line) {
+  constexpr const char* kKey = "by_freedom";
   std::array<DraftCounts, 3> by_freedom;
-  const auto entry = line.find("by_freedom");
-  for (size_t i = 0; entry != line.end() && i < by_freedom.size(); ++i) {
-    const Json& counts = entry->at(i);
-    by_freedom[i] = {counts.at(0).get<int64_t>(), counts.at(1).get<int64_t>()};
+  if (!line.has(kKey)) {
+    return by_freedom;
+  }
+  const auto lists = line.count_lists(kKey);
+  for (size_t i = 0; i < by_freedom.size(); ++i) {
+    if (lists.size() != by_freedom.size() || lists[i].size() != 2) {
+      line.fail(kKey, "must be three pairs of drafted and accepted tokens");
+    }
+    by_freedom[i] = {lists[i][0], lists[i][1]};
   }
   return by_freedom;
+}
+
+std::vector<std::vector<Token>> parse_rejected(const RecordKeys& line) {
+  constexpr const char* kKey = "rejected";
+  std::vector<std::vector<Token>> rejected;
+  for (const auto& counts :
+       line.has(kKey) ? line.count_lists(kKey) : std::vector<std::vector<int64_t>>()) {
+    rejected.push_back(token_ids(counts, line, kKey));
+  }
+  return rejected;
 }
 
 double checked_seconds(double seconds) {
   SPECDEC_CHECK(std::isfinite(seconds), "a time is {}", seconds);
   return seconds;
+}
+
+int64_t parse_step_tokens(const RecordKeys& line, const char* key) {
+  const int64_t tokens = line.count(key);
+  if (tokens > kMostStepTokens) {
+    line.fail(key, fmt::format("is {}, more tokens than a text has", tokens));
+  }
+  return tokens;
 }
 
 std::string repaired(const std::string& text) {
@@ -97,12 +125,12 @@ Json bias_json(const BiasSums& bias) {
           {"squares", bias.squares}};
 }
 
-BiasSums parse_bias(const Json& json) {
-  return {.tokens = json.at("tokens").get<int64_t>(),
-          .taken = json.at("taken").get<int64_t>(),
-          .expected = json.at("expected").get<double>(),
-          .variance = json.at("variance").get<double>(),
-          .squares = json.at("squares").get<double>()};
+BiasSums parse_bias(const RecordKeys& bias) {
+  return {.tokens = bias.count("tokens"),
+          .taken = bias.count("taken"),
+          .expected = bias.number("expected"),
+          .variance = bias.number("variance"),
+          .squares = bias.number("squares")};
 }
 
 constexpr std::pair<const char*, std::optional<double> GenerationRecord::*> kMeasuredNumbers[] = {
@@ -119,13 +147,52 @@ constexpr std::pair<const char*, std::optional<double> GenerationRecord::*> kMea
     {"disk_wait_seconds", &GenerationRecord::disk_wait_seconds},
     {"copied_share", &GenerationRecord::copied_share}};
 
+/// What a run measured of a generation beside its tokens.
+void parse_measures(const RecordKeys& line, GenerationRecord& record) {
+  for (const auto& [key, number] : kMeasuredNumbers) {
+    if (line.has(key)) {
+      record.*number = line.number(key);
+    }
+  }
+  if (line.has("cache_tiers")) {
+    record.cache_tiers = parse_cache_tiers(line.object("cache_tiers"));
+  }
+  if (line.has("cache_trace")) {
+    record.cache_trace = parse_cache_trace(line.object("cache_trace"));
+  }
+  if (line.has("thinking")) {
+    const auto span = line.counts("thinking", 2);
+    record.thinking = ThinkingSpan{span[0], span[1]};
+  }
+  if (line.has("bias")) {
+    record.bias = parse_bias(line.object("bias"));
+  }
+  if (line.has("load")) {
+    record.load = parse_load(line.object("load"));
+  }
+}
+
+Generation parse_tokens(const RecordKeys& line) {
+  Generation generation;
+  generation.stop_reason = parse_stop_reason(line.text("stop_reason"));
+  generation.prefill_seconds = line.amount("prefill_seconds");
+  generation.decode_seconds = line.amount("decode_seconds");
+  generation.tokens = line.tokens("tokens");
+  generation.gaps = parse_gaps(line);
+  generation.log_allowed = line.numbers_if_there("log_allowed");
+  generation.log_probs = line.numbers_if_there("log_probs");
+  generation.mask_fallbacks = line.count("mask_fallbacks", 0);
+  generation.samples = line.count("samples", 1);
+  return generation;
+}
+
 }  // namespace
 
-GenerationKey parse_key(const Json& line) {
-  return {.sweep_point = line.at("sweep_point").get<std::string>(),
-          .strategy = line.at("strategy").get<std::string>(),
-          .prompt_id = line.at("prompt").get<std::string>(),
-          .repeat = line.at("repeat").get<int64_t>()};
+GenerationKey parse_key(const RecordKeys& line) {
+  return {.sweep_point = line.text("sweep_point"),
+          .strategy = line.text("strategy"),
+          .prompt_id = line.text("prompt"),
+          .repeat = line.count("repeat")};
 }
 
 Json step_json(const GenerationKey& key, size_t index, const StepStatistics& step) {
@@ -162,23 +229,27 @@ Json step_json(const GenerationKey& key, size_t index, const StepStatistics& ste
   return json;
 }
 
-StepStatistics parse_step(const Json& line) {
-  return {.drafted = line.at("drafted").get<int64_t>(),
-          .accepted = line.at("accepted").get<int64_t>(),
-          .committed = line.at("committed").get<int64_t>(),
-          .depth = line.at("depth").get<int64_t>(),
-          .draft_seconds = line.at("draft_seconds").get<double>(),
-          .prompt_draft_seconds = line.value("prompt_draft_seconds", 0.0),
-          .verify_seconds = line.at("verify_seconds").get<double>(),
-          .other_seconds = line.at("other_seconds").get<double>(),
-          .overlaps = line.value("overlaps", std::vector<double>()),
-          .rejected = line.value("rejected", std::vector<std::vector<Token>>()),
-          .by_freedom = parse_freedom(line),
-          .mask_seconds = line.value("mask_seconds", 0.0),
-          .read_backs = {line.value("read_backs", int64_t{0}),
-                         line.value("read_back_bytes", int64_t{0})},
-          .draft_read_backs = {line.value("draft_read_backs", int64_t{0}),
-                               line.value("draft_read_back_bytes", int64_t{0})}};
+StepStatistics parse_step(const RecordKeys& line) {
+  StepStatistics step = {
+      .drafted = parse_step_tokens(line, "drafted"),
+      .accepted = line.count("accepted"),
+      .committed = parse_step_tokens(line, "committed"),
+      .depth = line.count("depth"),
+      .draft_seconds = line.amount("draft_seconds"),
+      .prompt_draft_seconds = line.amount("prompt_draft_seconds", 0.0),
+      .verify_seconds = line.amount("verify_seconds"),
+      .other_seconds = line.amount("other_seconds"),
+      .overlaps = line.numbers_if_there("overlaps"),
+      .rejected = parse_rejected(line),
+      .by_freedom = parse_freedom(line),
+      .mask_seconds = line.amount("mask_seconds", 0.0),
+      .read_backs = {line.count("read_backs", 0), line.count("read_back_bytes", 0)},
+      .draft_read_backs = {line.count("draft_read_backs", 0),
+                           line.count("draft_read_back_bytes", 0)}};
+  if (const std::string mistake = step_mistake(step); !mistake.empty()) {
+    throw Error(mistake);
+  }
+  return step;
 }
 
 Json record_json(const GenerationRecord& record) {
@@ -235,53 +306,28 @@ Json record_json(const GenerationRecord& record) {
   return json;
 }
 
-GenerationRecord parse_record(const Json& line) {
+/// All but the steps.
+GenerationRecord parse_record(const RecordKeys& line) {
   GenerationRecord record;
   record.key = parse_key(line);
-  record.category = line.at("category").get<std::string>();
-  record.prompt_tokens = line.at("prompt_tokens").get<int64_t>();
-  record.text = line.at("text").get<std::string>();
+  record.category = line.text("category");
+  record.prompt_tokens = line.count("prompt_tokens");
+  record.text = line.text("text");
   // Runs of version 0.1.0 have none of these.
-  record.question_id = line.value("question", record.key.prompt_id);
-  record.turn = line.value("turn", int64_t{0});
-  record.text_tokens = line.value("text_tokens", int64_t{-1});
-  Generation& generation = record.generation;
-  generation.stop_reason = parse_stop_reason(line.at("stop_reason").get<std::string>());
-  generation.prefill_seconds = line.at("prefill_seconds").get<double>();
-  generation.decode_seconds = line.at("decode_seconds").get<double>();
-  generation.tokens = line.at("tokens").get<std::vector<Token>>();
-  generation.gaps = parse_gaps(line.at("gaps"));
-  generation.log_allowed = line.value("log_allowed", std::vector<double>());
-  generation.log_probs = line.value("log_probs", std::vector<double>());
-  generation.mask_fallbacks = line.value("mask_fallbacks", int64_t{0});
-  generation.samples = line.value("samples", int64_t{1});
-  record.compile_seconds = line.value("compile_seconds", 0.0);
-  record.load = parse_load(line);
-  if (line.contains("right")) {
-    record.is_right = line.at("right").get<bool>();
+  record.question_id = line.text("question", record.key.prompt_id);
+  record.turn = line.count("turn", 0);
+  record.text_tokens =
+      line.has("text_tokens") && line.at("text_tokens") != -1 ? line.count("text_tokens") : -1;
+  record.generation = parse_tokens(line);
+  record.compile_seconds = line.amount("compile_seconds", 0.0);
+  if (line.has("right")) {
+    record.is_right = line.flag("right");
   }
-  if (line.contains("valid")) {
-    record.is_valid = line.at("valid").get<bool>();
+  if (line.has("valid")) {
+    record.is_valid = line.flag("valid");
   }
-  record.scorer = line.value("scorer", std::string());
-  for (const auto& [key, number] : kMeasuredNumbers) {
-    if (line.contains(key)) {
-      record.*number = line.at(key).get<double>();
-    }
-  }
-  if (line.contains("cache_tiers")) {
-    record.cache_tiers = parse_cache_tiers(line.at("cache_tiers"));
-  }
-  if (line.contains("cache_trace")) {
-    record.cache_trace = parse_cache_trace(line.at("cache_trace"));
-  }
-  if (line.contains("thinking")) {
-    const auto& span = line.at("thinking");
-    record.thinking = ThinkingSpan{span.at(0).get<int64_t>(), span.at(1).get<int64_t>()};
-  }
-  if (line.contains("bias")) {
-    record.bias = parse_bias(line.at("bias"));
-  }
+  record.scorer = line.text("scorer", "");
+  parse_measures(line, record);
   return record;
 }
 

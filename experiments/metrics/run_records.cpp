@@ -11,14 +11,13 @@
 #include "core/error.h"
 #include "core/formats/strict_json.h"
 #include "experiments/metrics/record_json.h"
+#include "experiments/metrics/record_keys.h"
 
 namespace specdec {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct ParsedLine {
-  Json json;
+  nlohmann::json json;
   std::string_view text;  // with its line feed
   int64_t number = 0;
 };
@@ -32,8 +31,8 @@ std::vector<ParsedLine> parse_lines(const NamedText& file, bool& torn) {
     const size_t end = rest.find('\n');
     const std::string_view text = rest.substr(0, end == std::string_view::npos ? end : end + 1);
     rest.remove_prefix(text.size());
-    Json json =
-        text.back() == '\n' ? Json::parse(text, nullptr, false) : Json(Json::value_t::discarded);
+    auto json = text.back() == '\n' ? nlohmann::json::parse(text, nullptr, false)
+                                    : nlohmann::json(nlohmann::json::value_t::discarded);
     if (!json.is_object()) {
       torn_at = torn_at == 0 ? number : torn_at;
     } else if (torn_at != 0) {
@@ -53,7 +52,7 @@ std::vector<ParsedLine> parse_lines(const NamedText& file, bool& torn) {
 template <class Parse>
 auto at_line(const NamedText& file, const ParsedLine& line, Parse parse) {
   try {
-    return parse(line.json);
+    return parse(RecordKeys(line.json));
   } catch (const InternalError&) {
     throw;
   } catch (const std::exception& exception) {
@@ -72,10 +71,10 @@ struct StepLines {
 std::map<GenerationKey, StepLines> collect_steps(const NamedText& file, bool& torn) {
   std::map<GenerationKey, StepLines> all;
   for (const ParsedLine& line : parse_lines(file, torn)) {
-    at_line(file, line, [&](const Json& json) {
-      StepLines& lines = all[parse_key(json)];
-      lines.in_order = lines.in_order && json.at("step").get<size_t>() == lines.steps.size();
-      lines.steps.push_back(parse_step(json));
+    at_line(file, line, [&](const RecordKeys& keys) {
+      StepLines& lines = all[parse_key(keys)];
+      lines.in_order = lines.in_order && keys.count("step") == std::ssize(lines.steps);
+      lines.steps.push_back(parse_step(keys));
       lines.text += line.text;
     });
   }
@@ -107,7 +106,7 @@ RunRecords parse_run_records(const NamedText& generations, const NamedText& step
   for (const ParsedLine& line : lines) {
     GenerationRecord record = at_line(generations, line, parse_record);
     const auto stated =
-        at_line(generations, line, [](const Json& json) { return json.at("steps").get<size_t>(); });
+        at_line(generations, line, [](const RecordKeys& keys) { return keys.count("steps"); });
     if (!seen.insert(record.key).second) {
       throw Error(
           fmt::format("{}:{}: prompt '{}' of strategy '{}' is recorded twice; was the file "
@@ -118,7 +117,7 @@ RunRecords parse_run_records(const NamedText& generations, const NamedText& step
     if (auto node = steps_of.extract(record.key)) {
       own = std::move(node.mapped());
     }
-    if (!own.in_order || own.steps.size() != stated) {
+    if (!own.in_order || std::ssize(own.steps) != stated) {
       result.damaged = true;
       ++result.dropped;
       continue;

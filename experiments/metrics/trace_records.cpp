@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/formats/strict_json.h"
 #include "experiments/metrics/jsonl.h"
+#include "experiments/metrics/record_keys.h"
 
 namespace specdec {
 namespace {
@@ -38,43 +39,61 @@ Json position_json(const TracePosition& position, bool drawn) {
   return json;
 }
 
-double probability(const nlohmann::json& json, const char* key, size_t i) {
-  const auto value = json.at(key).at(i).get<double>();
-  if (!(value >= 0.0 && value <= 1.0 + 1e-6)) {
-    throw Error(fmt::format("'{}' holds {}, which is no probability", key, value));
+/// One probability for each rank.
+std::vector<double> probabilities(const RecordKeys& keys, const char* key, size_t size) {
+  auto values = keys.numbers(key);
+  if (values.size() < size) {
+    keys.fail(key, fmt::format("has {} entries for {} ranks", values.size(), size));
   }
-  return value;
+  for (const double value : values) {
+    if (!(value >= 0.0 && value <= 1.0 + 1e-6)) {
+      keys.fail(key, fmt::format("holds {}, which is no probability", value));
+    }
+  }
+  return values;
 }
 
-TracePosition parse_position(const nlohmann::json& json, bool drawn) {
-  TracePosition position{.drafted = json.at("drafted").get<int64_t>()};
-  const auto ranks = json.at("rank").get<std::vector<int64_t>>();
-  if (position.drafted < 0 || static_cast<int64_t>(ranks.size()) > position.drafted) {
+/// -1 = the token was not among those that were drafted.
+std::vector<int64_t> parse_ranks(const RecordKeys& keys) {
+  std::vector<int64_t> ranks;
+  for (const double rank : keys.numbers("rank")) {
+    if (rank != std::floor(rank) || rank < -1.0 || rank > 1e9) {
+      keys.fail("rank", fmt::format("holds {}, which is no rank", rank));
+    }
+    ranks.push_back(static_cast<int64_t>(rank));
+  }
+  return ranks;
+}
+
+TracePosition parse_position(const RecordKeys& keys, bool drawn) {
+  TracePosition position{.drafted = keys.count("drafted")};
+  const auto ranks = parse_ranks(keys);
+  if (std::ssize(ranks) > position.drafted) {
     throw Error(fmt::format("'rank' has {} entries for a draft of {} tokens", ranks.size(),
                             position.drafted));
   }
+  const auto p = probabilities(keys, "p", ranks.size());
+  const auto q = drawn ? probabilities(keys, "q", ranks.size()) : std::vector<double>(ranks.size());
+  const auto overlaps = probabilities(keys, "overlap", ranks.size());
   for (size_t i = 0; i < ranks.size(); ++i) {
-    position.depths.push_back({.rank = ranks[i],
-                               .p = probability(json, "p", i),
-                               .q = drawn ? probability(json, "q", i) : 0.0,
-                               .overlap = probability(json, "overlap", i)});
+    position.depths.push_back({.rank = ranks[i], .p = p[i], .q = q[i], .overlap = overlaps[i]});
   }
   return position;
 }
 
-TraceRecord parse_trace(const nlohmann::json& json) {
+TraceRecord parse_trace(const RecordKeys& line) {
   TraceRecord record;
-  record.key = {.sweep_point = json.at("sweep_point").get<std::string>(),
-                .strategy = json.at("strategy").get<std::string>(),
-                .prompt_id = json.at("prompt").get<std::string>(),
-                .repeat = json.at("repeat").get<int64_t>()};
-  record.category = json.at("category").get<std::string>();
-  record.verifier = json.at("verifier").get<std::string>();
-  record.prompt_tokens = json.at("prompt_tokens").get<int64_t>();
-  record.trace.drawn = json.at("drawn").get<bool>();
-  record.trace.depth = json.at("depth").get<int64_t>();
-  record.trace.width = json.at("width").get<int64_t>();
-  for (const auto& position : json.at("positions")) {
+  record.key = {.sweep_point = line.text("sweep_point"),
+                .strategy = line.text("strategy"),
+                .prompt_id = line.text("prompt"),
+                .repeat = line.count("repeat")};
+  record.category = line.text("category");
+  record.verifier = line.text("verifier");
+  record.prompt_tokens = line.count("prompt_tokens");
+  record.trace.drawn = line.flag("drawn");
+  record.trace.depth = line.count("depth");
+  record.trace.width = line.count("width");
+  for (const RecordKeys& position : line.objects("positions")) {
     record.trace.positions.push_back(parse_position(position, record.trace.drawn));
   }
   return record;
@@ -101,9 +120,10 @@ std::vector<TraceRecord> read_traces(const std::filesystem::path& file) {
   std::string_view whole = text;
   whole = whole.substr(0, whole.rfind('\n') == std::string_view::npos ? 0 : whole.rfind('\n') + 1);
   std::vector<TraceRecord> records;
-  read_json_lines(
-      whole, file.string(), "a trace as `specdec run` writes it",
-      [&](const nlohmann::json& line, int64_t) { records.push_back(parse_trace(line)); });
+  read_json_lines(whole, file.string(), "a trace as `specdec run` writes it",
+                  [&](const nlohmann::json& line, int64_t) {
+                    records.push_back(parse_trace(RecordKeys(line)));
+                  });
   return records;
 }
 

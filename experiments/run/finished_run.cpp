@@ -175,7 +175,7 @@ std::optional<FinishedRun> finished_run(const ExperimentPlan& plan, const RunOpt
   const auto command = summary.find("command");  // of the run, not of who looks at it later
   report.command = command != summary.end() && command->is_string() ? command->get<std::string>()
                                                                     : options.command;
-  report.environment = parse_environment(environment);
+  report.environment = parse_environment(environment, (folder / "environment.json").string());
   report.summary = summarize_run(plan, records);
   finished.is_current = has_figures(folder, summary, report, records);
   report.notes = notes_of_run(summary, report, finished.is_current);

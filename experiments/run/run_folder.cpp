@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
 #include "core/formats/strict_json.h"
+#include "experiments/metrics/record_keys.h"
 #include "experiments/metrics/run_records.h"
 
 namespace specdec {
@@ -276,10 +277,11 @@ void RunFolder::replace(const std::vector<GenerationRecord>& changed) {
 }
 
 std::optional<Environment> RunFolder::recorded_environment() const {
-  if (!fs::exists(path_ / kEnvironment)) {
+  const fs::path file = path_ / kEnvironment;
+  if (!fs::exists(file)) {
     return std::nullopt;
   }
-  return parse_environment(read_object(path_ / kEnvironment));
+  return parse_environment(read_object(file), file.string());
 }
 
 void RunFolder::check_weights(const std::map<std::string, std::string>& weights) const {
@@ -370,26 +372,24 @@ std::optional<CostCurve> load_cost_curve(const fs::path& folder, std::string_vie
     return std::nullopt;
   }
   const auto all = read_object(path);
-  const auto found = all.find(std::string(model));
-  if (found == all.end()) {
+  if (!all.contains(std::string(model))) {
     return std::nullopt;
   }
   CostCurve curve;
   try {
-    for (const auto& point : *found) {
-      curve.points.push_back({.new_tokens = point.at("new_tokens").get<int64_t>(),
-                              .context = point.at("context").get<int64_t>(),
-                              .seconds = point.at("seconds").get<double>()});
+    for (const RecordKeys& point : RecordKeys(all).objects(std::string(model).c_str())) {
+      curve.points.push_back({.new_tokens = point.count("new_tokens"),
+                              .context = point.count("context"),
+                              .seconds = point.number("seconds")});
       const CostPoint& read = curve.points.back();
-      if (read.new_tokens < 1 || read.context < 0 || !(read.seconds > 0.0)) {
-        throw Error(
-            fmt::format("{}: a forward of {} tokens after {} takes {} s; was it edited? Run "
-                        "into a new folder.",
-                        path.string(), read.new_tokens, read.context, read.seconds));
+      if (read.new_tokens < 1 || !(read.seconds > 0.0)) {
+        throw Error(fmt::format("a forward of {} tokens after {} takes {} s", read.new_tokens,
+                                read.context, read.seconds));
       }
     }
-  } catch (const nlohmann::json::exception&) {
-    throw Error(path.string() + ": is damaged; was it edited? Run into a new folder.");
+  } catch (const Error& error) {
+    throw Error(
+        fmt::format("{}: {}; was it edited? Run into a new folder.", path.string(), error.what()));
   }
   // Earlier runs wrote an empty one for models that were too short for all contexts.
   return curve.points.empty() ? std::nullopt : std::optional(std::move(curve));

@@ -30,10 +30,10 @@ void print_text_counts(std::ostream& out, const ExpertProfile& profile) {
 }
 
 /// Counts of a key; none in files that were written before there were any.
-std::vector<double> parse_counts(const nlohmann::json& json, const char* key) {
-  auto counts = json.value(key, std::vector<double>());
-  if (std::any_of(counts.begin(), counts.end(), [](double count) { return !(count >= 0.0); })) {
-    throw Error(fmt::format("'experts' has a '{}' below 0", key));
+std::vector<double> parse_counts(const RecordKeys& keys, const char* key) {
+  auto counts = keys.numbers_if_there(key);
+  if (std::any_of(counts.begin(), counts.end(), [](double count) { return count < 0.0; })) {
+    keys.fail(key, "holds a count below 0");
   }
   return counts;
 }
@@ -86,28 +86,26 @@ Json experts_json(const ExpertProfile& profile) {
   return json;
 }
 
-ExpertProfile parse_experts(const nlohmann::json& json) {
-  ExpertProfile profile{.count = json.at("count").get<int64_t>(),
-                        .chosen = json.at("chosen").get<int64_t>(),
-                        .layers = json.at("layers").get<int64_t>(),
-                        .curve_distinct = parse_counts(json, "curve_distinct"),
-                        .text_distinct = parse_counts(json, "text_distinct")};
+ExpertProfile parse_experts(const RecordKeys& keys) {
+  ExpertProfile profile{.count = keys.count("count"),
+                        .chosen = keys.count("chosen"),
+                        .layers = keys.count("layers"),
+                        .curve_distinct = parse_counts(keys, "curve_distinct"),
+                        .text_distinct = parse_counts(keys, "text_distinct")};
   if (profile.chosen < 1 || profile.chosen > profile.count) {
-    throw Error(fmt::format("'experts' has 'chosen' {} of {}", profile.chosen, profile.count));
+    keys.fail("chosen", fmt::format("is {} of {}", profile.chosen, profile.count));
   }
-  for (const auto& sample : json.at("samples")) {
-    profile.samples.push_back({.rows = sample.at("new_tokens").get<int64_t>(),
-                               .distinct = sample.at("distinct").get<double>(),
-                               .seconds = sample.at("seconds").get<double>()});
+  for (const RecordKeys& sample : keys.objects("samples")) {
+    profile.samples.push_back({.rows = sample.count("new_tokens"),
+                               .distinct = sample.amount("distinct"),
+                               .seconds = sample.amount("seconds")});
   }
-  if (const auto& cost = json.at("cost"); !cost.is_null()) {
-    profile.cost = {.fixed = cost.at("fixed_seconds").get<double>(),
-                    .per_row = cost.at("token_seconds").get<double>(),
-                    .per_expert = cost.at("expert_seconds").get<double>(),
-                    .error = cost.at("relative_error").get<double>()};
-    if (!(profile.cost->per_expert >= 0.0)) {
-      throw Error("'experts' has an 'expert_seconds' that is no cost");
-    }
+  if (!keys.at("cost").is_null()) {
+    const RecordKeys cost = keys.object("cost");
+    profile.cost = {.fixed = cost.number("fixed_seconds"),
+                    .per_row = cost.number("token_seconds"),
+                    .per_expert = cost.amount("expert_seconds"),
+                    .error = cost.number("relative_error")};
   }
   return profile;
 }

@@ -3,6 +3,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "experiments/components/expert_measurement.h"
+#include "experiments/metrics/record_keys.h"
 
 namespace specdec {
 
@@ -10,8 +11,7 @@ namespace specdec {
 void print_experts(std::ostream& out, const ExpertProfile& profile);
 /// The entry `experts` of a profile file.
 nlohmann::ordered_json experts_json(const ExpertProfile& profile);
-/// What experts_json wrote. Throws an exception of the JSON library, or Error, for what it cannot
-/// have written.
-ExpertProfile parse_experts(const nlohmann::json& json);
+/// What experts_json wrote. Throws Error for what it cannot have written.
+ExpertProfile parse_experts(const RecordKeys& keys);
 
 }  // namespace specdec

@@ -10,9 +10,11 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/json_keys.h"
 #include "core/formats/json_text.h"
 #include "core/formats/strict_json.h"
 #include "core/randomness.h"
+#include "experiments/metrics/record_keys.h"
 #include "experiments/report/report_text.h"
 #include "experiments/simulate/layer_table.h"
 #include "experiments/terminal/interrupt.h"
@@ -28,14 +30,12 @@ constexpr uint32_t kHopefulGenerations = 5;  ///< without a step of the length
 
 Json spread_json(const Spread& spread) { return {spread.low, spread.median, spread.high}; }
 
-Spread parse_spread(const nlohmann::json& json) {
-  const Spread spread{.median = json.at(1).get<double>(),
-                      .low = json.at(0).get<double>(),
-                      .high = json.at(2).get<double>()};
-  if (!(spread.low >= 0.0 && spread.low <= spread.median && spread.median <= spread.high)) {
-    throw Error("a time is not [lower quartile, median, upper quartile] in seconds");
+Spread parse_spread(const RecordKeys& keys, const char* key) {
+  const auto times = keys.numbers(key);
+  if (times.size() != 3 || !(0.0 <= times[0] && times[0] <= times[1] && times[1] <= times[2])) {
+    keys.fail(key, "must be [lower quartile, median, upper quartile] in seconds");
   }
-  return spread;
+  return {.median = times[1], .low = times[0], .high = times[2]};
 }
 
 Json cost_json(const DraftCost& cost) {
@@ -46,68 +46,66 @@ Json cost_json(const DraftCost& cost) {
           {"other_seconds", spread_json(cost.other)}};
 }
 
-DraftCost parse_cost(const nlohmann::json& json) {
-  return {.drafted = json.at("drafted").get<int64_t>(),
-          .steps = json.at("steps").get<int64_t>(),
-          .draft = parse_spread(json.at("draft_seconds")),
-          .verify = parse_spread(json.at("verify_seconds")),
-          .other = parse_spread(json.at("other_seconds"))};
+DraftCost parse_cost(const RecordKeys& keys) {
+  return {.drafted = keys.count("drafted"),
+          .steps = keys.count("steps"),
+          .draft = parse_spread(keys, "draft_seconds"),
+          .verify = parse_spread(keys, "verify_seconds"),
+          .other = parse_spread(keys, "other_seconds")};
 }
 
-CostPoint parse_point(const nlohmann::json& json) {
-  const auto seconds = parse_spread(json.at("seconds"));
-  const CostPoint point{.new_tokens = json.at("new_tokens").get<int64_t>(),
-                        .context = json.at("context").get<int64_t>(),
+CostPoint parse_point(const RecordKeys& keys) {
+  const auto seconds = parse_spread(keys, "seconds");
+  const CostPoint point{.new_tokens = keys.count("new_tokens"),
+                        .context = keys.count("context"),
                         .seconds = seconds.median,
                         .low = seconds.low,
                         .high = seconds.high};
-  if (point.new_tokens < 1 || point.context < 0 || !(point.seconds > 0.0)) {
-    throw Error("a point of 'target' has no new tokens, a negative context or takes no time");
+  if (point.new_tokens < 1 || !(point.seconds > 0.0)) {
+    throw Error("a point of 'target' has no new tokens or takes no time");
   }
   return point;
 }
 
-ForwardReads parse_reads(const nlohmann::json& json) {
-  ForwardReads reads{.weights = json.at("weight_bytes").get<int64_t>(), .cache = {}};
-  for (const auto& entry : json.at("cache")) {
-    reads.cache[entry.at("context").get<int64_t>()] = entry.at("bytes").get<int64_t>();
+ForwardReads parse_reads(const RecordKeys& keys) {
+  ForwardReads reads{.weights = keys.count("weight_bytes"), .cache = {}};
+  for (const RecordKeys& entry : keys.objects("cache")) {
+    reads.cache[entry.count("context")] = entry.count("bytes");
   }
   return reads;
 }
 
-Profile parse_profile(const nlohmann::json& json) {
-  if (!json.is_object()) {
-    throw Error(fmt::format("it holds {} instead of an object", json.type_name()));
+Profile parse_profile(const RecordKeys& keys) {
+  if (keys.at("format") != kFormat) {
+    throw Error(
+        fmt::format("its format is {}, not \"{}\"", describe_json(keys.at("format")), kFormat));
   }
-  if (json.at("format") != kFormat) {
-    throw Error(fmt::format("its format is {}, not \"{}\"", json.at("format").dump(), kFormat));
-  }
-  Profile profile{.model = json.at("model").get<std::string>(),
-                  .machine = json.at("machine").get<std::string>(),
+  Profile profile{.model = keys.text("model"),
+                  .machine = keys.text("machine"),
                   .target = {},
-                  .temperature = json.value("temperature", 0.0),
-                  .plain = parse_cost(json.at("plain")),
+                  .temperature = keys.amount("temperature", 0.0),
+                  .plain = parse_cost(keys.object("plain")),
                   .drafters = {}};
-  for (const auto& point : json.at("target")) {
+  for (const RecordKeys& point : keys.objects("target")) {
     profile.target.points.push_back(parse_point(point));
   }
   if (profile.target.points.empty()) {
     throw Error("'target' is empty");
   }
-  for (const auto& drafter : json.at("drafters")) {
-    profile.drafters.push_back({.name = drafter.at("name").get<std::string>(),
-                                .description = drafter.at("drafter").get<std::string>(),
+  for (const RecordKeys& drafter : keys.objects("drafters")) {
+    profile.drafters.push_back({.name = drafter.text("name"),
+                                .description = drafter.text("drafter"),
                                 .lengths = {},
-                                .prompt_token = drafter.value("prompt_token_seconds", 0.0)});
-    for (const auto& cost : drafter.at("lengths")) {
+                                .prompt_token = drafter.amount("prompt_token_seconds", 0.0)});
+    for (const RecordKeys& cost : drafter.objects("lengths")) {
       profile.drafters.back().lengths.push_back(parse_cost(cost));
     }
   }
-  if (const auto reads = json.find("reads"); reads != json.end()) {
-    profile.reads = parse_reads(*reads);
+  if (keys.has("reads")) {
+    profile.reads = parse_reads(keys.object("reads"));
   }
-  if (const auto experts = json.find("experts"); experts != json.end()) {
-    profile.experts = parse_experts(*experts);
+  if (keys.has("experts")) {
+    profile.experts = parse_experts(keys.object("experts"));
   }
   return profile;
 }
@@ -331,7 +329,8 @@ std::string write_profile(const Profile& profile) {
 Profile read_profile(const std::filesystem::path& file) {
   const std::string text = read_file(file);
   try {
-    return parse_profile(parse_strict_json(text, "its JSON"));
+    const auto json = parse_strict_json(text, "its JSON");
+    return parse_profile(RecordKeys(json));
   } catch (const InternalError&) {
     throw;
   } catch (const std::exception& exception) {

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/formats/strict_json.h"
 #include "experiments/config/config_file.h"
+#include "experiments/metrics/record_keys.h"
 #include "experiments/train/training_folder.h"
 
 namespace specdec {
@@ -32,17 +33,24 @@ std::string record_text(const AnswerRecord& record) {
 AnswerRecord parse_record(const std::string& line, const std::string& where) {
   try {
     const json in = json::parse(line);
-    AnswerRecord record;
-    in.at("prompt").get_to(record.number);
-    in.at("own").get_to(record.own);
-    in.at("end").get_to(record.end);
-    in.at("temperature").get_to(record.temperature);
-    in.at("answer").get_to(record.answer);
-    in.at("row").get_to(record.first_row);
-    in.at("log_sums").get_to(record.log_sums);
-    in.at("tokens").get_to(record.tokens);
+    const RecordKeys keys(in);
+    AnswerRecord record{.number = keys.count("prompt"),
+                        .own = keys.flag("own"),
+                        .temperature = keys.amount("temperature"),
+                        .end = keys.text("end"),
+                        .tokens = keys.tokens("tokens"),
+                        .answer = keys.count("answer"),
+                        .first_row = keys.count("row"),
+                        .log_sums = {}};
+    if (record.answer > std::ssize(record.tokens)) {
+      keys.fail("answer",
+                fmt::format("is {}, behind the {} 'tokens'", record.answer, record.tokens.size()));
+    }
+    for (const double sum : keys.numbers("log_sums")) {
+      record.log_sums.push_back(static_cast<float>(sum));
+    }
     return record;
-  } catch (const json::exception& error) {
+  } catch (const std::exception& error) {
     throw Error(fmt::format("{}: {}; remove the folder to make the answers anew.", where,
                             plain_json_message(error)));
   }
@@ -128,8 +136,9 @@ std::vector<std::vector<Token>> read_generated_tokens(const fs::path& file) {
   std::ifstream stream(file);
   for (std::string line; std::getline(stream, line);) {
     try {
-      all.push_back(json::parse(line).at("tokens"));
-    } catch (const json::exception& error) {
+      const json parsed = json::parse(line);
+      all.push_back(RecordKeys(parsed).tokens("tokens"));
+    } catch (const std::exception& error) {
       throw Error(fmt::format("{}:{}: no 'tokens' as a run's generations.jsonl has them: {}",
                               file.string(), all.size() + 1, plain_json_message(error)));
     }

@@ -290,7 +290,7 @@ TEST(ReplayRowsFileTest, SaysWhatIsWrong) {
                                  "{\"rows\": [{\"point\": \"\", \"strategy\": \"a\", "
                                  "\"drawn\": true, \"p\": [0.5, 0.4], \"q\": [1, 0]}]}");
   EXPECT_THAT(error_message<ConfigError>([&] { (void)read_rows_json(file); }),
-              HasSubstr("row 1: probabilities sum to 0.9, not to 1"));
+              HasSubstr("'rows[0].p' holds probabilities that sum to 0.9, not to 1"));
 }
 
 TEST(LumpRowTest, KeepsLikelyTokensAndTheRest) {

@@ -162,6 +162,11 @@ TEST(CompareCliTest, ADamagedRunIsAnError) {
   const auto environment = cli({"compare", run_a, run_b});
   EXPECT_EQ(environment.code, 2) << environment.err;
   EXPECT_THAT(environment.err, HasSubstr("environment.json: should hold a JSON object"));
+  b.write("environment.json", "{\"cores\": \"four\"}");
+  const auto cores = cli({"compare", run_a, run_b});
+  EXPECT_EQ(cores.code, 2) << cores.err;
+  EXPECT_THAT(cores.err, HasSubstr("environment.json: 'cores' must be a whole number of at least "
+                                   "0, but is \"four\"; was it edited?"));
   b.write("generations.jsonl", "{\"tokens\": 3}\n");
   const auto generations = cli({"compare", run_a, run_b});
   EXPECT_EQ(generations.code, 2);

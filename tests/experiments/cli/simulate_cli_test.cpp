@@ -114,5 +114,16 @@ TEST(SimulateCliTest, AConfigThatDoesNotTellConditionsGivesNoSpeeds) {
   EXPECT_THAT(std::string(json["not_simulated"][0]["reason"]), HasSubstr("config.yaml"));
 }
 
+TEST(SimulateCliTest, ADamagedFileIsAnErrorAndNotAReason) {
+  for (const char* file : {"generations.jsonl", "steps.jsonl", "cost_curve.json"}) {
+    const SweptRun run;
+    run.folder.write(file, "{\"target\": [3], \"repeat\": 1.5}\n");
+    const auto result = cli({"simulate", run.folder.path().string()});
+    EXPECT_EQ(result.code, 2) << file;
+    EXPECT_THAT(result.err, HasSubstr(file));
+    EXPECT_EQ(result.out, "");
+  }
+}
+
 }  // namespace
 }  // namespace specdec

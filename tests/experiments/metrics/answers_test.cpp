@@ -113,9 +113,13 @@ TEST(AnswersTest, MistakesNameFileAndLine) {
       {changed("\"question_id\":1", "\"question_id\":1.5"), "neither a number nor a text"},
       {changed("\"new_tokens\":[3]", "\"new_tokens\":[3,4]"), "1 turns, but 2 new_tokens"},
       {changed("\"new_tokens\":[3]", "\"new_tokens\":\"3\""),
-       "a value must be array, but is string"},
-      {changed("\"accept_lengths\":[2]", "\"accept_lengths\":[-2]"), "negative count"},
-      {changed(",\"accept_lengths\":[2]", ""), "the key 'accept_lengths' is missing"},
+       "'choices[0].new_tokens' must be a list, but is \"3\""},
+      {changed("\"accept_lengths\":[2]", "\"accept_lengths\":[-2]"),
+       "must hold only whole numbers of at least 0, but holds -2"},
+      {changed("\"new_tokens\":[3]", "\"new_tokens\":[3.5]"), "but holds 3.5"},
+      {changed("\"accept_lengths\":[2]", "\"accept_lengths\":[9007199254740991]"),
+       "more tokens than a text has"},
+      {changed(",\"accept_lengths\":[2]", ""), "the key 'choices[0].accept_lengths' is missing"},
       {changed("\"wall_time\":[0.75]", "\"wall_time\":[-1]"), "negative time"},
   };
   for (const auto& [line, message] : cases) {

@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/error.h"
+
 namespace specdec {
 namespace {
 
@@ -38,6 +40,28 @@ TEST(EnvironmentTest, JsonHasEveryField) {
   EXPECT_EQ(json.at("threads"), environment.threads);
   EXPECT_EQ(json.at("thread_reason"), environment.thread_reason);
   EXPECT_EQ(json.at("commit"), environment.commit);
+}
+
+TEST(EnvironmentTest, IsReadBackAndWrongValuesNameFileAndKey) {
+  Environment environment = read_environment();
+  environment.weights["models/target"] = "abc";
+  environment.warnings = {"old"};
+  const auto json = environment_json(environment);
+  EXPECT_EQ(environment_json(parse_environment(json, "environment.json")), json);
+  EXPECT_EQ(parse_environment(nlohmann::json::object(), "environment.json").gpu, "none");
+  for (const auto& [key, value] : json.items()) {
+    for (const nlohmann::json& wrong : {nlohmann::json(1.5), nlohmann::json(true),
+                                        nlohmann::json(-1), nlohmann::json::parse(R"({"a": 1})")}) {
+      auto edited = json;
+      edited[key] = wrong;
+      try {
+        (void)parse_environment(edited, "environment.json");
+        ADD_FAILURE() << key << " = " << wrong;
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr("environment.json: '" + key)) << wrong;
+      }
+    }
+  }
 }
 
 TEST(EnvironmentTest, AResumedRunKeepsWhatItWasMeasuredIn) {

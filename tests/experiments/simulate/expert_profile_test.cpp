@@ -70,7 +70,8 @@ TEST(ExpertProfileTest, PredictsWithTheExpertsOfAText) {
   profile.cost = {.fixed = 0.5, .per_row = 0.25, .per_expert = 0.75};
   EXPECT_EQ(curve_of_text(measured, profile).seconds(1, 4), 1.0);
   EXPECT_EQ(curve_of_text(measured, profile).seconds(2, 4), 2.25);
-  const ExpertProfile read = parse_experts(nlohmann::json::parse(experts_json(profile).dump()));
+  const auto json = nlohmann::json::parse(experts_json(profile).dump());
+  const ExpertProfile read = parse_experts(RecordKeys(json));
   EXPECT_EQ(curve_of_text(measured, read).seconds(2, 4), 2.25);
 }
 
@@ -80,12 +81,14 @@ TEST(ExpertProfileTest, AFileThatCannotBeRightIsRefused) {
   const auto complaint = [&](const char* key, const nlohmann::json& value) {
     auto json = nlohmann::json::parse(experts_json(profile).dump());
     json[nlohmann::json::json_pointer(key)] = value;
-    return error_message<Error>([&] { parse_experts(json); });
+    return error_message<Error>([&] { parse_experts(RecordKeys(json)); });
   };
   EXPECT_EQ(complaint("/count", 9), "no error");
-  EXPECT_THAT(complaint("/chosen", 9), HasSubstr("'chosen' 9 of 8"));
-  EXPECT_THAT(complaint("/text_distinct", {-1.0}), HasSubstr("'text_distinct' below 0"));
-  EXPECT_THAT(complaint("/cost/expert_seconds", -1.0), HasSubstr("is no cost"));
+  EXPECT_THAT(complaint("/chosen", 9), HasSubstr("'chosen' is 9 of 8"));
+  EXPECT_THAT(complaint("/text_distinct", {-1.0}),
+              HasSubstr("'text_distinct' holds a count below 0"));
+  EXPECT_THAT(complaint("/cost/expert_seconds", -1.0),
+              HasSubstr("'cost.expert_seconds' must be at least 0"));
 }
 
 TEST(ExpertProfileTest, ModelsWithoutExpertsHaveNone) {

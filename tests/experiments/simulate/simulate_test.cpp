@@ -358,6 +358,8 @@ TEST(SimulateTest, BadProfilesAreRefused) {
            {"\"target\"", "\"goal\""},
            {"\"new_tokens\": 1", "\"new_tokens\": 0"},
            {"\"new_tokens\": 1", "\"new_tokens\": \"1\""},
+           {"\"new_tokens\": 1", "\"new_tokens\": 1.5"},
+           {"\"new_tokens\": 1", "\"new_tokens\": 1e30"},
            {"0.25,", "9.0,"},
            {"\"lengths\"", "\"length\""}}) {
     std::string text = good;
@@ -369,7 +371,7 @@ TEST(SimulateTest, BadProfilesAreRefused) {
   }
   EXPECT_THROW((void)read_profile(folder.write("p.json", "{")), Error);
   EXPECT_THAT([&] { (void)read_profile(folder.write("p.json", "[]")); },
-              ThrowsMessage<Error>(HasSubstr("it holds array instead of an object")));
+              ThrowsMessage<Error>(HasSubstr("it must be an object, but is a list")));
   EXPECT_THROW((void)read_profile(folder.path() / "none.json"), Error);
 }
 
@@ -394,6 +396,10 @@ TEST(SimulateTest, TraceLinesAreReadBack) {
        std::vector<std::pair<std::string, std::string>>{{"\"drafted\":3", "\"drafted\":1"},
                                                         {"\"p\":[1.0", "\"p\":[1.5"},
                                                         {"\"p\":[1.0", "\"p\":[\"x\""},
+                                                        {"\"drafted\":3", "\"drafted\":3.5"},
+                                                        {"\"repeat\":3", "\"repeat\":-1"},
+                                                        {"\"rank\":[0", "\"rank\":[1e30"},
+                                                        {"\"overlap\":[", "\"overlap\":3,\"o\":["},
                                                         {"\"verifier\"", "\"check\""}}) {
     std::string text = line;
     text.replace(text.find(from), from.size(), to);
