@@ -36,7 +36,12 @@ message(STATUS "LibTorch ${SPECDEC_LIBTORCH_VERSION}: ${specdec_torch_root}")
 
 add_library(specdec::libtorch INTERFACE IMPORTED)
 if(SPECDEC_CUDA)
+  # Its own CMake warns of what no wheel has (kineto), and that CMAKE_CUDA_ARCHITECTURES, which our
+  # kernels follow, is not what it follows.
+  set(specdec_log_level "${CMAKE_MESSAGE_LOG_LEVEL}")
+  set(CMAKE_MESSAGE_LOG_LEVEL ERROR)
   find_package(Torch REQUIRED QUIET HINTS "${specdec_torch_root}/share/cmake/Torch")
+  set(CMAKE_MESSAGE_LOG_LEVEL "${specdec_log_level}")
   # libstdc++ first: libtorch.so exports a std::filesystem::remove_all of its own, which jumps to
   # null, and the loader takes the first library that has a symbol.
   target_link_libraries(specdec::libtorch INTERFACE stdc++ ${TORCH_LIBRARIES})
@@ -52,6 +57,14 @@ else()
   endforeach()
   target_include_directories(specdec::libtorch SYSTEM INTERFACE
     "${SPECDEC_TORCH_INCLUDE}" "${SPECDEC_TORCH_INCLUDE}/torch/csrc/api/include")
+endif()
+
+# LibTorch's wheel brings an OpenMP runtime with the name of GCC's. A program has one of them: the
+# linker sees the one that the loader finds beside LibTorch, so that find_package(OpenMP), which
+# comes after this, adds no folder with another of that name to the runtime search path.
+if(EXISTS "${specdec_torch_root}/lib/libgomp.so.1")
+  set(OpenMP_gomp_LIBRARY "${specdec_torch_root}/lib/libgomp.so.1" CACHE FILEPATH
+      "Path to the gomp library for OpenMP: LibTorch's own" FORCE)
 endif()
 
 add_library(specdec::libtorch_headers INTERFACE IMPORTED)
