@@ -1,8 +1,53 @@
 #include "decoders/draft_checks.h"
 
+#include <cmath>
+#include <limits>
+
 #include "core/error.h"
 
 namespace specdec {
+namespace {
+
+/// What rounding leaves of the sum of a distribution's probabilities.
+constexpr double kSumTolerance = 1e-6;
+
+/// Its tokens are of the vocabulary.
+void check_tokens(const Draft& draft, const DraftContext& context) {
+  for (int64_t node = 1; node < draft.size(); ++node) {
+    const Token token = draft.tokens[static_cast<size_t>(node)];
+    SPECDEC_CHECK(token >= 0 && token < context.vocab_size,
+                  "the drafter: node {} of a draft is token {}, and the vocabulary has {}", node,
+                  token, context.vocab_size);
+  }
+}
+
+/// Every distribution that children were drawn from is there, and is one over the vocabulary.
+/// Those of a device are not read.
+void check_distributions(const Draft& draft, const DraftContext& context) {
+  for (int64_t node = 0; node < draft.size(); ++node) {
+    const int64_t index = draft.child_probs[static_cast<size_t>(node)];
+    SPECDEC_CHECK(index >= -1 && index < std::ssize(draft.probs),
+                  "the drafter: child_probs of node {} is {}, and the draft has {} distributions",
+                  node, index, draft.probs.size());
+  }
+  if (context.device_random) {
+    return;
+  }
+  for (size_t i = 0; i < draft.probs.size(); ++i) {
+    const TokenProbs& probs = draft.probs[i];
+    const bool is_whole = context.vocab_size == std::numeric_limits<Token>::max() ||
+                          probs.vocab_size() == context.vocab_size;
+    SPECDEC_CHECK(is_whole,
+                  "the drafter: distribution {} of a draft is over {} tokens, and the vocabulary "
+                  "has {}",
+                  i, probs.vocab_size(), context.vocab_size);
+    const double sum = probs.sum();
+    SPECDEC_CHECK(std::abs(sum - 1.0) <= kSumTolerance,
+                  "the drafter: distribution {} of a draft sums to {}, not to 1", i, sum);
+  }
+}
+
+}  // namespace
 
 void check_draft(const Draft& draft, const DraftContext& context) {
   SPECDEC_CHECK(!draft.tokens.empty() && draft.tokens.front() == context.committed.back(),
@@ -25,6 +70,26 @@ void check_draft(const Draft& draft, const DraftContext& context) {
   SPECDEC_CHECK(draft.depth() <= context.max_depth,
                 "the drafter: proposed a path of {} tokens where {} fit (max_depth)", draft.depth(),
                 context.max_depth);
+  check_tokens(draft, context);
+  check_distributions(draft, context);
+}
+
+void check_needs(const Needs& needs, const DraftContext& context) {
+  const bool needs_prompt = needs.internals || !needs.capture_layers.empty();
+  if (context.last_step == nullptr) {
+    SPECDEC_CHECK(!needs_prompt || context.prompt_result != nullptr,
+                  "the strategy: this drafter needs the target's hidden states or layers of the "
+                  "prompt, and DraftContext::prompt_result has none. Read prompt and drafts with "
+                  "what Drafter::needs() says, or refuse such a drafter with a ConfigError");
+    return;
+  }
+  const ForwardResult& result = context.last_step->result;
+  SPECDEC_CHECK((!needs.internals || result.final_hidden.defined()) &&
+                    result.captured.size() >= needs.capture_layers.size() &&
+                    (!needs.logits || result.logits.defined()),
+                "the strategy: this drafter needs hidden states, layers or logits that the last "
+                "step's forward was not asked for. Read prompt and drafts with what "
+                "Drafter::needs() says, or refuse such a drafter with a ConfigError");
 }
 
 void check_result(const Draft& draft, const VerifyResult& result, int64_t vocab_size) {

@@ -7,10 +7,16 @@
 namespace specdec {
 
 /// Checks what a drafter returned: a tree whose root is the newest committed token, whose nodes
-/// stand behind their parents, and which keeps to the context's limits of tokens and depth. A draft
-/// that is too large cannot be cut: to leave out a token that was drawn changes the output's
-/// distribution. Throws InternalError.
+/// stand behind their parents, whose tokens are of the vocabulary, and which keeps to the context's
+/// limits of tokens and depth. A draft that is too large cannot be cut: to leave out a token that
+/// was drawn changes the output's distribution. Each distribution that children were drawn from is
+/// one over the vocabulary, with the sum 1; those that a device keeps are not read. Throws
+/// InternalError.
 void check_draft(const Draft& draft, const DraftContext& context);
+
+/// Checks what a strategy hands to a drafter that needs hidden states, layers or logits of the
+/// target. Throws InternalError.
+void check_needs(const Needs& needs, const DraftContext& context);
 
 /// Checks what a verifier returned: a path of the draft from its root on, and a token of the
 /// vocabulary. Throws InternalError.

@@ -57,6 +57,8 @@ struct DraftContext {
   /// Nodes, beside the root, that the drafter's ChildDistribution can be asked for in this draft:
   /// what its cache has room for. DraftGrowth asks for no more.
   int64_t max_evaluated = std::numeric_limits<int64_t>::max();
+  /// Tokens of the target's vocabulary; a draft has no others.
+  int64_t vocab_size = std::numeric_limits<Token>::max();
   /// The numbers of `random`, where a device that has them may draw a draft: then its distributions
   /// stay there, and the host reads them only to verify the draft itself. None = the host draws.
   std::optional<DeviceRandomness> device_random = {};
@@ -86,7 +88,9 @@ class Drafter {
   /// here; others catch up with `committed` in their next propose.
   virtual void skip(const DraftContext& context) { (void)context; }
   /// A draft whose root is context.committed.back(); the drafter brings its own cache in line with
-  /// `committed` first. A draft of one node proposes nothing: the step is then a plain one.
+  /// `committed` first. A draft of one node proposes nothing: the step is then a plain one. What is
+  /// drawn is drawn by context.random, and nothing else decides but the text and what was seen
+  /// since `reset`.
   virtual Draft propose(const DraftContext& context) = 0;
   /// True when it reads the target's logits also at nodes that cannot be accepted; then tokens that
   /// a grammar forbids stay in its drafts.

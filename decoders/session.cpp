@@ -56,6 +56,7 @@ DraftContext Session::context(DraftShape& shape, const StepResult* last_step,
           .max_depth = fits.depth,
           .max_branches = fits.branches,
           .shape = shape,
+          .vocab_size = distributions_.vocab_size(),
           .read_backs = &step_.draft_read_backs,
           .prompt_seconds = &step_.prompt_draft_seconds,
           .mask_seconds = &step_.mask_seconds};

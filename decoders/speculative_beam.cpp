@@ -124,6 +124,7 @@ Draft SpeculativeBeamSearch::propose(BeamSession& session, const Request& reques
                              .max_depth = depth,
                              .max_branches = wanted.branches,
                              .shape = shape_,
+                             .vocab_size = target_.vocab_size(),
                              .mask_seconds = session.mask_seconds()};
   if (context.max_tokens < 1) {
     drafter_->skip(context);

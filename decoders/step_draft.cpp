@@ -89,6 +89,7 @@ void StepDraft::observe(DraftShape& shape, const Draft& verified,
 }
 
 Draft planned_draft(Drafter& drafter, const DraftContext& context) {
+  check_needs(drafter.needs(), context);
   const DraftLimits wanted = context.shape.next(std::ssize(context.committed));
   DraftContext own = context;
   own.max_depth = std::min(wanted.depth, context.max_depth);

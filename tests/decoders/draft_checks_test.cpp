@@ -1,8 +1,10 @@
 #include "decoders/draft_checks.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -34,7 +36,8 @@ std::string refusal(const std::function<void(Draft&)>& spoil) {
                              .max_tokens = 4,
                              .max_depth = 3,
                              .max_branches = 2,
-                             .shape = shape};
+                             .shape = shape,
+                             .vocab_size = kVocab};
   Draft draft = Draft::root(7);
   draft.add(1, 0);
   draft.add(2, 0);
@@ -77,6 +80,77 @@ TEST(DraftChecksTest, DraftsBeyondTheLimitsAreRefused) {
                 }
               }),
               HasSubstr("a path of 4 tokens where 3 fit"));
+}
+
+TEST(DraftChecksTest, TokensOutsideTheVocabularyAreRefused) {
+  EXPECT_EQ(refusal([](Draft& draft) { draft.tokens[3] = kVocab - 1; }), "no error");
+  EXPECT_THAT(refusal([](Draft& draft) { draft.tokens[3] = kVocab; }),
+              HasSubstr("node 3 of a draft is token 10, and the vocabulary has 10"));
+  EXPECT_THAT(refusal([](Draft& draft) { draft.tokens[1] = -1; }), HasSubstr("token -1"));
+}
+
+/// Gives the root's children this distribution.
+std::string refusal_of_probs(const std::vector<double>& row, int64_t index = 0) {
+  return refusal([&](Draft& draft) {
+    draft.probs = {TokenProbs(row)};
+    draft.child_probs[0] = index;
+  });
+}
+
+TEST(DraftChecksTest, DistributionsThatAreNoneAreRefused) {
+  const std::vector<double> flat(kVocab, 0.1);
+  EXPECT_EQ(refusal_of_probs(flat), "no error");
+  EXPECT_EQ(refusal_of_probs(flat, -1), "no error");
+  EXPECT_THAT(refusal_of_probs(flat, 1),
+              HasSubstr("child_probs of node 0 is 1, and the draft has 1 distributions"));
+  EXPECT_THAT(refusal_of_probs(flat, -2), HasSubstr("child_probs of node 0 is -2"));
+  EXPECT_THAT(refusal_of_probs(std::vector<double>(kVocab + 2, 1.0 / (kVocab + 2))),
+              HasSubstr("is over 12 tokens, and the vocabulary has 10"));
+  EXPECT_THAT(refusal_of_probs(std::vector<double>(kVocab, 0.2)),
+              HasSubstr("distribution 0 of a draft sums to 2, not to 1"));
+  EXPECT_THAT(refusal_of_probs(std::vector<double>(kVocab, std::nan(""))),
+              HasSubstr("sums to nan, not to 1"));
+}
+
+/// What is said where a drafter with these needs is shown the prompt's result, the last step's or
+/// neither.
+std::string refusal_of_needs(const Needs& needs, const ForwardResult* prompt,
+                             const StepResult* last_step) {
+  const std::vector<Token> committed = {5, 7};
+  CounterRandomness random(1);
+  const SamplingParams sampling;
+  FixedDraftLength shape(4);
+  const DraftContext context{.committed = committed,
+                             .last_step = last_step,
+                             .prompt_result = prompt,
+                             .random = random,
+                             .sampling = sampling,
+                             .grammar = nullptr,
+                             .max_tokens = 4,
+                             .max_depth = 4,
+                             .max_branches = 1,
+                             .shape = shape};
+  return error_message<InternalError>([&] { check_needs(needs, context); });
+}
+
+TEST(DraftChecksTest, StrategiesGiveDraftersWhatTheyNeed) {
+  const Tensor some = at::zeros({1, 3});
+  const ForwardResult prompt;
+  const StepResult bare;
+  StepResult full;
+  full.result = {.logits = some, .final_hidden = some, .captured = {some}};
+  EXPECT_EQ(refusal_of_needs({}, nullptr, nullptr), "no error");
+  EXPECT_EQ(refusal_of_needs({}, nullptr, &bare), "no error");
+  EXPECT_EQ(refusal_of_needs({.logits = true}, nullptr, nullptr), "no error");
+  for (const Needs& needs : {Needs{.internals = true}, Needs{.capture_layers = {1}}}) {
+    EXPECT_THAT(refusal_of_needs(needs, nullptr, nullptr), HasSubstr("prompt_result has none"));
+    EXPECT_EQ(refusal_of_needs(needs, &prompt, nullptr), "no error");
+  }
+  for (const Needs& needs :
+       {Needs{.internals = true}, Needs{.capture_layers = {1}}, Needs{.logits = true}}) {
+    EXPECT_THAT(refusal_of_needs(needs, nullptr, &bare), HasSubstr("the last step's forward"));
+    EXPECT_EQ(refusal_of_needs(needs, nullptr, &full), "no error");
+  }
 }
 
 std::string refusal(const VerifyResult& result) {
