@@ -1,9 +1,13 @@
 #include "decoders/shapes/draft_growth.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <string>
 #include <variant>
 
 #include "core/draft_vocabulary.h"
@@ -33,6 +37,22 @@ bool leaves_any(const LogitRow& row, const AllowedTokens& allowed, const LogitBi
         return false;
       },
       row.values);
+}
+
+/// Size of a vocabulary that a context does not say.
+constexpr int64_t kUnknown = std::numeric_limits<Token>::max();
+
+/// What a drafter's `expand` returns has a row for each node that was asked for, and a column for
+/// each token of the vocabulary.
+void check_expanded(const Tensor& logits, int64_t nodes, int64_t vocab_size) {
+  const std::string wanted =
+      fmt::format("[{}, {}]", nodes, vocab_size == kUnknown ? "vocab" : std::to_string(vocab_size));
+  SPECDEC_CHECK(logits.defined(), "the drafter: expand returned an undefined tensor for logits {}",
+                wanted);
+  SPECDEC_CHECK(logits.dim() == 2 && logits.size(0) == nodes &&
+                    (vocab_size == kUnknown || logits.size(1) == vocab_size),
+                "the drafter: expand returned logits [{}] where {} were asked for",
+                fmt::join(logits.sizes(), ", "), wanted);
 }
 
 }  // namespace
@@ -107,8 +127,8 @@ void DraftGrowth::expand(std::span<const int64_t> nodes, int64_t candidates) {
   const ForwardResult found =
       ranks_on_device_ ? child_distribution_.expand_on_device(draft_, asked, {})
                        : ForwardResult{.logits = child_distribution_.expand(draft_, asked)};
-  SPECDEC_CHECK(found.logits.dim() == 2 && found.logits.size(0) == std::ssize(asked),
-                "a drafter was asked for {} distributions", asked.size());
+  const bool is_whole = child_distribution_.vocabulary() == nullptr;
+  check_expanded(found.logits, std::ssize(asked), is_whole ? context_.vocab_size : kUnknown);
   logits_.resize(draft_.tokens.size());
   if (ranks_on_device_ && rank(asked, found, candidates)) {
     return;
@@ -159,10 +179,15 @@ TokenProbs DraftGrowth::distribution(int64_t node) {
 }
 
 TokenProbs DraftGrowth::probs(int64_t node, const SamplingParams& sampling) {
-  if (const DraftVocabulary* vocabulary = child_distribution_.vocabulary()) {
-    return vocabulary->probs(row(node), penalised(node), sampling, allowed(node));
+  try {
+    if (const DraftVocabulary* vocabulary = child_distribution_.vocabulary()) {
+      return vocabulary->probs(row(node), penalised(node), sampling, allowed(node));
+    }
+    return token_probs(row(node), penalised(node), sampling, allowed(node));
+  } catch (const Error& error) {
+    const auto before = draft_.history(context_.committed, node).size();
+    throw Error(fmt::format("the drafter after {} tokens: {}", before, error.what()));
   }
-  return token_probs(row(node), penalised(node), sampling, allowed(node));
 }
 
 int64_t DraftGrowth::add(Token token, int64_t node) {
