@@ -210,9 +210,12 @@ int64_t EnumeratingRandomness::choose(std::vector<double> probabilities) {
   keys_.draw();
   if (depth_ < choices_.size()) {
     const Choice& choice = choices_[depth_++];
-    SPECDEC_CHECK(probabilities == choice.probabilities,
-                  "choice {} differs from the pass before: the procedure is not repeatable",
-                  depth_ - 1);
+    SPECDEC_CHECK(
+        probabilities == choice.probabilities,
+        "choice {} differs from the pass before: the procedure is not repeatable. Something "
+        "else than its input and its Randomness decides: a clock, random numbers of its "
+        "own, or what it keeps from one request to the next",
+        depth_ - 1);
     return choice.taken;
   }
   const int64_t first = next_possible(probabilities, 0);
@@ -230,9 +233,12 @@ double EnumeratingRandomness::probability() const {
 }
 
 bool EnumeratingRandomness::next_outcome() {
-  SPECDEC_CHECK(depth_ == choices_.size(),
-                "the pass made {} choices of the {} it was to repeat: it is not repeatable", depth_,
-                choices_.size());
+  SPECDEC_CHECK(
+      depth_ == choices_.size(),
+      "the pass made {} choices of the {} it was to repeat: the procedure is not repeatable. "
+      "Something else than its input and its Randomness decides: a clock, random numbers "
+      "of its own, or what it keeps from one request to the next",
+      depth_, choices_.size());
   depth_ = 0;
   keys_.clear();
   while (!choices_.empty()) {

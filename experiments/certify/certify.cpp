@@ -107,6 +107,10 @@ class Trial {
       break_promise(with_difference(error.what_without_backtrace()));
     } catch (const std::exception& error) {
       break_promise(with_difference(error.what()));
+    } catch (const Interrupted&) {
+      throw;
+    } catch (...) {
+      break_promise(with_difference("it threw something that is no std::exception"));
     }
   }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <set>
 
 #include "core/error.h"
@@ -16,7 +17,15 @@ namespace {
 
 /// "{type: fixed, length: 2}" -> "fixed(length: 2)"
 std::string label_of(const std::string& yaml) {
-  const auto tree = parse_yaml(replace_all(yaml, "<folder>/", ""), "example", false);
+  std::shared_ptr<const YamlTree> tree;
+  try {
+    tree = parse_yaml(replace_all(yaml, "<folder>/", ""), "example", false);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format(
+        "the registry's example {} is no YAML map ({}). '<drafter>' and '<verifier>' stand for "
+        "values (drafter: <drafter>), '<shape>' for a key with its value, '<folder>' for a folder",
+        yaml, error.what()));
+  }
   auto options = YamlTree::map("");
   std::string type;
   for (const auto& entry : tree->entries) {
@@ -109,8 +118,9 @@ class CellList {
       cell.write_files = entry.write_example_files;
       cell.files_of = cell.strategy.type;
     }
+    const std::string label = label_of(cell.yaml);
     if (cell.drafter.type.empty()) {
-      cell.strategy.label = label_of(cell.yaml);
+      cell.strategy.label = label;
     }
   }
 

@@ -260,8 +260,8 @@ void add_certify_command(CLI::App& app, CommandContext& context) {
       "check that strategies are lossless: exactly on tiny models, or statistically on yours");
   const auto arguments = std::make_shared<CertifyArguments>();
   command->add_option("NAME", arguments->exact.names,
-                      "only combinations with these strategies, drafters, verifiers, draft lengths "
-                      "or trees (default: all registered)");
+                      "only combinations that hold one of these strategies, drafters, verifiers, "
+                      "draft lengths or trees (default: all registered)");
   command->add_option("--seeds", arguments->exact.seeds, "random target-draft pairs to test")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

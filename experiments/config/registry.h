@@ -44,9 +44,10 @@ class StatedPromise {
 /// --matrix`, so that it is proved, or refused with a reason, in every combination.
 struct Example {
   /// A YAML flow map. `<folder>` stands for a folder that holds the checkpoints `target` and
-  /// `draft`; in a strategy `<drafter>`, `<verifier>` and `<shape>` (a key with its value:
-  /// draft_length or tree) stand for every registered one in turn. Keep drafts small: 2 or 3
-  /// tokens; every random outcome is enumerated.
+  /// `draft`. In a strategy `<drafter>` and `<verifier>` stand for every registered one in turn,
+  /// `<shape>` for every draft length and tree with its key: {type: speculative, drafter:
+  /// <drafter>, verifier: <verifier>, <shape>}. Keep drafts small: 2 or 3 tokens; every random
+  /// outcome is enumerated.
   std::string yaml = {};
   /// A strategy, written in the same way, that must give the same outputs; none = what the promise
   /// says.
