@@ -31,6 +31,10 @@ void check_request(const Request& request) {
   require_config(!request.embeddings.defined(),
                  "beam search reads the prompt by its tokens: leave embeddings out, or use another "
                  "strategy");
+  require_config(
+      request.weights == nullptr,
+      "beam search ranks sequences by the target's own probabilities: leave weights out, "
+      "or use another strategy");
   require_config(!request.library_products,
                  "beams read parts of the text again, by exact products: leave library_products "
                  "out, or use another strategy");

@@ -64,13 +64,17 @@ struct Constraint {
   bool forced = true;
 };
 
-/// Weights on the tokens that a grammar allows, for a distribution other than the locally masked
-/// one.
+/// Weights on the target's distributions that depend on the output so far: a rule on tokens of
+/// one's own (no n-gram twice), or a distribution other than a grammar's locally masked one. A
+/// strategy that wraps another hands them on in its request (docs/extend.md). Speculation keeps the
+/// weighed distribution, whatever a drafter proposes.
 class DistributionWeights {
  public:
   virtual ~DistributionWeights() = default;
-  /// Multiplies the distribution of the token after `output` by positive weights; need not
-  /// normalise.
+  /// Multiplies the distribution of the token after `output`, [vocab], by weights that are not
+  /// negative; 0 forbids a token. Need not normalise. Decides by `output` alone: it is called in
+  /// any order, and for drafted tokens that come to be rejected. Outputs after which it forbids
+  /// every token are an Error.
   virtual void weigh(TokenSpan output, std::span<double> distribution) const = 0;
 };
 
@@ -86,7 +90,8 @@ struct Request {
   bool log_overlaps = false;  ///< fill StepStatistics::overlaps
   bool log_rejected = false;  ///< fill StepStatistics::rejected
   Constraint constraint = {};
-  /// Weights of the target's distributions, when sampling.
+  /// Weights of the target's distributions; greedy decoding takes the best token by them. Beam
+  /// search takes none. nullptr: none.
   const DistributionWeights* weights = nullptr;
   /// Output so far of a generation that goes on: it stands after the prompt, counts as output for
   /// grammar, stop rule and max_new_tokens, and is not given again. Beam search and corrected

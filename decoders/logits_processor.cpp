@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "core/error.h"
@@ -40,7 +42,25 @@ TokenProbs LogitsProcessor::weighed(int64_t node, const TokenProbs& probs) const
   std::vector<double> row = probs.row();
   const TokenSpan before = text_.tokens().first(committed_).subspan(request_.prompt.size());
   request_.weights->weigh(draft_.history(before, node), row);
-  return TokenProbs(std::move(row)).normalised();
+  const TokenProbs weighted(std::move(row));
+  if (!(weighted.sum() > 0.0)) {
+    throw Error(
+        "the request's weights (DistributionWeights) leave no token any mass; let them allow one");
+  }
+  return weighted.normalised();
+}
+
+GreedyChoice LogitsProcessor::greedy_weighed(int64_t node, TokenSpan penalised) const {
+  const SamplingParams& sampling = request_.sampling;
+  const TokenProbs probs = token_probs(LogitRow::of(logits_, node), penalised,
+                                       {.temperature = 1.0,
+                                        .repetition_penalty = sampling.repetition_penalty,
+                                        .logit_bias = sampling.logit_bias},
+                                       allowed(node));
+  const std::vector<Candidate> best = weighed(node, probs).top(2);
+  return {.token = best.front().token,
+          .gap = best.size() < 2 ? std::numeric_limits<double>::infinity()
+                                 : std::log(best[0].probability / best[1].probability)};
 }
 
 TokenProbs LogitsProcessor::make(int64_t node) {
@@ -58,7 +78,8 @@ TokenProbs LogitsProcessor::distribution_of(int64_t node) {
                                            ? draft_.history(text_.tokens().first(committed_), node)
                                            : std::vector<Token>();
   if (sampling.greedy()) {
-    const GreedyChoice best = greedy(node, penalised);
+    const GreedyChoice best =
+        request_.weights == nullptr ? greedy(node, penalised) : greedy_weighed(node, penalised);
     gaps_[static_cast<size_t>(node)] = best.gap;
     return TokenProbs::one_hot(best.token, vocab_size_);
   }

@@ -67,7 +67,9 @@ class LogitsProcessor {
   TokenProbs make(int64_t node);
   TokenProbs distribution_of(int64_t node);
   GreedyChoice greedy(int64_t node, TokenSpan penalised) const;
-  /// A node's distribution with the request's weights.
+  /// The best token by the request's weights.
+  GreedyChoice greedy_weighed(int64_t node, TokenSpan penalised) const;
+  /// A node's distribution with the request's weights. Throws Error where they forbid every token.
   TokenProbs weighed(int64_t node, const TokenProbs& probs) const;
 
   const Request& request_;

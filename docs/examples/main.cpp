@@ -1,5 +1,5 @@
-// specdec with eight components more: four drafters, a verifier, a tree, a draft length and a
-// strategy.
+// specdec with nine components more: four drafters, a verifier, a tree, a draft length and two
+// strategies.
 #include <memory>
 
 #include "bigram_drafter.h"
@@ -10,6 +10,7 @@
 #include "leviathan_verifier.h"
 #include "likeliest_pair.h"
 #include "nearest_state_drafter.h"
+#include "no_repeat_ngram.h"
 #include "patient_drafter.h"
 
 using namespace specdec;
@@ -117,6 +118,24 @@ StrategyRegistry::Make prepare_likeliest_pair(const ConfigNode& node, const RunP
   };
 }
 
+struct NoRepeatOptions {
+  int64_t n = 3;
+};
+
+OptionTable<NoRepeatOptions> no_repeat_options() {
+  return OptionTable<NoRepeatOptions>()
+      .add("n", &NoRepeatOptions::n, "tokens of an n-gram", {1, 1000})
+      .describe({{"strategy", "", "{type: ...}", "the one that decodes"}});
+}
+
+StrategyRegistry::Make prepare_no_repeat(const ConfigNode& node, const RunPlan& plan) {
+  const int64_t n = no_repeat_options().read(node).n;
+  auto inner = plan.components.strategies.prepare(node.child("strategy"), plan);
+  return [inner, n](BuildContext& context) {
+    return std::make_unique<NoRepeatNgram>(inner(context), static_cast<size_t>(n));
+  };
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -154,5 +173,15 @@ int main(int argc, char** argv) {
                                                .options = pair_options().help(),
                                                .promise = Promise::kLossy,
                                                .prepare = prepare_likeliest_pair});
+  components.strategies.add(
+      "no_repeat_ngram",
+      {.help = "another strategy, without n-grams that come twice",
+       .options = no_repeat_options().help(),
+       .promise = Promise::kSearch,
+       .prepare = prepare_no_repeat,
+       .examples = {
+           {.yaml = "{type: no_repeat_ngram, n: 2, strategy: {type: speculative, "
+                    "draft_length: 2, drafter: {type: prompt_lookup, min_ngram: 1}}}",
+            .equals = "{type: no_repeat_ngram, n: 2, strategy: {type: autoregressive}}"}}});
   return run_cli(argc, argv, components);
 }

@@ -27,11 +27,11 @@ struct SampledCase {
   Task task;
 };
 
-const std::vector<std::string> kPieces = {"a", "b", "ab", "ba"};
+const std::vector<std::string> kPromisePieces = {"a", "b", "ab", "ba"};
 const std::vector<std::string> kPiecesAndEnd = {"a", "b", "ab", ""};
 
 const LetterTokenizer& letters() {
-  static const LetterTokenizer tokenizer(kPieces);
+  static const LetterTokenizer tokenizer(kPromisePieces);
   return tokenizer;
 }
 

@@ -11,6 +11,7 @@ function(run)
     message(FATAL_ERROR "${command}\nfailed (${failed}):\n${output}\n${errors}")
   endif()
   set(output "${output}" PARENT_SCOPE)
+  set(errors "${errors}" PARENT_SCOPE)
 endfunction()
 
 file(REMOVE_RECURSE "${WORK}")
@@ -19,6 +20,9 @@ run(${CMAKE_COMMAND} -S "${SOURCE}/docs/examples" -B "${WORK}/build" -G Ninja
     "-DCMAKE_PREFIX_PATH=${WORK}/prefix\\;${TORCH}" "-DCMAKE_CXX_COMPILER=${COMPILER}"
     "-DCMAKE_CXX_FLAGS=${FLAGS}" "-DCMAKE_BUILD_TYPE=${BUILD_TYPE}"
     "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG")
+if(errors MATCHES "runtime search path")
+  message(FATAL_ERROR "two libraries of one name are linked:\n${errors}")
+endif()
 run(${CMAKE_COMMAND} --build "${WORK}/build")
 
 set(program "${WORK}/build/my_specdec")
@@ -65,8 +69,16 @@ if(NOT tokens EQUAL 24 OR steps GREATER 13)
   message(FATAL_ERROR "likeliest_pair should commit two tokens a step:\n${output}")
 endif()
 
-# These three combine with the tree and the draft length too.
-run("${program}" certify bigram counting leviathan --seeds 1)
+set(rule "type: no_repeat_ngram, n: 2, strategy")
+run(${generate} --strategy "{${rule}: {type: autoregressive}}")
+set(ruled "${output}")
+run(${generate} --strategy "{${rule}: {type: speculative, drafter: {type: bigram}, draft_length: 4}}")
+if(NOT output STREQUAL ruled OR output STREQUAL plain)
+  message(FATAL_ERROR "no_repeat_ngram: plain\n${plain}\nunder the rule\n${ruled}\nwith drafts\n${output}")
+endif()
+
+# The first three combine with the tree and the draft length too.
+run("${program}" certify bigram counting leviathan no_repeat_ngram --seeds 1)
 if(NOT output MATCHES "PASSED.* 0 broken, 0 components untested")
   message(FATAL_ERROR "the outside components are not lossless:\n${output}")
 endif()
