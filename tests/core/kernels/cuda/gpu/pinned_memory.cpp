@@ -82,10 +82,11 @@ void* PinnedPool::allocate(size_t bytes) {
 
 std::byte* PinnedPool::cut(size_t bytes) {
   if (count_ == 0 || static_cast<size_t>(slabs_[count_ - 1].end - next_) < bytes) {
-    next_ = new_slab(std::max(bytes, kSlabBytes));
-    if (next_ == nullptr) {
-      return nullptr;
+    std::byte* slab = new_slab(std::max(bytes, kSlabBytes));
+    if (slab == nullptr) {
+      return nullptr;  // the slab before goes on: smaller blocks still come from it
     }
+    next_ = slab;
   }
   next_ += bytes;
   return next_ - bytes;
@@ -177,6 +178,9 @@ std::string use_pinned_memory() {
     cudaThreadExchangeStreamCaptureMode(&mode);
     const cudaError_t error = cudaHostAlloc(&memory, bytes, 0);
     cudaThreadExchangeStreamCaptureMode(&mode);
+    if (error != cudaSuccess) {
+      cudaGetLastError();  // else a later call reports it
+    }
     return error == cudaSuccess ? memory : nullptr;
   });
   return {};
