@@ -2,6 +2,7 @@
 """Tests parts of scripts/gpu_check without a GPU: gpu_check_test.py FOLDER, with the programs that were built."""
 import importlib.machinery
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,8 @@ PROGRAMS = Path(sys.argv.pop())
 LOADER = importlib.machinery.SourceFileLoader("gpu_check", "scripts/gpu_check")
 gpu_check = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check", LOADER))
 LOADER.exec_module(gpu_check)
+
+NOT_SUPPORTED = "========= Error: Device not supported. Please refer to the section of supported devices.\n"
 
 
 class ExportsTest(unittest.TestCase):
@@ -34,6 +37,46 @@ class ExportsTest(unittest.TestCase):
             source.unlink()
             self.assertEqual(gpu_check.wrong_exports(folder), [f"{gpu_check.KERNELS}: shows _Z6launchIiEiT_",
                                                                "program: defines specdec_cuda_entry"])
+
+
+class SanitizerTest(unittest.TestCase):
+    def sanitize(self, script):
+        """The step, with a compute-sanitizer of one's own."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            tool = folder / "compute-sanitizer"
+            tool.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+            tool.chmod(0o755)
+            check = gpu_check.Check("full", folder / "out")
+            check.programs = folder
+            check.environment["PATH"] = f"{folder}:{os.environ['PATH']}"
+            with check.log_file:
+                return gpu_check.sanitize(check)
+
+    def test_clean_runs_pass(self):
+        self.assertEqual(self.sanitize("exit 0")[0], "passed")
+
+    def test_errors_fail(self):
+        state, note = self.sanitize("echo '========= ERROR SUMMARY: 2 errors'; exit 9")
+        self.assertEqual(state, "failed")
+        self.assertIn("2 errors", note)
+
+    def test_a_device_that_it_does_not_support_is_skipped(self):
+        state, note = self.sanitize(f"printf '{NOT_SUPPORTED}'; exit 1")
+        self.assertEqual(state, "skipped")
+        self.assertIn("Device not supported", note)
+
+    def test_a_program_that_sees_no_gpu_under_it_is_skipped(self):
+        state, note = self.sanitize("echo 'skipped: no GPU: unknown error'; exit 77")
+        self.assertEqual((state, note.split(": ", 1)[1]), ("skipped", "skipped: no GPU: unknown error"))
+
+    def test_one_error_among_refusals_fails(self):
+        script = ("case $2 in racecheck) echo '========= RACECHECK SUMMARY: 1 hazard'; exit 9;; esac\n"
+                  f"printf '{NOT_SUPPORTED}'; exit 1")
+        self.assertEqual(self.sanitize(script)[0], "failed")
+
+    def test_where_all_pass_what_it_prints_does_not_matter(self):
+        self.assertEqual(self.sanitize(f"printf '{NOT_SUPPORTED}'")[0], "passed")
 
 
 if __name__ == "__main__":
