@@ -199,8 +199,9 @@ TEST(CudaVerifyTest, BlocksDecideAsTheVerifierDoes) {
   expect_no_differences(verify_by_blocks, BlockVerifier());
 }
 
-/// What the tests above are worth: they find what these kernels do wrong.
-TEST(CudaVerifyTest, PlantedFaultsAreFound) {
+/// What the tests above are worth: they find what these kernels do wrong. These run in the
+/// emulation alone, so the suite is none of a GPU's.
+TEST(PlantedFaultsTest, VerificationFindsThem) {
   for (const cuda::VerifyFault fault :
        {cuda::VerifyFault::kNoBarrier, cuda::VerifyFault::kAcceptsEqual,
         cuda::VerifyFault::kFirstUnchecked}) {
