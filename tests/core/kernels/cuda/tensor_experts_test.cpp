@@ -12,6 +12,7 @@
 #include "core/kernels/cuda/launch_shape.h"
 #include "core/kernels/linear_product.h"
 #include "tests/core/kernels/cuda/machine.h"
+#include "tests/core/kernels/cuda/rounding_errors.h"
 #include "tests/support/stored_blocks.h"
 
 namespace specdec {
@@ -94,6 +95,7 @@ class CudaTensorExpertsTest : public testing::TestWithParam<WeightFormat> {
 TEST_P(CudaTensorExpertsTest, EqualsTheProductInFloat64) {
   const int64_t in = is_in_blocks(GetParam()) ? 1280 : 1100;
   const ExpertStack stack = random_stack(GetParam(), 6, 35, in);
+  cuda::RoundingErrors errors;
   for (const int64_t rows : {1, 3, 11}) {
     cuda::emulation::set_seed(static_cast<uint64_t>(rows));
     const Tensor input = at::randn({rows, in}) * at::randn({rows, 1}).exp();
@@ -105,10 +107,10 @@ TEST_P(CudaTensorExpertsTest, EqualsTheProductInFloat64) {
       const Tensor row = input.narrow(0, pair / 2, 1);
       const Tensor exact = at::matmul(row.to(at::kDouble), stack.weight[expert].t())[0];
       const Tensor bound = at::matmul(row.abs().to(at::kDouble), stack.magnitude[expert].t())[0];
-      EXPECT_TRUE(((result[pair] - exact).abs() <= bound * 5e-7).all().item<bool>())
-          << pair << " of " << rows;
+      EXPECT_TRUE(errors.are_small(result[pair], exact, bound)) << pair << " of " << rows;
       const Tensor host = linear_product(stack.host[expert], row)[0];
-      EXPECT_TRUE(((result[pair] - host).abs() <= bound * 1e-6).all().item<bool>()) << pair;
+      const Tensor difference = (result[pair] - host).abs();
+      EXPECT_TRUE((difference <= bound * 2 * cuda::tensor_tolerance()).all().item<bool>()) << pair;
       EXPECT_TRUE(at::equal(result[pair], stack.dense(expert, row)[0])) << pair;
     }
   }

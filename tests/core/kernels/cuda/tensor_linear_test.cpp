@@ -15,6 +15,7 @@
 #include "core/kernels/cuda/unpack_kernel.h"
 #include "core/kernels/linear_product.h"
 #include "core/kernels/weight_fragments.h"
+#include "tests/core/kernels/cuda/rounding_errors.h"
 #include "tests/support/stored_blocks.h"
 
 namespace specdec {
@@ -139,6 +140,7 @@ class CudaTensorFormatsTest : public testing::TestWithParam<WeightFormat> {
 };
 
 TEST_P(CudaTensorFormatsTest, EqualsTheProductInFloat64) {
+  cuda::RoundingErrors errors;
   for (const int64_t in : inputs()) {
     for (const int64_t out : {1, 16, 35}) {
       const Tensor bias = out == 35 ? at::randn({out}) : Tensor();
@@ -155,10 +157,9 @@ TEST_P(CudaTensorFormatsTest, EqualsTheProductInFloat64) {
           exact += bias;
           bound += bias.abs();
         }
-        EXPECT_TRUE(((result - exact).abs() <= bound * 5e-7).all().item<bool>())
-            << rows << " x " << in << " x " << out;
-        EXPECT_TRUE(
-            ((result - linear_product(c.host, input)).abs() <= bound * 1e-6).all().item<bool>());
+        EXPECT_TRUE(errors.are_small(result, exact, bound)) << rows << " x " << in << " x " << out;
+        const Tensor difference = (result - linear_product(c.host, input)).abs();
+        EXPECT_TRUE((difference <= bound * 2 * cuda::tensor_tolerance()).all().item<bool>());
       }
     }
   }
@@ -220,12 +221,13 @@ TEST(CudaTensorLinearTest, ManyOutputsAreComputedInPairsOfTiles) {
   const Tensor weight = at::randn({8209, 70}).to(at::kBFloat16);
   const TensorMatrix all(weight);
   const TensorMatrix last(weight.narrow(0, 8208, 1).clone());
+  cuda::RoundingErrors errors;
   for (const int64_t rows : {1, 19}) {
     const Tensor input = at::randn({rows, 70});
     const Tensor result = all.apply(input);
     const Tensor exact = at::matmul(input.to(at::kDouble), weight.to(at::kDouble).t());
     const Tensor terms = at::matmul(input.abs().to(at::kDouble), weight.abs().to(at::kDouble).t());
-    EXPECT_TRUE(((result - exact).abs() <= terms * 5e-7).all().item<bool>());
+    EXPECT_TRUE(errors.are_small(result, exact, terms));
     EXPECT_TRUE(at::equal(result.narrow(1, 8208, 1), last.apply(input)));
   }
 }

@@ -79,5 +79,13 @@ class SanitizerTest(unittest.TestCase):
         self.assertEqual(self.sanitize(f"printf '{NOT_SUPPORTED}'")[0], "passed")
 
 
+class ErrorsTest(unittest.TestCase):
+    def test_the_largest_error_of_a_suite(self):
+        cases = [{"name": "A"}, {"largest_error": "3e-07"}, {"largest_error": "4.5e-07"}]
+        report = {"testsuites": [{"testsuite": cases}]}
+        self.assertEqual(gpu_check.measured_errors(report), {"largest_error": 4.5e-07})
+        self.assertEqual(gpu_check.measured_errors({}), {})
+
+
 if __name__ == "__main__":
     unittest.main()
