@@ -110,6 +110,7 @@ std::unique_ptr<Device> find_device(std::string& reason) {
 }
 
 Timing time_calls(int cycle, const std::function<void(int index, void* stream)>& call) {
+  check(cudaDeviceSynchronize(), "copies");  // of tile(): this stream does not wait for them
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
   call(0, stream);  // loads the kernel

@@ -7,7 +7,8 @@
 
 namespace {
 
-int handle;  // what streams, events and graphs point to
+int handle;                     // what streams, events and graphs point to
+bool copies_on_device = false;  // nobody has waited for those of the default stream
 
 template <class T>
 cudaError_t make_handle(T* out) {
@@ -37,7 +38,10 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   *version = 0;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() {
+  copies_on_device = false;
+  return cudaSuccess;
+}
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
@@ -46,7 +50,8 @@ cudaError_t cudaFree(void* memory) {
   std::free(memory);
   return cudaSuccess;
 }
-cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind /*kind*/) {
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  copies_on_device = copies_on_device || kind == cudaMemcpyDeviceToDevice;
   std::memcpy(to, from, bytes);
   return cudaSuccess;
 }
@@ -55,8 +60,10 @@ cudaError_t cudaMemcpyAsync(void* /*to*/, const void* /*from*/, size_t /*bytes*/
   return cudaSuccess;  // only its time is asked for
 }
 cudaError_t cudaStreamCreate(cudaStream_t* stream) { return make_handle(stream); }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
-  return make_handle(stream);
+/// A stream that waits for no other would overtake the copies.
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return flags == cudaStreamNonBlocking && copies_on_device ? cudaErrorNotReady
+                                                            : make_handle(stream);
 }
 cudaError_t cudaStreamDestroy(cudaStream_t /*stream*/) { return cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t /*stream*/) { return cudaSuccess; }
