@@ -27,10 +27,12 @@ __device__ inline void await_earlier_kernels() {
 #endif
 }
 
-/// c += a * b: tiles that the lanes of a warp hold as mma.m16n8k16 of bfloat16 says.
+/// c += a * b: tiles that the lanes of a warp hold as mma.m16n8k16 of bfloat16 says. All lanes of
+/// the warp execute it together, so it is volatile: nothing may move it into a branch of some.
 __device__ inline void multiply_tiles(float (&c)[4], const uint32_t (&a)[4],
                                       const uint32_t (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
