@@ -1,10 +1,9 @@
 #pragma once
 // What kernels are written with, compiled by nvcc; see core/kernels/cuda/emulation/cuda_launch.h.
 #include <cuda_runtime.h>
+#include <launch_rules.h>
 
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
 
 #include "core/kernels/cuda/launch_shape.h"
 
@@ -38,44 +37,11 @@ __device__ inline void multiply_tiles(float (&c)[4], const uint32_t (&a)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/// Lets a kernel have so many bytes of shared memory. The limit is the kernel's, graphs that were
-/// recorded with more may be launched again: it is never lowered.
-template <class Task>
-cudaError_t allow_shared_bytes(void (*kernel)(Task), unsigned bytes) {
-  constexpr unsigned kDefaultSharedBytes = 48U << 10U;
-  if (bytes <= kDefaultSharedBytes) {
-    return cudaSuccess;
-  }
-  cudaFuncAttributes attributes = {};
-  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
-  const auto wanted = static_cast<int>(bytes);
-  if (error != cudaSuccess || attributes.maxDynamicSharedSizeBytes >= wanted) {
-    return error;
-  }
-  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, wanted);
-}
-
-/// Whether kernels begin while those before them end: where SPECDEC_CUDA_OVERLAP is 1 and the
-/// device runs the code for compute capability 9. Newer ones compile that for 8.0, which does not
-/// wait. Asked once a source.
-static inline bool overlaps() {
-  static const bool kOverlaps = [] {
-    const char* wanted = std::getenv("SPECDEC_CUDA_OVERLAP");
-    int device = 0;
-    int major = 0;
-    return wanted != nullptr && std::strcmp(wanted, "1") == 0 &&
-           cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
-               cudaSuccess &&
-           major == 9;
-  }();
-  return kOverlaps;
-}
-
 /// Runs kernel(task) on a stream (cudaStream_t); returns the error of the launch, 0 = none.
 template <class Task>
 int launch(void (*kernel)(Task), const LaunchShape& shape, void* stream, const Task& task) {
-  const cudaError_t error = allow_shared_bytes(kernel, shape.shared_bytes);
+  const cudaError_t error =
+      allow_shared_bytes(reinterpret_cast<const void*>(kernel), shape.shared_bytes);
   if (error != cudaSuccess) {
     return error;
   }
@@ -88,7 +54,7 @@ int launch(void (*kernel)(Task), const LaunchShape& shape, void* stream, const T
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &early;
-  config.numAttrs = overlaps() ? 1 : 0;
+  config.numAttrs = may_begin_early() ? 1 : 0;
   const cudaError_t launched = cudaLaunchKernelEx(&config, kernel, task);
   if (launched != cudaSuccess) {
     cudaGetLastError();  // else the next call's

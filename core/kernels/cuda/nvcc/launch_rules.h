@@ -1,0 +1,70 @@
+#pragma once
+// What a launch needs of the runtime beside its shape: shared memory, and whether it may begin
+// early. Host code alone, so that tests run it with a runtime of their own.
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+namespace specdec::cuda {
+
+/// Lets a kernel have so many bytes of shared memory on the current device. The limit is the
+/// kernel's, graphs that were recorded with more may be launched again: it is never lowered, by
+/// other threads neither.
+inline cudaError_t allow_shared_bytes(const void* kernel, unsigned bytes) {
+  constexpr unsigned kDefaultSharedBytes = 48U << 10U;
+  if (bytes <= kDefaultSharedBytes) {
+    return cudaSuccess;
+  }
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  cudaFuncAttributes attributes = {};
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  const auto wanted = static_cast<int>(bytes);
+  if (error != cudaSuccess || attributes.maxDynamicSharedSizeBytes >= wanted) {
+    return error;
+  }
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, wanted);
+}
+
+/// Whether a device runs the code for compute capability 9. Newer ones compile that for 8.0, which
+/// does not wait for earlier kernels. Asked once a device.
+inline bool waits_in_kernels(int device) {
+  constexpr int kKnownDevices = 64;
+  enum : signed char { kUnknown, kNo, kYes };
+  static std::array<std::atomic<signed char>, kKnownDevices> known = {};
+  if (device < 0 || device >= kKnownDevices) {
+    return false;
+  }
+  std::atomic<signed char>& answer = known[static_cast<size_t>(device)];
+  if (answer == kUnknown) {
+    int major = 0;
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess) {
+      return false;
+    }
+    answer = major == 9 ? kYes : kNo;
+  }
+  return answer == kYes;
+}
+
+/// Whether kernels on the current device begin while those before them end: where
+/// SPECDEC_CUDA_OVERLAP is 1 and they wait themselves. Sets `device`.
+inline bool overlaps(int& device) {
+  static const bool kWanted = [] {
+    const char* wanted = std::getenv("SPECDEC_CUDA_OVERLAP");
+    return wanted != nullptr && std::strcmp(wanted, "1") == 0;
+  }();
+  return kWanted && cudaGetDevice(&device) == cudaSuccess && waits_in_kernels(device);
+}
+
+/// Whether the kernel that is launched next on the current device may begin while the one before it
+/// ends.
+inline bool may_begin_early() {
+  int device = 0;
+  return overlaps(device);
+}
+
+}  // namespace specdec::cuda
