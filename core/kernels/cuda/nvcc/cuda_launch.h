@@ -54,7 +54,7 @@ int launch(void (*kernel)(Task), const LaunchShape& shape, void* stream, const T
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &early;
-  config.numAttrs = may_begin_early() ? 1 : 0;
+  config.numAttrs = may_begin_early(stream) ? 1 : 0;
   const cudaError_t launched = cudaLaunchKernelEx(&config, kernel, task);
   if (launched != cudaSuccess) {
     cudaGetLastError();  // else the next call's

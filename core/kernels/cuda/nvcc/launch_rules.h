@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <set>
+#include <utility>
 
 namespace specdec::cuda {
 
@@ -60,11 +62,44 @@ inline bool overlaps(int& device) {
   return kWanted && cudaGetDevice(&device) == cudaSuccess && waits_in_kernels(device);
 }
 
-/// Whether the kernel that is launched next on the current device may begin while the one before it
-/// ends.
-inline bool may_begin_early() {
+/// Streams (with their devices) on which no kernel was launched since they were told to wait for an
+/// event. What comes in the meantime, such as a copy of weights, a kernel may read before it waits
+/// for the kernel before it. Of any thread.
+class WaitingStreams {
+ public:
+  void add(int device, void* stream) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    streams_.insert({device, stream});
+  }
+  /// Whether the stream was among them; it is not any more.
+  bool take(int device, void* stream) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return streams_.erase({device, stream}) > 0;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::pair<int, void*>> streams_;
+};
+
+/// Those of the process.
+inline WaitingStreams& waiting_streams() {
+  static WaitingStreams streams;
+  return streams;
+}
+
+/// Notes that a stream was told to wait for an event.
+inline void note_wait(void* stream) {
+  if (int device = 0; overlaps(device)) {
+    waiting_streams().add(device, stream);
+  }
+}
+
+/// Whether the kernel that is launched next on a stream of the current device may begin while the
+/// one before it ends. The first one after a wait for an event may not.
+inline bool may_begin_early(void* stream) {
   int device = 0;
-  return overlaps(device);
+  return overlaps(device) && !waiting_streams().take(device, stream);
 }
 
 }  // namespace specdec::cuda

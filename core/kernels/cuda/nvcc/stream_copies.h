@@ -1,6 +1,7 @@
 #pragma once
 // Copies beside kernels by CUDA's runtime; see core/kernels/cuda/copies.h for what each function
 // does.
+#include <launch_rules.h>
 #include <stream_capture.h>
 
 #include <cstdint>
@@ -35,8 +36,10 @@ static inline int record_event(void* event, void* stream) {
 }
 
 static inline int wait_for_event(void* stream, void* event) {
-  return cleared(
-      cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event), 0));
+  const cudaError_t error =
+      cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event), 0);
+  note_wait(stream);  // after it: a launch in between is before the wait
+  return cleared(error);
 }
 
 static inline int synchronize_event(void* event) {

@@ -95,16 +95,31 @@ TEST_F(LaunchRulesTest, ThreadsDoNotLowerEachOthersLimits) {
 }
 
 TEST_F(LaunchRulesTest, ADeviceWhoseKernelsDoNotWaitDoesNotOverlap) {
-  EXPECT_TRUE(may_begin_early());
+  EXPECT_TRUE(may_begin_early(nullptr));
   runtime.device = 1;
-  EXPECT_FALSE(may_begin_early());
+  EXPECT_FALSE(may_begin_early(nullptr));
   runtime.device = 0;
-  EXPECT_TRUE(may_begin_early());
+  EXPECT_TRUE(may_begin_early(nullptr));
   runtime.device = 1000;
-  EXPECT_FALSE(may_begin_early());
+  EXPECT_FALSE(may_begin_early(nullptr));
   runtime.device = -1;
-  EXPECT_FALSE(may_begin_early());
+  EXPECT_FALSE(may_begin_early(nullptr));
   EXPECT_LE(runtime.attributes_asked, 2);
+}
+
+/// A copy that the stream waits for may bring the weights that the kernel reads first.
+TEST_F(LaunchRulesTest, TheFirstKernelAfterAWaitDoesNotBeginEarly) {
+  int copies = 0;
+  note_wait(nullptr);
+  EXPECT_TRUE(may_begin_early(&copies)) << "another stream's";
+  EXPECT_FALSE(may_begin_early(nullptr));
+  EXPECT_TRUE(may_begin_early(nullptr));
+  note_wait(&copies);
+  EXPECT_TRUE(may_begin_early(nullptr));
+  EXPECT_FALSE(may_begin_early(&copies));
+  std::thread([] { note_wait(nullptr); }).join();
+  EXPECT_FALSE(may_begin_early(nullptr)) << "another thread's wait";
+  EXPECT_TRUE(may_begin_early(nullptr));
 }
 
 }  // namespace
