@@ -8,10 +8,8 @@ void require_config(bool valid, std::string_view message) {
   }
 }
 
-void throw_internal_error(const char* condition, const char* file, int line,
-                          fmt::string_view message, fmt::format_args values) {
-  throw InternalError(
-      fmt::format("{} [{}:{}: {}]", fmt::vformat(message, values), file, line, condition));
+void fail_check(const char* condition, const char* file, int line, const std::string& message) {
+  throw InternalError(fmt::format("{} [{}:{}: {}]", message, file, line, condition));
 }
 
 }  // namespace specdec

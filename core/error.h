@@ -40,23 +40,16 @@ class InternalError final : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
-/// Throws InternalError; `message` is a {fmt} format of `values`. Formatting is not inline, so that
-/// a source which only checks preconditions does not compile {fmt}.
-[[noreturn]] void throw_internal_error(const char* condition, const char* file, int line,
-                                       fmt::string_view message, fmt::format_args values);
-/// The body of SPECDEC_CHECK.
-template <class... Values>
+/// Throws InternalError; the body of SPECDEC_CHECK.
 [[noreturn]] void fail_check(const char* condition, const char* file, int line,
-                             fmt::format_string<Values...> message, Values&&... values) {
-  throw_internal_error(condition, file, line, message, fmt::make_format_args(values...));
-}
+                             const std::string& message);
 
 }  // namespace specdec
 
 /// Checks a precondition in every build type; the message is a {fmt} format with its arguments.
-#define SPECDEC_CHECK(condition, ...)                                     \
-  do {                                                                    \
-    if (!(condition)) {                                                   \
-      ::specdec::fail_check(#condition, __FILE__, __LINE__, __VA_ARGS__); \
-    }                                                                     \
+#define SPECDEC_CHECK(condition, ...)                                                    \
+  do {                                                                                   \
+    if (!(condition)) {                                                                  \
+      ::specdec::fail_check(#condition, __FILE__, __LINE__, ::fmt::format(__VA_ARGS__)); \
+    }                                                                                    \
   } while (false)
