@@ -112,7 +112,9 @@ bool ForwardEvaluation::begin_steps(std::span<const int64_t> sizes, GraphKey& ke
   const Activations& first = workspace_.activations(sizes.front());
   const GraphKey& own = key_of(pass_of_step(0, {.embeddings = first.residual}), first);
   key.insert(key.end(), own.begin(), own.end());
-  for (const int64_t nodes : sizes) {  // a draft's own key says them; they never move
+  // Takes the memory now, which a graph cannot. A draft's key says the sizes, and up to 64 nodes
+  // never move: no address is needed.
+  for (const int64_t nodes : sizes) {
     (void)workspace_.activations(nodes);
   }
   return true;
@@ -141,7 +143,7 @@ bool ForwardEvaluation::run_draft(const TokenBatch& fed, const ForwardOptions& o
   outputs_.reserve(options, size, steps.widest());
   Activations& of_fed = workspace_.activations(size);
   key_of(pass, of_fed);
-  for (const int64_t nodes : steps.sizes) {  // the draft's own key says them; they never move
+  for (const int64_t nodes : steps.sizes) {  // takes the memory now: see begin_steps
     (void)workspace_.activations(nodes);
   }
   key_.insert(key_.end(), steps.key.begin(), steps.key.end());
@@ -250,7 +252,7 @@ ForwardGraphs* ForwardEvaluation::graphs_for(const Pass& pass) {
 const GraphKey& ForwardEvaluation::key_of(const Pass& pass, const Activations& a) {
   key_.assign({pass.nodes, pass.context, static_cast<int64_t>(pass.options.kv_read),
                pass.inputs.embeddings.defined() ? 1 : 0});
-  add_address(a.residual, key_);  // of a prefill: others are where their number of nodes was before
+  add_address(a.residual, key_);  // moves for prefills alone
   outputs_.add_addresses(key_);
   add_tables(*store_.describe(0).tables, key_);
   for (const RopeTable& table : layers_.rotary_tables()) {

@@ -107,9 +107,11 @@ class FeatureDrafter final : public DistributionDrafter {
   TargetFeatures target_features_;
   TokenSpan committed_;               // of the draft in progress
   double* prompt_seconds_ = nullptr;  // the same
-  std::vector<Tensor> newest_;  // [modules] features at the newest committed token, [1, hidden]
-  // Logits [1, vocab] after it; undefined after a draft that a device drew by one module. Where
-  // several drew none, the device goes on from them, or the host where they are damaged.
+  // [modules] features [1, hidden] at the newest committed token. After a draft that a device drew
+  // by several modules the last one is undefined, and the others lie where the next draft writes
+  // its own.
+  std::vector<Tensor> newest_;
+  // Logits [1, vocab] after it; undefined after a draft that a device drew.
   ForwardResult root_;
   std::vector<Node> nodes_;  // of the draft in progress
 };

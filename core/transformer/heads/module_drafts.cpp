@@ -52,7 +52,8 @@ std::optional<DrawnChain> ModuleDrafts::draw_chain(const ChainRequest& chain,
                                                    const FedModules& fed) {
   check_fed(fed, chain.count);
   const auto drawing = ops_.sampler()->begin_chain(chain, modules_.front()->vocab_size());
-  return run(steps_of(*drawing, chain.count), fed) ? finish(drawing->read(), fed) : std::nullopt;
+  return run(steps_of(*drawing, chain.count), fed) ? finish([&] { return drawing->read(); }, fed)
+                                                   : std::nullopt;
 }
 
 std::optional<DrawnTree> ModuleDrafts::draw_tree(const TreeRequest& tree, const FedModules& fed) {
@@ -63,7 +64,8 @@ std::optional<DrawnTree> ModuleDrafts::draw_tree(const TreeRequest& tree, const 
   }
   const auto drawing = ops_.sampler()->begin_tree(tree, modules_.front()->vocab_size());
   const DraftSteps steps = steps_of(*drawing, tree.parents);
-  return run(steps, fed) ? finish(drawing->read(std::ssize(steps.sizes) + 1), fed) : std::nullopt;
+  return run(steps, fed) ? finish([&] { return drawing->read(std::ssize(steps.sizes) + 1); }, fed)
+                         : std::nullopt;
 }
 
 bool ModuleDrafts::run(const DraftSteps& steps, const FedModules& fed) {
@@ -132,13 +134,24 @@ void ModuleDrafts::place(const FedModules& fed) {
   }
 }
 
-template <class Drawn>
-Drawn ModuleDrafts::finish(Drawn drawn, const FedModules& fed) {
+void ModuleDrafts::undo_draft() {
+  for (size_t module = 0; module < newest_.size(); ++module) {
+    ops_.copy(earlier_[module], newest_[module]);
+  }
+  undo_steps(modules_.size());
+}
+
+template <class Read>
+std::invoke_result_t<Read> ModuleDrafts::finish(const Read& read, const FedModules& fed) {
+  std::invoke_result_t<Read> drawn;
+  try {
+    drawn = read();
+  } catch (...) {
+    undo_draft();
+    throw;
+  }
   if (!drawn) {
-    for (size_t module = 0; module < newest_.size(); ++module) {
-      ops_.copy(earlier_[module], newest_[module]);
-    }
-    undo_steps(modules_.size());
+    undo_draft();
     return drawn;
   }
   std::copy(newest_.begin(), newest_.end(), fed.newest.begin());

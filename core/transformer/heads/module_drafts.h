@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "core/drafting_heads.h"
@@ -56,10 +57,12 @@ class ModuleDrafts {
   void undo_steps(size_t modules);
   /// Copies what is fed to where graphs read it.
   void place(const FedModules& fed);
-  /// What `drawn` says: the modules' newest features are those of the draft where it was drawn, and
-  /// those before it, with nothing pending, where it was not.
-  template <class Drawn>
-  Drawn finish(Drawn drawn, const FedModules& fed);
+  /// What read() says: the modules' newest features are those of the draft where it was drawn, and
+  /// those before it, with nothing pending, where it was not or read() throws.
+  template <class Read>
+  std::invoke_result_t<Read> finish(const Read& read, const FedModules& fed);
+  /// Newest features and pending tokens as they were before the graph ran.
+  void undo_draft();
   /// Feeds the tokens to all modules: the features [n, hidden] of each after them.
   std::vector<Tensor> feed();
   /// Feeds all tokens, draws, and feeds drafted ones: calls ops only.
