@@ -141,6 +141,7 @@ void LogitsProcessor::choose(DeviceSampler& sampler) {
 
 std::optional<DeviceDecision> LogitsProcessor::decide(DeviceRule rule, const Draft& draft,
                                                       const ForwardResult& result) {
+  device_seconds_ = 0.0;  // those of the step before were taken
   if (rule == DeviceRule::kNone || result.sampler == nullptr || !samples_on_device(request_)) {
     return std::nullopt;
   }

@@ -151,6 +151,7 @@ TEST_P(CudaSampledTest, GreedyTokensUnderAGrammarAreTheHosts) {
   const bool reads_logits = GetParam().name.find("recycling") == 0;
   for (size_t step = 0; step < host.steps.size(); ++step) {
     EXPECT_EQ(device.steps[step].accepted, host.steps[step].accepted) << step;
+    EXPECT_GE(device.steps[step].other_seconds, 0.0) << "waited for once";
     const ReadBacks& read = device.steps[step].read_backs;
     EXPECT_EQ(read.count, reads_logits ? 0 : 1) << step;
     EXPECT_EQ(read.bytes % 28, 0) << step;
