@@ -73,8 +73,8 @@ class DistributionWeights {
   virtual ~DistributionWeights() = default;
   /// Multiplies the distribution of the token after `output`, [vocab], by weights that are not
   /// negative; 0 forbids a token. Need not normalise. Decides by `output` alone: it is called in
-  /// any order, and for drafted tokens that come to be rejected. Outputs after which it forbids
-  /// every token are an Error.
+  /// any order, and for drafted tokens that come to be rejected, also forbidden ones. An output
+  /// after which it forbids every token is an Error, whoever asks for it.
   virtual void weigh(TokenSpan output, std::span<double> distribution) const = 0;
 };
 

@@ -201,6 +201,10 @@ Generation CorrectedDecoding::generate(const Request& request) {
   }
   check(request.sampling);
   check_reads_whole(request);
+  require_config(
+      request.weights == nullptr,
+      "a correction weighs outputs by the target's own masses: leave weights out, or the "
+      "correction");
   if (request.constraint.grammar == nullptr) {
     throw ConfigError("a correction is one of a grammar, and there is none: add `grammar:`");
   }

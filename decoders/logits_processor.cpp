@@ -1,6 +1,7 @@
 #include "decoders/logits_processor.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <limits>
@@ -42,6 +43,14 @@ TokenProbs LogitsProcessor::weighed(int64_t node, const TokenProbs& probs) const
   std::vector<double> row = probs.row();
   const TokenSpan before = text_.tokens().first(committed_).subspan(request_.prompt.size());
   request_.weights->weigh(draft_.history(before, node), row);
+  for (size_t token = 0; token < row.size(); ++token) {
+    if (!std::isfinite(row[token]) || row[token] < 0.0) {
+      throw Error(fmt::format(
+          "the request's weights (DistributionWeights) made the probability of token {} "
+          "{}; weights are finite and at least 0",
+          token, row[token]));
+    }
+  }
   const TokenProbs weighted(std::move(row));
   if (!(weighted.sum() > 0.0)) {
     throw Error(

@@ -36,7 +36,9 @@ DeviceRandomness Session::device_random() const {
 
 Draft Session::forced() {
   const int64_t most = draft_limits().depth;
-  if (grammar() == nullptr || !request_.constraint.forced || most < 1) {
+  // What a grammar forces, weights may forbid: such a token is chosen as any other.
+  if (grammar() == nullptr || !request_.constraint.forced || most < 1 ||
+      request_.weights != nullptr) {
     return Draft::root(newest());
   }
   const ScopedSeconds timer(&step_.mask_seconds);

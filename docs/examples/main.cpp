@@ -130,7 +130,7 @@ OptionTable<NoRepeatOptions> no_repeat_options() {
 
 StrategyRegistry::Make prepare_no_repeat(const ConfigNode& node, const RunPlan& plan) {
   const int64_t n = no_repeat_options().read(node).n;
-  auto inner = plan.components.strategies.prepare(node.child("strategy"), plan);
+  auto inner = plan.components.strategies.prepare(node.component("strategy"), plan);
   return [inner, n](BuildContext& context) {
     return std::make_unique<NoRepeatNgram>(inner(context), static_cast<size_t>(n));
   };

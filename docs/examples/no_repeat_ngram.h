@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -54,6 +55,10 @@ class NoRepeatNgram final : public DecodingStrategy {
   }
   bool can_resume() const override { return inner_->can_resume(); }
   void forget() override { inner_->forget(); }
+  std::optional<DraftTrace> trace(const Request& request, TokenSpan output,
+                                  const TraceOptions& options) override {
+    return inner_->trace(request, output, options);
+  }
 
  private:
   std::unique_ptr<DecodingStrategy> inner_;

@@ -123,6 +123,32 @@ TEST(DistributionWeightsTest, ForbiddingEveryTokenIsAnError) {
   }
 }
 
+/// Gives token 2 this weight.
+class OneWeight final : public DistributionWeights {
+ public:
+  explicit OneWeight(double weight) : weight_(weight) {}
+  void weigh(TokenSpan /*output*/, std::span<double> distribution) const override {
+    distribution[2] *= weight_;
+  }
+
+ private:
+  double weight_;
+};
+
+TEST(DistributionWeightsTest, WeightsThatAreNoneAreNamed) {
+  for (const double weight :
+       {-1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    const OneWeight rule(weight);
+    for (const double temperature : {0.0, 1.0}) {
+      EXPECT_THAT(error_message<Error>([&] {
+                    run_rule(random_table(kRuleVocab, 1), &rule, {.temperature = temperature});
+                  }),
+                  HasSubstr("made the probability of token 2 "))
+          << weight;
+    }
+  }
+}
+
 TEST(DistributionWeightsTest, BeamSearchTakesNone) {
   FakeModel target(kRuleVocab, random_table(kRuleVocab, 1));
   const NoneTwiceRule rule;

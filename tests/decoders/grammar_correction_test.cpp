@@ -264,6 +264,16 @@ TEST(GrammarCorrectionTest, RefusesWhatItCannotCorrect) {
               testing::HasSubstr("temperature above 0"));
   EXPECT_THAT(refusal([](Task& task) { task.sampling.top_k = 2; }), testing::HasSubstr("top_k"));
   EXPECT_THAT(refusal([](Task& task) { task.constraint = {}; }), testing::HasSubstr("grammar"));
+  class Unchanged final : public DistributionWeights {
+    void weigh(TokenSpan /*output*/, std::span<double> /*distribution*/) const override {}
+  };
+  const Unchanged weights;
+  Task task = pairs_task();
+  CounterRandomness random(1);
+  Request request = task.request(random);
+  request.weights = &weights;
+  EXPECT_THAT(error_message<ConfigError>([&] { (void)strategy.generate(request); }),
+              testing::HasSubstr("leave weights out"));
 }
 
 }  // namespace
