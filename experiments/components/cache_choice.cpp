@@ -254,9 +254,8 @@ CacheChoice parse_cache(const std::string& text, const Components& components,
   const auto model = YamlTree::map("--cache");
   model->set("cache", flag, parse_yaml(cache_yaml(text), flag + " " + text, false));
   ModelCatalog models;
-  CacheChoice choice =
-      read_cache(ConfigNode(model, errors),
-                 RunPlan{.components = components, .models = models, .sampling = {}});
+  const RunPlan plan{.components = components, .models = models, .sampling = SamplingParams()};
+  CacheChoice choice = read_cache(ConfigNode(model, errors), plan);
   errors->throw_if_any();
   choice.make = with_named_errors(choice.make, flag + " " + text,
                                   [](const CacheContext& /*context*/) { return true; });

@@ -64,9 +64,15 @@ bool ConfigNode::is_list(std::string_view key) const {
 
 bool ConfigNode::is_name(std::string_view key) const {
   const auto* entry = state_->tree->find(key);
+  if (entry == nullptr || entry->value->kind != YamlTree::Kind::kScalar) {
+    return false;
+  }
+  YamlTree value = *entry->value;
+  value.quoted = false;  // "4" is a number with quotes, and no name
   double number = 0.0;
-  return entry != nullptr && entry->value->kind == YamlTree::Kind::kScalar &&
-         !read_scalar(*entry->value, Range<double>{}, number).empty();
+  bool flag = false;
+  return !read_scalar(value, Range<double>{}, number).empty() &&
+         !read_scalar(value, Range<bool>{}, flag).empty();
 }
 
 std::filesystem::path ConfigNode::require_path(const std::string& key) const {

@@ -177,10 +177,12 @@ TEST(ConfigNodeTest, ComponentsOfAListMayBeNames) {
 }
 
 TEST(ConfigNodeTest, KnowsNamesFromNumbers) {
-  const auto node = node_of("name: adaptive\nnumber: 4\ntext: \"4\"\nmap: {x: 1}\nnothing:\n");
+  const auto node = node_of(
+      "name: adaptive\nquoted: \"adaptive\"\nnumber: 4\ntext: \"4\"\nflag: true\nmap: {x: 1}\n"
+      "nothing:\n");
   EXPECT_TRUE(node.is_name("name"));
-  EXPECT_TRUE(node.is_name("text"));
-  for (const char* key : {"number", "map", "nothing", "gone"}) {
+  EXPECT_TRUE(node.is_name("quoted"));
+  for (const char* key : {"number", "text", "flag", "map", "nothing", "gone"}) {
     EXPECT_FALSE(node.is_name(key)) << key;
   }
 }
