@@ -133,6 +133,10 @@ std::optional<CostCurve> target_curve(const std::string& run, const TracedArm& a
 /// or curves are damaged.
 std::optional<StepCosts> costs_of_run(const std::string& run, const TracedArm& arm,
                                       std::string& reason) {
+  if (!std::filesystem::exists(std::filesystem::path(run) / "generations.jsonl")) {
+    reason = "the run holds no generations.jsonl; give costs with --profile";
+    return std::nullopt;
+  }
   auto records = load_records(run);
   std::vector<std::string> alike;
   try {
