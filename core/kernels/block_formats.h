@@ -105,7 +105,7 @@ struct SuperBlock : BlockTraits, PanelScales<kMinima> {
   static constexpr bool kHasParts = true;
   static constexpr int64_t kInputs = 8 * kBlockInputs;
   static constexpr int64_t kScaleInputs = kMinima && kBits > 2 ? kBlockInputs : kBlockInputs / 2;
-  /// Of 16 numbers in all: eight bits each, or six.
+  /// 16 scales, or eight scales and eight minima, of eight bits or six; of Q2_K 32 of four bits.
   static constexpr int64_t kPartBytes = kBits == 2 || kBits == 6 ? 16 : 12;
   static constexpr int64_t kStoredBytes = (kMinima ? 4 : 2) + kPartBytes + kInputs * kBits / 8;
   PartScales<kBits, kMinima> parts;
