@@ -91,6 +91,9 @@ class BlockHeadLoader {
                 }};
   }
   Linear ordered(const std::string& name, const std::vector<int64_t>& shape, const Tensor& order) {
+    if (order.is_meta()) {  // of a target that is not loaded: there are no rows to sort
+      return matrix(name, shape[0], shape[1]);
+    }
     const Tensor rows = source_.load(name, shape, format_.dtype);
     return pack(rows.index_select(0, order.to(rows.device())));
   }
@@ -114,7 +117,7 @@ class BlockHeadLoader {
     const Tensor ids = load_draft_ids(source_, drafts, config_.vocab_size);
     if (ids.defined()) {
       order_ = at::argsort(ids);
-      head_.target_ids = ids.index_select(0, order_);
+      head_.target_ids = ids.is_meta() ? ids : ids.index_select(0, order_);
     }
     if (config_.own_embedding) {
       head_.embedding = matrix("embed_tokens.weight", config_.vocab_size, hidden);

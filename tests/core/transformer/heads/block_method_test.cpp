@@ -13,6 +13,7 @@
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
 #include "core/transformer/heads/block_head.h"
+#include "core/transformer/heads/head_files.h"
 #include "kv/paged_kv.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
@@ -160,6 +161,13 @@ TEST_P(BlockMethodGoldenTest, TheTargetsStreamsAreThoseThatTheReferenceTaps) {
   TransformerModel target(target_, paged_kv());
   const auto result = target.prefill(committed_, {.capture_layers = head_->config.capture_layers});
   EXPECT_LE(max_difference(at::cat(result.captured, 1), golden_->tensor("taps1")), 5e-4);
+}
+
+// As inspect and check do it.
+TEST_P(BlockMethodGoldenTest, IsReadForATargetThatIsNotLoaded) {
+  const auto head =
+      load_block_head(golden_->folder(), unloaded_target(target_->config, target_->plan));
+  EXPECT_EQ(head->config.draft_vocab_size, head_->config.draft_vocab_size);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BlockMethodGoldenTest,
