@@ -110,6 +110,15 @@ double JsonKeys::positive_number(const char* key, std::optional<double> fallback
   return value;
 }
 
+double JsonKeys::rms_norm_eps() const {
+  constexpr const char* kKey = "rms_norm_eps";
+  const double value = positive_number(kKey, 1e-6);
+  if (value > 1.0) {
+    fail(kKey, fmt::format("should be at most 1, but is {}", value));
+  }
+  return value;
+}
+
 double JsonKeys::soft_cap(const char* key, double release_value) const {
   if (!contains(key)) {
     return release_value;

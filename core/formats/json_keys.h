@@ -35,6 +35,8 @@ class JsonKeys {
   /// A number that float32 holds: finite there, and 0 only where it is 0.
   double number(const char* key, std::optional<double> fallback = std::nullopt) const;
   double positive_number(const char* key, std::optional<double> fallback = std::nullopt) const;
+  /// The key rms_norm_eps, 1e-6 where it is missing: above 0 and at most 1.
+  double rms_norm_eps() const;
   /// A soft cap: 0 = none. Null switches it off, a missing key means the release's value.
   double soft_cap(const char* key, double release_value) const;
   bool boolean(const char* key, bool fallback) const;

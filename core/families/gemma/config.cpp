@@ -109,7 +109,7 @@ class GemmaReader {
     layer_.head_dim = keys_.positive("head_dim", 256);
     config().max_position_embeddings =
         keys_.positive("max_position_embeddings", is(kGemma3) ? defaults_.positions : 8192);
-    config().rms_norm_eps = keys_.positive_number("rms_norm_eps", 1e-6);
+    config().rms_norm_eps = keys_.rms_norm_eps();
     config().tie_word_embeddings = keys_.boolean("tie_word_embeddings", true);
     if (layer_.heads % layer_.kv_heads != 0) {
       keys_.fail("num_key_value_heads",

@@ -70,7 +70,7 @@ class Gemma4Reader {
     config.vocab_size = keys_.positive("vocab_size", is_3n_ ? 262400 : 262144);
     config.hidden_size = keys_.positive("hidden_size");
     config.num_layers = read_layer_count(keys_);
-    config.rms_norm_eps = keys_.positive_number("rms_norm_eps", 1e-6);
+    config.rms_norm_eps = keys_.rms_norm_eps();
     config.max_position_embeddings =
         keys_.positive("max_position_embeddings", is_3n_ ? 32768 : 131072);
     config.tie_word_embeddings = keys_.boolean("tie_word_embeddings", true);

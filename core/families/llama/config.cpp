@@ -77,7 +77,7 @@ class LlamaReader {
     config.vocab_size = keys_.positive("vocab_size");
     config.hidden_size = keys_.positive("hidden_size");
     config.num_layers = read_layer_count(keys_);
-    config.rms_norm_eps = keys_.positive_number("rms_norm_eps", 1e-6);
+    config.rms_norm_eps = keys_.rms_norm_eps();
     config.max_position_embeddings = keys_.positive("max_position_embeddings", type_.positions);
     config.tie_word_embeddings = keys_.boolean("tie_word_embeddings", false);
     config.end_ids = read_end_ids(keys_, config.vocab_size);

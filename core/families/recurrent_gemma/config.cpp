@@ -62,7 +62,7 @@ class RecurrentGemmaReader {
     config.hidden_size = keys_.positive("hidden_size", 2560);
     config.num_layers = read_layer_count(keys_, 26);
     config.max_position_embeddings = keys_.positive("max_position_embeddings", kLongest);
-    config.rms_norm_eps = keys_.positive_number("rms_norm_eps", 1e-6);
+    config.rms_norm_eps = keys_.rms_norm_eps();
     config.tie_word_embeddings = keys_.boolean("tie_word_embeddings", true);
     config.final_soft_cap = keys_.soft_cap("logits_soft_cap", 30.0);
     const int64_t both = keys_.positive("intermediate_size", 3 * 2560);

@@ -239,7 +239,7 @@ void read_correction(const MethodKeys& of, BlockHeadConfig& config) {
 void read_sizes(const JsonKeys& keys, BlockHeadConfig& config) {
   config.hidden_size = keys.positive("hidden_size");
   config.vocab_size = config.draft_vocab_size = keys.positive("vocab_size");
-  config.rms_norm_eps = keys.positive_number("rms_norm_eps", 1e-6);
+  config.rms_norm_eps = keys.rms_norm_eps();
 }
 
 void read_zlab(const JsonKeys& keys, BlockHeadConfig& config) {

@@ -225,7 +225,7 @@ void read_eagle_layer(const JsonKeys& layer, bool may_be_several, EagleConfig& c
   config.layers = read_layer_count(layer, 1);
   config.hidden_size = layer.positive("hidden_size");
   config.soft_cap = layer.soft_cap("final_logit_softcapping", 0.0);
-  config.rms_norm_eps = layer.positive_number("rms_norm_eps", 1e-6);
+  config.rms_norm_eps = layer.rms_norm_eps();
   read_plan(layer, config);
 }
 

@@ -255,6 +255,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"layer_types", json::array({"a", "b", "c", "d", "e", "f"}), "known"},
         BadConfig{"rms_norm_eps", "tiny", "number"}, BadConfig{"rms_norm_eps", 0.0, "positive"},
         BadConfig{"rms_norm_eps", 1e300, "out of range"},
+        BadConfig{"rms_norm_eps", 1.5, "at most 1"},
         BadConfig{"query_pre_attn_scalar", 1e-320, "out of range"},
         BadConfig{"attention_bias", 1, "true or false"},
         BadConfig{"hidden_activation", "silu", "gelu_pytorch_tanh"},
