@@ -56,15 +56,16 @@ Codes codes_of(const JsonKeys& keys, const std::string& format, const std::strin
 }
 
 void read_block(const JsonKeys& weights, const char* key, CompressionScheme& scheme) {
+  constexpr uint64_t kLargestBlock = uint64_t{1} << 24;
   const json& block = weights.at(key);
   const bool is_pair = block.is_array() && block.size() == 2 &&
                        std::all_of(block.begin(), block.end(), [](const json& size) {
-                         return size.is_number_unsigned() && size > 0;
+                         return size.is_number_unsigned() && size > 0 && size <= kLargestBlock;
                        });
   if (!is_pair) {
     weights.fail(key, fmt::format("is {}, but should be the rows and columns of a block, two whole "
-                                  "numbers above 0",
-                                  describe_json(block)));
+                                  "numbers in 1 to {}",
+                                  describe_json(block), kLargestBlock));
   }
   scheme.rows_per_scale = block[0].get<int64_t>();
   scheme.columns_per_scale = block[1].get<int64_t>();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
+#include <array>
 #include <utility>
 
 #include "core/error.h"
@@ -22,8 +23,12 @@ std::shared_ptr<const void> compile_expression(std::string_view expression) {
       pcre2_compile(pcre2_bytes(expression), expression.size(),
                     PCRE2_ANCHORED | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
   if (code == nullptr) {
-    throw Error(
-        fmt::format("is no expression: error {} at byte {} of '{}'", error, offset, expression));
+    constexpr size_t kMostShown = 80;  // bytes
+    std::array<PCRE2_UCHAR, 256> reason{};
+    pcre2_get_error_message(error, reason.data(), reason.size());
+    throw Error(fmt::format("is no expression: {} at byte {} of '{}'",
+                            reinterpret_cast<const char*>(reason.data()), offset,
+                            expression.substr(0, kMostShown)));
   }
   return {code, pcre2_code_free};
 }
