@@ -141,6 +141,16 @@ class ByteLevelReader {
     }
   }
 
+  /// A flag of an added token, false where it is missing.
+  bool flag_of(const json& token, const char* flag, size_t i) const {
+    const json& value = part(token, flag);
+    if (!value.is_null() && !value.is_boolean()) {
+      fail(fmt::format("added_tokens[{}]: \"{}\" must be true or false, but is {}.", i, flag,
+                       value.dump()));
+    }
+    return value == true;
+  }
+
   void read_added_tokens() {
     const json& added = part(text_.rest, "added_tokens");
     if (!added.is_null() && !added.is_array()) {
@@ -153,12 +163,12 @@ class ByteLevelReader {
         fail(fmt::format("added_tokens[{}] has no \"content\" string or no \"id\" number.", i));
       }
       for (const char* flag : {"single_word", "lstrip", "rstrip"}) {
-        if (part(added[i], flag) == true) {
+        if (flag_of(added[i], flag, i)) {
           fail(fmt::format("added_tokens[{}] ({}): {} is not supported.", i, content.dump(), flag));
         }
       }
       add_token(i, content.get<std::string>(), id.get<uint64_t>(),
-                part(added[i], "normalized") == true, part(added[i], "special") == true);
+                flag_of(added[i], "normalized", i), flag_of(added[i], "special", i));
     }
   }
 
@@ -227,6 +237,9 @@ class ByteLevelReader {
   /// A TemplateProcessing that begins with a special token puts <bos> there.
   void read_post_processor() {
     for (const json& step : steps_of(part(text_.rest, "post_processor"), "processors")) {
+      if (!step.is_object()) {
+        fail(fmt::format("post_processor has a step that is no object: {}.", step.dump()));
+      }
       const json& single = part(step, "single");
       if (part(step, "type") == "TemplateProcessing" && single.is_array() && !single.empty() &&
           part(part(single[0], "SpecialToken"), "id").is_string()) {

@@ -169,6 +169,16 @@ class TokenizerJsonReader {
     }
   }
 
+  /// A flag of an added token, false where it is missing.
+  bool flag_of(const json& token, const char* flag, size_t i) const {
+    const json& value = member(token, flag);
+    if (!value.is_null() && !value.is_boolean()) {
+      fail(fmt::format("added_tokens[{}]: \"{}\" must be true or false, but is {}.", i, flag,
+                       value.dump()));
+    }
+    return value == true;
+  }
+
   void read_added_tokens() {
     const json& added = member(text_.rest, "added_tokens");
     if (!added.is_null() && !added.is_array()) {
@@ -185,13 +195,13 @@ class TokenizerJsonReader {
         fail(fmt::format("added_tokens[{}] has no \"content\" string or no \"id\" number.", i));
       }
       for (const char* flag : {"single_word", "lstrip", "rstrip"}) {
-        if (member(token, flag) == true) {
+        if (flag_of(token, flag, i)) {
           fail(fmt::format("added_tokens[{}] ({}): {} is not supported. {}", i, content.dump(),
                            flag, kWanted));
         }
       }
-      add_token(content.get<std::string>(), id.get<uint64_t>(), member(token, "normalized") == true,
-                member(token, "special") == true);
+      add_token(content.get<std::string>(), id.get<uint64_t>(), flag_of(token, "normalized", i),
+                flag_of(token, "special", i));
     }
   }
 
@@ -251,6 +261,9 @@ class TokenizerJsonReader {
   /// Whether a TemplateProcessing begins with a special token; nothing where there is none.
   std::optional<bool> template_adds_bos() const {
     const json& processor = member(text_.rest, "post_processor");
+    if (!processor.is_null() && !processor.is_object()) {
+      fail(fmt::format("post_processor must be an object or null, but is {}.", processor.dump()));
+    }
     const json& steps = member(processor, "processors");
     for (const json& step : steps.is_array() ? steps : json::array({processor})) {
       if (member(step, "type") == "TemplateProcessing") {

@@ -134,6 +134,9 @@ TEST(TokenizerJsonTest, RefusesWrongAddedTokens) {
   EXPECT_THAT(complaint("/added_tokens", 3), HasSubstr("added_tokens is not an array"));
   EXPECT_THAT(complaint("/added_tokens/1", 3), HasSubstr("added_tokens[1]"));
   EXPECT_THAT(complaint("/added_tokens/1/id", -3), HasSubstr("added_tokens[1]"));
+  EXPECT_THAT(complaint("/added_tokens/1/special", 0),
+              HasSubstr("added_tokens[1]: \"special\" must be true or false, but is 0"));
+  EXPECT_THAT(complaint("/post_processor", 3), HasSubstr("post_processor must be an object or"));
   EXPECT_THAT(complaint("/added_tokens/1/id", 7), HasSubstr("\"<eos>\" has two ids, 1 and 7"));
   const json extra = {{"id", 600}, {"content", "<image>"}, {"special", true}};
   EXPECT_EQ(complaint("/added_tokens/-", extra), "no error")
