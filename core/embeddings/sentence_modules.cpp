@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/file_content.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
 
@@ -47,7 +49,7 @@ Pooling named_pooling(const JsonKeys& keys, const json& name) {
   try {
     return parse_pooling(name.is_string() ? name.get<std::string>() : describe_json(name));
   } catch (const ConfigError& error) {
-    keys.fail("pooling_mode", error.what());
+    keys.fail("pooling_mode", fmt::format("names an {}", error.what()));
   }
 }
 
@@ -57,6 +59,9 @@ std::vector<Pooling> read_poolings(const JsonKeys& keys) {
     const json& value = keys.at("pooling_mode");
     for (const json& name : value.is_array() ? value : json::array({value})) {
       all.push_back(named_pooling(keys, name));
+    }
+    if (all.empty()) {
+      keys.fail("pooling_mode", "is an empty list; name a pooling, such as \"mean\"");
     }
     return all;
   }
@@ -120,6 +125,11 @@ void add_module(const std::filesystem::path& folder, const JsonKeys& keys, size_
                 SentenceModules& modules) {
   const std::string type = class_name(keys.text("type", ""));
   const std::filesystem::path own = module_folder(folder, keys);
+  if (own == folder && (type == "Pooling" || type == "Dense")) {
+    keys.fail("path", fmt::format("is missing or empty, but a module of type {} has a folder with "
+                                  "its config.json",
+                                  type));
+  }
   if (index == 0 && type == "Transformer") {
     modules.model = own;
   } else if (index == 1 && type == "Pooling") {
@@ -152,7 +162,7 @@ void read_modules(const std::filesystem::path& folder, const std::filesystem::pa
 
 void read_prompts(const std::filesystem::path& folder, SentenceModules& modules) {
   const auto file = folder / "config_sentence_transformers.json";
-  if (!std::filesystem::exists(file)) {
+  if (!has_entry(file)) {
     return;
   }
   const ModuleConfig config(file);
@@ -176,7 +186,7 @@ void read_prompts(const std::filesystem::path& folder, SentenceModules& modules)
 
 /// The length that a tokenizer cuts texts to, where a file says one: "none" is a huge number.
 void limit_length(const std::filesystem::path& file, const char* key, SentenceModules& modules) {
-  if (!std::filesystem::exists(file)) {
+  if (!has_entry(file)) {
     return;
   }
   const ModuleConfig config(file);
@@ -186,6 +196,9 @@ void limit_length(const std::filesystem::path& file, const char* key, SentenceMo
   constexpr double kNoLimit = 1e9;
   if (config.keys.has(key)) {
     const double length = config.keys.positive_number(key);
+    if (length != std::floor(length)) {
+      config.keys.fail(key, fmt::format("should be a whole number, but is {}", length));
+    }
     if (length < kNoLimit) {
       modules.max_length = std::min(modules.max_length, static_cast<int64_t>(length));
     }
@@ -218,7 +231,7 @@ SentenceModules read_sentence_modules(const std::filesystem::path& folder) {
   }
   read_prompts(folder, modules);
   const auto file = folder / "modules.json";
-  if (std::filesystem::exists(file)) {
+  if (has_entry(file)) {
     read_modules(folder, file, modules);
     limit_length(modules.model / "sentence_bert_config.json", "max_seq_length", modules);
     limit_length(modules.model / "tokenizer_config.json", "model_max_length", modules);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/formats/file_content.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
 #include "core/formats/tokenizer_json_sax.h"
@@ -57,7 +58,7 @@ TextFrame frame_of_template(const json& single, const Tokenizer& tokenizer,
 /// The frame of the template in a file; nothing where the file, or a template in it, is missing.
 std::optional<TextFrame> read_template(const std::filesystem::path& file,
                                        const Tokenizer& tokenizer) {
-  if (!std::filesystem::exists(file)) {
+  if (!has_entry(file)) {
     return std::nullopt;
   }
   const TokenizerJsonText text = split_tokenizer_json(read_file(file), file.string());
@@ -90,7 +91,7 @@ TextFrame read_text_frame(const std::filesystem::path& folder, const Tokenizer& 
   const auto written = read_template(folder / "tokenizer.json", tokenizer);
   TextFrame frame = written ? *written : tokenizer_frame(tokenizer);
   const auto config = folder / "tokenizer_config.json";
-  if (std::filesystem::exists(config)) {
+  if (has_entry(config)) {
     const json parsed = parse_json_object(read_file(config), config.string());
     add_end(JsonKeys(parsed, config.string()).boolean("add_eos_token", false), tokenizer, frame);
   }

@@ -18,6 +18,7 @@
 #include "core/families/token_ids.h"
 #include "core/families/unsupported_models.h"
 #include "core/formats/compressed_tensors.h"
+#include "core/formats/file_content.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
 #include "core/transformer/heads/head_files.h"
@@ -56,7 +57,7 @@ const Family& family_of(const JsonKeys& keys) {
 
 void require_config_file(const std::filesystem::path& folder) {
   std::error_code code;
-  if (std::filesystem::exists(folder / "config.json", code)) {
+  if (has_entry(folder / "config.json")) {
     return;
   }
   if (std::filesystem::exists(folder / "adapter_config.json", code)) {

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/formats/file_content.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
 
@@ -41,7 +42,7 @@ namespace {
 std::optional<std::vector<Token>> read_generation_ids(const std::filesystem::path& folder,
                                                       const char* key, int64_t vocab_size) {
   const auto path = folder / "generation_config.json";
-  if (!std::filesystem::exists(path)) {
+  if (!has_entry(path)) {
     return std::nullopt;
   }
   const auto parsed = parse_json_object(read_file(path), path.string());

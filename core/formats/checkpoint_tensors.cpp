@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/file_content.h"
 #include "core/formats/pickled_file.h"
 #include "core/formats/safetensors.h"
 #include "core/formats/strict_json.h"
@@ -79,9 +80,8 @@ std::unique_ptr<const TensorFile> open_file(const std::filesystem::path& path) {
 /// The first of a folder's files that is there.
 std::optional<std::filesystem::path> first_of(const std::filesystem::path& folder,
                                               std::initializer_list<const char*> names) {
-  std::error_code code;
   for (const char* name : names) {
-    if (std::filesystem::exists(folder / name, code)) {
+    if (has_entry(folder / name)) {
       return folder / name;
     }
   }

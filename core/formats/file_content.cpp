@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -108,6 +109,21 @@ std::string advice_for_safetensors(const std::filesystem::path& file) {
 }
 
 }  // namespace
+
+bool has_entry(const std::filesystem::path& path) {
+  std::error_code code;
+  return std::filesystem::symlink_status(path, code).type() !=
+         std::filesystem::file_type::not_found;
+}
+
+std::string open_failure(const std::filesystem::path& path, int error) {
+  std::error_code code;
+  if (error == ENOENT && std::filesystem::is_symlink(path, code)) {
+    return fmt::format("it is a link to {}, which is missing. Download the file again",
+                       std::filesystem::read_symlink(path, code).string());
+  }
+  return std::strerror(error);
+}
 
 std::string advice_for_content(const std::filesystem::path& file) {
   std::error_code code;

@@ -7,6 +7,14 @@
 
 namespace specdec {
 
+/// Whether there is an entry of this name, which may also be a link to nothing. An optional file
+/// that cannot be opened is then an error of its reader, instead of being taken for absent.
+bool has_entry(const std::filesystem::path& path);
+
+/// Why a file could not be opened, by the error number of the attempt: ends the sentence
+/// "FILE: cannot open: ".
+std::string open_failure(const std::filesystem::path& path, int error);
+
 /// What a file that is no GGUF file is by its content, whatever its name, and what to name as a
 /// model instead: ends the sentence "FILE: ". For files that can be opened.
 std::string advice_for_content(const std::filesystem::path& file);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/file_content.h"
 
 namespace specdec {
 
@@ -19,7 +20,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   const std::string where = path.string();
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
-    throw WeightsError(fmt::format("{}: cannot open: {}.", where, std::strerror(errno)));
+    throw WeightsError(fmt::format("{}: cannot open: {}.", where, open_failure(path, errno)));
   }
   struct stat status {};
   const bool regular = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);

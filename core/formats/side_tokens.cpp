@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/file_content.h"
 #include "core/formats/strict_json.h"
 
 namespace specdec {
@@ -29,8 +30,7 @@ constexpr uint64_t kMostUnused = 65536;
 
 /// A JSON file's object; an empty one where there is none.
 json object_of(const std::filesystem::path& file) {
-  std::error_code code;
-  if (!std::filesystem::exists(file, code)) {
+  if (!has_entry(file)) {
     return json::object();
   }
   json object = parse_strict_json(read_file(file), file.string());

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
@@ -111,7 +110,8 @@ std::string read_file(const std::filesystem::path& path) {
   }
   std::ifstream stream(path, std::ios::binary);
   if (!stream) {
-    throw WeightsError(fmt::format("{}: cannot read: {}.", path.string(), std::strerror(errno)));
+    throw WeightsError(
+        fmt::format("{}: cannot read: {}.", path.string(), open_failure(path, errno)));
   }
   std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
   if (stream.bad()) {

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/formats/file_content.h"
 #include "core/formats/strict_json.h"
+#include "core/formats/utf8.h"
 
 namespace specdec {
 namespace {
@@ -79,6 +80,17 @@ class ConfigReader {
   const std::string& where_;
 };
 
+/// A chat template's text, which may not be empty: an empty one means that there is none.
+std::string read_chat_template(const std::filesystem::path& file) {
+  const std::string text = read_file(file);
+  refuse_placeholder(text, file.string());
+  if (text.empty() || !is_utf8(text)) {
+    throw WeightsError(fmt::format("{}: {}. Download the file again.", file.string(),
+                                   text.empty() ? "is empty" : "is no chat template: not UTF-8"));
+  }
+  return text;
+}
+
 }  // namespace
 
 TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string& where) {
@@ -97,20 +109,18 @@ TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string&
 }
 
 TokenizerConfig read_tokenizer_config(const std::filesystem::path& folder) {
-  std::error_code code;
   TokenizerConfig result;
   const auto config = folder / "tokenizer_config.json";
-  if (std::filesystem::exists(config, code)) {
+  if (has_entry(config)) {
     result = parse_tokenizer_config(read_file(config), config.string());
   }
   const auto map = folder / "special_tokens_map.json";
-  if (std::filesystem::exists(map, code)) {
+  if (has_entry(map)) {
     result.pieces.merge(parse_tokenizer_config(read_file(map), map.string()).pieces);
   }
   const auto jinja = folder / "chat_template.jinja";
-  if (std::filesystem::exists(jinja, code)) {
-    result.chat_template = read_file(jinja);
-    refuse_placeholder(result.chat_template, jinja.string());
+  if (has_entry(jinja)) {
+    result.chat_template = read_chat_template(jinja);
   }
   return result;
 }

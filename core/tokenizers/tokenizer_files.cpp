@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
 #include "core/formats/byte_level_json.h"
+#include "core/formats/file_content.h"
 #include "core/formats/side_tokens.h"
 #include "core/formats/strict_json.h"
 #include "core/formats/tokenizer_config.h"
@@ -171,9 +172,8 @@ uint64_t vocabulary_size(const std::filesystem::path& folder) {
 std::filesystem::path tokenizer_file(const std::filesystem::path& folder) {
   const auto model = folder / "tokenizer.model";
   const auto text = folder / "tokenizer.json";
-  std::error_code code;
-  const bool has_text = std::filesystem::exists(text, code);
-  if (!std::filesystem::exists(model, code)) {
+  const bool has_text = has_entry(text);
+  if (!has_entry(model)) {
     return has_text ? text : std::filesystem::path();
   }
   if (!has_text) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/file_content.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
 
@@ -187,7 +188,7 @@ std::string head_kind(const JsonKeys& keys) {
 
 std::string head_kind(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "config.json";
-  if (!std::filesystem::exists(file)) {
+  if (!has_entry(file)) {
     return "";
   }
   const nlohmann::json object = parse_json_object(read_file(file), file.string());
@@ -204,8 +205,7 @@ void refuse_head(const std::filesystem::path& folder) {
 }
 
 CheckpointTensors head_tensors(const std::filesystem::path& folder, const char* file) {
-  return std::filesystem::exists(folder / file) ? CheckpointTensors(folder, file)
-                                                : CheckpointTensors(folder);
+  return has_entry(folder / file) ? CheckpointTensors(folder, file) : CheckpointTensors(folder);
 }
 
 }  // namespace specdec

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
+#include "core/formats/file_content.h"
 #include "core/formats/json_keys.h"
 #include "core/transformer/forward_parts.h"
 #include "core/transformer/layer_runner.h"
@@ -202,10 +203,8 @@ ForwardResult MedusaModel::logits(const Tensor& hidden, int64_t index) const {
 CheckpointTensors medusa_tensors(const std::filesystem::path& folder) {
   constexpr const char* kPickled = "medusa_lm_head.pt";
   const char* file = "medusa_lm_head.safetensors";
-  return head_tensors(
-      folder, std::filesystem::exists(folder / file) || !std::filesystem::exists(folder / kPickled)
-                  ? file
-                  : kPickled);
+  return head_tensors(folder,
+                      has_entry(folder / file) || !has_entry(folder / kPickled) ? file : kPickled);
 }
 
 MedusaHead load_medusa_head(const std::filesystem::path& folder, const TransformerInfo& target,

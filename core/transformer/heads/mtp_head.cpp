@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "core/error.h"
+#include "core/formats/file_content.h"
 #include "core/formats/gguf.h"
 #include "core/transformer/heads/head_files.h"
 #include "core/transformer/layer_tensors.h"
@@ -37,7 +38,7 @@ std::string first_tensor(int64_t module) {
 
 /// What to tell the user, as check_head_target does.
 std::string check_target(const std::filesystem::path& folder, const TransformerInfo& target) {
-  if (!std::filesystem::exists(folder / kFile)) {
+  if (!has_entry(folder / kFile)) {
     return "";
   }
   const SafetensorsFile file(folder / kFile);

@@ -129,6 +129,10 @@ TEST(SentenceModulesTest, MistakesNameFileAndKey) {
   outside[1]["path"] = "../1_Pooling";
   folder.write("modules.json", outside);
   EXPECT_THAT(folder.complaint(), HasSubstr("leads out of the folder"));
+  json here = folder.modules;
+  here[1].erase("path");
+  folder.write("modules.json", here);
+  EXPECT_THAT(folder.complaint(), HasSubstr("modules.json: 'path' is missing or empty, but a mod"));
   folder.write("modules.json", json::array());
   EXPECT_THAT(folder.complaint(), HasSubstr("should hold a list of modules"));
   folder.write("modules.json", folder.modules);
@@ -140,7 +144,13 @@ TEST(SentenceModulesTest, MistakesNameFileAndKey) {
   folder.write("2_Dense/config.json", {{"out_features", 8}});
   EXPECT_THAT(folder.complaint(), HasSubstr("2_Dense/config.json: 'in_features' is missing"));
   folder.write("1_Pooling/config.json", {{"pooling_mode", "median"}});
-  EXPECT_THAT(folder.complaint(), HasSubstr("unknown pooling 'median'"));
+  EXPECT_THAT(folder.complaint(), HasSubstr("'pooling_mode' names an unknown pooling 'median'"));
+  folder.write("1_Pooling/config.json", {{"pooling_mode", json::array()}});
+  EXPECT_THAT(folder.complaint(), HasSubstr("'pooling_mode' is an empty list"));
+  folder.write("1_Pooling/config.json", {{"pooling_mode", "mean"}});
+  folder.write("2_Dense/config.json", {{"in_features", 4}, {"out_features", 8}});
+  folder.write("sentence_bert_config.json", {{"max_seq_length", 0.5}});
+  EXPECT_THAT(folder.complaint(), HasSubstr("'max_seq_length' should be a whole number"));
 }
 
 }  // namespace

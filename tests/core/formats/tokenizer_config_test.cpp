@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -68,6 +69,29 @@ TEST(TokenizerConfigTest, TheFilesBesideATokenizerAreRead) {
     EXPECT_THAT(error_message<WeightsError>([&] { (void)load_tokenizer(folder.path()); }),
                 HasSubstr("tokenizer_config.json:1:2"));
   }
+}
+
+// As of a download whose files were cleared away: it is not that there is no such file.
+TEST(TokenizerConfigTest, ALinkToNothingIsNotAnAbsentFile) {
+  for (const char* name :
+       {"tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"}) {
+    const TemporaryFolder folder;
+    EXPECT_EQ(read_tokenizer_config(folder.path()).chat_template, "");
+    std::filesystem::create_symlink("/nowhere/blob", folder.path() / name);
+    EXPECT_THAT(
+        error_message<WeightsError>([&] { (void)read_tokenizer_config(folder.path()); }),
+        HasSubstr(std::string(name) + ": cannot read: it is a link to /nowhere/blob, which is"));
+  }
+}
+
+TEST(TokenizerConfigTest, AChatTemplateIsATextThatIsNotEmpty) {
+  const TemporaryFolder folder;
+  const auto complaint = [&folder](std::string_view bytes) {
+    folder.write("chat_template.jinja", bytes);
+    return error_message<WeightsError>([&] { (void)read_tokenizer_config(folder.path()); });
+  };
+  EXPECT_THAT(complaint(""), HasSubstr("chat_template.jinja: is empty. Download"));
+  EXPECT_THAT(complaint("\x1f\x8b gzip"), HasSubstr("chat_template.jinja: is no chat template"));
 }
 
 TEST(TokenizerConfigTest, AddBosTokenCountsWhereTheTokenizersFileDoesNotSay) {
