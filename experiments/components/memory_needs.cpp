@@ -1,5 +1,4 @@
 #include "experiments/components/memory_needs.h"
-#include "experiments/components/cache_checks.h"
 
 #include <fmt/format.h>
 
@@ -16,6 +15,7 @@
 #include "core/transformer/model_store.h"
 #include "core/transformer/rope_table.h"
 #include "core/transformer/workspace.h"
+#include "experiments/components/cache_checks.h"
 #include "kv/device_blocks.h"
 
 namespace specdec {

@@ -112,8 +112,8 @@ inline void decode_panel(const BlockTask<Block>& task, const Tile& tile, float* 
   }
 }
 
-/// All rows by a panel's decoded weights, [inputs, kPanel]. A function of its own, so that its tiles
-/// are compiled once and not for each format.
+/// All rows by a panel's decoded weights, [inputs, kPanel]. A function of its own, so that its
+/// tiles are compiled once and not for each format.
 __attribute__((noinline)) inline void multiply_decoded(const BlockRows& rows, const Tile& all,
                                                        const float* weights) {
   for_each_row_tile<kTileRows>(rows.nodes, all, [&]<int R>(const Tile& tile) {

@@ -52,8 +52,10 @@ class BuiltinDraftersTest : public testing::Test {
     const ConfigNode node(parse_yaml("corpus: " + sources, "c.yaml", false), errors,
                           folder_.path());
     ModelCatalog models;
-    const RunPlan plan{
-        .components = components_, .target = &models.read(model), .models = models, .sampling = {}};
+    const RunPlan plan{.components = components_,
+                       .target = &models.read(model),
+                       .models = models,
+                       .sampling = SamplingParams()};
     auto documents = read_corpus(node, "corpus", plan, true);
     errors->throw_if_any();
     return documents;

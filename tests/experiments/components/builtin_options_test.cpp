@@ -20,7 +20,8 @@ std::set<std::string> keys_read(const Registry& registry, const std::string& typ
   const ConfigNode node(parse_yaml("{type: " + type + ", no_such_key: 1}", "c.yaml", false),
                         errors);
   ModelCatalog models;
-  (void)registry.prepare(node, RunPlan{.components = all, .models = models, .sampling = {}});
+  (void)registry.prepare(
+      node, RunPlan{.components = all, .models = models, .sampling = SamplingParams()});
   const auto mistakes = error_message<ConfigError>([&] { errors->throw_if_any(); });
   auto line = mistakes.substr(mistakes.find("no_such_key: unknown key"));
   line = line.substr(0, line.find('\n'));

@@ -1,5 +1,4 @@
 // What a config says of a cache: its options, and the mistakes that are named.
-#include "experiments/components/cache_checks.h"
 #include "experiments/components/cache_choice.h"
 
 #include <ATen/ATen.h>
@@ -14,6 +13,7 @@
 #include "core/row_tiers.h"
 #include "core/transformer/transformer_model.h"
 #include "experiments/components/builtin.h"
+#include "experiments/components/cache_checks.h"
 #include "experiments/components/cache_room.h"
 #include "kv/page_capacity.h"
 #include "tests/support/error_message.h"

@@ -356,7 +356,7 @@ TEST(CachesTest, OnlyTheTargetsCacheIsTraced) {
   const ConfigNode node(
       parse_yaml("{type: draft_model, weights: " + folder.string() + "}", "test", false),
       std::make_shared<ConfigErrors>());
-  const RunPlan plan{.components = all, .models = models, .sampling = {}};
+  const RunPlan plan{.components = all, .models = models, .sampling = SamplingParams()};
   const auto drafter = all.drafters.prepare(node, plan)(context);
   const auto* draft = dynamic_cast<const TransformerModel*>(context.draft_model);
   ASSERT_NE(draft, nullptr);

@@ -12,12 +12,12 @@ TEST(CudaSplitMemoryTest, GrowsToTwiceItsSizeAndStaysWhereThereIsRoom) {
   SplitMemory memory(at::kCPU);
   EXPECT_FALSE(memory.has_room(1, 32));
   EXPECT_FALSE(memory.tensor().defined());
-  const float* first = memory.reserve(2, 64);
-  EXPECT_GE(memory.tensor().nbytes(), specdec_cuda_split_bytes(2, 64));
-  EXPECT_TRUE(memory.has_room(2, 64));
+  const float* first = memory.reserve(2, 256);
+  EXPECT_GE(memory.tensor().nbytes(), specdec_cuda_split_bytes(2, 256));
+  EXPECT_TRUE(memory.has_room(2, 256));
   EXPECT_EQ(memory.reserve(1, 32), first);
   const int64_t before = memory.tensor().numel();
-  int64_t inputs = 64;
+  int64_t inputs = 256;
   while (memory.has_room(2, inputs)) {
     inputs += 64;
   }
