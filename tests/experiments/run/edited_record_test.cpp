@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -22,11 +24,17 @@ const std::vector<json>& wrong_values() {
   return values;
 }
 
+/// Whether the numbers under a key may be negative, or are read without asking.
+bool is_signed(const std::string& key) {
+  constexpr const char* kKeys[] = {"/gaps", "log_",         "bias",    "bytes_per_step",
+                                   "mass",  "load/average", "overlaps"};
+  return std::any_of(std::begin(kKeys), std::end(kKeys),
+                     [&](const char* part) { return key.find(part) != std::string::npos; });
+}
+
 /// Whether a value may stand where `good` does.
 bool may_replace(const json& good, const json& value, const std::string& key) {
   const bool is_gap = key.rfind("/gaps", 0) == 0;
-  const bool is_signed =
-      is_gap || key.find("log_") != std::string::npos || key.find("bias") != std::string::npos;
   if (value.is_string()) {
     return good.is_string();
   }
@@ -35,7 +43,8 @@ bool may_replace(const json& good, const json& value, const std::string& key) {
   }
   if (value.is_number()) {
     const bool is_number = good.is_number_float() || is_gap;
-    return (is_number && (is_signed || value >= 0)) || (good == -1 && value == -1);
+    return (is_number && (is_signed(key) || value.get<double>() >= 0.0)) ||
+           (good == -1 && value == -1);
   }
   return false;
 }
