@@ -125,7 +125,7 @@ void add_module(const std::filesystem::path& folder, const JsonKeys& keys, size_
                 SentenceModules& modules) {
   const std::string type = class_name(keys.text("type", ""));
   const std::filesystem::path own = module_folder(folder, keys);
-  if (own == folder && (type == "Pooling" || type == "Dense")) {
+  if (index > 0 && own == folder && (type == "Pooling" || type == "Dense")) {
     keys.fail("path", fmt::format("is missing or empty, but a module of type {} has a folder with "
                                   "its config.json",
                                   type));
