@@ -141,16 +141,6 @@ class ByteLevelReader {
     }
   }
 
-  /// A flag of an added token, false where it is missing.
-  bool flag_of(const json& token, const char* flag, size_t i) const {
-    const json& value = part(token, flag);
-    if (!value.is_null() && !value.is_boolean()) {
-      fail(fmt::format("added_tokens[{}]: \"{}\" must be true or false, but is {}.", i, flag,
-                       value.dump()));
-    }
-    return value == true;
-  }
-
   void read_added_tokens() {
     const json& added = part(text_.rest, "added_tokens");
     if (!added.is_null() && !added.is_array()) {
@@ -163,12 +153,13 @@ class ByteLevelReader {
         fail(fmt::format("added_tokens[{}] has no \"content\" string or no \"id\" number.", i));
       }
       for (const char* flag : {"single_word", "lstrip", "rstrip"}) {
-        if (flag_of(added[i], flag, i)) {
+        if (added_token_flag(added[i], flag, i, where_)) {
           fail(fmt::format("added_tokens[{}] ({}): {} is not supported.", i, content.dump(), flag));
         }
       }
       add_token(i, content.get<std::string>(), id.get<uint64_t>(),
-                flag_of(added[i], "normalized", i), flag_of(added[i], "special", i));
+                added_token_flag(added[i], "normalized", i, where_),
+                added_token_flag(added[i], "special", i, where_));
     }
   }
 

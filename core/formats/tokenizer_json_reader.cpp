@@ -169,16 +169,6 @@ class TokenizerJsonReader {
     }
   }
 
-  /// A flag of an added token, false where it is missing.
-  bool flag_of(const json& token, const char* flag, size_t i) const {
-    const json& value = member(token, flag);
-    if (!value.is_null() && !value.is_boolean()) {
-      fail(fmt::format("added_tokens[{}]: \"{}\" must be true or false, but is {}.", i, flag,
-                       value.dump()));
-    }
-    return value == true;
-  }
-
   void read_added_tokens() {
     const json& added = member(text_.rest, "added_tokens");
     if (!added.is_null() && !added.is_array()) {
@@ -195,13 +185,14 @@ class TokenizerJsonReader {
         fail(fmt::format("added_tokens[{}] has no \"content\" string or no \"id\" number.", i));
       }
       for (const char* flag : {"single_word", "lstrip", "rstrip"}) {
-        if (flag_of(token, flag, i)) {
+        if (added_token_flag(token, flag, i, where_)) {
           fail(fmt::format("added_tokens[{}] ({}): {} is not supported. {}", i, content.dump(),
                            flag, kWanted));
         }
       }
-      add_token(content.get<std::string>(), id.get<uint64_t>(), flag_of(token, "normalized", i),
-                flag_of(token, "special", i));
+      add_token(content.get<std::string>(), id.get<uint64_t>(),
+                added_token_flag(token, "normalized", i, where_),
+                added_token_flag(token, "special", i, where_));
     }
   }
 

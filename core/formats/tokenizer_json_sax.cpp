@@ -256,4 +256,17 @@ std::optional<uint64_t> last_added_id(std::string_view text) {
   return events.last();
 }
 
+bool added_token_flag(const nlohmann::json& token, const char* flag, size_t index,
+                      const std::string& where) {
+  const auto found = token.find(flag);
+  if (found == token.end() || found->is_null()) {
+    return false;
+  }
+  if (!found->is_boolean()) {
+    throw WeightsError(fmt::format("{}: added_tokens[{}]: \"{}\" must be true or false, but is {}.",
+                                   where, index, flag, found->dump()));
+  }
+  return found->get<bool>();
+}
+
 }  // namespace specdec
