@@ -199,7 +199,7 @@ void add_check_command(CLI::App& app, CommandContext& context) {
       "                     layers that do not fit are read from disk in each forward; default:\n"
       "                     no limit\n"
       "  layer_file         where these layers are written, packed; default: in ~/.cache/specdec\n"
-      "  include_mtp        load the checkpoint's multi-token-prediction modules; default false\n"
+      "  include_mtp        let drafters of type mtp load the checkpoint's modules; default false\n"
       "  verify_consistent  require that a token's logits do not depend, bit for bit, on how many\n"
       "                     tokens are verified with it: always true on cpu, refused on cuda;\n"
       "                     default false\n"

@@ -24,6 +24,18 @@ constexpr std::pair<const char*, at::ScalarType> kDtypes[] = {{"float32", at::kF
 
 }  // namespace
 
+std::string loading_key(const ModelOptions& options) {
+  // All members by name: one that is added does not compile before it has its place here.
+  const auto& [dtype, activations, kv_dtype, device, max_length, cache, include_mtp, suppresses,
+               threads, prefill_threads, cuda_graphs, prefill_graphs, library_products,
+               thread_reason, random_weights, adapters, memory, active_layers] = options;
+  return fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", dtype, activations,
+                     kv_dtype, device, max_length, cache.yaml, suppresses, cuda_graphs,
+                     prefill_graphs, library_products, random_weights, memory.model.string(),
+                     memory.bytes, memory.layer_file.string(), active_layers.model.string(),
+                     active_layers.count);
+}
+
 int64_t max_length_of(const ModelOptions& options, const TransformerConfig& config) {
   const int64_t wanted = options.max_length == 0 ? kDefaultMaxLength : options.max_length;
   return std::min(config.max_position_embeddings, wanted);

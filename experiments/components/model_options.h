@@ -26,7 +26,7 @@ struct ModelOptions {
   std::string device = "cpu";    ///< "cpu", "cuda", "cuda:1"
   int64_t max_length = 0;        ///< 0 = the config's, at most 8192
   CacheChoice cache = {};        ///< of the model and of heads and draft models beside it
-  bool include_mtp = true;       ///< may load the target's multi-token-prediction modules
+  bool include_mtp = true;       ///< drafters may load the target's multi-token-prediction modules
   bool suppresses = true;        ///< never generates the checkpoint's suppress_tokens
   int64_t threads = 0;           ///< that were asked for; 0 = measured when a model is loaded
   int64_t prefill_threads = 0;   ///< see TransformerOptions
@@ -40,6 +40,9 @@ struct ModelOptions {
   ActiveLayers active_layers = {};           ///< wherever the run uses this checkpoint
 };
 
+/// A text that differs between options that load other models, or evaluate them in another way;
+/// threads and adapters, which are chosen for a loaded model, have no part in it.
+std::string loading_key(const ModelOptions& options);
 /// Tokens of prompt and output that a model takes which is loaded so.
 int64_t max_length_of(const ModelOptions& options, const TransformerConfig& config);
 

@@ -37,14 +37,9 @@ std::vector<Group> group_arms(const ExperimentPlan& plan) {
 }
 
 std::string model_key(const ExperimentConfig& config) {
-  const ModelOptions& model = config.model;
-  std::string key = fmt::format(
-      "{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", config.weights.string(), model.active_layers.count,
-      model.dtype, model.activations, model.kv_dtype, model.device, model.max_length,
-      model.cache.yaml, model.include_mtp, model.cuda_graphs, model.prefill_graphs, config.threads);
-  key += fmt::format("|{}|{}|{}", model.memory.bytes, model.memory.layer_file.string(),
-                     model.library_products);
-  for (const AdapterChoice& adapter : model.adapters) {
+  std::string key =
+      fmt::format("{}|{}|{}", config.weights.string(), config.threads, loading_key(config.model));
+  for (const AdapterChoice& adapter : config.model.adapters) {
     key += fmt::format("|{}={}", adapter.name, adapter_text(adapter));
   }
   return key;

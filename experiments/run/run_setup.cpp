@@ -77,12 +77,7 @@ void RunSetup::load_group(Group& group) {
     model.threads = at::get_num_threads();
     model.prefill_threads = prefill_threads_;
   }
-  const auto key = fmt::format(
-      "{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", model.dtype, model.activations, model.kv_dtype,
-      model.device, model.max_length, model.cache.yaml, model.cuda_graphs, model.prefill_graphs,
-      model.active_layers.model.string(), model.active_layers.count, model.memory.model.string(),
-      model.memory.bytes, model.memory.layer_file.string(), model.library_products);
-  auto& loader = loaders_[key];
+  auto& loader = loaders_[loading_key(model)];
   if (loader == nullptr) {
     loader = std::make_unique<ModelLoader>(model, &catalog_);
   }

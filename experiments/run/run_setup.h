@@ -41,7 +41,7 @@ class RunSetup {
   std::ostream* log_;
   Environment environment_;
   int64_t prefill_threads_ = 0;
-  std::map<std::string, std::unique_ptr<ModelLoader>> loaders_;
+  std::map<std::string, std::unique_ptr<ModelLoader>> loaders_;          ///< by loading_key
   std::map<std::string, std::shared_ptr<TransformerModel>> targets_;     ///< by model_key
   std::map<std::string, std::shared_ptr<PrefixStore>> shared_prefixes_;  ///< by model_key and size
 };
