@@ -227,8 +227,6 @@ TEST(DFlashMisuseTest, IsNamed) {
 /// z-lab's own forward: two rounds of drafting, some drafts accepted in between.
 class DFlashGoldenTest : public testing::Test {
  protected:
-  void SetUp() override { SPECDEC_SKIP_WITHOUT(test_data("dflash-a")); }
-
   /// Compares a round with the golden one of this name.
   static void expect_block(const Golden& golden, BlockHeadModel& model, Token newest,
                            const std::string& block) {

@@ -408,7 +408,6 @@ class BlockFormatTest : public testing::Test {
 };
 
 TEST_F(BlockFormatTest, WhatDeepSpecsFormatCannotBeIsNamed) {
-  SPECDEC_SKIP_WITHOUT(test_data("dspark-a"));
   const auto error = [&](const char* key, const json& value) {
     return error_of("dspark-a", [&](json& config) { config[key] = value; });
   };
