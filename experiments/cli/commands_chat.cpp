@@ -279,14 +279,8 @@ int run_chat(const CommandContext& context, const ChatArguments& arguments) {
   auto model = loader.load(arguments.model, parse_adapters(arguments.adapters));
   const TransformerWeights& weights = model->weights();
   PrefixCachedModel target(std::move(model));
-  BuildContext build{.target = target,
-                     .models = loader,
-                     .cost_curve =
-                         [](const std::string&, LanguageModel& model) {
-                           const c10::InferenceMode guard;
-                           return measure_cost_curve(model, {});
-                         },
-                     .keeps_prefixes = true};
+  BuildContext build = measuring_context(target, loader);
+  build.keeps_prefixes = true;
   const auto strategy = config.make(build);
   print_warnings(context, loader);
   warn_of_sampling(context, arguments, config, grammar.has_value(), 1);

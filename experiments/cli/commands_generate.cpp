@@ -76,10 +76,7 @@ Generation run_one(const CommandContext& context, const Request& request, bool s
 
 std::unique_ptr<DecodingStrategy> make_strategy(const StrategyConfig& config, LanguageModel& target,
                                                 ModelLoader& loader, bool no_cache) {
-  BuildContext build{target, loader, [](const std::string&, LanguageModel& model) {
-                       const c10::InferenceMode guard;
-                       return measure_cost_curve(model, {});
-                     }};
+  BuildContext build = measuring_context(target, loader);
   try {
     return config.make(build);
   } catch (const ConfigError& error) {

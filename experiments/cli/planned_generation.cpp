@@ -1,8 +1,13 @@
 #include "experiments/cli/planned_generation.h"
 
-#include <memory>
+#include <c10/core/InferenceMode.h>
 
+#include <memory>
+#include <string>
+
+#include "decoders/analysis/cost_curve.h"
 #include "experiments/config/yaml_tree.h"
+#include "experiments/terminal/interrupt.h"
 
 namespace specdec {
 
@@ -33,6 +38,13 @@ PlannedGeneration plan_generation(const CommandContext& context,
                      .target_options = &planned.options};
   planned.strategy = read_strategy_text(arguments.strategy, plan, context.components);
   return planned;
+}
+
+BuildContext measuring_context(LanguageModel& target, ModelLoader& models) {
+  return {target, models, [](const std::string&, LanguageModel& model) {
+            const c10::InferenceMode guard;
+            return measure_cost_curve(model, {.between = InterruptGuard::check});
+          }};
 }
 
 }  // namespace specdec

@@ -27,4 +27,8 @@ PlannedGeneration plan_generation(const CommandContext& context,
                                   const GenerationArguments& arguments,
                                   const GenerationFacts& facts);
 
+/// What a command builds its strategy with: cost curves are measured when the strategy asks for
+/// them. Borrows both.
+BuildContext measuring_context(LanguageModel& target, ModelLoader& models);
+
 }  // namespace specdec

@@ -14,6 +14,7 @@
 #include "core/kernels/threads_during.h"
 #include "core/randomness.h"
 #include "decoders/autoregressive.h"
+#include "experiments/cli/planned_generation.h"
 #include "experiments/components/machine_measurement.h"
 #include "experiments/config/config_file.h"
 #include "experiments/config/yaml_writer.h"
@@ -86,9 +87,7 @@ StrategyRegistry::Make Profiler::prepare(const std::shared_ptr<YamlTree>& tree) 
 }
 
 std::vector<Profiler::Arm> Profiler::build_arms() {
-  BuildContext build{*target_, loader_, [](const std::string&, LanguageModel& model) {
-                       return measure_cost_curve(model, {.between = InterruptGuard::check});
-                     }};
+  BuildContext build = measuring_context(*target_, loader_);
   std::vector<Arm> arms;
   for (size_t i = 0; i < arguments_.drafters.size(); ++i) {
     for (const Token length : parse_token_list(arguments_.lengths)) {
