@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/formats/json_text.h"
 #include "core/hub_cache.h"
+#include "core/prefix_store.h"
 #include "core/randomness.h"
 #include "core/uncached_model.h"
 #include "experiments/cli/commands.h"
@@ -169,15 +170,23 @@ std::shared_ptr<const CompiledGrammar> compiled_grammar(const std::optional<Gram
                  : nullptr;
 }
 
-/// What a model had read from disk, and its cache's tiers had done, before a generation.
+/// What a model had read from disk, its cache's tiers had done, and prompts had found in the prefix
+/// cache, before a generation.
 struct ReadsBefore {
   std::optional<LayerReads> layers;
   std::optional<KvTiers> tiers;
+  int64_t reused_tokens = 0;
 };
+
+int64_t reused_tokens(const PrefixStore* prefixes) {
+  return prefixes == nullptr ? 0 : prefixes->statistics().reused_tokens;
+}
 
 RequestMetrics metrics_of(const Generation& generation, const Request& request,
                           const TransformerModel& model, const ReadsBefore& before) {
-  RequestMetrics metrics = request_metrics(generation, std::ssize(request.prompt));
+  const int64_t prompt = std::ssize(request.prompt);
+  const int64_t reused = reused_tokens(request.prefixes) - before.reused_tokens;
+  RequestMetrics metrics = request_metrics(generation, prompt, std::min(prompt, reused));
   if (before.layers) {
     metrics.disk = *layer_reads(model.weights()) - *before.layers;
   }
@@ -239,7 +248,7 @@ nlohmann::json run_samples(const CommandContext& context, const SampledCall& cal
                           .prefixes = prefixes.get(),
                           .library_products = call.library_products};
     const ReadsBefore reads{layer_reads(call.model.weights()),
-                            call.model.cache().statistics().tiers};
+                            call.model.cache().statistics().tiers, reused_tokens(prefixes.get())};
     const Generation generation =
         run_saved(context, request, !json.replaces_text(), call.strategy, saver);
     RequestMetrics metrics = metrics_of(generation, request, call.model, reads);

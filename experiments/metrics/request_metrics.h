@@ -24,7 +24,7 @@ struct RequestMetrics {
   bool beams = false;  ///< `counts.committed` counts beam steps; the prefill yields one more
 };
 
-/// Derives the metrics of a generation. `reused_tokens`: see PrefixCachedModel::reused.
+/// Derives the metrics of a generation. `reused_tokens`: as RequestMetrics says.
 RequestMetrics request_metrics(const Generation& generation, int64_t prompt_tokens,
                                int64_t reused_tokens = 0);
 

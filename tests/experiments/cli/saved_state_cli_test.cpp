@@ -117,6 +117,11 @@ TEST_F(SavedStateCliTest, SamplesReadThePromptOnce) {
     return all;
   };
   EXPECT_EQ(tokens({"--prefix-cache-mb", "64"}), tokens({}));
+  const auto samples =
+      nlohmann::json::parse(text(joined(options, {"--prefix-cache-mb", "64"})))["samples"];
+  EXPECT_EQ(samples[0]["statistics"]["reused_tokens"], 0);
+  EXPECT_EQ(samples[1]["statistics"]["reused_tokens"],
+            samples[1]["statistics"]["prompt_tokens"].get<int>() - 1);
 }
 
 TEST_F(SavedStateCliTest, MistakesAreErrors) {
