@@ -124,7 +124,7 @@ double sum(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-/// Bits a byte of the text; null where passages were given as ids.
+/// Bits a byte of the scored text; null where passages were given as ids.
 nlohmann::json bits_per_byte(double nats, const std::vector<Passage>& passages) {
   int64_t bytes = 0;
   for (const Passage& passage : passages) {
@@ -364,14 +364,15 @@ void add_score_command(CLI::App& app, CommandContext& context) {
   add_adapter_option(*command, arguments->adapters);
   command
       ->add_option("--window", arguments->window,
-                   "window length in tokens, <bos> included (default: the models' maximum)")
+                   "window length in tokens, the first one included (default: the models' maximum)")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 24U));
   command->add_flag("--tokens", arguments->tokens, "also print the log-probability of every token");
   add_json_option(*command, arguments->json, "one JSON object");
   command->footer(
       "Distributions are the raw softmax; logarithms are natural. Texts longer than the window are "
       "split\n"
-      "into consecutive windows, each after <bos>; every token is scored once.\n"
+      "into consecutive windows, each after the text's first token, which is <bos> or, for models\n"
+      "without one, the first of the text's own: it is context. Every other token is scored once.\n"
       "Examples:\n"
       "  specdec score models/target speech.txt\n"
       "  specdec score models/target configs/prompts/pair.jsonl --against models/draft\n"

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "core/error.h"
 #include "experiments/cli/text_line.h"
@@ -19,8 +21,10 @@ Passage encode_text(const std::string& id, const std::string& text, const ModelF
                                   "a .jsonl file whose lines hold \"tokens\"",
                                   files.folder.string())));
   }
-  return {id, encode_prompt(*files.tokenizer, {{"user", text}}, false, files.config.bos_id),
-          static_cast<int64_t>(text.size())};
+  std::vector<Token> tokens =
+      encode_prompt(*files.tokenizer, {{"user", text}}, false, files.config.bos_id);
+  const int64_t context = std::ssize(files.tokenizer->token_bytes(tokens.front()));  // <bos>: 0
+  return {id, std::move(tokens), std::ssize(text) - context};
 }
 
 std::string read_utf8(const std::filesystem::path& file) {

@@ -13,7 +13,7 @@ namespace specdec {
 struct Passage {
   std::string id;
   std::vector<Token> tokens;
-  int64_t bytes = 0;  ///< of its text; 0 when it was given as ids
+  int64_t bytes = 0;  ///< of its text, without those of the first token; 0 when given as ids
 };
 
 /// A part of a passage that fits the model; its first token is the passage's.
