@@ -51,7 +51,11 @@ ConfigNode::ConfigNode(std::shared_ptr<const YamlTree> tree, std::shared_ptr<Con
 
 bool ConfigNode::has(std::string_view key) const {
   const auto* entry = state_->tree->find(key);
-  return entry != nullptr && entry->value->kind != YamlTree::Kind::kNull;
+  if (entry != nullptr && entry->value->kind == YamlTree::Kind::kNull) {
+    state_->know(std::string(key));  // given as absent, and known to whoever asks
+    return false;
+  }
+  return entry != nullptr;
 }
 
 bool ConfigNode::is_map(std::string_view key) const {

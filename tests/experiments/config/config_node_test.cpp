@@ -104,6 +104,13 @@ TEST(ConfigNodeTest, RefusesValuesOfAnotherType) {
   }
 }
 
+TEST(ConfigNodeTest, NullIsAbsentToWhoeverAsks) {
+  const auto node = node_of("asked: null\nother: null\n");
+  EXPECT_FALSE(node.has("asked"));
+  node.refuse_unknown_keys();
+  EXPECT_EQ(mistakes(node), "a.yaml:2: other: unknown key; known: asked");
+}
+
 TEST(ConfigNodeTest, NamesTheNearestKnownKey) {
   const auto node = node_of("max_new_token: 3\nmodel:\n  wieghts: x\nzzzzzzzzzzzz: 1\n");
   (void)node.get<int64_t>("max_new_tokens", 1);
