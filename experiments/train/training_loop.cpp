@@ -256,6 +256,8 @@ class TrainingLoop {
   }
 
   void finish() {
+    say(fmt::format("step {:>6}/{}: storing the weights and reading all held-out text",
+                    schedule_.steps, schedule_.steps));
     const HeldOutReport held_out = task_.finish();
     say("stored weights on all held-out text:" + held_out.text);
     const nlohmann::json summary = {{"name", task_.name},
