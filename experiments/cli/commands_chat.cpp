@@ -273,6 +273,7 @@ int run_chat(const CommandContext& context, const ChatArguments& arguments) {
                        .sampling = sampling,
                        .max_new_tokens = arguments.max_new_tokens,
                        .has_grammar = grammar.has_value()});
+  note_chat_format(context, files);
   check_chat(files, grammar ? &*grammar : nullptr, {});
   context.note_profile(profile);
   ModelLoader loader(options, &catalog);

@@ -274,6 +274,9 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   if (!context.flags.quiet) {
     print_notes(files, context.err);
   }
+  if (arguments.prompt.chat) {
+    note_chat_format(context, files);
+  }
   JsonOutput json(arguments.json, context.out);
   const auto grammar = read_grammar_text(arguments, files);
   GenerationState state = begin_generation(arguments, context.flags, files, grammar);

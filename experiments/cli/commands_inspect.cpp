@@ -143,7 +143,8 @@ nlohmann::json inspect_json(const ModelFiles& files, const MemoryNeeds& needs) {
     };
     tokenizer = {{"pieces", files.tokenizer->vocab_size()},
                  {"bos", id(files.tokenizer->bos())},
-                 {"eos", id(files.tokenizer->eos())}};
+                 {"eos", id(files.tokenizer->eos())},
+                 {"chat_template", !files.tokenizer->chat_template().empty()}};
   } else if (!files.tokenizer_error.empty()) {
     tokenizer = {{"error", files.tokenizer_error}};
   }

@@ -62,6 +62,16 @@ void warn_of_sampling(const CommandContext& context, const GenerationArguments& 
   }
 }
 
+void note_chat_format(const CommandContext& context, const ModelFiles& files) {
+  if (!context.flags.quiet && files.tokenizer != nullptr &&
+      files.tokenizer->chat_template().empty()) {
+    context.err << fmt::format(
+        "note: {} has no chat template: turns are written in the format of the models whose turn "
+        "pieces its vocabulary has, which a base model was not trained on\n",
+        files.folder.string());
+  }
+}
+
 StopRule make_stop(const GenerationArguments& arguments, const ModelFiles& files, bool ignore_eos) {
   StopRule stop;
   stop.max_new_tokens = arguments.max_new_tokens;

@@ -39,6 +39,9 @@ StopRule make_stop(const GenerationArguments& arguments, const ModelFiles& files
 void warn_of_sampling(const CommandContext& context, const GenerationArguments& arguments,
                       const StrategyConfig& strategy, bool has_grammar, int64_t samples);
 
+/// Says that turns are not written by a template of the checkpoint's own, where it has none.
+void note_chat_format(const CommandContext& context, const ModelFiles& files);
+
 /// What --grammar says: a file, or inline YAML as under `grammar:` of a config.
 std::optional<GrammarConfig> read_grammar_text(const GenerationArguments& arguments,
                                                const ModelFiles& files);

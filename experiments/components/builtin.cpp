@@ -1,5 +1,7 @@
 #include "experiments/components/builtin.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace specdec {
@@ -62,6 +64,12 @@ Components builtin_components() {
   add_draft_lengths(all.draft_lengths);
   add_trees(all.trees);
   add_caches(all.caches);
+  for (const std::string& drafter : all.drafters.names()) {
+    all.strategies.explain(
+        drafter, fmt::format("'{}' is a drafter, not a strategy: give {{type: speculative, "
+                             "drafter: {{type: {}}}}}",
+                             drafter, drafter));
+  }
   // CertifyTest.EverythingRegisteredKeepsItsPromise
   all.strategies.mark_certified();
   all.drafters.mark_certified();

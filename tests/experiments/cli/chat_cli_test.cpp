@@ -139,6 +139,11 @@ INSTANTIATE_TEST_SUITE_P(
                     "{type: beam_search, num_beams: 3}"),
     [](const auto& info) { return fmt::format("_{}", info.index); });
 
+TEST(ChatCliTest, SaysWhereNoTemplateWritesTheTurns) {
+  EXPECT_THAT(chat("Hi\n").err, HasSubstr("has no chat template"));
+  EXPECT_THAT(chat("Hi\n", {"--quiet"}).err, Not(HasSubstr("chat template")));
+}
+
 TEST(ChatCliTest, StreamsAnswersAndRemarksApart) {
   const CliResult result = chat("My lord, who comes?\n", {"--stats"});
   ASSERT_EQ(result.code, 0) << result.err;

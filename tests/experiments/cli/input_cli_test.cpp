@@ -111,6 +111,8 @@ TEST(InputCliTest, MisspeltFlagsAreNamedWithTheNearest) {
                         "generate --help'."));
   EXPECT_THAT(refusal_of({"generate", kShippedTokenizer, "--prompt", "x", "--temprature=0.5"}),
               HasSubstr("--temprature: unknown option; did you mean --temperature?"));
+  EXPECT_THAT(refusal_of({"--json", "list"}),
+              HasSubstr("--json: this option belongs behind the command: specdec list ... --json"));
   EXPECT_THAT(refusal_of({"generate", kShippedTokenizer, "--prompt", "x", "--devise", "cpu"}),
               HasSubstr("did you mean --device?"));
   EXPECT_THAT(refusal_of({"grammar", "sample", "--cout", "3", "a.json", "--tokenizer", "x"}),
