@@ -8,7 +8,7 @@ fail() {
 
 # is_file FILE BYTES SHA256: whether it is there, whole and unchanged.
 is_file() {
-  [[ -f $1 && $(stat --format %s "$1") == "$2" && $(sha256sum "$1" | cut -d ' ' -f 1) == "$3" ]]
+  [[ -f $1 && $(stat --dereference --format %s "$1") == "$2" && $(sha256sum "$1" | cut -d ' ' -f 1) == "$3" ]]
 }
 
 # download FOLDER PACKAGE...: wheels of the package index, without what they depend on.
