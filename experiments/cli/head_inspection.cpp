@@ -28,7 +28,6 @@ nlohmann::json layers_json(const std::vector<LayerPlan>& plan) {
   return layers;
 }
 
-/// What is known of the target: of a published head its sizes only.
 nlohmann::json target_json(const HeadTarget& target) {
   nlohmann::json json = {{"hidden_size", target.hidden_size}, {"vocab_size", target.vocab_size}};
   if (target.num_layers > 0) {
@@ -41,6 +40,15 @@ nlohmann::json target_json(const HeadTarget& target) {
     json[key] = json[key] == 0 ? nlohmann::json("any") : json[key];
   }
   return json;
+}
+
+/// The target of a head with this config: of a published one its sizes only.
+template <class Config>
+HeadTarget target_of(const Config& config) {
+  HeadTarget target = config.trained_for;
+  target.hidden_size = config.hidden_size;
+  target.vocab_size = config.vocab_size;
+  return target;
 }
 
 /// More layers than targets have, where a head does not say how many its target has.
@@ -61,9 +69,7 @@ std::optional<TransformerInfo> fitting_target(const HeadTarget& fits) {
 
 nlohmann::json eagle_json(const std::filesystem::path& folder, EagleVersion version) {
   const EagleConfig config = load_eagle_config(folder, version);
-  HeadTarget target = config.trained_for;
-  target.hidden_size = config.hidden_size;
-  target.vocab_size = config.vocab_size;
+  const HeadTarget target = target_of(config);
   if (const auto fits = fitting_target(target)) {
     (void)load_eagle_head(folder, version, *fits);
   }
@@ -85,9 +91,7 @@ nlohmann::json eagle_json(const std::filesystem::path& folder, EagleVersion vers
 
 nlohmann::json medusa_json(const std::filesystem::path& folder) {
   const MedusaConfig config = read_medusa_config(folder);
-  HeadTarget target = config.trained_for;
-  target.hidden_size = config.hidden_size;
-  target.vocab_size = config.vocab_size;
+  const HeadTarget target = target_of(config);
   if (const auto fits = fitting_target(target)) {
     (void)load_medusa_head(folder, *fits);
   }
@@ -100,9 +104,7 @@ nlohmann::json medusa_json(const std::filesystem::path& folder) {
 
 nlohmann::json block_head_json(const std::filesystem::path& folder) {
   const BlockHeadConfig config = load_block_head_config(folder);
-  HeadTarget target = config.trained_for;
-  target.hidden_size = config.hidden_size;
-  target.vocab_size = config.vocab_size;
+  const HeadTarget target = target_of(config);
   if (const auto fits = fitting_target(target)) {
     (void)load_block_head(folder, *fits);
   }

@@ -55,6 +55,7 @@ Components builtin_components() {
   Components all;
   add_strategies(all.strategies);
   add_drafters(all.drafters);
+  add_draft_model(all.drafters);
   add_head_drafters(all.drafters);
   add_self_drafter(all.drafters);
   add_medusa(all.drafters);
@@ -64,6 +65,7 @@ Components builtin_components() {
   add_draft_lengths(all.draft_lengths);
   add_trees(all.trees);
   add_caches(all.caches);
+  add_tracing_cache(all.caches);
   for (const std::string& drafter : all.drafters.names()) {
     all.strategies.explain(
         drafter, fmt::format("'{}' is a drafter, not a strategy: give {{type: speculative, "

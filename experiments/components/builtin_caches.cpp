@@ -349,7 +349,6 @@ void add_caches(CacheRegistry& caches) {
               .prepare = prepare_tiered,
               .examples = {{"{type: tiered, memory_megabytes: 1, megabytes: 16}"}},
               .facts = {.on_mps = false, .tiers = tiered_budget}});
-  add_tracing_cache(caches);
   for (const auto& [name, text] : names_beside_types()) {
     caches.explain(name, text);
   }

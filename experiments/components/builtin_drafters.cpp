@@ -273,7 +273,6 @@ OptionTable<WeightsOptions> weights_options(const std::string& weights) {
 }
 
 void add_drafters(DrafterRegistry& drafters) {
-  add_draft_model(drafters);
   add_lookups(drafters);
   add_own_guesses(drafters);
   add_cascade(drafters);
