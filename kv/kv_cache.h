@@ -31,8 +31,6 @@ class KvCache final : public KvStore {
   /// Throws Error too where there are more rows, pending nodes or pages than the cache may hold.
   void extend(const NewNodes& nodes) override;
   void undo_extend() override;
-  /// Tables of the newest extend, as kernels read them.
-  const BatchTables& tables() const { return tables_.device(); }
   KvView view(int64_t layer) const override;
   KvView describe(int64_t layer) const override;
   bool make_resident(std::span<const int64_t> layers) override;
@@ -76,9 +74,6 @@ class KvCache final : public KvStore {
   std::shared_ptr<Ops> observed(std::shared_ptr<Ops> ops) override;
   std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row,
                                        TokenRange tokens = {}) const override;
-  /// Bytes of the pages that have been used, on disk too where some lie there: what the cache takes
-  /// in memory. Where pages are allocated at once, bytes of all.
-  int64_t allocated_bytes() const { return statistics().allocated_bytes(); }
 
  private:
   class PageSnapshot;

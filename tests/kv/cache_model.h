@@ -124,6 +124,9 @@ inline void write_slot(const KvCache& cache, int64_t layer, int64_t place, int64
   }
 }
 
+/// Tables of the newest extend.
+inline const BatchTables& tables_of(const KvCache& cache) { return *cache.describe(0).tables; }
+
 /// A cache and what it should hold, kept the slow way. Every node gets a number of its own.
 class CacheModel {
  public:
@@ -144,7 +147,7 @@ class CacheModel {
 
   void extend(const NodeBatch& batch) {
     cache_.extend(batch.nodes());
-    const BatchTables& tables = cache_.tables();
+    const BatchTables& tables = tables_of(cache_);
     ASSERT_EQ(tables.nodes, batch.count);
     for (int64_t i = 0; i < tables.nodes; ++i) {
       const RowId row = row_of(batch, i);
@@ -271,7 +274,7 @@ class CacheModel {
   }
 
   void check_node(RowId row, int64_t index, int64_t batch_index) const {
-    const BatchTables& tables = cache_.tables();
+    const BatchTables& tables = tables_of(cache_);
     const auto length = static_cast<int64_t>(rows_.at(row).kept.size());
     const std::vector<int64_t> path = path_to(row, index);
     const int64_t position = length + static_cast<int64_t>(path.size()) - 1;

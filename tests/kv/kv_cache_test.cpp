@@ -38,7 +38,7 @@ TEST(KvCacheTest, PendingNodesSeeTheirAncestorsOverForwards) {
   CacheModel model;
   model.extend(chain(33));
   model.extend(batch_of({}, {32, 33, 10, 31, -1}));
-  const BatchTables& tables = model.cache().tables();
+  const BatchTables& tables = tables_of(model.cache());
   EXPECT_EQ(visible(tables, 1).size(), 35U);
   EXPECT_EQ(visible(tables, 2).size(), 12U);
   EXPECT_EQ(visible(tables, 4), std::vector<int32_t>{37});
@@ -52,7 +52,7 @@ TEST(KvCacheTest, BFloat16TakesHalfTheBytesAndIsReadAsTheActivations) {
     cache->extend(chain(5).nodes());
     cache->commit(0, first_nodes(5));
   }
-  EXPECT_EQ(2 * half.allocated_bytes(), native.allocated_bytes());
+  EXPECT_EQ(2 * half.statistics().allocated_bytes(), native.statistics().allocated_bytes());
   EXPECT_EQ(half.view(0).keys.scalar_type(), at::kBFloat16);
   EXPECT_EQ(half.key_values(0, 0).first.scalar_type(), at::kFloat);
 }
@@ -103,12 +103,12 @@ TEST(KvCacheTest, EmptyParentsContinueEachRowAfterItsLastPendingNode) {
   KvCache cache(three_layers(), small_pages());
   EXPECT_EQ(cache.open(), 1);
   cache.extend(batch_of({0, 0, 1}, {}).nodes());
-  EXPECT_EQ(entries(cache.tables().positions, 3), (std::vector<int32_t>{0, 1, 0}));
+  EXPECT_EQ(entries(tables_of(cache).positions, 3), (std::vector<int32_t>{0, 1, 0}));
   cache.commit(1, first_nodes(1));
   cache.extend(batch_of({0, 1, 1}, {}).nodes());
-  EXPECT_EQ(entries(cache.tables().positions, 3), (std::vector<int32_t>{2, 1, 2}));
-  EXPECT_EQ(entries(cache.tables().slots, 3), (std::vector<int32_t>{2, 1, 2}));
-  EXPECT_EQ(visible(cache.tables(), 0), (std::vector<int32_t>{0, 1, 2}));
+  EXPECT_EQ(entries(tables_of(cache).positions, 3), (std::vector<int32_t>{2, 1, 2}));
+  EXPECT_EQ(entries(tables_of(cache).slots, 3), (std::vector<int32_t>{2, 1, 2}));
+  EXPECT_EQ(visible(tables_of(cache), 0), (std::vector<int32_t>{0, 1, 2}));
 }
 
 TEST(KvCacheTest, SharedPagesAreCopiedOnWriteOnly) {
@@ -117,9 +117,9 @@ TEST(KvCacheTest, SharedPagesAreCopiedOnWriteOnly) {
   model.commit(0, first_nodes(6));
   model.fork(0, 6);
   model.fork(0, 5);
-  const int64_t bytes = model.cache().allocated_bytes();
+  const int64_t bytes = model.cache().statistics().allocated_bytes();
   model.check();
-  EXPECT_EQ(model.cache().allocated_bytes(), bytes) << "sharing costs no page";
+  EXPECT_EQ(model.cache().statistics().allocated_bytes(), bytes) << "sharing costs no page";
   model.extend(batch_of({0, 1, 1, 2}, {-1, -1, 0, -1}));
   const KvView view = model.cache().view(0);
   const int32_t* pages = view.page_table();
@@ -136,11 +136,11 @@ TEST(KvCacheTest, DecodingDoesNotAllocateEachStep) {
   KvCache cache(three_layers(), small_pages());
   cache.extend(chain(8).nodes());
   cache.commit(0, first_nodes(8));
-  const void* tables = cache.tables().slots.const_data_ptr();
+  const void* tables = tables_of(cache).slots.const_data_ptr();
   const void* keys = cache.view(0).keys.const_data_ptr();
   for (int step = 0; step < 24; ++step) {
     cache.extend(chain(1).nodes());
-    EXPECT_EQ(cache.tables().slots.const_data_ptr(), tables);
+    EXPECT_EQ(tables_of(cache).slots.const_data_ptr(), tables);
     EXPECT_EQ(cache.view(0).keys.const_data_ptr(), keys) << "pages never move";
     cache.commit(0, first_nodes(1));
   }
@@ -152,7 +152,7 @@ TEST(KvCacheTest, ALayerMayReadAnothersPool) {
   EXPECT_EQ(cache.view(2).keys.const_data_ptr(), cache.view(0).keys.const_data_ptr());
   EXPECT_EQ(cache.view(1).window, 4);
   const int64_t pages = cache.view(0).keys.size(0);
-  EXPECT_EQ(cache.allocated_bytes(), pages * 4 * (2 + 2 * 34) * 2 * 4);
+  EXPECT_EQ(cache.statistics().allocated_bytes(), pages * 4 * (2 + 2 * 34) * 2 * 4);
 }
 
 TEST(KvCacheTest, TruncateForgetsPendingNodesToo) {
@@ -210,8 +210,8 @@ TEST(KvCacheTest, UndoTakesBackTheNewestExtendOnly) {
   EXPECT_EQ(cache.length(0), 3);
   EXPECT_EQ(cache.pending(0), 2);
   cache.extend(batch_of({0, 1}, {1, -1}).nodes());
-  EXPECT_EQ(visible(cache.tables(), 0), (std::vector<int32_t>{3, 4, 5}));
-  EXPECT_EQ(entries(cache.tables().positions, 2), (std::vector<int32_t>{5, 0}));
+  EXPECT_EQ(visible(tables_of(cache), 0), (std::vector<int32_t>{3, 4, 5}));
+  EXPECT_EQ(entries(tables_of(cache).positions, 2), (std::vector<int32_t>{5, 0}));
   cache.commit(0, first_nodes(3));
   EXPECT_EQ(cache.length(0), 6);
 }
@@ -270,7 +270,7 @@ TEST(KvCacheTest, NamesOfClosedRowsAreNotUsedAgain) {
     model.close(model.open());
   }
   model.extend(batch_of({second, 0}, {}));
-  EXPECT_LE(cache.tables().lengths.size(0), 4) << "tables are as large as the open rows need";
+  EXPECT_LE(tables_of(cache).lengths.size(0), 4) << "tables are as large as the open rows need";
   model.check();
 }
 

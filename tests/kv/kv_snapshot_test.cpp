@@ -132,13 +132,14 @@ TEST(KvSnapshotTest, SharesPagesUntilTheyAreWritten) {
   CacheModel model;
   model.extend(chain(10));
   model.commit(0, first_nodes(10));
-  const int64_t bytes = model.cache().allocated_bytes();
+  const int64_t bytes = model.cache().statistics().allocated_bytes();
   const Taken taken = take(model, 0);
   EXPECT_EQ(taken.snapshot->bytes(), bytes) << "three pages";
   model.restore(model.open(), *taken.snapshot, taken.tokens);
-  EXPECT_EQ(model.cache().allocated_bytes(), bytes);
+  EXPECT_EQ(model.cache().statistics().allocated_bytes(), bytes);
   model.extend(batch_of({1}, {-1}));
-  EXPECT_EQ(model.cache().allocated_bytes(), bytes + bytes / 3) << "the last page was copied";
+  EXPECT_EQ(model.cache().statistics().allocated_bytes(), bytes + bytes / 3)
+      << "the last page was copied";
   model.check();
   check_copy(taken);
 }

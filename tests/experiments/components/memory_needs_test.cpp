@@ -94,7 +94,7 @@ TEST_P(MemoryNeedsTest, AreWhatAPromptAllocates) {
   const std::vector<Token> prompt(static_cast<size_t>(given.context), 5);
   const ForwardResult result = model.prefill(prompt, {.logits = Logits::kLast});
   ASSERT_NE(cache, nullptr);
-  EXPECT_EQ(cache->allocated_bytes(), needs.cache());
+  EXPECT_EQ(cache->statistics().allocated_bytes(), needs.cache());
   const int64_t most = bytes->most() + needs.cache();  // whose pages are no tensors' own
   EXPECT_LE(most, needs.total() + needs.total() / 20);
   EXPECT_GE(most, needs.total() - needs.total() / 10);
