@@ -161,15 +161,6 @@ class KvCache final : public KvStore {
   PagePool::Place page_place(const PageGroup& group, RowId row, int64_t slot) const;
   std::pair<Tensor, Tensor> read_out(const PageGroup& group, int64_t layer, RowId row,
                                      TokenRange tokens) const;
-  /// describe(), with levels in the host's memory.
-  KvView describe_on_host(int64_t layer) const;
-  /// Levels of kQ3 that a head's keys, or values, have.
-  using HeadLevels = const float* (KvView::*)(int64_t head) const;
-  Tensor widened(KvFormat format, const Tensor& stored, const KvView& view,
-                 HeadLevels levels) const;
-  Tensor widened_groups(KvFormat format, const Tensor& stored) const;
-  Tensor rounded(KvFormat format, const Tensor& numbers, const KvView& view,
-                 HeadLevels levels) const;
 
   KvCacheOptions options_;
   std::shared_ptr<PageGroups> groups_;  // shared with snapshots

@@ -1,16 +1,14 @@
 // Numbers of a KvCache's rows, out of pages and into them.
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
 #include <numeric>
 
 #include "core/error.h"
-#include "core/kernels/hadamard.h"
-#include "core/kernels/key_groups.h"
 #include "core/kernels/ops.h"
 #include "kv/kv_cache.h"
+#include "kv/page_numbers.h"
 
 namespace specdec {
 
@@ -36,13 +34,6 @@ std::pair<Tensor, Tensor> KvCache::key_values(int64_t layer, RowId row, TokenRan
   return {joined(old.first, recent.first), joined(old.second, recent.second)};
 }
 
-/// Keys [kv_heads, tokens, head_dim] with zeros in place of tokens that another cache holds no more
-/// (NaN throughout), which no query sees: a group that they belong to is rounded with others.
-static Tensor present(const Tensor& keys) {
-  const Tensor missing = keys.isnan().all(2, /*keepdim=*/true).all(0, /*keepdim=*/true);
-  return keys.masked_fill(missing, 0.0);
-}
-
 std::pair<Tensor, Tensor> KvCache::read_out(const PageGroup& group, int64_t layer, RowId row,
                                             TokenRange tokens) const {
   const LayerKv& geometry = group.pool.geometry(layer);
@@ -63,30 +54,16 @@ std::pair<Tensor, Tensor> KvCache::read_out(const PageGroup& group, int64_t laye
       group.pool.read_token(layer, from, token - tokens.begin, copies);
     }
   }
-  const KvView view = describe_on_host(layer);
-  copies = {together > 1 ? widened_groups(format, copies.first)
-                         : widened(format, copies.first, view, &KvView::key_levels),
-            widened(format, copies.second, view, &KvView::value_levels)};
+  const PageForm form{format, options_.rotation, options_.dtype};
+  const LayerKv& source = group.pool.geometry(group.pool.source_of(layer));
+  copies = {together > 1 ? widened_key_groups(format, copies.first)
+                         : widened_numbers(form, copies.first, key_levels(source)),
+            widened_numbers(form, copies.second, value_levels(source))};
   for (Tensor* all : {&copies.first, &copies.second}) {
     all->narrow(1, 0, missing).fill_(std::numeric_limits<double>::quiet_NaN());
     *all = all->narrow(1, asked.begin - tokens.begin, asked.end - asked.begin);
   }
   return copies;
-}
-
-/// The same as widened() of keys [kv_heads, tokens, width] in whole groups.
-Tensor KvCache::widened_groups(KvFormat format, const Tensor& stored) const {
-  const int64_t width = stored.size(2);
-  const int64_t head_dim = kv_head_dim(format, width);
-  const Tensor numbers = at::empty({stored.size(0), stored.size(1), head_dim}, at::kFloat);
-  const Tensor bytes = stored.cpu();
-  auto* group = bytes.mutable_data_ptr<uint8_t>();
-  auto* to = numbers.mutable_data_ptr<float>();
-  for (int64_t i = 0; i < stored.size(0) * stored.size(1); ++i, to += head_dim) {
-    const int64_t token = i % kKeyGroup;
-    decode_key_of_group(format, {group + (i - token) * width, 1, width}, token, head_dim, to);
-  }
-  return numbers;
 }
 
 std::shared_ptr<Ops> KvCache::observed(std::shared_ptr<Ops> ops) {
@@ -135,61 +112,6 @@ void KvCache::round_groups(int64_t ends, int64_t longest) {
   }
 }
 
-KvView KvCache::describe_on_host(int64_t layer) const {
-  const PagePool& pool = groups_->of(layer).pool;
-  KvView view = describe(layer);
-  view.levels = pool.geometry(pool.source_of(layer)).levels;
-  return view;
-}
-
-/// [kv_heads, tokens, head_dim] of the activations' dtype, of what pages hold: in the host's memory
-/// unless these are the numbers themselves.
-Tensor KvCache::widened(KvFormat format, const Tensor& stored, const KvView& view,
-                        HeadLevels levels) const {
-  const bool rotated = options_.rotation == KvRotation::kHadamard;
-  if (stored.scalar_type() != at::kByte && !rotated) {
-    return stored.to(options_.dtype);
-  }
-  const Tensor elements = stored.cpu();
-  const int64_t head_dim = kv_head_dim(format, stored.size(2));
-  Tensor numbers = at::empty({stored.size(0), stored.size(1), head_dim}, at::kFloat);
-  const auto bytes = static_cast<int64_t>(stored.element_size()) * stored.size(2);
-  auto* from = static_cast<char*>(elements.mutable_data_ptr());
-  auto* to = numbers.mutable_data_ptr<float>();
-  for (int64_t i = 0; i < stored.size(0) * stored.size(1); ++i, from += bytes, to += head_dim) {
-    decode_kv(format, {from, 1, (view.*levels)(i / stored.size(1))}, head_dim, to);
-    if (rotated) {
-      hadamard(to, head_dim);
-    }
-  }
-  return numbers;
-}
-
-/// What pages hold of numbers [kv_heads, tokens, head_dim] of the activations' dtype, in the host's
-/// memory.
-Tensor KvCache::rounded(KvFormat format, const Tensor& numbers, const KvView& view,
-                        HeadLevels levels) const {
-  const at::ScalarType elements = kv_element_type(format, options_.dtype);
-  const bool rotated = options_.rotation == KvRotation::kHadamard;
-  if (format == KvFormat::kNative && !rotated) {
-    return numbers.to(elements);
-  }
-  Tensor from = numbers.to(at::kCPU, at::kFloat).contiguous().clone();
-  const int64_t head_dim = from.size(2);
-  const int64_t width = kv_width(format, head_dim);
-  const Tensor stored = at::empty({from.size(0), from.size(1), width}, elements);
-  const auto bytes = static_cast<int64_t>(stored.element_size()) * width;
-  auto* head = from.mutable_data_ptr<float>();
-  auto* to = static_cast<char*>(stored.mutable_data_ptr());
-  for (int64_t i = 0; i < from.size(0) * from.size(1); ++i, head += head_dim, to += bytes) {
-    if (rotated) {
-      hadamard(head, head_dim);
-    }
-    encode_kv(format, head, head_dim, {to, 1, (view.*levels)(i / from.size(1))});
-  }
-  return stored;
-}
-
 void KvCache::append(RowId row, int64_t count, const NumbersOfLayer& numbers) {
   SPECDEC_CHECK(pending(row) == 0, "append: {} pending nodes are left on row {}", pending(row),
                 row);
@@ -198,20 +120,21 @@ void KvCache::append(RowId row, int64_t count, const NumbersOfLayer& numbers) {
   try {
     const TokenRange tokens{length(row), length(row) + count};
     for (int64_t layer = 0; layer < groups_->layers(); ++layer) {
-      if (groups_->of(layer).pool.geometry(layer).source_layer >= 0) {
+      const LayerKv& geometry = groups_->of(layer).pool.geometry(layer);
+      if (geometry.source_layer >= 0) {
         continue;
       }
       const auto given = numbers(layer);
-      const Tensor keys = kv_key_group(options_.format) > 1 ? present(given.first) : given.first;
-      const KvView view = describe_on_host(layer);
+      const Tensor keys =
+          kv_key_group(options_.format) > 1 ? present_keys(given.first) : given.first;
       for (PageGroup* group : {&groups_->of(layer), groups_->exact()}) {
         if (group != nullptr) {
-          const KvFormat format = group->options.format;
-          const Tensor values = rounded(format, given.second, view, &KvView::value_levels);
+          const PageForm form{group->options.format, options_.rotation, options_.dtype};
+          const Tensor values = rounded_numbers(form, given.second, value_levels(geometry));
           group->pool.copy_in(layer, group->table.pages(place(row)), tokens,
-                              {kv_key_group(format) > 1  // whose groups are rounded at last
+                              {kv_key_group(form.format) > 1  // whose groups are rounded at last
                                    ? at::zeros_like(values)
-                                   : rounded(format, keys, view, &KvView::key_levels),
+                                   : rounded_numbers(form, keys, key_levels(geometry)),
                                values});
         }
       }
