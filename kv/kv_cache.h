@@ -8,10 +8,15 @@
 
 #include "core/kernels/kv_view.h"
 #include "core/kv_store.h"
-#include "core/named_rows.h"
-#include "core/row_tiers.h"
+#include "kv/cache_capacity.h"
+#include "kv/cache_rows.h"
+#include "kv/cache_tiers.h"
+#include "kv/forward_tables.h"
+#include "kv/key_rounding.h"
 #include "kv/page_groups.h"
-#include "kv/table_block.h"
+#include "kv/reader_tables.h"
+#include "kv/row_numbers.h"
+#include "kv/row_pages.h"
 
 namespace specdec {
 
@@ -48,11 +53,6 @@ class KvCache final : public KvStore {
   void restore(RowId row, const KvSnapshot& snapshot, int64_t length) override;
   void append(RowId row, int64_t count, const NumbersOfLayer& numbers) override;
 
-  /// A row that is to get new nodes.
-  struct Growth {
-    RowId row;
-    int64_t nodes;
-  };
   /// Whether these rows may grow, in one extend or several: then none of them, nor any commit or
   /// truncate among them, fails for want of pages, rows or room. Where a row is named again, or is
   /// one of `closed`, a fork of its kept tokens grows, made before all extends; those of `closed`
@@ -60,123 +60,37 @@ class KvCache final : public KvStore {
   /// peak. Pages that are copied because rows share them are counted; those that windows leave
   /// behind meanwhile (window_slack) count as if they stayed, since one extend needs them all.
   /// After a truncate below what a row shares with others, ask again.
-  bool fits(std::span<const Growth> rows, std::span<const RowId> closed = {}) const;
+  bool fits(std::span<const RowGrowth> rows, std::span<const RowId> closed = {}) const;
 
   std::vector<RowId> rows() const override { return rows_.names(); }
-  int64_t length(RowId row) const override { return rows_[row].length; }
-  int64_t pending(RowId row) const override { return std::ssize(rows_[row].pending); }
-  int64_t max_length() const override { return options_.max_length; }
+  int64_t length(RowId row) const override { return rows_.length(row); }
+  int64_t pending(RowId row) const override { return rows_.pending(row); }
+  int64_t max_length() const override { return groups_->options().max_length; }
   KvStatistics statistics() const override;
-  RowTiers* row_tiers() const override { return row_tiers_.get(); }
+  RowTiers* row_tiers() const override { return tiers_.get(); }
   void touch(int64_t tokens) override;
-  BatchTables readers(RowId row, int64_t nodes, int64_t angle) const override;
+  BatchTables readers(RowId row, int64_t nodes, int64_t angle) const override {
+    return readers_.write(row, nodes, angle);
+  }
   /// Keeps them to round keys with.
   std::shared_ptr<Ops> observed(std::shared_ptr<Ops> ops) override;
   std::pair<Tensor, Tensor> key_values(int64_t layer, RowId row,
-                                       TokenRange tokens = {}) const override;
+                                       TokenRange tokens = {}) const override {
+    return numbers_.read(layer, row, tokens);
+  }
 
  private:
-  class PageSnapshot;
-  class Tiers;
-
-  struct Node {
-    int64_t parent;  // -1 = the last kept token
-    int64_t position;
-  };
-  struct Row {
-    int64_t length = 0;
-    int64_t shortest = 0;  // fewest tokens, beside none, that it can be truncated to
-    std::vector<Node> pending = {};
-  };
-  /// The new nodes of one row: begin to end of all.
-  struct RowSpan {
-    RowId row;
-    int64_t place;  // of the row, in tables
-    int64_t begin;
-    int64_t end;
-  };
-
-  /// Pages that a row is to own alone, by their index.
-  struct PageRange {
-    int64_t place;  // of the row, in tables
-    int64_t first;
-    int64_t end;
-  };
-
-  /// A row as it may become.
-  struct GrownRow {
-    RowId source;     // the row whose pages it refers to now
-    int64_t length;   // kept tokens
-    int64_t pending;  // nodes that it has
-    int64_t nodes;    // nodes that it gets
-  };
-
-  int64_t page_count(int64_t tokens) const {
-    return (tokens + options_.page_size - 1) / options_.page_size;
-  }
-  /// First pages of a row of so many kept tokens that its windows have left behind.
-  int64_t pages_behind(const PageGroup& group, int64_t length) const;
-  void give_back_pages(RowId row);
-  int64_t exact_recent(int64_t layer) const;
-  void check_rewindable(const char* call, int64_t length, int64_t shortest) const;
-  int64_t place(RowId row) const { return static_cast<int64_t>(rows_.place(row)); }
-  /// All of an extend that may throw: then nothing has changed, but that no row was extended last.
   void make_room(const NewNodes& nodes);
-  void find_spans(const NewNodes& nodes);
-  static int64_t parent_of(const NewNodes& nodes, int64_t node, int64_t index);
-  void check_parents(const NewNodes& nodes) const;
-  void check_capacity() const;
-  void check_length(int64_t tokens) const;
-  int64_t most_pages(RowId row) const;
-  PageRange page_range(const RowSpan& span) const;
-  int64_t path_slots(const NewNodes& nodes);
-  void check_branch(int64_t shared, int64_t depth) const;
-  int64_t find_ends(RowId row, TokenRange last);
-  void round_groups(int64_t ends, int64_t longest);
-  void reserve_tables(const NewNodes& nodes);
-  void reserve_pages(PageGroup& group, std::span<const PageRange> ranges);
-  void free_unused_pages(PageGroup& group);
-  void check_pages(const PageGroup& group, std::span<const PageRange> ranges) const;
-  int64_t pages_of(const PageGroup& group, std::span<const GrownRow> rows) const;
-  void add_nodes(const NewNodes& nodes);
-  void add_node(const RowSpan& span, int64_t parent, int64_t index);
-  std::unique_ptr<RowTiers> make_row_tiers();
-  PageTiers* page_tiers() const { return groups_->all().front().pool.tiers(); }
-  std::vector<int64_t> pages_of_trees() const;
-  void begin_tiers();
-  void undo_tiers();
-  void keep_tiers_free();
-  void hold_shared_pages(PageGroup& group, std::span<const PageRange> ranges);
-  void add_uses(const PageGroup& group, RowId row, int64_t window,
-                std::vector<PageUse>& uses) const;
-  std::vector<PageUse> page_uses(int64_t layer) const;
-  void bring_pages(int64_t layer) const;
-  bool renumbers() const { return groups_->all().front().pool.renumbers(); }
-  void number_resident(std::span<const int64_t> layers) const;
-  void number_pages(int64_t layer) const;
-  void write_numbers(const TableBlock& tables, int64_t entry, RowId row, int64_t layer) const;
-  TableBlock::Options table_options(bool of_readers) const;
-  void fill_row_tables(const BatchTables& tables, int64_t entry, RowId row) const;
-  void copy_in(RowId row, const KvSnapshot& snapshot, int64_t length);
-  PagePool::Place page_place(const PageGroup& group, RowId row, int64_t slot) const;
-  std::pair<Tensor, Tensor> read_out(const PageGroup& group, int64_t layer, RowId row,
-                                     TokenRange tokens) const;
 
-  KvCacheOptions options_;
   std::shared_ptr<PageGroups> groups_;  // shared with snapshots
-  std::shared_ptr<Ops> ops_;            // of the model; nullptr = those of the device
-  TableBlock tables_;
-  TableBlock ends_;              // of the tokens that end groups of keys, for find_ends()
-  mutable TableBlock readers_;   // of the newest readers(); kept to allocate nothing
-  mutable RowId read_row_ = -1;  // of a readers() since the newest extend
-  NamedRows<Row> rows_;
-  std::vector<RowSpan> spans_;           // of the newest extend; kept to allocate nothing
-  std::vector<PageRange> ranges_;        // likewise
-  std::vector<PageTable::Copy> copies_;  // likewise
-  std::vector<int64_t> depths_;          // likewise
-  std::vector<PagePool::Move> moves_;    // of the newest commit
-  int64_t path_end_ = 0;                 // in the tables' paths
-  std::unique_ptr<RowTiers> row_tiers_;
+  CacheRows rows_;
+  CacheCapacity capacity_;
+  RowPages pages_;
+  RowNumbers numbers_;
+  KeyRounding rounding_;
+  ForwardTables tables_;
+  mutable ReaderTables readers_;
+  std::unique_ptr<CacheTiers> tiers_;  // nullptr where all pages lie in memory
 };
 
 }  // namespace specdec

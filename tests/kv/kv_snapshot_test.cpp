@@ -209,7 +209,7 @@ TEST(KvSnapshotTest, LeavesRoomForARow) {
   EXPECT_EQ(dynamic_cast<const KvCopies*>(shared.snapshot.get()), nullptr);
   EXPECT_NE(dynamic_cast<const KvCopies*>(copy.snapshot.get()), nullptr);
   model.truncate(0, 0);
-  const std::vector<KvCache::Growth> whole = {{0, kMaxLength}};
+  const std::vector<RowGrowth> whole = {{0, kMaxLength}};
   EXPECT_TRUE(model.cache().fits(whole));
   model.extend(chain(kMaxLength));
   model.commit(0, first_nodes(kMaxLength));

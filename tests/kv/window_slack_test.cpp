@@ -155,7 +155,7 @@ TEST(WindowSlackTest, RowsFedInPiecesFitTheirCapacity) {
   EXPECT_EQ(model.cache().view(1).window, kWindow);
   while (model.cache().length(0) < kMaxLength) {
     const int64_t tokens = std::min<int64_t>(6, kMaxLength - model.cache().length(0));
-    const std::vector<KvCache::Growth> growth = {{0, tokens}};
+    const std::vector<RowGrowth> growth = {{0, tokens}};
     ASSERT_TRUE(model.cache().fits(growth));
     feed(model, tokens);
     model.check();

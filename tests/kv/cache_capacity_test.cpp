@@ -30,7 +30,7 @@ int64_t page_bytes_of_all() {
   return bytes;
 }
 
-bool fits(const CacheModel& model, const std::vector<KvCache::Growth>& rows,
+bool fits(const CacheModel& model, const std::vector<RowGrowth>& rows,
           const std::vector<RowId>& closed = {}) {
   return model.cache().fits(rows, closed);
 }
@@ -209,8 +209,8 @@ TEST(CacheCapacityTest, ADeviceHasAllPagesFromTheBeginning) {
 }
 
 /// Nodes that a batch gives each row.
-std::vector<KvCache::Growth> growth_of(const NodeBatch& batch) {
-  std::vector<KvCache::Growth> rows;
+std::vector<RowGrowth> growth_of(const NodeBatch& batch) {
+  std::vector<RowGrowth> rows;
   for (const RowId row : batch.rows) {
     if (rows.empty() || rows.back().row != row) {
       rows.push_back({row, 0});
@@ -238,7 +238,7 @@ bool branch(CacheModel& model, std::mt19937& random) {
   };
   const std::vector<RowId> rows = model.names();
   const std::vector<RowId> closed(rows.begin() + 1, rows.end());
-  std::vector<KvCache::Growth> growth = {{0, 0}};
+  std::vector<RowGrowth> growth = {{0, 0}};
   for (int64_t forks = 1 + below(3); forks > 0; --forks) {
     const RowId row = rows[static_cast<size_t>(below(std::ssize(rows)))];
     const int64_t room = kMaxLength - model.cache().length(row);
@@ -246,7 +246,7 @@ bool branch(CacheModel& model, std::mt19937& random) {
   }
   const bool fits = model.cache().fits(growth, closed);
   NodeBatch batch;
-  for (const KvCache::Growth& fork : std::span(growth).subspan(1)) {
+  for (const RowGrowth& fork : std::span(growth).subspan(1)) {
     const RowId row = model.fork(fork.row, model.cache().length(fork.row));
     batch.rows.insert(batch.rows.end(), static_cast<size_t>(fork.nodes), row);
   }
