@@ -4,159 +4,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
+#include <array>
 #include <numeric>
 #include <utility>
 
 #include "core/error.h"
 #include "core/kernels/copy_queue.h"
-#include "core/kernels/metal/metal_formats.h"
 #include "kv/addressed_blocks.h"
+#include "kv/cache_checks.h"
 #include "kv/device_blocks.h"
 #include "kv/page_tiers.h"
 
 namespace specdec {
 namespace {
-
-void check_layers(const std::vector<LayerKv>& layers) {
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const LayerKv& layer = layers[i];
-    SPECDEC_CHECK(layer.kv_heads > 0 && layer.head_dim > 0 && layer.window >= 0 &&
-                      (layer.sink == 0 || (layer.sink > 0 && layer.window > 0)),
-                  "cache: layer {} has {} kv heads of {} and window {}", i, layer.kv_heads,
-                  layer.head_dim, layer.window);
-    if (layer.source_layer < 0) {
-      continue;
-    }
-    SPECDEC_CHECK(layer.source_layer < static_cast<int64_t>(i),
-                  "cache: layer {} reads layer {}, which is not an earlier one", i,
-                  layer.source_layer);
-    const LayerKv& source = layers[static_cast<size_t>(layer.source_layer)];
-    SPECDEC_CHECK(source.source_layer < 0 && source.kv_heads == layer.kv_heads &&
-                      source.head_dim == layer.head_dim,
-                  "cache: layer {} cannot read layer {}: other geometry, or it has no own keys", i,
-                  layer.source_layer);
-  }
-}
-
-void check_format(const KvCacheOptions& options) {
-  if (options.format == KvFormat::kNative) {
-    return;
-  }
-  const char* name = kv_format_name(options.format);
-  const bool half = options.format == KvFormat::kBFloat16;  // by its own key
-  if (options.dtype != at::kFloat) {
-    throw Error(
-        fmt::format("a key/value cache in {} needs float32 activations, not float64; leave "
-                    "{} out, or choose dtype: float32",
-                    name, half ? "kv_dtype" : "the cache's format"));
-  }
-  if (options.device.is_mps() && !mps::metal_has(options.format)) {
-    throw Error(
-        fmt::format("a key/value cache in {} is for the CPU and CUDA; on {} there are float16, "
-                    "fp8_e4m3, q8, q4 and hierarchical ones",
-                    name, options.device.str()));
-  }
-}
-
-/// Checks that levels are of this format and geometry.
-void check_levels(const std::vector<LayerKv>& layers, const KvCacheOptions& options) {
-  for (const LayerKv& layer : layers) {
-    if (!layer.levels.defined()) {
-      continue;
-    }
-    SPECDEC_CHECK((options.format == KvFormat::kQ3 || options.format == KvFormat::kNative) &&
-                      layer.levels.is_contiguous() && layer.levels.is_cpu() &&
-                      layer.levels.scalar_type() == at::kFloat &&
-                      layer.levels.sizes() == at::IntArrayRef({2, layer.kv_heads, kQ3Levels}),
-                  "cache: levels should be [2, {}, {}] float32, of q3, not {}", layer.kv_heads,
-                  kQ3Levels, kv_format_name(options.format));
-  }
-}
-
-/// Throws Error for a head that the format cannot hold.
-void check_head_dims(const std::vector<LayerKv>& layers, KvFormat format) {
-  for (const LayerKv& layer : layers) {
-    if (layer.head_dim % kv_multiple(format) != 0) {
-      throw Error(fmt::format(
-          "a key/value cache in {} takes heads of a multiple of {} dimensions, and the model has "
-          "heads of {}: choose another format",
-          kv_format_name(format), kv_multiple(format), layer.head_dim));
-    }
-  }
-}
-
-void check_exact_recent(const KvCacheOptions& options) {
-  SPECDEC_CHECK(options.exact_recent >= 0, "cache: exact_recent {}", options.exact_recent);
-  if (options.exact_recent == 0) {
-    return;
-  }
-  if (options.format == KvFormat::kNative) {
-    throw Error(
-        "exact_recent is for a cache whose format rounds keys and values, and this one keeps them "
-        "as they are: leave exact_recent out, or give it a format");
-  }
-  if (options.device.is_mps()) {
-    throw Error(
-        "a cache with exact_recent is for the CPU and CUDA, not for mps: leave exact_recent out, "
-        "or "
-        "choose device: cpu");
-  }
-  SPECDEC_CHECK(options.memory_bytes == 0, "cache: memory_bytes with exact_recent");
-}
-
-/// Throws Error for what a format that rounds keys in groups of tokens cannot have.
-void check_key_groups(const std::vector<LayerKv>& layers, const KvCacheOptions& options) {
-  const int64_t group = kv_key_group(options.format);
-  if (group == 1) {
-    return;
-  }
-  const char* name = kv_format_name(options.format);
-  if (options.memory_bytes > 0) {
-    throw Error(fmt::format(
-        "a key/value cache in {} holds recent tokens as they are, which one of type tiered does "
-        "not: choose another format, or type: paged",
-        name));
-  }
-  if (options.page_size % group != 0) {
-    throw Error(fmt::format(
-        "a key/value cache in {} rounds the keys of {} tokens together, so its pages are multiples "
-        "of {} tokens, not {}: choose such a page_size",
-        name, group, group, options.page_size));
-  }
-  if (options.exact_recent < group) {
-    throw Error(fmt::format(
-        "a key/value cache in {} rounds the keys of {} tokens together, and holds those as they "
-        "are that still come together: give exact_recent {} or more, not {}",
-        name, group, group, options.exact_recent));
-  }
-  for (const LayerKv& layer : layers) {
-    if (layer.sink > 0 && layer.window < exact_window(options)) {
-      throw Error(fmt::format(
-          "a key/value cache in {} with exact_recent {} reads up to {} tokens as they are, more "
-          "than the {} of the window beside the sink: raise the window's recent, or lower "
-          "exact_recent",
-          name, options.exact_recent, exact_window(options), layer.window));
-    }
-  }
-}
-
-void check_options(const KvCacheOptions& options) {
-  SPECDEC_CHECK(options.page_size > 0, "cache: page_size {}", options.page_size);
-  SPECDEC_CHECK(options.max_length > 0 &&
-                    options.max_length <= std::numeric_limits<int32_t>::max() - options.page_size,
-                "cache: max_length {}", options.max_length);
-  SPECDEC_CHECK(options.max_pages >= 0 && options.max_bytes >= 0 && options.max_rows >= 0 &&
-                    options.max_pending >= 0 && options.window_slack >= 0,
-                "cache: {} pages, {} bytes, {} rows, {} pending nodes, slack {}", options.max_pages,
-                options.max_bytes, options.max_rows, options.max_pending, options.window_slack);
-  SPECDEC_CHECK(options.dtype == at::kFloat || options.dtype == at::kDouble,
-                "cache: activations of dtype {}", c10::toString(options.dtype));
-  SPECDEC_CHECK(options.rotation == KvRotation::kNone || has_scales(options.format),
-                "cache: a rotation in {}", kv_format_name(options.format));
-  check_format(options);
-  check_exact_recent(options);
-}
 
 /// Throws Error where the memory holds no block of a layer.
 void check_memory(const TieredPages& pages, int64_t page_size) {
@@ -173,19 +33,34 @@ void check_memory(const TieredPages& pages, int64_t page_size) {
   }
 }
 
+/// Uses of the pages of a list that are there.
+std::vector<PageUse> uses_of(std::span<const int32_t> pages, bool is_written) {
+  std::vector<PageUse> uses;
+  for (const int32_t page : pages) {
+    if (page >= 0) {
+      uses.push_back({page, is_written});
+    }
+  }
+  return uses;
+}
+
+std::vector<PageUse> uses_of(std::span<const PagePool::Move> moves) {
+  std::vector<PageUse> uses;
+  for (const PagePool::Move& move : moves) {
+    uses.insert(uses.end(), {{move.from.page}, {move.to.page, true}});
+  }
+  return uses;
+}
+
 }  // namespace
 
 PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options,
                    std::optional<int64_t> window)
     : layers_(std::move(layers)), options_(options), window_(window), pages_(layers_.size()) {
-  check_options(options_);
-  check_layers(layers_);
-  check_head_dims(layers_, options_.format);
-  check_levels(layers_, options_);
-  check_key_groups(layers_, options_);
+  check_cache(layers_, options_);
   for (size_t i = 0; i < pages_.size(); ++i) {
-    if (owns(i) && layers_[i].levels.defined()) {
-      pages_[i].levels = layers_[i].levels.to(options_.device);
+    if (owns(i)) {
+      pages_[i] = LayerPages(layers_[i], options_);
     }
   }
   capacity_ = windowed_pages(window.value_or(0), page_capacity(layers_, options_), options_);
@@ -204,19 +79,10 @@ PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options,
   }
 }
 
-/// Shape of a page's keys, or values.
-std::vector<int64_t> PagePool::sizes_of(const LayerKv& layer, bool values) const {
-  const int64_t width = width_of(layer);
-  return values ? std::vector{layer.kv_heads, options_.page_size, width}
-                : std::vector{layer.kv_heads, width, options_.page_size};
-}
-
 void PagePool::make_pages() {
-  const auto elements = at::TensorOptions().dtype(page_dtype()).device(options_.device);
   for (size_t i = 0; i < pages_.size(); ++i) {
     if (owns(i)) {
-      pages_[i].keys = {sizes_of(layers_[i], false), elements, capacity_};
-      pages_[i].values = {sizes_of(layers_[i], true), elements, capacity_};
+      pages_[i].make(capacity_);
     }
   }
 }
@@ -252,11 +118,9 @@ void PagePool::make_tiers(const TieredPages& pages) {
   std::vector<AddressedBlocks::Addresses> addresses(pages_.size());
   for (size_t i = 0; i < pages_.size(); ++i) {
     if (owns(i)) {
-      for (PageMemory* memory : {&pages_[i].keys, &pages_[i].values}) {
-        memory->reserve(capacity_);  // the last block is a whole one
-      }
-      addresses[i] = {static_cast<std::byte*>(pages_[i].keys.pages().mutable_data_ptr()),
-                      static_cast<std::byte*>(pages_[i].values.pages().mutable_data_ptr())};
+      pages_[i].reserve(capacity_);  // the last block is a whole one
+      addresses[i] = {static_cast<std::byte*>(pages_[i].keys().mutable_data_ptr()),
+                      static_cast<std::byte*>(pages_[i].values().mutable_data_ptr())};
     }
   }
   auto file = temporary_page_file(options_.disk, pages.file_bytes());
@@ -277,14 +141,12 @@ void PagePool::make_device_tiers(const TieredPages& pages) {
     if (!owns(i)) {
       continue;
     }
-    const auto tensor = [&](bool values) {
-      std::vector<int64_t> sizes = sizes_of(layers_[i], values);
+    const auto tensor = [&](bool values, std::vector<int64_t> sizes) {
       sizes.insert(sizes.begin(), blocks->slots() * pages.pages_per_block[i]);
       const auto keep_alive = [memory = blocks->memory()](void* /*data*/) {};
       return at::from_blob(blocks->slot(0, values), sizes, keep_alive, elements, options_.device);
     };
-    pages_[i].keys = PageMemory(tensor(false));
-    pages_[i].values = PageMemory(tensor(true));
+    pages_[i].adopt(tensor(false, pages_[i].key_sizes()), tensor(true, pages_[i].value_sizes()));
   }
   tiers_ = std::make_shared<PageTiers>(std::move(blocks), options_.tier_policy);
 }
@@ -337,8 +199,7 @@ void PagePool::reserve(int64_t pages) {
   const int64_t usable = std::min(std::max(pages, 2 * usable_), capacity_);
   for (size_t i = 0; i < pages_.size(); ++i) {
     if (owns(i)) {
-      pages_[i].keys.reserve(usable);
-      pages_[i].values.reserve(usable);
+      pages_[i].reserve(usable);
     }
   }
   usable_ = usable;
@@ -351,8 +212,7 @@ void PagePool::touch(int64_t pages) {
   }
   for (size_t i = 0; i < pages_.size(); ++i) {
     if (owns(i)) {
-      pages_[i].keys.touch(pages);
-      pages_[i].values.touch(pages);
+      pages_[i].touch(pages);
     }
   }
 }
@@ -362,12 +222,107 @@ int64_t PagePool::source_of(int64_t layer) const {
   return other < 0 ? layer : other;
 }
 
-const PagePool::Pages& PagePool::source(int64_t layer) const {
+const LayerPages& PagePool::source(int64_t layer) const {
   return pages_[static_cast<size_t>(source_of(layer))];
 }
 
-int64_t PagePool::page_offset(const LayerKv& layer, int64_t page) const {
-  return page * layer.kv_heads * options_.page_size * width_of(layer);
+void PagePool::copy_page(int64_t from, int64_t to) {
+  for (size_t i = 0; i < pages_.size(); ++i) {
+    if (owns(i)) {
+      bring(static_cast<int64_t>(i), std::array{PageUse{from}, PageUse{to, true}});
+      pages_[i].copy_page(number(static_cast<int64_t>(i), from),
+                          number(static_cast<int64_t>(i), to));
+    }
+  }
+}
+
+void PagePool::move_slots(std::span<const Move> moves) {
+  if (moves.empty()) {
+    return;
+  }
+  const bool host = on_host();
+  MovedSlots slots;  // of all layers, unless each has pages elsewhere
+  if (!host && !renumbers()) {
+    slots = moved_slots(moves, options_.device);
+  }
+  for (size_t i = 0; i < pages_.size(); ++i) {
+    if (!owns(i)) {
+      continue;
+    }
+    const auto layer = static_cast<int64_t>(i);
+    if (tiers_ != nullptr) {
+      bring(layer, uses_of(moves));
+    }
+    if (host) {
+      pages_[i].move_slots(moves);
+      continue;
+    }
+    if (renumbers()) {
+      slots = moved_slots(located(layer, moves), options_.device);
+    }
+    pages_[i].move_slots(slots);
+  }
+}
+
+/// The moves in a layer's keys() and values().
+std::vector<PagePool::Move> PagePool::located(int64_t layer, std::span<const Move> moves) const {
+  std::vector<Move> located(moves.begin(), moves.end());
+  for (Move& move : located) {
+    move.from.page = number(layer, move.from.page);
+    move.to.page = number(layer, move.to.page);
+  }
+  return located;
+}
+
+void PagePool::read_token(int64_t layer, Place place, int64_t token,
+                          std::pair<Tensor, Tensor>& out) const {
+  bring(layer, std::array{PageUse{place.page}});
+  place.page = number(layer, place.page);
+  source(layer).read_token(place, token, out);
+}
+
+LayerKeyValues PagePool::copy_out(int64_t layer, std::span<const int32_t> pages,
+                                  int64_t tokens) const {
+  const LayerKv& own = geometry(layer);
+  const Tensor numbers =
+      at::zeros({own.kv_heads, tokens, width_of(own)}, at::TensorOptions().dtype(page_dtype()));
+  LayerKeyValues copies{numbers, at::zeros_like(numbers)};
+  constexpr size_t kBrought = 16;  // pages at a time: memory need not hold all
+  const int64_t size = options_.page_size;
+  for (int64_t first = 0; first < tokens; first += size) {
+    const auto index = static_cast<size_t>(first / size);
+    if (index % kBrought == 0) {
+      bring(layer, uses_of(pages.subspan(index, std::min(kBrought, pages.size() - index)), false));
+    }
+    const int64_t count = std::min(size, tokens - first);
+    if (pages[index] < 0) {
+      continue;
+    }
+    source(layer).copy_out(number(layer, pages[index]), count, first, copies);
+  }
+  return copies;
+}
+
+void PagePool::copy_in(int64_t layer, std::span<const int32_t> pages, TokenRange tokens,
+                       const LayerKeyValues& from) {
+  const LayerKv& own = geometry(layer);
+  SPECDEC_CHECK(from.keys.dim() == 3 && from.keys.size(0) == own.kv_heads &&
+                    from.keys.size(1) >= tokens.end - tokens.begin &&
+                    from.keys.size(2) == width_of(own) && from.keys.scalar_type() == page_dtype(),
+                "cache: layer {} has {} kv heads of {} in {}, not those of what it restores", layer,
+                own.kv_heads, own.head_dim, kv_format_name(options_.format));
+  const int64_t size = options_.page_size;
+  const auto first_page = static_cast<size_t>(tokens.begin / size);
+  const auto page_end = static_cast<size_t>((tokens.end + size - 1) / size);
+  bring(layer, uses_of(pages.subspan(first_page, page_end - first_page), true));
+  for (int64_t first = tokens.begin; first < tokens.end;) {
+    const int64_t in_page = first % size;
+    const int64_t count = std::min(size - in_page, tokens.end - first);
+    if (const int32_t named = pages[static_cast<size_t>(first / size)]; named >= 0) {
+      source(layer).copy_in({number(layer, named), in_page}, count, first - tokens.begin, from);
+    }
+    first += count;
+  }
 }
 
 }  // namespace specdec

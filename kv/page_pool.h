@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/kv_store.h"
+#include "kv/layer_pages.h"
 #include "kv/page_capacity.h"
-#include "kv/page_memory.h"
 
 namespace specdec {
 
@@ -21,16 +21,8 @@ struct TieredPages;
 /// each of them. Pages never move, but for those of a device with tiers. It knows nothing of rows.
 class PagePool {
  public:
-  /// Place of a token's keys and values, in every layer.
-  struct Place {
-    int64_t page;
-    int64_t index;  ///< within the page
-  };
-
-  struct Move {
-    Place from;
-    Place to;
-  };
+  using Place = LayerPages::Place;  ///< in every layer
+  using Move = LayerPages::Move;
 
   /// `window`: of the layers with this window alone, which are still named by their number among
   /// all.
@@ -40,11 +32,11 @@ class PagePool {
   int64_t layers() const { return static_cast<int64_t>(layers_.size()); }
   const LayerKv& geometry(int64_t layer) const;
   /// Keys [pages, kv_heads, width_of(layer), page_size]; undefined before the first reserve.
-  const Tensor& keys(int64_t layer) const { return source(layer).keys.pages(); }
+  const Tensor& keys(int64_t layer) const { return source(layer).keys(); }
   /// Values [pages, kv_heads, page_size, width_of(layer)]; undefined before the first reserve.
-  const Tensor& values(int64_t layer) const { return source(layer).values.pages(); }
+  const Tensor& values(int64_t layer) const { return source(layer).values(); }
   /// Levels of kQ3 of the layer's pages, on their device; undefined: kNormalLevels.
-  const Tensor& levels(int64_t layer) const { return source(layer).levels; }
+  const Tensor& levels(int64_t layer) const { return source(layer).levels(); }
   /// Bytes of a page number.
   int64_t page_bytes() const;
   /// Pages that take memory when those below `pages` have been used.
@@ -89,32 +81,23 @@ class PagePool {
   void read_token(int64_t layer, Place place, int64_t token, std::pair<Tensor, Tensor>& out) const;
 
  private:
-  struct Pages {
-    PageMemory keys;
-    PageMemory values;
-    Tensor levels = {};
-  };
   TieredPages tiered_pages();
   void make_pages();
   void make_tiers(const TieredPages& pages);
   void make_device_tiers(const TieredPages& pages);
-  std::vector<int64_t> sizes_of(const LayerKv& layer, bool values) const;
-  const Pages& source(int64_t layer) const;
+  const LayerPages& source(int64_t layer) const;
   /// Whether the pages of a layer are its own, and of this pool.
   bool owns(size_t layer) const {
     return layers_[layer].source_layer < 0 && (!window_ || layers_[layer].window == *window_);
   }
   /// Whether the pages may be read and written through their pointers.
-  bool on_host() const { return options_.device.is_cpu() && !options_.as_device; }
+  bool on_host() const { return lies_on_host(options_); }
   std::vector<Move> located(int64_t layer, std::span<const Move> moves) const;
-  void copy_token(size_t layer, const Move& move) const;
-  void copy_within(const Tensor& pages, int64_t from, int64_t to) const;
-  int64_t page_offset(const LayerKv& layer, int64_t page) const;
 
   std::vector<LayerKv> layers_;
   KvCacheOptions options_;
   std::optional<int64_t> window_;
-  std::vector<Pages> pages_;  // [layers]; empty for those that it does not own
+  std::vector<LayerPages> pages_;  // [layers]; empty for those that it does not own
   std::shared_ptr<PageTiers> tiers_;
   int64_t capacity_;
   int64_t usable_ = 0;
