@@ -30,6 +30,24 @@ int64_t TieredPages::file_bytes() const {
   return 2 * std::accumulate(page_bytes.begin(), page_bytes.end(), int64_t{0}) * capacity;
 }
 
+int64_t TieredPages::bytes_of(std::span<const BlockPlace> places) const {
+  int64_t bytes = 0;
+  for (const BlockPlace place : places) {
+    bytes += block_bytes(place.layer);
+  }
+  return bytes;
+}
+
+std::vector<int64_t> TieredPages::blocks_of(int64_t layer, std::span<const int64_t> pages) const {
+  std::vector<int64_t> blocks;
+  for (const int64_t page : pages) {
+    blocks.push_back(block_of(layer, page));
+  }
+  std::sort(blocks.begin(), blocks.end());
+  blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
+  return blocks;
+}
+
 std::vector<int64_t> equal_pages(std::span<const int64_t> page_bytes) {
   int64_t most = 1;
   const int64_t alignment = block_alignment();

@@ -32,6 +32,10 @@ struct TieredPages {
     return page / pages_per_block[static_cast<size_t>(layer)];
   }
   int64_t file_bytes() const;
+  /// Bytes of blocks, keys and values together.
+  int64_t bytes_of(std::span<const BlockPlace> places) const;
+  /// Blocks of a layer that hold these pages, ascending, each once.
+  std::vector<int64_t> blocks_of(int64_t layer, std::span<const int64_t> pages) const;
 };
 
 /// Pages of a block of each of these layers: equally many, as few as make each block whole pages of

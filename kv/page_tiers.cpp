@@ -3,32 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
 #include <iterator>
-#include <tuple>
 #include <utility>
 
 #include "core/error.h"
 #include "core/stopwatch.h"
 
 namespace specdec {
-namespace {}  // namespace
 
 PageTiers::PageTiers(std::unique_ptr<BlockMemory> memory, std::shared_ptr<const TierPolicy> policy)
     : memory_(std::move(memory)),
       pages_(memory_->pages()),
       policy_(policy != nullptr ? std::move(policy) : least_recently_used()),
       blocks_(pages_.page_bytes.size()),
-      reader_([this] { run(); }) {}
-
-PageTiers::~PageTiers() {
-  {
-    const std::lock_guard lock(mutex_);
-    stops_ = true;
-  }
-  changed_.notify_all();
-  reader_.join();
-}
+      reader_(*memory_) {}
 
 bool PageTiers::is_pinned(Place place) const {
   const int64_t count = pages_.pages_per_block[static_cast<size_t>(place.layer)];
@@ -64,7 +52,7 @@ void PageTiers::bring(int64_t layer, std::span<const PageUse> uses) {
     throw Error(fmt::format(
         "{} bytes of keys and values in memory do not hold {} more, which a layer reads at once, "
         "beside those of drafted tokens: raise the cache's memory_megabytes",
-        pages_.memory_bytes, bytes_of(places)));
+        pages_.memory_bytes, pages_.bytes_of(places)));
   }
   note_access(layer, uses);
 }
@@ -95,7 +83,7 @@ bool PageTiers::admit(std::span<const Place> places, int64_t layer) {
   if (!places.empty()) {
     memory_->begin_moves();
   }
-  if (!make_room(bytes_of(places), layer)) {
+  if (!make_room(pages_.bytes_of(places), layer)) {
     return false;
   }
   fetch(places);
@@ -120,7 +108,7 @@ void PageTiers::fetch(std::span<const Place> places) {
                [this](Place place) { return at(place).is_kept; });
   size_t count = 0;
   try {
-    read_all(kept, count);
+    read_blocks(*memory_, kept, count);
   } catch (...) {
     enter_all(std::span(kept).first(count));
     throw;
@@ -142,19 +130,13 @@ void PageTiers::read_ahead(int64_t layer, std::span<const PageUse> uses) {
   }
   memory_->begin_moves();
   try {
-    if (!make_room(bytes_of(places), layer)) {
+    if (!make_room(pages_.bytes_of(places), layer)) {
       return;
     }
   } catch (const Error&) {
     return;  // bring() says it, if these are needed
   }
-  {
-    const std::lock_guard lock(mutex_);
-    job_ = std::move(places);
-    read_count_ = 0;
-    is_reading_ = true;
-  }
-  changed_.notify_all();
+  reader_.begin(std::move(places));
 }
 
 /// Blocks that are not in memory, each once; marks all that the uses name.
@@ -184,21 +166,11 @@ void PageTiers::forget_needs() {
   needed_.clear();
 }
 
-int64_t PageTiers::bytes_of(std::span<const Place> places) const {
-  int64_t bytes = 0;
-  for (const Place place : places) {
-    bytes += block_bytes(place.layer);
-  }
-  return bytes;
-}
-
-/// How many of the first places are neighbours, one after another, all changed or none.
-size_t PageTiers::run_length(std::span<const Place> places) {
+/// How many of the first places are neighbours, all changed or none.
+size_t PageTiers::like_run(std::span<const Place> places) {
+  const size_t neighbours = run_length(*memory_, places);
   size_t length = 1;
-  while (memory_->moves_runs() && length < places.size() &&
-         places[length].layer == places[0].layer &&
-         places[length].block == places[length - 1].block + 1 &&
-         at(places[length]).is_changed == at(places[0]).is_changed) {
+  while (length < neighbours && at(places[length]).is_changed == at(places[0]).is_changed) {
     ++length;
   }
   return length;
@@ -211,7 +183,7 @@ bool PageTiers::make_room(int64_t bytes, int64_t layer) {
     return true;
   }
   const std::vector<Place> leaving = first_to_leave(candidates(layer), lacking);
-  if (bytes_of(leaving) < lacking) {
+  if (pages_.bytes_of(leaving) < lacking) {
     return false;
   }
   leave_all(leaving);
@@ -263,11 +235,11 @@ std::vector<PageTiers::Place> PageTiers::first_to_leave(std::vector<Candidate> c
 int64_t PageTiers::leave_all(std::span<const Place> places) {
   const ScopedSeconds timer(&counts_.wait_seconds);
   for (std::span<const Place> left = places; !left.empty();) {
-    const size_t count = run_length(left);
+    const size_t count = like_run(left);
     leave(left.first(count));
     left = left.subspan(count);
   }
-  return bytes_of(places);
+  return pages_.bytes_of(places);
 }
 
 /// Keeps a run of neighbours elsewhere where it has changed, and gives its memory back.
@@ -282,16 +254,6 @@ void PageTiers::leave(std::span<const Place> run) {
     counts_.memory_bytes -= block_bytes(place.layer);
     counts_.disk_bytes += block.is_kept ? block_bytes(place.layer) : 0;
     ++counts_.demotions;
-  }
-}
-
-/// Reads blocks, run by run; `count`: how many were, should it throw.
-void PageTiers::read_all(std::span<const Place> places, size_t& count) {
-  count = 0;
-  while (count < places.size()) {
-    const size_t length = run_length(places.subspan(count));
-    memory_->load(places.subspan(count, length));
-    count += length;
   }
 }
 
@@ -313,14 +275,100 @@ void PageTiers::enter_all(std::span<const Place> places) {
 
 /// Waits for the reader. What it could not read is read once more when it is brought.
 void PageTiers::finish_reads() {
-  std::unique_lock lock(mutex_);
-  if (job_.empty()) {
+  if (reader_.reading().empty()) {
     return;
   }
   const ScopedSeconds timer(&counts_.wait_seconds);
-  changed_.wait(lock, [this] { return !is_reading_; });
-  enter_all(std::span(job_).first(read_count_));
-  job_.clear();
+  enter_all(reader_.finish());
+}
+
+int64_t PageTiers::demote(std::span<const int64_t> pages, std::span<const int64_t> kept) {
+  finish_reads();
+  forget_needs();
+  std::vector<Place> leaving;
+  for (int64_t layer = 0; layer < pages_.layers(); ++layer) {
+    const auto& blocks = blocks_[static_cast<size_t>(layer)];
+    if (blocks.empty()) {
+      continue;
+    }
+    const std::vector<int64_t> staying = pages_.blocks_of(layer, kept);
+    for (const int64_t block : pages_.blocks_of(layer, pages)) {
+      if (block < std::ssize(blocks) && blocks[static_cast<size_t>(block)].in_memory &&
+          !std::binary_search(staying.begin(), staying.end(), block)) {
+        leaving.push_back({layer, block});
+      }
+    }
+  }
+  memory_->begin_moves();
+  const int64_t bytes = leave_all(leaving);
+  memory_->end_moves();
+  return bytes;
+}
+
+int64_t PageTiers::promote(int64_t layer, std::span<const PageUse> uses) {
+  finish_reads();
+  forget_needs();
+  std::vector<Place> places = missing(layer, uses);
+  std::erase_if(places, [this](Place place) { return !at(place).is_kept; });
+  const int64_t room = (pages_.memory_bytes - counts_.memory_bytes) / block_bytes(layer);
+  places.resize(static_cast<size_t>(std::clamp<int64_t>(room, 0, std::ssize(places))));
+  if (!places.empty()) {
+    memory_->begin_moves();
+    fetch(places);
+  }
+  note_use(layer, uses);
+  forget_needs();
+  return pages_.bytes_of(places);
+}
+
+void PageTiers::prefetch(int64_t layer, std::span<const PageUse> uses) {
+  finish_reads();
+  forget_needs();
+  read_ahead(layer, uses);
+  note_use(layer, uses);
+}
+
+/// Notes that blocks are used, so not idle: until two more forwards have begun no others leave
+/// after them.
+void PageTiers::note_use(int64_t layer, std::span<const PageUse> uses) {
+  for (const PageUse& use : uses) {
+    at({layer, pages_.block_of(layer, use.page)}).last_use = forward_;
+  }
+}
+
+int64_t PageTiers::keep_free(int64_t bytes) {
+  // What is being read counts as if it had come; nothing waits for it where nothing is idle.
+  const int64_t lacking =
+      counts_.memory_bytes + pages_.bytes_of(reader_.reading()) + bytes - pages_.memory_bytes;
+  if (lacking <= 0) {
+    return 0;
+  }
+  std::vector<Candidate> idle = candidates(0);
+  std::erase_if(idle, [](const Candidate& each) { return !each.use.is_idle(); });
+  const std::vector<Place> leaving = first_to_leave(std::move(idle), lacking);
+  if (leaving.empty()) {
+    return 0;
+  }
+  finish_reads();
+  memory_->begin_moves();
+  const int64_t left = leave_all(leaving);
+  memory_->end_moves();
+  return left;
+}
+
+std::optional<PageTiers::PageState> PageTiers::state(int64_t layer, int64_t page) {
+  finish_reads();
+  const auto& blocks = blocks_[static_cast<size_t>(layer)];
+  const Place place{layer, pages_.block_of(layer, page)};
+  if (place.block >= std::ssize(blocks)) {
+    return std::nullopt;
+  }
+  const Block& block = at(place);
+  if (!block.in_memory && !block.is_kept) {
+    return std::nullopt;
+  }
+  const KvTier elsewhere = memory_->is_on_host(place) ? KvTier::kHost : KvTier::kDisk;
+  return PageState{block.in_memory ? KvTier::kMemory : elsewhere, block.access_count};
 }
 
 KvTiers PageTiers::statistics() {
@@ -328,27 +376,6 @@ KvTiers PageTiers::statistics() {
   KvTiers counts = counts_;
   memory_->add_counts(counts);
   return counts;
-}
-
-void PageTiers::run() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [this] { return stops_ || is_reading_; });
-    if (stops_) {
-      return;
-    }
-    lock.unlock();
-    size_t count = 0;
-    try {
-      read_all(job_, count);
-    } catch (const std::exception&) {
-      // The forward that needs the block reads it again, and says what is wrong.
-    }
-    lock.lock();
-    read_count_ = count;
-    is_reading_ = false;
-    changed_.notify_all();
-  }
 }
 
 }  // namespace specdec

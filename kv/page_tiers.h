@@ -1,16 +1,14 @@
 #pragma once
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "core/kv_tiers.h"
 #include "core/row_tiers.h"
 #include "kv/block_memory.h"
+#include "kv/block_reader.h"
 #include "kv/tier_policy.h"
 
 namespace specdec {
@@ -39,8 +37,6 @@ class PageTiers {
   /// `policy`: nullptr = least_recently_used().
   explicit PageTiers(std::unique_ptr<BlockMemory> memory,
                      std::shared_ptr<const TierPolicy> policy = nullptr);
-  /// Waits for a read that has begun.
-  ~PageTiers();
   PageTiers(const PageTiers&) = delete;
   PageTiers& operator=(const PageTiers&) = delete;
 
@@ -109,23 +105,19 @@ class PageTiers {
   int64_t block_bytes(int64_t layer) const { return pages_.block_bytes(layer); }
   bool is_pinned(Place place) const;
   std::vector<Place> missing(int64_t layer, std::span<const PageUse> uses);
-  int64_t bytes_of(std::span<const Place> places) const;
   bool make_room(int64_t bytes, int64_t layer);
   bool admit(std::span<const Place> places, int64_t layer);
   void note_access(int64_t layer, std::span<const PageUse> uses);
   std::vector<Candidate> candidates(int64_t layer);
   std::vector<Place> first_to_leave(std::vector<Candidate> candidates, int64_t bytes) const;
-  std::vector<int64_t> blocks_of(int64_t layer, std::span<const int64_t> pages) const;
   int64_t leave_all(std::span<const Place> places);
   void leave(std::span<const Place> run);
-  void read_all(std::span<const Place> places, size_t& count);
-  size_t run_length(std::span<const Place> places);
+  size_t like_run(std::span<const Place> places);
   void fetch(std::span<const Place> places);
   void enter_all(std::span<const Place> places);
   void forget_needs();
   void note_use(int64_t layer, std::span<const PageUse> uses);
   void finish_reads();
-  void run();
 
   const std::unique_ptr<BlockMemory> memory_;
   const TieredPages& pages_;
@@ -136,14 +128,7 @@ class PageTiers {
   std::vector<int64_t> held_;               ///< pages pinned by hold()
   int64_t forward_ = 0;
   KvTiers counts_;
-
-  std::mutex mutex_;                 // of what follows
-  std::condition_variable changed_;  // for both threads
-  std::vector<Place> job_;           // that the reader reads; the model's thread leaves them alone
-  size_t read_count_ = 0;            // of these
-  bool is_reading_ = false;
-  bool stops_ = false;
-  std::thread reader_;  // the last member: it uses the others
+  BlockReader reader_;  // of memory_, which lives longer
 };
 
 }  // namespace specdec
