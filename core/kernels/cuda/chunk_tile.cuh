@@ -60,13 +60,11 @@ __device__ inline Tile tile_in_shared(const ChunkPass& pass) {
 /// Writes numbers k and k + 1 of a row and a step, for an even k, as the lanes hold them.
 __device__ inline void put_pair(InputFragment* fragments, int row, int k, float first,
                                 float second) {
-  uint32_t low[kParts];
-  uint32_t high[kParts];
-  split(first, low);
-  split(second, high);
+  uint32_t parts[kParts];
+  split_pair(first, second, parts);
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {
-    fragments[part * kWarp + row * 4 + k % 8 / 2].word[k / 8] = low[part] | high[part] << 16U;
+    fragments[part * kWarp + row * 4 + k % 8 / 2].word[k / 8] = parts[part];
   }
 }
 

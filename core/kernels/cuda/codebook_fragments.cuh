@@ -83,6 +83,7 @@ struct CodebookFragments : BlockFragments {
   static constexpr int kParts = kNumberParts;
   static constexpr int kScaleSteps = kInputs / kStepInputs;
   static constexpr int kScaleWords = kChunkInputs / kInputs;
+  static constexpr int kOutputTiles = kParts == 1 ? 2 : 1;
   static constexpr int kRowTiles = kParts == 1 ? 8 : 4;  // all that registers hold
 
   explicit CodebookFragments(CodebookTable table) {

@@ -22,19 +22,18 @@ struct SixteenBitFragments {
     return chunk[step * kWarp + lane].word[w] >> (16 * i) & 0xFFFFU;
   }
   __device__ static float weight(uint32_t code) {
-    return kBrain ? device::float_of(code << 16U) : device::widen_half(code);
+    return kBrain ? device::float_of(code << 16U) : widen_half(code);
   }
   __device__ static void expand(const WeightFragment* fragments, int step,
                                 uint32_t (&words)[kParts][4]) {
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
-      uint32_t low[kParts];
-      uint32_t high[kParts];
-      split(weight(fragments[step].word[w] & 0xFFFFU), low);
-      split(weight(fragments[step].word[w] >> 16U), high);
+      uint32_t parts[kParts];
+      split_pair(weight(fragments[step].word[w] & 0xFFFFU), weight(fragments[step].word[w] >> 16U),
+                 parts);
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
-        words[part][w] = low[part] | high[part] << 16U;
+        words[part][w] = parts[part];
       }
     }
   }
@@ -55,8 +54,8 @@ struct ByteCodes : BlockFragments {
                                 uint32_t (&words)[kParts][4]) {
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
-      words[0][w] = pair_of_codes(byte_code(fragments[step / 2], step, w, 0),
-                                  byte_code(fragments[step / 2], step, w, 1), kOffset);
+      words[0][w] = pair_of_bytes(fragments[step / 2].word[step % 2 * 2 + w / 2],
+                                  static_cast<unsigned>(w % 2 * 2), kOffset);
     }
   }
 };
@@ -69,6 +68,18 @@ __device__ inline uint32_t code_bit(const uint32_t* more, int step, int w, int i
 /// Two bits of a code, of those that lie in two words a lane.
 __device__ inline uint32_t code_pair(const uint32_t* more, int step, int w, int i) {
   return more[step / 2] >> (8 * (step % 2) + 2 * w + 16 * i) & 3U;
+}
+
+/// Both code_bit of a word, from bit `to` of either half on.
+__device__ inline uint32_t bits_of_codes(const uint32_t* more, int step, int w, int to) {
+  const int from = 8 * step + w;
+  return (shifted(more[0], from, to) & 1U << to) |
+         (shifted(more[0], from + 4, to + 16) & 0x10000U << to);
+}
+
+/// Both code_pair of a word, from bit `to` of either half on.
+__device__ inline uint32_t pairs_of_codes(const uint32_t* more, int step, int w, int to) {
+  return shifted(more[step / 2], 8 * (step % 2) + 2 * w, to) & 0x00030003U << to;
 }
 
 /// Integers of kBits bits, less an offset: four in the fragment, those above in further words. Of
@@ -95,6 +106,23 @@ struct PackedCodes : BlockFragments {
     }
     return code;
   }
+  /// code_of both of a word's codes, in the lower bits of either half.
+  __device__ static uint32_t codes_of(uint32_t low, const uint32_t* more, int step, int w) {
+    if constexpr (kBits == 2) {
+      return pairs_of_codes(more, step, w, 0);
+    }
+    if constexpr (kBits == 3) {
+      return pairs_of_codes(more, step, w, 0) | bits_of_codes(more + 2, step, w, 2);
+    }
+    const uint32_t codes = low >> (4 * w) & 0x000F000FU;
+    if constexpr (kBits == 5) {
+      return codes | bits_of_codes(more, step, w, 4);
+    }
+    if constexpr (kBits == 6) {
+      return codes | pairs_of_codes(more, step, w, 4);
+    }
+    return codes;
+  }
   __device__ static uint32_t code(const WeightFragment* chunk, int lane, int step, int w, int i) {
     uint32_t more[4] = {};
     read_more_words<kMoreWords>(chunk + kFragments * kWarp, lane, more);
@@ -109,8 +137,7 @@ struct PackedCodes : BlockFragments {
     const uint32_t* more = fragments[kMoreWords > 0 ? kFragments : 0].word;
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
-      words[0][w] =
-          pair_of_codes(code_of(low, more, step, w, 0), code_of(low, more, step, w, 1), kOffset);
+      words[0][w] = pair_of_codes(codes_of(low, more, step, w), kOffset);
     }
   }
 };
@@ -123,7 +150,7 @@ struct HalfScales : Codes {
 
   /// Scale of the 32 inputs from number 32 * group of a chunk on.
   __device__ static float scale(const uint32_t* words, int group) {
-    return device::widen_half(words[0] >> (16 * group) & 0xFFFFU);
+    return widen_half(words[0] >> (16 * group) & 0xFFFFU);
   }
 };
 
@@ -135,10 +162,10 @@ struct HalfScalesAndMinima : Codes {
   static constexpr bool kHasMinima = true;
 
   __device__ static float scale(const uint32_t* words, int group) {
-    return device::widen_half(words[group] & 0xFFFFU);
+    return widen_half(words[group] & 0xFFFFU);
   }
   __device__ static float minimum(const uint32_t* words, int group) {
-    return -device::widen_half(words[group] >> 16U);
+    return -widen_half(words[group] >> 16U);
   }
 };
 
@@ -151,11 +178,11 @@ struct SuperScales : Codes {
   static constexpr bool kHasMinima = true;
 
   __device__ static float scale(const uint32_t* words, int group) {
-    return device::rounded_product(device::widen_half(words[0] & 0xFFFFU),
+    return device::rounded_product(widen_half(words[0] & 0xFFFFU),
                                    static_cast<float>(words[1] >> (16 * group) & 255U));
   }
   __device__ static float minimum(const uint32_t* words, int group) {
-    return device::rounded_product(device::widen_half(words[0] >> 16U),
+    return device::rounded_product(widen_half(words[0] >> 16U),
                                    static_cast<float>(words[1] >> (16 * group + 8) & 255U));
   }
 };
@@ -168,11 +195,11 @@ struct Q2KFragments : PackedCodes<2, 0> {
   static constexpr bool kHasMinima = true;
 
   __device__ static float scale(const uint32_t* words, int group) {
-    return device::rounded_product(device::widen_half(words[0] & 0xFFFFU),
+    return device::rounded_product(widen_half(words[0] & 0xFFFFU),
                                    static_cast<float>(words[1] >> (8 * group) & 15U));
   }
   __device__ static float minimum(const uint32_t* words, int group) {
-    return device::rounded_product(device::widen_half(words[0] >> 16U),
+    return device::rounded_product(widen_half(words[0] >> 16U),
                                    static_cast<float>(words[1] >> (8 * group + 4) & 15U));
   }
 };
@@ -184,7 +211,7 @@ struct SignedScales : Codes {
   static constexpr int kScaleWords = 2;
 
   __device__ static float scale(const uint32_t* words, int group) {
-    return device::rounded_product(device::widen_half(words[1] & 0xFFFFU),
+    return device::rounded_product(widen_half(words[1] & 0xFFFFU),
                                    device::signed_byte(words[0] >> (8 * group) & 255U));
   }
 };
@@ -202,17 +229,18 @@ struct Fp8Fragments : BlockFragments {
   __device__ static float weight(uint32_t code) {
     return device::widen(device::Float8Bits{static_cast<uint8_t>(code)});
   }
-  /// Bits of a number that is not NaN, of which a bfloat16 has all that are not 0.
-  __device__ static uint32_t number_bits(uint32_t code) {
-    const float tiny = device::float_of((code & 0x80U) << 24U | (code & 0x7FU) << 20U);
-    return device::bits_of(tiny * device::float_of(0x7B800000U));  // 2^120
+  /// Two bytes of a word, from `first` on, of numbers that are not NaN.
+  __device__ static uint32_t pair_of_numbers(uint32_t word, unsigned first) {
+    const uint32_t codes = __byte_perm(word, 0, 0x1404U + first * 0x1010U);  // in the upper bytes
+    const uint32_t tiny = (codes & 0x80008000U) | (codes >> 4U & 0x07F007F0U);
+    return fused_pairs(tiny, 0x7B807B80U, 0x80008000U);  // times 2^120
   }
   __device__ static void expand(const WeightFragment* fragments, int step,
                                 uint32_t (&words)[kParts][4]) {
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
-      words[0][w] = number_bits(byte_code(fragments[step / 2], step, w, 0)) >> 16U |
-                    number_bits(byte_code(fragments[step / 2], step, w, 1));
+      words[0][w] = pair_of_numbers(fragments[step / 2].word[step % 2 * 2 + w / 2],
+                                    static_cast<unsigned>(w % 2 * 2));
     }
   }
   __device__ static float scale(const uint32_t* words, int group) {

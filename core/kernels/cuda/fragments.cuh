@@ -15,6 +15,7 @@
 // (kIsExpanded), expand(), which makes bfloat16 numbers of a step's weights, of one lane's
 // fragments and then its further words.
 #include <cuda_launch.h>
+#include <paired_numbers.h>
 
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/device/numbers.h"
@@ -55,13 +56,51 @@ SPECDEC_DEVICE void split(float number, uint32_t (&parts)[kParts]) {
   }
 }
 
-/// Two codes less an offset, as bfloat16: exact up to eight bits.
-__device__ inline uint32_t pair_of_codes(uint32_t low, uint32_t high, int offset) {
+/// What two numbers leave of themselves beside their pair of rounded ones; 0 where that is not
+/// finite.
+__device__ inline float rest_of(float number, uint32_t rounded_bits) {
+  const float rounded = device::float_of(rounded_bits);
+  return device::magnitude_of(rounded) < device::infinity() ? number - rounded : 0.0F;
+}
+
+/// split() of two numbers, whose parts are pairs.
+template <int kParts>
+__device__ inline void split_pair(float first, float second, uint32_t (&parts)[kParts]) {
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    const uint32_t pair = pair_of_bfloat16(first, second);
+    parts[part] = pair;
+    first = rest_of(first, pair << 16U);
+    second = rest_of(second, pair & 0xFFFF0000U);
+  }
+}
+
+/// A bfloat16 number twice.
+__device__ inline uint32_t twice(float number) {
+  const uint32_t bits = device::bits_of(number) >> 16U;
+  return bits << 16U | bits;
+}
+
+/// Two codes of up to seven bits, in the lower bits of either half, less an offset, as bfloat16.
+__device__ inline uint32_t pair_of_codes(uint32_t codes, int offset) {
+  // The bits of 128 + code; differences of integers up to 256 are exact.
+  const float base = 128.0F + static_cast<float>(offset);
+  return fused_pairs(codes | 0x43004300U, twice(1.0F), twice(-base));
+}
+
+/// Two bytes of a word, from `first` on, less an offset, as bfloat16.
+__device__ inline uint32_t pair_of_bytes(uint32_t word, unsigned first, int offset) {
   // The bits of 2^23 + code; a difference of integers below 2^24 is exact.
   const float base = 8388608.0F + static_cast<float>(offset);
-  const uint32_t first = device::bits_of(device::float_of(0x4B000000U | low) - base);
-  const uint32_t second = device::bits_of(device::float_of(0x4B000000U | high) - base);
-  return first >> 16U | (second & 0xFFFF0000U);
+  const uint32_t low = __byte_perm(word, 0x4B000000U, 0x7650U + first);
+  const uint32_t high = __byte_perm(word, 0x4B000000U, 0x7650U + first + 1);
+  return __byte_perm(device::bits_of(device::float_of(low) - base),
+                     device::bits_of(device::float_of(high) - base), 0x7632U);
+}
+
+/// A word whose bit `from` becomes bit `to`.
+__device__ inline uint32_t shifted(uint32_t word, int from, int to) {
+  return from < to ? word << (to - from) : word >> (from - to);
 }
 
 /// Code of four bits i of word w, of those of a step.
@@ -106,7 +145,7 @@ struct BlockFragments {
   static constexpr bool kHasZeros = false;
   static constexpr bool kIsAffine = false;
   static constexpr bool kIsExpanded = true;
-  static constexpr int kOutputTiles = 1;
+  static constexpr int kOutputTiles = 2;
   static constexpr int kRowTiles = 8;
 };
 

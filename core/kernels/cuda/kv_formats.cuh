@@ -1,6 +1,8 @@
 #pragma once
 // How a key or value of a head is read and written in each format of the cache. Element e lies at
 // first[e * stride]. A number that is read is the sum of kParts bfloat16 numbers.
+#include <paired_numbers.h>
+
 #include <type_traits>
 
 #include "core/kernels/cuda/kernels.h"
@@ -61,8 +63,7 @@ __device__ inline void for_each_group(const float* numbers, int head_dim, const 
 /// Scale of a group, of those that begin at `scales`.
 __device__ inline float read_scale(const uint8_t* scales, int64_t stride, int group) {
   const uint8_t* low = scales + 2 * group * stride;
-  return device::widen_half(static_cast<uint32_t>(low[0]) | static_cast<uint32_t>(low[stride])
-                                                                << 8U);
+  return widen_half(static_cast<uint32_t>(low[0]) | static_cast<uint32_t>(low[stride]) << 8U);
 }
 
 __device__ inline void write_scale(device::HalfBits scale, int group, uint8_t* scales,

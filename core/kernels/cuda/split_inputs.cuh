@@ -20,14 +20,11 @@ __device__ inline void split_step(const SplitInputs& to, int32_t row, const floa
 #pragma unroll
   for (int word = 0; word < 2; ++word) {
     const int32_t k = step * kStepInputs + fragment_input(lane, word);
+    uint32_t parts[kParts];
+    split_pair(k < to.in ? numbers[k] : 0.0F, k + 1 < to.in ? numbers[k + 1] : 0.0F, parts);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      uint32_t parts[kParts];
-      split(k + i < to.in ? numbers[k + i] : 0.0F, parts);
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        fragments[part].word[word] |= parts[part] << (16U * static_cast<unsigned>(i));
-      }
+    for (int part = 0; part < kParts; ++part) {
+      fragments[part].word[word] = parts[part];
     }
   }
   InputFragment* out = to.fragments(row / kTileRows) + static_cast<int64_t>(step) * kParts * kWarp +

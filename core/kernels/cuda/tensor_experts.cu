@@ -47,7 +47,7 @@ __device__ inline InputAddress gathered_inputs(const ExpertLinearTask& task, con
           split.sums(second.tile) + second.place - sums,
           0,
           0,
-          pairs[lane / 4] < 0 ? 0 : 1};
+          1};
 }
 
 __device__ inline void write_pairs(const ExpertLinearTask& task, const TensorExpertShared& shared) {

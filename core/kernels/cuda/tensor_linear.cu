@@ -45,12 +45,14 @@ __global__ void __launch_bounds__(kTensorThreads, 2)
                             static_cast<int32_t>(blockIdx.x) * kOutputTiles),
       task.in);
   await_earlier_kernels();  // the last one splits the inputs
-  const InputAddress inputs = {split.fragments(first_tile) + lane,
+  const int32_t rows = task.rows - first_tile * kTileRows;
+  const int row = kTiles > 1 || lane / 4 < rows ? lane / 4 : 0;
+  const InputAddress inputs = {split.fragments(first_tile) + row * 4 + lane % 4,
                                split.sums(first_tile) + lane % 4 * 2,
                                1,
                                static_cast<int64_t>(chunks) * kChunkFragments,
                                static_cast<int64_t>(chunks) * kChunkSums,
-                               task.rows - first_tile * kTileRows - lane / 4};
+                               rows - lane / 4};
   Sums<kOutputTiles, kTiles> sums;
   add_chunks(kernel_task.format, weights, inputs, tiles, sums);
   auto* shared = reinterpret_cast<float*>(shared_memory());
@@ -76,8 +78,9 @@ int launch_product(const FormatTask<TensorLinearTask, Format>& task, void* strea
   if (tiles == 1) {
     return launch_product<kOutputTiles, 1>(task, stream);
   }
-  return tiles <= 4 ? launch_product<kOutputTiles, 4>(task, stream)
-                    : launch_product<kOutputTiles, Format::kRowTiles>(task, stream);
+  constexpr int kShared = Format::kIsExpanded ? 1 : kOutputTiles;  // all that registers hold
+  return tiles <= 4 ? launch_product<kShared, 4>(task, stream)
+                    : launch_product<kShared, Format::kRowTiles>(task, stream);
 }
 
 }  // namespace

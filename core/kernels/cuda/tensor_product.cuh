@@ -75,7 +75,7 @@ struct Sums {
 };
 
 /// A chunk of the block's first tile of rows, as a lane needs it; that of the next tile is a stride
-/// further.
+/// further. Nothing is read of rows that are not there: one row is an eighth of a tile.
 struct InputAddress {
   const InputFragment* fragments;
   const float* sums;   ///< those of the first of the lane's two rows
@@ -83,13 +83,18 @@ struct InputAddress {
   int64_t fragment_stride, sum_stride;
   int32_t rows;  ///< from the row on that the lane holds in the first tile; below 1 = it has none
 
-  /// Zeros in a row that is not there, of which nothing is read: one row is an eighth of a tile.
+  /// A step of one of several tiles: zeros in a row that is not there.
   __device__ StepInputs step(int tile, int step) const {
     StepInputs inputs = {};
     if (tile * kTileRows < rows) {
       inputs = read_step(fragments + tile * fragment_stride + step * kParts * kWarp);
     }
     return inputs;
+  }
+  /// A step of the only tile, in whose place a lane without a row holds another one's: nobody
+  /// reads its sums.
+  __device__ StepInputs only_step(int step) const {
+    return read_step(fragments + step * kParts * kWarp);
   }
 };
 
@@ -115,7 +120,7 @@ __device__ inline WeightChunk<Format> read_chunk(const WeightAddress& address, i
       reinterpret_cast<const WeightFragment*>(address.fragments + tile * address.fragment_stride);
 #pragma unroll
   for (int f = 0; f < Format::kFragments; ++f) {
-    chunk.fragments[f] = fragments[f * kWarp];
+    load_once(fragments + f * kWarp, chunk.fragments[f].word);
   }
   if constexpr (Format::kMoreWords > 0) {
     const auto lane = static_cast<int>(lane_index());
@@ -150,7 +155,8 @@ __device__ inline WeightAddress first_weights(const void* matrix, int32_t output
 }
 
 /// The weights of the chunks that a warp takes, one after the other, for the block's tiles of
-/// outputs. They are read kAhead chunks before they are multiplied, the first ones at once.
+/// outputs. They are read kAhead chunks before they are multiplied, the first ones at once. Each
+/// stays in the registers that it was read to: the loop is unrolled for as many as there are.
 template <class Format, int kOutputTiles, int kAhead>
 class WeightStream {
  public:
@@ -158,31 +164,35 @@ class WeightStream {
       : first_(first), chunks_(chunks_of(in)), chunk_(static_cast<int32_t>(warp_index())) {
 #pragma unroll
     for (int ahead = 0; ahead < kAhead; ++ahead) {
-      read(ahead);
+      read(ahead, ahead);
     }
   }
 
-  /// Number of the chunk that next() comes to; not below chunks() = none is left.
-  __device__ int32_t chunk() const { return chunk_; }
-  __device__ int32_t chunks() const { return chunks_; }
-
-  /// The weights of that chunk.
-  __device__ void next(WeightChunk<Format> (&weights)[kOutputTiles]) {
-    read(kAhead);
-#pragma unroll
-    for (int o = 0; o < kOutputTiles; ++o) {
-      weights[o] = read_[0][o];
-#pragma unroll
-      for (int ahead = 0; ahead < kAhead; ++ahead) {
-        read_[ahead][o] = read_[ahead + 1][o];
-      }
+  /// Calls use(chunk, weights) for each of them.
+  template <class Use>
+  __device__ void for_each(const Use& use) {
+    while (use_from<0>(use)) {
     }
-    chunk_ += kTensorWarps;
   }
 
  private:
-  /// Reads the weights of the chunk that comes `ahead` chunks of the warp later.
-  __device__ void read(int ahead) {
+  /// Uses the chunks from number i of those that are kept on. False where none is left.
+  template <int i, class Use>
+  __device__ bool use_from(const Use& use) {
+    if constexpr (i <= kAhead) {
+      if (chunk_ >= chunks_) {
+        return false;
+      }
+      read((i + kAhead) % (kAhead + 1), kAhead);
+      use(chunk_, read_[i]);
+      chunk_ += kTensorWarps;
+      return use_from<i + 1>(use);
+    }
+    return true;
+  }
+
+  /// Reads the weights of the chunk that comes `ahead` chunks of the warp later, as number i.
+  __device__ void read(int i, int ahead) {
     const int64_t chunk = chunk_ + ahead * kTensorWarps;
     if (chunk >= chunks_) {
       return;
@@ -192,7 +202,7 @@ class WeightStream {
     address.scales += chunk * kChunkScaleWords<Format>;
 #pragma unroll
     for (int o = 0; o < kOutputTiles; ++o) {
-      read_[ahead][o] = read_chunk<Format>(address, o);
+      read_[i][o] = read_chunk<Format>(address, o);
     }
   }
 
@@ -228,7 +238,7 @@ __device__ inline void add_chunk(const WeightChunk<Format> (&weights)[kOutputTil
     float chunk[kOutputTiles][4] = {};
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const StepInputs step_inputs = inputs.step(tile, step);
+      const StepInputs step_inputs = kTiles == 1 ? inputs.only_step(step) : inputs.step(tile, step);
 #pragma unroll
       for (int part = kParts - 1; part >= 0; --part) {
 #pragma unroll
@@ -271,11 +281,16 @@ __device__ inline float input_sum(const float* sums, int group) {
   return kGroupSteps == 1 ? first[0] : first[0] + first[kTileRows];
 }
 
+/// Sums of a chunk's inputs that share a scale, by tiles of outputs and rows.
+template <int kOutputTiles, int kTiles>
+using ChunkSums = float[kOutputTiles][kTiles][4];
+
 /// Adds the sums of a chunk's inputs that share a scale.
-template <class Format, int kTiles>
-__device__ inline void add_scaled(const WeightChunk<Format>& weights, int group,
-                                  const float (&chunk)[kTiles][4], const InputAddress& inputs,
-                                  int32_t tiles, Sums<1, kTiles>& sums) {
+template <class Format, int kOutputTiles, int kTiles>
+__device__ inline void add_scaled(const WeightChunk<Format> (&weights)[kOutputTiles], int group,
+                                  const ChunkSums<kOutputTiles, kTiles>& chunk,
+                                  const InputAddress& inputs, int32_t tiles,
+                                  Sums<kOutputTiles, kTiles>& sums) {
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
     if (Format::kHasMinima && tile > 0 && tile >= tiles) {
@@ -283,43 +298,55 @@ __device__ inline void add_scaled(const WeightChunk<Format>& weights, int group,
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      float& sum = sums.numbers[0][tile][i];
-      if constexpr (Format::kScaleWords > 0) {
-        // Numbers 0 and 1 are of the lane's first output, 2 and 3 of its second.
-        const uint32_t* scales = weights.scales + i / 2 * Format::kScaleWords;
-        sum = device::fused(chunk[tile][i], Format::scale(scales, group), sum);
-        if constexpr (Format::kHasMinima) {
-          const float* sums_of_row =
-              inputs.sums + tile * inputs.sum_stride + i % 2 * inputs.second_sum;
-          sum = device::fused(-Format::minimum(scales, group),
-                              input_sum<Format::kScaleSteps>(sums_of_row, group), sum);
+#pragma unroll
+      for (int o = 0; o < kOutputTiles; ++o) {
+        float& sum = sums.numbers[o][tile][i];
+        if constexpr (Format::kScaleWords > 0) {
+          // Numbers 0 and 1 are of the lane's first output, 2 and 3 of its second.
+          const uint32_t* scales = weights[o].scales + i / 2 * Format::kScaleWords;
+          sum = device::fused(chunk[o][tile][i], Format::scale(scales, group), sum);
+          if constexpr (Format::kHasMinima) {
+            const float* sums_of_row =
+                inputs.sums + tile * inputs.sum_stride + i % 2 * inputs.second_sum;
+            sum = device::fused(-Format::minimum(scales, group),
+                                input_sum<Format::kScaleSteps>(sums_of_row, group), sum);
+          }
+        } else {
+          sum += chunk[o][tile][i];
         }
-      } else {
-        sum += chunk[tile][i];
       }
     }
   }
 }
 
 /// What add_chunk does, with weights that are expanded in registers, a step for all tiles of rows.
-template <class Format, int kTiles>
-__device__ inline void add_expanded_chunk(const Format& format, const WeightChunk<Format>& weights,
+template <class Format, int kOutputTiles, int kTiles>
+__device__ inline void add_expanded_chunk(const Format& format,
+                                          const WeightChunk<Format> (&weights)[kOutputTiles],
                                           const InputAddress& inputs, int32_t tiles,
-                                          Sums<1, kTiles>& sums) {
+                                          Sums<kOutputTiles, kTiles>& sums) {
 #pragma unroll
   for (int group = 0; group < kSteps / Format::kScaleSteps; ++group) {
-    float chunk[kTiles][4] = {};
+    ChunkSums<kOutputTiles, kTiles> chunk = {};
 #pragma unroll
     for (int s = 0; s < Format::kScaleSteps; ++s) {
       const int step = group * Format::kScaleSteps + s;
-      uint32_t words[Format::kParts][4];
-      format.expand(weights.fragments, step, words);
+      uint32_t words[kOutputTiles][Format::kParts][4];
+#pragma unroll
+      for (int o = 0; o < kOutputTiles; ++o) {
+        format.expand(weights[o].fragments, step, words[o]);
+      }
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
         if (tile > 0 && tile >= tiles) {
           break;
         }
-        multiply_parts<Format>(words, inputs.step(tile, step), chunk[tile]);
+        const StepInputs step_inputs =
+            kTiles == 1 ? inputs.only_step(step) : inputs.step(tile, step);
+#pragma unroll
+        for (int o = 0; o < kOutputTiles; ++o) {
+          multiply_parts<Format>(words[o], step_inputs, chunk[o][tile]);
+        }
       }
     }
     add_scaled<Format>(weights, group, chunk, inputs, tiles, sums);
@@ -332,18 +359,16 @@ __device__ inline void add_chunks(const Format& format,
                                   WeightStream<Format, kOutputTiles, kAhead>& stream,
                                   const InputAddress& first_inputs, int32_t tiles,
                                   Sums<kOutputTiles, kTiles>& sums) {
-  while (stream.chunk() < stream.chunks()) {
+  stream.for_each([&](int32_t chunk, const WeightChunk<Format>(&weights)[kOutputTiles]) {
     InputAddress inputs = first_inputs;
-    inputs.fragments += static_cast<int64_t>(stream.chunk()) * kChunkFragments;
-    inputs.sums += static_cast<int64_t>(stream.chunk()) * kChunkSums;
-    WeightChunk<Format> weights[kOutputTiles];
-    stream.next(weights);
+    inputs.fragments += static_cast<int64_t>(chunk) * kChunkFragments;
+    inputs.sums += static_cast<int64_t>(chunk) * kChunkSums;
     if constexpr (Format::kIsExpanded) {
-      add_expanded_chunk(format, weights[0], inputs, tiles, sums);
+      add_expanded_chunk(format, weights, inputs, tiles, sums);
     } else {
       add_chunk<Format>(weights, inputs, tiles, sums);
     }
-  }
+  });
 }
 
 /// Shared memory: [warps][kTiles * 8 rows][kOutputTiles * 16 outputs].

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
@@ -129,6 +130,14 @@ class CudaTensorFormatsTest : public testing::TestWithParam<WeightFormat> {
             magnitude_of(rows)};
   }
 
+  /// Whether a product subtracts from a scaled code what a row's weight has subtracted before it is
+  /// rounded.
+  static bool rounds_otherwise() {
+    constexpr WeightFormat kFormats[] = {WeightFormat::kInt4x128, WeightFormat::kInt4x32,
+                                         WeightFormat::kAffine8x64, WeightFormat::kAffine4x32};
+    return std::find(std::begin(kFormats), std::end(kFormats), GetParam()) != std::end(kFormats);
+  }
+
   static std::vector<int64_t> inputs() {
     if (!is_in_blocks(GetParam())) {
       return {1, 16, 63, 200, 1100};
@@ -190,6 +199,30 @@ TEST_P(CudaTensorFormatsTest, ARowAmongOthersHasItsOwnBits) {
       const Tensor some = matrix.apply(input.narrow(0, first, rows).clone());
       EXPECT_TRUE(at::equal(some[row - first], all[row])) << row << " of " << rows;
     }
+  }
+}
+
+/// An input of 1 among zeros picks out a weight, whose bits are those of its row in a table.
+TEST_P(CudaTensorFormatsTest, SingleWeightsAreThoseOfRows) {
+  const int64_t in = is_in_blocks(GetParam()) ? inputs().front() : 80;
+  const TensorCase c = random_case(35, in, {});
+  const Tensor weight = c.weight.to(at::kFloat);
+  const Tensor picked = c.matrix.apply(at::eye(in)).t();
+  if (rounds_otherwise()) {  // a scaled code and what is added are two terms of a sum
+    EXPECT_TRUE(at::allclose(picked, weight, 0.0, 1e-6 * c.magnitude.max().item<double>()));
+  } else {
+    EXPECT_TRUE(at::equal(picked, weight));
+  }
+}
+
+/// From 8,192 outputs on a block has two tiles of them.
+TEST_P(CudaTensorFormatsTest, PairsOfTilesHaveTheBitsOfEach) {
+  const TensorCase c = random_case(8209, inputs().front(), {});
+  const auto last = [&](const Tensor& rows) { return rows.narrow(0, 8192, 17).clone(); };
+  const TensorMatrix alone(last(c.stored), last(c.weight), GetParam());
+  for (const int64_t rows : {1, 8}) {
+    const Tensor input = at::randn({rows, inputs().front()});
+    EXPECT_TRUE(at::equal(c.matrix.apply(input).narrow(1, 8192, 17), alone.apply(input))) << rows;
   }
 }
 
