@@ -33,8 +33,10 @@ struct FedModules {
 /// Nothing, and nothing is pending, where the logits are damaged, or no graph can hold the draft
 /// now.
 struct ModuleDrawing {
-  /// Whether a draft of `count` tokens can be drawn behind `fed` ones; empty = none can.
-  std::function<bool(int64_t fed, int64_t count)> can_draw = {};
+  /// Whether a chain or a tree of `count` tokens can be drawn behind `fed` ones; empty = none can.
+  using CanDraw = std::function<bool(int64_t fed, int64_t count)>;
+  CanDraw can_draw_chain = {};
+  CanDraw can_draw_tree = {};
   std::function<std::optional<DrawnChain>(const ChainRequest& chain, const FedModules& fed)>
       draw_chain = {};
   std::function<std::optional<DrawnTree>(const TreeRequest& tree, const FedModules& fed)>

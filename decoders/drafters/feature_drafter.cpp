@@ -215,12 +215,12 @@ ForwardResult FeatureDrafter::expand_on_device(const Draft& partial,
   return evaluate({.partial = partial, .nodes = frontier, .tokens = tokens, .keep_logits = true});
 }
 
-std::optional<int64_t> FeatureDrafter::fed_before(int64_t size, int64_t count) const {
+std::optional<int64_t> FeatureDrafter::fed_before(int64_t size, int64_t count,
+                                                  const ModuleDrawing::CanDraw& can_draw) const {
   const bool is_prompt = modules_.front()->length() == 0 || size > kMostFeatures;
   if (modules_.size() == 1) {
     return is_prompt ? size - 1 : 0;
   }
-  const auto& can_draw = options_.modules.can_draw;
   if (target_features_.known() < std::ssize(modules_) || !can_draw || !can_draw(1, count)) {
     return std::nullopt;
   }
@@ -229,11 +229,12 @@ std::optional<int64_t> FeatureDrafter::fed_before(int64_t size, int64_t count) c
 }
 
 template <class Draw>
-auto FeatureDrafter::draw_behind(int64_t count, const Draw& draw) {
+auto FeatureDrafter::draw_behind(int64_t count, const ModuleDrawing::CanDraw& can_draw,
+                                 const Draw& draw) {
   const Tensor features = target_features_.untaken();
   const int64_t size = features.defined() ? features.size(0) : 0;
   const TokenSpan tokens = committed_.last(static_cast<size_t>(size));
-  const std::optional<int64_t> before = size > 0 ? fed_before(size, count) : std::nullopt;
+  const std::optional<int64_t> before = size > 0 ? fed_before(size, count, can_draw) : std::nullopt;
   if (!before) {
     return decltype(draw(tokens, features)){};
   }
@@ -260,18 +261,24 @@ std::optional<DrawnChain> FeatureDrafter::draw_chain(const ChainRequest& chain) 
   if (!expands_on_device()) {
     return std::nullopt;
   }
-  return draw_behind(chain.count, [&](TokenSpan fed, const Tensor& features) {
-    return modules_.size() > 1
-               ? options_.modules.draw_chain(chain, {fed, features, newest_})
-               : modules_.front()->draw_chain(fed, chain, {}, {.features = features});
-  });
+  const ModuleDrawing& modules = options_.modules;
+  return draw_behind(
+      chain.count, modules.can_draw_chain, [&](TokenSpan fed, const Tensor& features) {
+        return modules_.size() > 1
+                   ? modules.draw_chain(chain, {fed, features, newest_})
+                   : modules_.front()->draw_chain(fed, chain, {}, {.features = features});
+      });
 }
 
 std::optional<DrawnTree> FeatureDrafter::draw_tree(const TreeRequest& tree) {
-  return draw_behind(std::ssize(tree.parents) - 1, [&](TokenSpan fed, const Tensor& features) {
-    return modules_.size() > 1 ? options_.modules.draw_tree(tree, {fed, features, newest_})
-                               : modules_.front()->draw_tree(fed, tree, {}, {.features = features});
-  });
+  const ModuleDrawing& modules = options_.modules;
+  return draw_behind(std::ssize(tree.parents) - 1, modules.can_draw_tree,
+                     [&](TokenSpan fed, const Tensor& features) {
+                       return modules_.size() > 1
+                                  ? modules.draw_tree(tree, {fed, features, newest_})
+                                  : modules_.front()->draw_tree(fed, tree, {},
+                                                                {.features = features});
+                     });
 }
 
 std::optional<DraftRoom> FeatureDrafter::begin_draft(const DraftContext& context) {

@@ -59,12 +59,13 @@ class FeatureDrafter final : public DistributionDrafter {
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override;
   std::optional<DrawnTree> draw_tree(const TreeRequest& tree) override;
   /// A draft, drawn by `draw` behind tokens that the modules have not kept, with their features.
-  /// `count`: tokens of the draft.
+  /// `count`: tokens of the draft; `can_draw`: of several modules, whether they can.
   template <class Draw>
-  auto draw_behind(int64_t count, const Draw& draw);
+  auto draw_behind(int64_t count, const ModuleDrawing::CanDraw& can_draw, const Draw& draw);
   /// How many of `size` tokens that the modules have not kept are fed to them before a draft of
   /// `count` ones is drawn behind the others; nothing where none can be drawn.
-  std::optional<int64_t> fed_before(int64_t size, int64_t count) const;
+  std::optional<int64_t> fed_before(int64_t size, int64_t count,
+                                    const ModuleDrawing::CanDraw& can_draw) const;
   /// Where there are features to begin with that no draft has begun with, or the logits after them
   /// lie on the device: several modules that drew nothing go on from these level by level.
   bool expands_on_device() override;

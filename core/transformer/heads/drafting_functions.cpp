@@ -41,7 +41,10 @@ ModuleDrawing drawing_of(const std::shared_ptr<ModuleDrafts>& drafts) {
   if (drafts == nullptr) {
     return {};
   }
-  return {.can_draw = [drafts](int64_t fed, int64_t count) { return drafts->can_draw(fed, count); },
+  return {.can_draw_chain = [drafts](int64_t fed,
+                                     int64_t count) { return drafts->can_draw_chain(fed, count); },
+          .can_draw_tree = [drafts](int64_t fed,
+                                    int64_t count) { return drafts->can_draw_tree(fed, count); },
           .draw_chain = [drafts](const ChainRequest& chain,
                                  const FedModules& fed) { return drafts->draw_chain(chain, fed); },
           .draw_tree = [drafts](const TreeRequest& tree,

@@ -34,6 +34,7 @@ FeatureModel::FeatureModel(std::unique_ptr<FeatureHead> head,
       step_memories_(ops_),
       fed_memories_{StepMemories(ops_), StepMemories(ops_)},
       scored_memories_(ops_),
+      fed_logits_memory_(ops_, 1),
       logits_memory_(columns(), placed_numbers(*target_)),
       graphs_(*ops_, options.graphs) {
   TransformerOptions engine = options;
@@ -298,16 +299,26 @@ bool FeatureModel::begin_steps(TokenSpan fed, const DraftSteps& steps, int64_t c
   return tokens.has_value();
 }
 
-Tensor FeatureModel::run_fed(const Tensor& features, bool own) {
+Tensor FeatureModel::fed_output(const Tensor& features, bool own) {
   StepMemory& memory = fed_memories_[own ? 1 : 0].of(features.size(0));
-  const Tensor output =
-      engine_->run_step(0, head_->enter(memory.entering(), fed_tokens_, features, own));
-  fed_output_ = last_rows(output, 1);
-  return head_->feature(memory.leaving(), output);
+  return engine_->run_step(0, head_->enter(memory.entering(), fed_tokens_, features, own));
 }
 
+Tensor FeatureModel::run_fed(const Tensor& features, bool own) {
+  const Tensor output = fed_output(features, own);
+  StepMemory& memory = fed_memories_[own ? 1 : 0].of(features.size(0));
+  Tensor after = head_->feature(memory.leaving(), output);
+  fed_output_ = last_rows(output, 1);
+  fed_feature_ = last_rows(after, 1);
+  return after;
+}
+
+void FeatureModel::keep_fed(const Tensor& features, bool own) { (void)fed_output(features, own); }
+
 Tensor FeatureModel::fed_logits() {
-  leave_step(fed_output_);
+  leaving_ = &fed_logits_memory_.leaving();
+  step_output_ = fed_output_;
+  step_feature_ = fed_feature_;
   return step_logits();
 }
 

@@ -57,9 +57,11 @@ class FeatureModel final : public LanguageModel {
   Tensor prepared(const Tensor& features) const;
   /// Evaluates the tokens `fed` by the features [n, width] at those before them, the target's or,
   /// `own`, of heads: the features [n, hidden] after them, in memory that the next draft
-  /// overwrites. Calls ops only, as fed_logits does.
+  /// overwrites. Calls ops only, as keep_fed and fed_logits do.
   Tensor run_fed(const Tensor& features, bool own);
-  /// Logits [1, columns] after the last of these tokens, before a step is run.
+  /// run_fed of a module whose features after these tokens nobody reads: they become what it keeps.
+  void keep_fed(const Tensor& features, bool own);
+  /// Logits [1, columns] after the last token of run_fed, before a step is run.
   Tensor fed_logits();
   /// What the nodes of a step are fed, on the device.
   struct StepInputs {
@@ -95,6 +97,8 @@ class FeatureModel final : public LanguageModel {
   ForwardInputs enter_step(const Tensor& tokens, const Tensor& features);
   /// Notes what they came to.
   void leave_step(const Tensor& output);
+  /// What the layers come to of the tokens `fed`, [n, hidden].
+  Tensor fed_output(const Tensor& features, bool own);
   /// Columns of the head's logits.
   int64_t columns() const;
   /// Draws a draft behind `fed`: as a graph, or step by step.
@@ -112,11 +116,13 @@ class FeatureModel final : public LanguageModel {
   /// Memories of tokens that are fed with the target's features, and with the head's own.
   std::array<StepMemories, 2> fed_memories_;
   StepMemories scored_memories_;  ///< of what their logits are products of
+  StepMemory fed_logits_memory_;
   ResultMemory logits_memory_;
   ForwardGraphs graphs_;               ///< of forwards
   Ops* leaving_ = nullptr;             ///< of the newest step
   Tensor step_output_, step_feature_;  ///< of the newest step
-  Tensor fed_tokens_, fed_output_;     ///< of begin_steps; of the last one of these
+  Tensor fed_tokens_;                  ///< of begin_steps
+  Tensor fed_output_, fed_feature_;    ///< [1, hidden] of the last one of these
   std::unique_ptr<TransformerModel> engine_;
 };
 

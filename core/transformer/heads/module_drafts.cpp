@@ -27,17 +27,21 @@ int64_t ModuleDrafts::fed_steps(size_t module, int64_t steps) const {
   return module + 1 == modules_.size() ? steps : std::min(static_cast<int64_t>(module), steps);
 }
 
-bool ModuleDrafts::can_draw(int64_t fed, int64_t count) const {
+bool ModuleDrafts::can_draw_chain(int64_t fed, int64_t count) const {
   return modules_.front()->draws_drafts() && graphs_.enabled() &&
          std::all_of(modules_.begin(), modules_.end(),
                      [&](const FeatureModel* module) { return module->can_step(fed + count - 1); });
 }
 
-void ModuleDrafts::check_fed(const FedModules& fed, int64_t count) const {
+bool ModuleDrafts::can_draw_tree(int64_t fed, int64_t count) const {
+  return count < ResultMemory::kMostRows && can_draw_chain(fed, count);
+}
+
+void ModuleDrafts::check_fed(const FedModules& fed, int64_t count, bool can_draw) const {
   const size_t before = modules_.size() - 1;
-  SPECDEC_CHECK(can_draw(std::ssize(fed.tokens), count),
-                "{} tokens behind {} by {} modules: ask can_draw() first", count, fed.tokens.size(),
-                modules_.size());
+  SPECDEC_CHECK(can_draw,
+                "{} tokens behind {} by {} modules: ask can_draw_chain() or can_draw_tree() first",
+                count, fed.tokens.size(), modules_.size());
   SPECDEC_CHECK(
       !fed.tokens.empty() && fed.newest.size() == modules_.size() && fed.features.dim() == 2 &&
           fed.features.size(0) == std::ssize(fed.tokens) &&
@@ -50,7 +54,7 @@ void ModuleDrafts::check_fed(const FedModules& fed, int64_t count) const {
 
 std::optional<DrawnChain> ModuleDrafts::draw_chain(const ChainRequest& chain,
                                                    const FedModules& fed) {
-  check_fed(fed, chain.count);
+  check_fed(fed, chain.count, can_draw_chain(std::ssize(fed.tokens), chain.count));
   const auto drawing = ops_.sampler()->begin_chain(chain, modules_.front()->vocab_size());
   return run(steps_of(*drawing, chain.count), fed) ? finish([&] { return drawing->read(); }, fed)
                                                    : std::nullopt;
@@ -58,10 +62,7 @@ std::optional<DrawnChain> ModuleDrafts::draw_chain(const ChainRequest& chain,
 
 std::optional<DrawnTree> ModuleDrafts::draw_tree(const TreeRequest& tree, const FedModules& fed) {
   const auto tokens = std::ssize(tree.parents) - 1;
-  check_fed(fed, tokens);
-  if (tokens >= ResultMemory::kMostRows) {
-    return std::nullopt;
-  }
+  check_fed(fed, tokens, can_draw_tree(std::ssize(fed.tokens), tokens));
   const auto drawing = ops_.sampler()->begin_tree(tree, modules_.front()->vocab_size());
   const DraftSteps steps = steps_of(*drawing, tree.parents);
   return run(steps, fed) ? finish([&] { return drawing->read(std::ssize(steps.sizes) + 1); }, fed)
@@ -171,7 +172,11 @@ std::vector<Tensor> ModuleDrafts::feed() {
       Tensor others = before.narrow(0, 1, count - 1);
       ops_.copy(features.back().narrow(0, 0, count - 1), others);
     }
-    features.push_back(modules_[module]->run_fed(before, /*own=*/true));
+    if (module + 1 == modules_.size()) {
+      modules_[module]->keep_fed(before, /*own=*/true);
+    } else {
+      features.push_back(modules_[module]->run_fed(before, /*own=*/true));
+    }
   }
   return features;
 }
@@ -184,6 +189,7 @@ void ModuleDrafts::draw(const DraftSteps& steps) {
     feature = feature.narrow(0, count - 1, 1);
   }
   const std::vector<Tensor> roots = features;
+  features.resize(modules_.size());  // the last module's own are those of drafted tokens alone
   Tensor tokens = steps.draw(0, modules_.front()->fed_logits());
   for (int64_t step = 1; step <= std::ssize(steps.sizes); ++step) {
     const Tensor parents = steps.parents_in_step(step);

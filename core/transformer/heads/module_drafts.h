@@ -28,9 +28,11 @@ class ModuleDrafts {
   /// drafts that are kept.
   ModuleDrafts(std::vector<FeatureModel*> modules, int64_t graphs);
 
-  /// Whether a graph can hold a draft of so many tokens behind `fed` ones: for each module its
-  /// nodes.
-  bool can_draw(int64_t fed, int64_t count) const;
+  /// Whether a graph can hold a chain or a tree of so many tokens behind `fed` ones: for each
+  /// module its nodes. A tree's root takes one more place of memory that does not move, so one of
+  /// ResultMemory::kMostRows tokens is never held.
+  bool can_draw_chain(int64_t fed, int64_t count) const;
+  bool can_draw_tree(int64_t fed, int64_t count) const;
   /// Drafts a chain behind tokens that are fed to row 0 of all modules, where it can; reads it back
   /// at once. Nothing, and nothing is pending, where the logits are damaged, where a module's cache
   /// has to bring pages first or holds fewer, and the first time that such a graph is asked for:
@@ -38,13 +40,14 @@ class ModuleDrafts {
   /// those drafted ones that a module evaluated.
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain, const FedModules& fed);
   /// Drafts a tree as draw_chain does a chain. Its nodes with children are pending then: level by
-  /// level, those of a module as deep as it is fed. A tree of 64 tokens or more gives nothing.
+  /// level, those of a module as deep as it is fed.
   std::optional<DrawnTree> draw_tree(const TreeRequest& tree, const FedModules& fed);
   /// How many drafts ran as graphs.
   const GraphCounts& graph_counts() const { return graphs_.counts(); }
 
  private:
-  void check_fed(const FedModules& fed, int64_t count) const;
+  /// InternalError where no draft of `count` tokens can be drawn, or modules lack something.
+  void check_fed(const FedModules& fed, int64_t count, bool can_draw) const;
   /// Steps of a draft whose nodes a module is fed, of those that feed drafted tokens.
   int64_t fed_steps(size_t module, int64_t steps) const;
   /// False, and nothing is pending, where no graph can hold the draft now, or not yet; nothing is
@@ -63,7 +66,8 @@ class ModuleDrafts {
   std::invoke_result_t<Read> finish(const Read& read, const FedModules& fed);
   /// Newest features and pending tokens as they were before the graph ran.
   void undo_draft();
-  /// Feeds the tokens to all modules: the features [n, hidden] of each after them.
+  /// Feeds the tokens to all modules: the features [n, hidden] after them of each but the last one,
+  /// whose features nobody reads.
   std::vector<Tensor> feed();
   /// Feeds all tokens, draws, and feeds drafted ones: calls ops only.
   void draw(const DraftSteps& steps);

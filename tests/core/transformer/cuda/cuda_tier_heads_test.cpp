@@ -70,7 +70,7 @@ TEST_F(CudaTierHeadsTest, AChainOfModulesIsAGraphWhereItFits) {
   ModuleDrafts wanted = drafts_on(paged);
   ModuleDrafts drafts = drafts_on(modules);
   const Tensor numbers = at::randn({16, 16});
-  ASSERT_TRUE(drafts.can_draw(1, 4));
+  ASSERT_TRUE(drafts.can_draw_tree(1, 4));
   for (int round = 0; round < 4; ++round) {
     const auto expected = chain_of_modules(wanted, paged, numbers, 13);
     const auto drawn = chain_of_modules(drafts, modules, numbers, 13);

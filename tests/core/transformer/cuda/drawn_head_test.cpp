@@ -30,7 +30,7 @@ using testing::ThrowsMessage;
 using Modules = std::vector<std::unique_ptr<LanguageModel>>;
 
 TransformerOptions head_options(std::shared_ptr<Ops> ops = cuda_ops(at::kCPU)) {
-  return {.max_length = 64, .ops = std::move(ops)};
+  return {.max_length = 128, .ops = std::move(ops)};
 }
 
 /// Speculation on a small target whose drafter is a head.
@@ -229,6 +229,40 @@ TEST(CudaDrawnHeadTest, StepsOfSeveralModulesLaunchWhatThoseOfOneDo) {
       EXPECT_THAT(calls, testing::Each(testing::StartsWith("copy")));
       // The prompt goes to each module by itself, with features in and out of several.
       EXPECT_EQ(calls.size(), steps + (make == drawn_mtp ? 1 : 3 * 2 + 2));
+    }
+  }
+}
+
+/// A tree of 64 tokens is no graph: it grows behind one forward of each module, as larger ones do.
+/// One of 63 may be a graph, which is to be fed the newest token.
+TEST(CudaDrawnHeadTest, TreesThatNoGraphHoldsAreFedOnce) {
+  std::vector<std::vector<int64_t>> paths;
+  for (int64_t rank = 0; rank < 40; ++rank) {
+    paths.push_back({rank});
+  }
+  for (int64_t rank = 0; rank < 24; ++rank) {
+    paths.push_back({0, rank});
+  }
+  for (const auto& [tokens, fed] :
+       std::vector<std::pair<size_t, std::vector<int64_t>>>{{63, {3, 2}}, {64, {4, 3}}}) {
+    SCOPED_TRACE(tokens);
+    const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
+    auto shape = std::make_unique<StaticTreeShape>(
+        tree_of_paths({paths.begin(), paths.begin() + static_cast<std::ptrdiff_t>(tokens)}));
+    HeadBench bench(DrawnBy::kDevice, two_modules, verifier_of(DeviceRule::kNone), std::move(shape),
+                    ops);
+    EXPECT_EQ(bench.generate(kChainPrompts.front(), {}).steps.front().drafted,
+              static_cast<int64_t>(tokens));
+    std::vector<std::string> evaluated;  // tokens of each forward of a module
+    for (const std::string& call : ops->take_calls()) {
+      if (call.rfind("embed_rows", 0) == 0) {
+        evaluated.push_back(call);
+      }
+    }
+    ASSERT_GT(evaluated.size(), 3U);
+    for (size_t i = 0; i < 3; ++i) {
+      const int64_t rows = i < 2 ? fed[i] : 1;
+      EXPECT_EQ(evaluated[i], fmt::format("embed_rows [{0}] -> [{0}, 16]", rows)) << i;
     }
   }
 }

@@ -59,8 +59,11 @@ TEST(DraftingFunctionsTest, SeveralModulesDrawTogether) {
     EXPECT_EQ(std::ssize(modules.models), count);
     EXPECT_EQ(modules.drafts != nullptr, count > 1);
     const ModuleDrawing drawing = drawing_of(modules.drafts);
-    EXPECT_EQ(drawing.can_draw && drawing.draw_chain && drawing.draw_tree, count > 1);
-    EXPECT_FALSE(drawing.can_draw && drawing.can_draw(1, 2)) << "a CPU draws nothing";
+    EXPECT_EQ(drawing.can_draw_chain && drawing.can_draw_tree, count > 1);
+    EXPECT_EQ(drawing.draw_chain && drawing.draw_tree, count > 1);
+    for (const auto& can_draw : {drawing.can_draw_chain, drawing.can_draw_tree}) {
+      EXPECT_FALSE(can_draw && can_draw(1, 2)) << "a CPU draws nothing";
+    }
   }
 }
 
