@@ -46,28 +46,6 @@ std::string dtype_names(const std::set<DType>& dtypes) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// Plain; wrapped for other inputs, old and new; without the head, plain and wrapped.
-constexpr TensorNames kTensorNames[] = {{"model.", ""},
-                                        {"language_model.model.", "language_model."},
-                                        {"model.language_model.", ""},
-                                        {"", ""},
-                                        {"language_model.", ""}};
-
-std::string full_name(const TensorNames& names, const std::string& name) {
-  const std::string model = "model.";
-  return name.rfind(model, 0) == 0 ? names.model + name.substr(model.size()) : names.other + name;
-}
-
-bool is_skipped(const std::string& name) {
-  for (const char* part : {"vision_tower.", "audio_tower.", "embed_vision.", "embed_audio.",
-                           "multi_modal_projector.", "vision_model.", "rotary_emb.inv_freq"}) {
-    if (name.find(part) != std::string::npos) {
-      return true;
-    }
-  }
-  return name.rfind("mtp.", 0) == 0;
-}
-
 /// The format of Linear with the same values, or codes and scales; float64 is of whole models.
 std::optional<WeightFormat> linear_format(DType dtype) {
   for (auto format = WeightFormat::kFloat32; format <= kLastFormat;
@@ -78,9 +56,6 @@ std::optional<WeightFormat> linear_format(DType dtype) {
   }
   return std::nullopt;
 }
-
-/// The name of the scales of a matrix of int8 codes.
-std::string scales_name(const std::string& name) { return name + ".scales"; }
 
 /// A matrix in blocks, [rows, bytes of one] as the layout kRows has it.
 Tensor block_rows(const TensorEntry& entry, WeightFormat format) {
@@ -106,12 +81,7 @@ TensorSource::TensorSource(CheckpointTensors checkpoint, const Placement& place)
     : TensorSource(std::make_shared<const CheckpointTensors>(std::move(checkpoint)), place) {}
 
 void TensorSource::find_prefix(const std::string& name) {
-  for (const TensorNames& names : kTensorNames) {
-    if (checkpoint_->find(full_name(names, name)) != nullptr) {
-      names_ = names;
-      return;
-    }
-  }
+  names_ = find_names(*checkpoint_, name).value_or(names_);
 }
 
 bool TensorSource::has(const std::string& name) const {
@@ -269,7 +239,8 @@ at::ScalarType TensorSource::stored_dtype(const std::string& name,
 at::ScalarType TensorSource::common_dtype() const {
   std::set<at::ScalarType> all;
   for (const TensorEntry* entry : checkpoint_->tensors()) {
-    if (entry->shape.size() == 2 && kFloats.count(entry->dtype) != 0 && !is_skipped(entry->name)) {
+    if (entry->shape.size() == 2 && kFloats.count(entry->dtype) != 0 &&
+        !is_of_another_part(entry->name)) {
       all.insert(value_type(entry->dtype));
     }
   }
@@ -311,7 +282,7 @@ void TensorSource::check_all_taken(const std::string& prefix) const {
   std::vector<std::string> left;
   for (const TensorEntry* entry : checkpoint_->tensors()) {
     const bool skipped =
-        prefix.empty() ? is_skipped(entry->name) : entry->name.rfind(prefix, 0) != 0;
+        prefix.empty() ? is_of_another_part(entry->name) : entry->name.rfind(prefix, 0) != 0;
     if (taken_.count(entry->name) == 0 && !skipped) {
       left.push_back(entry->name);
     }
@@ -328,9 +299,9 @@ void TensorSource::check_all_taken(const std::string& prefix) const {
 void TensorSource::check_none_missing(const std::string& prefix) const {
   for (const auto& [name, file] : checkpoint_->missing()) {
     // A head that is missing is the embedding again, or would have been asked for.
-    const bool skipped = prefix.empty()
-                             ? is_skipped(name) || name == full_name(names_, "lm_head.weight")
-                             : name.rfind(prefix, 0) != 0;
+    const bool skipped =
+        prefix.empty() ? is_of_another_part(name) || name == full_name(names_, "lm_head.weight")
+                       : name.rfind(prefix, 0) != 0;
     if (!skipped) {
       throw WeightsError(
           fmt::format("{}: the index says that tensor '{}' is in {}, which does not hold it. Are "

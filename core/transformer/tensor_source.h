@@ -13,6 +13,7 @@
 #include "core/kernels/linear.h"
 #include "core/kernels/row_table.h"
 #include "core/kernels/stored_rows.h"
+#include "core/transformer/tensor_names.h"
 
 namespace specdec {
 
@@ -21,12 +22,6 @@ using at::Tensor;
 /// Inputs that share a scale in matrices stored as I8: a value is code * scale, the scales are the
 /// F16 tensor "NAME.scales" [rows, columns / 32] beside the codes "NAME" (as in GGUF's Q8_0).
 inline constexpr int64_t kInt8Inputs = 32;
-
-/// Where a checkpoint has the tensors that the hub calls "model.x", and the others.
-struct TensorNames {
-  const char* model = "model.";
-  const char* other = "";
-};
 
 /// Takes tensors of a checkpoint by name, checks shape and dtype, and remembers which were taken.
 /// Every complaint is a WeightsError that names folder and tensor; values that are NaN or infinite
