@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
-#include <unordered_set>
 
 #include "core/error.h"
+#include "grammar/json/collected_texts.h"
 #include "grammar/json/json_plans.h"
 
 namespace specdec {
@@ -23,22 +23,6 @@ int deeper(int depth) { return std::min(depth + std::max(1, depth / 8), kMaxList
 std::string comma(const std::string& begun, bool next) { return next ? begun + "," : begun; }
 
 }  // namespace
-
-/// Texts that were found, each once.
-struct ValueLists::Collected {
-  uint64_t most = 0;
-  int depth = 0;     ///< that values may have
-  bool cut = false;  ///< there may be deeper ones
-  std::vector<std::string> texts = {};
-  std::unordered_set<std::string> known = {};
-
-  bool full() const { return texts.size() >= most; }
-  void add(std::string text) {
-    if (!full() && known.insert(text).second) {
-      texts.push_back(std::move(text));
-    }
-  }
-};
 
 class ValueLists::Remembering {
  public:
@@ -157,7 +141,7 @@ ValueList ValueLists::make_list(FormulaId goal, uint64_t most, int depth, bool& 
   questions_.count_step();
   const Nested nested(questions_, open_lists_, kMaxLists);
   const ValuePlan plan = plans_.value(goal);  // a copy: plans grow
-  Collected found{most, depth - 1};
+  CollectedTexts found{most, depth - 1};
   add_scalars(plan, found);
   const bool deeper = !plan.arrays.empty() || !plan.objects.empty();
   if (deeper && depth == 0) {
@@ -187,7 +171,7 @@ ValueList ValueLists::make_list(FormulaId goal, uint64_t most, int depth, bool& 
   return result;
 }
 
-void ValueLists::add_scalars(const ValuePlan& plan, Collected& found) {
+void ValueLists::add_scalars(const ValuePlan& plan, CollectedTexts& found) {
   for (const auto& [possible, text] : {std::pair(plan.can_be_null, "null"),
                                        {plan.can_be_false, "false"},
                                        {plan.can_be_true, "true"}}) {
@@ -220,7 +204,7 @@ std::vector<std::u32string> ValueLists::words(const StringPlan& plan, uint64_t m
 template <class Collect>
 std::vector<std::string> ValueLists::collect(uint64_t most, const Collect& collect) {
   const Remembering remembering(memory_);
-  Collected found{most, kFirstListedDepth};
+  CollectedTexts found{most, kFirstListedDepth};
   collect(found);
   while (found.cut && !found.full() && found.depth < kMaxListedDepth) {
     found = {most, deeper(found.depth)};
@@ -232,10 +216,11 @@ std::vector<std::string> ValueLists::collect(uint64_t most, const Collect& colle
 // ---- Arrays ------------------------------------------------------------------------------------
 
 std::vector<std::string> ValueLists::array_rests(ArrayStateId id, bool next, uint64_t most) {
-  return collect(most, [&](Collected& found) { add_array(id, "", next, found); });
+  return collect(most, [&](CollectedTexts& found) { add_array(id, "", next, found); });
 }
 
-void ValueLists::add_array(ArrayStateId id, const std::string& begun, bool next, Collected& found) {
+void ValueLists::add_array(ArrayStateId id, const std::string& begun, bool next,
+                           CollectedTexts& found) {
   questions_.count_step();
   ArrayStates& arrays = plans_.arrays();
   if (arrays.may_end(id)) {
@@ -254,7 +239,7 @@ void ValueLists::add_array(ArrayStateId id, const std::string& begun, bool next,
 
 /// The array refuses few of the values, and each that it takes leads to an end: lists more of them
 /// until it takes enough.
-void ValueLists::add_items(const Choice& way, const std::string& begun, Collected& found) {
+void ValueLists::add_items(const Choice& way, const std::string& begun, CollectedTexts& found) {
   ArrayStates& arrays = plans_.arrays();
   uint64_t enough = std::bit_ceil(found.most + arrays.count_seen(way.next));
   for (bool more = true; more && !found.full(); enough *= 2) {
@@ -277,17 +262,17 @@ void ValueLists::add_items(const Choice& way, const std::string& begun, Collecte
 // ---- Objects -----------------------------------------------------------------------------------
 
 std::vector<std::string> ValueLists::object_rests(ObjectStateId id, bool next, uint64_t most) {
-  return collect(most, [&](Collected& found) { add_object(id, {}, next ? "," : "", found); });
+  return collect(most, [&](CollectedTexts& found) { add_object(id, {}, next ? "," : "", found); });
 }
 
 std::vector<std::string> ValueLists::value_rests(const std::vector<Choice>& choices,
                                                  uint64_t most) {
-  return collect(most, [&](Collected& found) { add_choices(choices, {}, ":", found); });
+  return collect(most, [&](CollectedTexts& found) { add_choices(choices, {}, ":", found); });
 }
 
 std::vector<std::string> ValueLists::name_rests(const Names& names, uint64_t most) {
   ObjectStates& objects = plans_.objects();
-  return collect(most, [&](Collected& found) {
+  return collect(most, [&](CollectedTexts& found) {
     for (uint32_t i = names.first; i < names.last; ++i) {
       const NameId name = objects.plan(names.object).names[i].name;
       const std::u32string rest = formulas_.name_points(name).substr(names.length);
@@ -332,7 +317,7 @@ std::vector<size_t> ValueLists::order_of_names(ObjectStateId id) const {
 
 /// `begun` ends with a brace or comma.
 void ValueLists::add_object(ObjectStateId id, const Place& place, const std::string& begun,
-                            Collected& found) {
+                            CollectedTexts& found) {
   questions_.count_step();
   if (plans_.objects().choices(id).may_end) {
     const bool ended = begun.ends_with(',');
@@ -344,7 +329,7 @@ void ValueLists::add_object(ObjectStateId id, const Place& place, const std::str
 }
 
 void ValueLists::add_names(ObjectStateId id, const Place& place, const std::string& begun,
-                           Collected& found) {
+                           CollectedTexts& found) {
   ObjectStates& objects = plans_.objects();
   const std::vector<size_t> order = order_of_names(id);
   for (size_t at = place.name; at < order.size() && !found.full(); ++at) {
@@ -361,7 +346,7 @@ void ValueLists::add_names(ObjectStateId id, const Place& place, const std::stri
 }
 
 void ValueLists::add_others(ObjectStateId id, const Place& place, const std::string& begun,
-                            Collected& found) {
+                            CollectedTexts& found) {
   ObjectStates& objects = plans_.objects();
   const std::vector<bool> open = objects.choices(id).classes;
   const std::vector<uint32_t> seen = objects[id].seen_others;
@@ -385,7 +370,7 @@ void ValueLists::add_others(ObjectStateId id, const Place& place, const std::str
 }
 
 void ValueLists::add_choices(const std::vector<Choice>& choices, const Place& place,
-                             const std::string& begun, Collected& found) {
+                             const std::string& begun, CollectedTexts& found) {
   const std::vector<Choice> all(choices.begin(), choices.end());  // the plans' own may move
   for (const Choice& choice : all) {
     if (found.full()) {

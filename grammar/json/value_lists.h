@@ -15,6 +15,7 @@
 namespace specdec {
 
 class JsonPlans;
+struct CollectedTexts;
 
 /// Different values of formulas, and different ways to go on with arrays and objects, one by one:
 /// of all of them, or of as many as are asked for.
@@ -44,7 +45,6 @@ class ValueLists {
   std::vector<std::u32string> words(const StringPlan& plan, uint64_t most);
 
  private:
-  struct Collected;
   /// Where the next name of an object stands among those that may come: each set of names comes in
   /// one order only.
   struct Place {
@@ -68,14 +68,17 @@ class ValueLists {
   SharedList list(FormulaId goal, uint64_t most, int depth, bool& cut);
   bool may_nest_deeper(uint64_t most, int depth);
   ValueList make_list(FormulaId goal, uint64_t most, int depth, bool& cut);
-  void add_scalars(const ValuePlan& plan, Collected& found);
-  void add_array(ArrayStateId id, const std::string& begun, bool next, Collected& found);
-  void add_items(const Choice& way, const std::string& begun, Collected& found);
-  void add_object(ObjectStateId id, const Place& place, const std::string& begun, Collected& found);
-  void add_names(ObjectStateId id, const Place& place, const std::string& begun, Collected& found);
-  void add_others(ObjectStateId id, const Place& place, const std::string& begun, Collected& found);
+  void add_scalars(const ValuePlan& plan, CollectedTexts& found);
+  void add_array(ArrayStateId id, const std::string& begun, bool next, CollectedTexts& found);
+  void add_items(const Choice& way, const std::string& begun, CollectedTexts& found);
+  void add_object(ObjectStateId id, const Place& place, const std::string& begun,
+                  CollectedTexts& found);
+  void add_names(ObjectStateId id, const Place& place, const std::string& begun,
+                 CollectedTexts& found);
+  void add_others(ObjectStateId id, const Place& place, const std::string& begun,
+                  CollectedTexts& found);
   void add_choices(const std::vector<Choice>& choices, const Place& place, const std::string& begun,
-                   Collected& found);
+                   CollectedTexts& found);
   bool is_listed(const Names& names, std::u32string_view rest) const;
   std::vector<size_t> order_of_names(ObjectStateId id) const;
 
