@@ -20,22 +20,25 @@ Linear packed(const Tensor& matrix, const TransformerWeights& target, const Tens
 
 class EagleFeatureHead final : public FeatureHead {
  public:
-  EagleFeatureHead(std::shared_ptr<const EagleHead> head,
-                   std::shared_ptr<const TransformerWeights> target)
-      : head_(std::move(head)),
-        config_(head_->config),
+  EagleFeatureHead(const EagleHead& head, std::shared_ptr<const TransformerWeights> target)
+      : head_(head),
+        config_(head_.config),
         target_(std::move(target)),
-        fc_(packed(head_->fc, *target_, head_->fc_bias)),
-        vocabulary_(specdec::draft_vocabulary(head_->target_ids, config_.vocab_size,
-                                              target_->place.device)),
-        lm_head_(packed(sorted_rows(*head_), *target_)),
-        target_rows_(third() ? Tensor() : head_->target_ids, target_),
-        embedding_(head_->embedding.defined() ? packed(head_->embedding, *target_)
-                                              : target_->embedding) {}
+        fc_(packed(head_.fc, *target_, head_.fc_bias)),
+        vocabulary_(
+            specdec::draft_vocabulary(head_.target_ids, config_.vocab_size, target_->place.device)),
+        lm_head_(packed(sorted_rows(head_), *target_)),
+        target_rows_(third() ? Tensor() : head_.target_ids, target_),
+        embedding_(head_.embedding.defined() ? packed(head_.embedding, *target_)
+                                             : target_->embedding) {
+    for (Tensor* matrix : {&head_.fc, &head_.fc_bias, &head_.lm_head, &head_.embedding}) {
+      *matrix = Tensor();  // products read what is packed
+    }
+  }
 
-  std::vector<HeadLayer> layers() const override {
-    std::vector<HeadLayer> layers = {head_->layer};
-    layers.insert(layers.end(), head_->later_layers.begin(), head_->later_layers.end());
+  std::vector<HeadLayer> take_layers() override {
+    std::vector<HeadLayer> layers = std::exchange(head_.later_layers, {});
+    layers.insert(layers.begin(), std::exchange(head_.layer, {}));
     return layers;
   }
 
@@ -43,14 +46,13 @@ class EagleFeatureHead final : public FeatureHead {
 
   /// The norms of its parts.
   Tensor prepared(Ops& ops, const Tensor& features) const override {
-    if (!head_->stream_norms.defined()) {
+    if (!head_.stream_norms.defined()) {
       return features;
     }
     std::vector<Tensor> parts;
-    for (int64_t i = 0; i < head_->stream_norms.size(0); ++i) {
+    for (int64_t i = 0; i < head_.stream_norms.size(0); ++i) {
       const Tensor part = features.narrow(1, i * config_.hidden_size, config_.hidden_size);
-      parts.push_back(
-          ops.rms_norm(part.contiguous(), head_->stream_norms[i], config_.rms_norm_eps));
+      parts.push_back(ops.rms_norm(part.contiguous(), head_.stream_norms[i], config_.rms_norm_eps));
     }
     return at::cat(parts, 1);
   }
@@ -62,23 +64,23 @@ class EagleFeatureHead final : public FeatureHead {
     if (third()) {
       const Tensor feature = own ? features : ops.linear(fc_, normed_streams(ops, features));
       return {
-          .embeddings = head_->feature_norm.defined()
-                            ? ops.rms_norm(feature, head_->feature_norm, config_.rms_norm_eps)
+          .embeddings = head_.feature_norm.defined()
+                            ? ops.rms_norm(feature, head_.feature_norm, config_.rms_norm_eps)
                             : feature,
-          .attention_inputs = ops.rms_norm(embedding, head_->embedding_norm, config_.rms_norm_eps)};
+          .attention_inputs = ops.rms_norm(embedding, head_.embedding_norm, config_.rms_norm_eps)};
     }
     return {.embeddings = ops.linear(fc_, ops.concat(embedding, features))};
   }
 
   Tensor feature(Ops& ops, const Tensor& output) const override {
-    return config_.norm_output ? ops.rms_norm(output, head_->norm, config_.rms_norm_eps) : output;
+    return config_.norm_output ? ops.rms_norm(output, head_.norm, config_.rms_norm_eps) : output;
   }
 
   void logits(Ops& ops, const Tensor& output, const Tensor& feature,
               Tensor& logits) const override {
     if (third()) {
       const Tensor normed =
-          config_.norm_output ? feature : ops.rms_norm(output, head_->norm, config_.rms_norm_eps);
+          config_.norm_output ? feature : ops.rms_norm(output, head_.norm, config_.rms_norm_eps);
       ops.linear(lm_head_, normed, logits);
       if (config_.soft_cap > 0.0) {
         ops.soft_cap(logits, config_.soft_cap);
@@ -109,12 +111,12 @@ class EagleFeatureHead final : public FeatureHead {
 
   /// The target's captured streams as fc reads them.
   Tensor normed_streams(Ops& ops, const Tensor& streams) const {
-    return head_->input_norm.defined()
-               ? ops.rms_norm(streams, head_->input_norm, config_.rms_norm_eps)
+    return head_.input_norm.defined()
+               ? ops.rms_norm(streams, head_.input_norm, config_.rms_norm_eps)
                : streams;
   }
 
-  std::shared_ptr<const EagleHead> head_;
+  EagleHead head_;
   const EagleConfig& config_;
   std::shared_ptr<const TransformerWeights> target_;
   Linear fc_;
@@ -126,26 +128,28 @@ class EagleFeatureHead final : public FeatureHead {
 
 class MtpFeatureHead final : public FeatureHead {
  public:
-  MtpFeatureHead(std::shared_ptr<const MtpHead> head, size_t module,
+  MtpFeatureHead(const MtpHead& head, size_t module,
                  std::shared_ptr<const TransformerWeights> target)
-      : head_(std::move(head)),
-        module_(module),
+      : embedding_norm_(head.embedding_norm),
+        hidden_norm_(head.hidden_norm),
+        norm_(head.norm),
+        layer_(head.layers.at(module)),
         target_(std::move(target)),
-        fc_(packed(head_->fc, *target_)) {}
+        fc_(packed(head.fc, *target_)) {}
 
-  std::vector<HeadLayer> layers() const override { return {head_->layers.at(module_)}; }
+  std::vector<HeadLayer> take_layers() override { return {std::exchange(layer_, {})}; }
   int64_t feature_width() const override { return target_->config.hidden_size; }
 
   ForwardInputs enter(Ops& ops, const Tensor& tokens, const Tensor& features, bool) const override {
     const double eps = target_->config.rms_norm_eps;
     const Tensor embedding =
-        ops.rms_norm(embed_tokens(ops, *target_, tokens), head_->embedding_norm, eps);
-    const Tensor hidden = ops.rms_norm(features.contiguous(), head_->hidden_norm, eps);
+        ops.rms_norm(embed_tokens(ops, *target_, tokens), embedding_norm_, eps);
+    const Tensor hidden = ops.rms_norm(features.contiguous(), hidden_norm_, eps);
     return {.embeddings = ops.linear(fc_, ops.concat(embedding, hidden))};
   }
 
   Tensor feature(Ops& ops, const Tensor& output) const override {
-    return ops.rms_norm(output, head_->norm, target_->config.rms_norm_eps);
+    return ops.rms_norm(output, norm_, target_->config.rms_norm_eps);
   }
 
   void logits(Ops& ops, const Tensor&, const Tensor& feature, Tensor& logits) const override {
@@ -153,22 +157,23 @@ class MtpFeatureHead final : public FeatureHead {
   }
 
  private:
-  std::shared_ptr<const MtpHead> head_;
-  size_t module_;
+  Tensor embedding_norm_, hidden_norm_, norm_;
+  HeadLayer layer_;
   std::shared_ptr<const TransformerWeights> target_;
   Linear fc_;
 };
 
 }  // namespace
 
-std::unique_ptr<FeatureHead> eagle_feature_head(std::shared_ptr<const EagleHead> head,
+std::unique_ptr<FeatureHead> eagle_feature_head(const std::shared_ptr<const EagleHead>& head,
                                                 std::shared_ptr<const TransformerWeights> target) {
-  return std::make_unique<EagleFeatureHead>(std::move(head), std::move(target));
+  return std::make_unique<EagleFeatureHead>(*head, std::move(target));
 }
 
-std::unique_ptr<FeatureHead> mtp_feature_head(std::shared_ptr<const MtpHead> head, size_t module,
+std::unique_ptr<FeatureHead> mtp_feature_head(const std::shared_ptr<const MtpHead>& head,
+                                              size_t module,
                                               std::shared_ptr<const TransformerWeights> target) {
-  return std::make_unique<MtpFeatureHead>(std::move(head), module, std::move(target));
+  return std::make_unique<MtpFeatureHead>(*head, module, std::move(target));
 }
 
 }  // namespace specdec

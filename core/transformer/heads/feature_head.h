@@ -18,7 +18,8 @@ namespace specdec {
 class FeatureHead {
  public:
   virtual ~FeatureHead() = default;
-  virtual std::vector<HeadLayer> layers() const = 0;
+  /// The layers; the head keeps none of their tensors, since products read them packed.
+  virtual std::vector<HeadLayer> take_layers() = 0;
   /// Columns of the target's features.
   virtual int64_t feature_width() const = 0;
   /// The target's features [n, width] as enter() reads them, by what no graph can hold.
@@ -36,11 +37,12 @@ class FeatureHead {
   virtual const DraftVocabulary* draft_vocabulary() const { return nullptr; }
 };
 
-/// EAGLE-1, 2 and 3; both share the weights, and the head must have been loaded for this target.
-std::unique_ptr<FeatureHead> eagle_feature_head(std::shared_ptr<const EagleHead> head,
+/// EAGLE-1, 2 and 3; shares norms with the head, which must have been loaded for this target.
+std::unique_ptr<FeatureHead> eagle_feature_head(const std::shared_ptr<const EagleHead>& head,
                                                 std::shared_ptr<const TransformerWeights> target);
 /// One multi-token-prediction module of several.
-std::unique_ptr<FeatureHead> mtp_feature_head(std::shared_ptr<const MtpHead> head, size_t module,
+std::unique_ptr<FeatureHead> mtp_feature_head(const std::shared_ptr<const MtpHead>& head,
+                                              size_t module,
                                               std::shared_ptr<const TransformerWeights> target);
 
 }  // namespace specdec

@@ -39,7 +39,7 @@ FeatureModel::FeatureModel(std::unique_ptr<FeatureHead> head,
       graphs_(*ops_, options.graphs) {
   TransformerOptions engine = options;
   engine.ops = ops_;  // a graph holds both the head's ops and the layers'
-  engine_ = make_layer_engine(head_->layers(), *target_, store, engine);
+  engine_ = make_layer_engine(head_->take_layers(), *target_, store, engine);
 }
 
 ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
@@ -348,19 +348,20 @@ int64_t FeatureModel::vocab_size() const { return target_->config.vocab_size; }
 const DraftVocabulary* FeatureModel::draft_vocabulary() const { return head_->draft_vocabulary(); }
 int64_t FeatureModel::max_length() const { return engine_->max_length(); }
 
-std::unique_ptr<FeatureModel> make_eagle_model(std::shared_ptr<const EagleHead> head,
+std::unique_ptr<FeatureModel> make_eagle_model(const std::shared_ptr<const EagleHead>& head,
                                                std::shared_ptr<const TransformerWeights> target,
                                                const KvStoreFactory& store,
                                                const TransformerOptions& options) {
-  auto eagle = eagle_feature_head(std::move(head), target);
+  auto eagle = eagle_feature_head(head, target);
   return std::make_unique<FeatureModel>(std::move(eagle), std::move(target), store, options);
 }
 
-std::unique_ptr<FeatureModel> make_mtp_model(std::shared_ptr<const MtpHead> head, size_t module,
+std::unique_ptr<FeatureModel> make_mtp_model(const std::shared_ptr<const MtpHead>& head,
+                                             size_t module,
                                              std::shared_ptr<const TransformerWeights> target,
                                              const KvStoreFactory& store,
                                              const TransformerOptions& options) {
-  auto mtp = mtp_feature_head(std::move(head), module, target);
+  auto mtp = mtp_feature_head(head, module, target);
   return std::make_unique<FeatureModel>(std::move(mtp), std::move(target), store, options);
 }
 

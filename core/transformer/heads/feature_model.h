@@ -128,13 +128,14 @@ class FeatureModel final : public LanguageModel {
 
 /// Makes the model of an EAGLE head, which shares the weights of head and target; the head must
 /// have been loaded for this target.
-std::unique_ptr<FeatureModel> make_eagle_model(std::shared_ptr<const EagleHead> head,
+std::unique_ptr<FeatureModel> make_eagle_model(const std::shared_ptr<const EagleHead>& head,
                                                std::shared_ptr<const TransformerWeights> target,
                                                const KvStoreFactory& store,
                                                const TransformerOptions& options = {});
 /// Makes the model of one of an MTP head's modules, which shares the weights of head and target;
 /// the head must have been loaded for this target.
-std::unique_ptr<FeatureModel> make_mtp_model(std::shared_ptr<const MtpHead> head, size_t module,
+std::unique_ptr<FeatureModel> make_mtp_model(const std::shared_ptr<const MtpHead>& head,
+                                             size_t module,
                                              std::shared_ptr<const TransformerWeights> target,
                                              const KvStoreFactory& store,
                                              const TransformerOptions& options = {});
