@@ -4,11 +4,14 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <CLI/Validators.hpp>
 #include <memory>
 #include <ostream>
 
 #include "core/error.h"
 #include "experiments/cli/commands.h"
+#include "experiments/components/draft_needs.h"
+#include "experiments/components/memory_needs.h"
 #include "experiments/run/experiment.h"
 #include "experiments/run/plan_check.h"
 #include "experiments/terminal/interrupt.h"
@@ -26,6 +29,8 @@ struct ConfigArguments {
   std::vector<std::string> sets;
   std::string out;
   bool has_out = false;
+  bool memory = false;        ///< of check: state it
+  std::string memory_device;  ///< on this device; "" = model.device
   JsonOption json;
 };
 
@@ -113,6 +118,35 @@ std::string prompts_text(const ExperimentPlan& plan, const PlanCheck& found) {
   return fmt::format("{} prompt{}{}", all - left_out, all - left_out == 1 ? "" : "s", more);
 }
 
+void print_memory_row(std::ostream& out, const std::string& name, const DraftNeeds& needs) {
+  out << fmt::format("{:<28} {:>14} {:>14} {:>14} {:>14} {:>14}\n", name, needs.weights,
+                     needs.cache, needs.activations, needs.results, needs.total());
+}
+
+/// A row for the target and one for each drafter: bytes, once a text is as long as it may be.
+void print_memory(std::ostream& out, const ExperimentPlan& plan, const std::string& device) {
+  const ExperimentConfig& config = plan.points.front().config;
+  ModelOptions options = config.model;
+  options.device = device.empty() ? options.device : device;
+  const ModelFiles& target = plan.models->read(config.weights, config.model.active_layers.count);
+  const int64_t context = max_length_of(options, target.config);
+  const MemoryNeeds all = memory_needs(target, options, context);
+  out << fmt::format(
+      "bytes of memory at {} tokens on {}\n{:<28} {:>14} {:>14} {:>14} {:>14} {:>14}\n", context,
+      options.device, "", "weights", "cache", "activations", "results", "total");
+  print_memory_row(out, "model",
+                   {.weights = all.matrices + all.vectors,
+                    .cache = all.cache() - all.cache_on_disk,
+                    .activations = all.activations,
+                    .results = all.results + all.rotations});
+  for (const StrategyConfig& strategy : config.strategies) {
+    for (const MeasureDraft& measure : strategy.notes.drafts) {
+      const DraftNeeds needs = measure(target, options, context);
+      print_memory_row(out, needs.key, needs);
+    }
+  }
+}
+
 int check(const CommandContext& context, const ConfigArguments& arguments) {
   if (describes_training(arguments.file, arguments.sets)) {
     const auto found = check_training(arguments.file, arguments.sets);
@@ -144,6 +178,9 @@ int check(const CommandContext& context, const ConfigArguments& arguments) {
   context.out << fmt::format("{}: {} strategies, {}, {} repeats{}: all right\n", arguments.file,
                              first.strategies.size(), prompts_text(plan, found), first.repeats,
                              sweep);
+  if (arguments.memory || !arguments.memory_device.empty()) {
+    print_memory(context.out, plan, arguments.memory_device);
+  }
   return 0;
 }
 
@@ -171,6 +208,13 @@ void add_check_command(CLI::App& app, CommandContext& context) {
       "check", "check a config without loading weights: keys, files, prompts that fit");
   const auto arguments = std::make_shared<ConfigArguments>();
   add_config_options(*command, *arguments);
+  command->add_flag("--memory", arguments->memory,
+                    "state the memory of the model and of each drafter, head or draft model, at "
+                    "model.max_length");
+  command
+      ->add_option("--memory-device", arguments->memory_device,
+                   "the same on another device, which need not be there: cpu, cuda, mps")
+      ->check(CLI::IsMember({"cpu", "cuda", "mps"}));
   command->footer(
       "Also reports prompts that do not fit the model's context (which 'run' skips) and a\n"
       "max_new_tokens beyond it.\n"

@@ -31,6 +31,21 @@ OptionTable<BlockHeadOptions> block_head_options(BlockMethod method) {
   return options;
 }
 
+/// Notes what the head takes.
+void note_block_head(const ConfigNode& node, const RunPlan& plan,
+                     const std::filesystem::path& folder, const BlockHeadConfig& config) {
+  PlannedHead head{.files = std::make_shared<CheckpointTensors>(folder), .layers = config.plan};
+  if (!config.own_embedding) {
+    head.left_out.emplace_back("embed_tokens.weight");
+  }
+  if (!config.own_head) {
+    head.left_out.emplace_back("lm_head.weight");
+  }
+  head.feature_width =
+      config.hidden_size * std::ssize(block_capture_layers(config, plan.target->config));
+  note_head(node, plan, std::move(head));
+}
+
 /// Notes what is wrong with the head's config, and which layers it captures.
 void check_block_head(const ConfigNode& node, const RunPlan& plan, BlockMethod method,
                       const BlockHeadOptions& given, BlockDrafterOptions& options) {
@@ -50,6 +65,7 @@ void check_block_head(const ConfigNode& node, const RunPlan& plan, BlockMethod m
     (void)load_block_head(given.weights, unloaded_target(plan.target->config, plan.target->plan));
     options.capture_layers = block_capture_layers(config, plan.target->config);
     check_draft_layers(node, plan, config.plan, plan.target->config);
+    note_block_head(node, plan, given.weights, config);
   });
 }
 

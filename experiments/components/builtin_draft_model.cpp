@@ -66,6 +66,12 @@ void check_draft_formats(const ConfigNode& node, const OwnDraftModel& own, Model
   check_draft_activations(node, own.formats, [&] { check_activations(options); });
 }
 
+/// How it is loaded: with its own cache, or one like the target's.
+ModelOptions draft_options(const OwnDraftModel& own, ModelOptions loading) {
+  loading.cache = own.cache.value_or(loading.cache.beside_target());
+  return loading;
+}
+
 std::unique_ptr<Drafter> draft_with(BuildContext& context, const OwnDraftModel& own,
                                     const DraftModelOptions& options) {
   std::unique_ptr<LanguageModel> model = context.models.load(
@@ -110,6 +116,7 @@ DrafterRegistry::Make prepare_draft_model(const ConfigNode& node, const RunPlan&
                   "gives its embeddings");
       } else {
         check_draft_layers(node, draft_plan, draft.plan, draft.config, own.cache);
+        note_draft_model(node, plan, draft, draft_options(own, loading));
         if (is_known || own.formats.dtype) {
           check_draft_activations(node, own.formats,
                                   [&] { check_activations(loading, *draft.open); });

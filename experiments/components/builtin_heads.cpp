@@ -9,6 +9,7 @@
 #include "core/families/model.h"
 #include "core/transformer/heads/drafting_functions.h"
 #include "core/transformer/heads/feature_model.h"
+#include "core/transformer/heads/head_files.h"
 #include "core/transformer/heads/parallel_eagle.h"
 #include "decoders/drafters/block.h"
 #include "decoders/drafters/feature_drafter.h"
@@ -24,6 +25,25 @@ TransformerOptions engine_options(const BuildContext& context) {
   return {.max_length = context.target.max_length(),
           .graphs = context.models.options().cuda_graphs,
           .prefill_graphs = context.models.options().prefill_graphs};
+}
+
+/// Notes what an EAGLE head takes; `config` as its folder has it.
+void note_eagle(const ConfigNode& node, const RunPlan& plan, const std::filesystem::path& folder,
+                const EagleConfig& config) {
+  const bool third = captures_streams(config.version);
+  PlannedHead head{.files = std::make_shared<CheckpointTensors>(folder),
+                   .keeps_tensors = config.version == EagleVersion::kPEagle,
+                   .follows_blocks = true,
+                   .layers = {static_cast<size_t>(config.layers), config.plan}};
+  if (!config.own_embedding) {
+    head.left_out = {"embed_tokens.weight"};
+  }
+  if (!third && config.draft_vocab_size < config.vocab_size) {
+    head.target_rows = config.draft_vocab_size;
+  }
+  const auto captured = std::ssize(eagle_capture_layers(config, plan.target->config));
+  head.feature_width = config.hidden_size * (third ? captured : 1);
+  note_head(node, plan, std::move(head));
 }
 
 DrafterRegistry::Make prepare_eagle(const ConfigNode& node, const RunPlan& plan,
@@ -44,6 +64,7 @@ DrafterRegistry::Make prepare_eagle(const ConfigNode& node, const RunPlan& plan,
       options.hidden_size = config.hidden_size;
       const std::vector<LayerPlan> layers(static_cast<size_t>(config.layers), config.plan);
       check_draft_layers(node, plan, layers, plan.target->config);
+      note_eagle(node, plan, folder, config);
     });
   }
   return [=](BuildContext& context) -> std::unique_ptr<Drafter> {
@@ -98,6 +119,14 @@ void check_mtp(const ConfigNode& node, const RunPlan& plan, int64_t wanted) {
     const auto head =
         load_mtp_head(plan.target->folder, unloaded_target(plan.target->config, plan.target->plan));
     check_draft_layers(node, plan, {head->layers.front().plan}, plan.target->config);
+    note_head(node, plan,
+              {.files = std::make_shared<CheckpointTensors>(
+                   head_tensors(plan.target->folder, "mtp.safetensors")),
+               .prefix = "mtp.",
+               .follows_blocks = true,
+               .layers = {head->layers.front().plan},
+               .modules = wanted == 0 ? count : wanted,
+               .feature_width = plan.target->config.hidden_size});
   }
 }
 

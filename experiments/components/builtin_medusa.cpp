@@ -21,8 +21,13 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
   std::filesystem::path target_folder;
   if (!folder.empty() && plan.target != nullptr) {
     target_folder = plan.target->folder;
-    note_error(node, "weights",
-               [&] { (void)load_medusa_head(folder, unloaded_target(plan.target->config)); });
+    note_error(node, "weights", [&] {
+      const MedusaHead head = load_medusa_head(folder, unloaded_target(plan.target->config));
+      note_head(node, plan,
+                {.files = std::make_shared<CheckpointTensors>(medusa_tensors(folder)),
+                 .follows_blocks = true,
+                 .target_rows = head.config.draft_vocab_size});
+    });
   }
   return [=](BuildContext& context) {
     const auto target = context.models.weights(target_folder);

@@ -13,6 +13,7 @@
 #include "decoders/shapes/draft_length.h"
 #include "decoders/verifier.h"
 #include "experiments/components/cache_room.h"
+#include "experiments/components/draft_needs.h"
 #include "experiments/components/model_loading.h"
 #include "experiments/config/registry.h"
 
@@ -26,6 +27,7 @@ struct StrategyNotes {
   Promise promise = Promise::kLossless;         ///< the weakest; see note_promise
   std::vector<std::string> uncertified = {};    ///< see note_uncertified
   std::vector<PlannedCache> draft_caches = {};  ///< of its drafters; see check_draft_layers
+  std::vector<MeasureDraft> drafts = {};        ///< what its drafters take; see note_head
 };
 
 /// What parts of a strategy that drafts say to one another: its tree is prepared first, then its

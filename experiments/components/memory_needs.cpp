@@ -76,12 +76,12 @@ int64_t pinned_bytes(const KvStatistics& statistics, const CacheChoice& cache) {
 
 /// What a cache takes that holds a row of the context. It is made on a device without memory, which
 /// refuses no type and no format.
-void add_cache(const ModelSize& size, const ModelOptions& model, MemoryNeeds& needs) {
+void add_cache(const TransformerInfo& info, const ModelOptions& model, MemoryNeeds& needs) {
   require_cache(model.cache, model, "--cache");
-  const std::vector<LayerKv> layers = cache_layers(size.info.plan);
-  const int64_t longest = std::max(max_length_of(model, size.info.config), needs.context);
+  const std::vector<LayerKv> layers = cache_layers(info.plan);
+  const int64_t longest = std::max(max_length_of(model, info.config), needs.context);
   const auto cache = model.cache.factory(kv_format_of(model))(
-      layers, {.dtype = size.info.compute_dtype(), .device = at::kMeta, .max_length = longest});
+      layers, {.dtype = info.compute_dtype(), .device = at::kMeta, .max_length = longest});
   const std::vector<int64_t> bytes =
       most_bytes(*cache, needs.context, model.device == "cpu", needs.states);
   const KvStatistics statistics = cache->statistics();
@@ -119,6 +119,24 @@ Placement place_to_measure(const std::string& device) {
 
 }  // namespace
 
+LoadOptions measured_options(const ModelOptions& options) {
+  return {.dtype = parse_dtype(options.dtype),
+          .place = place_to_measure(options.device),
+          .activations = parse_activations(options.activations)};
+}
+
+int64_t cache_needs(const TransformerInfo& layers, const ModelOptions& options, int64_t context) {
+  MemoryNeeds needs{.context = context};
+  add_cache(layers, options, needs);
+  return needs.cache() - needs.cache_on_disk;
+}
+
+int64_t rotation_needs(const TransformerInfo& layers, int64_t context) {
+  MemoryNeeds needs{.context = context};
+  add_rotations(layers, static_cast<int64_t>(c10::elementSize(layers.compute_dtype())), needs);
+  return needs.rotations;
+}
+
 MemoryNeeds memory_needs(const ModelFiles& files, const ModelOptions& options, int64_t context) {
   const int64_t longest = files.config.max_position_embeddings;
   if (context < 1 || context > longest) {
@@ -126,17 +144,14 @@ MemoryNeeds memory_needs(const ModelFiles& files, const ModelOptions& options, i
                                   files.folder.string(), context, longest));
   }
   check_activations_of(files.folder, options, *files.open);
-  const ModelSize size =
-      measure_model(*files.open, {.dtype = parse_dtype(options.dtype),
-                                  .place = place_to_measure(options.device),
-                                  .activations = parse_activations(options.activations)});
+  const ModelSize size = measure_model(*files.open, measured_options(options));
   const TransformerInfo& info = size.info;
   const auto number_bytes = static_cast<int64_t>(c10::elementSize(info.compute_dtype()));
   MemoryNeeds needs{.context = context, .vectors = size.vectors, .mapped = size.mapped};
   for (const auto& [format, bytes] : size.matrices) {
     needs.matrices += bytes;
   }
-  add_cache(size, options, needs);
+  add_cache(info, options, needs);
   add_rotations(info, number_bytes, needs);
   const bool by_library = options.library_products && context >= kFewestLibraryTokens;
   needs.activations =

@@ -30,6 +30,14 @@ struct MemoryNeeds {
   }
 };
 
+/// How a model is measured that would be loaded with these options: on a machine that need not have
+/// the device.
+LoadOptions measured_options(const ModelOptions& options);
+/// What a cache takes that holds a row of `context` tokens: pages and states.
+int64_t cache_needs(const TransformerInfo& layers, const ModelOptions& options, int64_t context);
+/// Tables of cosines and sines.
+int64_t rotation_needs(const TransformerInfo& layers, int64_t context);
+
 /// Reads no weights. Throws ConfigError for a context that the model does not hold, and what
 /// loading with these options would throw for dtypes.
 MemoryNeeds memory_needs(const ModelFiles& files, const ModelOptions& options, int64_t context);
