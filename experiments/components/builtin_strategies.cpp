@@ -97,6 +97,11 @@ BeamOptions read_beams(const ConfigNode& node, const RunPlan& plan) {
     node.fail("num_return_sequences", fmt::format("{} is more than num_beams ({})",
                                                   options.num_return_sequences, options.num_beams));
   }
+  if (plan.weights) {
+    node.fail_at("type",
+                 "beam search ranks sequences by the target's own probabilities, and the strategy "
+                 "around it weighs them (DistributionWeights); use autoregressive or speculative");
+  }
   check_beam_rows(node, plan, options.num_beams);
   if (plan.target_options != nullptr && plan.target_options->library_products) {
     node.fail_at("type",

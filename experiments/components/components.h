@@ -60,6 +60,9 @@ struct RunPlan {
   bool grammar = false;
   /// True where beams draft, whose output the target's first row does not hold.
   bool beams = false;
+  /// True where a strategy around the one that is being prepared gives its requests weights (see
+  /// DistributionWeights).
+  bool weights = false;
   /// What the target's profile says of drafts; nullptr = nothing. See machine_profile.h.
   ProfileDefaults* profile = nullptr;
   const ModelOptions* target_options = nullptr;  ///< nullptr = not known
