@@ -17,6 +17,9 @@ namespace specdec {
 
 class GrammarMatcher;
 
+/// DraftContext::vocab_size where nobody has said it.
+inline constexpr int64_t kUnknownVocabulary = std::numeric_limits<Token>::max();
+
 /// What a component needs of the target model; checked before a run, and refused with a reason.
 struct Needs {
   std::vector<int64_t> capture_layers = {};  ///< residual streams that StepResult must hold
@@ -39,8 +42,10 @@ struct StepResult {
 
 /// What a drafter may look at. Lives for one call of propose.
 struct DraftContext {
-  TokenSpan committed;          ///< prompt and output; the newest one is not cached yet
-  const StepResult* last_step;  ///< nullptr before the first verification
+  TokenSpan committed;  ///< prompt and output; the newest one is not cached yet
+  /// The last verified draft, whoever proposed it: this drafter, another one, a grammar, or nobody
+  /// (a root alone). nullptr before the first verification.
+  const StepResult* last_step;
   /// Result of the prompt's prefill, in a request's first call when Needs asks for layers or
   /// internals; else nullptr. It holds the features of the whole prompt, so it is gone after that
   /// call.
@@ -58,7 +63,7 @@ struct DraftContext {
   /// what its cache has room for. DraftGrowth asks for no more.
   int64_t max_evaluated = std::numeric_limits<int64_t>::max();
   /// Tokens of the target's vocabulary; a draft has no others.
-  int64_t vocab_size = std::numeric_limits<Token>::max();
+  int64_t vocab_size = kUnknownVocabulary;
   /// The numbers of `random`, where a device that has them may draw a draft: then its distributions
   /// stay there, and the host reads them only to verify the draft itself. None = the host draws.
   std::optional<DeviceRandomness> device_random = {};
@@ -73,6 +78,11 @@ struct DraftContext {
 
 /// Proposes what may come next: what a researcher subclasses. One drafter serves one request at a
 /// time; `reset` begins a new one.
+///
+/// Each step calls either `propose` or `skip`, once. So a drafter sees the prompt's features, and
+/// then those of all committed tokens step by step, also of steps that others drafted; it never
+/// takes `last_step` for its own draft without comparing them. DrafterGroup keeps this for drafters
+/// of which one proposes at a time.
 class Drafter {
  public:
   virtual ~Drafter() = default;
@@ -83,9 +93,9 @@ class Drafter {
   virtual void reset() {}
   /// Forgets the texts of all requests: those of a drafter that keeps some through `reset`.
   virtual void forget() {}
-  /// The next step is a plain one, without a proposal (context.max_tokens is 0): no room is left,
-  /// or drafting does not pay. Only a drafter that collects the features of every step has work
-  /// here; others catch up with `committed` in their next propose.
+  /// The next step has no proposal of this drafter (context.max_tokens is 0): no room is left,
+  /// drafting does not pay, or another drafter proposes. Only a drafter that collects the features
+  /// of every step has work here; others catch up with `committed` in their next propose.
   virtual void skip(const DraftContext& context) { (void)context; }
   /// A draft whose root is context.committed.back(); the drafter brings its own cache in line with
   /// `committed` first. A draft of one node proposes nothing: the step is then a plain one. What is

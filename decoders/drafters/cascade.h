@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "decoders/drafter.h"
+#include "decoders/drafters/drafter_group.h"
 
 namespace specdec {
 
@@ -23,27 +23,16 @@ struct CascadeMember {
 /// decoding (Hu et al., 2024, arXiv:2411.10666) and hybrid suffix decoding have it: a suffix match
 /// where there is one, and its length grows with the match, else a model.
 ///
-/// What any of them needs of the target is captured once; each sees its own layers in its own
-/// order. Those that are not asked in a step are told to skip it; the next time they see the last
-/// step's draft, which may be another one's.
-class CascadeDrafter final : public Drafter {
+/// Those that are not asked in a step are told to skip it, as DrafterGroup has it.
+class CascadeDrafter final : public DrafterGroup {
  public:
   /// Throws ConfigError when there is no member, or for a min_tokens or max_tokens that is not
   /// allowed.
   explicit CascadeDrafter(std::vector<CascadeMember> members);
-  Needs needs() const override { return needs_; }
-  void check(const LanguageModel& target) const override;
-  void reset() override;
-  void forget() override;
-  void skip(const DraftContext& context) override;
   Draft propose(const DraftContext& context) override;
-  bool reads_rejected() const override;
-  bool draws() const override;
 
  private:
-  std::vector<CascadeMember> members_;
-  Needs needs_;                                 // of all members together
-  std::vector<std::vector<size_t>> layers_of_;  // [member][i]: where its layer i is captured
+  std::vector<CascadeMember> members_;  // without their drafters
 };
 
 }  // namespace specdec

@@ -1,6 +1,8 @@
-// specdec with nine components more: four drafters, a verifier, a tree, a draft length and two
+// specdec with ten components more: five drafters, a verifier, a tree, a draft length and two
 // strategies.
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "bigram_drafter.h"
 #include "comb_tree.h"
@@ -12,6 +14,7 @@
 #include "nearest_state_drafter.h"
 #include "no_repeat_ngram.h"
 #include "patient_drafter.h"
+#include "ucb_drafter.h"
 
 using namespace specdec;
 
@@ -52,6 +55,35 @@ DrafterRegistry::Make prepare_patient(const ConfigNode& node, const RunPlan& pla
   auto inner = plan.components.drafters.prepare(node.component("drafter"), plan);
   return [inner, rest](BuildContext& context) {
     return std::make_unique<PatientDrafter>(inner(context), rest);
+  };
+}
+
+struct UcbOptions {
+  double exploration = 1.0;
+};
+
+OptionTable<UcbOptions> ucb_options() {
+  return OptionTable<UcbOptions>()
+      .describe({{"drafters", "", "[{type: ...}, ...]", "those to choose among"}})
+      .add("exploration", &UcbOptions::exploration,
+           "tokens that a drafter of which little is known may be better by", {0.0, 1000.0});
+}
+
+DrafterRegistry::Make prepare_ucb(const ConfigNode& node, const RunPlan& plan) {
+  const double exploration = ucb_options().read(node).exploration;
+  std::vector<DrafterRegistry::Make> makes;
+  for (const ConfigNode& member : node.components("drafters")) {
+    makes.push_back(plan.components.drafters.prepare(member, plan));
+  }
+  if (makes.empty() && node.is_list("drafters")) {
+    node.fail("drafters", "the list is empty; give at least one drafter");
+  }
+  return [makes, exploration](BuildContext& context) {
+    std::vector<std::unique_ptr<Drafter>> drafters;
+    for (const auto& make : makes) {
+      drafters.push_back(make(context));
+    }
+    return std::make_unique<UcbDrafter>(std::move(drafters), exploration);
   };
 }
 
@@ -130,7 +162,9 @@ OptionTable<NoRepeatOptions> no_repeat_options() {
 
 StrategyRegistry::Make prepare_no_repeat(const ConfigNode& node, const RunPlan& plan) {
   const int64_t n = no_repeat_options().read(node).n;
-  auto inner = plan.components.strategies.prepare(node.component("strategy"), plan);
+  RunPlan own = plan;
+  own.weights = true;  // beam search refuses such a rule
+  auto inner = plan.components.strategies.prepare(node.component("strategy"), own);
   return [inner, n](BuildContext& context) {
     return std::make_unique<NoRepeatNgram>(inner(context), static_cast<size_t>(n));
   };
@@ -152,6 +186,12 @@ int main(int argc, char** argv) {
                                       .promise = Promise::kLossless,
                                       .prepare = prepare_patient,
                                       .examples = {{"{type: patient, drafter: {type: bigram}}"}}});
+  components.drafters.add(
+      "ucb", {.help = "the drafter that promises the most accepted tokens, by a bandit's rule",
+              .options = ucb_options().help(),
+              .promise = Promise::kLossless,
+              .prepare = prepare_ucb,
+              .examples = {{"{type: ucb, drafters: [{type: bigram}, {type: nearest_state}]}"}}});
   components.drafters.add("nearest_state",
                           {.help = "copies what followed the most similar hidden state",
                            .promise = Promise::kLossless,
