@@ -1,7 +1,7 @@
 #include "decoders/draft_checks.h"
 
 #include <cmath>
-#include <limits>
+#include <vector>
 
 #include "core/error.h"
 
@@ -21,27 +21,27 @@ void check_tokens(const Draft& draft, const DraftContext& context) {
   }
 }
 
-/// Every distribution that children were drawn from is there, and is one over the vocabulary.
-/// Those of a device are not read.
-void check_distributions(const Draft& draft, const DraftContext& context) {
-  for (int64_t node = 0; node < draft.size(); ++node) {
-    const int64_t index = draft.child_probs[static_cast<size_t>(node)];
-    SPECDEC_CHECK(index >= -1 && index < std::ssize(draft.probs),
-                  "the drafter: child_probs of node {} is {}, and the draft has {} distributions",
-                  node, index, draft.probs.size());
+/// No node has more children than the step allows.
+void check_branches(const Draft& draft, const DraftContext& context) {
+  std::vector<int64_t> children(draft.tokens.size(), 0);
+  for (int64_t node = 1; node < draft.size(); ++node) {
+    const int64_t parent = draft.parents[static_cast<size_t>(node)];
+    const int64_t branches = ++children[static_cast<size_t>(parent)];
+    SPECDEC_CHECK(branches <= context.max_branches,
+                  "the drafter: node {} of a draft has more children than the {} that the step's "
+                  "tree allows (max_branches)",
+                  parent, context.max_branches);
   }
+}
+
+/// Each distribution is one over the vocabulary. Those of a device are not read.
+void check_distributions(const Draft& draft, const DraftContext& context) {
   if (context.device_random) {
     return;
   }
+  check_vocabularies(draft, context.vocab_size);
   for (size_t i = 0; i < draft.probs.size(); ++i) {
-    const TokenProbs& probs = draft.probs[i];
-    const bool is_whole = context.vocab_size == std::numeric_limits<Token>::max() ||
-                          probs.vocab_size() == context.vocab_size;
-    SPECDEC_CHECK(is_whole,
-                  "the drafter: distribution {} of a draft is over {} tokens, and the vocabulary "
-                  "has {}",
-                  i, probs.vocab_size(), context.vocab_size);
-    const double sum = probs.sum();
+    const double sum = draft.probs[i].sum();
     SPECDEC_CHECK(std::abs(sum - 1.0) <= kSumTolerance,
                   "the drafter: distribution {} of a draft sums to {}, not to 1", i, sum);
   }
@@ -49,13 +49,33 @@ void check_distributions(const Draft& draft, const DraftContext& context) {
 
 }  // namespace
 
-void check_draft(const Draft& draft, const DraftContext& context) {
-  SPECDEC_CHECK(!draft.tokens.empty() && draft.tokens.front() == context.committed.back(),
-                "the drafter: a draft's root is the newest committed token");
+void check_child_probs(const Draft& draft) {
   SPECDEC_CHECK(draft.parents.size() == draft.tokens.size() &&
                     draft.child_probs.size() == draft.tokens.size(),
                 "the drafter: a draft of {} tokens with {} parents and {} child_probs",
                 draft.tokens.size(), draft.parents.size(), draft.child_probs.size());
+  for (size_t node = 0; node < draft.child_probs.size(); ++node) {
+    const int64_t index = draft.child_probs[node];
+    SPECDEC_CHECK(index >= -1 && index < std::ssize(draft.probs),
+                  "the drafter: child_probs of node {} is {}, and the draft has {} distributions",
+                  node, index, draft.probs.size());
+  }
+}
+
+void check_vocabularies(const Draft& draft, int64_t vocab_size) {
+  for (size_t i = 0; i < draft.probs.size(); ++i) {
+    const int64_t size = draft.probs[i].vocab_size();
+    SPECDEC_CHECK(vocab_size == kUnknownVocabulary || size == vocab_size,
+                  "the drafter: distribution {} of a draft is over {} tokens, and the vocabulary "
+                  "has {}",
+                  i, size, vocab_size);
+  }
+}
+
+void check_draft(const Draft& draft, const DraftContext& context) {
+  SPECDEC_CHECK(!draft.tokens.empty() && draft.tokens.front() == context.committed.back(),
+                "the drafter: a draft's root is the newest committed token");
+  check_child_probs(draft);
   SPECDEC_CHECK(draft.parents.front() == -1, "the drafter: a draft's root has no parent, but {}",
                 draft.parents.front());
   for (int64_t node = 1; node < draft.size(); ++node) {
@@ -70,6 +90,7 @@ void check_draft(const Draft& draft, const DraftContext& context) {
   SPECDEC_CHECK(draft.depth() <= context.max_depth,
                 "the drafter: proposed a path of {} tokens where {} fit (max_depth)", draft.depth(),
                 context.max_depth);
+  check_branches(draft, context);
   check_tokens(draft, context);
   check_distributions(draft, context);
 }

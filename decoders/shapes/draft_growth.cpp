@@ -39,20 +39,21 @@ bool leaves_any(const LogitRow& row, const AllowedTokens& allowed, const LogitBi
       row.values);
 }
 
-/// Size of a vocabulary that a context does not say.
-constexpr int64_t kUnknown = std::numeric_limits<Token>::max();
+/// Size of the logits that were asked for, in words.
+std::string size_text(int64_t nodes, int64_t vocab_size) {
+  return fmt::format("[{}, {}]", nodes,
+                     vocab_size == kUnknownVocabulary ? "vocab" : std::to_string(vocab_size));
+}
 
 /// What a drafter's `expand` returns has a row for each node that was asked for, and a column for
 /// each token of the vocabulary.
 void check_expanded(const Tensor& logits, int64_t nodes, int64_t vocab_size) {
-  const std::string wanted =
-      fmt::format("[{}, {}]", nodes, vocab_size == kUnknown ? "vocab" : std::to_string(vocab_size));
   SPECDEC_CHECK(logits.defined(), "the drafter: expand returned an undefined tensor for logits {}",
-                wanted);
+                size_text(nodes, vocab_size));
   SPECDEC_CHECK(logits.dim() == 2 && logits.size(0) == nodes &&
-                    (vocab_size == kUnknown || logits.size(1) == vocab_size),
+                    (vocab_size == kUnknownVocabulary || logits.size(1) == vocab_size),
                 "the drafter: expand returned logits [{}] where {} were asked for",
-                fmt::join(logits.sizes(), ", "), wanted);
+                fmt::join(logits.sizes(), ", "), size_text(nodes, vocab_size));
 }
 
 }  // namespace
@@ -128,7 +129,8 @@ void DraftGrowth::expand(std::span<const int64_t> nodes, int64_t candidates) {
       ranks_on_device_ ? child_distribution_.expand_on_device(draft_, asked, {})
                        : ForwardResult{.logits = child_distribution_.expand(draft_, asked)};
   const bool is_whole = child_distribution_.vocabulary() == nullptr;
-  check_expanded(found.logits, std::ssize(asked), is_whole ? context_.vocab_size : kUnknown);
+  check_expanded(found.logits, std::ssize(asked),
+                 is_whole ? context_.vocab_size : kUnknownVocabulary);
   logits_.resize(draft_.tokens.size());
   if (ranks_on_device_ && rank(asked, found, candidates)) {
     return;

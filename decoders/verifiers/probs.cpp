@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/kernels/device/verify.h"
+#include "decoders/draft_checks.h"
 
 namespace specdec {
 namespace {
@@ -29,19 +30,8 @@ class FollowedDraft {
 void check_probs(const Draft& draft, const TargetProbs& target) {
   SPECDEC_CHECK(target.nodes() == draft.size(), "{} target distributions for a draft of {} nodes",
                 target.nodes(), draft.size());
-  SPECDEC_CHECK(draft.child_probs.size() == draft.tokens.size(),
-                "a draft of {} nodes and {} distributions", draft.tokens.size(),
-                draft.child_probs.size());
-  for (const int64_t distribution : draft.child_probs) {
-    SPECDEC_CHECK(distribution >= -1 && distribution < std::ssize(draft.probs),
-                  "a node's children come from distribution {} of {}", distribution,
-                  draft.probs.size());
-  }
-  for (const TokenProbs& probs : draft.probs) {
-    SPECDEC_CHECK(probs.vocab_size() == target.vocab_size(),
-                  "the draft's distributions are over {} tokens, the target's over {}",
-                  probs.vocab_size(), target.vocab_size());
-  }
+  check_child_probs(draft);
+  check_vocabularies(draft, target.vocab_size());
 }
 
 double drafted_mass(const TokenProbs* q, Token token) {

@@ -11,7 +11,7 @@
 
 #include "core/error.h"
 #include "core/randomness.h"
-#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_length.h"
 #include "tests/support/error_message.h"
 
 namespace specdec {
@@ -21,29 +21,39 @@ using testing::HasSubstr;
 
 constexpr int64_t kVocab = 10;
 
-/// What is said of a spoilt draft where 4 tokens fit, 3 deep, after token 7.
+/// The context of a step after token 7, where 4 tokens fit, 3 deep, and 2 to a node.
+class CheckedStep {
+ public:
+  DraftContext context() {
+    return {.committed = committed_,
+            .last_step = nullptr,
+            .prompt_result = nullptr,
+            .random = random_,
+            .sampling = sampling_,
+            .grammar = nullptr,
+            .max_tokens = 4,
+            .max_depth = 3,
+            .max_branches = 2,
+            .shape = shape_,
+            .vocab_size = kVocab};
+  }
+
+ private:
+  std::vector<Token> committed_ = {5, 7};
+  CounterRandomness random_{1};
+  SamplingParams sampling_;
+  FixedDraftLength shape_{4};
+};
+
+/// What is said of a spoilt draft.
 std::string refusal(const std::function<void(Draft&)>& spoil) {
-  const std::vector<Token> committed = {5, 7};
-  CounterRandomness random(1);
-  const SamplingParams sampling;
-  FixedDraftLength shape(4);
-  const DraftContext context{.committed = committed,
-                             .last_step = nullptr,
-                             .prompt_result = nullptr,
-                             .random = random,
-                             .sampling = sampling,
-                             .grammar = nullptr,
-                             .max_tokens = 4,
-                             .max_depth = 3,
-                             .max_branches = 2,
-                             .shape = shape,
-                             .vocab_size = kVocab};
+  CheckedStep step;
   Draft draft = Draft::root(7);
   draft.add(1, 0);
   draft.add(2, 0);
   draft.add(3, 1);
   spoil(draft);
-  return error_message<InternalError>([&] { check_draft(draft, context); });
+  return error_message<InternalError>([&] { check_draft(draft, step.context()); });
 }
 
 TEST(DraftChecksTest, ATreeWithinTheLimitsPasses) {
@@ -82,6 +92,21 @@ TEST(DraftChecksTest, DraftsBeyondTheLimitsAreRefused) {
               HasSubstr("a path of 4 tokens where 3 fit"));
 }
 
+TEST(DraftChecksTest, NodesWithMoreChildrenThanTheStepAllowsAreRefused) {
+  EXPECT_EQ(refusal([](Draft& draft) { draft.add(4, 1); }), "no error");
+  EXPECT_THAT(refusal([](Draft& draft) { draft.add(4, 0); }),
+              HasSubstr("the drafter: node 0 of a draft has more children than the 2 that the "
+                        "step's tree allows (max_branches)"));
+  EXPECT_THAT(refusal([](Draft& draft) {
+                draft = Draft::root(7);
+                draft.add(1, 0);
+                for (const Token token : {2, 3, 4}) {
+                  draft.add(token, 1);
+                }
+              }),
+              HasSubstr("node 1 of a draft has more children"));
+}
+
 TEST(DraftChecksTest, TokensOutsideTheVocabularyAreRefused) {
   EXPECT_EQ(refusal([](Draft& draft) { draft.tokens[3] = kVocab - 1; }), "no error");
   EXPECT_THAT(refusal([](Draft& draft) { draft.tokens[3] = kVocab; }),
@@ -116,20 +141,10 @@ TEST(DraftChecksTest, DistributionsThatAreNoneAreRefused) {
 /// neither.
 std::string refusal_of_needs(const Needs& needs, const ForwardResult* prompt,
                              const StepResult* last_step) {
-  const std::vector<Token> committed = {5, 7};
-  CounterRandomness random(1);
-  const SamplingParams sampling;
-  FixedDraftLength shape(4);
-  const DraftContext context{.committed = committed,
-                             .last_step = last_step,
-                             .prompt_result = prompt,
-                             .random = random,
-                             .sampling = sampling,
-                             .grammar = nullptr,
-                             .max_tokens = 4,
-                             .max_depth = 4,
-                             .max_branches = 1,
-                             .shape = shape};
+  CheckedStep step;
+  DraftContext context = step.context();
+  context.last_step = last_step;
+  context.prompt_result = prompt;
   return error_message<InternalError>([&] { check_needs(needs, context); });
 }
 
