@@ -72,9 +72,11 @@ class DistributionWeights {
  public:
   virtual ~DistributionWeights() = default;
   /// Multiplies the distribution of the token after `output`, [vocab], by weights that are not
-  /// negative; 0 forbids a token. Need not normalise. Decides by `output` alone: it is called in
-  /// any order, and for drafted tokens that come to be rejected, also forbidden ones. An output
-  /// after which it forbids every token is an Error, whoever asks for it.
+  /// negative; 0 forbids a token. Need not normalise. At temperature 0 the tokens that are allowed
+  /// have 1 each, and the largest logit plus log-weight is the best. Decides by `output` alone,
+  /// and by which tokens have any mass: it is called in any order, and for drafted tokens that
+  /// come to be rejected, but for no output that it forbids itself. An output after which it leaves
+  /// no token any mass is an Error, whoever asks for it.
   virtual void weigh(TokenSpan output, std::span<double> distribution) const = 0;
 };
 

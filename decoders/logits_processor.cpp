@@ -3,16 +3,37 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
 
 #include "core/error.h"
+#include "core/kernels/probs.h"
 #include "core/stopwatch.h"
 #include "decoders/draft_grammar.h"
 #include "decoders/step_statistics.h"
 
 namespace specdec {
+namespace {
+
+constexpr const char* kNothingLeft =
+    "the request's weights (DistributionWeights) leave no token any mass; let them allow one";
+
+/// Score of a token that is forbidden.
+constexpr double kNoScore = -std::numeric_limits<double>::infinity();
+
+/// All scores, [vocab].
+std::vector<double> row_of(const Scores& scores) {
+  std::vector<double> row(static_cast<size_t>(scores.size()));
+  for (size_t block = 0; block < scores.maxima().size(); ++block) {
+    const auto index = static_cast<int64_t>(block);
+    scores.fill(index, std::span(row).subspan(block * kProbsBlock, scores.size_of(index)));
+  }
+  return row;
+}
+
+}  // namespace
 
 LogitsProcessor::LogitsProcessor(const Request& request, const CommittedText& text,
                                  int64_t vocab_size, double* mask_seconds)
@@ -39,8 +60,7 @@ AllowedTokens LogitsProcessor::allowed(int64_t node) const {
   return masks_.empty() ? nullptr : allowed_by(masks_[static_cast<size_t>(node)]);
 }
 
-TokenProbs LogitsProcessor::weighed(int64_t node, const TokenProbs& probs) const {
-  std::vector<double> row = probs.row();
+void LogitsProcessor::weigh(int64_t node, std::span<double> row) const {
   const TokenSpan before = text_.tokens().first(committed_).subspan(request_.prompt.size());
   request_.weights->weigh(draft_.history(before, node), row);
   for (size_t token = 0; token < row.size(); ++token) {
@@ -51,25 +71,56 @@ TokenProbs LogitsProcessor::weighed(int64_t node, const TokenProbs& probs) const
           token, row[token]));
     }
   }
+}
+
+TokenProbs LogitsProcessor::weighed(int64_t node, const TokenProbs& probs) const {
+  std::vector<double> row = probs.row();
+  weigh(node, row);
   const TokenProbs weighted(std::move(row));
   if (!(weighted.sum() > 0.0)) {
-    throw Error(
-        "the request's weights (DistributionWeights) leave no token any mass; let them allow one");
+    throw Error(kNothingLeft);
   }
   return weighted.normalised();
 }
 
 GreedyChoice LogitsProcessor::greedy_weighed(int64_t node, TokenSpan penalised) const {
   const SamplingParams& sampling = request_.sampling;
-  const TokenProbs probs = token_probs(LogitRow::of(logits_, node), penalised,
-                                       {.temperature = 1.0,
-                                        .repetition_penalty = sampling.repetition_penalty,
-                                        .logit_bias = sampling.logit_bias},
-                                       allowed(node));
-  const std::vector<Candidate> best = weighed(node, probs).top(2);
-  return {.token = best.front().token,
-          .gap = best.size() < 2 ? std::numeric_limits<double>::infinity()
-                                 : std::log(best[0].probability / best[1].probability)};
+  std::vector<double> scores =
+      row_of(Scores(LogitRow::of(logits_, node), sampling.logit_bias,
+                    {penalised, sampling.repetition_penalty}, allowed(node)));
+  std::vector<double> weights(scores.size());
+  std::transform(scores.begin(), scores.end(), weights.begin(),
+                 [](double score) { return std::isinf(score) ? 0.0 : 1.0; });
+  weigh(node, weights);
+  std::transform(scores.begin(), scores.end(), weights.begin(), scores.begin(),
+                 [](double score, double weight) { return score + std::log(weight); });
+  const int64_t best = argmax(scores);
+  const double most = std::exchange(scores[static_cast<size_t>(best)], kNoScore);
+  if (std::isinf(most)) {
+    throw Error(kNothingLeft);
+  }
+  return {.token = static_cast<Token>(best),
+          .gap = most - *std::max_element(scores.begin(), scores.end())};
+}
+
+bool LogitsProcessor::is_forbidden(int64_t node) {
+  std::optional<bool>& known = forbidden_[static_cast<size_t>(node)];
+  if (known) {
+    return *known;
+  }
+  const int64_t parent = draft_.parents[static_cast<size_t>(node)];
+  if (parent < 0 || is_forbidden(parent)) {
+    known = parent >= 0;
+    return *known;
+  }
+  const auto token = static_cast<size_t>(draft_.tokens[static_cast<size_t>(node)]);
+  known = false;
+  if (!(probs_.probability(parent, draft_.tokens[static_cast<size_t>(node)]) > 0.0)) {
+    std::vector<double> weights(static_cast<size_t>(vocab_size_), 1.0);
+    weigh(parent, weights);
+    known = weights[token] == 0.0;
+  }
+  return *known;
 }
 
 TokenProbs LogitsProcessor::make(int64_t node) {
@@ -86,15 +137,15 @@ TokenProbs LogitsProcessor::distribution_of(int64_t node) {
   const std::vector<Token> penalised = sampling.repetition_penalty != 1.0
                                            ? draft_.history(text_.tokens().first(committed_), node)
                                            : std::vector<Token>();
+  const bool weighs = request_.weights != nullptr && !is_forbidden(node);
   if (sampling.greedy()) {
-    const GreedyChoice best =
-        request_.weights == nullptr ? greedy(node, penalised) : greedy_weighed(node, penalised);
+    const GreedyChoice best = weighs ? greedy_weighed(node, penalised) : greedy(node, penalised);
     gaps_[static_cast<size_t>(node)] = best.gap;
     return TokenProbs::one_hot(best.token, vocab_size_);
   }
   const LogitRow row = LogitRow::of(logits_, node);
   const TokenProbs probs = token_probs(row, penalised, sampling, allowed(node));
-  return request_.weights == nullptr ? probs : weighed(node, probs);
+  return weighs ? weighed(node, probs) : probs;
 }
 
 GreedyChoice LogitsProcessor::greedy(int64_t node, TokenSpan penalised) const {
@@ -192,6 +243,7 @@ TargetProbs& LogitsProcessor::find(const Draft& draft, const ForwardResult& resu
     choose(*result.sampler);
   }
   gaps_.assign(draft.tokens.size(), 0.0);
+  forbidden_.assign(draft.tokens.size(), std::nullopt);
   probs_ = TargetProbs(draft.size(), vocab_size_, [this](int64_t node) { return make(node); });
   draft_ = {.tokens = draft.tokens, .parents = draft.parents};
   committed_ = text_.tokens().size();

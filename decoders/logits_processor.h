@@ -67,10 +67,15 @@ class LogitsProcessor {
   TokenProbs make(int64_t node);
   TokenProbs distribution_of(int64_t node);
   GreedyChoice greedy(int64_t node, TokenSpan penalised) const;
-  /// The best token by the request's weights.
+  /// The best token by the request's weights. Throws Error where they forbid every token.
   GreedyChoice greedy_weighed(int64_t node, TokenSpan penalised) const;
   /// A node's distribution with the request's weights. Throws Error where they forbid every token.
   TokenProbs weighed(int64_t node, const TokenProbs& probs) const;
+  /// Multiplies a row by the request's weights after a node. Throws Error for one that is none.
+  void weigh(int64_t node, std::span<double> row) const;
+  /// Whether the request's weights forbid a drafted token before or at a node, after which they
+  /// are not asked: it cannot be reached, so any distribution will do there.
+  bool is_forbidden(int64_t node);
 
   const Request& request_;
   const CommittedText& text_;
@@ -82,6 +87,7 @@ class LogitsProcessor {
   Tensor logits_;                   // [n, vocab], or undefined:
   std::vector<GreedyChoice> best_;  // then of each node
   std::vector<double> gaps_;
+  std::vector<std::optional<bool>> forbidden_;  // of each node, by the weights
   std::vector<TokenMask> masks_;
   std::map<int64_t, LogMasses> decided_masses_;  // by node, of tokens that a device decided
   ReadBacks read_backs_;

@@ -51,11 +51,17 @@ void SpeculativeDecoding::check(const Request& request) const {
                  "this drafter continues the target's hidden states of the prompt, which a prefill "
                  "gives: leave prompt_logits out, or choose a drafter that reads tokens alone "
                  "(draft_model, prompt_lookup)");
-  if (request.constraint.grammar != nullptr && verifier_->accepts_impossible()) {
-    throw ConfigError(
-        "this verifier accepts tokens that the target's distribution gives no mass, so its output "
-        "would leave the grammar; use another verifier, or decode without a grammar");
+  if (!verifier_->accepts_impossible()) {
+    return;
   }
+  require_config(
+      request.constraint.grammar == nullptr,
+      "this verifier accepts tokens that the target's distribution gives no mass, so its output "
+      "would leave the grammar; use another verifier, or decode without a grammar");
+  require_config(
+      request.weights == nullptr,
+      "this verifier accepts tokens that the target's distribution gives no mass, so its output "
+      "would break the rule of the request's weights; use another verifier, or leave weights out");
 }
 
 Generation SpeculativeDecoding::generate(const Request& request) {

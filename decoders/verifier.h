@@ -18,7 +18,7 @@ class Verifier {
   /// False when it verifies chains only.
   virtual bool allows_trees() const { return true; }
   /// True when it may accept a token to which the target's distribution gives no mass; it is
-  /// refused under a grammar.
+  /// refused under a grammar and under a request's weights.
   virtual bool accepts_impossible() const { return false; }
   /// The verifier's rule on the device that made the target's logits, which then stay there. kNone:
   /// this verifier looks at the target's distributions itself.

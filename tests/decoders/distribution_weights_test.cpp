@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
+#include <string>
 
 #include "core/error.h"
 #include "decoders/autoregressive.h"
@@ -12,11 +14,15 @@
 #include "decoders/drafters/prompt_lookup.h"
 #include "decoders/shapes/draft_length.h"
 #include "decoders/speculative.h"
+#include "decoders/verifiers/block.h"
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
+#include "decoders/verifiers/sample_match.h"
+#include "decoders/verifiers/synthetic.h"
 #include "docs/examples/no_repeat_ngram.h"
 #include "tests/support/error_message.h"
-#include "tests/support/fake_model.h"
+#include "tests/support/sequence_distribution.h"
+#include "tests/support/test_drafters.h"
 
 namespace specdec {
 namespace {
@@ -110,6 +116,151 @@ TEST(DistributionWeightsTest, GreedySpeculationKeepsTheTokensOfPlainDecoding) {
     const Generation drafted = run_rule(table, &rule, {.speculative = true});
     EXPECT_EQ(drafted.tokens, run_rule(table, &rule, {}).tokens) << seed;
   }
+}
+
+/// Logits near enough to be told apart by their weights, below one that a bias makes so large that
+/// no other has a probability.
+TEST(DistributionWeightsTest, GreedyTokensAreRankedByLogitsAndLogWeights) {
+  /// Forbids token 1, halves token 3.
+  class Rule final : public DistributionWeights {
+    void weigh(TokenSpan /*output*/, std::span<double> distribution) const override {
+      distribution[1] = 0.0;
+      distribution[3] *= 0.5;
+    }
+  };
+  const Rule rule;
+  FakeModel target(kRuleVocab, [](TokenSpan) {
+    return std::vector<double>{0.0, 0.0, -3.0, -2.0 + 0.5, -2.0, -4.0};
+  });
+  CounterRandomness random(1);
+  const Request request{.prompt = kRulePrompt,
+                        .sampling = {.logit_bias = {{1, 1000.0}, {0, -1000.0}}},
+                        .stop = {.max_new_tokens = 1},
+                        .random = random,
+                        .weights = &rule};
+  const Generation found = AutoregressiveDecoding(target).generate(request);
+  EXPECT_EQ(found.tokens, std::vector<Token>{4});
+  ASSERT_EQ(found.gaps.size(), 1U);
+  EXPECT_DOUBLE_EQ(found.gaps[0], std::log(2.0) - 0.5);
+}
+
+/// A rule that cannot answer after an output that it forbids: no token twice, of few tokens.
+class StrictNoRepeat final : public DistributionWeights {
+ public:
+  void weigh(TokenSpan output, std::span<double> distribution) const override {
+    std::vector<bool> seen(distribution.size(), false);
+    for (const Token token : output) {
+      if (seen[static_cast<size_t>(token)]) {
+        throw std::logic_error("asked after a forbidden output");
+      }
+      seen[static_cast<size_t>(token)] = true;
+      distribution[static_cast<size_t>(token)] = 0.0;
+    }
+  }
+};
+
+/// The same as logits.
+LogitTable no_repeat(const LogitTable& table) {
+  return [table](TokenSpan history) {
+    std::vector<double> logits = table(history);
+    for (const Token token : history.subspan(kRulePrompt.size())) {
+      logits[static_cast<size_t>(token)] = -std::numeric_limits<double>::infinity();
+    }
+    return logits;
+  };
+}
+
+/// Another strategy under a rule.
+class RuledDecoding final : public DecodingStrategy {
+ public:
+  RuledDecoding(DecodingStrategy& inner, const DistributionWeights& rule)
+      : inner_(inner), rule_(rule) {}
+  Generation generate(const Request& request) override {
+    Request own = request;
+    own.weights = &rule_;
+    return inner_.generate(own);
+  }
+
+ private:
+  DecodingStrategy& inner_;
+  const DistributionWeights& rule_;
+};
+
+std::unique_ptr<Verifier> verifier_called(const std::string& name) {
+  if (name == "block") {
+    return std::make_unique<BlockVerifier>();
+  }
+  if (name == "sample_match") {
+    return std::make_unique<SampleMatchVerifier>();
+  }
+  return std::make_unique<RejectionVerifier>();
+}
+
+TEST(DistributionWeightsTest, NoVerifierAsksARuleAfterWhatItForbids) {
+  constexpr int64_t kFew = 4;
+  const StrictNoRepeat rule;
+  for (const char* name : {"block", "rejection", "sample_match"}) {
+    for (const bool drawn : {false, true}) {
+      SCOPED_TRACE(testing::Message() << name << drawn);
+      const LogitTable table = random_table(kFew, 5);
+      FakeModel target(kFew, table);
+      std::unique_ptr<Drafter> drafter =
+          std::make_unique<PromptLookupDrafter>(PromptLookupOptions{1, 3});
+      if (drawn) {
+        drafter = std::make_unique<MixedChainDrafter>(random_table(kFew, 8));
+      }
+      SpeculativeDecoding decoding(target, std::move(drafter), verifier_called(name),
+                                   std::make_unique<FixedDraftLength>(2));
+      RuledDecoding ruled(decoding, rule);
+      const Task task{
+          .prompt = kRulePrompt, .sampling = {.temperature = 0.9}, .stop = {.max_new_tokens = 3}};
+      const Enumeration found = enumerate_outputs(ruled, task);
+      EXPECT_LE(max_difference(found.distribution, reference_distribution(no_repeat(table), task)),
+                kSameDistribution);
+      EXPECT_GT(found.accepted, 0);
+      EXPECT_LT(found.accepted, found.drafted);
+    }
+  }
+}
+
+TEST(DistributionWeightsTest, StatisticsAndGreedyDraftsAskForNothingForbidden) {
+  const StrictNoRepeat rule;
+  for (const double temperature : {0.0, 1.0}) {
+    FakeModel target(kRuleVocab, random_table(kRuleVocab, 2));
+    CounterRandomness random(3);
+    std::unique_ptr<Verifier> verifier = std::make_unique<ExactMatchVerifier>();
+    if (temperature > 0.0) {
+      verifier = std::make_unique<BlockVerifier>();
+    }
+    SpeculativeDecoding decoding(target,
+                                 std::make_unique<PromptLookupDrafter>(PromptLookupOptions{1, 4}),
+                                 std::move(verifier), std::make_unique<FixedDraftLength>(3));
+    const Generation generation = decoding.generate({.prompt = kRulePrompt,
+                                                     .sampling = {.temperature = temperature},
+                                                     .stop = {.max_new_tokens = 5},
+                                                     .random = random,
+                                                     .log_overlaps = true,
+                                                     .weights = &rule});
+    EXPECT_EQ(generation.tokens.size(), 5U);
+  }
+}
+
+TEST(DistributionWeightsTest, AVerifierThatAcceptsAnythingIsRefused) {
+  FakeModel target(kRuleVocab, random_table(kRuleVocab, 1));
+  const NoneTwiceRule rule;
+  CounterRandomness random(1);
+  SpeculativeDecoding decoding(target,
+                               std::make_unique<PromptLookupDrafter>(PromptLookupOptions{1, 4}),
+                               std::make_unique<SyntheticVerifier>(std::vector<double>{1.0}),
+                               std::make_unique<FixedDraftLength>(3));
+  EXPECT_THAT(error_message<ConfigError>([&] {
+                decoding.generate({.prompt = kRulePrompt,
+                                   .sampling = {},
+                                   .stop = {.max_new_tokens = 4},
+                                   .random = random,
+                                   .weights = &rule});
+              }),
+              HasSubstr("break the rule of the request's weights"));
 }
 
 TEST(DistributionWeightsTest, ForbiddingEveryTokenIsAnError) {
