@@ -205,8 +205,7 @@ Tensor FeatureDrafter::expand(const Draft& partial, std::span<const int64_t> fro
 }
 
 bool FeatureDrafter::expands_on_device() {
-  return modules_.front()->draws_drafts() &&
-         (target_features_.untaken().defined() || root_.sampler != nullptr);
+  return modules_.front()->draws_drafts() && target_features_.untaken().defined();
 }
 
 ForwardResult FeatureDrafter::expand_on_device(const Draft& partial,

@@ -66,8 +66,8 @@ class FeatureDrafter final : public DistributionDrafter {
   /// `count` ones is drawn behind the others; nothing where none can be drawn.
   std::optional<int64_t> fed_before(int64_t size, int64_t count,
                                     const ModuleDrawing::CanDraw& can_draw) const;
-  /// Where there are features to begin with that no draft has begun with, or the logits after them
-  /// lie on the device: several modules that drew nothing go on from these level by level.
+  /// Where there are features to begin with that no draft has begun with: a device that drew
+  /// nothing leaves some, and the draft goes on level by level.
   bool expands_on_device() override;
   ForwardResult expand_on_device(const Draft& partial, std::span<const int64_t> frontier,
                                  const Tensor& tokens) override;
