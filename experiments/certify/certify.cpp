@@ -6,13 +6,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
 
 #include "core/error.h"
 #include "core/randomness.h"
+#include "experiments/certify/case_processes.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/terminal/progress.h"
 
@@ -208,6 +212,55 @@ class Trial {
   std::string worst_;
 };
 
+/// What a trial finds out about a row, as a child process hands it on.
+struct Found {
+  Finding finding = Finding::kBroken;
+  double difference = 0.0;
+  int64_t outcomes = 0;
+  int64_t drafted = 0;
+  int64_t accepted = 0;
+};
+
+std::string found_bytes(const CertifyRow& row) {
+  const Found found{row.finding, row.difference, row.outcomes, row.drafted, row.accepted};
+  return std::string(reinterpret_cast<const char*>(&found), sizeof(found)) + row.reason;
+}
+
+void take_found(const std::string& bytes, CertifyRow& row) {
+  Found found;
+  SPECDEC_CHECK(bytes.size() >= sizeof(found), "a row of {} bytes", bytes.size());
+  std::memcpy(&found, bytes.data(), sizeof(found));
+  row.finding = found.finding;
+  row.difference = found.difference;
+  row.outcomes = found.outcomes;
+  row.drafted = found.drafted;
+  row.accepted = found.accepted;
+  row.reason = bytes.substr(sizeof(found));
+}
+
+/// Fills the rows in processes of their own.
+void fill_apart(const Components& components, const CertifyOptions& options, ModelPairs& pairs,
+                std::vector<CertifyRow>& rows, const std::function<void(const CertifyRow&)>& note) {
+  const std::chrono::duration<double> limit(options.limit_seconds *
+                                            static_cast<double>(options.seeds));
+  run_in_processes(
+      std::ssize(rows), {.limit = std::chrono::duration_cast<std::chrono::milliseconds>(limit)},
+      [&](int64_t index) {
+        CertifyRow& row = rows[static_cast<size_t>(index)];
+        Trial(components, options, row).run(pairs);
+        return found_bytes(row);
+      },
+      [&](int64_t index, const CaseResult& result) {
+        CertifyRow& row = rows[static_cast<size_t>(index)];
+        if (result.crash.empty()) {
+          take_found(result.answer, row);
+        } else {
+          row.reason = result.crash;  // it stays broken
+        }
+        note(row);
+      });
+}
+
 /// Components that were to be tested and were not.
 std::vector<std::string> find_untested(const Components& components, const CertifyOptions& options,
                                        const std::vector<CertifyRow>& rows) {
@@ -272,17 +325,25 @@ bool CertifyResult::passed() const {
 CertifyResult certify(const Components& components, const CertifyOptions& options,
                       std::ostream& log) {
   const c10::InferenceMode guard;
-  const auto cells = select_cells(components, options.names);
-  ModelPairs pairs(options.seeds);
   CertifyResult result;
-  Progress progress(log, Progress::choose_style(options.quiet),
-                    2 * static_cast<int64_t>(cells.size()), "combinations");
-  for (const auto& cell : cells) {
+  for (const auto& cell : select_cells(components, options.names)) {
     for (const bool greedy : {true, false}) {
-      InterruptGuard::check();
       result.rows.push_back({.cell = cell, .greedy = greedy});
-      Trial(components, options, result.rows.back()).run(pairs);
-      progress.advance(cell.strategy.type + " " + cell.drafter.type);
+    }
+  }
+  Progress progress(log, Progress::choose_style(options.quiet), std::ssize(result.rows),
+                    "combinations");
+  const auto note = [&](const CertifyRow& row) {
+    progress.advance(row.cell.strategy.type + " " + row.cell.drafter.type);
+  };
+  ModelPairs pairs(options.seeds);
+  if (options.isolate) {
+    fill_apart(components, options, pairs, result.rows, note);
+  } else {
+    for (CertifyRow& row : result.rows) {
+      InterruptGuard::check();
+      Trial(components, options, row).run(pairs);
+      note(row);
     }
   }
   result.untested = find_untested(components, options, result.rows);

@@ -18,6 +18,11 @@ struct CertifyOptions {
   int64_t most_outcomes = 200'000;      ///< of one task
   bool enumerate = true;  ///< false: only build and run each once, for the compatibility matrix
   bool quiet = false;
+  /// Combinations run in processes of their own (run_in_processes): one that crashes or does not
+  /// end breaks its promise, and the others are tried. False: it takes the program with it.
+  bool isolate = false;
+  /// Seconds that an isolated combination may take with one pair of models.
+  double limit_seconds = 120.0;
 };
 
 /// What was found out about a combination.
@@ -58,7 +63,8 @@ struct CertifyResult {
 /// trees, verifiers), greedy and sampled, on tiny random float64 Gemmas. Greedy: the tokens are
 /// those of plain forwards. Sampled: the distribution of the output over every random outcome is
 /// compared with the one computed token by token from plain forwards, without strategies or
-/// randomness. Only a ConfigError counts as a refusal; any other exception is a broken promise.
+/// randomness. Only a ConfigError counts as a refusal; any other exception is a broken promise, and
+/// so is a crash where combinations are isolated.
 /// Progress goes to `log`.
 CertifyResult certify(const Components& components, const CertifyOptions& options,
                       std::ostream& log);

@@ -46,6 +46,7 @@ int certify_exactly(const CommandContext& context, CertifyArguments& arguments) 
   JsonOutput json(arguments.json, context.out);
   const InterruptGuard guard;
   arguments.exact.quiet = context.flags.quiet;
+  arguments.exact.isolate = true;
   const auto result = certify(context.components, arguments.exact, context.err);
   json.write_result([&](std::ostream& out) { write_certificate(out, result); },
                     [&](std::ostream& out) { write_certificate_json(out, result); });
@@ -214,6 +215,7 @@ void add_config_mode(CLI::App& command, CertifyArguments& arguments) {
       command.add_option("--config", arguments.config,
                          "an experiment config: test its strategies on its own checkpoints");
   command.get_option("--seeds")->excludes(config);
+  command.get_option("--limit")->excludes(config);
   command.add_option("--set", arguments.sets, "override a config key, as in 'specdec run'")
       ->expected(1)
       ->allow_extra_args(false)
@@ -265,6 +267,12 @@ void add_certify_command(CLI::App& app, CommandContext& context) {
   command->add_option("--seeds", arguments->exact.seeds, "random target-draft pairs to test")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  command
+      ->add_option("--limit", arguments->exact.limit_seconds,
+                   "seconds that a combination may take with one pair; one that takes longer is "
+                   "broken, as if it never ended")
+      ->check(CLI::Range(0.1, 1e6))
+      ->capture_default_str();
   add_config_mode(*command, *arguments);
   add_json_option(*command, arguments->json, "one JSON object");
   command->footer(
@@ -276,7 +284,10 @@ void add_certify_command(CLI::App& app, CommandContext& context) {
       "top-k,\n"
       "top-p, min-p, penalties and stops. Lossy components are shown with their difference, "
       "refused\n"
-      "combinations with the reason; a component that no combination tested is a failure.\n"
+      "combinations with the reason; a component that no combination tested is a failure, and so "
+      "is "
+      "one\n"
+      "that crashes or does not end: combinations run in a process of their own.\n"
       "\n"
       "With --config: tests the strategies of an experiment on its checkpoints.\n"
       "Sampled configs, first by replay: distributions of a few steps are recorded, small targets "

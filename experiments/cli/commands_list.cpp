@@ -37,7 +37,8 @@ int list_matrix(const CommandContext& context, const ListArguments& arguments) {
                                                : std::vector<std::string>{arguments.name},
                .seeds = 1,
                .enumerate = false,
-               .quiet = context.flags.quiet},
+               .quiet = context.flags.quiet,
+               .isolate = true},
               context.err);
   json.write_result([&](std::ostream& out) { write_matrix(out, result); },
                     [&](std::ostream& out) { write_matrix_json(out, result); });
