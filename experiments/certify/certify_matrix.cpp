@@ -20,6 +20,7 @@ std::string label_of(const std::string& yaml) {
   std::shared_ptr<const YamlTree> tree;
   try {
     tree = parse_yaml(replace_all(yaml, "<folder>/", ""), "example", false);
+    require_config(tree->kind == YamlTree::Kind::kMap, "it has no keys; write {type: NAME}");
   } catch (const ConfigError& error) {
     throw ConfigError(fmt::format(
         "the registry's example {} is no YAML map ({}). '<drafter>' and '<verifier>' stand for "

@@ -150,5 +150,14 @@ TEST(CertifyFaultsTest, AnExampleThatIsNoYamlIsNamed) {
               AllOf(HasSubstr("{type: other, {type:"), HasSubstr("(drafter: <drafter>)")));
 }
 
+TEST(CertifyFaultsTest, AnExampleThatIsNoMapIsNamed) {
+  Components components = builtin_components();
+  auto entry = components.drafters.entries().at("prompt_lookup");
+  entry.examples = {{"prompt_lookup"}};
+  components.drafters.add("other", entry);
+  EXPECT_THAT(error_message<ConfigError>([&] { certify_cells(components); }),
+              HasSubstr("example prompt_lookup is no YAML map"));
+}
+
 }  // namespace
 }  // namespace specdec
