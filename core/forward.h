@@ -50,6 +50,15 @@ struct TokenBatch {
 /// Positions whose logits a forward computes.
 enum class Logits { kAll, kLast, kNone };
 
+/// What reads the logits of a forward.
+enum class LogitsUse {
+  kRows,  ///< the host, whole rows
+  /// greedy_choice alone. A model on a device then finds it there (ForwardResult::best), and the
+  /// logits stay where they are.
+  kBest,
+  kSampler  ///< ForwardResult::sampler, where there is one: they stay on its device
+};
+
 /// Positions whose hidden states a forward gives: none, those with logits, all.
 enum class Hidden { kNone, kScored, kAll };
 
@@ -67,11 +76,7 @@ struct ForwardOptions {
   /// Error for a cache of another format than kHierarchical.
   KvRead kv_read = KvRead::kAll;
   Logits logits = Logits::kAll;  ///< kLast: the last node of each row in the batch
-  /// Nothing but greedy_choice is read of a row of logits. A model on a device then finds it there
-  /// (ForwardResult::best), and the logits stay where they are.
-  bool best_only = false;
-  /// Logits are read by ForwardResult::sampler alone, where there is one: they stay on its device.
-  bool keep_logits = false;
+  LogitsUse logits_use = LogitsUse::kRows;
   /// Layers that read the keys and values of earlier ones are evaluated for the last node of each
   /// row alone where all is not wanted, only that node has logits, and none of them is captured.
   Hidden hidden = Hidden::kNone;
@@ -96,7 +101,7 @@ struct ForwardResult {
   /// [n, or nodes with logits, hidden] after the final norm, as ForwardOptions::hidden says; same
   /// dtype as logits. Undefined where none was asked for.
   Tensor final_hidden = {};
-  /// What decides by the logits on the device where they lie (ForwardOptions::keep_logits);
+  /// What decides by the logits on the device where they lie (LogitsUse::kSampler);
   /// nullptr: they lie on the host.
   std::shared_ptr<DeviceSampler> sampler = {};
   ReadBacks read_backs = {};          ///< copies of these results to the host; none of a CPU's

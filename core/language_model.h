@@ -84,7 +84,7 @@ class LanguageModel {
   /// whose pending nodes stay its own. Shares pages, copies on write. Throws Error as open() does.
   virtual RowId fork(RowId row, int64_t length) = 0;
   /// Whether draw_chain and draw_tree draft, and forwards leave logits on a device that samples
-  /// (keep_logits) and take tokens from there.
+  /// (LogitsUse::kSampler) and take tokens from there.
   virtual bool draws_drafts() const { return false; }
   /// Evaluates the tokens `fed`, at least one, with their `inputs` as a chain after the kept ones
   /// of a row that has no pending nodes; then drafts a chain behind them on the device, each token

@@ -19,11 +19,8 @@ struct SamplingParams {
   LogitBias logit_bias = {};        ///< added to the logits before all of these; -inf forbids
 
   bool greedy() const { return temperature == 0.0; }
-  /// Whether the best token of the logits is what is left of them: greedy, and nothing changes
-  /// them before.
-  bool reads_best_only() const {
-    return greedy() && repetition_penalty == 1.0 && logit_bias.empty();
-  }
+  /// Whether something is done to the logits before the temperature.
+  bool changes_logits() const { return repetition_penalty != 1.0 || !logit_bias.empty(); }
   /// Whether the bias forbids a token.
   bool forbids(Token token) const;
   /// Throws ConfigError naming the value that is out of range.

@@ -12,8 +12,7 @@ namespace specdec {
 Generation AutoregressiveDecoding::generate(const Request& request) {
   Session session(request, target_);
   session.prefill(target_, {});
-  const ForwardOptions options{.best_only = session.reads_best_only(),
-                               .keep_logits = session.keeps_logits()};
+  const ForwardOptions options{.logits_use = session.logits_use()};
   while (!session.finished()) {
     const Draft forced = session.forced();
     const ForwardResult result = target_.verify(forced, options);

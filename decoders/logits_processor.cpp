@@ -159,20 +159,16 @@ GreedyChoice LogitsProcessor::greedy(int64_t node, TokenSpan penalised) const {
   return best;
 }
 
-bool LogitsProcessor::reads_best_only(const Request& request) {
-  return request.sampling.reads_best_only() && request.constraint.grammar == nullptr &&
-         request.weights == nullptr;
-}
-
-bool LogitsProcessor::samples_on_device(const Request& request) {
+LogitsUse LogitsProcessor::use(const Request& request) {
   const SamplingParams& sampling = request.sampling;
-  return !sampling.greedy() && sampling.repetition_penalty == 1.0 && sampling.logit_bias.empty() &&
-         request.weights == nullptr && !request.log_overlaps && request.random.device_key();
-}
-
-bool LogitsProcessor::chooses_on_device(const Request& request) {
-  return request.sampling.reads_best_only() && request.constraint.grammar != nullptr &&
-         request.weights == nullptr && !request.log_overlaps;
+  if (request.weights != nullptr || sampling.changes_logits()) {
+    return LogitsUse::kRows;
+  }
+  if (sampling.greedy() && request.constraint.grammar == nullptr) {
+    return LogitsUse::kBest;
+  }
+  const bool is_known = sampling.greedy() || request.random.device_key();
+  return is_known && !request.log_overlaps ? LogitsUse::kSampler : LogitsUse::kRows;
 }
 
 std::vector<NodeMask> LogitsProcessor::node_masks() const {
@@ -202,7 +198,8 @@ void LogitsProcessor::choose(DeviceSampler& sampler) {
 std::optional<DeviceDecision> LogitsProcessor::decide(DeviceRule rule, const Draft& draft,
                                                       const ForwardResult& result) {
   device_seconds_ = 0.0;  // those of the step before were taken
-  if (rule == DeviceRule::kNone || result.sampler == nullptr || !samples_on_device(request_)) {
+  if (rule == DeviceRule::kNone || result.sampler == nullptr ||
+      use(request_) != LogitsUse::kSampler || request_.sampling.greedy()) {
     return std::nullopt;
   }
   find(draft, result);
@@ -234,12 +231,13 @@ TargetProbs& LogitsProcessor::find(const Draft& draft, const ForwardResult& resu
                   "target_probs: {} logits for {} nodes and a vocabulary of {}",
                   logits_.defined() ? logits_.numel() : 0, draft.size(), vocab_size_);
   } else {
-    SPECDEC_CHECK(std::ssize(best_) == draft.size() && reads_best_only(request_),
+    SPECDEC_CHECK(std::ssize(best_) == draft.size() && use(request_) == LogitsUse::kBest,
                   "target_probs: the best tokens of {} nodes, where {} nodes' logits are read",
                   best_.size(), draft.size());
   }
   find_masks(draft);
-  if (result.sampler != nullptr && chooses_on_device(request_) && !masks_.empty()) {
+  if (result.sampler != nullptr && use(request_) == LogitsUse::kSampler &&
+      request_.sampling.greedy() && !masks_.empty()) {
     choose(*result.sampler);
   }
   gaps_.assign(draft.tokens.size(), 0.0);

@@ -19,15 +19,10 @@ class LogitsProcessor {
   LogitsProcessor(const Request& request, const CommittedText& text, int64_t vocab_size,
                   double* mask_seconds);
 
-  /// Whether a request reads the best tokens alone of the target's logits: it is greedy, and
-  /// nothing changes the logits before.
-  static bool reads_best_only(const Request& request);
-  /// Whether a device may decide a request by the logits that it made: it samples with random
-  /// numbers that the device knows, and nothing but a grammar's mask changes the logits before.
-  static bool samples_on_device(const Request& request);
-  /// Whether a device may choose a request's best tokens among those that a grammar allows, by the
-  /// logits that it made: the request is greedy, and nothing but the mask changes them before.
-  static bool chooses_on_device(const Request& request);
+  /// What a request reads of the target's logits. The best tokens alone: it is greedy, and nothing
+  /// changes the logits before. A device's sampler: nothing but a grammar's mask changes them, and
+  /// the request is greedy, or samples with random numbers that the device knows.
+  static LogitsUse use(const Request& request);
 
   int64_t vocab_size() const { return vocab_size_; }
   /// The distributions after each node of a draft, of which `result` has the logits [n, vocab] or,

@@ -138,8 +138,7 @@ ForwardResult Session::prefill(LanguageModel& target, const ForwardOptions& opti
   const TokenSpan text = goes_on ? committed().first(committed().size() - 1) : committed();
   wants_states_ = !PromptStates::name_of(options).empty();
   ForwardOptions own = prompt_options(options);
-  own.best_only = reads_best_only();
-  own.keep_logits = keeps_logits();
+  own.logits_use = logits_use();
   ForwardResult result = read(target, text, own);
   if (goes_on) {
     generation_.prefill_seconds = stopwatch_.lap();

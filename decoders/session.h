@@ -38,8 +38,8 @@ class Session {
   DraftLimits draft_limits() const { return text_.room(); }
   /// The randomness of the request, at the position that is to be decided next.
   Randomness& random(Purpose purpose);
-  /// The request's random numbers at that position, as a device draws them; only where
-  /// samples_on_device() holds.
+  /// The request's random numbers at that position, as a device draws them; only where the
+  /// request samples and logits_use() is kSampler.
   DeviceRandomness device_random() const;
   const SamplingParams& sampling() const { return request_.sampling; }
   /// The grammar's place after the committed tokens; nullptr without a grammar.
@@ -50,14 +50,8 @@ class Session {
   DraftContext context(DraftShape& shape, const StepResult* last_step,
                        const ForwardResult* prompt_result);
 
-  /// See LogitsProcessor::reads_best_only.
-  bool reads_best_only() const { return LogitsProcessor::reads_best_only(request_); }
-  /// See LogitsProcessor::samples_on_device.
-  bool samples_on_device() const { return LogitsProcessor::samples_on_device(request_); }
-  /// See LogitsProcessor::chooses_on_device.
-  bool chooses_on_device() const { return LogitsProcessor::chooses_on_device(request_); }
-  /// Whether logits stay on the device that made them: one of these two.
-  bool keeps_logits() const { return samples_on_device() || chooses_on_device(); }
+  /// See LogitsProcessor::use.
+  LogitsUse logits_use() const { return LogitsProcessor::use(request_); }
   /// The target's distributions after each node of a draft; see LogitsProcessor::find.
   TargetProbs& target_probs(const Draft& draft, const ForwardResult& result);
   /// Verifies a draft by the forward's logits: on the device where they stayed, or by the target's

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "decoders/logits_processor.h"
 #include "decoders/session.h"
 #include "decoders/shapes/trace_shape.h"
 #include "decoders/step_draft.h"
@@ -69,10 +70,9 @@ Generation SpeculativeDecoding::generate(const Request& request) {
   drafter_->reset();
   shape_->reset();
   Session session(request, target_);
-  options_.best_only = session.reads_best_only() && !wants_logits_;
-  const bool samples = session.samples_on_device() && !wants_logits_ &&
-                       verifier_->device_rule() != DeviceRule::kNone;
-  options_.keep_logits = samples || (session.chooses_on_device() && !wants_logits_);
+  ForwardOptions options = options_;
+  options.logits_use = logits_use(request);
+  const bool samples = options.logits_use == LogitsUse::kSampler && !request.sampling.greedy();
   std::optional<ForwardResult> prompt = session.prefill(target_, prompt_options_);
   StepResult step;
   while (!session.finished()) {
@@ -85,7 +85,7 @@ Generation SpeculativeDecoding::generate(const Request& request) {
     prompt.reset();  // a long prompt's features are large; every drafter has seen them now
     session.drafted();
     step.result = {};  // the next one may lie in its memory
-    step.result = target_.verify(step.draft, options_);
+    step.result = target_.verify(step.draft, options);
     session.verified();
     step.verified = session.verify(*verifier_, step.draft, step.result);
     target_.commit(step.verified.path);
@@ -101,8 +101,6 @@ std::optional<DraftTrace> SpeculativeDecoding::trace(const Request& request, Tok
   drafter_->reset();
   TraceShape shape(options);
   Session session(request, target_);
-  options_.best_only = false;
-  options_.keep_logits = false;
   require_config(!request.prompt_logits.defined(),
                  "a trace reads the prompt itself: leave prompt_logits out");
   std::optional<ForwardResult> prompt = target_.prefill(
@@ -124,6 +122,13 @@ std::optional<DraftTrace> SpeculativeDecoding::trace(const Request& request, Tok
     session.commit_given(output[next]);
   }
   return std::move(shape).finish();
+}
+
+LogitsUse SpeculativeDecoding::logits_use(const Request& request) const {
+  const LogitsUse use = LogitsProcessor::use(request);
+  const bool is_decided_here = use == LogitsUse::kSampler && !request.sampling.greedy() &&
+                               verifier_->device_rule() == DeviceRule::kNone;
+  return wants_logits_ || is_decided_here ? LogitsUse::kRows : use;
 }
 
 const StepResult* SpeculativeDecoding::last(const StepResult& step) {

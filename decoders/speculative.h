@@ -28,6 +28,8 @@ class SpeculativeDecoding final : public DecodingStrategy {
  private:
   /// Refuses a request that the verifier does not allow.
   void check(const Request& request) const;
+  /// What is read of the logits of a request's drafts.
+  LogitsUse logits_use(const Request& request) const;
   /// The step before; nullptr before the first.
   static const StepResult* last(const StepResult& step);
   /// The prompt's features, as long as they are there, for a drafter that needs them.

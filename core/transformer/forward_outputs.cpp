@@ -45,7 +45,7 @@ void ForwardOutputs::reserve(const ForwardOptions& options, int64_t nodes, int64
   if (options.logits != Logits::kNone) {
     scored_ = hidden_.defined() && scored == nodes ? hidden_ : scored_memory_.rows(scored);
     logits_ = logits_memory_.rows(scored);
-    if (options.best_only && ops_.finds_best()) {
+    if (options.logits_use == LogitsUse::kBest && ops_.finds_best()) {
       best_ = best_memory_.rows(scored);
     }
   }
@@ -108,7 +108,7 @@ void ForwardOutputs::give(const ForwardOptions& options, ForwardResult& result) 
     result.read_backs += {1, kBestTokenBytes * std::ssize(result.best)};
   } else if (logits_.defined()) {
     result.logits = logits_;
-    result.sampler = options.keep_logits ? ops_.sampler() : nullptr;
+    result.sampler = options.logits_use == LogitsUse::kSampler ? ops_.sampler() : nullptr;
   }
   result.final_hidden = options.hidden == Hidden::kScored ? scored_ : hidden_;
   for (Captured& captured : captured_) {

@@ -268,7 +268,7 @@ class TransformerModel::Impl final : public Internals, public KvSnapshots {
                        .draft_adapters = options.draft_adapters,
                        .kv_read = options.kv_read,
                        .logits = Logits::kLast,
-                       .keep_logits = true};
+                       .logits_use = LogitsUse::kSampler};
     if (draw_as_graph(fed, own, steps, nullptr)) {
       return;
     }

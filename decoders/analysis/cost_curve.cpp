@@ -98,7 +98,8 @@ double time_forward(LanguageModel& model, const Tensor& tokens) {
   const int64_t context = model.length();
   const Stopwatch stopwatch;
   // A device copies its best tokens to the host and not rows of logits, as in greedy requests.
-  (void)model.forward({.tokens = tokens, .rows = {}, .parents = {}}, {.best_only = true});
+  (void)model.forward({.tokens = tokens, .rows = {}, .parents = {}},
+                      {.logits_use = LogitsUse::kBest});
   const double seconds = stopwatch.seconds();
   model.truncate(context);
   return seconds;

@@ -144,12 +144,14 @@ ForwardResult DraftModelDrafter::expand_on_device(const Draft& partial,
                                                   std::span<const int64_t> frontier,
                                                   const Tensor& tokens) {
   if (frontier.front() != 0) {
-    return evaluate(partial, frontier, tokens, {.keep_logits = true});
+    return evaluate(partial, frontier, tokens, {.logits_use = LogitsUse::kSampler});
   }
   const TokenSpan fed = begin_on_device();
   cached_.assign(committed_.begin(), committed_.end());
-  return of_cache(
-      [&] { return counted(model_->extend(fed, {.logits = Logits::kLast, .keep_logits = true})); });
+  return of_cache([&] {
+    return counted(
+        model_->extend(fed, {.logits = Logits::kLast, .logits_use = LogitsUse::kSampler}));
+  });
 }
 
 void DraftModelDrafter::see_tokens(const Draft& draft) {

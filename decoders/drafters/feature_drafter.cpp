@@ -53,14 +53,14 @@ void FeatureDrafter::reset() {
 }
 
 ForwardResult FeatureDrafter::feed(size_t module, TokenSpan tokens, const Tensor& features,
-                                   Logits scored, bool keep_logits) {
+                                   Logits scored, LogitsUse use) {
   const bool reads_prompt = modules_[module]->length() == 0;
   const ScopedSeconds timer(reads_prompt ? prompt_seconds_ : nullptr);
   // The next module reads those of all tokens; a prompt's would take much memory of a device.
   const Hidden hidden = modules_.size() > 1 ? Hidden::kAll : Hidden::kScored;
   return counted(modules_[module]->extend(tokens,
                                           {.logits = scored,
-                                           .keep_logits = keep_logits,
+                                           .logits_use = use,
                                            .hidden = hidden,
                                            .keep_hidden = true,
                                            .draft_columns = true},
@@ -75,20 +75,19 @@ void FeatureDrafter::forget_pending() {
   }
 }
 
-void FeatureDrafter::catch_up(bool keep_logits) {
+void FeatureDrafter::catch_up(LogitsUse use) {
   forget_pending();
   Tensor features = target_features_.take();
   if (!features.defined()) {
     return;
   }
-  feed_all(committed_.last(static_cast<size_t>(features.size(0))), features, Logits::kLast,
-           keep_logits);
+  feed_all(committed_.last(static_cast<size_t>(features.size(0))), features, Logits::kLast, use);
 }
 
-void FeatureDrafter::feed_all(TokenSpan tokens, Tensor features, Logits scored, bool keep_logits) {
+void FeatureDrafter::feed_all(TokenSpan tokens, Tensor features, Logits scored, LogitsUse use) {
   for (size_t module = 0; module < modules_.size() && !tokens.empty(); ++module) {
     const ForwardResult result =
-        feed(module, tokens, features, module == 0 ? scored : Logits::kNone, keep_logits);
+        feed(module, tokens, features, module == 0 ? scored : Logits::kNone, use);
     if (module == 0) {
       root_ = {.logits = result.logits, .sampler = result.sampler};
     }
@@ -119,7 +118,7 @@ Tensor FeatureDrafter::feature_before(size_t module, const Draft& partial, int64
 
 std::shared_ptr<DeviceSampler> FeatureDrafter::evaluate(size_t module, const Frontier& frontier,
                                                         std::vector<Tensor>& logits) {
-  const auto& [partial, nodes, on_device, keep_logits] = frontier;
+  const auto& [partial, nodes, on_device, use] = frontier;
   std::vector<size_t> seen;  // places in `nodes`
   std::vector<Token> tokens;
   std::vector<Tensor> features;
@@ -152,7 +151,7 @@ std::shared_ptr<DeviceSampler> FeatureDrafter::evaluate(size_t module, const Fro
                   .own_features = true};
   const ForwardResult result =
       counted(model.forward(batch, {.logits = says_distribution ? Logits::kAll : Logits::kNone,
-                                    .keep_logits = keep_logits,
+                                    .logits_use = use,
                                     .hidden = Hidden::kAll,
                                     .keep_hidden = true,
                                     .draft_columns = true}));
@@ -174,13 +173,13 @@ std::shared_ptr<DeviceSampler> FeatureDrafter::evaluate(size_t module, const Fro
 }
 
 ForwardResult FeatureDrafter::evaluate(const Frontier& frontier) {
-  const auto& [partial, nodes, tokens, keep_logits] = frontier;
+  const auto& [partial, nodes, tokens, use] = frontier;
   const Node unseen{.depth = 0,
                     .features = std::vector<Tensor>(modules_.size()),
                     .pending = std::vector<int64_t>(modules_.size(), -1)};
   nodes_.resize(partial.tokens.size(), unseen);
   if (nodes.size() == 1 && nodes.front() == 0) {
-    catch_up(keep_logits);
+    catch_up(use);
     SPECDEC_CHECK(root_.logits.defined(), "a head drafts again behind the same text");
     nodes_.front().features = newest_;
     return root_;
@@ -211,7 +210,8 @@ bool FeatureDrafter::expands_on_device() {
 ForwardResult FeatureDrafter::expand_on_device(const Draft& partial,
                                                std::span<const int64_t> frontier,
                                                const Tensor& tokens) {
-  return evaluate({.partial = partial, .nodes = frontier, .tokens = tokens, .keep_logits = true});
+  return evaluate(
+      {.partial = partial, .nodes = frontier, .tokens = tokens, .use = LogitsUse::kSampler});
 }
 
 std::optional<int64_t> FeatureDrafter::fed_before(int64_t size, int64_t count,

@@ -78,20 +78,20 @@ class FeatureDrafter final : public DistributionDrafter {
   void forget_pending();
   /// Feeds the target's features of what was committed since; root_ and newest_ are then those of
   /// the newest committed token.
-  void catch_up(bool keep_logits);
+  void catch_up(LogitsUse use);
   /// Feeds tokens to all modules, each with the features of the one before it.
-  void feed_all(TokenSpan tokens, Tensor features, Logits scored, bool keep_logits = false);
+  void feed_all(TokenSpan tokens, Tensor features, Logits scored, LogitsUse use = LogitsUse::kRows);
   /// Feeds and keeps tokens on a module: logits of the last one where `scored` is kLast, and its
   /// features [n, hidden], of which one module alone gives those of scored tokens only. Counts the
   /// time of the prompt.
   ForwardResult feed(size_t module, TokenSpan tokens, const Tensor& features, Logits scored,
-                     bool keep_logits = false);
+                     LogitsUse use = LogitsUse::kRows);
   /// Nodes of one draft that are evaluated together.
   struct Frontier {
     const Draft& partial;
     std::span<const int64_t> nodes;
-    Tensor tokens;             ///< of expand_on_device
-    bool keep_logits = false;  ///< they stay on the device
+    Tensor tokens;  ///< of expand_on_device
+    LogitsUse use = LogitsUse::kRows;
   };
   /// The nodes' logits, beside their sampler where they are kept.
   ForwardResult evaluate(const Frontier& frontier);

@@ -83,7 +83,7 @@ Tensor SelfDrafter::expand(const Draft& partial, std::span<const int64_t> fronti
 ForwardResult SelfDrafter::expand_on_device(const Draft& partial, std::span<const int64_t> frontier,
                                             const Tensor& tokens) {
   ForwardOptions options = forward_;
-  options.keep_logits = true;
+  options.logits_use = LogitsUse::kSampler;
   return evaluate(partial, frontier, tokens, std::move(options));
 }
 

@@ -51,8 +51,7 @@ NextLogits PlainLogits::function() {
 
 ForwardResult WatchedModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
   ForwardOptions own = options;
-  own.best_only = false;  // here logits are read
-  own.keep_logits = false;
+  own.logits_use = LogitsUse::kRows;  // which are read here
   ForwardResult result = model_.forward(batch, own);
   look(batch, own, result);
   return result;

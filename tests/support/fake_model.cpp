@@ -154,11 +154,11 @@ ForwardResult FakeModel::forward(const TokenBatch& batch, const ForwardOptions& 
   if (options.logits != Logits::kNone) {
     result.logits = to_matrix(logits, vocab_);
   }
-  if (options.best_only && gives_best_) {
+  if (options.logits_use == LogitsUse::kBest && gives_best_) {
     result.best = best_of_each(std::exchange(result.logits, Tensor()));
     gave_best_ = gave_best_ || !result.best.empty();
   }
-  if (options.keep_logits && sampler_ != nullptr) {
+  if (options.logits_use == LogitsUse::kSampler && sampler_ != nullptr) {
     result.logits = result.logits.to(at::kFloat);
     result.sampler = sampler_;
   }

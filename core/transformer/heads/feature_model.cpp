@@ -186,7 +186,7 @@ ForwardResult FeatureModel::finish(const TokenBatch& batch, const Tensor& output
 }
 
 void FeatureModel::give(const ForwardOptions& options, ForwardResult& result) const {
-  if (options.logits != Logits::kNone && options.keep_logits) {
+  if (options.logits != Logits::kNone && options.logits_use == LogitsUse::kSampler) {
     result.sampler = ops_->sampler();
   }
   copy_to_host(*ops_, options, result);
@@ -257,7 +257,7 @@ void FeatureModel::draw(const TokenBatch& fed, const DraftSteps& steps) {
     return;
   }
   ForwardOptions options{.logits = Logits::kLast,
-                         .keep_logits = true,
+                         .logits_use = LogitsUse::kSampler,
                          .hidden = Hidden::kScored,
                          .keep_hidden = true,
                          .draft_columns = true};

@@ -137,7 +137,7 @@ TEST(MetalReadBackTest, AGreedyStepReadsTwelveBytesANode) {
   const auto tokens = golden.tokens("tokens");
   TransformerModel model = emulated_metal_model(golden.folder());
   const TokenBatch batch = metal_batch(std::span(tokens).first(5));
-  const ForwardResult result = model.forward(batch, {.best_only = true});
+  const ForwardResult result = model.forward(batch, {.logits_use = LogitsUse::kBest});
   EXPECT_FALSE(result.logits.defined());
   EXPECT_EQ(result.read_backs.count, 1);
   EXPECT_EQ(result.read_backs.bytes, 5 * 12);

@@ -123,7 +123,7 @@ TEST_P(AllocationsTest, AForwardTakesNone) {
                                             {.hidden = Hidden::kAll},
                                             {.logits = Logits::kLast, .hidden = Hidden::kAll},
                                             {.logits = Logits::kLast, .hidden = Hidden::kScored},
-                                            {.best_only = true}};
+                                            {.logits_use = LogitsUse::kBest}};
   for (const int64_t nodes : {1, 2, 5, 16, 64}) {
     const TokenBatch batch = batch_of(nodes);
     for (size_t i = 0; i < read.size(); ++i) {

@@ -110,9 +110,10 @@ class GraphPair {
   }
   Token best_after(Token token) {
     const std::vector<Token> tokens = {token};
-    forward(tokens, {.best_only = true});
+    forward(tokens, {.logits_use = LogitsUse::kBest});
     truncate(0);
-    const Token best = graphed_.forward(batch_of(tokens), {.best_only = true}).best.front().token;
+    const Token best =
+        graphed_.forward(batch_of(tokens), {.logits_use = LogitsUse::kBest}).best.front().token;
     truncate(0);
     return best;
   }
@@ -387,7 +388,7 @@ TEST_F(CudaGraphModelTest, WhatIsAskedForIsPartOfAGraph) {
                                            {.logits = Logits::kLast, .hidden = Hidden::kAll},
                                            {.logits = Logits::kNone},
                                            {.logits = Logits::kNone, .hidden = Hidden::kAll},
-                                           {.best_only = true},
+                                           {.logits_use = LogitsUse::kBest},
                                            {.layers = {0}},
                                            {.capture_layers = {0, 1}},
                                            {.layers = {1}, .logits = Logits::kLast}};
@@ -410,13 +411,14 @@ TEST_F(CudaGraphModelTest, NothingIsLaunchedOrCopiedBesideAGraph) {
   options.suppressed = {1, 4, 7};
   GraphPair pair(weights_, options);
   for (Token token = 0; token < 3; ++token) {
-    pair.forward({token}, {.best_only = true});
+    pair.forward({token}, {.logits_use = LogitsUse::kBest});
     pair.truncate(0);
     EXPECT_EQ(ops->take_calls().empty(), token > 0);
   }
   const std::vector<Token> next = {3};
   const CountedCopies copies;
-  const ForwardResult result = pair.graphed().forward(batch_of(next), {.best_only = true});
+  const ForwardResult result =
+      pair.graphed().forward(batch_of(next), {.logits_use = LogitsUse::kBest});
   EXPECT_TRUE(ops->take_calls().empty());
   EXPECT_EQ(copies.number(), 0);
   ASSERT_EQ(result.best.size(), 1U);

@@ -176,7 +176,7 @@ TEST_F(CudaModelTest, BestTokensStandForTheLogits) {
   const TokenBatch batch = batch_of(std::span(tokens_).subspan(4, 5));
   const Tensor logits = model_.forward(batch).logits;
   model_.truncate(4);
-  const ForwardResult result = model_.forward(batch, {.best_only = true});
+  const ForwardResult result = model_.forward(batch, {.logits_use = LogitsUse::kBest});
   EXPECT_FALSE(result.logits.defined());
   EXPECT_FALSE(result.final_hidden.defined());
   ASSERT_EQ(result.best.size(), 5U);
@@ -186,7 +186,8 @@ TEST_F(CudaModelTest, BestTokensStandForTheLogits) {
     EXPECT_EQ(result.best[static_cast<size_t>(node)].gap, wanted.gap);
   }
   TransformerModel host(load_model(golden_.folder()), paged_kv());
-  EXPECT_TRUE(host.forward(batch, {.best_only = true}).logits.defined()) << "they are there";
+  EXPECT_TRUE(host.forward(batch, {.logits_use = LogitsUse::kBest}).logits.defined())
+      << "they are there";
 }
 
 TEST_F(CudaModelTest, RowsWithoutNumbersHaveNoBestToken) {

@@ -101,8 +101,10 @@ class DraftLaunches {
 inline std::optional<DrawnTree> grown_tree(LanguageModel& model, TokenSpan fed, TreeRequest request,
                                            const Tensor& features = {}) {
   request.vocabulary = model.draft_vocabulary();
-  ForwardOptions options{
-      .logits = Logits::kLast, .keep_logits = true, .keep_hidden = true, .draft_columns = true};
+  ForwardOptions options{.logits = Logits::kLast,
+                         .logits_use = LogitsUse::kSampler,
+                         .keep_hidden = true,
+                         .draft_columns = true};
   options.hidden = features.defined() ? Hidden::kScored : Hidden::kNone;
   ForwardResult result = model.extend(fed, options, {.features = features});
   const auto drawing = result.sampler->begin_tree(request, result.logits.size(1));

@@ -114,7 +114,7 @@ class ForwardPair {
                            .inputs = {.features = at::randn({nodes, asked.own ? 16 : width_}),
                                       .own_features = asked.own}};
     const ForwardOptions options{.logits = asked.logits,
-                                 .keep_logits = true,
+                                 .logits_use = LogitsUse::kSampler,
                                  .hidden = asked.hidden,
                                  .keep_hidden = true,
                                  .draft_columns = asked.columns};
@@ -238,8 +238,10 @@ TEST(CudaHeadForwardTest, AStepOfSeveralModulesLaunchesAGraphEach) {
   without.graphs = 0;
   const FeatureModels graphed = three_models(target, graph_options(ops));
   const FeatureModels plain = three_models(target, without);
-  const ForwardOptions options{
-      .logits = Logits::kLast, .keep_logits = true, .hidden = Hidden::kAll, .keep_hidden = true};
+  const ForwardOptions options{.logits = Logits::kLast,
+                               .logits_use = LogitsUse::kSampler,
+                               .hidden = Hidden::kAll,
+                               .keep_hidden = true};
   constexpr int64_t kSteps = 6;
   for (Token step = 0; step < kSteps; ++step) {
     Tensor features = at::randn({2, 16});
