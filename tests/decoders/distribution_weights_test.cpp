@@ -197,7 +197,7 @@ std::unique_ptr<Verifier> verifier_called(const std::string& name) {
 }
 
 TEST(DistributionWeightsTest, NoVerifierAsksARuleAfterWhatItForbids) {
-  constexpr int64_t kFew = 4;
+  constexpr int64_t kFew = 5;
   const StrictNoRepeat rule;
   for (const char* name : {"block", "rejection", "sample_match"}) {
     for (const bool drawn : {false, true}) {
@@ -213,7 +213,7 @@ TEST(DistributionWeightsTest, NoVerifierAsksARuleAfterWhatItForbids) {
                                    std::make_unique<FixedDraftLength>(2));
       RuledDecoding ruled(decoding, rule);
       const Task task{
-          .prompt = kRulePrompt, .sampling = {.temperature = 0.9}, .stop = {.max_new_tokens = 3}};
+          .prompt = kRulePrompt, .sampling = {.temperature = 0.9}, .stop = {.max_new_tokens = 4}};
       const Enumeration found = enumerate_outputs(ruled, task);
       EXPECT_LE(max_difference(found.distribution, reference_distribution(no_repeat(table), task)),
                 kSameDistribution);
