@@ -165,6 +165,18 @@ void tools_one_of_bench(benchmark::State& state) {
 }
 BENCHMARK(tools_one_of_bench)->Arg(128)->Unit(benchmark::kMillisecond);
 
+/// Constant numbers in an anyOf, as code generators write an enum.
+void any_of_constants_bench(benchmark::State& state) {
+  std::string constants;
+  for (int64_t i = 0; i < state.range(0); ++i) {
+    constants += fmt::format(R"({}{{"const": {}}})", i == 0 ? "" : ",", i * 7919 % 1'000'003);
+  }
+  GrammarSource source;
+  source.text = fmt::format(R"({{"anyOf": [{}]}})", constants);
+  compile_tools(state, source);
+}
+BENCHMARK(any_of_constants_bench)->Arg(10'000)->Unit(benchmark::kMillisecond);
+
 /// A mask and a token, over the whole text.
 void step_bench(benchmark::State& state) { run_steps(state, warm_matcher(0)); }
 BENCHMARK(step_bench);

@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "grammar/interruption.h"
-#include "grammar/schema/disjointness_check.h"
+#include "grammar/schema/schema_choices.h"
 #include "grammar/schema/schema_unevaluated.h"
 
 namespace specdec {
@@ -262,28 +262,6 @@ void SchemaFormulas::add_objects(Subschema here, std::vector<FormulaId>& parts) 
                                   .max = keywords_.count(here.node, "maxProperties", kUnbounded)}));
 }
 
-std::vector<FormulaId> SchemaFormulas::no_others(Subschema here, size_t size) {
-  std::vector<FormulaId> result;
-  for (const std::vector<size_t>& overlaps :
-       DisjointnessCheck(*this).overlaps_of_one_of(here, size)) {
-    std::vector<FormulaId> others;
-    for (const size_t other : overlaps) {
-      others.push_back(formulas_.negate(below(here, "oneOf", other)));
-    }
-    result.push_back(formulas_.all_of(others));
-  }
-  return result;
-}
-
-FormulaId SchemaFormulas::one_of(Subschema here, size_t size) {
-  const std::vector<FormulaId> others = no_others(here, size);
-  std::vector<FormulaId> choices;
-  for (size_t i = 0; i < size; ++i) {
-    choices.push_back(formulas_.all_of({below(here, "oneOf", i), others[i]}));
-  }
-  return formulas_.any_of(std::move(choices));
-}
-
 std::vector<SchemaNode> SchemaFormulas::references(Subschema here) {
   std::vector<SchemaNode> targets;
   const auto text = [&](std::string_view name) -> const JsonValue* {
@@ -320,14 +298,10 @@ FormulaId SchemaFormulas::in_place(Subschema here) {
     parts.push_back(below(here, "allOf", i));
   }
   if (const size_t size = keywords_.list_size(here.node, "anyOf")) {
-    std::vector<FormulaId> choices;
-    for (size_t i = 0; i < size; ++i) {
-      choices.push_back(below(here, "anyOf", i));
-    }
-    parts.push_back(formulas_.any_of(std::move(choices)));
+    parts.push_back(Choices(*this).any_of(here, size));
   }
   if (const size_t size = keywords_.list_size(here.node, "oneOf")) {
-    parts.push_back(one_of(here, size));
+    parts.push_back(Choices(*this).one_of(here, size));
   }
   if (keywords_.find(here.node, "not") != nullptr) {
     parts.push_back(formulas_.negate(below(here, "not")));

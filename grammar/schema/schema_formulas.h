@@ -45,6 +45,7 @@ class SchemaFormulas {
   };
   class Unevaluated;
   class DisjointnessCheck;
+  class Choices;
 
   FormulaId schema(SchemaNode node, uint32_t scope);
   FormulaId below(Subschema here, std::string_view keyword);
@@ -61,9 +62,6 @@ class SchemaFormulas {
   void add_properties(Subschema here, std::vector<FormulaId>& parts);
   void add_dependencies(Subschema here, std::vector<FormulaId>& parts);
   FormulaId if_present(NameId name, FormulaId then);
-  FormulaId one_of(Subschema here, size_t parts);
-  /// For each part of a oneOf the formula that no other part holds.
-  std::vector<FormulaId> no_others(Subschema here, size_t parts);
   std::vector<SchemaNode> references(Subschema here);
   bool has_unevaluated(Subschema here) const;
   KeySet others(const std::vector<NameId>& names, const std::vector<RegexId>& patterns);

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "grammar/schema/schema_choices.h"
 
 namespace specdec {
 namespace {
@@ -130,7 +131,7 @@ SchemaFormulas::Unevaluated::Branches SchemaFormulas::Unevaluated::any_branches(
 SchemaFormulas::Unevaluated::Branches SchemaFormulas::Unevaluated::one_branches(Subschema here) {
   Branches result;
   const size_t size = self_.keywords_.list_size(here.node, "oneOf");
-  const std::vector<FormulaId> others = self_.no_others(here, size);
+  const std::vector<FormulaId> others = Choices(self_).no_others(here, size);
   for (size_t i = 0; i < size; ++i) {
     Branches now = branches_of(self_.document_.child(here.node, "oneOf", i), here.scope);
     now = product(now, {{others[i], {}}});

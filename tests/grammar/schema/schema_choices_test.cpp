@@ -1,0 +1,138 @@
+#include "grammar/schema/schema_choices.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "grammar/compiled_grammar.h"
+#include "tests/support/grammar_vocabularies.h"
+#include "tests/support/grammar_walk.h"
+#include "tests/support/naive_validator.h"
+
+namespace specdec {
+namespace {
+
+using ChoiceGrammar = std::shared_ptr<const CompiledGrammar>;
+
+constexpr size_t kManyConstants = 12'000;
+
+std::string constant_text(size_t i) { return fmt::format("\"w{}\"", i * 7919 % 1'000'003); }
+std::string constant_number(size_t i) { return fmt::format("{}", i * 7919 % 1'000'003); }
+
+/// `format` has {} for the constant.
+template <class Constant>
+std::string many_constants(const std::string& format, const Constant& constant) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < kManyConstants; ++i) {
+    parts.push_back(fmt::format(fmt::runtime(format), constant(i)));
+  }
+  return fmt::format("[{}]", fmt::join(parts, ","));
+}
+
+/// Compiles with as much work as one enum takes: neither an alternative for each branch nor steps
+/// that grow with their square.
+ChoiceGrammar compile_as_one_list(const std::string& schema) {
+  return compile_json_schema(empty_vocabulary(), schema, json_options(true, "compact"),
+                             {.max_alternatives = 4, .max_steps = 2'000, .max_states = 2'000});
+}
+
+TEST(SchemaChoicesTest, ManyConstantsAreOneList) {
+  for (const char* keyword : {"anyOf", "oneOf"}) {
+    for (const char* branch :
+         {R"({{"const":{}}})", R"({{"enum":[{}],"title":"x"}})", R"({{"const":{},"x-y":1}})"}) {
+      const auto schema = [&](const auto& constant) {
+        return fmt::format(R"({{"{}":{}}})", keyword, many_constants(branch, constant));
+      };
+      const ChoiceGrammar texts = compile_as_one_list(schema(constant_text));
+      EXPECT_TRUE(accepts(*texts, constant_text(0))) << keyword << branch;
+      EXPECT_TRUE(accepts(*texts, constant_text(kManyConstants - 1))) << keyword << branch;
+      EXPECT_FALSE(accepts(*texts, "\"w\"")) << keyword << branch;
+      const ChoiceGrammar numbers = compile_as_one_list(schema(constant_number));
+      EXPECT_TRUE(accepts(*numbers, constant_number(7))) << keyword << branch;
+      EXPECT_TRUE(accepts(*numbers, constant_number(kManyConstants - 1))) << keyword << branch;
+      EXPECT_FALSE(accepts(*numbers, "1000004")) << keyword << branch;
+    }
+  }
+}
+
+TEST(SchemaChoicesTest, ManyConstantsAreExcludedAsOneList) {
+  const std::string texts = many_constants(R"({{"const":{}}})", constant_text);
+  const ChoiceGrammar none =
+      compile_as_one_list(fmt::format(R"({{"type":"string","not":{{"anyOf":{}}}}})", texts));
+  EXPECT_FALSE(accepts(*none, constant_text(3)));
+  EXPECT_TRUE(accepts(*none, "\"w\""));
+  const std::string numbers = many_constants(R"({{"const":{}}})", constant_number);
+  const ChoiceGrammar other = compile_as_one_list(fmt::format(
+      R"({{"type":"integer","minimum":0,"maximum":99999,"not":{{"anyOf":{}}}}})", numbers));
+  EXPECT_FALSE(accepts(*other, constant_number(3)));
+  EXPECT_TRUE(accepts(*other, "1"));
+}
+
+/// Lists beside other alternatives, with values in two of them, with types, and by references.
+TEST(SchemaChoicesTest, ListsMeanWhatEachOfThemSays) {
+  const std::vector<std::string> schemas = {
+      R"({"anyOf":[{"const":1},{"const":"a"},{"enum":[2,"b",null]}]})",
+      R"({"oneOf":[{"const":1},{"const":1.0},{"const":2},{"const":"a"}]})",
+      R"({"oneOf":[{"enum":[1,2]},{"enum":[2,3]},{"const":"a"},{"const":"b"}]})",
+      R"({"oneOf":[{"const":"a"},{"const":"b"},{"type":"string","minLength":2},{"const":"bb"}]})",
+      R"({"anyOf":[{"const":"a","type":"string"},{"const":1,"type":"string"},{"const":true}]})",
+      R"({"anyOf":[{"const":1.5,"type":"integer"},{"const":1.0,"type":"integer"},{"const":3}]})",
+      R"({"anyOf":[{"enum":[1,"a",null],"type":["string","null"]},{"const":2}]})",
+      R"({"anyOf":[{"enum":[1,"a"],"const":1},{"const":"b"}]})",
+      R"({"anyOf":[{"const":"a","minLength":2},{"const":"bb","minLength":2},{"const":1}]})",
+      R"({"anyOf":[{"enum":[]},{"const":1},{"const":2}]})",
+      R"({"anyOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/b"},{"const":3}],
+          "$defs":{"a":{"const":"a"},"b":{"$ref":"#/$defs/c"},"c":{"enum":["b",1]}}})",
+      R"({"oneOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/a","type":"string"},{"const":3}],
+          "$defs":{"a":{"enum":["a",1]}}})",
+      R"({"not":{"oneOf":[{"const":1},{"const":1},{"const":2},{"const":"a"}]}})",
+      R"({"anyOf":[{"const":[1]},{"const":{"a":1}},{"const":"a"},{"type":"null"}]})"};
+  for (const std::string& schema : schemas) {
+    const ChoiceGrammar grammar =
+        compile_json_schema(empty_vocabulary(), schema, json_options(false, "compact"));
+    const JsonValue parsed = parse_json(schema, "schema");
+    const NaiveValidator validator(parsed);
+    for (const char* text : {"0", "1", "1.0", "1.5", "2", "3", "\"a\"", "\"b\"", "\"bb\"", "\"cc\"",
+                             "null", "true", "false", "[1]", "[]", R"({"a":1})", "{}"}) {
+      EXPECT_EQ(accepts(*grammar, text), validator.accepts(parse_json(text, "value")))
+          << schema << " " << text;
+    }
+  }
+}
+
+/// Until draft 6 there is no `const`, and whole numbers are told by how they are written.
+TEST(SchemaChoicesTest, ListsOfOlderDrafts) {
+  const std::string draft4 = R"({"$schema":"http://json-schema.org/draft-04/schema#",)";
+  const auto compile = [&](const std::string& rest) {
+    return compile_json_schema(empty_vocabulary(), draft4 + rest, json_options(false, "compact"));
+  };
+  EXPECT_TRUE(accepts(*compile(R"("anyOf":[{"const":1},{"enum":[2]}]})"), "3"));
+  const ChoiceGrammar whole =
+      compile(R"("anyOf":[{"enum":[1.0,2],"type":"integer"},{"enum":["a"]}]})");
+  EXPECT_TRUE(accepts(*whole, "1"));
+  EXPECT_FALSE(accepts(*whole, "1.0"));
+}
+
+TEST(SchemaChoicesTest, BranchesWithADiscriminator) {
+  for (const char* keyword : {"anyOf", "oneOf"}) {
+    std::vector<std::string> parts;
+    for (size_t i = 0; i < 300; ++i) {
+      parts.push_back(fmt::format(
+          R"({{"type":"object","properties":{{"kind":{{"const":{}}},"p{}":{{"type":"integer"}}}},
+              "required":["kind"]}})",
+          constant_text(i), i));
+    }
+    const ChoiceGrammar grammar = compile_json_schema(
+        empty_vocabulary(), fmt::format(R"({{"{}":[{}]}})", keyword, fmt::join(parts, ",")),
+        json_options(true, "compact"), {.max_steps = 200'000, .max_states = 20'000});
+    EXPECT_TRUE(accepts(*grammar, fmt::format(R"({{"kind":{},"p299":1}})", constant_text(299))));
+    EXPECT_FALSE(accepts(*grammar, fmt::format(R"({{"kind":{},"p299":""}})", constant_text(299))));
+    EXPECT_TRUE(accepts(*grammar, fmt::format(R"({{"kind":{},"p298":""}})", constant_text(299))));
+  }
+}
+
+}  // namespace
+}  // namespace specdec
