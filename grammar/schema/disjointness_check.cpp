@@ -79,31 +79,62 @@ void SchemaFormulas::DisjointnessCheck::add_pattern(SchemaNode node, Seen& seen)
   }
 }
 
+void SchemaFormulas::DisjointnessCheck::add_required(SchemaNode node, Seen& seen) const {
+  const JsonValue* required = schemas_.keywords_.find(node, "required");
+  if (required != nullptr && required->is(Type::kArray)) {
+    for (const JsonValue& name : required->items) {
+      seen.required.insert("/" + escape_pointer(name.text));
+    }
+  }
+}
+
 void SchemaFormulas::DisjointnessCheck::add_properties(Subschema here, Seen& seen, int depth) {
-  const JsonValue* required = schemas_.keywords_.find(here.node, "required");
   const JsonValue* properties = schemas_.keywords_.find(here.node, "properties");
-  if (required == nullptr || properties == nullptr || !required->is(Type::kArray)) {
+  if (properties == nullptr) {
     return;
   }
-  std::set<std::string_view> names;
-  for (const JsonValue& name : required->items) {
-    names.insert(name.text);
-  }
+  Seen own;
+  add_required(here.node, own);
   for (const JsonMember& member : properties->members) {
-    if (!names.contains(member.name)) {
-      continue;
-    }
     const SchemaNode node = schemas_.document_.child(here.node, "properties", member);
-    const Seen& value = look({node, here.scope}, depth + 1);
     const std::string pointer = "/" + escape_pointer(member.name);
-    if (value.told.values || value.told.language) {
-      merge(seen.properties[pointer], value.told);
+    if (own.required.contains(pointer)) {
+      add_property({node, here.scope}, pointer, seen, depth);
+    } else {
+      add_optional(node, pointer, seen);
     }
-    const bool is_object = (value.types & ~type_bit(Type::kObject)) == 0;
-    for (const auto& [below, told] : value.properties) {
-      if (is_object && looks_ <= kMaxDisjointnessLooks) {
-        merge(seen.properties[pointer + below], told);
-      }
+  }
+}
+
+void SchemaFormulas::DisjointnessCheck::add_property(Subschema property, const std::string& pointer,
+                                                     Seen& seen, int depth) {
+  const Seen& value = look(property, depth + 1);
+  if (value.told.values || value.told.language) {
+    merge(seen.properties[pointer], value.told);
+  }
+  if ((value.types & ~type_bit(Type::kObject)) != 0) {
+    return;
+  }
+  for (const auto& [below, told] : value.properties) {
+    if (looks_ <= kMaxDisjointnessLooks && value.required.contains(below)) {
+      merge(seen.properties[pointer + below], told);
+      seen.required.insert(pointer + below);
+    }
+  }
+}
+
+/// A property that another part may require, as the base of discriminated objects does: of these
+/// one constant is enough, which is seen without looking further.
+void SchemaFormulas::DisjointnessCheck::add_optional(SchemaNode value, const std::string& pointer,
+                                                     Seen& seen) {
+  const JsonValue* list = schemas_.keywords_.find(value, "enum");
+  const bool is_one = schemas_.keywords_.find(value, "const") != nullptr ||
+                      (list != nullptr && list->items.size() == 1);
+  if (is_one && schemas_.document_.has_assertions(value)) {
+    Seen constant;
+    add_values(value, constant);
+    if (constant.told.values) {
+      merge(seen.properties[pointer], constant.told);
     }
   }
 }
@@ -126,6 +157,13 @@ void SchemaFormulas::DisjointnessCheck::merge(Seen& seen, const Seen& more) {
     ++looks_;
     merge(seen.properties[name], told);
   }
+  seen.required.insert(more.required.begin(), more.required.end());
+}
+
+/// Leaves the properties that every value of the schema has.
+void SchemaFormulas::DisjointnessCheck::drop_optional(Seen& seen) {
+  std::erase_if(seen.properties,
+                [&](const auto& property) { return !seen.required.contains(property.first); });
 }
 
 const SchemaFormulas::DisjointnessCheck::Seen& SchemaFormulas::DisjointnessCheck::look(
@@ -163,6 +201,7 @@ SchemaFormulas::DisjointnessCheck::Seen SchemaFormulas::DisjointnessCheck::look_
     add_values(here.node, values);
     merge(seen, values);
     add_pattern(here.node, seen);
+    add_required(here.node, seen);
     add_properties(here, seen, depth);
   }
   const size_t parts = schemas_.keywords_.list_size(here.node, "allOf");
@@ -212,6 +251,7 @@ std::vector<std::vector<size_t>> SchemaFormulas::DisjointnessCheck::overlaps_of_
   std::vector<Seen> all;
   for (size_t i = 0; i < size; ++i) {
     all.push_back(look({schemas_.document_.child(here.node, "oneOf", i), here.scope}, 0));
+    drop_optional(all.back());
   }
   const std::string name = all.empty() ? "" : best_property(all);
   const auto constants = [&](const Seen& seen) -> const Constants* {

@@ -32,20 +32,25 @@ class SchemaFormulas::DisjointnessCheck {
   struct Seen {
     TypeMask types = kAllTypes;
     Told told;
-    /// Required ones of objects, by their pointers; those below others that must be objects too.
+    /// Those of objects, by their pointers; those below others that must be objects too.
     std::map<std::string, Told> properties;
+    std::set<std::string> required;  ///< pointers, likewise
   };
 
   const Seen& look(Subschema here, int depth);
   Seen look_inside(Subschema here, int depth);
   void add_types(SchemaNode node, Seen& seen) const;
   void add_values(SchemaNode node, Seen& seen) const;
+  void add_required(SchemaNode node, Seen& seen) const;
   void add_properties(Subschema here, Seen& seen, int depth);
+  void add_property(Subschema value, const std::string& pointer, Seen& seen, int depth);
+  void add_optional(SchemaNode value, const std::string& pointer, Seen& seen);
   void add_pattern(SchemaNode node, Seen& seen) const;
   void merge(Told& told, const Told& more);
   void merge(Seen& seen, const Seen& more);
   bool is_apart(const Told& a, const Told& b);
   bool is_apart(const Seen& a, const Seen& b);
+  static void drop_optional(Seen& seen);
   static std::string best_property(const std::vector<Seen>& all);
 
   SchemaFormulas& schemas_;

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <random>
 #include <string>
 #include <vector>
 
@@ -131,6 +132,78 @@ TEST(SchemaChoicesTest, BranchesWithADiscriminator) {
     EXPECT_TRUE(accepts(*grammar, fmt::format(R"({{"kind":{},"p299":1}})", constant_text(299))));
     EXPECT_FALSE(accepts(*grammar, fmt::format(R"({{"kind":{},"p299":""}})", constant_text(299))));
     EXPECT_TRUE(accepts(*grammar, fmt::format(R"({{"kind":{},"p298":""}})", constant_text(299))));
+  }
+}
+
+/// As OpenAPI writes discriminated objects: a base requires the property, each branch has its
+/// constant.
+std::string branches_of_a_base(size_t count, const std::string& keyword) {
+  std::vector<std::string> parts,
+      definitions = {
+          R"("base":{"type":"object","properties":{"kind":{"type":"string"}},"required":["kind"]})"};
+  for (size_t i = 0; i < count; ++i) {
+    parts.push_back(fmt::format(R"({{"$ref":"#/$defs/b{}"}})", i));
+    definitions.push_back(fmt::format(
+        R"("b{}":{{"allOf":[{{"$ref":"#/$defs/base"}},{{"type":"object","properties":
+           {{"kind":{{"const":{}}},"p{}":{{"type":"integer"}}}}}}]}})",
+        i, constant_text(i), i));
+  }
+  return fmt::format(R"({{"{}":[{}],"$defs":{{{}}}}})", keyword, fmt::join(parts, ","),
+                     fmt::join(definitions, ","));
+}
+
+TEST(SchemaChoicesTest, BranchesWhoseBaseRequiresTheDiscriminator) {
+  for (const char* keyword : {"anyOf", "oneOf"}) {
+    const ChoiceGrammar grammar = compile_json_schema(
+        empty_vocabulary(), branches_of_a_base(1'000, keyword), json_options(true, "compact"),
+        {.max_regex_states = 20'000, .max_steps = 300'000});
+    EXPECT_TRUE(accepts(*grammar, fmt::format(R"({{"kind":{},"p9":1}})", constant_text(9))));
+    EXPECT_FALSE(accepts(*grammar, fmt::format(R"({{"kind":{},"p9":""}})", constant_text(9))));
+    EXPECT_TRUE(accepts(*grammar, fmt::format(R"({{"kind":{},"p9":""}})", constant_text(8))));
+    EXPECT_FALSE(accepts(*grammar, R"({"kind":"none"})"));
+  }
+}
+
+/// Constants of properties that are required in the same part, in another, in none, or below.
+TEST(SchemaChoicesTest, ConstantsThatOtherPartsRequire) {
+  std::mt19937 random(5);
+  const auto below = [&](size_t count) { return random() % count; };
+  const std::vector<std::string> requires_some = {
+      R"("required":["k"])", R"("required":["l"])",
+      R"("properties":{"o":{"type":"object","required":["k"]}},"required":["o"])",
+      R"("properties":{"o":{"type":"object"}})", R"("type":"object")"};
+  const auto constant = [&] {
+    const size_t value = below(3);
+    const std::string only =
+        below(2) == 0 ? fmt::format(R"("const":{})", value) : fmt::format(R"("enum":[{}])", value);
+    const std::string whole =
+        fmt::format(R"("properties":{{"{}":{{{}}}}})", below(2) == 0 ? "k" : "l", only);
+    return below(3) > 0 ? whole
+                        : fmt::format(R"("properties":{{"o":{{"type":"object",{}}}}})", whole);
+  };
+  std::vector<std::string> texts = {"{}", "1"};
+  for (const char* pair :
+       {R"("k":0)", R"("k":1)", R"("l":1)", R"("k":1,"l":0)", R"("k":2,"l":2)"}) {
+    for (const char* more : {"", R"(,"o":{})", R"(,"o":{"k":1})", R"(,"o":{"k":0,"l":1})"}) {
+      texts.push_back(fmt::format("{{{}{}}}", pair, more));
+      texts.push_back(fmt::format("{{{}}}", *more == 0 ? more : more + 1));
+    }
+  }
+  for (int i = 0; i < 200; ++i) {
+    std::vector<std::string> parts;
+    for (size_t part = 2 + below(3); part > 0; --part) {
+      parts.push_back(fmt::format(R"({{"type":"object","allOf":[{{{}}},{{{}}},{{{}}}]}})",
+                                  requires_some[below(5)], constant(), requires_some[below(5)]));
+    }
+    const std::string schema = fmt::format(R"({{"oneOf":[{}]}})", fmt::join(parts, ","));
+    const JsonValue parsed = parse_json(schema, "schema");
+    const NaiveValidator validator(parsed);
+    const ChoiceGrammar grammar =
+        compile_json_schema(empty_vocabulary(), schema, json_options(false, "compact"), {}, true);
+    for (const std::string& text : texts) {
+      ASSERT_EQ(accepts(*grammar, text), validator.accepts(parse_json(text, "value")))
+          << schema << " " << text;
+    }
   }
 }
 
