@@ -40,9 +40,10 @@ class SourceKey {
     add(end);
   }
   void add(const JsonSchemaOptions& options) {
-    const auto& [schema_order, assert_formats, whitespace, max_whitespace, usual_max_whitespace,
-                 escapes, registry] = options;
+    const auto& [schema_order, any_order_of_names, assert_formats, whitespace, max_whitespace,
+                 usual_max_whitespace, escapes, registry] = options;
     add(uint64_t{schema_order});
+    add(uint64_t{any_order_of_names});
     add(uint64_t{assert_formats});
     add(whitespace);
     add(uint64_t{max_whitespace});

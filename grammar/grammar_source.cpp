@@ -9,6 +9,7 @@
 #include "grammar/cfg/gbnf.h"
 #include "grammar/cfg/lark.h"
 #include "grammar/regex/regex_parser.h"
+#include "grammar/tags/gemma_values_automaton.h"
 #include "grammar/tags/plain_string_automaton.h"
 #include "grammar/tags/tag_automaton.h"
 #include "grammar/tags/tool_calls.h"
@@ -87,9 +88,30 @@ std::unique_ptr<Automaton> make_schema(const Compiling& with, JsonValue schema,
   return make_json_schema_automaton(with.languages, std::move(schema), options, limits);
 }
 
+/// Values in Gemma 4's notation. Names come in any order: the chat template sorts all of an object.
+std::unique_ptr<Automaton> make_gemma_values(const Compiling& with, const GrammarSource& whole,
+                                             const JsonValue& schema, OptionsByWhitespace& others) {
+  const auto [options, is_new] = others.try_emplace("gemma_values", whole.schema);
+  options->second.whitespace = "compact";
+  options->second.any_order_of_names = true;
+  bool is_unused = false;
+  Compiling part = with;
+  part.has_any_whitespace = &is_unused;
+  auto automaton = make_schema(part, schema, options->second, whole.limits);
+  if (automaton->start() == Automaton::kDead) {
+    throw GrammarError(kNothingSatisfies);
+  }
+  return make_gemma_values_automaton(
+      std::move(automaton),
+      with.vocabulary == nullptr ? std::nullopt : with.vocabulary->find_token(kGemmaQuote));
+}
+
 /// A part of a structured text; what it does not say is as in the whole.
 std::unique_ptr<Automaton> make_content(const Compiling& with, const GrammarSource& whole,
                                         const TagContent& content, OptionsByWhitespace& options) {
+  if (content.type == "gemma_values") {
+    return make_gemma_values(with, whole, content.schema, options);
+  }
   const bool is_plain = content.type == "plain_string";
   if (is_plain || content.type == "json_schema") {
     Compiling part = with;

@@ -47,7 +47,7 @@ class JsonSchemaAutomaton final : public Automaton {
         document_(std::move(schema), options.registry),
         schemas_(document_, formulas_, {.assert_formats = options.assert_formats}),
         plans_(formulas_, schemas_,
-               {.schema_order = options.schema_order,
+               {.schema_order = options.schema_order && !options.any_order_of_names,
                 .max_alternatives = limits.max_alternatives,
                 .max_steps = limits.max_steps,
                 .max_seconds = limits.max_seconds}),

@@ -16,8 +16,10 @@ namespace specdec {
 
 /// How the texts of a JSON Schema are written.
 struct JsonSchemaOptions {
-  bool schema_order = true;    ///< known names in the order of `properties`; else in any order
-  bool assert_formats = true;  ///< `format` is an assertion; else an annotation
+  bool schema_order = true;  ///< known names in the order of `properties`; else in any order
+  /// Names in any order although `schema_order`, of which only what it says of numbers is left.
+  bool any_order_of_names = false;
+  bool assert_formats = true;          ///< `format` is an assertion; else an annotation
   std::string whitespace = "compact";  ///< "compact", "spaced", "any", or "indent:N"
   /// Most characters between two tokens where whitespace is "any"; 0: `usual_max_whitespace`.
   /// Refused where it bounds nothing.

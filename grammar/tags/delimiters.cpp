@@ -142,19 +142,23 @@ JsonValue without_delimiters(const ToolCallStyle& style, const JsonValue& string
   return schema;
 }
 
-JsonValue values_without_delimiters(const ToolCallStyle& style, const JsonValue& schema) {
+JsonValue values_without_delimiters(const ToolCallStyle& style, const JsonValue& schema,
+                                    const std::string& no_names) {
   JsonValue both = schema;
   if (both.find("allOf") == nullptr) {
     both.members.push_back({"allOf", parse_json("[]", "allOf")});
   }
   JsonValue& all = std::ranges::find(both.members, "allOf", &JsonMember::name)->value;
-  const std::string pattern = to_json(text_value(delimiter_pattern(style)));
+  const std::string delimiters = delimiter_pattern(style);
+  const std::string pattern = to_json(text_value(delimiters));
+  const std::string names =
+      no_names.empty() ? pattern : to_json(text_value(delimiters + "|" + no_names));
   // In every draft. Within 'not', so that 'unevaluatedItems' and the like beside it are not misled.
   all.items.push_back(
       parse_json(fmt::format(R"({{"not": {{"not": {{"not": {{"type": "string", "pattern": {0}}},
                       "items": {{"$ref": "{1}"}}, "additionalProperties": {{"$ref": "{1}"}},
-                      "patternProperties": {{{0}: {{"not": {{}}}}}}}}}}}})",
-                             pattern, fmt::format("#/allOf/{}/not/not", all.items.size())),
+                      "patternProperties": {{{2}: {{"not": {{}}}}}}}}}}}})",
+                             pattern, fmt::format("#/allOf/{}/not/not", all.items.size()), names),
                  "delimiters"));
   return both;
 }

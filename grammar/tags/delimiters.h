@@ -20,8 +20,9 @@ JsonValue without_delimiters(const ToolCallStyle& style, const JsonValue& string
                              const SchemaCheck& check);
 
 /// The values of a schema in whose strings and names, written as JSON, no delimiter of the style
-/// is.
-JsonValue values_without_delimiters(const ToolCallStyle& style, const JsonValue& schema);
+/// is. `no_names`: a regular expression that no name matches.
+JsonValue values_without_delimiters(const ToolCallStyle& style, const JsonValue& schema,
+                                    const std::string& no_names = "");
 
 /// Checks arguments in JSON: throws GrammarError, with the pointer into the schema, where a name,
 /// an enum, a const or a pattern needs a delimiter of the style. What `not` and `if` say needs

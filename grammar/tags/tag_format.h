@@ -12,10 +12,10 @@ namespace specdec {
 
 /// A grammar that a part of a structured text follows, as it is given.
 struct TagContent {
-  /// "json_schema", "regex", "gbnf", "lark", "choice", or "plain_string": the strings that a schema
-  /// describes, without quotes and escapes.
+  /// "json_schema", "regex", "gbnf", "lark", "choice"; "plain_string": the strings that a schema
+  /// describes, without quotes and escapes; or "gemma_values": values as Gemma 4 writes them.
   std::string type;
-  JsonValue schema = {};   ///< json_schema, plain_string
+  JsonValue schema = {};   ///< json_schema, plain_string, gemma_values
   std::string text = {};   ///< regex, gbnf, lark
   std::string start = {};  ///< gbnf, lark: the rule; "" = the usual one
   std::vector<std::string> choices = {};

@@ -11,6 +11,8 @@
 
 #include "core/error.h"
 #include "grammar/interruption.h"
+#include "grammar/tags/gemma_arguments.h"
+#include "grammar/tags/gemma_values_automaton.h"
 #include "grammar/tags/schema_values.h"
 #include "grammar/tags/tag_place.h"
 #include "grammar/tags/tool_schemas.h"
@@ -22,7 +24,6 @@ using Type = JsonValue::Type;
 using Notation = ToolCallStyle::Notation;
 
 constexpr size_t kMaxValues = 20'000;  // of the arguments of one tool
-constexpr std::string_view kGemmaQuote = "<|\"|>";
 constexpr std::string_view kXmlEnd = "\n</parameter>\n";
 
 /// The types that a schema names; none where it names none.
@@ -356,7 +357,15 @@ TagFormat tool_arguments(const ToolCallStyle& style, const JsonValue& schema,
     at_place(place, [&] { check_delimiters(style, schema, check); });
     return schema_format(schema, place, style.whitespace);
   }
-  return ArgumentWriter(style, schema, place, check).arguments();
+  const ArgumentWriter writer(style, schema, place, check);
+  if (style.notation != Notation::kGemma) {
+    return writer.arguments();
+  }
+  try {
+    return writer.arguments();
+  } catch (const GrammarError&) {  // a keyword that parts in a fixed order cannot enforce
+    return gemma_arguments(style, schema, place, check);
+  }
 }
 
 }  // namespace specdec

@@ -8,9 +8,10 @@
 
 namespace specdec {
 
-/// The arguments of a call, as a style writes them. Notations other than JSON write no names but
-/// those of `properties`. Throws GrammarError for a keyword that they cannot enforce, and for
-/// values that need a delimiter of the style.
+/// The arguments of a call, as a style writes them. Gemma 4's notation writes no names but those of
+/// `properties`, sorted, where that and the keywords allow it, and else what `gemma_arguments`
+/// does; XML writes no others. Throws GrammarError for a keyword that XML cannot enforce, and for
+/// names and values that need a delimiter of the style.
 TagFormat tool_arguments(const ToolCallStyle& style, const JsonValue& schema,
                          const std::string& place, const SchemaCheck& check);
 

@@ -269,7 +269,8 @@ TEST(ToolCallsTest, ManyOptionalArgumentsOfGemma4) {
                   .accepts("<|tool_call>call:f127{p0:1,p19:2}<tool_call|>"));
 }
 
-TEST(ToolCallsTest, ValuesThatReferToOneAnotherAreNotWrittenWithoutLimit) {
+/// Copies of the definitions would be 2^24.
+TEST(ToolCallsTest, ValuesThatReferToOneAnotherAreWrittenOnce) {
   std::string definitions = R"("d0": {"type": "integer"})";
   for (int i = 1; i < 25; ++i) {
     const std::string ref = R"({"$ref": "#/$defs/d)" + std::to_string(i - 1) + "\"}";
@@ -279,8 +280,8 @@ TEST(ToolCallsTest, ValuesThatReferToOneAnotherAreNotWrittenWithoutLimit) {
   const std::string parameters = R"({"type": "object", "properties": {"x": {"$ref": "#/$defs/d24"}},
       "$defs": {)" + definitions +
                                  "}}";
-  EXPECT_THAT(error_message<GrammarError>([&] { gemma_accepts(parameters, ""); }),
-              HasSubstr("more than 20000 values of one tool"));
+  EXPECT_TRUE(gemma_accepts(parameters, "{x:{a:{b:{}},b:{}}}"));
+  EXPECT_FALSE(gemma_accepts(parameters, "{x:{a:{b:1}}}"));
 }
 
 /// Arguments of f as Qwen 3 Coder writes them.
@@ -319,14 +320,16 @@ TEST(ToolCallsTest, ValuesThatANotationCannotWriteAreErrors) {
   EXPECT_THAT(error("qwen3_coder", R"({"properties": {"a": {"enum": ["x\n</parameter>\ny"]}}})"),
               HasSubstr("contains '</parameter>', which ends values"));
   EXPECT_THAT(error("gemma4", R"({"properties": {"a": {"const": "<|\"|>"}}})"),
-              HasSubstr("contains '<|\"|>', which ends values"));
+              HasSubstr("contains '<|\"|>', which ends calls"));
   for (const char* style : {"gemma4", "qwen3_coder"}) {
     EXPECT_THAT(error(style, R"({"properties": {"": {"type": "null"}}})"),
                 HasSubstr("the name '' cannot be written"));
-    EXPECT_THAT(error(style, R"({"properties": {"a": {"$ref": "#/$defs/a", "type": "string"}},
-                                 "$defs": {"a": {"type": "null"}}})"),
-                HasSubstr("a 'type' other than that of the '$ref'"));
   }
+  const std::string two_types = R"({"properties": {"a": {"$ref": "#/$defs/a", "type": "string"}},
+                                   "$defs": {"a": {"type": "null"}}})";
+  EXPECT_THAT(error("qwen3_coder", two_types), HasSubstr("a 'type' other than that of the '$ref'"));
+  EXPECT_TRUE(gemma_accepts(two_types, "{}"));
+  EXPECT_FALSE(gemma_accepts(two_types, "{a:null}"));
   EXPECT_THAT(error("gemma4", R"({"properties": {"a": {"type": "array",
                                   "items": {"type": "null"}, "minItems": 2, "maxItems": 0}}})"),
               HasSubstr("('f')"));
@@ -356,24 +359,24 @@ TEST(ToolCallsTest, PropertiesOfSeveralParts) {
 }
 
 TEST(ToolCallsTest, PropertiesThatCannotBeWrittenAreErrors) {
-  for (const char* style : {"gemma4", "qwen3_coder"}) {
-    const auto error = [&](const std::string& parameters) {
-      return error_message<GrammarError>(
-          [&] { compile_calls(request(style, "", arguments_tool(parameters))); });
-    };
-    const std::string a = R"({"properties": {"a": {"type": "null"}}})";
-    EXPECT_THAT(error(R"({"allOf": [)" + a + "," + a + "]}"),
-                HasSubstr("#/allOf/1/properties/a: a name that two parts"));
-    EXPECT_THAT(error(R"({"allOf": [)" + a + R"(], "additionalProperties": false})"),
-                HasSubstr("#/additionalProperties: 'additionalProperties' with an allOf"));
-    EXPECT_THAT(error(R"({"allOf": [{"minProperties": 1}]})"),
-                HasSubstr("#/allOf/0: the keyword 'minProperties'"));
-    EXPECT_THAT(error(R"({"required": ["x"], "patternProperties": {"x": {"type": "null"}}})"),
-                HasSubstr("the keyword 'patternProperties' cannot be enforced"));
-    EXPECT_THAT(
-        error(R"({"properties": {"a": {"allOf": [{"type": "string"}, {"minLength": 1}]}}})"),
-        HasSubstr("#/properties/a: an allOf of several schemas"));
-  }
+  const auto error = [](const std::string& parameters) {
+    EXPECT_EQ(error_message<GrammarError>(
+                  [&] { compile_calls(request("gemma4", "", arguments_tool(parameters))); }),
+              "no error");
+    return error_message<GrammarError>(
+        [&] { compile_calls(request("qwen3_coder", "", arguments_tool(parameters))); });
+  };
+  const std::string a = R"({"properties": {"a": {"type": "null"}}})";
+  EXPECT_THAT(error(R"({"allOf": [)" + a + "," + a + "]}"),
+              HasSubstr("#/allOf/1/properties/a: a name that two parts"));
+  EXPECT_THAT(error(R"({"allOf": [)" + a + R"(], "additionalProperties": false})"),
+              HasSubstr("#/additionalProperties: 'additionalProperties' with an allOf"));
+  EXPECT_THAT(error(R"({"allOf": [{"minProperties": 1}]})"),
+              HasSubstr("#/allOf/0: the keyword 'minProperties'"));
+  EXPECT_THAT(error(R"({"required": ["x"], "patternProperties": {"x": {"type": "null"}}})"),
+              HasSubstr("the keyword 'patternProperties' cannot be enforced"));
+  EXPECT_THAT(error(R"({"properties": {"a": {"allOf": [{"type": "string"}, {"minLength": 1}]}}})"),
+              HasSubstr("#/properties/a: an allOf of several schemas"));
 }
 
 TEST(ToolCallsTest, StringsThatAreTooLongAreRefusedAtOnce) {
@@ -408,12 +411,15 @@ std::string doubled_parts(const std::string& first) {
 }
 
 TEST(ToolCallsTest, PartsThatDoubleAreRefusedAtOnce) {
-  EXPECT_THAT(error_message<GrammarError>(
-                  [&] { gemma_accepts(doubled_parts(R"({"type": "object"})"), ""); }),
+  const std::string whole =
+      R"({"allOf": [{"$ref": "#/$defs/x29"}],)" + doubled_parts(R"({"type": "object"})").substr(1);
+  EXPECT_THAT(error_message<GrammarError>([&] { qwen_accepts(whole, ""); }),
               HasSubstr("an object whose allOf has more than 1000 parts cannot be written"));
   EXPECT_THAT(error_message<GrammarError>(
-                  [&] { gemma_accepts(doubled_parts(R"({"type": "string"})"), ""); }),
+                  [&] { qwen_accepts(doubled_parts(R"({"type": "string"})"), ""); }),
               HasSubstr("an allOf of several schemas that are not all objects"));
+  EXPECT_TRUE(gemma_accepts(doubled_parts(R"({"type": "object"})"), "{a:{b:[]}}"));
+  EXPECT_FALSE(gemma_accepts(doubled_parts(R"({"type": "string"})"), "{a:1}"));
 }
 
 /// From every place of the arguments, in the middle of characters too.
@@ -577,6 +583,9 @@ TEST(ToolCallsTest, KeywordsThatRestrictNothingAreNoErrors) {
           R"({"type": "object", "properties": {}, "minItems": 3})"}) {
       EXPECT_EQ(error(property), "no error") << style << ": " << property;
     }
+    if (style == std::string("gemma4")) {
+      continue;
+    }
     EXPECT_THAT(error(R"({"type": "string", "not": {"maxLength": 3}})"), HasSubstr("'not'"));
     EXPECT_THAT(error(R"({"type": "string", "enum": ["ab"], "maxLength": 1})"),
                 HasSubstr("'maxLength'"));
@@ -596,27 +605,27 @@ TEST(ToolCallsTest, KeywordsThatRestrictNothingAreNoErrors) {
 }
 
 TEST(ToolCallsTest, WhatANotationCannotEnforceIsAnError) {
-  const auto error = [](const std::string& parameters) {
+  const auto error = [](const std::string& style, const std::string& parameters) {
     return error_message<GrammarError>(
-        [&] { compile_calls(request("gemma4", "", arguments_tool(parameters))); });
+        [&] { compile_calls(request(style, "", arguments_tool(parameters))); });
   };
-  EXPECT_THAT(error(R"({"type": "object", "patternProperties": {}})"),
+  EXPECT_THAT(error("qwen3_coder", R"({"type": "object", "patternProperties": {}})"),
               AllOf(HasSubstr("/tools/0/function/parameters ('f')"),
                     HasSubstr("the keyword 'patternProperties' cannot be enforced in the style")));
+  EXPECT_THAT(error("qwen3_coder", R"({"properties": {"abcdefghij": {"anyOf": [{"$ref": "#/$defs/a"}
+                                       ]}}, "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]},
+                                       "b": {"not": {"type": "null"}}}})"),
+              HasSubstr("/abcdefghij/"));
   EXPECT_THAT(
-      error(R"({"properties": {"a": {"type": "array", "items": {}, "uniqueItems": true}}})"),
-      HasSubstr("#/properties/a: the keyword 'uniqueItems'"));
-  EXPECT_THAT(error(R"({"properties": {"abcdefghij": {"$ref": "#"}}})"),
-              AllOf(HasSubstr("without an end"), HasSubstr("/abcdefghij/...: ")));
-  EXPECT_THAT(error(R"({"properties": {"a": {"type": "integer", "minimum": 2, "maximum": 1}}})"),
-              HasSubstr("no JSON value satisfies"));
+      error("gemma4", R"({"properties": {"a": {"type": "integer", "minimum": 2, "maximum": 1}}})"),
+      HasSubstr("no JSON value satisfies"));
 }
 
 TEST(ToolCallsTest, OneOfOverlappingTypesIsAnError) {
   const auto x_of = [](const std::string& keyword, const std::string& schemas) {
     return R"({"type": "object", "properties": {"x": {")" + keyword + R"(": )" + schemas + "}}}";
   };
-  for (const std::string style : {"gemma4", "qwen3_coder"}) {
+  for (const std::string style : {"qwen3_coder"}) {
     for (const std::string types :
          {R"([{"type": ["string", "null"]}, {"type": "string"}])",
           R"([{"type": "null"}, {"type": ["integer", "null"]}])",
@@ -630,6 +639,10 @@ TEST(ToolCallsTest, OneOfOverlappingTypesIsAnError) {
           AllOf(HasSubstr("#/properties/x/oneOf/"), HasSubstr("types that overlap cannot be")));
     }
   }
+  const std::string overlap =
+      x_of("oneOf", R"([{"type": ["string", "null"]}, {"type": "string"}])");
+  EXPECT_TRUE(gemma_accepts(overlap, "{x:null}"));
+  EXPECT_FALSE(gemma_accepts(overlap, "{x:<|\"|>a<|\"|>}"));
   const std::string apart = R"([{"type": ["string", "null"]}, {"type": ["number", "boolean"]}])";
   for (const std::string arguments : {"{x:<|\"|>a<|\"|>}", "{x:null}", "{x:1.5}", "{x:true}"}) {
     EXPECT_TRUE(gemma_accepts(x_of("oneOf", apart), arguments)) << arguments;

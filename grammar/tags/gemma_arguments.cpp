@@ -1,0 +1,88 @@
+#include "grammar/tags/gemma_arguments.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "grammar/schema/json_pointer.h"
+#include "grammar/tags/gemma_values_automaton.h"
+#include "grammar/tags/schema_values.h"
+#include "grammar/tags/tag_place.h"
+#include "grammar/tags/tool_schemas.h"
+
+namespace specdec {
+namespace {
+
+/// Names that the notation cannot write: it has no quotes for them, so that one which begins with a
+/// quotation mark would be taken for JSON.
+constexpr const char* kNoGemmaName = R"(^$|^"|[{}\[\]:,<>\n])";
+
+/// Walks a schema for names that cannot be written. What `not` and `if` say needs none.
+class NameCheck {
+ public:
+  NameCheck(const ToolCallStyle& style, const JsonValue& root, std::string place)
+      : schemas_(style, root, std::move(place)) {}
+
+  void schema(const JsonValue& schema, const std::string& pointer) const {
+    for (const JsonMember& member : schema.members) {
+      const std::string here = pointer + "/" + escape_pointer(member.name);
+      if (member.name == "properties") {
+        for (const JsonMember& property : member.value.members) {
+          name(property.name, here);
+          this->schema(property.value, here + "/" + escape_pointer(property.name));
+        }
+      } else if (member.name == "required") {
+        for (const JsonValue& required : member.value.items) {
+          name(required.text, here);
+        }
+      } else if (member.name == "enum" || member.name == "const") {
+        values(member.value, here);
+      } else if (member.name != "not" && member.name != "if" &&
+                 (member.name == "$defs" || member.name == "definitions" ||
+                  !is_annotation(member.name))) {
+        below(member.value, here);
+      }
+    }
+  }
+
+ private:
+  void below(const JsonValue& value, const std::string& pointer) const {
+    schema(value, pointer);
+    for (size_t i = 0; i < value.items.size(); ++i) {
+      below(value.items[i], fmt::format("{}/{}", pointer, i));
+    }
+  }
+
+  void values(const JsonValue& value, const std::string& pointer) const {
+    for (const JsonValue& item : value.items) {
+      values(item, pointer);
+    }
+    for (const JsonMember& member : value.members) {
+      name(member.name, pointer);
+      values(member.value, pointer);
+    }
+  }
+
+  void name(const std::string& name, const std::string& pointer) const {
+    if (name.empty() || name.front() == '"' ||
+        name.find_first_of(kGemmaNameEnds) != std::string::npos) {
+      schemas_.fail(pointer, fmt::format("the name '{}' cannot be written", name));
+    }
+  }
+
+  ToolSchemas schemas_;
+};
+
+}  // namespace
+
+TagFormat gemma_arguments(const ToolCallStyle& style, const JsonValue& schema,
+                          const std::string& place, const SchemaCheck& check) {
+  at_place(place, [&] { check_delimiters(style, schema, check); });
+  NameCheck(style, schema, place).schema(schema, "");
+  TagFormat values = grammar_format(
+      {.type = "gemma_values", .schema = values_without_delimiters(style, schema, kNoGemmaName)});
+  values.place = place;
+  return values;
+}
+
+}  // namespace specdec
