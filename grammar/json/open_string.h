@@ -35,6 +35,14 @@ struct OpenString {
   std::vector<Word> words;
 };
 
+/// A place in the texts of another automaton: tokens without any of the bytes `apart` may come
+/// there where they may come here.
+struct AlikePlace {
+  Automaton* automaton = nullptr;
+  StateId state = 0;
+  Automaton::Bytes apart;
+};
+
 /// The states of an automaton that lie inside JSON strings.
 class StringStates {
  public:
@@ -44,6 +52,9 @@ class StringStates {
   /// True when a state on a way from a string's `closed` may be dead after some of the strings that
   /// lead there. Names that are told apart do not count.
   virtual bool depends_on_string(StateId state) = 0;
+  /// True where a place of another automaton says which of most tokens may come; its masks may be
+  /// found out faster.
+  virtual bool find_alike(StateId /*state*/, AlikePlace& /*place*/) { return false; }
 };
 
 }  // namespace specdec

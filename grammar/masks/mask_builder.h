@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "grammar/automaton.h"
 #include "grammar/json/open_string.h"
+#include "grammar/masks/apart_tokens.h"
 #include "grammar/masks/string_masks.h"
 #include "grammar/masks/vocabulary_tokens.h"
 #include "grammar/tables/intern_table.h"
@@ -29,6 +31,8 @@ class MaskBuilder {
 
   void visit(Node node, StateId state);
   void visit_child(Node child, StateId state);
+  void visit_alike(StateId state, const AlikePlace& place);
+  void visit_apart(Node node, StateId state, const ApartTokens& apart);
   void visit_string(Node node, StateId state, const OpenString& string);
   void add_part(Node node, StateId state, const OpenString& string, const OpenString::Part& part);
   /// What may follow a closing quote.
@@ -78,6 +82,8 @@ class MaskBuilder {
   Automaton& automaton_;
   StringStates* string_states_;
   std::vector<Token> named_tokens_;
+  std::map<Automaton*, std::unique_ptr<MaskBuilder>> alike_;  ///< of other automata
+  std::map<std::string, ApartTokens> apart_;                  ///< by their bytes
   TokenMask::Content content_;
   /// Subtrees in which single names decide, not the language that they are exceptions of.
   std::vector<std::pair<Node, StateId>> overrides_;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "grammar/json/open_string.h"
 #include "grammar/tables/sequence_table.h"
 #include "grammar/tags/json_spelling.h"
 
@@ -11,7 +12,7 @@ namespace specdec {
 namespace {
 
 /// A state is one of the automaton of JSON texts, and what of the notation that does not tell.
-class GemmaValuesAutomaton final : public Automaton {
+class GemmaValuesAutomaton final : public Automaton, private StringStates {
  public:
   GemmaValuesAutomaton(std::unique_ptr<Automaton> values, std::optional<Token> quote)
       : values_(std::move(values)), quote_(quote) {
@@ -51,6 +52,7 @@ class GemmaValuesAutomaton final : public Automaton {
     return values_->explain(state == kDead ? StateId{kDead} : json_state(place(state)));
   }
   void begin_call() override { values_->begin_call(); }
+  StringStates* string_states() override { return this; }
   double used() const override { return values_->used(); }
 
   std::vector<Token> named_tokens() const override {
@@ -79,6 +81,33 @@ class GemmaValuesAutomaton final : public Automaton {
   }
 
  private:
+  bool describe(StateId /*state*/, OpenString& /*string*/) override { return false; }
+  bool depends_on_string(StateId /*state*/) override { return false; }
+
+  /// Within names and strings: JSON has the same bytes but for those that it escapes, and those
+  /// that may end them here.
+  bool find_alike(StateId state, AlikePlace& alike) override {
+    if (state == kDead) {
+      return false;
+    }
+    Place at = place(state);
+    if (at.mode == Mode::kPlain || at.mode == Mode::kQuote || at.quoted > 0) {
+      return false;
+    }
+    at.json = at.mode == Mode::kNameStart ? walk(at.json, "\"") : at.json;
+    for (size_t byte = 0; byte < spelling_.size(); ++byte) {
+      alike.apart[byte] = spelling_[byte].size() > 1;
+    }
+    alike.apart.set(at.mode == Mode::kNameStart ? '}' : '"');
+    alike.apart.set(at.mode == Mode::kString ? '"' : ':');
+    if (at.mode == Mode::kString && !quote_) {
+      alike.apart.set('<');
+    }
+    alike.automaton = values_.get();
+    alike.state = at.json;
+    return at.json != kDead;
+  }
+
   enum class Mode : uint32_t {
     kPlain,      ///< outside of names and strings
     kNameStart,  ///< a name comes, or the end of an object

@@ -95,6 +95,16 @@ class TagAutomaton final : public Automaton, public StringStates {
     return true;
   }
 
+  bool find_alike(StateId state, AlikePlace& place) override {
+    const auto words = states_[state];
+    if (words.size() != kWords || words[0] != TagThread::kGrammar) {
+      return false;
+    }
+    const TagThread at = thread(words, 0);
+    StringStates* inner = program_.automaton(at.id).string_states();
+    return inner != nullptr && inner->find_alike(at.at, place);
+  }
+
   bool depends_on_string(StateId state) override {
     const std::vector<TagThread> all = threads(state);
     return std::ranges::any_of(all, [&](const TagThread& thread) {

@@ -31,10 +31,11 @@ constexpr std::string_view kQuoteText = "<|\"|>";
 constexpr std::string_view kCallBegin = "<|tool_call>call:f";
 
 /// The grammar of one call of f.
-GemmaGrammar compile_call(
-    const std::string& parameters,
-    const std::shared_ptr<GrammarVocabulary>& vocabulary = empty_vocabulary()) {
+GemmaGrammar compile_call(const std::string& parameters,
+                          const std::shared_ptr<GrammarVocabulary>& vocabulary = empty_vocabulary(),
+                          uint64_t max_states = GrammarLimits().max_states) {
   GrammarSource source;
+  source.limits.max_states = max_states;
   source.kind = GrammarKind::kToolCalls;
   source.schema.schema_order = false;  // numbers in every spelling
   source.text = R"({"style": "gemma4", "tool_choice": "required", "parallel_tool_calls": false,
@@ -208,8 +209,8 @@ TEST(GemmaValuesTest, TakesWhatRandomSchemasAllow) {
   EXPECT_GT(invalid, 300);
 }
 
-/// Bytes, pieces of the notation, and its tokens where `with_tokens`.
-std::shared_ptr<GrammarVocabulary> notation_vocabulary(bool with_tokens) {
+/// Bytes, pieces of the notation, its tokens where `with_tokens`, and numbered words.
+std::shared_ptr<GrammarVocabulary> notation_vocabulary(bool with_tokens, int words = 0) {
   std::vector<std::string> pieces = {"", ""};
   if (with_tokens) {
     pieces.insert(pieces.end(), {"<|\"|>", "<|tool_call>", "<tool_call|>"});
@@ -219,6 +220,9 @@ std::shared_ptr<GrammarVocabulary> notation_vocabulary(bool with_tokens) {
                  "\"a", "a:",  ",x-", "}<",   "]}",     "é",  "ab", "1,", "{}", "null"});
   for (int byte = 0; byte < 256; ++byte) {
     pieces.emplace_back(1, static_cast<char>(byte));
+  }
+  for (int word = 0; word < words; ++word) {
+    pieces.push_back(fmt::format("w{}", word));
   }
   return std::make_shared<GrammarVocabulary>(
       std::vector<std::string_view>(pieces.begin(), pieces.end()), std::vector{kTinyEnd});
@@ -263,6 +267,36 @@ TEST(GemmaValuesTest, MasksOfATokenizer) {
   for (const KeywordCase& test : keyword_cases()) {
     const GemmaGrammar grammar = compile_call(test.schema, vocabulary);
     expect_steps(*grammar, 1, 20);
+  }
+}
+
+/// Names and items that are told apart are states of their own: no mask makes one for each token.
+TEST(GemmaValuesTest, MasksMakeFewStates) {
+  constexpr int kWords = 20'000;
+  for (const bool with_tokens : {false, true}) {
+    const auto vocabulary = notation_vocabulary(with_tokens, kWords);
+    const GemmaGrammar grammar = compile_call(
+        R"({"properties": {"a": {"type": "array", "items": {"type": "string"},
+            "uniqueItems": true}}, "additionalProperties": {"type": "string"}})",
+        vocabulary, 2'000);
+    const auto quote = [&](StateId state) {
+      return with_tokens ? grammar->next(state, Token{2}) : grammar->next(state, kQuoteText);
+    };
+    StateId state = with_tokens ? grammar->next(grammar->start(), Token{3})
+                                : grammar->next(grammar->start(), "<|tool_call>");
+    state = grammar->next(state, "call:f{");
+    EXPECT_GT(grammar->mask(state).tokens().size(), kWords);
+    state = grammar->next(state, "bw1");
+    EXPECT_GT(grammar->mask(state).tokens().size(), kWords);
+    state = quote(grammar->next(state, ":"));
+    EXPECT_GT(grammar->mask(state).tokens().size(), kWords);
+    state = quote(grammar->next(quote(state), ",a:["));
+    state = grammar->next(quote(grammar->next(quote(grammar->next(state, "w1")), ",")), "w");
+    const TokenMask mask = grammar->mask(state);
+    EXPECT_GT(mask.tokens().size(), kWords);
+    EXPECT_EQ(grammar->limit(state), std::nullopt);
+    EXPECT_EQ(quote(grammar->next(state, "1")), Automaton::kDead);  // the item before
+    EXPECT_NE(quote(grammar->next(state, "2")), Automaton::kDead);
   }
 }
 
