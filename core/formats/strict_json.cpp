@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <vector>
@@ -17,15 +19,18 @@ namespace {
 
 using nlohmann::json;
 
+// What the watch has against a text that is JSON.
+class RefusedJson final : public Error {
+ public:
+  using Error::Error;
+};
+
 // Notes the keys of the objects that are open, to see one that comes twice.
 class KeyWatch {
  public:
-  explicit KeyWatch(const std::string& where) : where_(where) {}
-
   bool operator()(int depth, json::parse_event_t event, const json& parsed) {
     if (depth > kMaxJsonDepth) {
-      throw WeightsError(
-          fmt::format("{}: nested more than {} levels deep.", where_, kMaxJsonDepth));
+      throw RefusedJson(fmt::format("nested more than {} levels deep", kMaxJsonDepth));
     }
     if (event == json::parse_event_t::object_start) {
       open_.emplace_back();
@@ -34,16 +39,38 @@ class KeyWatch {
     } else if (event == json::parse_event_t::key) {
       const auto& key = parsed.get_ref<const std::string&>();
       if (!open_.back().insert(key).second) {
-        throw WeightsError(
-            fmt::format("{}: the key \"{}\" stands twice in one object.", where_, key));
+        throw RefusedJson(fmt::format("the key \"{}\" stands twice in one object", key));
       }
     }
     return true;
   }
 
  private:
-  const std::string& where_;
   std::vector<std::unordered_set<std::string>> open_;
+};
+
+// Reads a text and counts the bytes that the parser took.
+class CountingIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  CountingIterator(const char* at, size_t& taken) : at_(at), taken_(&taken) {}
+  reference operator*() const { return *at_; }
+  CountingIterator& operator++() {
+    ++at_;
+    ++*taken_;
+    return *this;
+  }
+  bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
+  bool operator!=(const CountingIterator& other) const { return at_ != other.at_; }
+
+ private:
+  const char* at_;
+  size_t* taken_;
 };
 
 // "3:14" for a byte offset that counts from one, as the parser's errors do.
@@ -53,6 +80,21 @@ std::string line_and_column(std::string_view text, size_t byte) {
   const size_t line_start =
       before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
   return fmt::format("{}:{}", line, before.size() - line_start + 1);
+}
+
+// Where the parser stops at what is refused though it is JSON's grammar, as a number that no double
+// holds: such errors do not say it. Counts from one.
+size_t refused_byte(std::string_view text) {
+  size_t taken = 0;
+  KeyWatch watch;
+  try {
+    const json parsed =
+        json::parse(CountingIterator(text.data(), taken),
+                    CountingIterator(text.data() + text.size(), taken), std::ref(watch));
+  } catch (const std::exception&) {
+    // It was refused before, too.
+  }
+  return taken;
 }
 
 /// A message without the library's "[json.exception.type_error.302] ".
@@ -84,14 +126,23 @@ std::string plain_json_message(const std::exception& exception) {
   return message;
 }
 
+json parse_json_line(std::string_view line) {
+  KeyWatch watch;
+  return json::parse(line.begin(), line.end(), std::ref(watch));
+}
+
 json parse_strict_json(std::string_view text, const std::string& where) {
-  KeyWatch watch(where);
   try {
-    return json::parse(text.begin(), text.end(), std::ref(watch));
+    return parse_json_line(text);
   } catch (const json::parse_error& error) {
     throw_json_error(text, where, error.byte, error.what());
   } catch (const json::exception& error) {
-    throw WeightsError(fmt::format("{}: not valid JSON: {}", where, plain_json_message(error)));
+    throw WeightsError(fmt::format("{}:{}: not valid JSON: {}", where,
+                                   line_and_column(text, refused_byte(text)),
+                                   plain_json_message(error)));
+  } catch (const RefusedJson& error) {
+    throw WeightsError(
+        fmt::format("{}:{}: {}.", where, line_and_column(text, refused_byte(text)), error.what()));
   }
 }
 

@@ -8,8 +8,13 @@
 namespace specdec {
 
 /// Parses JSON text. Throws WeightsError "where:line:column: ..." when it is not JSON or not UTF-8,
-/// and "where: ..." when an object has a key twice, which most readers would take silently.
+/// when it has a number that no double holds, and when an object has a key twice, which most
+/// readers would take silently.
 nlohmann::json parse_strict_json(std::string_view text, const std::string& where);
+
+/// Parses a text of one line, as of a .jsonl file, by the same rules. Throws what
+/// plain_json_message says in plain words.
+nlohmann::json parse_json_line(std::string_view line);
 
 /// The error for text that is not JSON: `what` is the JSON library's message, `byte` where it
 /// stopped, counted from one.

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/formats/strict_json.h"
 #include "experiments/config/config_file.h"
 #include "experiments/config/gzip_file.h"
 
@@ -65,11 +66,7 @@ class CorpusReader {
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) {
       return;
     }
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (json.is_discarded()) {
-      throw ConfigError(
-          fmt::format("line {}: bad JSON; of a .jsonl file each line is one value", number));
-    }
+    const nlohmann::json json = value_of(line, number);
     if (!json.is_object() || !json.contains("tokens")) {
       std::vector<Token> tokens;
       append_encoded(line, tokens);
@@ -80,6 +77,15 @@ class CorpusReader {
       throw ConfigError(fmt::format("line {}: 'tokens' is no list of ids", number));
     }
     add(answer_tokens(json, number));
+  }
+
+  static nlohmann::json value_of(std::string_view line, int64_t number) {
+    try {
+      return parse_json_line(line);
+    } catch (const std::exception& error) {
+      throw ConfigError(fmt::format("line {}: {}; of a .jsonl file each line is one value", number,
+                                    plain_json_message(error)));
+    }
   }
 
   /// The answer in a line of `specdec answers`, which begins at token 'answer'; of other lines all

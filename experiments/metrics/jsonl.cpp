@@ -18,7 +18,7 @@ void read_json_lines(std::string_view text, const std::string& name, const std::
       continue;
     }
     try {
-      const auto json = nlohmann::json::parse(line);
+      const auto json = parse_json_line(line);
       if (!json.is_object()) {
         throw Error(fmt::format("is not an object but {}", json.type_name()));
       }

@@ -22,6 +22,15 @@ struct ParsedLine {
   int64_t number = 0;
 };
 
+/// The object of a line; null where it is none that is read.
+nlohmann::json record_of(std::string_view line) {
+  try {
+    return parse_json_line(line);
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
 /// The lines up to a torn end. A line that is no JSON before one that is was not torn by a crash.
 std::vector<ParsedLine> parse_lines(const NamedText& file, bool& torn) {
   std::vector<ParsedLine> lines;
@@ -31,8 +40,7 @@ std::vector<ParsedLine> parse_lines(const NamedText& file, bool& torn) {
     const size_t end = rest.find('\n');
     const std::string_view text = rest.substr(0, end == std::string_view::npos ? end : end + 1);
     rest.remove_prefix(text.size());
-    auto json = text.back() == '\n' ? nlohmann::json::parse(text, nullptr, false)
-                                    : nlohmann::json(nlohmann::json::value_t::discarded);
+    auto json = text.back() == '\n' ? record_of(text) : nlohmann::json();
     if (!json.is_object()) {
       torn_at = torn_at == 0 ? number : torn_at;
     } else if (torn_at != 0) {

@@ -30,7 +30,35 @@ TEST(StrictJsonTest, NamesLineAndColumn) {
               StartsWith("f.json:3:3: not valid JSON: "));
   EXPECT_THAT(strict_json_complaint(""), StartsWith("f.json:1:1: not valid JSON: "));
   EXPECT_THAT(strict_json_complaint("{} x"), StartsWith("f.json:1:4: not valid JSON: "));
-  EXPECT_THAT(strict_json_complaint("[1e999]"), HasSubstr("not valid JSON"));
+}
+
+// The parser says where a text is no JSON, but not where it is one that is not read.
+TEST(StrictJsonTest, NamesLineAndColumnOfWhatItRefuses) {
+  EXPECT_THAT(strict_json_complaint("{\n \"a\": [1,\n 1e400]\n}"),
+              StartsWith("f.json:3:7: not valid JSON: number overflow"));
+  EXPECT_THAT(strict_json_complaint("[1e999\n]"), StartsWith("f.json:1:7: not valid JSON: "));
+  EXPECT_THAT(strict_json_complaint("{\"a\": 1,\n  \"a\": 2}"),
+              StartsWith("f.json:2:5: the key \"a\" stands twice in one object."));
+  std::string deep = "\n\n";
+  deep.append(300, '[');
+  EXPECT_THAT(strict_json_complaint(deep),
+              StartsWith("f.json:3:202: nested more than 200 levels deep."));
+}
+
+TEST(StrictJsonTest, ReadsLinesByTheSameRules) {
+  const auto message = [](std::string_view line) -> std::string {
+    try {
+      (void)parse_json_line(line).size();
+    } catch (const std::exception& exception) {
+      return plain_json_message(exception);
+    }
+    return "no error";
+  };
+  EXPECT_EQ(parse_json_line("{\"a\": 1}\n")["a"], 1);
+  EXPECT_THAT(message("{\"a\": 1, \"a\": 1}"), HasSubstr("the key \"a\" stands twice"));
+  EXPECT_THAT(message("[1e400]"), HasSubstr("number overflow"));
+  EXPECT_THAT(message("{\"a\" 1}"), StartsWith("not valid JSON at column 6"));
+  EXPECT_THAT(message(std::string(300, '[')), HasSubstr("levels deep"));
 }
 
 TEST(StrictJsonTest, RefusesAKeyTwiceInOneObject) {

@@ -105,6 +105,7 @@ TEST_F(BuiltinDraftersTest, RefusesCorporaWithTheirPlace) {
   folder_.write("number.jsonl", "{\"tokens\": 5}\n");
   folder_.write("behind.jsonl", "{\"tokens\": [5], \"answer\": 2}\n");
   folder_.write("where.jsonl", "{\"tokens\": [5], \"answer\": \"end\"}\n");
+  folder_.write("twice.jsonl", "{\"tokens\": [1], \"tokens\": [2]}\n");
   folder_.write("cut.jsonl", "{\"tokens\": [1]}\n{\"tokens\": [1, 2\n");
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"[{file: nowhere.jsonl}]", "corpus[0].file: 'nowhere.jsonl' does not exist"},
@@ -115,7 +116,8 @@ TEST_F(BuiltinDraftersTest, RefusesCorporaWithTheirPlace) {
       {"[{file: number.jsonl}]", "line 1: 'tokens' is no list of ids"},
       {"[{file: behind.jsonl}]", "line 1: 'answer' is 2; it is the place from 0 to 1 where"},
       {"[{file: where.jsonl}]", "line 1: 'answer' is \"end\"; it is the place"},
-      {"[{file: cut.jsonl}]", "line 2: bad JSON"},
+      {"[{file: cut.jsonl}]", "line 2: not valid JSON at column"},
+      {"[{file: twice.jsonl}]", "line 1: the key \"tokens\" stands twice in one object; of a"},
       {"[{file: text.txt}]", "gemma3-a has no tokenizer (tokenizer.model or tokenizer.json)"},
       {"[]", ".corpus: the list is empty; give files, such as"},
       {"ok.jsonl", ".corpus: expected a list, found 'ok.jsonl'"},

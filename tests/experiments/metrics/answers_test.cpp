@@ -109,6 +109,7 @@ TEST(AnswersTest, MistakesNameFileAndLine) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"{\"question_id\": 1\n", "not valid JSON at column "},
       {"[1]\n", "is not an object but array"},
+      {"{\"model_id\": \"a\", " + good.substr(1), "the key \"model_id\" stands twice"},
       {"{}\n", "question_id"},
       {changed("\"question_id\":1", "\"question_id\":1.5"), "neither a number nor a text"},
       {changed("\"new_tokens\":[3]", "\"new_tokens\":[3,4]"), "1 turns, but 2 new_tokens"},

@@ -234,6 +234,8 @@ TEST_F(RunFolderTest, DamageBeforeTheEndIsAnErrorWithItsLine) {
   EXPECT_THAT(refusal(folder_, kConfigText), HasSubstr("generations.jsonl:1: is not a record"));
   overwrite("generations.jsonl", generations + generations);
   EXPECT_THAT(refusal(folder_, kConfigText), HasSubstr("generations.jsonl:3: prompt 'a'"));
+  overwrite("generations.jsonl", "{\"turn\": 0, " + generations.substr(1));
+  EXPECT_THAT(refusal(folder_, kConfigText), HasSubstr("generations.jsonl:1: is not a record"));
   overwrite("generations.jsonl", "{\"strategy\": 3}\n");
   EXPECT_THAT(refusal(folder_, kConfigText), HasSubstr("generations.jsonl:1: is not a record"));
 }
