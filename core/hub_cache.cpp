@@ -127,9 +127,12 @@ class CachedModel {
 
   /// The snapshot that a ref names; empty where there is none.
   fs::path of_ref(const std::string& ref) const {
+    std::error_code code;
+    if (!fs::is_regular_file(folder_ / "refs" / ref, code)) {
+      return {};
+    }
     std::ifstream file(folder_ / "refs" / ref);
     std::string commit;
-    std::error_code code;
     const bool there = file >> commit && commit.find('/') == std::string::npos &&
                        fs::is_directory(snapshot(commit), code);
     return there ? snapshot(commit) : fs::path();

@@ -116,6 +116,29 @@ bool has_entry(const std::filesystem::path& path) {
          std::filesystem::file_type::not_found;
 }
 
+std::string irregular_kind(const std::filesystem::path& path) {
+  std::error_code code;
+  switch (std::filesystem::status(path, code).type()) {
+    case std::filesystem::file_type::directory:
+      return "a folder";
+    case std::filesystem::file_type::fifo:
+      return "a named pipe";
+    case std::filesystem::file_type::character:
+    case std::filesystem::file_type::block:
+      return "a device";
+    case std::filesystem::file_type::socket:
+      return "a socket";
+    default:
+      return "";
+  }
+}
+
+void refuse_irregular(const std::filesystem::path& path) {
+  if (const std::string kind = irregular_kind(path); !kind.empty()) {
+    throw WeightsError(fmt::format("{}: is {}, not a file.", path.string(), kind));
+  }
+}
+
 std::string open_failure(const std::filesystem::path& path, int error) {
   std::error_code code;
   if (error == ENOENT && std::filesystem::is_symlink(path, code)) {

@@ -11,6 +11,13 @@ namespace specdec {
 /// that cannot be opened is then an error of its reader, instead of being taken for absent.
 bool has_entry(const std::filesystem::path& path);
 
+/// What a path names that is no regular file, to read of which could wait for ever: "a folder", "a
+/// named pipe", "a device", "a socket". "" = a regular file, a link to one, or nothing.
+std::string irregular_kind(const std::filesystem::path& path);
+
+/// Throws a WeightsError that names the path where irregular_kind does.
+void refuse_irregular(const std::filesystem::path& path);
+
 /// Why a file could not be opened, by the error number of the attempt: ends the sentence
 /// "FILE: cannot open: ".
 std::string open_failure(const std::filesystem::path& path, int error);

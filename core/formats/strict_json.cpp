@@ -155,10 +155,7 @@ void throw_json_error(std::string_view text, const std::string& where, size_t by
 }
 
 std::string read_file(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    throw WeightsError(fmt::format("{}: is a folder, not a file.", path.string()));
-  }
+  refuse_irregular(path);
   std::ifstream stream(path, std::ios::binary);
   if (!stream) {
     throw WeightsError(

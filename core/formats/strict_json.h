@@ -29,7 +29,7 @@ std::string plain_json_message(const std::exception& exception);
 /// Deepest nesting that is read: far more than any file of a checkpoint needs.
 inline constexpr int kMaxJsonDepth = 200;
 
-/// The bytes of a file. Throws WeightsError when it cannot be read.
+/// The bytes of a regular file. Throws WeightsError when it is none or cannot be read.
 std::string read_file(const std::filesystem::path& path);
 
 }  // namespace specdec

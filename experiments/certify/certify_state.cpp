@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -256,9 +255,9 @@ CertifyState::CertifyState(std::filesystem::path file, CertifyIdentity identity)
 }
 
 void CertifyState::read() {
-  std::ifstream in(file_);
+  const std::string text = read_file(file_);
   try {
-    const Json json = Json::parse(in);
+    const Json json = parse_json_line(text);
     const auto identity = json.at("identity").get<CertifyIdentity>();
     for (const auto& [name, text] : identity_) {
       const auto found = identity.find(name);

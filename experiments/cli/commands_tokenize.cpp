@@ -12,6 +12,7 @@
 #include <ostream>
 
 #include "core/error.h"
+#include "core/formats/file_content.h"
 #include "core/formats/json_text.h"
 #include "core/formats/utf8.h"
 #include "core/hub_cache.h"
@@ -108,12 +109,22 @@ int tokenize_text(const CommandContext& context, const TokenizeArguments& argume
   return 0;
 }
 
+/// Throws ConfigError for what is no file. What the shell opened is read: /dev/stdin, or /dev/fd/63
+/// of <(command).
+void refuse_irregular_text(const std::string& file) {
+  const std::string kind = irregular_kind(file);
+  const bool is_open = file == "/dev/stdin" || file.starts_with("/dev/fd/");
+  if (!kind.empty() && (!is_open || std::filesystem::is_directory(file))) {
+    throw ConfigError(fmt::format("{}: cannot be read: it is {}", file, kind));
+  }
+}
+
 int tokenize_file(const CommandContext& context, const TokenizeArguments& arguments,
                   const Tokenizer& tokenizer) {
+  refuse_irregular_text(arguments.file);
   std::ifstream lines(arguments.file);
-  if (!lines || std::filesystem::is_directory(arguments.file)) {
-    throw ConfigError(fmt::format("{}: cannot be read: {}", arguments.file,
-                                  lines ? "it is a folder" : std::strerror(errno)));
+  if (!lines) {
+    throw ConfigError(fmt::format("{}: cannot be read: {}", arguments.file, std::strerror(errno)));
   }
   JsonOutput json(arguments.json, context.out);
   const TextEncoder encoder(tokenizer, arguments.special);

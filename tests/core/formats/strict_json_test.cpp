@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <nlohmann/json.hpp>
 
@@ -80,6 +81,18 @@ TEST(StrictJsonTest, ReadFileNamesWhatItCannotRead) {
               HasSubstr("is a folder"));
   EXPECT_THAT(error_message<WeightsError>([&] { read_file(folder.path() / "no"); }),
               HasSubstr("No such file"));
+}
+
+TEST(StrictJsonTest, ReadFileWaitsForNoPipeAndReadsNoDevice) {
+  const TemporaryFolder folder;
+  const auto pipe = folder.path() / "config.json";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(error_message<WeightsError>([&] { read_file(pipe); }),
+              HasSubstr("config.json: is a named pipe, not a file."));
+  EXPECT_THAT(error_message<WeightsError>([] { read_file("/dev/zero"); }),
+              HasSubstr("/dev/zero: is a device, not a file."));
+  std::filesystem::create_symlink(folder.write("there", "text"), folder.path() / "link");
+  EXPECT_EQ(read_file(folder.path() / "link"), "text");
 }
 
 TEST(StrictJsonTest, PlainMessagesHoldNothingOfTheLibrary) {

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,7 @@ namespace specdec {
 namespace {
 
 using testing::AllOf;
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -103,6 +105,41 @@ TEST(InputCliTest, TextsThatAreNotUtf8NameTheByte) {
               HasSubstr(file + what));
   EXPECT_THAT(refusal_of({"tokenize", kShippedTokenizer, "--text", bad}),
               HasSubstr("--text" + what));
+}
+
+// Reading a pipe that nobody writes to would wait for ever.
+TEST(InputCliTest, PipesAndDevicesAreNoFiles) {
+  const TemporaryFolder folder;
+  const std::string pipe = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const TemporaryFolder model;
+  std::filesystem::copy(test_data("llama-a"), model.path());
+  std::filesystem::remove(model.path() / "config.json");
+  ASSERT_EQ(::mkfifo((model.path() / "config.json").c_str(), 0600), 0);
+  const std::vector<std::vector<std::string>> commands = {
+      {"run", pipe},
+      {"check", pipe},
+      {"train", pipe},
+      {"inspect", pipe},
+      {"inspect", model.path()},
+      {"generate", kShippedTokenizer, "--prompt-file", pipe},
+      {"generate", kShippedTokenizer, "--prompt", "x", "--grammar", pipe},
+      {"score", kShippedTokenizer, pipe},
+      {"tokenize", kShippedTokenizer, "--file", pipe},
+      {"tokenize", pipe, "--text", "x"},
+      {"certify", "--config", pipe},
+      {"convert", pipe, folder.path() / "out.gguf"},
+      {"compare", pipe, pipe},
+      {"simulate", pipe},
+      {"import", pipe},
+      {"check", "/dev/zero"},
+      {"tokenize", kShippedTokenizer, "--file", "/dev/zero"},
+      {"inspect", "/dev/zero"}};
+  for (const auto& command : commands) {
+    EXPECT_THAT(refusal_of(command), AnyOf(HasSubstr("pipe"), HasSubstr("/dev/zero"),
+                                           HasSubstr("config.json: is a named pipe, not a file.")))
+        << fmt::format("{}", fmt::join(command, " "));
+  }
 }
 
 TEST(InputCliTest, MisspeltFlagsAreNamedWithTheNearest) {
