@@ -298,9 +298,34 @@ std::optional<fs::path> find_in_hub_cache(const HubName& name) {
   return CachedModel(name, path).find();
 }
 
+namespace {
+
+/// Throws WeightsError for the address of a web page, saying the model's name if it is one of the
+/// hub's.
+void refuse_address(const std::string& text) {
+  const size_t scheme = text.find("://");
+  if (scheme == std::string::npos) {
+    return;
+  }
+  std::string name = text.substr(scheme + 3);
+  for (const std::string_view host : {"huggingface.co/", "hf.co/"}) {
+    name.erase(0, name.starts_with(host) ? host.size() : 0);
+  }
+  const size_t slash = name.find('/');
+  name = name.substr(0, slash == std::string::npos ? slash : name.find('/', slash + 1));
+  throw WeightsError(fmt::format(
+      "{}: is an address. Name a folder, a GGUF file, or a model of the hub that was downloaded{}.",
+      text, parse_hub_name(name) ? ": " + name : ", as OWNER/NAME"));
+}
+
+}  // namespace
+
 fs::path find_model(const std::string& text) {
   std::error_code code;
   const auto name = parse_hub_name(text);
+  if (!fs::exists(text, code)) {
+    refuse_address(text);
+  }
   if (fs::exists(text, code) || !name) {
     return text;
   }

@@ -125,6 +125,14 @@ TEST_F(HubCacheTest, WhatIsMissingIsDownloaded) {
   EXPECT_THAT(message, HasSubstr("no such file or folder"));
   EXPECT_THAT(message, HasSubstr(cache_.hub().string()));
   EXPECT_THAT(message, HasSubstr("hf download org/absent"));
+  const auto address = [](const char* text) {
+    return error_message<WeightsError>([text] { find_model(text); });
+  };
+  EXPECT_THAT(address("https://huggingface.co/org/absent/tree/main"),
+              HasSubstr("tree/main: is an address. Name a folder, a GGUF file, or a model of the "
+                        "hub that was downloaded: org/absent."));
+  EXPECT_THAT(address("hf://org/absent"), HasSubstr("downloaded: org/absent."));
+  EXPECT_THAT(address("https://example"), HasSubstr("downloaded, as OWNER/NAME."));
   EXPECT_EQ(find_model("/no/such"), "/no/such");  // no name of the hub: the caller's error
 }
 
