@@ -16,15 +16,9 @@ namespace {
 
 using nlohmann::json;
 
-const json& part_of(const json& object, const char* key) {
-  static const json none;
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found == object.end() ? none : *found;
-}
-
 /// The steps of a post-processor: its own, or those of a Sequence.
 json processor_steps(const json& processor) {
-  const json& steps = part_of(processor, "processors");
+  const json& steps = json_member(processor, "processors");
   return steps.is_array() ? steps : json::array({processor});
 }
 
@@ -44,10 +38,10 @@ TextFrame frame_of_template(const json& single, const Tokenizer& tokenizer,
   TextFrame frame;
   bool after = false;
   for (const json& part : single) {
-    const json& special = part_of(part, "SpecialToken");
+    const json& special = json_member(part, "SpecialToken");
     if (special.is_object()) {
       (after ? frame.after : frame.before)
-          .push_back(template_token(part_of(special, "id"), tokenizer, where));
+          .push_back(template_token(json_member(special, "id"), tokenizer, where));
     } else {
       after = true;
     }
@@ -62,9 +56,9 @@ std::optional<TextFrame> read_template(const std::filesystem::path& file,
     return std::nullopt;
   }
   const TokenizerJsonText text = split_tokenizer_json(read_file(file), file.string());
-  for (const json& step : processor_steps(part_of(text.rest, "post_processor"))) {
-    const json& single = part_of(step, "single");
-    if (part_of(step, "type") == "TemplateProcessing" && single.is_array()) {
+  for (const json& step : processor_steps(json_member(text.rest, "post_processor"))) {
+    const json& single = json_member(step, "single");
+    if (json_member(step, "type") == "TemplateProcessing" && single.is_array()) {
       return frame_of_template(single, tokenizer, file.string());
     }
   }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/formats/json_keys.h"
 #include "core/formats/piece_table.h"
 #include "core/formats/strict_json.h"
 #include "core/tokenizers/byte_symbols.h"
@@ -17,23 +18,16 @@ namespace {
 
 using nlohmann::json;
 
-/// The member of a key; null when there is none.
-const json& part(const json& object, const char* key) {
-  static const json none;
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found == object.end() ? none : *found;
-}
-
 /// The steps of a normalizer or pre_tokenizer: those of a Sequence, else itself.
 std::vector<json> steps_of(const json& step, const char* list) {
   if (step.is_null()) {
     return {};
   }
-  if (part(step, "type") != "Sequence") {
+  if (json_member(step, "type") != "Sequence") {
     return {step};
   }
   std::vector<json> all;
-  for (const json& inner : part(step, list)) {
+  for (const json& inner : json_member(step, list)) {
     const auto nested = steps_of(inner, list);
     all.insert(all.end(), nested.begin(), nested.end());
   }
@@ -45,7 +39,7 @@ class ByteLevelReader {
   ByteLevelReader(const TokenizerJsonText& text, const std::string& where)
       : text_(text),
         where_(where),
-        pieces_(text.vocab.size() + part(text.rest, "added_tokens").size(), where) {}
+        pieces_(text.vocab.size() + json_member(text.rest, "added_tokens").size(), where) {}
 
   ByteLevelModel read(const TokenizerConfig& config) {
     read_model();
@@ -69,8 +63,8 @@ class ByteLevelReader {
   }
 
   void read_model() {
-    const json& model = part(text_.rest, "model");
-    const json& type = part(model, "type");
+    const json& model = json_member(text_.rest, "model");
+    const json& type = json_member(model, "type");
     if (!type.is_null() && type != "BPE") {
       fail(fmt::format("model.type {} is not supported; known: BPE.", type.dump()));
     }
@@ -80,39 +74,39 @@ class ByteLevelReader {
     }
     for (const char* key :
          {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}) {
-      const json& value = part(model, key);
+      const json& value = json_member(model, key);
       if (!value.is_null() && value != "" && value != 0.0 && value != false) {
         fail(fmt::format("model.{} {} is not supported beside a ByteLevel step.", key,
                          value.dump()));
       }
     }
-    model_.ignore_merges = part(model, "ignore_merges") == true;
-    unknown_ = part(model, "unk_token");
+    model_.ignore_merges = json_member(model, "ignore_merges") == true;
+    unknown_ = json_member(model, "unk_token");
   }
 
   void read_normalizer() {
-    for (const json& step : steps_of(part(text_.rest, "normalizer"), "normalizers")) {
-      if (part(step, "type") != "NFC") {
+    for (const json& step : steps_of(json_member(text_.rest, "normalizer"), "normalizers")) {
+      if (json_member(step, "type") != "NFC") {
         fail(fmt::format("normalizer {} is not supported beside a ByteLevel step; known: NFC.",
-                         part(step, "type").dump()));
+                         json_member(step, "type").dump()));
       }
       model_.nfc = true;
     }
   }
 
   void read_pre_tokenizer() {
-    for (const json& step : steps_of(part(text_.rest, "pre_tokenizer"), "pretokenizers")) {
-      const json& type = part(step, "type");
+    for (const json& step : steps_of(json_member(text_.rest, "pre_tokenizer"), "pretokenizers")) {
+      const json& type = json_member(step, "type");
       if (type == "Split") {
         model_.patterns.push_back(split_pattern(step));
       } else if (type == "Digits") {
-        model_.patterns.emplace_back(part(step, "individual_digits") == true ? R"(\p{N})"
-                                                                             : R"(\p{N}+)");
+        model_.patterns.emplace_back(json_member(step, "individual_digits") == true ? R"(\p{N})"
+                                                                                    : R"(\p{N}+)");
       } else if (type == "ByteLevel") {
-        if (part(step, "add_prefix_space") == true) {
+        if (json_member(step, "add_prefix_space") == true) {
           fail("pre_tokenizer: ByteLevel with add_prefix_space is not supported.");
         }
-        if (part(step, "use_regex") != false) {
+        if (json_member(step, "use_regex") != false) {
           model_.patterns.emplace_back(kGpt2Pattern);
         }
       } else {
@@ -125,9 +119,9 @@ class ByteLevelReader {
   }
 
   std::string split_pattern(const json& step) const {
-    const json& regex = part(part(step, "pattern"), "Regex");
-    if (!regex.is_string() || part(step, "behavior") != "Isolated" ||
-        part(step, "invert") == true) {
+    const json& regex = json_member(json_member(step, "pattern"), "Regex");
+    if (!regex.is_string() || json_member(step, "behavior") != "Isolated" ||
+        json_member(step, "invert") == true) {
       fail(
           "pre_tokenizer: Split is supported with a \"Regex\", the behaviour \"Isolated\", and "
           "not inverted.");
@@ -142,13 +136,13 @@ class ByteLevelReader {
   }
 
   void read_added_tokens() {
-    const json& added = part(text_.rest, "added_tokens");
+    const json& added = json_member(text_.rest, "added_tokens");
     if (!added.is_null() && !added.is_array()) {
       fail("added_tokens is not an array.");
     }
     for (size_t i = 0; i < added.size(); ++i) {
-      const json& content = part(added[i], "content");
-      const json& id = part(added[i], "id");
+      const json& content = json_member(added[i], "content");
+      const json& id = json_member(added[i], "id");
       if (!content.is_string() || !id.is_number_unsigned()) {
         fail(fmt::format("added_tokens[{}] has no \"content\" string or no \"id\" number.", i));
       }
@@ -227,15 +221,17 @@ class ByteLevelReader {
 
   /// A TemplateProcessing that begins with a special token puts <bos> there.
   void read_post_processor() {
-    for (const json& step : steps_of(part(text_.rest, "post_processor"), "processors")) {
+    for (const json& step : steps_of(json_member(text_.rest, "post_processor"), "processors")) {
       if (!step.is_object()) {
         fail(fmt::format("post_processor has a step that is no object: {}.", step.dump()));
       }
-      const json& single = part(step, "single");
-      if (part(step, "type") == "TemplateProcessing" && single.is_array() && !single.empty() &&
-          part(part(single[0], "SpecialToken"), "id").is_string()) {
-        model_.bos = pieces_.id_of(part(part(single[0], "SpecialToken"), "id").get<std::string>(),
-                                   "post_processor");
+      const json& single = json_member(step, "single");
+      if (json_member(step, "type") == "TemplateProcessing" && single.is_array() &&
+          !single.empty() &&
+          json_member(json_member(single[0], "SpecialToken"), "id").is_string()) {
+        model_.bos = pieces_.id_of(
+            json_member(json_member(single[0], "SpecialToken"), "id").get<std::string>(),
+            "post_processor");
         model_.adds_bos = true;
       }
     }
@@ -261,8 +257,8 @@ class ByteLevelReader {
 }  // namespace
 
 bool is_byte_level(const TokenizerJsonText& text) {
-  for (const json& step : steps_of(part(text.rest, "pre_tokenizer"), "pretokenizers")) {
-    if (part(step, "type") == "ByteLevel") {
+  for (const json& step : steps_of(json_member(text.rest, "pre_tokenizer"), "pretokenizers")) {
+    if (json_member(step, "type") == "ByteLevel") {
       return true;
     }
   }

@@ -36,6 +36,12 @@ std::string describe_json(const json& value) {
   return text.size() <= kMostShown ? text : value.dump(-1, ' ', true).substr(0, kMostShown) + "...";
 }
 
+const json& json_member(const json& object, const char* key) {
+  static const json none;
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found == object.end() ? none : *found;
+}
+
 JsonKeys::JsonKeys(const json& object, std::string where, KeyNames names)
     : object_(object), where_(std::move(where)), names_(std::move(names)) {}
 

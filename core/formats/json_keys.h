@@ -14,6 +14,9 @@ nlohmann::json parse_json_object(const std::string& text, const std::string& whe
 /// A value as a message shows it: scalars as they are, long texts cut, "a list", "an object".
 std::string describe_json(const nlohmann::json& value);
 
+/// The member of a key; null where there is none, or where `object` is no object.
+const nlohmann::json& json_member(const nlohmann::json& object, const char* key);
+
 /// What a file calls keys whose object was made of it; others have their own name.
 using KeyNames = std::map<std::string, std::string>;
 

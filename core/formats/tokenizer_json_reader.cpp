@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/json_keys.h"
 #include "core/formats/piece_table.h"
 #include "core/formats/tokenizer_json_sax.h"
 
@@ -23,7 +24,7 @@ class TokenizerJsonReader {
   TokenizerJsonReader(TokenizerJsonText text, const std::string& where)
       : text_(std::move(text)),
         where_(where),
-        pieces_(text_.vocab.size() + member(text_.rest, "added_tokens").size(), where) {}
+        pieces_(text_.vocab.size() + json_member(text_.rest, "added_tokens").size(), where) {}
 
   BpeModel read(const TokenizerConfig& config) {
     if (!text_.rest.is_object()) {
@@ -45,23 +46,16 @@ class TokenizerJsonReader {
     throw WeightsError(fmt::format("{}: {}", where_, what));
   }
 
-  // null when there is no such member.
-  static const json& member(const json& object, const char* key) {
-    static const json none;
-    const auto found = object.is_object() ? object.find(key) : object.end();
-    return found == object.end() ? none : *found;
-  }
-
   static std::string text_of(const json& value) {
     return value.is_string() ? value.get<std::string>() : value.dump();
   }
 
   void check_model() {
-    const json& model = member(text_.rest, "model");
+    const json& model = json_member(text_.rest, "model");
     if (!model.is_object()) {
       fail("it has no \"model\" object.");
     }
-    const json& type = member(model, "type");
+    const json& type = json_member(model, "type");
     if (!type.is_null() && type != "BPE") {
       fail(fmt::format("model.type {} is not supported; known: BPE. {}", type.dump(), kWanted));
     }
@@ -69,19 +63,19 @@ class TokenizerJsonReader {
       fail(fmt::format("it has no \"model.{}.",
                        text_.has_vocab ? "merges\" array" : "vocab\" object"));
     }
-    if (member(model, "byte_fallback") != true) {
+    if (json_member(model, "byte_fallback") != true) {
       fail(fmt::format("model.byte_fallback is not true. {}", kWanted));
     }
     for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
-      const json& value = member(model, key);
+      const json& value = json_member(model, key);
       if (!value.is_null() && value != "" && value != 0.0) {
         fail(fmt::format("model.{} {} is not supported. {}", key, value.dump(), kWanted));
       }
     }
-    if (member(model, "ignore_merges") == true) {
+    if (json_member(model, "ignore_merges") == true) {
       fail(fmt::format("model.ignore_merges is not supported. {}", kWanted));
     }
-    const json& unknown = member(model, "unk_token");
+    const json& unknown = json_member(model, "unk_token");
     if (!unknown.is_string()) {
       fail("it has no \"model.unk_token\" string.");
     }
@@ -91,9 +85,9 @@ class TokenizerJsonReader {
   // Spaces become "▁" and are put before texts either by the normalizer (Gemma, Llama 2) or, where
   // that is null, by the pre_tokenizer Metaspace (Llama 2's and Mistral's newer files).
   PrefixSpace read_prefix_space() const {
-    const json& normalizer = member(text_.rest, "normalizer");
-    const json& pre_tokenizer = member(text_.rest, "pre_tokenizer");
-    if (normalizer.is_null() && member(pre_tokenizer, "type") == "Metaspace") {
+    const json& normalizer = json_member(text_.rest, "normalizer");
+    const json& pre_tokenizer = json_member(text_.rest, "pre_tokenizer");
+    if (normalizer.is_null() && json_member(pre_tokenizer, "type") == "Metaspace") {
       return metaspace_prefix(pre_tokenizer);
     }
     check_pre_tokenizer(pre_tokenizer);
@@ -104,8 +98,9 @@ class TokenizerJsonReader {
     const json replace = {
         {"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpaceMark}};
     const json prepend = {{"type", "Prepend"}, {"prepend", kSpaceMark}};
-    const bool sequence = member(normalizer, "type") == "Sequence";
-    const json steps = sequence ? member(normalizer, "normalizers") : json::array({normalizer});
+    const bool sequence = json_member(normalizer, "type") == "Sequence";
+    const json steps =
+        sequence ? json_member(normalizer, "normalizers") : json::array({normalizer});
     if (steps == json::array({replace})) {
       return PrefixSpace::kNone;
     }
@@ -115,18 +110,18 @@ class TokenizerJsonReader {
     fail(
         fmt::format("normalizer {} is not supported; known: Replace \" \" by \"▁\", also after "
                     "Prepend \"▁\", and null before the pre_tokenizer Metaspace. {}",
-                    text_of(member(normalizer, "type")), kWanted));
+                    text_of(json_member(normalizer, "type")), kWanted));
   }
 
   PrefixSpace metaspace_prefix(const json& metaspace) const {
-    const json& replacement = member(metaspace, "replacement");
-    if (replacement != kSpaceMark || member(metaspace, "split") != false) {
+    const json& replacement = json_member(metaspace, "replacement");
+    if (replacement != kSpaceMark || json_member(metaspace, "split") != false) {
       fail(
           fmt::format("pre_tokenizer Metaspace with replacement {} and split {} is not supported; "
                       "known: \"▁\" and false. {}",
-                      replacement.dump(), member(metaspace, "split").dump(), kWanted));
+                      replacement.dump(), json_member(metaspace, "split").dump(), kWanted));
     }
-    const json& scheme = member(metaspace, "prepend_scheme");
+    const json& scheme = json_member(metaspace, "prepend_scheme");
     if (scheme == "never") {
       return PrefixSpace::kNone;
     }
@@ -144,14 +139,14 @@ class TokenizerJsonReader {
 
   // Gemma's file splits at spaces, of which the normalizer leaves none.
   void check_pre_tokenizer(const json& pre_tokenizer) const {
-    const bool splits_spaces = member(pre_tokenizer, "type") == "Split" &&
-                               member(pre_tokenizer, "pattern") == json{{"String", " "}} &&
-                               member(pre_tokenizer, "invert") != true;
+    const bool splits_spaces = json_member(pre_tokenizer, "type") == "Split" &&
+                               json_member(pre_tokenizer, "pattern") == json{{"String", " "}} &&
+                               json_member(pre_tokenizer, "invert") != true;
     if (!pre_tokenizer.is_null() && !splits_spaces) {
       fail(
           fmt::format("pre_tokenizer {} is not supported; known: null, Split at \" \", and "
                       "Metaspace where the normalizer is null. {}",
-                      text_of(member(pre_tokenizer, "type")), kWanted));
+                      text_of(json_member(pre_tokenizer, "type")), kWanted));
     }
   }
 
@@ -170,17 +165,18 @@ class TokenizerJsonReader {
   }
 
   void read_added_tokens() {
-    const json& added = member(text_.rest, "added_tokens");
+    const json& added = json_member(text_.rest, "added_tokens");
     if (!added.is_null() && !added.is_array()) {
       fail("added_tokens is not an array.");
     }
-    is_gemma_ = pieces_.find("<bos>") ||
-                std::any_of(added.begin(), added.end(),
-                            [](const json& token) { return member(token, "content") == "<bos>"; });
+    is_gemma_ =
+        pieces_.find("<bos>") || std::any_of(added.begin(), added.end(), [](const json& token) {
+          return json_member(token, "content") == "<bos>";
+        });
     for (size_t i = 0; i < added.size(); ++i) {
       const json& token = added[i];
-      const json& content = member(token, "content");
-      const json& id = member(token, "id");
+      const json& content = json_member(token, "content");
+      const json& id = json_member(token, "id");
       if (!content.is_string() || !id.is_number_unsigned()) {
         fail(fmt::format("added_tokens[{}] has no \"content\" string or no \"id\" number.", i));
       }
@@ -204,7 +200,7 @@ class TokenizerJsonReader {
   /// An added token that is looked for in the normalised text is normalised as a text is.
   std::string normalized_token(const std::string& text) const {
     const std::string marked = replace_all(text, " ", kSpaceMark);
-    if (member(text_.rest, "normalizer").is_null() &&
+    if (json_member(text_.rest, "normalizer").is_null() &&
         marked.find(kSpaceMark) != std::string::npos) {
       fail(
           fmt::format("the added token \"{}\" is \"normalized\" and has spaces, which is not "
@@ -251,16 +247,16 @@ class TokenizerJsonReader {
 
   /// Whether a TemplateProcessing begins with a special token; nothing where there is none.
   std::optional<bool> template_adds_bos() const {
-    const json& processor = member(text_.rest, "post_processor");
+    const json& processor = json_member(text_.rest, "post_processor");
     if (!processor.is_null() && !processor.is_object()) {
       fail(fmt::format("post_processor must be an object or null, but is {}.", processor.dump()));
     }
-    const json& steps = member(processor, "processors");
+    const json& steps = json_member(processor, "processors");
     for (const json& step : steps.is_array() ? steps : json::array({processor})) {
-      if (member(step, "type") == "TemplateProcessing") {
-        const json& single = member(step, "single");
+      if (json_member(step, "type") == "TemplateProcessing") {
+        const json& single = json_member(step, "single");
         return single.is_array() && !single.empty() &&
-               member(single[0], "SpecialToken").is_object();
+               json_member(single[0], "SpecialToken").is_object();
       }
     }
     return std::nullopt;
