@@ -14,7 +14,9 @@
 
 #include "core/error.h"
 #include "core/formats/file_content.h"
+#include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
+#include "core/formats/tokenizer_json_sax.h"
 
 namespace specdec {
 namespace {
@@ -40,34 +42,29 @@ json object_of(const std::filesystem::path& file) {
   return object;
 }
 
-bool flag_of(const json& token, const char* key) {
-  const auto found = token.find(key);
-  return found != token.end() && *found == true;
-}
-
 /// The token that a value describes: its text, or an object with the text as "content"; nothing for
-/// other values.
-std::optional<SideToken> token_of(const json& value) {
-  const json content = value.is_object() ? value.value("content", json()) : value;
+/// other values. `place` begins the complaint about a flag.
+std::optional<SideToken> token_of(const json& value, const std::string& place) {
+  const json& content = value.is_object() ? json_member(value, "content") : value;
   if (!content.is_string() || content.get_ref<const std::string&>().empty()) {
     return std::nullopt;
   }
   SideToken token{.text = content.get<std::string>(), .id = 0, .special = false};
   if (value.is_object()) {
-    token.special = flag_of(value, "special");
-    token.flags = {.lstrip = flag_of(value, "lstrip"),
-                   .rstrip = flag_of(value, "rstrip"),
-                   .single_word = flag_of(value, "single_word")};
+    token.special = token_flag(value, "special", place);
+    token.flags = {.lstrip = token_flag(value, "lstrip", place),
+                   .rstrip = token_flag(value, "rstrip", place),
+                   .single_word = token_flag(value, "single_word", place)};
   }
   return token;
 }
 
-/// The special tokens that the files name, each once.
-std::vector<SideToken> named_tokens(const json& config, const json& map) {
+/// The special tokens that the files of a folder name, each once.
+std::vector<SideToken> named_tokens(const json& config, const json& map, const std::string& where) {
   std::vector<SideToken> tokens;
   std::unordered_set<std::string> seen;
   const auto add = [&](const json& value) {
-    auto token = token_of(value);
+    auto token = token_of(value, where);
     if (token && seen.insert(token->text).second) {
       token->special = true;
       tokens.push_back(*std::move(token));
@@ -86,9 +83,15 @@ std::vector<SideToken> named_tokens(const json& config, const json& map) {
 }
 
 std::vector<SideToken> decoder_tokens(const json& decoder, const std::string& where) {
+  if (!decoder.is_object()) {
+    throw WeightsError(
+        fmt::format("{}: added_tokens_decoder must be an object of tokens by their ids, but is {}.",
+                    where, describe_json(decoder)));
+  }
   std::vector<SideToken> tokens;
   for (const auto& [key, value] : decoder.items()) {
-    auto token = value.is_object() ? token_of(value) : std::nullopt;
+    const std::string place = fmt::format("{}: added_tokens_decoder: \"{}\"", where, key);
+    auto token = value.is_object() ? token_of(value, place) : std::nullopt;
     const char* end = key.data() + key.size();
     if (!token || std::from_chars(key.data(), end, token->id).ptr != end || key.empty()) {
       throw WeightsError(fmt::format(
@@ -211,7 +214,7 @@ std::vector<SideToken> read_side_tokens(const std::filesystem::path& folder,
   const json config = object_of(config_file);
   const bool has_decoder = config.contains("added_tokens_decoder");
   const json map = has_decoder ? json::object() : object_of(folder / "special_tokens_map.json");
-  const std::vector<SideToken> named = named_tokens(config, map);
+  const std::vector<SideToken> named = named_tokens(config, map, folder.string());
   std::vector<SideToken> tokens =
       has_decoder ? decoder_tokens(config["added_tokens_decoder"], config_file.string())
                   : listed_tokens(folder / "added_tokens.json", named);

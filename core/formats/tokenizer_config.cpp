@@ -7,7 +7,9 @@
 
 #include "core/error.h"
 #include "core/formats/file_content.h"
+#include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
+#include "core/formats/tokenizer_json_sax.h"
 #include "core/formats/utf8.h"
 
 namespace specdec {
@@ -20,19 +22,33 @@ class ConfigReader {
  public:
   ConfigReader(const json& config, const std::string& where) : config_(config), where_(where) {}
 
-  /// A piece is written as its text, or as an object that has it.
   void read_piece(const char* key, TokenizerConfig& result) const {
-    const json& value = member(config_, key);
-    const json& content = value.is_object() ? member(value, "content") : value;
-    if (content.is_string()) {
-      result.pieces[key] = content.get<std::string>();
-    } else if (!value.is_null()) {
-      fail(key, "must be a piece's text, or an object with its text as \"content\"");
+    const json& value = json_member(config_, key);
+    if (!value.is_null()) {
+      result.pieces[key] = piece_text(key, value);
+    }
+  }
+
+  /// Refuses what names special tokens in another way than as pieces.
+  void check_pieces() const {
+    for (const char* key : {"unk_token", "sep_token", "cls_token", "mask_token"}) {
+      const json& value = json_member(config_, key);
+      if (!value.is_null()) {
+        (void)piece_text(key, value);
+      }
+    }
+    constexpr const char* kMore = "additional_special_tokens";
+    const json& more = json_member(config_, kMore);
+    if (!more.is_null() && !more.is_array()) {
+      fail(kMore, "must be a list of pieces");
+    }
+    for (const json& one : more) {
+      (void)piece_text(kMore, one);
     }
   }
 
   std::optional<bool> read_flag(const char* key) const {
-    const json& value = member(config_, key);
+    const json& value = json_member(config_, key);
     if (value.is_null()) {
       return std::nullopt;
     }
@@ -44,7 +60,7 @@ class ConfigReader {
 
   std::string chat_template() const {
     constexpr const char* kKey = "chat_template";
-    const json& value = member(config_, kKey);
+    const json& value = json_member(config_, kKey);
     if (value.is_null()) {
       return "";
     }
@@ -53,11 +69,11 @@ class ConfigReader {
     }
     std::optional<std::string> result;
     for (const json& one : value.is_array() ? value : json::array({nullptr})) {
-      if (!member(one, "name").is_string() || !member(one, "template").is_string()) {
+      if (!json_member(one, "name").is_string() || !json_member(one, "template").is_string()) {
         fail(kKey, "must be a text, or a list of objects with the texts \"name\" and \"template\"");
       }
-      if (member(one, "name") == "default") {
-        result = member(one, "template").get<std::string>();
+      if (json_member(one, "name") == "default") {
+        result = json_member(one, "template").get<std::string>();
       }
     }
     if (!result) {
@@ -67,10 +83,17 @@ class ConfigReader {
   }
 
  private:
-  static const json& member(const json& object, const char* key) {
-    static const json none;
-    const auto found = object.is_object() ? object.find(key) : object.end();
-    return found == object.end() ? none : *found;
+  /// A piece is written as its text, or as an object that has it, with flags.
+  std::string piece_text(const char* key, const json& value) const {
+    const json& content = value.is_object() ? json_member(value, "content") : value;
+    if (!content.is_string()) {
+      fail(key, "must be a piece's text, or an object with its text as \"content\"");
+    }
+    const std::string place = fmt::format("{}: '{}'", where_, key);
+    for (const char* flag : {"lstrip", "rstrip", "single_word", "normalized", "special"}) {
+      (void)token_flag(value, flag, place);
+    }
+    return content.get<std::string>();
   }
   [[noreturn]] void fail(const char* key, const char* what) const {
     throw WeightsError(fmt::format("{}: '{}' {}.", where_, key, what));
@@ -104,6 +127,7 @@ TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string&
     reader.read_piece(key, result);
   }
   result.adds_bos = reader.read_flag("add_bos_token");
+  reader.check_pieces();
   result.chat_template = reader.chat_template();
   return result;
 }

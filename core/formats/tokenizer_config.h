@@ -11,11 +11,12 @@ namespace specdec {
 struct TokenizerConfig {
   std::map<std::string, std::string> pieces = {};  ///< by key: bos_token, eos_token, pad_token
   std::optional<bool> adds_bos = {};               ///< add_bos_token
-  std::string chat_template;                       ///< jinja; "" = none
+  std::string chat_template = {};                  ///< jinja; "" = none
 };
 
 /// Parses a tokenizer_config.json; of several chat templates it takes the one called "default".
-/// Throws WeightsError naming `where` and the key: no JSON object, a value of another type.
+/// Throws WeightsError naming `where` and the key: no JSON object, a value or a token's flag of
+/// another type.
 TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string& where);
 
 /// Reads a folder's tokenizer_config.json, then from special_tokens_map.json what that leaves open,

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
 
 namespace specdec {
@@ -256,17 +257,21 @@ std::optional<uint64_t> last_added_id(std::string_view text) {
   return events.last();
 }
 
+bool token_flag(const nlohmann::json& token, const char* flag, const std::string& place) {
+  const json& value = json_member(token, flag);
+  if (!value.is_boolean() && !value.is_null()) {
+    throw WeightsError(fmt::format("{}: \"{}\" must be true or false, but is {}.", place, flag,
+                                   describe_json(value)));
+  }
+  return value == true;
+}
+
 bool added_token_flag(const nlohmann::json& token, const char* flag, size_t index,
                       const std::string& where) {
-  const auto found = token.find(flag);
-  if (found == token.end() || found->is_null()) {
-    return false;
-  }
-  if (!found->is_boolean()) {
-    throw WeightsError(fmt::format("{}: added_tokens[{}]: \"{}\" must be true or false, but is {}.",
-                                   where, index, flag, found->dump()));
-  }
-  return found->get<bool>();
+  const json& value = json_member(token, flag);
+  return value.is_boolean()
+             ? value.get<bool>()
+             : token_flag(token, flag, fmt::format("{}: added_tokens[{}]", where, index));
 }
 
 }  // namespace specdec

@@ -27,8 +27,11 @@ TokenizerJsonText split_tokenizer_json(std::string_view text, const std::string&
 /// follows them, as the model does in the files of Hugging Face's library, is not read.
 std::optional<uint64_t> last_added_id(std::string_view text);
 
-/// A flag of entry `index` of added_tokens, false where it is missing. Throws WeightsError, which
-/// begins with `where`, for what is no boolean.
+/// A flag of a token, false where it is missing. Throws WeightsError, which begins with `place`,
+/// for what is no boolean.
+bool token_flag(const nlohmann::json& token, const char* flag, const std::string& place);
+
+/// That of entry `index` of the added_tokens of the file `where`.
 bool added_token_flag(const nlohmann::json& token, const char* flag, size_t index,
                       const std::string& where);
 

@@ -11,6 +11,7 @@
 #include "core/formats/atomic_file.h"
 #include "core/formats/byte_level_json.h"
 #include "core/formats/file_content.h"
+#include "core/formats/json_keys.h"
 #include "core/formats/side_tokens.h"
 #include "core/formats/strict_json.h"
 #include "core/formats/tokenizer_config.h"
@@ -163,10 +164,14 @@ uint64_t vocabulary_size(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(file)) {
     return kUnknown;
   }
-  const json config = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
-  const json& text = config.contains("text_config") ? config["text_config"] : config;
-  const bool says = text.contains("vocab_size") && text["vocab_size"].is_number_unsigned();
-  return says ? text["vocab_size"].get<uint64_t>() : kUnknown;
+  const json config = parse_json_object(read_file(file), file.string());
+  const json& size =
+      json_member(config.contains("text_config") ? config["text_config"] : config, "vocab_size");
+  if (!size.is_null() && !size.is_number_unsigned()) {
+    throw WeightsError(fmt::format("{}: 'vocab_size' should be a whole number, but is {}.",
+                                   file.string(), describe_json(size)));
+  }
+  return size.is_null() ? kUnknown : size.get<uint64_t>();
 }
 
 std::filesystem::path tokenizer_file(const std::filesystem::path& folder) {

@@ -32,7 +32,7 @@ std::string leave_out_beyond(TokenizerJsonText& text, uint64_t vocab_size,
                              const std::string& where);
 
 /// Entries of a model's vocabulary by its folder's config.json; the largest number where that does
-/// not say it.
+/// not say it. Throws WeightsError for a damaged one.
 uint64_t vocabulary_size(const std::filesystem::path& folder);
 
 /// Reads the tokenizer's files of a folder (tokenizer_file, tokenizer_config.json,

@@ -44,6 +44,18 @@ TEST(TokenizerConfigTest, MistakesNameFileAndKey) {
       {R"({"bos_token": 2})", "c.json: 'bos_token' must be a piece's text"},
       {R"({"eos_token": {"content": 2}})", "c.json: 'eos_token' must be a piece's text"},
       {R"({"add_bos_token": 1})", "c.json: 'add_bos_token' must be true or false"},
+      {R"({"bos_token": {"content": "<s>", "lstrip": 1}})",
+       "c.json: 'bos_token': \"lstrip\" must be true or false, but is 1."},
+      {R"({"cls_token": {"content": "<s>", "special": "no"}})",
+       "c.json: 'cls_token': \"special\" must be true or false, but is \"no\"."},
+      {R"({"unk_token": 3})", "c.json: 'unk_token' must be a piece's text"},
+      {R"({"mask_token": {}})", "c.json: 'mask_token' must be a piece's text"},
+      {R"({"additional_special_tokens": "<s>"})",
+       "c.json: 'additional_special_tokens' must be a list of pieces"},
+      {R"({"additional_special_tokens": ["<s>", 3]})",
+       "c.json: 'additional_special_tokens' must be a piece's text"},
+      {R"({"additional_special_tokens": [{"content": "<s>", "normalized": []}]})",
+       "c.json: 'additional_special_tokens': \"normalized\" must be true or false, but is a list."},
       {R"({"chat_template": {}})", "c.json: 'chat_template' must be a text, or a list"},
       {R"({"chat_template": ["a"]})", "c.json: 'chat_template' must be a text, or a list"},
       {R"({"chat_template": [{"name": "rag", "template": "a"}]})",
@@ -116,6 +128,26 @@ TEST(TokenizerConfigTest, AddBosTokenCountsWhereTheTokenizersFileDoesNotSay) {
     EXPECT_EQ(adds("tokenizer.model", tokenizer_fixture("tokenizer.model"), config),
               config != configs[2])
         << config;
+  }
+}
+
+// The number of entries decides which pieces there are.
+TEST(TokenizerConfigTest, ADamagedConfigOfTheModelIsNamed) {
+  const TemporaryFolder folder;
+  folder.write("tokenizer.model", tokenizer_fixture("tokenizer.model"));
+  const std::pair<const char*, const char*> cases[] = {
+      {"{", "config.json:1:2: not valid JSON"},
+      {"[]", "config.json: should hold a JSON object"},
+      {R"({"vocab_size": "600"})", "'vocab_size' should be a whole number, but is \"600\"."},
+      {R"({"text_config": {"vocab_size": -1}})",
+       "'vocab_size' should be a whole number, but is -1."},
+      {R"({"text_config": {}})", "no error"},
+      {R"({"vocab_size": null})", "no error"}};
+  for (const auto& [text, expected] : cases) {
+    folder.write("config.json", text);
+    EXPECT_THAT(error_message<WeightsError>([&] { (void)load_tokenizer(folder.path()); }),
+                HasSubstr(expected))
+        << text;
   }
 }
 

@@ -127,7 +127,16 @@ TEST(SideTokensTest, MistakesAreNamed) {
       {{"tokenizer_config.json", R"({"added_tokens_decoder": {"x": {"content": "<a>"}}})"},
        "added_tokens_decoder must hold objects"},
       {{"tokenizer_config.json", R"({"added_tokens_decoder": {"420": "<a>"}})"},
-       "added_tokens_decoder must hold objects"}};
+       "added_tokens_decoder must hold objects"},
+      {{"tokenizer_config.json", R"({"added_tokens_decoder": []})"},
+       "added_tokens_decoder must be an object of tokens by their ids, but is a list"},
+      {{"tokenizer_config.json",
+        R"({"added_tokens_decoder": {"420": {"content": "<a>", "special": 1}}})"},
+       "added_tokens_decoder: \"420\": \"special\" must be true or false, but is 1."},
+      {{"special_tokens_map.json", R"({"eos_token": {"content": "<a>", "rstrip": "x"}})"},
+       "\"rstrip\" must be true or false, but is \"x\"."},
+      {{"special_tokens_map.json", R"({"additional_special_tokens": {"a": "<a>"}})"},
+       "'additional_special_tokens' must be a list of pieces"}};
   for (const auto& [file, message] : cases) {
     const TemporaryFolder folder;
     write_folder(folder, json::object());
