@@ -148,8 +148,10 @@ JinjaText rendered(const Tokenizer& tokenizer, const std::vector<ChatTurn>& turn
   try {
     return JinjaTemplate(source).render(variables, unknown_variables());
   } catch (const Error& error) {
-    throw Error(
-        fmt::format("the checkpoint's chat template, {} {}", error.what(), kChatAsPlainText));
+    const bool has_file = !tokenizer.chat_template().empty();
+    const std::string_view file = has_file ? tokenizer.chat_template_file() : std::string_view();
+    throw Error(fmt::format("{}{}the checkpoint's chat template, {} {}", file,
+                            file.empty() ? "" : ": ", error.what(), kChatAsPlainText));
   }
 }
 

@@ -245,6 +245,7 @@ class ByteLevelReader {
     model_.bos = model_.bos ? model_.bos : token("bos_token");
     model_.eos = token("eos_token");
     model_.chat_template = config.chat_template;
+    model_.chat_template_file = config.chat_template_file;
   }
 
   const TokenizerJsonText& text_;

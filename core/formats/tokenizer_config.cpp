@@ -103,6 +103,18 @@ class ConfigReader {
   const std::string& where_;
 };
 
+/// The template of a chat_template.json, which processors of transformers kept before
+/// chat_template.jinja.
+std::string read_processor_template(const std::filesystem::path& file) {
+  const std::string where = file.string();
+  const json config = parse_json_object(read_file(file), where);
+  std::string text = ConfigReader(config, where).chat_template();
+  if (text.empty()) {
+    throw WeightsError(fmt::format("{}: 'chat_template' is missing.", where));
+  }
+  return text;
+}
+
 /// A chat template's text, which may not be empty: an empty one means that there is none.
 std::string read_chat_template(const std::filesystem::path& file) {
   const std::string text = read_file(file);
@@ -129,6 +141,7 @@ TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string&
   result.adds_bos = reader.read_flag("add_bos_token");
   reader.check_pieces();
   result.chat_template = reader.chat_template();
+  result.chat_template_file = result.chat_template.empty() ? "" : where;
   return result;
 }
 
@@ -145,6 +158,12 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& folder) {
   const auto jinja = folder / "chat_template.jinja";
   if (has_entry(jinja)) {
     result.chat_template = read_chat_template(jinja);
+    result.chat_template_file = jinja.string();
+  }
+  const auto processor = folder / "chat_template.json";
+  if (result.chat_template.empty() && has_entry(processor)) {
+    result.chat_template = read_processor_template(processor);
+    result.chat_template_file = processor.string();
   }
   return result;
 }

@@ -23,7 +23,8 @@ struct ByteLevelModel {
   std::optional<Token> unknown;       ///< for bytes without a symbol; none = they are dropped
   std::optional<Token> bos, eos;
   bool adds_bos = false;
-  std::string chat_template;  ///< jinja; "" = unknown
+  std::string chat_template;       ///< jinja; "" = unknown
+  std::string chat_template_file;  ///< that it was read from
 };
 
 /// Unicode's canonical composition (NFC) of a text that is UTF-8.

@@ -159,6 +159,7 @@ class ByteLevelMetadata {
     model.eos = read_id(metadata_, "tokenizer.ggml.eos_token_id", tokens);
     model.adds_bos = metadata_.boolean("tokenizer.ggml.add_bos_token", named->adds_bos);
     model.chat_template = metadata_.text("tokenizer.chat_template", "");
+    model.chat_template_file = metadata_.where();
     model.merges = MergesReader(metadata_, model.pieces, is_normal).read();
     return model;
   }
@@ -286,7 +287,8 @@ std::unique_ptr<Tokenizer> gguf_tokenizer(const GgufMetadata& metadata) {
   if (model == "gpt2") {
     return byte_level_tokenizer(gguf_byte_level(metadata), metadata.where());
   }
-  const TokenizerConfig config{.chat_template = metadata.text("tokenizer.chat_template", "")};
+  const TokenizerConfig config{.chat_template = metadata.text("tokenizer.chat_template", ""),
+                               .chat_template_file = metadata.where()};
   if (model == "llama") {
     return bpe_tokenizer(bpe_model(gguf_sentencepiece(metadata), metadata.where()), config);
   }

@@ -71,6 +71,8 @@ class Tokenizer {
   virtual bool adds_bos() const = 0;
   /// The checkpoint's own chat template, in jinja; "" when its files have none.
   virtual std::string_view chat_template() const { return {}; }
+  /// The file that has the template; "" where it is not known.
+  virtual std::string_view chat_template_file() const { return {}; }
 
   /// What a control piece does to the text around it (see SpecialEncoder).
   virtual AddedFlags added_flags(Token /*token*/) const { return {}; }

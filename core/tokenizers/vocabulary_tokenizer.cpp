@@ -19,7 +19,8 @@ VocabularyTokenizer::VocabularyTokenizer(const SentencePieceModel& model,
   marks_ = {.bos = named("bos_token", model.bos),
             .eos = named("eos_token", model.eos),
             .adds_bos = model.adds_bos,
-            .chat_template = config.chat_template};
+            .chat_template = config.chat_template,
+            .chat_template_file = config.chat_template_file};
 }
 
 VocabularyTokenizer::VocabularyTokenizer(const std::vector<SentencePiece>& pieces,

@@ -14,7 +14,8 @@ namespace specdec {
 struct InputMarks {
   std::optional<Token> bos, eos;
   bool adds_bos = false;
-  std::string chat_template;  ///< jinja; "" = none
+  std::string chat_template = {};       ///< jinja; "" = none
+  std::string chat_template_file = {};  ///< that it was read from
 };
 
 /// What all tokenizers answer alike: pieces and their bytes, <bos> and <eos>, the chat template.
@@ -30,6 +31,7 @@ class VocabularyTokenizer : public Tokenizer {
   std::optional<Token> eos() const final { return marks_.eos; }
   bool adds_bos() const final { return marks_.adds_bos; }
   std::string_view chat_template() const final { return marks_.chat_template; }
+  std::string_view chat_template_file() const final { return marks_.chat_template_file; }
 
  protected:
   /// Where the config names <bos> or <eos>, these count instead of the model's.

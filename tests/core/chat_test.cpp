@@ -17,6 +17,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 const std::filesystem::path kChats = std::filesystem::path(SPECDEC_SOURCE_DIR) / "tests/data/chat";
 
@@ -153,6 +154,23 @@ TEST(ChatTest, OtherTemplatesSayHowToDoWithout) {
                 }),
                 AllOf(HasSubstr(expected), HasSubstr("as plain text")));
   }
+}
+
+TEST(ChatTest, MistakesNameTheFileOfTheTemplate) {
+  ByteLevelModel model = small_byte_level_model({"<start_of_turn>"});
+  const auto message = [&model] {
+    const auto tokenizer = byte_level_tokenizer(model, "test");
+    return error_message<Error>([&] {
+      (void)encode_chat(*tokenizer, {{"user", "a"}, {"user", "b"}});
+    });
+  };
+  model.chat_template_file = "m/chat_template.jinja";
+  model.chat_template = "\n{{ messages | groupby }}";
+  EXPECT_THAT(message(),
+              StartsWith("m/chat_template.jinja: the checkpoint's chat template, line 2: "
+                         "the filter groupby is not supported."));
+  model.chat_template = "";  // the format that goes with the pieces is in no file
+  EXPECT_THAT(message(), StartsWith("the checkpoint's chat template, line 1: "));
 }
 
 TEST(ChatTest, WithoutATemplateOtherOrdersAndRolesAreNamed) {

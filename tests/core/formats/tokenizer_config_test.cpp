@@ -85,14 +85,54 @@ TEST(TokenizerConfigTest, TheFilesBesideATokenizerAreRead) {
 
 // As of a download whose files were cleared away: it is not that there is no such file.
 TEST(TokenizerConfigTest, ALinkToNothingIsNotAnAbsentFile) {
-  for (const char* name :
-       {"tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"}) {
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json",
+                           "chat_template.jinja", "chat_template.json"}) {
     const TemporaryFolder folder;
     EXPECT_EQ(read_tokenizer_config(folder.path()).chat_template, "");
     std::filesystem::create_symlink("/nowhere/blob", folder.path() / name);
     EXPECT_THAT(
         error_message<WeightsError>([&] { (void)read_tokenizer_config(folder.path()); }),
         HasSubstr(std::string(name) + ": cannot read: it is a link to /nowhere/blob, which is"));
+  }
+}
+
+// transformers' tokenizers read the first two, its processors the last, which are of old.
+TEST(TokenizerConfigTest, TemplatesCountInTransformersOrder) {
+  const TemporaryFolder folder;
+  const auto read = [&folder] {
+    const TokenizerConfig config = read_tokenizer_config(folder.path());
+    const auto name = std::filesystem::path(config.chat_template_file).filename().string();
+    return config.chat_template + " of " + name;
+  };
+  EXPECT_EQ(read(), " of ");
+  folder.write("chat_template.json", R"({"chat_template": "a"})");
+  folder.write("tokenizer_config.json", R"({"bos_token": "<s>"})");
+  EXPECT_EQ(read(), "a of chat_template.json");
+  folder.write("tokenizer_config.json", R"({"chat_template": "b"})");
+  EXPECT_EQ(read(), "b of tokenizer_config.json");
+  folder.write("chat_template.jinja", "c");
+  EXPECT_EQ(read(), "c of chat_template.jinja");
+  EXPECT_EQ(load_tokenizer([&] {
+              folder.write("tokenizer.model", tokenizer_fixture("tokenizer.model"));
+              return folder.path();
+            }())
+                ->chat_template_file(),
+            (folder.path() / "chat_template.jinja").string());
+}
+
+TEST(TokenizerConfigTest, AProcessorsTemplateIsAText) {
+  const TemporaryFolder folder;
+  const std::pair<const char*, const char*> cases[] = {
+      {"{", "chat_template.json:1:2: not valid JSON"},
+      {"[]", "chat_template.json: should hold a JSON object"},
+      {"{}", "chat_template.json: 'chat_template' is missing"},
+      {R"({"chat_template": null})", "chat_template.json: 'chat_template' is missing"},
+      {R"({"chat_template": 3})", "chat_template.json: 'chat_template' must be a text, or a list"}};
+  for (const auto& [text, expected] : cases) {
+    folder.write("chat_template.json", text);
+    EXPECT_THAT(error_message<WeightsError>([&] { (void)read_tokenizer_config(folder.path()); }),
+                HasSubstr(expected))
+        << text;
   }
 }
 
