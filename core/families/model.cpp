@@ -21,6 +21,7 @@
 #include "core/formats/file_content.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
+#include "core/formats/torch_dtype.h"
 #include "core/transformer/heads/head_files.h"
 #include "core/transformer/layer_tensors.h"
 #include "core/transformer/tensor_source.h"
@@ -53,6 +54,15 @@ const Family& family_of(const JsonKeys& keys) {
   }
   keys.fail("model_type", fmt::format("is '{}'{}; known: {}", type, unsupported_family(type),
                                       fmt::join(known_model_types(), ", ")));
+}
+
+/// Refuses types that do not exist; what the tensors have counts.
+void check_dtypes(const JsonKeys& keys) {
+  (void)torch_dtype(keys);
+  constexpr const char* kText = "text_config";
+  if (keys.has(kText) && keys.at(kText).is_object()) {
+    (void)torch_dtype(keys.object(kText));
+  }
 }
 
 void require_config_file(const std::filesystem::path& folder) {
@@ -143,7 +153,9 @@ ModelDescription describe_model(const std::filesystem::path& folder) {
   const std::string where = (folder / "config.json").string();
   const auto parsed = parse_json_object(read_file(where), where);
   const JsonKeys keys(parsed, where);
-  ModelDescription model = family_of(keys).describe(folder);
+  const Family& family = family_of(keys);
+  check_dtypes(keys);
+  ModelDescription model = family.describe(folder);
   model.config.suppressed_ids = read_suppressed(folder, model.config.vocab_size);
   return model;
 }
@@ -172,7 +184,9 @@ OpenModel open_model(const std::string& config_json, std::shared_ptr<const Tenso
         fmt::format("{}: describes a head of type {}, which drafts for a model and is none itself.",
                     where, kind));
   }
-  OpenModel model{.description = family_of(keys).parse(config_json, where, {}),
+  const Family& family = family_of(keys);
+  check_dtypes(keys);
+  OpenModel model{.description = family.parse(config_json, where, {}),
                   .tensors = std::move(tensors),
                   .gguf = nullptr};
   return with_values(std::move(model), config_json, where);

@@ -10,6 +10,7 @@
 #include "core/families/unsupported_keys.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
+#include "core/formats/torch_dtype.h"
 #include "core/transformer/heads/head_files.h"
 #include "core/transformer/layer_types.h"
 #include "core/transformer/rope_config.h"
@@ -243,10 +244,6 @@ class GemmaReader {
   LayerPlan layer_;  ///< what all layers share
 };
 
-std::string stored_dtype(const JsonKeys& keys) {
-  return keys.text("dtype", keys.text("torch_dtype", ""));
-}
-
 }  // namespace
 
 const std::vector<std::string>& gemma_model_types() {
@@ -262,7 +259,7 @@ ModelDescription parse_gemma_config(const std::string& text, const std::string& 
                                     const KeyNames& names) {
   const json parsed = parse_json_object(text, where);
   const JsonKeys keys(parsed, where, names);
-  std::string dtype = stored_dtype(keys);
+  std::string dtype = torch_dtype(keys);
   ModelDescription model;
   if (keys.text("model_type", "") != kWrapper) {
     model = GemmaReader(keys, false).read();
@@ -276,7 +273,7 @@ ModelDescription parse_gemma_config(const std::string& text, const std::string& 
     // The wrapper's model has the head: it does not look into text_config for these.
     model.config.tie_word_embeddings = keys.boolean("tie_word_embeddings", true);
     model.config.final_soft_cap = 0.0;
-    if (const std::string own = stored_dtype(inner); !own.empty()) {
+    if (const std::string own = torch_dtype(inner); !own.empty()) {
       dtype = own;
     }
   }

@@ -8,6 +8,7 @@
 #include "core/formats/file_content.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
+#include "core/formats/torch_dtype.h"
 
 namespace specdec {
 
@@ -84,7 +85,11 @@ std::string read_head_config(const std::filesystem::path& folder) {
         "{}: no such folder. Name a head's folder, which holds config.json and its weights.",
         folder.string()));
   }
-  return read_file(folder / "config.json");
+  const std::filesystem::path file = folder / "config.json";
+  std::string text = read_file(file);
+  const auto parsed = parse_json_object(text, file.string());
+  (void)torch_dtype(JsonKeys(parsed, file.string()));
+  return text;
 }
 
 void read_head_layer_sizes(const JsonKeys& keys, int64_t hidden_size, LayerPlan& plan) {
