@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 
 #include "core/error.h"
 #include "core/formats/strict_json.h"
@@ -99,6 +100,7 @@ std::vector<ImportedRow> import_answers(const std::filesystem::path& path) {
 
 std::vector<ImportedRow> parse_vllm_metrics(std::string_view text, const std::string& name) {
   std::map<std::string, VllmCounters> models;
+  std::set<std::string, std::less<>> seen;  // names with their labels
   for_each_line(text, [&](std::string_view line, int64_t number) {
     line = trim_blanks(line);
     if (line.rfind(kVllmPrefix, 0) != 0) {
@@ -116,6 +118,9 @@ std::vector<ImportedRow> parse_vllm_metrics(std::string_view text, const std::st
     const size_t close = labelled ? line.rfind('}') : name_end;
     if (close == std::string_view::npos || (labelled && close < name_end)) {
       fail_at_line(name, number, "the labels have no closing '}'");
+    }
+    if (!seen.emplace(line.substr(0, close)).second) {
+      fail_at_line(name, number, "this counter stands twice; was the page put together from two?");
     }
     const auto labels = labelled ? line.substr(name_end + 1, close - name_end - 1) : "";
     const auto value = trim_blanks(line.substr(std::min(close + (labelled ? 1 : 0), line.size())));

@@ -5,12 +5,16 @@
 #include <charconv>
 #include <cmath>
 
+#include "core/ascii.h"
 #include "core/error.h"
 
 namespace specdec {
 namespace {
 
 constexpr double kMaxCount = 1e15;
+constexpr double kMaxSeconds = 1e10;
+
+bool is_of_word(char c) { return is_letter(c) || is_digit(c) || c == '_' || c == '.'; }
 
 }  // namespace
 
@@ -29,7 +33,23 @@ std::optional<double> leading_number(std::string_view text) {
   text = trim_blanks(text);
   double value = 0.0;
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return failure == std::errc() && std::isfinite(value) ? std::optional(value) : std::nullopt;
+  const bool goes_on = end != text.data() + text.size() && is_of_word(*end);  // as "0x10", "1.5.5"
+  return failure == std::errc() && std::isfinite(value) && !goes_on ? std::optional(value)
+                                                                    : std::nullopt;
+}
+
+double measured_seconds(double value, const std::string& name, int64_t line) {
+  if (value < 0.0 || value > kMaxSeconds) {
+    fail_at_line(name, line, fmt::format("{} is no time in seconds", value));
+  }
+  return value;
+}
+
+void check_accepted(const Counts& counts, const std::string& name, int64_t line) {
+  if (counts.accepted > counts.drafted) {
+    fail_at_line(name, line,
+                 fmt::format("{} of {} drafted tokens accepted", counts.accepted, counts.drafted));
+  }
 }
 
 int64_t whole_count(std::optional<double> value, const std::string& name, int64_t line,

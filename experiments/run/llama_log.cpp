@@ -73,10 +73,7 @@ LlamaDrafter parse_statistics(std::string_view line, const std::string& name, in
   counts.drafting_steps = whole_count(number_of(line, "#gen drafts"), name, number, "#gen drafts");
   counts.drafted = whole_count(number_of(line, "#gen tokens"), name, number, "#gen tokens");
   counts.accepted = whole_count(number_of(line, "#acc tokens"), name, number, "#acc tokens");
-  if (counts.accepted > counts.drafted) {
-    fail_at_line(name, number,
-                 fmt::format("{} of {} drafted tokens accepted", counts.accepted, counts.drafted));
-  }
+  check_accepted(counts, name, number);
   add_rates(counts, rates_of(line, "#acc rate/pos"));
   return drafter;
 }
@@ -89,10 +86,11 @@ void add_request(std::string_view line, const std::string& name, int64_t number,
       whole_count(leading_number(inside), name, number, "the number of accepted tokens");
   counts.drafted +=
       whole_count(leading_number(slash), name, number, "the number of generated tokens");
+  check_accepted(counts, name, number);
 }
 
 /// "eval time = 2296.72 ms / 256 tokens (...", and the prompt's.
-void add_times(std::string_view line, Counts& counts) {
+void add_times(std::string_view line, const std::string& name, int64_t number, Counts& counts) {
   const size_t found = line.find("eval time =");
   const auto rest = line.substr(found + 11);
   const auto milliseconds = leading_number(rest);
@@ -100,18 +98,20 @@ void add_times(std::string_view line, Counts& counts) {
   if (!milliseconds || !count) {
     return;
   }
-  counts.unsplit_seconds += *milliseconds / 1e3;
+  counts.unsplit_seconds += measured_seconds(*milliseconds / 1e3, name, number);
   const bool prompt = found >= 7 && line.substr(found - 7, 7) == "prompt ";
   if (!prompt) {
     ++counts.generations;
-    counts.tokens += static_cast<int64_t>(*count);
+    counts.tokens += whole_count(count, name, number, "the number of tokens");
   }
 }
 
 /// "decoded  256 tokens in    5.123 seconds, speed: ..." of the speculative example, whose clock
 /// holds drafts and target, and "encoded ..." of its prompt, which begins a run: of several runs in
 /// a log the last one counts, as in the lines of its drafts.
-void add_example_times(std::string_view line, bool decoded, Counts& counts) {
+void add_example_times(std::string_view line, const std::string& name, int64_t number,
+                       Counts& counts) {
+  const bool decoded = line.find("decoded ") != std::string_view::npos;
   const auto rest = line.substr(line.find("coded ") + 6);
   const size_t found = rest.find("tokens in");
   const auto count = leading_number(rest);
@@ -120,10 +120,11 @@ void add_example_times(std::string_view line, bool decoded, Counts& counts) {
   if (!count || !seconds) {
     return;
   }
-  counts.unsplit_seconds = decoded ? counts.unsplit_seconds + *seconds : *seconds;
+  const double spent = measured_seconds(*seconds, name, number);
+  counts.unsplit_seconds = decoded ? counts.unsplit_seconds + spent : spent;
   if (decoded) {
     counts.generations = 1;
-    counts.tokens = static_cast<int64_t>(*count);
+    counts.tokens = whole_count(count, name, number, "the number of tokens");
   }
 }
 
@@ -160,17 +161,20 @@ void read_llama_line(std::string_view line, const std::string& name, int64_t num
     log.has_contexts = true;
   } else if (line.find("eval time =") != std::string_view::npos) {
     if (!log.has_contexts) {
-      add_times(line, log.times);
+      add_times(line, name, number, log.times);
     }
   } else if (line.find("coded ") != std::string_view::npos &&
              line.find("tokens in") != std::string_view::npos) {
-    add_example_times(line, line.find("decoded ") != std::string_view::npos, log.example);
+    add_example_times(line, name, number, log.example);
   } else if (number_of(line, "n_drafted")) {
     log.example.drafted = whole_count(number_of(line, "n_drafted"), name, number, "n_drafted");
     log.has_drafted = true;
   } else if (number_of(line, "n_accept")) {
     log.example.accepted = whole_count(number_of(line, "n_accept"), name, number, "n_accept");
     log.has_accepted = true;
+    if (log.has_drafted) {
+      check_accepted(log.example, name, number);
+    }
   }
 }
 
