@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/file_content.h"
 #include "core/formats/strict_json.h"
 #include "experiments/config/config_file.h"
 #include "experiments/metrics/record_keys.h"
@@ -21,6 +23,7 @@ using nlohmann::json;
 constexpr const char* kLines = "answers.jsonl";
 constexpr const char* kFeatures = "features.bf16";
 constexpr const char* kIdentity = "answers.json";
+constexpr size_t kLargestLines = size_t{1} << 36U;  // bytes
 
 std::string record_text(const AnswerRecord& record) {
   const json out = {{"prompt", record.number},     {"own", record.own},
@@ -32,7 +35,7 @@ std::string record_text(const AnswerRecord& record) {
 
 AnswerRecord parse_record(const std::string& line, const std::string& where) {
   try {
-    const json in = json::parse(line);
+    const json in = parse_json_line(line);
     const RecordKeys keys(in);
     AnswerRecord record{.number = keys.count("prompt"),
                         .own = keys.flag("own"),
@@ -48,6 +51,14 @@ AnswerRecord parse_record(const std::string& line, const std::string& where) {
     }
     for (const double sum : keys.numbers("log_sums")) {
       record.log_sums.push_back(static_cast<float>(sum));
+    }
+    const auto answered = std::ssize(record.tokens) - record.answer;
+    if (std::ssize(record.log_sums) != answered) {
+      keys.fail("log_sums", fmt::format("holds {} numbers for the {} tokens of the answer",
+                                        record.log_sums.size(), answered));
+    }
+    if (record.answer == 0 && answered > 0) {
+      keys.fail("answer", "is 0: there is no prompt before it");
     }
     return record;
   } catch (const std::exception& error) {
@@ -87,7 +98,7 @@ void AnswerWriter::resume() {
     rows_ = std::max(rows_, record.first_row + feature_rows(record));
   }
   if (fs::exists(folder_ / kLines)) {
-    const std::string text = read_text_file(folder_ / kLines, size_t{1} << 36U);
+    const std::string text = read_file(folder_ / kLines);
     fs::resize_file(folder_ / kLines, text.rfind('\n') + 1);  // npos + 1 = 0
   }
   if (!fs::exists(folder_ / kFeatures)) {
@@ -120,6 +131,7 @@ void AnswerWriter::add(AnswerRecord record, const at::Tensor& features) {
 
 std::vector<AnswerRecord> read_answer_records(const fs::path& folder) {
   std::vector<AnswerRecord> records;
+  refuse_irregular(folder / kLines);
   std::ifstream stream(folder / kLines);
   int64_t number = 0;
   for (std::string line; std::getline(stream, line) && !stream.eof();) {
@@ -133,10 +145,10 @@ std::vector<AnswerRecord> read_answer_records(const fs::path& folder) {
 
 std::vector<std::vector<Token>> read_generated_tokens(const fs::path& file) {
   std::vector<std::vector<Token>> all;
-  std::ifstream stream(file);
+  std::istringstream stream(read_text_file(file, kLargestLines));
   for (std::string line; std::getline(stream, line);) {
     try {
-      const json parsed = json::parse(line);
+      const json parsed = parse_json_line(line);
       all.push_back(RecordKeys(parsed).tokens("tokens"));
     } catch (const std::exception& error) {
       throw Error(fmt::format("{}:{}: no 'tokens' as a run's generations.jsonl has them: {}",
@@ -148,9 +160,28 @@ std::vector<std::vector<Token>> read_generated_tokens(const fs::path& file) {
 
 at::Tensor map_answer_features(const fs::path& folder, int64_t width) {
   const fs::path file = folder / kFeatures;
+  if (!fs::is_regular_file(file)) {
+    throw Error(
+        fmt::format("{}: is missing; remove the folder to make the answers anew.", file.string()));
+  }
   const auto values = static_cast<int64_t>(fs::file_size(file) / 2);
   return at::from_file(file.string(), /*shared=*/false, values / width * width, at::kBFloat16)
       .view({-1, width});
+}
+
+AnswerIdentity parse_answer_identity(const fs::path& folder) {
+  const std::string where = (folder / kIdentity).string();
+  const json parsed = parse_strict_json(read_answer_identity(folder), where);
+  try {
+    const RecordKeys keys(parsed);
+    return {
+        .target = keys.text("target"),
+        .layers = keys.counts("layers"),
+        .suppressed = keys.has("suppressed") ? keys.tokens("suppressed") : std::vector<Token>()};
+  } catch (const Error& error) {
+    throw Error(
+        fmt::format("{}: {}; remove the folder to make the answers anew.", where, error.what()));
+  }
 }
 
 std::string read_answer_identity(const fs::path& folder) {

@@ -64,8 +64,17 @@ class AnswerWriter {
 std::vector<std::vector<Token>> read_generated_tokens(const std::filesystem::path& file);
 /// All complete lines of `folder`/answers.jsonl, by number. Throws Error naming file and line.
 std::vector<AnswerRecord> read_answer_records(const std::filesystem::path& folder);
-/// `folder`/features.bf16 mapped: [rows, width] bfloat16.
+/// `folder`/features.bf16 mapped: [rows, width] bfloat16. Throws Error where it is missing.
 at::Tensor map_answer_features(const std::filesystem::path& folder, int64_t width);
+/// What answers depend on, as far as training has to know it.
+struct AnswerIdentity {
+  std::string target;           ///< fingerprint of its weights
+  std::vector<int64_t> layers;  ///< whose outputs are kept beside the last ones
+  std::vector<Token> suppressed;
+};
+
+/// Reads `folder`/answers.json. Throws Error naming file and key.
+AnswerIdentity parse_answer_identity(const std::filesystem::path& folder);
 /// The text of `folder`/answers.json. Throws Error saying how to make the answers.
 std::string read_answer_identity(const std::filesystem::path& folder);
 

@@ -27,8 +27,37 @@ void shuffle(std::vector<T>& values, std::mt19937_64& generator) {
   }
 }
 
-std::vector<int64_t> recorded_layers(const std::filesystem::path& folder) {
-  return nlohmann::json::parse(read_answer_identity(folder)).at("layers");
+/// Throws Error for an answer that is none of the target's, or whose features are not there.
+void check_answer(const AnswerRecord& record, const std::filesystem::path& folder,
+                  const TransformerConfig& target, int64_t rows) {
+  const auto fail = [&](const std::string& what) {
+    throw Error(
+        fmt::format("{}: the answer of prompt {} {}; remove the folder to make the answers "
+                    "anew.",
+                    folder.string(), record.number, what));
+  };
+  for (const Token token : record.tokens) {
+    if (token < 0 || token >= target.vocab_size) {
+      fail(fmt::format("holds the token {}, and the target has {}", token, target.vocab_size));
+    }
+  }
+  const int64_t needed = std::max<int64_t>(0, std::ssize(record.tokens) - 1);
+  if (record.first_row > rows - needed) {
+    fail(fmt::format("has its features from row {} on, of {} rows", record.first_row, rows));
+  }
+}
+
+/// Throws Error for layers that the target does not have.
+void check_layers(const std::vector<int64_t>& layers, const std::filesystem::path& folder,
+                  int64_t count) {
+  for (const int64_t layer : layers) {
+    if (layer < 0 || layer >= count) {
+      throw Error(
+          fmt::format("{}: answers.json names layer {}, but the target has {} layers; remove "
+                      "the folder to make the answers anew.",
+                      folder.string(), layer, count));
+    }
+  }
 }
 
 /// Takes the tokens out of answers that hold a run of tokens of an excluded one.
@@ -60,7 +89,7 @@ std::string answer_kind(const AnswerRecord& record) {
 
 std::vector<AnswerRecord> require_answers(const AnswerSelection& choice,
                                           const std::vector<int64_t>& layers) {
-  const auto recorded = recorded_layers(choice.folder);
+  const auto recorded = parse_answer_identity(choice.folder).layers;
   for (const int64_t layer : layers) {
     if (std::find(recorded.begin(), recorded.end(), layer) == recorded.end()) {
       throw Error(
@@ -87,23 +116,25 @@ std::vector<AnswerRecord> require_answers(const AnswerSelection& choice,
 AnswerSet::AnswerSet(const std::filesystem::path& folder, std::vector<AnswerRecord> records,
                      const TransformerTensors& target, double held_out)
     : target_(target) {
-  const auto identity = nlohmann::json::parse(read_answer_identity(folder));
-  if (identity.at("target") != target.fingerprint) {
+  const AnswerIdentity identity = parse_answer_identity(folder);
+  if (identity.target != target.fingerprint) {
     throw Error(
         fmt::format("{} holds answers of another target (weights {}) than this one "
                     "(weights {}): make its own with specdec answers.",
-                    folder.string(), identity.at("target").get<std::string>(), target.fingerprint));
+                    folder.string(), identity.target, target.fingerprint));
   }
-  if (identity.value("suppressed", std::vector<Token>()) != target.config.suppressed_ids) {
+  if (identity.suppressed != target.config.suppressed_ids) {
     throw Error(
         fmt::format("{} holds answers for which other tokens were suppressed than the target's "
                     "checkpoint says now: make them anew with specdec answers.",
                     folder.string()));
   }
-  identity.at("layers").get_to(layers_);
+  layers_ = identity.layers;
+  check_layers(layers_, folder, target.config.num_layers);
   const auto width = (static_cast<int64_t>(layers_.size()) + 1) * target.config.hidden_size;
   features_ = map_answer_features(folder, width);
   for (AnswerRecord& record : records) {
+    check_answer(record, folder, target.config, features_.size(0));
     add(std::move(record), std::lround(1.0 / held_out));
   }
   if (train_.empty() || held_out_.empty()) {
