@@ -278,6 +278,9 @@ void ConfigNode::refuse_unknown_keys() const {
   for (const auto& known : state_->known) {
     names.push_back(known.key);
   }
+  if (names.empty() && !state_->errors->empty()) {
+    return;  // of which nothing was read, because of another mistake
+  }
   for (const auto& entry : state_->tree->entries) {
     if (std::find(names.begin(), names.end(), entry.key) != names.end()) {
       continue;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "experiments/config/yaml_advice.h"
 #include "experiments/config/yaml_brackets.h"
 
 namespace specdec {
@@ -188,22 +189,6 @@ void refuse_bracket_mistake(const std::string& text, const std::string& source, 
   }
 }
 
-/// The parser's words in those of a user.
-std::string plain_message(const std::string& message) {
-  if (message == "illegal map value") {
-    return "a ':' that cannot begin a value here: write each key on a line of its own with ': ' "
-           "after it, and quote a text that holds ': '";
-  }
-  if (message == "illegal block entry") {
-    return "a list item ('- ') where none can be: check its indentation";
-  }
-  if (message == "end of map not found" || message == "end of sequence not found") {
-    return "this line is indented like none above it: check its spaces";
-  }
-  return message == "unknown token" ? "a character that cannot begin a value: quote the text"
-                                    : message;
-}
-
 bool is_index(const std::string& text, size_t& index) {
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), index);
   return failure == std::errc() && end == text.data() + text.size();
@@ -308,6 +293,10 @@ std::shared_ptr<YamlTree> parse_yaml(const std::string& text, const std::string&
   if (text.find('\0') != std::string::npos) {
     throw ConfigError(source + ": holds NUL bytes; is this a YAML file?");
   }
+  if (const int64_t line = line_without_utf8(text); line > 0) {
+    throw ConfigError((number_lines ? fmt::format("{}:{}", source, line) : source) +
+                      ": holds bytes that are no UTF-8; save the text as UTF-8");
+  }
   refuse_deep_brackets(text, source);
   TreeBuilder builder(text, source, number_lines);
   try {
@@ -325,14 +314,14 @@ std::shared_ptr<YamlTree> parse_yaml(const std::string& text, const std::string&
     return found && root != nullptr ? root : YamlTree::map(source);
   } catch (const YAML::Exception& exception) {
     refuse_bracket_mistake(text, source, number_lines);
-    std::string message = plain_message(exception.msg);
+    YamlMistake mistake = yaml_mistake(text, exception.mark.line + 1, exception.msg);
     // In flow and block scalars alike, a tab in the margin is what trips people most often.
     if (text.find('\t') != std::string::npos) {
-      message += " (the file holds tabs; YAML indents with spaces)";
+      mistake.message += " (the file holds tabs; YAML indents with spaces)";
     }
     throw ConfigError(number_lines && !exception.mark.is_null()
-                          ? fmt::format("{}:{}: {}", source, exception.mark.line + 1, message)
-                          : fmt::format("{}: {}", source, message));
+                          ? fmt::format("{}:{}: {}", source, mistake.line, mistake.message)
+                          : fmt::format("{}: {}", source, mistake.message));
   } catch (const ConfigError&) {
     refuse_bracket_mistake(text, source, number_lines);
     throw;

@@ -123,6 +123,22 @@ TEST(ConfigNodeTest, NamesTheNearestKnownKey) {
   EXPECT_THAT(text, HasSubstr("a.yaml:4: zzzzzzzzzzzz: unknown key; known: max_new_tokens, model"));
 }
 
+// Reading can stop at a mistake before it comes to a map, whose keys are then not known.
+TEST(ConfigNodeTest, KeysOfAMapThatWasNotReadAreNoMistakes) {
+  for (const bool other_mistake : {false, true}) {
+    const auto node = node_of("model: x\ndrafter:\n  file: y\n");
+    const auto drafter = node.child("drafter");
+    if (other_mistake) {
+      (void)node.child("model");
+    } else {
+      (void)node.get<std::string>("model", "");
+    }
+    node.refuse_unknown_keys();
+    EXPECT_EQ(mistakes(node), other_mistake ? "a.yaml:1: model: expected a map, found 'x'"
+                                            : "a.yaml:3: drafter.file: unknown key; known: ");
+  }
+}
+
 TEST(ConfigNodeTest, CollectsAllMistakesInTheOrderOfTheFile) {
   const auto node = node_of("a: x\nb: y\nc: z\n");
   (void)node.get<int64_t>("c", 1);

@@ -69,6 +69,7 @@ TEST(YamlTreeTest, RefusesWhatConfigsDoNotNeed) {
       {"'a: 1\n", "a.yaml:1: "},
       {"a: 1\n b: 2\n", "a.yaml:2: "},
       {std::string("a: 1\0b", 6), "NUL"},
+      {"a: 1\nname: caf\xE9\n", "a.yaml:2: holds bytes that are no UTF-8; save the text as UTF-8"},
   };
   for (const auto& [text, expected] : cases) {
     EXPECT_THAT(message_of(text), HasSubstr(expected)) << text;
@@ -105,6 +106,15 @@ TEST(YamlTreeTest, SaysWhichBracketIsOpen) {
 
 TEST(YamlTreeTest, SyntaxErrorsSayWhatToDo) {
   EXPECT_THAT(message_of("a: b: c\n"), HasSubstr("quote a text that holds ': '"));
+  for (const std::string line : {"seed 1", "seed:1", "seed = 1", "seed:\u00A01"}) {
+    for (const std::string rest : {"\nmodel: {g: h}\n", "  # c: d\n\n# e: f\nmodel: {g: h}\n"}) {
+      EXPECT_THAT(message_of("name: a\n" + line + rest),
+                  HasSubstr("a.yaml:2: a line without ': ', where a key is"))
+          << line << rest;
+    }
+  }
+  EXPECT_THAT(message_of("a: 1\n- b\n"), HasSubstr("a.yaml:2: this line is indented like"));
+  EXPECT_THAT(message_of("a: 1\nb: c: d\n"), HasSubstr("a.yaml:2: a ':' that cannot begin"));
   EXPECT_THAT(message_of("a:\n  b: 1\n c: 2\n"), HasSubstr("a.yaml:3: this line is indented"));
   EXPECT_THAT(message_of("a: @b\n"), HasSubstr("quote the text"));
 }
