@@ -19,6 +19,7 @@
 #include "experiments/certify/certify_report.h"
 #include "experiments/certify/certify_state.h"
 #include "experiments/cli/commands.h"
+#include "experiments/cli/config_kind.h"
 #include "experiments/config/names.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/terminal/json_option.h"
@@ -156,6 +157,7 @@ int certify_statistically(const CommandContext& context, CertifyArguments& argum
     throw ConfigError("certify takes NAMEs or --config, not both: a config names its strategies");
   }
   JsonOutput json(arguments.json, context.out);
+  refuse_training(arguments.config, arguments.sets);
   auto overrides = context.overrides();
   overrides.insert(overrides.end(), arguments.sets.begin(), arguments.sets.end());
   const auto stage = std::make_shared<ReplayStage>();

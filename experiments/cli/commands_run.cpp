@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "experiments/cli/commands.h"
+#include "experiments/cli/config_kind.h"
 #include "experiments/components/draft_needs.h"
 #include "experiments/components/memory_needs.h"
 #include "experiments/run/experiment.h"
@@ -52,21 +53,6 @@ ExperimentPlan load(const CommandContext& context, const ConfigArguments& argume
   return load_experiment(arguments.file, overrides, context.components);
 }
 
-/// A training's config has other keys, all of which would be mistakes here.
-void refuse_training(const ConfigArguments& arguments) {
-  if (describes_training(arguments.file, arguments.sets)) {
-    throw ConfigError(
-        fmt::format("{}: describes a training, not an experiment; start it with: specdec train {}",
-                    arguments.file, arguments.file));
-  }
-  if (describes_answers(arguments.file, arguments.sets)) {
-    throw ConfigError(
-        fmt::format("{0}: describes answers to train on, not an experiment; make them "
-                    "with: specdec answers {0}",
-                    arguments.file));
-  }
-}
-
 void print_warnings(std::ostream& out, const std::string& file,
                     const std::vector<std::string>& warnings) {
   for (const auto& warning : warnings) {
@@ -79,7 +65,7 @@ int run(const CommandContext& context, const ConfigArguments& arguments) {
     throw ConfigError(
         "--out: the folder's name is empty; name one, or leave --out away for runs/NAME");
   }
-  refuse_training(arguments);
+  refuse_training(arguments.file, arguments.sets);
   const auto plan = load(context, arguments);
   if (const std::string unused = unused_sampling_text(plan);
       !unused.empty() && !context.flags.quiet) {

@@ -115,7 +115,9 @@ bool describes_training(const std::filesystem::path& file,
                         const std::vector<std::string>& overrides) {
   const auto errors = std::make_shared<ConfigErrors>();
   const ConfigNode node(load_config(file, overrides, *errors), errors);
-  return !node.has("strategies") && (node.has("data") || node.has("head"));
+  const bool trains = node.has("data") || node.has("head") ||
+                      (node.has("steps") && node.has("learning_rate") && !node.has("prompts"));
+  return !node.has("strategies") && trains;
 }
 
 TrainConfig load_train_config(const std::filesystem::path& file,
