@@ -21,7 +21,7 @@ struct KnownFormat {
   std::string_view piece;  ///< that begins a turn
   std::string_view source;
 };
-constexpr KnownFormat kFormats[] = {
+constexpr KnownFormat kTurnFormats[] = {
     {"<start_of_turn>",
      "{{ bos_token }}{% for message in messages %}"
      "{% if (message.role == 'user') != (loop.index0 % 2 == 0) %}"
@@ -51,7 +51,7 @@ std::string_view template_source(const Tokenizer& tokenizer) {
   if (!tokenizer.chat_template().empty()) {
     return tokenizer.chat_template();
   }
-  for (const KnownFormat& known : kFormats) {
+  for (const KnownFormat& known : kTurnFormats) {
     if (tokenizer.find_piece(known.piece)) {
       return known.source;
     }

@@ -12,7 +12,7 @@
 
 #include "core/ascii.h"
 #include "core/error.h"
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 
 namespace specdec {
 namespace {

@@ -30,7 +30,7 @@ endfunction()
 
 set(above_core kv|grammar|decoders|experiments)
 layer(core "${above_core}|tests")
-layer(core/formats "${above_core}|core/(transformer|families|kernels)")
+layer(core/formats "${above_core}|core/(transformer|families|kernels|tokenizers|jinja)")
 layer(core/jinja "${above_core}|core/(transformer|families|kernels)")
 layer(core/kernels "${above_core}|core/(transformer|families)")
 layer(core/transformer "${above_core}|core/(families|embeddings)")

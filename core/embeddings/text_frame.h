@@ -2,7 +2,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 #include "core/tokenizers/tokenizer.h"
 
 namespace specdec {

@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "core/families/loading.h"
 #include "core/families/model_size.h"
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 #include "core/formats/writable_file.h"
 #include "core/hash.h"
 #include "core/hub_cache.h"

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/families/description.h"
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/weights.h"
 

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "core/formats/compression_scheme.h"
 #include "core/formats/json_keys.h"
+#include "core/formats/quantised/compression_scheme.h"
 #include "core/transformer/rope_config.h"
 
 namespace specdec {

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "core/formats/file_content.h"
-#include "core/formats/pickled_file.h"
+#include "core/formats/pickle/pickled_file.h"
 #include "core/formats/safetensors.h"
 #include "core/formats/strict_json.h"
 

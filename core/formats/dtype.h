@@ -5,8 +5,8 @@
 namespace specdec {
 
 /// Element types that checkpoints use: by their names in safetensors headers, then blocks, which
-/// hold several values each: those of GGUF (core/formats/gguf_blocks.h, codebook_blocks.h), and
-/// those that matrices of quantised folders become, with their values (scaled_blocks.h,
+/// hold several values each: those of GGUF (core/formats/gguf/gguf_blocks.h, codebook_blocks.h),
+/// and those that matrices of quantised folders become, with their values (scaled_blocks.h,
 /// codebook_blocks.h).
 enum class DType {
   kF64,

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/formats/scaled_blocks.h"
+#include "core/formats/quantised/scaled_blocks.h"
 
 namespace specdec {
 namespace {

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <limits>
 
-#include "core/formats/codebook_blocks.h"
 #include "core/formats/float_values.h"
+#include "core/formats/quantised/codebook_blocks.h"
 #include "core/kernels/stored_rows.h"
 
 namespace specdec {
@@ -200,7 +200,7 @@ class StoredBlock {
     }
   }
 
-  /// Reads a block as core/formats/scaled_blocks.h describes it.
+  /// Reads a block as core/formats/quantised/scaled_blocks.h describes it.
   void read_scaled() {
     scale_ = bytes_;
     const uint8_t* codes = bytes_ + Block::kStoredBytes - Block::kInputs * Block::kCodeBits / 8;

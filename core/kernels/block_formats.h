@@ -154,8 +154,8 @@ struct AffineBlock : BlockTraits {
   PanelCodes<kBits> codes[kInputs / kBlockInputs];
 };
 
-/// All formats of core/formats/codebook_blocks.h: the weight is a number of the format's table
-/// times the scale. 5 or 6 bits a weight, whatever the file's type takes.
+/// All formats of core/formats/quantised/codebook_blocks.h: the weight is a number of the format's
+/// table times the scale. 5 or 6 bits a weight, whatever the file's type takes.
 template <int64_t kScale>
 struct CodebookBlock : BlockTraits {
   static constexpr int kCodeBits = 4;

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "core/formats/gguf_blocks.h"
+#include "core/formats/gguf/gguf_blocks.h"
 
 namespace specdec {
 

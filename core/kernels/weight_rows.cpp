@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/formats/codebook_blocks.h"
-#include "core/formats/gguf_blocks.h"
-#include "core/formats/gguf_quantize.h"
+#include "core/formats/gguf/gguf_blocks.h"
+#include "core/formats/gguf/gguf_quantize.h"
+#include "core/formats/quantised/codebook_blocks.h"
 #include "core/kernels/linear.h"
 #include "core/kernels/stored_rows.h"
 #include "core/kernels/weight_fragments.h"

@@ -25,8 +25,9 @@ struct Placement {
 Placement placement_on(at::Device device);
 
 // The layout kRows: a tensor [out, in] of the format's dtype; in blocks, [out, bytes of one row].
-// Blocks lie as in a GGUF file or as core/formats/scaled_blocks.h says; those with a codebook, of
-// whatever type, as FP4_16 or FP4_32 (core/formats/codebook_blocks.h), with the type's own numbers.
+// Blocks lie as in a GGUF file or as core/formats/quantised/scaled_blocks.h says; those with a
+// codebook, of whatever type, as FP4_16 or FP4_32 (core/formats/quantised/codebook_blocks.h), with
+// the type's own numbers.
 
 /// Bytes of one output.
 int64_t weight_row_bytes(int64_t in, WeightFormat format);

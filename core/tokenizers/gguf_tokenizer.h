@@ -1,7 +1,7 @@
 #pragma once
 #include <memory>
 
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 #include "core/formats/sentencepiece_model.h"
 #include "core/formats/tokenizer_json_reader.h"
 #include "core/tokenizers/byte_level_tokenizer.h"

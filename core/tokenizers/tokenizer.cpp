@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 #include "core/formats/strict_json.h"
 #include "core/formats/tokenizer_config.h"
 #include "core/formats/utf8.h"

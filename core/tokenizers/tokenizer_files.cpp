@@ -9,7 +9,6 @@
 
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
-#include "core/formats/byte_level_json.h"
 #include "core/formats/file_content.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/side_tokens.h"
@@ -18,6 +17,7 @@
 #include "core/formats/tokenizer_json.h"
 #include "core/formats/tokenizer_json_reader.h"
 #include "core/formats/tokenizer_json_sax.h"
+#include "core/tokenizers/byte_level_json.h"
 #include "core/tokenizers/gguf_tokenizer.h"
 
 namespace specdec {

@@ -4,8 +4,8 @@
 #include <string>
 #include <variant>
 
-#include "core/formats/gguf.h"
-#include "core/formats/gguf_writer.h"
+#include "core/formats/gguf/gguf.h"
+#include "core/formats/gguf/gguf_writer.h"
 #include "core/formats/sentencepiece_model.h"
 #include "core/formats/tokenizer_json_sax.h"
 #include "core/tokenizers/byte_level_tokenizer.h"

@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "core/formats/byte_level_json.h"
 #include "core/formats/tokenizer_json_reader.h"
 #include "core/formats/tokenizer_json_sax.h"
 #include "core/tokenizers/bpe_tokenizer.h"
+#include "core/tokenizers/byte_level_json.h"
 #include "core/tokenizers/byte_level_tokenizer.h"
 #include "core/tokenizers/tokenizer_files.h"
 

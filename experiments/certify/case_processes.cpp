@@ -105,7 +105,7 @@ class CaseProcess {
   CaseProcess& operator=(const CaseProcess&) = delete;
 
   /// The next case's result; after a crash the child is gone.
-  CaseResult next(const CaseProcessOptions& options) {
+  CaseOutcome next(const CaseProcessOptions& options) {
     const Clock::time_point deadline = Clock::now() + options.limit;
     uint64_t size = 0;
     std::string answer;
@@ -189,14 +189,14 @@ class CaseProcess {
 
 void run_in_processes(int64_t count, const CaseProcessOptions& options,
                       const std::function<std::string(int64_t index)>& run,
-                      const std::function<void(int64_t index, const CaseResult& result)>& done) {
+                      const std::function<void(int64_t index, const CaseOutcome& result)>& done) {
   const ScratchFolder scratch;  // also of what a crash leaves
   std::optional<CaseProcess> process;
   for (int64_t index = 0; index < count; ++index) {
     if (!process) {
       process.emplace(index, count, scratch.path().string(), run);
     }
-    const CaseResult result = process->next(options);
+    const CaseOutcome result = process->next(options);
     if (!result.crash.empty()) {
       process.reset();
     }

@@ -7,7 +7,7 @@
 namespace specdec {
 
 /// What became of a case.
-struct CaseResult {
+struct CaseOutcome {
   std::string answer = {};  ///< bytes that the case returned
   /// How it ended its process instead, in words; empty: it returned.
   std::string crash = {};
@@ -26,6 +26,6 @@ struct CaseProcessOptions {
 /// can be made.
 void run_in_processes(int64_t count, const CaseProcessOptions& options,
                       const std::function<std::string(int64_t index)>& run,
-                      const std::function<void(int64_t index, const CaseResult& result)>& done);
+                      const std::function<void(int64_t index, const CaseOutcome& result)>& done);
 
 }  // namespace specdec

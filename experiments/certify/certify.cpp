@@ -250,7 +250,7 @@ void fill_apart(const Components& components, const CertifyOptions& options, Mod
         Trial(components, options, row).run(pairs);
         return found_bytes(row);
       },
-      [&](int64_t index, const CaseResult& result) {
+      [&](int64_t index, const CaseOutcome& result) {
         CertifyRow& row = rows[static_cast<size_t>(index)];
         if (result.crash.empty()) {
           take_found(result.answer, row);

@@ -9,8 +9,8 @@
 #include <memory>
 #include <utility>
 
-#include "core/formats/gguf.h"
-#include "experiments/components/builtin.h"
+#include "core/formats/gguf/gguf.h"
+#include "experiments/components/builtin/builtin.h"
 #include "experiments/config/config_file.h"
 #include "experiments/config/yaml_writer.h"
 

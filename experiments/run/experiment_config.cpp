@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "experiments/components/builtin.h"
+#include "experiments/components/builtin/builtin.h"
 #include "experiments/config/config_file.h"
 #include "experiments/config/yaml_writer.h"
 #include "experiments/run/prompt_grammars.h"

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "core/families/limited_model.h"
 #include "core/transformer/heads/mtp_head.h"
-#include "experiments/components/builtin.h"
+#include "experiments/components/builtin/builtin.h"
 #include "experiments/components/cache_checks.h"
 #include "experiments/components/device_choice.h"
 #include "experiments/components/library_products.h"

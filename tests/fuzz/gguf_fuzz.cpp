@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/formats/gguf.h"
-#include "core/formats/gguf_blocks.h"
+#include "core/formats/gguf/gguf.h"
+#include "core/formats/gguf/gguf_blocks.h"
 #include "core/tokenizers/gguf_tokenizer.h"
 
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "core/formats/atomic_file.h"
-#include "core/formats/codebook_blocks.h"
+#include "core/formats/quantised/codebook_blocks.h"
 #include "core/formats/strict_json.h"
 #include "tests/support/golden.h"
 

@@ -10,9 +10,9 @@
 #include <random>
 
 #include "core/error.h"
-#include "core/formats/codebook_blocks.h"
 #include "core/formats/float_values.h"
-#include "core/formats/scaled_blocks.h"
+#include "core/formats/quantised/codebook_blocks.h"
+#include "core/formats/quantised/scaled_blocks.h"
 
 namespace specdec {
 namespace {

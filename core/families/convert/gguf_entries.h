@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/families/description.h"
-#include "core/formats/gguf_writer.h"
+#include "core/formats/gguf/gguf_writer.h"
 
 namespace specdec {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/formats/gguf_quantize.h"
+#include "core/formats/gguf/gguf_quantize.h"
 
 namespace specdec {
 namespace {

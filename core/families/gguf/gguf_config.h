@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/families/description.h"
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 
 namespace specdec {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 #include "core/formats/safetensors.h"
 #include "core/transformer/plan.h"
 

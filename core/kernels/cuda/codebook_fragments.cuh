@@ -1,6 +1,6 @@
 #pragma once
 // Weights that are numbers of a table of 16 times a float32 scale: all formats of
-// core/formats/codebook_blocks.h. A kernel gets the table of its format with its task.
+// core/formats/quantised/codebook_blocks.h. A kernel gets the table of its format with its task.
 #include "core/kernels/cuda/fragments.cuh"
 
 namespace specdec::cuda {

@@ -1,9 +1,9 @@
 #pragma once
 #include "core/kernels/device/stored_block.h"
 
-// Single weights of the blocks of core/formats/scaled_blocks.h and codebook_blocks.h, rounded as
-// their readers do. `block`: a pointer to the block's first byte, an unsigned char; it needs no
-// alignment.
+// Single weights of the blocks of core/formats/quantised/scaled_blocks.h and codebook_blocks.h,
+// rounded as their readers do. `block`: a pointer to the block's first byte, an unsigned char; it
+// needs no alignment.
 
 namespace specdec::portable {
 

@@ -23,13 +23,14 @@ enum class WeightFormat : int32_t {
   kQ4K,  ///< GGUF's Q4_K and Q5_K: as Q4_1 and Q5_1, but the scales and minima of 32 inputs are
   kQ5K,  ///< integers of 0 to 63 times float16 numbers of 256 inputs
   kQ6K,  ///< GGUF's Q6_K: integers of -32 to 31 times a scale of 16 inputs: an int8 times a float16
-  // Blocks that matrices of quantised folders become (core/formats/scaled_blocks.h).
+  // Blocks that matrices of quantised folders become (core/formats/quantised/scaled_blocks.h).
   kFp8x128,   ///< FP8 (E4M3) numbers times a float32 scale of 128 inputs
   kFp8x32,    ///< the same of 32 inputs
   kInt4x128,  ///< integers of 0 to 15, less those of 128 inputs' zero point, times a float32 scale
   kInt4x32,   ///< the same of 32 inputs, with a bfloat16 scale
   // Numbers of a table of 16 times a float32 scale of 16 or 32 inputs
-  // (core/formats/codebook_blocks.h): GGUF's, and those that matrices of quantised folders become.
+  // (core/formats/quantised/codebook_blocks.h): GGUF's, and those that matrices of quantised
+  // folders become.
   kIq1S,
   kIq1M,
   kIq2Xxs,
@@ -46,7 +47,7 @@ enum class WeightFormat : int32_t {
   kFp4x16,
   kFp4x32,
   kNf4x32,
-  // Integers times a scale plus a minimum (core/formats/scaled_blocks.h).
+  // Integers times a scale plus a minimum (core/formats/quantised/scaled_blocks.h).
   kAffine8x64,  ///< of 0 to 255; float32 scale and minimum of 64 inputs
   kAffine4x32,  ///< of -8 to 7; bfloat16 scale and minimum of 32 inputs
 };

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/formats/codebook_blocks.h"
+#include "core/formats/quantised/codebook_blocks.h"
 #include "core/kernels/linear.h"
 #include "core/kernels/stored_rows.h"
 

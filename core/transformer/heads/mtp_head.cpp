@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "core/formats/file_content.h"
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 #include "core/transformer/heads/head_files.h"
 #include "core/transformer/layer_tensors.h"
 #include "core/transformer/layer_writer.h"

@@ -10,7 +10,7 @@
 
 #include "core/error.h"
 #include "core/families/model.h"
-#include "core/formats/gguf_writer.h"
+#include "core/formats/gguf/gguf_writer.h"
 #include "core/formats/memory_tensors.h"
 #include "core/formats/strict_json.h"
 #include "core/transformer/transformer_model.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/formats/pickled_file.h"
+#include "core/formats/pickle/pickled_file.h"
 #include "core/formats/safetensors.h"
 #include "core/formats/sentencepiece_model.h"
 #include "core/formats/strict_json.h"

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "core/formats/gguf_blocks.h"
+#include "core/formats/gguf/gguf_blocks.h"
 
 namespace specdec {
 namespace {

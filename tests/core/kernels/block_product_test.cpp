@@ -7,8 +7,8 @@
 #include <string>
 
 #include "core/error.h"
-#include "core/formats/codebook_blocks.h"
-#include "core/formats/gguf_blocks.h"
+#include "core/formats/gguf/gguf_blocks.h"
+#include "core/formats/quantised/codebook_blocks.h"
 #include "core/kernels/linear_product.h"
 #include "tests/support/stored_blocks.h"
 

@@ -10,9 +10,9 @@
 #include <tuple>
 
 #include "core/error.h"
-#include "core/formats/byte_level_json.h"
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 #include "core/formats/strict_json.h"
+#include "core/tokenizers/byte_level_json.h"
 #include "core/tokenizers/byte_symbols.h"
 #include "core/tokenizers/gguf_tokenizer.h"
 #include "core/tokenizers/pre_tokenizer.h"

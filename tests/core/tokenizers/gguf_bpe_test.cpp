@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 #include "core/formats/sentencepiece_model.h"
 #include "core/formats/strict_json.h"
 #include "core/tokenizers/control_pieces.h"

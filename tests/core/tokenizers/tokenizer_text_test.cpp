@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 #include "core/formats/strict_json.h"
 #include "core/tokenizers/gguf_tokenizer.h"
 #include "core/tokenizers/tokenizer_files.h"

@@ -24,10 +24,10 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 /// What became of each case.
-std::vector<CaseResult> results_of(int64_t count, const std::function<std::string(int64_t)>& run,
-                                   std::chrono::milliseconds limit = std::chrono::minutes(1)) {
-  std::vector<CaseResult> results;
-  run_in_processes(count, {.limit = limit}, run, [&](int64_t index, const CaseResult& result) {
+std::vector<CaseOutcome> results_of(int64_t count, const std::function<std::string(int64_t)>& run,
+                                    std::chrono::milliseconds limit = std::chrono::minutes(1)) {
+  std::vector<CaseOutcome> results;
+  run_in_processes(count, {.limit = limit}, run, [&](int64_t index, const CaseOutcome& result) {
     EXPECT_EQ(index, std::ssize(results));
     results.push_back(result);
   });
@@ -49,7 +49,7 @@ TEST(CaseProcessesTest, AnswersComeBackInOrder) {
   EXPECT_EQ(results[0].answer, std::string("a\0b0", 4));
   EXPECT_EQ(results[1].answer, large);
   EXPECT_EQ(results[2].answer, std::string("a\0b2", 4));
-  for (const CaseResult& result : results) {
+  for (const CaseOutcome& result : results) {
     EXPECT_EQ(result.crash, "");
   }
   EXPECT_TRUE(results_of(0, [](int64_t) { return ""; }).empty());
@@ -116,7 +116,7 @@ TEST(CaseProcessesTest, FilesThatACrashLeavesAreRemoved) {
 TEST(CaseProcessesTest, CtrlCEndsAllCases) {
   const InterruptGuard guard;
   int64_t done = 0;
-  const auto count = [&](int64_t, const CaseResult&) {
+  const auto count = [&](int64_t, const CaseOutcome&) {
     ++done;
     std::raise(SIGINT);
   };

@@ -17,7 +17,7 @@
 #include "core/error.h"
 #include "core/formats/safetensors.h"
 #include "experiments/cli/commands.h"
-#include "experiments/components/builtin.h"
+#include "experiments/components/builtin/builtin.h"
 #include "experiments/config/config_file.h"
 #include "experiments/simulate/profile.h"
 #include "experiments/terminal/interrupt.h"

@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "core/row_tiers.h"
 #include "core/transformer/transformer_model.h"
-#include "experiments/components/builtin.h"
+#include "experiments/components/builtin/builtin.h"
 #include "experiments/components/cache_checks.h"
 #include "experiments/components/cache_room.h"
 #include "kv/page_capacity.h"

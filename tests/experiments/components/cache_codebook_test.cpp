@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "core/formats/safetensors.h"
 #include "core/transformer/transformer_model.h"
-#include "experiments/components/builtin.h"
+#include "experiments/components/builtin/builtin.h"
 #include "experiments/components/components.h"
 #include "experiments/components/model_loading.h"
 #include "tests/experiments/cli/cli_result.h"

@@ -5,7 +5,7 @@
 
 #include "core/cache_room_error.h"
 #include "core/transformer/transformer_model.h"
-#include "experiments/components/builtin.h"
+#include "experiments/components/builtin/builtin.h"
 #include "experiments/components/memory_needs.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"

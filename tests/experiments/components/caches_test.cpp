@@ -16,7 +16,7 @@
 #include "core/error.h"
 #include "core/kv_trace.h"
 #include "core/transformer/transformer_model.h"
-#include "experiments/components/builtin.h"
+#include "experiments/components/builtin/builtin.h"
 #include "kv/paged_kv.h"
 #include "tests/support/cache_pair.h"
 #include "tests/support/error_message.h"

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "core/transformer/transformer_model.h"
-#include "experiments/components/builtin.h"
+#include "experiments/components/builtin/builtin.h"
 #include "experiments/components/components.h"
 #include "experiments/components/memory_needs.h"
 #include "tests/support/cache_pair.h"

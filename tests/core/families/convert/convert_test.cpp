@@ -14,7 +14,7 @@
 #include "core/error.h"
 #include "core/families/llama/llama3_scaling.h"
 #include "core/families/model.h"
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 #include "core/formats/strict_json.h"
 #include "core/tokenizers/tokenizer.h"
 #include "core/transformer/transformer_model.h"

@@ -11,7 +11,7 @@
 #include "core/families/gemma/assistant.h"
 #include "core/families/gguf/gguf_tensors.h"
 #include "core/families/model.h"
-#include "core/formats/gguf_writer.h"
+#include "core/formats/gguf/gguf_writer.h"
 #include "core/transformer/transformer_model.h"
 #include "kv/paged_kv.h"
 #include "tests/support/error_message.h"

@@ -16,7 +16,7 @@
 #include "core/families/gguf/gguf_tensors.h"
 #include "core/families/model.h"
 #include "core/families/model_size.h"
-#include "core/formats/gguf_writer.h"
+#include "core/formats/gguf/gguf_writer.h"
 #include "core/formats/sentencepiece_model.h"
 #include "core/formats/strict_json.h"
 #include "core/tokenizers/gguf_tokenizer.h"

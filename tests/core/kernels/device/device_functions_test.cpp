@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "core/formats/gguf_blocks.h"
+#include "core/formats/gguf/gguf_blocks.h"
 #include "core/kernels/device/activations.h"
 #include "core/kernels/device/cache_address.h"
 #include "core/kernels/device/numbers.h"
