@@ -142,7 +142,7 @@ const std::vector<ReportColumn>& speed_columns() {
        "without decode steps (an answer of the prefill's token alone has no decode time); with no "
        "sample accepted by a correction, and what this strategy spent on them. In part: compared "
        "over fewer turns or repeats than others have.",
-       true, questions_text},
+       true, questions_text, ColumnTable::kResults, question_counts_text},
       {"tokens/s",
        "Decoding throughput: tokens committed by the decoding steps per second of these steps. "
        "Prefill and the token that it yields are excluded.",
@@ -289,6 +289,13 @@ std::string speedup_text(const SummaryRow& row) { return speedup_cell(row, row.s
 
 std::string end_to_end_text(const SummaryRow& row) { return speedup_cell(row, row.end_to_end); }
 
+std::string question_counts_text(const SummaryRow& row) {
+  const int64_t compared = compared_questions(row);
+  const int64_t left_out = row.missing.left_out();
+  return left_out > 0 ? fmt::format("{} of {}", compared, compared + left_out)
+                      : fmt::format("{}", compared);
+}
+
 std::string questions_text(const SummaryRow& row) {
   const MissingQuestions& missing = row.missing;
   std::vector<std::string> reasons;
@@ -305,11 +312,7 @@ std::string questions_text(const SummaryRow& row) {
                                   number_text(missing.none_accepted_seconds, 1)));
   }
   add(missing.in_part, "in part");
-  const int64_t compared = compared_questions(row);
-  std::string text = fmt::format("{}", compared);
-  if (missing.left_out() > 0) {
-    text += fmt::format(" of {}", compared + missing.left_out());
-  }
+  const std::string text = question_counts_text(row);
   return reasons.empty() ? text : fmt::format("{}: {}", text, fmt::join(reasons, ", "));
 }
 

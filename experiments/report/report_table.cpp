@@ -85,7 +85,8 @@ void write_rows(std::ostream& out, const Report& report) {
     }
     for (const ReportColumn& column : report_columns(report)) {
       if (column.in_terminal) {
-        cells.push_back(column.cell(row));
+        cells.push_back(
+            (column.terminal_cell != nullptr ? column.terminal_cell : column.cell)(row));
       }
     }
     rows.push_back(std::move(cells));

@@ -17,6 +17,8 @@ std::string end_to_end_text(const SummaryRow& row);
 /// How many questions the row compares and why not all: "9 of 12: 2 not run, 1 without decode
 /// steps"; "12" for all.
 std::string questions_text(const SummaryRow& row);
+/// The same without the reasons: "9 of 12".
+std::string question_counts_text(const SummaryRow& row);
 /// "62.1 % (55.0 to 68.7)"; "62.1 %" without an interval; "-" for none.
 std::string share_text(std::optional<double> share, const std::optional<Interval>& interval);
 /// Acceptance at a position (from 0) of those that reached it: "62.1 % (55.0 to 68.7)".
@@ -32,6 +34,8 @@ struct ReportColumn {
   bool in_terminal = false;  ///< narrow enough, and wanted, there
   std::string (*cell)(const SummaryRow& row);
   ColumnTable table = ColumnTable::kResults;
+  /// The terminal's cells, where they are shorter.
+  std::string (*terminal_cell)(const SummaryRow& row) = nullptr;
 };
 /// Columns of a report's tables; those of a grammar, of thinking, of scorers, schemas and lossy
 /// texts only where there are any.
