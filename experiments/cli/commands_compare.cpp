@@ -12,18 +12,18 @@
 #include <set>
 #include <span>
 #include <sstream>
+#include <utility>
 
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
-#include "core/formats/json_keys.h"
 #include "core/formats/json_text.h"
 #include "core/formats/strict_json.h"
 #include "experiments/cli/commands.h"
 #include "experiments/cli/replaced_file.h"
 #include "experiments/config/output_path.h"
-#include "experiments/metrics/environment.h"
 #include "experiments/report/run_comparison.h"
 #include "experiments/run/record_order.h"
+#include "experiments/run/recorded_notes.h"
 #include "experiments/run/recorded_sweep.h"
 #include "experiments/terminal/json_option.h"
 
@@ -59,16 +59,10 @@ std::vector<GenerationRecord> read_run(const fs::path& folder) {
   return records;
 }
 
-nlohmann::json environment_of(const fs::path& folder) {
-  const fs::path file = folder / "environment.json";
-  return fs::exists(file) ? parse_json_object(read_file(file), file.string())
-                          : nlohmann::json(nlohmann::json::value_t::object);
-}
-
 /// "threads: 1 in A, 2 in B" for what can change a speed or a text.
 void note_environments(const fs::path& a, const fs::path& b, std::vector<std::string>& notes) {
-  const auto in_a = environment_of(a);
-  const auto in_b = environment_of(b);
+  const auto in_a = recorded_environment(a);
+  const auto in_b = recorded_environment(b);
   for (const char* key : {"cpu", "cores", "threads", "gpu", "device", "dtype", "host_system",
                           "build_type", "commit", "weights"}) {
     const auto value_a = in_a.value(key, nlohmann::json());
@@ -82,20 +76,8 @@ void note_environments(const fs::path& a, const fs::path& b, std::vector<std::st
 /// Other load on the machine while a run was measured, which its intervals do not tell.
 void note_load(const fs::path& folder, std::span<const GenerationRecord> records, const char* side,
                std::vector<std::string>& notes) {
-  LoadTotals load;
-  for (const GenerationRecord& record : records) {
-    if (record.load) {
-      load.add(*record.load);
-    }
-  }
-  nlohmann::json recorded = {{"cores", 1}, {"threads", 1}};
-  recorded.update(environment_of(folder));
-  const Environment environment =
-      parse_environment(recorded, (folder / "environment.json").string());
-  const auto signs = signs_of_load(load, environment.cores, environment.threads);
-  if (!signs.empty()) {
-    notes.push_back(fmt::format("{}: the machine was busy: {}. Its times are noisy.", side,
-                                fmt::join(signs, "; ")));
+  if (const std::string note = load_note(folder, records); !note.empty()) {
+    notes.push_back(fmt::format("{}: {}", side, note));
   }
 }
 
@@ -130,11 +112,8 @@ void note_config(const fs::path& own, const fs::path& other, const char* side,
 /// The comparison is of whole texts, whatever the runs' own reports leave out.
 void note_loops(const fs::path& a, const fs::path& b, std::vector<std::string>& notes) {
   for (const fs::path& folder : {a, b}) {
-    const auto lines = config_lines(folder);
-    if (std::find(lines.begin(), lines.end(), "loops: cut") != lines.end()) {
-      notes.push_back(
-          fmt::format("{} has loops: cut; unlike its report, these figures are of whole texts.",
-                      folder.string()));
+    if (std::string note = whole_texts_note(folder); !note.empty()) {
+      notes.push_back(std::move(note));
     }
   }
 }

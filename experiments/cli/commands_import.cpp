@@ -11,6 +11,7 @@
 #include "experiments/cli/commands.h"
 #include "experiments/report/report_text.h"
 #include "experiments/run/import_counts.h"
+#include "experiments/run/recorded_notes.h"
 #include "experiments/terminal/json_option.h"
 
 namespace specdec {
@@ -40,6 +41,17 @@ std::vector<ImportedRow> read_rows(const ImportArguments& arguments) {
     }
   }
   return rows;
+}
+
+/// Where a run's report has other figures than its row, which is of whole texts.
+std::vector<std::string> row_notes(const ImportArguments& arguments) {
+  std::vector<std::string> notes;
+  for (const auto& source : arguments.sources) {
+    if (auto note = whole_texts_note(split_label(source).second); !note.empty()) {
+      notes.push_back(std::move(note));
+    }
+  }
+  return notes;
 }
 
 std::string count_text(int64_t count) { return count > 0 ? fmt::format("{}", count) : "-"; }
@@ -81,6 +93,9 @@ int import(const CommandContext& context, const ImportArguments& arguments) {
   if (!json.replaces_text()) {
     print_rows(context.out, rows);
   }
+  for (const std::string& note : row_notes(arguments)) {  // the array has no place for them
+    (json.replaces_text() ? context.err : context.out) << "Note: " << note << "\n";
+  }
   return 0;
 }
 
@@ -98,7 +113,8 @@ void add_import_command(CLI::App& app, CommandContext& context) {
   add_json_option(*command, arguments->json, "an array of rows with all counts and metrics");
   command->footer(
       "All rows use the definitions of docs/benchmark.md; '-' marks what a source does not "
-      "report.\n"
+      "report. Of a run with loops: cut they are of whole texts, unlike its report; a note says "
+      "so.\n"
       "Example:\n"
       "  specdec import runs/pair server=metrics.txt llama=llama.log answers.jsonl");
   command->callback([&context, arguments] {

@@ -54,6 +54,21 @@ TEST(CompareCliTest, PrintsBothRunsAndWhatDiffers) {
                                 Not(HasSubstr("Note: A: the machine was busy"))));
 }
 
+TEST(CompareCliTest, WholeTextsOfARunThatCutsLoopsAreSaidWhereverTheyArePrinted) {
+  const TemporaryFolder folder;
+  const std::string run = write_run(folder, 0.2, "1");
+  EXPECT_THAT(cli({"import", run}).out, Not(HasSubstr("Note: ")));
+  folder.write("config.yaml", "name: run\nloops: cut\n");
+  const std::string note = run +
+                           " has loops: cut; unlike its report, these figures are of whole "
+                           "texts.\n";
+  EXPECT_THAT(cli({"compare", run, run}).out, HasSubstr("Note: " + note));
+  EXPECT_THAT(cli({"import", "mine=" + run}).out, HasSubstr("Note: " + note));
+  const auto json = cli({"import", run, "--json"});
+  EXPECT_EQ(nlohmann::json::parse(json.out).size(), 1U);
+  EXPECT_EQ(json.err, "Note: " + note);
+}
+
 TEST(CompareCliTest, HelpExplainsTheRatio) {
   const auto help = cli({"compare", "--help"});
   EXPECT_EQ(help.code, 0);
