@@ -118,6 +118,15 @@ void note_loops(const fs::path& a, const fs::path& b, std::vector<std::string>& 
   }
 }
 
+/// When the runs were measured, of which the intervals say nothing.
+void note_times(const fs::path& a, const fs::path& b, std::vector<std::string>& notes) {
+  notes.emplace_back(
+      fs::equivalent(a, b)
+          ? "A and B are the same run, so every ratio is 1 and every text equal: give two runs."
+          : "A and B ran at different times: the intervals are over questions only; put both in "
+            "one config, or repeat each.");
+}
+
 /// Throws ConfigError for a page that cannot be written, or in place of a file that is no page.
 void check_page(const std::string& file) {
   if (const std::string why = refused_output(file); !why.empty()) {
@@ -145,9 +154,7 @@ int compare(const CommandContext& context, const CompareArguments& arguments) {
                    {folder_b.string(), records_b,
                     [&](const auto& label) { return sweep_b.condition_of(label); }});
   if (comparison.shared > 0) {
-    comparison.notes.emplace_back(
-        "A and B ran at different times: the intervals are over questions only; put both in one "
-        "config, or repeat each.");
+    note_times(folder_a, folder_b, comparison.notes);
   }
   note_load(folder_a, records_a, "A", comparison.notes);
   note_load(folder_b, records_b, "B", comparison.notes);

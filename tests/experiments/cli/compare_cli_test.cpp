@@ -54,6 +54,15 @@ TEST(CompareCliTest, PrintsBothRunsAndWhatDiffers) {
                                 Not(HasSubstr("Note: A: the machine was busy"))));
 }
 
+TEST(CompareCliTest, ARunWithItselfIsSaid) {
+  const TemporaryFolder folder;
+  const std::string run = write_run(folder, 0.2, "1");
+  const auto result = cli({"compare", run, run + "/."});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("Note: A and B are the same run"),
+                                Not(HasSubstr("ran at different times"))));
+}
+
 TEST(CompareCliTest, WholeTextsOfARunThatCutsLoopsAreSaidWhereverTheyArePrinted) {
   const TemporaryFolder folder;
   const std::string run = write_run(folder, 0.2, "1");
