@@ -9,6 +9,10 @@
 namespace specdec {
 namespace {
 
+/// Without an interval a speed-up is implausible from this multiple of the ratio of tokens per step
+/// on: some difference of few measured times is ordinary.
+constexpr double kFewExcess = 1.05;
+
 /// Numerator and denominator of a cost: seconds and tokens.
 struct Cost {
   double seconds = 0.0, tokens = 0.0;
@@ -129,7 +133,7 @@ std::optional<ImpossibleSpeedup> impossible_speedup(std::span<const GenerationPa
   std::vector<QuestionPair> questions = pair_questions(equal);
   std::erase_if(questions, [](const QuestionPair& each) { return !has_decode_times(each); });
   const auto speedup = decode_speedup(questions);
-  if (!speedup || !speedup->interval) {
+  if (!speedup) {
     return std::nullopt;
   }
   std::vector<double> ratios;
@@ -138,11 +142,13 @@ std::optional<ImpossibleSpeedup> impossible_speedup(std::span<const GenerationPa
     ratios.push_back(static_cast<double>(first.steps) / static_cast<double>(other.steps));
   }
   const double step_ratio = geometric_mean(ratios)->value;
-  if (speedup->interval->low <= step_ratio) {
+  const double low = speedup->interval ? speedup->interval->low : speedup->ratio / kFewExcess;
+  if (low <= step_ratio) {
     return std::nullopt;
   }
-  return ImpossibleSpeedup{
-      .low = speedup->interval->low, .step_ratio = step_ratio, .questions = speedup->questions};
+  return ImpossibleSpeedup{.low = speedup->interval ? low : speedup->ratio,
+                           .step_ratio = step_ratio,
+                           .questions = speedup->questions};
 }
 
 }  // namespace specdec

@@ -76,12 +76,15 @@ std::optional<Interval> selected_interval(const Speedup& speedup, int64_t arms);
 /// busy while the first strategy ran, times that leave something out, or a first strategy that is
 /// slower than need be.
 struct ImpossibleSpeedup {
-  double low = 0.0;         ///< of the speed-up's interval, over questions with equal texts
+  /// Lower limit of the speed-up's interval, over questions with equal texts; below kMinQuestions
+  /// of them the speed-up itself.
+  double low = 0.0;
   double step_ratio = 0.0;  ///< geometric mean of tokens per step, this strategy / first
   int64_t questions = 0;
 };
-/// A speedup that cannot be; none where it can be explained, and where too few questions have equal
-/// texts.
+/// A speedup that cannot be; none where it can be explained, and where no question has equal texts.
+/// Of too few questions for an interval the speed-up itself counts, where it exceeds the ratio of
+/// tokens per step by more than 5 %.
 std::optional<ImpossibleSpeedup> impossible_speedup(std::span<const GenerationPair> pairs);
 
 }  // namespace specdec

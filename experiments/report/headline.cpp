@@ -153,12 +153,56 @@ std::string sentence(const Report& report, const FastestArm& fastest) {
                      first, interval_words(fastest.interval), rest);
 }
 
+/// Headline of a report without a fastest arm.
+std::string no_arm_words(const Report& report) {
+  bool is_compared = false;
+  for (const SummaryRow& row : report.summary.rows) {
+    if (row.category.empty() && !is_lossy_row(report, row) && is_noise(row)) {
+      return "No drafted token was accepted by a lossless strategy, so that differences in speed "
+             "are "
+             "noise of the measurement.";
+    }
+    is_compared = is_compared || row.speedup.has_value();
+  }
+  return is_compared ? "Only lossy strategies were compared: their speed stands in the tables, "
+                       "beside what it costs in quality."
+                     : "There is nothing to compare yet.";
+}
+
+/// Why the row's speed-up cannot be; "" where it can.
+std::string implausible_words(const Report& report, const SummaryRow& row) {
+  const auto& impossible = row.impossible;
+  const bool has_interval = impossible && impossible->questions >= kMinQuestions;
+  if (is_noise(row) && !has_interval) {
+    return fmt::format(
+        "{} adds 1.00 tokens per step, as plain decoding does, so its speed-up of {:.2f} is noise "
+        "of the measurement.",
+        row_name(report, row), row.speedup->ratio);
+  }
+  return impossible
+             ? fmt::format(
+                   "Speculation cannot explain the speed-up of {}: on the {} question{} with equal "
+                   "texts it is {}{:.2f}, but its steps add only {:.2f} times as many tokens. This "
+                   "points to a measurement error.",
+                   row_name(report, row), impossible->questions,
+                   impossible->questions == 1 ? "" : "s", has_interval ? "at least " : "",
+                   impossible->low, impossible->step_ratio)
+             : "";
+}
+
 }  // namespace
+
+bool is_noise(const SummaryRow& row) {
+  constexpr double kPrintedAsOne = 1.005;
+  const auto added = tokens_per_step(row.counts);
+  return !row.is_first && row.speedup && row.speedup->ratio > 1.0 && added &&
+         *added < kPrintedAsOne;
+}
 
 std::vector<FastestArm> fastest_arms(const Report& report) {
   std::vector<FastestArm> all;
   for (const SummaryRow& row : report.summary.rows) {
-    if (!row.category.empty() || !row.speedup || is_lossy_row(report, row)) {
+    if (!row.category.empty() || !row.speedup || is_lossy_row(report, row) || is_noise(row)) {
       continue;
     }
     const std::string condition = condition_of(report, row.sweep_point);
@@ -203,12 +247,7 @@ std::string headline(const Report& report) {
   if (fastest) {
     return sentence(report, *fastest);
   }
-  const bool is_compared =
-      std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
-                  [](const SummaryRow& row) { return row.speedup.has_value(); });
-  return is_compared ? "Only lossy strategies were compared: their speed stands in the tables, "
-                       "beside what it costs in quality."
-                     : "There is nothing to compare yet.";
+  return no_arm_words(report);
 }
 
 std::vector<std::string> headlines(const Report& report) {
@@ -257,13 +296,9 @@ std::vector<std::string> measurement_warnings(const Report& report) {
                     fmt::join(signs, "; ")));
   }
   for (const SummaryRow& row : report.summary.rows) {
-    if (row.category.empty() && row.impossible) {
-      warnings.push_back(
-          fmt::format("Speculation cannot explain the speed-up of {}: on the {} questions with "
-                      "equal texts it is at least {:.2f}, but its steps add only {:.2f} times as "
-                      "many tokens. This points to a measurement error.",
-                      row_name(report, row), row.impossible->questions, row.impossible->low,
-                      row.impossible->step_ratio));
+    const std::string implausible = implausible_words(report, row);
+    if (row.category.empty() && !implausible.empty()) {
+      warnings.push_back(implausible);
     }
   }
   return warnings;

@@ -217,11 +217,12 @@ TEST(SpeedupTest, OneArmNeedsNoCorrection) {
   EXPECT_EQ(selected_interval(*decode_speedup(questions), 5), std::nullopt);
 }
 
-/// A strategy that adds 2 tokens a step, so many times as fast on 8 questions.
-std::optional<ImpossibleSpeedup> impossible_at(double times, const std::vector<Token>& texts = {}) {
+/// A strategy that adds 2 tokens a step, so many times as fast on these questions.
+std::optional<ImpossibleSpeedup> impossible_at(double times, const std::vector<Token>& texts = {},
+                                               int questions = 8) {
   std::vector<GenerationRecord> first;
   std::vector<GenerationRecord> other;
-  for (int i = 0; i < 8; ++i) {
+  for (int i = 0; i < questions; ++i) {
     first.push_back(speedup_record("plain", std::to_string(i), 3.0 + 0.01 * i));
     other.push_back(speedup_record("fast", std::to_string(i), 3.0 / times, 2));
     if (!texts.empty()) {
@@ -239,6 +240,16 @@ TEST(SpeedupTest, WhatTokensPerStepCannotExplainIsFlagged) {
   EXPECT_GT(flagged->low, 2.0);
   EXPECT_EQ(flagged->questions, 8);
   EXPECT_EQ(impossible_at(2.2, std::vector<Token>(11, 5)), std::nullopt) << "other texts may be";
+}
+
+TEST(SpeedupTest, WithoutAnIntervalTheSpeedupItselfIsCompared) {
+  EXPECT_EQ(impossible_at(2.05, {}, 1), std::nullopt) << "few times differ by as much";
+  const auto flagged = impossible_at(2.2, {}, 1);
+  ASSERT_TRUE(flagged.has_value());
+  EXPECT_DOUBLE_EQ(flagged->low, 2.2);
+  EXPECT_DOUBLE_EQ(flagged->step_ratio, 2.0);
+  EXPECT_EQ(flagged->questions, 1);
+  EXPECT_EQ(impossible_at(2.2, std::vector<Token>(11, 5), 1), std::nullopt) << "no equal texts";
 }
 
 TEST(SpeedupTest, SummaryFlagsWhatIsImpossible) {
