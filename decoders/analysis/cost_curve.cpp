@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/stopwatch.h"
+#include "decoders/analysis/quantile.h"
 
 namespace specdec {
 namespace {
@@ -135,15 +136,11 @@ double CostCurve::seconds(int64_t new_tokens, int64_t context) const {
 
 CostPoint cost_point(int64_t new_tokens, int64_t context, std::vector<double> repeats) {
   std::sort(repeats.begin(), repeats.end());
-  const auto last = static_cast<double>(repeats.size() - 1);
-  const auto at = [&](double share) {
-    return repeats[static_cast<size_t>(std::lround(share * last))];
-  };
   return {.new_tokens = new_tokens,
           .context = context,
-          .seconds = at(0.5),
-          .low = at(0.25),
-          .high = at(0.75)};
+          .seconds = quantile(repeats, 0.5),
+          .low = quantile(repeats, 0.25),
+          .high = quantile(repeats, 0.75)};
 }
 
 CostCurve measure_cost_curve(LanguageModel& model, const CostCurveOptions& options) {

@@ -118,7 +118,9 @@ void add_profile_command(CLI::App& app, CommandContext& context) {
       ->capture_default_str();
   command->add_option("--new-tokens", arguments->new_tokens, "numbers of tokens of timed forwards")
       ->capture_default_str();
-  command->add_option("--repeats", arguments->repeats, "measurements per median")
+  command
+      ->add_option("--repeats", arguments->repeats,
+                   "measurements per median; quartiles are printed from 5 on")
       ->check(CLI::Range(int64_t{1}, int64_t{100000}))
       ->capture_default_str();
   command

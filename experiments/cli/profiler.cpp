@@ -205,6 +205,7 @@ Profile Profiler::run_by_layer() {
   Profile profile{.model = arguments_.model,
                   .machine = {},
                   .target = {},
+                  .repeats = arguments_.repeats,
                   .temperature = arguments_.sampling.temperature,
                   .plain = {},
                   .drafters = {}};
@@ -232,6 +233,7 @@ Profile Profiler::run() {
   Profile profile{.model = arguments_.model,
                   .machine = machine(format_text(target_->weights())),
                   .target = measure_cost_curve(*target_, options),
+                  .repeats = arguments_.repeats,
                   .temperature = arguments_.sampling.temperature,
                   .plain = {},
                   .drafters = {}};

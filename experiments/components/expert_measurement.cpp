@@ -11,6 +11,7 @@
 #include "core/randomness.h"
 #include "core/stopwatch.h"
 #include "core/transformer/transformer_model.h"
+#include "decoders/analysis/quantile.h"
 
 namespace specdec {
 namespace {
@@ -62,12 +63,6 @@ void time_forwards(TransformerModel& model, const ExpertProfileOptions& options,
       forward.seconds.push_back(forward_seconds(model, forward.tokens));
     }
   }
-}
-
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 /// Count, chosen and layers; none without experts.

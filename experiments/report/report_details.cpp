@@ -1,11 +1,11 @@
 #include "experiments/report/report_details.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <map>
 #include <utility>
 
+#include "decoders/analysis/quantile.h"
 #include "experiments/report/example_choice.h"
 
 namespace specdec {
@@ -14,7 +14,6 @@ namespace {
 constexpr size_t kTreeNodes = 20;
 constexpr size_t kExampleTokens = 160;
 constexpr size_t kMaxBranches = 3;  // that are shown of a rejected tree
-constexpr size_t kFewSteps = 5;     // no quartiles from fewer
 
 using PointAndStrategy = std::pair<std::string, std::string>;
 
@@ -32,10 +31,6 @@ const std::string& recorded_question(const GenerationRecord& record) {
   return record.question_id.empty() ? record.key.prompt_id : record.question_id;
 }
 
-double quantile(const std::vector<double>& sorted, double share) {
-  return sorted[static_cast<size_t>(std::lround(share * static_cast<double>(sorted.size() - 1)))];
-}
-
 /// Medians of the forwards by the number of tokens that they verified, where that is known.
 std::vector<WidthCost> width_costs(std::span<const GenerationRecord> records) {
   std::map<int64_t, std::vector<double>> seconds;
@@ -48,7 +43,7 @@ std::vector<WidthCost> width_costs(std::span<const GenerationRecord> records) {
   }
   std::vector<WidthCost> costs;
   for (auto& [width, all] : seconds) {
-    if (all.size() >= kFewSteps) {
+    if (all.size() >= kMinQuartileValues) {
       std::sort(all.begin(), all.end());
       costs.push_back({.width = width,
                        .steps = static_cast<int64_t>(all.size()),

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <set>
@@ -14,6 +13,7 @@
 #include "core/formats/json_text.h"
 #include "core/formats/strict_json.h"
 #include "core/randomness.h"
+#include "decoders/analysis/quantile.h"
 #include "experiments/metrics/record_keys.h"
 #include "experiments/report/report_text.h"
 #include "experiments/simulate/layer_table.h"
@@ -110,12 +110,15 @@ Profile parse_profile(const RecordKeys& keys) {
   return profile;
 }
 
-std::string milliseconds(const Spread& spread) {
-  return fmt::format("{:.3f} ({:.3f} to {:.3f})", 1e3 * spread.median, 1e3 * spread.low,
-                     1e3 * spread.high);
+/// "0.252 (0.141 to 0.290)"; of few measurements the median alone.
+std::string milliseconds(const Spread& spread, int64_t measurements) {
+  return measurements < static_cast<int64_t>(kMinQuartileValues)
+             ? fmt::format("{:.3f}", 1e3 * spread.median)
+             : fmt::format("{:.3f} ({:.3f} to {:.3f})", 1e3 * spread.median, 1e3 * spread.low,
+                           1e3 * spread.high);
 }
 
-void print_curve(std::ostream& out, const CostCurve& curve) {
+void print_curve(std::ostream& out, const CostCurve& curve, int64_t repeats) {
   std::set<int64_t> contexts;
   std::set<int64_t> widths;
   for (const CostPoint& point : curve.points) {
@@ -143,8 +146,7 @@ void print_curve(std::ostream& out, const CostCurve& curve) {
           point == curve.points.end()
               ? "-"
               : fmt::format("{}  {:.2f}",
-                            milliseconds(
-                                {.median = point->seconds, .low = point->low, .high = point->high}),
+                            milliseconds({point->seconds, point->low, point->high}, repeats),
                             base == curve.points.end() ? 1.0 : point->seconds / base->seconds));
     }
   }
@@ -197,11 +199,9 @@ ForwardReads forward_reads(const TransformerModel& model, const CostCurve& curve
 Spread spread_of(std::vector<double> seconds) {
   SPECDEC_CHECK(!seconds.empty(), "the spread of nothing");
   std::sort(seconds.begin(), seconds.end());
-  const auto at = [&](double share) {
-    return seconds[static_cast<size_t>(
-        std::lround(share * static_cast<double>(seconds.size() - 1)))];
-  };
-  return {.median = at(0.5), .low = at(0.25), .high = at(0.75)};
+  return {.median = quantile(seconds, 0.5),
+          .low = quantile(seconds, 0.25),
+          .high = quantile(seconds, 0.75)};
 }
 
 StepTimer::StepTimer(DecodingStrategy& strategy, std::vector<Token> prompt, int64_t length,
@@ -259,7 +259,7 @@ void time_in_turns(std::span<StepTimer> timers, int64_t steps) {
 }
 
 void print_profile(std::ostream& out, const Profile& profile) {
-  print_curve(out, profile.target);
+  print_curve(out, profile.target, profile.repeats);
   print_reads(out, profile);
   if (profile.experts) {
     print_experts(out, *profile.experts);
@@ -271,18 +271,19 @@ void print_profile(std::ostream& out, const Profile& profile) {
     return;
   }
   const double forward = profile.plain.verify.median;
+  const int64_t plain_steps = profile.plain.steps;
   out << fmt::format(
       "\nsteps at temperature {}: milliseconds of their parts, median (quartiles); c = the draft's "
       "cost per token in plain forwards\n",
       profile.temperature);
   std::vector<Cells> rows = {{"drafter", "drafted", "draft", "verify", "other", "c"}};
-  rows.push_back({"(plain decoding)", "0", "-", milliseconds(profile.plain.verify),
-                  milliseconds(profile.plain.other), "-"});
+  rows.push_back({"(plain decoding)", "0", "-", milliseconds(profile.plain.verify, plain_steps),
+                  milliseconds(profile.plain.other, plain_steps), "-"});
   for (const DrafterProfile& drafter : profile.drafters) {
     for (const DraftCost& cost : drafter.lengths) {
       rows.push_back(
-          {drafter.name, fmt::format("{}", cost.drafted), milliseconds(cost.draft),
-           milliseconds(cost.verify), milliseconds(cost.other),
+          {drafter.name, fmt::format("{}", cost.drafted), milliseconds(cost.draft, cost.steps),
+           milliseconds(cost.verify, cost.steps), milliseconds(cost.other, cost.steps),
            fmt::format("{:.3f}", cost.draft.median / static_cast<double>(cost.drafted) / forward)});
     }
   }

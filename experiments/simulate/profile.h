@@ -54,6 +54,7 @@ struct Profile {
   std::string model;
   std::string machine;       ///< processor, threads, dtype; for readers
   CostCurve target;          ///< v(n)
+  int64_t repeats = 0;       ///< measurements behind each of its times; 0 = not known
   ForwardReads reads = {};   ///< of the target; nothing where no whole model was measured
   double temperature = 0.0;  ///< of the steps below: distributions and draws take time too
   DraftCost plain;
@@ -66,7 +67,7 @@ struct Profile {
 /// Reads of a model's forwards at the contexts of a curve that was measured.
 ForwardReads forward_reads(const TransformerModel& model, const CostCurve& curve);
 
-/// Median and quartiles. `seconds` must not be empty.
+/// Median and quartiles (see quantile). `seconds` must not be empty.
 Spread spread_of(std::vector<double> seconds);
 
 /// Times the steps of a strategy that drafts `length` tokens at a time (0: plain decoding), one
@@ -96,7 +97,8 @@ class StepTimer {
 /// down for a while does so for all of them and their ratios stay.
 void time_in_turns(std::span<StepTimer> timers, int64_t steps);
 
-/// A table: v(n), then the drafters' steps.
+/// A table: v(n), then the drafters' steps. Quartiles stand beside medians of at least
+/// kMinQuartileValues measurements.
 void print_profile(std::ostream& out, const Profile& profile);
 /// The file that read_profile reads; docs/simulate.md has its keys.
 std::string write_profile(const Profile& profile);

@@ -2,13 +2,16 @@
 
 #include <gmock/gmock.h>
 
+#include <sstream>
 #include <string>
 #include <utility>
 
 namespace specdec {
 namespace {
 
+using testing::ContainsRegex;
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 /// Each generation has the steps that it was given; writes its name into the log.
 class ScriptedDecoding : public DecodingStrategy {
@@ -72,8 +75,31 @@ TEST(ProfileTest, TheDraftThatReadsThePromptIsApart) {
   EXPECT_EQ(cost->drafted, 2);
   EXPECT_DOUBLE_EQ(cost->first, 9.0);
   EXPECT_DOUBLE_EQ(cost->draft.median, 2.0);
-  EXPECT_DOUBLE_EQ(cost->verify.high, 40.0);
-  EXPECT_DOUBLE_EQ(cost->other.low, 200.0);
+  EXPECT_DOUBLE_EQ(cost->verify.median, 30.0);
+  EXPECT_DOUBLE_EQ(cost->verify.low, 17.5);
+  EXPECT_DOUBLE_EQ(cost->verify.high, 52.5);
+  EXPECT_DOUBLE_EQ(cost->other.low, 175.0);
+}
+
+TEST(ProfileTest, PrintsNoQuartilesOfFewMeasurements) {
+  const Spread spread{.median = 0.25, .low = 0.125, .high = 0.5};
+  Profile profile{.model = "m", .machine = "", .target = {}, .plain = {}, .drafters = {}};
+  profile.target.points = {
+      {.new_tokens = 1, .context = 16, .seconds = 0.25, .low = 0.125, .high = 0.5}};
+  profile.plain = {.drafted = 0, .steps = 20, .draft = {}, .verify = spread, .other = spread};
+  profile.drafters = {{.name = "few", .description = "", .lengths = {}}};
+  profile.drafters[0].lengths = {
+      {.drafted = 2, .steps = 4, .draft = spread, .verify = spread, .other = spread}};
+  for (const int64_t repeats : {4, 5}) {
+    profile.repeats = repeats;
+    std::ostringstream out;
+    print_profile(out, profile);
+    const bool quartiles = repeats == 5;
+    const std::string row = "  250.000 (125.000 to 500.000)  1.00\n";
+    EXPECT_EQ(out.str().find(row) != std::string::npos, quartiles) << out.str();
+    EXPECT_THAT(out.str(), HasSubstr("250.000 (125.000 to 500.000)")) << "20 plain steps";
+    EXPECT_THAT(out.str(), ContainsRegex("few +2 +250.000 +250.000 +250.000 "));
+  }
 }
 
 }  // namespace
