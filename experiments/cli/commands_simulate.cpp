@@ -16,8 +16,8 @@
 #include "core/error.h"
 #include "core/formats/json_text.h"
 #include "experiments/cli/commands.h"
+#include "experiments/cli/run_costs.h"
 #include "experiments/report/report_text.h"
-#include "experiments/run/recorded_sweep.h"
 #include "experiments/run/run_folder.h"
 #include "experiments/simulate/profile.h"
 #include "experiments/simulate/simulate.h"
@@ -111,75 +111,24 @@ std::vector<ReplayShape> read_shapes(const SimulateArguments& arguments, const T
   return shapes;
 }
 
-/// The target's curve that was measured under the arm's condition: each is named by the first point
-/// of the sweep that needed it.
-std::optional<CostCurve> target_curve(const std::string& run, const TracedArm& arm,
-                                      const std::vector<std::string>& alike) {
-  std::vector<std::string> names = {"target at " + arm.sweep_point};
-  for (const std::string& label : alike) {
-    names.push_back("target at " + label);
-  }
-  names.emplace_back("target");
-  for (const std::string& name : names) {
-    if (auto curve = load_cost_curve(run, name)) {
-      return curve;
-    }
-  }
-  return std::nullopt;
-}
-
-/// What the run itself tells of costs; nothing, and `reason` says why, when it does not. Steps of
-/// another condition, such as another dtype, tell nothing of this one's. Throws where its records
-/// or curves are damaged.
-std::optional<StepCosts> costs_of_run(const std::string& run, const TracedArm& arm,
-                                      std::string& reason) {
-  if (!std::filesystem::exists(std::filesystem::path(run) / "generations.jsonl")) {
-    reason = "the run holds no generations.jsonl; give costs with --profile";
-    return std::nullopt;
-  }
-  auto records = load_records(run);
-  std::vector<std::string> alike;
-  try {
-    alike = RecordedSweep(run).points_alike(arm.sweep_point);
-  } catch (const Error& error) {
-    reason = error.what();
-    return std::nullopt;
-  }
-  std::erase_if(records, [&](const GenerationRecord& record) {
-    return std::find(alike.begin(), alike.end(), record.key.sweep_point) == alike.end();
-  });
-  const auto curve = target_curve(run, arm, alike);
-  if (!curve) {
-    reason = "the run holds no cost curve of the target; give costs with --profile";
-    return std::nullopt;
-  }
-  try {
-    return costs_of(*curve, records, arm.strategy, arm.sweep_point);
-  } catch (const Error& error) {
-    reason = error.what();
-    return std::nullopt;
-  }
-}
-
-std::optional<StepCosts> read_costs(const SimulateArguments& arguments, const TracedArm& arm,
-                                    std::string& reason) {
+RunCosts read_costs(const SimulateArguments& arguments, const TracedArm& arm) {
   if (arguments.no_speed) {
-    return std::nullopt;
+    return {};
   }
-  auto costs = arguments.profile.empty()
-                   ? costs_of_run(arguments.run, arm, reason)
-                   : costs_of(read_profile(arguments.profile), arguments.drafter);
-  if (costs && arguments.draft_cost) {
-    set_draft_cost(*costs, *arguments.draft_cost);
+  RunCosts found = arguments.profile.empty()
+                       ? costs_of_run(arguments.run, arm.strategy, arm.sweep_point)
+                       : RunCosts{costs_of(read_profile(arguments.profile), arguments.drafter)};
+  if (found.costs && arguments.draft_cost) {
+    set_draft_cost(*found.costs, *arguments.draft_cost);
   }
-  if (costs && costs->draft.empty()) {
+  if (found.costs && found.costs->draft.empty()) {
     throw ConfigError(fmt::format(
         "--profile {}: holds no drafter, as one by layers does not: say what a drafted token costs "
         "with --draft-cost, in forwards of one token, or measure a drafter with specdec profile "
         "MODEL --draft DRAFTER --json FILE",
         arguments.profile));
   }
-  return costs;
+  return found;
 }
 
 struct ReplayRow {
@@ -196,6 +145,7 @@ struct NotSimulated {
 
 struct Replays {
   std::vector<ReplayRow> rows;
+  std::vector<PlainSpeed> plain;  ///< of arms with speeds
   std::vector<NotSimulated> rest;
 };
 
@@ -218,11 +168,11 @@ std::string refusal_of(const TracedArm& arm, const ReplayShape& shape) {
 }
 
 void replay_arm(const SimulateArguments& arguments, const TracedArm& arm, Replays& replays) {
-  std::string no_costs;
-  const auto costs = read_costs(arguments, arm, no_costs);
+  const auto [costs, no_costs, measured, load] = read_costs(arguments, arm);
   if (!no_costs.empty()) {
     replays.rest.push_back({arm.name(), "speeds", no_costs});
   }
+  const size_t begin = replays.rows.size();
   for (const ReplayShape& shape : read_shapes(arguments, arm)) {
     if (auto refusal = refusal_of(arm, shape); !refusal.empty()) {
       replays.rest.push_back({arm.name(), shape.name, std::move(refusal)});
@@ -233,6 +183,10 @@ void replay_arm(const SimulateArguments& arguments, const TracedArm& arm, Replay
       replay(record, shape, costs ? &*costs : nullptr, row.counts);
     }
     replays.rows.push_back(std::move(row));
+  }
+  if (costs && replays.rows.size() > begin) {
+    const ReplayCounts& counts = replays.rows.back().counts;
+    replays.plain.push_back({arm.name(), counts.committed / counts.plain_seconds, measured, load});
   }
 }
 
@@ -269,6 +223,9 @@ void print_replays(std::ostream& out, const Replays& replays, const std::vector<
                      row.timed ? number_text(counts.committed / counts.seconds(), 1) : "-"});
   }
   write_aligned(out, table, 2);
+  for (const PlainSpeed& speed : replays.plain) {
+    out << plain_speed_text(speed) << "\n";
+  }
   for (const TracedArm& arm : arms) {
     out << "Exact acceptance by depth, over every position (" << arm.name() << "):";
     for (const double mean : mean_overlaps(arm.records)) {
@@ -312,7 +269,16 @@ Json replays_json(const Replays& replays, const std::vector<TracedArm>& arms) {
   for (const NotSimulated& one : replays.rest) {
     rest.push_back({{"strategy", one.strategy}, {"shape", one.shape}, {"reason", one.reason}});
   }
+  Json plain = Json::array();
+  for (const PlainSpeed& speed : replays.plain) {
+    plain.push_back(
+        {{"strategy", speed.arm},
+         {"tokens_per_second", speed.tokens_per_second},
+         {"measured_tokens_per_second", speed.measured ? Json(*speed.measured) : Json()},
+         {"load", speed.load}});
+  }
   return {{"shapes", std::move(shapes)},
+          {"plain_decoding", std::move(plain)},
           {"exact_acceptance", std::move(overlaps)},
           {"not_simulated", std::move(rest)}};
 }

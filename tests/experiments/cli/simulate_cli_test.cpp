@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "experiments/cli/run_costs.h"
 #include "experiments/metrics/run_records.h"
 #include "experiments/metrics/trace_records.h"
 #include "tests/experiments/cli/cli_result.h"
@@ -12,6 +13,7 @@
 namespace specdec {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr const char* kSweptConfig =
@@ -122,6 +124,34 @@ TEST(SimulateCliTest, ADamagedFileIsAnErrorAndNotAReason) {
     EXPECT_EQ(result.code, 2) << file;
     EXPECT_THAT(result.err, HasSubstr(file));
     EXPECT_EQ(result.out, "");
+  }
+}
+
+TEST(SimulateCliTest, SaysWhichPlainDecodingSpeedupsReferTo) {
+  const SweptRun run;
+  const auto plain = run.simulated()["plain_decoding"];
+  ASSERT_EQ(plain.size(), 4U);
+  for (const auto& speed : plain) {
+    EXPECT_GT(speed["tokens_per_second"], 0.0);
+    EXPECT_TRUE(speed["measured_tokens_per_second"].is_null()) << "no record has a time";
+  }
+  const auto text = cli({"simulate", run.folder.path().string(), "--lengths", "1"}).out;
+  EXPECT_THAT(text, HasSubstr("Speed-ups refer to plain decoding at 1.0 tokens/s (draft, "
+                              "dtype=float32, draft_length=1)."));
+}
+
+TEST(PlainSpeedTest, ExplainsADifferenceOfMoreThanAFifth) {
+  const PlainSpeed alike{
+      .arm = "draft", .tokens_per_second = 110.0, .measured = 100.0, .load = "x"};
+  EXPECT_EQ(plain_speed_text(alike),
+            "Speed-ups refer to plain decoding at 110.0 tokens/s (draft); the run measured 100.0.");
+  PlainSpeed far = alike;
+  far.load = "the machine was busy: other processes. Its times are noisy.";
+  for (const double measured : {80.0, 140.0}) {
+    far.measured = measured;
+    EXPECT_THAT(plain_speed_text(far),
+                AllOf(HasSubstr("These differ, since costs are medians"),
+                      HasSubstr("In the run the machine was busy: other processes.")));
   }
 }
 
