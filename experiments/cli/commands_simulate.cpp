@@ -18,6 +18,7 @@
 #include "experiments/cli/commands.h"
 #include "experiments/cli/run_costs.h"
 #include "experiments/report/report_text.h"
+#include "experiments/run/recorded_notes.h"
 #include "experiments/run/run_folder.h"
 #include "experiments/simulate/profile.h"
 #include "experiments/simulate/simulate.h"
@@ -157,10 +158,19 @@ std::optional<double> acceptance(const ReplayCounts& counts) {
   return counts.drafted > 0.0 ? std::optional(counts.accepted / counts.drafted) : std::nullopt;
 }
 
-/// Why one of the traces cannot tell; "" when all can.
-std::string refusal_of(const TracedArm& arm, const ReplayShape& shape) {
+/// Ranks that the run asked its drafters for: of its config, or as many as any trace has.
+int64_t run_width(const SimulateArguments& arguments, const TracedArm& arm) {
+  int64_t width = recorded_trace_width(arguments.run);
   for (const TraceRecord& record : arm.records) {
-    if (auto refusal = replay_refusal(record, shape); !refusal.empty()) {
+    width = std::max(width, record.trace.width);
+  }
+  return width;
+}
+
+/// Why one of the traces cannot tell; "" when all can.
+std::string refusal_of(const TracedArm& arm, const ReplayShape& shape, int64_t width) {
+  for (const TraceRecord& record : arm.records) {
+    if (auto refusal = replay_refusal(record, shape, width); !refusal.empty()) {
       return refusal;
     }
   }
@@ -172,9 +182,10 @@ void replay_arm(const SimulateArguments& arguments, const TracedArm& arm, Replay
   if (!no_costs.empty()) {
     replays.rest.push_back({arm.name(), "speeds", no_costs});
   }
+  const int64_t width = run_width(arguments, arm);
   const size_t begin = replays.rows.size();
   for (const ReplayShape& shape : read_shapes(arguments, arm)) {
-    if (auto refusal = refusal_of(arm, shape); !refusal.empty()) {
+    if (auto refusal = refusal_of(arm, shape, width); !refusal.empty()) {
       replays.rest.push_back({arm.name(), shape.name, std::move(refusal)});
       continue;
     }

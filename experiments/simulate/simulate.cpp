@@ -87,9 +87,30 @@ int64_t widest(const ReplayShape& shape) {
   return width;
 }
 
+/// Why a tree with so many siblings cannot be simulated; "" when it can.
+std::string width_refusal(const TraceRecord& record, int64_t width, int64_t asked_width) {
+  const int64_t recorded = record.trace.width;
+  if (width <= recorded) {
+    return "";
+  }
+  if (asked_width >= width) {
+    return fmt::format(
+        "on prompt {} its drafter proposed tokens by itself, as one that retrieves, so only its "
+        "first choice is known at any trace.width; simulate chains, or run the strategy with the "
+        "tree",
+        record.key.prompt_id);
+  }
+  return fmt::format(
+      "it takes the {} best tokens and {} recorded; record again with trace.width: {} (a drafter "
+      "that retrieves proposes one token only, at any width)",
+      width, recorded == 1 ? "only the best was" : fmt::format("the {} best were", recorded),
+      width);
+}
+
 }  // namespace
 
-std::string replay_refusal(const TraceRecord& record, const ReplayShape& shape) {
+std::string replay_refusal(const TraceRecord& record, const ReplayShape& shape,
+                           int64_t asked_width) {
   const DraftTrace& trace = record.trace;
   const std::string verifier = record.verifier.empty() ? "?" : record.verifier;
   const bool known = verifier == "rejection" || verifier == "exact_match" ||
@@ -110,15 +131,7 @@ std::string replay_refusal(const TraceRecord& record, const ReplayShape& shape) 
     return "siblings would be drawn, and a text does not tell which; record a drafter that takes "
            "its best tokens (sample: false), or at temperature 0";
   }
-  if (widest(shape) > trace.width) {
-    return fmt::format(
-        "it takes the {} best tokens and {} recorded; record again with "
-        "trace.width: {} (a drafter that retrieves proposes one token only, at any width)",
-        widest(shape),
-        trace.width == 1 ? "only the best was" : fmt::format("the {} best were", trace.width),
-        widest(shape));
-  }
-  return "";
+  return width_refusal(record, widest(shape), asked_width);
 }
 
 void replay(const TraceRecord& record, const ReplayShape& shape, const StepCosts* costs,

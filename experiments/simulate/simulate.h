@@ -69,9 +69,12 @@ struct ReplayCounts {
   double seconds() const { return draft_seconds + verify_seconds + other_seconds; }
 };
 
-/// Why the shape cannot be simulated from these traces; "" when it can: deeper or wider than they
-/// were recorded, siblings that were drawn, a verifier that does not verify token by token.
-std::string replay_refusal(const TraceRecord& record, const ReplayShape& shape);
+/// Why the shape cannot be simulated from this trace; "" when it can: deeper or wider than it was
+/// recorded, siblings that were drawn, a verifier that does not verify token by token.
+/// `asked_width` is trace.width of the run, 0 = not known: a trace has less where the drafter
+/// proposed tokens by itself, and recording again would not help.
+std::string replay_refusal(const TraceRecord& record, const ReplayShape& shape,
+                           int64_t asked_width = 0);
 
 /// Adds what speculation with the shape would have done on the trace's text, in expectation over
 /// all that is random: the distribution of where rounds begin and how many tokens they accept,

@@ -8,6 +8,7 @@
 #include "experiments/metrics/run_records.h"
 #include "experiments/metrics/trace_records.h"
 #include "tests/experiments/cli/cli_result.h"
+#include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"
 
 namespace specdec {
@@ -15,6 +16,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr const char* kSweptConfig =
     "sweep:\n  model.dtype: [float32, float64]\n  strategies.draft.draft_length: [1, 3]\n";
@@ -153,6 +155,28 @@ TEST(PlainSpeedTest, ExplainsADifferenceOfMoreThanAFifth) {
                 AllOf(HasSubstr("These differ, since costs are medians"),
                       HasSubstr("In the run the machine was busy: other processes.")));
   }
+}
+
+// The lookups on one prompt propose tokens, on the other none: what to do is said by prompt.
+TEST(SimulateCliTest, ATreeOverRetrievedTokensIsNotToBeRecordedAgain) {
+  const TemporaryFolder folder;
+  folder.write("p.jsonl",
+               "{\"id\": \"long\", \"tokens\": [2, 5, 9, 5, 9]}\n"
+               "{\"id\": \"short\", \"tokens\": [2, 7, 11]}\n");
+  const auto config = folder.write(
+      "c.yaml", fmt::format("model: {{weights: {}}}\nprompts: {{file: p.jsonl}}\n"
+                            "max_new_tokens: 12\nstop: {{ignore_eos: true}}\n"
+                            "trace: {{depth: 3, width: 2}}\nstrategies:\n"
+                            "  - type: autoregressive\n"
+                            "  - {{name: recycled, type: speculative, drafter: recycling,\n"
+                            "     tree: {{type: static, widths: [2, 1]}}}}\n",
+                            test_data("gemma3-a").string()));
+  const auto run = (folder.path() / "run").string();
+  ASSERT_EQ(cli({"run", config.string(), "--out", run, "--quiet"}).code, 0);
+  const auto result = cli({"simulate", run, "--tree", "[[0],[1],[0,0]]"});
+  EXPECT_EQ(result.code, 2) << result.out;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("on prompt "), HasSubstr(" its drafter proposed tokens"),
+                                Not(HasSubstr("record again"))));
 }
 
 }  // namespace

@@ -16,8 +16,10 @@
 namespace specdec {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::ThrowsMessage;
 
 constexpr int64_t kSimulateVocab = 3;
@@ -169,6 +171,16 @@ TEST(SimulateTest, RefusesWhatTheRecordingCannotTell) {
   EXPECT_EQ(replay_refusal(record, parse_tree_shape("[[0],[1]]")), "");
   EXPECT_THAT(replay_refusal(record, parse_tree_shape("[[0],[2]]")),
               HasSubstr("record again with trace.width: 3"));
+  // A drafter that retrieves has one choice at any width: recording again would not help.
+  auto retrieved = ranks({{0, -1}}, 1);
+  retrieved.key.prompt_id = "p7";
+  const auto tree = parse_tree_shape("[[0],[1]]");
+  EXPECT_THAT(replay_refusal(retrieved, tree), HasSubstr("record again with trace.width: 2"));
+  EXPECT_THAT(replay_refusal(retrieved, tree, 1), HasSubstr("record again with trace.width: 2"));
+  EXPECT_THAT(replay_refusal(retrieved, tree, 2),
+              AllOf(HasSubstr("on prompt p7 its drafter proposed tokens by itself"),
+                    Not(HasSubstr("record again"))));
+  EXPECT_EQ(replay_refusal(retrieved, chain_shape(1), 2), "");
   auto drawn = record;
   drawn.trace.drawn = true;
   EXPECT_THAT(replay_refusal(drawn, parse_tree_shape("[[0],[1]]")), HasSubstr("sample: false"));
