@@ -108,12 +108,29 @@ std::optional<WorstCell> worst_cell(const OutputCounts& counts,
   return worst;
 }
 
+bool ConfigTest::tells() const {
+  if (greedy) {
+    return !drafts || drafted > 0;
+  }
+  return positions ? positions->tells() : chi_square.degrees > 0;
+}
+
+bool ConfigTest::untested() const {
+  const bool decides = greedy ? !by_costs : positions.has_value();
+  return promise == Promise::kLossless && decides && !tells();
+}
+
+void count_drafts(const StrategyConfig& strategy, const Generation& generation, ConfigTest& test) {
+  test.drafts = !strategy.verifier.empty();
+  for (const StepStatistics& step : generation.steps) {
+    test.drafted += step.drafted;
+    test.accepted += step.accepted;
+  }
+}
+
 bool ConfigCertificate::passed() const {
-  return std::none_of(tests.begin(), tests.end(), [](const ConfigTest& test) {
-    const bool untested =
-        test.promise == Promise::kLossless && test.positions && !test.positions->tells();
-    return test.failed || untested;
-  });
+  return std::none_of(tests.begin(), tests.end(),
+                      [](const ConfigTest& test) { return test.failed || test.untested(); });
 }
 
 void refuse_library_products(const ExperimentPlan& plan, const std::string& file) {

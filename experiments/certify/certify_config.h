@@ -64,15 +64,26 @@ struct ConfigTest {
   // greedy
   int64_t prompts = 0;
   int64_t tokens = 0;
+  bool drafts = false;    ///< the strategy verifies drafts; see count_drafts
+  bool by_costs = false;  ///< measured costs decide how long they are, and may decide on none
+  int64_t drafted = 0;
+  int64_t accepted = 0;
   std::vector<PromptDifference> differences = {};
   std::string error = {};  ///< a check of specdec's own that failed on the way
   bool failed = false;
 
   double p_value() const { return positions ? positions->p_value() : chi_square.p_value; }
-  /// True for a test that could have failed: not when only one output is likely, or when it does
-  /// not find the mistakes that it should.
-  bool tells() const { return greedy || (positions ? positions->tells() : chi_square.degrees > 0); }
+  /// True for a test that could have failed: not when only one output is likely, when it does not
+  /// find the mistakes that it should, or when a greedy strategy had no draft to verify.
+  bool tells() const;
+  /// True for a test that was to tell and does not. Cells beside positions may find one output
+  /// alone, and where costs decide that no draft pays, drafting nothing is what was asked for.
+  bool untested() const;
 };
+
+/// Adds the drafts of a greedy generation. A strategy with a verifier drafts; one without, as plain
+/// decoding, has nothing that a draft would show.
+void count_drafts(const StrategyConfig& strategy, const Generation& generation, ConfigTest& test);
 
 struct ConfigCertificate {
   ConfigCertifyOptions options = {};
@@ -80,8 +91,8 @@ struct ConfigCertificate {
   int64_t left_out = 0;        ///< prompts that are too long, over the points of the sweep
   double level = kFalseAlarm;  ///< of one test, so that kFalseAlarm holds for all
 
-  /// Whether nothing failed, and every lossless strategy has a test that tells: its greedy tokens,
-  /// or the positions of its texts.
+  /// Whether nothing failed, and every lossless strategy has a test that tells: its greedy tokens
+  /// with at least one draft, or the positions of its texts.
   bool passed() const;
 };
 

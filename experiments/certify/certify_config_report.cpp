@@ -33,7 +33,7 @@ std::string result_of(const ConfigTest& test) {
   if (test.promise != Promise::kLossless) {
     return promise_name(test.promise);
   }
-  return test.tells() ? "passed" : test.positions ? "untested" : "skipped";
+  return test.tells() ? "passed" : test.untested() ? "untested" : "skipped";
 }
 
 std::string worst_cell_text(const WorstCell& worst) {
@@ -121,9 +121,25 @@ void write_sight(std::ostream& out, const ConfigTest& test, double level) {
 }
 
 std::string greedy_line(const ConfigTest& test) {
-  return fmt::format("{} of {} prompts have the tokens of plain decoding ({} tokens){}",
+  const auto drafts =
+      test.drafts ? fmt::format(", {} of {} drafted tokens accepted", test.accepted, test.drafted)
+                  : "";
+  return fmt::format("{} of {} prompts have the tokens of plain decoding ({} tokens{}){}",
                      test.prompts - static_cast<int64_t>(test.differences.size()), test.prompts,
-                     test.tokens, test.promise == Promise::kLossless ? "" : declared(test));
+                     test.tokens, drafts, test.promise == Promise::kLossless ? "" : declared(test));
+}
+
+/// Why a greedy test that found no difference shows nothing.
+void write_greedy_sight(std::ostream& out, const ConfigTest& test) {
+  if (!test.greedy || test.failed || test.promise != Promise::kLossless || test.tells()) {
+    return;
+  }
+  out << (test.by_costs
+              ? "  skipped: by the costs measured here no draft pays, so it decoded plainly and no "
+                "draft was verified\n"
+              : "  untested: its drafter proposed nothing, so no draft was verified; other "
+                "prompts, "
+                "more max_new_tokens or another drafter may help\n");
 }
 
 std::string line_of(const ConfigTest& test) {
@@ -162,6 +178,7 @@ void write_test(std::ostream& out, const ConfigTest& test, const NameWidths& wid
   out << fmt::format("{:<{}}  {:<{}}  {}\n", name_of(test), widths.name, result_of(test),
                      widths.result, line_of(test));
   write_sight(out, test, level);
+  write_greedy_sight(out, test);
   write_reasons(out, test);
 }
 
@@ -277,6 +294,10 @@ nlohmann::json to_json(const ConfigTest& test) {
   if (test.greedy) {
     json["prompts"] = test.prompts;
     json["tokens"] = test.tokens;
+    if (test.drafts) {
+      json["drafted"] = test.drafted;
+      json["accepted"] = test.accepted;
+    }
     json["differences"] = nlohmann::json::array();
     for (const auto& difference : test.differences) {
       json["differences"].push_back(to_json(difference));

@@ -158,7 +158,9 @@ std::shared_ptr<const CompiledGrammar> GroupCertifier::grammar(const Prompt& pro
 }
 
 std::unique_ptr<DecodingStrategy> GroupCertifier::build(const Arm& arm, LanguageModel& target) {
+  asked_costs_ = false;
   BuildContext context{target, loader_, [this](const std::string& name, LanguageModel& model) {
+                         asked_costs_ = true;
                          if (!curves_.contains(name)) {
                            curves_.emplace(name, measure_cost_curve(model, {}));
                          }
@@ -319,7 +321,10 @@ ConfigTest GroupCertifier::test_greedy(const Arm& arm, Progress& progress) {
       if (prompt.greedy.empty()) {
         prompt.greedy = reference_distribution(plain_.function(), fitting(asked)).begin()->first;
       }
-      const auto tokens = generate(*strategy, asked, prompt, 0).tokens;
+      const Generation generation = generate(*strategy, asked, prompt, 0);
+      const std::vector<Token>& tokens = generation.tokens;
+      count_drafts(*arm.config, generation, filled);
+      filled.by_costs = asked_costs_;
       ++filled.prompts;
       filled.tokens += static_cast<int64_t>(prompt.greedy.size());
       if (const auto position = first_difference(prompt.greedy, tokens)) {

@@ -110,6 +110,10 @@ void visit(Archive& archive, ConfigTest& test) {
   archive("worst", test.worst);
   archive("prompts", test.prompts);
   archive("tokens", test.tokens);
+  archive("drafts", test.drafts);
+  archive("by_costs", test.by_costs);
+  archive("drafted", test.drafted);
+  archive("accepted", test.accepted);
   archive("differences", test.differences);
   archive("error", test.error);
   archive("failed", test.failed);

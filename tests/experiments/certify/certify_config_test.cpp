@@ -8,6 +8,7 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "core/error.h"
 #include "tests/experiments/cli/cli_result.h"
@@ -85,8 +86,16 @@ TEST_F(CertifyConfigTest, LosslessStrategiesPassGreedy) {
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out,
               AllOf(HasSubstr("tried           passed    2 of 2 prompts have the tokens of plain "
+                              "decoding (24 tokens, "),
+                    HasSubstr("drafted tokens accepted)"),
+                    HasSubstr("autoregressive  passed    2 of 2 prompts have the tokens of plain "
                               "decoding (24 tokens)"),
                     HasSubstr("PASSED"), Not(HasSubstr("Sampled:"))));
+  const auto json = nlohmann::json::parse(
+      cli({"--config", config(0.0, "exact_match", "  - type: autoregressive\n"), "--json"}).out);
+  EXPECT_GT(json["tests"][0]["drafted"], 0);
+  EXPECT_LE(json["tests"][0]["accepted"], json["tests"][0]["drafted"]);
+  EXPECT_FALSE(json["tests"][1].contains("drafted"));
 }
 
 TEST_F(CertifyConfigTest, LosslessStrategiesPassSampled) {
@@ -276,6 +285,48 @@ TEST_F(CertifyConfigTest, ADrafterThatProposesNothingIsUntested) {
   EXPECT_EQ(result.code, 1) << result.out;
   EXPECT_THAT(result.out,
               AllOf(HasSubstr("rare   untested  0 of "), HasSubstr("or it proposes nothing; ")));
+}
+
+// Equal tokens without a draft are those of plain decoding on both sides.
+TEST_F(CertifyConfigTest, AGreedyDrafterThatProposesNothingIsUntested) {
+  const auto file = config(0.0, "exact_match",
+                           "  - {name: rare, type: speculative,\n"
+                           "     drafter: {type: prompt_lookup, min_ngram: 24, max_ngram: 24}}\n");
+  const auto result = cli({"--config", file});
+  EXPECT_EQ(result.code, 1) << result.out;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("tried  passed    "),
+                    HasSubstr("rare   untested  2 of 2 prompts have the tokens of plain decoding "
+                              "(24 tokens, 0 of 0 drafted tokens accepted)"),
+                    HasSubstr("untested: its drafter proposed nothing, so no draft was verified"),
+                    HasSubstr("FAILED: a strategy was not tested")));
+  const auto json = nlohmann::json::parse(cli({"--config", file, "--json"}).out);
+  EXPECT_FALSE(json["passed"]);
+  EXPECT_EQ(json["tests"][1]["result"], "untested");
+  EXPECT_EQ(json["tests"][1]["drafted"], 0);
+}
+
+// Where costs decide, they may decide on no draft: that is no missing test, but none either.
+TEST_F(CertifyConfigTest, AGreedyStrategyThatCostsKeepFromDraftingIsSkipped) {
+  ConfigTest test{.strategy = "tried", .point = "", .greedy = true};
+  EXPECT_TRUE(test.tells()) << "plain decoding";
+  test.drafts = true;
+  EXPECT_TRUE(test.untested());
+  test.by_costs = true;
+  EXPECT_FALSE(test.tells());
+  ConfigCertificate certificate;
+  certificate.tests = {test};
+  EXPECT_TRUE(certificate.passed());
+  std::ostringstream text;
+  write_config_certificate(text, certificate);
+  EXPECT_THAT(text.str(), AllOf(HasSubstr("tried  skipped   "), HasSubstr("no draft pays")));
+  const auto file = config(0.0, "exact_match",
+                           "  - {name: weighed, type: speculative, tree: cost_aware,\n"
+                           "     drafter: {type: draft_model, weights: draft}}\n");
+  const auto result = cli({"--config", file, "--json"});
+  EXPECT_EQ(result.code, 0) << result.out << result.err;
+  const auto weighed = nlohmann::json::parse(result.out)["tests"][1];
+  EXPECT_EQ(weighed["result"], weighed["drafted"] > 0 ? "passed" : "skipped");
 }
 
 // What it draws at first would find no wrong verifier; ten times as much finds one.
