@@ -63,6 +63,26 @@ TEST(TieredCacheTest, MovesBetweenForwardsChangeNothing) {
   EXPECT_GT(model.cache().statistics().tiers->promotions, 4);
 }
 
+TEST(TieredCacheTest, AnExtendForgetsTheRowThatReadersWereAskedFor) {
+  const TemporaryFolder folder;
+  CacheModel model(with_tiers(KvFormat::kNative, folder.path()));
+  KvCache& cache = model.cache();
+  const RowId other = model.open();
+  model.extend(batch_of({0, other}, {}));
+  model.commit(0, first_nodes(1));
+  model.commit(other, first_nodes(1));
+  const auto pages_brought = [&] {
+    const int64_t before = cache.statistics().tiers->accesses;
+    cache.view(0);
+    return cache.statistics().tiers->accesses - before;
+  };
+  cache.readers(0, 1, 1);
+  cache.extend(batch_of({other}, {}).nodes());
+  EXPECT_EQ(pages_brought(), 1) << "of the row that the forward evaluates";
+  cache.readers(0, 1, 1);
+  EXPECT_EQ(pages_brought(), 1) << "of the row that is read beside it";
+}
+
 constexpr int64_t kFirstLayerBlock = 2 * 512 * 2 * 4;  // keys and values: bytes of a row's page
 constexpr int64_t kSecondLayerBlock = 2 * 512 * 2 * 34 * 4;
 
