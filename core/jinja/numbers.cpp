@@ -7,13 +7,12 @@
 #include <cmath>
 #include <string>
 
+#include "core/ascii.h"
 #include "core/error.h"
 #include "core/jinja/text.h"
 
 namespace specdec {
 namespace {
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 /// Takes the digits that a text begins with, which single underscores may part; false for none.
 bool take_digits(std::string_view& rest, std::string& digits) {

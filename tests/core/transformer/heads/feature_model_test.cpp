@@ -318,7 +318,7 @@ TEST(FeatureModelBiasTest, AttentionBiasReachesTheLayer) {
 class FailingHead final : public FeatureHead {
  public:
   explicit FailingHead(const HeadLayer& layer) : layer_(layer) {}
-  std::vector<HeadLayer> layers() const override { return {layer_}; }
+  std::vector<HeadLayer> take_layers() override { return {layer_}; }
   int64_t feature_width() const override { return 16; }
   ForwardInputs enter(Ops&, const Tensor&, const Tensor& features, bool) const override {
     return {.embeddings = features};
