@@ -21,19 +21,6 @@ void check_tokens(const Draft& draft, const DraftContext& context) {
   }
 }
 
-/// No node has more children than the step allows.
-void check_branches(const Draft& draft, const DraftContext& context) {
-  std::vector<int64_t> children(draft.tokens.size(), 0);
-  for (int64_t node = 1; node < draft.size(); ++node) {
-    const int64_t parent = draft.parents[static_cast<size_t>(node)];
-    const int64_t branches = ++children[static_cast<size_t>(parent)];
-    SPECDEC_CHECK(branches <= context.max_branches,
-                  "the drafter: node {} of a draft has more children than the {} that the step's "
-                  "tree allows (max_branches)",
-                  parent, context.max_branches);
-  }
-}
-
 /// Each distribution is one over the vocabulary. Those of a device are not read.
 void check_distributions(const Draft& draft, const DraftContext& context) {
   if (context.device_random) {
@@ -90,7 +77,6 @@ void check_draft(const Draft& draft, const DraftContext& context) {
   SPECDEC_CHECK(draft.depth() <= context.max_depth,
                 "the drafter: proposed a path of {} tokens where {} fit (max_depth)", draft.depth(),
                 context.max_depth);
-  check_branches(draft, context);
   check_tokens(draft, context);
   check_distributions(draft, context);
 }

@@ -8,7 +8,7 @@ namespace specdec {
 
 /// Checks what a drafter returned: a tree whose root is the newest committed token, whose nodes
 /// stand behind their parents, whose tokens are of the vocabulary, and which keeps to the context's
-/// limits of tokens, depth and branches. A draft that is too large cannot be cut: to leave out a
+/// limits of tokens and depth. A draft that is too large cannot be cut: to leave out a
 /// token that was drawn changes the output's distribution. Each distribution that children were
 /// drawn from is one over the vocabulary, with the sum 1; those that a device keeps are not read.
 /// Throws InternalError.

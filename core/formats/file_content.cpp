@@ -116,14 +116,22 @@ bool has_entry(const std::filesystem::path& path) {
          std::filesystem::file_type::not_found;
 }
 
+/// What a shell has opened: /dev/stdin, or <(command) as /dev/fd/63 or /proc/self/fd/11.
+static bool is_opened_by_shell(const std::filesystem::path& path) {
+  const std::string name = path.string();
+  return name == "/dev/stdin" || name.starts_with("/dev/fd/") ||
+         (name.starts_with("/proc/") && name.find("/fd/") != std::string::npos);
+}
+
 std::string irregular_kind(const std::filesystem::path& path) {
   std::error_code code;
   switch (std::filesystem::status(path, code).type()) {
     case std::filesystem::file_type::directory:
       return "a folder";
     case std::filesystem::file_type::fifo:
-      return "a named pipe";
+      return is_opened_by_shell(path) ? "" : "a named pipe";
     case std::filesystem::file_type::character:
+      return is_opened_by_shell(path) ? "" : "a device";
     case std::filesystem::file_type::block:
       return "a device";
     case std::filesystem::file_type::socket:
@@ -135,7 +143,8 @@ std::string irregular_kind(const std::filesystem::path& path) {
 
 void refuse_irregular(const std::filesystem::path& path) {
   if (const std::string kind = irregular_kind(path); !kind.empty()) {
-    throw WeightsError(fmt::format("{}: is {}, not a file.", path.string(), kind));
+    throw WeightsError(fmt::format(
+        "{}: is {}, not a file. Write its content to a file, and name that.", path.string(), kind));
   }
 }
 

@@ -212,7 +212,7 @@ std::vector<SideToken> read_side_tokens(const std::filesystem::path& folder,
                                         const std::vector<SentencePiece>& pieces) {
   const auto config_file = folder / "tokenizer_config.json";
   const json config = object_of(config_file);
-  const bool has_decoder = config.contains("added_tokens_decoder");
+  const bool has_decoder = !json_member(config, "added_tokens_decoder").is_null();
   const json map = has_decoder ? json::object() : object_of(folder / "special_tokens_map.json");
   const std::vector<SideToken> named = named_tokens(config, map, folder.string());
   std::vector<SideToken> tokens =

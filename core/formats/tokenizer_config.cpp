@@ -67,6 +67,9 @@ class ConfigReader {
     if (value.is_string()) {
       return value.get<std::string>();
     }
+    if (value.is_object() && json_member(value, "default").is_string()) {  // a processor's
+      return value["default"].get<std::string>();
+    }
     std::optional<std::string> result;
     for (const json& one : value.is_array() ? value : json::array({nullptr})) {
       if (!json_member(one, "name").is_string() || !json_member(one, "template").is_string()) {
@@ -108,11 +111,7 @@ class ConfigReader {
 std::string read_processor_template(const std::filesystem::path& file) {
   const std::string where = file.string();
   const json config = parse_json_object(read_file(file), where);
-  std::string text = ConfigReader(config, where).chat_template();
-  if (text.empty()) {
-    throw WeightsError(fmt::format("{}: 'chat_template' is missing.", where));
-  }
-  return text;
+  return ConfigReader(config, where).chat_template();  // "" where it is null or missing
 }
 
 /// A chat template's text, which may not be empty: an empty one means that there is none.
@@ -163,7 +162,7 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& folder) {
   const auto processor = folder / "chat_template.json";
   if (result.chat_template.empty() && has_entry(processor)) {
     result.chat_template = read_processor_template(processor);
-    result.chat_template_file = processor.string();
+    result.chat_template_file = result.chat_template.empty() ? "" : processor.string();
   }
   return result;
 }

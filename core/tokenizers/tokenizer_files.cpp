@@ -164,7 +164,11 @@ uint64_t vocabulary_size(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(file)) {
     return kUnknown;
   }
-  const json config = parse_json_object(read_file(file), file.string());
+  // What json.dump writes is not always JSON (Infinity): then the tokenizer is read without it.
+  const json config = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) {
+    return kUnknown;
+  }
   const json& size =
       json_member(config.contains("text_config") ? config["text_config"] : config, "vocab_size");
   if (!size.is_null() && !size.is_number_unsigned()) {

@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -86,12 +88,13 @@ class CaseProcess {
   CaseProcess(int64_t first, int64_t count, const std::string& scratch,
               const std::function<std::string(int64_t)>& run) {
     std::fflush(nullptr);  // else the child would write what waits in buffers, too
+    const pid_t parent = getpid();
     id_ = fork();
     if (id_ < 0) {
       throw Error("certify cannot start a process of its own: the system has no room for one");
     }
     if (id_ == 0) {
-      live(first, count, scratch, run);
+      live(parent, first, count, scratch, run);
     }
     pipe_.close_end(1);
   }
@@ -126,8 +129,14 @@ class CaseProcess {
   }
 
  private:
-  [[noreturn]] void live(int64_t first, int64_t count, const std::string& scratch,
+  [[noreturn]] void live(pid_t parent, int64_t first, int64_t count, const std::string& scratch,
                          const std::function<std::string(int64_t)>& run) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a loop without an end does not outlive its parent
+    if (getppid() != parent) {
+      _exit(kThrown);
+    }
+    std::signal(SIGTERM, SIG_DFL);
+    std::signal(SIGINT, SIG_IGN);  // the parent's, which ends this process
     pipe_.close_end(0);
     setenv("TMPDIR", scratch.c_str(), 1);
     at::set_num_threads(1);  // a team's threads do not live on in a child

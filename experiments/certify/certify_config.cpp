@@ -116,15 +116,16 @@ bool ConfigTest::tells() const {
 }
 
 bool ConfigTest::untested() const {
-  const bool decides = greedy ? !by_costs : positions.has_value();
+  const bool decides = greedy || positions.has_value();
   return promise == Promise::kLossless && decides && !tells();
 }
 
 void count_drafts(const StrategyConfig& strategy, const Generation& generation, ConfigTest& test) {
   test.drafts = !strategy.verifier.empty();
   for (const StepStatistics& step : generation.steps) {
-    test.drafted += step.drafted;
-    test.accepted += step.accepted;
+    const DraftCounts& forced = step.by_freedom[static_cast<size_t>(Freedom::kForced)];
+    test.drafted += step.drafted - forced.drafted;  // those are the grammar's
+    test.accepted += step.accepted - forced.accepted;
   }
 }
 

@@ -64,8 +64,7 @@ struct ConfigTest {
   // greedy
   int64_t prompts = 0;
   int64_t tokens = 0;
-  bool drafts = false;    ///< the strategy verifies drafts; see count_drafts
-  bool by_costs = false;  ///< measured costs decide how long they are, and may decide on none
+  bool drafts = false;  ///< the strategy verifies drafts; see count_drafts
   int64_t drafted = 0;
   int64_t accepted = 0;
   std::vector<PromptDifference> differences = {};

@@ -134,12 +134,8 @@ void write_greedy_sight(std::ostream& out, const ConfigTest& test) {
   if (!test.greedy || test.failed || test.promise != Promise::kLossless || test.tells()) {
     return;
   }
-  out << (test.by_costs
-              ? "  skipped: by the costs measured here no draft pays, so it decoded plainly and no "
-                "draft was verified\n"
-              : "  untested: its drafter proposed nothing, so no draft was verified; other "
-                "prompts, "
-                "more max_new_tokens or another drafter may help\n");
+  out << "  untested: its drafter proposed nothing, so no draft was verified; other prompts, more "
+         "max_new_tokens or another drafter may help\n";
 }
 
 std::string line_of(const ConfigTest& test) {

@@ -93,8 +93,6 @@ class GroupCertifier {
   std::unique_ptr<TransformerModel> reference_;
   PlainLogits plain_;
   PromptGrammars grammars_;
-  std::map<std::string, CostCurve> curves_;  // by the model's name; measured once
-  bool asked_costs_ = false;                 // whether the strategy built last reads curves
   std::vector<EncodedPrompt> prompts_;
   int64_t left_out_ = 0;
 };

@@ -111,7 +111,6 @@ void visit(Archive& archive, ConfigTest& test) {
   archive("prompts", test.prompts);
   archive("tokens", test.tokens);
   archive("drafts", test.drafts);
-  archive("by_costs", test.by_costs);
   archive("drafted", test.drafted);
   archive("accepted", test.accepted);
   archive("differences", test.differences);

@@ -88,12 +88,13 @@ int import(const CommandContext& context, const ImportArguments& arguments) {
     list.push_back(row_json(
         {.sweep_point = "", .strategy = row.source, .category = "", .counts = row.counts}));
   }
+  const auto notes = row_notes(arguments);
   json.write(json_text(list, 2) + "\n");
   json.commit();
   if (!json.replaces_text()) {
     print_rows(context.out, rows);
   }
-  for (const std::string& note : row_notes(arguments)) {  // the array has no place for them
+  for (const std::string& note : notes) {  // the array has no place for them
     (json.replaces_text() ? context.err : context.out) << "Note: " << note << "\n";
   }
   return 0;

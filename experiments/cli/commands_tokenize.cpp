@@ -109,19 +109,11 @@ int tokenize_text(const CommandContext& context, const TokenizeArguments& argume
   return 0;
 }
 
-/// Throws ConfigError for what is no file. What the shell opened is read: /dev/stdin, or /dev/fd/63
-/// of <(command).
-void refuse_irregular_text(const std::string& file) {
-  const std::string kind = irregular_kind(file);
-  const bool is_open = file == "/dev/stdin" || file.starts_with("/dev/fd/");
-  if (!kind.empty() && (!is_open || std::filesystem::is_directory(file))) {
-    throw ConfigError(fmt::format("{}: cannot be read: it is {}", file, kind));
-  }
-}
-
 int tokenize_file(const CommandContext& context, const TokenizeArguments& arguments,
                   const Tokenizer& tokenizer) {
-  refuse_irregular_text(arguments.file);
+  if (const std::string kind = irregular_kind(arguments.file); !kind.empty()) {
+    throw ConfigError(fmt::format("{}: cannot be read: it is {}", arguments.file, kind));
+  }
   std::ifstream lines(arguments.file);
   if (!lines) {
     throw ConfigError(fmt::format("{}: cannot be read: {}", arguments.file, std::strerror(errno)));

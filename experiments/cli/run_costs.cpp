@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 #include <span>
 #include <vector>
 
@@ -35,22 +34,15 @@ std::optional<CostCurve> target_curve(const std::filesystem::path& run,
   return std::nullopt;
 }
 
+/// Of the first strategy, whose text is traced, where it drafts nothing.
 std::optional<double> plain_speed(std::span<const GenerationRecord> records) {
-  std::set<std::string> drafting;
-  for (const GenerationRecord& record : records) {
-    const auto& steps = record.generation.steps;
-    if (std::any_of(steps.begin(), steps.end(),
-                    [](const auto& step) { return step.drafted > 0; })) {
-      drafting.insert(record.key.strategy);
-    }
-  }
   Counts counts;
   for (const GenerationRecord& record : records) {
-    if (!drafting.contains(record.key.strategy)) {
+    if (record.key.strategy == records.front().key.strategy) {
       counts.add(record.generation);
     }
   }
-  return decode_tokens_per_second(counts);
+  return counts.drafted > 0 ? std::nullopt : decode_tokens_per_second(counts);
 }
 
 }  // namespace

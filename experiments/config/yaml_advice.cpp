@@ -27,6 +27,14 @@ std::string plain_message(const std::string& message) {
                                     : message;
 }
 
+/// White space before a line's text.
+size_t indentation(std::string_view text, int64_t line) {
+  for (int64_t i = 1; i < line; ++i) {
+    text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  }
+  return std::min(text.find_first_not_of(" \t"), text.size());
+}
+
 /// The first `count` lines, without what stands behind a '#' and without white space around.
 std::vector<std::string_view> first_lines(std::string_view text, int64_t count) {
   std::vector<std::string_view> lines;
@@ -58,10 +66,14 @@ YamlMistake yaml_mistake(std::string_view text, int64_t line, const std::string&
   }
   const auto last =
       std::find_if(lines.rbegin(), lines.rend(), [](std::string_view one) { return !one.empty(); });
-  if (last == lines.rend() || has_colon(*last) || last->starts_with('-')) {
+  const int64_t blamed = lines.rend() - last;
+  // Lines within a text or a list over several lines need no colon.
+  if (last == lines.rend() || has_colon(*last) || last->starts_with('-') || last->ends_with(']') ||
+      last->ends_with('}') ||
+      (parser_message == kBadColon && indentation(text, blamed) != indentation(text, line))) {
     return {.line = line, .message = plain_message(parser_message)};
   }
-  return {.line = lines.rend() - last,
+  return {.line = blamed,
           .message =
               "a line without ': ', where a key is expected: write ': ' between key and "
               "value, and quote a text that holds ': '"};

@@ -159,8 +159,7 @@ std::string no_arm_words(const Report& report) {
   for (const SummaryRow& row : report.summary.rows) {
     if (row.category.empty() && !is_lossy_row(report, row) && is_noise(row)) {
       return "No drafted token was accepted by a lossless strategy, so that differences in speed "
-             "are "
-             "noise of the measurement.";
+             "are noise of the measurement.";
     }
     is_compared = is_compared || row.speedup.has_value();
   }
@@ -175,8 +174,8 @@ std::string implausible_words(const Report& report, const SummaryRow& row) {
   const bool has_interval = impossible && impossible->questions >= kMinQuestions;
   if (is_noise(row) && !has_interval) {
     return fmt::format(
-        "{} adds 1.00 tokens per step, as plain decoding does, so its speed-up of {:.2f} is noise "
-        "of the measurement.",
+        "No token that {} drafted was accepted, so its speed-up of {:.2f} is noise of the "
+        "measurement.",
         row_name(report, row), row.speedup->ratio);
   }
   return impossible
@@ -193,10 +192,8 @@ std::string implausible_words(const Report& report, const SummaryRow& row) {
 }  // namespace
 
 bool is_noise(const SummaryRow& row) {
-  constexpr double kPrintedAsOne = 1.005;
-  const auto added = tokens_per_step(row.counts);
-  return !row.is_first && row.speedup && row.speedup->ratio > 1.0 && added &&
-         *added < kPrintedAsOne;
+  return !row.is_first && row.speedup && row.speedup->ratio > 1.0 && row.counts.drafted > 0 &&
+         row.counts.accepted == 0;
 }
 
 std::vector<FastestArm> fastest_arms(const Report& report) {

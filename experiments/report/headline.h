@@ -19,8 +19,9 @@ struct FastestArm {
   /// selected_interval of its speed-ups.
   std::optional<Interval> interval = {}, end_to_end_interval = {};
 };
-/// True where a row is faster than the first strategy although it adds 1.00 tokens a step, as where
-/// no drafted token was accepted: its speed-up is noise of the measurement, and no headline.
+
+/// True where a row is faster than the first strategy although it drafted and no drafted token was
+/// accepted: its speed-up is noise of the measurement, and no headline.
 bool is_noise(const SummaryRow& row);
 /// One for each condition of the sweep that has anything to compare.
 std::vector<FastestArm> fastest_arms(const Report& report);

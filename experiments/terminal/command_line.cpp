@@ -222,7 +222,7 @@ void refuse_unknown_option(const CLI::App& app) {
     }
     const std::string name = word.substr(0, word.find('='));
     const std::string near = nearest_name(name.substr(begin), option_names(*command));
-    if (near == name.substr(begin)) {
+    if (begin == 2 && near == name.substr(begin)) {
       throw ConfigError(fmt::format("{}: this option belongs behind the command: specdec {}... {}",
                                     name, path, name));
     }

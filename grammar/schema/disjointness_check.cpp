@@ -127,6 +127,10 @@ void SchemaFormulas::DisjointnessCheck::add_property(Subschema property, const s
 /// one constant is enough, which is seen without looking further.
 void SchemaFormulas::DisjointnessCheck::add_optional(SchemaNode value, const std::string& pointer,
                                                      Seen& seen) {
+  if (schemas_.keywords_.find(value, "$ref") != nullptr &&
+      schemas_.keywords_.is_older(value, SchemaDraft::k2019)) {
+    return;  // what stands beside it says nothing
+  }
   const JsonValue* list = schemas_.keywords_.find(value, "enum");
   const bool is_one = schemas_.keywords_.find(value, "const") != nullptr ||
                       (list != nullptr && list->items.size() == 1);

@@ -58,6 +58,13 @@ bool SchemaFormulas::Choices::keep_type(SchemaNode node, Values& values) const {
       std::ranges::find(kTypes, type->text) == kTypes.end()) {
     return false;
   }
+  const bool is_written =
+      type->text == "integer" && self_.keywords_.is_older(node, SchemaDraft::kDraft6);
+  if (is_written && std::ranges::any_of(values, [](const JsonValue& value) {
+        return value.is(JsonValue::Type::kNumber);
+      })) {
+    return false;  // draft 4 tells integers by how they are written
+  }
   Values kept;
   for (JsonValue& value : values) {
     const std::optional<bool> fits = has_type(value, type->text);

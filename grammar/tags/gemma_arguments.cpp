@@ -73,14 +73,34 @@ class NameCheck {
   ToolSchemas schemas_;
 };
 
+/// The schema, to which keywords may be added: up to draft 7, what stands beside a $ref says
+/// nothing.
+JsonValue open_root(const JsonValue& schema) {
+  const JsonValue* reference = schema.find("$ref");
+  const JsonValue* draft = schema.find("$schema");
+  if (reference == nullptr || draft == nullptr ||
+      draft->text.find("/draft-0") == std::string::npos) {
+    return schema;
+  }
+  JsonValue root = parse_json(R"({"type":"object","allOf":[{}]})", "");
+  root.members.back().value.items.front().members.push_back({"$ref", *reference});
+  for (const char* kept : {"$schema", "$id", "id", "definitions", "$defs"}) {
+    if (const JsonValue* value = schema.find(kept)) {
+      root.members.push_back({kept, *value});
+    }
+  }
+  return root;
+}
+
 }  // namespace
 
 TagFormat gemma_arguments(const ToolCallStyle& style, const JsonValue& schema,
                           const std::string& place, const SchemaCheck& check) {
   at_place(place, [&] { check_delimiters(style, schema, check); });
   NameCheck(style, schema, place).schema(schema, "");
-  TagFormat values = grammar_format(
-      {.type = "gemma_values", .schema = values_without_delimiters(style, schema, kNoGemmaName)});
+  TagFormat values =
+      grammar_format({.type = "gemma_values",
+                      .schema = values_without_delimiters(style, open_root(schema), kNoGemmaName)});
   values.place = place;
   return values;
 }

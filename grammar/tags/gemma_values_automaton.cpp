@@ -72,12 +72,15 @@ class GemmaValuesAutomaton final : public Automaton, private StringStates {
   }
 
   std::optional<std::string> completion(StateId state) override {
-    const std::string way = way_out(state);
-    return way.empty() && !is_complete(state) ? std::nullopt : std::optional(way);
+    const std::optional<std::string> way = way_out(state);
+    return way && way->empty() && !is_complete(state) ? std::nullopt : way;
   }
   std::optional<Token> completion_token(StateId state) override {
-    const bool ends = state == kDead || is_complete(state) || !way_out(state).empty();
-    return ends || next_token(state, quote_.value_or(-1)) == kDead ? std::nullopt : quote_;
+    const std::optional<std::string> way =
+        state == kDead || is_complete(state) ? std::nullopt : way_out(state);
+    const bool begins_with_token = way && way->empty();
+    return !begins_with_token || next_token(state, quote_.value_or(-1)) == kDead ? std::nullopt
+                                                                                 : quote_;
   }
 
  private:
@@ -216,13 +219,18 @@ class GemmaValuesAutomaton final : public Automaton, private StringStates {
     return {walk(at.json, "\""), begins ? Mode::kString : Mode::kPlain, at.stack};
   }
 
-  /// A way to the end of the text or the beginning of one; empty where it begins with the token.
-  std::string way_out(StateId state) {
+  /// A way to the end of the text or the beginning of one; empty where it begins with the token;
+  /// nothing where JSON knows none.
+  std::optional<std::string> way_out(StateId state) {
     const Place at = place(state);
     if (at.mode == Mode::kQuote || (at.quoted > 0 && at.before != kDead)) {
       return std::string(kGemmaQuote.substr(at.quoted));
     }
-    const std::string json = values_->completion(at.json).value_or("");
+    const std::optional<std::string> known = values_->completion(at.json);
+    if (!known) {
+      return std::nullopt;
+    }
+    const std::string& json = *known;
     const std::string quote = quote_ ? "" : std::string(kGemmaQuote);
     if (at.mode == Mode::kPlain || (at.mode == Mode::kNameStart && json.starts_with('}'))) {
       const std::string plain = json.substr(0, json.find('"'));

@@ -92,21 +92,6 @@ TEST(DraftChecksTest, DraftsBeyondTheLimitsAreRefused) {
               HasSubstr("a path of 4 tokens where 3 fit"));
 }
 
-TEST(DraftChecksTest, NodesWithMoreChildrenThanTheStepAllowsAreRefused) {
-  EXPECT_EQ(refusal([](Draft& draft) { draft.add(4, 1); }), "no error");
-  EXPECT_THAT(refusal([](Draft& draft) { draft.add(4, 0); }),
-              HasSubstr("the drafter: node 0 of a draft has more children than the 2 that the "
-                        "step's tree allows (max_branches)"));
-  EXPECT_THAT(refusal([](Draft& draft) {
-                draft = Draft::root(7);
-                draft.add(1, 0);
-                for (const Token token : {2, 3, 4}) {
-                  draft.add(token, 1);
-                }
-              }),
-              HasSubstr("node 1 of a draft has more children"));
-}
-
 TEST(DraftChecksTest, TokensOutsideTheVocabularyAreRefused) {
   EXPECT_EQ(refusal([](Draft& draft) { draft.tokens[3] = kVocab - 1; }), "no error");
   EXPECT_THAT(refusal([](Draft& draft) { draft.tokens[3] = kVocab; }),

@@ -125,14 +125,20 @@ TEST(TokenizerConfigTest, AProcessorsTemplateIsAText) {
   const std::pair<const char*, const char*> cases[] = {
       {"{", "chat_template.json:1:2: not valid JSON"},
       {"[]", "chat_template.json: should hold a JSON object"},
-      {"{}", "chat_template.json: 'chat_template' is missing"},
-      {R"({"chat_template": null})", "chat_template.json: 'chat_template' is missing"},
       {R"({"chat_template": 3})", "chat_template.json: 'chat_template' must be a text, or a list"}};
   for (const auto& [text, expected] : cases) {
     folder.write("chat_template.json", text);
     EXPECT_THAT(error_message<WeightsError>([&] { (void)read_tokenizer_config(folder.path()); }),
                 HasSubstr(expected))
         << text;
+  }
+  const std::pair<const char*, const char*> read[] = {
+      {"{}", ""},
+      {R"({"chat_template": null})", ""},
+      {R"({"chat_template": {"default": "a", "tool_use": "b"}})", "a"}};
+  for (const auto& [text, expected] : read) {
+    folder.write("chat_template.json", text);
+    EXPECT_EQ(read_tokenizer_config(folder.path()).chat_template, expected) << text;
   }
 }
 

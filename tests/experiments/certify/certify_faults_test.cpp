@@ -100,12 +100,6 @@ TEST(CertifyFaultsTest, DraftsThatAreNoneAreNamed) {
                 draft.parents[1] = 1;
               }),
               HasSubstr("node 1 of a draft has parent 1"));
-  EXPECT_THAT(fault_of_draft([](Draft& draft, const DraftContext& context) {
-                for (Token token = 0; token < kFaultVocab && token < context.max_tokens; ++token) {
-                  draft.add(token, 0);
-                }
-              }),
-              HasSubstr("node 0 of a draft has more children than the 1 that"));
   EXPECT_THAT(fault_of_draft([](Draft& draft, const DraftContext&) {
                 for (int64_t node = 0; node < 10000; ++node) {
                   draft.add(0, node);

@@ -148,6 +148,8 @@ TEST(InputCliTest, MisspeltFlagsAreNamedWithTheNearest) {
                         "generate --help'."));
   EXPECT_THAT(refusal_of({"generate", kShippedTokenizer, "--prompt", "x", "--temprature=0.5"}),
               HasSubstr("--temprature: unknown option; did you mean --temperature?"));
+  EXPECT_THAT(refusal_of({"list", "-json"}),
+              HasSubstr("-json: unknown option; did you mean --json?"));
   EXPECT_THAT(refusal_of({"--json", "list"}),
               HasSubstr("--json: this option belongs behind the command: specdec list ... --json"));
   EXPECT_THAT(refusal_of({"generate", kShippedTokenizer, "--prompt", "x", "--devise", "cpu"}),

@@ -238,8 +238,8 @@ TEST_F(ExperimentConfigTest, RefusesStrategiesThatCannotWork) {
       {"{type: speculativ}",
        "c.yaml:4: strategies[0]: unknown type 'speculativ'; did you mean 'speculative'? Known: "},
       {"{type: suffix}",
-       "c.yaml:4: strategies[0].type: 'suffix' is a drafter, not a strategy: give {type: "
-       "speculative, drafter: {type: suffix}}"},
+       "c.yaml:4: strategies[0]: 'suffix' is a drafter, not a strategy: give {type: speculative, "
+       "drafter: {type: suffix}}"},
       {"{name: x}", "c.yaml:4: strategies[0]: the key 'type' is missing; known: autoregressive, "},
       {"{type: [speculative]}", "c.yaml:4: strategies[0].type: expected text, found a list"},
       {"{type: autoregressive, draft_length: 3}",

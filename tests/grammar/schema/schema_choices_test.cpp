@@ -115,6 +115,34 @@ TEST(SchemaChoicesTest, ListsOfOlderDrafts) {
       compile(R"("anyOf":[{"enum":[1.0,2],"type":"integer"},{"enum":["a"]}]})");
   EXPECT_TRUE(accepts(*whole, "1"));
   EXPECT_FALSE(accepts(*whole, "1.0"));
+  const ChoiceGrammar integers =
+      compile(R"("anyOf":[{"enum":[1,2],"type":"integer"},{"enum":["a"]}]})");
+  EXPECT_TRUE(accepts(*integers, "1") && accepts(*integers, "\"a\""));
+  EXPECT_FALSE(accepts(*integers, "1.0"));
+}
+
+// Up to draft 7 what stands beside a $ref says nothing: both parts take the same.
+TEST(SchemaChoicesTest, AConstantBesideARefOfOldTellsNoPartsApart) {
+  const auto part = [](int constant) {
+    return fmt::format(R"({{"type":"object","allOf":[{{"required":["k"]}},{{"properties":{{"k":)"
+                       R"({{"$ref":"#/definitions/s","const":{}}}}}}}]}})",
+                       constant);
+  };
+  const auto compile = [&](const std::string& draft) {
+    return compile_json_schema(
+        empty_vocabulary(),
+        fmt::format(
+            R"({{"$schema":"{}","definitions":{{"s":{{"type":"integer"}}}},"oneOf":[{},{}]}})",
+            draft, part(1), part(2)),
+        json_options(false, "compact"));
+  };
+  const ChoiceGrammar apart = compile("https://json-schema.org/draft/2020-12/schema");
+  EXPECT_TRUE(accepts(*apart, R"({"k":1})"));
+  EXPECT_FALSE(accepts(*apart, R"({"k":5})"));
+  EXPECT_THROW(
+      EXPECT_FALSE(accepts(*compile("http://json-schema.org/draft-07/schema#"), R"({"k":5})")),
+      GrammarError)
+      << "nothing is valid";
 }
 
 TEST(SchemaChoicesTest, BranchesWithADiscriminator) {

@@ -662,7 +662,7 @@ TEST(CudaDrawnHeadTest, AHeadDrawsBehindWhatItKeepsOrNothing) {
   model->truncate(0);
   EXPECT_THROW(model->draw_chain({}, chain), InternalError);
   EXPECT_THROW(model->draw_chain(std::vector<Token>{40}, chain), Error);
-  EXPECT_THROW(model->draw_chain(std::vector<Token>{7}, {.count = 65, .sampling = greedy}), Error);
+  EXPECT_THROW(model->draw_chain(std::vector<Token>{7}, {.count = 129, .sampling = greedy}), Error);
   EXPECT_EQ(model->pending(), 0);
 
   const auto damaged =
