@@ -117,9 +117,11 @@ void print_memory(std::ostream& out, const ExperimentPlan& plan, const std::stri
   const ModelFiles& target = plan.models->read(config.weights, config.model.active_layers.count);
   const int64_t context = max_length_of(options, target.config);
   const MemoryNeeds all = memory_needs(target, options, context);
+  check_device(options);
   out << fmt::format(
-      "bytes of memory at {} tokens on {}\n{:<28} {:>14} {:>14} {:>14} {:>14} {:>14}\n", context,
-      options.device, "", "weights", "cache", "activations", "results", "total");
+      "bytes of memory at {} tokens on {}{}\n{:<28} {:>14} {:>14} {:>14} {:>14} {:>14}\n", context,
+      options.device, plan.sweep_keys.empty() ? "" : ", of the sweep's first point", "", "weights",
+      "cache", "activations", "results", "total");
   print_memory_row(out, "model",
                    {.weights = all.matrices + all.vectors,
                     .cache = all.cache() - all.cache_on_disk,
@@ -134,6 +136,13 @@ void print_memory(std::ostream& out, const ExperimentPlan& plan, const std::stri
 }
 
 int check(const CommandContext& context, const ConfigArguments& arguments) {
+  const bool states_memory = arguments.memory || !arguments.memory_device.empty();
+  if (states_memory && (describes_training(arguments.file, arguments.sets) ||
+                        describes_answers(arguments.file, arguments.sets))) {
+    throw ConfigError(
+        fmt::format("--memory: {} is no experiment, whose memory alone is stated: leave it out",
+                    arguments.file));
+  }
   if (describes_training(arguments.file, arguments.sets)) {
     const auto found = check_training(arguments.file, arguments.sets);
     print_warnings(context.out, arguments.file, found.warnings);
@@ -164,7 +173,7 @@ int check(const CommandContext& context, const ConfigArguments& arguments) {
   context.out << fmt::format("{}: {} strategies, {}, {} repeats{}: all right\n", arguments.file,
                              first.strategies.size(), prompts_text(plan, found), first.repeats,
                              sweep);
-  if (arguments.memory || !arguments.memory_device.empty()) {
+  if (states_memory) {
     print_memory(context.out, plan, arguments.memory_device);
   }
   return 0;

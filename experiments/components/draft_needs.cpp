@@ -154,16 +154,19 @@ void note_head(const ConfigNode& drafter, const RunPlan& run, PlannedHead head) 
 
 void note_draft_model(const ConfigNode& drafter, const RunPlan& run, const ModelFiles& files,
                       const ModelOptions& options) {
-  run.strategy->drafts.emplace_back([key = drafter.path(), &files, options](
-                                        const ModelFiles&, const ModelOptions&, int64_t context) {
-    const MemoryNeeds all =
-        memory_needs(files, options, std::min(context, files.config.max_position_embeddings));
-    return DraftNeeds{.key = key,
-                      .weights = all.matrices + all.vectors,
-                      .cache = all.cache() - all.cache_on_disk,
-                      .activations = all.activations,
-                      .results = all.results + all.rotations};
-  });
+  run.strategy->drafts.emplace_back(
+      [key = drafter.path(), &files, options](const ModelFiles&, const ModelOptions& target,
+                                              int64_t context) {
+        ModelOptions own = options;
+        own.device = target.device;
+        const MemoryNeeds all =
+            memory_needs(files, own, std::min(context, files.config.max_position_embeddings));
+        return DraftNeeds{.key = key,
+                          .weights = all.matrices + all.vectors,
+                          .cache = all.cache() - all.cache_on_disk,
+                          .activations = all.activations,
+                          .results = all.results + all.rotations};
+      });
 }
 
 }  // namespace specdec

@@ -123,6 +123,7 @@ void check_mtp(const ConfigNode& node, const RunPlan& plan, int64_t wanted) {
               {.files = std::make_shared<CheckpointTensors>(
                    head_tensors(plan.target->folder, "mtp.safetensors")),
                .prefix = "mtp.",
+               .left_out = {"embed_tokens.weight", "lm_head.weight"},  // the target's
                .follows_blocks = true,
                .layers = {head->layers.front().plan},
                .modules = wanted == 0 ? count : wanted,
