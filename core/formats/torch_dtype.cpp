@@ -73,8 +73,13 @@ void check_name(const JsonKeys& keys, const char* key, const nlohmann::json& val
   if (!value.is_string()) {
     keys.fail(key, "should be a string, but is " + describe_json(value));
   }
-  const auto& name = value.get_ref<const std::string&>();
-  if (std::find(std::begin(kTorchTypes), std::end(kTorchTypes), name) == std::end(kTorchTypes)) {
+  std::string_view name = value.get_ref<const std::string&>();
+  if (name.starts_with("torch.")) {  // as Python prints them
+    name.remove_prefix(std::string_view("torch.").size());
+  }
+  const bool is_said = !name.empty();  // as in configs written where no type was known
+  if (is_said &&
+      std::find(std::begin(kTorchTypes), std::end(kTorchTypes), name) == std::end(kTorchTypes)) {
     keys.fail(key, fmt::format("is {}, which is no type of PyTorch's; known are float32, bfloat16, "
                                "float16, float64, float8_e4m3fn and others",
                                describe_json(value)));

@@ -153,7 +153,7 @@ def test_options_of_schemas_in_tags(letters):
     remote = tag_of({"$ref": "http://a/b"}, registry={"http://a/b": {"const": 1}})
     assert accepts(remote, "<a>1</a>") and not accepts(remote, "<a>2</a>")
     with pytest.raises(sg.GrammarError, match="max_alternatives"):
-        tag_of({"anyOf": [{"minimum": 1}, {"maxLength": 2}]}, limits={"max_alternatives": 1})
+        tag_of({"anyOf": [{"multipleOf": 2}, {"multipleOf": 3}]}, limits={"max_alternatives": 1})
     own = sg.Tag("<a>", sg.GrammarSource("json_schema", "true"), "</a>")
     assert not accepts(letters.compile_structural_tag([own], whitespace="any"), "<a>[ 1 ]</a>")
 
