@@ -256,6 +256,48 @@ void add_config_mode(CLI::App& command, CertifyArguments& arguments) {
   add_replay(command, arguments, config);
 }
 
+constexpr const char* kCertifyFooter =
+    "Without --config: builds every combination of the registered components on tiny random "
+    "float64\n"
+    "Gemma models (3 tokens) and enumerates every random outcome. Greedy tokens must equal those "
+    "of\n"
+    "plain forwards; sampled distributions must match the target's to 1e-12, with temperature, "
+    "top-k,\n"
+    "top-p, min-p, penalties and stops. Lossy components are shown with their difference, "
+    "refused\n"
+    "combinations with the reason; a component that no combination tested is a failure, and so "
+    "is "
+    "one\n"
+    "that crashes or does not end: combinations run in a process of their own.\n"
+    "\n"
+    "With --config: tests the strategies of an experiment on its checkpoints.\n"
+    "Sampled configs, first by replay: distributions of a few steps are recorded, small targets "
+    "and\n"
+    "drafters are made of them, and every random outcome of the config's verifiers and draft "
+    "shapes is\n"
+    "enumerated, to 1e-12. Then by samples: at every position, whether the output favours the "
+    "tokens that the drafter "
+    "rates\n"
+    "above the target; and Pearson's chi-square of the first tokens against the target's exact\n"
+    "distribution. p-values are adjusted by Holm's method. The sensitivity is printed; a test "
+    "too weak\n"
+    "to find a wrong verifier draws more text, and fails if that does not help.\n"
+    "Greedy configs: all prompts must give identical tokens; a difference is explained "
+    "(position, logit\n"
+    "gaps, near tie or not, widths). Lossy strategies are measured, not tested.\n"
+    "\n"
+    "Exit codes: 0 all lossless, 1 a strategy is not or was not tested, 2 an error that you can "
+    "fix.\n"
+    "\n"
+    "Examples:\n"
+    "  specdec certify\n"
+    "  specdec certify rejection --seeds 5\n"
+    "  specdec certify draft_model --json\n"
+    "  specdec certify --config configs/pair.yaml\n"
+    "  specdec certify --config configs/sampled.yaml --detect 0.02\n"
+    "  specdec certify --config configs/gemma3.yaml --set sampling.temperature=0.8 "
+    "--replay-only";
+
 }  // namespace
 
 void add_certify_command(CLI::App& app, CommandContext& context) {
@@ -277,47 +319,7 @@ void add_certify_command(CLI::App& app, CommandContext& context) {
       ->capture_default_str();
   add_config_mode(*command, *arguments);
   add_json_option(*command, arguments->json, "one JSON object");
-  command->footer(
-      "Without --config: builds every combination of the registered components on tiny random "
-      "float64\n"
-      "Gemma models (3 tokens) and enumerates every random outcome. Greedy tokens must equal those "
-      "of\n"
-      "plain forwards; sampled distributions must match the target's to 1e-12, with temperature, "
-      "top-k,\n"
-      "top-p, min-p, penalties and stops. Lossy components are shown with their difference, "
-      "refused\n"
-      "combinations with the reason; a component that no combination tested is a failure, and so "
-      "is "
-      "one\n"
-      "that crashes or does not end: combinations run in a process of their own.\n"
-      "\n"
-      "With --config: tests the strategies of an experiment on its checkpoints.\n"
-      "Sampled configs, first by replay: distributions of a few steps are recorded, small targets "
-      "and\n"
-      "drafters are made of them, and every random outcome of the config's verifiers and draft "
-      "shapes is\n"
-      "enumerated, to 1e-12. Then by samples: at every position, whether the output favours the "
-      "tokens that the drafter "
-      "rates\n"
-      "above the target; and Pearson's chi-square of the first tokens against the target's exact\n"
-      "distribution. p-values are adjusted by Holm's method. The sensitivity is printed; a test "
-      "too weak\n"
-      "to find a wrong verifier draws more text, and fails if that does not help.\n"
-      "Greedy configs: all prompts must give identical tokens; a difference is explained "
-      "(position, logit\n"
-      "gaps, near tie or not, widths). Lossy strategies are measured, not tested.\n"
-      "\n"
-      "Exit codes: 0 all lossless, 1 a strategy is not or was not tested, 2 an error that you can "
-      "fix.\n"
-      "\n"
-      "Examples:\n"
-      "  specdec certify\n"
-      "  specdec certify rejection --seeds 5\n"
-      "  specdec certify draft_model --json\n"
-      "  specdec certify --config configs/pair.yaml\n"
-      "  specdec certify --config configs/sampled.yaml --detect 0.02\n"
-      "  specdec certify --config configs/gemma3.yaml --set sampling.temperature=0.8 "
-      "--replay-only");
+  command->footer(kCertifyFooter);
   command->callback([&context, arguments] {
     context.action = [&context, arguments] {
       return arguments->config.empty() ? certify_exactly(context, *arguments)

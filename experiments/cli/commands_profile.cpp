@@ -81,6 +81,16 @@ void add_save_options(CLI::App& command, ProfileArguments& arguments) {
       ->needs(save);
 }
 
+constexpr const char* kProfileExamples =
+    "Examples:\n"
+    "  specdec profile models/target --threads 1 --contexts 16,512\n"
+    "  specdec profile models/target --draft models/draft --draft '{type: prompt_lookup}'\n"
+    "    --json machine.json\n"
+    "  specdec profile models/target --draft models/draft --save --prompt-file README.md\n"
+    "  specdec profile bench/shapes/gemma3-270m --random --dtype bfloat16 --threads 2\n"
+    "  specdec profile bench/shapes/gemma4-e2b --random --by-layer --dtype bfloat16\n"
+    "    --acceptance 0.8,0.7,0.65,0.6 --draft-cost 0.05";
+
 }  // namespace
 
 void add_profile_command(CLI::App& app, CommandContext& context) {
@@ -129,15 +139,7 @@ void add_profile_command(CLI::App& app, CommandContext& context) {
       ->capture_default_str();
   add_save_options(*command, *arguments);
   add_json_option(*command, arguments->json, "the profile, for specdec simulate");
-  command->footer(
-      "Examples:\n"
-      "  specdec profile models/target --threads 1 --contexts 16,512\n"
-      "  specdec profile models/target --draft models/draft --draft '{type: prompt_lookup}'\n"
-      "    --json machine.json\n"
-      "  specdec profile models/target --draft models/draft --save --prompt-file README.md\n"
-      "  specdec profile bench/shapes/gemma3-270m --random --dtype bfloat16 --threads 2\n"
-      "  specdec profile bench/shapes/gemma4-e2b --random --by-layer --dtype bfloat16\n"
-      "    --acceptance 0.8,0.7,0.65,0.6 --draft-cost 0.05");
+  command->footer(kProfileExamples);
   command->callback([&context, arguments] {
     context.action = [&context, arguments] {
       arguments->model = find_model(arguments->model).string();
