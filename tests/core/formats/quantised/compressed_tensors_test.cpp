@@ -313,55 +313,49 @@ std::string tensors_complaint(const CompressionSchemes& scheme,
   });
 }
 
+/// A small tensor of zeros.
+TensorToWrite zero_tensor(const char* name, DType dtype, std::vector<int64_t> shape) {
+  static const std::vector<std::byte> zeros(96);
+  TensorToWrite one{.name = name, .dtype = dtype, .shape = std::move(shape), .bytes = {}};
+  int64_t values = 1;
+  for (const int64_t size : one.shape) {
+    values *= size;
+  }
+  one.bytes = std::span(zeros).first(static_cast<size_t>(values * dtype_bytes(dtype)));
+  return one;
+}
+
 TEST(CompressedTensorsTest, TensorsThatDoNotFitAreNamed) {
-  static const std::vector<std::byte> zeros(64);
-  const auto tensor = [](const char* name, DType dtype, std::vector<int64_t> shape) {
-    TensorToWrite one{.name = name, .dtype = dtype, .shape = std::move(shape), .bytes = {}};
-    int64_t values = 1;
-    for (const int64_t size : one.shape) {
-      values *= size;
-    }
-    one.bytes = std::span(zeros).first(static_cast<size_t>(values * dtype_bytes(dtype)));
-    return one;
-  };
   const CompressionScheme channel = {.codes = CompressionScheme::Codes::kFloat8,
                                      .rows_per_scale = 1};
-  const TensorToWrite codes = tensor("a.weight", DType::kF8E4M3, {4, 8});
-  EXPECT_EQ(tensors_complaint(channel, {codes, tensor("a.weight_scale", DType::kF32, {4, 1})}),
+  const TensorToWrite codes = zero_tensor("a.weight", DType::kF8E4M3, {4, 8});
+  EXPECT_EQ(tensors_complaint(channel, {codes, zero_tensor("a.weight_scale", DType::kF32, {4, 1})}),
             "no error");
   EXPECT_THAT(tensors_complaint(channel, {codes}),
               HasSubstr("tensor 'a.weight' has no weight_scale beside it"));
-  EXPECT_THAT(tensors_complaint(channel, {codes, tensor("a.weight_scale", DType::kF32, {3, 1})}),
-              HasSubstr("'a.weight_scale' has shape [3, 1], but for a matrix [4, 8] it should be "
-                        "[4, 1]"));
-  EXPECT_THAT(tensors_complaint(channel, {codes, tensor("a.weight_scale", DType::kI32, {4, 1})}),
-              HasSubstr("'a.weight_scale' has dtype I32; it should be F32 or F16 or BF16"));
+  EXPECT_THAT(
+      tensors_complaint(channel, {codes, zero_tensor("a.weight_scale", DType::kF32, {3, 1})}),
+      HasSubstr("'a.weight_scale' has shape [3, 1], but for a matrix [4, 8] it should be "
+                "[4, 1]"));
+  EXPECT_THAT(
+      tensors_complaint(channel, {codes, zero_tensor("a.weight_scale", DType::kI32, {4, 1})}),
+      HasSubstr("'a.weight_scale' has dtype I32; it should be F32 or F16 or BF16"));
   EXPECT_THAT(tensors_complaint(scheme_of("w4a16"), {codes}),
               HasSubstr("'a.weight' has dtype F8_E4M3, but config.json's quantization_config "
                         "speaks of I32 words in 'weight_packed'"));
-  const TensorToWrite packed = tensor("a.weight_packed", DType::kI32, {4, 1});
+  const TensorToWrite packed = zero_tensor("a.weight_packed", DType::kI32, {4, 1});
   EXPECT_THAT(tensors_complaint(scheme_of("w4a16"), {packed}),
               HasSubstr("tensor 'a.weight_shape' is missing"));
-  EXPECT_THAT(
-      tensors_complaint(scheme_of("w4a16"), {packed, tensor("a.weight_shape", DType::kI64, {2})}),
-      HasSubstr("is of a matrix of shape [0, 0]"));
+  EXPECT_THAT(tensors_complaint(scheme_of("w4a16"),
+                                {packed, zero_tensor("a.weight_shape", DType::kI64, {2})}),
+              HasSubstr("is of a matrix of shape [0, 0]"));
 }
 
 TEST(CompressedTensorsTest, StacksThatDoNotFitAreNamed) {
-  static const std::vector<std::byte> zeros(96);
-  const auto tensor = [](const char* name, DType dtype, std::vector<int64_t> shape) {
-    TensorToWrite one{.name = name, .dtype = dtype, .shape = std::move(shape), .bytes = {}};
-    int64_t values = 1;
-    for (const int64_t size : one.shape) {
-      values *= size;
-    }
-    one.bytes = std::span(zeros).first(static_cast<size_t>(values * dtype_bytes(dtype)));
-    return one;
-  };
   const CompressionScheme rows = {.codes = CompressionScheme::Codes::kFloat8, .rows_per_scale = 1};
-  const TensorToWrite codes = tensor("experts.down_proj", DType::kF8E4M3, {3, 4, 8});
+  const TensorToWrite codes = zero_tensor("experts.down_proj", DType::kF8E4M3, {3, 4, 8});
   const auto scales = [&](std::vector<int64_t> shape) {
-    return tensor("experts.down_proj_scale", DType::kF32, std::move(shape));
+    return zero_tensor("experts.down_proj_scale", DType::kF32, std::move(shape));
   };
   EXPECT_EQ(tensors_complaint(rows, {codes, scales({3, 4, 1})}), "no error");
   EXPECT_THAT(tensors_complaint(rows, {codes}),
@@ -369,7 +363,7 @@ TEST(CompressedTensorsTest, StacksThatDoNotFitAreNamed) {
   EXPECT_THAT(tensors_complaint(rows, {codes, scales({2, 4, 1})}),
               HasSubstr("'experts.down_proj_scale' has shape [2, 4, 1], but for a stack of "
                         "matrices [4, 8] it should be [3, 4, 1]"));
-  EXPECT_THAT(tensors_complaint(rows, {tensor("experts.down_proj", DType::kF8E4M3, {0, 4, 8}),
+  EXPECT_THAT(tensors_complaint(rows, {zero_tensor("experts.down_proj", DType::kF8E4M3, {0, 4, 8}),
                                        scales({1, 4, 1})}),
               HasSubstr("has shape [0, 4, 8], but holds 8 bits of each weight"));
 }
