@@ -17,7 +17,8 @@ CLOCK = 1.7e9
 SMS, SCHEDULERS = 132, 4
 MMA_CYCLES = 6.4  # of a scheduler: mma.sync has some 63 % of the peak rate (arXiv:2402.13499)
 CACHE = 5.5e12  # bytes a second from the second cache to all multiprocessors, a guess
-WARPS = 8
+FIRST_CACHE = SMS * 128 * CLOCK  # bytes a second from the multiprocessors' own caches
+WARPS = 8  # of a block, or blocks of a cluster
 REGISTERS = 65536
 
 # Bytes of a tile of 16 outputs by 64 inputs, multiplications of a step, name in the symbols.
@@ -81,9 +82,11 @@ def row(name, chunk, multiplications, tiles, outputs, found):
     cycles = chunk / COPY * CLOCK * SMS * SCHEDULERS
     blocks = min(REGISTERS // (256 * -(-registers // 8) * 8), 8)
     shares = [cycles / (instructions / chunks), cycles / (4 * multiplications * tiles * MMA_CYCLES)]
-    for rows in (1, 8) if tiles == 1 else (8,):
-        inputs = INPUT_BYTES[rows] * tiles / outputs
-        shares.append(CACHE / COPY * chunk / (chunk + inputs))
+    inputs = INPUT_BYTES[8] * tiles / outputs
+    shares.append(CACHE / COPY * chunk / (chunk + inputs / WARPS))  # the warps of a block share them
+    shares.append(FIRST_CACHE / COPY * chunk / (chunk + inputs))
+    if tiles == 1:  # one row, of which blocks alone read all inputs
+        shares.append(CACHE / COPY * chunk / (chunk + INPUT_BYTES[1] / outputs))
     text = " | ".join(f"{min(1, share):.0%}" for share in shares)
     return (f"| {name} | {outputs * 16} x {tiles * 8} | {registers} | {blocks * WARPS} "
             f"| {instructions / chunks:.0f} | {text} |")
@@ -96,7 +99,8 @@ def main():
     arguments = parser.parse_args()
     tools = f"{arguments.tools}/" if arguments.tools else ""
     print("| format | outputs x rows of a block | registers | warps an SM | instructions a chunk "
-          "| issue | mma | inputs from the second cache |\n|---|---|---|---|---|---|---|---|")
+          "| issue | mma | second cache | first cache | second cache, 1 row |\n"
+          "|---|---|---|---|---|---|---|---|---|---|")
     found = {name: (registers, loop(body)) for name, registers, body in kernels(arguments.library, tools)}
     for name, (chunk, multiplications, symbol) in FORMATS.items():
         for outputs, tiles in ((1, 1), (2, 1), (1, 4), (2, 4), (1, 8), (2, 8)):

@@ -42,12 +42,8 @@ __device__ inline InputAddress gathered_inputs(const ExpertLinearTask& task, con
   const SplitRow first = split_row(task, pairs, lane % 4 * 2);
   const SplitRow second = split_row(task, pairs, lane % 4 * 2 + 1);
   const float* sums = split.sums(first.tile) + first.place;
-  return {split.fragments(multiplied.tile) + multiplied.place * 4 + lane % 4,
-          sums,
-          split.sums(second.tile) + second.place - sums,
-          0,
-          0,
-          1};
+  return {split.fragments(multiplied.tile) + multiplied.place * 4 + lane % 4, sums,
+          split.sums(second.tile) + second.place - sums, 0, 0};
 }
 
 __device__ inline void write_pairs(const ExpertLinearTask& task, const TensorExpertShared& shared) {
@@ -57,7 +53,7 @@ __device__ inline void write_pairs(const ExpertLinearTask& task, const TensorExp
     const int32_t output = static_cast<int32_t>(blockIdx.x) * kTileOutputs + i % kTileOutputs;
     if (pair >= 0 && output < task.outputs) {
       task.out[static_cast<int64_t>(pair) * task.outputs + output] =
-          added_sums<kCount>(shared.sums, i);
+          added_sums([&](int warp) { return shared.sums[warp * kCount + i]; });
     }
   }
 }
@@ -91,7 +87,7 @@ __global__ void __launch_bounds__(kTensorThreads, 2)
     const int32_t last = pairs[kTileRows - 1];
     WeightStream<Format, 1, kChunksAhead<Format, 1, 1>> weights(
         first_weights<Format>(matrix, task.outputs, task.in, static_cast<int32_t>(blockIdx.x)),
-        task.in);
+        {static_cast<int32_t>(warp_index()), chunks_of(task.in)});
     Sums<1, 1> sums;
     add_chunks(kernel_task.format, weights, gathered_inputs(task, pairs), 1, sums);
     share_sums(sums, shared.sums);

@@ -1,4 +1,4 @@
-// Products of up to 64 rows with a matrix on tensor cores.
+// Products of up to 64 rows with a matrix on tensor cores, by blocks of their own or in clusters.
 #include "core/kernels/cuda/fragment_formats.cuh"
 #include "core/kernels/cuda/kernels.h"
 #include "core/kernels/cuda/tensor_product.cuh"
@@ -9,19 +9,43 @@ namespace {
 /// Outputs from which on blocks of two tiles of them fill a GPU; these read the inputs half as
 /// often.
 constexpr int32_t kPairedOutputs = 8192;
+/// Outputs from which on several rows are multiplied by clusters of blocks.
+constexpr int32_t kClusteredOutputs = 512;
 
-/// Writes the sums of a block.
-template <int kOutputTiles, int kTiles>
-__device__ inline void write_sums(const TensorLinearTask& task, const float* shared) {
+/// What a warp multiplies. A block alone has one group of tiles of outputs, whose chunks its warps
+/// take in turn. The eight blocks of a cluster take the chunks of eight groups in turn, one group
+/// a warp: so a block reads an eighth of the inputs, once for all its warps, and adds up and writes
+/// the group of its own number. The sums are the same.
+struct Share {
+  int32_t group;
+  ChunkRange chunks;
+
+  /// `groups`: how many there are.
+  __device__ Share(int32_t groups, int32_t all_chunks)
+      : group(static_cast<int32_t>(blockIdx.x)),
+        chunks{static_cast<int32_t>(warp_index()), all_chunks} {
+    if (cluster_blocks() > 1) {
+      const int32_t block = group % kTensorWarps;
+      group += chunks.first - block;
+      chunks = {block, group < groups ? all_chunks : 0};
+    }
+  }
+};
+static_assert(kTensorWarps == kMaxCluster);
+
+/// Writes the sums of a block's group. sum_of(taker, i): number i of those of a taker of chunks.
+template <int kOutputTiles, int kTiles, class SumOf>
+__device__ inline void write_sums(const TensorLinearTask& task, const SumOf& sum_of) {
   constexpr int kOutputs = kOutputTiles * kTileOutputs;
   constexpr int kCount = kBlockSums<kOutputTiles, kTiles>;
+#pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < kCount; i += kTensorThreads) {
     const int32_t row = static_cast<int32_t>(blockIdx.y) * kTiles * kTileRows + i / kOutputs;
     const int32_t output = static_cast<int32_t>(blockIdx.x) * kOutputs + i % kOutputs;
     if (row >= task.rows || output >= task.outputs) {
       continue;
     }
-    const float sum = added_sums<kCount>(shared, i);
+    const float sum = added_sums([&](int taker) { return sum_of(taker, i); });
     task.out[row * task.out_stride + output] = task.bias == nullptr ? sum : sum + task.bias[output];
   }
 }
@@ -30,7 +54,8 @@ SPECDEC_DEVICE SplitInputs split_of(const TensorLinearTask& task) {
   return {task.workspace, task.rows, task.in};
 }
 
-/// A block: kOutputTiles tiles of outputs and up to kTiles tiles of rows.
+/// A block or, in a cluster, a warp: a group of kOutputTiles tiles of outputs and up to kTiles
+/// tiles of rows.
 template <class Format, int kOutputTiles, int kTiles>
 __global__ void __launch_bounds__(kTensorThreads, 2)
     tensor_kernel(FormatTask<TensorLinearTask, Format> kernel_task) {
@@ -40,32 +65,45 @@ __global__ void __launch_bounds__(kTensorThreads, 2)
   const int32_t first_tile = static_cast<int32_t>(blockIdx.y) * kTiles;
   const int32_t tiles = tiles_of(task.rows, kTileRows) - first_tile;
   const SplitInputs split = split_of(task);
+  const Share share(tiles_of(task.outputs, kTileOutputs * kOutputTiles), chunks);
   WeightStream<Format, kOutputTiles, kChunksAhead<Format, kOutputTiles, kTiles>> weights(
-      first_weights<Format>(task.fragments, task.outputs, task.in,
-                            static_cast<int32_t>(blockIdx.x) * kOutputTiles),
-      task.in);
+      first_weights<Format>(task.fragments, task.outputs, task.in, share.group * kOutputTiles),
+      share.chunks);
   await_earlier_kernels();  // the last one splits the inputs
-  const int32_t rows = task.rows - first_tile * kTileRows;
-  const int row = kTiles > 1 || lane / 4 < rows ? lane / 4 : 0;
-  const InputAddress inputs = {split.fragments(first_tile) + row * 4 + lane % 4,
-                               split.sums(first_tile) + lane % 4 * 2,
-                               1,
-                               static_cast<int64_t>(chunks) * kChunkFragments,
-                               static_cast<int64_t>(chunks) * kChunkSums,
-                               rows - lane / 4};
+  // One row is an eighth of a tile: of its others nothing is read.
+  const int held = kTiles > 1 || lane / 4 < task.rows - first_tile * kTileRows ? lane : lane % 4;
+  const InputAddress inputs = {split.fragments(first_tile) + held,
+                               split.sums(first_tile) + lane % 4 * 2, 1, chunks * kChunkFragments,
+                               chunks * kChunkSums};
   Sums<kOutputTiles, kTiles> sums;
   add_chunks(kernel_task.format, weights, inputs, tiles, sums);
   auto* shared = reinterpret_cast<float*>(shared_memory());
   share_sums(sums, shared);
-  __syncthreads();
-  write_sums<kOutputTiles, kTiles>(task, shared);
+  constexpr int kCount = kBlockSums<kOutputTiles, kTiles>;
+  if (cluster_blocks() == 1) {
+    __syncthreads();
+    write_sums<kOutputTiles, kTiles>(task,
+                                     [&](int warp, int i) { return shared[warp * kCount + i]; });
+    return;
+  }
+  sync_cluster();
+  const float* own = shared + static_cast<int>(blockIdx.x) % kTensorWarps * kCount;
+  write_sums<kOutputTiles, kTiles>(task, [&](int block, int i) {
+    return read_shared_of(own + i, static_cast<unsigned>(block));
+  });
+  leave_cluster();
 }
 
 template <int kOutputTiles, int kTiles, class Format>
 int launch_product(const FormatTask<TensorLinearTask, Format>& kernel_task, void* stream) {
   const TensorLinearTask& task = kernel_task.task;
   LaunchShape shape;
-  shape.grid_x = static_cast<unsigned>(tiles_of(task.outputs, kTileOutputs * kOutputTiles));
+  const int32_t groups = tiles_of(task.outputs, kTileOutputs * kOutputTiles);
+  if (task.rows > 1 && task.outputs >= kClusteredOutputs && has_clusters()) {
+    shape.cluster = kTensorWarps;
+  }
+  shape.grid_x =
+      static_cast<unsigned>(tiles_of(groups, static_cast<int32_t>(shape.cluster))) * shape.cluster;
   shape.grid_y = static_cast<unsigned>(tiles_of(task.rows, kTileRows * kTiles));
   shape.threads = kTensorThreads;
   shape.shared_bytes = kTensorWarps * kBlockSums<kOutputTiles, kTiles> * sizeof(float);

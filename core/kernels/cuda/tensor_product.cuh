@@ -3,9 +3,9 @@
 // left operand (16 outputs), rows its right one (8 rows), so 1 to 8 rows cost the same. Each
 // operand lies in memory as the lanes hold it, and is read without shared memory. The sums of up to
 // 64 inputs, which share a scale, are made by the tensor cores, which truncate, and added in
-// float32. Minima are multiplied by sums of inputs, which are made once a product. The warps of a
-// block take the chunks of inputs in turn, and their sums are added in order: how a sum is cut
-// depends on the number of inputs and the format alone.
+// float32. Minima are multiplied by sums of inputs, which are made once a product. Eight take the
+// chunks of inputs in turn, the warps of a block or the blocks of a cluster, and their sums are
+// added in order: how a sum is cut depends on the number of inputs and the format alone.
 #include "core/kernels/cuda/fragments.cuh"
 #include "core/kernels/cuda/reduce.cuh"
 #include "core/kernels/cuda/weight_stream.cuh"
@@ -76,26 +76,17 @@ struct Sums {
 };
 
 /// A chunk of the block's first tile of rows, as a lane needs it; that of the next tile is a stride
-/// further. Nothing is read of rows that are not there: one row is an eighth of a tile.
+/// further. A lane whose row is not there holds another one's, or what no kernel has written:
+/// nobody reads its sums.
 struct InputAddress {
   const InputFragment* fragments;
   const float* sums;   ///< those of the first of the lane's two rows
   int64_t second_sum;  ///< from there to those of the second
-  int64_t fragment_stride, sum_stride;
-  int32_t rows;  ///< from the row on that the lane holds in the first tile; below 1 = it has none
+  int32_t fragment_stride, sum_stride;
 
-  /// A step of one of several tiles: zeros in a row that is not there.
+  /// A step of a tile.
   __device__ StepInputs step(int tile, int step) const {
-    StepInputs inputs = {};
-    if (tile * kTileRows < rows) {
-      inputs = read_step(fragments + tile * fragment_stride + step * kParts * kWarp);
-    }
-    return inputs;
-  }
-  /// A step of the only tile, in whose place a lane without a row holds another one's: nobody
-  /// reads its sums.
-  __device__ StepInputs only_step(int step) const {
-    return read_step(fragments + step * kParts * kWarp);
+    return read_step(fragments + tile * fragment_stride + step * kParts * kWarp);
   }
 };
 
@@ -112,7 +103,7 @@ __device__ inline void add_chunk(const WeightChunk<Format> (&weights)[kOutputTil
     float chunk[kOutputTiles][4] = {};
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const StepInputs step_inputs = kTiles == 1 ? inputs.only_step(step) : inputs.step(tile, step);
+      const StepInputs step_inputs = inputs.step(tile, step);
 #pragma unroll
       for (int part = kParts - 1; part >= 0; --part) {
 #pragma unroll
@@ -215,8 +206,7 @@ __device__ inline void add_expanded_chunk(const Format& format,
         if (tile > 0 && tile >= tiles) {
           break;
         }
-        const StepInputs step_inputs =
-            kTiles == 1 ? inputs.only_step(step) : inputs.step(tile, step);
+        const StepInputs step_inputs = inputs.step(tile, step);
 #pragma unroll
         for (int o = 0; o < kOutputTiles; ++o) {
           multiply_parts<Format>(words[o], step_inputs, chunk[o][tile]);
@@ -269,12 +259,13 @@ __device__ inline void share_sums(const Sums<kOutputTiles, kTiles>& sums, float*
   }
 }
 
-/// Number i of a block's sums: those of the warps, added in their order.
-template <int kCount>
-__device__ inline float added_sums(const float* shared, int i) {
-  float sum = shared[i];
-  for (int warp = 1; warp < kTensorWarps; ++warp) {
-    sum += shared[warp * kCount + i];
+/// The sums of those that took the chunks in turn, added in their order: sum_of(taker).
+template <class SumOf>
+__device__ inline float added_sums(const SumOf& sum_of) {
+  float sum = sum_of(0);
+#pragma unroll
+  for (int taker = 1; taker < kTensorWarps; ++taker) {
+    sum += sum_of(taker);
   }
   return sum;
 }

@@ -62,14 +62,19 @@ __device__ inline WeightAddress first_weights(const void* matrix, int32_t output
           static_cast<int64_t>(chunks_of(in)) * kChunkScaleWords<Format>};
 }
 
-/// The weights of the chunks that a warp takes, one after the other, for the block's tiles of
-/// outputs. They are read kAhead chunks before they are multiplied, the first ones at once. Each
-/// stays in the registers that it was read to: the loop is unrolled for as many as there are.
+/// The chunks that a warp takes: each kTensorWarps-th one from `first` on, below `end`.
+struct ChunkRange {
+  int32_t first, end;
+};
+
+/// The weights of the chunks that a warp takes, one after the other, for its tiles of outputs. They
+/// are read kAhead chunks before they are multiplied, the first ones at once. Each stays in the
+/// registers that it was read to: the loop is unrolled for as many as there are.
 template <class Format, int kOutputTiles, int kAhead>
 class WeightStream {
  public:
-  __device__ WeightStream(const WeightAddress& first, int32_t in)
-      : first_(first), chunks_(chunks_of(in)), chunk_(static_cast<int32_t>(warp_index())) {
+  __device__ WeightStream(const WeightAddress& first, const ChunkRange& range)
+      : first_(first), chunks_(range.end), chunk_(range.first) {
 #pragma unroll
     for (int ahead = 0; ahead < kAhead; ++ahead) {
       read(ahead, ahead);

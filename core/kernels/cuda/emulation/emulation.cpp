@@ -75,6 +75,11 @@ Overlap::~Overlap() {
 }
 
 unsigned char* shared_memory() { return running->shared(); }
+unsigned cluster_blocks() { return running->cluster_blocks(); }
+const unsigned char* shared_of(const unsigned char* own, unsigned block) {
+  return running->shared_of(own, block);
+}
+void sync_cluster() { running->sync_cluster(); }
 void sync_block() { running->sync_block(); }
 bool sync_block_or(bool predicate) { return running->sync_block_or(predicate); }
 
@@ -111,6 +116,12 @@ void check_awaited() {
   if (!running->has_awaited()) {
     end_process("thread " + std::to_string(threadIdx.x) +
                 " ends without a call of await_earlier_kernels");
+  }
+}
+
+void check_aligned(const void* address, uintptr_t bytes) {
+  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) {
+    end_process("a load of " + std::to_string(bytes) + " bytes that are not aligned");
   }
 }
 

@@ -10,8 +10,9 @@
 /// chosen by a seeded generator, as is the order of blocks: now and then another warp runs ahead of
 /// the others, so a missing barrier shows in the result.
 /// Shared memory is a new heap block for each block of threads, filled with NaN. A barrier waits
-/// for all threads of the block, a shuffle or vote for all 32 lanes of the warp. A kernel that
-/// breaks these rules ends the process with a message on stderr.
+/// for all threads of the block or of its cluster, a shuffle or vote for all 32 lanes of the warp;
+/// the shared memory of a block goes when its threads have ended, also for its cluster. A kernel
+/// that breaks these rules ends the process with a message on stderr.
 ///
 /// Not seen here: races between blocks, between lanes that both run in any order with the same
 /// result, and the speed of anything. All runs on the calling thread, a grid to its end before the
@@ -50,6 +51,12 @@ class Overlap {
 };
 
 unsigned char* shared_memory();
+/// Blocks of the running thread's cluster.
+unsigned cluster_blocks();
+/// Where block `block` of the cluster has what lies at `own` in the running block's shared memory.
+const unsigned char* shared_of(const unsigned char* own, unsigned block);
+/// Waits for all threads of the cluster.
+void sync_cluster();
 void sync_block();
 /// Whether any thread of the block passes true, once all have called this.
 bool sync_block_or(bool predicate);
@@ -64,6 +71,8 @@ void multiply_tiles(float* c, const uint32_t* a, const uint32_t* b);
 /// Waits for the grid before. check_awaited() ends the process where a thread has not called it.
 void await_earlier_kernels();
 void check_awaited();
+/// Ends the process where an address is not a multiple of `bytes`, as a load of so many needs.
+void check_aligned(const void* address, uintptr_t bytes);
 /// Ends the process, as a mask that does not name all lanes has to.
 [[noreturn]] void refuse_mask();
 inline void check_mask(unsigned mask) {

@@ -28,6 +28,7 @@ constexpr unsigned kMaxThreads = 1024;
 constexpr unsigned kMaxSharedBytes = 227U << 10U;  // of an sm_90 block
 constexpr int kPoison = 0xFF;                      // a float32 and a float64 of such bytes is NaN
 constexpr const char* kBarrier = "__syncthreads";
+constexpr const char* kClusterBarrier = "sync_cluster";
 constexpr const char* kEarlierKernels = "await_earlier_kernels";
 
 void before_switch(Strand* from, const Strand& to) {
@@ -63,25 +64,27 @@ void Emulator::take(const LaunchShape& shape, std::function<void()> thread) {
   const uint64_t count = uint64_t{shape.grid_x} * shape.grid_y * shape.grid_z;
   if (count == 0 || shape.threads == 0 || shape.threads > kMaxThreads ||
       shape.threads % kLanes != 0 || shape.shared_bytes > kMaxSharedBytes || shape.grid_y > 65535 ||
-      shape.grid_z > 65535) {
+      shape.grid_z > 65535 || shape.cluster == 0 || shape.cluster > kMaxCluster ||
+      shape.grid_x % shape.cluster != 0) {
     end_process("a launch of " + std::to_string(count) + " blocks of " +
                 std::to_string(shape.threads) + " threads with " +
-                std::to_string(shape.shared_bytes) + " bytes of shared memory");
+                std::to_string(shape.shared_bytes) + " bytes of shared memory, in clusters of " +
+                std::to_string(shape.cluster));
   }
   shape_ = shape;
   thread_ = std::move(thread);
-  blocks_.resize(count);
-  std::iota(blocks_.begin(), blocks_.end(), 0);
-  for (size_t left = blocks_.size(); left > 1; --left) {
-    std::swap(blocks_[order_.pick(left)], blocks_[left - 1]);
+  clusters_.resize(count / shape.cluster);
+  std::iota(clusters_.begin(), clusters_.end(), 0);
+  for (size_t left = clusters_.size(); left > 1; --left) {
+    std::swap(clusters_[order_.pick(left)], clusters_[left - 1]);
   }
 }
 
 void Emulator::begin() {
   has_begun_ = true;
   early_ = true;
-  place(blocks_.front());
-  make_block();
+  place(clusters_.front());
+  make_cluster();
   for (Warp& warp : warps_) {
     warp.ready = &warp == &warps_[favourite_] ? kAllLanes : 0;
   }
@@ -91,52 +94,57 @@ void Emulator::begin() {
 void Emulator::finish() {
   early_ = false;
   const bool resumes = std::exchange(has_begun_, false);
-  for (const uint64_t block : blocks_) {
-    place(block);
-    if (resumes && block == blocks_.front()) {
-      resume_block();
+  for (const uint64_t cluster : clusters_) {
+    place(cluster);
+    if (resumes && cluster == clusters_.front()) {
+      resume_cluster();
     } else {
-      run_block();
+      run_cluster();
     }
   }
 }
 
-void Emulator::place(uint64_t block) const {
+void Emulator::place(uint64_t cluster) {
   gridDim = {shape_.grid_x, shape_.grid_y, shape_.grid_z};
-  blockIdx = {static_cast<unsigned>(block % shape_.grid_x),
-              static_cast<unsigned>(block / shape_.grid_x % shape_.grid_y),
-              static_cast<unsigned>(block / shape_.grid_x / shape_.grid_y)};
+  const uint64_t block = cluster * shape_.cluster;
+  first_block_ = {static_cast<unsigned>(block % shape_.grid_x),
+                  static_cast<unsigned>(block / shape_.grid_x % shape_.grid_y),
+                  static_cast<unsigned>(block / shape_.grid_x / shape_.grid_y)};
 }
 
-void Emulator::make_block() {
-  const unsigned threads = shape_.threads;
-  shared_ = std::make_unique_for_overwrite<unsigned char[]>(shape_.shared_bytes);
-  std::memset(shared_.get(), kPoison, shape_.shared_bytes);
-  warps_.resize(threads / kLanes);
+void Emulator::make_cluster() {
+  cluster_.resize(shape_.cluster);
+  for (Block& block : cluster_) {
+    block.shared = std::make_unique_for_overwrite<unsigned char[]>(shape_.shared_bytes);
+    std::memset(block.shared.get(), kPoison, shape_.shared_bytes);
+    block.running = shape_.threads;
+    block.at_barrier = 0;
+    block.vote = false;
+  }
+  warps_.resize(threads() / kLanes);
   for (Warp& warp : warps_) {
     warp.arrived = 0;
     warp.ready = kAllLanes;
   }
-  at_barrier_ = 0;
-  vote_ = false;
-  if (fibers_.size() < threads) {
-    fibers_.resize(threads);
+  at_cluster_barrier_ = 0;
+  if (fibers_.size() < threads()) {
+    fibers_.resize(threads());
   }
-  for (unsigned t = 0; t < threads; ++t) {
+  for (unsigned t = 0; t < threads(); ++t) {
     begin(fibers_[t], t);
   }
   favourite_ = order_.pick(warps_.size());
-  running_ = threads;
+  running_ = threads();
 }
 
-void Emulator::run_block() {
-  make_block();
+void Emulator::run_cluster() {
+  make_cluster();
   switch_strands(&caller_, next());
 }
 
 /// Lets threads run that have not begun, or wait for earlier kernels.
-void Emulator::resume_block() {
-  for (unsigned t = 0; t < shape_.threads; ++t) {
+void Emulator::resume_cluster() {
+  for (unsigned t = 0; t < threads(); ++t) {
     const Fiber& fiber = fibers_[t];
     if (!fiber.done && (fiber.waits_at == nullptr || fiber.waits_at == kEarlierKernels)) {
       warp_of(fiber).ready |= 1U << t % kLanes;
@@ -211,7 +219,8 @@ Fiber* Emulator::pick_ready() {
 /// Makes a fiber the one that runs next.
 void Emulator::start(Fiber& fiber) {
   current_ = &fiber;
-  threadIdx = {fiber.thread, 0, 0};
+  threadIdx = {fiber.thread % shape_.threads, 0, 0};
+  blockIdx = {first_block_.x + block_of(fiber), first_block_.y, first_block_.z};
 }
 
 /// Leaves the strand `from`, until another one switches back; for good where it is nullptr.
@@ -230,6 +239,7 @@ void Emulator::enter(context::transfer_t before) {
   self.previous_->resume = before.fctx;
   self.thread_();
   self.current_->done = true;
+  --self.own_block().running;
   if (--self.running_ == 0) {
     self.switch_strands(nullptr, self.caller_);
   }
@@ -255,21 +265,48 @@ void Emulator::await_earlier_kernels() {
 }
 
 void Emulator::sync_block() {
-  if (++at_barrier_ == shape_.threads) {
-    at_barrier_ = 0;
-    last_vote_ = vote_;
-    vote_ = false;
-    for (Warp& warp : warps_) {  // this thread is no nearer to running on than the others
+  Block& block = own_block();
+  if (++block.at_barrier == shape_.threads) {
+    block.at_barrier = 0;
+    block.last_vote = block.vote;
+    block.vote = false;
+    const unsigned warps = shape_.threads / kLanes;
+    const auto first = warps_.begin() + static_cast<std::ptrdiff_t>(block_of(*current_) * warps);
+    std::for_each_n(first, warps, [](Warp& warp) {  // this thread's is no nearer to running on
       warp.ready = kAllLanes;
-    }
+    });
   }
   wait(kBarrier);
 }
 
 bool Emulator::sync_block_or(bool predicate) {
-  vote_ = vote_ || predicate;
+  Block& block = own_block();
+  block.vote = block.vote || predicate;
   sync_block();
-  return last_vote_;
+  return block.last_vote;
+}
+
+void Emulator::sync_cluster() {
+  if (++at_cluster_barrier_ == threads()) {
+    at_cluster_barrier_ = 0;
+    for (Warp& warp : warps_) {
+      warp.ready = kAllLanes;
+    }
+  }
+  wait(kClusterBarrier);
+}
+
+const unsigned char* Emulator::shared_of(const unsigned char* own, unsigned block) {
+  const std::ptrdiff_t place = own - shared();
+  if (block >= shape_.cluster || place < 0 || place >= shape_.shared_bytes) {
+    end_process("byte " + std::to_string(place) + " of block " + std::to_string(block) +
+                " of a cluster of " + std::to_string(shape_.cluster) + " is read");
+  }
+  if (cluster_[block].running == 0) {
+    end_process("the shared memory of block " + std::to_string(block) +
+                " of the cluster is read, whose threads have ended");
+  }
+  return cluster_[block].shared.get() + place;
 }
 
 bool Emulator::is_ready(const Fiber& fiber) const {
@@ -277,7 +314,10 @@ bool Emulator::is_ready(const Fiber& fiber) const {
 }
 
 std::string Emulator::state_of(const Fiber& fiber) const {
-  const std::string name = "thread " + std::to_string(fiber.thread);
+  std::string name = "thread " + std::to_string(fiber.thread % shape_.threads);
+  if (shape_.cluster > 1) {
+    name += " of block " + std::to_string(block_of(fiber)) + " of the cluster";
+  }
   if (fiber.done) {
     return name + " has ended";
   }
@@ -287,19 +327,23 @@ std::string Emulator::state_of(const Fiber& fiber) const {
 
 /// All threads wait or have ended: some never come to where others wait.
 void Emulator::report_missing() const {
-  const auto waits = [&](const Fiber& fiber) {
-    return !fiber.done && fiber.waits_at != nullptr && fiber.waits_at != kBarrier;
+  // How many threads a thread waits for: those of its cluster, block or warp; 0 = none.
+  const auto awaited = [&](const Fiber& fiber) -> size_t {
+    if (fiber.done || fiber.waits_at == nullptr) {
+      return 0;
+    }
+    return fiber.waits_at == kClusterBarrier ? threads()
+           : fiber.waits_at == kBarrier      ? shape_.threads
+                                             : kLanes;
   };
-  const auto end = fibers_.begin() + shape_.threads;
-  auto waiting = std::find_if(fibers_.begin(), end, waits);
-  auto first = fibers_.begin();
-  auto last = end;
-  if (waiting != end) {  // a warp instruction: the missing lane is in the warp
-    first += static_cast<std::ptrdiff_t>(waiting->thread / kLanes * kLanes);
-    last = first + static_cast<std::ptrdiff_t>(kLanes);
-  } else {
-    waiting = std::find_if(first, end, [](const Fiber& fiber) { return !fiber.done; });
-  }
+  // The missing thread is among the fewest that any waits for.
+  const auto end = fibers_.begin() + threads();
+  const auto waiting = std::min_element(fibers_.begin(), end, [&](const Fiber& a, const Fiber& b) {
+    return awaited(a) - 1 < awaited(b) - 1;  // none is more than any
+  });
+  const size_t count = awaited(*waiting);
+  const auto first = fibers_.begin() + static_cast<std::ptrdiff_t>(waiting->thread / count * count);
+  const auto last = first + static_cast<std::ptrdiff_t>(count);
   const auto missing = std::find_if(first, last, [&](const Fiber& fiber) {
     return fiber.done || fiber.waits_at != waiting->waits_at;
   });

@@ -33,7 +33,7 @@ struct Strand {
 struct Fiber {
   Strand strand;
   std::unique_ptr<unsigned char[]> stack;
-  unsigned thread = 0;
+  unsigned thread = 0;             ///< of the cluster
   const char* waits_at = nullptr;  ///< instruction, nullptr = can run
   bool done = false;
   bool awaited = false;    ///< has called await_earlier_kernels()
@@ -74,7 +74,15 @@ class Order {
   std::linear_congruential_engine<uint64_t, 6364136223846793005U, 1442695040888963407U, 0> engine_;
 };
 
-/// Runs a grid, one block of threads after another, on the calling thread. One whose threads run
+/// A block of threads, whose threads and warps lie among those of its cluster.
+struct Block {
+  std::unique_ptr<unsigned char[]> shared;
+  unsigned running = 0;  ///< threads that have not ended
+  unsigned at_barrier = 0;
+  bool vote = false, last_vote = false;  ///< of the barrier that threads come to; of the last one
+};
+
+/// Runs a grid, one cluster of blocks after another, on the calling thread. One whose threads run
 /// has the thread's indices.
 class Emulator {
  public:
@@ -86,10 +94,13 @@ class Emulator {
   /// Runs the rest of the grid, once they have.
   void finish();
 
-  unsigned char* shared() { return shared_.get(); }
+  unsigned char* shared() { return own_block().shared.get(); }
+  unsigned cluster_blocks() const { return shape_.cluster; }
+  const unsigned char* shared_of(const unsigned char* own, unsigned block);
   bool has_awaited() const { return current_->awaited; }
   void await_earlier_kernels();
   void sync_block();
+  void sync_cluster();
   bool sync_block_or(bool predicate);
   /// Calls finish(exchange) in the last lane that arrives, before any other goes on.
   template <class Finish>
@@ -97,10 +108,10 @@ class Emulator {
 
  private:
   static void enter(context::transfer_t before);
-  void place(uint64_t block) const;
-  void make_block();
-  void run_block();
-  void resume_block();
+  void place(uint64_t cluster);
+  void make_cluster();
+  void run_cluster();
+  void resume_cluster();
   void begin(Fiber& fiber, unsigned thread);
   void start(Fiber& fiber);
   void switch_strands(Strand* from, const Strand& to);
@@ -109,22 +120,25 @@ class Emulator {
   Fiber* pick_ready();
   [[noreturn]] void report_missing() const;
   Warp& warp_of(const Fiber& fiber) { return warps_[fiber.thread / kLanes]; }
+  unsigned threads() const { return shape_.cluster * shape_.threads; }  ///< of a cluster
+  unsigned block_of(const Fiber& fiber) const { return fiber.thread / shape_.threads; }
+  Block& own_block() { return cluster_[block_of(*current_)]; }
   bool is_ready(const Fiber& fiber) const;
   std::string state_of(const Fiber& fiber) const;
 
   Order& order_;
   LaunchShape shape_;
   std::function<void()> thread_;
-  std::vector<uint64_t> blocks_;  ///< in the order in which they run
-  bool early_ = false;            ///< earlier kernels have not ended
-  bool has_begun_ = false;        ///< the first block has
-  std::vector<Fiber> fibers_;     ///< kept between launches; a block uses the first shape_.threads
-  std::vector<Warp> warps_;       ///< likewise
-  size_t favourite_ = 0;          ///< warp that runs ahead of the others
-  unsigned running_ = 0;          ///< threads that have not ended
-  unsigned at_barrier_ = 0;
-  bool vote_ = false, last_vote_ = false;  ///< of the barrier that threads come to; of the last one
-  std::unique_ptr<unsigned char[]> shared_;
+  std::vector<uint64_t> clusters_;  ///< in the order in which they run
+  bool early_ = false;              ///< earlier kernels have not ended
+  bool has_begun_ = false;          ///< the first cluster has
+  Index first_block_;               ///< of the cluster that runs
+  std::vector<Block> cluster_;      ///< its blocks
+  std::vector<Fiber> fibers_;       ///< kept between launches; a cluster uses the first threads()
+  std::vector<Warp> warps_;         ///< likewise
+  size_t favourite_ = 0;            ///< warp that runs ahead of the others
+  unsigned running_ = 0;            ///< threads of the cluster that have not ended
+  unsigned at_cluster_barrier_ = 0;
   Strand caller_;               ///< of begin() or finish()
   Strand ended_;                ///< of a fiber that has ended
   Strand* previous_ = nullptr;  ///< which ran before the one that runs now

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/kernels/cuda/emulation/emulation.h"
 #include "core/kernels/device/numbers.h"
 
 namespace specdec::cuda {
@@ -25,6 +26,7 @@ inline uint32_t fused_pairs(uint32_t a, uint32_t b, uint32_t c) {
 }
 
 inline void load_once(const void* from, uint32_t (&words)[4]) {
+  emulation::check_aligned(from, sizeof words);
   std::memcpy(words, from, sizeof words);
 }
 

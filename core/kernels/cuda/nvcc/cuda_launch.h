@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 #include <launch_rules.h>
 
+#include <array>
 #include <cstdint>
 
 #include "core/kernels/cuda/launch_shape.h"
@@ -13,6 +14,51 @@ namespace specdec::cuda {
 __device__ inline unsigned char* shared_memory() {
   extern __shared__ __align__(16) unsigned char bytes[];
   return bytes;
+}
+
+/// Blocks of the block's cluster: 1 = it was launched without.
+__device__ inline unsigned cluster_blocks() {
+#if __CUDA_ARCH__ >= 900
+  unsigned blocks = 1;
+  asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(blocks));
+  return blocks;
+#else
+  return 1;
+#endif
+}
+
+/// Waits for all threads of the cluster, and shows them what each wrote before.
+__device__ inline void sync_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+
+/// Waits until no thread of the cluster reads another block's shared memory any more, before the
+/// block ends. It shows nothing that was written, so it needs no fence.
+__device__ inline void leave_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+
+/// The number that block `block` of the cluster, whose threads have not ended, has where `own` lies
+/// in this block's shared memory.
+__device__ inline float read_shared_of(const float* own, unsigned block) {
+#if __CUDA_ARCH__ >= 900
+  float number = 0.0F;
+  uint32_t there = 0;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;"
+      : "=r"(there)
+      : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(own))), "r"(block));
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(number) : "r"(there) : "memory");
+  return number;
+#else
+  (void)block;
+  return *own;
+#endif
 }
 
 /// Waits for all that was launched before on the stream, and lets the next kernel begin, which then
@@ -45,16 +91,27 @@ int launch(void (*kernel)(Task), const LaunchShape& shape, void* stream, const T
   if (error != cudaSuccess) {
     return error;
   }
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  std::array<cudaLaunchAttribute, 2> attributes = {};
+  unsigned count = 0;
+  if (may_begin_early(stream)) {
+    cudaLaunchAttribute& early = attributes[count++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster > 1) {
+    cudaLaunchAttribute& cluster = attributes[count++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = shape.cluster;
+    cluster.val.clusterDim.y = 1;
+    cluster.val.clusterDim.z = 1;
+  }
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(shape.grid_x, shape.grid_y, shape.grid_z);
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &early;
-  config.numAttrs = may_begin_early(stream) ? 1 : 0;
+  config.attrs = attributes.data();
+  config.numAttrs = count;
   const cudaError_t launched = cudaLaunchKernelEx(&config, kernel, task);
   if (launched != cudaSuccess) {
     cudaGetLastError();  // else the next call's

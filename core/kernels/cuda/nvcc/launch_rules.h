@@ -33,8 +33,8 @@ inline cudaError_t allow_shared_bytes(const void* kernel, unsigned bytes) {
 }
 
 /// Whether a device runs the code for compute capability 9. Newer ones compile that for 8.0, which
-/// does not wait for earlier kernels. Asked once a device.
-inline bool waits_in_kernels(int device) {
+/// neither waits for earlier kernels nor has clusters. Asked once a device.
+inline bool runs_code_for_9(int device) {
   constexpr int kKnownDevices = 64;
   enum : signed char { kUnknown, kNo, kYes };
   static std::array<std::atomic<signed char>, kKnownDevices> known = {};
@@ -52,6 +52,17 @@ inline bool waits_in_kernels(int device) {
   return answer == kYes;
 }
 
+/// Whether blocks can be launched in clusters on the current device: not where
+/// SPECDEC_CUDA_CLUSTERS is 0.
+inline bool has_clusters() {
+  static const bool kWanted = [] {
+    const char* wanted = std::getenv("SPECDEC_CUDA_CLUSTERS");
+    return wanted == nullptr || std::strcmp(wanted, "0") != 0;
+  }();
+  int device = 0;
+  return kWanted && cudaGetDevice(&device) == cudaSuccess && runs_code_for_9(device);
+}
+
 /// Whether kernels on the current device begin while those before them end: where
 /// SPECDEC_CUDA_OVERLAP is 1 and they wait themselves. Sets `device`.
 inline bool overlaps(int& device) {
@@ -59,7 +70,7 @@ inline bool overlaps(int& device) {
     const char* wanted = std::getenv("SPECDEC_CUDA_OVERLAP");
     return wanted != nullptr && std::strcmp(wanted, "1") == 0;
   }();
-  return kWanted && cudaGetDevice(&device) == cudaSuccess && waits_in_kernels(device);
+  return kWanted && cudaGetDevice(&device) == cudaSuccess && runs_code_for_9(device);
 }
 
 /// Streams (with their devices) on which no kernel was launched since they were told to wait for an

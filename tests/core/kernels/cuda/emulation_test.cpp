@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdint>
 #include <numeric>
+#include <utility>
 #include <vector>
 
+#include "core/kernels/cuda/emulation/paired_numbers.h"
 #include "core/kernels/cuda/emulation/stream_capture.h"
 #include "tests/core/kernels/cuda/planted_kernels.h"
 
@@ -73,6 +77,34 @@ TEST(EmulationTest, AGridThatNoneFollowsIsReadAtOnce) {
   EXPECT_EQ(sums_with(Fault::kEarlyRead, 1), kSums);
 }
 
+/// Of 8 blocks, in clusters.
+std::vector<float> cluster_sums_with(ClusterFault fault, uint64_t seed, unsigned cluster = 4) {
+  std::vector<float> out(8, -1.0F);
+  emulation::set_seed(seed);
+  EXPECT_EQ(planted_cluster_sum(fault, out.data(), 8, cluster), 0);
+  return out;
+}
+
+TEST(EmulationTest, BlocksOfAClusterReadEachOthersSharedMemory) {
+  const std::vector<float> sums = {600, 604, 608, 612, 600, 604, 608, 612};
+  int wrong = 0;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    EXPECT_EQ(cluster_sums_with(ClusterFault::kNone, seed), sums) << seed;
+    EXPECT_EQ(cluster_sums_with(ClusterFault::kNone, seed, 1), std::vector<float>(8, 0.0F));
+    wrong += cluster_sums_with(ClusterFault::kNoBarrier, seed) == sums ? 0 : 1;
+  }
+  EXPECT_GT(wrong, 10);
+}
+
+TEST(EmulationDeathTest, EndsWhereABlockReadsWhatItsClusterHasNot) {
+  EXPECT_DEATH(
+      for (uint64_t seed = 0; seed < 20;
+           ++seed) { (void)cluster_sums_with(ClusterFault::kEarlyEnd, seed); },
+      "of the cluster is read, whose threads have ended");
+  EXPECT_DEATH(cluster_sums_with(ClusterFault::kMissingThread, 1),
+               "waits at sync_cluster, but thread 5 of block 1 of the cluster has ended");
+}
+
 TEST(EmulationDeathTest, EndsAtWhatAGpuDoesNotDefine) {
   EXPECT_DEATH(sums_with(Fault::kDivergentShuffle, 1), "waits at __shfl_xor_sync, but thread");
   EXPECT_DEATH(sums_with(Fault::kDifferentShuffles, 1), "__ballot_sync");
@@ -85,6 +117,14 @@ TEST(EmulationDeathTest, EndsAtWhatAGpuDoesNotDefine) {
   }
 }
 
+TEST(EmulationDeathTest, EndsAtALoadThatIsNotAligned) {
+  alignas(16) const std::array<uint32_t, 8> memory = {0, 1, 2, 3, 4, 5, 6, 7};
+  uint32_t words[4] = {};
+  load_once(&memory[4], words);
+  EXPECT_EQ(words[3], 7U);
+  EXPECT_DEATH(load_once(&memory[1], words), "16 bytes that are not aligned");
+}
+
 TEST(EmulationDeathTest, RefusesALaunchThatAGpuRefuses) {
   const auto launch_with = [](unsigned threads, unsigned shared_bytes) {
     LaunchShape shape;
@@ -95,6 +135,13 @@ TEST(EmulationDeathTest, RefusesALaunchThatAGpuRefuses) {
   EXPECT_DEATH(launch_with(2048, 0), "2048 threads");
   EXPECT_DEATH(launch_with(32, 300'000), "300000 bytes of shared memory");
   launch_with(1024, 200'000);
+  for (const auto& [blocks, cluster] : {std::pair(16U, 16U), {12U, 8U}, {8U, 0U}}) {
+    LaunchShape shape;
+    shape.grid_x = blocks;
+    shape.threads = 32;
+    shape.cluster = cluster;
+    EXPECT_DEATH(emulation::run_grid(shape, [] {}), "in clusters of");
+  }
 }
 
 }  // namespace

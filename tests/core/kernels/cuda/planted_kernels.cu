@@ -64,6 +64,37 @@ __global__ void sum_kernel(SumTask task) {
   }
 }
 
+struct ClusterTask {
+  ClusterFault fault;
+  float* out;
+};
+
+/// Each block writes a number for each block of its cluster, and adds those that are meant for it.
+__global__ void cluster_kernel(ClusterTask task) {
+  await_earlier_kernels();
+  auto* numbers = reinterpret_cast<float*>(shared_memory());
+  const unsigned block = blockIdx.x % cluster_blocks();
+  if (task.fault == ClusterFault::kMissingThread && block == 1 && threadIdx.x == 5) {
+    return;
+  }
+  if (threadIdx.x < cluster_blocks()) {
+    numbers[threadIdx.x] = static_cast<float>(100 * block + threadIdx.x);
+  }
+  if (task.fault != ClusterFault::kNoBarrier) {
+    sync_cluster();
+  }
+  if (threadIdx.x == 0) {
+    float sum = 0.0F;
+    for (unsigned other = 0; other < cluster_blocks(); ++other) {
+      sum += read_shared_of(numbers + block, other);
+    }
+    task.out[blockIdx.x] = sum;
+  }
+  if (task.fault != ClusterFault::kEarlyEnd) {
+    leave_cluster();
+  }
+}
+
 struct WithoutBarrier : VerifyRules {
   static void meet() {}
   static bool any(bool holds) { return holds; }
@@ -93,6 +124,15 @@ int planted_sum(Fault fault, const float* input, float* out, unsigned blocks, vo
   shape.threads = kThreads;
   shape.shared_bytes = kThreads / kWarp * sizeof(float);
   return launch(sum_kernel, shape, stream, SumTask{fault, input, out});
+}
+
+int planted_cluster_sum(ClusterFault fault, float* out, unsigned blocks, unsigned cluster) {
+  LaunchShape shape;
+  shape.grid_x = blocks;
+  shape.cluster = cluster;
+  shape.threads = 2 * kWarp;
+  shape.shared_bytes = kMaxCluster * sizeof(float);
+  return launch(cluster_kernel, shape, nullptr, ClusterTask{fault, out});
 }
 
 int planted_verify(VerifyFault fault, const VerifyChainsTask& task) {

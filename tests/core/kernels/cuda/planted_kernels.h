@@ -22,6 +22,17 @@ enum class Fault {
 int planted_sum(Fault fault, const float* input, float* out, unsigned blocks,
                 void* stream = nullptr);
 
+/// What a kernel whose blocks form a cluster does wrong.
+enum class ClusterFault {
+  kNone,
+  kNoBarrier,     ///< between writing shared memory and reading that of others
+  kEarlyEnd,      ///< blocks end while others read their shared memory
+  kMissingThread  ///< thread 5 of block 1 ends before the barrier
+};
+
+/// out[b] = sum of 100 * i + b over the blocks i of the block's cluster, by blocks of 64 threads.
+int planted_cluster_sum(ClusterFault fault, float* out, unsigned blocks, unsigned cluster);
+
 /// What a verification kernel does wrong.
 enum class VerifyFault {
   kNoBarrier,      ///< between writing and reading the sums that a draw is made by

@@ -215,6 +215,24 @@ TEST_P(CudaTensorFormatsTest, SingleWeightsAreThoseOfRows) {
   }
 }
 
+/// From 512 outputs on several rows are multiplied by clusters of blocks, a row by blocks alone: so
+/// many inputs that each warp reads weights beyond those that it began with.
+TEST_P(CudaTensorFormatsTest, ClustersHaveTheBitsOfBlocksAlone) {
+  constexpr int64_t kInputs = int64_t{64} * 8 * 6;
+  const TensorCase c = random_case(530, kInputs, {});
+  const Tensor input = at::randn({9, kInputs});
+  const Tensor alone = c.matrix.apply(input.narrow(0, 8, 1).clone());
+  const Tensor exact =
+      at::matmul(input.narrow(0, 8, 1).to(at::kDouble), c.weight.to(at::kDouble).t());
+  const Tensor bound = at::matmul(input.narrow(0, 8, 1).abs().to(at::kDouble), c.magnitude.t());
+  cuda::RoundingErrors errors;
+  EXPECT_TRUE(errors.are_small(alone, exact, bound));
+  for (const int64_t rows : {2, 9}) {
+    const Tensor all = c.matrix.apply(input.narrow(0, 9 - rows, rows).clone());
+    EXPECT_TRUE(at::equal(all.narrow(0, rows - 1, 1), alone)) << rows;
+  }
+}
+
 /// From 8,192 outputs on a block has two tiles of them.
 TEST_P(CudaTensorFormatsTest, PairsOfTilesHaveTheBitsOfEach) {
   const TensorCase c = random_case(8209, inputs().front(), {});

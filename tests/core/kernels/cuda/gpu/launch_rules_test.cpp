@@ -107,6 +107,12 @@ TEST_F(LaunchRulesTest, ADeviceWhoseKernelsDoNotWaitDoesNotOverlap) {
   EXPECT_LE(runtime.attributes_asked, 2);
 }
 
+TEST_F(LaunchRulesTest, ADeviceOfAnotherComputeCapabilityHasNoClusters) {
+  EXPECT_TRUE(has_clusters());
+  runtime.device = 1;
+  EXPECT_FALSE(has_clusters());
+}
+
 /// A copy that the stream waits for may bring the weights that the kernel reads first.
 TEST_F(LaunchRulesTest, TheFirstKernelAfterAWaitDoesNotBeginEarly) {
   int copies = 0;
