@@ -122,8 +122,11 @@ void print_memory(std::ostream& out, const ExperimentPlan& plan, const std::stri
       "bytes of memory at {} tokens on {}{}\n{:<28} {:>14} {:>14} {:>14} {:>14} {:>14}\n", context,
       options.device, plan.sweep_keys.empty() ? "" : ", of the sweep's first point", "", "weights",
       "cache", "activations", "results", "total");
+  const int64_t weights = all.matrices + all.vectors;
+  const int64_t limit = options.memory.bytes;
+  const bool is_limited = limit > 0 && weights > limit;
   print_memory_row(out, "model",
-                   {.weights = all.matrices + all.vectors,
+                   {.weights = is_limited ? limit : weights,
                     .cache = all.cache() - all.cache_on_disk,
                     .activations = all.activations,
                     .results = all.results + all.rotations});
@@ -132,6 +135,12 @@ void print_memory(std::ostream& out, const ExperimentPlan& plan, const std::stri
       const DraftNeeds needs = measure(target, options, context);
       print_memory_row(out, needs.key, needs);
     }
+  }
+  if (is_limited) {
+    out << fmt::format(
+        "model.memory_limit: {} of {} bytes of the model's weights; the other layers are read from "
+        "disk\n",
+        limit, weights);
   }
 }
 

@@ -1,13 +1,18 @@
 #include "experiments/components/draft_needs.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <charconv>
 #include <functional>
 #include <map>
 #include <numeric>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
+#include "core/error.h"
 #include "core/families/model_size.h"
 #include "core/kernels/panels.h"
 #include "core/prefill_size.h"
@@ -24,10 +29,23 @@ bool is_integer(const TensorEntry& entry) {
   return entry.dtype == DType::kI64 || entry.dtype == DType::kI32 || entry.dtype == DType::kBool;
 }
 
-/// Whether a head loads a tensor of its files.
+/// Whether a tensor is of a module that is in the file and not used.
+bool is_of_unused_module(const PlannedHead& head, const std::string& name) {
+  const std::string layers = head.prefix + "layers.";
+  if (!head.layer_is_module || !name.starts_with(layers)) {
+    return false;
+  }
+  int64_t module = 0;
+  const char* begin = name.data() + layers.size();
+  return std::from_chars(begin, name.data() + name.size(), module).ec == std::errc() &&
+         module >= head.modules;
+}
+
+/// Whether a head keeps a tensor of its files.
 bool is_loaded(const PlannedHead& head, const TensorEntry& entry) {
   const auto ends_so = [&](const std::string& end) { return entry.name.ends_with(end); };
   return entry.name.rfind(head.prefix, 0) == 0 && !ends_so("inv_freq") && !ends_so("t2d") &&
+         !is_of_unused_module(head, entry.name) &&
          std::none_of(head.left_out.begin(), head.left_out.end(), ends_so);
 }
 
@@ -94,10 +112,11 @@ struct JoinedRows {
   int64_t rows = 0;
 };
 
-int64_t head_weights(const PlannedHead& head, const HeadFormats& formats) {
+int64_t head_weights(const PlannedHead& head, const TensorFiles& files,
+                     const HeadFormats& formats) {
   int64_t bytes = formats.row_copies(head.target_rows);
   std::map<std::string, JoinedRows> matrices;
-  for (const TensorEntry* entry : head.files->tensors()) {
+  for (const TensorEntry* entry : files.tensors()) {
     if (!is_loaded(head, *entry)) {
       continue;
     }
@@ -121,12 +140,13 @@ DraftNeeds head_needs(const PlannedHead& head, const ModelFiles& target,
                       const ModelOptions& options, int64_t context) {
   const LoadOptions loading = measured_options(options);
   const auto sizes = measured(*target.open, loading);
-  TensorSource source(head.files, loading.place);
+  const std::shared_ptr<const TensorFiles> files = head.open();
+  TensorSource source(files, loading.place);
   source.leave_out_bytes();
   const bool in_blocks = head.follows_blocks && !sizes->layers.empty() &&
                          is_in_blocks(sizes->layers.front().qkv.parts.front().format);
   const HeadFormats formats{*sizes, source, in_blocks, loading.dtype};
-  DraftNeeds needs{.weights = head_weights(head, formats)};
+  DraftNeeds needs{.weights = head_weights(head, *files, formats)};
   TransformerInfo layers = *sizes;
   layers.plan = head.layers;
   layers.config.num_layers = std::ssize(head.layers);
@@ -159,6 +179,11 @@ void note_draft_model(const ConfigNode& drafter, const RunPlan& run, const Model
                                               int64_t context) {
         ModelOptions own = options;
         own.device = target.device;
+        try {
+          check_device(own);
+        } catch (const ConfigError& error) {
+          throw ConfigError(fmt::format("{}: {}", key, error.what()));
+        }
         const MemoryNeeds all =
             memory_needs(files, own, std::min(context, files.config.max_position_embeddings));
         return DraftNeeds{.key = key,

@@ -33,9 +33,12 @@ using MeasureDraft =
 
 /// A head as its files and config describe it.
 struct PlannedHead {
-  std::shared_ptr<const TensorFiles> files;
+  /// Opens its files: when it is measured, as most runs print no memory.
+  std::function<std::shared_ptr<const TensorFiles>()> open;
   std::string prefix = {};                 ///< with which names of its tensors begin
-  std::vector<std::string> left_out = {};  ///< tensors that are not loaded
+  std::vector<std::string> left_out = {};  ///< ends of names of tensors that are not loaded
+  /// Tensors of a module's layer, from "PREFIXlayers.MODULES." on, belong to unused modules.
+  bool layer_is_module = false;
   /// Whether it keeps plain tensors beside what products read.
   bool keeps_tensors = false;
   /// Whether its matrices are int8 beside a target in blocks (head_packing).
@@ -48,7 +51,7 @@ struct PlannedHead {
 
 /// Notes what a head takes (StrategyNotes::drafts); `drafter`: of the config.
 void note_head(const ConfigNode& drafter, const RunPlan& run, PlannedHead head);
-/// Notes a draft model, which is loaded with these options.
+/// Notes a draft model, which is loaded with these options, on the device that is asked of.
 void note_draft_model(const ConfigNode& drafter, const RunPlan& run, const ModelFiles& files,
                       const ModelOptions& options);
 

@@ -43,7 +43,8 @@ DrafterRegistry::Make prepare_assistant(const ConfigNode& node, const RunPlan& p
     target_folder = plan.target->folder;
     note_error(node, "weights", [&] {
       (void)load_assistant(given.weights, unloaded_target(plan.target->config, plan.target->plan));
-      note_head(node, plan, {.files = open_assistant(given.weights).tensors});
+      note_head(node, plan,
+                {.open = [folder = given.weights] { return open_assistant(folder).tensors; }});
     });
   }
   return [=](BuildContext& context) {

@@ -34,7 +34,8 @@ OptionTable<BlockHeadOptions> block_head_options(BlockMethod method) {
 /// Notes what the head takes.
 void note_block_head(const ConfigNode& node, const RunPlan& plan,
                      const std::filesystem::path& folder, const BlockHeadConfig& config) {
-  PlannedHead head{.files = std::make_shared<CheckpointTensors>(folder), .layers = config.plan};
+  PlannedHead head{.open = [folder] { return std::make_shared<CheckpointTensors>(folder); },
+                   .layers = config.plan};
   if (!config.own_embedding) {
     head.left_out.emplace_back("embed_tokens.weight");
   }

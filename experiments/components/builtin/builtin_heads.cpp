@@ -31,7 +31,7 @@ TransformerOptions engine_options(const BuildContext& context) {
 void note_eagle(const ConfigNode& node, const RunPlan& plan, const std::filesystem::path& folder,
                 const EagleConfig& config) {
   const bool third = captures_streams(config.version);
-  PlannedHead head{.files = std::make_shared<CheckpointTensors>(folder),
+  PlannedHead head{.open = [folder] { return std::make_shared<CheckpointTensors>(folder); },
                    .keeps_tensors = config.version == EagleVersion::kPEagle,
                    .follows_blocks = true,
                    .layers = {static_cast<size_t>(config.layers), config.plan}};
@@ -119,15 +119,19 @@ void check_mtp(const ConfigNode& node, const RunPlan& plan, int64_t wanted) {
     const auto head =
         load_mtp_head(plan.target->folder, unloaded_target(plan.target->config, plan.target->plan));
     check_draft_layers(node, plan, {head->layers.front().plan}, plan.target->config);
-    note_head(node, plan,
-              {.files = std::make_shared<CheckpointTensors>(
-                   head_tensors(plan.target->folder, "mtp.safetensors")),
-               .prefix = "mtp.",
-               .left_out = {"embed_tokens.weight", "lm_head.weight"},  // the target's
-               .follows_blocks = true,
-               .layers = {head->layers.front().plan},
-               .modules = wanted == 0 ? count : wanted,
-               .feature_width = plan.target->config.hidden_size});
+    note_head(
+        node, plan,
+        {.open =
+             [folder = plan.target->folder] {
+               return std::make_shared<CheckpointTensors>(head_tensors(folder, "mtp.safetensors"));
+             },
+         .prefix = "mtp.",
+         .left_out = {"embed_tokens.weight", "lm_head.weight"},  // copies of the target's
+         .layer_is_module = true,
+         .follows_blocks = true,
+         .layers = {head->layers.front().plan},
+         .modules = wanted == 0 ? count : wanted,
+         .feature_width = plan.target->config.hidden_size});
   }
 }
 

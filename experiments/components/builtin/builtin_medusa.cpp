@@ -23,10 +23,11 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
     target_folder = plan.target->folder;
     note_error(node, "weights", [&] {
       const MedusaHead head = load_medusa_head(folder, unloaded_target(plan.target->config));
-      note_head(node, plan,
-                {.files = std::make_shared<CheckpointTensors>(medusa_tensors(folder)),
-                 .follows_blocks = true,
-                 .target_rows = head.config.draft_vocab_size});
+      note_head(
+          node, plan,
+          {.open = [folder] { return std::make_shared<CheckpointTensors>(medusa_tensors(folder)); },
+           .follows_blocks = true,
+           .target_rows = head.config.draft_vocab_size});
     });
   }
   return [=](BuildContext& context) {

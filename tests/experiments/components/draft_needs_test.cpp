@@ -8,11 +8,14 @@
 #include <any>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/error.h"
 #include "core/families/model.h"
+#include "core/formats/safetensors.h"
 #include "core/transformer/heads/block_head.h"
 #include "core/transformer/heads/drafting_functions.h"
 #include "core/transformer/heads/medusa_head.h"
@@ -138,6 +141,7 @@ std::vector<HeadCase> head_cases(const std::function<std::filesystem::path(std::
   return {{"type: eagle, weights: eagle", eagle(EagleVersion::kEagle)},
           {"type: eagle3, weights: eagle3", eagle(EagleVersion::kEagle3)},
           {"type: mtp", mtp(2)},
+          {"type: mtp, modules: 1", mtp(1)},
           {"type: medusa, weights: medusa", medusa("medusa")},
           {"type: medusa, weights: medusa_shared", medusa("medusa_shared")},
           {"type: dflash, weights: dflash", block}};
@@ -169,6 +173,58 @@ TEST_F(DraftNeedsTest, ADraftModelIsAModel) {
   EXPECT_EQ(draft.key, "strategies[0].drafter");
   EXPECT_EQ(draft.weights, model.matrices + model.vectors);
   EXPECT_EQ(draft.total(), model.total());
+}
+
+/// Published files of modules hold copies of the target's tables, which are not loaded.
+TEST_F(DraftNeedsTest, TablesOfAnMtpFileAreTheTargets) {
+  const DraftNeeds without = needs("type: mtp", {.dtype = ""}, 300);
+  const ModelFiles files = read_model_files(path("target"));
+  const int64_t vocab = files.config.vocab_size;
+  const int64_t hidden = files.config.hidden_size;
+  {
+    const std::vector<float> table(static_cast<size_t>(vocab * hidden));
+    const CheckpointTensors held(path("target"), "mtp.safetensors");
+    std::vector<TensorToWrite> tensors;
+    for (const TensorEntry* entry : held.tensors()) {
+      tensors.push_back({entry->name, entry->dtype, entry->shape, entry->bytes});
+    }
+    for (const char* name : {"mtp.embed_tokens.weight", "mtp.lm_head.weight"}) {
+      tensors.push_back({name, DType::kF32, {vocab, hidden}, std::as_bytes(std::span(table))});
+    }
+    write_safetensors(path("target") / "both.safetensors", tensors, held.metadata());
+  }
+  std::filesystem::rename(path("target") / "both.safetensors", path("target") / "mtp.safetensors");
+  EXPECT_EQ(needs("type: mtp", {.dtype = ""}, 300).weights, without.weights);
+}
+
+/// A plan whose memory nobody asks for keeps no files of heads open.
+TEST_F(DraftNeedsTest, FilesOfHeadsAreOpenedWhenTheyAreMeasured) {
+  for (const std::string name : {"eagle3", "medusa", "dflash"}) {
+    const ExperimentPlan made = plan(fmt::format("type: {0}, weights: {0}", name));
+    std::filesystem::remove_all(path(name));
+    const auto& measure = made.points.front().config.strategies.front().notes.drafts.front();
+    EXPECT_THROW((void)measure(read_model_files(path("target")), {.dtype = ""}, 300), WeightsError)
+        << name;
+  }
+}
+
+TEST_F(DraftNeedsTest, CheckCapsWeightsAtTheMemoryLimit) {
+  (void)plan("type: eagle3, weights: eagle3");
+  const MemoryNeeds all = memory_needs(read_model_files(path("target")), {.dtype = ""}, 512);
+  const int64_t weights = all.matrices + all.vectors;
+  const auto limited = [&](int64_t bytes) {
+    return cli({"check", path("c.yaml").string(), "--memory", "--set",
+                fmt::format("model.memory_limit={}KB", bytes / 1000)});
+  };
+  const int64_t limit = (weights - 1000) / 1000 * 1000;
+  const CliResult capped = limited(limit);
+  EXPECT_EQ(capped.code, 0) << capped.err;
+  EXPECT_THAT(capped.out, testing::AllOf(testing::HasSubstr(fmt::format("model {:>37}", limit)),
+                                         testing::HasSubstr(fmt::format(
+                                             "memory_limit: {} of {} bytes", limit, weights))));
+  const CliResult roomy = limited(weights + 1000000);
+  EXPECT_THAT(roomy.out, testing::AllOf(testing::HasSubstr(fmt::format("model {:>37}", weights)),
+                                        testing::Not(testing::HasSubstr("memory_limit"))));
 }
 
 TEST_F(DraftNeedsTest, CheckPrintsARowForEachDrafter) {
