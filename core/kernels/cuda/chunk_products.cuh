@@ -73,6 +73,16 @@ __device__ inline void multiply_rows(const Tile& tile, const SharedView& view, i
                                      const StepNumbers& numbers, RowSums& sums) {
   uint32_t words[Kv::kParts][4];
   expand<Kv>(numbers, words);
+  if (view.is_whole) {
+#pragma unroll
+    for (int row_tile = 0; row_tile < kRowTiles; ++row_tile) {
+      if (row_tile < tile.row_tiles) {
+        multiply_parts<Kv>(words, read_step(tile.fragments(step, row_tile) + lane_index()),
+                           sums.numbers[row_tile]);
+      }
+    }
+    return;
+  }
 #pragma unroll
   for (int row_tile = 0; row_tile < kRowTiles; ++row_tile) {
     if (view.has_tile(row_tile)) {

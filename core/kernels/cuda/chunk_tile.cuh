@@ -124,6 +124,7 @@ __device__ inline void fill_group(const ChunkPass& pass, const TileRows& rows, c
 /// Rows that are multiplied with what one node of the tile sees: its own, or all of them.
 struct SharedView {
   int32_t node, begin, end;
+  bool is_whole;  ///< whether they are all rows of the tile
 
   __device__ bool has(int32_t row) const { return row >= begin && row < end; }
   /// Whether the view has one of the kTileRows rows of a tile.
@@ -143,7 +144,7 @@ __device__ inline void for_each_view(const TileRows& rows, const Tile& tile, int
     if ((seen >> static_cast<unsigned>(n) & 1U) != 0) {
       const int32_t begin = rows.first_row(n);
       const int32_t end = same ? rows.count : begin + rows.group;
-      use(SharedView{n, begin, end < rows.count ? end : rows.count});
+      use(SharedView{n, begin, end < rows.count ? end : rows.count, same});
     }
   }
 }
