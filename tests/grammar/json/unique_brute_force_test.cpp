@@ -168,7 +168,7 @@ TEST(UniqueBruteForceTest, ManyContains) {
   const auto vocabulary = tiny_vocabulary(4, 150);
   int valid = 0;
   int alive = 0;
-  for (uint32_t seed = 0; seed < 80; ++seed) {
+  for (uint32_t seed = 0; seed < 40; ++seed) {
     const std::string schema = many_contains(seed);
     SCOPED_TRACE(fmt::format("{} seed {}", schema, seed));
     const auto grammar =
@@ -182,8 +182,8 @@ TEST(UniqueBruteForceTest, ManyContains) {
       ASSERT_NO_FATAL_FAILURE(expect_masks_are_steps(*grammar, seed));
     }
   }
-  EXPECT_GT(valid, 1000);
-  EXPECT_GT(alive, 40);
+  EXPECT_GT(valid, 500);
+  EXPECT_GT(alive, 20);
 }
 
 /// Which items count towards which `contains` is not tried out in all combinations.

@@ -253,11 +253,13 @@ TEST(MaskBuilderTest, StringsInUniqueArrays) {
                                           R"([["a"],["a","foo)",
                                           R"([{"a":["a)",
                                           R"([{"a":["a"]},{"a":["a)"};
+  size_t begin = 0;  // every array with half of the options, every option with half of the arrays
   for (const std::string& array : kUniqueArrays) {
     const std::string schema =
         R"({"type": "array", "uniqueItems": true, "allOf": [)" + array + "]}";
-    for (const JsonSchemaOptions& options : kMaskOptions) {
-      const Grammar grammar = compile_json_schema(vocabulary, schema, options);
+    begin = 1 - begin;
+    for (size_t i = begin; i < kMaskOptions.size(); i += 2) {
+      const Grammar grammar = compile_json_schema(vocabulary, schema, kMaskOptions[i]);
       for (const std::string& text : texts) {
         const StateId state = grammar->next(grammar->start(), text);
         if (state != Automaton::kDead) {
