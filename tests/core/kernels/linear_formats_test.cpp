@@ -69,10 +69,13 @@ TEST_P(LinearFormatsTest, RowsDoNotDependOnEachOther) {
   const Linear linear = random_linear(70, 6);
   const Tensor input = random_input(kMax, linear);
   const Tensor all = linear_product(linear, input);
-  for (int64_t nodes = 1; nodes <= kMax; nodes += nodes < 18 ? 1 : 19) {
+  for (int64_t nodes = 1; nodes <= kMax; nodes += nodes < 18 ? 1 : 38) {
     EXPECT_TRUE(
         at::equal(linear_product(linear, input.narrow(0, 0, nodes)), all.narrow(0, 0, nodes)))
         << nodes << " nodes";
+    if (nodes > 18) {
+      continue;
+    }
     const int64_t last = kMax - nodes;
     EXPECT_TRUE(
         at::equal(linear_product(linear, input.narrow(0, last, nodes)), all.narrow(0, last, nodes)))
