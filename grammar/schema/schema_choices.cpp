@@ -5,12 +5,15 @@
 #include <iterator>
 #include <utility>
 
+#include "grammar/interruption.h"
 #include "grammar/schema/disjointness_check.h"
 
 namespace specdec {
 namespace {
 
 constexpr int kMaxListReferences = 8;  // that lead to a list
+/// Of the lists that references of one document copy: further ones are alternatives of their own.
+constexpr uint64_t kMaxReferredBytes = 4'000'000;
 
 /// Keywords that may stand beside a list: they say nothing about values.
 bool is_beside_list(std::string_view keyword) {
@@ -79,8 +82,8 @@ bool SchemaFormulas::Choices::keep_type(SchemaNode node, Values& values) const {
   return true;
 }
 
-std::optional<SchemaFormulas::Choices::Values> SchemaFormulas::Choices::listed(SchemaNode node,
-                                                                               int references) {
+std::optional<SchemaNode> SchemaFormulas::Choices::source_of(SchemaNode node,
+                                                             int references) const {
   const JsonValue& schema = self_.document_.value(node);
   if (!schema.is(JsonValue::Type::kObject) || !self_.document_.has_assertions(node) ||
       references > kMaxListReferences) {
@@ -97,59 +100,82 @@ std::optional<SchemaFormulas::Choices::Values> SchemaFormulas::Choices::listed(S
       return std::nullopt;
     }
   }
-  if (source == nullptr) {
+  if (source == nullptr || (source->name == "enum" && !source->value.is(JsonValue::Type::kArray))) {
     return std::nullopt;
   }
-  if (source->name == "$ref") {
-    const bool alone = self_.keywords_.find(node, "type") == nullptr;
-    return alone && source->value.is(JsonValue::Type::kString)
-               ? listed(self_.document_.resolve(node, source->value.text), references + 1)
-               : std::nullopt;
+  if (source->name != "$ref") {
+    return node;
   }
-  if (source->name == "enum" && !source->value.is(JsonValue::Type::kArray)) {
-    return std::nullopt;
-  }
-  self_.keywords_.check_text(node, source->name, source->value);
-  self_.keywords_.check_numbers(node, source->name, source->value);
-  Values values = source->name == "enum" ? source->value.items : Values{source->value};
-  return keep_type(node, values) ? std::optional(std::move(values)) : std::nullopt;
+  const bool alone = self_.keywords_.find(node, "type") == nullptr;
+  return alone && source->value.is(JsonValue::Type::kString)
+             ? source_of(self_.document_.resolve(node, source->value.text), references + 1)
+             : std::nullopt;
 }
 
-FormulaId SchemaFormulas::Choices::choose(std::vector<FormulaId> others, const Values& values) {
-  if (!values.empty()) {
-    others.push_back(self_.formulas_.equals_any(values));
+std::optional<SchemaFormulas::Choices::Values> SchemaFormulas::Choices::listed(
+    SchemaNode source) const {
+  const JsonValue* list = self_.keywords_.find(source, "enum");
+  const std::string_view keyword = list != nullptr ? "enum" : "const";
+  const JsonValue& value = *self_.keywords_.find(source, keyword);
+  self_.keywords_.check_text(source, keyword, value);
+  self_.keywords_.check_numbers(source, keyword, value);
+  Values values = list != nullptr ? value.items : Values{value};
+  return keep_type(source, values) ? std::optional(std::move(values)) : std::nullopt;
+}
+
+bool SchemaFormulas::Choices::copy_values(SchemaNode source, bool referred) {
+  if (referred && self_.referred_bytes_ < kMaxReferredBytes) {
+    self_.referred_bytes_ += SchemaKeywords::size_of(self_.document_.value(source));
+  }
+  if (referred && self_.referred_bytes_ >= kMaxReferredBytes) {
+    return false;
+  }
+  std::optional<Values> list = listed(source);
+  if (list) {
+    std::ranges::move(*list, std::back_inserter(values_));
+  }
+  return list.has_value();
+}
+
+bool SchemaFormulas::Choices::add_listed(SchemaNode node) {
+  Interruption::check();
+  const std::optional<SchemaNode> source = source_of(node);
+  if (!source) {
+    return false;
+  }
+  const auto known = added_.find(*source);
+  return known != added_.end() ? known->second
+                               : (added_[*source] = copy_values(*source, *source != node));
+}
+
+FormulaId SchemaFormulas::Choices::choose(std::vector<FormulaId> others) {
+  if (!values_.empty()) {
+    others.push_back(self_.formulas_.equals_any(values_));
   }
   return self_.formulas_.any_of(others);
 }
 
 FormulaId SchemaFormulas::Choices::any_of(Subschema here, size_t size) {
   std::vector<FormulaId> others;
-  Values values;
   for (size_t i = 0; i < size; ++i) {
-    if (auto list = listed(self_.document_.child(here.node, "anyOf", i))) {
-      std::ranges::move(*list, std::back_inserter(values));
-    } else {
+    if (!add_listed(self_.document_.child(here.node, "anyOf", i))) {
       others.push_back(self_.below(here, "anyOf", i));
     }
   }
-  return choose(std::move(others), values);
+  return choose(std::move(others));
 }
 
+/// Only lists that share no value with another part are added.
 FormulaId SchemaFormulas::Choices::one_of(Subschema here, size_t size) {
   const std::vector<FormulaId> apart = no_others(here, size);
   std::vector<FormulaId> others;
-  Values values;  // of lists that share none with another part
   for (size_t i = 0; i < size; ++i) {
-    auto list = apart[i] == FormulaStore::kTrue
-                    ? listed(self_.document_.child(here.node, "oneOf", i))
-                    : std::nullopt;
-    if (list) {
-      std::ranges::move(*list, std::back_inserter(values));
-    } else {
+    if (apart[i] != FormulaStore::kTrue ||
+        !add_listed(self_.document_.child(here.node, "oneOf", i))) {
       others.push_back(self_.formulas_.all_of({self_.below(here, "oneOf", i), apart[i]}));
     }
   }
-  return choose(std::move(others), values);
+  return choose(std::move(others));
 }
 
 std::vector<FormulaId> SchemaFormulas::Choices::no_others(Subschema here, size_t size) {

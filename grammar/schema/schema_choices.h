@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -21,14 +22,23 @@ class SchemaFormulas::Choices {
  private:
   using Values = std::vector<JsonValue>;
 
-  /// The values of a subschema that says what they are and nothing else; nothing for any other.
-  /// Throws GrammarError for values that cannot be told apart.
-  std::optional<Values> listed(SchemaNode node, int references = 0);
+  /// Adds the values of a subschema that says what they are and nothing else, those of one `enum`
+  /// or `const` once however many references lead to it; false for any other subschema, and where
+  /// references of the document have already copied as many values as one list may have. Throws
+  /// GrammarError for values that cannot be told apart.
+  bool add_listed(SchemaNode node);
+  bool copy_values(SchemaNode source, bool referred);
+  /// Where the values of such a subschema stand: itself, or where references lead.
+  std::optional<SchemaNode> source_of(SchemaNode node, int references = 0) const;
+  /// Values of an `enum` or `const`; nothing where their texts do not tell their types.
+  std::optional<Values> listed(SchemaNode source) const;
   /// Leaves out the values of other types; false where that is not told by their texts.
   bool keep_type(SchemaNode node, Values& values) const;
-  FormulaId choose(std::vector<FormulaId> others, const Values& values);
+  FormulaId choose(std::vector<FormulaId> others);
 
   SchemaFormulas& self_;
+  Values values_;                     ///< of the lists that were added
+  std::map<SchemaNode, bool> added_;  ///< by where they stand: whether they are among these
 };
 
 }  // namespace specdec

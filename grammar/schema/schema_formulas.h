@@ -34,6 +34,8 @@ class SchemaFormulas {
   std::string location(const Atom& atom) const { return document_.location(atom.a); }
   /// The strings that satisfy a formula.
   RegexId text_language(FormulaId formula);
+  /// Size of the lists of values that references have copied into choices so far.
+  uint64_t referred_bytes() const { return referred_bytes_; }
 
  private:
   /// Dynamic scope: the resources with dynamic anchors that were entered, outermost first.
@@ -76,6 +78,7 @@ class SchemaFormulas {
   FlatMap expanded_;        ///< by node and scope
   uint32_t next_rank_ = 0;  ///< of the properties, in the order of reading
   std::map<FormulaId, RegexId> languages_;
+  uint64_t referred_bytes_ = 0;
   std::set<std::pair<SchemaNode, uint32_t>> open_;  ///< being read: a schema that is its own part
 };
 

@@ -1,6 +1,7 @@
 #include "grammar/schema/schema_keywords.h"
 
 #include "core/error.h"
+#include "grammar/interruption.h"
 #include "grammar/numbers/decimal.h"
 #include "grammar/schema/formula.h"
 
@@ -71,8 +72,20 @@ void SchemaKeywords::check_text(SchemaNode node, std::string_view keyword,
   }
 }
 
+uint64_t SchemaKeywords::size_of(const JsonValue& value) {
+  uint64_t size = 1 + value.text.size();
+  for (const JsonValue& item : value.items) {
+    size += size_of(item);
+  }
+  for (const JsonMember& member : value.members) {
+    size += member.name.size() + size_of(member.value);
+  }
+  return size;
+}
+
 void SchemaKeywords::check_numbers(SchemaNode node, std::string_view keyword,
                                    const JsonValue& value) const {
+  Interruption::check();
   if (value.is(Type::kNumber)) {
     try {
       (void)to_fraction(parse_decimal(value.text));

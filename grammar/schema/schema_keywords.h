@@ -21,6 +21,8 @@ class SchemaKeywords {
   uint64_t count(SchemaNode node, std::string_view name, uint64_t missing) const;
   /// Length of a list of schemas; 0 where it is not given.
   size_t list_size(SchemaNode node, std::string_view name) const;
+  /// Size of a value: one for each part, and the bytes of its texts.
+  static uint64_t size_of(const JsonValue& value);
   /// Fails when the value's strings are too many or too long.
   void check_text(SchemaNode node, std::string_view keyword, const JsonValue& value) const;
   /// Fails when the value holds a number beyond what to_fraction takes.

@@ -4,11 +4,18 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "grammar/compiled_grammar.h"
+#include "grammar/interruption.h"
+#include "grammar/regex/regex.h"
+#include "grammar/schema/formula.h"
+#include "grammar/schema/schema_document.h"
+#include "grammar/schema/schema_formulas.h"
 #include "tests/support/grammar_vocabularies.h"
 #include "tests/support/grammar_walk.h"
 #include "tests/support/naive_validator.h"
@@ -102,6 +109,78 @@ TEST(SchemaChoicesTest, ListsMeanWhatEachOfThemSays) {
           << schema << " " << text;
     }
   }
+}
+
+/// What expanding the root of a schema, and the property `p` of each number below `properties`,
+/// copies.
+uint64_t referred_bytes(const std::string& schema, size_t properties) {
+  SchemaDocument document(parse_json(schema, "schema"), SchemaRegistry());
+  RegexStore regexes;
+  FormulaStore formulas(regexes);
+  SchemaFormulas reader(document, formulas, {});
+  (void)reader.expand(formulas.atom_of(reader.root()));
+  const SchemaNode all = document.root();
+  for (size_t i = 0; i < properties; ++i) {
+    const JsonMember& member = document.value(all).find("properties")->members[i];
+    (void)reader.expand(
+        {.kind = AtomKind::kSchema, .a = document.child(all, "properties", member)});
+  }
+  return reader.referred_bytes();
+}
+
+std::string long_enum(size_t size) {
+  std::vector<std::string> values;
+  for (size_t i = 0; i < size; ++i) {
+    values.push_back(constant_number(i));
+  }
+  return fmt::format(R"("$defs":{{"e":{{"enum":[{0}]}},"f":{{"$ref":"#/$defs/e"}}}})",
+                     fmt::join(values, ","));
+}
+
+TEST(SchemaChoicesTest, ManyReferencesToOneListCopyItOnce) {
+  const std::string list = long_enum(2'000);
+  std::string parts = R"({"const":"a"})";
+  for (size_t i = 0; i < 2'000; ++i) {
+    parts += fmt::format(R"(,{{"$ref":"#/$defs/{}"}})", i % 2 == 0 ? "e" : "f");
+  }
+  const std::string schema = fmt::format(R"({{"anyOf":[{}],{}}})", parts, list);
+  EXPECT_GT(referred_bytes(schema, 0), 2'000);
+  EXPECT_LT(referred_bytes(schema, 0), 2 * list.size());
+  const ChoiceGrammar grammar = compile_as_one_list(schema);
+  EXPECT_TRUE(accepts(*grammar, constant_number(1'999)));
+  EXPECT_TRUE(accepts(*grammar, "\"a\""));
+  EXPECT_FALSE(accepts(*grammar, constant_number(2'000)));
+}
+
+/// Choices that each have one constant more than a shared list: lists that are not copied any more
+/// are alternatives, which say the same.
+TEST(SchemaChoicesTest, WhatReferencesCopyIsBounded) {
+  constexpr size_t kChoices = 300;
+  const std::string list = long_enum(4'000);
+  std::string parts;
+  for (size_t i = 0; i < kChoices; ++i) {
+    parts += fmt::format(R"({}"p{}":{{"anyOf":[{{"const":"c{}"}},{{"$ref":"#/$defs/f"}}]}})",
+                         i == 0 ? "" : ",", i, i);
+  }
+  const std::string schema = fmt::format(R"({{"properties":{{{}}},{}}})", parts, list);
+  EXPECT_LT(referred_bytes(schema, kChoices), 5'000'000);
+  EXPECT_GT(kChoices * list.size(), 6'000'000);
+  const ChoiceGrammar grammar =
+      compile_json_schema(empty_vocabulary(), schema, json_options(false, "compact"));
+  for (const size_t i : {size_t{0}, kChoices - 1}) {
+    EXPECT_TRUE(accepts(*grammar, fmt::format(R"({{"p{0}":"c{0}"}})", i)));
+    EXPECT_TRUE(accepts(*grammar, fmt::format(R"({{"p{}":{}}})", i, constant_number(3'999))));
+    EXPECT_FALSE(accepts(*grammar, fmt::format(R"({{"p{}":{}}})", i, constant_number(4'000))));
+    EXPECT_FALSE(accepts(*grammar, fmt::format(R"({{"p{}":"c"}})", i)));
+  }
+}
+
+TEST(SchemaChoicesTest, ReadingListsIsInterrupted) {
+  const std::atomic<bool> cancelled = true;
+  const std::string list = long_enum(2'000);
+  const std::string schema = fmt::format(R"({{"anyOf":[{{"$ref":"#/$defs/e"}}],{}}})", list);
+  const Interruption interruption(std::numeric_limits<double>::infinity(), &cancelled);
+  EXPECT_THROW((void)referred_bytes(schema, 0), GrammarInterrupted);
 }
 
 /// Until draft 6 there is no `const`, and whole numbers are told by how they are written.
