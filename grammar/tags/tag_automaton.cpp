@@ -143,7 +143,7 @@ class TagAutomaton final : public Automaton, public StringStates {
 
   std::optional<std::string> completion(StateId state) override {
     const TagCompletion way = find_completion(program_, threads(state));
-    return way.bytes.empty() && way.token ? std::nullopt : std::optional(way.bytes);
+    return way.bytes.empty() && !is_complete(state) ? std::nullopt : std::optional(way.bytes);
   }
 
   std::optional<Token> completion_token(StateId state) override {
