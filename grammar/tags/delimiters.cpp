@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
 
 #include "core/error.h"
 #include "grammar/json/json_schema.h"
@@ -41,14 +40,11 @@ class DelimiterCheck {
       : style_(style), check_(check) {}
 
   void schema(const JsonValue& schema, const std::string& place) const {
-    static const std::set<std::string_view> maps = {"properties",  "patternProperties",
-                                                    "$defs",       "dependentSchemas",
-                                                    "definitions", "dependencies"};
     for (const JsonMember& member : schema.members) {
       const std::string here = place + "/" + escape_pointer(member.name);
-      if (maps.contains(member.name)) {
+      if (is_map_of_schemas(member.name)) {
         for (const JsonMember& entry : member.value.members) {
-          text(entry.name, here);
+          text(member.name == "properties" ? entry.name : "", here);
           this->schema(entry.value, here + "/" + escape_pointer(entry.name));
         }
       } else if (member.name == "enum" || member.name == "const" || member.name == "required") {

@@ -26,26 +26,32 @@ class NameCheck {
   void schema(const JsonValue& schema, const std::string& pointer) const {
     for (const JsonMember& member : schema.members) {
       const std::string here = pointer + "/" + escape_pointer(member.name);
-      if (member.name == "properties") {
-        for (const JsonMember& property : member.value.members) {
-          name(property.name, here);
-          this->schema(property.value, here + "/" + escape_pointer(property.name));
-        }
+      if (is_map_of_schemas(member.name)) {
+        entries(member, here);
       } else if (member.name == "required") {
         for (const JsonValue& required : member.value.items) {
           name(required.text, here);
         }
       } else if (member.name == "enum" || member.name == "const") {
         values(member.value, here);
-      } else if (member.name != "not" && member.name != "if" &&
-                 (member.name == "$defs" || member.name == "definitions" ||
-                  !is_annotation(member.name))) {
+      } else if (member.name != "not" && member.name != "if" && restricted_type(member.name)) {
         below(member.value, here);
       }
     }
   }
 
  private:
+  /// Schemas by name: those of `properties` are written. Patterns and the names of definitions are
+  /// not, nor need the names be that dependencies speak of.
+  void entries(const JsonMember& map, const std::string& pointer) const {
+    for (const JsonMember& entry : map.value.members) {
+      if (map.name == "properties" && !entry.value.is(JsonValue::Type::kFalse)) {
+        name(entry.name, pointer);
+      }
+      schema(entry.value, pointer + "/" + escape_pointer(entry.name));
+    }
+  }
+
   void below(const JsonValue& value, const std::string& pointer) const {
     schema(value, pointer);
     for (size_t i = 0; i < value.items.size(); ++i) {

@@ -60,6 +60,13 @@ bool is_annotation(std::string_view keyword) {
   return annotations.contains(keyword);
 }
 
+bool is_map_of_schemas(std::string_view keyword) {
+  static const std::set<std::string_view> maps = {"properties",  "patternProperties",
+                                                  "$defs",       "dependentSchemas",
+                                                  "definitions", "dependencies"};
+  return maps.contains(keyword);
+}
+
 std::optional<std::string_view> restricted_type(std::string_view keyword) {
   static const std::map<std::string_view, std::set<std::string_view>> keywords = {
       {"",

@@ -319,7 +319,12 @@ TagFormat ArgumentWriter::array(const JsonValue& schema, const std::string& poin
 /// letters alike.
 TagFormat ArgumentWriter::object(const JsonValue& schema, const std::string& pointer,
                                  int depth) const {
-  std::vector<Property> all = schemas_.properties(schema, pointer);
+  std::optional<std::vector<Property>> listed = schemas_.properties(schema, pointer);
+  if (!listed) {
+    return gemma_arguments(style_, parse_json(R"({"type": "object"})", "object"),
+                           schemas_.place() + pointer, check_);
+  }
+  std::vector<Property> all = std::move(*listed);
   std::ranges::stable_sort(all, {}, [](const Property& property) {
     std::string low = property.name;
     std::ranges::transform(low, low.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -340,7 +345,8 @@ TagFormat ArgumentWriter::object(const JsonValue& schema, const std::string& poi
 
 TagFormat ArgumentWriter::parameters(const JsonValue& schema) const {
   std::vector<TagFormat> parts;
-  for (const Property& property : schemas_.properties(schema, "")) {
+  const std::optional<std::vector<Property>> listed = schemas_.properties(schema, "");
+  for (const Property& property : listed.value_or(std::vector<Property>())) {
     TagFormat tag = {.kind = TagFormat::Kind::kTag};
     tag.parts = {text_format(fmt::format("<parameter={}>\n", property.name)),
                  value(*property.schema, property.pointer, 1), text_format(std::string(kXmlEnd))};

@@ -91,8 +91,8 @@ bool ToolSchemas::is_object(const JsonValue& given, const std::string& pointer, 
                              });
 }
 
-std::vector<ToolSchemas::Property> ToolSchemas::properties(const JsonValue& schema,
-                                                           const std::string& pointer) const {
+std::optional<std::vector<ToolSchemas::Property>> ToolSchemas::properties(
+    const JsonValue& schema, const std::string& pointer) const {
   Object object;
   collect(schema, pointer, 0, object);
   if (object.schemas > 1 && object.others != nullptr) {
@@ -110,7 +110,8 @@ std::vector<ToolSchemas::Property> ToolSchemas::properties(const JsonValue& sche
       fail(pointer + "/properties", fmt::format("the name '{}' cannot be written", property.name));
     }
   }
-  return std::move(object.properties);
+  return object.lists || object.others != nullptr ? std::optional(std::move(object.properties))
+                                                  : std::nullopt;
 }
 
 void ToolSchemas::collect(const JsonValue& given, const std::string& pointer, int depth,
@@ -128,6 +129,7 @@ void ToolSchemas::collect(const JsonValue& given, const std::string& pointer, in
     fail(pointer, "a part of an object that has another 'type' cannot be written");
   }
   if (const JsonValue* listed = schema.find("properties")) {
+    object.lists = true;
     add_properties(*listed, pointer + "/properties", object);
   }
   if (const JsonValue* required = schema.find("required")) {

@@ -1,5 +1,6 @@
 #pragma once
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -37,8 +38,10 @@ class ToolSchemas {
   /// True where a schema, or each part of its allOf, has the type object.
   bool is_object(const JsonValue& schema, const std::string& pointer, int depth) const;
   /// Properties of an object: those listed in `properties`, also in those of the parts of its
-  /// allOf, and the required ones that `additionalProperties` describes.
-  std::vector<Property> properties(const JsonValue& schema, const std::string& pointer) const;
+  /// allOf, and the required ones that `additionalProperties` describes. Nothing for an object
+  /// whose names are free: none of these says which there are.
+  std::optional<std::vector<Property>> properties(const JsonValue& schema,
+                                                  const std::string& pointer) const;
 
  private:
   struct Object {
@@ -48,6 +51,7 @@ class ToolSchemas {
     const JsonValue* others = nullptr;  ///< additionalProperties other than true
     std::string others_pointer = {};
     int schemas = 0;
+    bool lists = false;  ///< has `properties`
   };
 
   void collect(const JsonValue& schema, const std::string& pointer, int depth,

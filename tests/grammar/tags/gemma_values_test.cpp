@@ -177,6 +177,64 @@ TEST(GemmaValuesTest, WhatCannotBeWrittenIsAnError) {
   EXPECT_THAT(error(R"({"properties": {"a": {"$ref": "#/$defs/none"}}})"), HasSubstr("none"));
 }
 
+/// Objects that list no properties have any, at the root and below; where one is listed, or an
+/// empty list is given, the tool has these.
+TEST(GemmaValuesTest, ObjectsWithoutPropertiesAreFree) {
+  const std::vector<const char*> objects = {
+      R"({"type": "object"})", R"({"type": "object", "additionalProperties": true})",
+      R"({"type": "object", "title": "x", "default": {}, "maxLength": 3})",
+      R"({"allOf": [{"type": "object"}, {"type": "object", "required": []}]})",
+      R"({"$ref": "#/$defs/map"})"};
+  for (const std::string object : objects) {
+    const std::string definitions = R"(, "$defs": {"map": {"type": "object"}}})";
+    const GemmaGrammar below =
+        compile_call(R"({"type": "object", "properties": {"b": {"type": "integer"}, "o": )" +
+                     object + R"(, "z": {"type": "null"}}, "required": ["o"])" + definitions);
+    const GemmaGrammar root = compile_call(object.substr(0, object.size() - 1) + definitions);
+    for (const char* json :
+         {"{}", R"({"x":1})", R"({"y":"a}","A b":[1,{"q":"<"},[]],"x":{"n":null}})"}) {
+      const std::string text = gemma_text(json);
+      EXPECT_TRUE(takes(root, text)) << object << " " << text;
+      EXPECT_TRUE(takes(below, "{b:1,o:" + text + ",z:null}")) << object << " " << text;
+      EXPECT_TRUE(takes(below, "{o:" + text + "}")) << object << " " << text;
+    }
+    for (const std::string text :
+         {R"({x})", R"({:1})", R"({x:1)", R"({"x":1})", R"({x:<|"|><tool_call|><|"|>})",
+          R"({x:1,x:2})", R"([1])", R"({x:y})", R"({x:1,})"}) {
+      EXPECT_FALSE(takes(root, text)) << object << " " << text;
+      EXPECT_FALSE(takes(below, "{o:" + text + "}")) << object << " " << text;
+    }
+    EXPECT_FALSE(takes(below, "{o:{},x:1}") || takes(below, "{o:{},b:1}"));
+  }
+  for (const char* none :
+       {R"({"type": "object", "properties": {}})",
+        R"({"type": "object", "additionalProperties": false})",
+        R"({"allOf": [{"type": "object", "properties": {}}, {"type": "object"}]})"}) {
+    EXPECT_TRUE(takes(compile_call(none), "{}"));
+    EXPECT_FALSE(takes(compile_call(none), "{x:1}")) << none;
+  }
+}
+
+/// Only names that arguments have need be written: those of definitions and patterns, of
+/// properties that are never there, and in what is no keyword, are not.
+TEST(GemmaValuesTest, NamesThatAreNotWrittenMayBeAnything) {
+  const GemmaGrammar grammar = compile_call(
+      R"({"properties": {"a": {"$ref": "#/$defs/pair%5Bint%2Cint%5D"}, "c:d": false},
+          "patternProperties": {"^[x:]+$": {"type": "string"}, "required": {"type": "integer"}},
+          "dependentSchemas": {"e,f": {"required": ["a"]}}, "additionalProperties": {"type": "null"},
+          "dependentRequired": {"e,f": ["g:h"]}, "x-ui": {"properties": {"{}": {}}},
+          "$defs": {"pair[int,int]": {"type": "array", "prefixItems": [{"type": "integer"}]},
+                    "required": {"enum": ["{}"]}, "properties": {"minProperties": 1},
+                    "const": {"a:b": {}}}})");
+  for (const char* text : {"{}", "{a:[1]}", R"({x:<|"|>y<|"|>})", "{required:1}", "{b:null}"}) {
+    EXPECT_TRUE(takes(grammar, text)) << text;
+  }
+  for (const char* text :
+       {R"({x:1})", R"({required:<|"|>y<|"|>})", "{c:d:null}", R"({a:[<|"|>y<|"|>]})"}) {
+    EXPECT_FALSE(takes(grammar, text)) << text;
+  }
+}
+
 /// Values of random schemas of all keywords, and values with one part changed.
 TEST(GemmaValuesTest, TakesWhatRandomSchemasAllow) {
   size_t valid = 0, invalid = 0;
@@ -302,6 +360,38 @@ TEST(GemmaValuesTest, MasksMakeFewStates) {
     EXPECT_EQ(grammar->limit(state), std::nullopt);
     EXPECT_EQ(quote(grammar->next(state, "1")), Automaton::kDead);  // the item before
     EXPECT_NE(quote(grammar->next(state, "2")), Automaton::kDead);
+  }
+}
+
+/// An object that needs more properties than a completion lists: no way is claimed, none is wrong,
+/// and masks go on as without.
+TEST(GemmaValuesTest, NoWayOutOfAnObjectThatNeedsTooMuch) {
+  for (const bool with_tokens : {false, true}) {
+    const GemmaGrammar grammar =
+        compile_call(R"({"minProperties": 2010, "additionalProperties": {"type": "string"}})",
+                     notation_vocabulary(with_tokens));
+    StateId state = with_tokens ? grammar->next(grammar->start(), Token{3})
+                                : grammar->next(grammar->start(), "<|tool_call>");
+    state = grammar->next(state, "call:f{");
+    const auto quote = [&](StateId at) {
+      return with_tokens ? grammar->next(at, Token{2}) : grammar->next(at, kQuoteText);
+    };
+    const StateId within = quote(grammar->next(state, "a:"));
+    for (const StateId at : {state, grammar->next(state, "a"), grammar->next(state, "a:"), within,
+                             quote(within), grammar->next(quote(within), ",")}) {
+      ASSERT_NE(at, Automaton::kDead);
+      EXPECT_EQ(grammar->completion(at), std::nullopt);
+      EXPECT_EQ(grammar->completion_token(at), std::nullopt);
+      EXPECT_FALSE(grammar->is_complete(at));
+      EXPECT_FALSE(grammar->mask(at).tokens().empty());
+    }
+    const GemmaGrammar fewer =
+        compile_call(R"({"minProperties": 2000, "additionalProperties": {"type": "null"}})",
+                     notation_vocabulary(with_tokens));
+    StateId first = with_tokens ? fewer->next(fewer->start(), Token{3})
+                                : fewer->next(fewer->start(), "<|tool_call>");
+    first = fewer->next(first, "call:f{");
+    EXPECT_TRUE(fewer->completion(first) || fewer->completion_token(first));
   }
 }
 
