@@ -125,7 +125,7 @@ void ToolSchemas::collect(const JsonValue& given, const std::string& pointer, in
   check_keywords(schema, {"type", "properties", "required", "additionalProperties", "allOf"},
                  pointer, "object");
   const JsonValue* type = schema.find("type");
-  if (type != nullptr && type->text != "object") {
+  if (type != nullptr && type->text != "object" && !has_string(*type, "object")) {
     fail(pointer, "a part of an object that has another 'type' cannot be written");
   }
   if (const JsonValue* listed = schema.find("properties")) {

@@ -181,8 +181,10 @@ TEST(GemmaValuesTest, WhatCannotBeWrittenIsAnError) {
 /// empty list is given, the tool has these.
 TEST(GemmaValuesTest, ObjectsWithoutPropertiesAreFree) {
   const std::vector<const char*> objects = {
-      R"({"type": "object"})", R"({"type": "object", "additionalProperties": true})",
+      R"({"type": "object"})",
+      R"({"type": "object", "additionalProperties": true})",
       R"({"type": "object", "title": "x", "default": {}, "maxLength": 3})",
+      R"({"type": ["null", "object"]})",
       R"({"allOf": [{"type": "object"}, {"type": "object", "required": []}]})",
       R"({"$ref": "#/$defs/map"})"};
   for (const std::string object : objects) {
@@ -212,6 +214,19 @@ TEST(GemmaValuesTest, ObjectsWithoutPropertiesAreFree) {
         R"({"allOf": [{"type": "object", "properties": {}}, {"type": "object"}]})"}) {
     EXPECT_TRUE(takes(compile_call(none), "{}"));
     EXPECT_FALSE(takes(compile_call(none), "{x:1}")) << none;
+  }
+}
+
+/// An object that may be null is written as one that may not: of the names that are listed.
+TEST(GemmaValuesTest, ObjectsThatMayBeNullListTheirProperties) {
+  const GemmaGrammar grammar = compile_call(
+      R"({"type": "object", "properties": {"o": {"type": ["object", "null"], "properties":
+          {"y": {"type": "integer"}, "x": {"type": "null"}}, "required": ["y"]}}})");
+  for (const char* text : {"{}", "{o:null}", "{o:{y:1}}", "{o:{x:null,y:1}}"}) {
+    EXPECT_TRUE(takes(grammar, text)) << text;
+  }
+  for (const char* text : {"{o:{}}", "{o:{y:1,z:1}}", "{z:1}", "{o:[]}", "{o:{y:1,x:null}}"}) {
+    EXPECT_FALSE(takes(grammar, text)) << text;
   }
 }
 
