@@ -31,6 +31,39 @@ constexpr std::chrono::milliseconds kGlance{200};
 /// Exit code of a child that an exception ended.
 constexpr int kThrown = 113;
 
+/// Lets the parent wait for its children where the shell ignores SIGCHLD, which children inherit:
+/// the system would forget how they ended.
+class ChildrenAreKept {
+ public:
+  ChildrenAreKept() {
+    struct sigaction kept = {};
+    kept.sa_handler = SIG_DFL;
+    sigaction(SIGCHLD, &kept, &before_);
+  }
+  ~ChildrenAreKept() { sigaction(SIGCHLD, &before_, nullptr); }
+  ChildrenAreKept(const ChildrenAreKept&) = delete;
+  ChildrenAreKept& operator=(const ChildrenAreKept&) = delete;
+
+ private:
+  struct sigaction before_ = {};
+};
+
+/// Time that a case has taken. While a program is stopped (Ctrl-Z), so are its children; the time
+/// between two looks therefore counts as two glances at most.
+class CaseClock {
+ public:
+  std::chrono::nanoseconds taken() {
+    const Clock::time_point now = Clock::now();
+    taken_ += std::min<std::chrono::nanoseconds>(now - last_look_, 2 * kGlance);
+    last_look_ = now;
+    return taken_;
+  }
+
+ private:
+  Clock::time_point last_look_ = Clock::now();
+  std::chrono::nanoseconds taken_{0};
+};
+
 /// Both ends of a pipe; closed with it.
 class Pipe {
  public:
@@ -109,12 +142,12 @@ class CaseProcess {
 
   /// The next case's result; after a crash the child is gone.
   CaseOutcome next(const CaseProcessOptions& options) {
-    const Clock::time_point deadline = Clock::now() + options.limit;
+    CaseClock clock;
     uint64_t size = 0;
     std::string answer;
-    if (read_all(reinterpret_cast<char*>(&size), sizeof(size), deadline)) {
+    if (read_all(reinterpret_cast<char*>(&size), sizeof(size), options.limit, clock)) {
       answer.resize(size);
-      if (read_all(answer.data(), size, deadline)) {
+      if (read_all(answer.data(), size, options.limit, clock)) {
         return {.answer = std::move(answer)};
       }
     }
@@ -155,11 +188,11 @@ class CaseProcess {
   }
 
   /// False at the end of what the child writes, and where it is late.
-  bool read_all(char* bytes, size_t size, Clock::time_point deadline) {
+  bool read_all(char* bytes, size_t size, std::chrono::milliseconds limit, CaseClock& clock) {
     while (size > 0) {
       InterruptGuard::check();
       const auto left =
-          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+          std::chrono::duration_cast<std::chrono::milliseconds>(limit - clock.taken());
       if (left.count() <= 0) {
         is_late_ = true;
         return false;
@@ -199,6 +232,7 @@ class CaseProcess {
 void run_in_processes(int64_t count, const CaseProcessOptions& options,
                       const std::function<std::string(int64_t index)>& run,
                       const std::function<void(int64_t index, const CaseOutcome& result)>& done) {
+  const ChildrenAreKept kept;
   const ScratchFolder scratch;  // also of what a crash leaves
   std::optional<CaseProcess> process;
   for (int64_t index = 0; index < count; ++index) {

@@ -14,7 +14,8 @@ struct CaseOutcome {
 };
 
 struct CaseProcessOptions {
-  /// Time that a case may take; one that takes longer is ended.
+  /// Time that a case may take; one that takes longer is ended. The clock stands while this program
+  /// is stopped, as by Ctrl-Z.
   std::chrono::milliseconds limit{120'000};
 };
 

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
@@ -94,6 +97,46 @@ TEST(CaseProcessesTest, ACaseThatDoesNotEndIsEnded) {
   ASSERT_EQ(results.size(), 2U);
   EXPECT_THAT(results[0].crash, AllOf(HasSubstr("within 0.7 s"), HasSubstr("--limit")));
   EXPECT_EQ(results[1].answer, "second");
+}
+
+/// As under a shell's `trap '' CHLD`, where waitpid finds no child.
+TEST(CaseProcessesTest, AnIgnoredSigchldHidesNoCrash) {
+  const auto before = std::signal(SIGCHLD, SIG_IGN);
+  const auto results = results_of(2, [](int64_t index) -> std::string {
+    if (index == 0) {
+      end_by(SIGSEGV);
+    }
+    return "second";
+  });
+  EXPECT_EQ(std::signal(SIGCHLD, before), SIG_IGN) << "the caller's choice is back";
+  ASSERT_EQ(results.size(), 2U);
+  EXPECT_THAT(results[0].crash, HasSubstr("(signal 11)"));
+  EXPECT_EQ(results[1].answer, "second");
+}
+
+/// As by Ctrl-Z, which stops all processes of a terminal's foreground group, and `fg`.
+TEST(CaseProcessesTest, TheClockStandsWhileTheProgramIsStopped) {
+  const pid_t group = fork();
+  ASSERT_GE(group, 0);
+  if (group == 0) {
+    setpgid(0, 0);
+    bool is_whole = false;
+    const auto sleep = [](int64_t) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+      return std::string("done");
+    };
+    run_in_processes(1, {.limit = std::chrono::seconds(4)}, sleep,
+                     [&](int64_t, const CaseOutcome& result) { is_whole = result.crash.empty(); });
+    _exit(is_whole ? 0 : 1);
+  }
+  setpgid(group, group);
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  ASSERT_EQ(kill(-group, SIGSTOP), 0);
+  std::this_thread::sleep_for(std::chrono::seconds(5));
+  ASSERT_EQ(kill(-group, SIGCONT), 0);
+  int status = -1;
+  ASSERT_EQ(waitpid(group, &status, 0), group);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(CaseProcessesTest, FilesThatACrashLeavesAreRemoved) {
