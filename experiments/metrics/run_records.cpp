@@ -31,28 +31,28 @@ nlohmann::json record_of(std::string_view line) {
   }
 }
 
-/// The lines up to a torn end. A line that is no JSON before one that is was not torn by a crash.
+/// The lines up to a torn end. A line feed is a line's last byte, so a whole line was not torn by a
+/// crash, whatever it holds.
 std::vector<ParsedLine> parse_lines(const NamedText& file, bool& torn) {
   std::vector<ParsedLine> lines;
   std::string_view rest = file.text;
-  int64_t torn_at = 0;
   for (int64_t number = 1; !rest.empty(); ++number) {
     const size_t end = rest.find('\n');
     const std::string_view text = rest.substr(0, end == std::string_view::npos ? end : end + 1);
     rest.remove_prefix(text.size());
-    auto json = text.back() == '\n' ? record_of(text) : nlohmann::json();
+    if (text.back() != '\n') {
+      torn = true;
+      break;
+    }
+    auto json = record_of(text);
     if (!json.is_object()) {
-      torn_at = torn_at == 0 ? number : torn_at;
-    } else if (torn_at != 0) {
       throw Error(
           fmt::format("{}:{}: is not a record; was the file edited? Run into a new folder, "
                       "or delete that line and those after it.",
-                      file.name, torn_at));
-    } else {
-      lines.push_back({std::move(json), text, number});
+                      file.name, number));
     }
+    lines.push_back({std::move(json), text, number});
   }
-  torn = torn || torn_at != 0;
   return lines;
 }
 

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <sstream>
@@ -238,6 +239,28 @@ TEST_F(RunFolderTest, DamageBeforeTheEndIsAnErrorWithItsLine) {
   EXPECT_THAT(refusal(folder_, kConfigText), HasSubstr("generations.jsonl:1: is not a record"));
   overwrite("generations.jsonl", "{\"strategy\": 3}\n");
   EXPECT_THAT(refusal(folder_, kConfigText), HasSubstr("generations.jsonl:1: is not a record"));
+}
+
+/// Its line feed is there, so no crash tore it.
+TEST_F(RunFolderTest, ABrokenWholeLastLineIsAnError) {
+  {
+    RunFolder folder(folder_, kConfigText);
+    folder.append(folder_record("a"));
+  }
+  for (const char* file : {"generations.jsonl", "steps.jsonl"}) {
+    const std::string whole = text(file);
+    const int64_t last = std::count(whole.begin(), whole.end(), '\n') + 1;
+    const std::string doubled = R"({"turn": 0, "turn": 0})";
+    for (const std::string& line : {doubled, std::string("{"), std::string()}) {
+      overwrite(file, whole + line + "\n");
+      EXPECT_THAT(refusal(folder_, kConfigText),
+                  HasSubstr(std::string(file) + ":" + std::to_string(last) + ": is not a record"))
+          << line;
+    }
+    overwrite(file, whole + doubled);
+    EXPECT_EQ(refusal(folder_, kConfigText), "accepted") << "torn: the line feed is missing";
+    EXPECT_EQ(text(file), whole);
+  }
 }
 
 TEST_F(RunFolderTest, FullDiskIsAnErrorAndTheFolderResumes) {
