@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/families/gemma/merged_rope.h"
 #include "core/families/token_ids.h"
 #include "core/families/unsupported_keys.h"
 #include "core/formats/json_keys.h"
@@ -257,7 +258,11 @@ const char* gemma_mlp_norm(const std::string& family) {
 
 ModelDescription parse_gemma_config(const std::string& text, const std::string& where,
                                     const KeyNames& names) {
-  const json parsed = parse_json_object(text, where);
+  json parsed = parse_json_object(text, where);
+  merge_rope_scaling(parsed, where);
+  if (parsed.contains("text_config")) {
+    merge_rope_scaling(parsed["text_config"], where + ": text_config");
+  }
   const JsonKeys keys(parsed, where, names);
   std::string dtype = torch_dtype(keys);
   ModelDescription model;

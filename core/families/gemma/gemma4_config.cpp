@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/families/gemma/gemma4_branches.h"
+#include "core/families/gemma/merged_rope.h"
 #include "core/families/token_ids.h"
 #include "core/families/unsupported_keys.h"
 #include "core/formats/strict_json.h"
@@ -280,9 +281,15 @@ class Gemma4Reader {
   }
 
   RopeConfig rope(bool sliding, int64_t head_dim) const {
-    RopeConfig rope;
-    rope.theta = sliding ? keys_.positive_number("rope_local_base_freq", 1e4)
-                         : keys_.positive_number("rope_theta", 1e6);
+    RopeConfig rope{.theta = sliding ? 1e4 : 1e6};
+    if (is_3n_) {  // transformers' Gemma 4 has no old keys and does not look at them
+      rope.theta =
+          keys_.positive_number(sliding ? "rope_local_base_freq" : "rope_theta", rope.theta);
+      if (!sliding && keys_.has("rope_scaling") && !keys_.object("rope_scaling").names().empty()) {
+        read_rope(keys_.object("rope_scaling"), head_dim, rope);
+        return rope;
+      }
+    }
     const char* type = sliding ? "sliding_attention" : "full_attention";
     if (keys_.has("rope_parameters") && keys_.object("rope_parameters").has(type)) {
       read_rope(keys_.object("rope_parameters").object(type), head_dim, rope);
@@ -346,6 +353,10 @@ const std::vector<std::string>& gemma4_model_types() {
 ModelDescription parse_gemma4_config(const std::string& text, const std::string& where,
                                      const KeyNames& names) {
   json parsed = parse_json_object(text, where);
+  merge_rope_scaling(parsed, where);
+  if (parsed.contains("text_config")) {
+    merge_rope_scaling(parsed["text_config"], where + ": text_config");
+  }
   const JsonKeys keys(parsed, where, names);
   const std::string type = keys.text("model_type", "");
   if (!is_wrapper(type)) {

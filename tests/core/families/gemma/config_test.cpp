@@ -159,6 +159,32 @@ TEST(GemmaConfigTest, AnOldScalingIsOfTheFullLayers) {
   EXPECT_EQ(rope(parse(config), true), (RopeConfig{.theta = 1e4}));
 }
 
+TEST(GemmaConfigTest, AnOldScalingReplacesSingleKeysOfTheFullLayers) {
+  json config = gemma3_json();
+  config["rope_parameters"] = {
+      {"full_attention", {{"rope_theta", 5e4}, {"rope_type", "linear"}, {"factor", 8.0}}}};
+  config["rope_scaling"] = {{"factor", 4.0}};
+  EXPECT_EQ(rope(parse(config), false), (RopeConfig{.theta = 5e4, .factor = 4.0}));
+  config["rope_scaling"] = {{"rope_type", "linear"}, {"rope_theta", 3e4}};
+  EXPECT_EQ(rope(parse(config), false), (RopeConfig{.theta = 3e4, .factor = 8.0}));
+  config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+  EXPECT_EQ(rope(parse(config), false), (RopeConfig{.theta = 5e4, .factor = 2.0}));
+}
+
+TEST(GemmaConfigTest, AnOldScalingOfAnotherTypeIsRefused) {
+  json config = gemma3_json();
+  config["rope_parameters"] = {{"full_attention", {{"rope_type", "default"}}}};
+  config["rope_scaling"] = {{"type", "linear"}, {"factor", 4.0}};
+  try {
+    parse(config);
+    FAIL() << "taken";
+  } catch (const WeightsError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("rope_scaling: 'type' is 'linear', but "
+                                                 "rope_parameters gives full layers the rope_type "
+                                                 "'default'"));
+  }
+}
+
 TEST(GemmaConfigTest, AttentionMayHaveBiases) {
   json config = gemma3_json();
   EXPECT_FALSE(parse(config).plan[0].qkv_bias);

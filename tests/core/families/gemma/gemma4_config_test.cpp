@@ -229,6 +229,21 @@ TEST(Gemma4ConfigTest, RopeParametersOfEachType) {
   EXPECT_EQ(plan[1].rope, (RopeConfig{.theta = 2e6, .rotated_pairs = 128}));
 }
 
+TEST(Gemma4ConfigTest, OldRopeKeysAreOfGemma3nAlone) {
+  json old = gemma3n_keys();
+  old.update({{"rope_theta", 500.0}, {"rope_local_base_freq", 70.0}});
+  old["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 4.0}};
+  auto plan = parse_gemma4(old).plan;
+  EXPECT_EQ(plan[0].rope, (RopeConfig{.theta = 70.0}));
+  EXPECT_EQ(plan[1].rope, (RopeConfig{.theta = 500.0, .factor = 4.0}));
+  json four = gemma4_keys();
+  const auto release = parse_gemma4(four).plan;
+  for (const char* key : {"rope_theta", "rope_local_base_freq", "rope_scaling"}) {
+    four[key] = old[key];
+  }
+  EXPECT_EQ(parse_gemma4(four).plan, release);
+}
+
 TEST(Gemma4ConfigTest, RawValueLayersAreNamed) {
   json config = gemma4_keys();
   config["raw_value_layers"] = {0, 3};
