@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/prefill_size.h"
 #include "core/prefix_store.h"
-#include "decoders/draft_checks.h"
+#include "decoders/step_draft.h"
 
 namespace specdec {
 namespace {
@@ -110,9 +110,6 @@ void SpeculativeBeamSearch::draft(BeamSession& session, const BeamRows& rows,
 Draft SpeculativeBeamSearch::propose(BeamSession& session, const Request& request, size_t beam) {
   const std::vector<Token>& committed = session.beams()[beam].tokens;
   const std::optional<GrammarMatcher>& place = session.beams()[beam].grammar;
-  const DraftLimits wanted = shape_.next(static_cast<int64_t>(committed.size()));
-  // The deepest nodes' logits give one beam step more.
-  const int64_t depth = std::min({wanted.depth, session.steps_left() - 1, session.room()});
   request.random.seek(static_cast<int64_t>(committed.size()), Purpose::kDraft);
   const DraftContext context{.committed = committed,
                              .last_step = last_steps_.empty() ? nullptr : &last_steps_[beam],
@@ -120,19 +117,14 @@ Draft SpeculativeBeamSearch::propose(BeamSession& session, const Request& reques
                              .random = request.random,
                              .sampling = request.sampling,
                              .grammar = place && request.constraint.mask_drafts ? &*place : nullptr,
-                             .max_tokens = depth < 1 ? 0 : std::min(wanted.tokens, session.room()),
-                             .max_depth = depth,
-                             .max_branches = wanted.branches,
+                             .max_tokens = session.room(),
+                             // The deepest nodes' logits give one beam step more.
+                             .max_depth = std::min(session.steps_left() - 1, session.room()),
+                             .max_branches = 1,  // the shape says how many
                              .shape = shape_,
                              .vocab_size = target_.vocab_size(),
                              .mask_seconds = session.mask_seconds()};
-  if (context.max_tokens < 1) {
-    drafter_->skip(context);
-    return Draft::root(committed.back());
-  }
-  Draft draft = drafter_->propose(context);
-  check_draft(draft, context);
-  return draft;
+  return planned_draft(*drafter_, context);
 }
 
 ForwardResult SpeculativeBeamSearch::verify(const BeamSession& session, const BeamRows& rows) {

@@ -12,6 +12,7 @@
 #include "decoders/beam_search.h"
 #include "decoders/drafters/draft_model.h"
 #include "decoders/drafters/prompt_lookup.h"
+#include "tests/support/letter_grammar.h"
 #include "tests/support/sequence_distribution.h"
 #include "tests/support/test_drafters.h"
 
@@ -213,6 +214,31 @@ TEST(SpeculativeBeamTest, EachBeamSeesItsOwnLastStep) {
     ++compared;
   }
   EXPECT_GT(compared, 4);
+}
+
+TEST(SpeculativeBeamTest, NothingThatTheGrammarForbidsIsEvaluated) {
+  const LogitTable table = random_table(4, 5);
+  Task task{{0, 1, 2}, {}, {.max_new_tokens = 9, .end_ids = {3}}};
+  task.constraint.grammar = letter_grammar({"a", "b", "ab", ""}, "(abab|ba(a|b)?|aab)");
+  CounterRandomness random(1);
+  const BeamOptions beams{.num_beams = 3, .num_return_sequences = 3};
+  FakeModel plain_target(4, table);
+  const Generation plain = BeamSearchDecoding(plain_target, beams).generate(task.request(random));
+  const auto drafted = [&](bool mask_drafts) {
+    task.constraint.mask_drafts = mask_drafts;
+    FakeModel target(4, table);
+    SpeculativeBeamSearch decoding(target, std::make_unique<BinaryTreeDrafter>(table),
+                                   {.beams = beams, .draft_length = 2, .draft_width = 2});
+    const Generation found = decoding.generate(task.request(random));
+    expect_equal(found, plain);
+    int64_t nodes = 0;
+    for (const StepStatistics& step : found.steps) {
+      nodes += step.drafted;
+    }
+    return nodes;
+  };
+  EXPECT_GT(drafted(true), 0);
+  EXPECT_LT(drafted(true), drafted(false));
 }
 
 class NeedsLayers final : public Drafter {
