@@ -42,25 +42,24 @@ class ChildDistribution {
     (void)partial, (void)node;
     return false;
   }
+  /// Whether a device answers in this draft: draw_chain, draw_tree and expand_on_device are asked
+  /// there alone. `ends` is true of no node then.
+  virtual bool expands_on_device() { return false; }
   /// Drafts a chain behind the root on the device of a model or a head that draws them itself,
   /// instead of expand; nothing is asked of the draft afterwards. nullopt: the shape grows the
-  /// chain by expand_on_device or expand.
+  /// chain by expand_on_device.
   virtual std::optional<DrawnChain> draw_chain(const ChainRequest& chain) {
     (void)chain;
     return std::nullopt;
   }
-  /// Drafts a tree behind the root as draw_chain does a chain, where expands_on_device(). nullopt:
-  /// the shape grows it level by level.
+  /// Drafts a tree behind the root as draw_chain does a chain.
   virtual std::optional<DrawnTree> draw_tree(const TreeRequest& tree) {
     (void)tree;
     return std::nullopt;
   }
-  /// Whether expand_on_device answers in this draft; then `ends` is true of no node.
-  virtual bool expands_on_device() { return false; }
   /// expand() whose logits stay on the device, beside the sampler that finds tokens by them.
   /// `tokens`: those of the frontier, [k] int32 on the device, where the partial draft has their
-  /// places alone; undefined = they are the draft's. Nothing where expands_on_device() is
-  /// false.
+  /// places alone; undefined = they are the draft's.
   virtual ForwardResult expand_on_device(const Draft& partial, std::span<const int64_t> frontier,
                                          const Tensor& tokens) {
     (void)partial, (void)frontier, (void)tokens;

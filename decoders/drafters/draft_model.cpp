@@ -161,9 +161,6 @@ void DraftModelDrafter::see_tokens(const Draft& draft) {
 }
 
 std::optional<DrawnChain> DraftModelDrafter::draw_chain(const ChainRequest& chain) {
-  if (!expands_on_device()) {
-    return std::nullopt;
-  }
   const TokenSpan fed = begin_on_device();
   std::optional<DrawnChain> drawn = of_cache([&] { return model_->draw_chain(fed, chain); });
   if (drawn) {

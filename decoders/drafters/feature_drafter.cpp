@@ -257,9 +257,6 @@ auto FeatureDrafter::draw_behind(int64_t count, const ModuleDrawing::CanDraw& ca
 }
 
 std::optional<DrawnChain> FeatureDrafter::draw_chain(const ChainRequest& chain) {
-  if (!expands_on_device()) {
-    return std::nullopt;
-  }
   const ModuleDrawing& modules = options_.modules;
   return draw_behind(
       chain.count, modules.can_draw_chain, [&](TokenSpan fed, const Tensor& features) {

@@ -101,9 +101,6 @@ ForwardResult SelfDrafter::evaluate(const Draft& partial, std::span<const int64_
 }
 
 std::optional<DrawnChain> SelfDrafter::draw_chain(const ChainRequest& chain) {
-  if (!model_.draws_drafts()) {
-    return std::nullopt;
-  }
   return of_model([&] { return model_.draw_chain(uncached(), chain, forward_); });
 }
 

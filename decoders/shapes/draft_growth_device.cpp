@@ -78,7 +78,10 @@ std::optional<DeviceRandomness> DraftGrowth::device_random() const {
 bool DraftGrowth::add_drawn_chain() {
   const int64_t reach = std::min(room(), context_.max_depth);
   const int64_t count = std::min(reach - 1, evaluations_left_) + 1;
-  if (count < 1 || draft_.proposed() > 0 || !may_draw_on_device()) {
+  std::vector<int64_t> parents(static_cast<size_t>(std::max<int64_t>(count, 0)) + 1);
+  std::iota(parents.begin(), parents.end(), -1);
+  const std::vector<std::vector<int64_t>> levels = branching_nodes(parents);
+  if (!may_draw_levels(count, levels)) {
     return false;
   }
   std::optional<DrawnChain> chain;
@@ -87,12 +90,9 @@ bool DraftGrowth::add_drawn_chain() {
         {.count = count, .sampling = context_.sampling, .random = device_random()});
   }
   if (!chain) {
-    std::vector<int64_t> parents(static_cast<size_t>(count) + 1);
-    std::iota(parents.begin(), parents.end(), -1);
     const std::vector<int64_t> ranks(parents.size());
     const TreeRequest request = tree_request(parents, ranks);
-    const auto levels = branching_nodes(parents);
-    return may_draw_levels(count, levels) && add_nodes(request, draw_levels(request, levels));
+    return add_nodes(request, draw_levels(request, levels));
   }
   if (context_.read_backs != nullptr) {
     *context_.read_backs += chain->read_backs;

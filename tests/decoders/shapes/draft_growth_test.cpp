@@ -106,6 +106,7 @@ TEST(DraftGrowthTest, ANodeThatWasNotExpandedHasNothing) {
 class DrawnThrees final : public ChildDistribution {
  public:
   Tensor expand(const Draft&, std::span<const int64_t>) override { return {}; }
+  bool expands_on_device() override { return answers; }
   std::optional<DrawnChain> draw_chain(const ChainRequest& chain) override {
     asked_for = chain.count;
     is_drawn = chain.random.has_value();
@@ -121,6 +122,7 @@ class DrawnThrees final : public ChildDistribution {
   int64_t asked_for = 0;
   bool is_drawn = false;
   bool leaves_out = false;
+  bool answers = true;
 };
 
 TEST(DraftGrowthTest, AChainThatADeviceDrawsStaysWithinTheLimits) {
@@ -156,11 +158,12 @@ TEST(DraftGrowthTest, AChainThatADeviceDrawsStaysWithinTheLimits) {
 
 TEST(DraftGrowthTest, TheHostDrawsWhatADeviceCannot) {
   const auto is_drawn = [](const SamplingParams& sampling, std::optional<DeviceRandomness> random,
-                           bool leaves_out = false, int64_t tokens = 9) {
+                           bool leaves_out = false, int64_t tokens = 9, bool answers = true) {
     GrowthBench bench;
     bench.sampling = sampling;
     DrawnThrees device;
     device.leaves_out = leaves_out;
+    device.answers = answers;
     DraftContext context = bench.context(tokens, 9, 9);
     context.device_random = random;
     DraftGrowth growth(context, device, Siblings::kDrawn);
@@ -175,6 +178,7 @@ TEST(DraftGrowthTest, TheHostDrawsWhatADeviceCannot) {
   EXPECT_FALSE(is_drawn({.logit_bias = {{1, 2.0}}}, DeviceRandomness{}));
   EXPECT_FALSE(is_drawn({}, DeviceRandomness{}, true)) << "all tokens may be left out";
   EXPECT_FALSE(is_drawn({}, DeviceRandomness{}, false, 0)) << "nothing fits";
+  EXPECT_FALSE(is_drawn({}, DeviceRandomness{}, false, 9, false)) << "it answers in no draft";
 }
 
 /// A drafter whose device has no sampler, so that nothing is drawn where it is asked.
