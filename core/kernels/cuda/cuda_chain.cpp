@@ -12,6 +12,7 @@
 #include "core/draft_vocabulary.h"
 #include "core/error.h"
 #include "core/kernels/cuda/cuda_arguments.h"
+#include "core/kernels/cuda/cuda_tasks.h"
 #include "core/kernels/cuda/run_kernel.h"
 #include "core/kernels/cuda/sampler_tables.h"
 #include "core/kernels/staged_upload.h"
