@@ -11,6 +11,7 @@
 #include "core/draft.h"
 #include "core/drawn_chain.h"
 #include "core/drawn_tree.h"
+#include "core/read_backs.h"
 #include "core/sampling.h"
 #include "core/token_probs.h"
 

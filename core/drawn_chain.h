@@ -1,34 +1,16 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "core/randomness.h"
+#include "core/read_backs.h"
 #include "core/sampling.h"
 #include "core/types.h"
 
 namespace specdec {
-
-/// Copies from a device's memory to the host's, each of which waits for the device.
-struct ReadBacks {
-  int64_t count = 0;
-  int64_t bytes = 0;
-
-  ReadBacks& operator+=(const ReadBacks& other) {
-    count += other.count;
-    bytes += other.bytes;
-    return *this;
-  }
-  bool operator==(const ReadBacks&) const = default;
-};
-
-/// The random numbers of CounterRandomness at a position, as a device draws them.
-struct DeviceRandomness {
-  std::array<uint32_t, 2> key = {};  ///< Randomness::device_key
-  int64_t position = 0;              ///< what the source was sought to
-};
 
 class DraftVocabulary;
 

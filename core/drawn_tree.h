@@ -6,7 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "core/drawn_chain.h"
+#include "core/randomness.h"
+#include "core/read_backs.h"
 #include "core/sampling.h"
 #include "core/types.h"
 

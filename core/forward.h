@@ -7,6 +7,7 @@
 
 #include "core/device_sampler.h"
 #include "core/kernels/kv_format.h"
+#include "core/read_backs.h"
 #include "core/types.h"
 
 namespace specdec {

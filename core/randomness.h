@@ -79,6 +79,12 @@ class CounterRandomness final : public Randomness {
   uint32_t choice_ = 0;
 };
 
+/// The random numbers of CounterRandomness at a position, as a device draws them.
+struct DeviceRandomness {
+  std::array<uint32_t, 2> key = {};  ///< Randomness::device_key
+  int64_t position = 0;              ///< what the source was sought to
+};
+
 /// The keys (position, purpose, choice) that a source keyed by position was asked for. A key that
 /// comes a second time gives the same random number again, and choices that share one are not
 /// independent: an accepted draft whose correction was drawn with the draft's own number, say.

@@ -11,6 +11,7 @@
 
 #include "core/device_sampler.h"
 #include "core/randomness.h"
+#include "core/read_backs.h"
 #include "core/sampling.h"
 #include "core/tokenizers/tokenizer.h"
 #include "core/types.h"

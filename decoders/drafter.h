@@ -9,6 +9,7 @@
 #include "core/forward.h"
 #include "core/language_model.h"
 #include "core/randomness.h"
+#include "core/read_backs.h"
 #include "core/sampling.h"
 #include "decoders/draft_shape.h"
 #include "decoders/verifier.h"
