@@ -21,6 +21,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kGemma3n = "gemma3n_text";
+
 class Gemma4Reader {
  public:
   enum class Kind { kModel, kAssistant };
@@ -28,7 +30,7 @@ class Gemma4Reader {
       : keys_(keys), type_(keys.text("model_type", "")), kind_(kind) {}
 
   ModelDescription read() {
-    is_3n_ = type_ == "gemma3n_text";
+    is_3n_ = type_ == kGemma3n;
     refuse_unsupported();
     read_model();
     read_windows();
@@ -353,10 +355,6 @@ const std::vector<std::string>& gemma4_model_types() {
 ModelDescription parse_gemma4_config(const std::string& text, const std::string& where,
                                      const KeyNames& names) {
   json parsed = parse_json_object(text, where);
-  merge_rope_scaling(parsed, where);
-  if (parsed.contains("text_config")) {
-    merge_rope_scaling(parsed["text_config"], where + ": text_config");
-  }
   const JsonKeys keys(parsed, where, names);
   const std::string type = keys.text("model_type", "");
   if (!is_wrapper(type)) {
@@ -364,12 +362,18 @@ ModelDescription parse_gemma4_config(const std::string& text, const std::string&
     if (std::find(known.begin(), known.end(), type) == known.end()) {
       keys.fail("model_type", fmt::format("is '{}'; supported: {}", type, fmt::join(known, ", ")));
     }
+    if (type == kGemma3n) {
+      merge_rope_scaling(parsed, where);
+    }
     return Gemma4Reader(keys).read();
   }
   refuse_unsupported_keys(keys);
   if (parsed.contains("text_config") && parsed["text_config"].is_object() &&
       !keys.object("text_config").has("model_type")) {
     parsed["text_config"]["model_type"] = type + "_text";
+  }
+  if (keys.object("text_config").text("model_type", "") == kGemma3n) {
+    merge_rope_scaling(parsed["text_config"], where + ": text_config");
   }
   // The wrapper's keys of the whole model count more than its text model's.
   ModelDescription model = Gemma4Reader(keys.object("text_config")).read();

@@ -14,8 +14,7 @@ constexpr const char* kScaling = "rope_scaling";
 
 /// transformers 4 takes the type of rope_scaling, transformers 5 that of rope_parameters.
 void refuse_other_type(const JsonKeys& entry, const JsonKeys& scaling) {
-  if (entry.has("rope_type") && scaling.has("type") && !scaling.has("rope_type") &&
-      rope_type(entry) != rope_type(scaling)) {
+  if (scaling.has("type") && !scaling.has("rope_type") && rope_type(entry) != rope_type(scaling)) {
     scaling.fail("type",
                  fmt::format("is '{}', but rope_parameters gives full layers the rope_type '{}'; "
                              "remove the wrong one",
@@ -33,9 +32,8 @@ void merge_rope_scaling(nlohmann::json& config, const std::string& where) {
     return;
   }
   refuse_other_type(JsonKeys(entry, where), JsonKeys(scaling, where + ": " + kScaling));
-  nlohmann::json merged = entry;
-  merged.update(scaling);
-  config[kScaling] = std::move(merged);
+  config["rope_parameters"]["full_attention"].update(scaling);
+  config.erase(kScaling);
 }
 
 }  // namespace specdec

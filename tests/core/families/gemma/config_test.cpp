@@ -169,19 +169,24 @@ TEST(GemmaConfigTest, AnOldScalingReplacesSingleKeysOfTheFullLayers) {
   EXPECT_EQ(rope(parse(config), false), (RopeConfig{.theta = 3e4, .factor = 8.0}));
   config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
   EXPECT_EQ(rope(parse(config), false), (RopeConfig{.theta = 5e4, .factor = 2.0}));
+  config["rope_parameters"] = {{"full_attention", {{"rope_type", "yarn"}, {"rope_theta", 5e4}}}};
+  config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8.0}};
+  EXPECT_EQ(rope(parse(config), false), (RopeConfig{.theta = 5e4, .factor = 8.0}));
 }
 
 TEST(GemmaConfigTest, AnOldScalingOfAnotherTypeIsRefused) {
   json config = gemma3_json();
-  config["rope_parameters"] = {{"full_attention", {{"rope_type", "default"}}}};
-  config["rope_scaling"] = {{"type", "linear"}, {"factor", 4.0}};
-  try {
-    parse(config);
-    FAIL() << "taken";
-  } catch (const WeightsError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("rope_scaling: 'type' is 'linear', but "
-                                                 "rope_parameters gives full layers the rope_type "
-                                                 "'default'"));
+  for (const json& entry : {json{{"rope_type", "default"}}, json{{"rope_theta", 5e4}}}) {
+    config["rope_parameters"] = {{"full_attention", entry}};
+    config["rope_scaling"] = {{"type", "linear"}, {"factor", 4.0}};
+    try {
+      parse(config);
+      ADD_FAILURE() << "taken: " << entry.dump();
+    } catch (const WeightsError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("rope_scaling: 'type' is 'linear', but "
+                                                   "rope_parameters gives full layers the "
+                                                   "rope_type 'default'"));
+    }
   }
 }
 

@@ -242,6 +242,15 @@ TEST(Gemma4ConfigTest, OldRopeKeysAreOfGemma3nAlone) {
     four[key] = old[key];
   }
   EXPECT_EQ(parse_gemma4(four).plan, release);
+  four["rope_scaling"] = {{"type", "linear"}, {"factor", 4.0}};
+  EXPECT_EQ(parse_gemma4(four).plan, release) << "also of another type";
+}
+
+TEST(Gemma4ConfigTest, AnOldScalingCompletesWhatGemma3nSaysOfFullLayers) {
+  json config = gemma3n_keys();
+  config["rope_parameters"] = {{"full_attention", {{"rope_type", "linear"}, {"rope_theta", 5e4}}}};
+  config["rope_scaling"] = {{"factor", 8.0}};
+  EXPECT_EQ(parse_gemma4(config).plan[1].rope, (RopeConfig{.theta = 5e4, .factor = 8.0}));
 }
 
 TEST(Gemma4ConfigTest, RawValueLayersAreNamed) {
