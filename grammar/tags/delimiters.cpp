@@ -44,14 +44,16 @@ class DelimiterCheck {
       const std::string here = place + "/" + escape_pointer(member.name);
       if (is_map_of_schemas(member.name)) {
         for (const JsonMember& entry : member.value.members) {
-          text(member.name == "properties" ? entry.name : "", here);
+          if (member.name == "properties" && !entry.value.is(DelimiterType::kFalse)) {
+            text(entry.name, here);
+          }
           this->schema(entry.value, here + "/" + escape_pointer(entry.name));
         }
       } else if (member.name == "enum" || member.name == "const" || member.name == "required") {
         values(member.value, here);
       } else if (member.name == "pattern" && member.value.is(DelimiterType::kString)) {
         pattern(member.value, here);
-      } else if (member.name != "not" && member.name != "if" && !is_annotation(member.name)) {
+      } else if (may_hold_schemas(member.name)) {
         below(member.value, here);
       }
     }

@@ -34,15 +34,15 @@ class NameCheck {
         }
       } else if (member.name == "enum" || member.name == "const") {
         values(member.value, here);
-      } else if (member.name != "not" && member.name != "if" && restricted_type(member.name)) {
+      } else if (may_hold_schemas(member.name)) {
         below(member.value, here);
       }
     }
   }
 
  private:
-  /// Schemas by name: those of `properties` are written. Patterns and the names of definitions are
-  /// not, nor need the names be that dependencies speak of.
+  /// Schemas by name: the names of `properties` are written; patterns, names of definitions and
+  /// those that dependencies speak of need not be.
   void entries(const JsonMember& map, const std::string& pointer) const {
     for (const JsonMember& entry : map.value.members) {
       if (map.name == "properties" && !entry.value.is(JsonValue::Type::kFalse)) {

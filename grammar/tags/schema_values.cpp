@@ -53,11 +53,9 @@ JsonValue text_value(std::string text) {
   return {.type = JsonValue::Type::kString, .text = std::move(text), .items = {}, .members = {}};
 }
 
-bool is_annotation(std::string_view keyword) {
-  static const std::set<std::string_view> annotations = {
-      "title",    "description", "default",  "examples",  "$schema", "$id",
-      "$comment", "deprecated",  "readOnly", "writeOnly", "$defs",   "definitions"};
-  return annotations.contains(keyword);
+bool may_hold_schemas(std::string_view keyword) {
+  return keyword != "not" && keyword != "if" && keyword != "dependentRequired" &&
+         restricted_type(keyword);
 }
 
 bool is_map_of_schemas(std::string_view keyword) {

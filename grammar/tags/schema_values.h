@@ -9,8 +9,8 @@ namespace specdec {
 
 /// A JSON string.
 JsonValue text_value(std::string text);
-/// True for keywords that say nothing about values, and for definitions.
-bool is_annotation(std::string_view keyword);
+/// True for keywords, beside maps of schemas, whose schemas values may have to satisfy.
+bool may_hold_schemas(std::string_view keyword);
 /// True for keywords whose members are schemas by names or patterns.
 bool is_map_of_schemas(std::string_view keyword);
 /// The type of the values that a keyword restricts, number for integers too; "" for a keyword about

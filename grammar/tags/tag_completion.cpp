@@ -1,6 +1,7 @@
 #include "grammar/tags/tag_completion.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace specdec {
 namespace {
@@ -125,12 +126,20 @@ bool may_end(const TagProgram& program, const TagThread& free) {
 TagCompletion find_completion(const TagProgram& program, const std::vector<TagThread>& threads) {
   const TagThread* best = nullptr;
   uint32_t nearest = TagProgram::kNone;
+  TagCompletion of_grammar;  // of the best thread, where that is a grammar's
   for (const TagThread& thread : threads) {
     if (thread.kind == TagThread::kFree && may_end(program, thread)) {
       return {};
     }
     const uint32_t distance = distance_of(program, thread);
     if (distance < nearest) {
+      if (thread.kind == TagThread::kGrammar) {
+        TagCompletion way = completion_of_grammar(program, thread);
+        if (way.bytes.empty() && !way.token) {
+          continue;  // the grammar knows none
+        }
+        of_grammar = std::move(way);
+      }
       best = &thread;
       nearest = distance;
     }
@@ -142,8 +151,7 @@ TagCompletion find_completion(const TagProgram& program, const std::vector<TagTh
     const TagTexts& texts = program.start(best->id).texts;
     return way_along(texts, best->at, nearest_below(program, texts, best->at).node);
   }
-  return best->kind == TagThread::kFree ? completion_of_free(program, *best)
-                                        : completion_of_grammar(program, *best);
+  return best->kind == TagThread::kFree ? completion_of_free(program, *best) : of_grammar;
 }
 
 }  // namespace specdec

@@ -410,6 +410,20 @@ TEST(GemmaValuesTest, NoWayOutOfAnObjectThatNeedsTooMuch) {
   }
 }
 
+/// Of formats that are as near, the one whose grammar knows a way out gives it.
+TEST(GemmaValuesTest, AWayOutIsOfTheFormatThatHasOne) {
+  const std::string none = R"({"type": "json_schema", "json_schema":
+      {"minProperties": 2010, "additionalProperties": {"type": "string"}}})";
+  const std::string any = R"({"type": "json_schema", "json_schema": {"type": "object"}})";
+  for (const auto& [first, second] : {std::pair(none, any), {any, none}}) {
+    GrammarSource source;
+    source.kind = GrammarKind::kTags;
+    source.text = R"({"type": "or", "elements": [)" + first + ", " + second + "]}";
+    const auto grammar = compile_grammar(empty_vocabulary(), source);
+    EXPECT_EQ(grammar->completion(grammar->next(grammar->start(), "{")), "}");
+  }
+}
+
 /// The short ways out of random places end in texts of the grammar.
 TEST(GemmaValuesTest, EveryPlaceHasAWayOut) {
   for (const bool with_tokens : {false, true}) {
