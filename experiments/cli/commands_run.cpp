@@ -7,6 +7,7 @@
 #include <CLI/Validators.hpp>
 #include <memory>
 #include <ostream>
+#include <vector>
 
 #include "core/error.h"
 #include "experiments/cli/commands.h"
@@ -104,8 +105,8 @@ std::string prompts_text(const ExperimentPlan& plan, const PlanCheck& found) {
   return fmt::format("{} prompt{}{}", all - left_out, all - left_out == 1 ? "" : "s", more);
 }
 
-void print_memory_row(std::ostream& out, const std::string& name, const DraftNeeds& needs) {
-  out << fmt::format("{:<28} {:>14} {:>14} {:>14} {:>14} {:>14}\n", name, needs.weights,
+void print_memory_row(std::ostream& out, const DraftNeeds& needs) {
+  out << fmt::format("{:<28} {:>14} {:>14} {:>14} {:>14} {:>14}\n", needs.key, needs.weights,
                      needs.cache, needs.activations, needs.results, needs.total());
 }
 
@@ -118,23 +119,25 @@ void print_memory(std::ostream& out, const ExperimentPlan& plan, const std::stri
   const int64_t context = max_length_of(options, target.config);
   const MemoryNeeds all = memory_needs(target, options, context);
   check_device(options);
+  const int64_t weights = all.matrices + all.vectors;
+  const int64_t limit = options.memory.bytes;
+  const bool is_limited = limit > 0 && weights > limit;
+  std::vector<DraftNeeds> rows = {{.key = "model",
+                                   .weights = is_limited ? limit : weights,
+                                   .cache = all.cache() - all.cache_on_disk,
+                                   .activations = all.activations,
+                                   .results = all.results + all.rotations}};
+  for (const StrategyConfig& strategy : config.strategies) {
+    for (const MeasureDraft& measure : strategy.notes.drafts) {
+      rows.push_back(measure(target, options, context));
+    }
+  }
   out << fmt::format(
       "bytes of memory at {} tokens on {}{}\n{:<28} {:>14} {:>14} {:>14} {:>14} {:>14}\n", context,
       options.device, plan.sweep_keys.empty() ? "" : ", of the sweep's first point", "", "weights",
       "cache", "activations", "results", "total");
-  const int64_t weights = all.matrices + all.vectors;
-  const int64_t limit = options.memory.bytes;
-  const bool is_limited = limit > 0 && weights > limit;
-  print_memory_row(out, "model",
-                   {.weights = is_limited ? limit : weights,
-                    .cache = all.cache() - all.cache_on_disk,
-                    .activations = all.activations,
-                    .results = all.results + all.rotations});
-  for (const StrategyConfig& strategy : config.strategies) {
-    for (const MeasureDraft& measure : strategy.notes.drafts) {
-      const DraftNeeds needs = measure(target, options, context);
-      print_memory_row(out, needs.key, needs);
-    }
+  for (const DraftNeeds& row : rows) {
+    print_memory_row(out, row);
   }
   if (is_limited) {
     out << fmt::format(

@@ -31,8 +31,8 @@ nlohmann::json record_of(std::string_view line) {
   }
 }
 
-/// The lines up to a torn end. A line feed is a line's last byte, so a whole line was not torn by a
-/// crash, whatever it holds.
+/// The lines up to a torn end: a line without its line feed, or of which a power cut has left
+/// zeros. Other lines were not torn, whatever they hold.
 std::vector<ParsedLine> parse_lines(const NamedText& file, bool& torn) {
   std::vector<ParsedLine> lines;
   std::string_view rest = file.text;
@@ -40,7 +40,7 @@ std::vector<ParsedLine> parse_lines(const NamedText& file, bool& torn) {
     const size_t end = rest.find('\n');
     const std::string_view text = rest.substr(0, end == std::string_view::npos ? end : end + 1);
     rest.remove_prefix(text.size());
-    if (text.back() != '\n') {
+    if (text.back() != '\n' || (rest.empty() && text.find('\0') != std::string_view::npos)) {
       torn = true;
       break;
     }

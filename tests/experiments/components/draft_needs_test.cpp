@@ -208,13 +208,21 @@ TEST_F(DraftNeedsTest, FilesOfHeadsAreOpenedWhenTheyAreMeasured) {
   }
 }
 
+TEST_F(DraftNeedsTest, WhatADeviceDoesNotRunIsRefusedBeforeAnythingIsPrinted) {
+  (void)plan("type: draft_model, weights: target, dtype: float64");
+  const CliResult refused = cli({"check", path("c.yaml").string(), "--memory-device", "cuda"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, testing::HasSubstr("strategies[0].drafter: "));
+  EXPECT_THAT(refused.out, testing::Not(testing::HasSubstr("bytes of memory")));
+}
+
 TEST_F(DraftNeedsTest, CheckCapsWeightsAtTheMemoryLimit) {
   (void)plan("type: eagle3, weights: eagle3");
   const MemoryNeeds all = memory_needs(read_model_files(path("target")), {.dtype = ""}, 512);
   const int64_t weights = all.matrices + all.vectors;
   const auto limited = [&](int64_t bytes) {
     return cli({"check", path("c.yaml").string(), "--memory", "--set",
-                fmt::format("model.memory_limit={}KB", bytes / 1000)});
+                fmt::format("model.memory_limit={}kB", bytes / 1000)});
   };
   const int64_t limit = (weights - 1000) / 1000 * 1000;
   const CliResult capped = limited(limit);

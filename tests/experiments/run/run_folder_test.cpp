@@ -257,9 +257,11 @@ TEST_F(RunFolderTest, ABrokenWholeLastLineIsAnError) {
                   HasSubstr(std::string(file) + ":" + std::to_string(last) + ": is not a record"))
           << line;
     }
-    overwrite(file, whole + doubled);
-    EXPECT_EQ(refusal(folder_, kConfigText), "accepted") << "torn: the line feed is missing";
-    EXPECT_EQ(text(file), whole);
+    for (const std::string& torn : {doubled, "{" + std::string(9, '\0') + "\n"}) {
+      overwrite(file, whole + torn);
+      EXPECT_EQ(refusal(folder_, kConfigText), "accepted") << "no line feed, or a page of zeros";
+      EXPECT_EQ(text(file), whole);
+    }
   }
 }
 
