@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/formats/json_keys.h"
 #include "core/transformer/rope_config.h"
@@ -32,8 +33,10 @@ void merge_rope_scaling(nlohmann::json& config, const std::string& where) {
     return;
   }
   refuse_other_type(JsonKeys(entry, where), JsonKeys(scaling, where + ": " + kScaling));
-  config["rope_parameters"]["full_attention"].update(scaling);
-  config.erase(kScaling);
+  nlohmann::json merged = entry;
+  merged.update(scaling);
+  config[kScaling] = std::move(merged);
+  config["rope_parameters"].erase("full_attention");
 }
 
 }  // namespace specdec
