@@ -84,10 +84,11 @@ def row(name, chunk, multiplications, tiles, outputs, found):
     shares = [cycles / (instructions / chunks), cycles / (4 * multiplications * tiles * MMA_CYCLES)]
     inputs = INPUT_BYTES[8] * tiles / outputs
     shares.append(CACHE / COPY * chunk / (chunk + inputs / WARPS))  # the warps of a block share them
+    shares.append(CACHE / COPY * chunk / (chunk + inputs))
     shares.append(FIRST_CACHE / COPY * chunk / (chunk + inputs))
-    if tiles == 1:  # one row, of which blocks alone read all inputs
-        shares.append(CACHE / COPY * chunk / (chunk + INPUT_BYTES[1] / outputs))
     text = " | ".join(f"{min(1, share):.0%}" for share in shares)
+    one_row = CACHE / COPY * chunk / (chunk + INPUT_BYTES[1] / outputs)  # by blocks alone
+    text += f" | {min(1, one_row):.0%}" if tiles == 1 else " | -"
     return (f"| {name} | {outputs * 16} x {tiles * 8} | {registers} | {blocks * WARPS} "
             f"| {instructions / chunks:.0f} | {text} |")
 
@@ -99,8 +100,8 @@ def main():
     arguments = parser.parse_args()
     tools = f"{arguments.tools}/" if arguments.tools else ""
     print("| format | outputs x rows of a block | registers | warps an SM | instructions a chunk "
-          "| issue | mma | second cache | first cache | second cache, 1 row |\n"
-          "|---|---|---|---|---|---|---|---|---|---|")
+          "| issue | mma | second cache, clusters | second cache, blocks alone | first cache "
+          "| second cache, 1 row |\n|---|---|---|---|---|---|---|---|---|---|---|")
     found = {name: (registers, loop(body)) for name, registers, body in kernels(arguments.library, tools)}
     for name, (chunk, multiplications, symbol) in FORMATS.items():
         for outputs, tiles in ((1, 1), (2, 1), (1, 4), (2, 4), (1, 8), (2, 8)):

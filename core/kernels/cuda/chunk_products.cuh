@@ -76,7 +76,7 @@ __device__ inline void multiply_rows(const Tile& tile, const SharedView& view, i
   if (view.is_whole) {
 #pragma unroll
     for (int row_tile = 0; row_tile < kRowTiles; ++row_tile) {
-      if (row_tile < tile.row_tiles) {
+      if (row_tile * kTileRows < view.end) {
         multiply_parts<Kv>(words, read_step(tile.fragments(step, row_tile) + lane_index()),
                            sums.numbers[row_tile]);
       }

@@ -9,7 +9,7 @@
 // weight becomes; kScaleSteps, after which the sums are multiplied by scales; kScaleWords, those of
 // an output's scales in a chunk, 0 = none; kHasMinima, whether minimum() is subtracted from each
 // scaled weight; kHasZeros, whether that is zero() scaled; kIsAffine, whether a weight and its
-// minimum are rounded once; kOutputTiles, the most tiles of outputs of a block, and kRowTiles,
+// minimum are rounded once; kOutputTiles, the most tiles of outputs of a warp, and kRowTiles,
 // those of eight rows; code(), that of input i of word w of a step of a lane; weight(), what a code
 // means without its scale; and, where weights are not multiplied as they lie in memory
 // (kIsExpanded), expand(), which makes bfloat16 numbers of a step's weights, of one lane's
@@ -126,7 +126,7 @@ __device__ inline void read_more_words(const WeightFragment* first, int lane,
   constexpr int kTogether = kCount < 3 ? kCount : 2;
   if constexpr (kTogether > 0) {
     const auto* lanes = reinterpret_cast<const LaneWords<kTogether>*>(first);
-    const LaneWords<kTogether> more = lanes[lane];
+    const auto more = load_aligned<LaneWords<kTogether>>(lanes + lane);
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
       words[i] = more.word[i];

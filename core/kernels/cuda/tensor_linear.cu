@@ -6,7 +6,7 @@
 namespace specdec::cuda {
 namespace {
 
-/// Outputs from which on blocks of two tiles of them fill a GPU; these read the inputs half as
+/// Outputs from which on groups of two tiles of them fill a GPU; these read the inputs half as
 /// often.
 constexpr int32_t kPairedOutputs = 8192;
 /// Outputs from which on several rows are multiplied by clusters of blocks.
@@ -27,7 +27,10 @@ struct Share {
     if (cluster_blocks() > 1) {
       const int32_t block = group % kTensorWarps;
       group += chunks.first - block;
-      chunks = {block, group < groups ? all_chunks : 0};
+      chunks.first = block;
+    }
+    if (group >= groups) {  // the last cluster is filled up
+      chunks.end = 0;
     }
   }
 };
@@ -91,7 +94,7 @@ __global__ void __launch_bounds__(kTensorThreads, 2)
   write_sums<kOutputTiles, kTiles>(task, [&](int block, int i) {
     return read_shared_of(own + i, static_cast<unsigned>(block));
   });
-  leave_cluster();
+  sync_cluster();  // others read this block's sums
 }
 
 template <int kOutputTiles, int kTiles, class Format>

@@ -30,7 +30,7 @@ __device__ inline StepInputs read_step(const InputFragment* first) {
   StepInputs inputs;
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {
-    inputs.parts[part] = first[part * kWarp];
+    inputs.parts[part] = load_aligned<InputFragment>(first + part * kWarp);
   }
   return inputs;
 }
@@ -69,13 +69,13 @@ struct SplitInputs {
 /// Launches the kernel that makes them of inputs [rows, in].
 int split_inputs(const SplitInputs& split, const float* input, void* stream);
 
-/// Sums of a block's tiles of outputs and rows, as a lane holds them.
+/// Sums of a warp's tiles of outputs and rows, as a lane holds them.
 template <int kOutputTiles, int kTiles>
 struct Sums {
   float numbers[kOutputTiles][kTiles][4] = {};
 };
 
-/// A chunk of the block's first tile of rows, as a lane needs it; that of the next tile is a stride
+/// A chunk of the first tile of rows, as a lane needs it; that of the next tile is a stride
 /// further. A lane whose row is not there holds another one's, or what no kernel has written:
 /// nobody reads its sums.
 struct InputAddress {
@@ -217,7 +217,7 @@ __device__ inline void add_expanded_chunk(const Format& format,
   }
 }
 
-/// Adds the products of all chunks that the warp takes with a block's `tiles` tiles of rows.
+/// Adds the products of all chunks that the warp takes with `tiles` tiles of rows.
 template <class Format, int kOutputTiles, int kAhead, int kTiles>
 __device__ inline void add_chunks(const Format& format,
                                   WeightStream<Format, kOutputTiles, kAhead>& stream,

@@ -6,7 +6,7 @@
 
 namespace specdec::cuda {
 
-/// Where a lane's weights of a block's first tile and a chunk lie; those of its next tile are a
+/// Where a lane's weights of a warp's first tile and a chunk lie; those of its next tile are a
 /// stride further.
 struct WeightAddress {
   const unsigned char* fragments;
@@ -37,8 +37,7 @@ __device__ inline WeightChunk<Format> read_chunk(const WeightAddress& address, i
   }
   if constexpr (Format::kScaleWords > 0) {
     using Scales = LaneWords<2 * Format::kScaleWords>;
-    const Scales scales =
-        *reinterpret_cast<const Scales*>(address.scales + tile * address.scale_stride);
+    const auto scales = load_aligned<Scales>(address.scales + tile * address.scale_stride);
 #pragma unroll
     for (int i = 0; i < 2 * Format::kScaleWords; ++i) {
       chunk.scales[i] = scales.word[i];
@@ -124,7 +123,7 @@ class WeightStream {
   WeightChunk<Format> read_[kAhead + 1][kOutputTiles];
 };
 
-/// Words that a lane holds of a chunk of a block's tiles of outputs.
+/// Words that a lane holds of a chunk of a warp's tiles of outputs.
 template <class Format, int kOutputTiles>
 constexpr int kChunkWords = kOutputTiles* static_cast<int>(sizeof(WeightChunk<Format>) /
                                                            sizeof(uint32_t));

@@ -93,10 +93,9 @@ namespace specdec::cuda {
 inline unsigned char* shared_memory() { return emulation::shared_memory(); }
 
 /// Whether blocks can be launched in clusters.
-inline bool has_clusters() { return true; }
+inline bool has_clusters() { return emulation::has_clusters(); }
 inline unsigned cluster_blocks() { return emulation::cluster_blocks(); }
 inline void sync_cluster() { emulation::sync_cluster(); }
-inline void leave_cluster() { emulation::sync_cluster(); }
 inline float read_shared_of(const float* own, unsigned block) {
   float number = 0.0F;
   std::memcpy(&number, emulation::shared_of(reinterpret_cast<const unsigned char*>(own), block),

@@ -15,6 +15,7 @@ struct Machine {
   std::array<Emulator, 2> emulators = {Emulator(order), Emulator(order)};
   size_t newest = 0;      ///< of them: that of the newest grid
   bool begun = false;     ///< the newest grid waits for its end
+  bool clusters = true;   ///< may be launched
   bool overlaps = false;  ///< a grid ends when the next one has begun
   uint64_t grids = 0;     ///< so far
 };
@@ -75,6 +76,8 @@ Overlap::~Overlap() {
 }
 
 unsigned char* shared_memory() { return running->shared(); }
+bool has_clusters() { return machine().clusters; }
+void set_clusters(bool has) { machine().clusters = has; }
 unsigned cluster_blocks() { return running->cluster_blocks(); }
 const unsigned char* shared_of(const unsigned char* own, unsigned block) {
   return running->shared_of(own, block);

@@ -51,6 +51,10 @@ class Overlap {
 };
 
 unsigned char* shared_memory();
+/// Whether this thread's launches may have clusters: they may, unless they are switched off, as on
+/// a device that has none.
+bool has_clusters();
+void set_clusters(bool has);
 /// Blocks of the running thread's cluster.
 unsigned cluster_blocks();
 /// Where block `block` of the cluster has what lies at `own` in the running block's shared memory.

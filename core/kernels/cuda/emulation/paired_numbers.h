@@ -25,6 +25,12 @@ inline uint32_t fused_pairs(uint32_t a, uint32_t b, uint32_t c) {
                           sum(a & 0xFFFF0000U, b & 0xFFFF0000U, c & 0xFFFF0000U));
 }
 
+template <class T>
+T load_aligned(const void* from) {
+  emulation::check_aligned(from, alignof(T));
+  return *static_cast<const T*>(from);
+}
+
 inline void load_once(const void* from, uint32_t (&words)[4]) {
   emulation::check_aligned(from, sizeof words);
   std::memcpy(words, from, sizeof words);

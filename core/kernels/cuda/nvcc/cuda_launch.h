@@ -27,19 +27,11 @@ __device__ inline unsigned cluster_blocks() {
 #endif
 }
 
-/// Waits for all threads of the cluster, and shows them what each wrote before.
+/// Waits for all threads of the cluster, and shows them what each wrote before. A block whose
+/// shared memory others read calls it before it ends, too.
 __device__ inline void sync_cluster() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
-  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
-#endif
-}
-
-/// Waits until no thread of the cluster reads another block's shared memory any more, before the
-/// block ends. It shows nothing that was written, so it needs no fence.
-__device__ inline void leave_cluster() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 #endif
 }

@@ -52,13 +52,14 @@ inline bool runs_code_for_9(int device) {
   return answer == kYes;
 }
 
-/// Whether blocks can be launched in clusters on the current device: not where
-/// SPECDEC_CUDA_CLUSTERS is 0.
+/// What SPECDEC_CUDA_CLUSTERS says of clusters: 0 = there are to be none.
+inline bool wants_clusters(const char* value) {
+  return value == nullptr || std::strcmp(value, "0") != 0;
+}
+
+/// Whether blocks can be launched in clusters on the current device.
 inline bool has_clusters() {
-  static const bool kWanted = [] {
-    const char* wanted = std::getenv("SPECDEC_CUDA_CLUSTERS");
-    return wanted == nullptr || std::strcmp(wanted, "0") != 0;
-  }();
+  static const bool kWanted = wants_clusters(std::getenv("SPECDEC_CUDA_CLUSTERS"));
   int device = 0;
   return kWanted && cudaGetDevice(&device) == cudaSuccess && runs_code_for_9(device);
 }

@@ -26,6 +26,12 @@ __device__ inline uint32_t fused_pairs(uint32_t a, uint32_t b, uint32_t c) {
   return sum;
 }
 
+/// What lies at an address, which is aligned as a T has to be.
+template <class T>
+__device__ inline T load_aligned(const void* from) {
+  return *static_cast<const T*>(from);
+}
+
 /// Loads of what no other block reads: it leaves the first cache to what all of them do.
 __device__ inline void load_once(const void* from, uint32_t (&words)[4]) {
   asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"

@@ -91,7 +91,7 @@ __global__ void cluster_kernel(ClusterTask task) {
     task.out[blockIdx.x] = sum;
   }
   if (task.fault != ClusterFault::kEarlyEnd) {
-    leave_cluster();
+    sync_cluster();
   }
 }
 

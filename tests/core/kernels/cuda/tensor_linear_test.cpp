@@ -5,6 +5,7 @@
 #include <iterator>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -215,25 +216,49 @@ TEST_P(CudaTensorFormatsTest, SingleWeightsAreThoseOfRows) {
   }
 }
 
+/// What a matrix gives without clusters.
+Tensor without_clusters(const TensorMatrix& matrix, const Tensor& input, const Tensor& bias = {}) {
+  cuda::emulation::set_clusters(false);
+  const Tensor result = matrix.apply(input, bias);
+  cuda::emulation::set_clusters(true);
+  return result;
+}
+
 /// From 512 outputs on several rows are multiplied by clusters of blocks, a row by blocks alone: so
 /// many inputs that each warp reads weights beyond those that it began with.
 TEST_P(CudaTensorFormatsTest, ClustersHaveTheBitsOfBlocksAlone) {
   constexpr int64_t kInputs = int64_t{64} * 8 * 6;
   const TensorCase c = random_case(530, kInputs, {});
   const Tensor input = at::randn({9, kInputs});
-  const Tensor alone = c.matrix.apply(input.narrow(0, 8, 1).clone());
-  const Tensor exact =
-      at::matmul(input.narrow(0, 8, 1).to(at::kDouble), c.weight.to(at::kDouble).t());
-  const Tensor bound = at::matmul(input.narrow(0, 8, 1).abs().to(at::kDouble), c.magnitude.t());
+  const Tensor row = input.narrow(0, 8, 1).clone();
+  const Tensor alone = c.matrix.apply(row);
+  const Tensor exact = at::matmul(row.to(at::kDouble), c.weight.to(at::kDouble).t());
+  const Tensor bound = at::matmul(row.abs().to(at::kDouble), c.magnitude.t());
   cuda::RoundingErrors errors;
   EXPECT_TRUE(errors.are_small(alone, exact, bound));
-  for (const int64_t rows : {2, 9}) {
-    const Tensor all = c.matrix.apply(input.narrow(0, 9 - rows, rows).clone());
-    EXPECT_TRUE(at::equal(all.narrow(0, rows - 1, 1), alone)) << rows;
+  const Tensor two = c.matrix.apply(input.narrow(0, 7, 2).clone());
+  const Tensor nine = c.matrix.apply(input);
+  EXPECT_TRUE(at::equal(two.narrow(0, 1, 1), alone));
+  EXPECT_TRUE(at::equal(nine.narrow(0, 8, 1), alone));
+  EXPECT_TRUE(at::equal(nine, without_clusters(c.matrix, input)));
+}
+
+/// Pairs of tiles, several tiles of rows, more rows than a block takes, and a bias.
+TEST(CudaTensorLinearTest, ClustersOfEachShapeHaveTheBitsOfBlocksAlone) {
+  at::manual_seed(16);
+  for (const auto& [outputs, rows] : {std::pair(8209, 8), {8209, 33}, {530, 65}}) {
+    const TensorMatrix matrix(at::randn({outputs, 640}).to(at::kBFloat16));
+    const Tensor bias = at::randn({outputs});
+    const Tensor input = at::randn({rows, 640});
+    const Tensor result = matrix.apply(input, bias);
+    EXPECT_TRUE(at::equal(result, without_clusters(matrix, input, bias))) << outputs << " " << rows;
+    const int64_t last = rows - 1;
+    EXPECT_TRUE(
+        at::equal(result.narrow(0, last, 1), matrix.apply(input.narrow(0, last, 1).clone(), bias)));
   }
 }
 
-/// From 8,192 outputs on a block has two tiles of them.
+/// From 8,192 outputs on a warp has two tiles of them.
 TEST_P(CudaTensorFormatsTest, PairsOfTilesHaveTheBitsOfEach) {
   const TensorCase c = random_case(8209, inputs().front(), {});
   const auto last = [&](const Tensor& rows) { return rows.narrow(0, 8192, 17).clone(); };

@@ -19,6 +19,7 @@ struct FakeRuntime {
 
 FakeRuntime runtime;
 const bool kOverlapIsWanted = setenv("SPECDEC_CUDA_OVERLAP", "1", 1) == 0;
+const bool kClustersAreUnsaid = unsetenv("SPECDEC_CUDA_CLUSTERS") == 0;
 
 }  // namespace
 
@@ -108,9 +109,12 @@ TEST_F(LaunchRulesTest, ADeviceWhoseKernelsDoNotWaitDoesNotOverlap) {
 }
 
 TEST_F(LaunchRulesTest, ADeviceOfAnotherComputeCapabilityHasNoClusters) {
+  ASSERT_TRUE(kClustersAreUnsaid);
   EXPECT_TRUE(has_clusters());
   runtime.device = 1;
   EXPECT_FALSE(has_clusters());
+  EXPECT_FALSE(wants_clusters("0"));
+  EXPECT_TRUE(wants_clusters("1"));
 }
 
 /// A copy that the stream waits for may bring the weights that the kernel reads first.
