@@ -119,14 +119,11 @@ void print_memory(std::ostream& out, const ExperimentPlan& plan, const std::stri
   const int64_t context = max_length_of(options, target.config);
   const MemoryNeeds all = memory_needs(target, options, context);
   check_device(options);
-  const int64_t weights = all.matrices + all.vectors;
+  std::vector<DraftNeeds> rows = {model_needs("model", all)};
+  const int64_t weights = rows.front().weights;
   const int64_t limit = options.memory.bytes;
   const bool is_limited = limit > 0 && weights > limit;
-  std::vector<DraftNeeds> rows = {{.key = "model",
-                                   .weights = is_limited ? limit : weights,
-                                   .cache = all.cache() - all.cache_on_disk,
-                                   .activations = all.activations,
-                                   .results = all.results + all.rotations}};
+  rows.front().weights = is_limited ? limit : weights;
   for (const StrategyConfig& strategy : config.strategies) {
     for (const MeasureDraft& measure : strategy.notes.drafts) {
       rows.push_back(measure(target, options, context));

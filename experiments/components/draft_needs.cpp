@@ -160,6 +160,14 @@ DraftNeeds head_needs(const PlannedHead& head, const ModelFiles& target,
   return needs;
 }
 
+DraftNeeds model_needs(std::string key, const MemoryNeeds& all) {
+  return {.key = std::move(key),
+          .weights = all.matrices + all.vectors,
+          .cache = all.cache() - all.cache_on_disk,
+          .activations = all.activations,
+          .results = all.results + all.rotations};
+}
+
 void note_head(const ConfigNode& drafter, const RunPlan& run, PlannedHead head) {
   run.strategy->drafts.emplace_back(
       [key = drafter.path(), head = std::move(head)](const ModelFiles& target,
@@ -186,11 +194,7 @@ void note_draft_model(const ConfigNode& drafter, const RunPlan& run, const Model
         }
         const MemoryNeeds all =
             memory_needs(files, own, std::min(context, files.config.max_position_embeddings));
-        return DraftNeeds{.key = key,
-                          .weights = all.matrices + all.vectors,
-                          .cache = all.cache() - all.cache_on_disk,
-                          .activations = all.activations,
-                          .results = all.results + all.rotations};
+        return model_needs(key, all);
       });
 }
 

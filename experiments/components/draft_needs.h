@@ -14,6 +14,7 @@
 namespace specdec {
 
 class ConfigNode;
+struct MemoryNeeds;
 struct RunPlan;
 
 /// Bytes that a drafter takes in memory beside its target, known before anything is loaded.
@@ -49,6 +50,8 @@ struct PlannedHead {
   int64_t feature_width = 0;           ///< of the target's features that it reads of a prompt
 };
 
+/// What a whole model takes, under a key.
+DraftNeeds model_needs(std::string key, const MemoryNeeds& all);
 /// Notes what a head takes (StrategyNotes::drafts); `drafter`: of the config.
 void note_head(const ConfigNode& drafter, const RunPlan& run, PlannedHead head);
 /// Notes a draft model, which is loaded with these options, on the device that is asked of.

@@ -32,7 +32,8 @@ void merge_rope_scaling(nlohmann::json& config, const std::string& where) {
   if (!entry.is_object() || !scaling.is_object() || scaling.empty()) {
     return;
   }
-  refuse_other_type(JsonKeys(entry, where), JsonKeys(scaling, where + ": " + kScaling));
+  refuse_other_type(JsonKeys(entry, where + ": rope_parameters: full_attention"),
+                    JsonKeys(scaling, where + ": " + kScaling));
   nlohmann::json merged = entry;
   merged.update(scaling);
   config[kScaling] = std::move(merged);

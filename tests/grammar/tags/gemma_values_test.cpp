@@ -382,12 +382,15 @@ TEST(GemmaValuesTest, MasksMakeFewStates) {
 /// and masks go on as without.
 TEST(GemmaValuesTest, NoWayOutOfAnObjectThatNeedsTooMuch) {
   for (const bool with_tokens : {false, true}) {
+    const auto within_call = [&](const GemmaGrammar& grammar) {
+      const StateId begun = with_tokens ? grammar->next(grammar->start(), Token{3})
+                                        : grammar->next(grammar->start(), "<|tool_call>");
+      return grammar->next(begun, "call:f{");
+    };
     const GemmaGrammar grammar =
         compile_call(R"({"minProperties": 2010, "additionalProperties": {"type": "string"}})",
                      notation_vocabulary(with_tokens));
-    StateId state = with_tokens ? grammar->next(grammar->start(), Token{3})
-                                : grammar->next(grammar->start(), "<|tool_call>");
-    state = grammar->next(state, "call:f{");
+    const StateId state = within_call(grammar);
     const auto quote = [&](StateId at) {
       return with_tokens ? grammar->next(at, Token{2}) : grammar->next(at, kQuoteText);
     };
@@ -403,9 +406,7 @@ TEST(GemmaValuesTest, NoWayOutOfAnObjectThatNeedsTooMuch) {
     const GemmaGrammar fewer =
         compile_call(R"({"minProperties": 2000, "additionalProperties": {"type": "null"}})",
                      notation_vocabulary(with_tokens));
-    StateId first = with_tokens ? fewer->next(fewer->start(), Token{3})
-                                : fewer->next(fewer->start(), "<|tool_call>");
-    first = fewer->next(first, "call:f{");
+    const StateId first = within_call(fewer);
     EXPECT_TRUE(fewer->completion(first) || fewer->completion_token(first));
   }
 }

@@ -57,16 +57,20 @@ std::string copied_features(const HeadChain& head) {
   return fmt::format("copy [{0}, {1}] -> [{0}, {1}]", head.fed, head.feature_width);
 }
 
+TransformerOptions without_graphs() {
+  TransformerOptions options = head_options();
+  options.graphs = 0;
+  return options;
+}
+
 // The first chain of a key runs forward by forward, the second op by op.
 TEST(CudaDrawnHeadGraphTest, AChainIsOneGraph) {
   const ChainDraws draws;
   for (const HeadChain& head : head_chains()) {
     SCOPED_TRACE(head.name);
     const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
-    TransformerOptions without = head_options();
-    without.graphs = 0;
     const auto graphed = head.make(head_options(ops));
-    const auto plain = head.make(without);
+    const auto plain = head.make(without_graphs());
     for (Token chain = 0; chain < 5; ++chain) {
       SCOPED_TRACE(chain);
       const std::vector<Token> fed = {chain, 9};
@@ -122,10 +126,8 @@ TEST(CudaDrawnHeadGraphTest, ATreeIsOneGraph) {
   for (const HeadChain& head : head_chains()) {
     SCOPED_TRACE(head.name);
     const auto ops = std::make_shared<RecordingOps>(cuda_ops(at::kCPU));
-    TransformerOptions without = head_options();
-    without.graphs = 0;
     const auto graphed = head.make(head_options(ops));
-    const auto plain = head.make(without);
+    const auto plain = head.make(without_graphs());
     for (Token draft = 0; draft < 4 * trees; ++draft) {
       SCOPED_TRACE(draft);
       const std::vector<int64_t>& parents = kHeadTrees[static_cast<size_t>(draft % trees)];
