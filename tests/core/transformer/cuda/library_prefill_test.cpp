@@ -106,8 +106,8 @@ class CudaLibraryPrefillTest : public testing::Test {
 };
 
 TEST_F(CudaLibraryPrefillTest, IsThatOfPiecesWithEnoughTokens) {
-  const std::pair<int64_t, int64_t> kPieces[] = {{255, 0}, {256, 1}, {767, 1}, {768, 2}};
-  for (const auto& [tokens, pieces] : kPieces) {
+  const std::pair<int64_t, int64_t> cases[] = {{255, 0}, {256, 1}, {767, 1}, {768, 2}};
+  for (const auto& [tokens, pieces] : cases) {
     const Tensor logits = target_.prefill(library_prompt(tokens), kByLibrary).logits.clone();
     EXPECT_EQ(ops_->take_products(), 2 * kOfLayer * pieces) << tokens;
     const Tensor states = kept(tokens);
